@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// The parts of addresses that mean something to the gateway itself. Everything else
+// The parts of addresses that the gateway interprets. Everything else
 // of a path is for Broker.Resolve.
 const (
 	cbsPath          = "$cbs"
 	managementSuffix = "/$management"
-	addressBytesMax  = 4096 // longest address looked at; entity paths are 260 characters
+	addressBytesMax  = 4096 // longest address accepted; entity paths are 260 characters
 )
 
 // reducePath turns an address as clients spell it into a path: "queue", "/queue",
@@ -34,12 +34,12 @@ func reducePath(address any) (string, bool) {
 	path = strings.TrimPrefix(path, "/")
 	path = strings.TrimSuffix(path, "/")
 	if plain, err := url.PathUnescape(path); err == nil && utf8.ValidString(plain) {
-		path = plain // else a name that holds a bare percent sign; it is told in texts, which are UTF-8
+		path = plain // otherwise a name with a bare percent sign; paths are shown in texts, which are UTF-8
 	}
 	return path, true
 }
 
-// cutManagement splits "<entity>/$management" and says whether path was one.
+// cutManagement splits "<entity>/$management" and reports whether path was one.
 func cutManagement(path string) (entity string, ok bool) {
 	cut := len(path) - len(managementSuffix)
 	if cut <= 0 || !strings.EqualFold(path[cut:], managementSuffix) {

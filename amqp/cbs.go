@@ -12,15 +12,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What a shared access signature begins with, and the type that tells the Authorizer so.
+// The prefix of a shared access signature, and its type for the Authorizer.
 const (
 	sharedAccessPrefix = "SharedAccessSignature "
 	sharedAccessKind   = "servicebus.windows.net:sastoken"
 )
 
-// putToken is the operation of $cbs: it lets a credential count for what it was authorized for and
+// putToken is the operation of $cbs: it makes a credential valid for what it was authorized for and
 // everything below that, on this connection (docs/service-bus-protocol.md#put-token). The expiration that
-// clients send beside the token is not looked at: the token says it itself.
+// clients send beside the token is ignored: the token has its own.
 func (c *conn) putToken(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
@@ -50,8 +50,8 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	if kind == sharedAccessKind {
 		held.kind = kindSharedAccess
 	}
-	// The cloud says here already that there is no such entity: only from this answer
-	// does the Go client make its CodeNotFound. Any other trouble shows at the attach.
+	// The cloud reports a missing entity here already: only from this answer
+	// does the Go client make its CodeNotFound. Other errors show at the attach.
 	entity, _ := cutManagement(allowed.Path)
 	if entity != "" {
 		var code fsm.Code
@@ -70,9 +70,9 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	return tokenAccepted()
 }
 
-// tokenRefused is the response to a token that the Authorizer does not take. Never 403:
-// .NET shows that as an exceeded limit. What was not verified, or came after too many
-// failures, is answered with a status that clients try again after.
+// tokenRefused is the response to a token that the Authorizer does not accept. Never 403:
+// .NET reports that as an exceeded limit. A token that was not verified, or came after too many
+// failures, is answered with a status after which clients retry.
 func tokenRefused(err error) response {
 	resp := responseFor(fsm.Unauthorized)
 	switch code, known := codeOfError(err); {
@@ -89,7 +89,7 @@ func tokenRefused(err error) response {
 	return resp
 }
 
-// tokenAccepted is the response to a token that counts.
+// tokenAccepted is the response to a valid token.
 func tokenAccepted() response {
 	return response{errorReply: errorReply{refusal{text: "Accepted"}, http.StatusAccepted}}
 }

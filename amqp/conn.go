@@ -19,21 +19,21 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// phase is how far a connection has come.
+// phase is the state of a connection.
 type phase uint8
 
 const (
 	phaseOpening phase = iota // protocol headers, SASL, open
 	phaseOpen
-	phaseClosing // our close is sent; what comes is thrown away until the peer's
+	phaseClosing // our close is sent; frames are discarded until the peer's close
 	phaseClosed  // nothing is sent any more
 )
 
 // conn is one connection. Its reader (the goroutine of serve) takes frames in, its
 // writer sends what has been appended to out. Everything below mu belongs to mu and is
-// touched by the reader, the writer, timers, and the broker's goroutines in done
-// functions. The broker is never called with mu held, because it may call done at
-// once: calls are put into after and made by unlock.
+// accessed by the reader, the writer, timers, and the broker's goroutines in done
+// functions. The broker is never called with mu held, because it may call done
+// at once: calls are appended to brokerCalls and made by unlock.
 type conn struct {
 	config          *Config
 	totals          *totals // of the Server
@@ -42,55 +42,55 @@ type conn struct {
 	log             *slog.Logger
 	refusalLog      *logLimiter // of the Server, for refusals
 	missingRightLog *logLimiter // of the Server, for rights that are missing
-	origin          netip.Addr  // the client address that limits and logs go by
+	origin          netip.Addr  // the client address that limits and logs use
 	tracer          *tracer     // nil: nothing is traced
 
-	wake      chan struct{} // something is in out; one token is enough
+	wake      chan struct{} // there is output; one token is enough
 	written   chan struct{} // closed when the writer has ended
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
-	idBuffer []byte             // the reader's: a message that was given an id
-	rules    message.RuleReader // the reader's too
+	idBuffer []byte             // of the reader: a message that was given an id
+	rules    message.RuleReader // of the reader, too
 
 	mu               sync.Mutex
 	phase            phase
-	namespace        fsm.NamespaceID // does not change once a session is begun
-	login            login           // what SASL proved
-	out              []byte          // encoded frames on their way to the writer
+	namespace        fsm.NamespaceID // does not change after the first begin
+	login            login           // the login that SASL accepted
+	out              []byte          // encoded frames for the writer
 	brokerCalls      []func()        // calls to the broker, made by unlock
 	readAllowed      *sync.Cond      // the reader waits here while too much is in flight
 	sessions         map[uint16]*session
 	linksByKey       map[linkKey]endpoint // the links by their names
 	endedChannels    map[uint16]struct{}  // channels whose session the peer has ended
-	pendingRanges    []*session           // sessions with a disposition range not yet in out
+	pendingRanges    []*session           // sessions with a disposition range that is not in out yet
 	waitingForOutput []*outgoingLink
 	grants           grants
 	timer            *time.Timer
 
 	transactions        map[txnID]*transaction // open ones
-	expiredTransactions []txnID                // the last that took too long
-	transactedBytes     int                    // bytes of transactions, also of those being committed
-	committing          int                    // transactions handed to the broker
+	expiredTransactions []txnID                // ids of the last ones that took too long
+	transactedBytes     int                    // bytes of transactions, including those being committed
+	committing          int                    // transactions passed to the broker
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted
-	onAuthenticated func()    // tells the Server that it was; nil: nobody asks
-	release         func()    // tells the Server that the connection is over
+	onAuthenticated func()    // tells the Server that it was; may be nil
+	release         func()    // tells the Server that the connection has ended
 	refusals        int       // links that were refused
-	linksChanged    time.Time // when a link was last made or ended
-	grantsChecked   time.Time // when keys were last asked about
+	linksChanged    time.Time // when a link was last attached or ended
+	grantsChecked   time.Time // when the grants were last checked for revoked keys
 
-	peerFrameMax    uint32        // largest frame that the peer takes
-	peerIdleTimeout time.Duration // the peer closes when it hears nothing for so long; 0 never
-	channelMax      uint16        // highest channel either side may use
+	peerFrameMax    uint32        // largest frame that the peer accepts
+	peerIdleTimeout time.Duration // the peer closes when it receives nothing for this long; 0: never
+	channelMax      uint16        // highest channel that either side may use
 
-	readPaused    bool // the reader waits for room
+	readPaused    bool // the reader waits in readAllowed
 	inFlightBytes int  // bytes received and not yet stored
 	partialBytes  int  // bytes of deliveries received in part
-	queuedBytes   int  // bytes of payloads locked and not yet sent
+	queuedBytes   int  // bytes of payloads that are locked and not yet sent
 	links         int
-	requests      int // requests to nodes being worked on
+	requests      int // requests to nodes in progress
 	memory        memory
 	stats         connStats
 	scratch       []byte // one encoded delivery at a time
@@ -100,10 +100,10 @@ type conn struct {
 func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
 		config:          config,
-		totals:          new(totals), // admit puts that of the Server in its place
+		totals:          new(totals), // admit replaces it with that of the Server
 		peer:            peer,
 		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
-		refusalLog:      new(logLimiter), // as totals
+		refusalLog:      new(logLimiter), // replaced like totals
 		missingRightLog: new(logLimiter),
 		origin:          originOf(peer.RemoteAddr()),
 		tracer:          newTracer(config.Tracer),
@@ -126,10 +126,10 @@ func newConn(config *Config, peer net.Conn) *conn {
 	return c
 }
 
-// client is who the Authorizer is asked about.
+// client identifies the connection to the Authorizer.
 func (c *conn) client() Client { return Client{Namespace: c.namespace, Peer: c.peer.RemoteAddr()} }
 
-// timestampingReader remembers when the peer was last heard.
+// timestampingReader records when the peer last sent something.
 type timestampingReader struct{ c *conn }
 
 func (r timestampingReader) Read(b []byte) (int, error) {
@@ -139,7 +139,7 @@ func (r timestampingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unlock gives mu back and then makes the calls to the broker that were collected
+// unlock releases mu and then makes the calls to the broker that were collected
 // under it. Every function that may collect one, or changes how much the connection
 // holds, ends with unlock, not mu.Unlock.
 func (c *conn) unlock() {
@@ -152,9 +152,9 @@ func (c *conn) unlock() {
 	}
 }
 
-// serve runs the connection from the first byte to the last. Its goroutine waits in read
-// nearly always, so the stack that it has there is what an idle connection costs: whatever
-// else there is to do is done in functions that have returned.
+// serve runs the connection from the first byte to the last. Its goroutine is nearly always in
+// read, so its stack there is part of the cost of an idle connection: everything
+// else is done in functions that have returned.
 func (c *conn) serve(ctx context.Context) {
 	ctx, cancel := c.start(ctx)
 	err := c.read(ctx)
@@ -171,7 +171,7 @@ func (c *conn) start(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, cancel
 }
 
-// finish waits for the writer and gives everything back.
+// finish waits for the writer and releases everything.
 func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error) {
 	defer cancel()
 	c.end()
@@ -182,15 +182,15 @@ func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error)
 		defer c.release()
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		c.log.DebugContext(ctx, "connection ended", "error", err)
+		c.log.DebugContext(ctx, "connection failed", "error", err)
 	}
 }
 
-// recovered is deferred wherever a connection runs. A panic is a mistake of ours: it
-// costs this connection and no other.
+// recovered is deferred wherever a connection runs. A panic is a bug in the gateway: it
+// ends this connection and no other.
 func (c *conn) recovered(ctx context.Context) {
 	if p := recover(); p != nil {
-		c.log.ErrorContext(ctx, "panic in connection", "panic", p, "stack", string(debug.Stack()))
+		c.log.ErrorContext(ctx, "connection panicked", "panic", p, "stack", string(debug.Stack()))
 		c.mu.Lock()
 		c.memory.panicked = true
 		c.unlock()
@@ -198,7 +198,7 @@ func (c *conn) recovered(ctx context.Context) {
 	}
 }
 
-// read takes frames until the connection is over.
+// read handles frames until the connection ends.
 func (c *conn) read(ctx context.Context) error {
 	defer c.recovered(ctx)
 	if err := c.handshake(ctx); err != nil {
@@ -226,13 +226,13 @@ func (c *conn) read(ctx context.Context) error {
 		switch frame.Body.(type) {
 		case *wire.Transfer, *wire.Disposition: // bounded by credit
 		default:
-			runtime.Gosched() // a storm of links, sessions or flows takes turns with the other connections
+			runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
 		}
 	}
 }
 
-// waitUntilReadAllowed stops the reader while the connection has too much in hand: deliveries
-// that are not yet stored, or output that the peer does not take. TCP does the rest.
+// waitUntilReadAllowed stops the reader while the connection holds too much: deliveries
+// that are not yet stored, or output that the peer does not read. TCP flow control then stops the peer.
 func (c *conn) waitUntilReadAllowed() {
 	for c.phase < phaseClosing && (c.inFlightBytes > c.inFlightMax() || len(c.out) > outBytesMax) {
 		c.readPaused = true
@@ -241,15 +241,15 @@ func (c *conn) waitUntilReadAllowed() {
 	c.readPaused = false
 }
 
-// resumeReader lets the reader look again.
+// resumeReader makes the reader check again.
 func (c *conn) resumeReader() {
 	if c.readPaused {
 		c.readAllowed.Signal()
 	}
 }
 
-// readFailed answers bytes that are no frame. What is still coming is read for a
-// moment: closing a socket with unread bytes would destroy our close on its way.
+// readFailed answers bytes that are not a frame. It then reads on until the peer closes:
+// closing a socket with unread bytes would destroy our close on its way.
 func (c *conn) readFailed(ctx context.Context, err error) error {
 	var fault *wire.ProtocolError
 	if !errors.As(err, &fault) {
@@ -286,8 +286,8 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 	c.unlock()
 }
 
-// end tears down what the connection had. Locks that clients hold stay as they are:
-// they outlive the connection until they run out (docs/requirements.md#t14).
+// end releases the sessions and links of the connection. Locks of clients outlive
+// the connection until they expire (docs/requirements.md#t14).
 func (c *conn) end() {
 	c.mu.Lock()
 	c.flushDispositions()
@@ -302,8 +302,8 @@ func (c *conn) end() {
 	c.unlock()
 }
 
-// handle does what a frame says. last is true when it was the peer's close; fault is
-// what the connection must be closed with.
+// handle handles a frame. last is true when it was the peer's close; fault is
+// the error that the connection must be closed with.
 func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault *wire.Error) {
 	if frame.Type != wire.FrameAMQP {
 		return false, &wire.Error{Condition: wire.ConditionFramingError, Description: "SASL frame after the SASL layer."}
@@ -349,14 +349,14 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 }
 
 // tick is the one timer of the connection: heartbeats, silent peers, connections
-// that never prove themselves, and tokens that run out.
+// that do not authenticate, and grants that expire.
 func (c *conn) tick(ctx context.Context) {
 	defer c.recovered(ctx)
 	now := time.Now()
 	c.mu.Lock()
 	phase, proven := c.phase, c.authenticated
 	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
-	busy := c.readPaused // we do not listen, so we cannot say that the peer is silent
+	busy := c.readPaused // we do not read, so we cannot tell whether the peer is silent
 	linkless := c.links == 0 && now.Sub(c.linksChanged) >= linklessWithin
 	c.mu.Unlock()
 	switch {
@@ -382,7 +382,7 @@ func (c *conn) tick(ctx context.Context) {
 	c.expireTransactions(now)
 	c.flushStats()
 	for _, s := range c.sessions {
-		if s.unsettledMaxReached { // locks may have run out
+		if s.unsettledMaxReached { // locks may have expired
 			s.sendAllQueued()
 		}
 	}
@@ -394,7 +394,7 @@ func (c *conn) tick(ctx context.Context) {
 	c.timer.Reset(c.nextTick(now))
 }
 
-// heartbeatInterval is the longest silence of ours that the peer stands: half of what it says,
+// heartbeatInterval is how long we may send nothing: half of the peer's idle-time-out,
 // and never more than heartbeatMax (docs/service-bus-protocol.md#keep-alive).
 func (c *conn) heartbeatInterval() time.Duration {
 	if c.peerIdleTimeout == 0 {
@@ -403,7 +403,7 @@ func (c *conn) heartbeatInterval() time.Duration {
 	return min(heartbeatMax, c.peerIdleTimeout/2)
 }
 
-// nextTick is how long until tick has something to do.
+// nextTick returns how long it is until tick has something to do.
 func (c *conn) nextTick(now time.Time) time.Duration {
 	next := now.Add(heartbeatMax)
 	soonest := func(t time.Time) {
@@ -438,15 +438,15 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 	return max(next.Sub(now), time.Millisecond)
 }
 
-// resetTimer lets tick happen at the right moment after something changed.
+// resetTimer sets the timer again after a change.
 func (c *conn) resetTimer() { c.timer.Reset(c.nextTick(time.Now())) }
 
 func connectionForced(text string) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionConnectionForced, Description: text}
 }
 
-// inFlightMax is how many bytes may be received and not yet stored or answered. A
-// connection that has proved nothing has room for a few tokens.
+// inFlightMax is how many bytes may be received and not yet stored or answered. An
+// unauthenticated connection has space for a few tokens.
 func (c *conn) inFlightMax() int {
 	if !c.authenticated {
 		return min(unauthenticatedBytesMax, c.config.InFlightBytesMax)
@@ -462,15 +462,15 @@ func (c *conn) partialBytesMax() int {
 	return partialBytesMax
 }
 
-// unauthenticatedLimit is what a connection is closed with that has proved nothing and wants more of
-// something than it takes to put a token on $cbs.
+// unauthenticatedLimit returns the error for an unauthenticated connection that wants more of
+// something than it needs to put a token on $cbs.
 func (*conn) unauthenticatedLimit(what string, most int) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionResourceLimitExceeded, Description: fmt.Sprintf(
 		"The connection has proved nothing and has %d %s. Put a token on $cbs first.", most, what)}
 }
 
-// shrinkBuffers gives buffers back that work has made large. The reader calls it when a heartbeat
-// comes: the peer has nothing else to say. mu is held.
+// shrinkBuffers releases buffers that work has made large. The reader calls it when a heartbeat
+// comes: the peer has nothing else to send. mu is held.
 func (c *conn) shrinkBuffers() {
 	c.reader.Shrink()
 	c.idBuffer, c.rules, c.scratch = nil, message.RuleReader{}, nil

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// connLimiter is who is connected. All of it belongs to the mutex of the Server.
+// connLimiter tracks the open connections. All of it belongs to the mutex of the Server.
 type connLimiter struct {
 	conns                    map[*conn]*trackedConn
 	perOrigin                map[netip.Addr]int // connections of each
-	unauthenticated          *list.List         // of *conn that have proved nothing yet, the oldest in front
+	unauthenticated          *list.List         // of *conn, the oldest in front
 	unauthenticatedPerOrigin map[netip.Addr]int // how many of these come from each address
-	rejected                 int                // since told
-	rejectionLogged          time.Time          // when it was last logged that connections are refused
+	rejected                 int                // since rejectionLogged
+	rejectionLogged          time.Time          // when rejections were last logged
 }
 
-// trackedConn is what is known of a connection.
+// trackedConn is an open connection.
 type trackedConn struct {
 	origin          netip.Addr    // the zero Addr when it does not come from an IP address
-	unauthenticated *list.Element // nil once it has proved itself or was cut off
+	unauthenticated *list.Element // nil once it is authenticated or was closed
 }
 
 func newConnLimiter() connLimiter {
 	return connLimiter{conns: make(map[*conn]*trackedConn), perOrigin: make(map[netip.Addr]int), unauthenticated: list.New(), unauthenticatedPerOrigin: make(map[netip.Addr]int)}
 }
 
-// admit registers a connection, or closes it when there are too many. When a member is full
-// one that has proved nothing goes: of the address that has the most of those, the oldest. An
-// honest client has put a token long ago, and one that opens thousands cuts off its own.
+// admit registers a connection, or closes it when there are too many. When the member is full, it
+// closes an unauthenticated connection instead: the oldest of the address that has the most. An
+// honest client has put a token long before, and a client that opens thousands closes its own.
 func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	origin := originOf(peer.RemoteAddr())
 	s.mu.Lock()
@@ -59,8 +59,8 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	return c, true
 }
 
-// reject closes a connection that there is no room for, and says so in the log now and
-// then: a flood of connections must not become one of lines.
+// reject closes a connection that is over a limit, and logs that at most once per rejectLogEvery:
+// a flood of connections must not become a flood of log lines.
 func (s *Server) reject(ctx context.Context, peer net.Conn, cause string, most int) {
 	s.rejected++
 	s.totals.rejected.Add(1)
@@ -71,9 +71,9 @@ func (s *Server) reject(ctx context.Context, peer net.Conn, cause string, most i
 	s.group.Go(func() { _ = peer.Close() }) // it may take a moment (WebSocket), and mu is held
 }
 
-// closeOldestUnauthenticated makes room for one connection: of the address that has the most connections
-// that have proved nothing, it ends the oldest of these; false when there is none. The place
-// is free at once although the goroutines of the connection have yet to end.
+// closeOldestUnauthenticated frees a place for one connection: of the address that has the most unauthenticated
+// connections, it closes the oldest; false when there is none. The place
+// is free at once, although the goroutines of the connection have yet to end.
 func (s *Server) closeOldestUnauthenticated() bool {
 	most := 0
 	for _, n := range s.unauthenticatedPerOrigin {
@@ -90,7 +90,7 @@ func (s *Server) closeOldestUnauthenticated() bool {
 	return false
 }
 
-// markAuthenticated notes that a connection has proved itself. The mutex of the connection is held.
+// markAuthenticated records that a connection is authenticated. The mutex of the connection is held.
 func (s *Server) markAuthenticated(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *Server) markAuthenticated(c *conn) {
 	}
 }
 
-// removeUnauthenticated takes a connection off those that have proved nothing, once.
+// removeUnauthenticated removes a connection from the unauthenticated ones, once.
 func (s *Server) removeUnauthenticated(a *trackedConn) {
 	if a.unauthenticated == nil {
 		return
@@ -111,7 +111,7 @@ func (s *Server) removeUnauthenticated(a *trackedConn) {
 	}
 }
 
-// release forgets a connection that is over.
+// release removes a connection that has ended.
 func (s *Server) release(c *conn) {
 	s.mu.Lock()
 	s.untrack(c)
@@ -119,7 +119,7 @@ func (s *Server) release(c *conn) {
 	s.group.Done()
 }
 
-// untrack takes a connection off, once.
+// untrack removes a connection, once.
 func (s *Server) untrack(c *conn) {
 	a := s.conns[c]
 	if a == nil {
@@ -132,8 +132,8 @@ func (s *Server) untrack(c *conn) {
 	}
 }
 
-// originOf is whom a connection counts for: its IP address, or the /64 of IPv6 that one
-// customer has. The zero Addr for what comes from elsewhere, such as a pipe.
+// originOf is the address that the limits count a connection for: its IP address, or the /64 of IPv6 that one
+// customer has. The zero Addr for connections without an IP address, such as a pipe.
 func originOf(addr net.Addr) netip.Addr {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

@@ -12,8 +12,8 @@ import (
 )
 
 // The coordinator is where a client opens and ends transactions (part 4, 4.1): a link whose
-// target is no entity, on which it sends commands. It needs no right: there is nothing that
-// a transaction could do without one.
+// target is not an entity, on which it sends commands. It needs no right: every operation in
+// a transaction needs its own.
 
 // The capabilities of the coordinator (part 4, 4.5.7): several transactions of a session, and
 // one over several sessions of a connection.
@@ -28,8 +28,8 @@ func coordinatorReply() *wire.Coordinator {
 	return &wire.Coordinator{Capabilities: []wire.Symbol{localTransactions, sessionsHaveSeveral, severalSessionsShare}}
 }
 
-// parseCommand reads a message to the coordinator: *wire.Declare or *wire.Discharge. What it
-// gives may lie in payload.
+// parseCommand reads a message to the coordinator: *wire.Declare or *wire.Discharge. The
+// result may refer to payload.
 func parseCommand(payload []byte) (any, error) {
 	var command any
 	for rest := payload; len(rest) > 0; {
@@ -52,7 +52,7 @@ func parseCommand(payload []byte) (any, error) {
 	return nil, fmt.Errorf("command: it is neither declare nor discharge")
 }
 
-// handleCommand does one command to the coordinator.
+// handleCommand handles one command to the coordinator.
 func (c *conn) handleCommand(ctx context.Context, a *incomingDelivery) {
 	command, err := parseCommand(a.payload)
 	var cause refusal
@@ -84,14 +84,14 @@ func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
 	c.mu.Lock()
 	defer c.unlock()
 	if a.link.state != attached {
-		return unknownTransaction() // nobody hears it
+		return unknownTransaction() // the link has ended: there is no answer
 	}
 	cause := c.declare(a.link, time.Now(), id)
 	a.state = &wire.Declared{TxnID: id[:]}
 	return cause
 }
 
-// discharge ends a transaction: with nothing done at the client's wish, or with all of it. answered
+// discharge ends a transaction: rolled back when the client asks for it, otherwise committed. answered
 // is false when the answer comes later.
 func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Discharge) (cause refusal, answered bool) {
 	var id *txnID
@@ -109,7 +109,7 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 		cause = t.rollbackOnlyRefusal()
 		c.rollback(t)
 	case t.operations == 0:
-		c.rollback(t) // nothing is done as wanted
+		c.rollback(t) // there is nothing to do
 	default:
 		c.commit(ctx, t, a)
 		return refusal{}, false
@@ -126,8 +126,8 @@ func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, mess
 }
 
 // manageInTransaction does an operation of a request that is part of a transaction. Schedule and
-// settle are enlisted. What only reads or locks is done at once, and what the machine
-// could not take back is refused. done is false for what is done as outside.
+// settle are enlisted. Operations that only read or lock are done at once, and those that the state machine
+// could not roll back are refused. done is false for operations that are done as outside of a transaction.
 func (c *conn) manageInTransaction(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
 	var resp response
 	switch operation {
@@ -151,14 +151,14 @@ func (c *conn) manageInTransaction(ctx context.Context, r *request, operation st
 	return true
 }
 
-// causesRollback says whether a transaction can only be rolled back when an operation in it is refused:
-// if it would have changed something, and is not worth trying again.
+// causesRollback reports whether a transaction becomes rollback-only when an operation in it is refused:
+// if the operation would have changed something, and a retry is pointless.
 func causesRollback(operation string, cause refusal) bool {
 	switch operation {
 	case dispositionOperation, scheduleOperation, cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
 		return cause.condition != "" && cause.retry != retryLater
 	case deferredOperation:
-		return cause.condition == wire.ConditionNotAllowed // taking for good
+		return cause.condition == wire.ConditionNotAllowed // receive and delete
 	}
 	return false
 }
@@ -180,7 +180,7 @@ func (c *conn) dispositionInTransaction(r *request, body wire.Map) response {
 }
 
 // scheduleInTransaction is scheduleMessage in a transaction. The messages have no numbers before the
-// commit, so each is told as 0: who wants to cancel one later asks for its number by a peek.
+// commit, so each is reported as 0: a client that wants to cancel one later finds its number by a peek.
 func (c *conn) scheduleInTransaction(r *request, body wire.Map) response {
 	messages, resp, ok := c.scheduledMessages(r, body)
 	if !ok {

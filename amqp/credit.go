@@ -4,8 +4,8 @@ package amqp
 // Delivery counts and transfer ids are serial numbers (RFC 1982): they wrap, and only
 // their differences mean anything.
 
-// ahead is how far a is in front of b on the circle of 32 bit serial numbers, and
-// zero when it is not in front (RFC 1982, 3.2).
+// ahead returns how far a is in front of b on the circle of 32 bit serial numbers,
+// 0 when it is not in front (RFC 1982, 3.2).
 func ahead(a, b uint32) uint32 {
 	if d := a - b; d < 1<<31 {
 		return d
@@ -13,7 +13,7 @@ func ahead(a, b uint32) uint32 {
 	return 0
 }
 
-// remaining is what is left of an allowance after used units of it.
+// remaining returns the rest of an allowance after used units of it.
 func remaining(allowance, used uint32) uint32 {
 	if allowance <= used {
 		return 0
@@ -21,22 +21,22 @@ func remaining(allowance, used uint32) uint32 {
 	return allowance - used
 }
 
-// sendingCredit is how much a receiver allows us to send on one link (part 2, 2.6.7).
+// sendingCredit is the credit that a receiver has granted on one link (part 2, 2.6.7).
 // The zero value is a link that was just attached with initial-delivery-count 0.
 type sendingCredit struct {
 	count uint32 // delivery-count: deliveries begun, and credit drained
 	left  uint32 // deliveries that may still begin
 	drain bool   // the receiver wants the credit used up or given back
 
-	// go-amqp does not move its own delivery-count on when a drain is answered, as
-	// 2.6.7 asks, so all its later flows count from too low. lag is by how much.
+	// go-amqp does not advance its own delivery-count when a drain is answered, as
+	// 2.6.7 asks, so all its later flows count from too low. lag is the difference.
 	lag       uint32
 	drained   uint32 // credit given back by the drain just answered
 	undecided bool   // no flow has come since that answer
 }
 
-// flow takes the delivery-count (nil before the receiver saw our attach) and the
-// link-credit of a flow. What was sent since the receiver counted is taken off: it
+// flow applies the delivery-count (nil before the receiver saw our attach) and the
+// link-credit of a flow. Deliveries sent since the receiver counted are subtracted: it
 // must never get more than it asked for.
 func (c *sendingCredit) flow(deliveryCount *uint32, linkCredit uint32, drain bool) {
 	theirs := uint32(0)
@@ -50,7 +50,7 @@ func (c *sendingCredit) flow(deliveryCount *uint32, linkCredit uint32, drain boo
 		}
 	}
 	if c.lag != 0 && ahead(theirs+c.lag, c.count) > 0 {
-		c.lag = 0 // it does count as 2.6.7 says: its flow and our answer had crossed
+		c.lag = 0 // it does count as 2.6.7 says: its flow and our answer crossed
 	}
 	c.left = remaining(linkCredit, ahead(c.count, theirs+c.lag))
 	c.drain = drain
@@ -62,18 +62,18 @@ func (c *sendingCredit) take() {
 	c.left--
 }
 
-// endDrain gives back what is left, as the answer to a drain.
+// endDrain gives back the rest of the credit, as the answer to a drain.
 func (c *sendingCredit) endDrain() {
 	c.drained, c.undecided = c.left, c.left > 0
 	c.count += c.left
 	c.left, c.drain = 0, false
 }
 
-// receivingCredit is how much we allow a sender to send on one link. Credit and what
-// was received but is not yet answered are together never above linkCreditMax, so a
+// receivingCredit is the credit that the gateway grants a sender on one link. Credit and the deliveries
+// received but not yet answered are together never above linkCreditMax, so a
 // slow log slows its senders down.
 type receivingCredit struct {
-	count    uint32 // delivery-count as we see it
+	count    uint32 // delivery-count as the gateway sees it
 	left     uint32 // deliveries that the sender may still begin
 	unstored uint32 // deliveries received and not yet answered
 }
@@ -89,14 +89,14 @@ func (c *receivingCredit) take() bool {
 	return true
 }
 
-// settle counts an answered delivery. It is true when enough of them came together
-// to be worth a flow, which then carries the new value of left.
+// settle counts an answered delivery. It returns true when enough of them came together
+// for a flow, which then carries the new value of left.
 func (c *receivingCredit) settle() bool {
 	c.unstored--
 	return c.refill(linkCreditMax / 2)
 }
 
-// refill raises the credit to what is free, when that is a raise of at least step.
+// refill raises the credit to the free part, when that raises it by at least step.
 func (c *receivingCredit) refill(step uint32) bool {
 	free := remaining(linkCreditMax, c.unstored)
 	if free < c.left+step {

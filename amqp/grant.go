@@ -18,24 +18,24 @@ const (
 	kindExternal     = "external"
 )
 
-// grant is one credential that the Authorizer took, and what the audit log tells of it.
+// grant is one credential that the Authorizer accepted, with what the audit log records of it.
 type grant struct {
 	Grant
 	kind string // kindSharedAccess and so on
-	name string // of the rule, where the gateway knows it: not of tokens
+	name string // name of the access rule, where the gateway knows it: not of tokens
 }
 
-// expired says whether the credential has run out by itself.
+// expired reports whether the credential has expired.
 func (g *grant) expired(now time.Time) bool { return !g.Expires.IsZero() && !now.Before(g.Expires) }
 
-// revoked says whether the key behind it was changed or removed.
+// revoked reports whether the key of the credential was changed or removed.
 func (g *grant) revoked() bool { return g.Valid != nil && !g.Valid() }
 
-// grants is what the credentials put on a connection allow, by the Path that was authorized. The path
+// grants is what the credentials of a connection allow, by the Path that was authorized. The path
 // "" is the namespace. Owned by the connection's mutex.
 type grants map[string]grant
 
-// put keeps a grant in place of an older one for the same path, which it returns. False when there
+// put stores a grant in place of an older one for the same path, which it returns. False when there
 // are too many.
 func (g grants) put(add grant) (old grant, ok bool) {
 	old, known := g[add.Path]
@@ -46,9 +46,9 @@ func (g grants) put(add grant) (old grant, ok bool) {
 	return old, true
 }
 
-// allow says whether the grants for path, for the entity that it is a part of, and for the
-// namespace give right together. stale says that one of them counts no more because its key
-// is gone, and is still here.
+// allow reports whether the grants for path, for the entity that it is a part of, and for the
+// namespace together give right. revoked reports that one of them is still stored although its
+// key is no longer valid.
 func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, revoked bool) {
 	path = fsm.PathKey(path)
 	var have fsm.Rights
@@ -70,7 +70,7 @@ func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, revoked
 	}
 }
 
-// lossReason is why a grant counts no more.
+// lossReason is why a grant is no longer valid.
 type lossReason uint8
 
 const (
@@ -79,7 +79,7 @@ const (
 	grantReplaced            // by one with fewer rights
 )
 
-// lostGrants are grants that count no more, by path.
+// lostGrants are grants that are no longer valid, by path.
 type lostGrants map[string]lostGrant
 
 type lostGrant struct {
@@ -87,7 +87,7 @@ type lostGrant struct {
 	reason lossReason
 }
 
-// removeInvalid takes out the grants that have run out and, with ask, those whose key is gone, and
+// removeInvalid removes the grants that have expired and, with checkKeys, those whose key is no longer valid, and
 // returns them.
 func (g grants) removeInvalid(now time.Time, checkKeys bool) (lost lostGrants) {
 	for path, held := range g {
@@ -108,7 +108,7 @@ func (g grants) removeInvalid(now time.Time, checkKeys bool) (lost lostGrants) {
 	return lost
 }
 
-// find is the grant that gave a right for path before.
+// find returns the grant that gave a right for path before.
 func (l lostGrants) find(path string, right fsm.Rights) (lostGrant, bool) {
 	for path = fsm.PathKey(path); ; path = fsm.PathAbove(path) {
 		if lost, ok := l[path]; ok && lost.Rights&right != 0 {
@@ -120,8 +120,8 @@ func (l lostGrants) find(path string, right fsm.Rights) (lostGrant, bool) {
 	}
 }
 
-// next is when the next grant runs out, the zero Time when none does; and whether there are
-// keys to ask about.
+// next returns when the next grant expires, the zero Time when none does; and whether there are
+// keys to check.
 func (g grants) next() (first time.Time, revocable bool) {
 	for _, grant := range g {
 		if e := grant.Expires; !e.IsZero() && (first.IsZero() || e.Before(first)) {

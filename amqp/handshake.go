@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// The protocol headers (part 2, 2.2 and part 5, 5.3.1). The one for TLS inside TCP
-// (protocol id 2) is used by no SDK and is answered with what we do speak.
+// The protocol headers (part 2, 2.2 and part 5, 5.3.1). The header for TLS inside TCP
+// (protocol id 2) is used by no SDK and is answered with one that the gateway supports.
 const (
 	headerAMQP = "AMQP\x00\x01\x00\x00"
 	headerSASL = "AMQP\x03\x01\x00\x00"
@@ -19,7 +19,7 @@ const (
 
 var errProtocol = errors.New("protocol fault in the handshake")
 
-// handshake goes from the first byte to open. Clients may send everything at once
+// handshake handles everything from the first byte to open. Clients may send everything at once
 // without waiting for answers (Python does).
 func (c *conn) handshake(ctx context.Context) error {
 	header, err := c.reader.ReadHeader()
@@ -35,7 +35,7 @@ func (c *conn) handshake(ctx context.Context) error {
 			return fmt.Errorf("read second protocol header: %w", err)
 		}
 	}
-	// The same bytes back, or what we would like to see (part 2, 2.2).
+	// The same bytes back, or the header that the gateway supports (part 2, 2.2).
 	c.sendRaw([]byte(headerAMQP))
 	if string(header[:]) != headerAMQP {
 		return fmt.Errorf("header % x: %w", header, errProtocol)
@@ -43,7 +43,7 @@ func (c *conn) handshake(ctx context.Context) error {
 	return c.open(ctx)
 }
 
-// open takes the peer's open and answers it (part 2, 2.7.1).
+// open reads the peer's open and answers it (part 2, 2.7.1).
 func (c *conn) open(ctx context.Context) error {
 	var peer *wire.Open
 	for peer == nil {
@@ -60,7 +60,7 @@ func (c *conn) open(ctx context.Context) error {
 		}
 	}
 	if !c.negotiate(ctx, peer) {
-		return errProtocol // timed out just now
+		return errProtocol // timed out
 	}
 	if cause := idleTimeOutTooShort(peer); cause != nil {
 		c.fail(ctx, cause)
@@ -69,8 +69,8 @@ func (c *conn) open(ctx context.Context) error {
 	if peer.Hostname == nil || c.selectNamespace(*peer.Hostname) {
 		return nil
 	}
-	// A right in one namespace says nothing of another one. Our open goes first: before it
-	// there is no way to say what is wrong (part 2, 2.4.1).
+	// A right in one namespace is not valid in another. Our open goes first: before it
+	// there is no way to report an error (part 2, 2.4.1).
 	c.mu.Lock()
 	c.audit(ctx, slog.LevelWarn, auditLoginRefused, slog.String("kind", c.login.kind), slog.String("name", c.login.name),
 		slog.String("reason", "the open names another namespace than the login was for"))
@@ -80,8 +80,8 @@ func (c *conn) open(ctx context.Context) error {
 	return nil
 }
 
-// idleTimeOutTooShort is what a connection is closed with whose idle-time-out is so short that keeping
-// it would be work (part 2, 2.4.5); nil when it is not. 0 is none at all.
+// idleTimeOutTooShort returns the error for a connection whose idle-time-out is so short that keeping
+// it alive would cost too much (part 2, 2.4.5); nil when it is long enough. 0 means none at all.
 func idleTimeOutTooShort(peer *wire.Open) *wire.Error {
 	if peer.IdleTimeOut == nil || *peer.IdleTimeOut == 0 || time.Duration(*peer.IdleTimeOut)*time.Millisecond >= idleTimeOutMin {
 		return nil
@@ -90,8 +90,8 @@ func idleTimeOutTooShort(peer *wire.Open) *wire.Error {
 		"The idle-time-out of %d ms is too short. Announce %d ms or more, or none.", *peer.IdleTimeOut, idleTimeOutMin/time.Millisecond)}
 }
 
-// negotiate answers the peer's open and takes over what it asks for; false when the connection
-// is over.
+// negotiate answers the peer's open and applies its limits; false when the connection
+// has ended.
 func (c *conn) negotiate(ctx context.Context, peer *wire.Open) bool {
 	frameMax, channels, idle := uint32(frameBytesMax), uint16(channelMax), uint32(idleTimeOut/time.Millisecond)
 	c.mu.Lock()

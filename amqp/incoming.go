@@ -19,20 +19,20 @@ type incomingLink struct {
 	link
 	credit          receivingCredit
 	messageBytesMax int
-	viaEntity       *fsm.EntityRef // what its messages go through in transactions, nil when nothing
+	viaEntity       *fsm.EntityRef // the entity that its messages go through in transactions; nil for none
 
 	// The delivery that is being received in several frames.
 	partial        bool
 	id             uint32
 	format         uint32
 	settled        bool
-	transaction    *txnID  // the transaction that it is part of; nil outside
-	refused        refusal // why the delivery cannot be taken; its frames are thrown away
+	transaction    *txnID  // the transaction that it belongs to; nil for none
+	refused        refusal // why the delivery is refused; its frames are discarded
 	partialPayload []byte
 
-	// doom is why the link is of no more use: its entity is gone, and what has its name now
-	// or later is another one. What still comes is refused, and when nothing is on its way
-	// any more the link is detached.
+	// closeReason is why the link can no longer be used: its entity is gone, and another entity may have
+	// its name now or later. Further deliveries are refused, and when all are answered,
+	// the link is detached.
 	closeReason refusal
 }
 
@@ -43,19 +43,19 @@ type incomingDelivery struct {
 	format     uint32
 	settled    bool
 	refused    refusal
-	entityGone bool // the entity is not there any more
-	isRequest  bool // a request: its credit comes back with its response
-	bytes      int  // what it counts in conn.inFlight
-	decoded    int  // and in conn.memory
-	// messages that it holds, known once it was parsed
+	entityGone bool // the entity no longer exists
+	isRequest  bool // a request: its credit is granted again with its response
+	bytes      int  // what it counts in conn.inFlightBytes
+	decoded    int  // what it counts in conn.memory
+	// messages is how many it holds, set when it is parsed.
 	messages    int
-	transaction *txnID // the transaction that it is part of; nil outside
-	state       any    // what to answer when it goes well; nil: accepted
+	transaction *txnID // the transaction that it belongs to; nil for none
+	state       any    // the state that answers it on success; nil: accepted
 	spans       []trace.Span
-	payload     []byte // lies in the reader's buffer or in link.parts: until the next frame
+	payload     []byte // lies in the reader's buffer or in link.partialPayload: valid until the next frame
 }
 
-// ready gives credit at once: JS takes a link without credit for a second as busy.
+// ready grants credit at once: JavaScript considers a link without credit for a second as busy.
 func (l *incomingLink) ready() {
 	switch {
 	case l.kind != entityNode:
@@ -68,7 +68,7 @@ func (l *incomingLink) ready() {
 	l.emitFlow()
 }
 
-// setMaxMessageSize fixes the largest delivery that is taken. A request may hold a message to be
+// setMaxMessageSize sets the largest delivery that is accepted. A request may hold a message to be
 // scheduled, so it may be larger than one.
 func (l *incomingLink) setMaxMessageSize(entityMax int) {
 	switch l.kind {
@@ -83,8 +83,8 @@ func (l *incomingLink) setMaxMessageSize(entityMax int) {
 	}
 }
 
-// setVia makes a link one whose messages go through another entity, or says why not.
-// Outside of transactions they go to their destination at once, and a refusal is told.
+// setVia makes the messages of a link go through another entity, or returns why they cannot.
+// Outside of transactions they go directly to their destination, and the sender gets any refusal.
 func (l *incomingLink) setVia(via fsm.EntityRef) refusal {
 	if cause := attachNotAllowed(&via, true); cause.condition != "" {
 		return cause
@@ -117,14 +117,14 @@ func (l *incomingLink) drop() {
 	}
 }
 
-// discardPartial throws away the delivery that was being received.
+// discardPartial discards the delivery that is being received.
 func (l *incomingLink) discardPartial() {
 	l.session.conn.partialBytes -= len(l.partialPayload)
 	l.partial, l.partialPayload, l.refused, l.transaction = false, nil, refusal{}, nil
 }
 
-// handleTransfer takes one transfer frame and, when it completes a delivery, sends
-// that on its way. mu is not held while the message is parsed and the broker called.
+// handleTransfer handles one transfer frame and, when it completes a delivery, stores
+// or answers that. mu is not held while the message is parsed and the broker called.
 func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Transfer) *wire.Error {
 	a, fault := c.receive(ctx, channel, t)
 	switch {
@@ -142,7 +142,7 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 	return nil
 }
 
-// receive does the bookkeeping of one transfer frame.
+// receive checks and counts one transfer frame.
 func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a incomingDelivery, fault *wire.Error) {
 	c.mu.Lock()
 	defer c.unlock()
@@ -250,7 +250,7 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 }
 
 // join returns the bytes of the delivery so far. A delivery in one frame is not copied.
-// One that cannot be taken is counted but not kept.
+// A delivery that is refused is counted but not kept.
 func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c := l.session.conn
 	switch {
@@ -274,13 +274,13 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	return l.partialPayload
 }
 
-// refusePartial refuses a delivery that has come in part, and keeps nothing of it.
+// refusePartial refuses a delivery of which a part was received, and releases that.
 func (l *incomingLink) refusePartial(cause refusal) {
 	l.session.conn.partialBytes -= len(l.partialPayload)
 	l.partialPayload, l.refused = nil, cause
 }
 
-// trimKeptBuffers counts the buffers that the reader keeps for the next delivery, and gives them up
+// trimKeptBuffers counts the buffers that the reader keeps for the next delivery, and releases them
 // when memory is short. mu is held.
 func (c *conn) trimKeptBuffers() {
 	c.memory.readerBufferBytes = cap(c.idBuffer)
@@ -289,7 +289,7 @@ func (c *conn) trimKeptBuffers() {
 	}
 }
 
-// store hands the message, or the messages of a batch, to the broker.
+// store passes the message, or the messages of a batch, to the broker.
 func (c *conn) store(ctx context.Context, a *incomingDelivery) {
 	messages, err := c.parse(a)
 	a.payload = nil
@@ -310,8 +310,8 @@ func (c *conn) store(ctx context.Context, a *incomingDelivery) {
 	})
 }
 
-// chargeDecoded counts what messages take beside their payloads, where the overhead of one
-// delivery does not cover it: in a batch, and with what rules can ask about.
+// chargeDecoded counts the memory that messages take besides their payloads, where the overhead of one
+// delivery does not cover it: in a batch, and with properties for rules.
 func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
 	bytes := (len(messages) - 1) * inFlightOverhead
 	for i := range messages {
@@ -326,7 +326,7 @@ func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
 	c.memory.decodedBytes += bytes
 }
 
-// parse makes what is stored of a delivery; for a topic with what its rules can ask about.
+// parse makes the stored form of a delivery; for a topic, with the properties that its rules see.
 // Only the reader calls it.
 func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 	if cap(c.idBuffer) > bufferBytesKept {
@@ -352,7 +352,7 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 	return messages, err
 }
 
-// parseOne makes what is stored of one encoded message. Only the reader calls it.
+// parseOne makes the stored form of one encoded message. Only the reader calls it.
 func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 	var ok bool
 	if c.idBuffer, ok = message.AppendWithID(c.idBuffer[:0], encoded); ok {
@@ -361,7 +361,7 @@ func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 	return message.Parse(encoded)
 }
 
-// finishSend answers a delivery: accepted when nothing refuses it, else rejected. It is
+// finishSend answers a delivery: accepted without a refusal, otherwise rejected. It is
 // called from the broker's goroutines as well as from the reader.
 func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusal) {
 	if a.spans != nil {
@@ -406,7 +406,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	}
 }
 
-// returnCredit gives the credit of one delivery back, with a flow when it is time for one.
+// returnCredit grants the credit of one delivery again, with a flow when enough of it has come together.
 func (l *incomingLink) returnCredit() {
 	if l.kind != entityNode {
 		l.credit.unstored--
@@ -418,7 +418,7 @@ func (l *incomingLink) returnCredit() {
 	}
 	if l.session.conn.restricted() {
 		l.credit.unstored--
-		l.session.conn.memory.creditWithheld = true // restoreCredit gives it back
+		l.session.conn.memory.creditWithheld = true // restoreCredit grants it
 		return
 	}
 	if l.credit.settle() {

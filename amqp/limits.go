@@ -2,7 +2,7 @@ package amqp
 
 import "time"
 
-// What a peer may make us hold, and how long it may take. Each is met by a test.
+// The limits of what a peer can make the gateway hold, and of how long it may take. A test meets each of them.
 const (
 	frameBytesMax     = 65536 // max-frame-size that we announce (part 2, 2.7.1)
 	frameBytesMin     = 512   // smallest max-frame-size that a peer may announce
@@ -19,7 +19,7 @@ const (
 	nodeMessageBytesMax = 1 << 20  // largest request of a node, unless messages of the entity are larger
 	tokenBytesMax       = 64 << 10 // largest request of $cbs; tokens of identity providers have up to about 16 KiB
 	requestOverhead     = 64 << 10 // bytes of a request besides the message that it holds
-	messageBytesMax     = 16 << 20 // largest message taken, whatever its queue allows
+	messageBytesMax     = 16 << 20 // largest message accepted, whatever its queue allows
 	batchBytesMax       = 1 << 20  // largest batch that clients are told to make
 
 	windowFrames     = 5000     // incoming-window of each session
@@ -34,37 +34,37 @@ const (
 	lockBytesMax     = 1 << 20  // bytes asked for at a time by one link
 	queuedBytesMax   = 32 << 20 // locked but unsent payloads of one connection together
 	unsettledMax     = 65536    // deliveries of one session sent and not settled
-	fairBytesMin     = 64 << 10 // what a connection may work with however short memory is
+	fairBytesMin     = 64 << 10 // what a connection may use however short memory is
 
 	openWithin                   = 10 * time.Second   // from accept to open
 	authenticateWithin           = 60 * time.Second   // from accept to the first token or link
 	linklessWithin               = 5 * time.Minute    // without any link; as the cloud does
-	grantCheckEvery              = 10 * time.Second   // at least so often are keys asked about that links rest on
+	grantCheckEvery              = 10 * time.Second   // how often the keys that links depend on are checked
 	idleTimeOut                  = 240 * time.Second  // idle-time-out that we announce
 	idleTimeOutMin               = time.Second        // shortest idle-time-out that a peer may announce
-	heartbeatMax                 = 15 * time.Second   // longest silence of ours
+	heartbeatMax                 = 15 * time.Second   // longest time in which we send nothing
 	writeWithin                  = 30 * time.Second   // one write to the peer
 	closeWithin                  = 5 * time.Second    // from our close to the peer's
-	deliveryTimeMax              = 7 * 24 * time.Hour // how far ahead an abandoned message may be put off
+	deliveryTimeMax              = 7 * 24 * time.Hour // how far ahead the delivery time of an abandoned message may be
 	lockWait                     = 60 * time.Second   // one wait of a receiving link
-	sweepEvery                   = time.Second        // at most so often are expired deliveries looked for
+	sweepEvery                   = time.Second        // how often expired deliveries are looked for, at most
 	connectionsMaxDefault        = 20000
 	connectionsPerPeerMaxDefault = 5000        // of one address, or of one /64 of IPv6
-	rejectLogEvery               = time.Second // at most so often is it logged that connections are refused
+	rejectLogEvery               = time.Second // how often rejected connections are logged, at most
 	inFlightBytesDefault         = 16 << 20    // received and not yet stored, per connection
 	memoryBytesDefault           = 1 << 30     // held by all connections together
 )
 
-// What a stranger may make us hold: a connection that has proved nothing yet. No client
+// The limits of an unauthenticated connection. No client
 // needs more than two sessions and four links to put a token.
 const (
 	unauthenticatedSessionsMax = 64        // sessions at a time
 	unauthenticatedLinksMax    = 128       // links at a time
-	unauthenticatedRefusalsMax = 64        // links refused for want of a token
+	unauthenticatedRefusalsMax = 64        // links refused for lack of a token
 	unauthenticatedBytesMax    = 256 << 10 // received and not yet answered; and as much received in part
 )
 
-// What one request to the management node may ask for.
+// The limits of one request to the management node.
 const (
 	peekMessagesMax  = 250     // messages of one peek
 	peekBytesMax     = 1 << 20 // payloads of one peek
@@ -79,7 +79,7 @@ const (
 	putTokenWithin   = 20 * time.Second
 )
 
-// What the transactions of a connection may hold.
+// The limits of the transactions of a connection.
 const (
 	transactionsMax          = 16              // of one connection, those being committed included
 	transactionOperationsMax = 100             // messages sent and settled in one: what the cloud allows

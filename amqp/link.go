@@ -11,17 +11,17 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// linkState is where a link is in its life (part 2, 2.6.3).
+// linkState is the state of a link (part 2, 2.6.3).
 type linkState uint8
 
 const (
-	attaching linkState = iota // the broker is being asked; our attach is not sent
+	attaching linkState = iota // the broker resolves the entity; our attach is not sent
 	attached
 	detaching // our detach is sent, the peer's has not come
 	gone
 )
 
-// nodeKind is what a link is attached to.
+// nodeKind is the kind of node that a link is attached to.
 type nodeKind uint8
 
 const (
@@ -36,29 +36,29 @@ type endpoint interface {
 	base() *link
 	flow(f *wire.Flow)
 	ready() // our attach is sent
-	drop()  // the link is over: give back what it holds
+	drop()  // the link has ended: release what it holds
 }
 
-// link is what both kinds of links have. Incoming and outgoing are seen from us: on an
+// link has the fields of both kinds of links. Incoming and outgoing are meant from the gateway's side: on an
 // incomingLink the client sends.
 type link struct {
 	session     *session
 	handle      uint32
 	name        string
-	clientSends bool // the client does
+	clientSends bool // the client sends
 	state       linkState
 	kind        nodeKind
-	path        string        // reduced address: what tokens are checked against
-	viaPath     string        // of a link whose messages go through another entity: that one's
-	right       fsm.Rights    // without which a link to an entity may not be
-	entity      fsm.EntityRef // of what path names
+	path        string        // reduced address, which grants are checked against
+	viaPath     string        // of a link that sends through another entity: that entity's path
+	right       fsm.Rights    // the right that a link to an entity needs
+	entity      fsm.EntityRef // the entity at path
 	reply       *wire.Attach
 }
 
 func (l *link) base() *link { return l }
 
-// attach begins a link (part 2, 2.7.3). Whatever takes time is done on a goroutine of
-// its own, so a slow catalog delays only the links that ask for it.
+// attach begins a link (part 2, 2.7.3). Slow work is done on a goroutine of
+// its own, so a slow catalog delays only the links that need it.
 func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	c := s.conn
 	if a.Handle > s.handleMax {
@@ -116,20 +116,20 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	return nil
 }
 
-// linkKey is what tells a link from others on a connection: its name and its direction
-// (part 2, 2.6.1), and its address, against the letter of that section: Java names the
+// linkKey identifies a link on a connection: by its name and direction
+// (part 2, 2.6.1), and its address, contrary to that section: Java names the
 // link to a session after the session, and has "s1" of two queues on one connection. A
 // client may use one name for both directions.
 type linkKey struct {
 	name        string
 	path        string // in lower case
-	clientSends bool   // the client does
+	clientSends bool   // the client sends
 }
 
 func (l *link) key() linkKey { return linkKey{l.name, strings.ToLower(l.path), l.clientSends} }
 
-// takeOver takes a link away from the one that had its name before, because the client has
-// attached it anew: it has forgotten the old one, or wants to be rid of it.
+// takeOver ends the link that has had the key, because the client has
+// attached it again: it has forgotten the old one, or wants to replace it.
 func (c *conn) takeOver(ctx context.Context, id linkKey) {
 	e := c.linksByKey[id]
 	if e == nil {
@@ -139,7 +139,7 @@ func (c *conn) takeOver(ctx context.Context, id linkKey) {
 	e.base().detach(ctx, e, cause)
 }
 
-// detach ends a link, or the attaching of one, whatever it waits for.
+// detach ends a link, or its attaching, whatever it waits for.
 func (l *link) detach(ctx context.Context, e endpoint, cause refusal) {
 	switch l.state {
 	case attaching:
@@ -154,7 +154,7 @@ func (l *link) detach(ctx context.Context, e endpoint, cause refusal) {
 	}
 }
 
-// readAttach fills in what an attach asks for, or says why it cannot be had.
+// readAttach reads what an attach asks for, or returns why it is refused.
 func (l *link) readAttach(a *wire.Attach) refusal {
 	var address any
 	switch {
@@ -189,11 +189,11 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 	return l.readTransferDestination(a)
 }
 
-// destinationKey is the property of a sender's attach that names where its messages go; the
+// destinationKey is the property of a sender's attach that names the destination of its messages; the
 // target is then the entity that they go through (docs/service-bus-protocol.md#sending-through-another-entity).
 const destinationKey = wire.Symbol("com.microsoft:transfer-destination-address")
 
-// readTransferDestination fills in where the messages of a sender go that names another entity than
+// readTransferDestination reads the destination of a sender that names another entity than
 // its target.
 func (l *link) readTransferDestination(a *wire.Attach) refusal {
 	if l.kind != entityNode || !l.clientSends {
@@ -217,8 +217,8 @@ func noDynamicNodes() refusal {
 	return newRefusal(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
 }
 
-// permitted says whether the credentials of the connection allow the link, and if not,
-// which entity they do not allow; stale says that the key of one is gone. Who may do anything with an entity may attach to its management
+// permitted reports whether the credentials of the connection allow the link, and if not,
+// which entity they do not allow; revoked, that the key of one is no longer valid. Any right in an entity is enough to attach to its management
 // node (the Go client does for senders too); its operations are checked one by one.
 func (l *link) permitted(now time.Time) (path string, ok, revoked bool) {
 	switch g := l.session.conn.grants; l.kind {
@@ -248,7 +248,7 @@ func (l *link) newEndpoint(a *wire.Attach) endpoint {
 	}
 	o := &outgoingLink{link: *l}
 	o.receiveAndDelete = a.SndSettleMode != nil && *a.SndSettleMode == settledMode
-	// A response needs no settling. Only who forbids settled transfers gets others.
+	// A response needs no settling. Only a client that forbids settled transfers gets unsettled ones.
 	o.presettled = o.receiveAndDelete || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
 	if l.kind != entityNode {
 		if t := a.Target; t != nil {
@@ -266,8 +266,8 @@ const (
 )
 
 // attachReply is the attach that answers a: the same settle modes, source and target,
-// because SDKs compare them (docs/service-bus-protocol.md#attach-replies). Only what outlives the frame and means
-// the same to us is echoed: no filters, and no values that we did not understand.
+// because SDKs compare them (docs/service-bus-protocol.md#attach-replies). Only values that outlive the frame and
+// that the gateway supports are echoed: no filters, and no values that it did not understand.
 func attachReply(a *wire.Attach) *wire.Attach {
 	snd, rcv := uint8(mixedMode), uint8(0)
 	if a.SndSettleMode != nil {
@@ -302,7 +302,7 @@ func attachReply(a *wire.Attach) *wire.Attach {
 	return r
 }
 
-// echoAddress lets only strings through: others may lie in the reader's buffer.
+// echoAddress returns strings only: other values may lie in the reader's buffer.
 func echoAddress(address any) any {
 	if s, ok := address.(string); ok {
 		return s
@@ -310,7 +310,7 @@ func echoAddress(address any) any {
 	return nil
 }
 
-// echoOutcome lets the plain outcomes through.
+// echoOutcome returns the four outcomes without their fields.
 func echoOutcome(state any) any {
 	switch state.(type) {
 	case *wire.Accepted:
@@ -325,7 +325,7 @@ func echoOutcome(state any) any {
 	return nil
 }
 
-// resolve asks the broker for the entity of a link that is attaching, and for the one that
+// resolve asks the broker for the entity of a link that is attaching, and for the entity that
 // its messages go through.
 func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.recovered(ctx)
@@ -375,7 +375,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	}
 }
 
-// isDisabled says whether the status of an entity forbids links of a direction.
+// isDisabled reports whether the status of an entity forbids links of a direction.
 func isDisabled(status fsm.EntityStatus, sends bool) bool {
 	switch status {
 	case fsm.Disabled:
@@ -389,7 +389,7 @@ func isDisabled(status fsm.EntityStatus, sends bool) bool {
 	return false
 }
 
-// The property of an attach that tells how large a batch may be (docs/service-bus-protocol.md#link-properties).
+// The property of an attach that says how large a batch may be (docs/service-bus-protocol.md#link-properties).
 const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 
 // completeAttach sends our attach.
@@ -402,7 +402,7 @@ func (l *link) completeAttach(ctx context.Context, e endpoint, place fsm.EntityR
 		}
 		in.setMaxMessageSize(int(most))
 		limit := uint64(in.messageBytesMax)
-		l.reply.MaxMessageSize = &limit // batches are cut to it; absent would mean nothing fits
+		l.reply.MaxMessageSize = &limit // clients cut batches to it; if it were absent, they would send none
 		if l.kind != coordinatorNode {
 			l.reply.Properties = wire.Map{{Key: batchBytesKey, Value: min(limit, batchBytesMax)}}
 		}
@@ -415,7 +415,7 @@ func (l *link) completeAttach(ctx context.Context, e endpoint, place fsm.EntityR
 }
 
 // refuse answers an attach with an attach without our terminus and, in the same write,
-// a closing detach: go-amqp and rhea would else take the link for open.
+// a closing detach: otherwise go-amqp and rhea would consider the link open.
 func (l *link) refuse(ctx context.Context, cause refusal) {
 	if l.reply.Role == wire.RoleSender {
 		l.reply.Source = nil
@@ -436,11 +436,11 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
 	l.releaseName()
 }
 
-// releaseName frees the link's name. No other link can have it: steal ends the old one first.
+// releaseName frees the key of the link. No other link can have it: takeOver ends the old one first.
 func (l *link) releaseName() { delete(l.session.conn.linksByKey, l.key()) }
 
-// detachWithError detaches a link of ours with an error. It stays until the peer's detach comes,
-// so that frames which crossed are recognised.
+// detachWithError detaches a link with an error. The link stays until the peer's detach comes,
+// so that frames that crossed are recognised.
 func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal) {
 	if l.state != attached {
 		return
@@ -450,10 +450,10 @@ func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal) {
 	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.newError(ctx, cause, "link", l.name, "path", l.path)})
 	e.drop()
 	l.state = detaching
-	s.conn.links++ // drop took it off; it counts until the peer has seen it
+	s.conn.links++ // drop subtracted it; it counts until the peer has seen the detach
 }
 
-// detached takes the peer's detach. A handle without link was refused before.
+// detached handles the peer's detach. A handle without a link was refused before.
 func (s *session) detached(d *wire.Detach) {
 	e := s.links[d.Handle]
 	if e == nil {
@@ -481,7 +481,7 @@ func (s *session) detached(d *wire.Detach) {
 	s.conn.emit(s.channel, farewell)
 }
 
-// end ends the part of a link that both kinds have; false when it had ended before.
+// end does what both kinds of links do at their end; false when the link had ended before.
 func (l *link) end() bool {
 	if l.state == gone || l.state == detaching {
 		if l.state == detaching {
@@ -496,5 +496,5 @@ func (l *link) end() bool {
 	return true
 }
 
-// linkEnded counts a link that is over.
+// linkEnded updates the number of links.
 func (c *conn) linkEnded() { c.links, c.linksChanged = c.links-1, time.Now() }

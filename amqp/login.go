@@ -14,9 +14,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The SASL mechanisms, in the order of the cloud service. .NET takes only MSSBCBS; with it
-// and with ANONYMOUS a client proves itself by a token on $cbs. With EXTERNAL it does when
-// it has shown no certificate: some clients choose it because it is there.
+// The SASL mechanisms, in the order of the cloud service. .NET uses only MSSBCBS; with it
+// and with ANONYMOUS a client authenticates by a token on $cbs. With EXTERNAL it does so when
+// it has no certificate: some clients choose EXTERNAL because it is there.
 const (
 	mechanismCBS       = "MSSBCBS"
 	mechanismPlain     = "PLAIN"
@@ -28,14 +28,14 @@ const (
 const (
 	saslOK   = 0
 	saslAuth = 1 // the credential is wrong
-	saslTemp = 4 // it was not verified, or came after too many failures; later it may go well
+	saslTemp = 4 // it was not verified, or came after too many failures; a retry may succeed
 )
 
-// login is what a connection proved by SASL, for the audit log. The zero value: nothing.
+// login is the login that SASL accepted, for the audit log. The zero value: none.
 type login struct{ kind, name string }
 
-// tlsState is what the peer agreed on in TLS; the zero value outside of it. Whoever sheds
-// TLS below a connection wraps it into something that still tells.
+// tlsState returns the state of TLS; the zero value without TLS. A listener that terminates
+// TLS below a connection wraps it into a type that has the state.
 func (c *conn) tlsState() tls.ConnectionState {
 	if t, ok := c.peer.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		return t.ConnectionState()
@@ -43,8 +43,8 @@ func (c *conn) tlsState() tls.ConnectionState {
 	return tls.ConnectionState{}
 }
 
-// selectNamespace puts the connection into the namespace of a host name that the peer means, as far
-// as it is known: by TLS, then SASL, then open. False when it has proved a right in another
+// selectNamespace puts the connection into the namespace of a host name, as far
+// as it is known: by TLS, then SASL, then open. False when the connection has proved a right in another
 // one.
 func (c *conn) selectNamespace(host string) bool {
 	if host == "" {
@@ -86,7 +86,7 @@ func (c *conn) sasl(ctx context.Context) error {
 	return refused
 }
 
-// outcomeCode tells the client whether it is to try again.
+// outcomeCode tells the client whether to try again.
 func outcomeCode(err error) uint8 {
 	switch code, known := codeOfError(err); {
 	case err == nil:
@@ -97,13 +97,13 @@ func outcomeCode(err error) uint8 {
 	return saslAuth
 }
 
-// codeOfError is the code that an error carries, if it does.
+// codeOfError returns the code that an error carries, if it has one.
 func codeOfError(err error) (code fsm.Code, known bool) {
 	known = errors.As(err, &code)
 	return code, known
 }
 
-// authenticate checks a sasl-init. PLAIN and a certificate prove something, and a right in
+// authenticate checks a sasl-init. PLAIN and a certificate authenticate, and prove a right in
 // the whole namespace.
 func (c *conn) authenticate(ctx context.Context, init *wire.SASLInit) error {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
@@ -122,7 +122,7 @@ func (c *conn) authenticate(ctx context.Context, init *wire.SASLInit) error {
 	return fmt.Errorf("mechanism %.32q: %w", init.Mechanism, errProtocol)
 }
 
-// plain checks a user, who is a rule, and a password, which is a key of it.
+// plain checks a user, which is an access rule, and a password, which is a key of it.
 func (c *conn) plain(ctx context.Context, response []byte) error {
 	parts := bytes.Split(response, []byte{0}) // authzid, authcid, passwd (RFC 4616)
 	if len(parts) != 3 {
@@ -138,7 +138,7 @@ func (c *conn) plain(ctx context.Context, response []byte) error {
 	return c.acceptLogin(ctx, grant{allowed, kindPlain, user})
 }
 
-// external checks the certificate that the client proved to have.
+// external checks the client certificate that TLS verified.
 func (c *conn) external(ctx context.Context, certificate *x509.Certificate) error {
 	name := certificate.Subject.CommonName
 	allowed, err := c.config.Authorizer.Certificate(ctx, c.client(), certificate)
@@ -149,7 +149,7 @@ func (c *conn) external(ctx context.Context, certificate *x509.Certificate) erro
 	return c.acceptLogin(ctx, grant{allowed, kindExternal, name})
 }
 
-// acceptLogin lets what SASL proved count for the namespace.
+// acceptLogin makes the credential of a SASL login valid for the namespace.
 func (c *conn) acceptLogin(ctx context.Context, held grant) error {
 	c.mu.Lock()
 	defer c.unlock()

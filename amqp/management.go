@@ -12,8 +12,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// manage does one operation of an entity's management node (docs/service-bus-protocol.md#management-operations). What
-// the broker answers later is answered later: nothing here waits on the reader.
+// manage does one operation of an entity's management node (docs/service-bus-protocol.md#management-operations). The
+// response is sent when the broker answers: nothing here waits on the reader.
 func (c *conn) manage(ctx context.Context, r *request, operation string) {
 	if cause := operationNotAllowed(operation, &r.link.entity); cause.condition != "" {
 		c.respond(ctx, r, response{errorReply: errorReply{cause, http.StatusBadRequest}})
@@ -58,7 +58,7 @@ func (c *conn) manage(ctx context.Context, r *request, operation string) {
 }
 
 // lockIDs reads the lock tokens of a request. ok is false when one is not of this
-// place, or when there are none or too many: then say is the answer.
+// entity, or when there are none or too many: then resp is the answer.
 func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp response, ok bool) {
 	tokens := valuesOf[wire.UUID](body.Get("lock-tokens"))
 	if len(tokens) == 0 || len(tokens) > tokensMax {
@@ -121,7 +121,7 @@ func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map)
 	})
 }
 
-// settlementsOf reads an update-disposition. ok is false when it cannot be done: then say is
+// settlementsOf reads an update-disposition. ok is false when it cannot be done: then resp is
 // the answer.
 func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settlement, resp response, ok bool) {
 	what, resp, ok := decideByName(body)
@@ -140,7 +140,7 @@ func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settl
 	return settlements, resp, true
 }
 
-// decideByName turns the words of update-disposition into a settlement.
+// decideByName turns the status names of update-disposition into a settlement.
 func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 	switch status := body.Text("disposition-status"); status {
 	case "completed":
@@ -190,7 +190,7 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	for _, d := range found {
 		encoded, err := message.AppendDelivery(nil, r.link.entity, d, message.DeliveryOptions{Peeked: true})
 		if err != nil {
-			c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+			c.log.ErrorContext(ctx, "failed to encode stored message", "path", r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 			continue
 		}
 		messages = append(messages, wire.Map{{Key: "message", Value: encoded}})
@@ -202,16 +202,16 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, success(wire.Map{{Key: "messages", Value: messages}}))
 }
 
-// codeOf is the code that an error of the broker carries; ServerBusy when it has none, as
-// when its time has run out.
+// codeOf returns the code of an error of the broker; ServerBusy when it has none, for example
+// when its time is over.
 func codeOf(err error) fsm.Code {
 	code := fsm.ServerBusy
 	_ = errors.As(err, &code)
 	return code
 }
 
-// deferredFetch is a receive-by-sequence-number in work: deferred messages are fetched a
-// few at a time, so that an answer has a bound whatever is asked for.
+// deferredFetch is a receive-by-sequence-number in progress: deferred messages are fetched a
+// few at a time, so that the size of an answer is limited.
 type deferredFetch struct {
 	c                *conn
 	r                *request
@@ -223,7 +223,7 @@ type deferredFetch struct {
 }
 
 // sequenceNumbers reads the numbers of a request. ok is false when there are none or too
-// many: then say is the answer.
+// many: then resp is the answer.
 func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp response, ok bool) {
 	given := valuesOf[int64](body.Get("sequence-numbers"))
 	if len(given) == 0 || len(given) > tokensMax {
@@ -231,12 +231,12 @@ func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp response
 	}
 	numbers = make([]fsm.SequenceNumber, len(given))
 	for i, n := range given {
-		numbers[i] = fsm.SequenceNumber(max(0, n)) // 0 is the number of no message
+		numbers[i] = fsm.SequenceNumber(max(0, n)) // no message has number 0
 	}
 	return numbers, response{}, true
 }
 
-// receiveBySequenceNumber locks deferred messages, or takes them for good.
+// receiveBySequenceNumber locks deferred messages, or receives and deletes them.
 func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
@@ -282,10 +282,10 @@ func (f *deferredFetch) next(ctx context.Context) {
 	})
 }
 
-// add encodes one message. The lock token goes into it, where Go and Python look, and
-// beside it, where the others do.
+// add encodes one message. Go and Python read the lock token in the message, the other clients
+// beside it.
 func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
-	d.State = fsm.Deferred // what clients show of a fetched message, locked or not
+	d.State = fsm.Deferred // the state that clients show for a fetched message, locked or not
 	var options message.DeliveryOptions
 	var token fsm.LockToken
 	if !f.receiveAndDelete {
@@ -294,7 +294,7 @@ func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	}
 	encoded, err := message.AppendDelivery(nil, f.r.link.entity, d, options)
 	if err != nil {
-		f.c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", f.r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+		f.c.log.ErrorContext(ctx, "failed to encode stored message", "path", f.r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 		return
 	}
 	entry := wire.Map{{Key: "message", Value: encoded}}
@@ -305,14 +305,14 @@ func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	f.bytes += len(encoded)
 }
 
-// charge counts the answer as far as it is there.
+// charge counts the part of the answer that is there.
 func (f *deferredFetch) charge(bytes int) {
 	f.c.mu.Lock()
 	defer f.c.unlock()
 	f.c.memory.responseBytes += bytes
 }
 
-// finish answers. What was fetched before a failure is not lost: it is given, and the
+// finish answers. Messages that were fetched before a failure are returned, and the
 // client asks again for the rest.
 func (f *deferredFetch) finish(ctx context.Context, code fsm.Code) {
 	defer f.charge(-f.bytes)

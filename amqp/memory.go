@@ -25,11 +25,11 @@ const (
 type memory struct {
 	account        *budget.Account
 	creditWithheld bool // credit was withheld because the account was restricted
-	closed         bool // the connection has ended; the account goes with the last answer of the broker
-	panicked       bool // a panic of ours ended the connection: what it holds is not known, and no answer is awaited
+	closed         bool // the connection has ended; its account is closed with the last answer of the broker
+	panicked       bool // a panic ended the connection: what it holds is not known, and no answer is awaited
 
-	decodedBytes      int // bytes that batches and requests take beside what inFlight counts
-	responseBytes     int // bytes of responses that are being put together
+	decodedBytes      int // bytes that batches and requests take besides those in inFlightBytes
+	responseBytes     int // bytes of responses that are being assembled
 	settlements       int // settlements that the broker has not answered
 	unsettled         int // deliveries in the maps of all sessions
 	partlySentBytes   int // bytes of deliveries that have begun and are not completely in the output buffer

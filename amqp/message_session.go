@@ -11,10 +11,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Sessions of messages, which have nothing to do with the sessions of AMQP: a receiving link
+// Sessions of messages are unrelated to the sessions of AMQP: a receiving link
 // asks for one by a filter of its source, and holds it as long as it lives.
 
-// The names that sessions of messages go by in an attach (docs/service-bus-protocol.md#link-properties, #accepting-a-session).
+// The names for sessions of messages in an attach (docs/service-bus-protocol.md#link-properties, #accepting-a-session).
 const (
 	sessionFilterKey  = wire.Symbol("com.microsoft:session-filter")
 	lockedUntilUTCKey = wire.Symbol("com.microsoft:locked-until-utc")
@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	acceptWithin     = 60 * time.Second // for a session, where the client names no time
+	acceptWithin     = 60 * time.Second // for a session, when the client sends no time
 	acceptWithinMax  = 10 * time.Minute
 	sessionsAtOnce   = 1000             // sessions of one answer
 	sessionWithin    = 60 * time.Second // one operation on a session
@@ -70,7 +70,7 @@ func sessionFilterOf(filter wire.Map) (*sessionFilter, refusal) {
 	return nil, refusal{}
 }
 
-// reply is the filter that says which session was accepted.
+// reply returns the filter that names the accepted session.
 func (f *sessionFilter) reply(name string) wire.Map {
 	var value any = name
 	if f.descriptor != nil {
@@ -79,7 +79,7 @@ func (f *sessionFilter) reply(name string) wire.Map {
 	return wire.Map{{Key: sessionFilterKey, Value: value}}
 }
 
-// openTimeout is how long a client wants to wait for its link to open.
+// openTimeout returns how long a client wants to wait for its link to open.
 func openTimeout(properties wire.Map) time.Duration {
 	for _, pair := range properties {
 		if pair.Key == openTimeoutKey || pair.Key == string(openTimeoutKey) {
@@ -91,7 +91,7 @@ func openTimeout(properties wire.Map) time.Duration {
 	return acceptWithin
 }
 
-// sessionMismatch says why a receiving link cannot be at a place because of sessions.
+// sessionMismatch says why a receiving link cannot be attached because of sessions.
 func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
 	has := at.Settings.RequiresSession && at.Sub == fsm.MainQueue
 	switch {
@@ -147,9 +147,9 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 	l.completeAttach(ctx, l, l.entity)
 }
 
-// heldSession finds the session that a request is about among those that links of the
-// connection hold: by its name, which the Go client leaves out when it asks for deferred
-// messages, and by that of the link. ok is false when there is none: then say is the answer.
+// heldSession finds the session of a request among those that links of the
+// connection hold: by its name, which the Go client omits when it asks for deferred
+// messages, and by the name of the link. ok is false when there is none: then resp is the answer.
 func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp response, ok bool) {
 	name, named := body.Get("session-id").(string)
 	link := r.argument("associated-link-name")
@@ -178,8 +178,8 @@ func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp respon
 	return held, response{}, true
 }
 
-// requestedSession is the name of the session that a request is about, whoever holds it; false
-// when it is about all of an entity.
+// requestedSession returns the name of the session of a request, whether or not a link holds it; false
+// when the request is about the whole entity.
 func (c *conn) requestedSession(r *request, body wire.Map) (name string, one bool) {
 	if at := &r.link.entity; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 		return "", false
@@ -193,13 +193,13 @@ func (c *conn) requestedSession(r *request, body wire.Map) (name string, one boo
 	return "", false
 }
 
-// releaseSession gives the session of a link back. mu is held.
+// releaseSession releases the session of a link. mu is held.
 func (l *outgoingLink) releaseSession() {
 	c := l.session.conn
 	c.brokerCalls = append(c.brokerCalls, func() { l.messageSession.Release(l.sessionReleased) })
 }
 
-// sessionReleased answers the client's detach, if that is what ended the link: who has closed a
+// sessionReleased answers the client's detach, if that ended the link: a client that has closed a
 // receiver may tell others that the session is free.
 func (l *outgoingLink) sessionReleased() {
 	c := l.session.conn
@@ -228,8 +228,8 @@ func (c *conn) renewSessionLock(ctx context.Context, r *request, body wire.Map) 
 	})
 }
 
-// getSessionState answers with what is kept with a session; the key is there also when
-// nothing is.
+// getSessionState answers with the state that is stored with a session; the key is there even when
+// there is no state.
 func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
 	held, resp, ok := c.heldSession(r, body)
@@ -306,8 +306,8 @@ func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	}
 }
 
-// applySessions fits messages to an entity: what needs no session is stored without, and what
-// needs one and has none is refused.
+// applySessions adapts messages to an entity: where there are no sessions, messages are stored without one,
+// and where sessions are required, messages without one are refused.
 func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 	switch {
 	case at.Settings.RequiresSession:
@@ -320,7 +320,7 @@ func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 		for i := range messages {
 			m := &messages[i]
 			if m.HasSession && len(at.Shards) > 0 {
-				m.PartitionKey = m.Session // it binds the message to a shard all the same
+				m.PartitionKey = m.Session // it still binds the message to a shard
 			}
 			m.Session, m.HasSession = "", false
 		}

@@ -15,19 +15,19 @@ import (
 // A node is an address that answers requests: $cbs, and $management of an entity. The
 // client has a link on which it sends requests and one on which it receives responses.
 
-// request is one message to a node. Its values lie in a copy made for it.
+// request is one message to a node. Its values are slices of a copy made for it.
 type request struct {
 	link        *incomingLink
-	bytes       int // what it counts in conn.inFlight
-	decoded     int // and in conn.memory
+	bytes       int // what it counts in conn.inFlightBytes
+	decoded     int // what it counts in conn.memory
 	began       time.Time
-	transaction *txnID // the transaction that it is part of; nil outside
+	transaction *txnID // the transaction that it belongs to; nil for none
 	properties  wire.Properties
 	arguments   wire.Map // application-properties
 	body        any      // of the amqp-value section
 }
 
-// parseRequest reads the sections that mean something to a node.
+// parseRequest reads the sections that nodes use.
 func parseRequest(l *incomingLink, payload []byte) (*request, error) {
 	r := &request{link: l, began: time.Now()}
 	for rest := bytes.Clone(payload); len(rest) > 0; {
@@ -51,40 +51,40 @@ func parseRequest(l *incomingLink, payload []byte) (*request, error) {
 	return r, nil
 }
 
-// argument is a text among the application-properties, "" when it is not there.
+// argument returns a text among the application-properties, "" when it is missing.
 func (r *request) argument(key string) string { return r.arguments.Text(key) }
 
-// response is what a node says to one request.
+// response is the response of a node to one request.
 type response struct {
-	errorReply // its condition is empty when it went well
+	errorReply // its condition is empty on success
 	body       wire.Map
-	entityGone bool // the entity is not there any more
+	entityGone bool // the entity no longer exists
 }
 
-// responseFor is the response for a code.
+// responseFor returns the response for a code.
 func responseFor(code fsm.Code) response {
 	return response{errorReply: errorReplyOf(code), entityGone: code == fsm.EntityNotFound}
 }
 
-// success is the response that all went well.
+// success returns a response without error.
 func success(body wire.Map) response { return response{errorReply: errorReplyOf(fsm.OK), body: body} }
 
-// noContent is the response that there is nothing: 204 and a body work with every client
+// noContent returns the response that there is nothing: 204 with a body works with every client
 // (docs/service-bus-protocol.md#management-responses).
 func noContent(text string, body wire.Map) response {
 	return response{errorReply: errorReply{refusal{text: text}, http.StatusNoContent}, body: body}
 }
 
-// badRequest is the response to a request that cannot be understood.
+// badRequest returns the response to a request that cannot be understood.
 func badRequest(format string, args ...any) response {
 	return response{errorReply: errorReply{newRefusal(wire.ConditionArgumentError, format, args...), http.StatusBadRequest}}
 }
 
-// request takes a delivery to a node: it is accepted at once and answered by a
-// response. There are no more than requestsMax in work, so goroutines and memory are
-// bounded whatever a client sends. One link alone never gets there, because its credit
-// comes back with the responses: Java settles hundreds of messages at once through
-// $management when their link is gone, and ServerBusy would fail them.
+// request handles a delivery to a node: it is accepted at once and answered by a
+// response. At most requestsMax are in progress, so goroutines and memory are
+// limited whatever a client sends. One link alone never reaches the limit, because its credit
+// is granted again with the responses: Java settles hundreds of messages at once through
+// $management when their link is gone, and ServerBusy would make them fail.
 func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r, err := parseRequest(a.link, a.payload)
 	a.payload = nil
@@ -93,7 +93,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 		return
 	}
 	r.transaction, r.decoded = a.transaction, decodedBytes(r.body)+decodedBytes(r.arguments)
-	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // it is held until it is answered
+	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // held until the response
 	c.finishSend(ctx, a, refusal{})
 	operation := r.argument("operation")
 	c.mu.Lock()
@@ -129,7 +129,7 @@ func unknownOperation(operation string) response {
 	return resp
 }
 
-// logSlow says that a request took long, and whose it was.
+// logSlow logs a request that took long, and its client.
 func (c *conn) logSlow(ctx context.Context, r *request) {
 	if c.config.SlowAfter <= 0 || c.config.Slow == nil {
 		return
@@ -140,7 +140,7 @@ func (c *conn) logSlow(ctx context.Context, r *request) {
 	}
 }
 
-// respond ends a request.
+// respond answers a request.
 func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	if resp.entityGone && r.link.kind == managementNode {
 		entity, _ := cutManagement(r.link.path)
@@ -189,14 +189,14 @@ func appendResponse(dst []byte, r *request, resp response) []byte {
 	dst = wire.AppendMap(dst, properties)
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionValue)
 	if resp.body == nil {
-		resp.body = wire.Map{} // null would not do
+		resp.body = wire.Map{} // clients do not accept null
 	}
 	return wire.AppendMap(dst, resp.body)
 }
 
-// responseLink finds the link that a response goes to (docs/service-bus-protocol.md#reply-routing): in the
+// responseLink finds the link for a response (docs/service-bus-protocol.md#reply-routing): in the
 // request's session before the others, because Python gives all its links one reply-to;
-// by target address, by link name (JS), and else the only one of the session (Python's
+// by target address, by link name (JavaScript), and otherwise the only one of the session (Python's
 // $cbs has no reply-to at all).
 func (c *conn) responseLink(r *request) *outgoingLink {
 	s := r.link.session
@@ -219,7 +219,7 @@ func (c *conn) responseLink(r *request) *outgoingLink {
 	return nil
 }
 
-// findByReplyTo looks in one session, at target addresses before names.
+// findByReplyTo searches one session, target addresses before names.
 func (s *session) findByReplyTo(r *request, replyTo string) *outgoingLink {
 	var named *outgoingLink
 	for _, e := range s.links {
@@ -237,7 +237,7 @@ func (s *session) findByReplyTo(r *request, replyTo string) *outgoingLink {
 	return named
 }
 
-// isResponseLink says whether responses of the request's node can go out on l.
+// isResponseLink reports whether responses of the request's node can be sent on l.
 func (l *outgoingLink) isResponseLink(r *request) bool {
 	return l.state == attached && l.kind == r.link.kind && strings.EqualFold(l.path, r.link.path)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// lockState is where the one outstanding Lock of a link is. Between the decision to
-// lock, made with mu held, and the call, made without, a Cancel would go past the
-// broker; it is remembered and made behind the call.
+// lockState is the state of the one outstanding Lock of a link. Between the decision to
+// lock, made with mu held, and the call, made without, a Cancel would overtake the
+// Lock; it is recorded and made after the call.
 type lockState uint8
 
 const (
@@ -29,10 +29,10 @@ type outgoingLink struct {
 	link
 	credit           sendingCredit
 	receiveAndDelete bool   // receive-and-delete
-	presettled       bool   // what is sent is settled at once
+	presettled       bool   // deliveries are sent settled
 	replyTo          string // target address, which requests name as their reply-to
 
-	// Of a link that asks for a session, and of one that holds it.
+	// Of a link that asks for a session, and of one that holds one.
 	wantedSession  *sessionFilter
 	acceptTimeout  time.Duration
 	cancelAccept   func() // ends AcceptSession; nil before it has begun
@@ -41,26 +41,26 @@ type outgoingLink struct {
 
 	receiver       Receiver // nil on nodes
 	lock           lockState
-	lockRound      uint64 // counts calls of Lock, to tell a call's own end from a later one
-	lockDrains     bool   // the call under way was made for a drain, and does not wait
-	cancelling     bool   // Cancel is wanted, or made, for the outstanding Lock
-	receiverClosed bool   // Close is made
+	lockRound      uint64 // counts calls of Lock, to tell the end of a call from that of a later one
+	lockDrains     bool   // the outstanding call was made for a drain, and does not wait
+	cancelling     bool   // Cancel is to be called, or was called, for the outstanding Lock
+	receiverClosed bool   // Close was called
 
-	queue            []queuedDelivery // locked, or responses, and not yet begun
-	partial          partialDelivery  // the delivery that is half in the output
-	waitingForOutput bool             // in conn.stalled
+	queue            []queuedDelivery // locked messages, or responses, that are not begun
+	partial          partialDelivery  // the delivery that is partly sent
+	waitingForOutput bool             // in conn.waitingForOutput
 }
 
-// queuedDelivery is one delivery that waits for credit, window or room.
+// queuedDelivery is one delivery that waits for credit, window or output space.
 type queuedDelivery struct {
 	delivery fsm.Delivery
 	response []byte // an encoded response; then delivery is empty
 }
 
-// bytes is what it counts in conn.held.
+// bytes is what it counts in conn.queuedBytes.
 func (q *queuedDelivery) bytes() int { return len(q.response) + len(q.delivery.Payload) }
 
-// partialDelivery is what is left of a delivery whose first frames are sent.
+// partialDelivery is the rest of a delivery whose first frames are sent.
 type partialDelivery struct {
 	rest  []byte // nil when there is none
 	bytes int    // what it counts in conn.memory
@@ -84,7 +84,7 @@ func (l *outgoingLink) ready() {
 	l.sendQueued()
 }
 
-// flow takes the receiver's credit (part 2, 2.6.7).
+// flow handles the receiver's credit (part 2, 2.6.7).
 func (l *outgoingLink) flow(f *wire.Flow) {
 	if l.state != attached && l.state != attaching {
 		return
@@ -93,7 +93,7 @@ func (l *outgoingLink) flow(f *wire.Flow) {
 		l.credit.flow(f.DeliveryCount, *f.LinkCredit, f.Drain)
 	}
 	if l.state == attaching {
-		return // ready goes on from here
+		return // ready continues
 	}
 	if l.credit.drain && l.lock != lockIdle {
 		l.cancel()
@@ -104,7 +104,7 @@ func (l *outgoingLink) flow(f *wire.Flow) {
 	}
 }
 
-// emitFlow tells the receiver where the link stands. go-amqp panics without
+// emitFlow tells the receiver the state of the link. go-amqp panics without
 // link-credit, and answers echo, so echo is never set.
 func (l *outgoingLink) emitFlow(drain bool) {
 	f := l.session.flowState()
@@ -114,7 +114,7 @@ func (l *outgoingLink) emitFlow(drain bool) {
 }
 
 // sendQueued sends what can be sent and then asks the broker for more if there is credit. It
-// is called whenever something that it waits for may have come: credit, window, room in
+// is called whenever something that it waits for may have come: credit, window, space in
 // the output, or the end of a Lock.
 func (l *outgoingLink) sendQueued() {
 	if l.state != attached {
@@ -136,7 +136,7 @@ func (l *outgoingLink) sendQueued() {
 	}
 }
 
-// waitForOutput asks the writer to come back when the output is written.
+// waitForOutput makes the writer resume the link when the output is written.
 func (l *outgoingLink) waitForOutput() {
 	if !l.waitingForOutput {
 		l.waitingForOutput = true
@@ -144,14 +144,14 @@ func (l *outgoingLink) waitForOutput() {
 	}
 }
 
-// endDrain answers a drain: everything there was is sent, the rest of the credit is
+// endDrain answers a drain: everything that was there is sent, and the rest of the credit is
 // given back (part 2, 2.6.7).
 func (l *outgoingLink) endDrain() {
 	l.credit.endDrain()
 	l.emitFlow(true)
 }
 
-// startLock asks for as much as there is credit for. A draining link does not wait.
+// startLock asks for as many messages as there is credit for. A draining link does not wait.
 func (l *outgoingLink) startLock() {
 	wait := lockWait
 	if l.lockDrains = l.credit.drain; l.lockDrains {
@@ -163,7 +163,7 @@ func (l *outgoingLink) startLock() {
 	c := l.session.conn
 	bytes := lockBytesMax
 	if c.restricted() {
-		bytes = fairBytesMin // receiving goes on, with less at a time
+		bytes = fairBytesMin // receiving continues, with less at a time
 	}
 	c.brokerCalls = append(c.brokerCalls, func() {
 		l.receiver.Lock(most, bytes, wait, l.locked)
@@ -176,7 +176,7 @@ func (l *outgoingLink) startLock() {
 	})
 }
 
-// makeDelayedCalls makes the calls that were held up by a Lock that was only just being made.
+// makeDelayedCalls makes the calls that waited until a Lock was called.
 func (l *outgoingLink) makeDelayedCalls(round uint64) {
 	c := l.session.conn
 	switch {
@@ -233,16 +233,16 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 		l.queue = append(l.queue, queuedDelivery{delivery: d})
 	}
 	// A call that waited and was cancelled for the drain may have ended before the broker
-	// looked: only one that does not wait says that nothing is there. pump makes it.
+	// looked: only a call that does not wait shows that there are no messages. sendQueued makes it.
 	if len(deliveries) == 0 && l.lockDrains && l.credit.drain {
 		l.endDrain()
 	}
 	l.sendQueued()
 }
 
-// lockFailed detaches a link whose entity is gone or cannot be reached for now. The second
-// is said as detach-forced, on which every SDK attaches again: after server-busy Go
-// would go on to use the dead link.
+// lockFailed detaches a link whose entity is gone or cannot be reached at the moment. The second
+// is reported as detach-forced, on which every SDK attaches again: after server-busy Go
+// would continue to use the dead link.
 func (l *outgoingLink) lockFailed(code fsm.Code) {
 	cause := errorReplyOf(code).withEntity(l.path).refusal
 	switch {
@@ -254,7 +254,7 @@ func (l *outgoingLink) lockFailed(code fsm.Code) {
 	l.detachWithError(context.Background(), l, cause)
 }
 
-// flush sends queued deliveries while there is credit, window and room.
+// flush sends queued deliveries while there is credit, window and output space.
 func (l *outgoingLink) flush() {
 	s, c := l.session, l.session.conn
 	for {
@@ -262,7 +262,7 @@ func (l *outgoingLink) flush() {
 		case l.partial.rest == nil && (len(l.queue) == 0 || l.credit.left == 0):
 			return
 		case s.remoteWindow == 0:
-			return // session.flow comes back
+			return // session.flow resumes
 		case len(c.out) >= outBytesHigh:
 			l.waitForOutput()
 			return
@@ -271,7 +271,7 @@ func (l *outgoingLink) flush() {
 				l.endPartial()
 			}
 		case c.memory.partlySentBytes > queuedBytesMax:
-			l.waitForOutput() // others of the connection have begun and not ended: the window is too small
+			l.waitForOutput() // other deliveries of the connection have begun and not ended: the window is too small
 			return
 		default:
 			next := l.queue[0]
@@ -295,8 +295,8 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 		h.tag = c.config.Broker.LockToken(l.entity, q.delivery.Lock)
 		var err error
 		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, message.DeliveryOptions{})
-		if err != nil { // it was checked when it was sent; its lock will run out
-			c.log.Error("stored message cannot be encoded", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
+		if err != nil { // it was checked when it was sent; its lock will expire
+			c.log.Error("failed to encode stored message", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
 			return
 		}
 		payload = c.scratch
@@ -331,17 +331,17 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	}
 }
 
-// endPartial forgets the delivery that is half sent.
+// endPartial drops the delivery that is partly sent.
 func (l *outgoingLink) endPartial() {
 	l.session.conn.memory.partlySentBytes -= l.partial.bytes
 	l.partial = partialDelivery{}
 }
 
-// transferHeadBytes is room enough for the frame header and the fields of a transfer.
+// transferHeadBytes is an upper bound for the frame header and the fields of a transfer.
 const transferHeadBytes = 64
 
-// sendFrames writes frames until the payload or the window is used up, and returns what
-// is left, nil when nothing is.
+// sendFrames writes frames until the payload or the window is used up, and returns the
+// rest of the payload, nil for none.
 func (l *outgoingLink) sendFrames(t wire.Transfer, payload []byte) []byte {
 	s, c := l.session, l.session.conn
 	most := int(c.peerFrameMax) - transferHeadBytes
@@ -364,9 +364,9 @@ func (l *outgoingLink) sendFrames(t wire.Transfer, payload []byte) []byte {
 	return payload
 }
 
-// releaseExcess releases what was locked for credit that the receiver has taken back, and
-// what would make the connection hold too much. What was taken for good cannot be given
-// back: it waits for the receiver to ask again.
+// releaseExcess releases messages that were locked for credit that the receiver has revoked, and
+// those that would make the connection hold too much. Received and deleted messages cannot be
+// released: they wait until the receiver grants credit again.
 func (l *outgoingLink) releaseExcess() {
 	if l.receiveAndDelete || l.receiver == nil {
 		return
@@ -379,7 +379,7 @@ func (l *outgoingLink) releaseExcess() {
 	l.queue = l.queue[:keep]
 }
 
-// releaseQueued gives back deliveries that were not begun.
+// releaseQueued releases deliveries that were not begun.
 func (l *outgoingLink) releaseQueued(queue []queuedDelivery) {
 	if len(queue) == 0 {
 		return
@@ -393,7 +393,7 @@ func (l *outgoingLink) releaseQueued(queue []queuedDelivery) {
 	l.release(deliveries)
 }
 
-// release unlocks messages that the client never saw; this is not an attempt.
+// release unlocks messages that the client never saw; this is no failed delivery.
 func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 	if l.receiveAndDelete || l.kind != entityNode || len(deliveries) == 0 {
 		return
@@ -408,9 +408,9 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 	})
 }
 
-// drop ends the link. What the client has locked stays locked until it runs out, so it
-// can still settle through the management node (docs/requirements.md#t14, docs/service-bus-protocol.md#settlement-answers); what was
-// not wholly sent is released. A session is released, with everything that was locked under
+// drop ends the link. What the client has locked stays locked until it expires, so the client
+// can still settle through the management node (docs/requirements.md#t14, docs/service-bus-protocol.md#settlement-answers);
+// deliveries that were not completely sent are released. A session is released, with everything that was locked under
 // it (docs/service-bus-protocol.md#holding-a-session).
 func (l *outgoingLink) drop() {
 	if !l.end() {
@@ -432,14 +432,14 @@ func (l *outgoingLink) drop() {
 		}
 	}
 	s.countUnsettled()
-	if l.receiver != nil && l.lock != lockCalling { // else catchUp closes
+	if l.receiver != nil && l.lock != lockCalling { // otherwise makeDelayedCalls closes it
 		l.closeReceiver()
 	}
 	s.unsettledFreed()
 }
 
 // respond queues a response of a node. A client that grants no credit for its own
-// responses loses the link before it fills the memory.
+// responses loses the link before they fill the memory.
 func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 	if l.state != attached {
 		return
@@ -455,7 +455,7 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 	l.sendQueued()
 }
 
-// expired says whether the lock of a delivery has run out if nobody renewed it.
+// lockExpired reports whether the lock of a delivery has expired unless it was renewed.
 func (u unsettled) lockExpired(now time.Time) bool {
 	return u.until != 0 && u.until < fsm.Instant(now.UnixMilli())
 }

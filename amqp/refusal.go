@@ -15,16 +15,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// retry says whether the same request can go well later (docs/requirements.md#t1).
+// retry says whether the same request can succeed later (docs/requirements.md#t1).
 type retry uint8
 
 const (
 	retryNever       retry = iota // not as long as the request is the same
-	retryAfterChange              // once what the text asks for is done
+	retryAfterChange              // once the text's advice is followed
 	retryLater                    // by itself
 )
 
-// advice is the sentence that says so.
+// advice is the sentence for clients.
 func (r retry) advice() string {
 	switch r {
 	case retryLater:
@@ -36,7 +36,7 @@ func (r retry) advice() string {
 	return "A retry will not help."
 }
 
-// refusal is why something is not done, in the words of AMQP. The zero value refuses
+// refusal is why something is not done, in the terms of AMQP. The zero value refuses
 // nothing.
 type refusal struct {
 	condition wire.Symbol
@@ -49,11 +49,11 @@ func newRefusal(condition wire.Symbol, format string, args ...any) refusal {
 	return refusal{condition: condition, text: fmt.Sprintf(format, args...)}
 }
 
-// newError makes of a refusal the error that a client gets. Every rejected transfer and
-// settlement, every refused or broken link, every failed request, ended session and
+// newError turns a refusal into the error that a client gets. Every rejected transfer and
+// settlement, every refused or failed link, every failed request, ended session and
 // closed connection comes through here, so each has a condition, a text with advice on
-// retrying, and a tracking id that is logged with the reason (docs/requirements.md#t1). An operator finds
-// with the id what a client was told.
+// retrying, and a tracking id that is logged with the reason (docs/requirements.md#t1): with the id an operator finds
+// the error that a client got.
 func (c *conn) newError(ctx context.Context, r refusal, about ...any) *wire.Error {
 	c.totals.countRefusal(r.condition)
 	id, now := newTrackingID(), time.Now().UTC()
@@ -69,8 +69,8 @@ func (c *conn) newError(ctx context.Context, r refusal, about ...any) *wire.Erro
 	}
 }
 
-// refusalOf is what the client is told of an error of the parser about what it sent. The
-// error is a clause; here it becomes a sentence, and what to do is added.
+// refusalOf turns an error of the message parser about something that a client sent into a refusal. The
+// error is a clause; here it becomes a sentence with advice.
 func refusalOf(what string, err error) refusal {
 	r := refusal{condition: wire.ConditionDecodeError, text: err.Error()}
 	var m *message.Error
@@ -81,7 +81,7 @@ func refusalOf(what string, err error) refusal {
 	return r
 }
 
-// withBusyReason adds to a refusal as server-busy why the member takes no new messages, where it knows.
+// withBusyReason adds to a server-busy refusal why the member accepts no new messages, when that is known.
 func (c *conn) withBusyReason(code fsm.Code, cause refusal) refusal {
 	if code == fsm.ServerBusy && c.config.BusyReason != nil {
 		if reason := c.config.BusyReason(); reason != "" {
@@ -100,7 +100,7 @@ func newTrackingID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// errorReply is a fsm.Code in the words of AMQP and of the management node.
+// errorReply is a fsm.Code in the terms of AMQP and of the management node.
 type errorReply struct {
 	refusal       // its condition is empty for OK
 	status  int32 // statusCode of a management response (docs/service-bus-protocol.md#management-status-codes)
@@ -152,11 +152,11 @@ func errorReplyOf(code fsm.Code) errorReply {
 	return errorReply{refusal{wire.ConditionInternalError, "The service was unable to process the request. If it stays so, look for the tracking id in the log of the member.", retryLater}, http.StatusInternalServerError}
 }
 
-// forSettlement is the refusal of a settlement on a link. The Go client tries what it takes for
-// passing trouble again, finds that the delivery was answered once and reports success;
-// so a settlement that is not confirmed is never refused with a condition that asks for
-// a retry, or with one that client does not know as final. Lock lost is what clients are
-// prepared for (docs/requirements.md#t13), and whoever asks again all the same gets the answer of then.
+// forSettlement is the refusal of a settlement on a link. The Go client retries after conditions that it
+// considers temporary, finds that the delivery was answered once, and reports success.
+// So a settlement that is not confirmed is never refused with a condition that asks for
+// a retry, or with one that this client does not know as final. Clients are prepared for
+// lock lost (docs/requirements.md#t13), and a client that asks again gets the answer of that time.
 func (r refusal) forSettlement() refusal {
 	switch r.condition {
 	case wire.ConditionMessageLockLost, wire.ConditionNotFound, wire.ConditionEntityDisabled, wire.ConditionNotAllowed,
@@ -171,14 +171,14 @@ func (r refusal) forSettlement() refusal {
 }
 
 // forReattach is the refusal as the end of a link that the client is to attach again,
-// when it learns what is wrong. After another condition the Go client would keep the dead
-// link of a sender for good, and every client would after server-busy.
+// when it learns the reason. After another condition the Go client would keep the dead
+// link of a sender for ever, and every client would after server-busy.
 func (r refusal) forReattach() refusal {
 	return refusal{wire.ConditionDetachForced, r.text + " Attach the link again.", retryAfterChange}
 }
 
-// withEntity names the entity where clients look for it: JS and Java tell a missing entity
-// from other trouble by this very text (docs/service-bus-protocol.md#error-descriptions).
+// withEntity names the entity where clients look for it: JavaScript and Java tell a missing entity
+// from other errors by this very text (docs/service-bus-protocol.md#error-descriptions).
 func (v errorReply) withEntity(path string) errorReply {
 	switch v.condition {
 	case wire.ConditionNotFound:
@@ -189,7 +189,7 @@ func (v errorReply) withEntity(path string) errorReply {
 	return v
 }
 
-// notFoundText is in the words that the Java and JavaScript clients look for.
+// notFoundText is the text that the Java and JavaScript clients look for.
 func notFoundText(entity string) string {
 	return fmt.Sprintf("The messaging entity '%s' could not be found. Create it, or correct its name.", entity)
 }

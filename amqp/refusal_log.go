@@ -10,7 +10,7 @@ import (
 const (
 	logLinesMax   = 20          // of one client in logEvery
 	logEvery      = time.Second // one window
-	logClientsMax = 1024        // clients that are counted apart; all others are counted as one
+	logClientsMax = 1024        // clients that are counted separately; all others are counted as one
 )
 
 // logLimiter allows a few log lines per client and second, so that a client that repeats an error
@@ -53,7 +53,7 @@ func (l *logLimiter) window(client netip.Addr, now time.Time) *logWindow {
 	}
 	if len(l.clients) >= logClientsMax {
 		if now.Sub(l.others.since) < logEvery && !l.others.since.IsZero() {
-			return &l.others // looked for room in this second already
+			return &l.others // searched for a free entry in this second already
 		}
 		for other, w := range l.clients {
 			if now.Sub(w.since) >= logEvery {

@@ -12,20 +12,20 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Here a connection keeps what its credentials allow, and ends what they allow no more.
+// A connection stores here what its credentials allow, and detaches links that they no longer allow.
 
-// addGrant lets a credential count where it was authorized. False when there are too many. mu is held.
+// addGrant makes a credential valid where it was authorized. False when there are too many. mu is held.
 func (c *conn) addGrant(ctx context.Context, add grant, now time.Time) bool {
 	old, ok := c.grants.put(add)
 	if !ok {
-		c.checkGrants(ctx, now, false) // those that have run out make room
+		c.checkGrants(ctx, now, false) // removes those that have expired
 		if old, ok = c.grants.put(add); !ok {
 			return false
 		}
 	}
 	if lost := old.Rights &^ add.Rights; lost != 0 {
-		// The latest token for an audience is the only one (docs/service-bus-protocol.md#token-lifetime). Links that
-		// rested on the rights of the one before would else outlive it without an end.
+		// Only the latest token for an audience is valid (docs/service-bus-protocol.md#token-lifetime). Otherwise links that
+		// depend on rights of the one before would never end.
 		old.Rights = lost
 		c.detachUnauthorized(ctx, now, lostGrants{add.Path: {old, grantReplaced}})
 	}
@@ -37,7 +37,7 @@ func (c *conn) addGrant(ctx context.Context, add grant, now time.Time) bool {
 	return true
 }
 
-// setAuthenticated notes that the connection is authenticated, the first time: from then on what it
+// setAuthenticated records that the connection is authenticated, the first time: from then on what it
 // holds counts for a key, or a subject, of its namespace. mu is held.
 func (c *conn) setAuthenticated(key string) {
 	if c.authenticated {
@@ -50,8 +50,8 @@ func (c *conn) setAuthenticated(key string) {
 	}
 }
 
-// hasRight says whether the credentials of the connection give a right for path. A key that is
-// found to be gone costs its links at once. mu is held.
+// hasRight reports whether the credentials of the connection give a right for path. When a key turns out
+// to be no longer valid, its links are detached at once. mu is held.
 func (c *conn) hasRight(ctx context.Context, path string, right fsm.Rights, now time.Time) bool {
 	ok, revoked := c.grants.allow(path, right, now)
 	if revoked {
@@ -60,8 +60,8 @@ func (c *conn) hasRight(ctx context.Context, path string, right fsm.Rights, now 
 	return ok
 }
 
-// checkGrants drops the grants that count no more and detaches the links that rested on them;
-// the connection stays. With ask the keys are asked about. mu is held.
+// checkGrants removes the grants that are no longer valid and detaches the links that depend on them;
+// the connection stays. With checkKeys it checks the keys, too. mu is held.
 func (c *conn) checkGrants(ctx context.Context, now time.Time, checkKeys bool) {
 	if checkKeys {
 		c.grantsChecked = now
@@ -78,7 +78,7 @@ func (c *conn) checkGrants(ctx context.Context, now time.Time, checkKeys bool) {
 	c.detachUnauthorized(ctx, now, lost)
 }
 
-// detachUnauthorized ends the links that nothing covers any more, those included that
+// detachUnauthorized detaches the links that no grant covers any more, including those that
 // still wait to be attached. mu is held.
 func (c *conn) detachUnauthorized(ctx context.Context, now time.Time, lost lostGrants) {
 	for _, s := range c.sessions {
@@ -91,7 +91,7 @@ func (c *conn) detachUnauthorized(ctx context.Context, now time.Time, lost lostG
 	}
 }
 
-// refusal says to a link what became of its right. A right of 0 is any.
+// refusal tells a link why it has lost its right. A right of 0 is any.
 func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	if right == 0 {
 		right = fsm.Manage
@@ -99,7 +99,7 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	was, ok := l.find(path, right)
 	text := "The token for '%s' has expired. Put a new one on $cbs."
 	switch {
-	case !ok: // another link's loss brought it to light
+	case !ok: // noticed when another link lost its right
 		return unauthorized(path, right)
 	case was.reason == keyRevoked:
 		text = "Unauthorized access to '%s': the key was changed or removed. Use one that is valid."
@@ -111,7 +111,7 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(text, path), retryAfterChange}
 }
 
-// unauthorized is the refusal for want of a right, in the words of the cloud.
+// unauthorized is the refusal for lack of a right, in the words of the cloud.
 func unauthorized(path string, right fsm.Rights) refusal {
 	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(
 		"Unauthorized access. %s claim(s) are required to perform this operation. Resource: '%s'. Put a token on $cbs that has them.", claimText(right), path), retryAfterChange}
@@ -128,16 +128,16 @@ func claimText(right fsm.Rights) string {
 	return "'Send' or 'Listen'"
 }
 
-// What the audit log tells. The Authorizer tells itself which tokens, passwords and
-// certificates it refused; what is here only a connection knows.
+// The events of the audit log. The Authorizer records which tokens, passwords and
+// certificates it refused; only a connection knows of these.
 const (
-	auditLogin        = "login"         // a password or certificate was taken
+	auditLogin        = "login"         // a password or certificate was accepted
 	auditLoginRefused = "login_refused" // before or after the Authorizer was asked
 	auditRightMissing = "right_missing" // for a link or a request to a management node
 	auditKeyLost      = "key_lost"      // changed or removed while the connection used it
 )
 
-// audit writes a line for whoever looks after security. It never holds a secret.
+// audit writes a line to the audit log. It never contains a secret.
 func (c *conn) audit(ctx context.Context, level slog.Level, event string, about ...slog.Attr) {
 	if !c.config.Audit.Enabled(ctx, level) {
 		return
@@ -147,8 +147,8 @@ func (c *conn) audit(ctx context.Context, level slog.Level, event string, about 
 	c.config.Audit.LogAttrs(ctx, level, "audit", append(all, about...)...)
 }
 
-// auditMissing tells of a right that was wanted and not there, a few times a second for each
-// client: a client that asks without end must not fill the log.
+// auditMissing records that a right was missing, a few times a second for each
+// client: a client that repeats its requests must not fill the log.
 func (c *conn) auditMissing(ctx context.Context, path string, right fsm.Rights, operation string) {
 	ok, before := c.missingRightLog.allow(c.origin, time.Now())
 	if !ok {

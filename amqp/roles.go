@@ -7,13 +7,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Who may do what where. Queues are sent to and received from; topics are sent to,
-// subscriptions received from; every sub-queue is received from, unless what it holds is
-// forwarded. A topic has one too: what transactions sent through it and could not be brought
+// What entities can be used for. Queues are sent to and received from; topics are sent to,
+// subscriptions received from; every sub-queue is received from, unless its messages are
+// forwarded. A topic has one too: it holds messages that transactions sent through the topic and that could not be delivered
 // to other entities.
 
-// attachNotAllowed says why there can be no link of a direction at a place
-// (docs/service-bus-protocol.md#refused-links); the zero refusal when there can be one. sends is seen from the client.
+// attachNotAllowed says why there can be no link of a direction at an entity
+// (docs/service-bus-protocol.md#refused-links); the zero refusal when there can be one. sends means that the client sends.
 func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal {
 	switch {
 	case sends && at.Sub != fsm.MainQueue:
@@ -32,12 +32,12 @@ func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal {
 	return receiveForwarded(at)
 }
 
-// holdsTransfers says whether a place is the one of a topic that holds messages to receive.
+// holdsTransfers reports whether this is the sub-queue of a topic that holds messages to receive.
 func holdsTransfers(at *fsm.EntityRef) bool {
 	return at.Kind == fsm.TopicEntity && at.Sub == fsm.TransferDeadLetterQueue
 }
 
-// receiveForwarded says that nobody receives from a place because its messages go elsewhere.
+// receiveForwarded says that an entity cannot be received from because its messages are forwarded.
 func receiveForwarded(at *fsm.EntityRef) refusal {
 	to, setting := "", ""
 	switch at.Sub { //nolint:exhaustive // the others go nowhere
@@ -52,8 +52,8 @@ func receiveForwarded(at *fsm.EntityRef) refusal {
 	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting), retryAfterChange}
 }
 
-// receiveNotAllowed is what a receiving link is told that was there before the machine began
-// to refuse it: the settings have changed since it was attached.
+// receiveNotAllowed is the refusal for a receiving link that was attached before the state machine began
+// to refuse it: the settings have changed since.
 func receiveNotAllowed(at *fsm.EntityRef) refusal {
 	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here any more: they are forwarded. Receive where they go, or end the forwarding.", at.Name), retryAfterChange}
 }
@@ -76,8 +76,8 @@ const (
 	enumerateRulesOperation = "com.microsoft:enumerate-rules"
 )
 
-// rightFor is the right that an operation needs: to send for those two, to listen for all
-// others, those on rules included (docs/service-bus-protocol.md#rights).
+// rightFor returns the right that an operation needs: Send for scheduling and cancelling, Listen for all
+// others, including those on rules (docs/service-bus-protocol.md#rights).
 func rightFor(operation string) fsm.Rights {
 	if operation == scheduleOperation || operation == cancelOperation {
 		return fsm.Send
@@ -85,8 +85,8 @@ func rightFor(operation string) fsm.Rights {
 	return fsm.Listen
 }
 
-// operationNotAllowed says why an operation cannot be done at a place; the zero refusal when it can,
-// or when nobody knows the operation.
+// operationNotAllowed says why an operation cannot be done at an entity; the zero refusal when it can,
+// or when the operation is unknown.
 func operationNotAllowed(operation string, at *fsm.EntityRef) refusal {
 	switch operation {
 	case scheduleOperation, cancelOperation:

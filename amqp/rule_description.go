@@ -13,7 +13,7 @@ import (
 )
 
 // The descriptors of a rule in answers (docs/service-bus-protocol.md#rule-descriptors). Those of filters have one digit
-// less than the others; that is how clients know them.
+// less than the others; clients distinguish them by that.
 const (
 	ruleDescriptor              = 0x0000013700000004
 	emptyActionDescriptor       = 0x0000013700000005
@@ -24,7 +24,7 @@ const (
 	correlationFilterDescriptor = 0x0000001370000009
 )
 
-// The keys of a rule in requests. Clients write the filters that take everything or nothing
+// The keys of a rule in requests. Clients write the filters that match every message or none
 // as SQL: trueText and falseText.
 const (
 	ruleNameKey          = "rule-name"
@@ -38,7 +38,7 @@ const (
 	falseText            = "1=0"
 )
 
-// compatibilityLevel is of the language of rules; there was never another one.
+// compatibilityLevel is that of the rule language; there was never another one.
 const compatibilityLevel int32 = 20
 
 // correlationKey is the key of a system property in a correlation filter, in requests; in
@@ -58,9 +58,9 @@ func correlationKeys() [8]correlationKey {
 	}
 }
 
-// parseRule reads the rule of an add-rule request. What it is told is fit for the client:
-// sentences without what to do about it. Whether the machine would take the rule is checked
-// too.
+// parseRule reads the rule of an add-rule request. Its errors are fit for the client:
+// clauses without advice. It also checks that the state machine would accept the
+// rule.
 func parseRule(body wire.Map) (fsm.Rule, error) {
 	description, ok := body.Get(ruleDescriptionKey).(wire.Map)
 	if !ok {
@@ -83,7 +83,7 @@ func parseRule(body wire.Map) (fsm.Rule, error) {
 	return rule, ruleError(rule.Validate())
 }
 
-// parseFilter reads the filter. One and only one must be there.
+// parseFilter reads the filter. There must be exactly one.
 func parseFilter(description wire.Map) (f fsm.RuleFilter, err error) {
 	sql, correlation := description.Get(sqlFilterKey), description.Get(correlationFilterKey)
 	switch {
@@ -113,7 +113,7 @@ func parseFilter(description wire.Map) (f fsm.RuleFilter, err error) {
 	return f, errors.New("the rule has no filter: neither " + sqlFilterKey + " nor " + correlationFilterKey)
 }
 
-// parseAction reads the action. null, and an action without text, is none: .NET writes the
+// parseAction reads the action. null, and an action without text, mean that there is none: .NET writes the
 // first, others the second.
 func parseAction(description wire.Map) (t fsm.SQLText, err error) {
 	action := description.Get(sqlActionKey)
@@ -137,7 +137,7 @@ func parseExpression(what string, v any) (string, error) {
 	return text, nil
 }
 
-// parseConditions reads a correlation filter. What is null is no condition.
+// parseConditions reads a correlation filter. null is no condition.
 func parseConditions(m wire.Map) (conditions []filter.Condition, err error) {
 	for _, k := range correlationKeys() {
 		v := m.Get(k.key)
@@ -174,8 +174,8 @@ func condition(scope filter.Scope, name string, v filter.Value) filter.Condition
 	return filter.Condition{Property: filter.Property{Name: name, Scope: scope}, Value: v}
 }
 
-// ruleError is what is wrong with a rule, for a client: the code that the error carries for
-// others says nothing to it.
+// ruleError returns what is wrong with a rule, for a client: without the code that the error carries for
+// other callers.
 func ruleError(err error) error {
 	if err == nil {
 		return nil
@@ -184,7 +184,7 @@ func ruleError(err error) error {
 }
 
 // encodeRule encodes a rule as answers show it: a described list of filter, action, name and
-// the time of its making. There is always an action, since clients look into it.
+// creation time. There is always an action, since clients look into it.
 func encodeRule(rule *fsm.Rule) []byte {
 	return wire.AppendValue(nil, described(ruleDescriptor,
 		describeFilter(&rule.Filter), describeAction(rule.Action), rule.Name, time.UnixMilli(int64(rule.Created))))
@@ -214,7 +214,7 @@ func describeFilter(f *fsm.RuleFilter) wire.Described {
 	return described(trueFilterDescriptor)
 }
 
-// describeCorrelation is null where there is no condition; the map of properties is never.
+// describeCorrelation writes null where there is no condition; the map of properties is always there.
 func describeCorrelation(conditions []filter.Condition) wire.Described {
 	keys := correlationKeys()
 	fields := make([]any, len(keys)+1)

@@ -10,7 +10,7 @@ import (
 )
 
 // The operations on the rules of a subscription (docs/service-bus-protocol.md#rule-operations). Each waits for the
-// broker on a goroutine of its own; requestsMax bounds them.
+// broker on a goroutine of its own; requestsMax limits them.
 
 // addRule adds a rule: 409 when there is one of its name.
 func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
@@ -38,7 +38,7 @@ func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.link.entity, name)))
 }
 
-// ruleResponse is the response to what the broker said about one rule.
+// ruleResponse is the response to a result of the broker for one rule.
 func ruleResponse(r *request, name string, err error) response {
 	if err == nil {
 		return success(nil)
@@ -56,9 +56,9 @@ func ruleResponse(r *request, name string, err error) response {
 	return resp
 }
 
-// enumerateRules shows rules in the order of their making. The answer holds up to top of
-// them, and fewer when they take more than rulesBytesMax; a page of 100, which is what .NET
-// asks for and takes for the last one when it is shorter, always fits.
+// enumerateRules lists rules in the order of their creation. The answer holds up to top of
+// them, and fewer when they take more than rulesBytesMax. A page of 100 always fits: .NET asks for
+// 100, and considers a shorter page the last one.
 func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
 	top, okTop := integerOr(body.Get("top"), math.MaxInt32)
@@ -100,7 +100,7 @@ func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (
 	return rules, success(nil)
 }
 
-// integerOr is an AMQP integer, or what stands for it when it is not there.
+// integerOr returns an AMQP integer, or a default when it is missing.
 func integerOr(v any, absent int64) (n int64, ok bool) {
 	if v == nil {
 		return absent, true

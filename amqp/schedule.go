@@ -11,7 +11,7 @@ import (
 )
 
 // scheduleMessage stores messages that become active at the time that each one names in
-// its annotations; a time that has passed means now. The answer is an array of long, one
+// its annotations; a time in the past means now. The answer is an array of long, one
 // number per message, in order; 0 stands for a duplicate, which was not stored.
 func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 	messages, resp, ok := c.scheduledMessages(r, body)
@@ -33,8 +33,8 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 	})
 }
 
-// scheduledMessages reads the messages of a request. What a client says of a message
-// beside it is not looked at: the message says it itself.
+// scheduledMessages reads the messages of a request. The entries that clients write beside a message
+// are ignored: the message has the values itself.
 func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Message, resp response, ok bool) {
 	entries, _ := body.Get("messages").([]any)
 	if len(entries) == 0 || len(entries) > message.BatchMessagesMax {
@@ -78,8 +78,8 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 	return messages, resp, true
 }
 
-// cancelScheduled takes scheduled messages back: all of them, or none when one is not
-// there any more.
+// cancelScheduled cancels scheduled messages: all of them, or none when one is not
+// scheduled any more.
 func (c *conn) cancelScheduled(ctx context.Context, r *request, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
@@ -98,15 +98,15 @@ const (
 	sessionIDKey       = "session-id"
 )
 
-// deletion is what a batch delete asks for.
+// deletion is what a batch delete deletes.
 type deletion struct {
 	most    int
-	before  fsm.Instant // 0: whenever enqueued
-	session *string     // only of that session; nil: of all that nobody holds
+	before  fsm.Instant // 0: at any time
+	session *string     // only messages of this session; nil: of every session that no link holds
 }
 
-// batchDelete removes messages that nobody has locked, oldest first. Fewer than asked for
-// says that no more were there.
+// batchDelete removes messages that are not locked, oldest first. Fewer than asked for
+// means that there are no more.
 func (c *conn) batchDelete(ctx context.Context, r *request) {
 	asked, cause := deletionOf(r)
 	if cause.condition != "" {
@@ -148,8 +148,8 @@ func deleted(code fsm.Code, count int) response {
 	return resp
 }
 
-// deletionOf reads a batch delete. What it does not understand it refuses: a condition that is
-// passed over deletes messages that were to stay.
+// deletionOf reads a batch delete. It refuses what it does not understand: ignoring a
+// condition would delete messages that should stay.
 func deletionOf(r *request) (asked deletion, cause refusal) {
 	body, ok := r.body.(wire.Map)
 	if !ok {
@@ -167,7 +167,7 @@ func deletionOf(r *request) (asked deletion, cause refusal) {
 		if asked.before, ok = instantOf(moment); !ok {
 			return asked, newRefusal(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
 		}
-		asked.before = max(1, asked.before) // 0 would mean whenever
+		asked.before = max(1, asked.before) // 0 would mean at any time
 	}
 	session := body.Get(sessionIDKey)
 	if session == nil {
@@ -177,7 +177,7 @@ func deletionOf(r *request) (asked deletion, cause refusal) {
 	return asked, cause
 }
 
-// checkDeletionKeys refuses entries that a batch delete does not have, and those given twice.
+// checkDeletionKeys refuses entries that a batch delete does not have, and duplicate ones.
 func checkDeletionKeys(body wire.Map) refusal {
 	given := make(map[string]bool, 3)
 	for _, pair := range body {

@@ -15,37 +15,37 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// Config is what a Server is made of. Start from DefaultConfig.
+// Config configures a Server. Start from DefaultConfig.
 type Config struct {
-	// Listener accepts the clients; the Server closes it. TLS and the like are the
-	// listener's business. Nil when connections come through Serve alone.
+	// Listener accepts the clients; the Server closes it. It is responsible for
+	// TLS. Nil when all connections come through Serve.
 	Listener   net.Listener
 	Broker     Broker
 	Authorizer Authorizer
 	Logger     *slog.Logger
-	// Audit takes what matters to who looks after security: logins, rights that were
-	// missing, keys that were lost (see audit). Never secrets.
+	// Audit records security events: logins, missing rights,
+	// revoked keys (see audit). Never secrets.
 	Audit *slog.Logger
 
-	// Tracer makes spans of what happens to messages whose sender was sampled; nil: nothing is traced, and no
-	// message is looked into. Its sampler must go by the parent.
+	// Tracer makes spans of messages whose sender was sampled; nil: nothing is traced, and no
+	// message is looked into. Its sampler must follow the parent.
 	Tracer trace.Tracer
-	// Slow is told of requests to $management and $cbs that took SlowAfter or longer; nil or 0: of none. What
-	// sends and settlements took is known behind the Broker.
+	// Slow gets the requests to $management and $cbs that took SlowAfter or longer; nil or 0: none. The
+	// times of sends and settlements are measured behind the Broker.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
 
-	ContainerID string // of open (part 2, 2.7.1): the name of this member
+	ContainerID string // container-id of open (part 2, 2.7.1): the name of this member
 	Version     string // shown to clients in the properties of open
 
 	ConnectionsMax        int // connections at a time; above it new ones are closed at once
 	ConnectionsPerPeerMax int // of those, from one IP address, or one /64 of IPv6; 0: no limit
 	InFlightBytesMax      int // bytes received on a connection and not yet stored
-	// MemoryBytesMax is for all that connections hold together: what is not yet stored, settled or
-	// sent. It is shared fairly by namespace and key; see the package budget. At least budget.BytesMin.
+	// MemoryBytesMax limits what all connections hold together: messages not yet stored, settled or
+	// sent. It is shared fairly by namespace and key; see package budget. At least budget.BytesMin.
 	MemoryBytesMax int64
-	// BusyReason says why this member takes no new messages just now, and what to do, in whole sentences, ""
-	// when it does; nil: it always does. Clients whose sends are refused as server-busy are told. Cheap.
+	// BusyReason returns why this member accepts no new messages at the moment, and what to do, in whole sentences;
+	// "" when it accepts them. nil: it always does. Clients get it with server-busy. It must be cheap.
 	BusyReason func() string
 }
 
@@ -64,7 +64,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate says what is missing or out of range.
+// Validate reports what is missing or out of range.
 func (c Config) Validate() error {
 	switch {
 	case c.Broker == nil:
@@ -97,8 +97,8 @@ type Server struct {
 	group           sync.WaitGroup     // the accept loop and the connections
 	totals          *totals
 	budget          *budget.Budget
-	refusalLog      logLimiter // limits what connections log of refusals
-	missingRightLog logLimiter // and what they put into the audit log
+	refusalLog      logLimiter // limits what connections log about refusals
+	missingRightLog logLimiter // and what they write to the audit log
 
 	mu     sync.Mutex
 	closed bool
@@ -118,7 +118,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 	return s, nil
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (s *Server) accept(ctx context.Context) {
 	for pause := time.Duration(0); ; {
 		peer, err := s.config.Listener.Accept()
@@ -130,9 +130,9 @@ func (s *Server) accept(ctx context.Context) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		// Out of file descriptors and the like: it passes, but not faster for asking.
+		// For example out of file descriptors: that ends by itself, but not sooner for asking.
 		pause = min(time.Second, max(10*time.Millisecond, 2*pause))
-		s.config.Logger.WarnContext(ctx, "accept failed", "error", err)
+		s.config.Logger.WarnContext(ctx, "failed to accept connection", "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -150,9 +150,9 @@ func (s *Server) start(ctx context.Context, peer net.Conn) {
 	go c.serve(ctx)
 }
 
-// Serve speaks with one client over an open connection until it ends, and closes it.
+// Serve serves one client over an open connection until it ends, and closes it.
 // It is for connections that do not come from the Listener, such as net.Pipe. When ctx
-// ends, waiting for the broker ends; the connection is closed by Close alone.
+// ends, waiting for the broker ends; only Close closes the connection.
 func (s *Server) Serve(ctx context.Context, peer net.Conn) {
 	c, ok := s.admit(ctx, peer)
 	if !ok {
@@ -161,7 +161,7 @@ func (s *Server) Serve(ctx context.Context, peer net.Conn) {
 	c.serve(ctx)
 }
 
-// Connections is how many clients are connected.
+// Connections returns how many clients are connected.
 func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,8 @@ func (s *Server) Connections() int {
 }
 
 // Close tells every client that the connection is closed with
-// amqp:connection:forced, on which all SDKs connect again, waits until they are gone
-// and cuts those off that are not when ctx ends. It may be called more than once.
+// amqp:connection:forced, on which all SDKs connect again, waits until they are gone,
+// and disconnects the others when ctx ends. It may be called more than once.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -13,8 +13,8 @@ import (
 )
 
 // session is one AMQP session: a channel, its windows and its links (part 2, 2.5).
-// All of it belongs to the connection's mutex. We answer on the channel that the peer
-// uses, and on the handles that it uses.
+// All of it belongs to the connection's mutex. The gateway answers on the channels and handles
+// that the peer uses.
 type session struct {
 	conn    *conn
 	channel uint16
@@ -29,23 +29,23 @@ type session struct {
 	remoteWindow   uint32 // transfers that we may still send
 	nextDelivery   uint32 // delivery-id of our next delivery: contiguous over all links
 
-	// unsettled is what we sent and the peer has not settled, by delivery-id. A map:
-	// a range is looked up at the cost of what is unsettled or of its width, whichever
-	// is less, and one delivery that stays for minutes holds no others.
+	// unsettled holds the deliveries that the peer has not settled, by delivery-id. It is a map:
+	// a range is looked up at the cost of its width or of the number of unsettled deliveries, whichever
+	// is less, and one delivery that stays for minutes holds up no others.
 	unsettled           map[uint32]unsettled
-	unsettledCounted    int  // of unsettled, in conn.memory
-	unsettledMaxReached bool // a link waits for unsettled to shrink
+	unsettledCounted    int  // of unsettled, as counted in conn.memory
+	unsettledMaxReached bool // a link waits until unsettled shrinks
 	lastSweep           time.Time
 
 	ranges [2]dispositionRange // by role: sender, receiver
 }
 
-// unsettled is one delivery that the peer has and has not settled. It is 40 bytes: a
+// unsettled is one delivery that the peer has not settled. It is 40 bytes: a
 // receiver with a long prefetch has many.
 type unsettled struct {
 	link  *outgoingLink
 	lock  fsm.LockID
-	until fsm.Instant // when the lock ran out if nobody renewed it
+	until fsm.Instant // when the lock expires unless it was renewed
 	// delivered is the span of the delivery, nil when it is not traced.
 	delivered *trace.SpanContext
 }
@@ -89,7 +89,7 @@ func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
 	return nil
 }
 
-// endSession closes a session at the peer's wish, or takes its answer to our end.
+// endSession closes a session for the peer, or handles its answer to our end.
 func (c *conn) endSession(channel uint16) *wire.Error {
 	s := c.sessions[channel]
 	if s == nil {
@@ -105,8 +105,8 @@ func (c *conn) endSession(channel uint16) *wire.Error {
 	return nil
 }
 
-// session finds the session of a frame. It is nil, without fault, when the frame means
-// nothing any more: it crossed our end, or the peer goes on after its own, as Python
+// session finds the session of a frame. It is nil, without fault, when the frame is to be
+// ignored: it crossed our end, or the peer goes on after its own, as Python
 // does with detaches.
 func (c *conn) session(channel uint16) (*session, *wire.Error) {
 	s := c.sessions[channel]
@@ -126,7 +126,7 @@ func (s *session) fail(ctx context.Context, cause refusal) {
 	s.drop()
 }
 
-// drop lets go of everything the session holds. What clients have locked stays locked.
+// drop releases everything that the session holds. What clients have locked stays locked.
 func (s *session) drop() {
 	s.ended, s.unsettledMaxReached = true, false
 	clear(s.unsettled)
@@ -137,7 +137,7 @@ func (s *session) drop() {
 	clear(s.links)
 }
 
-// flow takes a flow frame: the session part of every one, the link part if it has one.
+// flow handles a flow frame: the session part of each, and the link part if it has one.
 func (s *session) flow(f *wire.Flow) {
 	theirs := uint32(0)
 	if f.NextIncomingID != nil {
@@ -158,8 +158,8 @@ func (s *session) flow(f *wire.Flow) {
 	}
 }
 
-// flowState is the session part of a flow. Every field is always there: RHEA does not
-// send and go-amqp ends the session without them.
+// flowState returns the session part of a flow. All fields are always set: without them rhea does not
+// send, and go-amqp ends the session.
 func (s *session) flowState() *wire.Flow {
 	next := s.nextIncoming
 	return &wire.Flow{
@@ -170,9 +170,9 @@ func (s *session) flowState() *wire.Flow {
 	}
 }
 
-// countTransfer counts one transfer frame and opens the window again at half. Windows are
-// not enforced: Python counts deliveries where it should count frames, and what is
-// really bounded is bytes, by waitForRoom.
+// countTransfer counts one transfer frame and reopens the window at half. Windows are
+// not enforced: Python counts deliveries where it should count frames, and memory
+// is limited in bytes, by waitUntilReadAllowed.
 func (s *session) countTransfer() {
 	s.nextIncoming++
 	s.incomingWindow = remaining(s.incomingWindow, 1)
@@ -182,7 +182,7 @@ func (s *session) countTransfer() {
 	}
 }
 
-// sendAllQueued lets every outgoing link look again whether it can send.
+// sendAllQueued makes every outgoing link check again whether it can send.
 func (s *session) sendAllQueued() {
 	for _, e := range s.links {
 		if l, ok := e.(*outgoingLink); ok {
@@ -232,8 +232,8 @@ func (s *session) takeUnsettled(first, last uint32) []settledDelivery {
 	return found
 }
 
-// unsettledFull says that the session holds as many unsettled deliveries as it may. Those
-// whose lock has long run out are forgotten first: some clients settle through the
+// unsettledFull reports whether the session holds as many unsettled deliveries as it may. Those
+// whose lock has expired are forgotten first: some clients settle through the
 // management node, or by the token from another process, and never by delivery-id.
 func (s *session) unsettledFull() bool {
 	if len(s.unsettled) < unsettledMax {
@@ -251,7 +251,7 @@ func (s *session) unsettledFull() bool {
 	return s.unsettledMaxReached
 }
 
-// unsettledFreed lets the links go on that crowded had stopped.
+// unsettledFreed resumes the links that unsettledFull had stopped.
 func (s *session) unsettledFreed() {
 	if s.unsettledMaxReached && len(s.unsettled) < unsettledMax {
 		s.unsettledMaxReached = false

@@ -12,10 +12,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// decision is what a receiver's delivery state asks for.
+// decision is the settlement that a receiver's delivery state asks for.
 type decision struct {
 	settlement  fsm.Settlement // without the lock
-	outcome     outcome        // the answer when it went well: the same as was asked
+	outcome     outcome        // the answer on success: the outcome that was asked for
 	notTerminal bool           // not a terminal state: nothing is settled
 	refused     refusal
 }
@@ -49,24 +49,24 @@ func decide(state any, settled bool) decision {
 	case *wire.TransactionalState:
 		return decision{refused: newRefusal(wire.ConditionInvalidField, "The outcome within a transaction is a transaction itself. Give one of the four outcomes.")}
 	case nil:
-		if settled { // the receiver forgets it without a word: as if it was never sent
+		if settled { // the receiver forgets it: it counts as never sent
 			return decision{settlement: fsm.Settlement{Verb: fsm.Release}, outcome: released}
 		}
 	}
 	return decision{notTerminal: true}
 }
 
-// setModifications adds what comes with an outcome.
+// setModifications adds the properties that come with an outcome.
 func (d *decision) setModifications(properties wire.Map) {
 	d.refused = setModifications(&d.settlement, properties)
 }
 
-// deliveryTimeKey is the annotation by which an abandoned message is put off: it is not
-// given out before that time. The cloud has no such thing; its users ask for it.
+// deliveryTimeKey is the annotation that delays an abandoned message: it is not
+// delivered before that time. The cloud has no such annotation; its users ask for it.
 const deliveryTimeKey = "x-opt-delivery-time"
 
-// setModifications adds to a settlement the properties that are to be merged into the message. A
-// delivery time of an abandoned one is not a property: it says when it comes back.
+// setModifications adds to a settlement the properties that are to be merged into the message. The
+// delivery time of an abandoned message is not a property: it says when the message comes back.
 func setModifications(s *fsm.Settlement, properties wire.Map) refusal {
 	rest := properties
 	for i, p := range properties {
@@ -100,8 +100,8 @@ func setDeliveryTime(s *fsm.Settlement, at any) refusal {
 	return refusal{}
 }
 
-// settleReplyOf is what to say of a settlement. A command of which the gateway has
-// checked everything else is not valid for one reason alone.
+// settleReplyOf is the reply to a settlement. A command of which the gateway has
+// checked everything else is invalid for one reason only.
 func settleReplyOf(code fsm.Code) errorReply {
 	v := errorReplyOf(code)
 	if code == fsm.InvalidArgument {
@@ -110,8 +110,8 @@ func settleReplyOf(code fsm.Code) errorReply {
 	return v
 }
 
-// instantOf reads a timestamp, or a long of milliseconds since the Unix epoch; what lies
-// before it counts as it.
+// instantOf reads a timestamp, or a long of milliseconds since the Unix epoch; times
+// before the epoch become 0.
 func instantOf(v any) (fsm.Instant, bool) {
 	switch v := v.(type) {
 	case time.Time:
@@ -129,12 +129,12 @@ type settleCall struct {
 	deliveries    []settledDelivery
 	settlements   []fsm.Settlement
 	outcome       outcome
-	clientSettled bool // by the client already: no answer
+	clientSettled bool // the client has settled: no answer
 	spans         []trace.Span
 }
 
-// disposition takes what a receiver says of deliveries. What a sender says of its own
-// changes nothing: ours is the last word on those, and it is always settled.
+// disposition handles the outcome that a receiver reports for deliveries. What a sender reports about its own
+// deliveries changes nothing: the gateway has settled those already.
 func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	if d.Role != wire.RoleReceiver {
 		return
@@ -182,7 +182,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 	}
 	c := s.conn
 	group := &settleCall{link: mine[0].link, deliveries: mine, outcome: what.outcome, clientSettled: settled}
-	if group.link.kind != entityNode { // a response: nothing to settle at the broker
+	if group.link.kind != entityNode { // a response: there is nothing to settle at the broker
 		if !settled {
 			s.answerRange(group, 0, len(mine))
 		}
@@ -200,7 +200,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 	})
 }
 
-// ofOneLink is the usual case.
+// ofOneLink reports whether all deliveries are of one link, as they usually are.
 func ofOneLink(taken []settledDelivery) bool {
 	for i := range taken {
 		if taken[i].link != taken[0].link {
@@ -210,8 +210,8 @@ func ofOneLink(taken []settledDelivery) bool {
 	return true
 }
 
-// byLink divides n deliveries by their links, those of each in their order. It asks at for
-// each of them once: the cost is that of the deliveries, however many links they are of.
+// byLink divides n deliveries by their links, those of each in their order. It calls at once for
+// each of them: the cost is that of the deliveries, however many links they are of.
 func byLink(n int, at func(i int) settledDelivery) (groups [][]settledDelivery) {
 	places := make(map[*outgoingLink]int) // in groups
 	for i := range n {
@@ -227,7 +227,7 @@ func byLink(n int, at func(i int) settledDelivery) (groups [][]settledDelivery) 
 	return groups
 }
 
-// answerRange says that taken[from:to] is settled as asked; ids without neighbours
+// answerRange reports that deliveries[from:to] of the call are settled as asked; ids without neighbours
 // become frames of their own.
 func (s *session) answerRange(g *settleCall, from, to int) {
 	for _, t := range g.deliveries[from:to] {
@@ -257,7 +257,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 		v := settleReplyOf(codes[from]).withEntity(g.link.path)
 		if v.retry == retryLater {
 			for _, t := range g.deliveries[from:to] {
-				s.unsettled[t.id] = t.unsettled // the client may ask again
+				s.unsettled[t.id] = t.unsettled // the client may settle it again
 			}
 		}
 		switch {
@@ -281,7 +281,7 @@ func (s *session) refuseAll(ctx context.Context, taken []settledDelivery, what d
 	}
 }
 
-// reject says that deliveries could not be settled as asked.
+// reject reports that deliveries could not be settled as asked.
 func (s *session) reject(e *wire.Error, first, last uint32) {
 	s.conn.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleSender, First: first, Last: &last, Settled: true, State: &wire.Rejected{Error: e}})
 }

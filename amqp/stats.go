@@ -15,29 +15,29 @@ const (
 	conditionsMax = 64                   // conditions counted one by one: all that we have fit
 )
 
-// Stats is what the gateway has done since it was opened, and who is connected, for pictures
-// and alarms. All but the first three only rise. What connections do is told a moment later.
+// Stats are the statistics of the gateway since it was opened. All but the first three only
+// rise. Events on connections are included with a short delay.
 type Stats struct {
-	Connections int // open
+	Connections int // open now
 	Sessions    int // open
 	Links       int // attached, those to $cbs and other nodes included
 
-	Accepted  uint64 // connections taken
-	Rejected  uint64 // connections refused because there were too many, in all or from one address
+	Accepted  uint64 // connections accepted
+	Rejected  uint64 // connections rejected because there were too many, in all or from one address
 	BytesIn   uint64 // of clients, as AMQP; TLS and WebSocket not counted
 	BytesOut  uint64 // to clients
-	Received  uint64 // messages of clients that were stored; in a transaction those that are ready for it
+	Received  uint64 // messages of clients that were stored; in a transaction those that were enlisted
 	Delivered uint64 // messages sent to clients, each time
 	Requests  uint64 // requests to $management and $cbs
-	// Settled counts messages by what became of them, on whatever way their receiver said it.
+	// Settled counts messages by verb, in whichever way the receiver settled them.
 	Settled [verbs]uint64
-	// Presettled counts deliveries that were refused and whose sender did not want to know.
+	// Presettled counts deliveries that were refused although their sender had settled them and gets no answer.
 	Presettled uint64
-	Logins     uint64 // refused: by SASL, and tokens put to $cbs
-	// Refused counts what was refused, by the condition that the client was told.
+	Logins     uint64 // refused credentials: by SASL, and tokens put to $cbs
+	// Refused counts refusals by the condition that the client got.
 	Refused map[wire.Symbol]uint64
-	// Memory is what connections hold, and MemoryRefused counts the messages that were not taken
-	// from those that hold more than their fair share.
+	// Memory is the memory of connections, and MemoryRefused counts the messages refused
+	// because their connection held more than its fair share.
 	Memory        budget.Stats
 	MemoryRefused uint64
 }
@@ -54,17 +54,17 @@ type totals struct {
 	refused map[wire.Symbol]uint64
 }
 
-// connStats is what a connection has counted and not told yet. It belongs to the mutex of the
-// connection and is added to the totals once for all that one write of output answers: a message
+// connStats are events that a connection has counted and not reported yet. It belongs to the mutex of the
+// connection and is added to the totals once for everything that one write of output answers: a message
 // costs no atomic operation of its own.
 type connStats struct {
 	counted                                   bool
 	received, delivered, requests, presettled uint64
 	settled                                   [verbs]uint64
-	sessions, links                           int // as told
+	sessions, links                           int // as reported
 }
 
-// Stats returns the statistics. It waits for no connection.
+// Stats returns the statistics. It does not wait for connections.
 func (s *Server) Stats() Stats {
 	t := s.totals
 	f := Stats{
@@ -83,7 +83,7 @@ func (s *Server) Stats() Stats {
 	return f
 }
 
-// countRefusal counts a refusal. What is told to a client has been written and logged: that is rare
+// countRefusal counts a refusal. Refusals are written and logged: rare
 // enough for a lock.
 func (t *totals) countRefusal(condition wire.Symbol) {
 	t.mu.Lock()
@@ -139,8 +139,8 @@ func addTo(to *atomic.Uint64, from *uint64) {
 	}
 }
 
-// countStats makes sure that what is counted is told: by the writer, or here when it is gone. mu
-// is held; the caller counts before the next unlock.
+// countStats returns the counters of the connection and makes sure that they are reported: by the writer, or
+// by the caller when the writer has ended. mu is held; the caller counts before the next unlock.
 func (c *conn) countStats() *connStats {
 	c.stats.counted = true
 	return &c.stats

@@ -24,12 +24,12 @@ const (
 
 // The limits of tracing.
 const (
-	traceSpansMax       = 32      // spans of one delivery or one disposition; of what lies behind there are none
-	traceSearchBytesMax = 8 << 10 // of application properties that are looked through
+	traceSpansMax       = 32      // spans of one delivery or one disposition; further messages get none
+	traceSearchBytesMax = 8 << 10 // of application properties that are searched
 )
 
-// tracer makes spans of messages whose sender was sampled, and of no others: so it costs who does
-// not trace the search for two names in the properties, and nothing at all when it is nil.
+// tracer makes spans of messages whose sender was sampled, and of no others. A message that is not
+// traced costs the search for two names in its properties; nothing when the tracer is nil.
 type tracer struct{ inner trace.Tracer }
 
 // newTracer is nil for nil.
@@ -40,7 +40,7 @@ func newTracer(to trace.Tracer) *tracer {
 	return &tracer{to}
 }
 
-// senderContext is the context that the sender of a stored message was in; invalid when there is none that is
+// senderContext returns the span context of the sender of a stored message; invalid when it was not
 // sampled.
 func (t *tracer) senderContext(payload []byte) trace.SpanContext {
 	application, err := message.ApplicationProperties(payload)
@@ -68,7 +68,7 @@ func (t *tracer) senderContext(payload []byte) trace.SpanContext {
 }
 
 // parseTraceparent reads version-trace-span-flags (W3C Trace Context, 3.2.2). Later versions may be
-// longer; ff is none.
+// longer; ff is invalid.
 func parseTraceparent(s string) trace.SpanContext {
 	const length = 2 + 1 + 32 + 1 + 16 + 1 + 2
 	if len(s) < length || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" ||
@@ -98,7 +98,7 @@ func (t *tracer) start(name string, below trace.SpanContext, kind trace.SpanKind
 	return span
 }
 
-// startReceive begins the spans of messages that came from a client, one for each whose sender was sampled.
+// startReceive begins the spans of messages from a client, one for each whose sender was sampled.
 func (t *tracer) startReceive(path string, messages []fsm.Message) (spans []trace.Span) {
 	if t == nil {
 		return nil
@@ -111,7 +111,7 @@ func (t *tracer) startReceive(path string, messages []fsm.Message) (spans []trac
 	return spans
 }
 
-// endSpans ends spans with what the client was told.
+// endSpans ends spans with the condition that the client got.
 func endSpans(spans []trace.Span, condition wire.Symbol) {
 	for _, span := range spans {
 		if condition != "" {
@@ -121,8 +121,8 @@ func endSpans(spans []trace.Span, condition wire.Symbol) {
 	}
 }
 
-// startDeliver begins the span of a delivery, nil when its sender was not sampled. It lies below the sender's
-// span and is linked to it: between them may be days.
+// startDeliver begins the span of a delivery, nil when its sender was not sampled. It is a child of the sender's
+// span and is linked to it: days may lie between them.
 func (t *tracer) startDeliver(path string, d *fsm.Delivery) trace.Span {
 	if t == nil {
 		return nil
@@ -136,7 +136,7 @@ func (t *tracer) startDeliver(path string, d *fsm.Delivery) trace.Span {
 	return span
 }
 
-// startSettle begins the spans of deliveries that a client settles, below those of the deliveries. A settlement
+// startSettle begins the spans of deliveries that a client settles, as children of the deliveries. A settlement
 // through $management has none: it names a lock, and the delivery may have been another member's.
 func (t *tracer) startSettle(path string, taken []settledDelivery, verb fsm.Verb) (spans []trace.Span) {
 	if t == nil {
@@ -152,7 +152,7 @@ func (t *tracer) startSettle(path string, taken []settledDelivery, verb fsm.Verb
 	return spans
 }
 
-// verbName is the word of the conventions for what a receiver said.
+// verbName returns the term of the conventions for a settlement.
 func verbName(verb fsm.Verb) string {
 	switch verb {
 	case fsm.Complete:

@@ -10,10 +10,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// txnID is the name of a transaction, 16 random bytes.
+// txnID identifies a transaction: 16 random bytes.
 type txnID [16]byte
 
-// txnIDOf is the id that a peer names; false when it is none of ours.
+// txnIDOf reads the id that a peer sent; false when it cannot be one of ours.
 func txnIDOf(b []byte) (id txnID, ok bool) {
 	if len(b) != len(id) {
 		return id, false
@@ -23,12 +23,12 @@ func txnIDOf(b []byte) (id txnID, ok bool) {
 
 func (id txnID) String() string { return hex.EncodeToString(id[:]) }
 
-// transaction is the work that a client wants done as a whole. It is gathered here and
-// checked as far as that can be done without the machine; nothing of it is done before the
-// commit, and then all of it with one call. It belongs to the connection's mutex.
+// transaction collects the operations that a client wants done as a whole. They are
+// checked as far as that is possible without the state machine; nothing is done before the
+// commit, and then everything with one call. It belongs to the connection's mutex.
 type transaction struct {
 	id          txnID
-	coordinator *incomingLink // it does not outlive the link that declared it
+	coordinator *incomingLink // the transaction does not outlive the link that declared it
 	deadline    time.Time
 
 	work       fsm.Transaction
@@ -36,8 +36,8 @@ type transaction struct {
 	operations int
 	bytes      int
 
-	// doom is why it can only be rolled back: an operation was refused. Java does not look at
-	// what becomes of a send in a transaction, and would commit the rest.
+	// rollbackReason is why it can only be rolled back: an operation was refused. Java ignores
+	// the outcome of a send in a transaction, and would commit the rest.
 	rollbackReason refusal
 }
 
@@ -61,7 +61,7 @@ func (c *conn) declare(l *incomingLink, now time.Time, id txnID) refusal {
 	return refusal{}
 }
 
-// transaction finds an open transaction by its id, or says why it cannot be worked in.
+// transaction finds an open transaction by its id, or returns why there is none.
 func (c *conn) transaction(id *txnID) (*transaction, refusal) {
 	if id == nil {
 		return nil, unknownTransaction()
@@ -81,8 +81,8 @@ func unknownTransaction() refusal {
 	return refusal{wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.", retryAfterChange}
 }
 
-// enlist makes room in a transaction for operations on messages, together of a size; the
-// caller then adds them to its work. A refusal dooms the transaction.
+// enlist reserves space in a transaction for operations on messages, together of a size; the
+// caller then adds them to its work. A refusal makes the transaction rollback-only.
 func (c *conn) enlist(id *txnID, operations, bytes int) (*transaction, refusal) {
 	t, cause := c.transaction(id)
 	bytes += operations * operationOverhead
@@ -108,7 +108,7 @@ func (c *conn) enlist(id *txnID, operations, bytes int) (*transaction, refusal) 
 	return t, refusal{}
 }
 
-// markRollbackOnly lets a transaction be rolled back only, and lets go of its work.
+// markRollbackOnly makes a transaction rollback-only, and drops its operations.
 func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
 	if t.rollbackReason.condition == "" {
 		t.rollbackReason = cause
@@ -117,7 +117,7 @@ func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
 	t.bytes, t.work, t.deliveries = 0, fsm.Transaction{}, nil
 }
 
-// markRollbackOnlyByID condemns the transaction of an operation that was refused, if it is open.
+// markRollbackOnlyByID does that to the transaction of an operation that was refused, if it is open.
 func (c *conn) markRollbackOnlyByID(id *txnID, cause refusal) {
 	if id != nil {
 		if t := c.transactions[*id]; t != nil {
@@ -126,7 +126,7 @@ func (c *conn) markRollbackOnlyByID(id *txnID, cause refusal) {
 	}
 }
 
-// rollbackOnlyRefusal is the answer to whoever goes on with a transaction that is rollback-only.
+// rollbackOnlyRefusal is the answer to further operations in a transaction that is rollback-only.
 func (t *transaction) rollbackOnlyRefusal() refusal {
 	return refusal{wire.ConditionTransactionRollback, "An operation of the transaction was refused, so nothing of it is done: " + t.rollbackReason.text + " Roll the transaction back, and do all of the work again in another one.", retryAfterChange}
 }
@@ -152,7 +152,7 @@ func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, mess
 	return refusal{}
 }
 
-// enlistSettlements adds settlements at a place. A lock can be settled once.
+// enlistSettlements adds settlements at an entity. A lock can be settled once.
 func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.Settlement) (*transaction, refusal) {
 	bytes := 0
 	for i := range settlements {
@@ -177,7 +177,7 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.
 	return t, refusal{}
 }
 
-// settlementsAt is where the settlements of a place are gathered.
+// settlementsAt returns where the settlements at an entity are collected.
 func (t *transaction) settlementsAt(at fsm.EntityRef) *fsm.SettleAt {
 	for i := range t.work.Settles {
 		if s := &t.work.Settles[i]; s.At.Address() == at.Address() {
@@ -188,7 +188,7 @@ func (t *transaction) settlementsAt(at fsm.EntityRef) *fsm.SettleAt {
 	return &t.work.Settles[len(t.work.Settles)-1]
 }
 
-// rollback ends a transaction of which nothing is done. What it would have settled is
+// rollback ends a transaction without doing its operations. The deliveries that it would have settled are
 // locked and unsettled, as before.
 func (c *conn) rollback(t *transaction) {
 	c.markRollbackOnly(t, t.rollbackReason)
@@ -204,7 +204,7 @@ func (c *conn) rollbackOf(l *incomingLink) {
 	}
 }
 
-// expireTransactions rolls back what has taken too long, and remembers that, to say so.
+// expireTransactions rolls back transactions that took too long, and remembers their ids for later answers.
 func (c *conn) expireTransactions(now time.Time) {
 	for _, t := range c.transactions {
 		if now.Before(t.deadline) {
@@ -218,7 +218,7 @@ func (c *conn) expireTransactions(now time.Time) {
 	}
 }
 
-// commit has all of a transaction done, and then answers the discharge. mu is held.
+// commit does all of a transaction, and then answers the discharge. mu is held.
 func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) {
 	delete(c.transactions, t.id)
 	c.committing++
@@ -279,9 +279,9 @@ func (c *conn) firstTransactionDeadline() (first time.Time, ok bool) {
 	return first, ok
 }
 
-// settleInTransaction takes a disposition that is part of a transaction: what it settles is
-// enlisted, and the client is told the outcome that it will have. A refusal is told as a plain
-// rejected: Java takes every transactional state for success.
+// settleInTransaction handles a disposition that is part of a transaction: its settlements are
+// enlisted, and the client gets the outcome that they will have. A refusal is answered with a plain
+// rejected: Java considers every transactional state a success.
 func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, last uint32, state *wire.TransactionalState) {
 	c := s.conn
 	taken := s.takeUnsettled(d.First, last)
@@ -342,7 +342,7 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 		for n < len(taken) && taken[n].link == l {
 			n++
 		}
-		if l.kind != entityNode { // responses: nothing to settle at the broker
+		if l.kind != entityNode { // responses: there is nothing to settle at the broker
 			for _, t := range taken[:n] {
 				delete(s.unsettled, t.id)
 			}

@@ -43,15 +43,15 @@ func (c *conn) notify() {
 	}
 }
 
-// write is the writer: it takes all output there is and sends it with one call. While
-// it sends, more gathers.
+// write is the writer: it sends all output with one call. What
+// accumulates during that call is sent with the next one.
 func (c *conn) write(ctx context.Context) {
 	defer close(c.written)
 	defer c.recovered(ctx)
 	var spare []byte
 	for range c.wake {
-		// Whoever woke us usually has more to say: one log entry answers hundreds of
-		// sends one by one. Letting it run first makes one frame of their answers.
+		// The goroutine that woke us usually has more to add: one log entry answers hundreds of
+		// sends one by one. Letting it run first puts their answers into one frame.
 		runtime.Gosched()
 		c.mu.Lock()
 		c.restoreCredit()
@@ -71,7 +71,7 @@ func (c *conn) write(ctx context.Context) {
 		}
 		spare = nil
 		if cap(batch) <= c.fairPart(bufferBytesKept) && (len(batch) != heartbeatBytes || cap(batch) <= bufferBytesIdle) {
-			spare = batch // else only a heartbeat was to be said: it is made anew when there is more
+			spare = batch // otherwise there was only a heartbeat: a buffer is allocated when there is more
 		}
 		c.resume()
 	}
@@ -93,7 +93,7 @@ func (c *conn) send(batch []byte) bool {
 	return true
 }
 
-// resume lets the links go on that stopped because too much output was waiting.
+// resume resumes the links that stopped because too much output was waiting.
 func (c *conn) resume() {
 	c.mu.Lock()
 	defer c.unlock()
@@ -106,7 +106,7 @@ func (c *conn) resume() {
 	}
 }
 
-// flushDispositions writes the disposition ranges that were being gathered.
+// flushDispositions writes the pending disposition ranges.
 func (c *conn) flushDispositions() {
 	for _, s := range c.pendingRanges {
 		s.flushDispositions()
@@ -114,17 +114,17 @@ func (c *conn) flushDispositions() {
 	c.pendingRanges = c.pendingRanges[:0]
 }
 
-// outcome is a delivery state that can be said of a range of deliveries.
+// outcome is a delivery state of a range of deliveries.
 type outcome uint8
 
 const (
 	accepted outcome = iota
 	released
 	modified
-	rejected // without an error: the answer to a dead-letter that went well
+	rejected // without an error: the answer to a successful dead-lettering
 )
 
-// state is the outcome on the wire (part 3, 3.4).
+// state returns the outcome as it is written (part 3, 3.4).
 func (o outcome) state() any {
 	switch o {
 	case accepted:
@@ -139,7 +139,7 @@ func (o outcome) state() any {
 	return nil
 }
 
-// dispositionRange is a range of neighbouring deliveries with one outcome, on its way into
+// dispositionRange is a range of neighbouring deliveries with one outcome that becomes
 // one disposition frame.
 type dispositionRange struct {
 	filled      bool
@@ -147,8 +147,8 @@ type dispositionRange struct {
 	first, last uint32
 }
 
-// queueDisposition says that the deliveries first to last are settled with an outcome. We are
-// the receiver for what clients sent and the sender for what they receive.
+// queueDisposition settles the deliveries first to last with an outcome. The gateway is
+// the receiver for deliveries of clients and the sender for those to clients.
 func (s *session) queueDisposition(role wire.Role, o outcome, first, last uint32) {
 	g := &s.ranges[0]
 	if role == wire.RoleReceiver {
@@ -168,7 +168,7 @@ func (s *session) queueDisposition(role wire.Role, o outcome, first, last uint32
 	*g = dispositionRange{filled: true, outcome: o, first: first, last: last}
 }
 
-// flushDispositions writes what was gathered for both roles.
+// flushDispositions writes the pending ranges of both roles.
 func (s *session) flushDispositions() {
 	for i := range s.ranges {
 		if g := &s.ranges[i]; g.filled {

@@ -13,5 +13,5 @@
 // an account to restrict.
 //
 // Unauthenticated connections share a small pool of their own in the same way, all as one
-// owner. They are called unproven in the code.
+// owner.
 package budget

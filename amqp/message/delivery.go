@@ -37,19 +37,19 @@ const (
 const (
 	messageStateActive    int32 = 0
 	messageStateDeferred  int32 = 1
-	messageStateScheduled int32 = 2 // also of messages that were put off by an abandon
+	messageStateScheduled int32 = 2 // also of messages that were abandoned with a delivery time
 )
 
 // DeliveryOptions says how a message is shown.
 type DeliveryOptions struct {
 	LockToken *fsm.LockToken // written as a delivery annotation, for deferred messages fetched under a lock
-	Peeked    bool           // not given out, only shown: no lock is told
+	Peeked    bool           // only shown: the message is not locked, and no lock is written
 }
 
-// errPayload says that stored bytes are not a payload of a version known here.
+// errPayload reports that stored bytes are not a payload of a known version.
 var errPayload = errors.New("payload is damaged or of an unknown version")
 
-// payloadView is a payload taken apart. The slices are parts of it.
+// payloadView is a parsed payload. The slices are parts of it.
 type payloadView struct {
 	flags       byte
 	priority    byte
@@ -170,7 +170,7 @@ func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 	return wire.AppendHeader(dst, &h)
 }
 
-// lifetimeOf is how long a message that expires lives from its enqueueing on, in milliseconds.
+// lifetimeOf returns how long a message that expires lives after it was enqueued, in milliseconds.
 func lifetimeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
 
 // timestampBytes is what an encoded timestamp takes; the time is behind its first byte.
@@ -185,7 +185,7 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 	}
 	fields, err := wire.IterList(v.properties[sectionDescriptorBytes:])
 	if err != nil {
-		return // cannot be: they were checked when the message came
+		return // cannot happen: they were checked when the message came
 	}
 	end, expiry := 0, 0
 	var created int64
@@ -211,7 +211,7 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 	binary.BigEndian.PutUint64(bare[at:], uint64(created+lifetimeOf(d)))
 }
 
-// appendBrokerAnnotations appends the pairs that are the broker's. The types are exact
+// appendBrokerAnnotations appends the annotations of the broker. The types are exact
 // and no value is null: the Go client panics on anything else.
 func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, changed changes, peeked bool) (longer []byte, pairs int) {
 	dst = wire.AppendSymbol(dst, sequenceNumberKey)
@@ -237,7 +237,7 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 	}
 	source := changed.source
 	if place.Sub != fsm.MainQueue {
-		source = place.Name // where it was dead-lettered last
+		source = place.Name // the entity where it was dead-lettered last
 	}
 	if source != "" {
 		dst = wire.AppendSymbol(dst, deadLetterSourceKey)
@@ -247,8 +247,8 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 	return dst, pairs
 }
 
-// enqueueSequenceNumber is the number that a message got where it was sent: at the queue or topic
-// from which it was forwarded first, else at the topic of the subscription, else here.
+// enqueueSequenceNumber returns the number that a message got where it was sent: at the queue or topic
+// from which it was forwarded first, otherwise at the topic of the subscription, otherwise here.
 func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber {
 	switch {
 	case changed.enqueued != 0:
@@ -264,7 +264,7 @@ func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber 
 func withoutNullReasons(value []byte) []byte {
 	pairs, err := wire.IterMap(value)
 	if err != nil {
-		return value // cannot be: the map has been walked before
+		return value // cannot happen: the map has been read before
 	}
 	var set propertySet
 	for {
@@ -281,8 +281,8 @@ func withoutNullReasons(value []byte) []byte {
 	return set.appendMap(nil)
 }
 
-// EncodeProperties encodes what a settlement changes in the application properties, for
-// fsm.Settlement.Properties: keys and values one behind the other. Keys may be strings
+// EncodeProperties encodes the changes of a settlement to the application properties, for
+// fsm.Settlement.Properties: keys and values in turn. Keys may be strings
 // or symbols and become strings. Dead-letter properties that are not strings are left
 // out, because the Go client panics on them. No properties give nil. Errors are
 // *Error.
@@ -309,8 +309,8 @@ func EncodeProperties(m wire.Map) ([]byte, error) {
 	return pairs, nil
 }
 
-// SplitDeadLetter takes reason and description of a dead-lettering out of the map that
-// came with it; a value that is not a string counts as none.
+// SplitDeadLetter separates reason and description of a dead-lettering from the map that
+// came with it; a value that is not a string is ignored.
 func SplitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	for _, p := range m {
 		key, _ := wire.AsText(p.Key)
@@ -326,15 +326,15 @@ func SplitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	return reason, description, rest
 }
 
-// UUIDFromToken gives the AMQP uuid of a lock. The delivery-tag is the token as it is, and
+// UUIDFromToken returns the AMQP uuid of a lock token. The delivery-tag is the token as it is, and
 // clients read that as a GUID in .NET's byte order: the first three groups in little-endian
 // order, where AMQP has network order (docs/service-bus-protocol.md#lock-tokens).
 func UUIDFromToken(token fsm.LockToken) wire.UUID { return wire.UUID(swapGUID(token)) }
 
-// TokenFromUUID is the way back, for tokens in management requests.
+// TokenFromUUID is the inverse, for tokens in management requests.
 func TokenFromUUID(id wire.UUID) fsm.LockToken { return fsm.LockToken(swapGUID(id)) }
 
-// swapGUID turns .NET's byte order of a GUID into network order, or back.
+// swapGUID converts a GUID from .NET's byte order to network order, or back.
 func swapGUID(g [16]byte) [16]byte {
 	return [16]byte{
 		g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6],

@@ -24,7 +24,7 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 	for i := 0; ; i++ {
 		field, ok := fields.Next()
 		if !ok {
-			return nil // CheckValue has seen the whole list
+			return nil // CheckValue has checked the whole list
 		}
 		if len(field) > propertyBytesMax {
 			return NewError(wire.ConditionMessageSizeExceeded, "property %d takes more than %d bytes", i, propertyBytesMax)
@@ -48,8 +48,8 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 	}
 }
 
-// keepField takes over what the broker must know of field number i of the properties, which is
-// of the right type and not null.
+// keepField keeps the value of field number i of the properties when the broker needs it. The field has
+// the right type and is not null.
 func (p *parsedMessage) keepField(i int, field []byte) (err error) {
 	switch i {
 	case messageIDField:
@@ -60,14 +60,14 @@ func (p *parsedMessage) keepField(i int, field []byte) (err error) {
 	case creationField:
 		p.created, _ = wire.MillisOf(field)
 		p.timed |= 2
-	case groupIDField: // what a session is named by
+	case groupIDField: // the session id
 		text, _ := wire.StringOf(field)
 		p.session, p.hasSession = string(text), true
 	}
 	return err
 }
 
-// CheckName refuses names that are longer than the cloud's (docs/service-bus-protocol.md#message-sizes).
+// CheckName refuses names that are longer than the cloud allows (docs/service-bus-protocol.md#message-sizes).
 func CheckName(what string, text []byte) error {
 	if utf8.RuneCount(text) > NameCharactersMax {
 		return NewError(wire.ConditionArgumentError, "%s has more than %d characters", what, NameCharactersMax)
@@ -144,7 +144,7 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 	for {
 		key, v, ok := pairs.Next()
 		if !ok {
-			return nil // CheckValue has seen the whole map
+			return nil // CheckValue has checked the whole map
 		}
 		name, isString := wire.StringOf(key)
 		if !isString {
@@ -153,7 +153,7 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 		if len(key)+len(v) > propertyBytesMax {
 			return NewError(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
 		}
-		// The Go client takes these two for strings without looking, and panics.
+		// The Go client assumes that these two are strings, and panics otherwise.
 		if string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey {
 			if _, isString := wire.StringOf(v); !isString {
 				if !wire.IsNull(v) {
@@ -165,7 +165,7 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 	}
 }
 
-// appendAnnotations appends the annotations that are the client's own, with their
+// appendAnnotations appends the client's own annotations, with their
 // length and count in front. kept is the length of the pairs.
 func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, err error) {
 	if p.annotations == nil {
@@ -201,8 +201,8 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 }
 
 // appendAnnotation appends one annotation of the client with the key as a symbol, or
-// nothing when it is the broker's or says nothing. Clients take the types of the known
-// ones for granted (docs/service-bus-protocol.md#message-annotations), so those are put right or refused.
+// nothing when it is one of the broker's or null. Clients rely on the types of the known
+// ones (docs/service-bus-protocol.md#message-annotations), so those are corrected or refused.
 func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error) {
 	name, ok := wire.TextOf(key)
 	if !ok {
@@ -217,7 +217,7 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 	switch string(name) {
 	case sequenceNumberKey, enqueuedTimeKey, lockedUntilKey, enqueueSequenceNumberKey,
 		deadLetterSourceKey, messageStateKey, partitionIDKey, lockTokenKey:
-		return dst, nil // the broker's
+		return dst, nil // written by the broker
 	case ScheduledEnqueueTimeKey:
 		if wire.IsNull(value) {
 			return dst, nil
@@ -226,7 +226,7 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		if !ok {
 			return dst, NewError(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
 		}
-		p.enqueueAt = fsm.Instant(max(1, ms)) // one of 1970 is over, but it was given
+		p.enqueueAt = fsm.Instant(max(1, ms)) // a time in 1970 is over, but differs from none
 		return wire.AppendMillis(wire.AppendSymbol(dst, name), ms), nil
 	case partitionKeyKey, viaPartitionKeyKey:
 		if wire.IsNull(value) {

@@ -52,11 +52,11 @@ func AppendWithID(dst, message []byte) (longer []byte, ok bool) {
 	return dst, false
 }
 
-// hasMessageID looks at the first field of an encoded properties list.
+// hasMessageID checks the first field of an encoded properties list.
 func hasMessageID(properties []byte) bool {
 	fields, err := wire.IterList(properties)
 	if err != nil {
-		return true // the parser says what is wrong
+		return true // the parser reports the error
 	}
 	first, ok := fields.Next()
 	return ok && !wire.IsNull(first)

@@ -53,8 +53,8 @@ const (
 	payloadOverheadBytes = 3 + 5*5
 )
 
-// Error says why a message or its properties are refused. Its text is fit for the client: a clause
-// without what to do about it.
+// Error is why a message or its properties are refused. Its text is fit for the client: a clause
+// without advice.
 type Error struct {
 	Condition wire.Symbol
 	Text      string
@@ -67,20 +67,20 @@ func NewError(condition wire.Symbol, format string, args ...any) error {
 	return &Error{condition, fmt.Sprintf(format, args...)}
 }
 
-// sectionError says that the bytes of a section are not AMQP.
+// sectionError reports that the bytes of a section are not AMQP.
 func sectionError(what fmt.Stringer, err error) error {
 	return NewError(wire.ConditionDecodeError, "%s: %s", what, err)
 }
 
-// Parse makes of one complete encoded message (AMQP 1.0 part 3, 3.2) what the
-// machines store. All sections are checked to the last byte, so that no receiver is
-// given something that it cannot decode. Errors are *Error. b is not kept.
+// Parse turns one complete encoded message (AMQP 1.0 part 3, 3.2) into its stored
+// form. All sections are checked to the last byte, so that no receiver
+// gets anything that it cannot decode. Errors are *Error. b is not kept.
 func Parse(b []byte) (fsm.Message, error) {
 	m, _, err := parseInto(make([]byte, 0, len(b)+payloadOverheadBytes), b)
 	return m, err
 }
 
-// parseInto is Parse with the payload in arena, which it returns longer.
+// parseInto is Parse with the payload appended to arena, which it returns.
 func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	var p parsedMessage
 	if err := p.scan(b); err != nil {
@@ -143,7 +143,7 @@ func ParseBatch(b []byte) ([]fsm.Message, error) {
 	return messages, nil
 }
 
-// parsedMessage is a message taken apart. The slices are parts of the input.
+// parsedMessage is a message divided into its sections. The slices are parts of the input.
 type parsedMessage struct {
 	flags       byte
 	priority    byte
@@ -158,11 +158,11 @@ type parsedMessage struct {
 	hasSession  bool
 	// partitionKey is read where the annotations are written.
 	partitionKey    string
-	created         int64       // creation-time, ms, if timed has bit 1
-	expires         int64       // absolute-expiry-time, ms, if timed has bit 0
-	timed           byte        // which of the two there are
+	created         int64       // creation-time, ms, if bit 1 of timed is set
+	expires         int64       // absolute-expiry-time, ms, if bit 0 of timed is set
+	timed           byte        // which of the two are present
 	enqueueAt       fsm.Instant // 0: at once
-	dropNullReasons bool        // application holds a null where clients take a string for granted
+	dropNullReasons bool        // application holds a null where clients rely on a string
 }
 
 // scan finds and checks the sections of b.
@@ -199,7 +199,7 @@ func (p *parsedMessage) scan(b []byte) error {
 			}
 		case wire.SectionFooter:
 			p.footer = value
-		case wire.SectionDeliveryAnnotations: // meant for the next hop only: us
+		case wire.SectionDeliveryAnnotations: // meant for the next hop only, which is the broker
 		}
 		if err != nil {
 			return err
@@ -223,7 +223,7 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 	for i := 0; ; i++ {
 		field, ok := fields.Next()
 		if !ok {
-			return nil // CheckValue has seen the whole list
+			return nil // CheckValue has checked the whole list
 		}
 		if wire.IsNull(field) {
 			continue

@@ -9,20 +9,20 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// What happened to a message after it was sent lies beside it as patches: settlements that
-// modify properties, dead-lettering, actions of rules, forwarding. They are put into the
-// sections when the message is shown, and each time anew: the payload never changes.
+// Changes to a message after it was sent are stored beside it as patches: settlements that
+// modify properties, dead-lettering, actions of rules, forwarding. They are applied to the
+// sections each time the message is shown: the payload never changes.
 
-// changes is what the patches of a message make of it beside its sections.
+// changes is the effect of the patches besides that on the sections.
 type changes struct {
-	sections bool               // properties or application-properties are others
-	enqueued fsm.SequenceNumber // number where it was sent first; 0 when nobody says
+	sections bool               // properties or application-properties were changed
+	enqueued fsm.SequenceNumber // number where it was sent first; 0: not known
 	source   string             // entity from whose dead-letter queue it was forwarded
 }
 
-// patch puts the patches of a message, in the order in which they were made, into the
-// sections of the view: later ones win over earlier ones and all win over what the sender
-// wrote. bare stays what it was.
+// patch applies the patches of a message, in the order in which they were made, to the
+// sections of the view: later ones win over earlier ones and all win over the values of the
+// sender. bare does not change.
 func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 	if len(encoded) == 0 {
 		return c, nil
@@ -57,15 +57,15 @@ func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 	return c, nil
 }
 
-// messagePatcher is the sections of one message while they are changed.
+// messagePatcher is the sections of one message while patches are applied.
 type messagePatcher struct {
 	set     propertySet
 	opened  bool                       // set holds the application properties
-	fields  [propertyFieldCount][]byte // of the properties; nil is unchanged
-	changed bool                       // fields holds one at least
+	fields  [propertyFieldCount][]byte // of the properties; nil: unchanged
+	changed bool                       // fields holds at least one
 }
 
-// apply makes the changes of one patch.
+// apply applies one patch.
 func (p *messagePatcher) apply(v *payloadView, patch *fsm.Patch) error {
 	if len(patch.Properties) > 0 || patch.DeadLetter {
 		if err := p.open(v); err != nil {
@@ -104,8 +104,8 @@ func (p *messagePatcher) open(v *payloadView) error {
 	return p.set.merge(&own)
 }
 
-// change does what an action did to one property. A system property that is no field of a
-// message is not told.
+// change applies one change of an action. A system property that is not a field of a
+// message is ignored.
 func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	name := c.Property.Name
 	if c.Property.Scope == filter.System {
@@ -123,7 +123,7 @@ func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	}
 	value := EncodeFilterValue(c.Value)
 	if isDeadLetterKey(name) {
-		value = nil // the Go client takes these two for strings without looking
+		value = nil // the Go client assumes that these two are strings
 		if c.Value.Kind() != filter.KindNull {
 			value = wire.AppendString(nil, validText(c.Value))
 		}
@@ -132,15 +132,15 @@ func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	return nil
 }
 
-// isDeadLetterKey says whether a name means one of the two properties of a dead letter. A rule may
-// write it in any case, and the property keeps the spelling that it has.
+// isDeadLetterKey reports whether a name is one of the two properties of a dead letter. A rule may
+// write it in any case, and the property keeps its spelling.
 func isDeadLetterKey(name string) bool {
 	folded := filter.Fold(name)
 	return folded == filter.Fold(deadLetterReasonKey) || folded == filter.Fold(deadLetterDescriptionKey)
 }
 
-// changeField gives a field of the properties another value. They are texts to clients,
-// ids as long as ids may be, and a message without id nobody could settle.
+// changeField changes a field of the properties. Fields are texts to clients, ids have
+// a maximum length, and the id cannot be removed: no client could settle a message without one.
 func (p *messagePatcher) changeField(field int, c *fsm.Change) {
 	none := c.Remove || c.Value.Kind() == filter.KindNull
 	if none && field == messageIDField {
@@ -204,12 +204,12 @@ func replaceFields(section []byte, changed *[propertyFieldCount][]byte) ([]byte,
 // propertySet is a map of encoded keys and values that keeps their order. The zero value is
 // empty.
 type propertySet struct {
-	index       map[string]int   // text of the key -> place in pairs
-	foldedIndex map[string][]int // the same without case, for rules; nil until one asks
+	index       map[string]int   // text of the key -> index in pairs
+	foldedIndex map[string][]int // the same without case, for rules; nil until needed
 	pairs       []encodedPair
 }
 
-// encodedPair is one property; without key it was removed.
+// encodedPair is one property; its key is nil when it was removed.
 type encodedPair struct{ key, value []byte }
 
 // put sets one property. key is an encoded string.
@@ -232,7 +232,7 @@ func (s *propertySet) put(key, value []byte) {
 }
 
 // change sets a property as rules do, without regard to case, or removes it when value is
-// nil. One that is there keeps its spelling; of several that differ in case only, the first
+// nil. An existing one keeps its spelling; of several that differ only in case, the first
 // stays.
 func (s *propertySet) change(name string, value []byte) {
 	if s.foldedIndex == nil {
@@ -256,7 +256,7 @@ func (s *propertySet) change(name string, value []byte) {
 	}
 }
 
-// indexFolded makes the index without case.
+// indexFolded builds the index without case.
 func (s *propertySet) indexFolded() {
 	s.foldedIndex = make(map[string][]int, len(s.pairs))
 	for i := range s.pairs {

@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// The fields of the properties section (part 3, 3.2.4) that are named here.
+// The fields of the properties section (part 3, 3.2.4) that the package uses.
 const (
 	messageIDField     = 0
 	toField            = 2
@@ -23,7 +23,7 @@ const (
 	propertyFieldCount = 13
 )
 
-// systemName is what a field is called in the language of rules (docs/service-bus-protocol.md#message-sections).
+// systemName is the name of a field in the rule language (docs/service-bus-protocol.md#message-sections).
 func systemName(field int) (name string, ok bool) {
 	switch field {
 	case messageIDField:
@@ -46,7 +46,7 @@ func systemName(field int) (name string, ok bool) {
 	return "", false
 }
 
-// fieldOf is the way back; -1 for a name that no field has.
+// fieldOf is the inverse; -1 for a name that no field has.
 func fieldOf(name string) int {
 	for field := range propertyFieldCount {
 		if known, ok := systemName(field); ok && known == name {
@@ -82,7 +82,7 @@ func (r *RuleReader) read(payload []byte) ([]byte, error) {
 	return encoded, nil
 }
 
-// ReadAll does so for all messages that are sent together.
+// ReadAll sets the Properties of all messages that are sent together.
 func (r *RuleReader) ReadAll(messages []fsm.Message) (err error) {
 	for i := range messages {
 		if messages[i].Properties, err = r.read(messages[i].Payload); err != nil {
@@ -92,8 +92,8 @@ func (r *RuleReader) ReadAll(messages []fsm.Message) (err error) {
 	return nil
 }
 
-// encode reads the sections and the annotations of a view. source is the entity from whose
-// dead-letter queue the message comes, if it does.
+// encode encodes the sections and the annotations of a view. source is the entity from whose
+// dead-letter queue the message comes, if any.
 func (r *RuleReader) encode(v *payloadView, source string) ([]byte, error) {
 	r.list = r.list[:0]
 	if source != "" {
@@ -110,21 +110,21 @@ func (r *RuleReader) encode(v *payloadView, source string) ([]byte, error) {
 	}
 	size := len(v.properties) + len(v.application) + 32*len(r.list)
 	encoded := fsm.AppendProperties(make([]byte, 0, size), r.list)
-	clear(r.list) // or it would keep the texts of this message
+	clear(r.list) // otherwise it would keep the texts of this message alive
 	if cap(r.list) > ruleListKept {
 		r.list = nil
 	}
 	return encoded, nil
 }
 
-// ruleListKept is how many properties a list has room for that is kept for the next message.
+// ruleListKept is the capacity up to which a list is kept for the next message.
 const ruleListKept = 1024
 
 func (r *RuleReader) add(scope filter.Scope, name string, v filter.Value) {
 	r.list = append(r.list, fsm.Property{Name: filter.Property{Name: name, Scope: scope}, Value: v})
 }
 
-// properties reads the properties section. A field that is null is not there.
+// properties reads the properties section. A field that is null is missing.
 func (r *RuleReader) properties(section []byte) error {
 	if len(section) == 0 {
 		return nil
@@ -154,7 +154,7 @@ func (r *RuleReader) properties(section []byte) error {
 	return nil
 }
 
-// idValue is an id as rules compare it: as text, whatever a client made it of.
+// idValue returns an id as rules compare it: as text, whatever its type.
 func idValue(v filter.Value) filter.Value {
 	switch v.Kind() { //nolint:exhaustive // fields have no other types
 	case filter.KindInt, filter.KindDouble, filter.KindGUID:
@@ -163,7 +163,7 @@ func idValue(v filter.Value) filter.Value {
 	return v
 }
 
-// annotations reads those that are properties of a message to rules.
+// annotations reads the annotations that are properties of a message to rules.
 func (r *RuleReader) annotations(pairs []byte) error {
 	all := wire.IterPairs(pairs)
 	for {
@@ -193,8 +193,8 @@ func (r *RuleReader) annotations(pairs []byte) error {
 	return nil
 }
 
-// application reads the application properties. One that is null is there; the reason and
-// description of a dead letter are system properties besides.
+// application reads the application properties. A null one is present; the reason and
+// description of a dead letter are system properties, too.
 func (r *RuleReader) application(section []byte) error {
 	if len(section) == 0 {
 		return nil
@@ -276,7 +276,7 @@ func (v *payloadView) partitionKey() string {
 	}
 }
 
-// readStoredProperties finds id and times in a properties section that was checked when it came.
+// readStoredProperties reads id and times from a properties section that was checked when it came.
 func (p *parsedMessage) readStoredProperties(section []byte) error {
 	if len(section) == 0 {
 		return nil

@@ -41,12 +41,12 @@ const (
 	ticksOf1970         = 621_355_968_000_000_000
 )
 
-// Ticks is a moment as .NET counts it.
+// Ticks returns a moment as .NET counts it.
 func Ticks(at fsm.Instant) int64 { return int64(at)*TicksPerMillisecond + ticksOf1970 }
 
-// FilterValue gives an encoded value to rules. text holds the same bytes; what is text is cut
-// out of it, so that all properties of a message cost one allocation together. ok is false
-// for what rules know nothing of.
+// FilterValue returns an encoded value as rules see it. text holds the same bytes; texts are slices
+// of it, so that all properties of a message cost one allocation together. ok is false
+// for types that rules do not see.
 func FilterValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	if data, ok := wire.TextOf(encoded); ok { // the data of a string ends where its value ends
 		return filter.Text(text[len(text)-len(data):]), true
@@ -73,7 +73,7 @@ func FilterValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	return rareRuleValue(encoded, text)
 }
 
-// rareRuleValue is the second half of FilterValue: the types that seldom occur.
+// rareRuleValue is the second half of FilterValue: the rarer types.
 func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	if wire.IsNull(encoded) {
 		return filter.Value{}, true
@@ -141,13 +141,13 @@ func decimalValue(data []byte) filter.Value {
 	return decimalText(sign + integer.String() + "e" + strconv.Itoa(exponent-bias))
 }
 
-// decimalText reads what Go reads as a float. What is too large becomes an infinity.
+// decimalText parses a number as Go parses a float. One that is too large becomes infinity.
 func decimalText(text string) filter.Value {
 	f, _ := strconv.ParseFloat(text, 64)
 	return filter.Double(f)
 }
 
-// EncodeFilterValue encodes a value of the language as AMQP.
+// EncodeFilterValue encodes a value of the rule language as AMQP.
 func EncodeFilterValue(v filter.Value) []byte {
 	switch v.Kind() {
 	case filter.KindNull:
@@ -171,8 +171,8 @@ func EncodeFilterValue(v filter.Value) []byte {
 	return wire.AppendValue(nil, nil)
 }
 
-// validText is a value as text that a client can decode. Of the values only symbols may hold
-// what is no UTF-8.
+// validText returns a value as text that a client can decode. Only symbols may hold
+// invalid UTF-8.
 func validText(v filter.Value) string {
 	text := v.String()
 	if utf8.ValidString(text) {

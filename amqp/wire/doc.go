@@ -11,7 +11,7 @@
 //	                                         ▼
 //	◄───────────  AppendFrame, AppendTransfer, AppendValue, AppendMapOf ...
 //
-// There are two ways to look at a value. DecodeValue turns it into Go values: for
+// There are two ways to read a value. DecodeValue turns it into Go values: for
 // performatives, management requests, anything rare. NextSection, CheckValue, ListIter,
 // MapIter and the ...Of functions walk over the encoded bytes: for messages, which the
 // broker passes on without understanding them.
@@ -25,8 +25,8 @@
 //   - encode(decode(x)) is stable: decoding it and encoding again gives the same bytes.
 //   - What is written has all its fields, in list8 or list32, never list0, under a small
 //     ulong descriptor; an error has three elements. The Python SDK depends on each.
-//   - Transfer, Flow and Disposition are read, and everything but DecodeValue's results
-//     is written, without allocating (states other than accepted and released excepted).
+//   - Transfer, Flow, Disposition and messages are read and written without allocating (delivery
+//     states other than accepted and released excepted).
 //
 // The package has no variables that change and starts no goroutines. A Reader is for one
 // goroutine; everything else may be called from anywhere.
