@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // backupAll backs up every partition through one member, the catalog last.
@@ -128,6 +129,7 @@ func TestBackupAndRestore(t *testing.T) {
 // Of one partition alone: its messages are there, entities of the others are and are empty, and
 // can be used.
 func TestRestoreSelectedPartitions(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 1, 3)
 	c.startAll()
@@ -173,6 +175,7 @@ func TestRestoreSelectedPartitions(t *testing.T) {
 
 // What is not whole, or is of something else, makes no member.
 func TestRestoreRefuses(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // bootstrapNetwork is members without raft that try to found, with links that can be cut.
@@ -181,6 +182,7 @@ func TestPledgeBindsUntilReleased(t *testing.T) {
 // come and go at random. Whatever happens, two decided foundings share no member, and
 // once the links are whole everybody ends in one of them.
 func TestDecidedBootstrapsShareNoMember(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	const histories, atATime = 200, 8 // they wait for disks
 	var playing sync.WaitGroup

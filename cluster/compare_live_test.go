@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // checkpointAt is where replicas are first compared (partition.checkpointEntries).
@@ -93,6 +94,7 @@ func lockSome(t *testing.T, node *Node, at fsm.EntityRef, n int) {
 // have applied some thousand entries, one write to the disk after the other: all three do
 // that side by side.
 func TestDivergedReplicasAreHalted(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
 	for i := range c.configs { // leaders that stay, on a busy machine too

@@ -18,6 +18,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // newForwardingCluster is three members that can read the messages of these tests, each
@@ -569,6 +570,7 @@ func TestForwardManyMessages(t *testing.T) {
 // TestForwardWhileLeadershipsMove: both partitions get new leaders again and again, in the
 // middle of whatever is under way. Each message arrives once.
 func TestForwardWhileLeadershipsMove(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
 	c.startAll()

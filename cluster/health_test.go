@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // failing are the names of the checks that are not well.
@@ -74,6 +75,7 @@ func TestReadiness(t *testing.T) {
 
 // Who can never serve again is not ready.
 func TestReadinessOfIsolatedMember(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	for name, change := range map[string]func(*Node){
 		"failed":  func(n *Node) { n.startError = errors.New("x") },

@@ -404,6 +404,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 // TestMemberRemovedWhileDownLearnsIt: a member that was removed while it was dead hears of it from the
 // others, votes nowhere, and its place in the catalog has gone to another.
 func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 4, 2)
 	queue := createQueue(t, c.nodes[0], "q")
@@ -485,6 +486,7 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 // TestMoveIsCancelled: with its new member away a move waits, with its replica half way it
 // is taken back, and what the member had is removed when it comes again.
 func TestMoveIsCancelled(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 4, 1)
 	fresh := c.startMore(3)
@@ -610,6 +612,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 
 // TestGrowAddsPartitions: new partitions are formed and used, the old ones stay.
 func TestGrowAddsPartitions(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -636,6 +639,7 @@ func TestGrowAddsPartitions(t *testing.T) {
 
 // TestZoneAndWeight are told at the start and seen by everybody.
 func TestZoneAndWeight(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 2, 1)
 	c.configs[0].Zone, c.configs[1].Zone, c.configs[1].Weight = "a", "b", 30
@@ -657,6 +661,7 @@ func TestZoneAndWeight(t *testing.T) {
 // there is no trust, gets no replica by a plan, a growth or the end of a member: a move to it
 // would wait for ever.
 func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()

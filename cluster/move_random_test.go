@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestRandomMovesWithFailures: partitions are sent here and there, paused, cancelled and sent elsewhere
@@ -18,6 +19,7 @@ import (
 // everything lies where it was last sent, every member has exactly what it should, all
 // replicas are equal, and each message has come once. PEEKLOCK_MOVES sets how many things happen.
 func TestRandomMovesWithFailures(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PEEKLOCK_MOVES"), "20"))
 	if err != nil {

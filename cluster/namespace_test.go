@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func (c *testCluster) makeNamespace(name string, settings fsm.NamespaceSettings, rules ...fsm.AccessRule) fsm.Namespace {
@@ -50,6 +51,7 @@ func ruleSecrets(rules []fsm.AccessRule) string {
 // TestNamespacesAreApart: one name in two namespaces is two queues, at every member; what
 // is asked for by name, and what is forwarded, stays within.
 func TestNamespacesAreApart(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
 	c.startAll()

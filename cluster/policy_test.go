@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestBootstrapSpreadsOverZones: the first placement knows the zones, and then the catalog does.
@@ -51,6 +52,7 @@ func TestBootstrapSpreadsOverZones(t *testing.T) {
 // TestRebalanceFillsNewMembers: a fourth and a fifth member join under load and are given
 // replicas by nobody but the cluster.
 func TestRebalanceFillsNewMembers(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newGrowingClusterOf(t, 3, 5, 8, func(config *Config) { config.Rebalance = true })
 	at := createQueue(t, c.nodes[0], "orders")
@@ -97,6 +99,7 @@ func newGrowingClusterOf(t *testing.T, founders, members, partitions int, change
 // TestDeadMemberIsReplaced: what it held is held by others; when it comes back it holds
 // nothing of that any more, and gets its share again.
 func TestDeadMemberIsReplaced(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newGrowingClusterOf(t, 4, 4, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, time.Hour })
 	at := createQueue(t, c.nodes[0], "orders")
@@ -133,6 +136,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 // TestOutageStartsNoMoves: two of five members are away, and nothing is copied; nor when one of
 // three is, whom nobody can make up for.
 func TestOutageStartsNoMoves(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	for _, x := range []struct{ members, down int }{{5, 2}, {3, 1}} {
 		c := newGrowingClusterOf(t, x.members, x.members, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, time.Hour })
@@ -158,6 +162,7 @@ func TestOutageStartsNoMoves(t *testing.T) {
 // TestLostCatalogVoteIsReplaced: while one of three that vote in the catalog is away for long two more get a
 // vote, so that the catalog stands the loss of another.
 func TestLostCatalogVoteIsReplaced(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newGrowingClusterOf(t, 3, 5, 1, func(config *Config) { config.ReplaceAfter = time.Hour })
 	c.startMore(3)

@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // testClock is the wall clock with some time added, the same at every member.
@@ -244,6 +245,7 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 // An idle queue deletes itself, everywhere, and its name is free (docs/requirements.md#e7); another one that
 // was used stays (docs/requirements.md#e8).
 func TestIdleQueueDeletesItself(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
@@ -288,6 +290,7 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 // A queue deletes itself, and its leader dies before anybody could tell the catalog:
 // the next leader finds the tombstone.
 func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()

@@ -115,6 +115,7 @@ func TestSecureCluster(t *testing.T) {
 // TestSecureDeathIsNoticed: that a process is gone shows through TLS as it does without: streams
 // break and nobody listens. A successor stands for that reason, before raft's timers have it stand.
 func TestSecureDeathIsNoticed(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	const patience = 4 * time.Second // of raft; an election by timers takes longer
 	c := newTestCluster(t, 3, 1)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func partitioned(s *fsm.EntitySettings) { s.EnablePartitioning = true }
@@ -264,6 +265,7 @@ func TestPartitionedReceivers(t *testing.T) {
 
 // Receive-and-delete loses nothing when the link goes.
 func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
@@ -340,6 +342,7 @@ func TestPartitionedWithoutALeader(t *testing.T) {
 // One shard that nobody leads does not keep the others from being received from, or from
 // being sent to.
 func TestOneSilentShard(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
 	for i := range c.configs {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // total sums what all members say.
@@ -114,6 +115,7 @@ func shardsSeen(c *testCluster, e *fsm.Entity) int {
 
 // Requests that end busy or late are counted as such, further attempts too.
 func TestRequestStatsCountRetries(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	for i := range c.configs {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func transacted(node *Node, tx fsm.Transaction) fsm.Code {
@@ -93,6 +94,7 @@ func TestTransferDeadLettersOfATopic(t *testing.T) {
 // The leader dies again and again while transactions are being committed: each is whole or
 // absent, and of two that settle the same message one is absent.
 func TestTransactionsWhileLeadersDie(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	const rounds, messages = 8, 25
 	c := newForwardingCluster(t, 2)

@@ -439,6 +439,9 @@ func surviveFailures(t *testing.T, r *failoverClient, failures []failureLimit) {
 // traffic is dropped. No connection is reset; there is only silence.
 func TestClientsSurviveNetworkPartitions(t *testing.T) {
 	kit.Long(t)
+	if testing.Short() {
+		t.Skip("starts three processes: -short leaves it out")
+	}
 	n := harness.InNetwork(t, 3)
 	if n == nil {
 		return

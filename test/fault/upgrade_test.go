@@ -41,6 +41,9 @@ const (
 // old binary refuses to start. Binaries with the same level can be exchanged in both directions.
 func TestRollingUpgrade(t *testing.T) {
 	kit.Long(t)
+	if testing.Short() {
+		t.Skip("starts three processes: -short leaves it out")
+	}
 	oldBinary, newBinary := binaryOf(t, cmp.Or(os.Getenv(upgradeVariable), upgradeDefault)), harness.Binary(t)
 	c := harness.Start(t, harness.Options{Binary: oldBinary})
 	u := &upgrade{Cluster: c, t: t, oldBinary: oldBinary, newBinary: newBinary}

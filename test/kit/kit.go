@@ -173,13 +173,10 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 // longVariable is set by `make check` and CI, which run every test.
 const longVariable = "PEEKLOCK_LONG"
 
-// AllTests reports whether long tests run too: PEEKLOCK_LONG is set, and -short is not.
-func AllTests() bool { return os.Getenv(longVariable) != "" && !testing.Short() }
-
 // Long skips a test that takes so long that a plain `go test ./...` leaves it out.
 func Long(t testing.TB) {
 	t.Helper()
-	if !AllTests() {
+	if os.Getenv(longVariable) == "" {
 		t.Skip("long: `make check` runs it, and so does PEEKLOCK_LONG=1")
 	}
 }
