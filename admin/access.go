@@ -14,14 +14,14 @@ import (
 // accessTriesMax is how often a change of access rules is repeated when others come before it.
 const accessTriesMax = 5
 
-// accessOwner is what has access rules: an entity, or the namespace where name is "".
+// accessOwner is an entity with access rules, or the namespace where name is "".
 type accessOwner struct {
 	name    string // as spelled at creation
 	version uint64
 	rules   []fsm.AccessRule
 }
 
-// accessOwnerOf finds what a path names: a queue or topic, "" the namespace.
+// accessOwnerOf finds the queue or topic of a path; "" is the namespace.
 func (s *Server) accessOwnerOf(r *http.Request, path string) (accessOwner, error) {
 	if path == "" {
 		namespace, err := s.namespace(r).Describe(r.Context())
@@ -37,7 +37,7 @@ func (s *Server) accessOwnerOf(r *http.Request, path string) (accessOwner, error
 	return accessOwner{found.Name, found.AccessVersion, found.Access}, withEntityName(path, err)
 }
 
-// accessOwnerPath is the name in the path, checked.
+// accessOwnerPath returns the name in the path, checked.
 func accessOwnerPath(r *http.Request) (string, error) {
 	path := r.PathValue("name")
 	if _, _, ok := fsm.SplitSubscriptionPath(path); ok {
@@ -49,8 +49,7 @@ func accessOwnerPath(r *http.Request) (string, error) {
 	return path, entity.CheckName(fsm.QueueEntity, path)
 }
 
-// updateAccess reads access rules, has them changed and writes them, again when somebody else
-// was faster.
+// updateAccess reads access rules, changes them and writes them, again when another change came before.
 func (s *Server) updateAccess(r *http.Request, path string, change func([]fsm.AccessRule) ([]fsm.AccessRule, error)) error {
 	var err error
 	for range accessTriesMax {
@@ -67,13 +66,12 @@ func (s *Server) updateAccess(r *http.Request, path string, change func([]fsm.Ac
 		}
 	}
 	if errors.Is(err, fsm.PreconditionFails) {
-		return fmt.Errorf("%w: others change these access rules all the time", fsm.ServerBusy)
+		return fmt.Errorf("%w: other clients change these access rules at the same time: try again", fsm.ServerBusy)
 	}
 	return withEntityName(path, err)
 }
 
-// getAccess is GET /v1/access/{queue or topic}, and without a name that of the namespace; with
-// rule= one rule.
+// getAccess is GET /v1/access/{queue or topic}, and without a name those of the namespace; with rule= one rule.
 func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r, "rule"); err != nil {
 		return err
@@ -97,7 +95,7 @@ func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// replyAccess answers with one rule as the catalog has it.
+// replyAccess answers with one rule as the catalog stores it.
 func (s *Server) replyAccess(w http.ResponseWriter, r *http.Request, status int, path, rule string) error {
 	h, err := s.accessOwnerOf(r, path)
 	if err != nil {
@@ -115,8 +113,8 @@ func (s *Server) replyAccess(w http.ResponseWriter, r *http.Request, status int,
 	return nil
 }
 
-// putAccess is PUT /v1/access/{queue or topic}?rule=, which adds a rule; with replace=true it
-// changes the one of that name, which must be there and keeps the keys that are left out.
+// putAccess is PUT /v1/access/{queue or topic}?rule=, which adds a rule; with replace=true it changes
+// the rule of that name, which must exist and keeps the keys that are omitted.
 func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 	path, rule, err := accessRuleName(r, "replace")
 	if err != nil {
@@ -140,7 +138,7 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 		case replace && i < 0:
 			return nil, accessRuleNotFound(rule)
 		case !replace && i >= 0:
-			return nil, fmt.Errorf("%w: an access rule '%s' is there: replace=true changes it", fsm.RuleExists, rule)
+			return nil, fmt.Errorf("%w: the access rule '%s' exists: replace=true changes it", fsm.RuleExists, rule)
 		}
 		changed, err := entity.CompleteAccessRules([]entity.AccessRuleRequest{asked}, rules)
 		switch {
@@ -163,8 +161,8 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 	return s.replyAccess(w, r, status, path, rule)
 }
 
-// deleteAccess is DELETE /v1/access/{queue or topic}?rule=. Who signs with it is out within ten
-// seconds.
+// deleteAccess is DELETE /v1/access/{queue or topic}?rule=. Credentials of the rule are invalid
+// within ten seconds.
 func (s *Server) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	path, rule, err := accessRuleName(r)
 	if err != nil {
@@ -184,7 +182,7 @@ func (s *Server) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// regenerate is POST /v1/regenerate/{queue or topic}: one key of a rule is drawn anew.
+// regenerate is POST /v1/regenerate/{queue or topic}: it replaces one key of a rule by a new one.
 func (s *Server) regenerate(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r); err != nil {
 		return err
@@ -224,7 +222,7 @@ func accessRuleName(r *http.Request, others ...string) (path, rule string, err e
 		return "", "", err
 	}
 	if rule = r.URL.Query().Get("rule"); rule == "" {
-		return "", "", fmt.Errorf("%w: which access rule? say so with ?rule=", fsm.InvalidArgument)
+		return "", "", fmt.Errorf("%w: name the access rule with ?rule=", fsm.InvalidArgument)
 	}
 	path, err = accessOwnerPath(r)
 	return path, rule, err
@@ -234,7 +232,7 @@ func accessRuleNotFound(rule string) error {
 	return fmt.Errorf("%w: there is no access rule '%.256s'", fsm.RuleNotFound, rule)
 }
 
-// describeAccess shows rules by name, with their keys.
+// describeAccess returns the JSON form of rules, ordered by name, with their keys.
 func describeAccess(rules []fsm.AccessRule, endpoint, entityName string) []AccessRule {
 	list := make([]AccessRule, len(rules))
 	for i, rule := range rules {

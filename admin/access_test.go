@@ -20,7 +20,7 @@ import (
 const accessShown = `{"name":"app","rights":["Send","Listen"],"primaryKey":"first-of-the-app","secondaryKey":"other-of-the-app",` +
 	`"primaryConnectionString":"Endpoint=sb://localhost:5300;SharedAccessKeyName=app;SharedAccessKey=first-of-the-app;EntityPath=a/b;UseDevelopmentEmulator=true",`
 
-func TestAccessLife(t *testing.T) {
+func TestAccessRulesAreCreatedChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/v1/queues/a/b", "", nil)
@@ -53,7 +53,7 @@ func TestAccessLife(t *testing.T) {
 
 		{"GET", "/v1/access/t/Subscriptions/s", "", 400, "a subscription has the access rules of its topic"},
 		{"GET", "/v1/access/", "", 400, "names no queue"},
-		{"PUT", "/v1/access/", `{"rights":["Send"]}`, 400, "which access rule?"},
+		{"PUT", "/v1/access/", `{"rights":["Send"]}`, 400, "name the access rule with ?rule="},
 		{"PUT", "/v1/access/?rule=r", `{"rights":["Send"]}`, 400, "names no queue"},
 		{"PUT", "/v1/access/t?rule=r", `{"name":"s","rights":["Send"]}`, 400, "the body"},
 		{"PUT", "/v1/access/t?rule=r", `{}`, 400, "it has no rights"},
@@ -111,7 +111,7 @@ func TestNewSecretsAreLong(t *testing.T) {
 				continue
 			}
 			status, body := r.request("PUT", step.path, step.body, nil)
-			if status != step.status || status == 400 && !strings.Contains(body, "at least 16 bytes: give a longer one, or none to have it drawn") || status == 400 && strings.Contains(body, short) {
+			if status != step.status || status == 400 && !strings.Contains(body, "at least 16 bytes: give a longer one, or none to get a random one") || status == 400 && strings.Contains(body, short) {
 				t.Errorf("step %d of %s: %d %s", i, path, status, body)
 			}
 		}
@@ -131,7 +131,7 @@ func TestNewSecretsAreLong(t *testing.T) {
 }
 
 // What passes here passes in the catalog, at every limit.
-func TestAccessAtItsLimits(t *testing.T) {
+func TestLargestAccessRulesFitIntoAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for i := range entity.AccessRulesMax {
@@ -152,7 +152,7 @@ func TestAccessAtItsLimits(t *testing.T) {
 }
 
 // Who changes rules beside others loses nothing of theirs, and gives up in the end.
-func TestAccessRivals(t *testing.T) {
+func TestConcurrentAccessChangesAreRetried(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for rivals, want := range map[int]int{accessTriesMax - 1: http.StatusCreated, accessTriesMax: http.StatusServiceUnavailable} {
@@ -189,7 +189,7 @@ func readATOMRules(t *testing.T, body string) []atomAccess {
 
 // The rules of a description are the whole list: what is not in it is gone, also when there is
 // no list at all, by which the Go and JavaScript clients say that there are none.
-func TestATOMAccess(t *testing.T) {
+func TestATOMDescriptionsReplaceAccessRules(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	// As JavaScript writes it (prefix p5), .NET (no times), and one without keys.
@@ -219,7 +219,7 @@ func TestATOMAccess(t *testing.T) {
 	if diff := cmp.Diff(made, readATOMRules(t, body)); diff != "" {
 		t.Error(diff)
 	}
-	// The keys of a rule that is sent back without them stay; those of a new one are drawn.
+	// The keys of a rule that is sent back without them stay; those of a new one are random.
 	if again := put(given, 200, update); cmp.Diff(made, again) != "" {
 		t.Error(cmp.Diff(made, again))
 	}
@@ -276,7 +276,7 @@ func TestATOMAccessRefuses(t *testing.T) {
 }
 
 // The form of connection strings has no way to write a semicolon.
-func TestConnectionString(t *testing.T) {
+func TestConnectionStringHasNoUnwritableValue(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ endpoint, rule, secret, want string }{
 		{"Endpoint=sb://h", "r", "s=", "Endpoint=sb://h;SharedAccessKeyName=r;SharedAccessKey=s=;EntityPath=q"},

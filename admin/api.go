@@ -7,28 +7,27 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Queue is a queue as the API shows it.
+// Queue is the JSON form of a queue.
 type Queue struct {
 	Name string `json:"name"` // as spelled at creation
 	entity.Settings
 	Partition fsm.PartitionID `json:"partition"`
-	Version   uint64          `json:"version"` // rises with every change of the settings
+	Version   uint64          `json:"version"` // incremented by every change of the settings
 	Created   time.Time       `json:"createdAt"`
 	Updated   time.Time       `json:"updatedAt"`
-	Counts    *Counts         `json:"counts,omitempty"` // nil: not asked for
+	Counts    *Counts         `json:"counts,omitempty"` // nil: not requested
 }
 
-// Counts is what a queue or subscription holds, in messages, and the bytes of all its
-// sub-queues.
+// Counts are the messages of a queue or subscription by state, and the bytes of all its sub-queues.
 type Counts struct {
 	Active     uint64 `json:"active"` // ready and locked
 	Locked     uint64 `json:"locked"`
 	Deferred   uint64 `json:"deferred"`
-	Scheduled  uint64 `json:"scheduled"` // not yet enqueued, or put off after a failed attempt
+	Scheduled  uint64 `json:"scheduled"` // not yet enqueued, or delayed after a failed delivery
 	DeadLetter uint64 `json:"deadLetter"`
 	Bytes      uint64 `json:"bytes"`
-	// Transfer counts what waits to be forwarded or is under way, and is in none of the
-	// above; TransferDeadLetter what could not be forwarded.
+	// Transfer counts messages that wait to be forwarded or are being forwarded, which no other field counts;
+	// TransferDeadLetter those that could not be forwarded.
 	Transfer           uint64 `json:"transfer"`
 	TransferDeadLetter uint64 `json:"transferDeadLetter"`
 }
@@ -45,19 +44,18 @@ type RedriveRequest struct {
 	Sequences []fsm.SequenceNumber `json:"sequences"` // of dead letters, 1 to 1000
 }
 
-// Affected answers a purge or redrive: how many messages went, or went back.
+// Affected is the answer of a purge or redrive: how many messages were deleted or moved.
 type Affected struct {
 	Count int `json:"count"`
 }
 
-// QueuePage is one answer of the list. Next is the "after" of the next page, empty at
-// the end.
+// QueuePage is one page of the list of queues. Next is the "after" of the next page, empty at the end.
 type QueuePage struct {
 	Queues []Queue `json:"queues"`
 	Next   string  `json:"next,omitempty"`
 }
 
-// Endpoint is where one member listens for clients.
+// Endpoint are the addresses of one member for clients.
 type Endpoint struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // alive, suspect, dead, left
@@ -65,10 +63,10 @@ type Endpoint struct {
 	HTTP  string `json:"http"`  // host:port
 }
 
-// Endpoints lists the members, those that are alive first.
+// Endpoints lists the members, living ones first.
 type Endpoints struct {
 	Members    []Endpoint `json:"members"`
-	RequireTLS bool       `json:"requireTLS,omitempty"` // their AMQP addresses take TLS alone
+	RequireTLS bool       `json:"requireTLS,omitempty"` // the AMQP addresses accept TLS only
 }
 
 // Health is the answer of GET /health, word for word the official emulator's.
@@ -77,7 +75,7 @@ type Health struct {
 	Message string `json:"message"`
 }
 
-// Problem is the body of every answer that is not 2xx.
+// Problem is the body of every answer other than 2xx.
 type Problem struct {
 	Code       string `json:"code"` // stable, for programs
 	Message    string `json:"message"`

@@ -6,11 +6,11 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
-// Namespace is a set of entities with keys and limits of its own, as the API shows it.
+// Namespace is the JSON form of a namespace: a set of entities with keys and limits of its own.
 type Namespace struct {
-	Name string `json:"name"` // a DNS label, as spelled at creation; "default" is always there
+	Name string `json:"name"` // a DNS label, as spelled at creation; "default" always exists
 	NamespaceSettings
-	Version uint64    `json:"version"` // rises with every change of settings or access rules
+	Version uint64    `json:"version"` // incremented by every change of settings or access rules
 	Created time.Time `json:"createdAt"`
 	Updated time.Time `json:"updatedAt"`
 	// AccessRules, with their keys, are in the answer to a creation only; /v1/access shows them
@@ -18,8 +18,7 @@ type Namespace struct {
 	AccessRules []AccessRule `json:"accessRules,omitempty"`
 }
 
-// NamespaceSettings are what can be chosen for a namespace. A field that is nil is left as it
-// is by PATCH and gets its default from PUT.
+// NamespaceSettings are the settings of a namespace. A field that is nil is kept by PATCH, and gets its default from PUT.
 type NamespaceSettings struct {
 	// Hosts are host names, whole and without port, that select the namespace beside those
 	// whose first label is its name; at most 16. Not nil and empty: none.
@@ -37,23 +36,22 @@ type NamespaceSettings struct {
 // NamespaceRequest is the body of PUT /v1/namespaces/{name}.
 type NamespaceRequest struct {
 	NamespaceSettings
-	// AccessRules are its first ones; none: RootManageSharedAccessKey with every right and
-	// keys drawn at random.
+	// AccessRules are its first access rules; none: RootManageSharedAccessKey with all rights and random keys.
 	AccessRules []entity.AccessRuleRequest `json:"accessRules,omitempty"`
 }
 
-// NamespacePage is one answer of the list of namespaces. Next is the "after" of the next
+// NamespacePage is one page of the list of namespaces. Next is the "after" of the next
 // page, empty at the end.
 type NamespacePage struct {
 	Namespaces []Namespace `json:"namespaces"`
 	Next       string      `json:"next,omitempty"`
 }
 
-// AccessRule is a named pair of keys and what their holder may do, with a namespace or with
-// one queue or topic. It is shown only to who may manage that.
+// AccessRule is a named pair of keys with rights in a namespace or for one queue or topic. It is shown only to callers
+// that may manage that.
 type AccessRule struct {
 	Name         string   `json:"name"`
-	Rights       []string `json:"rights"` // entity.RightSend and so on; all three of who may manage
+	Rights       []string `json:"rights"` // entity.RightSend and so on; Manage is always with the other two
 	PrimaryKey   string   `json:"primaryKey"`
 	SecondaryKey string   `json:"secondaryKey,omitempty"`
 	// The connection strings are complete: applications need nothing else. They name the host
@@ -77,8 +75,8 @@ const (
 )
 
 // RegenerateRequest is the body of POST /v1/regenerate and POST /v1/regenerate/{queue or
-// topic}: a key drawn anew. The answer is the AccessRule. What signed with the old key ends
-// within ten seconds.
+// topic}: it replaces a key by a new random one. The
+// answer is the AccessRule. Credentials that were signed with the old key are invalid within ten seconds.
 type RegenerateRequest struct {
 	Rule  string `json:"rule"`
 	Which string `json:"which"` // KeyPrimary or KeySecondary

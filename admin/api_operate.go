@@ -2,14 +2,14 @@ package admin
 
 import "github.com/peeklock/peeklock/fsm"
 
-// Member is a process of the cluster as GET /v1/members shows it: what is recorded of it, and
-// what the answering member sees.
+// Member is a process of the cluster as GET /v1/members shows it: its recorded settings, and its state as the answering
+// member sees it.
 type Member struct {
 	MemberStatus
 	Zone    string `json:"zone"`
 	Weight  uint32 `json:"weight"`  // its share of replicas, 1 to 100
-	Drained bool   `json:"drained"` // leads nothing and gets no further replicas
-	Removed bool   `json:"removed"` // gone for good
+	Drained bool   `json:"drained"` // leads no partition and gets no further replicas
+	Removed bool   `json:"removed"` // permanently
 }
 
 // Members is the answer of GET /v1/members, by name.
@@ -57,20 +57,20 @@ type PlannedMove struct {
 	LeaderOnly bool            `json:"leaderOnly"` // the replicas stay where they are
 }
 
-// Plan is the answer of GET /v1/rebalance, and the body of POST /v1/rebalance: without one,
-// or with no moves, what GET would say is done.
+// Plan is the answer of GET /v1/rebalance, and the body of POST /v1/rebalance. Without a body, or with no moves, POST
+// records the moves that GET returns.
 type Plan struct {
 	Moves []PlannedMove `json:"moves"`
 }
 
-// Move is a partition that does not lie where it shall.
+// Move is a partition whose replicas are not yet placed as recorded.
 type Move struct {
 	Partition fsm.PartitionID `json:"partition"`
 	From      []fsm.MemberID  `json:"from"`
 	To        []fsm.MemberID  `json:"to"`
 	State     string          `json:"state"` // waiting, adding, catching up, handing over, removing, paused
 	Copied    int64           `json:"copied"`
-	Bytes     int64           `json:"bytes"` // to copy to the replica that is filled now; 0 when not known
+	Bytes     int64           `json:"bytes"` // to copy to the replica that is being filled; 0 when not known
 }
 
 // Moves is the answer of GET /v1/moves, by partition.
@@ -78,18 +78,18 @@ type Moves struct {
 	Moves []Move `json:"moves"`
 }
 
-// VerifiedReplica is what one replica answered.
+// VerifiedReplica is the answer of one replica.
 type VerifiedReplica struct {
 	Member  fsm.MemberID `json:"member"`
 	Replica string       `json:"replica"`
 	Digest  string       `json:"digest,omitempty"` // of its whole state, 16 hexadecimal digits
-	Error   string       `json:"error,omitempty"`  // why there is none
+	Error   string       `json:"error,omitempty"`  // why it has no digest
 }
 
-// VerifyResult is the answer of GET /v1/verify/{partition}: the state of every replica at one index.
+// VerifyResult is the answer of GET /v1/verify/{partition}: the state of every replica at one log index.
 type VerifyResult struct {
 	Partition fsm.PartitionID   `json:"partition"`
 	Index     uint64            `json:"index"`
 	Replicas  []VerifiedReplica `json:"replicas"`
-	Equal     bool              `json:"equal"` // all have answered, and the same
+	Equal     bool              `json:"equal"` // all replicas have answered with the same digest
 }

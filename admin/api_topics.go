@@ -7,34 +7,34 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Topic is a topic as the API shows it.
+// Topic is the JSON form of a topic.
 type Topic struct {
 	Name string `json:"name"` // as spelled at creation
 	entity.Settings
-	Partition fsm.PartitionID `json:"partition"` // its subscriptions are there too
+	Partition fsm.PartitionID `json:"partition"` // also of its subscriptions
 	Version   uint64          `json:"version"`   // rises with every change of the settings
 	Created   time.Time       `json:"createdAt"`
 	Updated   time.Time       `json:"updatedAt"`
 	Counts    *TopicCounts    `json:"counts,omitempty"` // nil: not asked for
 }
 
-// TopicCounts is what a topic holds itself; what its subscriptions hold, they say.
+// TopicCounts counts what the topic itself holds, without its subscriptions.
 type TopicCounts struct {
-	Scheduled     uint64 `json:"scheduled"` // messages whose time has not come
-	Bytes         uint64 `json:"bytes"`     // each payload once, however many subscriptions share it
+	Scheduled     uint64 `json:"scheduled"` // messages that are not yet enqueued
+	Bytes         uint64 `json:"bytes"`     // each payload once, also when several subscriptions share it
 	Subscriptions uint64 `json:"subscriptions"`
 }
 
-// TopicPage is one answer of the list of topics. Next is the "after" of the next page,
+// TopicPage is one page of the list of topics. Next is the "after" of the next page,
 // empty at the end.
 type TopicPage struct {
 	Topics []Topic `json:"topics"`
 	Next   string  `json:"next,omitempty"`
 }
 
-// Subscription is a subscription as the API shows it.
+// Subscription is the JSON form of a subscription.
 type Subscription struct {
-	Name             string `json:"name"` // topic/Subscriptions/name: how clients and this API call it
+	Name             string `json:"name"` // topic/Subscriptions/name, as clients and this API name it
 	TopicName        string `json:"topicName"`
 	SubscriptionName string `json:"subscriptionName"`
 	entity.Settings
@@ -48,18 +48,18 @@ type Subscription struct {
 // SubscriptionRequest is the body of PUT /v1/subscriptions/{topic}/Subscriptions/{name}.
 type SubscriptionRequest struct {
 	entity.Settings
-	// DefaultRule is the first rule. Without it, one named $Default takes everything.
+	// DefaultRule is the first rule. Without it, the rule $Default matches all messages.
 	DefaultRule *entity.Rule `json:"defaultRule,omitempty"`
 }
 
-// SubscriptionPage is one answer of the list of the subscriptions of a topic. Next is the
+// SubscriptionPage is one page of the list of the subscriptions of a topic. Next is the
 // "after" of the next page, empty at the end.
 type SubscriptionPage struct {
 	Subscriptions []Subscription `json:"subscriptions"`
 	Next          string         `json:"next,omitempty"`
 }
 
-// RulePage is one answer of the list of rules, in the order of their making. Next is the
+// RulePage is one page of the list of rules, in the order of their creation. Next is the
 // "skip" of the next page, 0 at the end.
 type RulePage struct {
 	Rules []entity.Rule `json:"rules"`

@@ -22,9 +22,9 @@ const (
 	forwardDeadLetterTokenHeader = "ServiceBusDlqSupplementaryAuthorization"
 )
 
-// isATOM tells the administration API of the service from the control API: by what the
-// client says (api-version, or an ATOM media type), else by the path, of which the control
-// API has little. So a queue named "health" can be asked for by saying the version.
+// isATOM reports whether a request is for the administration API of the service: the client names an api-version or an
+// ATOM media type, or the path is none of the control API. So a client that names the version can manage a queue named
+// "health".
 func isATOM(r *http.Request) bool {
 	if r.URL.Query().Has(atom.VersionParameter) {
 		return true
@@ -42,7 +42,7 @@ func isATOM(r *http.Request) bool {
 	return true
 }
 
-// serveATOM answers one request of the service's administration API.
+// serveATOM serves one request of the service's administration API.
 func (s *Server) serveATOM(w http.ResponseWriter, r *http.Request) {
 	t, err := atom.ParsePath(r.URL.Path)
 	if err != nil {
@@ -136,11 +136,11 @@ func (s *Server) atomRoute(t atom.Target, method string) atomHandler {
 		}
 	}
 	return func(_ http.ResponseWriter, r *http.Request, _ atom.Target) error {
-		return fmt.Errorf("%w: %s cannot be done to %s", fsm.NotAllowed, r.Method, r.URL.Path)
+		return fmt.Errorf("%w: %s is not possible for %s", fsm.NotAllowed, r.Method, r.URL.Path)
 	}
 }
 
-// atomFind looks a name up as every kind that it can be: queues and topics share paths.
+// atomFind looks up an entity of any kind that the name can have: queues and topics share paths.
 func (s *Server) atomFind(r *http.Request, t atom.Target) (fsm.Entity, fsm.Counts, error) {
 	var found fsm.Entity
 	var counts fsm.Counts
@@ -167,8 +167,8 @@ func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atom.Ta
 	return nil
 }
 
-// atomPutEntity is PUT /{entity}, which creates, and with If-Match updates. Which kind a
-// path without subscription means is said by the element in the body.
+// atomPutEntity is PUT /{entity}, which creates, and with If-Match updates. Where the path names no
+// subscription, the element in the body tells the kind.
 func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	description, err := atom.ReadDescription(r.Body)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 		return err
 	}
 	normal := entity.DefaultSettings(kind)
-	normal.LockDuration = fsm.DefaultSettings().LockDuration // the service's, PT1M
+	normal.LockDuration = fsm.DefaultSettings().LockDuration // PT1M, the default of the service
 	settings, err := asked.ApplyTo(kind, limits.Clamp(normal), limits)
 	if err != nil {
 		return err
@@ -228,9 +228,9 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 	return nil
 }
 
-// atomUpdate lays what is given over what there is. Clients send back what they got, and leave
-// out a text to clear it; what the service's API does not know (retryDelay) stays. The access
-// rules come last: when the settings are refused, no key has changed.
+// atomUpdate changes the settings that are given. Clients send back what they have read, and omit a text to clear it;
+// settings that the API of the service does not have (retryDelay) stay. The access rules are written last: when the
+// settings are refused, no key has changed.
 func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, access []entity.AccessRuleRequest) error {
 	limits, err := s.namespaceLimits(r)
 	if err != nil {
@@ -263,7 +263,7 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 	return nil
 }
 
-// atomDeleteEntity is DELETE /{entity}, with everything in it.
+// atomDeleteEntity is DELETE /{entity}. It deletes the messages, too.
 func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	var err error
 	for _, kind := range t.Kinds() {
@@ -292,7 +292,7 @@ func (s *Server) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _ ato
 	return nil
 }
 
-// hostOf is the host by which the client knows this listener, without the port.
+// hostOf is the host by which the client reaches this member, without the port.
 func hostOf(r *http.Request) string {
 	if name, _, err := net.SplitHostPort(r.Host); err == nil {
 		return name
@@ -305,7 +305,7 @@ func atomOrigin(r *http.Request) atom.Origin {
 	return atom.Origin{Secure: isSecure(r), Host: r.Host, Version: r.URL.Query().Get(atom.VersionParameter)}
 }
 
-// writeDocument writes a finished document. The client is gone when writing fails: nothing to do.
+// writeDocument writes a finished document. An error of writing is ignored: the client has gone.
 func (s *Server) writeDocument(w http.ResponseWriter, status int, kind string, x *atom.Document) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
@@ -319,9 +319,8 @@ func (s *Server) replyEntity(w http.ResponseWriter, r *http.Request, status int,
 	s.writeDocument(w, status, atom.EntryType, atom.EntityDocument(atomOrigin(r), e, counts))
 }
 
-// replaceAccess makes the rules of an entity those of its description and answers with what it
-// is then. The list is the whole of them: the Go client leaves an empty one out, so none given
-// are none.
+// replaceAccess replaces the access rules of an entity by those of its description and returns the entity. The list is
+// complete: the Go client omits an empty one, so no list means no rules.
 func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []entity.AccessRuleRequest) (fsm.Entity, error) {
 	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return entity.CompleteAccessRules(asked, old) })
 	s.auditChange(r, auditedChange{operation: "update", kind: "access_rules", name: name}, err)

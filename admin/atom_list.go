@@ -9,16 +9,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Limits of a page. Go and .NET take a page that is shorter than they asked for as the last,
-// so no page is cut: what would be too large is refused.
+// Limits of a page. Go and .NET take a page that is shorter than they asked for as the last one, so no page is cut: a page
+// that would be too large is refused.
 const (
 	atomPageNormal   = 100
 	atomPageMax      = 1000
 	atomSkipMax      = 1 << 24         // entries
-	atomFeedBytesMax = 8 * 1024 * 1024 // 1000 queues of 8 KiB; more only long rules are, of subscriptions or access
+	atomFeedBytesMax = 8 * 1024 * 1024 // 1000 queues of 8 KiB; only long rules and access rules can exceed it
 )
 
-// readPage reads $skip and $top; other parameters (enrich) are passed over.
+// readPage parses $skip and $top; it ignores other parameters (enrich).
 func readPage(r *http.Request) (atom.Page, error) {
 	var p atom.Page
 	var err error
@@ -29,7 +29,8 @@ func readPage(r *http.Request) (atom.Page, error) {
 }
 
 // atomListEntities is GET /$Resources/Queues, /$Resources/Topics and /{topic}/Subscriptions,
-// always with what the entities hold: clients list runtime properties by the same request.
+// always with counts:
+// clients list runtime properties by the same request.
 func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	page, err := readPage(r)
 	if err != nil {
@@ -70,8 +71,8 @@ func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom
 	return s.replyFeed(w, x)
 }
 
-// entitiesFrom reads a list from a number on. Lists of the cluster go on by name, so what is to
-// be passed over is read too, a thousand at a time.
+// entitiesFrom lists entities after the first skip ones. The cluster lists by name, so the skipped ones are read, too, a
+// thousand at a time.
 func (s *Server) entitiesFrom(r *http.Request, t atom.Target, skip, most int) ([]fsm.Entity, error) {
 	var found []fsm.Entity
 	after := ""

@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// subCode is what stands before the text of an error, for clients that look for it: 40301
-// makes JavaScript and .NET call a 403 an invalid operation and not a quota.
+// subCode is the prefix of error texts that clients look for: 40301 makes JavaScript and .NET report a 403 as an invalid
+// operation and not as an exceeded quota.
 func subCode(code fsm.Code) string {
 	switch code { //nolint:exhaustive // the others have none
 	case fsm.InvalidArgument, fsm.MessageTooLarge:
@@ -33,8 +33,7 @@ func subCode(code fsm.Code) string {
 	return ""
 }
 
-// replyError answers with the Error element of the service. It is never empty: .NET before
-// 7.18.4 and JavaScript fail on an empty body.
+// replyError answers with the Error element of the service.
 func (s *Server) replyError(w http.ResponseWriter, status int, code fsm.Code, message, id string) {
 	detail := subCode(code) + strings.TrimSuffix(message, ".") + ". TrackingId:" + id + ", SystemTracker:peeklock, Timestamp:" + time.Now().UTC().Format("2006-01-02T15:04:05")
 	s.writeDocument(w, status, atom.ErrorType, atom.ErrorDocument(status, detail))

@@ -13,7 +13,7 @@ func (s *Server) atomGetRule(w http.ResponseWriter, r *http.Request, t atom.Targ
 	return s.replyRule(w, r, http.StatusOK, t)
 }
 
-// replyRule answers with a rule as the machine has it.
+// replyRule answers with a rule as the state machine stores it.
 func (s *Server) replyRule(w http.ResponseWriter, r *http.Request, status int, t atom.Target) error {
 	if err := entity.CheckName(fsm.SubscriptionEntity, t.Name); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (s *Server) replyRule(w http.ResponseWriter, r *http.Request, status int, t
 }
 
 // atomPutRule is PUT .../Rules/{rule}, which adds a rule, and with If-Match replaces it. The Go
-// client leaves the name out of the path for the default rule.
+// client omits the name of the default rule in the path.
 func (s *Server) atomPutRule(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	if err := entity.CheckName(fsm.SubscriptionEntity, t.Name); err != nil {
 		return err

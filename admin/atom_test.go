@@ -57,7 +57,7 @@ const (
 )
 
 // One table for what clients do, in the order in which they do it.
-func TestATOM(t *testing.T) {
+func TestATOMClientsManageEntities(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for _, step := range []struct {
@@ -117,7 +117,7 @@ func wellFormed(t *testing.T, body string) {
 	}
 }
 
-func TestATOMRefuses(t *testing.T) {
+func TestATOMRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
@@ -159,8 +159,8 @@ func TestATOMRefuses(t *testing.T) {
 		{"PUT", "/-q", entryOf("QueueDescription", ""), 400, "begins and ends"},
 		{"PUT", "/a//b", entryOf("QueueDescription", ""), 400, "empty part"},
 		{"PUT", "/a/../b", entryOf("QueueDescription", ""), 400, "empty part"},
-		{"POST", "/q", "", 403, "SubCode=40301. not allowed: POST cannot be done"},
-		{"PUT", "/$Resources/Queues", "", 403, "PUT cannot be done"},
+		{"POST", "/q", "", 403, "SubCode=40301. not allowed: POST is not possible"},
+		{"PUT", "/$Resources/Queues", "", 403, "PUT is not possible"},
 		{"GET", "/$other", "", 404, "nothing is at"},
 		{"GET", "/t/Subscriptions/s/other", "", 404, "nothing is at"},
 		{"GET", "/?api-version=2021-05", "", 404, "nothing is at"},
@@ -199,7 +199,7 @@ func attributes(n int) string {
 }
 
 // What is at a limit passes.
-func TestATOMTakesTheLargest(t *testing.T) {
+func TestATOMReadsTheLargestDocument(t *testing.T) {
 	t.Parallel()
 	// entry, content and the description are three elements and levels, with five attributes.
 	deep := strings.Repeat("<a>", xmlDepthMax-3) + strings.Repeat("</a>", xmlDepthMax-3)
@@ -231,7 +231,7 @@ type feed struct {
 }
 
 // The second of exactly two links leads to the next page, and the last page has one.
-func TestATOMPages(t *testing.T) {
+func TestATOMListsHavePages(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	var want []string
@@ -284,7 +284,7 @@ func TestATOMListIsBounded(t *testing.T) {
 }
 
 // Which API answers is said by the client, else by the path.
-func TestATOMIsToldFromControl(t *testing.T) {
+func TestATOMRequestsAreRecognized(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	accept := func(r *http.Request) { r.Header.Set("Accept", "application/atom+xml;type=entry") }
@@ -311,7 +311,7 @@ func TestATOMIsToldFromControl(t *testing.T) {
 }
 
 // Signatures cover paths as in the control API; forwarding wants the right to send there.
-func TestATOMKeys(t *testing.T) {
+func TestATOMRequestsNeedAKey(t *testing.T) {
 	t.Parallel()
 	signed := func(resource, name, key string) string {
 		return auth.Sign(resource, name, key, time.Now().Add(time.Minute))

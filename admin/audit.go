@@ -7,21 +7,21 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// auditTextMax cuts texts of clients in the audit log, in bytes.
+// auditTextMax limits texts of clients in the audit log, in bytes.
 const auditTextMax = 400
 
-// anyEntity is a kind that the path alone does not tell.
+// anyEntity is the kind of an entity whose path does not tell it.
 const anyEntity = "entity"
 
-// auditedChange is what the audit log says of a request that changes something.
+// auditedChange describes a change for the audit log.
 type auditedChange struct {
 	operation string // create, update, delete, purge, redrive, regenerate
 	kind      string // queue, topic, subscription, rule, access_rule, namespace
 	name      string // of the entity or namespace; "" is the namespace of the request
-	rule      string // its rule, when the change is about one
+	rule      string // the rule, when one is changed
 }
 
-// auditChange writes down who changed what, or failed to. Secrets and bodies are not in it.
+// auditChange writes the audit line of a change, also of a failed one. It has no secrets and no bodies.
 func (s *Server) auditChange(r *http.Request, c auditedChange, err error) {
 	v := contextOf(r)
 	if c.kind == "" || c.kind == anyEntity {
@@ -37,7 +37,7 @@ func (s *Server) auditChange(r *http.Request, c auditedChange, err error) {
 		"namespace", s.config.Control.NamespaceName(v.namespace), "outcome", outcome)
 }
 
-// auditMissingRight writes down that a key was good, but not for this.
+// auditMissingRight writes the audit line of a valid key that lacks the right for a request.
 func (s *Server) auditMissingRight(r *http.Request, v *requestContext, err error) {
 	s.config.Audit.WarnContext(r.Context(), "audit", "event", "right_missing", "who", v.caller, "peer", r.RemoteAddr,
 		"operation", r.Method, "path", truncate(r.URL.Path), "namespace", s.config.Control.NamespaceName(v.namespace), "reason", err.Error())

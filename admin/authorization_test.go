@@ -206,7 +206,7 @@ func TestJWT(t *testing.T) {
 
 // A client that failed too often is told when to come back, in both APIs; so is one that
 // comes while the member is busy.
-func TestTooManyFailures(t *testing.T) {
+func TestTooManyFailuresGet429(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err    error
@@ -363,7 +363,7 @@ func (l tlsListener) Accept() (net.Conn, error) {
 }
 
 // Links and connection strings lead back by the way that the client came.
-func TestLinksKnowTLS(t *testing.T) {
+func TestLinksAreHTTPSOverTLS(t *testing.T) {
 	t.Parallel()
 	for scheme, on := range map[string]bool{"http": false, "https": true} {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -410,7 +410,7 @@ func get(t *testing.T, url string) string {
 
 // Who sends his headers or his body slowly is cut off when his time is over. In a bubble,
 // where that takes no time and exactly what it should.
-func TestSlowClients(t *testing.T) {
+func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		pipes := &pipeListener{come: make(chan net.Conn), closed: make(chan struct{})}

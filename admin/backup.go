@@ -10,11 +10,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of backups. They are the only answers that may take long.
+// Limits of backups, which are the only long answers.
 const (
-	backupsMax          = 4                // being sent at once
-	backupWriteMax      = time.Minute      // for a client to take a piece
-	backupDeadlineEvery = 10 * time.Second // how often the deadline is moved
+	backupsMax          = 4                // in flight
+	backupWriteMax      = time.Minute      // in which a client must read a piece
+	backupDeadlineEvery = 10 * time.Second // how often the deadline is extended
 )
 
 // verify is GET /v1/verify/{partition}.
@@ -31,9 +31,9 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// backup is GET /v1/backup/{partition}: the copy, as it is made. It may take as long as the
-// client goes on reading. When it breaks off the connection does, so that nobody takes a
-// part for the whole; the copy ends with a checksum besides.
+// backup is GET /v1/backup/{partition}: it streams the copy while it is made, for as long as the client goes on reading.
+// An error closes the connection, so that an incomplete copy is not taken for a whole one; the copy also ends with a
+// checksum.
 func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	id, err := partitionOrCatalogInPath(r)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return fmt.Errorf("%w: %d backups are being sent by this member", fsm.ServerBusy, backupsMax)
 	}
-	// Not the time of a request. Who has gone shows when writing fails.
+	// The timeout of requests does not apply. A write fails when the client has gone.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	defer s.onClose(cancel)()
@@ -53,25 +53,25 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	err = s.config.Control.Backup(ctx, id, out)
 	if err != nil && out.begun {
 		s.auditChange(r, auditedChange{operation: "back up", kind: "partition", name: r.PathValue("name")}, err)
-		s.config.Logger.WarnContext(r.Context(), "backup broke off", "partition", id, "error", err.Error())
-		panic(http.ErrAbortHandler) // net/http cuts the connection, and logs nothing
+		s.config.Logger.WarnContext(r.Context(), "backup aborted", "partition", id, "error", err.Error())
+		panic(http.ErrAbortHandler) // net/http closes the connection and logs nothing
 	}
 	return err
 }
 
-// backupWriter sends pieces, each in time.
+// backupWriter extends the write deadline of the connection while pieces are written.
 type backupWriter struct {
 	to         http.ResponseWriter
 	connection *http.ResponseController
 	begun      bool
-	moved      time.Time // when the deadline was moved
+	moved      time.Time // when the deadline was extended
 }
 
 func (b *backupWriter) Write(p []byte) (int, error) {
 	if now := time.Now(); now.Sub(b.moved) > backupDeadlineEvery {
 		b.moved = now
 		err := b.connection.SetWriteDeadline(now.Add(backupWriteMax + backupDeadlineEvery))
-		if err != nil && !errors.Is(err, http.ErrNotSupported) { // a recorder in a test has none
+		if err != nil && !errors.Is(err, http.ErrNotSupported) { // a test recorder has no deadline
 			return 0, err
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// toTime turns a moment of the machine into one of the API, UTC.
+// toTime returns a time of the state machine in UTC.
 func toTime(t fsm.Instant) time.Time { return time.UnixMilli(int64(t)).UTC() }
 
-// status is GET /v1/status: the cluster as this member sees it.
+// status is GET /v1/status: the state of the cluster as this member sees it.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	st, err := s.config.Control.Status(r.Context())
 	if err != nil {
@@ -22,8 +22,8 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// endpoints is GET /v1/endpoints: where clients find the members. Any key will do; who has that
-// of an entity says with entity= of which.
+// endpoints is GET /v1/endpoints: the addresses of the members for clients. Any key is sufficient; a caller with a key of
+// an entity names the entity with entity=.
 func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r, "entity"); err != nil {
 		return err

@@ -7,77 +7,73 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Control is all that HTTP asks of the house. Every method may be called from any
-// goroutine. Errors that are the caller's to mend wrap an fsm.Code.
+// Control is what the server needs of the cluster. Its methods are safe for concurrent use. Errors that the client can
+// correct wrap an fsm.Code.
 type Control interface {
-	// In is a namespace, as far as its entities go. It does not block and does not ask
-	// whether there is such a one: the methods of Space say EntityNotFound then.
+	// In returns the view of a namespace. It does not block, nor check that the namespace exists: the methods of the
+	// view return EntityNotFound.
 	In(namespace fsm.NamespaceID) NamespaceView
-	// NamespaceByHost is the one that a host name selects (a port included or not), the
-	// default one if no other. It does not block.
+	// NamespaceByHost returns the namespace that a host name, with or without port, selects, or the default one.
+	// It does not block.
 	NamespaceByHost(host string) fsm.NamespaceID
-	// NamespaceName is how a namespace is called, "" when that is not known. It does not block.
+	// NamespaceName returns the name of a namespace, "" when it is not known. It does not block.
 	NamespaceName(id fsm.NamespaceID) string
-	// Namespace finds one by name: EntityNotFound. Its Access holds secrets.
+	// Namespace finds a namespace by name. Errors: EntityNotFound. Its Access holds secrets.
 	Namespace(ctx context.Context, name string) (fsm.Namespace, error)
-	// Namespaces lists all by name, from the first after the one given, at most max.
+	// Namespaces lists at most max namespaces by name, from the first after the given name.
 	Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error)
-	// CreateNamespace makes one with these access rules: EntityExists (also for a host),
-	// InvalidArgument, QuotaExceeded.
+	// CreateNamespace creates a namespace with access rules. Errors: EntityExists (also for a host), InvalidArgument,
+	// QuotaExceeded.
 	CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error)
 	UpdateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error)
-	// DeleteNamespace removes one without entities: PreconditionFails when it has some,
-	// NotAllowed for the default one.
+	// DeleteNamespace deletes a namespace without entities. Errors: PreconditionFails when it has some, NotAllowed for
+	// the default one.
 	DeleteNamespace(ctx context.Context, name string) error
 	Status(ctx context.Context) (Status, error)
 
 	Operations
 }
 
-// NamespaceView is what can be done with the entities of one namespace.
+// NamespaceView reads and changes the entities of one namespace.
 type NamespaceView interface {
-	// Describe is the namespace itself.
+	// Describe returns the namespace itself.
 	Describe(ctx context.Context) (fsm.Namespace, error)
 	// SetAccess replaces the access rules of a queue or topic, or of the namespace where name
-	// is "". version is the one of the rules that were changed, 0 for whatever is there:
-	// PreconditionFails when somebody else was faster.
+	// is "". version is that of the rules which the caller has changed, 0 for any
+	// version. Errors: PreconditionFails when the rules have another version.
 	SetAccess(ctx context.Context, name string, version uint64, rules []fsm.AccessRule) error
-	// CreateEntity makes an entity and returns once it can be used at every member. A
-	// subscription is named by its path (fsm.SubscriptionPath) and may get another first rule
-	// than the default one; a queue or topic may be made with access rules.
+	// CreateEntity creates an entity and returns once every member can use it. The name of a subscription is its path
+	// (fsm.SubscriptionPath); it may get a first rule other than the default one. A queue or topic may be created with
+	// access rules.
 	CreateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error)
-	// UpdateEntity changes settings; locks that are held stay. Whether duplicates are
-	// detected and sessions required cannot be changed: InvalidArgument. A name of another
-	// kind is EntityNotFound, here and in the next two.
+	// UpdateEntity changes settings; locks stay. A change of a fixed setting is InvalidArgument. The name of an entity of
+	// another kind is EntityNotFound, here and in the next two methods.
 	UpdateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error)
 	DeleteEntity(ctx context.Context, kind fsm.EntityKind, name string) error
 	Entity(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error)
-	// Entities lists one kind by name without regard to case, in order, from the first name
-	// after the one given, at most max; subscriptions under the name of their topic.
+	// Entities lists at most max entities of a kind, ordered by name without regard to case, from the first name after
+	// the given one; subscriptions below the name of their topic.
 	Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error)
-	// Counts says what each entity holds, in the order given; it asks the leaders once
-	// per partition.
+	// Counts counts the messages of the entities, in the given order, with one request per partition.
 	Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error)
-	// PurgeEntity removes ready messages of a queue or subscription for good, oldest first,
-	// at most most (1 to 4000) and only those enqueued before a moment unless that is zero;
-	// it says how many.
+	// PurgeEntity deletes ready messages of a queue or subscription, oldest first, at most most (1 to 4000), and unless
+	// before is zero only those that were enqueued before it. It returns their number.
 	PurgeEntity(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error)
-	// RedriveEntity brings dead letters (1 to 1000, by number) back to their queue or
-	// subscription and says how many; a number that is no ready dead letter is left out.
+	// RedriveEntity moves dead letters (1 to 1000, by number) back to their queue or subscription and returns how many it
+	// moved. Numbers that are not those of ready dead letters are skipped.
 	RedriveEntity(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error)
-	// PutRule adds a rule to a subscription (path), or replaces the one of that name.
-	// Errors wrap RuleExists, RuleNotFound, EntityNotFound, InvalidArgument with the place in
-	// the text, QuotaExceeded.
+	// PutRule adds a rule to a subscription (path), or replaces the rule of that name.
+	// Errors wrap RuleExists, RuleNotFound, EntityNotFound, InvalidArgument with the position in the text, QuotaExceeded.
 	PutRule(ctx context.Context, subscription string, rule fsm.Rule, replace bool) error
 	DropRule(ctx context.Context, subscription, name string) error
-	// Rules lists the rules of a subscription in the order of their making.
+	// Rules lists the rules of a subscription in the order of their creation.
 	Rules(ctx context.Context, subscription string, skip, max int) ([]fsm.Rule, error)
-	// Sessions lists up to max sessions (1000) of a queue or subscription that have messages
-	// or a state, without the first skip. NotAllowed where there are no sessions.
+	// Sessions lists up to max (1000) sessions of a queue or subscription that have messages or a state, after the first
+	// skip ones. Errors: NotAllowed when the entity has no sessions.
 	Sessions(ctx context.Context, path string, skip, max int) ([]fsm.Session, error)
 }
 
-// Status is the cluster as the answering member sees it.
+// Status is the state of the cluster as the answering member sees it.
 type Status struct {
 	ClusterID  string            `json:"clusterId"`
 	Members    []MemberStatus    `json:"members"`
@@ -91,21 +87,21 @@ type MemberStatus struct {
 	State   string       `json:"state"`   // alive, suspect, dead, left
 	Version string       `json:"version"` // of the binary
 	AMQP    string       `json:"amqp"`    // host:port for clients
-	HTTP    string       `json:"http"`    // host:port for admin
+	HTTP    string       `json:"http"`    // host:port of the control API
 	Leads   int          `json:"leads"`   // partitions led
 	Holds   int          `json:"holds"`   // replicas held
-	// ReadOnly says that its disk is nearly full: it takes no new messages until there is room.
+	// ReadOnly: the disk is nearly full, and the member accepts no messages until there is free space.
 	ReadOnly bool `json:"readOnly"`
 }
 
-// PartitionStatus is one raft group.
+// PartitionStatus is the state of one Raft group.
 type PartitionStatus struct {
 	ID       fsm.PartitionID `json:"id"`
-	Leader   fsm.MemberID    `json:"leader"` // empty: none known
+	Leader   fsm.MemberID    `json:"leader"` // empty: not known
 	Term     uint64          `json:"term"`
 	Applied  uint64          `json:"applied"`
 	Replicas []fsm.MemberID  `json:"replicas"`
 	Entities int             `json:"entities"`
 	Messages uint64          `json:"messages"`
-	Contact  time.Duration   `json:"contactNs"` // since the leader was heard, on the answering member
+	Contact  time.Duration   `json:"contactNs"` // time since the answering member has heard from the leader
 }

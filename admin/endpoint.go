@@ -8,12 +8,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// emulatorFlag makes official clients talk without TLS, and to the port that is named.
+// emulatorFlag makes official clients connect without TLS, and to the port in the endpoint.
 const emulatorFlag = ";UseDevelopmentEmulator=true"
 
-// endpoint is the first part of connection strings to a namespace, "" when no host is known
-// that selects it. It is made of the host by which this request came: every port of a member
-// speaks AMQP, too, but for Config.Local.
+// endpoint is the first part of connection strings to a namespace, "" when no known host selects it. Its host is that of
+// the request, since every port of a member speaks AMQP, too, except Config.Local.
 func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	host, secure := r.Host, isSecure(r)
 	if isLocal(r) {
@@ -32,7 +31,7 @@ func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	return text
 }
 
-// endpointOf is endpoint of the namespace that the request is about.
+// endpointOf is the endpoint of the namespace of the request.
 func (s *Server) endpointOf(r *http.Request) (string, error) {
 	namespace, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
@@ -41,8 +40,8 @@ func (s *Server) endpointOf(r *http.Request) (string, error) {
 	return s.endpoint(r, namespace), nil
 }
 
-// hostSelecting is a host that selects a namespace at the machine that was asked as another one: one
-// of its own, else its name as a label before the host. An address has no labels.
+// hostSelecting returns a host that selects a namespace at the member that the client reached by another host: one of the
+// hosts of the namespace, else its name as a label before the host; "" for an address, which has no labels.
 func hostSelecting(asked string, namespace fsm.Namespace) string {
 	host, port := asked, ""
 	if h, p, err := net.SplitHostPort(asked); err == nil {
@@ -60,8 +59,8 @@ func hostSelecting(asked string, namespace fsm.Namespace) string {
 	return ""
 }
 
-// connectionString is what an application needs to know, "" when it cannot be told so: the
-// form has no way to write a semicolon.
+// connectionString is what an application needs to connect, "" when it cannot be written: the format has no escape for a
+// semicolon.
 func connectionString(endpoint, rule, secret, entityName string) string {
 	if endpoint == "" || secret == "" || strings.ContainsAny(rule+secret, ";") {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What may be asked of an entity.
+// Limits of requests about entities.
 const (
 	pageEntitiesMax    = 1000
 	pageEntitiesNormal = 100
@@ -18,11 +18,10 @@ const (
 	redriveMessagesMax = 1000 // of one request
 )
 
-// handler is one route; its error becomes a Problem.
+// handler serves one route; its error becomes a Problem.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// list is GET /v1/queues?after=&max=&counts=true and its like; for subscriptions, topic=
-// says whose.
+// list is GET /v1/queues?after=&max=&counts=true and the like; for subscriptions, topic= names the topic.
 func (s *Server) list(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		possible := []string{"after", "max", "counts"}
@@ -69,12 +68,12 @@ func (s *Server) list(kind fsm.EntityKind) handler {
 	}
 }
 
-// topicOf is the topic whose subscriptions are to be listed. It is looked up: one that is
-// not there has no list, not an empty one.
+// topicOf returns the topic whose subscriptions are to be listed. A topic that does not exist is an error: an empty list
+// would look as if it existed.
 func (s *Server) topicOf(r *http.Request) (string, error) {
 	topic := r.URL.Query().Get("topic")
 	if topic == "" {
-		return "", fmt.Errorf("%w: whose subscriptions? say so with ?topic=", fsm.InvalidArgument)
+		return "", fmt.Errorf("%w: name the topic of the subscriptions with ?topic=", fsm.InvalidArgument)
 	}
 	if err := entity.CheckName(fsm.TopicEntity, topic); err != nil {
 		return "", err
@@ -86,7 +85,7 @@ func (s *Server) topicOf(r *http.Request) (string, error) {
 	return found.Name, nil
 }
 
-// show is GET /v1/queues/{name} and its like, always with counts.
+// show is GET /v1/queues/{name} and the like, always with counts.
 func (s *Server) show(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
@@ -102,7 +101,7 @@ func (s *Server) show(kind fsm.EntityKind) handler {
 	}
 }
 
-// create is PUT /v1/queues/{name} and its like; no body means every default.
+// create is PUT /v1/queues/{name} and the like; without a body all settings have their defaults.
 func (s *Server) create(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
@@ -133,8 +132,8 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 	}
 }
 
-// update is PATCH /v1/queues/{name} and its like: what the body leaves out stays. Two changes
-// of different settings at the same moment may lose one: the last write wins.
+// update is PATCH /v1/queues/{name} and the like: settings that the body omits stay. Of two changes at the same time one
+// may be lost, since the last write wins.
 func (s *Server) update(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
@@ -168,8 +167,7 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 	}
 }
 
-// remove is DELETE /v1/queues/{name} and its like, with everything in it; a topic goes with
-// its subscriptions.
+// remove is DELETE /v1/queues/{name} and the like. It deletes the messages, too, and with a topic its subscriptions.
 func (s *Server) remove(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
@@ -185,7 +183,7 @@ func (s *Server) remove(kind fsm.EntityKind) handler {
 }
 
 // purge is POST /v1/purge/{queue or subscription}: it removes ready messages, oldest first. A count of 0
-// says that there are no more; fewer than max do not: what had expired is not counted.
+// means that no more are left, a count below max does not: expired messages are not counted.
 func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	name, err := messageEntityName(r)
 	if err != nil {
@@ -220,8 +218,8 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// redrive is POST /v1/redrive/{queue or subscription}: it brings dead letters back to where
-// they came from.
+// redrive is POST /v1/redrive/{queue or subscription}: it moves dead letters back to their
+// main queue.
 func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
 	name, err := messageEntityName(r)
 	if err != nil {
@@ -242,7 +240,7 @@ func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// withEntityName gives the two answers about existence the texts that official clients look for.
+// withEntityName gives the two errors about existence the texts that official clients match.
 func withEntityName(name string, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
@@ -253,8 +251,8 @@ func withEntityName(name string, err error) error {
 	return err
 }
 
-// withNewEntityName is naming for what is being made: a subscription whose topic is not there must
-// not be told that it is not there itself.
+// withNewEntityName is withEntityName for an entity that is being created: when the topic of a subscription does not
+// exist, the error names the topic.
 func withNewEntityName(kind fsm.EntityKind, name string, err error) error {
 	if topic, _, ok := fsm.SplitSubscriptionPath(name); ok && kind == fsm.SubscriptionEntity && errors.Is(err, fsm.EntityNotFound) {
 		name = topic

@@ -12,9 +12,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// permitForwarding wants the caller to have the right to send to where it has messages
-// forwarded. The destinations of a description are checked whether they change or not, as the
-// service does: clients send a token for each.
+// permitForwarding requires the right to send to the destinations of a description. They are checked whether they change
+// or not, as the service does: clients send a token for each.
 func (s *Server) permitForwarding(r *http.Request, description *atom.Element) error {
 	for _, f := range [...]struct{ element, header string }{
 		{"ForwardTo", forwardTokenHeader}, {"ForwardDeadLetteredMessagesTo", forwardDeadLetterTokenHeader},
@@ -34,8 +33,8 @@ func (s *Server) permitForwarding(r *http.Request, description *atom.Element) er
 	return nil
 }
 
-// permitNewForwarding is permitForwarding of the control API: a destination that stays as it is needs no
-// right, so that a key that may manage one entity can change its other settings.
+// permitNewForwarding is permitForwarding of the control API. A destination that does not change needs no right, so that a
+// key of one entity can change its other settings.
 func (s *Server) permitNewForwarding(r *http.Request, asked entity.Settings, old fsm.EntitySettings) error {
 	for _, f := range [...]struct {
 		setting, header string
@@ -55,9 +54,8 @@ func (s *Server) permitNewForwarding(r *http.Request, asked entity.Settings, old
 	return nil
 }
 
-// permitDestination wants the right to send to name, "" for none: by the token in the header, or by the
-// one that the request itself is signed with. A caller who needs no token needs none here. plain
-// says that the client wrote the name and no address.
+// permitDestination requires the right to send to name: by the token in the header, or by that of the request itself. ""
+// is no destination. A caller that needs no token needs none here. plain: the client wrote the name and no address.
 func (s *Server) permitDestination(r *http.Request, setting, header, name string, plain bool) error {
 	if name == "" || contextOf(r).trusted {
 		return nil
@@ -73,8 +71,8 @@ func (s *Server) permitDestination(r *http.Request, setting, header, name string
 	return err
 }
 
-// maySend says whether one of the tokens gives the right to send to a target. What says itself that it
-// is for something else is not tried. ServerBusy: it may not even try.
+// maySend reports whether one of the tokens gives the right to send to a target. A token that names another resource is
+// not tried. Errors wrap fsm.ServerBusy: the Authority accepts no further attempt.
 func (s *Server) maySend(r *http.Request, tokens []string, target auth.Target) (bool, error) {
 	for _, given := range tokens {
 		kind, token := parseAuthorization(given)

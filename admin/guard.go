@@ -11,11 +11,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// guard lets a request through to the API when there is room. Who may do what is for
-// admit, which knows the route.
+// guard limits the requests in flight, their size and their time. admit checks the access of the caller, since it knows
+// the route.
 func (s *Server) guard(next http.Handler) http.Handler {
-	// A page in the operator's browser is on loopback too. It can send requests, but
-	// browsers say on whose behalf.
+	// A page in the operator's browser is on loopback, too. It can send requests, but browsers name the site that
+	// makes them.
 	crossSite := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests := s.requests
@@ -24,12 +24,12 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		held, ok := acquireSlot(requests)
 		if !ok {
-			s.writeProblem(w, r, fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, requestsMax))
+			s.writeProblem(w, r, fmt.Errorf("%w: %d requests are in flight: try again", fsm.ServerBusy, requestsMax))
 			return
 		}
 		defer held.release()
 		if err := crossSite.Check(r); err != nil {
-			s.writeProblem(w, r, fmt.Errorf("%w: a page of another site cannot use this API", fsm.NotAllowed))
+			s.writeProblem(w, r, fmt.Errorf("%w: a web page of another site cannot use this API", fsm.NotAllowed))
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
@@ -42,11 +42,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// releaseSlotKey finds what gives a request's slot back early.
+// releaseSlotKey is the key of the function that releases the slot of a request early.
 type releaseSlotKey struct{}
 
-// authenticate asks the Authority about a credential. A request whose answer is held back gives
-// its slot back first, so that failures keep nobody out, and is answered when the server closes.
+// authenticate has the Authority verify a credential. A request whose answer is delayed releases its slot first, so that
+// failures do not block other requests, and is answered when the server closes.
 func (s *Server) authenticate(r *http.Request, kind, token string, targets []auth.Target) (auth.Grant, error) {
 	from := s.authClient(r)
 	from.Release, _ = r.Context().Value(releaseSlotKey{}).(func())
@@ -57,7 +57,7 @@ func (s *Server) authenticate(r *http.Request, kind, token string, targets []aut
 	return s.config.Authority.TokenFor(ctx, from, kind, token, targets...)
 }
 
-// trustedCaller is what the audit log calls a caller who needs no key, "" for everybody else.
+// trustedCaller returns the name of a caller that needs no key for the audit log, "" for all others.
 func (s *Server) trustedCaller(r *http.Request) string {
 	switch {
 	case isLocal(r):
@@ -68,9 +68,8 @@ func (s *Server) trustedCaller(r *http.Request) string {
 	return ""
 }
 
-// fromLoopback says whether the request comes from this machine and was meant for it. An
-// address that a proxy told is no proof of that.
-// The host must be a loopback name too: otherwise a site whose DNS name is pointed at
+// fromLoopback reports whether the request comes from this machine and is addressed to it. An address from a PROXY
+// header does not prove that. The host must be a loopback name too: otherwise a site whose DNS name is pointed at
 // 127.0.0.1 would be "same origin" to a browser and could read the answers.
 func fromLoopback(r *http.Request) bool {
 	remote, _, err := net.SplitHostPort(r.RemoteAddr)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Check is a part of a member's health. Its text is shown to everybody: it names no entity.
+// Check is one check of a member's health. Its text is public, so it names no entity.
 type Check struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -27,7 +27,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	s.writeJSON(w, r, http.StatusOK, Health{Status: "healthy", Message: "Service is healthy."})
 }
 
-// livez says that the process answers, and that nothing in it is stuck that a restart would free.
+// livez reports whether the process works, or is stuck so that a restart would help.
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
 	checks := runChecks(s.config.LivenessChecks)
 	answer := Checks{Health: Health{Status: "alive", Message: "The process answers."}}
@@ -38,7 +38,7 @@ func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
 	s.writeHealth(w, r, code, answer, checks)
 }
 
-// readyz says whether clients should be sent here, as /health does, and on demand why.
+// readyz reports whether clients should be sent to this member, as /health does, and on demand the reasons.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ready, checks := s.config.Ready(), runChecks(s.config.ReadinessChecks)
 	answer := Checks{Health: Health{Status: "healthy", Message: "Service is healthy."}}
@@ -66,7 +66,7 @@ func runChecks(checks func() []Check) []Check {
 	return checks()
 }
 
-// failedChecks are the names of the checks that are not well.
+// failedChecks returns the names of the checks that are not OK.
 func failedChecks(checks []Check) (names []string) {
 	for _, c := range checks {
 		if !c.OK {

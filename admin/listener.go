@@ -13,20 +13,19 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 )
 
-// tlsState is what a connection that was TLS underneath tells of it.
+// tlsState is implemented by connections of cmd/listen that use TLS.
 type tlsState interface{ ConnectionState() tls.ConnectionState }
 
 // origin describes the connection of a request.
 type origin struct {
 	tls     tlsState // nil: not a TLS connection of cmd/listen
-	local   bool     // through the listener that only operators reach
-	proxied bool     // the address of its peer is from a PROXY header
+	local   bool     // through Config.Local
+	proxied bool     // the address of the peer comes from a PROXY header
 }
 
 type originKey struct{}
 
-// withOrigin stores the origin of a connection in the context of its requests: net/http itself
-// knows only about TLS that it has done.
+// withOrigin stores the origin of a connection in the context of its requests: net/http itself knows only its own TLS.
 func withOrigin(ctx context.Context, conn net.Conn) context.Context {
 	var o origin
 	if c, ok := conn.(*limitedConn); ok {
@@ -44,10 +43,10 @@ func originOf(r *http.Request) origin {
 	return o
 }
 
-// isLocal says whether a request came through Config.Local.
+// isLocal reports whether a request came through Config.Local.
 func isLocal(r *http.Request) bool { return originOf(r).local }
 
-// isSecure says whether a request came by TLS.
+// isSecure reports whether a request came over TLS.
 func isSecure(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -56,9 +55,9 @@ func isSecure(r *http.Request) bool {
 	return state != nil && state.ConnectionState().HandshakeComplete
 }
 
-// limitListener lets at most n connections of the listener be open at a time. For one more it closes a connection
-// of the address that has the most, so that a client with many connections does not lock out others.
-// local marks the requests of its connections as those of operators.
+// limitListener limits the open connections of the listener to n. For one more it closes a connection of the address that
+// has the most, so that a client with many connections does not lock out others. local marks the requests of its
+// connections as those of operators.
 func limitListener(l net.Listener, n int, local bool) *limitedListener {
 	return &limitedListener{Listener: l, local: local, max: n, open: make(map[netip.Prefix][]*limitedConn)}
 }
@@ -79,7 +78,7 @@ type limitedConn struct {
 	listener *limitedListener
 	prefix   netip.Prefix
 	active   atomic.Bool // a request is in flight
-	released bool        // its place was released; guarded by mu of on
+	released bool        // no longer counted; guarded by mu of the listener
 }
 
 // Accept implements net.Listener.
@@ -90,7 +89,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &limitedConn{Conn: conn, listener: l}
-		c.prefix, _ = auth.ClientPrefix(conn.RemoteAddr()) // none for the control socket: all its clients count as one
+		c.prefix, _ = auth.ClientPrefix(conn.RemoteAddr()) // invalid for the control socket: its clients count as one
 		switch victim := l.track(c); victim {
 		case nil:
 			return c, nil
@@ -118,7 +117,7 @@ func (l *limitedListener) track(c *limitedConn) (victim *limitedConn) {
 	return victim
 }
 
-// release releases the place of a connection, once. mu is held.
+// release stops counting a connection. mu is held.
 func (l *limitedListener) release(c *limitedConn) {
 	if c.released {
 		return

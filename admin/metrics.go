@@ -2,8 +2,8 @@ package admin
 
 import "net/http"
 
-// metrics answers who watches members. What is open is for callers who give no credential and
-// need one; who gives one gets the whole or a refusal, never less than was asked for.
+// metrics is GET /metrics. Callers without a credential that need one get the public metrics; a caller that gives a
+// credential gets all metrics or a refusal, never less than it asked for.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.config.PublicMetrics != nil && r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" {
 		release, _ := r.Context().Value(releaseSlotKey{}).(func())
@@ -18,8 +18,8 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	s.config.Metrics.ServeHTTP(w, r)
 }
 
-// slotReleasingWriter gives the slot of a request back when its answer begins: a client that needs no credential
-// for it and does not read it keeps nobody out.
+// slotReleasingWriter releases the slot of a request when its answer begins: a client without a credential that does not
+// read the answer does not block others.
 type slotReleasingWriter struct {
 	http.ResponseWriter
 	release func()

@@ -11,13 +11,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// nameInPath returns the name in the path, checked for its kind.
+// nameInPath returns the name in the path, checked for the kind.
 func nameInPath(kind fsm.EntityKind, r *http.Request) (string, error) {
 	name := r.PathValue("name")
 	return name, entity.CheckName(kind, name)
 }
 
-// messageEntityName is the name in the path of what holds messages: a queue or a subscription.
+// messageEntityName is the name in the path of an entity that holds messages: a queue or a subscription.
 func messageEntityName(r *http.Request) (string, error) {
 	if _, _, ok := fsm.SplitSubscriptionPath(r.PathValue("name")); ok {
 		return nameInPath(fsm.SubscriptionEntity, r)
@@ -25,8 +25,8 @@ func messageEntityName(r *http.Request) (string, error) {
 	return nameInPath(fsm.QueueEntity, r)
 }
 
-// checkParameters refuses every parameter that is not possible: a misspelt one must not
-// look as if it worked. The one that chooses a namespace always is.
+// checkParameters refuses unknown parameters: a misspelt one must not look as if it worked. The parameter that selects a
+// namespace is always known.
 func checkParameters(r *http.Request, possible ...string) error {
 	for key := range r.URL.Query() {
 		if key != namespaceParameter && !slices.Contains(possible, key) {

@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What may be asked of a namespace. The catalog checks again; the texts are here.
+// Limits of namespaces. The catalog checks again; the texts of errors are here.
 const (
 	namespaceNameMax     = 50 // characters
 	namespaceHostsMax    = 16
@@ -22,7 +22,7 @@ const (
 	standardMessageBytes = 256 * 1024 // up to here the service calls a namespace Standard
 )
 
-// rootRuleName is the rule that a new namespace gets, as in the cloud.
+// rootRuleName is the access rule of a new namespace, as in the cloud.
 const rootRuleName = "RootManageSharedAccessKey"
 
 const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities, userMetadata"
@@ -51,7 +51,7 @@ func (s *Server) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// showNamespace is GET /v1/namespaces/{name}. The keys are shown by /v1/access.
+// showNamespace is GET /v1/namespaces/{name}. /v1/access shows the keys.
 func (s *Server) showNamespace(w http.ResponseWriter, r *http.Request) error {
 	namespace, err := s.namespaceInPath(r)
 	if err != nil {
@@ -61,8 +61,8 @@ func (s *Server) showNamespace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// createNamespace is PUT /v1/namespaces/{name}; no body means every default. This answer is the
-// only one about the namespace that holds keys.
+// createNamespace is PUT /v1/namespaces/{name}; without a body all settings have their defaults. This is
+// the only answer about namespaces that has keys.
 func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if err := checkNamespaceName(name); err != nil {
@@ -93,7 +93,7 @@ func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// updateNamespace is PATCH /v1/namespaces/{name}: what the body leaves out stays.
+// updateNamespace is PATCH /v1/namespaces/{name}: settings that the body omits stay.
 func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
 	var asked NamespaceSettings
 	if err := decodeBody(r, &asked, namespaceSettings); err != nil {
@@ -136,19 +136,19 @@ func (s *Server) namespaceInPath(r *http.Request) (fsm.Namespace, error) {
 	return namespace, withNamespaceName(name, err)
 }
 
-// withNamespaceName gives errors about namespaces their words, where the cluster has not.
+// withNamespaceName gives errors about namespaces their texts, where the cluster has not.
 func withNamespaceName(name string, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
-		return fmt.Errorf("%w: there is no namespace '%s': `peeklock namespace list` shows those that are", fsm.EntityNotFound, name)
+		return fmt.Errorf("%w: there is no namespace '%s': `peeklock namespace list` lists them", fsm.EntityNotFound, name)
 	case errors.Is(err, fsm.NotAllowed):
-		return fmt.Errorf("%w: the namespace '%s' is that of all who name no other and cannot be deleted", fsm.NotAllowed, name)
+		return fmt.Errorf("%w: the namespace '%s' serves all clients that select no other and cannot be deleted", fsm.NotAllowed, name)
 	}
 	return err
 }
 
-// checkNamespaceName says what is wrong with a name: it is a label of host names, and not the
-// one by which everybody calls his own machine.
+// checkNamespaceName returns an error that says how to correct a name. It is a label of host names, but not localhost,
+// which every machine calls itself.
 func checkNamespaceName(name string) error {
 	if len(name) > namespaceNameMax || !isLabel(name, "-") {
 		return fmt.Errorf("%w: the name of a namespace is 1 to %d letters, digits and hyphens inside, not %.60q", fsm.InvalidArgument, namespaceNameMax, name)
@@ -159,8 +159,8 @@ func checkNamespaceName(name string) error {
 	return nil
 }
 
-// isLabel reports a label of a DNS name (RFC 1035, 2.3.1, digits allowed in front) with some
-// characters more.
+// isLabel reports whether a text is a label of a DNS name (RFC 1035, 2.3.1; it may begin with a digit) with more allowed
+// characters.
 func isLabel(text, more string) bool {
 	for _, c := range text {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c) {
@@ -170,7 +170,7 @@ func isLabel(text, more string) bool {
 	return text != "" && len(text) <= hostLabelMax && text[0] != '-' && text[len(text)-1] != '-'
 }
 
-// applyTo lays the settings that are given over old ones and checks them.
+// applyTo returns old with the settings that are given, checked.
 func (s *NamespaceSettings) applyTo(old fsm.NamespaceSettings) (fsm.NamespaceSettings, error) {
 	if s.Hosts != nil {
 		hosts, err := parseHosts(s.Hosts)
@@ -224,7 +224,7 @@ func parseHosts(given []string) ([]string, error) {
 	return hosts, nil
 }
 
-// describeNamespace shows a namespace without its keys.
+// describeNamespace returns the JSON form of a namespace, without its keys.
 func describeNamespace(n fsm.Namespace) Namespace {
 	lockDuration := entity.Duration(entity.LimitsOf(n.Settings).LockDuration)
 	return Namespace{
@@ -239,7 +239,7 @@ func describeNamespace(n fsm.Namespace) Namespace {
 	}
 }
 
-// namespaceLimits are those of the namespace that a request is about.
+// namespaceLimits returns the limits of the namespace of a request.
 func (s *Server) namespaceLimits(r *http.Request) (entity.Limits, error) {
 	namespace, err := s.namespace(r).Describe(r.Context())
 	return entity.LimitsOf(namespace.Settings), err

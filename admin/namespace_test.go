@@ -16,7 +16,7 @@ func host(name string) func(*http.Request) {
 	return func(r *http.Request) { r.Host = name }
 }
 
-func TestNamespaceLife(t *testing.T) {
+func TestNamespacesAreCreatedChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for _, step := range []struct {
@@ -72,7 +72,7 @@ func TestNamespaceLife(t *testing.T) {
 	}
 }
 
-func TestNamespacesAreRefused(t *testing.T) {
+func TestWrongNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	hosts := func(n int) string {
@@ -132,7 +132,7 @@ func TestNamespacesAreRefused(t *testing.T) {
 }
 
 // A new namespace has a key that opens it, told once, with a host that selects it.
-func TestNamespaceIsMadeWithKeys(t *testing.T) {
+func TestNamespaceIsCreatedWithKeys(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	make := func(name, body string, change func(*http.Request)) Namespace {

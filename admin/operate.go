@@ -12,60 +12,58 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of what operators ask.
+// Limits of requests of operators.
 const (
 	growthMax       = 1024 // partitions added at a time
 	moveReplicasMax = 16   // replicas of a partition
 	weightMax       = 100
-	defaultWeight   = 10 // what a weight of 0 stands for
+	defaultWeight   = 10 // a stored weight of 0 means this
 	zoneBytesMax    = 64
-	planMovesMax    = 256 // moves of a plan that is given: what fits into a body
+	planMovesMax    = 256 // moves of a plan in a request: as many as fit into a body
 	memberBytesMax  = 256 // of a name or id
 	memberHint      = "name or id of a member: GET /v1/members lists them"
 )
 
-// stateUnknown is that of a member of which gossip says nothing.
+// stateUnknown is the state of a member that gossip does not know.
 const stateUnknown = "unknown"
 
-// Operations is what operators do to the members and partitions of the cluster. Whatever takes
-// long is recorded and goes on by itself; a method that waits for it ends with Timeout when ctx
-// does, and can be asked again. Errors wrap EntityNotFound, InvalidArgument,
-// PreconditionFails, ServerBusy or Timeout, in words for people.
+// Operations are the changes that operators make to the members and partitions of the cluster. A long operation is
+// recorded and continues by itself; a method that waits for it returns Timeout when ctx ends, and may be called again.
+// Errors wrap EntityNotFound, InvalidArgument, PreconditionFails, ServerBusy or Timeout, with a text for operators.
 type Operations interface {
-	// Members lists what is recorded of members, removed ones included.
+	// Members lists the recorded members, including removed ones.
 	Members(ctx context.Context) ([]fsm.Member, error)
 	// SetMember records zone and weight.
 	SetMember(ctx context.Context, member fsm.Member) error
-	// Drain returns when the member leads nothing that another could lead.
+	// Drain returns when the member leads no partition that another member could lead.
 	Drain(ctx context.Context, id fsm.MemberID) error
 	Undrain(ctx context.Context, id fsm.MemberID) error
-	// RemoveMember returns when the member holds nothing and is recorded as gone for good.
+	// RemoveMember returns when the member has no replica and is recorded as removed.
 	RemoveMember(ctx context.Context, id fsm.MemberID) error
-	// ReplaceMember is RemoveMember with one member getting everything.
+	// ReplaceMember is RemoveMember, with one member that gets all replicas.
 	ReplaceMember(ctx context.Context, old, fresh fsm.MemberID) error
-	// Move records where a partition shall lie, the preferred leader first.
+	// Move records the members that are to have replicas of a partition, the preferred leader first.
 	Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error
 	PauseMove(ctx context.Context, id fsm.PartitionID) error
 	ResumeMove(ctx context.Context, id fsm.PartitionID) error
 	CancelMove(ctx context.Context, id fsm.PartitionID) error
-	// TransferLeader hands a leadership over, once.
+	// TransferLeader transfers a leadership once; the preferred leader stays the same.
 	TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error
-	// Plan says what a rebalancing would do; Rebalance records such moves.
+	// Plan returns the moves of a rebalance; Rebalance records moves.
 	Plan(ctx context.Context) ([]PlannedMove, error)
 	Rebalance(ctx context.Context, moves []PlannedMove) error
-	// Moves lists the partitions that do not lie where they shall.
+	// Moves lists the partitions whose replicas are not yet placed as recorded.
 	Moves(ctx context.Context) ([]Move, error)
-	// Grow adds partitions and says how many there are.
+	// Grow adds partitions and returns how many there are.
 	Grow(ctx context.Context, n int) (int, error)
-	// Verify compares the state of all replicas of a partition, 0 being the catalog.
+	// Verify compares the state of all replicas of a partition; 0 is the catalog.
 	Verify(ctx context.Context, id fsm.PartitionID) (VerifyResult, error)
-	// Backup writes a consistent copy of a partition, of its leader's replica, as it is at a
-	// moment after the call. Nothing was written when the error wraps ServerBusy. When
-	// another error comes, what was written is worthless.
+	// Backup writes a consistent copy of the leader's replica of a partition, of a time after the call. When the error
+	// wraps ServerBusy, nothing was written; after any other error the written part is of no use.
 	Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error
 }
 
-// operationRoutes are those of operators.
+// operationRoutes returns the routes of operators.
 func (s *Server) operationRoutes() map[string]route {
 	const member, partition, cluster = "member", "partition", "cluster"
 	return map[string]route{
@@ -91,7 +89,7 @@ func (s *Server) operationRoutes() map[string]route {
 	}
 }
 
-// listMembers is GET /v1/members: what is recorded, and what this member sees.
+// listMembers is GET /v1/members: the recorded members with their state as this member sees it.
 func (s *Server) listMembers(w http.ResponseWriter, r *http.Request) error {
 	list, err := s.members(r.Context())
 	if err != nil {
@@ -118,7 +116,7 @@ func (s *Server) members(ctx context.Context) ([]Member, error) {
 	return list, nil
 }
 
-// describeMember is what is recorded of a member, with what is seen of it.
+// describeMember returns the JSON form of a recorded member with its seen state.
 func describeMember(m fsm.Member, seen []MemberStatus) Member {
 	shown := Member{
 		MemberStatus: MemberStatus{ID: m.ID, Name: m.Name, State: stateUnknown},
@@ -130,8 +128,8 @@ func describeMember(m fsm.Member, seen []MemberStatus) Member {
 	return shown
 }
 
-// resolveMember finds a member by id or by name. A name that several bear is refused, unless but
-// one of them is still a member: who replaces a machine keeps its name.
+// resolveMember finds a member by id or by name. A name of several members is refused, unless all but one of them
+// were removed: the replacement of a machine keeps its name.
 func (s *Server) resolveMember(ctx context.Context, text string) (fsm.Member, error) {
 	if text == "" || len(text) > memberBytesMax {
 		return fsm.Member{}, fmt.Errorf("%w: %s", fsm.InvalidArgument, memberHint)
@@ -201,8 +199,8 @@ func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// memberAction is POST /v1/members/{member}/drain and the like: it answers when all is done, or
-// with Timeout, and then goes on and can be asked again.
+// memberAction is POST /v1/members/{member}/drain and the like: it answers when the operation is done, or
+// with Timeout; the operation then continues, and the client can repeat the request.
 func (s *Server) memberAction(do func(Operations, context.Context, fsm.MemberID) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
@@ -241,7 +239,7 @@ func (s *Server) replaceMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// partitionInPath reads the id in a path.
+// partitionInPath parses the id in a path.
 func partitionInPath(r *http.Request) (fsm.PartitionID, error) {
 	id, err := strconv.ParseUint(r.PathValue("name"), 10, 32)
 	if err != nil || id == 0 {
@@ -268,7 +266,8 @@ func (s *Server) partitionAction(do func(Operations, context.Context, fsm.Partit
 	}
 }
 
-// movePartition is POST /v1/partitions/{id}/move. It answers when the move is recorded.
+// movePartition is POST /v1/partitions/{id}/move. It answers when the move is
+// recorded.
 func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
 	var asked MoveRequest
 	if err := decodeBody(r, &asked, "members"); err != nil {
@@ -321,7 +320,7 @@ func (s *Server) transferLeader(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// partitionOrCatalogInPath is partition, with the catalog, which can be led from elsewhere too.
+// partitionOrCatalogInPath is partition, or the catalog, whose leadership can be transferred, too.
 func partitionOrCatalogInPath(r *http.Request) (fsm.PartitionID, error) {
 	if r.PathValue("name") == "0" {
 		return fsm.CatalogPartition, nil
@@ -356,7 +355,7 @@ func (s *Server) listMoves(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// planRebalance is GET /v1/rebalance: nothing is changed.
+// planRebalance is GET /v1/rebalance. It changes nothing.
 func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	moves, err := s.config.Control.Plan(r.Context())
 	if err != nil {
@@ -366,7 +365,7 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// rebalance is POST /v1/rebalance: it answers with what was recorded.
+// rebalance is POST /v1/rebalance. It answers with the recorded moves.
 func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 	var asked Plan
 	err := decodeBody(r, &asked, "moves")

@@ -136,7 +136,7 @@ func newOperationsServer(t *testing.T) (*testServer, *fakeOperations) {
 }
 
 // What is asked reaches the crew as it was meant, and what is no good does not reach it.
-func TestOperate(t *testing.T) {
+func TestOperationsReachTheCluster(t *testing.T) {
 	t.Parallel()
 	r, crew := newOperationsServer(t)
 	crew.moves = []Move{{Partition: 2, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"2"}, State: "catching up", Copied: 1, Bytes: 3}}
@@ -220,7 +220,7 @@ func TestOperate(t *testing.T) {
 }
 
 // The largest plan that is allowed fits into a body.
-func TestLargestPlan(t *testing.T) {
+func TestLargestPlanFitsIntoABody(t *testing.T) {
 	t.Parallel()
 	r, crew := newOperationsServer(t)
 	id := fsm.MemberID(strings.Repeat("M", 26))
@@ -238,7 +238,7 @@ func TestLargestPlan(t *testing.T) {
 }
 
 // What the cluster answers keeps its meaning; Timeout says that it may be asked again.
-func TestOperateFails(t *testing.T) {
+func TestFailedOperationsKeepTheirCode(t *testing.T) {
 	t.Parallel()
 	r, crew := newOperationsServer(t)
 	for _, c := range []struct {
@@ -264,7 +264,7 @@ func TestOperateFails(t *testing.T) {
 }
 
 // Each change and each copy is in the audit log, whoever asked; listing is not.
-func TestOperateAudit(t *testing.T) {
+func TestOperationsAreAudited(t *testing.T) {
 	t.Parallel()
 	r, crew := newOperationsServer(t)
 	crew.copies = func(context.Context, io.Writer) error { return nil }
@@ -290,7 +290,7 @@ func TestOperateAudit(t *testing.T) {
 }
 
 // All of it is for operators: the key of a namespace is not enough.
-func TestOperateRights(t *testing.T) {
+func TestOperationsNeedAnOperator(t *testing.T) {
 	t.Parallel()
 	r := newServerWithKeys(t)
 	crew := newFakeOperations()
@@ -317,7 +317,7 @@ func TestOperateRights(t *testing.T) {
 
 // A backup may take longer than a request, is cut off where it broke off, so that nobody takes a
 // part for the whole, and does not keep a member from closing.
-func TestBackupOverHTTP(t *testing.T) {
+func TestBackupIsStreamedOrAborted(t *testing.T) {
 	t.Parallel()
 	r, crew := newOperationsServer(t)
 	address := "http://" + r.server.config.Listener.Addr().String()

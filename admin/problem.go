@@ -21,9 +21,8 @@ type httpStatus struct {
 	name   string
 }
 
-// statusOf is the one table from Code to HTTP. It is total: a code that is not listed
-// is Internal, and a test fails when a code is added to fsm and not here. 409 and 503 mean
-// to clients what they mean in the official administration API.
+// statusOf is the one table from codes to HTTP. A code that is not listed is Internal, and a test fails when a code is
+// added to fsm and not here. 409 and 503 mean to clients what they mean in the official administration API.
 func statusOf(code fsm.Code) httpStatus {
 	switch code {
 	case fsm.OK:
@@ -72,8 +71,7 @@ func statusOf(code fsm.Code) httpStatus {
 	return httpStatus{http.StatusInternalServerError, "Internal"}
 }
 
-// codeOf finds the Code in an error. Time that ran out is Timeout; an error without a
-// code is ours, not the caller's.
+// codeOf returns the code in an error. The end of a context is Timeout; an error without a code is Internal.
 func codeOf(err error) fsm.Code {
 	var code fsm.Code
 	switch {
@@ -85,7 +83,7 @@ func codeOf(err error) fsm.Code {
 	return fsm.Internal
 }
 
-// writeProblem answers with the problem that err is, and logs it under the same tracking id.
+// writeProblem answers with the problem of an error, and logs the error with the same tracking id.
 func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	code := codeOf(err)
 	a := statusOf(code)
@@ -95,11 +93,11 @@ func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 	level := slog.LevelDebug
 	message := err.Error()
 	if code == fsm.Internal {
-		// What broke inside is for the log: it may name paths and hosts.
-		level, message = slog.LevelError, "internal error: the log of this member says more"
+		// The error is for the log only: it may name paths and hosts.
+		level, message = slog.LevelError, "internal error: search the log of this member for the tracking id"
 	}
 	id := newTrackingID()
-	s.config.Logger.Log(r.Context(), level, "request refused", "tracking_id", id,
+	s.config.Logger.Log(r.Context(), level, "HTTP request refused", "tracking_id", id,
 		"method", r.Method, "path", r.URL.Path, "status", a.status, "error", err.Error())
 	if code == fsm.ServerBusy {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(err)))
@@ -114,7 +112,7 @@ func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 	s.writeJSON(w, r, a.status, &Problem{Code: a.name, Message: message, TrackingID: id})
 }
 
-// retryAfter is how long a client that is told to come back waits, in whole seconds.
+// retryAfter is the value of the header Retry-After, in whole seconds.
 func retryAfter(err error) int {
 	var tooMany *auth.TooManyFailuresError
 	if errors.As(err, &tooMany) {
@@ -123,11 +121,11 @@ func retryAfter(err error) int {
 	return 1
 }
 
-// writeJSON writes value as JSON. The client is gone when writing fails: nothing to do.
+// writeJSON writes value as JSON. An error of writing is ignored: the client has gone.
 func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, status int, value any) {
 	body, err := json.Marshal(value)
 	if err != nil {
-		s.config.Logger.ErrorContext(r.Context(), "answer not encodable", "path", r.URL.Path, "error", err.Error())
+		s.config.Logger.ErrorContext(r.Context(), "failed to encode answer", "path", r.URL.Path, "error", err.Error())
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -138,7 +136,7 @@ func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, status int, v
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// newTrackingID is drawn at random, so that a client can be asked for it and a log searched.
+// newTrackingID returns a random id by which a client and the log name the same error.
 func newTrackingID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the process instead

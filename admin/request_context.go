@@ -16,36 +16,35 @@ import (
 // namespaceParameter chooses a namespace by name in the control API, before the Host header.
 const namespaceParameter = "namespace"
 
-// What the audit log calls callers who need no key.
+// Names of callers without a key in the audit log.
 const (
 	socketName   = "control socket"
 	loopbackName = "loopback"
 )
 
-// requiredAccess is what a route asks of its callers. Who is trusted, unsigned, may do all.
+// requiredAccess is the access that a route requires. Trusted callers without a signature may do everything.
 type requiredAccess uint8
 
 const (
-	anyKey          requiredAccess = iota + 1 // any key that is good
+	anyKey          requiredAccess = iota + 1 // any valid key
 	manageEntity                              // Manage on the entity that the request is about
 	manageNamespace                           // Manage on the whole namespace
-	operatorOnly                              // a key that is good for the cluster itself
+	operatorOnly                              // a key that is valid for the cluster itself
 )
 
-// requestContext is what is known of a request that was let in. It lives as long as its request and
-// belongs to the goroutine of that.
+// requestContext describes an admitted request. It belongs to the goroutine of the request.
 type requestContext struct {
 	namespace     fsm.NamespaceID
-	hostNamespace fsm.NamespaceID // what the host selects, where another namespace is named; else 0
-	caller        string          // the key or subject, or what trusted says
-	trusted       bool            // let in without a key
-	kind          string          // of what a change turned out to be about; "": as the route says
-	rule          string          // its rule, where the body names it
+	hostNamespace fsm.NamespaceID // the namespace that the host selects, where the request names another one; else 0
+	caller        string          // the name of the key, the subject of the JWT, or the result of trustedCaller
+	trusted       bool            // admitted without a key
+	kind          string          // of the changed entity, where the route does not tell it; else ""
+	rule          string          // the changed rule, where the body names it
 }
 
 type requestContextKey struct{}
 
-// contextOf is the visit of a request that admit let in.
+// contextOf returns the requestContext of an admitted request.
 func contextOf(r *http.Request) *requestContext {
 	if v, ok := r.Context().Value(requestContextKey{}).(*requestContext); ok {
 		return v
@@ -53,26 +52,25 @@ func contextOf(r *http.Request) *requestContext {
 	return &requestContext{namespace: fsm.DefaultNamespace}
 }
 
-// namespace is the namespace that a request is about.
+// namespace is the namespace of a request.
 func (s *Server) namespace(r *http.Request) NamespaceView {
 	return s.config.Control.In(contextOf(r).namespace)
 }
 
-// admit finds the namespace of a request and says whether its caller may have what the route
-// needs; entity is what it is about, "" the namespace. The request that it returns knows
-// both.
+// admit finds the namespace of a request and checks that its caller has the access that the route requires. entityName is
+// the entity of the request, "" for the namespace. The returned request has a requestContext.
 func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*http.Request, error) {
 	v := &requestContext{}
 	r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, v))
-	if r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" { // before anybody is asked anything
-		return r, fmt.Errorf("%w: sign with a key (header Authorization: SharedAccessSignature), or come through the control socket in the member's data folder", fsm.Unauthorized)
+	if r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" { // before anything else is looked at
+		return r, fmt.Errorf("%w: sign with a key (header Authorization: SharedAccessSignature), or use the control socket in the data folder of the member", fsm.Unauthorized)
 	}
 	missing, err := s.selectNamespace(r, v)
 	if err != nil {
 		return r, err
 	}
 	if missing != nil {
-		n = operatorOnly // or keys of one namespace would find out the names of others
+		n = operatorOnly // or keys of one namespace would reveal the names of others
 	}
 	if n == manageEntity && entityName == "" {
 		n = manageNamespace
@@ -83,9 +81,8 @@ func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*h
 	return r, missing
 }
 
-// selectNamespace sets the namespace of a visit: the one that is named, else the one of the host name by
-// which the client knows us. One that is named and is not there is missing; then it is the
-// default one that says who may know that.
+// selectNamespace sets the namespace of a request: the named one, else that of the host. missing is the error for a named
+// namespace that does not exist; the keys of the default namespace then decide whether the caller may learn that.
 func (s *Server) selectNamespace(r *http.Request, v *requestContext) (missing, err error) {
 	query := r.URL.Query()
 	if isATOM(r) || !query.Has(namespaceParameter) {
@@ -106,7 +103,7 @@ func (s *Server) selectNamespace(r *http.Request, v *requestContext) (missing, e
 	return nil, err
 }
 
-// authClient is who the Authority is asked about.
+// authClient describes the client of a request for the Authority.
 func (s *Server) authClient(r *http.Request) auth.Client {
 	v := contextOf(r)
 	from := auth.Client{Namespace: v.namespace, HostNamespace: v.hostNamespace}
@@ -116,8 +113,8 @@ func (s *Server) authClient(r *http.Request) auth.Client {
 	return from
 }
 
-// authorize says whether the caller may. A signature that is given must be right, of those who
-// need none as well: a wrong key should not look as if it worked.
+// authorize checks the access of the caller. A signature must be valid even where none is needed: a wrong key must not
+// look as if it worked.
 func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess, entityName string) error {
 	given := r.Header.Get("Authorization")
 	if given == "" { // or admit had refused
@@ -128,7 +125,7 @@ func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess,
 	grant, err := s.authenticate(r, kind, token, targets(r, n, entityName))
 	if err != nil {
 		if isATOM(r) && errors.Is(err, fsm.InvalidArgument) {
-			// To clients it is 401 that tells them to look at their credentials.
+			// Clients check their credentials after a 401 only.
 			err = fmt.Errorf("%w: %s", fsm.Unauthorized, err.Error()) // as text, so that its code is not found
 		}
 		return err

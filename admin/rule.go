@@ -9,15 +9,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of a list of rules. The largest rule is 64 KiB, so this many fit into what
-// members say to each other at once.
+// Limits of a list of rules. The largest rule is 64 KiB, so that a page fits into one reply between members.
 const (
 	pageRulesMax    = 200
 	pageRulesNormal = 100
 )
 
-// putRule is PUT /v1/rules/{subscription}?name=, which adds a rule; with replace=true it
-// takes the place of the rule of that name, which must be there.
+// putRule is PUT /v1/rules/{subscription}?name=, which adds a rule; with replace=true it replaces the
+// rule of that name, which must exist.
 func (s *Server) putRule(w http.ResponseWriter, r *http.Request) error {
 	path, name, err := ruleName(r, "replace")
 	if err != nil {
@@ -52,8 +51,8 @@ func (s *Server) putRule(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getRules is GET /v1/rules/{subscription}?skip=&max=, a list in the order of making, and
-// with name= one rule.
+// getRules is GET /v1/rules/{subscription}?skip=&max=, a list in the order of creation, and with
+// name= one rule.
 func (s *Server) getRules(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("name") {
 		return s.showRule(w, r)
@@ -102,8 +101,7 @@ func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// findRule walks the list: rules are kept in the order of their making, and one of them is
-// asked for by people only.
+// findRule reads the list page by page: rules are stored in the order of their creation, and only people ask for one.
 func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
 	for skip := 0; ; skip += pageRulesMax {
 		rules, err := s.namespace(r).Rules(r.Context(), path, skip, pageRulesMax)
@@ -134,8 +132,8 @@ func (s *Server) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// ruleName is the subscription in the path and the rule in the parameter; the names of
-// rules hold what a path cannot, as $Default does.
+// ruleName is the subscription in the path and the rule in the parameter: the names of rules may contain characters
+// that a path cannot, as $Default does.
 func ruleName(r *http.Request, others ...string) (path, name string, err error) {
 	if err := checkParameters(r, append(others, "name")...); err != nil {
 		return "", "", err
@@ -144,12 +142,12 @@ func ruleName(r *http.Request, others ...string) (path, name string, err error) 
 		return "", "", err
 	}
 	if name = r.URL.Query().Get("name"); name == "" {
-		return "", "", fmt.Errorf("%w: which rule? say so with ?name=", fsm.InvalidArgument)
+		return "", "", fmt.Errorf("%w: name the rule with ?name=", fsm.InvalidArgument)
 	}
 	return path, name, nil
 }
 
-// withRuleName is naming for what concerns one rule.
+// withRuleName is withEntityName for errors about one rule.
 func withRuleName(path, name string, err error) error {
 	switch codeOf(err) { //nolint:exhaustive // the others are named by naming
 	case fsm.RuleNotFound:

@@ -18,11 +18,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Limits of the listener. Together they bound what clients can make the process hold:
-// 512 connections with 16 KiB of headers and 128 KiB of body each, 128 requests at work.
+// Limits of the listener. Together they bound the memory that clients can occupy: 512 connections with 16 KiB of headers
+// and 128 KiB of body each, 128 requests in flight.
 const (
 	connectionsMax   = 512
-	requestsMax      = 128 // under way at once; more are refused with ServerBusy
+	requestsMax      = 128 // in flight; further ones are refused with ServerBusy
 	headerBytesMax   = 16 * 1024
 	bodyBytesMax     = 128 * 1024 // the largest rule is 64 KiB without the JSON
 	headerWaitMax    = 5 * time.Second
@@ -32,46 +32,46 @@ const (
 	idleMax          = 2 * time.Minute
 )
 
-// Authority checks the credentials that callers give. [auth.Keyring] is one. Errors wrap
-// fsm.Unauthorized, InvalidArgument or ServerBusy.
+// Authority verifies credentials. [auth.Keyring] implements it. Errors wrap fsm.Unauthorized, InvalidArgument or
+// ServerBusy.
 type Authority interface {
 	TokenFor(ctx context.Context, from auth.Client, kind, token string, targets ...auth.Target) (auth.Grant, error)
 }
 
-// Config of a server. Listener, Control, Authority, Ready and Logger are needed.
+// Config of a server. Listener, Control, Authority, Ready and Logger are required.
 type Config struct {
 	Listener  net.Listener // closed by the server
-	Local     Local        // the zero value: there is none
+	Local     Local        // the zero value: no such listener
 	Control   Control
 	Authority Authority
-	Ready     func() bool // may clients be sent here? asked by /readyz and /health
-	// TrustLoopback takes unsigned requests from this machine for those of an operator. Everything
-	// that relays connections on this machine is then trusted, too.
+	Ready     func() bool // reports whether clients should be sent to this member; for /readyz and /health
+	// TrustLoopback accepts unsigned requests from this machine as those of an operator. Everything that relays
+	// connections on this machine is then trusted, too.
 	TrustLoopback bool
-	// RequireTLS is told to clients: the AMQP addresses of members take TLS alone.
+	// RequireTLS is shown to clients: the AMQP addresses of members accept TLS only.
 	RequireTLS bool
-	// Parts are what Ready is made of and what is to be known beside it, Live what /livez fails for when
-	// one is not OK. They must not wait. nil: none.
+	// ReadinessChecks are the parts of Ready, and further facts for /readyz?verbose; /livez fails while one of
+	// LivenessChecks is not OK. Neither function may wait. nil: no checks.
 	ReadinessChecks, LivenessChecks func() []Check
 	Logger                          *slog.Logger
-	// Slow is told of requests that took SlowAfter or longer; nil or 0: of none. Backups take what they take.
+	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
-	Audit     *slog.Logger // who changed what, and whose right was missing; nil: Logger
-	// Metrics answers /metrics for operators and those who need no key; nil: there is none.
-	// MetricsOpen does for others who give no credential; nil: they are refused.
+	Audit     *slog.Logger // changes with their callers, and missing rights; nil: Logger
+	// Metrics serves /metrics to operators and to callers that need no key; nil: /metrics does not exist.
+	// PublicMetrics serves it to other callers without a credential; nil: they are refused.
 	Metrics, PublicMetrics http.Handler
 }
 
-// Local is how operators on this machine come, without a key.
+// Local is the access of operators on this machine, without a key.
 type Local struct {
-	Listener net.Listener // which only operators can reach, such as a Unix socket; closed by the server
-	// Endpoint is the host:port for connection strings told there, which has no address that
-	// clients could use; "": none are told.
+	Listener net.Listener // that only operators can reach, such as a Unix socket; closed by the server
+	// Endpoint is the host:port in connection strings of its answers, since clients cannot use its own address;
+	// "": there are no connection strings.
 	Endpoint string
 }
 
-// Validate says what is missing.
+// Validate returns an error when a required field is missing.
 func (c Config) Validate() error {
 	if c.Listener == nil || c.Control == nil || c.Authority == nil || c.Ready == nil || c.Logger == nil {
 		return errors.New("admin: Listener, Control, Authority, Ready and Logger are needed")
@@ -79,15 +79,15 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Server answers the control API on one listener until it is closed.
+// Server serves both APIs until it is closed. It is safe for concurrent use.
 type Server struct {
 	config   Config
 	http     *http.Server
-	requests chan struct{} // one token per request under way
-	// localRequests are those through Local: others cannot use up the operator's.
+	requests chan struct{} // one token per request in flight
+	// localRequests has the requests through Local: other requests cannot use up the places of the operator.
 	localRequests chan struct{}
-	backups       chan struct{} // one token per backup being sent
-	// whenClosing calls when closing begins, unless it was stopped before.
+	backups       chan struct{} // one token per backup in flight
+	// whenClosing registers a function to be called when closing begins; stop unregisters it.
 	onClose   func(call func()) (stop func() bool)
 	stop      context.CancelFunc
 	accepting sync.WaitGroup // the accept loops
@@ -95,7 +95,7 @@ type Server struct {
 	closeErr  error
 }
 
-// Open starts to answer. The context is only for starting.
+// Open starts the server. The context is for starting only.
 func Open(ctx context.Context, c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -128,16 +128,16 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 func (s *Server) accept(ctx context.Context, l net.Listener) {
 	s.accepting.Go(func() {
 		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.config.Logger.ErrorContext(ctx, "control listener ended", "error", err.Error())
+			s.config.Logger.ErrorContext(ctx, "control listener failed", "error", err.Error())
 		}
 	})
 }
 
-// Close stops to accept, lets requests under way end while ctx lasts, then cuts them
-// off. Calling it again waits for the same end.
+// Close stops accepting, lets requests in flight end until ctx is done, and then closes their connections. It may be called
+// again, and then waits for the same end.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
-		s.stop() // or a backup would use up the time that is left to hand over leaderships
+		s.stop() // or a backup would use up the time that is left to transfer leaderships
 		if s.http.Shutdown(ctx) == nil {
 			return
 		}
@@ -152,13 +152,13 @@ func (s *Server) Close(ctx context.Context) error {
 // route is one operation of the control API.
 type route struct {
 	need      requiredAccess
-	operation string // "": it changes nothing
-	kind      string // of what it changes, for the audit log
+	operation string // for the audit log; "": the route changes nothing
+	kind      string // of the changed object, for the audit log
 	serve     handler
 }
 
-// routes are all operations of the control API. Names of entities may hold slashes, so nothing
-// can follow them in a path.
+// routes returns all operations of the control API. Names of entities may contain slashes, so nothing can follow them in
+// a path.
 func (s *Server) routes() map[string]route {
 	const accessRule, rule, messages, namespace = "access_rule", "rule", "messages", "namespace"
 	routes := map[string]route{
@@ -201,7 +201,7 @@ func (s *Server) routes() map[string]route {
 	return routes
 }
 
-// serveRoute makes a handler of a route: who may, what it does, what the audit log says of it.
+// serveRoute returns the handler of a route: it checks access, serves, and writes the audit log.
 func (s *Server) serveRoute(to route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.config.SlowAfter > 0 && s.config.Slow != nil {
@@ -222,7 +222,7 @@ func (s *Server) serveRoute(to route) http.HandlerFunc {
 	}
 }
 
-// logSlow says that a request took long, without what it was about.
+// logSlow logs a request that took long, without the names in its path.
 func (s *Server) logSlow(r *http.Request, began time.Time) {
 	if took := time.Since(began); took >= s.config.SlowAfter && !strings.HasPrefix(r.URL.Path, "/v1/backup/") {
 		s.config.Slow.WarnContext(r.Context(), "slow operation", "operation", "control "+r.Pattern, "took", took, "peer", r.RemoteAddr)
@@ -239,7 +239,7 @@ func (to route) auditedChange(r *http.Request, name string) auditedChange {
 	return c
 }
 
-// handler answers both APIs, and those who ask for our health.
+// handler serves both APIs, health and metrics.
 func (s *Server) handler() http.Handler {
 	guarded := http.NewServeMux()
 	for pattern, to := range s.routes() {
@@ -265,8 +265,8 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// rejectUncleanPaths refuses a path that net/http would tidy up and redirect to: a PUT of a//b would
-// make the queue a/b, which nobody asked for.
+// rejectUncleanPaths refuses a path that net/http would clean and redirect: a PUT of a//b would create the
+// queue a/b.
 func (s *Server) rejectUncleanPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
@@ -277,7 +277,7 @@ func (s *Server) rejectUncleanPaths(next http.Handler) http.Handler {
 	})
 }
 
-// routeNotFound answers what no pattern took. net/http's own answers would be text.
+// routeNotFound answers requests that match no pattern. net/http itself would answer with text.
 func (s *Server) routeNotFound(routes *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, err := s.admit(r, anyKey, ""); err != nil {
@@ -288,7 +288,7 @@ func (s *Server) routeNotFound(routes *http.ServeMux) http.HandlerFunc {
 			other := r.Clone(r.Context())
 			other.Method = method
 			if _, pattern := routes.Handler(other); pattern != "/" {
-				s.writeProblem(w, r, fmt.Errorf("%w: %s cannot be done to %s", fsm.NotAllowed, r.Method, r.URL.Path))
+				s.writeProblem(w, r, fmt.Errorf("%w: %s is not possible for %s", fsm.NotAllowed, r.Method, r.URL.Path))
 				return
 			}
 		}

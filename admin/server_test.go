@@ -94,7 +94,7 @@ func do(h http.Handler, method, path string, change func(*http.Request)) *httpte
 	return w
 }
 
-func TestQueueLife(t *testing.T) {
+func TestQueuesAreCreatedChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for _, step := range []struct {
@@ -156,7 +156,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"GET", "/v1/queues?count=true", "", 400, "unknown parameter"},
 		{"PUT", "/v1/queues/t/subscriptions/s", "", 400, "names a subscription, not a queue"},
 		{"PUT", "/v1/queues/SUBSCRIPTIONS/s", "", 400, "has no part"},
-		{"POST", "/v1/queues/q", "", 403, "POST cannot be done"},
+		{"POST", "/v1/queues/q", "", 403, "POST is not possible"},
 		{"GET", "/v1", "", 404, "below /v1"},
 	} {
 		status, body := r.request(c.method, c.path, c.body, nil)
@@ -190,7 +190,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheHouse(t *testing.T) {
+func TestErrorsOfTheClusterKeepTheirCode(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]int{
 		fsm.ServerBusy: 503, context.DeadlineExceeded: 504, fsm.QuotaExceeded: 403, fmt.Errorf("open /data/x: bad sector"): 500,
@@ -251,7 +251,7 @@ func TestWhoMay(t *testing.T) {
 	}
 }
 
-func TestEndpointsAliveFirst(t *testing.T) {
+func TestEndpointsListLivingMembersFirst(t *testing.T) {
 	t.Parallel()
 	status, body := newTestServer(t).request("GET", "/v1/endpoints", "", nil)
 	var got Endpoints
@@ -302,7 +302,7 @@ func TestHealth(t *testing.T) {
 
 // What is not well is named, with ?verbose everything; a part that fails takes liveness only when it is
 // one of those that a restart helps.
-func TestHealthPartByPart(t *testing.T) {
+func TestHealthListsChecks(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.ready.Store(true)
@@ -334,7 +334,7 @@ func TestHealthPartByPart(t *testing.T) {
 	}
 }
 
-func TestRequestsUnderWayAreBounded(t *testing.T) {
+func TestRequestsInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.holds = make(chan struct{})
@@ -356,9 +356,9 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	}
 }
 
-// TestBodiesThatComeSlowlyHoldNoSlot: as many clients as may have a request under way begin one and do not send its
+// TestSlowBodiesHoldNoSlot: as many clients as may have a request under way begin one and do not send its
 // body; the next one is served, and so are they when they go on.
-func TestBodiesThatComeSlowlyHoldNoSlot(t *testing.T) {
+func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	address := r.server.config.Listener.Addr().String()
@@ -413,7 +413,7 @@ func TestBodiesThatComeSlowlyHoldNoSlot(t *testing.T) {
 
 // The limits that a test would have to wait for are set: who asks the house is given up after
 // a while, and so is who does not read his answer or says nothing.
-func TestTimesAreBounded(t *testing.T) {
+func TestRequestTimesAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	var left time.Duration
@@ -517,7 +517,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 }
 
 // One real request over the network: headers above the limit are refused, normal ones pass.
-func TestOverTheNetwork(t *testing.T) {
+func TestServerServesOverTCPAndCloses(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	base := "http://" + r.server.config.Listener.Addr().String()

@@ -8,26 +8,24 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of a list of sessions. An id has at most 512 bytes, so this many fit into what
-// members say to each other at once.
+// Limits of a list of sessions. An id has at most 512 bytes, so that a page fits into one reply between members.
 const (
 	pageSessionsMax    = 1000
 	pageSessionsNormal = 100
 )
 
-// Session is a session of a queue or subscription as the API shows it.
+// Session is the JSON form of a session of a queue or subscription.
 type Session struct {
-	ID       string     `json:"id"` // "" is one too
+	ID       string     `json:"id"` // "" is a valid id
 	Messages uint64     `json:"messages"`
 	Ready    uint64     `json:"ready"`                    // of those
-	Until    *time.Time `json:"lockedUntil,omitempty"`    // nil: nobody holds it
-	Bytes    uint64     `json:"stateBytes"`               // 0 also for a state with nothing in it
-	Updated  *time.Time `json:"stateUpdatedAt,omitempty"` // nil: it has no state
+	Until    *time.Time `json:"lockedUntil,omitempty"`    // nil: not locked
+	Bytes    uint64     `json:"stateBytes"`               // 0 also for an empty state
+	Updated  *time.Time `json:"stateUpdatedAt,omitempty"` // nil: no state
 }
 
-// SessionPage is one answer of the list of sessions, in an order that stays. Next is the
-// "skip" of the next page, 0 at the end; sessions that come and go meanwhile may be missed or
-// told twice.
+// SessionPage is one page of the list of sessions, in a stable order. Next is the "skip" of the next page, 0 at the end.
+// Sessions that begin or end meanwhile may be missing or appear twice.
 type SessionPage struct {
 	Sessions []Session `json:"sessions"`
 	Next     int       `json:"next,omitempty"`
@@ -54,7 +52,7 @@ func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
 	sessions, err := s.namespace(r).Sessions(r.Context(), path, skip, limit)
 	switch {
 	case codeOf(err) == fsm.NotAllowed:
-		return fmt.Errorf("%w: '%s' has no sessions: it was made without requiresSession", fsm.NotAllowed, path)
+		return fmt.Errorf("%w: '%s' has no sessions: it was created without requiresSession", fsm.NotAllowed, path)
 	case err != nil:
 		return withEntityName(path, err)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// decodeBody reads a JSON object; no body leaves value as it is. Unknown fields are
-// refused: a misspelt one must not look as if it worked.
+// decodeBody decodes a JSON object; without a body value stays as it is. Unknown fields are refused: a misspelt one must not
+// look as if it worked.
 func decodeBody(r *http.Request, value any, possible string) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
@@ -41,8 +41,7 @@ func decodeSettings(kind fsm.EntityKind, r *http.Request) (entity.Settings, erro
 	return settings, decodeBody(r, &settings, entity.SettingNames(kind))
 }
 
-// decodeCreation is readSettings with what only a creation has: the first rule of a
-// subscription, nil for the usual one.
+// decodeCreation is decodeSettings with the first rule of a new subscription, nil for the default one.
 func decodeCreation(kind fsm.EntityKind, r *http.Request) (entity.Settings, *fsm.Rule, error) {
 	if kind != fsm.SubscriptionEntity {
 		settings, err := decodeSettings(kind, r)

@@ -5,7 +5,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// describe shows an entity as its kind is shown; counts may be nil.
+// describe returns the JSON form of an entity; counts may be nil.
 func describe(e fsm.Entity, counts *fsm.Counts) any {
 	switch e.Kind {
 	case fsm.TopicEntity:
@@ -54,7 +54,7 @@ func describeCounts(c *fsm.Counts) *Counts {
 	}
 }
 
-// pageOf is the answer of a list; counts are nil where they were not asked for.
+// pageOf is the answer of a list; counts are nil where the request has not asked for them.
 func pageOf(kind fsm.EntityKind, entities []fsm.Entity, counts []*fsm.Counts, next string) any {
 	switch kind {
 	case fsm.TopicEntity:

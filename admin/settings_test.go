@@ -13,7 +13,7 @@ import (
 
 // Every setting goes in by its JSON name and comes out again, and what a PATCH leaves out
 // stays.
-func TestEverySetting(t *testing.T) {
+func TestEverySettingIsStoredAndShown(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	status, body := r.request("PUT", "/v1/queues/q", `{
@@ -59,7 +59,7 @@ func TestEverySetting(t *testing.T) {
 }
 
 // A retry delay alone gets a sensible ceiling, and taking it away takes both.
-func TestRetryDelays(t *testing.T) {
+func TestRetryDelayAloneGetsAMaximum(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/v1/queues/q", "", nil)
@@ -79,7 +79,7 @@ func TestRetryDelays(t *testing.T) {
 	}
 }
 
-func TestSettingsAreRefused(t *testing.T) {
+func TestWrongSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for body, want := range map[string]string{
@@ -121,7 +121,7 @@ func TestSettingsAreRefused(t *testing.T) {
 	}
 }
 
-func TestPurgeAndRedrive(t *testing.T) {
+func TestPurgeAndRedriveAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/v1/queues/a/b", "", nil)
@@ -144,7 +144,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 		{"POST", "/v1/purge/a/b", `{"before":"yesterday"}`, 400, "the body"},
 		{"POST", "/v1/purge/a/b", `{"all":true}`, 400, "subQueue, before and max"},
 		{"POST", "/v1/purge/none", "", 404, "could not be found"},
-		{"GET", "/v1/purge/a/b", "", 403, "GET cannot be done"},
+		{"GET", "/v1/purge/a/b", "", 403, "GET is not possible"},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[3,5]}`, 200, `{"count":2}`},
 		{"POST", "/v1/redrive/T/subscriptions/S", `{"sequences":[3]}`, 200, `{"count":1}`},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[]}`, 400, "1 to 1000"},

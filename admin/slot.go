@@ -9,13 +9,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// slot is one of those for requests under way. It belongs to the goroutine of its request.
+// slot is a place among the requests in flight. It belongs to the goroutine of its request.
 type slot struct {
 	slots chan struct{}
 	held  bool
 }
 
-// acquireSlot takes a slot; false when there is none.
+// acquireSlot takes a slot without waiting; false when none is free.
 func acquireSlot(slots chan struct{}) (*slot, bool) {
 	select {
 	case slots <- struct{}{}:
@@ -25,7 +25,7 @@ func acquireSlot(slots chan struct{}) (*slot, bool) {
 	}
 }
 
-// release gives the slot back. It may be called several times.
+// release frees the slot. It may be called several times.
 func (s *slot) release() {
 	if s.held {
 		s.held = false
@@ -33,7 +33,7 @@ func (s *slot) release() {
 	}
 }
 
-// reacquire waits for a slot when the request has none any more. Errors wrap fsm.ServerBusy.
+// reacquire waits for a slot if the request has released its own. Errors wrap fsm.ServerBusy.
 func (s *slot) reacquire(ctx context.Context) error {
 	if s.held {
 		return nil
@@ -43,17 +43,17 @@ func (s *slot) reacquire(ctx context.Context) error {
 		s.held = true
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, cap(s.slots))
+		return fmt.Errorf("%w: %d requests are in flight: try again", fsm.ServerBusy, cap(s.slots))
 	}
 }
 
-// bufferedBody is the body of a request, which is read as a whole before any of it is given. Meanwhile the
-// request has no slot: a client that sends slowly keeps nobody out.
+// bufferedBody is the body of a request. It is read whole before the first Read returns. Meanwhile the request has no
+// slot: a client that sends slowly does not block others.
 type bufferedBody struct {
 	io.ReadCloser
 	ctx    context.Context //nolint:containedctx // of the request, as the body is
 	slot   *slot
-	buffer *bytes.Reader // nil until then
+	buffer *bytes.Reader // nil until the body was read
 }
 
 func (b *bufferedBody) Read(p []byte) (int, error) {

@@ -18,7 +18,7 @@ const subscriptionDefaults = `{"name":"shop/orders/Subscriptions/audit","topicNa
 
 // The names of topics hold slashes, also in the path of a subscription; what a kind does
 // not have is not shown.
-func TestTopicLife(t *testing.T) {
+func TestTopicsAndSubscriptionsAreCreatedChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for _, step := range []struct {
@@ -58,7 +58,7 @@ func TestTopicLife(t *testing.T) {
 	}
 }
 
-func TestTopicRequestsAreRefused(t *testing.T) {
+func TestWrongTopicRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/v1/topics/t", "", nil)
@@ -116,7 +116,7 @@ func TestTopicRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestRuleLife(t *testing.T) {
+func TestRulesAreCreatedChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/v1/topics/t", "", nil)
@@ -149,7 +149,7 @@ func TestRuleLife(t *testing.T) {
 }
 
 // One rule is found on whatever page of the list it is.
-func TestRuleOnALaterPage(t *testing.T) {
+func TestRuleIsFoundOnALaterPage(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/v1/topics/t", "", nil)

@@ -180,9 +180,9 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestMetricsThatNobodyReads: clients without a credential that ask for the open figures and do not read them keep
+// TestUnreadPublicMetricsHoldNoSlot: clients without a credential that ask for the open figures and do not read them keep
 // no slot that others need.
-func TestMetricsThatNobodyReads(t *testing.T) {
+func TestUnreadPublicMetricsHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	var answers atomic.Int32
 	figures := make([]byte, 32<<20) // more than the buffers of a connection take

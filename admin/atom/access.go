@@ -9,8 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// How the service writes access rules. The type and the claim are always these; ACS, which had
-// others, is gone.
+// The form of access rules in the service. Type and claim are constant since ACS, which had others, was retired.
 const (
 	accessElement   = "AuthorizationRule"
 	accessListName  = "AuthorizationRules"
@@ -62,9 +61,8 @@ func (n *Element) leafText(name string) string {
 	return text
 }
 
-// accessRules writes them in the form that all clients read. The times are never the unset
-// ones, which Go does not read here; a key that is not there is left out, since .NET refuses
-// empty ones.
+// accessRules writes access rules in the form that all clients read. Times are never unset, which Go cannot read here; a
+// missing key is omitted, since .NET refuses empty ones.
 func (x *Document) accessRules(rules []fsm.AccessRule) {
 	x.open(accessListName)
 	for _, rule := range rules {

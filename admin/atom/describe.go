@@ -7,8 +7,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// entity writes an entry with the description of its kind. Elements stand in the order of the
-// service, which .NET's data contracts read by; what nothing here has gets the service's default.
+// entity writes an entry with the description of an entity.
 func (x *Document) entity(e fsm.Entity, counts fsm.Counts, top bool) {
 	path, title := entityPath(e)
 	e.Settings = e.Settings.WithDefaults()
@@ -89,8 +88,8 @@ func (x *Document) property(name string, e *fsm.Entity, c fsm.Counts) {
 	}
 }
 
-// countDetails declares exactly one prefix, and its children carry it: JavaScript takes the
-// prefix from the only attribute. Go reads 32 bits.
+// countDetails declares exactly one prefix, which its children have: JavaScript takes the prefix from the only attribute.
+// Go reads 32 bits.
 func (x *Document) countDetails(c fsm.Counts) {
 	x.open("CountDetails", "xmlns:d2p1", countXMLNS)
 	for _, n := range []struct {
@@ -108,7 +107,7 @@ func (x *Document) countDetails(c fsm.Counts) {
 	x.end("CountDetails")
 }
 
-// messageCount is everything that an entity holds, deferred messages among it.
+// messageCount counts all messages of an entity, including deferred ones.
 func messageCount(c fsm.Counts) uint64 {
 	return c.Active + c.Deferred + c.Scheduled + c.DeadLetter + c.Transfer + c.TransferDeadLetter
 }

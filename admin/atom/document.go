@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The namespaces of what is written (AdministrationClient of each SDK looks for these).
+// XML namespaces that the administration clients of all SDKs expect.
 const (
 	feedXMLNS     = "http://www.w3.org/2005/Atom"
 	serviceXMLNS  = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -40,7 +40,7 @@ const (
 // standardMessageBytes is the largest message of a namespace that the service calls Standard.
 const standardMessageBytes = 256 * 1024
 
-// timeUnset is the zero of .NET, which clients take for "not known".
+// timeUnset is the zero time of .NET, which clients take for "not known".
 const timeUnset = "0001-01-01T00:00:00"
 
 // Origin is the address by which a client reaches the service. Links in documents begin with it.
@@ -152,7 +152,7 @@ func (x *Document) AddRule(subscription fsm.Entity, rule *fsm.Rule) {
 // Close ends a feed.
 func (x *Document) Close() { x.end("feed") }
 
-// open begins an element; attrs are names and values in turn. Names are constants.
+// open begins an element; attrs are names and values alternately. Names are constants.
 func (x *Document) open(name string, attrs ...string) {
 	x.WriteString("<" + name)
 	for i := 0; i+1 < len(attrs); i += 2 {
@@ -165,19 +165,19 @@ func (x *Document) open(name string, attrs ...string) {
 
 func (x *Document) end(name string) { x.WriteString("</" + name + ">") }
 
-// leaf writes an element that holds text.
+// leaf writes an element with a text.
 func (x *Document) leaf(name, text string, attrs ...string) {
 	x.open(name, attrs...)
 	start := x.Len()
 	x.escape(text)
-	// Quotes need no escape outside of attributes, and people read texts of errors raw.
+	// Quotes need no escape outside of attributes, and people read error texts unparsed.
 	plain := bytes.ReplaceAll(bytes.ReplaceAll(x.Bytes()[start:], []byte("&#39;"), []byte("'")), []byte("&#34;"), []byte(`"`))
 	x.Truncate(start)
 	x.Write(plain)
 	x.end(name)
 }
 
-// escape writes a text. What XML cannot hold becomes U+FFFD. A buffer's writes do not fail.
+// escape writes a text. Characters that XML does not allow become U+FFFD. Writes to a buffer do not fail.
 func (x *Document) escape(text string) { _ = xml.EscapeText(&x.Buffer, []byte(text)) }
 
 func (x *Document) bool(name string, b bool) { x.leaf(name, strconv.FormatBool(b)) }
@@ -186,7 +186,7 @@ func (x *Document) number(name string, n uint64) { x.leaf(name, strconv.FormatUi
 
 func (x *Document) duration(name string, m fsm.Millis) { x.leaf(name, entity.FromMillis(m).ISO()) }
 
-// optional leaves a text out that is empty, as the service does.
+// optional omits an empty text, as the service does.
 func (x *Document) optional(name, text string) {
 	if text != "" {
 		x.leaf(name, text)
@@ -204,15 +204,15 @@ func (x *Document) time(name string, at fsm.Instant) {
 
 // item is the envelope of an entry around its description.
 type item struct {
-	path      string // from the root, without a slash before it
+	path      string // from the root, without a leading slash
 	title     string
 	author    string // the namespace
 	published fsm.Instant
 	updated   fsm.Instant
 }
 
-// entry writes one ATOM entry around content. The clients of JavaScript take the names out of
-// id, so that is always the path as spelled at creation, with "Subscriptions" and "Rules".
+// entry writes one ATOM entry around content. JavaScript takes the names out of id, so id is always the path as
+// spelled at creation, with "Subscriptions" and "Rules".
 func (x *Document) entry(i item, top bool, content func()) {
 	link := x.origin.link(i.path, nil)
 	if top {

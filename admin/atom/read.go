@@ -12,25 +12,24 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Limits of what is read. The body is bounded by the guard (bodyBytesMax); these bound what
-// it can be made to hold in memory. The largest rule is a description with 128 parameters for
-// filter and action each, of 3 elements.
+// Limits of a document. The caller bounds the size of the body; these bound the memory that the tree takes. The largest
+// rule is a description with 128 parameters for filter and action each, of 3 elements.
 const (
-	xmlDepthMax      = 16   // elements in each other
+	xmlDepthMax      = 16   // nested elements
 	xmlElementsMax   = 2048 // of one document
-	xmlAttributesMax = 4096 // of one document, declarations of namespaces among them
+	xmlAttributesMax = 4096 // of one document, including declarations of namespaces
 )
 
-// Element is an element as read. Namespaces are resolved and then passed over: clients differ in
-// prefixes and in what they declare, and no two elements of the API differ by that alone.
+// Element is an element of a document, with its children. Namespaces are resolved and then ignored: clients differ in prefixes
+// and declarations, and no two elements of the API differ in the namespace alone. Immutable.
 type Element struct {
 	name     string // without prefix
 	attrs    []xml.Attr
-	text     string // what stands directly in it, put together
+	text     string // its own text, joined
 	children []Element
 }
 
-// child finds the first child of a name; nil for none, and for one that says that it is nil.
+// child returns the first child of a name; nil for none, and for one with i:nil.
 func (n *Element) child(name string) *Element {
 	if n == nil {
 		return nil
@@ -43,7 +42,7 @@ func (n *Element) child(name string) *Element {
 	return nil
 }
 
-// attr is an attribute of XML Schema's instance namespace, "" when it is not there.
+// attr returns an attribute of the instance namespace of XML Schema, "" when it is omitted.
 func (n *Element) attr(name string) string {
 	for _, a := range n.attrs {
 		if a.Name.Local == name && a.Name.Space == instanceXMLNS {
@@ -53,10 +52,10 @@ func (n *Element) attr(name string) string {
 	return ""
 }
 
-// isNil reports i:nil, by which .NET says that there is no value.
+// isNil reports i:nil, which .NET writes for an omitted value.
 func (n *Element) isNil() bool { v := n.attr("nil"); return v == "true" || v == "1" }
 
-// kindName is the type of a filter, action or value, without the prefix that the client chose.
+// kindName is the type of a filter, action or value, without the prefix, which the client chooses.
 func (n *Element) kindName() string {
 	name := n.attr("type")
 	return name[strings.LastIndexByte(name, ':')+1:]
@@ -92,10 +91,10 @@ type xmlReader struct {
 	elements, attributes int
 }
 
-// parseXML reads one document. A document type is refused: nobody needs one, and entities
-// are what bombs are made of. Encodings other than UTF-8 are refused by encoding/xml.
+// parseXML reads one document. A document type is refused, since XML bombs are made of entities and no client needs one.
+// encoding/xml refuses encodings other than UTF-8.
 func parseXML(data []byte) (*Element, error) {
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // .NET's mark before UTF-8
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // the byte order mark of .NET
 	x := xmlReader{decoder: xml.NewDecoder(bytes.NewReader(data))}
 	var root *Element
 	for {
@@ -128,7 +127,7 @@ func (x *xmlReader) element(n *Element, start xml.StartElement, depth int) error
 	x.attributes += len(start.Attr)
 	switch {
 	case depth > xmlDepthMax:
-		return fmt.Errorf("elements lie more than %d deep in each other", xmlDepthMax)
+		return fmt.Errorf("elements are nested more than %d deep", xmlDepthMax)
 	case x.elements > xmlElementsMax:
 		return fmt.Errorf("more than %d elements", xmlElementsMax)
 	case x.attributes > xmlAttributesMax:

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// The types of filters and actions, as the service calls them.
+// Types of filters and actions in the service.
 const (
 	typeSQLFilter         = "SqlFilter"
 	typeCorrelationFilter = "CorrelationFilter"
@@ -23,7 +23,7 @@ const (
 	compatibilityLevel    = "20"
 )
 
-// correlationOrder is the order of a CorrelationFilter's elements; Properties follow.
+// correlationOrder is the order of the elements of a CorrelationFilter; Properties follow.
 func correlationOrder() []string {
 	return []string{
 		filter.CorrelationID, filter.MessageID, filter.To, filter.ReplyTo, filter.Label, filter.SessionID,
@@ -31,7 +31,7 @@ func correlationOrder() []string {
 	}
 }
 
-// FirstRule returns the DefaultRuleDescription of a subscription; nil for the usual rule.
+// FirstRule returns the DefaultRuleDescription of a subscription; nil for the default rule.
 func (n *Element) FirstRule() (*fsm.Rule, error) {
 	given := n.child("DefaultRuleDescription")
 	if given == nil {
@@ -71,7 +71,7 @@ func (n *Element) rule(pathName string) (fsm.Rule, error) {
 	return out.Parse()
 }
 
-// filter reads a Filter; none is the one that takes everything.
+// filter reads a Filter; without one the rule matches all messages.
 func (n *Element) filter() (entity.Filter, error) {
 	if n == nil {
 		return entity.Filter{Kind: entity.FilterTrue}, nil
@@ -134,8 +134,7 @@ func (n *Element) action() (*entity.SQLText, error) {
 	}
 }
 
-// rule writes an entry with a rule. Filter and Action are always there, since Go follows both
-// without looking.
+// rule writes an entry with a rule. Filter and Action are always present, since Go dereferences both without a check.
 func (x *Document) rule(subscription fsm.Entity, rule *fsm.Rule, top bool) {
 	i := item{
 		path: subscription.Name + "/" + RulesWord + "/" + rule.Name, title: rule.Name, author: x.origin.namespace(),

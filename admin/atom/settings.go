@@ -30,22 +30,20 @@ func (n *Element) EntityKind(t Target) (fsm.EntityKind, error) {
 	return 0, fmt.Errorf("%w: a %.60s does not belong to %.400s", fsm.InvalidArgument, n.name, t.Name)
 }
 
-// Settings reads what is given. Elements that are not known are passed over, as the service
-// does: clients send back what they got, and are newer than we. Passed over are also
-// hints that change nothing that is promised (EnableBatchedOperations, EnableExpress,
-// SupportOrdering, FilteringMessagesBeforePublishing), what is only ever told, and
-// AuthorizationRules, which access reads. Refused is what would look as if it worked: access for
-// everybody.
+// Settings reads the settings that are given. Unknown elements are ignored, as in the service: clients send back what they
+// have read, and may be newer than this member. Also ignored are hints on which no guarantee depends
+// (EnableBatchedOperations, EnableExpress, SupportOrdering, FilteringMessagesBeforePublishing), elements that are only
+// read, and AuthorizationRules, which AccessRules reads. Access without a key is refused: it would look as if it worked.
 func (n *Element) Settings() (entity.Settings, error) {
 	var a entity.Settings
 	seen := make(map[string]bool, len(n.children))
 	for i := range n.children {
 		c := &n.children[i]
-		if seen[c.name] { // or one reader would see the first, and another the last
+		if seen[c.name] { // two readers of the body could use different ones
 			return a, fmt.Errorf("%w: %.60s is given twice", fsm.InvalidArgument, c.name)
 		}
 		seen[c.name] = true
-		// Whether a subscription is spread is said by its topic.
+		// A subscription is partitioned like its topic.
 		if c.isNil() || c.name == "EnablePartitioning" && n.name == "SubscriptionDescription" {
 			continue
 		}

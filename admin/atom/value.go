@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// The types of XML Schema that clients use for values; the prefix is theirs to choose.
+// Types of XML Schema that clients use for values; they choose the prefix.
 const (
 	xsdString   = "string"
 	xsdBoolean  = "boolean"
@@ -48,7 +48,7 @@ func (n *Element) pairs() (map[string]entity.Value, error) {
 	return values, nil
 }
 
-// value reads a Value by its type; none, and one that says that it is nil, is NULL.
+// value reads a Value by its type; an omitted or nil one is NULL.
 func (n *Element) value() (filter.Value, error) {
 	if n == nil {
 		return filter.Value{}, nil
@@ -85,8 +85,7 @@ func (n *Element) value() (filter.Value, error) {
 	}
 }
 
-// parseInteger keeps to the size of the type: what was let in as an int and is none could not
-// be told to the clients that know only int.
+// parseInteger keeps to the size of the type: a larger number could not be written for the clients that read only int.
 func parseInteger(kind, text string, bits int) (filter.Value, error) {
 	i, err := strconv.ParseInt(text, 10, bits)
 	if err != nil {
@@ -95,7 +94,7 @@ func parseInteger(kind, text string, bits int) (filter.Value, error) {
 	return filter.Int(i), nil
 }
 
-// parseTime takes a time without zone as UTC.
+// parseTime parses a time; without a zone it is UTC.
 func parseTime(text string) (filter.Value, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
@@ -106,8 +105,8 @@ func parseTime(text string) (filter.Value, error) {
 	return filter.Time(at.UnixMilli()), nil
 }
 
-// pair writes a name with its value. The prefix has four characters and "i:type" is spelled
-// so: JavaScript counts on both.
+// pair writes a name with its value. The prefix has four characters and the attribute is "i:type": JavaScript depends on
+// both.
 func (x *Document) pair(name string, v filter.Value) {
 	kind, text := valueXML(v)
 	x.open(pairElement)
@@ -116,8 +115,8 @@ func (x *Document) pair(name string, v filter.Value) {
 	x.end(pairElement)
 }
 
-// valueXML is a value as clients know it. They know six types, so an identifier and bytes, which
-// only other APIs can put into a rule, are told as text.
+// valueXML returns type and text of a value. Clients know six types, so identifiers and bytes, which only other APIs can
+// put into a rule, become text.
 func valueXML(v filter.Value) (kind, text string) {
 	switch v.Kind() {
 	case filter.KindBool:

@@ -90,7 +90,7 @@ func TestToken(t *testing.T) {
 
 // Parameters come in any order (the JavaScript administration client) and sr may be
 // encoded in lower or upper case hex: what was signed is the text as sent.
-func TestTokenOrderAndSpelling(t *testing.T) {
+func TestTokenParametersHaveAnyOrder(t *testing.T) {
 	t.Parallel()
 	for _, sr := range []string{"sb%3a%2f%2flocalhost%2forders", "sb%3A%2F%2FLOCALHOST%2Forders%2F", "http%3a%2f%2flocalhost%3a5300%2forders%3fapi-version%3d2021-05"} {
 		sig := strings.ReplaceAll(signature(DevKey, sr, "1795176000"), "=", "%3d")

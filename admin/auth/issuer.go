@@ -14,27 +14,25 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// rolesMax is how many roles of a token are looked at.
+// rolesMax is how many roles of a token are read.
 const rolesMax = 256
 
-// IssuerConfig says whose JWTs are taken.
+// IssuerConfig selects the identity provider whose JWTs are accepted.
 type IssuerConfig struct {
-	// URL is the issuer, as it stands in the claim iss; below it lies
-	// .well-known/openid-configuration (OpenID Connect Discovery 1.0, 4).
+	// URL is the issuer, as in the claim iss; its description is at .well-known/openid-configuration below it (OpenID Connect Discovery 1.0, 4).
 	URL string
-	// Audience is what the claim aud must name.
+	// Audience is the value that the claim aud must have.
 	Audience string
-	// RolesClaim holds what the bearer may; default "roles". The words of scp and scope count
-	// as well.
+	// RolesClaim is the claim with the roles of the bearer; default "roles". The words of scp and scope are roles, too.
 	RolesClaim string
-	// AllNamespaces lets tokens without the claim of namespaces into all of them; else they are for the
+	// AllNamespaces makes tokens without the claim of namespaces valid in all of them; else they are valid in the
 	// default one.
 	AllNamespaces bool
-	Client        *http.Client     // nil: one of our own
+	Client        *http.Client     // nil: one with a timeout of 10 s
 	Now           func() time.Time // nil: time.Now
 }
 
-// The roles that say something: those of the cloud, and ours.
+// The roles that give rights: those of the cloud, and those of Peeklock.
 const (
 	roleOwner    = "Azure Service Bus Data Owner"
 	roleSender   = "Azure Service Bus Data Sender"
@@ -42,22 +40,22 @@ const (
 	roleManage   = "peeklock.manage"
 	roleSend     = "peeklock.send"
 	roleListen   = "peeklock.listen"
-	roleOperator = "peeklock.operator" // and the cluster itself
+	roleOperator = "peeklock.operator" // also for the cluster itself
 )
 
 // namespacesClaim lists the namespaces that a token is for; without it, the default one or, as
 // configured, all.
 const namespacesClaim = "peeklock_namespaces"
 
-// Issuer checks the JWTs of one identity provider. It contacts the provider for the first token
-// and not before, so a member starts without it. The provider's keys may change at any time; new
+// Issuer verifies the JWTs of one identity provider. It contacts the provider for the first token only, so a member starts
+// without it. The provider's keys may change at any time; new
 // ones are found within issuerRefreshMin. Issuer is safe for concurrent use.
 type Issuer struct {
 	config IssuerConfig
 	keys   *keySet
 }
 
-// NewIssuer makes an issuer. It does not contact the provider.
+// NewIssuer returns an issuer. It does not contact the provider.
 func NewIssuer(c IssuerConfig) (*Issuer, error) {
 	switch {
 	case !strings.HasPrefix(c.URL, "https://") && !strings.HasPrefix(c.URL, "http://"):
@@ -87,7 +85,7 @@ type unknownKeyError struct {
 func (*unknownKeyError) Error() string { return errToken.Error() }
 func (*unknownKeyError) Unwrap() error { return errToken }
 
-// errToken says no more than that: the library's words may quote the token.
+// errToken has no details: errors of the library may quote the token.
 var errToken = fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience", fsm.Unauthorized)
 
 // verify verifies signature, issuer, audience and times of a token with the keys that are
@@ -142,7 +140,7 @@ func (k *Keyring) verifyJWT(ctx context.Context, from Client, token string) (Gra
 	return grant, nil
 }
 
-// permitsNamespace says whether a token with this claim of namespaces is for one of them.
+// permitsNamespace reports whether a token with this claim is for the namespace.
 func (k *Keyring) permitsNamespace(claim any, namespace fsm.NamespaceID) bool {
 	names, limited := claimWords(claim)
 	if !limited {
@@ -151,7 +149,7 @@ func (k *Keyring) permitsNamespace(claim any, namespace fsm.NamespaceID) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, k.namespaceName(namespace)) })
 }
 
-// addRoles gives the rights of some roles.
+// addRoles adds the rights of roles.
 func (g *Grant) addRoles(roles []string) {
 	for _, role := range roles {
 		switch role {
@@ -168,8 +166,8 @@ func (g *Grant) addRoles(roles []string) {
 	}
 }
 
-// claimWords reads a claim that is a list of texts, or one text of words; false when it is not
-// there. Names of roles have spaces, so a text counts as a whole too.
+// claimWords reads a claim that is a list of texts, or one text with words; false when it is missing. Names of roles contain
+// spaces, so a text is also a role as a whole.
 func claimWords(claim any) (list []string, there bool) {
 	switch claim := claim.(type) {
 	case nil:

@@ -28,16 +28,16 @@ const (
 	DevKey     = "SAS_KEY_VALUE"
 )
 
-// Key is a named rule: what its holder may do everywhere in the namespace. Two secrets,
-// so that one can be changed while clients still use the other.
+// Key is a named pair of secrets with rights in the whole namespace. One secret can be changed while clients use the
+// other.
 type Key struct {
 	Name      string     // 1 to 256 bytes, compared exactly
-	Primary   string     // 1 to 256 bytes; used as it is written, never base64-decoded
+	Primary   string     // 1 to 256 bytes; used as written, never base64-decoded
 	Secondary string     // the same, or empty: none
 	Rights    fsm.Rights // not zero
 }
 
-// Validate says what is wrong with a key, without telling its secrets.
+// Validate returns an error that says how to correct a key and holds no secret.
 func (k Key) Validate() error {
 	switch {
 	case k.Name == "":
@@ -56,12 +56,12 @@ func (k Key) Validate() error {
 	return nil
 }
 
-// HasShortSecret says whether one of the secrets has fewer than SecretBytesMin bytes.
+// HasShortSecret reports whether one of the secrets has fewer than SecretBytesMin bytes.
 func (k Key) HasShortSecret() bool {
 	return len(k.Primary) < SecretBytesMin || k.Secondary != "" && len(k.Secondary) < SecretBytesMin
 }
 
-// ParseRights reads "send", "listen", "manage" or several joined by commas, in any case.
+// ParseRights parses "send", "listen", "manage" or several of them separated by commas, in any case.
 func ParseRights(text string) (fsm.Rights, error) {
 	var rights fsm.Rights
 	for word := range strings.SplitSeq(text, ",") {
@@ -74,8 +74,7 @@ func ParseRights(text string) (fsm.Rights, error) {
 	return rights, nil
 }
 
-// ParseRight reads one of these words, in any case; false when it is another. Manage means
-// the other two as well.
+// ParseRight parses one of these words, in any case; false for other words. Manage includes the other two.
 func ParseRight(word string) (fsm.Rights, bool) {
 	switch strings.ToLower(strings.TrimSpace(word)) {
 	case "send":

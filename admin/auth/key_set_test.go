@@ -44,7 +44,7 @@ func try(k *Keyring, token string) error {
 
 // Tokens that name keys without end cost the provider one request in each interval, and a key
 // that is new is found within one; a token of a known key waits for neither.
-func TestUnknownKeysAreAskedForOnceInAnInterval(t *testing.T) {
+func TestUnknownKeysAreRequestedOncePerInterval(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestUnknownKeysAreAskedForOnceInAnInterval(t *testing.T) {
 
 // A signature that is wrong under a key that is known does not wait for the interval, but a
 // provider that gives a new key the old name is asked again once it is over.
-func TestKeyOfTheSameName(t *testing.T) {
+func TestNewKeyWithAKnownIDIsFound(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestKeyOfTheSameName(t *testing.T) {
 
 // A provider may be away when a member starts, is not asked again at once, and failures to
 // ask it are not failures of the client.
-func TestIssuerComesLate(t *testing.T) {
+func TestIssuerMayBecomeAvailableLater(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestIssuerComesLate(t *testing.T) {
 }
 
 // What is not a key for tokens is passed over, and so is what is too much.
-func TestKeysOfAProvider(t *testing.T) {
+func TestUnusableProviderKeysAreSkipped(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	public, err := json.Marshal(p.key.Load().Public())

@@ -21,10 +21,10 @@ const (
 	KindJWT = "jwt"
 )
 
-// clockSkewMax is how long after its expiry a token is still taken: clocks differ.
+// clockSkewMax is how long a token is accepted after its expiry, since clocks differ.
 const clockSkewMax = 5 * time.Second
 
-// Grant is what a credential allows, and where.
+// Grant is the result of a verification: rights, and where they are valid.
 type Grant struct {
 	Rights fsm.Rights
 	// Namespace and Path are where the grant is valid: there and below (fsm.PathAbove), and nowhere
@@ -36,16 +36,16 @@ type Grant struct {
 	// Still reports whether the credential is still valid: its rule may have been removed, or its
 	// secret changed. nil: it cannot be revoked. Cheap; may be called from any goroutine.
 	Valid func() bool
-	// Operator says that it is good for the cluster itself, not only for a namespace.
+	// Operator: valid for the cluster itself, not only for a namespace.
 	Operator bool
-	// Name is the rule or the subject that it was granted to, for the audit log.
+	// Name is the access rule or the subject of the JWT, for the audit log.
 	Name string
 	// OfEntity says that the grant comes from an access rule of the entity that Path is at or
 	// below, and is valid for that entity only, not for the namespace.
 	EntityOnly bool
 }
 
-// Client is the client whose credential is checked.
+// Client is the client whose credential is verified.
 type Client struct {
 	Namespace fsm.NamespaceID
 	Peer      net.Addr // nil: failures are not counted
@@ -57,27 +57,25 @@ type Client struct {
 	HostNamespace fsm.NamespaceID
 }
 
-// Rules are the access rules that the cluster keeps. The methods answer at once and may be
-// called from any goroutine.
+// Rules are the access rules of the cluster. The methods do not block and are safe for concurrent use.
 type Rules interface {
-	// Access is the rules of the entity that a path names (of its topic, for a
-	// subscription), and those of the namespace. They are only read.
+	// Access returns the rules of the entity of a path (for a subscription those of its topic), and those of the
+	// namespace. The caller must not change them.
 	Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule)
-	// NamespaceName is how a namespace is called, "" for one that is not there.
+	// NamespaceName returns the name of a namespace, "" when it does not exist.
 	NamespaceName(namespace fsm.NamespaceID) string
-	// NamespaceByHost is the namespace that a host name selects, the default one if no other.
+	// NamespaceByHost returns the namespace that a host name selects, or the default one.
 	NamespaceByHost(host string) fsm.NamespaceID
 }
 
 // Config of a keyring.
 type Config struct {
-	// Keys are the rules that come with the configuration of a member, 1 to 12, names unique:
-	// rules of the default namespace. Those with Manage are the operators': they open every
-	// namespace and the cluster itself.
+	// Keys are the keys in the configuration of a member, 1 to 12, with unique names. They are valid in the default
+	// namespace. Keys with Manage are those of operators: they are valid in every namespace and for the cluster itself.
 	Keys []Key
-	// Rules are those of the cluster; nil: there are none.
+	// Rules are the access rules of the cluster; nil: none.
 	Rules Rules
-	// Issuer checks JWTs; nil refuses them.
+	// Issuer verifies JWTs; nil refuses them.
 	Issuer *Issuer
 	// Limits of failed logins; nil: DefaultLimits.
 	Limits *Limits
@@ -85,7 +83,7 @@ type Config struct {
 	Now    func() time.Time // the clock; nil: time.Now
 }
 
-// Validate says what is wrong with the configuration.
+// Validate returns an error that says how to correct the configuration.
 func (c Config) Validate() error {
 	if len(c.Keys) == 0 {
 		return errors.New("no key is configured")
@@ -109,8 +107,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Keyring checks credentials against the rules of the cluster and the configured keys.
-// Every method may be called from any goroutine. A refusal takes up to Limits.DelayMax, a JWT
+// Keyring verifies credentials against the rules of the cluster and the configured keys. It is safe for concurrent use. A refusal takes up to Limits.DelayMax, a JWT
 // with a key that is not known yet some seconds more.
 type Keyring struct {
 	keys    map[string]Key // never changed
@@ -121,7 +118,7 @@ type Keyring struct {
 	now     func() time.Time
 }
 
-// New makes a keyring.
+// New returns a keyring.
 func New(c Config) (*Keyring, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -144,10 +141,10 @@ func New(c Config) (*Keyring, error) {
 	return k, nil
 }
 
-// Token checks what a client put to $cbs: kind is [KindSAS] or [KindJWT], audience the URI that it
-// wants to use, of a host that selects its namespace. Errors wrap fsm.InvalidArgument when token or
-// audience cannot be read or are of another namespace, fsm.Unauthorized when the token is not good
-// enough and fsm.ServerBusy after too many failures, and are fit for the client.
+// Token verifies a token that a client has put to $cbs. kind is [KindSAS] or [KindJWT], audience the URI that the client
+// wants to use, with a host that selects its namespace. Errors wrap fsm.InvalidArgument when token or audience cannot be
+// parsed or are for another namespace, fsm.Unauthorized when the token is not sufficient, and fsm.ServerBusy after too
+// many failures. Their texts are for the client.
 func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience string) (Grant, error) {
 	asked, err := ParseAudience(audience)
 	if err == nil && k.namespaceByHost(asked.Host) != from.Namespace {
@@ -159,9 +156,9 @@ func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience 
 	return k.TokenFor(ctx, from, kind, token, TargetOf(asked.Path))
 }
 
-// TokenFor checks a token like Token, for a caller that knows the targets of the request. The token is
-// checked for the first of the targets, of which there is at least one, that it claims to be for; the
-// Path of the grant says which one that is.
+// TokenFor verifies a token like Token, for a caller that knows the targets of the request. It verifies for the first of
+// the targets that the token claims to be for; the Path of the grant tells which one that is. There must be at least one
+// target.
 func (k *Keyring) TokenFor(ctx context.Context, from Client, kind, token string, targets ...Target) (Grant, error) {
 	switch kind {
 	case KindSAS:
@@ -184,7 +181,7 @@ func (k *Keyring) TokenFor(ctx context.Context, from Client, kind, token string,
 	return Grant{}, fmt.Errorf("%w: unknown kind of token", fsm.InvalidArgument)
 }
 
-// kindName is a kind of token in the audit log.
+// kindName returns the kind of a token for the audit log.
 func kindName(kind string) string {
 	switch kind {
 	case KindSAS:
@@ -195,8 +192,8 @@ func kindName(kind string) string {
 	return "unknown"
 }
 
-// Password checks SASL PLAIN: the name of a rule and one of its secrets. Rules of single
-// entities are not tried, since at this point nobody knows which is meant.
+// Password verifies SASL PLAIN: the name of a rule and one of its secrets. It does not try rules of single entities,
+// since the entity is not known yet.
 func (k *Keyring) Password(ctx context.Context, from Client, user, password string) (Grant, error) {
 	return k.authenticate(ctx, from, "plain", user, func() (Grant, error) {
 		// Hashed first, so that neither content nor length shows in the time it takes.
@@ -212,8 +209,8 @@ func (k *Keyring) Password(ctx context.Context, from Client, user, password stri
 	})
 }
 
-// Certificate checks SASL EXTERNAL: the common name of a certificate that was verified is
-// the name of a rule, and the certificate stands for its secret.
+// Certificate accepts SASL EXTERNAL: the common name of a verified certificate is the name of a rule, and the certificate
+// replaces its secret.
 func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x509.Certificate) (Grant, error) {
 	name := certificate.Subject.CommonName
 	return k.authenticate(ctx, from, "external", name, func() (Grant, error) {
@@ -226,8 +223,8 @@ func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x50
 	})
 }
 
-// authenticate verifies a credential. A valid one passes at once, whatever failed before. A failure is
-// counted, answered late, and written to the audit log.
+// authenticate verifies a credential. A valid one passes at once, whatever failed before. A failure is counted, its
+// answer is delayed, and the audit log gets a line.
 func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
 	grant, err := k.verify(ctx, from, try)
 	var unknown *unknownKeyError
@@ -242,7 +239,7 @@ func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name stri
 	if err == nil {
 		return grant, nil
 	}
-	if errors.Is(err, errExpired) || errors.Is(err, fsm.ServerBusy) { // nobody guesses that way
+	if errors.Is(err, errExpired) || errors.Is(err, fsm.ServerBusy) { // not an attempt to guess
 		k.auditRefusal(ctx, from, kind, name, err.Error())
 		return Grant{}, err
 	}
@@ -258,7 +255,7 @@ func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name stri
 	return Grant{}, err
 }
 
-// verify runs a verification in one of the client's places.
+// verify runs a verification in one of the verification slots of the client.
 func (k *Keyring) verify(ctx context.Context, from Client, try func() (Grant, error)) (Grant, error) {
 	release, err := k.limiter.acquireVerification(ctx, from.Peer)
 	if err != nil {
@@ -268,8 +265,8 @@ func (k *Keyring) verify(ctx context.Context, from Client, try func() (Grant, er
 	return try()
 }
 
-// delay waits before an answer is given, without occupying a place for verifications. It returns
-// false at once when too many answers are being delayed.
+// delay waits before an answer, without a verification slot. It returns false at once when too many answers are being
+// delayed.
 func (k *Keyring) delay(ctx context.Context, from Client, delay time.Duration) bool {
 	if delay <= 0 {
 		return true
@@ -291,8 +288,8 @@ func (k *Keyring) delay(ctx context.Context, from Client, delay time.Duration) b
 	return true
 }
 
-// refresh waits for newer keys of the identity provider, without occupying a place for
-// verifications.
+// refresh waits for newer keys of the identity provider, without a verification
+// slot.
 func (k *Keyring) refresh(ctx context.Context, from Client, tried *unknownKeyError) (newer bool, err error) {
 	release, ok := k.limiter.acquireWait(from.Peer, awaitingKeys)
 	if !ok {
@@ -305,7 +302,7 @@ func (k *Keyring) refresh(ctx context.Context, from Client, tried *unknownKeyErr
 	return k.issuer.keys.refresh(ctx, tried)
 }
 
-// auditRefusal is the line in the audit log.
+// auditRefusal writes the audit line of a refused login.
 func (k *Keyring) auditRefusal(ctx context.Context, from Client, kind, name, reason string) {
 	peer := ""
 	if from.Peer != nil {
@@ -356,7 +353,7 @@ func (k *Keyring) hostMatches(from Client, signed Resource, operator bool) bool 
 	return selected == from.Namespace || operator && signed.Path == "" && selected == from.HostNamespace
 }
 
-// namespaceByHost is the namespace that a host selects.
+// namespaceByHost returns the namespace that a host selects.
 func (k *Keyring) namespaceByHost(host string) fsm.NamespaceID {
 	if k.rules == nil {
 		return fsm.DefaultNamespace
@@ -364,8 +361,8 @@ func (k *Keyring) namespaceByHost(host string) fsm.NamespaceID {
 	return k.rules.NamespaceByHost(host)
 }
 
-// findRule looks for a rule by name whose secret fits: at the entity, then in the namespace,
-// then among the configured keys. fits is nil where the name alone says it.
+// findRule finds a rule by name whose secret fits: of the entity, then of the namespace, then among the configured keys. fits
+// is nil where the name alone is sufficient.
 func (k *Keyring) findRule(namespace fsm.NamespaceID, path, name string, fits func(secret string) bool) (Grant, bool) {
 	if k.rules != nil {
 		own, shared := k.rules.Access(namespace, path)
@@ -393,8 +390,8 @@ func (k *Keyring) findRule(namespace fsm.NamespaceID, path, name string, fits fu
 	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator}, true
 }
 
-// matchRule finds a rule by name whose secret fits, and says which secret that was. It tries two secrets
-// also where no rule has that name, so that the time it takes does not tell which names there are.
+// matchRule finds a rule by name whose secret fits, and returns that secret. It tries two secrets also when no rule has the
+// name, so that the time does not reveal which names exist.
 func matchRule(rules []fsm.AccessRule, name string, fits func(secret string) bool) (secret string, rights fsm.Rights, ok bool) {
 	var rule fsm.AccessRule
 	i := slices.IndexFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })

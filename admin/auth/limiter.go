@@ -19,9 +19,9 @@ import (
 // request (a token, 64 KiB at most), so all of them together hold less than 40 MiB; the tokens
 // (32 KiB at most) that wait for keys of the identity provider take no more.
 const (
-	clientsMax              = 10_000          // remembered; the one that was quiet for longest is forgotten
-	namesPerClientMax       = 16              // key names whose failures are counted apart; the others are counted together
-	delayedPerClientMax     = 32              // answers held back at a time; further failures are answered at once
+	clientsMax              = 10_000          // remembered; the least recently active one is evicted
+	namesPerClientMax       = 16              // key names with a count of their own; the others share one
+	delayedPerClientMax     = 32              // delayed answers at a time; further failures are answered at once
 	delayedMax              = 512             // the same of all clients together
 	keyWaitersPerClientMax  = 256             // tokens that wait for keys at a time; further ones are refused as busy
 	keyWaitersMax           = 1024            // the same of all clients together

@@ -82,7 +82,7 @@ func TestFailuresRefuseNoValidKey(t *testing.T) {
 
 // Each failure is answered later than the one before, up to the limit; tokens that ran out, and
 // failures long ago, are no guesses.
-func TestFailuresAreAnsweredLate(t *testing.T) {
+func TestFailuresAreAnsweredWithDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := newKeyringWithRules(t, func(c *Config) { c.Now = time.Now })
@@ -163,7 +163,7 @@ func TestValidKeyWaitsForNoFailure(t *testing.T) {
 }
 
 // Who is kept waiting gives back what it holds before that, and who goes away waits no longer.
-func TestReleaseBeforeTheDelay(t *testing.T) {
+func TestSlotIsReleasedBeforeTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k, _ := newKeyringWithRules(t, func(c *Config) { c.Now = time.Now })
@@ -197,7 +197,7 @@ func TestReleaseBeforeTheDelay(t *testing.T) {
 }
 
 // So many of a client and of all are kept waiting at a time, failures apart from tokens.
-func TestDelayedMax(t *testing.T) {
+func TestDelayedAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(DefaultLimits(), noon)
 	for kind := range waitKinds {
@@ -232,7 +232,7 @@ func TestDelayedMax(t *testing.T) {
 
 // Of one client so many credentials are verified at a time, the next wait in order, and not for
 // ever, and of those there are not too many. Other clients do not notice.
-func TestVerificationsMax(t *testing.T) {
+func TestVerificationsOfOneClientAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(DefaultLimits(), time.Now)
@@ -281,7 +281,7 @@ func TestVerificationsMax(t *testing.T) {
 }
 
 // What is remembered of clients is bounded, and so are the key names of each.
-func TestLimiterForgets(t *testing.T) {
+func TestLimiterForgetsFailuresAndClients(t *testing.T) {
 	t.Parallel()
 	limits := DefaultLimits()
 	now := noon()

@@ -18,8 +18,8 @@ import (
 // every character escaped, stays below.
 const resourceBytesMax = 4096
 
-// Resource is a place that a client names: in the name of a put-token, or signed in the sr of a shared
-// access signature. The forms that the official clients send are in TestResourcesOfClients.
+// Resource is a host with a path that a client names: in the name of a put-token, or signed in the sr of a shared access
+// signature. The forms that the official clients send are in TestResourcesOfClients.
 type Resource struct {
 	Host string // in lower case, without port
 	Path string // as fsm.PathKey, without slashes at its ends; "" is the whole namespace
@@ -95,7 +95,7 @@ func splitResource(text string, signed bool) (host, name string, err error) {
 	}
 	name, err = url.PathUnescape(strings.TrimSuffix(escaped, "/"))
 	if err != nil {
-		return "", "", errors.New("has an escape that is none")
+		return "", "", errors.New("has an invalid percent-encoding")
 	}
 	if !signed && strings.ContainsAny(name, `?#@\`) {
 		return "", "", errors.New("has a character in its path that no name has")
@@ -113,7 +113,7 @@ func cutScheme(text string) (scheme, rest string, err error) {
 	case "sb", "amqp", "amqps", "http", "https", "ws", "wss":
 		return scheme, after, nil
 	}
-	return "", "", errors.New("has a :// behind what is no scheme of a client")
+	return "", "", errors.New("has a :// after an unknown scheme")
 }
 
 // cutPort returns the host of an authority, without port, in lower case.
@@ -140,7 +140,7 @@ func cutPort(authority string) (string, error) {
 	return strings.ToLower(host), nil
 }
 
-// isHost says whether a text consists of the characters of host names and IPv4 addresses.
+// isHost reports whether a text consists of the characters of host names and IPv4 addresses.
 func isHost(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_'
@@ -169,7 +169,7 @@ func checkPath(name string) error {
 	return nil
 }
 
-// Target is a place of a namespace that a request is about.
+// Target is a path of a namespace for which a request needs rights.
 type Target struct {
 	Path string // as that of a Resource
 	// Entity is the path of the queue or topic whose own access rules are tried beside those of the

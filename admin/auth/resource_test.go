@@ -74,8 +74,8 @@ func TestResourcesOfClients(t *testing.T) {
 func TestResourcesRefused(t *testing.T) {
 	t.Parallel()
 	for text, why := range map[string]string{
-		"?://localhost/mine":                   "no scheme of a client",
-		"theirs?://localhost/mine":             "no scheme of a client",
+		"?://localhost/mine":                   "after an unknown scheme",
+		"theirs?://localhost/mine":             "after an unknown scheme",
 		"sb://localhost/mine?x":                "query",
 		"http://localhost?x=/mine":             "query",
 		"sb://localhost/mine#theirs":           "must not be there",
@@ -83,8 +83,8 @@ func TestResourcesRefused(t *testing.T) {
 		"sb://user:pass@localhost/mine":        "port",
 		"sb://localhost/mine/sb://localhost/a": "empty part",
 		"sb://sb://localhost/mine":             "port",
-		"kafka://localhost/mine":               "no scheme of a client",
-		"://localhost/mine":                    "no scheme of a client",
+		"kafka://localhost/mine":               "after an unknown scheme",
+		"://localhost/mine":                    "after an unknown scheme",
 		"sb:///mine":                           "no host",
 		"sb://localhost//mine":                 "empty part",
 		"sb://localhost/mine//":                "empty part",
@@ -92,7 +92,7 @@ func TestResourcesRefused(t *testing.T) {
 		"sb://localhost/%2e%2e/mine":           "empty part",
 		"sb://localhost/./mine":                "empty part",
 		"sb://localhost/%2Fmine":               "empty part",
-		"sb://localhost/mine%":                 "escape",
+		"sb://localhost/mine%":                 "percent-encoding",
 		"sb://localhost/mine%00":               "control",
 		"sb://localhost/%ff":                   "UTF-8",
 		"sb://localhost/mi ne":                 "must not be there",
@@ -123,7 +123,7 @@ func TestResourcesRefused(t *testing.T) {
 }
 
 // The grant tells what was authorized, in one form whatever the spelling.
-func TestGrantTellsWhere(t *testing.T) {
+func TestGrantNamesItsPath(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)
 	for _, audience := range []string{"sb://host/Orders/$Management", "AMQPS://elsewhere:5671/orders%2f$management/"} {
@@ -162,7 +162,7 @@ func TestHostsSelectTheNamespace(t *testing.T) {
 }
 
 // The first target counts that the token says to be for.
-func TestTargets(t *testing.T) {
+func TestFirstCoveredTargetIsGranted(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)
 	entity, url := TargetOf("orders"), Target{Path: "v1/queues/orders"}

@@ -142,7 +142,7 @@ func TestWrongNamesCostAsMuchAsWrongSecrets(t *testing.T) {
 }
 
 // A grant ends with its rule, its secret or its rights; what is configured stays.
-func TestGrantCountsWhileItsRuleDoes(t *testing.T) {
+func TestGrantIsValidWhileItsRuleIs(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string][]fsm.AccessRule{
 		"removed":        nil,
@@ -187,7 +187,7 @@ func TestCertificate(t *testing.T) {
 }
 
 // The audit log has who, from where and why, and no secret.
-func TestRefusedLoginsAreWrittenDown(t *testing.T) {
+func TestRefusedLoginsAreAudited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { refusedLoginsAreWrittenDown(t) })
 }

@@ -22,10 +22,10 @@ const tokenBytesMax = 8 * 1024
 // jwtBytesMax bounds a JWT likewise: those with many groups in them are large.
 const jwtBytesMax = 32 * 1024
 
-// expirySecondsMax is the last second of the year 9999: beyond it dates no longer print.
+// expirySecondsMax is the last second of the year 9999: later dates cannot be formatted.
 const expirySecondsMax = 253402300799
 
-// sasToken is a token taken apart and not yet believed.
+// sasToken is a parsed token that is not yet verified.
 type sasToken struct {
 	rawResource string // sr as sent: the text that was signed
 	resource    string // sr decoded
@@ -35,9 +35,8 @@ type sasToken struct {
 	signature   string // sig decoded: base64 of the HMAC
 }
 
-// parseSAS takes a token apart. The parameters come in any order (the JavaScript
-// administration client sends sig, se, skn, sr), each exactly once; unknown ones are
-// passed over, as the cloud does.
+// parseSAS parses a token. The parameters may have any order (the JavaScript administration client sends sig, se, skn, sr);
+// each is given exactly once. Unknown ones are ignored, as in the cloud.
 func parseSAS(token string) (sasToken, error) {
 	if len(token) > tokenBytesMax {
 		return sasToken{}, fmt.Errorf("the token is longer than %d bytes", tokenBytesMax)
@@ -79,7 +78,7 @@ func parseSAS(token string) (sasToken, error) {
 	return s.decode(skn, sig)
 }
 
-// decode fills in what the sent texts mean.
+// decode decodes the texts of the token.
 func (s sasToken) decode(skn, sig string) (sasToken, error) {
 	seconds, err := strconv.ParseInt(s.rawExpiry, 10, 64)
 	if err != nil || seconds < 0 || seconds > expirySecondsMax {
@@ -109,8 +108,8 @@ func signature(secret, resource, expires string) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Sign makes the token that a client sends: leave to use the resource (a URL; whatever
-// lies under its path is included) until expiry, whole seconds.
+// Sign returns the token that a client sends. It is valid for the resource, a URL, and everything below its path, until
+// expiry, in whole seconds.
 func Sign(resource, keyName, secret string, expiry time.Time) string {
 	sr := url.QueryEscape(resource)
 	se := strconv.FormatInt(expiry.Unix(), 10)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	concurrencyMax       = 8 // entities that are worked at together
+	concurrencyMax       = 8 // entities at a time
 	retryPause           = 200 * time.Millisecond
 	rulesPage            = 200
 	defaultMessageBytes  = 256 << 10 // bytes, of an entity that is made
@@ -23,26 +23,25 @@ const (
 	defaultLockDuration  = time.Minute
 )
 
-// Control is what is asked of the cluster. Errors wrap an fsm.Code.
+// Control is what Apply needs of the cluster. Errors wrap an fsm.Code.
 type Control interface {
 	In(namespace fsm.NamespaceID) admin.NamespaceView
 	Namespace(ctx context.Context, name string) (fsm.Namespace, error)
 	CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error)
 }
 
-// Report says what applying a file has done: counts of namespaces and entities. Changed
-// rules count for their subscription.
+// Report counts the namespaces and entities that Apply created, updated or left unchanged. A changed rule counts as a
+// change of its subscription.
 type Report struct {
 	Created   int `json:"created"`
 	Updated   int `json:"updated"`
 	Unchanged int `json:"unchanged"`
-	// Problems are what could not be made as the file says, each with its path.
+	// Problems list what could not be created or changed as the file says, each with its path.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Apply makes the cluster have what the file lists. It asks again for as long as the
-// cluster is busy; only the end of the context is an error, and the file may be applied
-// again then. What cannot be done is in the report, and the rest is done.
+// Apply creates and updates what the file lists. It retries while the cluster is busy; only the end of ctx is an error,
+// after which the file may be applied again. What fails is in the report, and the rest is done.
 func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
 	var works []*task
 	var err error
@@ -57,8 +56,8 @@ func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
 		atOnce int
 		do     func(*task, context.Context) error
 	}{
-		// One after the other: each is placed where there are the fewest, and those on their
-		// way are not counted.
+		// One at a time: each entity is placed on the partition with the fewest, which does not count those that are
+		// being created.
 		{1, func(w *task, ctx context.Context) error { return w.create(ctx, fsm.QueueEntity, fsm.TopicEntity) }},
 		{concurrencyMax, func(w *task, ctx context.Context) error { return w.create(ctx, fsm.SubscriptionEntity) }},
 		{concurrencyMax, (*task).applySettings},
@@ -71,16 +70,16 @@ func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
 	return report(works), err
 }
 
-// task is an entity on its way, or a namespace (resource nil) that is there already.
+// task is an entity that is to be created or updated, or a namespace (resource nil), which exists by then.
 type task struct {
 	*resource
 
 	namespace       admin.NamespaceView
-	messageBytesMax uint32 // bytes of a message, of the namespace; 0: no bound
+	messageBytesMax uint32 // limit of the namespace; 0: none
 	created         bool
 	updated         bool
-	problem         string // why it is given up, or what stays different
-	failed          bool   // given up
+	problem         string // why it failed, or what stays different
+	failed          bool   // no further step is tried
 }
 
 func report(works []*task) Report {
@@ -101,7 +100,7 @@ func report(works []*task) Report {
 	return r
 }
 
-// tasks makes the namespace, unless it is there, and lists what is to be done in it.
+// tasks creates the namespace, unless it exists, and returns the tasks in it.
 func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*task, error) {
 	name, made := n.name, false
 	if first {
@@ -114,7 +113,7 @@ func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*
 			space, err = cluster.CreateNamespace(ctx, name, fsm.NamespaceSettings{}, nil)
 			made = err == nil
 		}
-		if errors.Is(err, fsm.EntityExists) { // another member was faster
+		if errors.Is(err, fsm.EntityExists) { // another member was first
 			space, err = cluster.Namespace(ctx, name)
 		}
 		return err
@@ -131,12 +130,12 @@ func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*
 		all = append(all, &task{resource: e, namespace: cluster.In(space.ID), messageBytesMax: space.Settings.MessageBytesMax})
 	}
 	if first {
-		return all[1:], nil // the default namespace is nothing that the file lists
+		return all[1:], nil // the file does not list the default namespace
 	}
 	return all, nil
 }
 
-// concurrently does a step for all works, some at a time, and returns the first error.
+// concurrently does a step for all tasks, some at a time, and returns the first error.
 func concurrently(ctx context.Context, works []*task, atOnce int, step func(*task, context.Context) error) error {
 	slots := make(chan struct{}, atOnce)
 	errs := make([]error, len(works))
@@ -158,8 +157,8 @@ func concurrently(ctx context.Context, works []*task, atOnce int, step func(*tas
 	return nil
 }
 
-// retryWhileBusy asks until the answer is one. Making something again is safe: what was made
-// exists then.
+// retryWhileBusy calls ask until it returns another error than that the cluster is busy. To create something
+// twice is safe: the second attempt finds it.
 func retryWhileBusy(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
@@ -174,8 +173,8 @@ func retryWhileBusy(ctx context.Context, ask func() error) error {
 	}
 }
 
-// attempt asks patiently. An answer that says no is noted and ends the work: then go on is
-// false. The error is for the end of the context alone.
+// attempt calls ask with retryWhileBusy. An error is recorded and ends the task: then goOn is false. The returned error is
+// that of ctx only.
 func (w *task) attempt(ctx context.Context, ask func() error) (goOn bool, err error) {
 	err = retryWhileBusy(ctx, ask)
 	switch {
@@ -189,15 +188,15 @@ func (w *task) attempt(ctx context.Context, ask func() error) (goOn bool, err er
 	return false, nil
 }
 
-// recordProblem keeps the first problem of a work: later ones follow from it as a rule.
+// recordProblem keeps the first problem of a task: later ones usually follow from it.
 func (w *task) recordProblem(format string, args ...any) {
 	if w.problem == "" {
 		w.problem = fmt.Sprintf("%s (%s): %s", w.path, w.name, fmt.Sprintf(format, args...))
 	}
 }
 
-// defaults are those of the emulator for what decides how often and how long something is
-// given out, because tests are written around them. Its life of an hour is a limit and not ours.
+// defaults are those of the emulator for number and duration of locks, because tests depend on them. Its time to live of
+// an hour is a limit of the emulator and does not apply.
 func (w *task) defaults() fsm.EntitySettings {
 	s := fsm.DefaultSettings()
 	s.LockDuration = fsm.Millis(defaultLockDuration.Milliseconds())
@@ -211,7 +210,7 @@ func (w *task) defaults() fsm.EntitySettings {
 	return s
 }
 
-// create makes an entity of these kinds, without forwarding, if it is not there.
+// create creates an entity of these kinds, without forwarding, if it does not exist.
 func (w *task) create(ctx context.Context, kinds ...fsm.EntityKind) error {
 	if !slices.Contains(kinds, w.kind) {
 		return nil
@@ -234,7 +233,7 @@ func (w *task) create(ctx context.Context, kinds ...fsm.EntityKind) error {
 	return err
 }
 
-// applySettings lays the settings of the file over those that are there.
+// applySettings changes the settings that the file gives.
 func (w *task) applySettings(ctx context.Context) error {
 	var found fsm.Entity
 	goOn, err := w.attempt(ctx, func() (err error) {
@@ -279,8 +278,8 @@ func (w *task) keepFixed(wanted, old *fsm.EntitySettings) {
 	}
 }
 
-// applyRules makes a subscription have the rules of the file. Others that it has stay, except
-// for the one that it was made with and that takes everything.
+// applyRules creates and changes the rules of the file. Other rules of the subscription stay, except the default rule that matches
+// all messages.
 func (w *task) applyRules(ctx context.Context) error {
 	if w.kind != fsm.SubscriptionEntity || len(w.rules) == 0 {
 		return nil
@@ -300,7 +299,7 @@ func (w *task) applyRules(ctx context.Context) error {
 	return err
 }
 
-// listRules are all rules that there are.
+// listRules returns all rules of the subscription.
 func (w *task) listRules(ctx context.Context) ([]fsm.Rule, error) {
 	var all []fsm.Rule
 	for {
@@ -323,7 +322,7 @@ func (w *task) putRule(ctx context.Context, present []fsm.Rule, rule fsm.Rule) e
 	switch {
 	case err == nil:
 		w.updated = true
-	case errors.Is(err, fsm.RuleExists) && at < 0: // another member was faster, with the same file
+	case errors.Is(err, fsm.RuleExists) && at < 0: // another member was first, with the same file
 		return nil
 	}
 	return err
@@ -349,7 +348,7 @@ func (w *task) dropDefaultRule(ctx context.Context, present []fsm.Rule) error {
 	return nil
 }
 
-// equalRules compares what two rules do.
+// equalRules reports whether two rules do the same.
 func equalRules(a, b *fsm.Rule) bool {
 	return a.Filter.Kind == b.Filter.Kind && slices.Equal(a.Filter.Conditions, b.Filter.Conditions) &&
 		equalTexts(&a.Filter.SQL, &b.Filter.SQL) && equalTexts(&a.Action, &b.Action)

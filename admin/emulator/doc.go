@@ -1,5 +1,5 @@
-// Package emulator reads the Config.json of the official Service Bus emulator and makes a
-// cluster have what it lists, so that who used the emulator changes one line of a script.
+// Package emulator reads the Config.json of the official Service Bus emulator and creates what it lists in a cluster, so
+// that scripts for the emulator need one changed line. cmd/peeklock calls it; it sends no request but through Control.
 //
 //	Config.json ─→ Parse ─→ File ─→ Apply ─→ 1 namespaces
 //	   comments      │                       2 queues, topics     without forwarding
@@ -8,11 +8,9 @@
 //	                                         5 rules
 //
 // Forwarding comes last, so that entities may name each other in any order, or in a circle.
-//
-// What always holds: nothing is deleted but the rule $Default, and only where the file
-// lists other rules. Applying a file twice, or at several members at once, ends as applying
-// it once. What the file leaves out stays as it is in an entity that exists.
-//
-// The limits of the emulator (50 entities, an hour of life, ...) are not ours and do not
-// apply. Nothing here is kept between calls; every function may be called by any goroutine.
+// Invariants: nothing is deleted but the rule $Default, and only where the file lists other rules. To apply a file twice,
+// or at several members at once, has the same result as to apply it once. In an existing entity, settings that the file
+// omits stay.
+// The limits of the emulator (50 entities, a time to live of an hour, ...) do not apply. The package has no state; its
+// functions are safe for concurrent use.
 package emulator

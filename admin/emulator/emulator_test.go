@@ -211,7 +211,7 @@ func sample(t *testing.T) *File {
 
 // What the file lists is there afterwards, a destination before who forwards to it, and
 // doing it again changes nothing.
-func TestSampleIsMadeOnce(t *testing.T) {
+func TestSampleIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
 	file := sample(t)
@@ -258,7 +258,7 @@ func TestSampleIsMadeOnce(t *testing.T) {
 
 // Several members with the same file end as one does. What is made and what is updated is
 // said by whoever did it.
-func TestMembersApplyTogether(t *testing.T) {
+func TestMembersMayApplyTheSameFileAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
 	var group sync.WaitGroup
@@ -281,7 +281,7 @@ func TestMembersApplyTogether(t *testing.T) {
 
 // What exists gets the settings that the file gives and keeps the others. What cannot be
 // changed is told, and so is what stays; nothing is deleted but the first rule.
-func TestWhatExistsIsUpdated(t *testing.T) {
+func TestExistingEntitiesAreUpdated(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
 	apply(t, h, parse(t, `{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[
@@ -319,7 +319,7 @@ func TestWhatExistsIsUpdated(t *testing.T) {
 }
 
 // The largest message is that of the namespace, where that is less than usual.
-func TestTierBoundsWhatIsMade(t *testing.T) {
+func TestNamespaceLimitsBoundNewEntities(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
 	h.spaces[0].Settings.MessageBytesMax = 1000
@@ -401,7 +401,7 @@ func TestMistakesHaveTheirPath(t *testing.T) {
 }
 
 // A file that is too large is not read to its end, and one that is not there is told.
-func TestReadBoundsTheFile(t *testing.T) {
+func TestLargeFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.json")
 	if err := os.WriteFile(path, []byte(strings.Repeat(" ", fileBytesMax+1)), 0o600); err != nil {
@@ -439,7 +439,7 @@ func TestWarnings(t *testing.T) {
 }
 
 // The largest file is read in a moment, whatever it is full of.
-func TestLargestFileIsReadAtOnce(t *testing.T) {
+func TestLargestFileIsParsedQuickly(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"//\n", "/**/", "[", "{\"a\":", `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"`, ","} {
 		began := time.Now()

@@ -12,26 +12,25 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of a file. It is written by hand, and its size bounds everything in it.
+// Limits of a file. It is written by hand, and its size bounds everything in it.
 const (
 	fileBytesMax          = 1 << 20
 	warningsMax           = 100 // further ones are only counted
-	errorsMax             = 10  // told at once
+	errorsMax             = 10  // reported at once
 	namespaceNameBytesMax = 50
 	nameBytesMax          = 260
 	subscriptionNameMax   = 50 // bytes
 )
 
-// File is a Config.json that was read and checked as far as is possible without a cluster.
+// File is a Config.json that was read, and checked as far as possible without a cluster. Immutable.
 type File struct {
-	// Warnings are what was ignored or changed, each with its path.
+	// Warnings list what was ignored or changed, each with its path.
 	Warnings []string
 
 	namespaces []namespace
 }
 
-// namespace is one of the namespaces of a file. The first is the default one of the
-// cluster, whatever it is called.
+// namespace is one of the namespaces of a file. The first becomes the default one of the cluster, whatever its name is.
 type namespace struct {
 	path, name string
 	entities   []*resource // topics before their subscriptions
@@ -43,7 +42,7 @@ type resource struct {
 	kind     fsm.EntityKind
 	name     string          // of a subscription: its path
 	settings entity.Settings // that the file gives
-	rules    []fsm.Rule      // of a subscription; none: as it is made
+	rules    []fsm.Rule      // of a subscription; none: it has the default rule
 }
 
 // Read reads a file of at most 1 MiB.
@@ -64,9 +63,8 @@ func Read(path string) (*File, error) {
 	return file, nil
 }
 
-// Parse reads the text of a Config.json. Comments and commas at the end of a list are
-// taken, as the emulator takes them. Mistakes come with their path, up to ten at once;
-// fields that are not known are ignored with a warning.
+// Parse reads the text of a Config.json. Like the emulator, it accepts comments and a comma at the end of a list. The
+// error lists up to ten mistakes with their paths; unknown fields are ignored with a warning.
 func Parse(data []byte) (*File, error) {
 	if len(data) > fileBytesMax {
 		return nil, errors.New("the file is larger than 1 MiB")
@@ -90,7 +88,7 @@ func Parse(data []byte) (*File, error) {
 	return &r.file, nil
 }
 
-// syntaxError says where the text stops being JSON.
+// syntaxError adds the line to an error of encoding/json.
 func syntaxError(data []byte, err error) error {
 	var syntax *json.SyntaxError
 	if !errors.As(err, &syntax) {
@@ -100,14 +98,14 @@ func syntaxError(data []byte, err error) error {
 	return fmt.Errorf("line %d: %w", bytes.Count(before, []byte("\n"))+1, err)
 }
 
-// toJSON puts spaces in the place of a byte order mark, of comments and of commas
-// before a closing bracket, so that what is left is JSON with every line where it was.
+// toJSON replaces a byte order mark, comments and commas before a closing bracket by spaces, so that the rest is JSON with
+// the same line numbers.
 func toJSON(data []byte) []byte {
 	out := bytes.Clone(data)
 	if bytes.HasPrefix(out, []byte("\uFEFF")) {
 		copy(out, "   ")
 	}
-	comma := -1 // the last one that nothing has followed yet
+	comma := -1 // the last comma, while only spaces follow it
 	for i := 0; i < len(out); {
 		switch c := out[i]; {
 		case c == '"':
@@ -129,7 +127,7 @@ func toJSON(data []byte) []byte {
 	return out
 }
 
-// stringEnd is the place behind the string that begins at i.
+// stringEnd returns the index after the string that begins at i.
 func stringEnd(text []byte, i int) int {
 	for i++; i < len(text); i++ {
 		switch text[i] {
@@ -142,8 +140,8 @@ func stringEnd(text []byte, i int) int {
 	return len(text)
 }
 
-// blankComment makes spaces of the comment that begins at i and gives the place behind it.
-// One that does not end is left, for the parser to complain about.
+// blankComment replaces the comment that begins at i by spaces and returns the index after it. It leaves an unterminated
+// comment to the parser.
 func blankComment(text []byte, i int) int {
 	end, closing := []byte("\n"), 0
 	if text[i+1] == '*' {
@@ -165,8 +163,8 @@ func blankComment(text []byte, i int) int {
 	return stop
 }
 
-// Namespaces are the names in the file, in its order. The first one is the default
-// namespace of the cluster, whatever it is called.
+// Namespaces returns the names in the order of the file. The first one is the default namespace of the cluster, whatever
+// its name is.
 func (f *File) Namespaces() []string {
 	names := make([]string, len(f.namespaces))
 	for i := range names {

@@ -12,15 +12,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// reader walks the JSON and collects what is wrong with it.
+// reader reads the JSON and collects its errors.
 type reader struct {
 	file    File
-	found   bool // namespaces were there
+	found   bool // the file has namespaces
 	errors  []error
-	dropped int // warnings that were one too many
+	dropped int // number of warnings beyond warningsMax
 }
 
-// field is something that an object may have.
+// field is a field that an object may have.
 type field struct {
 	name string
 	read func(path string, raw json.RawMessage)
@@ -40,8 +40,7 @@ func (r *reader) warn(path, format string, args ...any) {
 	r.file.Warnings = append(r.file.Warnings, fmt.Sprintf("%.300s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// object reads the fields of an object, whose names count without case, as in .NET. null
-// is as good as nothing.
+// object reads the fields of an object, with names in any case, as in .NET. null is like an omitted field.
 func (r *reader) object(path string, raw json.RawMessage, fields ...field) {
 	var found map[string]json.RawMessage
 	if json.Unmarshal(raw, &found) != nil || found == nil {
@@ -59,7 +58,7 @@ func (r *reader) object(path string, raw json.RawMessage, fields ...field) {
 	}
 }
 
-// joinPath is the path of a field. What everything is under is not worth its place.
+// joinPath is the path of a field, without UserConfig, which everything is below.
 func joinPath(path, name string) string {
 	if path == "" || path == "UserConfig" {
 		return name
@@ -92,7 +91,7 @@ func (r *reader) text(into *string) func(string, json.RawMessage) {
 func (r *reader) userConfig(path string, raw json.RawMessage) {
 	r.object(path, raw,
 		field{"Namespaces", r.list(r.namespace)},
-		field{"Logging", func(string, json.RawMessage) {}}) // where the emulator writes its log
+		field{"Logging", func(string, json.RawMessage) {}}) // of the emulator itself
 	r.checkUniqueNames()
 }
 
@@ -105,7 +104,7 @@ func (r *reader) namespace(path string, raw json.RawMessage) {
 		field{"Topics", r.list(func(path string, raw json.RawMessage) { r.topic(&n, path, raw) })})
 	first := len(r.file.namespaces) == 0
 	switch {
-	case first: // of no consequence: it is the default one
+	case first: // its name is not used
 	case !isLabel(n.name):
 		r.addError(path+".Name", "%q: a namespace has 1 to %d letters, digits and inner hyphens", truncate(n.name), namespaceNameBytesMax)
 	case strings.EqualFold(n.name, fsm.DefaultNamespaceName):
@@ -114,7 +113,7 @@ func (r *reader) namespace(path string, raw json.RawMessage) {
 	r.file.namespaces = append(r.file.namespaces, n)
 }
 
-// isLabel says whether a name can be the first part of a host name.
+// isLabel reports whether a name can be the first part of a host name.
 func isLabel(name string) bool {
 	for _, c := range name {
 		if !isAlphanumeric(c) && c != '-' {
@@ -170,7 +169,7 @@ func (r *reader) subscription(n *namespace, path string, raw json.RawMessage) {
 	n.entities = append(n.entities, e)
 }
 
-// checkUniqueNames refuses names that are given twice, which would change each other's settings.
+// checkUniqueNames refuses names that are given twice, which would overwrite each other.
 func (r *reader) checkUniqueNames() {
 	spaces := make(map[string]string)
 	for i := range r.file.namespaces {
@@ -229,7 +228,7 @@ func (r *reader) raiseWindow(given *entity.Settings, path string) {
 	}
 }
 
-// truncate keeps what a file says from filling the screen.
+// truncate limits texts of the file in messages.
 func truncate(text string) string {
 	if len(text) > 80 {
 		return text[:80] + "..."

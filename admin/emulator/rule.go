@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// ruleConfig is a rule as it stands in a file.
+// ruleConfig is a rule in the form of the file.
 type ruleConfig struct {
 	kind        string
 	sql, action string
@@ -20,7 +20,7 @@ type ruleConfig struct {
 	hasCorr     bool
 }
 
-// rule reads one rule and has it checked by who will evaluate it.
+// rule reads one rule and checks it as the state machine does.
 func (r *reader) rule(e *resource, path string, raw json.RawMessage) {
 	var text ruleConfig
 	rule := fsm.Rule{}
@@ -54,10 +54,10 @@ func (r *reader) rule(e *resource, path string, raw json.RawMessage) {
 	e.rules = append(e.rules, rule)
 }
 
-// checkFilterType says whether the filter that FilterType announces is there, alone.
+// checkFilterType checks that the file gives the filter that FilterType names, and no other.
 func (r *reader) checkFilterType(path string, wanted, other bool, name, otherName string) {
 	if !wanted {
-		r.addError(path+"."+name, "is missing, and FilterType says that it is there")
+		r.addError(path+"."+name, "is missing, but FilterType names it")
 	}
 	if other {
 		r.warn(path+"."+otherName, "ignored: FilterType names another filter")
@@ -80,8 +80,8 @@ func (r *reader) ruleProperties(text *ruleConfig, path string, raw json.RawMessa
 		}})
 }
 
-// correlation reads the conditions in an order that does not depend on the file, so that
-// two readings of it are equal.
+// correlation reads the conditions in an order that does not depend on the file, so that the same conditions make equal
+// rules.
 func (r *reader) correlation(text *ruleConfig, path string, raw json.RawMessage) {
 	var fields []field
 	for name, property := range map[string]string{
@@ -101,7 +101,7 @@ func (r *reader) correlation(text *ruleConfig, path string, raw json.RawMessage)
 	r.object(path, raw, fields...)
 }
 
-// conditions reads those on application properties, whose values keep their type.
+// conditions reads the conditions on application properties, whose values keep their type.
 func (r *reader) conditions(text *ruleConfig, path string, raw json.RawMessage) {
 	var found map[string]json.RawMessage
 	if json.Unmarshal(raw, &found) != nil {

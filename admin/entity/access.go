@@ -22,8 +22,7 @@ const (
 	secretBytes          = 32  // random bytes of a new key, before base64
 )
 
-// The rights of an access rule, in the service's words; they are read in any case. Who may
-// manage may send and listen, too.
+// Rights of an access rule, in the words of the service and in any case. Manage includes the other two.
 const (
 	RightSend   = "Send"
 	RightListen = "Listen"
@@ -31,20 +30,21 @@ const (
 )
 
 // AccessRuleRequest is the body of PUT /v1/access/{queue or topic}?rule=, and without a name
-// in the path that of a rule of the namespace. With &replace=true it changes a rule that is
-// there; keys that are left out stay then, and are drawn at random otherwise.
+// in the path that of a rule of the namespace. With &replace=true it changes an existing rule; omitted keys then
+// stay, and are random otherwise.
 type AccessRuleRequest struct {
-	Name         string   `json:"name,omitempty"` // 1 to 256 bytes; as in the parameter, or left out
+	Name         string   `json:"name,omitempty"` // 1 to 256 bytes; as in the parameter, or omitted
 	Rights       []string `json:"rights"`
-	PrimaryKey   string   `json:"primaryKey,omitempty"` // 16 to 256 bytes, used as it is written; one that stays may be shorter
+	PrimaryKey   string   `json:"primaryKey,omitempty"` // 16 to 256 bytes, used as written; an existing one may be shorter
 	SecondaryKey string   `json:"secondaryKey,omitempty"`
 }
 
-// FindAccessRule looks for a rule by its name, which is compared exactly.
+// FindAccessRule returns the index of the rule with exactly this name, -1 when there is none.
 func FindAccessRule(rules []fsm.AccessRule, name string) int {
 	return slices.IndexFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })
 }
 
+// CheckAccessRuleCount returns QuotaExceeded for too many rules.
 func CheckAccessRuleCount(rules int) error {
 	if rules > AccessRulesMax {
 		return fmt.Errorf("%w: there are at most %d access rules to an entity or namespace", fsm.QuotaExceeded, AccessRulesMax)
@@ -52,13 +52,13 @@ func CheckAccessRuleCount(rules int) error {
 	return nil
 }
 
-// CompleteAccessRules completes and checks rules: keys that are left out are those of the old rule of
-// that name, and drawn where there is none. Errors name no key.
+// CompleteAccessRules completes and checks rules: an omitted key is that of the old rule of the name, or a random one. Errors
+// wrap fsm.InvalidArgument or fsm.QuotaExceeded and hold no key.
 func CompleteAccessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessRule, error) {
 	rules := make([]fsm.AccessRule, 0, len(asked))
 	for _, a := range asked {
 		rule := fsm.AccessRule{Name: a.Name, Primary: a.PrimaryKey, Secondary: a.SecondaryKey}
-		kept := []string{""} // secrets that may be short: they were there before
+		kept := []string{""} // secrets that may be short because they exist already
 		if i := FindAccessRule(old, a.Name); i >= 0 {
 			kept = append(kept, old[i].Primary, old[i].Secondary)
 			if rule.Primary == "" {
@@ -105,21 +105,22 @@ func checkAccess(rule fsm.AccessRule) error {
 	return nil
 }
 
-// checkNewSecrets refuses secrets that are short, but for those of the rule as it was.
+// checkNewSecrets refuses short secrets, except those that the rule has already.
 func checkNewSecrets(rule fsm.AccessRule, kept []string) error {
 	for _, secret := range []string{rule.Primary, rule.Secondary} {
 		if len(secret) < auth.SecretBytesMin && !slices.Contains(kept, secret) {
-			return fmt.Errorf("a new key has at least %d bytes: give a longer one, or none to have it drawn at random", auth.SecretBytesMin)
+			return fmt.Errorf("a new key has at least %d bytes: give a longer one, or none to get a random one", auth.SecretBytesMin)
 		}
 	}
 	return nil
 }
 
+// IsPrintable reports whether a text is valid UTF-8 without control characters.
 func IsPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// parseRights reads the service's words, in any case. Manage means the other two as well.
+// parseRights parses the words of the service, in any case. Manage includes the other two.
 func parseRights(words []string) (fsm.Rights, error) {
 	var rights fsm.Rights
 	for _, word := range words {
@@ -135,7 +136,7 @@ func parseRights(words []string) (fsm.Rights, error) {
 	return rights, nil
 }
 
-// RightNames are the rights in the order of the service.
+// RightNames returns the words of rights in the order of the service.
 func RightNames(rights fsm.Rights) []string {
 	var words []string
 	for _, r := range []struct {
@@ -149,7 +150,7 @@ func RightNames(rights fsm.Rights) []string {
 	return words
 }
 
-// NewSecret draws a key as the cloud does: 44 characters of base64.
+// NewSecret returns a random key like those of the cloud: 44 characters of base64.
 func NewSecret() string {
 	var secret [secretBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
