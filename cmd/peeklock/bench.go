@@ -8,10 +8,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
-	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // Limits of a benchmark.
@@ -82,7 +83,7 @@ also fails when messages of a session arrive out of order.`,
   peeklock bench --sessions 10000 --receivers 100
   peeklock bench --topic 1 --correlation-rules 100000 --matching 1`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.bench(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd.Context(), c, &o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.mode, "mode", modeBoth, "send, receive or send-receive")
@@ -176,8 +177,8 @@ func (o *benchOptions) receives() bool { return o.mode != modeSend }
 
 func (o *benchOptions) queue(i int) string { return o.prefix + "-" + strconv.Itoa(i%o.queues) }
 
-// bench runs one benchmark: entities, load, report, and away with the entities.
-func (c *client) bench(ctx context.Context, o *benchOptions) error {
+// runBench runs one benchmark: entities, load, report, and away with the entities.
+func runBench(ctx context.Context, c *client, o *benchOptions) error {
 	out, err := c.output()
 	if err != nil {
 		return err
@@ -189,21 +190,21 @@ func (c *client) bench(ctx context.Context, o *benchOptions) error {
 	if err != nil {
 		return err
 	}
-	made, err := c.benchEntities(ctx, o)
+	made, err := createEntities(ctx, c, o)
 	if err == nil {
-		err = c.benchRun(ctx, o, addresses, out)
+		err = measure(ctx, c, o, addresses, out)
 	}
 	if !o.keep {
-		err = errors.Join(err, c.deleteEntities(ctx, made))
+		err = errors.Join(err, deleteEntities(ctx, c, made))
 	}
 	return err
 }
 
-func (c *client) benchRun(ctx context.Context, o *benchOptions, addresses []string, out *output) error {
+func measure(ctx context.Context, c *client, o *benchOptions, addresses []string, out *output) error {
 	var before uint64
 	var err error
 	if !o.receives() {
-		if before, err = c.storedBytes(ctx, o); err != nil {
+		if before, err = storedBytes(ctx, c, o); err != nil {
 			return err
 		}
 	}
@@ -212,7 +213,7 @@ func (c *client) benchRun(ctx context.Context, o *benchOptions, addresses []stri
 		return err
 	}
 	if sent := result.Verify.Confirmed; !o.receives() && sent > 0 {
-		after, err := c.storedBytes(ctx, o)
+		after, err := storedBytes(ctx, c, o)
 		if err != nil {
 			return err
 		}
@@ -221,10 +222,10 @@ func (c *client) benchRun(ctx context.Context, o *benchOptions, addresses []stri
 	return result.report(out)
 }
 
-// benchEntities makes what is missing and returns the paths in the API of what it made. It
+// createEntities makes what is missing and returns the paths in the API of what it made. It
 // takes over the lock duration of what exists: it says how long to wait for messages at the
 // end.
-func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, error) {
+func createEntities(ctx context.Context, c *client, o *benchOptions) ([]string, error) {
 	lock := entity.Duration(o.lockDuration)
 	room := uint32(benchMegabytes)
 	settings := entity.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
@@ -240,13 +241,13 @@ func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, 
 		settings.MaxMessageBytes = &size
 	}
 	if o.topic.subscriptions > 0 {
-		return c.benchTopic(ctx, o, settings)
+		return createTopic(ctx, c, o, settings)
 	}
 	var made []string
 	for i := range o.queues {
 		path := queueResource().path(o.queue(i))
 		var q admin.Queue
-		isNew, err := c.ensureEntity(ctx, o, path, settings, &q)
+		isNew, err := ensureEntity(ctx, c, o, path, settings, &q)
 		if err != nil {
 			return made, fmt.Errorf("queue %s: %w", o.queue(i), err)
 		}
@@ -260,7 +261,7 @@ func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, 
 	return made, nil
 }
 
-func (c *client) deleteEntities(ctx context.Context, paths []string) error {
+func deleteEntities(ctx context.Context, c *client, paths []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleanupMax)
 	defer cancel()
 	var all []error

@@ -259,17 +259,6 @@ func (s *sender) awaitConfirmation(ctx context.Context, f *pendingSend) error {
 	return err
 }
 
-// rejection is the broker's word that a message was not taken.
-type rejection struct{ error }
-
-// Unwrap gives errors.As the broker's error.
-func (r rejection) Unwrap() error { return r.error }
-
-func isRejection(err error) bool {
-	var r rejection
-	return errors.As(err, &r)
-}
-
 // awaitOutcome is awaitReceipt without a time limit of its own: a timer per message would
 // cost more than all else here.
 func awaitOutcome(ctx context.Context, receipt *amqp.SendReceipt) error {
@@ -278,17 +267,4 @@ func awaitOutcome(ctx context.Context, receipt *amqp.SendReceipt) error {
 		return err
 	}
 	return classifyOutcome(state)
-}
-
-// classifyOutcome says whether a delivery state means that the message was taken.
-func classifyOutcome(state amqp.DeliveryState) error {
-	switch state := state.(type) {
-	case *amqp.StateAccepted:
-		return nil
-	case *amqp.StateRejected:
-		if state.Error != nil {
-			return rejection{state.Error}
-		}
-	}
-	return rejection{&amqp.Error{Condition: "peeklock:not-accepted", Description: fmt.Sprintf("the message was not accepted (%T)", state)}}
 }

@@ -25,7 +25,7 @@ const (
 	benchRuleWorkers         = 64 // requests under way at once: half of what a member takes
 )
 
-// benchTopic are the flags of bench about a topic. Without subscriptions there is none.
+// createTopic are the flags of bench about a topic. Without subscriptions there is none.
 //
 // Rules are dealt out to the subscriptions in turn, rule i to subscription i mod
 // subscriptions; the first of each kind, matching of them, take every message and the others
@@ -172,21 +172,19 @@ func (b *benchTopic) firstRule(i int) *entity.Rule {
 	return &rule
 }
 
-// benchTopic makes what is missing and returns the paths in the API of what it made that
+// createTopic makes what is missing and returns the paths in the API of what it made that
 // has to be deleted. The rules of subscriptions that exist stay as they are.
-func (c *client) benchTopic(ctx context.Context, o *benchOptions, settings entity.Settings) ([]string, error) {
+func createTopic(ctx context.Context, c *client, o *benchOptions, settings entity.Settings) ([]string, error) {
 	// The default client keeps two connections and would open another for most requests.
 	transport := &http.Transport{MaxIdleConnsPerHost: benchRuleWorkers}
 	defer transport.CloseIdleConnections()
-	many := *c
-	many.http = &http.Client{Transport: transport}
-	return many.makeTopic(ctx, o, settings)
+	return createTopicWith(ctx, c.withHTTP(&http.Client{Transport: transport}), o, settings)
 }
 
-func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings entity.Settings) ([]string, error) {
+func createTopicWith(ctx context.Context, c *client, o *benchOptions, settings entity.Settings) ([]string, error) {
 	var made []string
 	var topic admin.Topic
-	isNew, err := c.ensureEntity(ctx, o, topicResource().path(o.topicName()), entity.Settings{
+	isNew, err := ensureEntity(ctx, c, o, topicResource().path(o.topicName()), entity.Settings{
 		EnablePartitioning: settings.EnablePartitioning, MaxSizeInMegabytes: settings.MaxSizeInMegabytes, MaxMessageBytes: settings.MaxMessageBytes,
 	}, &topic)
 	if err != nil {
@@ -200,7 +198,7 @@ func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings entity
 	err = parallel(ctx, o.topic.subscriptions, func(ctx context.Context, i int) error {
 		path := subscriptionResource().path(o.subscription(i))
 		var s admin.Subscription
-		isFresh, err := c.ensureEntity(ctx, o, path, admin.SubscriptionRequest{
+		isFresh, err := ensureEntity(ctx, c, o, path, admin.SubscriptionRequest{
 			Settings: entity.Settings{LockDuration: settings.LockDuration}, DefaultRule: o.topic.firstRule(i),
 		}, &s)
 		if s.LockDuration != nil {
@@ -218,11 +216,11 @@ func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings entity
 	if err != nil {
 		return made, fmt.Errorf("subscriptions of %s: %w", o.topicName(), err)
 	}
-	return made, c.benchRules(ctx, o, fresh)
+	return made, addRules(ctx, c, o, fresh)
 }
 
-// benchRules adds the rules that subscriptions were not made with.
-func (c *client) benchRules(ctx context.Context, o *benchOptions, fresh []bool) error {
+// addRules adds the rules that subscriptions were not made with.
+func addRules(ctx context.Context, c *client, o *benchOptions, fresh []bool) error {
 	b := &o.topic
 	m := c.meter("adding rules", b.rules())
 	err := parallel(ctx, b.rules(), func(ctx context.Context, i int) error {
@@ -247,7 +245,7 @@ func (c *client) benchRules(ctx context.Context, o *benchOptions, fresh []bool) 
 }
 
 // ensureEntity gets an entity, or makes it when it is not there and the run sends.
-func (c *client) ensureEntity(ctx context.Context, o *benchOptions, path string, body, out any) (made bool, err error) {
+func ensureEntity(ctx context.Context, c *client, o *benchOptions, path string, body, out any) (made bool, err error) {
 	err = c.call(ctx, http.MethodGet, path, nil, out)
 	if !o.sends() || !isNotFound(err) {
 		return false, err
@@ -282,7 +280,7 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 }
 
 // storedBytes is what the broker says that the payloads take, in all queues or the topic.
-func (c *client) storedBytes(ctx context.Context, o *benchOptions) (uint64, error) {
+func storedBytes(ctx context.Context, c *client, o *benchOptions) (uint64, error) {
 	if o.topic.subscriptions > 0 {
 		var t admin.Topic
 		err := c.call(ctx, http.MethodGet, topicResource().path(o.topicName()), nil, &t)

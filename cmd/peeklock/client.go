@@ -333,3 +333,10 @@ func namePath(path, name string) string {
 	}
 	return path + strings.Join(parts, "/")
 }
+
+// withHTTP returns a copy of the client that uses another HTTP client.
+func (c *client) withHTTP(h *http.Client) *client {
+	other := *c
+	other.http = h
+	return &other
+}

@@ -26,7 +26,6 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
-	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
@@ -47,7 +46,7 @@ func (m copiedMember) copyOf(id fsm.PartitionID) []byte {
 
 func (m copiedMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/status" {
-		answer(w, 200, admin.Status{ClusterID: "c1", Partitions: []admin.PartitionStatus{{ID: 0}, {ID: 1}, {ID: 2}}})
+		writeJSON(w, 200, admin.Status{ClusterID: "c1", Partitions: []admin.PartitionStatus{{ID: 0}, {ID: 1}, {ID: 2}}})
 		return
 	}
 	var id fsm.PartitionID
@@ -68,7 +67,7 @@ func (m copiedMember) RoundTrip(r *http.Request) (*http.Response, error) {
 // copyTo runs cluster backup in an environment.
 func copyTo(ctx context.Context, server string, env []string, args ...string) (int, string) {
 	var out, errs bytes.Buffer
-	code := run(ctx, process{
+	code := runClient(ctx, process{
 		args: append([]string{"cluster", "backup", "--server", server}, args...), env: env,
 		in: strings.NewReader(""), out: &out, err: &errs,
 	})
@@ -274,56 +273,5 @@ func TestByteRate(t *testing.T) {
 	}
 	if code, text := copyTo(t.Context(), "", nil, "x", "--rate", "fast"); code != exitUsage || !strings.Contains(text, "write it like 50MiB") {
 		t.Error(code, text)
-	}
-}
-
-// The main job, with members that are real: a copy goes to an object store, and a cluster
-// begins with it; one byte that is another lets it be refused.
-func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
-	kit.Long(t)
-	if testing.Short() {
-		t.Skip("starts four members")
-	}
-	t.Parallel()
-	s := objectstore.Start(t)
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
-	defer stop()
-	say(t, ready.Members[0], 0, "queue", "create", "orders")
-	say(t, ready.Members[0], 0, "message", "send", "orders", "kept")
-	if code, text := copyTo(t.Context(), ready.Members[1].Admin, s.Environment(), "s3://copies/day", "--rate", "1GiB"); code != exitDone {
-		t.Fatal(code, text)
-	}
-	stop()
-
-	restore := func(dir string, args ...string) (int, string) {
-		var out bytes.Buffer
-		code := run(t.Context(), process{args: append([]string{"restore", "--from", "s3://copies/day", "--dir", dir}, args...), env: s.Environment(), out: &out, err: &out})
-		return code, out.String()
-	}
-	dir := filepath.Join(t.TempDir(), "restored")
-	if code, text := restore(dir); code != exitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
-		t.Fatal(code, text)
-	}
-	servesKept(t, dir)
-
-	// The only queue lies in the first partition.
-	if code, text := restore(filepath.Join(t.TempDir(), "none"), "--partition", "99"); code != exitRefused || !strings.Contains(text, "no partition 99") {
-		t.Error(code, text)
-	}
-	dir = filepath.Join(t.TempDir(), "one")
-	if code, text := restore(dir, "--partition", "1"); code != exitDone || !strings.Contains(text, "partitions [1] of cluster") {
-		t.Fatal(code, text)
-	}
-	servesKept(t, dir)
-
-	name := "day/partition-1.backup"
-	body := slices.Clone(s.Object(name))
-	for what, damaged := range map[string][]byte{
-		"a byte": slices.Concat(body[:len(body)-1], []byte{body[len(body)-1] ^ 1}), "short": body[:len(body)/2], "long": append(slices.Clone(body), 0),
-	} {
-		s.Set(name, damaged)
-		if code, text := restore(filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "throw the folder away") {
-			t.Error(what, code, text)
-		}
 	}
 }

@@ -141,7 +141,7 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		return err
 	}
 	raiseProcs(procsDev)
-	logger := newLogger(p.err, o.level, o.format)
+	logger := config.NewLogger(p.err, o.level, o.format)
 	stopProfile, err := servePprof(ctx, o.pprof, logger)
 	if err != nil {
 		return err

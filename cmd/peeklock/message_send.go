@@ -232,3 +232,28 @@ func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
 
 // errNoMessage ends a receive that waited in vain; it is not shown.
 var errNoMessage = errors.New("no message came")
+
+// rejection is the broker's word that a message was not taken.
+type rejection struct{ error }
+
+// Unwrap gives errors.As the broker's error.
+func (r rejection) Unwrap() error { return r.error }
+
+// isRejection reports whether the broker refused a message.
+func isRejection(err error) bool {
+	var r rejection
+	return errors.As(err, &r)
+}
+
+// classifyOutcome says whether a delivery state means that the message was taken.
+func classifyOutcome(state amqp.DeliveryState) error {
+	switch state := state.(type) {
+	case *amqp.StateAccepted:
+		return nil
+	case *amqp.StateRejected:
+		if state.Error != nil {
+			return rejection{state.Error}
+		}
+	}
+	return rejection{&amqp.Error{Condition: "peeklock:not-accepted", Description: fmt.Sprintf("the message was not accepted (%T)", state)}}
+}

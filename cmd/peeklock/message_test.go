@@ -10,6 +10,8 @@ import (
 
 	"github.com/Azure/go-amqp"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestMessagesArePrintedWhole(t *testing.T) {
@@ -58,7 +60,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 func TestFieldsAreEscaped(t *testing.T) {
 	t.Parallel()
 	value := map[string]string{"a": "\x1b[2J", "b": strings.Repeat("x", fieldCharactersMax+1)}
-	var table, whole lockedBuffer
+	var table, whole kit.LogLines
 	if err := errors.Join((&output{w: &table, form: "table"}).fields(value), (&output{w: &whole, form: "json"}).fields(value)); err != nil {
 		t.Fatal(err)
 	}

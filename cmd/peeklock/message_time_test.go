@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func lengthOf(d time.Duration) *entity.Duration { return (*entity.Duration)(&d) }
@@ -131,7 +132,7 @@ func TestRedriveFilters(t *testing.T) {
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	for _, interactive := range []bool{true, false} {
-		var errs lockedBuffer
+		var errs kit.LogLines
 		c := &client{process: process{err: &errs, interactive: interactive}}
 		m := c.meter("purging orders", 10)
 		m.add(10)
@@ -141,6 +142,6 @@ func TestMeter(t *testing.T) {
 		}
 	}
 	// One that has nothing to do ends too.
-	c := &client{process: process{err: &lockedBuffer{}, interactive: true}}
+	c := &client{process: process{err: &kit.LogLines{}, interactive: true}}
 	c.meter("nothing", 0).end(true)
 }

@@ -33,14 +33,14 @@ func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 				if looked.Add(1) > 4 {
 					cancel()
 				}
-				answer(w, 200, value)
+				writeJSON(w, 200, value)
 			}
 		}
 		mux.HandleFunc("GET /v1/members", look(admin.Members{Members: []admin.Member{{MemberStatus: admin.MemberStatus{ID: "m2", Name: "two", Leads: 2, Holds: 3}}}}))
 		mux.HandleFunc("GET /v1/moves", look(admin.Moves{Moves: []admin.Move{{Partition: 1, State: "catching up", Copied: 1, Bytes: 2}}}))
 		mux.HandleFunc("GET /v1/rebalance", look(admin.Plan{Moves: []admin.PlannedMove{{Partition: 1, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 5}}}))
 		mux.HandleFunc("POST /v1/members/", func(w http.ResponseWriter, _ *http.Request) {
-			answer(w, 504, admin.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
+			writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
 		})
 		mux.HandleFunc("POST /v1/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
 		server := httptest.NewServer(mux)
@@ -63,9 +63,9 @@ func TestRetryUntilDone(t *testing.T) {
 		case 1:
 			panic(http.ErrAbortHandler) // it may or may not have begun
 		case 2:
-			answer(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
+			writeJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
 		case 3:
-			answer(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+			writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
 		default:
 			w.WriteHeader(http.StatusNoContent)
 		}

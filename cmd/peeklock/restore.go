@@ -98,7 +98,7 @@ func (c *client) restore(i invocation, o *restoreOptions) error {
 		Restored: func(partition.BackupInfo, int) {
 			m.add(1)
 		},
-		Logger: newLogger(c.err, "warn", config.LogText),
+		Logger: config.NewLogger(c.err, "warn", config.LogText),
 	})
 	m.end(err != nil)
 	if err != nil {

@@ -54,10 +54,8 @@ func (e unknownError) Unwrap() error { return e.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// run performs one command line and returns its exit code. Every error ends as one
-// line on standard error.
-func run(ctx context.Context, p process) int {
-	root := newRoot(p) //nolint:contextcheck // commands get ctx from ExecuteContext
+// execute runs one command line and returns its exit code. Every error is printed as one line on standard error.
+func execute(ctx context.Context, p process, root *cobra.Command) int {
 	root.SetArgs(p.args)
 	root.SetIn(p.in)
 	root.SetOut(p.out)
@@ -83,8 +81,8 @@ func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
 }
 
-// newRoot builds the command tree. A tree serves one run: its flags hold the values.
-func newRoot(p process) *cobra.Command {
+// newClientRoot builds the root command with all commands that are clients, and their client.
+func newClientRoot(p process) (*cobra.Command, *client) {
 	root := &cobra.Command{
 		Use:   "peeklock",
 		Short: "A replicated message broker for Azure Service Bus clients",
@@ -99,18 +97,13 @@ three members in one process.`,
 
 	c := &client{process: p}
 	c.flags(root)
-	root.AddCommand(newDev(p), newServe(p), newConfig(p))
 	root.AddCommand(c.commands(
 		queueNoun(c), topicNoun(c), subscriptionNoun(c), ruleNoun(c), sessionNoun(c), messageNoun(c),
 		namespaceNoun(c), keyNoun(c), clusterNoun(c), memberNoun(c), partitionNoun(c), kubernetesNoun(c),
 	)...)
-	root.AddCommand(c.command(restoreVerb(c)), newBench(c), c.command(versionVerb()))
-	// Help and completion come from cobra, whose complaints about their arguments
-	// would otherwise not count as usage errors.
+	root.AddCommand(c.command(restoreVerb(c)), c.command(versionVerb()))
 	_ = root.RegisterFlagCompletionFunc("namespace", c.completeNamespace)
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd(p.args...)
-	return root
+	return root, c
 }
 
 // noArgs refuses arguments: on a noun they are a verb that does not exist.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 
@@ -61,7 +60,7 @@ func serve(ctx context.Context, p process, s *config.Settings, profile string) e
 		return err
 	}
 	raiseProcs(procsServe)
-	logger := newLogger(p.err, s.LogLevel, s.LogFormat)
+	logger := config.NewLogger(p.err, s.LogLevel, s.LogFormat)
 	audit, closeAudit, err := openAudit(s, logger) //nolint:contextcheck // the lines at its end outlive ctx
 	if err != nil {
 		return err
@@ -169,19 +168,6 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	c.Slow, c.SlowAfter = slowLogger(logger), s.SlowAfter()
 	p.cluster = c
 	return p, nil
-}
-
-// newLogger logs to w. Level and format were checked before.
-func newLogger(w io.Writer, level, format string) *slog.Logger {
-	var l slog.Level
-	if l.UnmarshalText([]byte(level)) != nil {
-		l = slog.LevelInfo
-	}
-	options := &slog.HandlerOptions{Level: l}
-	if format == config.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
 }
 
 // logWarnings logs the settings that may give access to more clients than the operator intended.

@@ -6,21 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
-)
-
-const (
-	// socketScheme begins the address of a control socket; what follows is its path as it is.
-	socketScheme = "unix://"
-	// socketHost is the host of requests through a socket: it selects the default namespace.
-	socketHost = "localhost"
 )
 
 // listenSocket opens a control socket that only its owner can connect to. It replaces the socket that a killed
@@ -101,22 +92,4 @@ func (l *socketListener) Close() error {
 		}
 	})
 	return err
-}
-
-// socketPath is the path in the address of a control socket.
-func socketPath(address string) (path string, ok bool) {
-	return strings.CutPrefix(address, socketScheme)
-}
-
-// socketKey is the context key of the path of the socket that a request is sent to.
-type socketKey struct{}
-
-// socketClient returns an HTTP client for a control socket. It keeps no idle connections, because new ones are cheap.
-func socketClient(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
-	}}
 }

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/test/objectstore"
+)
+
+// runWith runs a command in an environment and returns its exit code and what it printed.
+func runWith(t *testing.T, env []string, args ...string) (int, string) {
+	t.Helper()
+	var out bytes.Buffer
+	code := run(t.Context(), process{args: args, env: env, in: strings.NewReader(""), out: &out, err: &out})
+	return code, out.String()
+}
+
+// The main job, with members that are real: a copy goes to an object store, and a cluster
+// begins with it; one byte that is another lets it be refused.
+func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts four members")
+	}
+	t.Parallel()
+	s := objectstore.Start(t)
+	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	defer stop()
+	say(t, ready.Members[0], 0, "queue", "create", "orders")
+	say(t, ready.Members[0], 0, "message", "send", "orders", "kept")
+	if code, text := runWith(t, s.Environment(), "cluster", "backup", "--server", ready.Members[1].Admin, "s3://copies/day", "--rate", "1GiB"); code != exitDone {
+		t.Fatal(code, text)
+	}
+	stop()
+
+	restore := func(dir string, args ...string) (int, string) {
+		return runWith(t, s.Environment(), append([]string{"restore", "--from", "s3://copies/day", "--dir", dir}, args...)...)
+	}
+	dir := filepath.Join(t.TempDir(), "restored")
+	if code, text := restore(dir); code != exitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
+		t.Fatal(code, text)
+	}
+	servesKept(t, dir)
+
+	// The only queue lies in the first partition.
+	if code, text := restore(filepath.Join(t.TempDir(), "none"), "--partition", "99"); code != exitRefused || !strings.Contains(text, "no partition 99") {
+		t.Error(code, text)
+	}
+	dir = filepath.Join(t.TempDir(), "one")
+	if code, text := restore(dir, "--partition", "1"); code != exitDone || !strings.Contains(text, "partitions [1] of cluster") {
+		t.Fatal(code, text)
+	}
+	servesKept(t, dir)
+
+	name := "day/partition-1.backup"
+	body := slices.Clone(s.Object(name))
+	for what, damaged := range map[string][]byte{
+		"a byte": slices.Concat(body[:len(body)-1], []byte{body[len(body)-1] ^ 1}), "short": body[:len(body)/2], "long": append(slices.Clone(body), 0),
+	} {
+		s.Set(name, damaged)
+		if code, text := restore(filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "throw the folder away") {
+			t.Error(what, code, text)
+		}
+	}
+}

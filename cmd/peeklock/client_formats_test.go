@@ -1,0 +1,39 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+// TestBackupManifestFormat: later releases restore the backups of this one.
+func TestBackupManifestFormat(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/client_stored.golden", []golden.Format{
+		{Name: "manifest of a backup", Of: backupManifest{}},
+	})
+}
+
+// TestPrintedAnswerFormats: scripts key on the names in what is printed with --output json.
+func TestPrintedAnswerFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/client_printed.golden", []golden.Format{
+		{Name: "cluster backup", Of: backedUp{}},
+		{Name: "cluster verify", Of: verified{}},
+		{Name: "restore", Of: restored{}},
+		{Name: "delete", Of: deleted{}},
+		{Name: "key list", Of: []listedKey(nil)},
+		{Name: "message", Of: shownMessage{}},
+		{Name: "message purge", Of: purged{}},
+		{Name: "message redrive", Of: redriven{}},
+		{Name: "message schedule", Of: scheduled{}},
+		{Name: "message cancel", Of: cancelled{}},
+		{Name: "message send", Of: sent{}},
+		{Name: "member", Of: memberDone{}},
+		{Name: "member remove, dry run", Of: removalPlan{}},
+		{Name: "partition show", Of: partitionInfo{}},
+		{Name: "partition", Of: partitionDone{}},
+		{Name: "rebalance", Of: rebalanced{}},
+		{Name: "version", Of: versionInfo{}},
+	})
+}
