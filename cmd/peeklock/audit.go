@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
@@ -18,7 +20,7 @@ func openAudit(s *config.Settings, logger *slog.Logger) (audit *slog.Logger, end
 	}
 	file, err := os.OpenFile(s.AuditLog, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, nil, usageError{fmt.Errorf("audit_log: %w", err)}
+		return nil, nil, cli.Usage(fmt.Errorf("audit_log: %w", err))
 	}
 	lines := newRefusalLimiter(slog.NewJSONHandler(file, nil).WithAttrs([]slog.Attr{slog.String("member", s.Name)}), time.Now)
 	end = func() {

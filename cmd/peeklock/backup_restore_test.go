@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
@@ -14,13 +17,14 @@ import (
 func runWith(t *testing.T, env []string, args ...string) (int, string) {
 	t.Helper()
 	var out bytes.Buffer
-	code := run(t.Context(), process{args: args, env: env, in: strings.NewReader(""), out: &out, err: &out})
+	code := run(t.Context(), cli.Process{Args: args, Env: env, In: strings.NewReader(""), Out: &out, Err: &out})
 	return code, out.String()
 }
 
 // The main job, with members that are real: a copy goes to an object store, and a cluster
 // begins with it; one byte that is another lets it be refused.
 func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
+	kit.Long(t)
 	if testing.Short() {
 		t.Skip("starts four members")
 	}
@@ -30,7 +34,7 @@ func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 	defer stop()
 	say(t, ready.Members[0], 0, "queue", "create", "orders")
 	say(t, ready.Members[0], 0, "message", "send", "orders", "kept")
-	if code, text := runWith(t, s.Environment(), "cluster", "backup", "--server", ready.Members[1].Admin, "s3://copies/day", "--rate", "1GiB"); code != exitDone {
+	if code, text := runWith(t, s.Environment(), "cluster", "backup", "--server", ready.Members[1].Admin, "s3://copies/day", "--rate", "1GiB"); code != cli.ExitDone {
 		t.Fatal(code, text)
 	}
 	stop()
@@ -39,17 +43,17 @@ func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 		return runWith(t, s.Environment(), append([]string{"restore", "--from", "s3://copies/day", "--dir", dir}, args...)...)
 	}
 	dir := filepath.Join(t.TempDir(), "restored")
-	if code, text := restore(dir); code != exitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
+	if code, text := restore(dir); code != cli.ExitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
 		t.Fatal(code, text)
 	}
 	servesKept(t, dir)
 
 	// The only queue lies in the first partition.
-	if code, text := restore(filepath.Join(t.TempDir(), "none"), "--partition", "99"); code != exitRefused || !strings.Contains(text, "no partition 99") {
+	if code, text := restore(filepath.Join(t.TempDir(), "none"), "--partition", "99"); code != cli.ExitRefused || !strings.Contains(text, "no partition 99") {
 		t.Error(code, text)
 	}
 	dir = filepath.Join(t.TempDir(), "one")
-	if code, text := restore(dir, "--partition", "1"); code != exitDone || !strings.Contains(text, "partitions [1] of cluster") {
+	if code, text := restore(dir, "--partition", "1"); code != cli.ExitDone || !strings.Contains(text, "partitions [1] of cluster") {
 		t.Fatal(code, text)
 	}
 	servesKept(t, dir)
@@ -60,7 +64,7 @@ func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 		"a byte": slices.Concat(body[:len(body)-1], []byte{body[len(body)-1] ^ 1}), "short": body[:len(body)/2], "long": append(slices.Clone(body), 0),
 	} {
 		s.Set(name, damaged)
-		if code, text := restore(filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "throw the folder away") {
+		if code, text := restore(filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "throw the folder away") {
 			t.Error(what, code, text)
 		}
 	}

@@ -3,18 +3,21 @@ package main
 import (
 	"context"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/bench"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/spf13/cobra"
 )
 
 // newRoot builds the command tree. A tree serves one run: its flags hold the values.
-func newRoot(p process) *cobra.Command {
-	root, c := newClientRoot(p)
-	root.AddCommand(newDev(p), newServe(p), newConfig(p), newBench(c))
+func newRoot(p cli.Process) *cobra.Command {
+	root, c := cli.NewRoot(p)
+	root.AddCommand(newDev(p), newServe(p), newConfig(p), bench.New(c))
 	// cobra adds help and completion. Added here, they refuse wrong arguments as usage errors.
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd(p.args...)
+	root.InitDefaultCompletionCmd(p.Args...)
 	return root
 }
 
 // run executes one command line and returns its exit code.
-func run(ctx context.Context, p process) int { return execute(ctx, p, newRoot(p)) } //nolint:contextcheck // commands get ctx from ExecuteContext
+func run(ctx context.Context, p cli.Process) int { return cli.Execute(ctx, p, newRoot(p)) } //nolint:contextcheck // commands get ctx from ExecuteContext

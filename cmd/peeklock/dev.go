@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -67,7 +69,7 @@ type devReady struct {
 	Config  *devConfig  `json:"config,omitempty"`
 }
 
-func newDev(p process) *cobra.Command {
+func newDev(p cli.Process) *cobra.Command {
 	var o devOptions
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a whole cluster in this process, for development",
@@ -80,10 +82,10 @@ the default namespace, whatever its name; each further one is created under its 
 Entities that exist get the settings of the file; nothing is deleted.`,
 		Example: `  peeklock dev
   peeklock dev --config Config.json`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			form, _ := cmd.Flags().GetString("output")
-			out, err := newOutput(p.out, form)
+			out, err := cli.NewOutput(p.Out, form)
 			if err != nil {
 				return err
 			}
@@ -106,7 +108,7 @@ Entities that exist get the settings of the file; nothing is deleted.`,
 
 func (o *devOptions) check() error {
 	if o.members != 1 && o.members != 3 && o.members != 5 {
-		return usagef("--members is 1, 3 or 5, not %d: an even number stands no more failures than one less", o.members)
+		return cli.Usagef("--members is 1, 3 or 5, not %d: an even number stands no more failures than one less", o.members)
 	}
 	last := (o.members - 1) * devPortStep
 	for _, f := range []struct {
@@ -114,25 +116,25 @@ func (o *devOptions) check() error {
 		port int
 	}{{"--amqp-port", o.amqpPort}, {"--admin-port", o.adminPort}} {
 		if f.port < 0 || f.port+last > portMax {
-			return usagef("%s: %d members need ports from %d to %d", f.flag, o.members, f.port, f.port+last)
+			return cli.Usagef("%s: %d members need ports from %d to %d", f.flag, o.members, f.port, f.port+last)
 		}
 	}
 	apart := o.amqpPort - o.adminPort
 	if o.amqpPort != 0 && o.adminPort != 0 && apart%devPortStep == 0 && max(apart, -apart) <= last {
-		return usagef("--amqp-port %d and --admin-port %d collide", o.amqpPort, o.adminPort)
+		return cli.Usagef("--amqp-port %d and --admin-port %d collide", o.amqpPort, o.adminPort)
 	}
 	if err := config.CheckLogLevel(o.level); err != nil {
-		return usagef("--log-level is %w", err)
+		return cli.Usagef("--log-level is %w", err)
 	}
 	if err := config.CheckLogFormat(o.format); err != nil {
-		return usagef("--log-format is %w", err)
+		return cli.Usagef("--log-format is %w", err)
 	}
 	return nil
 }
 
 // dev runs the members until the context ends.
-func dev(ctx context.Context, p process, out *output, o *devOptions) error {
-	o.format = cmp.Or(o.format, p.getenv("PEEKLOCK_LOG_FORMAT"), config.LogText)
+func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) error {
+	o.format = cmp.Or(o.format, p.Getenv("PEEKLOCK_LOG_FORMAT"), config.LogText)
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		return err
 	}
 	raiseProcs(procsDev)
-	logger := config.NewLogger(p.err, o.level, o.format)
+	logger := config.NewLogger(p.Err, o.level, o.format)
 	stopProfile, err := servePprof(ctx, o.pprof, logger)
 	if err != nil {
 		return err
@@ -193,7 +195,7 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		return errors.Join(err, closeMembers(ctx, members))
 	}
 	<-ctx.Done()
-	return errors.Join(out.note("stopping"), closeMembers(ctx, members))
+	return errors.Join(out.Note("stopping"), closeMembers(ctx, members))
 }
 
 // bind takes all client ports or none.
@@ -249,7 +251,7 @@ func (o *devOptions) prepareDir() error {
 			return fmt.Errorf("%s was not written by this version of peeklock dev", path)
 		}
 		if f.Members != o.members {
-			return usagef("%s holds the data of %d members: start with --members %d or another --dir", o.dir, f.Members, f.Members)
+			return cli.Usagef("%s holds the data of %d members: start with --members %d or another --dir", o.dir, f.Members, f.Members)
 		}
 		return nil
 	}
@@ -291,7 +293,7 @@ func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, 
 		}
 		c.Expect, c.Partitions, c.Replication = len(parts), devPartitions, min(devReplicas, len(parts))
 		c.AMQPAddr, c.HTTPAddr = localhost(parts[i].amqp), localhost(parts[i].admin)
-		c.Version = version()
+		c.Version = cli.Version()
 		c.Sizes = partition.DefaultSizes()
 		c.Sizes.Reserve, c.Sizes.Ballast = devReserveBytes, devBallastBytes
 		parts[i].logger = logger.With("node", c.Name)
@@ -340,7 +342,7 @@ func waitReady(ctx context.Context, members []*member) error {
 }
 
 // print says where everything is.
-func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, created *devConfig) error {
+func (o *devOptions) print(out *cli.Output, parts []memberParts, files *devTLS, created *devConfig) error {
 	ready := devReady{Dir: o.dir, TLS: files, Config: created}
 	if full, err := filepath.Abs(o.dir); err == nil {
 		ready.Dir = full
@@ -353,17 +355,17 @@ func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, crea
 		m.addTLS(p)
 		ready.Members = append(ready.Members, m)
 	}
-	if !out.isTable() {
-		return out.data(ready)
+	if !out.IsTable() {
+		return out.Data(ready)
 	}
-	if err := out.note("Peeklock is ready: %d members, data in %s", len(parts), ready.Dir); err != nil {
+	if err := out.Note("Peeklock is ready: %d members, data in %s", len(parts), ready.Dir); err != nil {
 		return err
 	}
-	if err := out.note("Every process on this machine, and every client whose connection is forwarded here, can administer it without a key.\n"); err != nil {
+	if err := out.Note("Every process on this machine, and every client whose connection is forwarded here, can administer it without a key.\n"); err != nil {
 		return err
 	}
 	for _, m := range ready.Members {
-		if err := out.note("%s  admin %s\n  %s", m.Name, m.Admin, m.ConnectionString); err != nil {
+		if err := out.Note("%s  admin %s\n  %s", m.Name, m.Admin, m.ConnectionString); err != nil {
 			return err
 		}
 	}
@@ -373,5 +375,5 @@ func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, crea
 	if err := created.note(out); err != nil {
 		return err
 	}
-	return out.note("\nCtrl-C stops; the data stays.")
+	return out.Note("\nCtrl-C stops; the data stays.")
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 )
 
@@ -93,8 +95,8 @@ func TestDevRefusesInvalidConfigJSON(t *testing.T) {
 		{"serve", "--dir", filepath.Join(dir, "data"), "--key", "k", "--config-emulator", path},
 	} {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), process{args: args, out: &out, err: &errs})
-		if text := errs.String(); code != exitUsage || strings.Count(text, "\n") != 1 || !strings.Contains(text, path+": Namespaces[0].Queues[0].Properties.LockDuration: is 5s to 24h0m0s, not 1s") {
+		code := run(t.Context(), cli.Process{Args: args, Out: &out, Err: &errs})
+		if text := errs.String(); code != cli.ExitUsage || strings.Count(text, "\n") != 1 || !strings.Contains(text, path+": Namespaces[0].Queues[0].Properties.LockDuration: is 5s to 24h0m0s, not 1s") {
 			t.Errorf("%d %s", code, text)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/peeklock/peeklock/admin"
@@ -48,14 +50,14 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	with := []string{"--namespace", "shop", "--key-name", "backend", "--key", key.PrimaryKey}
 	tried := func(m devMember, args ...string) int {
 		var out, errs bytes.Buffer
-		return run(t.Context(), process{args: append(append(args, "--server", m.Admin), with...), out: &out, err: &errs})
+		return run(t.Context(), cli.Process{Args: append(append(args, "--server", m.Admin), with...), Out: &out, Err: &errs})
 	}
 	// The member that was asked knows the key at once, the others a little later.
-	if code := tried(b, "message", "peek", "orders"); code != exitDone {
+	if code := tried(b, "message", "peek", "orders"); code != cli.ExitDone {
 		t.Error("the key does not open the member that made it:", code)
 	}
 	for _, m := range []devMember{a, c} {
-		eventually(t, "the key is known everywhere", func() bool { return tried(m, "message", "peek", "orders") == exitDone })
+		eventually(t, "the key is known everywhere", func() bool { return tried(m, "message", "peek", "orders") == cli.ExitDone })
 	}
 	wants(t, say(t, c, 0, append([]string{"message", "receive", "orders"}, with...)...), "of shop")
 	wants(t, say(t, c, 1, append([]string{"queue", "delete", "orders"}, with...)...), "nauthorized")
@@ -94,7 +96,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 
 	say(t, a, 0, "key", "regenerate", "backend", "--namespace", "shop")
 	with[1] = "shop"
-	eventually(t, "the old secret is refused", func() bool { return tried(b, "message", "peek", "orders") == exitRefused })
+	eventually(t, "the old secret is refused", func() bool { return tried(b, "message", "peek", "orders") == cli.ExitRefused })
 	wants(t, say(t, a, 1, "namespace", "delete", "shop"), "delete them first")
 	say(t, a, 0, "queue", "delete", "orders", "--namespace", "shop")
 	say(t, a, 0, "namespace", "delete", "shop")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
@@ -35,7 +37,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	say(t, a, 0, "member", "set", "member-2", "--weight", "10")
 
 	wants(t, say(t, a, 0, "member", "drain", "member-3"), "member-3 drained")
-	var list struct{ Partitions []partitionInfo }
+	var list struct{ Partitions []cli.PartitionInfo }
 	look := func() {
 		t.Helper()
 		list.Partitions = nil
@@ -50,7 +52,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	// Whoever may be elected by raft's own timers, on a busy machine, hands on at once.
 	eventually(t, "the drained member leads nothing", func() bool {
 		look()
-		return !slices.ContainsFunc(list.Partitions, func(p partitionInfo) bool { return p.Leader == third.ID })
+		return !slices.ContainsFunc(list.Partitions, func(p cli.PartitionInfo) bool { return p.Leader == third.ID })
 	})
 	wants(t, say(t, a, 0, "member", "list"), "alive, drained")
 	wants(t, say(t, a, 0, "member", "undrain", "member-3", "-o", "json"), `"did": "undrained"`)
@@ -97,13 +99,13 @@ func beginAnew(t *testing.T, copied string) {
 	restore := func(from, dir string) (int, string) {
 		out.Reset()
 		errs.Reset()
-		code := run(t.Context(), process{args: []string{"restore", "--from", from, "--dir", dir}, out: &out, err: &errs})
+		code := run(t.Context(), cli.Process{Args: []string{"restore", "--from", from, "--dir", dir}, Out: &out, Err: &errs})
 		return code, out.String() + errs.String()
 	}
-	if code, text := restore(copied, dir); code != exitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
+	if code, text := restore(copied, dir); code != cli.ExitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
 		t.Fatal(code, text)
 	}
-	if code, text := restore(copied, dir); code != exitRefused || !strings.Contains(text, "not empty") {
+	if code, text := restore(copied, dir); code != cli.ExitRefused || !strings.Contains(text, "not empty") {
 		t.Error(code, text)
 	}
 	servesKept(t, dir)
@@ -121,10 +123,10 @@ func beginAnew(t *testing.T, copied string) {
 	if err := os.WriteFile(names[0], body, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "throw the folder away") {
+	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "throw the folder away") {
 		t.Error(code, text)
 	}
-	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "is no whole backup") {
+	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "is no whole backup") {
 		t.Error(code, text)
 	}
 }
@@ -141,17 +143,17 @@ func servesKept(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	go func() {
-		code <- run(ctx, process{args: []string{
+		code <- run(ctx, cli.Process{Args: []string{
 			"serve", "--name", "again", "--dir", dir, "--key", auth.DevKey,
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
-		}, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &log})
+		}, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &log})
 	}()
 	eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member became ready") })
-	m := devMember{Admin: socketScheme + filepath.Join(dir, config.SocketName)}
+	m := devMember{Admin: cli.SocketScheme + filepath.Join(dir, config.SocketName)}
 	wants(t, say(t, m, 0, "message", "receive", "orders"), "kept")
 	wants(t, say(t, m, 0, "partition", "moves"), "nothing moves")
 	cancel()
-	if got := <-code; got != exitDone {
+	if got := <-code; got != cli.ExitDone {
 		t.Error("exit code", got)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"go.uber.org/goleak"
 )
 
@@ -43,9 +45,9 @@ func startDev(t *testing.T, dir string, args ...string) (devReady, func() int) {
 	var out, errs lockedBuffer
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, process{
-			args: append([]string{"dev", "--amqp-port", "0", "--admin-port", "0", "--dir", dir, "-o", "json"}, args...),
-			in:   strings.NewReader(""), out: &out, err: &errs,
+		code <- run(ctx, cli.Process{
+			Args: append([]string{"dev", "--amqp-port", "0", "--admin-port", "0", "--dir", dir, "-o", "json"}, args...),
+			In:   strings.NewReader(""), Out: &out, Err: &errs,
 		})
 	}()
 	stop := sync.OnceValue(func() int {
@@ -80,8 +82,8 @@ func say(t *testing.T, m devMember, want int, args ...string) string {
 	if len(args) > 1 && args[0] == "message" && args[1] == "receive" && !slices.Contains(args, "--wait") {
 		args = append(slices.Clone(args), "--wait", "60s") // what is there comes at once, on a machine that is not busy
 	}
-	got := run(t.Context(), process{
-		args: append(args, "--server", m.Admin), in: strings.NewReader("from stdin 1\nfrom stdin 2\n"), out: &out, err: &errs,
+	got := run(t.Context(), cli.Process{
+		Args: append(args, "--server", m.Admin), In: strings.NewReader("from stdin 1\nfrom stdin 2\n"), Out: &out, Err: &errs,
 	})
 	if got != want {
 		t.Fatalf("%s: exit code %d, want %d: %s", strings.Join(args, " "), got, want, errs.String())
@@ -161,11 +163,11 @@ func TestDevRefusesInvalidOptions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	dev := func(args ...string) (int, string) {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), process{args: append([]string{"dev", "--dir", dir, "--admin-port", "0"}, args...), out: &out, err: &errs})
+		code := run(t.Context(), cli.Process{Args: append([]string{"dev", "--dir", dir, "--admin-port", "0"}, args...), Out: &out, Err: &errs})
 		return code, errs.String()
 	}
 	code, text := dev("--amqp-port", fmt.Sprint(port), "--members", "1")
-	if code != exitRefused || text != fmt.Sprintf("peeklock: port taken: something already listens on 127.0.0.1:%d (choose another with --amqp-port)\n", port) {
+	if code != cli.ExitRefused || text != fmt.Sprintf("peeklock: port taken: something already listens on 127.0.0.1:%d (choose another with --amqp-port)\n", port) {
 		t.Errorf("%d %s", code, text)
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
@@ -177,7 +179,7 @@ func TestDevRefusesInvalidOptions(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "dev.json"), []byte(`{"version":1,"members":5}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, text := dev("--amqp-port", "0"); code != exitUsage || !strings.Contains(text, "holds the data of 5 members") || strings.Count(text, "\n") != 1 {
+	if code, text := dev("--amqp-port", "0"); code != cli.ExitUsage || !strings.Contains(text, "holds the data of 5 members") || strings.Count(text, "\n") != 1 {
 		t.Errorf("%d %s", code, text)
 	}
 }
@@ -192,8 +194,8 @@ func TestDevFolderIsLocked(t *testing.T) {
 	_, stop := startDev(t, dir, "--members", "1")
 	defer stop()
 	var out, errs bytes.Buffer
-	code := run(t.Context(), process{args: []string{"dev", "--dir", dir, "--members", "1", "--admin-port", "0", "--amqp-port", "0"}, out: &out, err: &errs})
-	if text := errs.String(); code != exitRefused || !strings.Contains(text, "lock") || strings.Count(text, "\n") != 1 {
+	code := run(t.Context(), cli.Process{Args: []string{"dev", "--dir", dir, "--members", "1", "--admin-port", "0", "--amqp-port", "0"}, Out: &out, Err: &errs})
+	if text := errs.String(); code != cli.ExitRefused || !strings.Contains(text, "lock") || strings.Count(text, "\n") != 1 {
 		t.Errorf("%d %s", code, text)
 	}
 }

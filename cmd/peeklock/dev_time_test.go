@@ -6,14 +6,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // items reads the JSON lines that receive and peek print.
-func items(t *testing.T, text string) []shownMessage {
+func items(t *testing.T, text string) []cli.ShownMessage {
 	t.Helper()
-	var list []shownMessage
+	var list []cli.ShownMessage
 	for line := range strings.Lines(text) {
-		var m shownMessage
+		var m cli.ShownMessage
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
@@ -36,7 +38,7 @@ func TestScheduledAndExpiringMessages(t *testing.T) {
 	wants(t, say(t, b, 0, "queue", "show", "jobs"), "defaultMessageTimeToLive", "1h0m0s", "counts.scheduled")
 
 	// Scheduled, seen, taken back, and one that comes in time.
-	var later scheduled
+	var later cli.Scheduled
 	if err := json.Unmarshal([]byte(say(t, a, 0, "message", "send", "jobs", "one", "two", "--in", "1h", "-o", "json")), &later); err != nil || later.Sent != 2 || len(later.Sequences) != 2 {
 		t.Fatalf("%+v %v", later, err)
 	}
@@ -57,7 +59,7 @@ func TestScheduledAndExpiringMessages(t *testing.T) {
 	// What expires is found among the dead letters (docs/requirements.md#e5).
 	say(t, a, 0, "message", "send", "jobs", "fleeting", "--ttl", "100ms")
 	got = items(t, say(t, b, 0, "message", "receive", "jobs", "--dead-letters", "--wait", "60s", "-o", "json"))
-	if len(got) != 1 || got[0].Body != "fleeting" || got[0].Properties[propertyReason] != "TTLExpiredException" {
+	if len(got) != 1 || got[0].Body != "fleeting" || got[0].Properties[cli.PropertyReason] != "TTLExpiredException" {
 		t.Errorf("%+v", got)
 	}
 
@@ -90,7 +92,7 @@ func TestDeadLettersAreRedriven(t *testing.T) {
 	wants(t, say(t, m, 0, "message", "redrive", "orders", "--reason", "broken", "--contains", "red", "-o", "json"), `"matched": 1`, `"redriven": 1`)
 	wants(t, say(t, m, 0, "message", "redrive", "orders", "--older-than", "1h"), "0 of 0 redriven to orders")
 	got := items(t, say(t, m, 0, "message", "receive", "orders", "--abandon", "-o", "json"))
-	if len(got) != 1 || got[0].Body != "red one" || got[0].Sequence != 1 || got[0].DeliveryCount != 0 || got[0].Properties[propertyReason] != nil {
+	if len(got) != 1 || got[0].Body != "red one" || got[0].Sequence != 1 || got[0].DeliveryCount != 0 || got[0].Properties[cli.PropertyReason] != nil {
 		t.Errorf("%+v", got)
 	}
 	wants(t, say(t, m, 0, "message", "purge", "orders", "--dead-letters", "--older-than", "1h", "--yes"), "0 purged")

@@ -7,6 +7,8 @@ import (
 	"net"
 	"path/filepath"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
 )
@@ -76,20 +78,20 @@ func (m *devMember) addTLS(p memberParts) {
 }
 
 // note prints the paths for people.
-func (t *devTLS) note(out *output, members []devMember) error {
+func (t *devTLS) note(out *cli.Output, members []devMember) error {
 	if t == nil {
 		return nil
 	}
-	if err := out.note("\nTLS on every port. Trust %s\n  certificate %s\n  key         %s", t.CA, t.Cert, t.Key); err != nil {
+	if err := out.Note("\nTLS on every port. Trust %s\n  certificate %s\n  key         %s", t.CA, t.Cert, t.Key); err != nil {
 		return err
 	}
 	for _, m := range members {
 		for _, also := range m.Also {
-			if err := out.note("%s  also on %s", m.Name, also); err != nil {
+			if err := out.Note("%s  also on %s", m.Name, also); err != nil {
 				return err
 			}
 		}
-		if err := out.note("  %s", m.TLSConnectionString); err != nil {
+		if err := out.Note("  %s", m.TLSConnectionString); err != nil {
 			return err
 		}
 	}

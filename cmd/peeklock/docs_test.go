@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/metrics"
@@ -23,7 +25,7 @@ func TestDocsMetrics(t *testing.T) {
 // TestDocsCLI: the reference shows the help of every command.
 func TestDocsCLI(t *testing.T) {
 	t.Parallel()
-	root := newRoot(process{})
+	root := newRoot(cli.Process{})
 	var index, text strings.Builder
 	writeCommands(&index, &text, root)
 	intro := `# Command line

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/emulator"
 )
@@ -29,7 +31,7 @@ func readEmulator(path string) (*emulatorConfig, error) {
 	}
 	file, err := emulator.Read(path)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.Usage(err)
 	}
 	return &emulatorConfig{path: path, file: file, opened: make(chan struct{})}, nil
 }
@@ -68,7 +70,7 @@ type devNamespace struct {
 }
 
 // applyDev is apply for dev, which tells people what was not as they wrote it.
-func (e *emulatorConfig) applyDev(ctx context.Context, p process, m *member, address string) (*devConfig, error) {
+func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member, address string) (*devConfig, error) {
 	if e == nil || ctx.Err() != nil {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
 	}
@@ -90,29 +92,29 @@ func (e *emulatorConfig) applyDev(ctx context.Context, p process, m *member, add
 		config.Namespaces = append(config.Namespaces, devNamespace{name, connectionString(host, auth.DevKeyName, auth.DevKey)})
 	}
 	for _, text := range e.file.Warnings {
-		_, _ = fmt.Fprintf(p.err, "peeklock: warning: %s: %s\n", e.path, printable(text, fieldCharactersMax))
+		_, _ = fmt.Fprintf(p.Err, "peeklock: warning: %s: %s\n", e.path, cli.Printable(text, cli.FieldCharactersMax))
 	}
 	for _, text := range report.Problems {
-		_, _ = fmt.Fprintf(p.err, "peeklock: not as in %s: %s\n", e.path, printable(text, fieldCharactersMax))
+		_, _ = fmt.Fprintf(p.Err, "peeklock: not as in %s: %s\n", e.path, cli.Printable(text, cli.FieldCharactersMax))
 	}
 	return config, nil
 }
 
 // note prints for people what was made.
-func (d *devConfig) note(out *output) error {
+func (d *devConfig) note(out *cli.Output) error {
 	if d == nil {
 		return nil
 	}
-	if err := out.note("\n%s: %d created, %d updated, %d were there", d.File, d.Created, d.Updated, d.Unchanged); err != nil {
+	if err := out.Note("\n%s: %d created, %d updated, %d were there", d.File, d.Created, d.Updated, d.Unchanged); err != nil {
 		return err
 	}
 	for i, n := range d.Namespaces {
 		var err error
 		switch {
 		case i == 0 && len(d.Namespaces) > 1:
-			err = out.note("namespace %s is the default one here", n.Name)
+			err = out.Note("namespace %s is the default one here", n.Name)
 		case i > 0:
-			err = out.note("namespace %s\n  %s", n.Name, n.ConnectionString)
+			err = out.Note("namespace %s\n  %s", n.Name, n.ConnectionString)
 		}
 		if err != nil {
 			return err

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/peeklock/peeklock/test/golden"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/test/golden"
 )
 
 // TestStoredFormats: what the commands keep in files is read by later releases.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -62,17 +64,17 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 		code      int
 		want      string
 	}{
-		{"restarted", "peeklock-2", 200, three, false, exitDone, "until services have forgotten"},
-		{"one too many", "peeklock-3", 200, three, true, exitDone, "the member was removed"},
-		{"numbered from two", "peeklock-4", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, false, exitDone, "forgotten"},
-		{"numbered from two, one too many", "peeklock-5", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, true, exitDone, "removed"},
-		{"put to rest", "peeklock-0", 200, `{"spec":{"replicas":0}}`, false, exitDone, "forgotten"},
-		{"deleted", "peeklock-3", 200, `{"metadata":{"deletionTimestamp":"2026-11-20T12:00:00Z"},"spec":{"replicas":1}}`, false, exitDone, "forgotten"},
-		{"of another set", "other-3", 200, three, false, exitRefused, "is none of StatefulSet"},
-		{"of a set with a longer name", "peeklock-blue-3", 200, three, false, exitRefused, "is none of"},
-		{"forbidden", "peeklock-3", 403, "{}", false, exitRefused, "the API server answers 403"},
-		{"nonsense", "peeklock-3", 200, "<html>", false, exitRefused, "cannot tell whether"},
-		{"says nothing", "peeklock-3", 200, "{}", false, exitRefused, "does not say how many"},
+		{"restarted", "peeklock-2", 200, three, false, cli.ExitDone, "until services have forgotten"},
+		{"one too many", "peeklock-3", 200, three, true, cli.ExitDone, "the member was removed"},
+		{"numbered from two", "peeklock-4", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, false, cli.ExitDone, "forgotten"},
+		{"numbered from two, one too many", "peeklock-5", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, true, cli.ExitDone, "removed"},
+		{"put to rest", "peeklock-0", 200, `{"spec":{"replicas":0}}`, false, cli.ExitDone, "forgotten"},
+		{"deleted", "peeklock-3", 200, `{"metadata":{"deletionTimestamp":"2026-11-20T12:00:00Z"},"spec":{"replicas":1}}`, false, cli.ExitDone, "forgotten"},
+		{"of another set", "other-3", 200, three, false, cli.ExitRefused, "is none of StatefulSet"},
+		{"of a set with a longer name", "peeklock-blue-3", 200, three, false, cli.ExitRefused, "is none of"},
+		{"forbidden", "peeklock-3", 403, "{}", false, cli.ExitRefused, "the API server answers 403"},
+		{"nonsense", "peeklock-3", 200, "<html>", false, cli.ExitRefused, "cannot tell whether"},
+		{"says nothing", "peeklock-3", 200, "{}", false, cli.ExitRefused, "does not say how many"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,9 +92,9 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 			}))
 			defer member.Close()
 			var out, errs bytes.Buffer
-			code := run(t.Context(), process{
-				args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
-				env:  append(env, "HOSTNAME="+c.pod), out: &out, err: &errs,
+			code := run(t.Context(), cli.Process{
+				Args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
+				Env:  append(env, "HOSTNAME="+c.pod), Out: &out, Err: &errs,
 			})
 			if code != c.code || !strings.Contains(errs.String(), c.want) || c.removes != (asked.Load() == 3) || out.Len() > 0 {
 				t.Errorf("%d %q %q, asked %d times", code, out.String(), errs.String(), asked.Load())
@@ -111,29 +113,29 @@ func TestPrestopEndsInTime(t *testing.T) {
 	defer slow.Close()
 	prestop := func(server string, args ...string) (int, string) {
 		var errs bytes.Buffer
-		code := run(t.Context(), process{
-			args: append([]string{"--server", server, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"}, args...),
-			env:  append(env, "HOSTNAME=peeklock-1"), out: &bytes.Buffer{}, err: &errs,
+		code := run(t.Context(), cli.Process{
+			Args: append([]string{"--server", server, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"}, args...),
+			Env:  append(env, "HOSTNAME=peeklock-1"), Out: &bytes.Buffer{}, Err: &errs,
 		})
 		return code, errs.String()
 	}
 	began := time.Now()
-	if code, text := prestop(slow.URL, "--within", "300ms"); code != exitRefused || !strings.Contains(text, "300ms was not enough") {
+	if code, text := prestop(slow.URL, "--within", "300ms"); code != cli.ExitRefused || !strings.Contains(text, "300ms was not enough") {
 		t.Error(code, text)
 	}
 	// Much less than it would take by default, and much more than a busy machine needs.
 	if took := time.Since(began); took > 60*time.Second {
 		t.Error("took", took)
 	}
-	if code, text := prestop("http://127.0.0.1:1"); code != exitRefused || !strings.Contains(text, "no member answers") {
+	if code, text := prestop("http://127.0.0.1:1"); code != cli.ExitRefused || !strings.Contains(text, "no member answers") {
 		t.Error(code, text)
 	}
-	if code, _ := prestop(slow.URL, "--within", "0s"); code != exitUsage {
+	if code, _ := prestop(slow.URL, "--within", "0s"); code != cli.ExitUsage {
 		t.Error(code)
 	}
 	// No API server: nothing is moved.
 	env = nil
-	if code, text := prestop(slow.URL); code != exitRefused || !strings.Contains(text, "this is no pod") {
+	if code, text := prestop(slow.URL); code != cli.ExitRefused || !strings.Contains(text, "this is no pod") {
 		t.Error(code, text)
 	}
 }
@@ -142,9 +144,9 @@ func TestPrestopEndsInTime(t *testing.T) {
 func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
-		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`: exitDone,
-		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`:                exitRefused,
-		"": exitRefused, // no such file
+		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`: cli.ExitDone,
+		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`:                cli.ExitRefused,
+		"": cli.ExitRefused, // no such file
 	} {
 		env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
 		dir := t.TempDir()
@@ -172,9 +174,9 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 			}
 		}()
 		var errs bytes.Buffer
-		code := run(t.Context(), process{
-			args: []string{"kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms", "--within", "5s"},
-			env:  append(env, "HOSTNAME=peeklock-1", "PEEKLOCK_DIR="+dir), out: &bytes.Buffer{}, err: &errs,
+		code := run(t.Context(), cli.Process{
+			Args: []string{"kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms", "--within", "5s"},
+			Env:  append(env, "HOSTNAME=peeklock-1", "PEEKLOCK_DIR="+dir), Out: &bytes.Buffer{}, Err: &errs,
 		})
 		if <-ended; code != want {
 			t.Errorf("%s: %d, want %d: %s", text, code, want, errs.String())
@@ -188,7 +190,7 @@ func TestPrepareEmptiesFoldersOfRemovedMembersOnly(t *testing.T) {
 	dir := t.TempDir()
 	prepare := func() (int, string) {
 		var errs bytes.Buffer
-		code := run(t.Context(), process{args: []string{"kubernetes", "prepare", "--dir", dir}, out: &bytes.Buffer{}, err: &errs})
+		code := run(t.Context(), cli.Process{Args: []string{"kubernetes", "prepare", "--dir", dir}, Out: &bytes.Buffer{}, Err: &errs})
 		return code, errs.String()
 	}
 	member := filepath.Join(dir, "member.json")
@@ -200,11 +202,11 @@ func TestPrepareEmptiesFoldersOfRemovedMembersOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, text := prepare()
-		if _, err := os.Stat(member); code != exitDone || !strings.Contains(text, c.want) || os.IsNotExist(err) != (c.want != "") {
+		if _, err := os.Stat(member); code != cli.ExitDone || !strings.Contains(text, c.want) || os.IsNotExist(err) != (c.want != "") {
 			t.Errorf("%d %q %v", code, text, err)
 		}
 	}
-	if code, text := prepare(); code != exitDone || text != "" {
+	if code, text := prepare(); code != cli.ExitDone || text != "" {
 		t.Error(code, text)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // listenOn binds host:port. The host "localhost" means both loopback addresses, because
@@ -16,12 +18,12 @@ import (
 func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, usagef("%q is no address: write host:port", address)
+		return nil, cli.Usagef("%q is no address: write host:port", address)
 	}
 	if host == "localhost" {
 		number, err := strconv.Atoi(port)
 		if err != nil {
-			return nil, usagef("%q is no address: the port must be a number", address)
+			return nil, cli.Usagef("%q is no address: the port must be a number", address)
 		}
 		return listenLoopback(ctx, number)
 	}

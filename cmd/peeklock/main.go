@@ -6,6 +6,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	// The image holds no certificates; an identity provider's must be known all the same. They
 	// count only where the system has none.
 	_ "golang.org/x/crypto/x509roots/fallback"
@@ -20,9 +22,9 @@ func start() int {
 	// The first signal ends the work in order. From then on a second one kills, should
 	// that take too long.
 	context.AfterFunc(ctx, stop)
-	return run(ctx, process{
-		args: os.Args[1:], env: os.Environ(),
-		in: os.Stdin, out: os.Stdout, err: os.Stderr,
-		interactive: isTerminal(os.Stderr),
+	return run(ctx, cli.Process{
+		Args: os.Args[1:], Env: os.Environ(),
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Interactive: cli.IsTerminal(os.Stderr),
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	figures "github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -54,19 +56,19 @@ func newMemoryGuard(plan memoryPlan, logger *slog.Logger) *memoryGuard {
 
 // guardMemory determines the limit of the process, sets GOMEMLIMIT, and divides the limit among the
 // members.
-func guardMemory(ctx context.Context, p process, set, ofMachinePercent int64, members int, logger *slog.Logger) *memoryGuard {
-	from := memorySource{root: os.DirFS("/"), getenv: p.getenv, goLimit: debug.SetMemoryLimit(-1)}
+func guardMemory(ctx context.Context, p cli.Process, set, ofMachinePercent int64, members int, logger *slog.Logger) *memoryGuard {
+	from := memorySource{root: os.DirFS("/"), getenv: p.Getenv, goLimit: debug.SetMemoryLimit(-1)}
 	limit, source := from.find(set, ofMachinePercent)
 	plan := planMemory(limit, source, members)
-	limitMemory(ctx, &plan, p.getenv, logger)
+	limitMemory(ctx, &plan, p.Getenv, logger)
 	return newMemoryGuard(plan, logger)
 }
 
 // guardMemory does the same for the members of dev, which share one process.
-func (o *devOptions) guardMemory(ctx context.Context, p process, logger *slog.Logger) (*memoryGuard, error) {
+func (o *devOptions) guardMemory(ctx context.Context, p cli.Process, logger *slog.Logger) (*memoryGuard, error) {
 	set, err := config.ParseMemoryLimit(o.memoryLimit)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, cli.Usage(err)
 	}
 	return guardMemory(ctx, p, set, memoryOfMachineDevPercent, o.members, logger), nil
 }

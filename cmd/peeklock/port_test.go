@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/go-amqp"
 	"github.com/coder/websocket"
@@ -157,9 +159,9 @@ func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *l
 	log = new(lockedBuffer)
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, process{
-			args: append([]string{"serve", "--dir", t.TempDir(), "--peer", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--partitions", "1", "--replication", "1", "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...),
-			in:   strings.NewReader(""), out: io.Discard, err: log,
+		code <- run(ctx, cli.Process{
+			Args: append([]string{"serve", "--dir", t.TempDir(), "--peer", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--partitions", "1", "--replication", "1", "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...),
+			In:   strings.NewReader(""), Out: io.Discard, Err: log,
 		})
 	}()
 	t.Cleanup(func() {

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
@@ -44,7 +46,7 @@ func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(
 		return func() {}, nil
 	}
 	if !config.IsLoopback(address) {
-		return nil, usagef("pprof: %s can be reached from other machines: use a loopback address", address)
+		return nil, cli.Usagef("pprof: %s can be reached from other machines: use a loopback address", address)
 	}
 	l, err := listenOn(ctx, address)
 	if err != nil {

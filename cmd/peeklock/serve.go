@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"
@@ -14,7 +16,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-func newServe(p process) *cobra.Command {
+func newServe(p cli.Process) *cobra.Command {
 	var profile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run one member of a cluster",
@@ -32,11 +34,11 @@ instead.
 Commands on this machine need no key at the Unix socket peeklock.sock in the data directory, which only its owner can open:
 peeklock --server unix:///DIR/peeklock.sock member list. A loopback address proves nothing: --trust-loopback is for machines
 on which no other user or process has access.`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := config.Load(p.env, cmd.Flags())
+			s, err := config.Load(p.Env, cmd.Flags())
 			if err != nil {
-				return usageError{err}
+				return cli.Usage(err)
 			}
 			return serve(cmd.Context(), p, s, profile)
 		},
@@ -47,20 +49,20 @@ on which no other user or process has access.`,
 }
 
 // serve runs a member until the context ends.
-func serve(ctx context.Context, p process, s *config.Settings, profile string) error {
+func serve(ctx context.Context, p cli.Process, s *config.Settings, profile string) error {
 	if err := s.Validate(); err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	keys, err := s.AuthConfig()
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	listed, err := readEmulator(s.ConfigEmulator)
 	if err != nil {
 		return err
 	}
 	raiseProcs(procsServe)
-	logger := config.NewLogger(p.err, s.LogLevel, s.LogFormat)
+	logger := config.NewLogger(p.Err, s.LogLevel, s.LogFormat)
 	audit, closeAudit, err := openAudit(s, logger) //nolint:contextcheck // the lines at its end outlive ctx
 	if err != nil {
 		return err
@@ -71,7 +73,7 @@ func serve(ctx context.Context, p process, s *config.Settings, profile string) e
 		return err
 	}
 	defer stopProfile()
-	tracer, endTraces, err := openTraces(ctx, s.OTLPEndpoint, s.Name, version(), logger)
+	tracer, endTraces, err := openTraces(ctx, s.OTLPEndpoint, s.Name, cli.Version(), logger)
 	if err != nil {
 		return err
 	}
@@ -87,7 +89,7 @@ func serve(ctx context.Context, p process, s *config.Settings, profile string) e
 	parts.socket, parts.trustLoopback = s.ControlSocketPath(), s.TrustLoopback
 	if parts.proxyFrom, err = s.ProxyNetworks(); err != nil {
 		parts.closeListeners()
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	set, _ := config.ParseMemoryLimit(s.MemoryLimit) // it was validated
 	parts.memory = guardMemory(ctx, p, set, memoryOfMachineServePercent, 1, logger)
@@ -98,7 +100,7 @@ func serve(ctx context.Context, p process, s *config.Settings, profile string) e
 	warnShortKeys(ctx, keys.Keys, logger)
 	defer parts.memory.start(ctx)()
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
-		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", version())
+		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", cli.Version())
 	logWarnings(ctx, s, logger)
 	if err := m.node.Ready(ctx); err == nil {
 		listed.applyServe(ctx, m, logger)
@@ -146,7 +148,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	}
 	if err != nil {
 		p.closeListeners()
-		return memberParts{}, usageError{err}
+		return memberParts{}, cli.Usage(err)
 	}
 	c.Name, c.Dir = s.Name, s.Dir
 	c.PeerAddr, c.GossipAddr = s.Peer, s.Gossip
@@ -160,7 +162,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	c.Partitions, c.Replication = s.Partitions, s.Replication
 	c.Zone, c.Rebalance, c.ReplaceAfter = s.Zone, s.Rebalance, s.ReplaceAfterDuration()
 	c.AMQPAddr, c.HTTPAddr = s.AdvertisedAddress(clients.Addr().String()), s.AdvertisedAddress(controls.Addr().String())
-	c.Version = version()
+	c.Version = cli.Version()
 	c.Sizes = partition.DefaultSizes()
 	c.Sizes.Snapshot, c.Sizes.Trailing = s.SnapshotBytes, s.SnapshotBytes/2
 	c.Sizes.Reserve = s.DiskReserve

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/auth"
@@ -34,7 +36,7 @@ func startAlone(t testing.TB, args ...string) (m devMember, log *lockedBuffer, s
 	ctx, cancel := context.WithCancel(context.Background())
 	log, code := &lockedBuffer{}, make(chan int, 1)
 	go func() {
-		code <- run(ctx, process{args: args, in: strings.NewReader(""), out: &bytes.Buffer{}, err: log})
+		code <- run(ctx, cli.Process{Args: args, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: log})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -207,5 +209,5 @@ func cbsLogin(ctx context.Context, address, name, secret string) error {
 	if err != nil {
 		return err
 	}
-	return (&amqpSession{conn: conn, session: session}).putToken(ctx, "amqp://127.0.0.1/", name, secret)
+	return (&cli.AMQPSession{Conn: conn, Session: session}).PutToken(ctx, "amqp://127.0.0.1/", name, secret)
 }

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -89,7 +91,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	logs, codes := make([]lockedBuffer, len(gossip)), make(chan int, len(gossip))
 	for i := range gossip {
 		dir := t.TempDir()
-		members[i].Admin = socketScheme + filepath.Join(dir, config.SocketName)
+		members[i].Admin = cli.SocketScheme + filepath.Join(dir, config.SocketName)
 		args := []string{
 			"serve", "--name", fmt.Sprint("m", i), "--dir", dir, "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip[i],
@@ -97,7 +99,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 			"--key", auth.DevKey, "--config-emulator", sampleConfig, "--audit-log", fmt.Sprint(audit, i),
 		}
 		go func() {
-			codes <- run(ctx, process{args: args, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &logs[i]})
+			codes <- run(ctx, cli.Process{Args: args, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &logs[i]})
 		}()
 	}
 	t.Cleanup(func() {

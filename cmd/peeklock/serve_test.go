@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -16,7 +18,7 @@ import (
 // settingsOf loads the settings of a command line of serve.
 func settingsOf(t *testing.T, args ...string) *config.Settings {
 	t.Helper()
-	cmd := newServe(process{})
+	cmd := newServe(cli.Process{})
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +106,7 @@ func TestOpenSettingsAreLogged(t *testing.T) {
 func TestDevPrintsThatLoopbackIsTrusted(t *testing.T) {
 	t.Parallel()
 	var printed bytes.Buffer
-	out, err := newOutput(&printed, "table")
+	out, err := cli.NewOutput(&printed, "table")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
@@ -133,7 +135,7 @@ func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 		servers, env []string
 		want         string // joined by commas; "": a mistake
 	}{
-		{nil, nil, serverDefault},
+		{nil, nil, cli.ServerDefault},
 		{nil, []string{"PEEKLOCK_DIR=/data"}, "unix:///data/peeklock.sock"},
 		{nil, []string{"PEEKLOCK_DIR=data"}, "unix://data/peeklock.sock"},
 		{nil, []string{"PEEKLOCK_DIR=/data", "PEEKLOCK_CONTROL_SOCKET=/run/one.sock"}, "unix:///run/one.sock"},
@@ -142,7 +144,7 @@ func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 		{[]string{"unix:///run/one.sock", "https://other"}, nil, "unix:///run/one.sock,https://other"},
 		{[]string{"unix://"}, nil, ""},
 	} {
-		got, err := (&client{process: process{env: c.env}, servers: c.servers}).addresses()
+		got, err := (&cli.Client{Process: cli.Process{Env: c.env}, Servers: c.servers}).Addresses()
 		if strings.Join(got, ",") != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%q %q: %q, %v", c.servers, c.env, got, err)
 		}
@@ -202,7 +204,7 @@ func TestServeTrustsNoAddressByDefault(t *testing.T) {
 				t.Errorf("status %d, want %d", got, c.want)
 			}
 			socket := regexp.MustCompile(`control_socket=(\S+)`).FindStringSubmatch(log.String())[1]
-			m := devMember{Admin: socketScheme + socket}
+			m := devMember{Admin: cli.SocketScheme + socket}
 			wants(t, say(t, m, 0, "cluster", "status"), "alive")
 			say(t, m, 0, "queue", "create", "orders")
 			if slices.Contains(c.args, "--proxy-protocol-from") {
@@ -246,10 +248,10 @@ func TestCommandsUseTheControlSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	ask := func() (int, string) {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), process{args: []string{"member", "list"}, env: []string{"PEEKLOCK_CONTROL_SOCKET=" + path}, out: &out, err: &errs})
+		code := run(t.Context(), cli.Process{Args: []string{"member", "list"}, Env: []string{"PEEKLOCK_CONTROL_SOCKET=" + path}, Out: &out, Err: &errs})
 		return code, out.String() + errs.String()
 	}
-	if code, text := ask(); code != exitRefused || !strings.Contains(text, "no member answers at unix://"+path) {
+	if code, text := ask(); code != cli.ExitRefused || !strings.Contains(text, "no member answers at unix://"+path) {
 		t.Error(code, text)
 	}
 	l, err := listenSocket(t.Context(), path)
@@ -257,14 +259,14 @@ func TestCommandsUseTheControlSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &httptest.Server{Listener: l, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != socketHost || r.Header.Get("Authorization") != "" {
+		if r.Host != cli.SocketHost || r.Header.Get("Authorization") != "" {
 			t.Error(r.Host, r.Header)
 		}
 		answer(w, 200, admin.Members{Members: []admin.Member{{MemberStatus: admin.MemberStatus{ID: "1", Name: "here"}}}})
 	})}}
 	server.Start()
 	defer server.Close()
-	if code, text := ask(); code != exitDone || !strings.Contains(text, "here") {
+	if code, text := ask(); code != cli.ExitDone || !strings.Contains(text, "here") {
 		t.Error(code, text)
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
@@ -19,13 +21,13 @@ func applyTLS(s *config.Settings, p *memberParts) error {
 	}
 	cert, err := listen.LoadCertificate(s.TLSCert, s.TLSKey, p.logger.With("component", "listen"))
 	if err != nil {
-		return usageError{err}
+		return cli.Usage(err)
 	}
 	p.tls, p.requireTLS = cert.TLS(), s.RequireTLS || !s.AllowRemotePlain
 	if s.TLSClientCA != "" {
 		clients, err := listen.LoadAuthorities(s.TLSClientCA, p.logger.With("component", "listen"))
 		if err != nil {
-			return usageError{fmt.Errorf("tls_client_ca: %w", err)}
+			return cli.Usage(fmt.Errorf("tls_client_ca: %w", err))
 		}
 		p.tls = cert.TLSFor(clients)
 	}

@@ -51,7 +51,9 @@ func packageImports() map[string][]string {
 		"cmd/objects":                  {},
 		"cmd/metrics":                  {"fsm", "partition", "cluster", "amqp"},
 		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
-		"cmd/peeklock":                 {"cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth", "admin/entity"},
+		"cmd/peeklock/internal/cli":    {"cmd/peeklock/internal/config", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "admin", "admin/auth", "admin/entity"},
+		"cmd/peeklock/internal/bench":  {"cmd/peeklock/internal/cli", "fsm", "admin", "admin/entity"},
+		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth", "admin/entity"},
 	}
 }
 
@@ -65,7 +67,7 @@ func libraryImporters() map[string][]string {
 		"go.etcd.io/bbolt":                      {"partition/raftlog"},
 		"github.com/hashicorp/go-hclog":         {"partition", "partition/transport"},
 		"github.com/hashicorp/memberlist":       {"cluster/gossip"},
-		"github.com/Azure/go-amqp":              {"cmd/peeklock", "test"},
+		"github.com/Azure/go-amqp":              {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "test"},
 		"github.com/Azure/azure-sdk-for-go/sdk": {"test"},
 		"github.com/coder/websocket":            {"cmd/listen"},
 		"github.com/pires/go-proxyproto":        {"cmd/listen"},
@@ -74,13 +76,13 @@ func libraryImporters() map[string][]string {
 		"github.com/hashicorp/golang-lru":       {"admin/auth"},
 		"golang.org/x/time":                     {"admin/auth", "cmd/objects"},
 		"golang.org/x/crypto":                   {"cmd/peeklock"},
-		"github.com/spf13/cobra":                {"cmd/peeklock"},
-		"github.com/spf13/pflag":                {"cmd/peeklock", "cmd/peeklock/internal/config"},
+		"github.com/spf13/cobra":                {"cmd/peeklock", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench"},
+		"github.com/spf13/pflag":                {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/config"},
 		"github.com/knadh/koanf":                {"cmd/peeklock/internal/config"},
 		"github.com/go-viper/mapstructure":      {"cmd/peeklock/internal/config"}, // decodes what koanf has read
-		"go.yaml.in/yaml":                       {"cmd/peeklock", "cmd/peeklock/internal/config"},
-		"github.com/jedib0t/go-pretty":          {"cmd/peeklock"},
-		"github.com/HdrHistogram":               {"cmd/peeklock"},
+		"go.yaml.in/yaml":                       {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/config"},
+		"github.com/jedib0t/go-pretty":          {"cmd/peeklock/internal/cli"},
+		"github.com/HdrHistogram":               {"cmd/peeklock/internal/bench"},
 		"github.com/minio/minio-go":             {"cmd/objects"},
 		"github.com/prometheus/client_golang":   {"cmd/metrics"},
 		"go.opentelemetry.io/otel/trace":        {"amqp", "cmd/peeklock"}, // the API: what does nothing unless told to

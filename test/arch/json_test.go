@@ -45,9 +45,9 @@ func TestJSONNamesAreExplicit(t *testing.T) {
 // withoutGolden are the structs that no golden file has to show, with the reason.
 func withoutGolden() map[string]string {
 	return map[string]string{
-		"cmd/peeklock.statefulSet": "Kubernetes writes it, and it is only read",
-		"admin/entity.typedValue":  "TestValueFormats of admin shows all of its forms",
-		"cmd/peeklock.named":       "reads the names alone of what the control API answers",
+		"cmd/peeklock/internal/cli.statefulSet": "Kubernetes writes it, and it is only read",
+		"admin/entity.typedValue":               "TestValueFormats of admin shows all of its forms",
+		"cmd/peeklock/internal/cli.named":       "reads the names alone of what the control API answers",
 	}
 }
 

@@ -1,0 +1,277 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
+	"github.com/peeklock/peeklock/admin/entity"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// Limits of a benchmark.
+const (
+	benchLinksMax    = 1024    // senders, and receivers
+	benchQueuesMax   = 1024    //
+	benchWindowMax   = 100_000 // outstanding sends of one sender
+	benchCreditMax   = 100_000
+	benchSettlersMax = 4096
+	benchMegabytes   = 80 << 10         // quota of queues that are made: the most there is
+	benchIdleMax     = 15 * time.Second // without progress, and not waiting for a lock to end
+	benchEmptyMax    = 3 * time.Second  // without a message: a receiving run has emptied the queues
+	benchConnectMax  = 15 * time.Second // until all clients are connected
+	benchCleanupMax  = 30 * time.Second
+)
+
+// What a benchmark does.
+const (
+	modeSend    = "send"
+	modeReceive = "receive"
+	modeBoth    = "send-receive"
+)
+
+// benchOptions are the flags of bench.
+type benchOptions struct {
+	mode               string
+	senders, receivers int
+	queues             int
+	topic              benchTopic
+	perSession         benchSessions
+	prefix             string
+	keep               bool
+	partitioned        bool
+	window             int
+	credit             int
+	settlers           int
+	receiveAndDelete   bool
+	size               int
+	rate               float64
+	duration, warmup   time.Duration
+	messages           uint64
+	spread             bool
+	pids               []int
+	lockDuration       time.Duration // lock duration of the queues
+}
+
+// New returns the command that measures a cluster.
+func New(c *cli.Client) *cobra.Command {
+	var o benchOptions
+	cmd := &cobra.Command{
+		Use: "bench", Short: "Measure a cluster and verify that no message is lost",
+		Long: `Put load on a cluster with AMQP clients, measure throughput and latency, and check every message. Each message carries a
+number. The command fails when a message is lost, is delivered again after its completion, or was never sent.
+
+The latency "send" is the time from the call to the confirmation of the broker, "end to end" the time from the call to the
+arrival at the receiver. With --rate they count from the time at which a message was due, so that the delay of a slow broker
+is included.
+
+With --topic, every message is checked once for each subscription that matches it: "send" counts messages, "receive" and
+"settle" count their copies.
+
+With --sessions, each receiver accepts the next session, receives and settles its messages, and releases it. The command
+also fails when messages of a session arrive out of order.`,
+		Example: `  peeklock bench --senders 4 --window 100 --queues 4 --duration 30s
+  peeklock bench --mode send --messages 1000000 --keep
+  peeklock bench --rate 500 --members-spread -o json
+  peeklock bench --topic 10
+  peeklock bench --topic 1000 --sql-rules 1000 --matching 10
+  peeklock bench --sessions 10000 --receivers 100
+  peeklock bench --topic 1 --correlation-rules 100000 --matching 1`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(cmd.Context(), c, &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.mode, "mode", modeBoth, "send, receive or send-receive")
+	f.IntVar(&o.senders, "senders", 1, "sending clients, each with its own connection")
+	f.IntVar(&o.receivers, "receivers", 0, "receiving clients, each with its own connection (default: one per queue or subscription)")
+	f.IntVar(&o.queues, "queues", 1, "queues that the clients use in turn; missing ones are created")
+	o.topic.flags(cmd)
+	o.perSession.flags(cmd)
+	f.StringVar(&o.prefix, "queue-prefix", "bench", "prefix of the names: queues are called PREFIX-0 and so on, a topic PREFIX-topic")
+	f.BoolVar(&o.keep, "keep", false, "keep the entities that were created")
+	f.BoolVar(&o.partitioned, "partitioned", false, "create partitioned queues or a partitioned topic")
+	f.IntVar(&o.window, "window", 100, "unconfirmed sends per sender")
+	f.IntVar(&o.credit, "credit", 500, "link credit: messages in flight to a receiver or unsettled there")
+	f.IntVar(&o.settlers, "settlers", 128, "concurrent settlements per receiver")
+	f.BoolVar(&o.receiveAndDelete, "delete", false, "receive-and-delete instead of peek-lock")
+	f.IntVar(&o.size, "size", 1024, "size of a message body in bytes, at least 32")
+	f.Float64Var(&o.rate, "rate", 0, "messages per second of all senders together; 0: no limit")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "duration of the measurement; no limit with --messages or --mode receive unless it is given")
+	f.Uint64Var(&o.messages, "messages", 0, "stop after this many messages of all senders together")
+	f.DurationVar(&o.warmup, "warmup", 0, "duration of the warm-up before the measurement")
+	f.BoolVar(&o.spread, "members-spread", false, "distribute the clients over all members")
+	f.IntSliceVar(&o.pids, "pids", nil, "process ids of the members on this machine, whose CPU time is reported")
+	f.DurationVar(&o.lockDuration, "lock-duration", 30*time.Second, "lock duration of queues that are created")
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		// A run with an end of its own (a number of messages, an empty queue) is only
+		// limited in time when that was asked for.
+		if (o.messages > 0 || o.mode == modeReceive) && !cmd.Flags().Changed("duration") {
+			o.duration = 24 * time.Hour
+		}
+		o.topic.prepare()
+		if o.receivers == 0 {
+			o.receivers = o.sources()
+		}
+	}
+	return cmd
+}
+
+func (o *benchOptions) check() error {
+	if err := o.topic.check(o.queues); err != nil {
+		return err
+	}
+	if err := o.perSession.check(o); err != nil {
+		return err
+	}
+	if o.mode != modeSend && o.mode != modeReceive && o.mode != modeBoth {
+		return cli.Usagef("--mode is send, receive or send-receive, not %q", o.mode)
+	}
+	for _, f := range []struct {
+		flag             string
+		value, low, high int
+	}{
+		{"--senders", o.senders, 1, benchLinksMax},
+		{"--receivers", o.receivers, 1, benchLinksMax},
+		{"--queues", o.queues, 1, benchQueuesMax},
+		{"--window", o.window, 1, benchWindowMax},
+		{"--credit", o.credit, 1, benchCreditMax},
+		{"--settlers", o.settlers, 1, benchSettlersMax},
+		{"--size", o.size, headerBytes, cli.SendSizeMax},
+	} {
+		if f.value < f.low || f.value > f.high {
+			return cli.Usagef("%s is %d to %d, not %d", f.flag, f.low, f.high, f.value)
+		}
+	}
+	switch {
+	case o.duration <= 0 || o.warmup < 0:
+		return cli.Usagef("--duration is more than 0 and --warmup not less than 0")
+	case o.rate < 0:
+		return cli.Usagef("--rate is 0 or more")
+	case o.messages > 0 && o.warmup > 0:
+		return cli.Usagef("--warmup goes with --duration, not with --messages")
+	case o.messages/uint64(o.senders) >= countersMax:
+		return cli.Usagef("at most %d messages per sender", countersMax)
+	case o.mode == modeBoth && o.topic.subscriptions == 0 && o.receivers < o.queues:
+		return cli.Usagef("%d receivers cannot empty %d queues", o.receivers, o.queues)
+	case o.mode == modeBoth && o.receivers < o.sources():
+		return cli.Usagef("%d receivers cannot empty %d subscriptions", o.receivers, o.sources())
+	}
+	return nil
+}
+
+// sources is how many queues or subscriptions there are to receive from.
+func (o *benchOptions) sources() int {
+	if o.topic.subscriptions > 0 {
+		return o.topic.copies()
+	}
+	return o.queues
+}
+
+func (o *benchOptions) sends() bool    { return o.mode != modeReceive }
+func (o *benchOptions) receives() bool { return o.mode != modeSend }
+
+func (o *benchOptions) queue(i int) string { return o.prefix + "-" + strconv.Itoa(i%o.queues) }
+
+// runBench runs one benchmark: entities, load, report, and away with the entities.
+func runBench(ctx context.Context, c *cli.Client, o *benchOptions) error {
+	out, err := c.Output()
+	if err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	addresses, err := c.Endpoints(ctx)
+	if err != nil {
+		return err
+	}
+	made, err := createEntities(ctx, c, o)
+	if err == nil {
+		err = measure(ctx, c, o, addresses, out)
+	}
+	if !o.keep {
+		err = errors.Join(err, deleteEntities(ctx, c, made))
+	}
+	return err
+}
+
+func measure(ctx context.Context, c *cli.Client, o *benchOptions, addresses []string, out *cli.Output) error {
+	var before uint64
+	var err error
+	if !o.receives() {
+		if before, err = storedBytes(ctx, c, o); err != nil {
+			return err
+		}
+	}
+	result, err := newLoad(c, o, addresses).run(ctx)
+	if err != nil {
+		return err
+	}
+	if sent := result.Verify.Confirmed; !o.receives() && sent > 0 {
+		after, err := storedBytes(ctx, c, o)
+		if err != nil {
+			return err
+		}
+		result.Stored = round((float64(after)-float64(before))/float64(sent), 10)
+	}
+	return result.report(out)
+}
+
+// createEntities makes what is missing and returns the paths in the API of what it made. It
+// takes over the lock duration of what exists: it says how long to wait for messages at the
+// end.
+func createEntities(ctx context.Context, c *cli.Client, o *benchOptions) ([]string, error) {
+	lock := entity.Duration(o.lockDuration)
+	room := uint32(benchMegabytes)
+	settings := entity.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
+	if o.perSession.sessions > 0 {
+		yes := true
+		settings.RequiresSession = &yes
+	}
+	if o.partitioned {
+		settings.EnablePartitioning = &o.partitioned
+	}
+	const overhead = 1024 // sections around the body
+	if size := uint32(o.size + overhead); size > 256*1024 {
+		settings.MaxMessageBytes = &size
+	}
+	if o.topic.subscriptions > 0 {
+		return createTopic(ctx, c, o, settings)
+	}
+	var made []string
+	for i := range o.queues {
+		path := cli.QueuePath(o.queue(i))
+		var q admin.Queue
+		isNew, err := ensureEntity(ctx, c, o, path, settings, &q)
+		if err != nil {
+			return made, fmt.Errorf("queue %s: %w", o.queue(i), err)
+		}
+		if isNew {
+			made = append(made, path)
+		}
+		if q.LockDuration != nil {
+			o.lockDuration = max(o.lockDuration, time.Duration(*q.LockDuration))
+		}
+	}
+	return made, nil
+}
+
+func deleteEntities(ctx context.Context, c *cli.Client, paths []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleanupMax)
+	defer cancel()
+	var all []error
+	for _, path := range paths {
+		if err := c.Call(ctx, http.MethodDelete, path, nil, nil); err != nil {
+			all = append(all, fmt.Errorf("delete what was made: %w", err))
+		}
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
+	"github.com/Azure/go-amqp"
+)
+
+// receiver is one receiving client. Its workers each receive a message, check it and
+// settle it, so that a message passes no goroutine of ours on its way; as many
+// settlements are under way as there are workers. (go-amqp settles one at a time per
+// caller and offers no ranges.)
+type receiver struct {
+	load      *load
+	index     int
+	queue     string
+	copyIndex int // of every message that it gets
+	arrivals  *latencies
+	attached  func() // the first connection stands
+	settling  atomic.Int64
+}
+
+func newReceiver(l *load, index int) *receiver {
+	source, copyIndex := l.options.source(index)
+	return &receiver{load: l, index: index, queue: source, copyIndex: copyIndex, arrivals: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
+}
+
+// run receives until the work has ended, over as many connections as it takes.
+func (r *receiver) run(ctx context.Context) {
+	defer r.attached()
+	wait := backoffMin
+	for at := r.index; ctx.Err() == nil; at++ {
+		before := r.load.counts.received.Load()
+		err := r.connection(ctx, r.load.addresses[at%len(r.load.addresses)])
+		if ctx.Err() != nil {
+			return
+		}
+		if isPermanent(err) {
+			r.load.fail(fmt.Errorf("receive from %s: %w", r.queue, cli.PlainError(err)))
+			return
+		}
+		r.load.counts.reconnects.Add(1)
+		if r.load.counts.received.Load() > before {
+			wait = backoffMin
+		}
+		wait, _ = backOff(ctx, wait)
+	}
+}
+
+func (r *receiver) connection(ctx context.Context, address string) error {
+	d, err := r.load.client.DialOne(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	o := r.load.options
+	if o.perSession.sessions > 0 {
+		return r.sessions(ctx, d)
+	}
+	link, err := d.Receiver(ctx, r.queue, int32(o.credit), o.receiveAndDelete)
+	if err != nil {
+		return err
+	}
+	r.attached()
+	// The first worker that meets the end of the link ends the others.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	for range min(o.settlers, o.credit) {
+		workers.Go(func() { cancel(r.work(ctx, link)) })
+	}
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// work is one worker; it returns why the link cannot be used any more.
+func (r *receiver) work(ctx context.Context, link *amqp.Receiver) error {
+	receiveAndDelete := r.load.options.receiveAndDelete
+	for {
+		message, err := link.Receive(ctx, nil)
+		if err != nil {
+			return err
+		}
+		t, counter := r.countArrival(message)
+		if receiveAndDelete {
+			r.load.counts.settled.Add(1)
+			continue
+		}
+		r.settling.Add(1)
+		err = link.AcceptMessage(ctx, message)
+		r.settling.Add(-1)
+		if err := r.countSettlement(err, t, counter); err != nil {
+			return err
+		}
+	}
+}
+
+// countArrival checks a message and counts it. The fate is nil when it is not of this run.
+func (r *receiver) countArrival(message *amqp.Message) (*copyState, uint64) {
+	c := &r.load.counts
+	now := time.Now().UnixNano()
+	var s messageHeader
+	ok := false
+	if len(message.Data) == 1 {
+		s, ok = readHeader(message.Data[0])
+	}
+	c.received.Add(1)
+	c.lastReceive.Store(now)
+	if !ok {
+		c.foreign.Add(1)
+		return nil, 0
+	}
+	judged, t := r.load.ledger.recordDelivery(s, r.copyIndex, r.load.options.receiveAndDelete)
+	switch judged {
+	case firstDelivery:
+		if r.load.measuring.Load() {
+			r.arrivals.add(now - s.sent)
+		}
+		if !r.load.options.perSession.ordered(s) {
+			c.misordered.Add(1)
+		}
+	case redelivered:
+		c.redelivered.Add(1)
+	case duplicated:
+		c.duplicated.Add(1)
+	case unexpected:
+		c.unexpected.Add(1)
+	case foreign:
+		c.foreign.Add(1)
+	}
+	return t, s.counter
+}
+
+// countSettlement counts how a settlement ended; an error ends the worker.
+func (r *receiver) countSettlement(err error, t *copyState, counter uint64) error {
+	c := &r.load.counts
+	switch {
+	case err == nil:
+		if t != nil {
+			t.settled.set(counter)
+		}
+		c.settled.Add(1)
+		c.lastSettle.Store(time.Now().UnixNano())
+		return nil
+	case cli.IsRefused(err):
+		c.settleLost.Add(1) // the lock had ended: the message comes again
+		return nil
+	}
+	c.settleUnknown.Add(1)
+	return err
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
+	"github.com/Azure/go-amqp"
+	"github.com/spf13/cobra"
+)
+
+// Limits of a benchmark with sessions.
+const (
+	benchSessionsMax     = 1 << 20
+	benchLastCountersMax = 1 << 24         // senders times sessions: 8 bytes each
+	benchAcceptMax       = 2 * time.Second // one waiting for the next session
+)
+
+// benchSessions are the flags of bench about sessions, and what is checked of them. Without
+// sessions there are none.
+//
+// Message c of a sender belongs to session c mod sessions of its queue. A receiver accepts the
+// next session, takes what is there, settles it and gives the session back.
+type benchSessions struct {
+	sessions     int
+	names        []string
+	lastCounters [][]atomic.Uint64 // by sender, then session: one more than the counter that came last
+}
+
+func (b *benchSessions) flags(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&b.sessions, "sessions", 0, "distribute the messages of each queue over this many sessions; receivers accept one after the other")
+}
+
+func (b *benchSessions) check(o *benchOptions) error {
+	switch {
+	case b.sessions < 0 || b.sessions > benchSessionsMax:
+		return cli.Usagef("--sessions is 0 to %d, not %d", benchSessionsMax, b.sessions)
+	case b.sessions > 0 && o.topic.subscriptions > 0:
+		return cli.Usagef("give --sessions or --topic, not both")
+	case b.sessions > 0 && o.receiveAndDelete:
+		return cli.Usagef("give --sessions or --delete, not both: what was under way when a session was given back would be lost")
+	case o.sends() && b.sessions*o.senders > benchLastCountersMax:
+		return cli.Usagef("%d senders with %d sessions are too many to follow: at most %d together", o.senders, b.sessions, benchLastCountersMax)
+	}
+	return nil
+}
+
+// prepare makes the names and what is followed.
+func (b *benchSessions) prepare(senders int) {
+	b.names = make([]string, b.sessions)
+	for i := range b.names {
+		b.names[i] = "session-" + strconv.Itoa(i)
+	}
+	b.lastCounters = make([][]atomic.Uint64, senders)
+	for i := range b.lastCounters {
+		b.lastCounters[i] = make([]atomic.Uint64, b.sessions)
+	}
+}
+
+// setSession puts message counter of a sender into its session.
+func (b *benchSessions) setSession(m *amqp.Message, counter uint64) {
+	if b.sessions > 0 {
+		m.Properties = &amqp.MessageProperties{GroupID: &b.names[counter%uint64(b.sessions)]}
+	}
+}
+
+// ordered notes an arrival for the first time and says whether it came after those that were
+// sent before it to the same session. A session has one holder, so arrivals are one after
+// the other.
+func (b *benchSessions) ordered(s messageHeader) bool {
+	if b.sessions == 0 || int(s.sender) >= len(b.lastCounters) {
+		return true
+	}
+	last := &b.lastCounters[s.sender][s.counter%uint64(b.sessions)]
+	if last.Load() > s.counter+1 {
+		return false
+	}
+	last.Store(s.counter + 1)
+	return true
+}
+
+// benchGroups is how sessions were used.
+type benchGroups struct {
+	Sessions   int    `json:"sessions"` // of each queue
+	Accepted   uint64 `json:"accepted"` // times that a receiver was given one
+	Misordered uint64 `json:"misordered"`
+}
+
+// sessions works off one session after the other over a connection.
+func (r *receiver) sessions(ctx context.Context, d *cli.AMQPSession) error {
+	r.attached()
+	for {
+		link, err := d.AcceptSession(ctx, r.queue, -1, false, nil, benchAcceptMax)
+		switch {
+		case errors.Is(err, cli.ErrNoMessage):
+			continue
+		case err != nil:
+			return err
+		}
+		r.load.counts.accepted.Add(1)
+		if err := r.drainSession(ctx, link); err != nil {
+			return fmt.Errorf("session %s: %w", cli.SessionOf(link), err)
+		}
+		if err := link.Close(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// drainSession takes what a session has, as much as there is credit for.
+func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error {
+	if err := link.IssueCredit(uint32(r.load.options.credit)); err != nil {
+		return err
+	}
+	// A session is accepted for a message that it has, unless that expires now. To drain before
+	// it is here would not do: go-amqp may put the drain before the credit.
+	first, err := cli.Next(ctx, link, benchAcceptMax)
+	switch {
+	case errors.Is(err, cli.ErrNoMessage):
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := link.DrainCredit(ctx, nil); err != nil {
+		return err
+	}
+	return r.settleAll(ctx, link, first)
+}
+
+// settleAll checks what has arrived, in order, and settles it, several at a time.
+func (r *receiver) settleAll(ctx context.Context, link *amqp.Receiver, first *amqp.Message) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	room := make(chan struct{}, r.load.options.settlers)
+	var settling sync.WaitGroup
+	for message := first; message != nil; message = link.Prefetched() {
+		t, counter := r.countArrival(message)
+		r.settling.Add(1)
+		room <- struct{}{}
+		settling.Go(func() {
+			defer func() { <-room }()
+			err := link.AcceptMessage(ctx, message)
+			r.settling.Add(-1)
+			if err := r.countSettlement(err, t, counter); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	settling.Wait()
+	return context.Cause(ctx)
+}

@@ -1,0 +1,308 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
+	"github.com/Azure/go-amqp"
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Limits of a benchmark with a topic: those of the broker.
+const (
+	benchSubscriptionsMax    = 2000
+	benchSQLRulesMax         = 2000
+	benchCorrelationRulesMax = 100_000
+	benchRuleWorkers         = 64 // requests under way at once: half of what a member takes
+)
+
+// createTopic are the flags of bench about a topic. Without subscriptions there is none.
+//
+// Rules are dealt out to the subscriptions in turn, rule i to subscription i mod
+// subscriptions; the first of each kind, matching of them, take every message and the others
+// none.
+type benchTopic struct {
+	subscriptions    int
+	sqlRules         int
+	correlationRules int
+	matching         int
+}
+
+func (b *benchTopic) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&b.subscriptions, "topic", 0, "send to the topic PREFIX-topic with this many subscriptions instead of queues; missing ones are created")
+	f.IntVar(&b.sqlRules, "sql-rules", 0, "SQL rules, distributed over the created subscriptions instead of a rule that matches all messages")
+	f.IntVar(&b.correlationRules, "correlation-rules", 0, "correlation rules, distributed in the same way")
+	f.IntVar(&b.matching, "matching", 0, "number of these rules that match all messages; the others match none (default: one per subscription)")
+}
+
+func (b *benchTopic) rules() int { return b.sqlRules + b.correlationRules }
+
+// prepare puts in what depends on other flags.
+func (b *benchTopic) prepare() {
+	if b.matching == 0 {
+		b.matching = b.subscriptions
+	}
+}
+
+func (b *benchTopic) check(queues int) error {
+	for _, f := range []struct {
+		flag        string
+		value, high int
+	}{
+		{"--topic", b.subscriptions, benchSubscriptionsMax},
+		{"--sql-rules", b.sqlRules, benchSQLRulesMax},
+		{"--correlation-rules", b.correlationRules, benchCorrelationRulesMax},
+	} {
+		if f.value < 0 || f.value > f.high {
+			return cli.Usagef("%s is 0 to %d, not %d", f.flag, f.high, f.value)
+		}
+	}
+	most := max(b.sqlRules, b.correlationRules)
+	switch {
+	case b.subscriptions == 0 && (b.rules() > 0 || b.matching > 0):
+		return cli.Usagef("--sql-rules, --correlation-rules and --matching need --topic")
+	case b.subscriptions > 0 && queues > 1:
+		return cli.Usagef("give --topic or --queues, not both")
+	case b.rules() > 0 && most < b.subscriptions:
+		return cli.Usagef("%d rules leave some of %d subscriptions without any", most, b.subscriptions)
+	case b.rules() > 0 && (b.matching < 1 || b.matching > most):
+		return cli.Usagef("--matching is 1 to %d, not %d", most, b.matching)
+	}
+	return nil
+}
+
+// copies is how many subscriptions take every message; one without a topic.
+func (b *benchTopic) copies() int {
+	switch {
+	case b.subscriptions == 0:
+		return 1
+	case b.rules() == 0:
+		return b.subscriptions
+	}
+	return min(b.matching, b.subscriptions)
+}
+
+func (o *benchOptions) topicName() string { return o.prefix + "-topic" }
+
+// target is where a sender sends.
+func (o *benchOptions) target(sender int) string {
+	if o.topic.subscriptions > 0 {
+		return o.topicName()
+	}
+	return o.queue(sender)
+}
+
+// source is where a receiver receives, and which of the copies of a message it gets.
+func (o *benchOptions) source(receiver int) (address string, copyIndex int) {
+	if o.topic.subscriptions > 0 {
+		copyIndex = receiver % o.topic.copies()
+		return o.subscription(copyIndex), copyIndex
+	}
+	return o.queue(receiver), 0
+}
+
+func (o *benchOptions) subscription(i int) string {
+	return fsm.SubscriptionPath(o.topicName(), "s-"+strconv.Itoa(i))
+}
+
+// The properties that rules ask about.
+const (
+	benchLabel  = "order"
+	benchRegion = "eu"
+)
+
+// setProperties gives a message the properties that the rules ask about.
+func (b *benchTopic) setProperties(m *amqp.Message) {
+	if b.rules() == 0 {
+		return
+	}
+	label := benchLabel
+	m.Properties = &amqp.MessageProperties{Subject: &label}
+	m.ApplicationProperties = map[string]any{"customer": int64(0), "region": benchRegion}
+}
+
+// customer is whom rule i waits for: 0 is who every message is from.
+func (b *benchTopic) customer(i int) int {
+	if i < b.matching {
+		return 0
+	}
+	return i + 1
+}
+
+func (b *benchTopic) sqlRule(i int) entity.Rule {
+	return entity.Rule{Name: "sql-" + strconv.Itoa(i), Filter: entity.Filter{
+		Kind: entity.FilterSQL, Expression: fmt.Sprintf("customer = %d AND region = '%s'", b.customer(i), benchRegion),
+	}}
+}
+
+func (b *benchTopic) correlationRule(i int) entity.Rule {
+	value := func(json string) (v entity.Value) {
+		_ = v.UnmarshalJSON([]byte(json)) // a constant form
+		return v
+	}
+	return entity.Rule{Name: "correlation-" + strconv.Itoa(i), Filter: entity.Filter{
+		Kind: entity.FilterCorrelation,
+		Conditions: map[string]entity.Value{
+			"sys.Label": value(strconv.Quote(benchLabel)), "customer": value(strconv.Itoa(b.customer(i))),
+		},
+	}}
+}
+
+// firstRule is what subscription i is made with, nil for the rule that takes everything.
+func (b *benchTopic) firstRule(i int) *entity.Rule {
+	var rule entity.Rule
+	switch {
+	case i < b.sqlRules:
+		rule = b.sqlRule(i)
+	case i < b.correlationRules:
+		rule = b.correlationRule(i)
+	default:
+		return nil
+	}
+	return &rule
+}
+
+// createTopic makes what is missing and returns the paths in the API of what it made that
+// has to be deleted. The rules of subscriptions that exist stay as they are.
+func createTopic(ctx context.Context, c *cli.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
+	// The default client keeps two connections and would open another for most requests.
+	transport := &http.Transport{MaxIdleConnsPerHost: benchRuleWorkers}
+	defer transport.CloseIdleConnections()
+	return createTopicWith(ctx, c.WithHTTP(&http.Client{Transport: transport}), o, settings)
+}
+
+func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
+	var made []string
+	var topic admin.Topic
+	isNew, err := ensureEntity(ctx, c, o, cli.TopicPath(o.topicName()), entity.Settings{
+		EnablePartitioning: settings.EnablePartitioning, MaxSizeInMegabytes: settings.MaxSizeInMegabytes, MaxMessageBytes: settings.MaxMessageBytes,
+	}, &topic)
+	if err != nil {
+		return nil, fmt.Errorf("topic %s: %w", o.topicName(), err)
+	}
+	if isNew {
+		made = append(made, cli.TopicPath(o.topicName())) // its subscriptions go with it
+	}
+	fresh := make([]bool, o.topic.subscriptions)
+	locks := make([]time.Duration, o.topic.subscriptions)
+	err = parallel(ctx, o.topic.subscriptions, func(ctx context.Context, i int) error {
+		path := cli.SubscriptionPath(o.subscription(i))
+		var s admin.Subscription
+		isFresh, err := ensureEntity(ctx, c, o, path, admin.SubscriptionRequest{
+			Settings: entity.Settings{LockDuration: settings.LockDuration}, DefaultRule: o.topic.firstRule(i),
+		}, &s)
+		if s.LockDuration != nil {
+			locks[i] = time.Duration(*s.LockDuration)
+		}
+		fresh[i] = isFresh
+		return err
+	})
+	for i := range fresh {
+		o.lockDuration = max(o.lockDuration, locks[i])
+		if fresh[i] && !isNew {
+			made = append(made, cli.SubscriptionPath(o.subscription(i)))
+		}
+	}
+	if err != nil {
+		return made, fmt.Errorf("subscriptions of %s: %w", o.topicName(), err)
+	}
+	return made, addRules(ctx, c, o, fresh)
+}
+
+// addRules adds the rules that subscriptions were not made with.
+func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool) error {
+	b := &o.topic
+	m := c.Meter("adding rules", b.rules())
+	err := parallel(ctx, b.rules(), func(ctx context.Context, i int) error {
+		defer m.Add(1)
+		rule := b.correlationRule
+		if i < b.sqlRules {
+			rule = b.sqlRule
+		} else {
+			i -= b.sqlRules
+		}
+		at, made := i%b.subscriptions, rule(i)
+		if first := b.firstRule(at); !fresh[at] || first != nil && first.Name == made.Name {
+			return nil
+		}
+		return c.Call(ctx, http.MethodPut, cli.RulePath(o.subscription(at), made.Name), made, nil)
+	})
+	m.End(err != nil)
+	if err != nil {
+		return fmt.Errorf("rules of the subscriptions of %s: %w", o.topicName(), err)
+	}
+	return nil
+}
+
+// ensureEntity gets an entity, or makes it when it is not there and the run sends.
+func ensureEntity(ctx context.Context, c *cli.Client, o *benchOptions, path string, body, out any) (made bool, err error) {
+	err = c.Call(ctx, http.MethodGet, path, nil, out)
+	if !o.sends() || !cli.IsNotFound(err) {
+		return false, err
+	}
+	return true, c.Call(ctx, http.MethodPut, path, body, out)
+}
+
+// parallel does n things, several at a time, and ends early at the first error.
+func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work := make(chan int)
+	var workers sync.WaitGroup
+	for range min(n, benchRuleWorkers) {
+		workers.Go(func() {
+			for i := range work {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		select {
+		case work <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(work)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// storedBytes is what the broker says that the payloads take, in all queues or the topic.
+func storedBytes(ctx context.Context, c *cli.Client, o *benchOptions) (uint64, error) {
+	if o.topic.subscriptions > 0 {
+		var t admin.Topic
+		err := c.Call(ctx, http.MethodGet, cli.TopicPath(o.topicName()), nil, &t)
+		if err == nil && t.Counts == nil {
+			err = errors.New("the member gives no counts")
+		}
+		if err != nil {
+			return 0, fmt.Errorf("topic %s: %w", o.topicName(), err)
+		}
+		return t.Counts.Bytes, nil
+	}
+	var total uint64
+	for i := range o.queues {
+		counts, err := c.CountsOf(ctx, o.queue(i))
+		if err != nil {
+			return 0, fmt.Errorf("queue %s: %w", o.queue(i), err)
+		}
+		if counts != nil {
+			total += counts.Bytes
+		}
+	}
+	return total, nil
+}

@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Copies of one message are judged on their own.
+func TestLedgerCountsCopies(t *testing.T) {
+	t.Parallel()
+	l := newDeliveryLedger(7, 1, 3, false)
+	l.tracks[0].attempted.Store(2)
+	l.tracks[0].confirmed.set(0)
+	l.tracks[0].confirmed.set(1)
+	at := func(counter uint64) messageHeader { return messageHeader{run: 7, counter: counter} }
+	for c := range 3 {
+		if v, _ := l.recordDelivery(at(0), c, false); v != firstDelivery {
+			t.Errorf("copy %d: verdict %d", c, v)
+		}
+	}
+	_, f := l.recordDelivery(at(1), 2, false)
+	f.settled.set(1)
+	if v, _ := l.recordDelivery(at(1), 2, false); v != duplicated {
+		t.Errorf("settled and again: verdict %d", v)
+	}
+	if v, _ := l.recordDelivery(at(1), 1, false); v != firstDelivery {
+		t.Errorf("another copy: verdict %d", v)
+	}
+	if got := l.lost(); got != 1 {
+		t.Errorf("%d copies lost, want 1", got)
+	}
+}
+
+// The rules are dealt out so that exactly the subscriptions that are received from take the
+// messages: evaluated here, by the language of the broker.
+func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
+	t.Parallel()
+	for _, b := range []benchTopic{
+		{subscriptions: 1, sqlRules: 1000, matching: 10},
+		{subscriptions: 10, sqlRules: 10, matching: 3},
+		{subscriptions: 4, sqlRules: 9, matching: 6},
+		{subscriptions: 3, correlationRules: 7, matching: 1},
+		{subscriptions: 5, sqlRules: 5, correlationRules: 11, matching: 5},
+	} {
+		if err := b.check(1); err != nil {
+			t.Fatal(err)
+		}
+		m := new(amqp.Message)
+		b.setProperties(m)
+		seen := cli.NewPeeked(m, cli.NewShownMessage(m))
+		takers := make(map[int]bool)
+		for i := range b.rules() {
+			rule := b.correlationRule
+			at := i - b.sqlRules
+			if i < b.sqlRules {
+				rule, at = b.sqlRule, i
+			}
+			if benchTakes(t, rule(at), seen) {
+				takers[at%b.subscriptions] = true
+			}
+		}
+		if len(takers) != b.copies() {
+			t.Errorf("%+v: %d subscriptions take a message, want %d", b, len(takers), b.copies())
+		}
+		for i := range b.copies() {
+			if !takers[i] {
+				t.Errorf("%+v: subscription %d takes nothing", b, i)
+			}
+		}
+		for i := range b.subscriptions {
+			if b.firstRule(i) == nil {
+				t.Errorf("%+v: subscription %d would take everything", b, i)
+			}
+		}
+	}
+}
+
+func benchTakes(t *testing.T, r entity.Rule, m cli.Peeked) bool {
+	t.Helper()
+	if r.Filter.Kind == entity.FilterSQL {
+		expr, err := filter.Parse(r.Filter.Expression, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		truth, err := expr.Match(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return truth == filter.True
+	}
+	correlation, err := filter.NewCorrelation([]filter.Condition{
+		{Property: filter.Property{Name: filter.Label, Scope: filter.System}, Value: r.Filter.Conditions["sys.Label"].Value},
+		{Property: filter.Property{Name: "customer"}, Value: r.Filter.Conditions["customer"].Value},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return correlation.Match(m)
+}
+
+func TestParallelStopsAtAnError(t *testing.T) {
+	t.Parallel()
+	var done atomic.Int32
+	if err := parallel(t.Context(), 1000, func(context.Context, int) error { done.Add(1); return nil }); err != nil || done.Load() != 1000 {
+		t.Error(err, done.Load())
+	}
+	wrong := errors.New("wrong")
+	err := parallel(t.Context(), 1_000_000, func(_ context.Context, i int) error {
+		if i == 100 {
+			return wrong
+		}
+		done.Add(1)
+		return nil
+	})
+	if !errors.Is(err, wrong) || done.Load() > 500_000 {
+		t.Error(err, done.Load())
+	}
+	if err := parallel(t.Context(), 0, nil); err != nil {
+		t.Error(err)
+	}
+}

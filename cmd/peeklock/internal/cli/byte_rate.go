@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/peeklock/peeklock/cmd/objects"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+)
+
+// rateFlag is a flag: bytes a second, with or without a unit; 0 is no bound.
+type rateFlag int64
+
+// String is what Set takes.
+func (r *rateFlag) String() string { return strconv.FormatInt(int64(*r), 10) }
+
+// Type is the name in the help.
+func (r *rateFlag) Type() string { return "bytes" }
+
+// Set reads a rate like 50MiB.
+func (r *rateFlag) Set(text string) error {
+	bytes, ok := config.ParseBytes(text)
+	switch {
+	case !ok:
+		return fmt.Errorf("%q is no rate: write it like 50MiB", Printable(text, 100))
+	case bytes > 0 && bytes < objects.RateBytesMin:
+		return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", text)
+	}
+	*r = rateFlag(bytes)
+	return nil
+}

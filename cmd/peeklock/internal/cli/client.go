@@ -1,0 +1,343 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+)
+
+// How the command line behaves towards the cluster.
+const (
+	ServerDefault   = "http://127.0.0.1:5300"
+	requestTimeMax  = 40 * time.Second // the server answers or gives up within 30 s
+	signatureLife   = 5 * time.Minute  // of the SAS of one request
+	answerBytesMax  = 64 * 1024 * 1024 // a status of thousands of entities fits
+	completionNames = 200              // entity names offered by the shell
+	completionTime  = 2 * time.Second
+)
+
+// Client is the command line as a client of the control API.
+type Client struct {
+	Process
+	Servers        []string // addresses of members, tried in order
+	keyName        string
+	key            string
+	form           string
+	namespaceFlag  string // namespace, "": that of the host
+	caFile         string
+	http           *http.Client // nil: the default one
+	trusted        *tls.Config  // set with http; nil: the default one
+	usesTLS        bool         // the member that told the AMQP addresses was asked over TLS
+	controlAddress string       // host:port where it was asked; it speaks AMQP there, too. "": a control socket
+}
+
+// flags adds what every client command understands. Values that are not given come
+// from the environment.
+func (c *Client) flags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringSliceVar(&c.Servers, "server", nil, "control address of a member: http://, https://, or unix:// and the path of its control socket; several separated by commas (env PEEKLOCK_SERVER, default the control socket of PEEKLOCK_CONTROL_SOCKET or in PEEKLOCK_DIR, else "+ServerDefault+")")
+	f.StringVar(&c.keyName, "key-name", "", "name of the access key (env PEEKLOCK_KEY_NAME, default "+auth.DevKeyName+")")
+	f.StringVar(&c.key, "key", "", "secret of the access key (env PEEKLOCK_KEY; not needed for a control socket or for dev)")
+	f.StringVar(&c.caFile, "ca", "", "PEM file with the authorities to trust instead of the system's, for https:// servers (env PEEKLOCK_CA)")
+	f.StringVar(&c.namespaceFlag, "namespace", "", "namespace (env PEEKLOCK_NAMESPACE, default the one that the host name of the server selects)")
+	f.StringVarP(&c.form, "output", "o", "table", "output format: table, json or yaml")
+}
+
+// namespace is the one that was asked for, "" when none was.
+func (c *Client) namespace() string { return cmp.Or(c.namespaceFlag, c.Getenv("PEEKLOCK_NAMESPACE")) }
+
+// Output returns the output in the format that was asked for.
+func (c *Client) Output() (*Output, error) { return NewOutput(c.Out, c.form) }
+
+// credentials are the flags, the environment, and for AMQP the emulator's well-known key.
+func (c *Client) credentials() (name, key string, given bool) {
+	name, key = c.keyName, c.key
+	if name == "" {
+		name = c.Getenv("PEEKLOCK_KEY_NAME")
+	}
+	if key == "" {
+		key = c.Getenv("PEEKLOCK_KEY")
+	}
+	if name == "" {
+		name = auth.DevKeyName
+	}
+	if key == "" {
+		return name, auth.DevKey, false
+	}
+	return name, key, true
+}
+
+// Addresses are the control addresses as URLs without a trailing slash.
+func (c *Client) Addresses() ([]string, error) {
+	list := c.Servers
+	if len(list) == 0 {
+		list = strings.Split(cmp.Or(c.Getenv("PEEKLOCK_SERVER"), c.localServer()), ",")
+	}
+	var urls []string
+	for _, address := range list {
+		address = strings.TrimSpace(address)
+		if address == "" {
+			continue
+		}
+		if path, ok := socketPath(address); ok {
+			if path == "" {
+				return nil, Usagef("%q is no server address: write it like unix:///data/%s", address, config.SocketName)
+			}
+			urls = append(urls, address)
+			continue
+		}
+		if !strings.Contains(address, "://") {
+			address = "http://" + address
+		}
+		u, err := url.Parse(address)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, Usagef("%q is no server address: write it like %s", Printable(address, 100), ServerDefault)
+		}
+		urls = append(urls, u.Scheme+"://"+u.Host)
+	}
+	if len(urls) == 0 {
+		urls = []string{ServerDefault}
+	}
+	return urls, nil
+}
+
+// localServer is the control socket of the member whose settings are in the environment, as in
+// its container, "" where there is none.
+func (c *Client) localServer() string {
+	if path := c.Getenv("PEEKLOCK_CONTROL_SOCKET"); path != "" {
+		return SocketScheme + path
+	}
+	if dir := c.Getenv("PEEKLOCK_DIR"); dir != "" {
+		return SocketScheme + filepath.Join(dir, config.SocketName)
+	}
+	return ""
+}
+
+// Call asks the first member that answers. in may be nil; out may be nil.
+func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
+	_, err := c.callVia(ctx, method, path, in, out)
+	return err
+}
+
+// callVia is call that also says which member answered.
+func (c *Client) callVia(ctx context.Context, method, path string, in, out any) (string, error) {
+	urls, err := c.Addresses()
+	if err != nil {
+		return "", err
+	}
+	var body []byte
+	if in != nil {
+		if body, err = json.Marshal(in); err != nil {
+			return "", fmt.Errorf("encode request: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeMax)
+	defer cancel()
+	path = inNamespace(path, c.namespace())
+	var last error
+	for _, base := range urls {
+		last = c.callOnce(ctx, method, base, path, body, out)
+		if dial := dialError(last); dial != nil {
+			last = fmt.Errorf("no member answers at %s: %w", base, dial)
+			continue // nothing was sent: another member may be asked
+		}
+		return base, last
+	}
+	return "", last
+}
+
+// prepareHTTP makes the HTTP client, once, when it must trust other certificates than those
+// of the system.
+func (c *Client) prepareHTTP() error {
+	file := cmp.Or(c.caFile, c.Getenv("PEEKLOCK_CA"))
+	if c.http != nil || file == "" {
+		return nil
+	}
+	trusted, err := config.ClientTLS(file)
+	if err != nil {
+		return UsageError{err}
+	}
+	c.trusted = trusted
+	c.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trusted.Clone(), ForceAttemptHTTP2: true}}
+	return nil
+}
+
+// dialError is why no connection came to be, nil when that is not what went wrong.
+func dialError(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return op.Err
+	}
+	return nil
+}
+
+// request is a signed request to one member, for do.
+func (c *Client) request(ctx context.Context, method, base, path string, body []byte) (*http.Request, error) {
+	if socket, ok := socketPath(base); ok {
+		ctx, base = context.WithValue(ctx, socketKey{}, socket), "http://"+SocketHost
+	}
+	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, UsageError{err}
+	}
+	if len(body) > 0 {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if name, key, given := c.credentials(); given {
+		resource := base + "/"
+		if namespace := r.URL.Query().Get("namespace"); namespace != "" {
+			resource = "http://" + namespace + hostSuffix + "/" // a key is good for hosts of its namespace
+		}
+		r.Header.Set("Authorization", auth.Sign(resource, name, key, time.Now().Add(signatureLife)))
+	}
+	return r, c.prepareHTTP()
+}
+
+func (c *Client) do(r *http.Request) (*http.Response, error) {
+	if path, ok := r.Context().Value(socketKey{}).(string); ok {
+		return socketClient(path).Do(r)
+	}
+	return cmp.Or(c.http, http.DefaultClient).Do(r)
+}
+
+func (c *Client) callOnce(ctx context.Context, method, base, path string, body []byte, out any) error {
+	r, err := c.request(ctx, method, base, path, body)
+	if err != nil {
+		return err
+	}
+	response, err := c.do(r)
+	if err != nil {
+		if method != http.MethodGet && dialError(err) == nil {
+			return unknownError{fmt.Errorf("no answer from %s: it may or may not have been done: %w", base, err)}
+		}
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", base, err)
+	}
+	if response.StatusCode >= 300 {
+		return responseError(response.StatusCode, method, base, answer)
+	}
+	if out == nil || len(answer) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(answer, out); err != nil {
+		return fmt.Errorf("%s does not answer like a Peeklock member: %w", base, err)
+	}
+	return nil
+}
+
+// responseError turns an answer that is not 2xx into an error. Time that ran out inside
+// the cluster leaves open what became of a change.
+func responseError(status int, method, base string, body []byte) error {
+	var p admin.Problem
+	if json.Unmarshal(body, &p) != nil || p.Message == "" {
+		return fmt.Errorf("%s does not answer like a Peeklock member: status %d", base, status)
+	}
+	if status == http.StatusGatewayTimeout && method != http.MethodGet {
+		return unknownError{fmt.Errorf("it may or may not have been done: %w", &refusedError{p})}
+	}
+	return &refusedError{p}
+}
+
+// refusedError is a problem that the control API answered.
+type refusedError struct{ admin.Problem }
+
+// Error is the member's text.
+func (e *refusedError) Error() string { return e.Message }
+
+// IsNotFound says that a member answered that an entity is not there.
+func IsNotFound(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.Code == "EntityNotFound"
+}
+
+// Endpoints learns the AMQP addresses of the members, those that are alive first.
+func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
+	var list admin.Endpoints
+	base, err := c.callVia(ctx, http.MethodGet, "/v1/endpoints", nil, &list)
+	if err != nil {
+		return nil, err
+	}
+	via, err := c.recordControlAddress(base, list)
+	if err != nil {
+		return nil, err
+	}
+	var alive, others []string
+	for _, m := range list.Members {
+		host, port, err := net.SplitHostPort(m.AMQP)
+		if err != nil {
+			continue // a member that has not told yet
+		}
+		// A member that listens everywhere cannot know by which name it is reached.
+		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+			host = via
+		}
+		address := net.JoinHostPort(host, port)
+		if m.State == "alive" {
+			alive = append(alive, address)
+		} else {
+			others = append(others, address)
+		}
+	}
+	if len(alive)+len(others) == 0 {
+		return nil, fmt.Errorf("%s knows no AMQP address of any member", base)
+	}
+	return append(alive, others...), nil
+}
+
+// recordControlAddress remembers by which way a member has answered, and tells the host of it.
+func (c *Client) recordControlAddress(base string, list admin.Endpoints) (host string, err error) {
+	if _, ok := socketPath(base); ok {
+		c.usesTLS, c.controlAddress = list.RequireTLS, ""
+		return SocketHost, nil
+	}
+	via, err := url.Parse(base)
+	if err != nil {
+		return "", fmt.Errorf("parse %s: %w", base, err)
+	}
+	c.usesTLS, c.controlAddress = via.Scheme == "https", via.Host
+	if via.Port() == "" {
+		port := "80"
+		if c.usesTLS {
+			port = "443"
+		}
+		c.controlAddress = net.JoinHostPort(via.Hostname(), port)
+	}
+	return via.Hostname(), nil
+}
+
+// namePath puts a name behind a path. Slashes in the name stay slashes.
+func namePath(path, name string) string {
+	parts := strings.Split(name, "/")
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return path + strings.Join(parts, "/")
+}
+
+// WithHTTP returns a copy of the client that uses another HTTP client.
+func (c *Client) WithHTTP(h *http.Client) *Client {
+	other := *c
+	other.http = h
+	return &other
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// aliveStateText is a member's state for people: one whose disk is nearly full is alive, and of less use.
+func aliveStateText(m admin.MemberStatus) string {
+	if m.ReadOnly && m.State == "alive" {
+		return m.State + ", read-only"
+	}
+	return m.State
+}
+
+// printStatus is the status for people: names instead of identities.
+func printStatus(out *Output, st admin.Status) error {
+	slices.SortFunc(st.Members, func(a, b admin.MemberStatus) int { return strings.Compare(a.Name, b.Name) })
+	names := make(map[fsm.MemberID]string, len(st.Members))
+	members := make([][]any, len(st.Members))
+	for i, m := range st.Members {
+		names[m.ID] = m.Name
+		members[i] = []any{m.Name, aliveStateText(m), m.AMQP, m.HTTP, m.Leads, m.Holds, m.Version}
+	}
+	name := func(id fsm.MemberID) string {
+		if n := names[id]; n != "" {
+			return n
+		}
+		return string(id)
+	}
+	partitions := make([][]any, len(st.Partitions))
+	for i, p := range st.Partitions {
+		leader := "none"
+		if p.Leader != "" {
+			leader = name(p.Leader)
+		}
+		replicas := make([]string, len(p.Replicas))
+		for j, r := range p.Replicas {
+			replicas[j] = name(r)
+		}
+		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, sinceText(p.Contact)}
+	}
+	if err := out.Note("cluster %s\n", st.ClusterID); err != nil {
+		return err
+	}
+	if err := out.Rows(nil, []any{"member", "state", "amqp", "http", "leads", "holds", "version"}, members); err != nil {
+		return err
+	}
+	if err := out.Note(""); err != nil {
+		return err
+	}
+	return out.Rows(nil, []any{"partition", "leader", "term", "applied", "replicas", "entities", "messages", "contact"}, partitions)
+}
+
+// sinceText is how long ago, as people read it.
+func sinceText(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// status prints the members and partitions.
+func (c *Client) status(i invocation) error {
+	var st admin.Status
+	if err := c.Call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return err
+	}
+	if !i.out.IsTable() {
+		return i.out.Data(st)
+	}
+	return printStatus(i.out, st)
+}

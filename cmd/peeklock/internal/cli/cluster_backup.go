@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/cmd/objects"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+const (
+	manifestFile     = "manifest.json"
+	manifestVersion  = 1
+	manifestBytesMax = 4 << 20
+	backupTries      = 5 // of one partition
+	backupRetry      = 2 * time.Second
+)
+
+// backupManifest describes a backup of a cluster. It is written last: a place without one
+// holds no backup.
+type backupManifest struct {
+	Version   int       `json:"version"`
+	ClusterID string    `json:"clusterId"`
+	Release   string    `json:"release"` // of the command that wrote it
+	Began     time.Time `json:"began"`
+	Ended     time.Time `json:"ended"`
+	// CatalogChanged says that entities, keys or placements changed between began and ended.
+	CatalogChanged bool           `json:"catalogChanged"`
+	Partitions     []backedUpPart `json:"partitions"` // the catalog first
+}
+
+// backedUpPart is the copy of one partition.
+type backedUpPart struct {
+	partition.BackupInfo
+
+	File   string    `json:"file"`
+	Bytes  int64     `json:"bytes"`
+	SHA256 string    `json:"sha256"`
+	Ended  time.Time `json:"ended"`
+}
+
+// backedUp is the answer of cluster backup.
+type backedUp struct {
+	Dir            string `json:"dir"` // or where in an object store
+	Partitions     int    `json:"partitions"`
+	Bytes          int64  `json:"bytes"`
+	CatalogChanged bool   `json:"catalogChanged"`
+}
+
+// backupRun is one copy on its way.
+type backupRun struct {
+	*Client
+
+	to        objects.Store
+	rateLimit *objects.RateLimit
+	manifest  backupManifest
+}
+
+func (c *Client) backup(i invocation, pace rateFlag) error {
+	ctx, out, location := i.ctx, i.out, i.args[0]
+	to, err := objects.Open(ctx, location, c.Getenv)
+	if err != nil {
+		return UsageError{err}
+	}
+	if err := to.Claim(ctx); errors.Is(err, objects.ErrNotEmpty) {
+		return UsageError{err}
+	} else if err != nil {
+		return err
+	}
+	var st admin.Status
+	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return err
+	}
+	x := &backupRun{Client: c, to: to, manifest: backupManifest{
+		Version: manifestVersion, ClusterID: st.ClusterID, Release: Version(), Began: time.Now().UTC(),
+	}}
+	if pace > 0 {
+		x.rateLimit = objects.NewRateLimit(int64(pace))
+	}
+	m := c.Meter("copying", len(st.Partitions)+1)
+	err = x.copyAll(ctx, st, m)
+	m.End(err != nil)
+	if err != nil {
+		return fmt.Errorf("%s is no backup: %w: throw away what is there, and begin again elsewhere", to, err)
+	}
+	answer := backedUp{Dir: location, Partitions: len(x.manifest.Partitions), CatalogChanged: x.manifest.CatalogChanged}
+	for _, p := range x.manifest.Partitions {
+		answer.Bytes += p.Bytes
+	}
+	if !out.IsTable() {
+		return out.Data(answer)
+	}
+	if answer.CatalogChanged {
+		_, _ = fmt.Fprintln(c.Err, "entities, keys or placements changed meanwhile: the last state of the catalog counts")
+	}
+	return out.Note("%d partitions, %s, copied to %s", answer.Partitions, signedBytesText(answer.Bytes), location)
+}
+
+// copyAll copies the catalog, the partitions and the catalog again. A partition that was
+// copied before an entity was made in it is filled by the cluster that is restored; one that
+// knows of an entity that the catalog does not would be worse. So the last catalog counts.
+func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *meter) error {
+	first, err := x.copyPartition(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return err
+	}
+	m.Add(1)
+	manifest := &x.manifest
+	manifest.Partitions = make([]backedUpPart, 1, len(st.Partitions))
+	for _, p := range st.Partitions {
+		if p.ID == fsm.CatalogPartition {
+			continue
+		}
+		part, err := x.copyPartition(ctx, p.ID)
+		if err != nil {
+			return err
+		}
+		manifest.Partitions = append(manifest.Partitions, part)
+		m.Add(1)
+	}
+	last, err := x.copyPartition(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return err
+	}
+	m.Add(1)
+	manifest.Partitions[0], manifest.CatalogChanged, manifest.Ended = last, first.State != last.State, time.Now().UTC()
+	var now admin.Status
+	if err := x.Call(ctx, http.MethodGet, "/v1/status", nil, &now); err != nil {
+		return err
+	}
+	if len(now.Partitions) != len(st.Partitions) || now.ClusterID != st.ClusterID {
+		return errors.New("partitions were added meanwhile")
+	}
+	body, err := json.MarshalIndent(manifest, "", "  ")
+	if err != nil {
+		return err
+	}
+	return x.to.Put(ctx, manifestFile, func(w io.Writer) error {
+		_, err := w.Write(append(body, '\n'))
+		return err
+	})
+}
+
+// copyPartition copies one partition, and tries again while its leader changes.
+func (x *backupRun) copyPartition(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
+	for range backupTries {
+		if part, err = x.tryPartition(ctx, id); err == nil {
+			return part, nil
+		}
+		var refused *refusedError
+		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code != "ServerBusy" && refused.Code != "Timeout" || errors.As(err, new(*objects.Error)) {
+			break
+		}
+		sleepContext(ctx, backupRetry)
+	}
+	return part, fmt.Errorf("partition %d: %w", id, err)
+}
+
+// tryPartition copies one partition. What arrives is checked as it is written.
+func (x *backupRun) tryPartition(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
+	name := fmt.Sprintf("partition-%d.backup", id)
+	sum := sha256.New()
+	err = x.to.Put(ctx, name, func(w io.Writer) (err error) {
+		part.Bytes, part.BackupInfo, err = x.copyAndCheck(ctx, id, io.MultiWriter(w, sum))
+		return err
+	})
+	part.File, part.SHA256, part.Ended = name, hex.EncodeToString(sum.Sum(nil)), time.Now().UTC()
+	return part, err
+}
+
+// copyAndCheck writes the copy of a partition, and makes sure that it is a whole one.
+func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.Writer) (n int64, info partition.BackupInfo, err error) {
+	checked, checking := io.Pipe()
+	found := make(chan error, 1)
+	go func() {
+		var err error
+		info, err = partition.CheckBackup(checked)
+		_ = checked.CloseWithError(cmp.Or(err, errors.New("more than a backup")))
+		found <- err
+	}()
+	n, err = x.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.rateLimit.Writer(ctx), to, checking))
+	_ = checking.CloseWithError(err) // nil: the end
+	judged := <-found
+	switch {
+	case errors.As(err, new(*objects.Error)): // what was not written cannot be judged
+	case cmp.Or(judged, err) != nil:
+		err = cmp.Or(judged, err)
+	case info.Partition != id:
+		err = fmt.Errorf("the member sent partition %d", info.Partition)
+	}
+	return n, info, err
+}
+
+// download writes the answer to a request as it comes, without a limit of time or size.
+func (c *Client) download(ctx context.Context, path string, to io.Writer) (n int64, err error) {
+	urls, err := c.Addresses()
+	if err != nil {
+		return 0, err
+	}
+	for _, base := range urls {
+		r, err := c.request(ctx, http.MethodGet, base, path, nil)
+		if err != nil {
+			return 0, err
+		}
+		response, err := c.do(r)
+		if dialError(err) != nil && base != urls[len(urls)-1] {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			body, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+			if err != nil {
+				return 0, err
+			}
+			return 0, responseError(response.StatusCode, http.MethodGet, base, body)
+		}
+		return io.Copy(to, response.Body)
+	}
+	return 0, errors.New("no member answers")
+}

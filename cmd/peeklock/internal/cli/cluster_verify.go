@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// errReplicasDiffer is the end of a verification that found something.
+var errReplicasDiffer = errors.New("not all replicas are known to be equal")
+
+// verified is the answer of cluster verify.
+type verified struct {
+	Equal      bool                 `json:"equal"`
+	Partitions []verifiedPartitions `json:"partitions"`
+}
+
+type verifiedPartitions struct {
+	admin.VerifyResult
+	Error string `json:"error,omitempty"` // why nothing could be compared
+}
+
+func (c *Client) verify(i invocation) error {
+	ctx, out := i.ctx, i.out
+	r, err := c.memberList(ctx)
+	if err != nil {
+		return err
+	}
+	var st admin.Status
+	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return err
+	}
+	m := c.Meter("comparing", len(st.Partitions))
+	answer := verified{Equal: true}
+	rows := make([][]any, 0, len(st.Partitions))
+	for _, p := range st.Partitions {
+		one := verifiedPartitions{VerifyResult: admin.VerifyResult{Partition: p.ID, Replicas: []admin.VerifiedReplica{}}}
+		if err := c.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", p.ID), nil, &one.VerifyResult); err != nil {
+			if ctx.Err() != nil {
+				m.End(true)
+				return err
+			}
+			one.Error = err.Error()
+		}
+		answer.Equal = answer.Equal && one.Equal
+		answer.Partitions = append(answer.Partitions, one)
+		rows = append(rows, []any{uint32(p.ID), one.Index, len(one.Replicas), comparisonText(r, one)})
+		m.Add(1)
+	}
+	m.End(!answer.Equal)
+	if err := out.Rows(answer, []any{"partition", "index", "replicas", "state"}, rows); err != nil {
+		return err
+	}
+	if !answer.Equal {
+		return errReplicasDiffer
+	}
+	return nil
+}
+
+// comparisonText is what was found about a partition, for people.
+func comparisonText(r *memberList, v verifiedPartitions) string {
+	if v.Error != "" {
+		return "not compared: " + v.Error
+	}
+	if v.Equal {
+		return "equal"
+	}
+	var texts []string
+	for _, one := range v.Replicas {
+		text := one.Digest
+		if one.Error != "" {
+			text = "no answer (" + one.Error + ")"
+		}
+		texts = append(texts, r.name(one.Member)+": "+text)
+	}
+	return "NOT EQUAL: " + strings.Join(texts, ", ")
+}

@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/admin/auth"
+)
+
+// How the command line connects to the AMQP side.
+const (
+	dialTimeMax = 5 * time.Second
+	// containerID shows in the members' logs and traces.
+	containerID = "peeklock-cli"
+	// hostSuffix makes a host name of the name of a namespace, whose first label it is.
+	hostSuffix = ".peeklock"
+	// connectionLife is how long a connection of ours may be used: no command runs longer.
+	connectionLife = 24 * time.Hour
+)
+
+// AMQPSession is a session with a member over AMQP.
+type AMQPSession struct {
+	Conn    *amqp.Conn
+	Session *amqp.Session
+}
+
+// dial opens a session with the first member that answers. Signing in is SASL PLAIN:
+// putting tokens to $cbs would need two more links for the same result.
+func (c *Client) dial(ctx context.Context, addresses []string) (*AMQPSession, error) {
+	var all []error
+	for _, address := range addresses {
+		d, err := c.DialOne(ctx, address)
+		if err == nil {
+			return d, nil
+		}
+		all = append(all, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(all...)
+}
+
+// DialOne speaks TLS where the control API did: every port of a member takes both.
+func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, error) {
+	name, key, _ := c.credentials()
+	ctx, cancel := context.WithTimeout(ctx, dialTimeMax)
+	defer cancel()
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, Usagef("%q is no address: write host:port", address)
+	}
+	scheme, trusted := "amqp://", c.trusted.Clone() // the dialler writes the name into it
+	if c.usesTLS {
+		scheme = "amqps://"
+		if trusted == nil {
+			trusted = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		trusted.ServerName = host // and not the one that selects the namespace
+	}
+	options := &amqp.ConnOptions{ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key), TLSConfig: trusted}
+	if c.namespace() != "" {
+		options.HostName, options.SASLType = c.namespace()+hostSuffix, amqp.SASLTypeAnonymous()
+	}
+	conn, err := amqp.Dial(ctx, scheme+address, options)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	session, err := conn.NewSession(ctx, nil)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("open a session with %s: %w", address, err)
+	}
+	d := &AMQPSession{Conn: conn, Session: session}
+	if c.namespace() != "" {
+		if err := d.PutToken(ctx, "amqp://"+options.HostName+"/", name, key); err != nil {
+			d.Close()
+			return nil, fmt.Errorf("sign in at %s: %w", address, PlainError(err))
+		}
+	}
+	return d, nil
+}
+
+// PutToken signs in to a namespace. SASL PLAIN says who one is before the connection says
+// where, and this library leaves the host name out of it; a token is put after that.
+func (d *AMQPSession) PutToken(ctx context.Context, audience, name, key string) error {
+	const node, answers = "$cbs", "cbs-answers"
+	sender, err := d.Session.NewSender(ctx, node, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sender.Close(ctx) }()
+	receiver, err := d.Session.NewReceiver(ctx, node, &amqp.ReceiverOptions{TargetAddress: answers, Credit: 1})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = receiver.Close(ctx) }()
+	replyTo := answers
+	request := &amqp.Message{
+		Value:                 auth.Sign(audience, name, key, time.Now().Add(connectionLife)),
+		Properties:            &amqp.MessageProperties{MessageID: "1", ReplyTo: &replyTo},
+		ApplicationProperties: map[string]any{"operation": "put-token", "type": auth.KindSAS, "name": audience},
+	}
+	if err := sender.Send(ctx, request, nil); err != nil {
+		return err
+	}
+	answer, err := receiver.Receive(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := receiver.AcceptMessage(ctx, answer); err != nil {
+		return err
+	}
+	if status, _ := answer.ApplicationProperties["status-code"].(int32); status < 200 || status > 299 {
+		return fmt.Errorf("%v (status %v)", answer.ApplicationProperties["status-description"], answer.ApplicationProperties["status-code"])
+	}
+	return nil
+}
+
+// Close ends the connection; links and session end with it.
+func (d *AMQPSession) Close() { _ = d.Conn.Close() }
+
+// connect learns the addresses from the control API and dials. The last of them is the one where
+// it was asked: members may tell names that mean nothing here, as containers do, and pods behind
+// a forwarded port.
+func (c *Client) connect(ctx context.Context) (*AMQPSession, error) {
+	addresses, err := c.Endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if c.controlAddress != "" && !slices.Contains(addresses, c.controlAddress) {
+		addresses = append(addresses, c.controlAddress)
+	}
+	return c.dial(ctx, addresses)
+}
+
+// Receiver attaches a peek-lock receiver, or one that takes messages for good. The modes
+// are those of the official clients (second means: wait for the broker's word on every
+// settlement).
+func (d *AMQPSession) Receiver(ctx context.Context, source string, credit int32, receiveAndDelete bool) (*amqp.Receiver, error) {
+	return d.Session.NewReceiver(ctx, source, receiverOptions(credit, receiveAndDelete))
+}
+
+func receiverOptions(credit int32, receiveAndDelete bool) *amqp.ReceiverOptions {
+	options := &amqp.ReceiverOptions{Credit: credit}
+	if receiveAndDelete {
+		options.RequestedSenderSettleMode = amqp.SenderSettleModeSettled.Ptr()
+		options.SettlementMode = amqp.ReceiverSettleModeFirst.Ptr()
+	} else {
+		options.SettlementMode = amqp.ReceiverSettleModeSecond.Ptr()
+	}
+	return options
+}
+
+// IsRefused says whether err is the member's answer to one message. Anything else (a link
+// that was detached, a lost connection, time that ran out) leaves open what happened.
+func IsRefused(err error) bool {
+	var answer *amqp.Error
+	var link *amqp.LinkError
+	var session *amqp.SessionError
+	var conn *amqp.ConnError
+	return errors.As(err, &answer) && !errors.As(err, &link) && !errors.As(err, &session) && !errors.As(err, &conn)
+}
+
+// PlainError takes the decoration off what go-amqp reports of an answer.
+func PlainError(err error) error {
+	var link *amqp.LinkError
+	if errors.As(err, &link) && link.RemoteErr != nil {
+		err = link.RemoteErr
+	}
+	var conn *amqp.ConnError
+	if errors.As(err, &conn) && conn.RemoteErr != nil {
+		err = conn.RemoteErr
+	}
+	var answer *amqp.Error
+	if errors.As(err, &answer) {
+		return fmt.Errorf("%s (%s)", answer.Description, answer.Condition)
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/peeklock/peeklock/admin/entity"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// resource is a kind of entity on the command line; T is its form in the control API.
+type resource[T any] struct {
+	kind     fsm.EntityKind
+	plural   string // in paths of the API
+	argument string // the name in the help
+	contents string // what is deleted with it, in the help
+	example  string // a name
+	args     cobra.PositionalArgs
+	summary  func(*T) (name string, partition fsm.PartitionID)
+}
+
+func (r *resource[T]) path(name string) string { return namePath("/v1/"+r.plural+"/", name) }
+
+// put creates (PUT) or updates (PATCH) the entity that the first argument names.
+func (r *resource[T]) put(c *Client, i invocation, method, done string, body any) error {
+	var e T
+	if err := c.Call(i.ctx, method, r.path(i.args[0]), body, &e); err != nil {
+		return err
+	}
+	if i.out.IsTable() {
+		name, partition := r.summary(&e)
+		return i.out.Note("%s %s %s on partition %d", r.kind, name, done, partition)
+	}
+	return i.out.fields(e)
+}
+
+// createVerb completes create with the settings of the kind, which are returned.
+func (r *resource[T]) createVerb(c *Client, v verb) (verb, *entity.Settings) {
+	var s entity.Settings
+	v.use, v.short, v.args = "create "+r.argument, "Create a "+r.kind.String(), r.args
+	v.flags = func(cmd *cobra.Command) { c.settingFlags(cmd, &s, r.kind, true) }
+	v.run = func(i invocation) error { return r.put(c, i, http.MethodPut, "created", s) }
+	return v, &s
+}
+
+func (r *resource[T]) updateVerb(c *Client, v verb) verb {
+	var s entity.Settings
+	v.use, v.short, v.args = "update "+r.argument, "Change settings of a "+r.kind.String()+"; settings that are not given stay", r.args
+	v.complete = c.complete(r.plural)
+	v.flags = func(cmd *cobra.Command) { c.settingFlags(cmd, &s, r.kind, false) }
+	v.run = func(i invocation) error { return r.put(c, i, http.MethodPatch, "updated", s) }
+	return v
+}
+
+func (r *resource[T]) showVerb(c *Client) verb {
+	return getVerb[T](c, verb{
+		use: "show " + r.argument, short: "Show the settings and counts of a " + r.kind.String(), args: argCount(1, 1),
+		example: "  peeklock " + r.kind.String() + " show " + r.example, complete: c.complete(r.plural),
+	}, func(args []string) string { return r.path(args[0]) })
+}
+
+func (r *resource[T]) deleteVerb(c *Client) verb {
+	return deleteVerb(c, verb{
+		use: "delete " + r.argument, short: "Delete a " + r.kind.String() + " and " + r.contents, args: argCount(1, 1),
+		example: "  peeklock " + r.kind.String() + " delete " + r.example, complete: c.complete(r.plural),
+	}, func(args []string) string { return r.path(args[0]) }, firstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" })
+}
+
+// allPages fetches a list page by page. items gives the items of a page and where the next one begins, which is the
+// parameter next.
+func allPages[P, T any](ctx context.Context, c *Client, path, next string, items func(*P) ([]T, string)) ([]T, error) {
+	all := []T{}
+	for after := ""; ; {
+		var page P
+		at := path
+		if after != "" {
+			at += "&" + next + "=" + url.QueryEscape(after)
+		}
+		if err := c.Call(ctx, http.MethodGet, at, nil, &page); err != nil {
+			return nil, err
+		}
+		some, following := items(&page)
+		all = append(all, some...)
+		if following == "" || following == after {
+			return all, nil
+		}
+		after = following
+	}
+}
+
+func (c *Client) queues(ctx context.Context) ([]admin.Queue, error) {
+	return allPages(ctx, c, "/v1/queues?max=1000&counts=true", "after", func(p *admin.QueuePage) ([]admin.Queue, string) { return p.Queues, p.Next })
+}
+
+func (c *Client) topics(ctx context.Context, counts bool) ([]admin.Topic, error) {
+	return allPages(ctx, c, "/v1/topics?max=1000&counts="+strconv.FormatBool(counts), "after", func(p *admin.TopicPage) ([]admin.Topic, string) { return p.Topics, p.Next })
+}
+
+// subscriptions lists the subscriptions of the named topics, or of all topics when none is named.
+func (c *Client) subscriptions(ctx context.Context, names []string) ([]admin.Subscription, error) {
+	if len(names) == 0 {
+		topics, err := c.topics(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range topics {
+			names = append(names, t.Name)
+		}
+	}
+	all := []admin.Subscription{}
+	for _, topic := range names {
+		list, err := allPages(ctx, c, "/v1/subscriptions?max=1000&counts=true&topic="+url.QueryEscape(topic), "after",
+			func(p *admin.SubscriptionPage) ([]admin.Subscription, string) { return p.Subscriptions, p.Next })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// countsHeader and countsRow lay out the counts of a queue or subscription.
+func countsHeader() []any {
+	return []any{"name", "active", "locked", "deferred", "scheduled", "dead-letter", "transfer", "transfer-dead-letter", "size", "partition"}
+}
+
+func countsRow(name string, counts *admin.Counts, partition fsm.PartitionID) []any {
+	var n admin.Counts
+	if counts != nil {
+		n = *counts
+	}
+	return []any{
+		name, n.Active, n.Locked, n.Deferred, n.Scheduled, n.DeadLetter, n.Transfer, n.TransferDeadLetter,
+		BytesText(n.Bytes), uint32(partition),
+	}
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// settingFlag is the flag of one setting of entities. The default is the server's: a setting whose flag is
+// not given stays nil.
+type settingFlag struct {
+	*entity.Setting
+	given *entity.Settings
+}
+
+var _ pflag.Value = settingFlag{}
+
+// Set parses the value of the flag.
+func (f settingFlag) Set(text string) error { return f.Parse(text, f.given) }
+
+// String is the default for the help, which Usage shows.
+func (settingFlag) String() string { return "" }
+
+// settingFlags adds the flags of the settings that entities of the kind have; those that are fixed after
+// creation only to a command that creates. Given flags are stored in given.
+func (c *Client) settingFlags(cmd *cobra.Command, given *entity.Settings, kind fsm.EntityKind, creates bool) {
+	settings := entity.Table()
+	for i := range settings {
+		s := &settings[i]
+		if !s.Has(kind) || s.Fixed && !creates {
+			continue
+		}
+		flag := cmd.Flags().VarPF(settingFlag{s, given}, s.Flag, "", s.Usage(kind))
+		if s.Type() == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+		switch {
+		case s.Choices != nil:
+			_ = cmd.RegisterFlagCompletionFunc(s.Flag, cobra.FixedCompletions(s.Choices, cobra.ShellCompDirectiveNoFileComp))
+		case s.Destination:
+			_ = cmd.RegisterFlagCompletionFunc(s.Flag, func(cmd *cobra.Command, _ []string, part string) ([]string, cobra.ShellCompDirective) {
+				return c.complete("queues", "topics")(cmd, nil, part)
+			})
+		}
+	}
+}
+
+// optionalFlag is a flag whose value is nil until it is given: the server has the default.
+type optionalFlag[T any] struct {
+	to    **T
+	parse func(string) (T, error)
+	kind  string // in the help
+}
+
+var _ pflag.Value = optionalFlag[bool]{}
+
+// Set implements pflag.Value.
+func (f optionalFlag[T]) Set(text string) error {
+	v, err := f.parse(text)
+	if err == nil {
+		*f.to = &v
+	}
+	return err
+}
+
+// String implements pflag.Value; there is no default.
+func (f optionalFlag[T]) String() string {
+	if f.to == nil || *f.to == nil {
+		return ""
+	}
+	return fmt.Sprint(**f.to)
+}
+
+// Type implements pflag.Value.
+func (f optionalFlag[T]) Type() string { return f.kind }
+
+// durationFlag is a duration on the command line: "30s", "PT30S" or "forever".
+func durationFlag(to **entity.Duration) pflag.Value {
+	return optionalFlag[entity.Duration]{to, func(text string) (entity.Duration, error) {
+		d, err := entity.ParseDuration(text)
+		return entity.Duration(d), err
+	}, "duration"}
+}
+
+func boolFlag(to **bool) pflag.Value { return optionalFlag[bool]{to, strconv.ParseBool, "bool"} }
+
+func stringFlag(to **string) pflag.Value {
+	return optionalFlag[string]{to, func(text string) (string, error) { return text, nil }, "string"}
+}
+
+func uint32Flag(to **uint32) pflag.Value {
+	return optionalFlag[uint32]{to, func(text string) (uint32, error) {
+		n, err := strconv.ParseUint(text, 0, 32)
+		return uint32(n), err
+	}, "uint32"}
+}

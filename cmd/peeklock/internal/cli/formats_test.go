@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+// TestBackupManifestFormat: later releases restore the backups of this one.
+func TestBackupManifestFormat(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/stored.golden", []golden.Format{
+		{Name: "manifest of a backup", Of: backupManifest{}},
+	})
+}
+
+// TestPrintedAnswerFormats: scripts key on the names in what is printed with --output json.
+func TestPrintedAnswerFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/printed.golden", []golden.Format{
+		{Name: "cluster backup", Of: backedUp{}},
+		{Name: "cluster verify", Of: verified{}},
+		{Name: "restore", Of: restored{}},
+		{Name: "delete", Of: deleted{}},
+		{Name: "key list", Of: []listedKey(nil)},
+		{Name: "message", Of: ShownMessage{}},
+		{Name: "message purge", Of: purged{}},
+		{Name: "message redrive", Of: redriven{}},
+		{Name: "message schedule", Of: Scheduled{}},
+		{Name: "message cancel", Of: cancelled{}},
+		{Name: "message send", Of: sent{}},
+		{Name: "member", Of: memberDone{}},
+		{Name: "member remove, dry run", Of: removalPlan{}},
+		{Name: "partition show", Of: PartitionInfo{}},
+		{Name: "partition", Of: partitionDone{}},
+		{Name: "rebalance", Of: rebalanced{}},
+		{Name: "version", Of: versionInfo{}},
+	})
+}

@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/cluster"
+)
+
+// How a pod that is to stop behaves towards Kubernetes.
+const (
+	kubernetesAccount    = "/var/run/secrets/kubernetes.io/serviceaccount"
+	kubernetesAskMax     = 10 * time.Second
+	kubernetesBytesMax   = 4 << 20
+	kubernetesTries      = 3
+	prestopWithin        = 55 * time.Minute // less than the pod's grace, or it would be killed while it moves
+	prestopEndpointDelay = 5 * time.Second  // for services to forget a pod that ends
+)
+
+// prestop is one run of peeklock kubernetes prestop.
+type prestop struct {
+	*Client
+	set            string // the StatefulSet
+	within         time.Duration
+	endpointDelay  time.Duration
+	serviceAccount string // folder of the service account
+}
+
+func kubernetesNoun(c *Client) noun {
+	p := prestop{Client: c}
+	var dir string
+	return noun{"kubernetes", "Commands for hooks and init containers of pods", "", []verb{
+		{
+			use: "prestop --statefulset NAME", short: "Prepare the member of this pod for the end of the pod",
+			long: `Prepare the member of this pod for the end of the pod, as the preStop hook of a StatefulSet. When the set is scaled down so
+that it does not need this pod any more, and is not being deleted, the member is removed: its data moves to other
+members. Otherwise the pod comes back: the command only waits until services have removed the pod from their endpoints,
+and the member transfers its leaderships when it stops. A failure is printed on standard error, and the exit code is not 0:
+Kubernetes creates an event (FailedPreStopHook) and stops the pod nevertheless.`,
+			flags: func(cmd *cobra.Command) {
+				f := cmd.Flags()
+				f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
+				f.DurationVar(&p.within, "within", prestopWithin, "time after which the command ends at the latest")
+				f.DurationVar(&p.endpointDelay, "forget", prestopEndpointDelay, "time that services take to remove a pod from their endpoints")
+				f.StringVar(&p.serviceAccount, "account", kubernetesAccount, "directory of the service account: token, ca.crt, namespace")
+				for _, name := range []string{"forget", "account"} {
+					_ = f.MarkHidden(name) // for tests
+				}
+			},
+			run: func(i invocation) error {
+				if p.set == "" || p.within <= 0 {
+					return Usagef("give --statefulset, and --within more than 0")
+				}
+				return p.run(i.ctx)
+			},
+		},
+		{
+			// A pod that comes back after the set was scaled down finds the disk of a member that was removed.
+			use: "prepare --dir DATA", short: "Empty a data directory whose member was removed from its cluster",
+			long: `Empty the data directory of a member that was removed from its cluster, so that a new member starts with it. Any other
+directory is left as it is.`,
+			flags: func(cmd *cobra.Command) { cmd.Flags().StringVar(&dir, "dir", "", "data directory") },
+			run: func(invocation) error {
+				if dir == "" {
+					return Usagef("give --dir")
+				}
+				cleared, err := cluster.ClearRemoved(dir)
+				if cleared {
+					_, _ = fmt.Fprintf(c.Err, "prepare: %s was emptied: its member had been removed from the cluster\n", dir)
+				}
+				return err
+			},
+		},
+	}}
+}
+
+func (p *prestop) logf(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.Err, "prestop: "+format+"\n", args...)
+}
+
+// run does what is to be done, within its time. That it is not known whether the pod comes back is an error, too: the
+// data of one that does not would stay behind without a word.
+func (p *prestop) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.within)
+	defer cancel()
+	leaves, err := p.isScaledDown(ctx)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("cannot tell whether this pod comes back, so nothing is moved: %w", err)
+	case leaves:
+		if err := p.removeSelf(ctx); err != nil {
+			return err
+		}
+		p.logf("the member was removed, its data is with others")
+		return nil
+	}
+	p.logf("waits %s until services have forgotten this pod", p.endpointDelay)
+	sleepContext(ctx, p.endpointDelay)
+	return err
+}
+
+// statefulSet is what we read of one.
+type statefulSet struct {
+	Metadata struct {
+		Deleted *time.Time `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		Replicas *int `json:"replicas"`
+		Ordinals struct {
+			Start int `json:"start"`
+		} `json:"ordinals"`
+	} `json:"spec"`
+}
+
+// isScaledDown says whether this pod is one too many for good.
+func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
+	name, err := p.podName()
+	if err != nil {
+		return false, err
+	}
+	number, found := strings.CutPrefix(name, p.set+"-")
+	ordinal, err := strconv.Atoi(number)
+	if !found || err != nil {
+		return false, fmt.Errorf("the pod %q is none of StatefulSet %q", name, p.set)
+	}
+	var set statefulSet
+	for range kubernetesTries {
+		if err = p.readStatefulSet(ctx, &set); err == nil || ctx.Err() != nil {
+			break
+		}
+		sleepContext(ctx, retryInterval)
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case set.Metadata.Deleted != nil: // all go, and the disks stay
+		return false, nil
+	case set.Spec.Replicas == nil:
+		return false, errors.New("the StatefulSet does not say how many replicas there shall be")
+	case *set.Spec.Replicas == 0: // everything is put to rest; there is nobody to move to
+		return false, nil
+	}
+	return ordinal >= set.Spec.Ordinals.Start+*set.Spec.Replicas, nil
+}
+
+// podName is the host name of a pod, which Kubernetes makes its name.
+func (p *prestop) podName() (string, error) {
+	if name := cmp.Or(p.Getenv("PEEKLOCK_NAME"), p.Getenv("HOSTNAME")); name != "" {
+		return name, nil
+	}
+	return os.Hostname()
+}
+
+// readStatefulSet reads the StatefulSet from the API server.
+func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
+	host, port := p.Getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.Getenv("KUBERNETES_SERVICE_PORT"), "443")
+	if host == "" {
+		return errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
+	}
+	read := func(name string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(p.serviceAccount, name)) //nolint:gosec // of the folder that was named
+		return strings.TrimSpace(string(text)), err
+	}
+	token, err := read("token")
+	namespace, errNamespace := read("namespace")
+	authority, errAuthority := read("ca.crt")
+	if err := errors.Join(err, errNamespace, errAuthority); err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(authority)) {
+		return fmt.Errorf("%s holds no certificate", filepath.Join(p.serviceAccount, "ca.crt"))
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, kubernetesAskMax)
+	defer cancel()
+	address := "https://" + net.JoinHostPort(host, port) + "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/statefulsets/" + url.PathEscape(p.set)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Accept", "application/json")
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, kubernetesBytesMax))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the API server answers %s about StatefulSet %s", response.Status, p.set)
+	}
+	return json.Unmarshal(body, set)
+}
+
+// wasRemoved says whether the member, which does not answer any more, has stopped because it was removed. Its data folder
+// knows; one that crashed on the way is none of those.
+func (p *prestop) wasRemoved() bool {
+	dir := p.Getenv("PEEKLOCK_DIR")
+	if dir == "" {
+		return false
+	}
+	removed, err := cluster.WasRemoved(dir)
+	return err == nil && removed
+}
+
+// removeSelf removes this member and waits for that. The process may stop as soon as it has
+// learnt that it was removed; then nobody answers any more.
+func (p *prestop) removeSelf(ctx context.Context) error {
+	name, err := p.podName()
+	if err != nil {
+		return err
+	}
+	p.logf("the set gets smaller: moves the data of %s to others", name)
+	begun := false
+	err = p.retryUntilDone(ctx, "removing "+name, func(ctx context.Context) error {
+		err := p.Call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
+		if begun && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) && p.wasRemoved() {
+			return nil // its socket is gone with it, or nobody listens there
+		}
+		begun = begun || errors.As(err, new(unknownError))
+		return err
+	}, func(context.Context) {})
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, name)
+	}
+	return err
+}

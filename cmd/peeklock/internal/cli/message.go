@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"encoding/base64"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/Azure/go-amqp"
+)
+
+// Annotations that the broker sets on deliveries (docs/service-bus-protocol.md#message-annotations).
+const (
+	noteSequence    = "x-opt-sequence-number"
+	noteEnqueued    = "x-opt-enqueued-time"
+	noteLockedUntil = "x-opt-locked-until"
+	noteState       = "x-opt-message-state"
+)
+
+// PropertyReason is where the broker says why a message was dead-lettered.
+const PropertyReason = "DeadLetterReason"
+
+// ShownMessage is a message as receive and peek print it.
+type ShownMessage struct {
+	Sequence      int64          `json:"sequenceNumber"`
+	ID            any            `json:"messageId,omitempty"`
+	Session       *string        `json:"sessionId,omitempty"`
+	State         string         `json:"state,omitempty"` // peek only
+	DeliveryCount uint32         `json:"deliveryCount"`
+	Enqueued      *time.Time     `json:"enqueuedAt,omitempty"`
+	LockedUntil   *time.Time     `json:"lockedUntil,omitempty"`
+	Expires       *time.Time     `json:"expiresAt,omitempty"`
+	Scheduled     *time.Time     `json:"scheduledFor,omitempty"` // peek only, until then
+	Subject       string         `json:"subject,omitempty"`
+	ContentType   string         `json:"contentType,omitempty"`
+	CorrelationID any            `json:"correlationId,omitempty"`
+	ReplyTo       string         `json:"replyTo,omitempty"`
+	To            string         `json:"to,omitempty"`
+	Properties    map[string]any `json:"properties,omitempty"`
+	Body          string         `json:"body,omitempty"`       // when it is text
+	BodyBase64    string         `json:"bodyBase64,omitempty"` // when it is not
+	Settled       string         `json:"settled,omitempty"`    // what receive did with it
+}
+
+// NewShownMessage turns what came over the wire into what is printed.
+func NewShownMessage(m *amqp.Message) *ShownMessage {
+	s := &ShownMessage{Properties: m.ApplicationProperties}
+	if n, ok := m.Annotations[noteSequence].(int64); ok {
+		s.Sequence = n
+	}
+	s.Enqueued = timeOf(m.Annotations[noteEnqueued])
+	s.LockedUntil = timeOf(m.Annotations[noteLockedUntil])
+	s.Scheduled = timeOf(m.Annotations[noteScheduled])
+	if m.Header != nil {
+		s.DeliveryCount = m.Header.DeliveryCount
+	}
+	s.Expires = expiry(m, s.Enqueued)
+	if p := m.Properties; p != nil {
+		s.ID, s.CorrelationID = p.MessageID, p.CorrelationID
+		s.Subject, s.ContentType = textOf(p.Subject), textOf(p.ContentType)
+		s.ReplyTo, s.To = textOf(p.ReplyTo), textOf(p.To)
+		s.Session = p.GroupID
+	}
+	s.setBody(m)
+	return s
+}
+
+func (s *ShownMessage) setBody(m *amqp.Message) {
+	var body []byte
+	switch {
+	case len(m.Data) > 0:
+		for _, part := range m.Data {
+			body = append(body, part...)
+		}
+	case m.Value != nil:
+		body = fmt.Append(nil, m.Value)
+	case len(m.Sequence) > 0:
+		body = fmt.Append(nil, m.Sequence)
+	}
+	if utf8.Valid(body) {
+		s.Body = string(body)
+		return
+	}
+	s.BodyBase64 = base64.StdEncoding.EncodeToString(body)
+}
+
+// stateActive is ready or locked.
+const stateActive = "active"
+
+// stateName names x-opt-message-state: 0 active, 1 deferred, 2 scheduled.
+func stateName(v any) string {
+	switch v {
+	case int32(0), int64(0):
+		return stateActive
+	case int32(1), int64(1):
+		return "deferred"
+	case int32(2), int64(2):
+		return "scheduled"
+	}
+	return ""
+}
+
+// expiry is when a message expires, as official clients reckon it; nil for never. A
+// header cannot say more than 49 days.
+func expiry(m *amqp.Message, enqueued *time.Time) *time.Time {
+	if m.Properties != nil && m.Properties.AbsoluteExpiryTime != nil && m.Properties.CreationTime != nil {
+		return timeOf(*m.Properties.AbsoluteExpiryTime)
+	}
+	if m.Header == nil || m.Header.TTL <= 0 || enqueued == nil {
+		return nil
+	}
+	return timeOf(enqueued.Add(m.Header.TTL))
+}
+
+func timeOf(v any) *time.Time {
+	if t, ok := v.(time.Time); ok && !t.IsZero() {
+		t = t.UTC()
+		return &t
+	}
+	return nil
+}
+
+func textOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// lineHeader and line lay messages out for people: they are printed one by one as they
+// come, so the columns have fixed widths.
+const lineHeader = "SEQUENCE  ATTEMPTS  ENQUEUED (UTC)           ID                    BODY"
+
+func (s *ShownMessage) tableLine() string {
+	when, id := "-", "-"
+	if s.Enqueued != nil {
+		when = s.Enqueued.Format("2006-01-02 15:04:05.000")
+	}
+	if s.ID != nil {
+		id = Printable(fmt.Sprint(s.ID), 17)
+	}
+	body := Printable(s.Body, 120)
+	if s.BodyBase64 != "" {
+		body = fmt.Sprintf("(binary, base64) %s", Printable(s.BodyBase64, 60))
+	}
+	return fmt.Sprintf("%8d  %8d  %-23s  %-20s  %s", s.Sequence, s.DeliveryCount, when, id, body)
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/Azure/go-amqp"
+)
+
+// deferredCountMax bounds the numbers on one command line.
+const deferredCountMax = 1000
+
+// The receiver settle modes of receive-by-sequence-number (docs/service-bus-protocol.md#receive-by-sequence-number).
+const (
+	settleModeFirst  uint32 = 0
+	settleModeSecond uint32 = 1
+)
+
+// deferredMessage is a deferred message, with the token of its lock unless it was taken.
+type deferredMessage struct {
+	message *amqp.Message
+	token   amqp.UUID
+}
+
+// receiveDeferred receives one deferred message by its number.
+func (n *managementNode) receiveDeferred(ctx context.Context, number int64, receiveAndDelete bool) (deferredMessage, error) {
+	mode := settleModeSecond
+	if receiveAndDelete {
+		mode = settleModeFirst
+	}
+	content, err := n.requestChange(ctx, "com.microsoft:receive-by-sequence-number", n.withSession(map[string]any{
+		"sequence-numbers": []int64{number}, "receiver-settle-mode": mode,
+	}))
+	if err != nil {
+		return deferredMessage{}, err
+	}
+	list, _ := content["messages"].([]any)
+	if len(list) != 1 {
+		return deferredMessage{}, fmt.Errorf("no deferred message has the number %d", number)
+	}
+	fields, _ := list[0].(map[string]any)
+	encoded, _ := fields["message"].([]byte)
+	token, _ := fields["lock-token"].(amqp.UUID)
+	f := deferredMessage{message: new(amqp.Message), token: token}
+	if err := f.message.UnmarshalBinary(encoded); err != nil {
+		return deferredMessage{}, fmt.Errorf("decode a message: %w", err)
+	}
+	return f, nil
+}
+
+// settle ends the lock of a fetched message in the way that was asked for.
+func (n *managementNode) settle(ctx context.Context, f deferredMessage, o *receiveOptions) error {
+	request := map[string]any{"lock-tokens": []amqp.UUID{f.token}}
+	switch {
+	case o.abandon:
+		request["disposition-status"] = "abandoned"
+	case o.deferred:
+		request["disposition-status"] = "defered" // as the service spells it
+	case o.deadLetter:
+		request["disposition-status"] = "suspended"
+		request["deadletter-reason"], request["deadletter-description"] = o.reason, o.description
+	default:
+		request["disposition-status"] = "completed"
+	}
+	_, err := n.requestChange(ctx, "com.microsoft:update-disposition", request)
+	return err
+}
+
+// receiveBySequence receives and settles deferred messages, one after the other in the order
+// asked for, and stops at the first that is not there.
+func (o *receiveOptions) receiveBySequence(ctx context.Context, out *Output, node *managementNode) (int, error) {
+	if err := out.Note("%s", lineHeader); err != nil {
+		return 0, err
+	}
+	for got, number := range o.sequences {
+		f, err := node.receiveDeferred(ctx, number, o.receiveAndDelete)
+		if err != nil {
+			return got, fmt.Errorf("receive message %d: %w", number, err)
+		}
+		shown := NewShownMessage(f.message)
+		shown.Settled = o.verb()
+		if err := out.item(shown, shown.tableLine()); err != nil {
+			return got, err
+		}
+		if o.receiveAndDelete {
+			continue
+		}
+		if err := node.settle(ctx, f, o); err != nil {
+			return got, fmt.Errorf("%s message %d: %w", o.verb(), number, err)
+		}
+	}
+	return len(o.sequences), nil
+}

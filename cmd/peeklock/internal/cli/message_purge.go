@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// purgeStep is how many messages one request removes: what the API allows would be 4000,
+// but a bar should move.
+const purgeStep = 1000
+
+// purgeOptions are the flags of message purge.
+type purgeOptions struct {
+	subQueue
+	before    string
+	olderThan *entity.Duration
+	max       int
+	yes       bool
+}
+
+// purged is the answer of message purge.
+type purged struct {
+	Queue       string `json:"queue"` // or subscription
+	DeadLetters bool   `json:"deadLetters"`
+	Transfer    bool   `json:"transferDeadLetters,omitempty"`
+	Purged      int    `json:"purged"`
+}
+
+// bound is the moment before which messages go, nil for all.
+func (o *purgeOptions) bound(now time.Time) (*time.Time, error) {
+	switch {
+	case o.max < 0:
+		return nil, Usagef("--max is 0 or more")
+	case !o.yes:
+		return nil, Usagef("purge removes messages for good: add --yes to do so")
+	case o.before != "" && o.olderThan != nil:
+		return nil, Usagef("give --before or --older-than, not both")
+	case o.before != "":
+		at, err := time.Parse(time.RFC3339, o.before)
+		if err != nil {
+			return nil, Usagef("--before %q: write it like 2026-11-20T12:00:00Z", o.before)
+		}
+		return &at, nil
+	case o.olderThan != nil:
+		at := now.Add(-time.Duration(*o.olderThan))
+		return &at, nil
+	}
+	return nil, nil //nolint:nilnil // no bound is an answer
+}
+
+func (c *Client) purge(i invocation, o *purgeOptions) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
+	if err := o.check(); err != nil {
+		return err
+	}
+	before, err := o.bound(time.Now())
+	if err != nil {
+		return err
+	}
+	request := admin.PurgeRequest{SubQueue: o.apiName(), Before: before}
+	total, err := c.purgeable(ctx, queue, o.subQueue)
+	if err != nil {
+		return err
+	}
+	if o.max > 0 {
+		total = min(total, o.max)
+	}
+	m := c.Meter("purging "+queue, total)
+	done := 0
+	for done < total && err == nil {
+		request.Max = min(purgeStep, total-done)
+		var step admin.Affected
+		err = c.Call(ctx, http.MethodPost, namePath("/v1/purge/", queue), request, &step)
+		done += step.Count
+		m.Add(step.Count)
+		if step.Count == 0 {
+			break // some went another way meanwhile
+		}
+	}
+	m.End(err != nil)
+	if err != nil {
+		return fmt.Errorf("after %d messages: %w", done, err)
+	}
+	if out.IsTable() {
+		return out.Note("%d purged from %s", done, o.address(queue))
+	}
+	return out.Data(purged{Queue: queue, DeadLetters: o.deadLetters, Transfer: o.transfer, Purged: done})
+}
+
+// purgeable is how many messages a purge may have to remove.
+func (c *Client) purgeable(ctx context.Context, name string, sub subQueue) (int, error) {
+	counts, err := c.CountsOf(ctx, name)
+	if err != nil || counts == nil {
+		return 0, err
+	}
+	switch {
+	case sub.deadLetters:
+		return int(counts.DeadLetter), nil
+	case sub.transfer:
+		return int(counts.TransferDeadLetter), nil
+	}
+	// What waits to be forwarded is ready too.
+	return int(counts.Active-min(counts.Active, counts.Locked)) + int(counts.Transfer), nil
+}
+
+// CountsOf asks about a queue or a subscription.
+func (c *Client) CountsOf(ctx context.Context, name string) (*admin.Counts, error) {
+	if _, _, ok := fsm.SplitSubscriptionPath(name); ok {
+		var s admin.Subscription
+		err := c.Call(ctx, http.MethodGet, subscriptionResource().path(name), nil, &s)
+		return s.Counts, err
+	}
+	var q admin.Queue
+	if err := c.Call(ctx, http.MethodGet, queueResource().path(name), nil, &q); err != nil {
+		return nil, c.notTopic(ctx, name, err)
+	}
+	return q.Counts, nil
+}

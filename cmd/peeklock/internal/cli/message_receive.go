@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/Azure/go-amqp"
+)
+
+const (
+	settleTimeMax = 30 * time.Second
+	receiveCredit = 100 // messages locked ahead at most
+	manageTimeMax = 30 * time.Second
+	peekPage      = 100 // messages asked for at once
+	// deadLetterCondition marks a rejection as a dead-lettering (docs/service-bus-protocol.md#settlement-requests).
+	deadLetterCondition = "com.microsoft:dead-letter"
+)
+
+// receiveOptions are the flags of message receive.
+type receiveOptions struct {
+	complete, abandon, deadLetter, deferred, receiveAndDelete bool
+	subQueue
+	chosenSession
+	count               int
+	wait                time.Duration
+	reason, description string
+	sequences           []int64
+}
+
+func (o *receiveOptions) checkAll() error {
+	ways := 0
+	for _, way := range []bool{o.complete, o.abandon, o.deadLetter, o.deferred, o.receiveAndDelete} {
+		if way {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return Usagef("a message can be settled in one way only: choose one of --complete, --abandon, --dead-letter, --defer, --delete")
+	case o.count < 0:
+		return Usagef("--count is 0 or more")
+	case o.wait <= 0:
+		return Usagef("--wait is more than 0")
+	case len(o.sequences) > deferredCountMax:
+		return Usagef("at most %d --sequence are possible", deferredCountMax)
+	case (o.reason != "" || o.description != "") && !o.deadLetter:
+		return Usagef("--reason and --description need --dead-letter")
+	}
+	return errors.Join(o.subQueue.check(), o.chosenSession.check(&o.subQueue))
+}
+
+// credit is how many messages may be on their way: never more than are wanted, because
+// those that are not printed would stay locked.
+func (o *receiveOptions) credit() int32 {
+	// What goes back to the queue would be delivered again at once, and with credit to
+	// spare a message could be seen twice in one run.
+	if o.count == 0 && !o.abandon {
+		return receiveCredit
+	}
+	return int32(max(1, min(o.count, receiveCredit)))
+}
+
+func (c *Client) receive(i invocation, o *receiveOptions) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
+	if err := o.checkAll(); err != nil {
+		return err
+	}
+	d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	receiver, err := o.attach(ctx, out, d, queue)
+	switch {
+	case errors.Is(err, ErrNoMessage):
+		return out.Note("no session to accept in %s", queue)
+	case err != nil:
+		return fmt.Errorf("receive from %s: %w", queue, PlainError(err))
+	}
+	var got int
+	if len(o.sequences) > 0 {
+		got, err = o.fetch(ctx, out, d, queue, receiver)
+	} else {
+		got, err = o.run(ctx, out, receiver)
+	}
+	if err != nil && !errors.Is(err, ErrNoMessage) {
+		return err
+	}
+	return out.Note("%d received from %s", got, queue)
+}
+
+// attach opens the link, and with it the session, that messages come over: nil for deferred
+// messages without session.
+func (o *receiveOptions) attach(ctx context.Context, out *Output, d *AMQPSession, queue string) (*amqp.Receiver, error) {
+	// The credit is given by hand: go-amqp's own way would ask for more than --count.
+	if !o.wanted() {
+		if len(o.sequences) > 0 {
+			return nil, nil //nolint:nilnil // none is needed
+		}
+		return d.Receiver(ctx, o.address(queue), -1, o.receiveAndDelete)
+	}
+	receiver, err := d.AcceptSession(ctx, queue, -1, o.receiveAndDelete, o.session, o.wait)
+	if err != nil {
+		return nil, err
+	}
+	return receiver, out.Note("session %s", Printable(strconv.Quote(SessionOf(receiver)), 140))
+}
+
+// fetch receives deferred messages, of the session that a receiver holds if there is one.
+func (o *receiveOptions) fetch(ctx context.Context, out *Output, d *AMQPSession, queue string, holder *amqp.Receiver) (int, error) {
+	node, err := d.openManagement(ctx, o.address(queue))
+	if err != nil {
+		return 0, fmt.Errorf("receive from %s: %w", queue, PlainError(err))
+	}
+	if holder != nil {
+		session := SessionOf(holder)
+		node.session = &session
+	}
+	return o.receiveBySequence(ctx, out, node)
+}
+
+// run receives until there are enough or none comes.
+func (o *receiveOptions) run(ctx context.Context, out *Output, receiver *amqp.Receiver) (int, error) {
+	if err := out.Note("%s", lineHeader); err != nil {
+		return 0, err
+	}
+	credit := o.credit()
+	if err := receiver.IssueCredit(uint32(credit)); err != nil {
+		return 0, err
+	}
+	issued := int(credit)
+	got := 0
+	for o.count == 0 || got < o.count {
+		message, err := Next(ctx, receiver, o.wait)
+		if err != nil {
+			return got, err
+		}
+		got++
+		if err := o.printAndSettle(ctx, out, receiver, message); err != nil {
+			return got, err
+		}
+		if o.count == 0 || issued < o.count {
+			if err := receiver.IssueCredit(1); err != nil {
+				return got, err
+			}
+			issued++
+		}
+	}
+	return got, nil
+}
+
+// Next waits for a message; errNothing when none came in time.
+func Next(ctx context.Context, receiver *amqp.Receiver, wait time.Duration) (*amqp.Message, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	message, err := receiver.Receive(waiting, nil)
+	switch {
+	case err == nil:
+		return message, nil
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		return nil, ErrNoMessage
+	}
+	return nil, PlainError(err)
+}
+
+// printAndSettle prints a message and then settles it: what was not printed must not be gone.
+func (o *receiveOptions) printAndSettle(ctx context.Context, out *Output, receiver *amqp.Receiver, m *amqp.Message) error {
+	shown := NewShownMessage(m)
+	shown.Settled = o.verb()
+	if err := out.item(shown, shown.tableLine()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeMax)
+	defer cancel()
+	var err error
+	switch {
+	case o.receiveAndDelete:
+		return nil
+	case o.abandon:
+		err = receiver.ModifyMessage(ctx, m, nil)
+	case o.deferred:
+		err = receiver.ModifyMessage(ctx, m, &amqp.ModifyMessageOptions{UndeliverableHere: true})
+	case o.deadLetter:
+		err = receiver.RejectMessage(ctx, m, o.rejection())
+	default:
+		err = receiver.AcceptMessage(ctx, m)
+	}
+	if err == nil {
+		return nil
+	}
+	failed := fmt.Errorf("%s message %d: %w", o.verb(), shown.Sequence, PlainError(err))
+	if !IsRefused(err) {
+		return unknownError{failed}
+	}
+	return failed
+}
+
+func (o *receiveOptions) rejection() *amqp.Error {
+	e := &amqp.Error{Condition: deadLetterCondition, Info: map[string]any{}}
+	if o.reason != "" {
+		e.Info["DeadLetterReason"] = o.reason
+	}
+	if o.description != "" {
+		e.Info["DeadLetterErrorDescription"] = o.description
+	}
+	return e
+}
+
+func (o *receiveOptions) verb() string {
+	switch {
+	case o.receiveAndDelete:
+		return "delete"
+	case o.abandon:
+		return "abandon"
+	case o.deferred:
+		return "defer"
+	case o.deadLetter:
+		return "dead-letter"
+	}
+	return "complete"
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// redriveStep is how many messages one request brings back: the API allows 1000.
+const redriveStep = 500
+
+// redriveOptions are the flags of message redrive.
+type redriveOptions struct {
+	reason    string
+	contains  string
+	olderThan *entity.Duration
+	where     *filter.Expr
+	max       int
+	dryRun    bool
+}
+
+// redriven is the answer of message redrive. Without DryRun, Matched minus Redriven is
+// how many were locked or gone when their turn came.
+type redriven struct {
+	Queue    string `json:"queue"`
+	Matched  int    `json:"matched"`
+	Redriven int    `json:"redriven"`
+	DryRun   bool   `json:"dryRun"`
+}
+
+// matches says whether a dead letter is to go back.
+func (o *redriveOptions) matches(s *ShownMessage, now time.Time) bool {
+	if s.State != stateActive {
+		return false // deferred there by somebody who wants it
+	}
+	if reason, _ := s.Properties[PropertyReason].(string); o.reason != "" && reason != o.reason {
+		return false
+	}
+	if o.contains != "" && !strings.Contains(s.Body, o.contains) {
+		return false
+	}
+	if o.olderThan == nil {
+		return true
+	}
+	return s.Enqueued != nil && now.Sub(*s.Enqueued) > time.Duration(*o.olderThan)
+}
+
+func (c *Client) redrive(i invocation, o *redriveOptions) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
+	if o.max < 0 {
+		return Usagef("--max is 0 or more")
+	}
+	letters := subQueue{deadLetters: true}
+	total, err := c.purgeable(ctx, queue, letters)
+	if err != nil {
+		return err
+	}
+	d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	node, err := d.openManagement(ctx, letters.address(queue))
+	if err != nil {
+		return fmt.Errorf("peek at the dead letters of %s: %w", queue, PlainError(err))
+	}
+	run := redriveRun{client: c, out: out, options: o, queue: queue, now: time.Now(), meter: c.Meter("redriving "+queue, total)}
+	err = run.scan(ctx, node)
+	run.meter.End(err != nil)
+	if err != nil {
+		return fmt.Errorf("after %d messages: %w", run.redriven, err)
+	}
+	if !out.IsTable() && !o.dryRun {
+		return out.Data(redriven{Queue: queue, Matched: run.matched, Redriven: run.redriven})
+	}
+	if o.dryRun {
+		return out.Note("%d of %s would go back", run.matched, letters.address(queue))
+	}
+	return out.Note("%d of %d redriven to %s", run.redriven, run.matched, queue)
+}
+
+// redriveRun is one redrive under way.
+type redriveRun struct {
+	client  *Client
+	out     *Output
+	options *redriveOptions
+	queue   string
+	now     time.Time
+	meter   *meter
+
+	pending  []fsm.SequenceNumber
+	matched  int
+	redriven int
+}
+
+// scan walks the dead letters in order, once: one that fails again and comes back while
+// the walk goes on has its old number, which is behind us.
+func (r *redriveRun) scan(ctx context.Context, node *managementNode) error {
+	if r.options.dryRun {
+		if err := r.out.Note("%s", lineHeader); err != nil {
+			return err
+		}
+	}
+	for from := int64(1); ; {
+		page, err := node.peek(ctx, from, peekPage)
+		if err != nil {
+			return fmt.Errorf("peek at the dead letters of %s: %w", r.queue, err)
+		}
+		for _, m := range page {
+			shown := NewShownMessage(m)
+			shown.State = stateName(m.Annotations[noteState])
+			if shown.Sequence < from {
+				return fmt.Errorf("peek at the dead letters of %s: the member repeats itself", r.queue)
+			}
+			from = shown.Sequence + 1
+			if err := r.consider(ctx, m, shown); err != nil {
+				return err
+			}
+			if r.options.max > 0 && r.matched >= r.options.max {
+				return r.flush(ctx)
+			}
+		}
+		r.meter.Add(len(page))
+		if len(page) == 0 {
+			return r.flush(ctx)
+		}
+	}
+}
+
+func (r *redriveRun) consider(ctx context.Context, m *amqp.Message, shown *ShownMessage) error {
+	if !r.options.matches(shown, r.now) {
+		return nil
+	}
+	if wanted, err := receiveAndDelete(r.options.where, m, shown); err != nil || !wanted {
+		return err
+	}
+	r.matched++
+	if r.options.dryRun {
+		return r.out.item(shown, shown.tableLine())
+	}
+	r.pending = append(r.pending, fsm.SequenceNumber(shown.Sequence))
+	if len(r.pending) < redriveStep {
+		return nil
+	}
+	return r.flush(ctx)
+}
+
+// flush brings back what has gathered.
+func (r *redriveRun) flush(ctx context.Context) error {
+	if len(r.pending) == 0 {
+		return nil
+	}
+	var step admin.Affected
+	err := r.client.Call(ctx, http.MethodPost, namePath("/v1/redrive/", r.queue), admin.RedriveRequest{Sequences: r.pending}, &step)
+	r.redriven += step.Count
+	r.pending = r.pending[:0]
+	return err
+}

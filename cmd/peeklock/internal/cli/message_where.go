@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// whereHelp explains --where.
+const whereHelp = `--where takes an SQL expression, as in the filter of a subscription. Plain names are application properties, including
+DeadLetterReason and DeadLetterErrorDescription; names that begin with sys. are properties of Service Bus (sys.Label,
+sys.CorrelationId, sys.DeliveryCount, sys.SequenceNumber, ...). Messages for which the expression is unknown, for example
+because a property is missing, are left out. The command evaluates it, not the members.`
+
+// whereFlag reads --where when the flags are read, so that a wrong expression is wrong usage.
+type whereFlag struct{ to **filter.Expr }
+
+// Set reads the expression.
+func (f whereFlag) Set(text string) (err error) {
+	*f.to, err = filter.Parse(text, nil)
+	return err
+}
+
+// String is the expression in its canonical form.
+func (f whereFlag) String() string {
+	if f.to == nil || *f.to == nil {
+		return ""
+	}
+	return (*f.to).String()
+}
+
+// Type names what is wanted.
+func (whereFlag) Type() string { return "expression" }
+
+// receiveAndDelete says whether a message is wanted: without an expression all are. An expression
+// that fails for one message, say by dividing by zero, fails the command: leaving the
+// message out would hide it.
+func receiveAndDelete(where *filter.Expr, m *amqp.Message, s *ShownMessage) (bool, error) {
+	if where == nil {
+		return true, nil
+	}
+	truth, err := where.Match(NewPeeked(m, s))
+	if err != nil {
+		return false, fmt.Errorf("--where for message %d: %w", s.Sequence, err)
+	}
+	return truth == filter.True, nil
+}
+
+// NewPeeked makes a message, with its printed form, a message that filters evaluate.
+func NewPeeked(m *amqp.Message, s *ShownMessage) Peeked { return Peeked{m, s} }
+
+// Peeked is a message that was peeked at, as filters see it.
+type Peeked struct {
+	m     *amqp.Message
+	shown *ShownMessage
+}
+
+// System gives what Service Bus defines, as far as a peek tells it.
+func (p Peeked) System(name string) (filter.Value, bool) {
+	switch name {
+	case filter.SequenceNumber:
+		return filter.Int(p.shown.Sequence), true
+	case filter.DeliveryCount:
+		return filter.Int(int64(p.shown.DeliveryCount)), true
+	case filter.EnqueuedTimeUTC:
+		return timeValue(p.shown.Enqueued), true
+	case filter.ExpiresAtUTC:
+		return timeValue(p.shown.Expires), true
+	case filter.ScheduledEnqueueTimeUTC:
+		return timeValue(p.shown.Scheduled), true
+	case filter.EnqueuedSequenceNumber:
+		return valueOf(p.m.Annotations["x-opt-enqueue-sequence-number"]), true
+	case filter.PartitionKey:
+		return valueOf(p.m.Annotations["x-opt-partition-key"]), true
+	case filter.DeadLetterSource:
+		return valueOf(p.m.Annotations["x-opt-deadletter-source"]), true
+	case filter.DeadLetterReason, filter.DeadLetterErrorDescription:
+		v, _ := p.User(filter.Fold(name))
+		return v, true
+	}
+	return p.property(name)
+}
+
+// property gives what stands in the properties section of AMQP.
+func (p Peeked) property(name string) (filter.Value, bool) {
+	properties := p.m.Properties
+	if properties == nil {
+		properties = &amqp.MessageProperties{}
+	}
+	switch name {
+	case filter.MessageID:
+		return valueOf(properties.MessageID), true
+	case filter.CorrelationID:
+		return valueOf(properties.CorrelationID), true
+	case filter.Label:
+		return optional(properties.Subject), true
+	case filter.ContentType:
+		return optional(properties.ContentType), true
+	case filter.ReplyTo:
+		return optional(properties.ReplyTo), true
+	case filter.To:
+		return optional(properties.To), true
+	case filter.SessionID:
+		return optional(properties.GroupID), true
+	case filter.ReplyToSessionID:
+		return optional(properties.ReplyToGroupID), true
+	}
+	return filter.Value{}, false
+}
+
+// User finds an application property by its folded name. Of several that differ in case
+// only, the first in order of the alphabet is meant, so that the answer is always the same.
+func (p Peeked) User(folded string) (filter.Value, bool) {
+	found := ""
+	for name := range p.m.ApplicationProperties {
+		if filter.Fold(name) == folded && (found == "" || name < found) {
+			found = name
+		}
+	}
+	v, ok := p.m.ApplicationProperties[found]
+	return valueOf(v), ok && filter.Fold(found) == folded
+}
+
+// NewID gives the ids of newid(): of no use in --where, but the language has it.
+func (p Peeked) NewID(call int) filter.GUID {
+	return filter.DeriveID(uint64(p.shown.Sequence), 0, call)
+}
+
+func timeValue(t *time.Time) filter.Value {
+	if t == nil {
+		return filter.Value{}
+	}
+	return filter.Time(t.UnixMilli())
+}
+
+func optional(s *string) filter.Value {
+	if s == nil {
+		return filter.Value{}
+	}
+	return filter.Text(*s)
+}
+
+// valueOf turns what came over the wire into a value of the language; NULL for types that
+// it does not have.
+func valueOf(v any) filter.Value {
+	switch v := v.(type) {
+	case bool:
+		return filter.Bool(v)
+	case string:
+		return filter.Text(v)
+	case []byte:
+		return filter.Binary(v)
+	case float32:
+		return filter.Double(float64(v))
+	case float64:
+		return filter.Double(v)
+	case time.Time:
+		return filter.Time(v.UnixMilli())
+	case amqp.UUID:
+		return filter.ID(filter.GUID(v))
+	}
+	return integerOf(v)
+}
+
+func integerOf(v any) filter.Value {
+	switch v := v.(type) {
+	case int8:
+		return filter.Int(int64(v))
+	case int16:
+		return filter.Int(int64(v))
+	case int32:
+		return filter.Int(int64(v))
+	case int64:
+		return filter.Int(v)
+	case uint8:
+		return filter.Int(int64(v))
+	case uint16:
+		return filter.Int(int64(v))
+	case uint32:
+		return filter.Int(int64(v))
+	case uint64:
+		return filter.Uint(v)
+	}
+	return filter.Value{}
+}

@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// How the command line accompanies what the cluster does by itself.
+const (
+	watchInterval  = 500 * time.Millisecond // between two looks at how far it has come
+	retryInterval  = time.Second            // before a member that is busy or gone is asked again
+	unreachableMax = 15 * time.Second       // without an answer, after which we stop asking
+	// copyRate is what an estimate assumes, in bytes a second, of two copies at a time.
+	copyRate = 50 << 20
+	// copyOverhead is what a partition takes besides: to open, to vote, to hand over.
+	copyOverhead = 2 * time.Second
+)
+
+// memberList is the members with what people call them.
+type memberList struct{ members []admin.Member }
+
+func (c *Client) memberList(ctx context.Context) (*memberList, error) {
+	var list admin.Members
+	if err := c.Call(ctx, http.MethodGet, "/v1/members", nil, &list); err != nil {
+		return nil, err
+	}
+	return &memberList{list.Members}, nil
+}
+
+// name is what a member is called: its name, if no other bears it.
+func (r *memberList) name(id fsm.MemberID) string {
+	at := slices.IndexFunc(r.members, func(m admin.Member) bool { return m.ID == id })
+	if at < 0 {
+		return string(id)
+	}
+	if found, err := r.find(r.members[at].Name); err != nil || found.ID != id {
+		return string(id)
+	}
+	return r.members[at].Name
+}
+
+func (r *memberList) names(ids []fsm.MemberID) string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = r.name(id)
+	}
+	return strings.Join(texts, " ")
+}
+
+// find looks for a member by name or id, as the control API does.
+func (r *memberList) find(text string) (admin.Member, error) {
+	var named []admin.Member
+	for _, m := range r.members {
+		if string(m.ID) == text {
+			return m, nil
+		}
+		if m.Name == text {
+			named = append(named, m)
+		}
+	}
+	if still := slices.DeleteFunc(slices.Clone(named), func(m admin.Member) bool { return m.Removed }); len(still) > 0 {
+		named = still
+	}
+	switch len(named) {
+	case 0:
+		return admin.Member{}, fmt.Errorf("no member is called %q: peeklock member list shows them", Printable(text, 100))
+	case 1:
+		return named[0], nil
+	}
+	return admin.Member{}, fmt.Errorf("%d members are called %q: use the id, which peeklock member list --all -o json shows", len(named), Printable(text, 100))
+}
+
+// completeMember offers names of members for the first arguments, from of them at most.
+func (c *Client) completeMember(from, most int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) < from {
+			return c.partitionIDs(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+		}
+		if most >= 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		defer cancel()
+		r, err := c.memberList(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, m := range r.members {
+			if name := r.name(m.ID); !m.Removed && !slices.Contains(args, name) && len(names) < completionNames {
+				names = append(names, name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completePartition offers the numbers of partitions for the only argument.
+func (c *Client) completePartition(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+	return c.completeMember(1, 1)(cmd, args, part)
+}
+
+func (c *Client) partitionIDs(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	defer cancel()
+	var st admin.Status
+	if c.Call(ctx, http.MethodGet, "/v1/status", nil, &st) != nil {
+		return nil
+	}
+	var ids []string
+	for _, p := range st.Partitions {
+		if p.ID != fsm.CatalogPartition && len(ids) < completionNames {
+			ids = append(ids, strconv.FormatUint(uint64(p.ID), 10))
+		}
+	}
+	return ids
+}
+
+// isCode says that a member answered with this problem.
+func isCode(err error, code string) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.Code == code
+}
+
+// detachedError is the error of a command that stopped to look at what the cluster does.
+func detachedError(what string, why error) error {
+	return unknownError{fmt.Errorf("%s goes on in the cluster, nobody watches it any more (%w): peeklock partition moves shows how far it is, and the same command takes it up again", what, why)}
+}
+
+// retryUntilDone asks for something until it is done. A member waits with us for up to half a
+// minute, then says Timeout and goes on, so it is asked again; so it is when it is busy, or
+// cannot be reached for a moment. look is called now and then.
+func (c *Client) retryUntilDone(ctx context.Context, what string, ask func(context.Context) error, look func(context.Context)) error {
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	if c.Interactive {
+		watch.Go(func() { pollWhile(watching, watchInterval, func() bool { look(watching); return true }) })
+	}
+	defer watch.Wait()
+	defer stop()
+	lost := time.Time{}
+	for begun := false; ; {
+		err := ask(ctx)
+		var refused *refusedError
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return detachedError(what, errors.New("interrupted"))
+		case isCode(err, "Timeout"):
+			begun, lost = true, time.Time{}
+			sleepContext(ctx, watchInterval) // it has waited; a member that does not must not be flooded
+			continue
+		case isCode(err, "ServerBusy"):
+		case !begun && !errors.As(err, new(unknownError)), errors.As(err, &refused):
+			return err
+		}
+		// Nobody answered, or not now. It has begun, or may have.
+		now := time.Now()
+		if lost.IsZero() {
+			lost = now
+		}
+		if now.Sub(lost) > unreachableMax {
+			if !begun {
+				return err
+			}
+			return detachedError(what, err)
+		}
+		sleepContext(ctx, retryInterval)
+	}
+}
+
+// pollWhile calls at once and then again and again, until that says false or ctx ends.
+func pollWhile(ctx context.Context, pause time.Duration, call func() bool) {
+	for ctx.Err() == nil && call() {
+		sleepContext(ctx, pause)
+	}
+}
+
+func sleepContext(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// estimate is about how long it takes to copy so much in so many moves.
+func estimate(bytes int64, moves int) time.Duration {
+	return (time.Duration(float64(bytes)/copyRate*float64(time.Second)) + time.Duration(moves)*copyOverhead).Round(time.Second)
+}
+
+// signedBytesText is bytesText of what is not negative.
+func signedBytesText(n int64) string { return BytesText(uint64(max(0, n))) }
+
+// errMovesPaused ends the watching of moves that will not end by themselves.
+var errMovesPaused = errors.New("paused")
+
+// watchMoves watches moves until none of these partitions is on its way any more. sizes are
+// what has to be copied, as far as is known.
+func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.PartitionID]int64) (err error) {
+	m := c.bytesMeter(what, 1)
+	defer func() { m.End(err != nil) }()
+	lost := time.Time{}
+	pollWhile(ctx, watchInterval, func() bool {
+		var list admin.Moves
+		if err = c.Call(ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
+			if lost.IsZero() {
+				lost = time.Now()
+			}
+			return time.Since(lost) < unreachableMax
+		}
+		lost = time.Time{}
+		left, paused := m.moves(what, sizes, list.Moves)
+		if left > 0 && left == paused {
+			err = errMovesPaused
+		}
+		return left > paused
+	})
+	switch {
+	case ctx.Err() != nil:
+		return detachedError(what, errors.New("interrupted"))
+	case errors.Is(err, errMovesPaused):
+		return fmt.Errorf("%s: what is left is paused: peeklock partition resume ID lets it go on", what)
+	case err != nil:
+		return detachedError(what, err)
+	}
+	return nil
+}
+
+// moves paints how far moves have come and counts those that are left.
+func (m *meter) moves(what string, sizes map[fsm.PartitionID]int64, list []admin.Move) (left, paused int) {
+	const least = 1 << 20 // so that partitions without a byte count for something
+	total, done := int64(0), int64(0)
+	moving := map[fsm.PartitionID]admin.Move{}
+	states := []string{}
+	for _, move := range list {
+		if _, ours := sizes[move.Partition]; ours {
+			moving[move.Partition] = move
+			left++
+			if move.State == "paused" {
+				paused++
+			}
+			if move.State != "waiting" {
+				states = append(states, fmt.Sprintf("%d %s", move.Partition, move.State))
+			}
+		}
+	}
+	for id, size := range sizes {
+		move, still := moving[id]
+		size = max(size, move.Bytes, least)
+		total += size
+		switch {
+		case !still:
+			done += size
+		case move.State == "catching up":
+			done += min(move.Copied, size)
+		case move.State == "handing over", move.State == "removing":
+			done += size * 9 / 10
+		}
+	}
+	m.set(done, total)
+	text := what
+	if len(states) > 0 {
+		text += " (" + strings.Join(states[:min(3, len(states))], ", ") + ")"
+	}
+	m.say(text)
+	return left, paused
+}

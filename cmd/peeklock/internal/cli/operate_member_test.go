@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// What a member is for people: one that takes no messages says so, wherever it is shown.
+func TestMemberStateText(t *testing.T) {
+	t.Parallel()
+	for want, m := range map[string]admin.Member{
+		"alive":                     {MemberStatus: admin.MemberStatus{State: "alive"}},
+		"alive, read-only":          {MemberStatus: admin.MemberStatus{State: "alive", ReadOnly: true}},
+		"alive, read-only, drained": {MemberStatus: admin.MemberStatus{State: "alive", ReadOnly: true}, Drained: true},
+		"dead":                      {MemberStatus: admin.MemberStatus{State: "dead", ReadOnly: true}},
+		"removed":                   {MemberStatus: admin.MemberStatus{State: "left"}, Removed: true, Drained: true},
+	} {
+		if got := memberStateText(m); got != want {
+			t.Errorf("%+v is %q, want %q", m, got, want)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func partitionNoun(c *Client) noun {
+	one := argCount(1, 1)
+	var noWait bool
+	var rebalance rebalanceOptions
+	change := func(name, short, did string) verb {
+		return verb{use: name + " ID", short: short, args: one, complete: c.completePartition, run: func(i invocation) error {
+			return c.changeMove(i, name, did)
+		}}
+	}
+	return noun{"partition", "List, move, rebalance and add partitions", `List, move, rebalance and add partitions. A move is recorded in the cluster. It continues when the command is
+interrupted and when members fail. Two partitions are copied at a time. Clients are not interrupted.`, []verb{
+		{use: "list", short: "List partitions with their leaders and replicas", run: c.listPartitions},
+		{use: "show ID", short: "Show one partition", args: one, complete: c.completePartition, run: c.showPartition},
+		{use: "move ID MEMBER...", short: "Move a partition to other members", long: `Move a partition to these members, 1 to 16, the preferred leader first. The new replicas are copied completely before
+the first old one is removed. Until then the move can be paused and cancelled.`, example: `  peeklock partition move 3 a b d
+  peeklock partition move 3 a b d --no-wait`, args: argCount(2, -1), complete: c.completeMember(1, -1),
+			flags: func(cmd *cobra.Command) {
+				cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
+			}, run: func(i invocation) error { return c.movePartition(i, noWait) }},
+		{use: "transfer ID MEMBER", short: "Transfer the leadership of a partition to another of its members",
+			long:    "Transfer the leadership of a partition to another member that has a replica of it. That member is its preferred leader from\nthen on.",
+			example: "  peeklock partition transfer 3 b", args: argCount(2, 2), complete: c.completeMember(1, 2), run: c.transferPartition},
+		change("pause", "Pause the move of a partition", "paused"),
+		change("resume", "Resume the paused move of a partition", "resumed"),
+		change("cancel", "Cancel the move of a partition and return it to its former members", "cancelled"),
+		{use: "moves", short: "List the moves of partitions with their progress", run: c.listMoves},
+		{use: "rebalance", short: "Distribute partitions and leaders evenly over the members", long: `Distribute replicas and leaders over the members that are available and not drained, by zones and weights, with as few
+moves as possible. The command prints the plan, carries it out without a question, and watches it; look at the plan first
+with --dry-run. The moves continue when the command is interrupted, and can be paused or cancelled one by one.`, example: `  peeklock partition rebalance --dry-run
+  peeklock partition rebalance`, flags: func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&rebalance.dryRun, "dry-run", false, "only print the plan")
+			cmd.Flags().BoolVar(&rebalance.noWait, "no-wait", false, "return when the moves are recorded")
+		}, run: func(i invocation) error { return c.rebalance(i, rebalance) }},
+		{use: "grow N", short: "Add partitions", long: `Add N partitions on the members with the most free capacity. Existing entities stay where they are; new ones are placed in
+the new partitions first. Partitions cannot be removed.`, example: "  peeklock partition grow 8", args: one, run: c.growPartitions},
+	}}
+}
+
+// partitionID parses an argument.
+func partitionID(text string) (fsm.PartitionID, error) {
+	id, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, Usagef("%q is no partition: they are numbers, which peeklock partition list shows", Printable(text, 100))
+	}
+	return fsm.PartitionID(id), nil
+}
+
+func partitionPath(id fsm.PartitionID, verb string) string {
+	return fmt.Sprintf("/v1/partitions/%d/%s", id, verb)
+}
+
+// PartitionInfo is a partition with its move, if there is one.
+type PartitionInfo struct {
+	admin.PartitionStatus
+	Move *admin.Move `json:"move,omitempty"`
+}
+
+// partitions fetches all partitions, their moves and the members.
+func (c *Client) partitions(ctx context.Context) ([]PartitionInfo, *memberList, error) {
+	r, err := c.memberList(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var st admin.Status
+	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return nil, nil, err
+	}
+	var moves admin.Moves
+	if err := c.Call(ctx, http.MethodGet, "/v1/moves", nil, &moves); err != nil {
+		return nil, nil, err
+	}
+	list := make([]PartitionInfo, len(st.Partitions))
+	for i, p := range st.Partitions {
+		list[i].PartitionStatus = p
+		if at := slices.IndexFunc(moves.Moves, func(m admin.Move) bool { return m.Partition == p.ID }); at >= 0 {
+			list[i].Move = &moves.Moves[at]
+		}
+	}
+	return list, r, nil
+}
+
+func (c *Client) listPartitions(i invocation) error {
+	list, r, err := c.partitions(i.ctx)
+	if err != nil {
+		return err
+	}
+	rows := make([][]any, len(list))
+	for at, p := range list {
+		leader, move := "none", ""
+		if p.Leader != "" {
+			leader = r.name(p.Leader)
+		}
+		if p.Move != nil {
+			move = moveText(r, *p.Move)
+		}
+		rows[at] = []any{uint32(p.ID), leader, r.names(p.Replicas), p.Entities, p.Messages, move}
+	}
+	return i.out.Rows(map[string]any{"partitions": list}, []any{"partition", "leader", "replicas", "entities", "messages", "move"}, rows)
+}
+
+func moveText(r *memberList, m admin.Move) string {
+	text := m.State + ", to " + r.names(m.To)
+	if m.Bytes > 0 {
+		text += fmt.Sprintf(", %s of %s", signedBytesText(m.Copied), signedBytesText(m.Bytes))
+	}
+	return text
+}
+
+func (c *Client) showPartition(i invocation) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
+	}
+	list, r, err := c.partitions(i.ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list, func(p PartitionInfo) bool { return p.ID == id })
+	if at < 0 {
+		return fmt.Errorf("there is no partition %d: peeklock partition list shows them", id)
+	}
+	p := list[at]
+	if i.out.IsTable() { // names, not ids
+		replaceMemberIDs(r, &p)
+	}
+	return i.out.fields(p)
+}
+
+// replaceMemberIDs replaces the ids of members with their names.
+func replaceMemberIDs(r *memberList, p *PartitionInfo) {
+	if p.Leader != "" {
+		p.Leader = fsm.MemberID(r.name(p.Leader))
+	}
+	lists := []*[]fsm.MemberID{&p.Replicas}
+	if p.Move != nil {
+		move := *p.Move
+		p.Move, lists = &move, append(lists, &move.From, &move.To)
+	}
+	for _, list := range lists {
+		names := make([]fsm.MemberID, len(*list))
+		for i, id := range *list {
+			names[i] = fsm.MemberID(r.name(id))
+		}
+		*list = names
+	}
+}
+
+// partitionDone is the answer of commands that change a partition.
+type partitionDone struct {
+	Partition fsm.PartitionID `json:"partition"`
+	Did       string          `json:"did"` // moved, ordered, transferred, paused, resumed, cancelled
+	Members   []string        `json:"members,omitempty"`
+}
+
+// print prints the answer; detail is for people.
+func (d partitionDone) print(out *Output, detail string) error {
+	if !out.IsTable() {
+		return out.Data(d)
+	}
+	return out.Note("partition %d %s %s", d.Partition, d.Did, detail)
+}
+
+func (c *Client) movePartition(i invocation, noWait bool) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
+	}
+	done := partitionDone{Partition: id, Did: "ordered", Members: i.args[1:]}
+	if err := c.Call(i.ctx, http.MethodPost, partitionPath(id, "move"), admin.MoveRequest{Members: i.args[1:]}, nil); err != nil {
+		return err
+	}
+	if !noWait {
+		done.Did = "moved"
+		if err := c.watchMoves(i.ctx, fmt.Sprintf("moving partition %d", id), map[fsm.PartitionID]int64{id: 0}); err != nil {
+			return err
+		}
+	}
+	return done.print(i.out, fmt.Sprintf("to %v", i.args[1:]))
+}
+
+func (c *Client) transferPartition(i invocation) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
+	}
+	if err := c.Call(i.ctx, http.MethodPost, partitionPath(id, "transfer"), admin.TransferRequest{To: i.args[1]}, nil); err != nil {
+		return err
+	}
+	return partitionDone{Partition: id, Did: "transferred", Members: i.args[1:]}.print(i.out, "to "+i.args[1])
+}
+
+// changeMove pauses, resumes or cancels the move of a partition.
+func (c *Client) changeMove(i invocation, verb, did string) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
+	}
+	if err := c.Call(i.ctx, http.MethodPost, partitionPath(id, verb), nil, nil); err != nil {
+		return err
+	}
+	if !i.out.IsTable() {
+		return i.out.Data(partitionDone{Partition: id, Did: did})
+	}
+	return i.out.Note("move of partition %d %s", id, did)
+}
+
+func (c *Client) listMoves(i invocation) error {
+	r, err := c.memberList(i.ctx)
+	if err != nil {
+		return err
+	}
+	var list admin.Moves
+	if err := c.Call(i.ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
+		return err
+	}
+	if i.out.IsTable() && len(list.Moves) == 0 {
+		return i.out.Note("nothing moves")
+	}
+	rows := make([][]any, len(list.Moves))
+	for at, m := range list.Moves {
+		copied := ""
+		if m.Bytes > 0 {
+			copied = fmt.Sprintf("%s of %s, %d %%", signedBytesText(m.Copied), signedBytesText(m.Bytes), m.Copied*100/m.Bytes)
+		}
+		rows[at] = []any{uint32(m.Partition), r.names(m.From), r.names(m.To), m.State, copied}
+	}
+	return i.out.Rows(list, []any{"partition", "from", "to", "state", "copied"}, rows)
+}
+
+func (c *Client) growPartitions(i invocation) error {
+	n, err := strconv.Atoi(i.args[0])
+	if err != nil || n < 1 {
+		return Usagef("%q is no number of partitions", Printable(i.args[0], 100))
+	}
+	var grown admin.GrowResult
+	if err := c.Call(i.ctx, http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {
+		return err
+	}
+	if !i.out.IsTable() {
+		return i.out.Data(grown)
+	}
+	return i.out.Note("%d added: the cluster has %d partitions", n, grown.Partitions)
+}

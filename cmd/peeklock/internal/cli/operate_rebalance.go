@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	planStep = 200 // moves of one request: the API takes 256
+	// leadersFollowMax is how long we wait for leaderships behind the last move: they go by
+	// themselves, but not to a member that has just come.
+	leadersFollowMax = 15 * time.Second
+)
+
+// rebalanceOptions are the flags of partition rebalance.
+type rebalanceOptions struct{ dryRun, noWait bool }
+
+// rebalanced is the answer of partition rebalance.
+type rebalanced struct {
+	Moves    []admin.PlannedMove `json:"moves"`
+	Bytes    int64               `json:"bytes"`    // to copy, about
+	Estimate string              `json:"estimate"` // how long that takes, about
+	State    string              `json:"state"`    // planned, ordered, done
+	// Leaders is how many leaderships of done have still to follow.
+	Leaders int `json:"leaders,omitempty"`
+}
+
+func (c *Client) rebalance(i invocation, o rebalanceOptions) error {
+	ctx, out := i.ctx, i.out
+	var plan admin.Plan
+	if err := c.Call(ctx, http.MethodGet, "/v1/rebalance", nil, &plan); err != nil {
+		return err
+	}
+	r, err := c.memberList(ctx)
+	if err != nil {
+		return err
+	}
+	answer := rebalanced{Moves: plan.Moves, State: "planned"}
+	copies := 0
+	for _, m := range plan.Moves {
+		answer.Bytes += m.Bytes
+		if !m.LeaderOnly {
+			copies++
+		}
+	}
+	answer.Estimate = estimate(answer.Bytes, copies).String()
+	if err := printPlan(out, r, answer, copies); err != nil {
+		return err
+	}
+	if !o.dryRun && len(plan.Moves) > 0 {
+		answer.State = "ordered"
+		if err := c.submitMoves(ctx, plan.Moves); err != nil {
+			return err
+		}
+		if !o.noWait {
+			if err := c.watchRebalance(ctx, &answer); err != nil {
+				return err
+			}
+		}
+	}
+	if !out.IsTable() {
+		return out.Data(answer)
+	}
+	switch {
+	case answer.Leaders > 0:
+		return out.Note("done; %d leaderships follow by themselves", answer.Leaders)
+	case answer.State == "done":
+		return out.Note("done")
+	case answer.State == "ordered":
+		return out.Note("ordered: peeklock partition moves shows how far it is")
+	}
+	return nil
+}
+
+// printPlan shows people what would move.
+func printPlan(out *Output, r *memberList, plan rebalanced, copies int) error {
+	if !out.IsTable() {
+		return nil
+	}
+	if len(plan.Moves) == 0 {
+		return out.Note("everything lies where it should")
+	}
+	rows := make([][]any, len(plan.Moves))
+	for i, m := range plan.Moves {
+		what := signedBytesText(m.Bytes)
+		if m.LeaderOnly {
+			what = "leader only"
+		}
+		rows[i] = []any{uint32(m.Partition), r.names(m.From), "->", r.names(m.To), what}
+	}
+	if err := out.Rows(nil, []any{"partition", "from", "", "to", "copies"}, rows); err != nil {
+		return err
+	}
+	return out.Note("\n%d of %d partitions are copied, %s in all: about %s at %s/s", copies, len(plan.Moves), signedBytesText(plan.Bytes), plan.Estimate, signedBytesText(copyRate))
+}
+
+// submitMoves records the moves of a plan, some at a time.
+func (c *Client) submitMoves(ctx context.Context, moves []admin.PlannedMove) error {
+	for done := 0; done < len(moves); done += planStep {
+		some := moves[done:min(len(moves), done+planStep)]
+		if err := c.Call(ctx, http.MethodPost, "/v1/rebalance", admin.Plan{Moves: some}, nil); err != nil {
+			if done > 0 {
+				err = fmt.Errorf("%d moves were ordered before: %w", done, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// watchRebalance watches a plan until it is done.
+func (c *Client) watchRebalance(ctx context.Context, plan *rebalanced) error {
+	sizes, leaders := map[fsm.PartitionID]int64{}, map[fsm.PartitionID]fsm.MemberID{}
+	for _, m := range plan.Moves {
+		leaders[m.Partition] = m.To[0]
+		if !m.LeaderOnly {
+			sizes[m.Partition] = m.Bytes
+		}
+	}
+	if len(sizes) > 0 {
+		if err := c.watchMoves(ctx, "rebalancing", sizes); err != nil {
+			return err
+		}
+	}
+	plan.State = "done"
+	began := time.Now()
+	pollWhile(ctx, watchInterval, func() bool {
+		var st admin.Status
+		if c.Call(ctx, http.MethodGet, "/v1/status", nil, &st) == nil {
+			plan.Leaders = 0
+			for _, p := range st.Partitions {
+				if wanted, ours := leaders[p.ID]; ours && p.Leader != wanted {
+					plan.Leaders++
+				}
+			}
+		}
+		return plan.Leaders > 0 && time.Since(began) < leadersFollowMax
+	})
+	if ctx.Err() != nil {
+		return detachedError("rebalancing", errors.New("interrupted"))
+	}
+	return nil
+}

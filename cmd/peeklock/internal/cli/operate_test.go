@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// Whoever stops watching is told that it goes on and how to look, with the exit code of what is
+// not known to be done; a terminal sees how far it is meanwhile.
+func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
+	kit.Long(t)
+	t.Parallel()
+	for _, args := range [][]string{
+		{"member", "remove", "two", "--yes"},
+		{"member", "drain", "two"},
+		{"partition", "move", "1", "two"},
+		{"partition", "rebalance"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var looked atomic.Int32
+		mux := http.NewServeMux()
+		look := func(value any) http.HandlerFunc {
+			return func(w http.ResponseWriter, _ *http.Request) {
+				if looked.Add(1) > 4 {
+					cancel()
+				}
+				writeJSON(w, 200, value)
+			}
+		}
+		mux.HandleFunc("GET /v1/members", look(admin.Members{Members: []admin.Member{{MemberStatus: admin.MemberStatus{ID: "m2", Name: "two", Leads: 2, Holds: 3}}}}))
+		mux.HandleFunc("GET /v1/moves", look(admin.Moves{Moves: []admin.Move{{Partition: 1, State: "catching up", Copied: 1, Bytes: 2}}}))
+		mux.HandleFunc("GET /v1/rebalance", look(admin.Plan{Moves: []admin.PlannedMove{{Partition: 1, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 5}}}))
+		mux.HandleFunc("POST /v1/members/", func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
+		})
+		mux.HandleFunc("POST /v1/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
+		server := httptest.NewServer(mux)
+		var out, errs bytes.Buffer
+		code := runClient(ctx, Process{Args: append(args, "--server", server.URL), Out: &out, Err: &errs, Interactive: true})
+		if text := errs.String(); code != exitUnknown || !strings.Contains(text, "goes on in the cluster") || !strings.Contains(text, "peeklock partition moves") {
+			t.Errorf("%v: %d %q", args, code, text)
+		}
+		cancel()
+		server.Close()
+	}
+}
+
+// A member that is gone for a moment is asked again, one that is never there is not waited for.
+func TestRetryUntilDone(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			panic(http.ErrAbortHandler) // it may or may not have begun
+		case 2:
+			writeJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
+		case 3:
+			writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	defer server.Close()
+	var out, errs bytes.Buffer
+	drain := func(address string) int {
+		return runClient(t.Context(), Process{Args: []string{"member", "drain", "one", "--server", address}, Out: &out, Err: &errs})
+	}
+	if code := drain(server.URL); code != ExitDone || asked.Load() != 4 {
+		t.Error(code, asked.Load(), errs.String())
+	}
+	if code := drain("http://127.0.0.1:1"); code != ExitRefused || !strings.Contains(errs.String(), "no member answers") {
+		t.Error(code, errs.String())
+	}
+}
+
+func TestEstimate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		bytes int64
+		moves int
+		want  string
+	}{{0, 0, "0s"}, {0, 3, "6s"}, {copyRate * 60, 1, "1m2s"}, {1 << 42, 100, "23h21m26s"}} {
+		if got := estimate(c.bytes, c.moves).String(); got != c.want {
+			t.Errorf("%d bytes, %d moves: %s, want %s", c.bytes, c.moves, got, c.want)
+		}
+	}
+}

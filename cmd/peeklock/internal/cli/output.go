@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"go.yaml.in/yaml/v3"
+)
+
+// Output prints answers in the form that was asked for. Everything that a command says
+// on standard output goes through here, so that --output means the same everywhere:
+// a table for people, or one JSON value (stable: fields are only ever added), or YAML
+// of the same fields.
+type Output struct {
+	w    io.Writer
+	form string // table, json, yaml
+}
+
+// NewOutput prints to w in a format: table, json or yaml.
+func NewOutput(w io.Writer, form string) (*Output, error) {
+	switch form {
+	case "table", "json", "yaml":
+		return &Output{w: w, form: form}, nil
+	}
+	return nil, Usagef("unknown output %q: choose from table, json, yaml", form)
+}
+
+// IsTable says that a person reads the output.
+func (o *Output) IsTable() bool { return o.form == "table" }
+
+// Rows prints value, for people as a table.
+func (o *Output) Rows(value any, header []any, rows [][]any) error {
+	if !o.IsTable() {
+		return o.Data(value)
+	}
+	t := table.NewWriter()
+	t.SetStyle(plainStyle())
+	t.AppendHeader(header)
+	for _, row := range rows {
+		t.AppendRow(row)
+	}
+	columns := make([]table.ColumnConfig, len(header))
+	for i := range columns {
+		columns[i].Number = i + 1
+		if len(rows) > 0 && isNumber(rows[0][i]) {
+			columns[i].Align, columns[i].AlignHeader = text.AlignRight, text.AlignRight
+		}
+	}
+	t.SetColumnConfigs(columns)
+	return o.write(t.Render() + "\n")
+}
+
+// fields prints value, for people as lines of name and value, in the order of the JSON.
+func (o *Output) fields(value any) error {
+	if !o.IsTable() {
+		return o.Data(value)
+	}
+	// By way of YAML nodes: they keep the order, a map would not.
+	node, err := toNode(value)
+	if err != nil {
+		return err
+	}
+	t := table.NewWriter()
+	t.SetStyle(plainStyle())
+	appendFields(t, "", node)
+	return o.write(t.Render() + "\n")
+}
+
+// FieldCharactersMax is where a field ends on a terminal; JSON and YAML have all of it.
+const FieldCharactersMax = 2000
+
+func appendFields(t table.Writer, prefix string, node *yaml.Node) {
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		name, value := prefix+node.Content[i].Value, node.Content[i+1]
+		if value.Kind == yaml.MappingNode {
+			appendFields(t, name+".", value)
+			continue
+		}
+		text := value.Value
+		for i, element := range value.Content { // of a list
+			if i > 0 {
+				text += ", "
+			}
+			text += element.Value
+		}
+		t.AppendRow(table.Row{name, Printable(text, FieldCharactersMax)})
+	}
+}
+
+// item prints one of many, as soon as it is known: a line for people (already laid
+// out), one JSON value a line, or one YAML document.
+func (o *Output) item(value any, line string) error {
+	switch o.form {
+	case "json":
+		body, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("encode answer: %w", err)
+		}
+		return o.write(string(body) + "\n")
+	case "yaml":
+		if err := o.write("---\n"); err != nil {
+			return err
+		}
+		return o.Data(value)
+	}
+	return o.write(line + "\n")
+}
+
+// Note prints a line for people only.
+func (o *Output) Note(format string, args ...any) error {
+	if !o.IsTable() {
+		return nil
+	}
+	return o.write(fmt.Sprintf(format, args...) + "\n")
+}
+
+// Data prints a value as JSON or YAML.
+func (o *Output) Data(value any) error {
+	if o.form == "yaml" {
+		node, err := toNode(value)
+		if err != nil {
+			return err
+		}
+		body, err := yaml.Marshal(node)
+		if err != nil {
+			return fmt.Errorf("encode answer: %w", err)
+		}
+		return o.write(string(body))
+	}
+	body, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	return o.write(string(body) + "\n")
+}
+
+func (o *Output) write(s string) error {
+	if _, err := io.WriteString(o.w, s); err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	return nil
+}
+
+// toNode turns value into YAML by way of its JSON, so that both have the same names in
+// the same order: JSON is YAML.
+func toNode(value any) (*yaml.Node, error) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	var node yaml.Node
+	if err := yaml.Unmarshal(body, &node); err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	plain(&node)
+	if len(node.Content) == 1 {
+		return node.Content[0], nil
+	}
+	return &node, nil
+}
+
+// plain takes the look of JSON (braces, quotes) off the nodes.
+func plain(node *yaml.Node) {
+	node.Style = 0
+	for _, n := range node.Content {
+		plain(n)
+	}
+}
+
+func plainStyle() table.Style {
+	style := table.StyleDefault
+	style.Name = "plain"
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	style.Format.Header = text.FormatUpper
+	return style
+}
+
+func isNumber(v any) bool {
+	switch v.(type) {
+	case int, int64, uint64, uint32, float64:
+		return true
+	}
+	return false
+}
+
+// BytesText is a size as people read it.
+func BytesText(n uint64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, prefix := float64(n)/unit, 0
+	for value >= unit && prefix < 4 {
+		value /= unit
+		prefix++
+	}
+	return fmt.Sprintf("%.1f %ciB", value, "KMGTP"[prefix])
+}
+
+// Printable makes text safe for a terminal: control characters are shown, not sent, and
+// it ends after so many characters.
+func Printable(s string, charactersMax int) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n++; n > charactersMax {
+			b.WriteString("...")
+			break
+		}
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\ufffd' {
+			fmt.Fprintf(&b, "\\x%02x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cmd/objects"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// restoreOptions are the flags of restore.
+type restoreOptions struct {
+	from, dir string
+	only      []uint
+}
+
+func restoreVerb(c *Client) verb {
+	var o restoreOptions
+	return verb{
+		use: "restore --from DIR|s3://BUCKET/PREFIX --dir DATA", short: "Create the data directory of a member from a backup",
+		long: `Create the data directory of one new member from the backup of a cluster, offline. The member has all the data. Start
+it, let other members join, and rebalance the partitions:
+
+  peeklock restore --from /backups/2026-11-20 --dir a
+  peeklock serve --name a --dir a ...
+  peeklock serve --name b --dir b --join host-a:7946 ...
+  peeklock serve --name c --dir c --join host-a:7946 ...
+  peeklock partition rebalance
+
+The cluster has the id and the keys of the cluster that was backed up, and its members are recorded as removed: do not
+start them again where they can reach the new cluster. Locks that clients held during the backup end by themselves.
+Messages that were received after the backup are there again.
+
+With --partition, only the messages of that partition are restored, together with all entities and keys. Use such a
+cluster to look for lost messages, and discard it afterwards. "peeklock queue list" shows the partition of a queue.
+Messages that the partition forwarded to others, and that others forwarded to it, are not consistent: do not let clients
+use the cluster.
+
+A backup may be in an object store that speaks S3.
+` + objects.EnvironmentHelp,
+		flags: func(cmd *cobra.Command) {
+			f := cmd.Flags()
+			f.StringVar(&o.from, "from", "", "directory of the backup, or s3://bucket/prefix")
+			f.StringVar(&o.dir, "dir", "", "data directory of the new member: empty or missing")
+			f.UintSliceVar(&o.only, "partition", nil, "restore only the messages of these partitions, separated by commas")
+		},
+		run: func(i invocation) error {
+			if o.from == "" || o.dir == "" {
+				return Usagef("give --from, the backup that peeklock cluster backup wrote, and --dir, the data directory to create")
+			}
+			return c.restore(i, &o)
+		},
+	}
+}
+
+// restored is the answer of restore.
+type restored struct {
+	Dir        string `json:"dir"`
+	ClusterID  string `json:"clusterId"`
+	Partitions int    `json:"partitions"`
+	Messages   string `json:"asOf"` // when the last partition was copied
+}
+
+func (c *Client) restore(i invocation, o *restoreOptions) error {
+	ctx, out, from, dir, partitions := i.ctx, i.out, o.from, o.dir, o.only
+	place, err := objects.Open(ctx, from, c.Getenv)
+	if err != nil {
+		return UsageError{err}
+	}
+	manifest, err := readManifest(ctx, place)
+	if err != nil {
+		return err
+	}
+	only := make([]fsm.PartitionID, len(partitions))
+	for i, id := range partitions {
+		if id > math.MaxUint32 {
+			return Usagef("--partition %d: there is none", id)
+		}
+		only[i] = fsm.PartitionID(id)
+	}
+	m := c.Meter("restoring", len(manifest.Partitions))
+	err = cluster.Restore(ctx, cluster.RestoreConfig{
+		Dir: dir, Only: only,
+		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },
+		Restored: func(partition.BackupInfo, int) {
+			m.Add(1)
+		},
+		Logger: config.NewLogger(c.Err, "warn", config.LogText),
+	})
+	m.End(err != nil)
+	if err != nil {
+		return fmt.Errorf("%w: throw the folder away", err)
+	}
+	answer := restored{Dir: dir, ClusterID: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
+	if !out.IsTable() {
+		return out.Data(answer)
+	}
+	if len(only) > 0 {
+		return out.Note("partitions %d of cluster %s, as of %s, are in %s, and the others empty: look for what you miss with peeklock serve --dir %s, out of reach of clients",
+			only, answer.ClusterID, answer.Messages, dir, dir)
+	}
+	return out.Note("%d partitions of cluster %s, as of %s, are in %s: start it with peeklock serve --dir %s",
+		answer.Partitions, answer.ClusterID, answer.Messages, dir, dir)
+}
+
+func readManifest(ctx context.Context, from objects.Store) (*backupManifest, error) {
+	file, err := from.Get(ctx, manifestFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
+	}
+	defer func() { _ = file.Close() }()
+	body, err := io.ReadAll(io.LimitReader(file, manifestBytesMax))
+	if err != nil {
+		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
+	}
+	var m backupManifest
+	if err := json.Unmarshal(body, &m); err != nil {
+		return nil, fmt.Errorf("%s of %s: %w", manifestFile, from, err)
+	}
+	if m.Version != manifestVersion {
+		return nil, fmt.Errorf("%s of %s: version %d is not known to this binary", manifestFile, from, m.Version)
+	}
+	return &m, nil
+}
+
+// openBackup opens the copy of a partition, which is compared with what the manifest says of it.
+func openBackup(ctx context.Context, from objects.Store, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
+	for _, p := range m.Partitions {
+		if p.Partition != id {
+			continue
+		}
+		if p.File != filepath.Base(p.File) {
+			return nil, fmt.Errorf("%q is no name of a file", p.File)
+		}
+		file, err := from.Get(ctx, p.File)
+		if err != nil {
+			return nil, err
+		}
+		return &checksummedFile{ReadCloser: file, name: p.File, sum: sha256.New(), want: p.SHA256}, nil
+	}
+	return nil, errors.New("the backup has none")
+}
+
+// checksummedFile is a file whose checksum is compared when it is closed.
+type checksummedFile struct {
+	io.ReadCloser
+
+	name string
+	sum  hash.Hash
+	want string
+}
+
+// Read implements io.Reader.
+func (f *checksummedFile) Read(p []byte) (int, error) {
+	n, err := f.ReadCloser.Read(p)
+	f.sum.Write(p[:n])
+	return n, err
+}
+
+// Close says so when not exactly what was written has been read.
+func (f *checksummedFile) Close() error {
+	err := f.ReadCloser.Close()
+	if got := hex.EncodeToString(f.sum.Sum(nil)); got != f.want {
+		err = errors.Join(err, fmt.Errorf("%s is not what was backed up: SHA-256 %s, not %s", f.name, got, f.want))
+	}
+	return err
+}

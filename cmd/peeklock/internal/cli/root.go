@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Process is all that a command sees of the world around it.
+type Process struct {
+	Args        []string
+	Env         []string // KEY=value
+	In          io.Reader
+	Out, Err    io.Writer
+	Interactive bool // err is a terminal: progress may be painted
+}
+
+// Getenv is the last value of a variable, "" when it is not set.
+func (p Process) Getenv(name string) string {
+	value := ""
+	for _, pair := range p.Env {
+		if v, found := strings.CutPrefix(pair, name+"="); found {
+			value = v
+		}
+	}
+	return value
+}
+
+// Exit codes. They are part of the interface: scripts branch on them.
+const (
+	ExitDone    = 0
+	ExitRefused = 1 // the cluster or the machine said no; nothing was done
+	ExitUsage   = 2 // the command line or configuration is wrong
+	exitUnknown = 3 // it may or may not have been done
+)
+
+// UsageError is a mistake on the command line or in the configuration.
+type UsageError struct{ error }
+
+// Unwrap gives errors.Is and errors.As what lies below.
+func (e UsageError) Unwrap() error { return e.error }
+
+// unknownError is a request whose answer never came.
+type unknownError struct{ error }
+
+// Unwrap gives errors.Is and errors.As what lies below.
+func (e unknownError) Unwrap() error { return e.error }
+
+// Usage makes an error a mistake of the user.
+func Usage(err error) error { return UsageError{err} }
+
+// Usagef formats a mistake of the user.
+func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
+
+// Execute runs one command line and returns its exit code. Every error is printed as one line on standard error.
+func Execute(ctx context.Context, p Process, root *cobra.Command) int {
+	root.SetArgs(p.Args)
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitDone
+	}
+	_, _ = fmt.Fprintf(p.Err, "peeklock: %s\n", oneLine(err))
+	var usage UsageError
+	var unknown unknownError
+	switch {
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.As(err, &unknown):
+		return exitUnknown
+	}
+	return ExitRefused
+}
+
+// oneLine keeps errors that were joined or quoted from elsewhere on one line.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
+}
+
+// NewRoot builds the root command with all commands that are clients, and their client.
+func NewRoot(p Process) (*cobra.Command, *Client) {
+	root := &cobra.Command{
+		Use:   "peeklock",
+		Short: "A replicated message broker for Azure Service Bus clients",
+		Long: `Peeklock is a replicated message broker for unmodified Azure Service Bus clients. Start with "peeklock dev", which runs
+three members in one process.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          NoArgs,
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
+
+	c := &Client{Process: p}
+	c.flags(root)
+	root.AddCommand(c.commands(
+		queueNoun(c), topicNoun(c), subscriptionNoun(c), ruleNoun(c), sessionNoun(c), messageNoun(c),
+		namespaceNoun(c), keyNoun(c), clusterNoun(c), memberNoun(c), partitionNoun(c), kubernetesNoun(c),
+	)...)
+	root.AddCommand(c.command(restoreVerb(c)), c.command(versionVerb()))
+	_ = root.RegisterFlagCompletionFunc("namespace", c.completeNamespace)
+	return root, c
+}
+
+// NoArgs refuses arguments: on a noun they are a verb that does not exist.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2 // letters; cobra sets it on its own path only
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(" (did you mean %q?)", near[0])
+	}
+	if cmd.HasSubCommands() {
+		return Usagef("%q is no command of %s%s", args[0], cmd.CommandPath(), hint)
+	}
+	return Usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
+}
+
+// Version is what the Go toolchain wrote into the binary: the module version, else the
+// commit, else "dev".
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "dev"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "dev-" + s.Value[:12]
+		}
+	}
+	return "dev"
+}
+
+func versionVerb() verb {
+	return verb{use: "version", short: "Print the version of this binary", run: func(i invocation) error {
+		return i.out.fields(versionInfo{Version: Version()})
+	}}
+}
+
+// versionInfo is the answer of peeklock version.
+type versionInfo struct {
+	Version string `json:"version"`
+}
+
+// IsTerminal says whether a person reads the file.
+func IsTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeDevice != 0
+}

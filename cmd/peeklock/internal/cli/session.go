@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/Azure/go-amqp"
+	"github.com/spf13/pflag"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// What an attach says about a session (docs/service-bus-protocol.md#accepting-a-session).
+const (
+	sessionFilter   = "com.microsoft:session-filter"
+	acceptTimeout   = "com.microsoft:timeout"
+	acceptCondition = "com.microsoft:timeout" // no session came in time
+	sessionsPage    = 1000                    // sessions asked for at once
+)
+
+// acceptTimeMax is how long an answer may take beyond the waiting.
+const acceptTimeMax = 10 * time.Second
+
+// sessions lists up to count sessions, 0 for all.
+func (c *Client) sessions(ctx context.Context, name string, count int) ([]admin.Session, error) {
+	all := []admin.Session{}
+	for {
+		most := sessionsPage
+		if count > 0 {
+			most = min(most, count-len(all))
+		}
+		var page admin.SessionPage
+		path := namePath("/v1/sessions/", name) + fmt.Sprintf("?max=%d&skip=%d", most, len(all))
+		if err := c.Call(ctx, http.MethodGet, path, nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Sessions...)
+		if page.Next == 0 || len(all) == count {
+			return all, nil
+		}
+	}
+}
+
+func timeText(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000")
+}
+
+// stateText tells no state from one with nothing in it.
+func stateText(s *admin.Session) string {
+	if s.Updated == nil {
+		return "-"
+	}
+	return BytesText(s.Bytes)
+}
+
+// sessionFlag is the name of a session; "" is one too, so it knows whether it was given.
+type sessionFlag struct{ to **string }
+
+var _ pflag.Value = sessionFlag{}
+
+// Set takes what was given.
+func (s sessionFlag) Set(text string) error {
+	*s.to = &text
+	return nil
+}
+
+// String is the value so far.
+func (s sessionFlag) String() string {
+	if s.to == nil || *s.to == nil {
+		return ""
+	}
+	return **s.to
+}
+
+// Type is what the help calls it.
+func (s sessionFlag) Type() string { return "name" }
+
+// chosenSession are the flags of receive that ask for a session.
+type chosenSession struct {
+	session *string
+	next    bool
+}
+
+func (s *chosenSession) flags(f *pflag.FlagSet) {
+	f.Var(sessionFlag{&s.session}, "session", "accept this session and receive its messages")
+	f.BoolVar(&s.next, "next-session", false, "accept the next session that has messages and is not locked by a receiver")
+}
+
+func (s *chosenSession) wanted() bool { return s.session != nil || s.next }
+
+func (s *chosenSession) check(o *subQueue) error {
+	switch {
+	case s.session != nil && s.next:
+		return Usagef("give --session or --next-session, not both")
+	case s.wanted() && (o.deadLetters || o.transfer):
+		return Usagef("dead letters have no sessions: leave out --session and --next-session")
+	}
+	return nil
+}
+
+// AcceptSession attaches a receiver that holds a session: the one named, or the next for nil.
+// errNothing when none came in time. The session is given back with the link.
+func (d *AMQPSession) AcceptSession(ctx context.Context, source string, credit int32, receiveAndDelete bool, session *string, wait time.Duration) (*amqp.Receiver, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+acceptTimeMax)
+	defer cancel()
+	options := receiverOptions(credit, receiveAndDelete)
+	var name any // nil would be no nil in an interface
+	if session != nil {
+		name = *session
+	}
+	options.Filters = []amqp.LinkFilter{amqp.NewLinkFilter(sessionFilter, 0, name)}
+	options.Properties = map[string]any{acceptTimeout: uint32(max(wait.Milliseconds(), 1))}
+	receiver, err := d.Session.NewReceiver(ctx, source, options)
+	var answer *amqp.Error
+	if errors.As(err, &answer) && answer.Condition == acceptCondition {
+		return nil, ErrNoMessage
+	}
+	return receiver, err
+}
+
+// SessionOf is the name of the session that a receiver holds.
+func SessionOf(r *amqp.Receiver) string {
+	name, _ := r.LinkSourceFilterValue(sessionFilter).(string)
+	return name
+}
+
+// listSessions prints up to count sessions.
+func (c *Client) listSessions(i invocation, count int) error {
+	if count < 0 {
+		return Usagef("--count is 0 or more")
+	}
+	sessions, err := c.sessions(i.ctx, i.args[0], count)
+	if err != nil {
+		return c.notTopic(i.ctx, i.args[0], err)
+	}
+	rows := make([][]any, len(sessions))
+	for at := range sessions {
+		s := &sessions[at]
+		rows[at] = []any{Printable(strconv.Quote(s.ID), 60), s.Messages, s.Ready, timeText(s.Until), stateText(s)}
+	}
+	return i.out.Rows(sessions, []any{"session", "messages", "ready", "held until (UTC)", "state"}, rows)
+}
