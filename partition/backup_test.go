@@ -184,6 +184,7 @@ func TestBackupIsRestoredAtThreeMembers(t *testing.T) {
 // A backup with a flipped bit, a truncated one, or one with bytes behind its end is refused, and the replica
 // leaves nothing behind.
 func TestDamagedBackupIsRefused(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	_, g, _ := fullGroup(t)
 	whole, _ := backupOf(t, g)

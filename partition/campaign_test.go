@@ -318,6 +318,7 @@ func TestCampaignWhenTheLeaderIsSilent(t *testing.T) {
 // A follower that hears nothing while another does is cut off itself: it does not stand, and
 // says what it knows when it is asked.
 func TestNoCampaignByAReplicaThatIsCutOff(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	ms := form(t, slow)
 	heard(t, ms)

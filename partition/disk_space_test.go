@@ -180,6 +180,7 @@ func withFailingStores(stores *sync.Map) func(*Config) {
 // when there is space again it takes part again. It panics neither at the end of its term nor when it is
 // closed while it waits for space.
 func TestFullLogLosesNothing(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	var stores sync.Map
 	ms, a := threeReplicas(t, withFailingStores(&stores))

@@ -16,6 +16,7 @@ import (
 // With a disk that is really full, the follower or leader on it stalls, the others continue, nothing is
 // damaged, and with free space it catches up by itself. It is reopened at the end, to verify its data.
 func TestFullDiskLosesNothing(t *testing.T) {
+	kit.Long(t)
 	if testing.Short() {
 		t.Skip("takes half a minute: raft waits longer and longer between its tries")
 	}
@@ -85,6 +86,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 // A single member on a full disk keeps confirmed messages, consuming frees space without an operator, and
 // then the member accepts messages again.
 func TestConsumingFreesAFullDisk(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	small := kit.SmallDisk(t, "64m")
 	ms := newMembers(t, 1, func(c *Config) {

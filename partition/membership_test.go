@@ -238,6 +238,7 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 
 // Replicas are added and removed one after the other under load; nothing is lost (docs/requirements.md#c9).
 func TestMovesUnderLoadLoseNothing(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	ms, _ := threeReplicas(t, func(c *Config) { c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0} })
 	all := append(slices.Clone(ms), startEmptyMember(t, ms, "m3"), startEmptyMember(t, ms, "m4"))
@@ -297,6 +298,7 @@ func TestMovesUnderLoadLoseNothing(t *testing.T) {
 // Of the two remaining voters one has not learnt that the other is a voter: it must vote for it all the same,
 // or no leader is ever elected.
 func TestUnknownVoterCanBeElected(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
 	fourth := startEmptyMember(t, ms, "m3")

@@ -303,6 +303,7 @@ func TestUnknownEntryStopsTheReplica(t *testing.T) {
 
 // The log and the segments are bounded by the live messages, not by the throughput.
 func TestLogIsBounded(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	_, g, a := openSingle(t, func(c *Config) {
 		c.Sizes = Sizes{Segment: 256 << 10, Snapshot: 1 << 20, Trailing: 0}
