@@ -58,8 +58,10 @@ type memberParts struct {
 	gate    <-chan struct{}
 	metrics metricsParts
 	tracer  trace.Tracer // nil: nothing is traced
-	// connectionsPerAddress bounds the AMQP connections of one address; 0: nobody is bounded.
-	connectionsPerAddress int
+	// connectionsPerAddress bounds the AMQP connections of one address; 0: no limit. It may be lowered for want
+	// of memory unless the operator has given it.
+	connectionsPerAddress        int
+	connectionsPerAddressIsGiven bool
 	// memory divides that of the process; nil: nothing is limited but by the defaults of the rooms.
 	memory *memoryGuard
 	audit  *slog.Logger // of security decisions
@@ -123,7 +125,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	gateway.BusyReason = m.node.BusyReason
 	if p.memory != nil {
 		gateway.MemoryBytesMax, gateway.ConnectionsMax = p.memory.plan.gateway, p.memory.plan.connections
-		gateway.ConnectionsPerPeerMax = p.memory.plan.perAddress(p.connectionsPerAddress)
+		gateway.ConnectionsPerPeerMax = p.memory.plan.perAddress(p.connectionsPerAddress, p.connectionsPerAddressIsGiven)
 	}
 	m.connectionsMax = gateway.ConnectionsMax
 	if m.gateway, err = amqp.Open(ctx, gateway); err != nil {

@@ -55,14 +55,14 @@ type memoryPlan struct {
 	connections int    // that each member accepts
 }
 
-// perAddress returns how many connections of one address a member accepts; set is the setting. When memory
-// allows fewer connections than usual, the default is half of them. A setting other than the default is used
-// as it is, because all clients behind a load balancer may have one address.
-func (p memoryPlan) perAddress(set int) int {
-	if set == amqp.DefaultConfig().ConnectionsPerPeerMax {
-		return min(set, p.connections/2)
+// perAddress returns how many connections of one address a member accepts. When memory allows fewer connections
+// than usual, the default is half of them. A value that the operator gives is used as it is, because all clients
+// behind a load balancer may have one address.
+func (p memoryPlan) perAddress(value int, isGiven bool) int {
+	if isGiven {
+		return value
 	}
-	return set
+	return min(value, p.connections/2)
 }
 
 // planMemory divides a limit among the members of the process.

@@ -82,9 +82,13 @@ func TestMemoryLimitIsDividedAmongMembers(t *testing.T) {
 			}
 		}
 	}
-	for set, want := range map[int]int{5000: 400, 4999: 4999, 0: 0} {
-		if got := (memoryPlan{connections: 800}).perAddress(set); got != want {
-			t.Errorf("%d connections of an address are set: %d, want %d", set, got, want)
+	for _, c := range []struct {
+		value   int
+		isGiven bool
+		want    int
+	}{{5000, false, 400}, {5000, true, 5000}, {4999, true, 4999}, {0, true, 0}} {
+		if got := (memoryPlan{connections: 800}).perAddress(c.value, c.isGiven); got != c.want {
+			t.Errorf("%d connections of an address, given %t: %d, want %d", c.value, c.isGiven, got, c.want)
 		}
 	}
 	if p := planMemory(2<<30, "", 1); p.connections < 6000 || p.gateway < 400<<20 || p.index < 800<<20 {

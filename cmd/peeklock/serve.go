@@ -86,6 +86,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress = s.ConnectionsPerAddress
+	parts.connectionsPerAddressIsGiven = s.IsGiven("connections_per_address")
 	parts.socket, parts.trustLoopback = s.ControlSocketPath(), s.TrustLoopback
 	if parts.proxyFrom, err = s.ProxyNetworks(); err != nil {
 		parts.closeListeners()

@@ -311,6 +311,17 @@ func TestEverySettingHasAField(t *testing.T) {
 	}
 }
 
+// A value that equals the default is told from one that is not given.
+func TestExplicitDefaultIsGiven(t *testing.T) {
+	t.Parallel()
+	if settingsOf(t).IsGiven("connections_per_address") {
+		t.Error("a setting that is not given counts as given")
+	}
+	if s := settingsOf(t, "--connections-per-address", "5000"); !s.IsGiven("connections_per_address") || s.ConnectionsPerAddress != 5000 {
+		t.Errorf("an explicit 5000 does not count as given: %d", s.ConnectionsPerAddress)
+	}
+}
+
 // TestLogFormatSetting: json and text are the only formats.
 func TestLogFormatSetting(t *testing.T) {
 	t.Parallel()

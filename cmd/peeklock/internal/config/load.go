@@ -183,6 +183,9 @@ func (s *Settings) origin(key string) string {
 	return fromDefault
 }
 
+// IsGiven reports whether a setting is given, also when its value is that of the default.
+func (s *Settings) IsGiven(name string) bool { return s.origin(name) != fromDefault }
+
 // Value is a setting with its effective value, as config print shows it.
 type Value struct {
 	Name   string `json:"name"`
