@@ -23,13 +23,8 @@ import (
 // refuses it: an old binary that skipped what it does not know would apply half a
 // command and fork its replica.
 //
-// Version 2 added what messages, settlements and settings say of time, version 3 what
-// topics need, version 4 namespaces and access rules. Older ones are still read, and never
-// written.
-const (
-	commandVersion    byte = 4
-	commandVersionMin byte = 1
-)
+// Versions 1 to 3 were written before any release and are not read.
+const commandVersion byte = 4
 
 // Kind says which command lies in the bytes. The numbers are part of the log format:
 // append only, zero is never valid.
@@ -262,13 +257,13 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 		info.Address.Entity = EntityID(r.uvarint())
 	case KindSendMessages:
 		info.Address.Entity = EntityID(r.uvarint())
-		info.Messages = r.count(r.messageBytesMin())
+		info.Messages = r.count(messageBytesMin)
 	case KindLockMessages:
 		c := r.lockMessages()
 		info.Address, info.Messages, info.Delete, info.Session = c.Address, int(c.Max), c.Delete, c.Session
 	case KindSettleMessages:
 		info.Address = r.address()
-		info.Messages = r.count(r.settlementBytesMin())
+		info.Messages = r.count(settlementBytesMin)
 	case KindRenewLocks:
 		info.Address = r.address()
 		info.Messages = r.count(lockBytesMin)
@@ -349,8 +344,8 @@ func appendHeader(dst []byte, k Kind, h Header) []byte {
 }
 
 func (r *reader) header() (Kind, Header) {
-	if r.version = r.byte(); r.version < commandVersionMin || r.version > commandVersion {
-		r.fail(unknownVersion(r.version, commandVersionMin, commandVersion))
+	if version := r.byte(); version != commandVersion {
+		r.fail(unknownVersion(version, commandVersion, commandVersion))
 	}
 	k := Kind(r.byte())
 	return k, Header{Incarnation: r.fixed64(), Receiver: r.uvarint(), Serial: r.uvarint(), Low: r.uvarint()}
@@ -374,9 +369,8 @@ func appendBool(dst []byte, v bool) []byte {
 // reader takes an encoding apart. The first error stays and every later read gives
 // zeros, so callers check once, at the end.
 type reader struct {
-	b       []byte
-	err     error
-	version byte // of the command; older ones lack some fields
+	b   []byte
+	err error
 }
 
 func (r *reader) fail(err error) {

@@ -70,9 +70,9 @@ func appendPartitionIDs(dst []byte, partitions []PartitionID) []byte {
 }
 
 func (r *reader) createEntity() CreateEntity {
-	c := CreateEntity{Namespace: DefaultNamespace, Name: r.string(), Partition: PartitionID(r.uint32()), Settings: r.settings()}
-	if r.version > 2 {
-		c.Kind, c.Topic, c.Rule = EntityKind(r.byte()), EntityID(r.uvarint()), r.firstRule()
+	c := CreateEntity{
+		Name: r.string(), Partition: PartitionID(r.uint32()), Settings: r.settings(),
+		Kind: EntityKind(r.byte()), Topic: EntityID(r.uvarint()), Rule: r.firstRule(),
 	}
 	if c.Settings.EnablePartitioning {
 		c.Partitions = make([]PartitionID, r.count(1))
@@ -80,9 +80,7 @@ func (r *reader) createEntity() CreateEntity {
 			c.Partitions[i] = PartitionID(r.uint32())
 		}
 	}
-	if r.version > 3 { // before, there was one namespace
-		c.Namespace, c.Access = NamespaceID(r.uint32()), r.access()
-	}
+	c.Namespace, c.Access = NamespaceID(r.uint32()), r.access()
 	return c
 }
 

@@ -45,14 +45,15 @@ func appendChange(dst []byte, c *Change) []byte {
 	return filter.AppendValue(dst, c.Value)
 }
 
-// joinPatches adds one patch to an encoding, which may be empty or of an old version. It
-// does not write to old.
-func joinPatches(old []byte, p *Patch) ([]byte, error) {
-	if len(old) > 0 && old[0] == patchesVersion {
-		return appendPatch(append([]byte(nil), old...), p), nil
+// joinPatches appends one patch to an encoding, which may be empty. It does not write to old.
+func joinPatches(old []byte, p *Patch) []byte {
+	if len(old) == 0 {
+		return AppendPatches(nil, []Patch{*p})
 	}
-	patches, err := DecodePatches(old)
-	return AppendPatches(nil, append(patches, *p)), err
+	if old[0] != patchesVersion {
+		panic(fmt.Sprintf("fsm: append to patches: %v", unknownVersion(old[0], patchesVersion, patchesVersion)))
+	}
+	return appendPatch(append([]byte(nil), old...), p)
 }
 
 // DecodePatches reads what AppendPatches wrote. Properties alias b. No bytes are no
@@ -62,20 +63,17 @@ func DecodePatches(b []byte) ([]Patch, error) {
 		return nil, nil
 	}
 	r := reader{b: b}
-	version := r.byte()
-	if version < patchesVersionMin || version > patchesVersion {
-		r.fail(errVersion)
+	if version := r.byte(); version != patchesVersion {
+		r.fail(unknownVersion(version, patchesVersion, patchesVersion))
 	}
 	var patches []Patch
 	for len(r.b) > 0 {
 		p := Patch{DeadLetter: r.bool(), Reason: r.string(), Description: r.string(), Properties: r.bytes()}
-		if version > 1 {
-			for range r.count(changeBytesMin) {
-				p.Changes = append(p.Changes, r.change())
-			}
-			p.Enqueued, p.Source = SequenceNumber(r.uvarint()), r.string()
-			p.To, p.ToName = r.destination(), r.string()
+		for range r.count(changeBytesMin) {
+			p.Changes = append(p.Changes, r.change())
 		}
+		p.Enqueued, p.Source = SequenceNumber(r.uvarint()), r.string()
+		p.To, p.ToName = r.destination(), r.string()
 		patches = append(patches, p)
 	}
 	if r.err == nil && len(patches) == 0 {

@@ -12,24 +12,6 @@ const (
 	settlementBytesMin = lockBytesMin + 5
 )
 
-// messageBytesMin and settlementBytesMin by the version of the command.
-func (r *reader) messageBytesMin() int {
-	switch r.version {
-	case 1:
-		return messageBytesMin - 4
-	case 2:
-		return messageBytesMin - 2
-	}
-	return messageBytesMin
-}
-
-func (r *reader) settlementBytesMin() int {
-	if r.version == 1 {
-		return settlementBytesMin - 1
-	}
-	return settlementBytesMin
-}
-
 func appendAddress(dst []byte, a Address) []byte {
 	return append(binary.AppendUvarint(dst, uint64(a.Entity)), byte(a.Sub))
 }
@@ -47,21 +29,20 @@ func (r *reader) lockID() LockID {
 	return LockID{Sequence: SequenceNumber(r.uvarint()), Epoch: r.uint32()}
 }
 
-// settingsVersion is the first byte of encoded settings: more settings to come change
-// this number and not that of the command or image they stand in. Commands of version 2
-// hold settings of version 2.
+// settingsVersion is the first byte of encoded settings: new settings change this number and not
+// that of the command or image that contains them.
 const settingsVersion byte = 3
 
 // The flags of encoded settings.
 const (
 	settingDeadLetterOnExpiry         byte = 1 << 0
 	settingRequiresDuplicateDetection byte = 1 << 1
-	settingDeadLetterOnFilterErrors   byte = 1 << 2 // from version 3 on
-	settingRequiresSession            byte = 1 << 3 // from version 3 on
-	settingEnablePartitioning         byte = 1 << 4 // from version 3 on
+	settingDeadLetterOnFilterErrors   byte = 1 << 2
+	settingRequiresSession            byte = 1 << 3
+	settingEnablePartitioning         byte = 1 << 4
 
-	settingFlagsOld   = settingDeadLetterOnExpiry | settingRequiresDuplicateDetection
-	settingFlagsKnown = settingFlagsOld | settingDeadLetterOnFilterErrors | settingRequiresSession | settingEnablePartitioning
+	settingFlagsKnown = settingDeadLetterOnExpiry | settingRequiresDuplicateDetection | settingDeadLetterOnFilterErrors |
+		settingRequiresSession | settingEnablePartitioning
 )
 
 func appendSettings(dst []byte, s EntitySettings) []byte {
@@ -98,19 +79,12 @@ func appendSettings(dst []byte, s EntitySettings) []byte {
 }
 
 func (r *reader) settings() EntitySettings {
-	if r.version == 1 {
-		return EntitySettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
-	}
-	version, known := r.byte(), settingFlagsKnown
-	if version != settingsVersion && r.version > 2 || version != 2 && r.version == 2 {
-		r.fail(errVersion)
-	}
-	if version == 2 {
-		known = settingFlagsOld
+	if version := r.byte(); version != settingsVersion {
+		r.fail(unknownVersion(version, settingsVersion, settingsVersion))
 	}
 	s := EntitySettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
 	flags := r.byte()
-	if flags&^known != 0 {
+	if flags&^settingFlagsKnown != 0 {
 		r.fail(errFlag)
 	}
 	s.DeadLetterOnExpiry = flags&settingDeadLetterOnExpiry != 0
@@ -122,9 +96,7 @@ func (r *reader) settings() EntitySettings {
 	s.DefaultTimeToLive, s.DuplicateWindow, s.AutoDeleteOnIdle = r.millis(), r.millis(), r.millis()
 	s.MaxBytes, s.UserMetadata = r.uvarint(), r.string()
 	s.DeadLetterTimeToLive, s.RetryDelay, s.RetryDelayMax = r.millis(), r.millis(), r.millis()
-	if version > 2 {
-		s.ForwardTo, s.ForwardDeadLettersTo = r.string(), r.string()
-	}
+	s.ForwardTo, s.ForwardDeadLettersTo = r.string(), r.string()
 	return s
 }
 
@@ -138,11 +110,10 @@ func appendPutEntity(dst []byte, c PutEntity) []byte {
 }
 
 func (r *reader) putEntity() PutEntity {
-	c := PutEntity{Entity: EntityID(r.uvarint()), Version: r.uvarint(), Settings: r.settings()}
-	if r.version > 2 {
-		c.Kind, c.Topic, c.Rule = EntityKind(r.byte()), EntityID(r.uvarint()), r.firstRule()
+	return PutEntity{
+		Entity: EntityID(r.uvarint()), Version: r.uvarint(), Settings: r.settings(),
+		Kind: EntityKind(r.byte()), Topic: EntityID(r.uvarint()), Rule: r.firstRule(),
 	}
-	return c
 }
 
 func appendSendMessages(dst []byte, c SendMessages) []byte {
@@ -184,18 +155,14 @@ func (r *reader) sends(scratch []sentMessage) (EntityID, []sentMessage) {
 
 // messages reads what appendMessages wrote into scratch.
 func (r *reader) messages(scratch []sentMessage) []sentMessage {
-	n := r.count(r.messageBytesMin())
+	n := r.count(messageBytesMin)
 	scratch = slices.Grow(scratch[:0], n)[:n] // what was there was cleared after use
 	for i := range scratch {
 		m := &scratch[i] // in place: a sent is large
 		m.id, m.payload = r.bytes(), r.bytes()
-		if r.version > 1 {
-			m.ttl, m.at = r.millis(), r.instant()
-		}
-		if r.version > 2 {
-			m.properties = r.bytes()
-			m.session, m.hasSession = r.session()
-		}
+		m.ttl, m.at = r.millis(), r.instant()
+		m.properties = r.bytes()
+		m.session, m.hasSession = r.session()
 	}
 	return scratch
 }
@@ -220,19 +187,15 @@ func messagesOf(items []sentMessage) []Message {
 // verifySend is [Check] of a SendMessages on the bytes.
 func (r *reader) verifySend() {
 	r.uvarint()
-	n := r.count(r.messageBytesMin())
+	n := r.count(messageBytesMin)
 	r.limit(within(n, commandMessagesMax))
 	for range n {
 		id, payload := r.bytes(), r.bytes()
 		r.limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)
-		if r.version > 1 {
-			r.limit(validTime(r.millis(), r.instant()))
-		}
-		if r.version > 2 {
-			r.limit(validProperties(r.bytes()))
-			session, _ := r.session()
-			r.limit(len(session) <= sessionIDBytesMax)
-		}
+		r.limit(validTime(r.millis(), r.instant()))
+		r.limit(validProperties(r.bytes()))
+		session, _ := r.session()
+		r.limit(len(session) <= sessionIDBytesMax)
 	}
 }
 
@@ -244,11 +207,7 @@ func appendLockMessages(dst []byte, c LockMessages) []byte {
 }
 
 func (r *reader) lockMessages() LockMessages {
-	c := LockMessages{Address: r.address(), Max: r.uint32(), MaxBytes: r.uint32(), Delete: r.bool()}
-	if r.version > 2 {
-		c.Session = r.sessionLock()
-	}
-	return c
+	return LockMessages{Address: r.address(), Max: r.uint32(), MaxBytes: r.uint32(), Delete: r.bool(), Session: r.sessionLock()}
 }
 
 func appendSettleMessages(dst []byte, c SettleMessages) []byte {
@@ -269,13 +228,10 @@ func appendSettleMessages(dst []byte, c SettleMessages) []byte {
 // settleMessages reads the settlements into scratch.
 func (r *reader) settleMessages(scratch []Settlement) SettleMessages {
 	c := SettleMessages{Address: r.address(), Settlements: scratch[:0]}
-	for range r.count(r.settlementBytesMin()) {
-		s := Settlement{Lock: r.lockID(), Verb: Verb(r.byte()), Reason: r.string(), Description: r.string()}
-		if r.version > 1 {
-			s.Until = r.instant()
-		}
-		s.Properties = r.bytes()
-		c.Settlements = append(c.Settlements, s)
+	for range r.count(settlementBytesMin) {
+		c.Settlements = append(c.Settlements, Settlement{
+			Lock: r.lockID(), Verb: Verb(r.byte()), Reason: r.string(), Description: r.string(), Until: r.instant(), Properties: r.bytes(),
+		})
 	}
 	return c
 }
@@ -283,16 +239,12 @@ func (r *reader) settleMessages(scratch []Settlement) SettleMessages {
 // verifySettle is [Check] of a SettleMessages on the bytes.
 func (r *reader) verifySettle() {
 	r.limit(r.address().valid())
-	n := r.count(r.settlementBytesMin())
+	n := r.count(settlementBytesMin)
 	r.limit(within(n, commandSettlementsMax))
 	for range n {
 		r.lockID()
 		verb := Verb(r.byte())
-		reason, description, until := r.bytes(), r.bytes(), Instant(0)
-		if r.version > 1 {
-			until = r.instant()
-		}
-		properties := r.bytes()
+		reason, description, until, properties := r.bytes(), r.bytes(), r.instant(), r.bytes()
 		r.limit(validVerb(verb) && validUntil(verb, until) && len(reason) <= reasonBytesMax &&
 			len(description) <= reasonBytesMax && len(properties) <= propertiesBytesMax)
 	}
@@ -344,11 +296,7 @@ func (r *reader) numbers() []SequenceNumber {
 }
 
 func (r *reader) fetchDeferred() FetchDeferred {
-	c := FetchDeferred{Address: r.address(), Delete: r.bool(), Sequences: r.numbers()}
-	if r.version > 2 {
-		c.Session = r.sessionLock()
-	}
-	return c
+	return FetchDeferred{Address: r.address(), Delete: r.bool(), Sequences: r.numbers(), Session: r.sessionLock()}
 }
 
 func appendPurgeMessages(dst []byte, c PurgeMessages) []byte {

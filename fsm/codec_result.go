@@ -8,13 +8,9 @@ import (
 // resultVersion is the first byte of an encoded result.
 const resultVersion byte = 4
 
-// patchesVersion is the first byte of the body that holds the patches of a message.
-// Version 2 added what actions and forwarding say. Version 1, which lies in stores, is
-// still read, and never written.
-const (
-	patchesVersion    byte = 2
-	patchesVersionMin byte = 1
-)
+// patchesVersion is the first byte of the body that contains the patches of a message. Version 1 was
+// written before any release and is not read.
+const patchesVersion byte = 2
 
 // deliveryBytesMin is the fewest bytes a delivery takes.
 const deliveryBytesMin = lockBytesMin + 9

@@ -60,7 +60,7 @@ func TestCommandIsStrict(t *testing.T) {
 			t.Errorf("kind %d peeks", kind)
 		}
 	}
-	long := []byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x00, 0, 0}
+	long := []byte{4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x00, 0, 0}
 	if _, _, err := fsm.DecodeCommand(long); err == nil {
 		t.Error("a number that is longer than it must be decodes")
 	}

@@ -269,7 +269,7 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 	queues := unhex(t, "testdata/formats/image-v3-queues.hex")
 	queues[0] = 7
 	for want, err := range map[string]error{
-		"decode command: unknown version 9: this release reads versions 1 to 4": commandErr,
+		"decode command: unknown version 9: this release reads version 4":       commandErr,
 		"decode result: unknown version 3: this release reads version 4":        resultErr,
 		"restore catalog: unknown version 3: this release reads version 4":      old,
 		"restore queues: unknown version 7: this release reads versions 3 to 4": fsm.NewQueues(&nowhere{}).Restore(bytes.NewReader(queues)),

@@ -367,7 +367,7 @@ func (q *Queues) deadLetterSessionless(x *entityState, rec record, patches []byt
 	sub := &x.subs[DeadLetterQueue]
 	rec.deadLetterExpiry = deadLetterExpirySecond(q.clock, x.settings.DeadLetterTimeToLive)
 	at := q.insertInSession(sub, x.last, rec, sessionless)
-	q.storePatches(sub, at, mustJoinPatches(patches, &Patch{DeadLetter: true, Reason: reasonNoSession, Description: descriptionNoSession}))
+	q.storePatches(sub, at, joinPatches(patches, &Patch{DeadLetter: true, Reason: reasonNoSession, Description: descriptionNoSession}))
 	q.notifyReady(sub)
 }
 

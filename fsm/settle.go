@@ -149,14 +149,10 @@ func (q *Queues) addPatch(sub *subqueue, at cursor, p Patch) {
 	}
 	old := sub.ix.patch(at)
 	var body []byte
-	if old == (Ref{}) {
-		body = AppendPatches(nil, []Patch{p})
-	} else {
-		var err error
-		if body, err = joinPatches(q.bodies.Read(old), &p); err != nil {
-			panic(unreadable(old, err))
-		}
+	if old != (Ref{}) {
+		body = q.bodies.Read(old)
 	}
+	body = joinPatches(body, &p)
 	owner := Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
 	sub.ix.setPatch(at, q.bodies.Append(owner, body))
 	if old != (Ref{}) {

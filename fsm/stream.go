@@ -261,7 +261,7 @@ func (r *imageReader) repeat(limit uint64, item func()) {
 
 // settings reads settings with their length before them, with the decoder of commands.
 func (r *imageReader) settings() EntitySettings {
-	inner := reader{b: []byte(r.string(settingsBytesMax)), version: commandVersion}
+	inner := reader{b: []byte(r.string(settingsBytesMax))}
 	s := inner.settings()
 	r.require(inner.end() == nil && s == s.WithDefaults() && s.Validate() == nil)
 	return s

@@ -218,7 +218,7 @@ func (q *Queues) runAction(m ruleMatch, c *fanOutContext, share *uint64) ([]byte
 		return nil, err
 	}
 	name := Change{Property: filter.Property{Name: ruleNameProperty}, Value: filter.Text(r.Name)}
-	patches := mustJoinPatches(c.patches, &Patch{Changes: append(s.changes, name)})
+	patches := joinPatches(c.patches, &Patch{Changes: append(s.changes, name)})
 	c.actionBytes += len(patches)
 	return patches, nil
 }
@@ -260,7 +260,7 @@ func (q *Queues) addFailedCopy(x *entityState, c *fanOutContext, failure error) 
 		session, _ = q.copySessionSlot(x, c)
 	}
 	at := q.insertInSession(sub, x.last, rec, session)
-	q.storePatches(sub, at, mustJoinPatches(c.patches, &Patch{DeadLetter: true, Reason: reasonFilter, Description: failure.Error()}))
+	q.storePatches(sub, at, joinPatches(c.patches, &Patch{DeadLetter: true, Reason: reasonFilter, Description: failure.Error()}))
 	q.notifyReady(sub)
 }
 
@@ -270,15 +270,6 @@ func (q *Queues) storePatches(sub *subqueue, at cursor, patches []byte) {
 		owner := Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
 		sub.ix.setPatch(at, q.bodies.Append(owner, patches))
 	}
-}
-
-// mustJoinPatches is joinPatches for patches that were checked.
-func mustJoinPatches(old []byte, p *Patch) []byte {
-	joined, err := joinPatches(old, p)
-	if err != nil {
-		panic("fsm: patches that were checked: " + err.Error())
-	}
-	return joined
 }
 
 // sharedRef encodes, in the record of a copy, the number of the message at the topic.
