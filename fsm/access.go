@@ -38,15 +38,6 @@ func validAccess(rules []AccessRule) bool {
 	return true
 }
 
-// validNamespace reports whether an entity can be created in that namespace with these access
-// rules. A subscription has the namespace and the access rules of its topic.
-func (c CreateEntity) validNamespace() bool {
-	if c.Kind == SubscriptionEntity {
-		return len(c.Access) == 0
-	}
-	return c.Namespace != 0 && validAccess(c.Access)
-}
-
 // mergeAccess returns the rules that replace old: sorted by name, with the times of those that
 // existed, so that the result equals old if nothing changes.
 func mergeAccess(old, rules []AccessRule, now Instant) []AccessRule {

@@ -279,12 +279,6 @@ func (c *Catalog) replace(i int, e *Entity) {
 	s.byName[e.Kind][at].entity = e
 }
 
-// canChangeTo reports whether settings can be changed to others: three of them cannot change.
-func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
-	return s.RequiresDuplicateDetection == to.RequiresDuplicateDetection && s.RequiresSession == to.RequiresSession &&
-		s.EnablePartitioning == to.EnablePartitioning
-}
-
 func (c *Catalog) deleteEntity(id EntityID) Result {
 	i, found := c.idIndex(id)
 	if !found || c.byID[i].Dropping {

@@ -93,15 +93,6 @@ func (q *Queues) notifyRedirected(x *entityState, old *EntitySettings) {
 	}
 }
 
-// validForward checks the limits of a ForwardMessages.
-func validForward(c *ForwardMessages) bool {
-	if !c.Address.canForward() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
-		return false
-	}
-	return c.To == (Destination{}) ||
-		c.To.Partition != CatalogPartition && c.To.Entity != 0 && within(int(c.Max), commandMessagesMax)
-}
-
 // forward ends the batch in flight, if the command reports its outcome, and takes the next one, if
 // the command names a destination.
 func (q *Queues) forward(c *ForwardMessages) Result {

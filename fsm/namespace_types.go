@@ -54,39 +54,3 @@ type AccessRule struct {
 	Created   Instant `json:"Created"`
 	Updated   Instant `json:"Updated"`
 }
-
-// CreateNamespace creates a namespace. Result: Namespace; EntityExists if the name or a host is
-// taken, QuotaExceeded beyond namespacesMax.
-type CreateNamespace struct {
-	Name     string
-	Settings NamespaceSettings
-	Access   []AccessRule // Created and Updated are set by the state machine
-}
-
-// UpdateNamespace changes the settings of a namespace. Entities that exceed a new limit stay as
-// they are. Result: Version; EntityNotFound, EntityExists (a host is taken).
-type UpdateNamespace struct {
-	Namespace NamespaceID
-	Settings  NamespaceSettings
-}
-
-// DeleteNamespace deletes a namespace that has no entities, including those being deleted:
-// PreconditionFails if it has some, NotAllowed for the default namespace, EntityNotFound.
-type DeleteNamespace struct{ Namespace NamespaceID }
-
-// SetAccess replaces the access rules of an entity, or of a namespace if Entity is 0. A rule whose
-// name existed keeps Created; Updated changes with the rule. Result: Version; EntityNotFound;
-// PreconditionFails if Version is not 0 and not the current one (of the namespace, or
-// Entity.AccessVersion); InvalidArgument beyond accessRulesMax, for a duplicate name, and for a
-// subscription, which has none of its own.
-type SetAccess struct {
-	Namespace NamespaceID
-	Entity    EntityID
-	Version   uint64
-	Rules     []AccessRule
-}
-
-func (CreateNamespace) command() {}
-func (UpdateNamespace) command() {}
-func (DeleteNamespace) command() {}
-func (SetAccess) command()       {}

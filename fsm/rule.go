@@ -60,12 +60,6 @@ type SQLText struct {
 	Parameters []filter.Parameter `json:"Parameters"`
 }
 
-// Property is one property of a message as rules read it.
-type Property struct {
-	Name  filter.Property
-	Value filter.Value
-}
-
 // Validate returns an error that wraps InvalidArgument if the rule is invalid. Its text is meant
 // for the author of the rule.
 func (r Rule) Validate() error {

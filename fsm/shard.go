@@ -1,7 +1,5 @@
 package fsm
 
-import "slices"
-
 // ShardsMax is the maximum number of shards of an entity.
 const ShardsMax = 16
 
@@ -47,23 +45,6 @@ func (e *Entity) partitions() []PartitionID {
 		list[i] = shard.Partition
 	}
 	return list
-}
-
-// validShards reports whether an entity can be created in these partitions: shards exactly if the
-// settings require them, each in a partition of its own.
-func (c CreateEntity) validShards() bool {
-	if !c.Settings.EnablePartitioning {
-		return len(c.Partitions) == 0
-	}
-	if !within(len(c.Partitions), ShardsMax) || c.Partitions[0] != c.Partition {
-		return false
-	}
-	for i, partition := range c.Partitions {
-		if partition == CatalogPartition || slices.Contains(c.Partitions[:i], partition) {
-			return false
-		}
-	}
-	return true
 }
 
 // addLoad adds n to the load of every partition of an entity.

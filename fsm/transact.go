@@ -5,46 +5,6 @@ import (
 	"slices"
 )
 
-// transactionOperationsMax is the number of messages that one transaction can send and settle, as
-// in Azure Service Bus.
-const transactionOperationsMax = 100
-
-// transaction is a Transact whose messages alias the command.
-type transaction struct {
-	settles   []SettleMessages
-	sends     []transactionSend
-	transfers []transactionTransfer
-}
-
-// transactionSend is one SendMessages of a transaction.
-type transactionSend struct {
-	entity   EntityID
-	messages []sentMessage
-}
-
-// transactionTransfer is one TransferOut of a transaction.
-type transactionTransfer struct {
-	via      EntityID
-	to       Destination
-	name     []byte
-	messages []sentMessage
-}
-
-// operations returns the number of messages that a transaction settles and sends.
-func (c *transaction) operations() int {
-	n := 0
-	for i := range c.settles {
-		n += len(c.settles[i].Settlements)
-	}
-	for i := range c.sends {
-		n += len(c.sends[i].messages)
-	}
-	for i := range c.transfers {
-		n += len(c.transfers[i].messages)
-	}
-	return n
-}
-
 // transact performs all of a transaction, or nothing.
 func (q *Queues) transact(c *transaction) Result {
 	if code := q.checkTransaction(c); code != OK {
@@ -288,9 +248,4 @@ func (t *dryRun) transfer(p *transactionTransfer) Code {
 	// The quota of a subscription is that of its topic.
 	own := x.subs[TransferQueue].ix.bytes + x.subs[TransferDeadLetterQueue].ix.bytes
 	return t.checkQuota(t.changesOf(x.topic), own+s.moved)
-}
-
-// validTransferOut checks the limits of a TransferOut, its messages aside.
-func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
-	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
 }

@@ -88,42 +88,6 @@ func (a *sourceBatches) record(x sourceBatch, current generation) {
 	}
 }
 
-// validTransfer checks the limits of a TransferMessages of so many messages, its messages aside.
-func validTransfer(c *TransferMessages, messages int) bool {
-	return c.Entity != 0 && c.Serial != 0 && c.Source.Partition != CatalogPartition && c.Source.Address.Entity != 0 &&
-		c.Source.Address.canForward() && within(messages, commandMessagesMax)
-}
-
-// validTransferred checks the limits of one of its messages that do not depend on the destination.
-func validTransferred(from Address, id, session int, life Millis, hops uint8, properties []byte) bool {
-	return id <= messageIDBytesMax && session <= sessionIDBytesMax && life >= 0 && validHops(from, hops) && validProperties(properties)
-}
-
-// validHops reports whether a message from that source can have been forwarded so often. A message
-// of a transaction has not been forwarded: it is in transit to where it was sent.
-func validHops(from Address, hops uint8) bool {
-	if from.Sub == TransferQueue {
-		return hops == 0
-	}
-	return hops >= 1 && hops <= hopsMax
-}
-
-func checkTransfer(c *TransferMessages) Code {
-	if !validTransfer(c, len(c.Messages)) {
-		return InvalidArgument
-	}
-	for i := range c.Messages {
-		m := &c.Messages[i]
-		if !validTransferred(c.Source.Address, len(m.ID), len(m.Session), m.TimeToLive, m.Hops, m.Properties) || m.EnqueueAt != 0 {
-			return InvalidArgument
-		}
-		if len(m.Payload) > messageBytesMax {
-			return MessageTooLarge
-		}
-	}
-	return OK
-}
-
 // transfer stores a batch that another entity forwards, exactly once. A refusal because the entity
 // is disabled is remembered like any other answer: the source dead-letters the batch because of it,
 // so a late copy of the command must not be accepted.

@@ -7,6 +7,37 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
+// Patch is one change of a message since it was sent, in order of the changes: by a settlement, by
+// the action of a rule, or by forwarding.
+type Patch struct {
+	DeadLetter  bool // Reason and Description are set
+	Reason      string
+	Description string
+	Properties  []byte   // AMQP map body, as in Settlement
+	Changes     []Change // made by the action of a rule
+	// Enqueued is the sequence number at the entity to which the message was sent first, before it
+	// was forwarded: x-opt-enqueue-sequence-number. 0: not in this patch.
+	Enqueued SequenceNumber
+	// Source is the path of the entity from whose dead-letter queue the message was forwarded:
+	// x-opt-deadletter-source. "": not in this patch.
+	Source string
+	// To and ToName are the destination of a message of a transfer queue; they are removed on
+	// arrival. Zero: not in this patch.
+	To     Destination
+	ToName string // path
+}
+
+// Change is the change of one property by an action.
+type Change struct {
+	Property filter.Property
+	Value    filter.Value // may be NULL
+	Remove   bool         // Value is ignored
+}
+
+// patchesVersion is the first byte of the body that contains the patches of a message. Version 1 was
+// written before any release and is not read.
+const patchesVersion byte = 2
+
 // changeBytesMin is the fewest bytes a change takes: scope, name, whether it removes.
 const changeBytesMin = 3
 

@@ -1,0 +1,72 @@
+package fsm
+
+// Kind says which command lies in the bytes. The numbers are part of the log format:
+// append only, zero is never valid.
+type Kind uint8
+
+// The kinds of the message partitions begin at 1, those of the catalog at 32.
+const (
+	KindPulse           Kind = 1
+	KindPutEntity       Kind = 2
+	KindDropEntity      Kind = 3
+	KindSendMessages    Kind = 4
+	KindLockMessages    Kind = 5
+	KindSettleMessages  Kind = 6
+	KindRenewLocks      Kind = 7
+	KindFetchDeferred   Kind = 8
+	KindCloseReceiver   Kind = 9
+	KindCancelScheduled Kind = 10
+	KindPurgeMessages   Kind = 11
+	KindRedriveMessages Kind = 12
+	KindTouch           Kind = 13
+	KindPutRule         Kind = 14
+	KindDropRule        Kind = 15
+
+	KindForwardMessages  Kind = 16
+	KindTransferMessages Kind = 17
+
+	KindAcceptSession   Kind = 18
+	KindRenewSession    Kind = 19
+	KindReleaseSession  Kind = 20
+	KindSetSessionState Kind = 21
+
+	KindTransact Kind = 22
+
+	KindFoundCluster    Kind = 32
+	KindPartitionFormed Kind = 33
+	KindCreateEntity    Kind = 34
+	KindUpdateEntity    Kind = 35
+	KindDeleteEntity    Kind = 36
+	KindForgetEntity    Kind = 37
+
+	KindCreateNamespace Kind = 38
+	KindUpdateNamespace Kind = 39
+	KindDeleteNamespace Kind = 40
+	KindSetAccess       Kind = 41
+
+	KindSetMember       Kind = 42
+	KindPlacePartition  Kind = 43
+	KindPartitionPlaced Kind = 44
+	KindAddPartitions   Kind = 45
+	KindRaiseLevel      Kind = 46
+)
+
+// IsFor says whether the machine of a partition takes commands of this kind. A command
+// that it does not take must not get into its log: Apply would stop the replicas.
+func (k Kind) IsFor(id PartitionID) bool {
+	switch k {
+	case KindPulse, KindCloseReceiver, KindRaiseLevel:
+		return true
+	case KindPutEntity, KindDropEntity, KindSendMessages, KindLockMessages,
+		KindSettleMessages, KindRenewLocks, KindFetchDeferred,
+		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch,
+		KindPutRule, KindDropRule, KindForwardMessages, KindTransferMessages,
+		KindAcceptSession, KindRenewSession, KindReleaseSession, KindSetSessionState, KindTransact:
+		return id != CatalogPartition
+	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
+		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
+		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions:
+		return id == CatalogPartition
+	}
+	return false
+}

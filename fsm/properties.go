@@ -1,0 +1,114 @@
+package fsm
+
+import (
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Property is one property of a message as rules read it.
+type Property struct {
+	Name  filter.Property
+	Value filter.Value
+}
+
+// propertiesVersion is the first byte of encoded properties.
+const propertiesVersion byte = 1
+
+// AppendProperties appends the encoding of properties to dst: a version byte, then scope,
+// name and value of each. No properties are no bytes at all. A message whose encoding is
+// longer than 64 KiB is refused.
+func AppendProperties(dst []byte, properties []Property) []byte {
+	if len(properties) == 0 {
+		return dst
+	}
+	dst = append(dst, propertiesVersion)
+	for i := range properties {
+		dst = filter.AppendValue(appendProperty(dst, properties[i].Name), properties[i].Value)
+	}
+	return dst
+}
+
+// DecodeProperties reads what AppendProperties wrote; bytes over its limit are an error.
+func DecodeProperties(b []byte) ([]Property, error) {
+	var list []Property
+	if err := eachProperty(b, func(p Property) { list = append(list, p) }); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// validProperties says whether DecodeProperties would succeed. It allocates nothing.
+func validProperties(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	if len(b) == 1 || len(b) > propertiesBytesMax || b[0] != propertiesVersion {
+		return false
+	}
+	for b = b[1:]; len(b) > 0; {
+		_, rest, ok := filter.CutText(b[1:])
+		if !ok || filter.Scope(b[0]) > filter.System {
+			return false
+		}
+		rest, err := filter.SkipValue(rest)
+		if err != nil {
+			return false
+		}
+		b = rest
+	}
+	return true
+}
+
+// eachProperty takes one copy of the bytes, which all names and texts are pieces of.
+func eachProperty(b []byte, visit func(Property)) error {
+	switch {
+	case len(b) == 0:
+		return nil
+	case len(b) > propertiesBytesMax:
+		return fmt.Errorf("decode properties of %d bytes: %w", len(b), errOverLimit)
+	case b[0] != propertiesVersion:
+		return fmt.Errorf("decode properties: %w", errVersion)
+	case len(b) == 1:
+		return fmt.Errorf("decode properties: %w", errShort)
+	}
+	for s := string(b[1:]); s != ""; {
+		scope := filter.Scope(s[0])
+		if scope > filter.System {
+			return fmt.Errorf("decode properties: %w", errFlag)
+		}
+		name, rest, ok := filter.CutText(s[1:])
+		if !ok {
+			return fmt.Errorf("decode name of property: %w", errShort)
+		}
+		v, rest, err := filter.CutValue(rest)
+		if err != nil {
+			return fmt.Errorf("decode property: %w", err)
+		}
+		visit(Property{Name: filter.Property{Scope: scope, Name: name}, Value: v})
+		s = rest
+	}
+	return nil
+}
+
+func appendProperty(dst []byte, p filter.Property) []byte {
+	return appendString(append(dst, byte(p.Scope)), p.Name)
+}
+
+func (r *reader) property() filter.Property {
+	scope := filter.Scope(r.byte())
+	if scope > filter.System {
+		r.fail(errFlag)
+	}
+	return filter.Property{Scope: scope, Name: r.string()}
+}
+
+func (r *reader) value() filter.Value {
+	v, rest, err := filter.DecodeValue(r.b)
+	if err != nil {
+		r.fail(err)
+		return filter.Value{}
+	}
+	r.b = rest
+	return v
+}

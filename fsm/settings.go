@@ -1,0 +1,212 @@
+package fsm
+
+import (
+	"cmp"
+	"encoding/binary"
+	"unicode/utf8"
+)
+
+// EntitySettings are the settings of an entity. For a topic only MaxMessageBytes,
+// DefaultTimeToLive, the two settings of duplicate detection, AutoDeleteOnIdle, MaxBytes, Status
+// and UserMetadata have an effect; for a subscription all but MaxMessageBytes, MaxBytes and the two
+// of duplicate detection, which are those of its topic. A zero value that is not valid stands for
+// the default, so settings that name few fields are complete.
+type EntitySettings struct {
+	LockDuration     Millis `json:"LockDuration"`     // 5 s to 24 h; above 5 min only if the namespace allows it
+	MaxDeliveryCount uint32 `json:"MaxDeliveryCount"` // 1 to 2000: failed deliveries after which a message is dead-lettered
+	MaxMessageBytes  uint32 `json:"MaxMessageBytes"`  // largest payload accepted
+
+	// DefaultTimeToLive is the time to live of messages that have none of their own, and the
+	// maximum for the others (docs/requirements.md#e4). At least 1 ms; the default, Forever, means
+	// no expiry.
+	DefaultTimeToLive Millis `json:"DefaultTimeToLive"`
+	// DeadLetterOnExpiry moves expired messages to the dead-letter queue instead of deleting them
+	// (docs/requirements.md#e5).
+	DeadLetterOnExpiry bool `json:"DeadLetterOnExpiry"`
+	// RequiresDuplicateDetection cannot be changed after creation.
+	RequiresDuplicateDetection bool   `json:"RequiresDuplicateDetection"`
+	DuplicateWindow            Millis `json:"DuplicateWindow"` // 20 s to 7 days, default 10 min: how long message ids are remembered
+	// AutoDeleteOnIdle is the idle time after which the entity is deleted automatically
+	// (docs/requirements.md#e7): at least 5 min, default Forever.
+	AutoDeleteOnIdle Millis `json:"AutoDeleteOnIdle"`
+	// MaxBytes is the maximum size of all payloads of the entity, in all sub-queues: 1 MiB to 80
+	// GiB, default 1 GiB.
+	MaxBytes     uint64       `json:"MaxBytes"`
+	Status       EntityStatus `json:"Status"`
+	UserMetadata string       `json:"UserMetadata"` // UTF-8, at most 1024 bytes
+
+	// DeadLetterOnFilterErrors stores a message for which a rule of this subscription fails in the
+	// dead-letter queue. Subscriptions only.
+	DeadLetterOnFilterErrors bool `json:"DeadLetterOnFilterErrors"`
+	// ForwardTo is the queue or topic to which all messages are forwarded, and ForwardDeadLettersTo
+	// the one for dead letters; "" means no forwarding. At most 260 bytes. While one is set, nobody
+	// can receive from the sub-queue concerned. Not for topics.
+	ForwardTo            string `json:"ForwardTo"`
+	ForwardDeadLettersTo string `json:"ForwardDeadLettersTo"`
+	// RequiresSession cannot be changed after creation. Not for topics.
+	RequiresSession bool `json:"RequiresSession"`
+	// EnablePartitioning distributes the entity over up to ShardsMax partitions (Entity.Shards). It
+	// cannot be changed after creation. Each shard is an entity of its own for the state machine:
+	// MaxBytes and the order of messages apply to each of them. Not for subscriptions, which have
+	// the shards of their topic, and not together with AutoDeleteOnIdle: a shard cannot see whether
+	// the others are in use.
+	EnablePartitioning bool `json:"EnablePartitioning"`
+
+	// The following settings do not exist in Azure Service Bus and are off by default.
+
+	// DeadLetterTimeToLive is the time for which dead letters are kept, to the second. At least 1
+	// s; default Forever.
+	DeadLetterTimeToLive Millis `json:"DeadLetterTimeToLive"`
+	// RetryDelay delays redelivery after a failed delivery (abandoned, or the lock expired):
+	// RetryDelay after the first, twice as long after each further one, at most RetryDelayMax. Both
+	// 0, or 1 ms <= RetryDelay <= RetryDelayMax <= 7 days.
+	RetryDelay    Millis `json:"RetryDelay"`
+	RetryDelayMax Millis `json:"RetryDelayMax"`
+}
+
+// DefaultSettings returns the settings of a queue whose description is empty: a lock of 60 s and 10
+// deliveries, as in Azure Service Bus, messages up to 1 MiB without expiry, a window of 10 min if
+// duplicates are detected, and 1 GiB in all.
+func DefaultSettings() EntitySettings {
+	return EntitySettings{
+		LockDuration: 60 * 1000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20,
+		DefaultTimeToLive: Forever, DuplicateWindow: 10 * 60 * 1000, AutoDeleteOnIdle: Forever,
+		MaxBytes: 1 << 30, DeadLetterTimeToLive: Forever,
+	}
+}
+
+// WithDefaults replaces every zero that stands for a default. The state machines call it before
+// they store settings, so stored settings are complete.
+func (s EntitySettings) WithDefaults() EntitySettings {
+	d := DefaultSettings()
+	s.DefaultTimeToLive = cmp.Or(s.DefaultTimeToLive, d.DefaultTimeToLive)
+	s.DuplicateWindow = cmp.Or(s.DuplicateWindow, d.DuplicateWindow)
+	s.AutoDeleteOnIdle = cmp.Or(s.AutoDeleteOnIdle, d.AutoDeleteOnIdle)
+	s.MaxBytes = cmp.Or(s.MaxBytes, d.MaxBytes)
+	s.DeadLetterTimeToLive = cmp.Or(s.DeadLetterTimeToLive, d.DeadLetterTimeToLive)
+	return s
+}
+
+// Validate returns InvalidArgument, as an error, unless every field is in the range that
+// [EntitySettings] documents, or is a zero that stands for the default.
+func (s EntitySettings) Validate() error {
+	s = s.WithDefaults()
+	if s.LockDuration < lockDurationMin || s.LockDuration > lockDurationMax ||
+		s.MaxDeliveryCount < 1 || s.MaxDeliveryCount > deliveryCountMax ||
+		s.MaxMessageBytes < messageBytesFloor || s.MaxMessageBytes > messageBytesMax ||
+		!s.validTimes() || !s.validDelays() ||
+		s.MaxBytes < queueBytesMin || s.MaxBytes > queueBytesMax || s.Status > ReceiveDisabled ||
+		s.EnablePartitioning && s.AutoDeleteOnIdle < Forever ||
+		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) || !s.validForwarding() {
+		return InvalidArgument
+	}
+	return nil
+}
+
+func (s EntitySettings) validTimes() bool {
+	return s.DefaultTimeToLive > 0 && s.DefaultTimeToLive <= Forever &&
+		s.DuplicateWindow >= duplicateWindowMin && s.DuplicateWindow <= duplicateWindowMax &&
+		s.AutoDeleteOnIdle >= autoDeleteMin && s.AutoDeleteOnIdle <= Forever &&
+		s.DeadLetterTimeToLive >= deadLetterLifeMin && s.DeadLetterTimeToLive <= Forever
+}
+
+func (s EntitySettings) validForwarding() bool {
+	return len(s.ForwardTo) <= entityNameBytesMax && len(s.ForwardDeadLettersTo) <= entityNameBytesMax &&
+		utf8.ValidString(s.ForwardTo) && utf8.ValidString(s.ForwardDeadLettersTo) && (s.ForwardTo == "" || !s.RequiresSession)
+}
+
+// validFor reports whether an entity of that kind can have these settings.
+func (s EntitySettings) validFor(kind EntityKind) bool {
+	switch kind {
+	case TopicEntity:
+		return s.Validate() == nil && s.ForwardTo == "" && s.ForwardDeadLettersTo == "" && !s.RequiresSession
+	case SubscriptionEntity:
+		return s.Validate() == nil && !s.EnablePartitioning
+	case QueueEntity:
+	}
+	return s.Validate() == nil
+}
+
+func (s EntitySettings) validDelays() bool {
+	if s.RetryDelay == 0 {
+		return s.RetryDelayMax == 0
+	}
+	return s.RetryDelay > 0 && s.RetryDelay <= s.RetryDelayMax && s.RetryDelayMax <= delayMax
+}
+
+// canChangeTo reports whether settings can be changed to others: three of them cannot change.
+func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
+	return s.RequiresDuplicateDetection == to.RequiresDuplicateDetection && s.RequiresSession == to.RequiresSession &&
+		s.EnablePartitioning == to.EnablePartitioning
+}
+
+// settingsVersion is the first byte of encoded settings: new settings change this number and not
+// that of the command or image that contains them.
+const settingsVersion byte = 3
+
+// The flags of encoded settings.
+const (
+	settingDeadLetterOnExpiry         byte = 1 << 0
+	settingRequiresDuplicateDetection byte = 1 << 1
+	settingDeadLetterOnFilterErrors   byte = 1 << 2
+	settingRequiresSession            byte = 1 << 3
+	settingEnablePartitioning         byte = 1 << 4
+
+	settingFlagsKnown = settingDeadLetterOnExpiry | settingRequiresDuplicateDetection | settingDeadLetterOnFilterErrors |
+		settingRequiresSession | settingEnablePartitioning
+)
+
+func appendSettings(dst []byte, s EntitySettings) []byte {
+	var flags byte
+	if s.DeadLetterOnExpiry {
+		flags |= settingDeadLetterOnExpiry
+	}
+	if s.RequiresDuplicateDetection {
+		flags |= settingRequiresDuplicateDetection
+	}
+	if s.DeadLetterOnFilterErrors {
+		flags |= settingDeadLetterOnFilterErrors
+	}
+	if s.RequiresSession {
+		flags |= settingRequiresSession
+	}
+	if s.EnablePartitioning {
+		flags |= settingEnablePartitioning
+	}
+	dst = append(dst, settingsVersion)
+	dst = binary.AppendUvarint(dst, uint64(s.LockDuration))
+	dst = binary.AppendUvarint(dst, uint64(s.MaxDeliveryCount))
+	dst = binary.AppendUvarint(dst, uint64(s.MaxMessageBytes))
+	dst = append(dst, flags, byte(s.Status))
+	dst = binary.AppendUvarint(dst, uint64(s.DefaultTimeToLive))
+	dst = binary.AppendUvarint(dst, uint64(s.DuplicateWindow))
+	dst = binary.AppendUvarint(dst, uint64(s.AutoDeleteOnIdle))
+	dst = binary.AppendUvarint(dst, s.MaxBytes)
+	dst = appendString(dst, s.UserMetadata)
+	dst = binary.AppendUvarint(dst, uint64(s.DeadLetterTimeToLive))
+	dst = binary.AppendUvarint(dst, uint64(s.RetryDelay))
+	dst = binary.AppendUvarint(dst, uint64(s.RetryDelayMax))
+	return appendString(appendString(dst, s.ForwardTo), s.ForwardDeadLettersTo)
+}
+
+func (r *reader) settings() EntitySettings {
+	if version := r.byte(); version != settingsVersion {
+		r.fail(unknownVersion(version, settingsVersion, settingsVersion))
+	}
+	s := EntitySettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
+	flags := r.byte()
+	if flags&^settingFlagsKnown != 0 {
+		r.fail(errFlag)
+	}
+	s.DeadLetterOnExpiry = flags&settingDeadLetterOnExpiry != 0
+	s.RequiresDuplicateDetection = flags&settingRequiresDuplicateDetection != 0
+	s.DeadLetterOnFilterErrors = flags&settingDeadLetterOnFilterErrors != 0
+	s.RequiresSession = flags&settingRequiresSession != 0
+	s.EnablePartitioning = flags&settingEnablePartitioning != 0
+	s.Status = EntityStatus(r.byte())
+	s.DefaultTimeToLive, s.DuplicateWindow, s.AutoDeleteOnIdle = r.millis(), r.millis(), r.millis()
+	s.MaxBytes, s.UserMetadata = r.uvarint(), r.string()
+	s.DeadLetterTimeToLive, s.RetryDelay, s.RetryDelayMax = r.millis(), r.millis(), r.millis()
+	s.ForwardTo, s.ForwardDeadLettersTo = r.string(), r.string()
+	return s
+}

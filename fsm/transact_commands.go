@@ -1,0 +1,186 @@
+package fsm
+
+import "encoding/binary"
+
+// Transact performs operations of one partition atomically: all of them or none. It checks every
+// operation, with the effects of those before it in mind, before it changes anything.
+//
+// Result: Sequences, one number per message of Sends in order, 0 for duplicates. Refused with the
+// code of the first operation that cannot be performed (MessageLockLost, SessionLockLost,
+// EntityNotFound, EntityDisabled, QuotaExceeded, MessageTooLarge, ...).
+type Transact struct {
+	Settles   []SettleMessages // a lock may occur once; the verb Release is not allowed
+	Sends     []SendMessages
+	Transfers []TransferOut
+}
+
+// TransferOut stores messages for an entity of another partition in the transfer queue of an entity
+// of this one. They are forwarded exactly once (ForwardMessages at TransferQueue), in order;
+// messages that cannot be delivered move to the transfer dead-letter queue of Via.
+type TransferOut struct {
+	Via      EntityID // queue, topic or subscription of this partition
+	To       Destination
+	Name     string // path of the destination, for the descriptions of dead letters
+	Messages []Message
+}
+
+// TransferQueue holds messages that transactions send to other partitions. Nobody can receive from
+// it.
+const TransferQueue SubQueue = 3
+
+func (Transact) command() {}
+
+// Transaction is a transaction as requested, with entities in any partition: the router makes a
+// Transact of it.
+type Transaction struct {
+	Settles []SettleAt
+	Sends   []SendTo
+}
+
+// SettleAt are the settlements of a transaction at one sub-queue.
+type SettleAt struct {
+	At          EntityRef
+	Settlements []Settlement
+}
+
+// SendTo are the messages of a transaction for one entity. Via, if not nil, is the entity through
+// whose partition they are sent, and whose transfer dead-letter queue gets messages that cannot be
+// delivered.
+type SendTo struct {
+	At       EntityRef
+	Via      *EntityRef
+	Messages []Message
+}
+
+// transactionOperationsMax is the number of messages that one transaction can send and settle, as
+// in Azure Service Bus.
+const transactionOperationsMax = 100
+
+// transaction is a Transact whose messages alias the command.
+type transaction struct {
+	settles   []SettleMessages
+	sends     []transactionSend
+	transfers []transactionTransfer
+}
+
+// transactionSend is one SendMessages of a transaction.
+type transactionSend struct {
+	entity   EntityID
+	messages []sentMessage
+}
+
+// transactionTransfer is one TransferOut of a transaction.
+type transactionTransfer struct {
+	via      EntityID
+	to       Destination
+	name     []byte
+	messages []sentMessage
+}
+
+// operations returns the number of messages that a transaction settles and sends.
+func (c *transaction) operations() int {
+	n := 0
+	for i := range c.settles {
+		n += len(c.settles[i].Settlements)
+	}
+	for i := range c.sends {
+		n += len(c.sends[i].messages)
+	}
+	for i := range c.transfers {
+		n += len(c.transfers[i].messages)
+	}
+	return n
+}
+
+// The fewest bytes that a part of a Transact takes: two of them without anything in them.
+const (
+	transactionSettleBytesMin   = 3 // address, count
+	transactionSendBytesMin     = 2 // entity, count
+	transactionTransferBytesMin = 5 // via, partition, entity, name, count
+)
+
+func appendTransact(dst []byte, c Transact) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(c.Settles)))
+	for _, s := range c.Settles {
+		dst = appendSettleMessages(dst, s)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(c.Sends)))
+	for _, s := range c.Sends {
+		dst = appendSendMessages(dst, s)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(c.Transfers)))
+	for _, t := range c.Transfers {
+		dst = binary.AppendUvarint(dst, uint64(t.Via))
+		dst = appendString(appendDestination(dst, t.To), t.Name)
+		dst = appendMessages(dst, t.Messages)
+	}
+	return dst
+}
+
+// transaction reads a Transact as it lies in the bytes.
+func (r *reader) transaction() transaction {
+	var c transaction
+	for range r.count(transactionSettleBytesMin) {
+		c.settles = append(c.settles, r.settleMessages(nil))
+	}
+	for range r.count(transactionSendBytesMin) {
+		var s transactionSend
+		s.entity, s.messages = r.sends(nil)
+		c.sends = append(c.sends, s)
+	}
+	for range r.count(transactionTransferBytesMin) {
+		p := transactionTransfer{via: EntityID(r.uvarint()), to: r.destination(), name: r.bytes()}
+		p.messages = r.messages(nil)
+		c.transfers = append(c.transfers, p)
+	}
+	return c
+}
+
+func (r *reader) transact() Transact {
+	t := r.transaction()
+	c := Transact{Settles: t.settles}
+	for i := range t.sends {
+		c.Sends = append(c.Sends, SendMessages{Entity: t.sends[i].entity, Messages: messagesOf(t.sends[i].messages)})
+	}
+	for i := range t.transfers {
+		p := &t.transfers[i]
+		c.Transfers = append(c.Transfers, TransferOut{Via: p.via, To: p.to, Name: string(p.name), Messages: messagesOf(p.messages)})
+	}
+	return c
+}
+
+// checkTransact is [Check] of a Transact.
+func checkTransact(c *Transact) Code {
+	n, worst := 0, OK
+	note := func(messages int, code Code) {
+		n += messages
+		if worst == OK {
+			worst = code
+		}
+	}
+	for _, s := range c.Settles {
+		note(len(s.Settlements), checkSettle(s))
+		for i := range s.Settlements {
+			note(0, codeIf(s.Settlements[i].Verb != Release))
+		}
+	}
+	for _, s := range c.Sends {
+		note(len(s.Messages), checkSend(s))
+	}
+	for _, t := range c.Transfers {
+		note(len(t.Messages), checkSend(SendMessages{Entity: t.Via, Messages: t.Messages}))
+		note(0, codeIf(validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages))))
+		for i := range t.Messages {
+			note(0, codeIf(t.Messages[i].EnqueueAt == 0))
+		}
+	}
+	if !within(n, transactionOperationsMax) {
+		return InvalidArgument
+	}
+	return worst
+}
+
+// validTransferOut checks the limits of a TransferOut, its messages aside.
+func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
+	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
+}
