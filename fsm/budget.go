@@ -180,9 +180,9 @@ func appendRest(dst []byte, m *sentMessage) []byte {
 	if m.hops == 0 && !m.hasSession && len(m.patches)+len(m.properties) == 0 {
 		return dst
 	}
-	dst = appendBool(append(dst, restVersion, m.hops), m.hasSession)
-	dst = appendBytes(appendBytes(dst, m.session), m.patches)
-	return appendBytes(dst, m.properties)
+	x := encoder(dst)
+	m.restFields(&x)
+	return x.b
 }
 
 // readRest decodes what appendRest encoded; the result aliases b.
@@ -190,11 +190,16 @@ func readRest(b []byte) (m sentMessage, err error) {
 	if len(b) == 0 {
 		return m, nil
 	}
-	r := reader{b: b}
-	if version := r.byte(); version != restVersion {
-		r.fail(unknownVersion(version, restVersion, restVersion))
-	}
-	m.hops, m.hasSession = r.byte(), r.bool()
-	m.session, m.patches, m.properties = r.bytes(), r.bytes(), r.bytes()
-	return m, r.end()
+	x := codec{b: b}
+	m.restFields(&x)
+	return m, x.end()
+}
+
+func (m *sentMessage) restFields(x *codec) {
+	fieldVersion(x, restVersion)
+	field8(x, &m.hops)
+	fieldBool(x, &m.hasSession)
+	fieldBytes(x, &m.session)
+	fieldBytes(x, &m.patches)
+	fieldBytes(x, &m.properties)
 }

@@ -82,7 +82,7 @@ func (c *Catalog) reset() {
 // the catalog.
 func (c *Catalog) Apply(env Env, command []byte) Result {
 	c.clock = max(c.clock, env.Now)
-	r := reader{b: command}
+	r := codec{b: command}
 	kind, h := r.header()
 	if r.err == nil && !kind.IsFor(CatalogPartition) {
 		r.fail(errKind)
@@ -107,7 +107,7 @@ func (c *Catalog) Apply(env Env, command []byte) Result {
 }
 
 func (c *Catalog) perform(cmd Command) Result {
-	if code := Check(cmd); code != OK {
+	if code := cmd.check(); code != OK {
 		return Result{Code: code}
 	}
 	switch cmd := cmd.(type) {

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -52,100 +51,8 @@ type DeleteEntity struct{ Entity EntityID }
 // ForgetEntity removes a Dropping entity that its partition has deleted.
 type ForgetEntity struct{ Entity EntityID }
 
-func (FoundCluster) command() {}
-
 // partitionBytesMin is the fewest bytes a partition takes: id, formed, count.
 const partitionBytesMin = 3
-
-func appendFoundCluster(dst []byte, c FoundCluster) []byte {
-	dst = appendString(dst, c.ClusterID)
-	dst = append(dst, c.TokenKey[:]...)
-	return appendPartitions(dst, c.Partitions)
-}
-
-func (r *reader) foundCluster() FoundCluster {
-	c := FoundCluster{ClusterID: r.string(), TokenKey: r.key()}
-	c.Partitions = make([]Partition, r.count(partitionBytesMin))
-	for i := range c.Partitions {
-		c.Partitions[i] = r.partition()
-	}
-	return c
-}
-
-func (r *reader) key() (key [16]byte) {
-	if len(r.b) < len(key) {
-		r.fail(errShort)
-		return key
-	}
-	r.b = r.b[copy(key[:], r.b):]
-	return key
-}
-
-func appendPartitions(dst []byte, partitions []Partition) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(partitions)))
-	for i := range partitions {
-		dst = appendPartition(dst, &partitions[i])
-	}
-	return dst
-}
-
-func appendPartition(dst []byte, p *Partition) []byte {
-	dst = binary.AppendUvarint(dst, uint64(p.ID))
-	dst = appendBool(dst, p.Formed)
-	return appendReplicas(dst, p.Replicas)
-}
-
-func (r *reader) partition() Partition {
-	return Partition{ID: PartitionID(r.uint32()), Formed: r.bool(), Replicas: r.replicas()}
-}
-
-func appendCreateEntity(dst []byte, c CreateEntity) []byte {
-	dst = appendString(dst, c.Name)
-	dst = binary.AppendUvarint(dst, uint64(c.Partition))
-	dst = append(appendSettings(dst, c.Settings), byte(c.Kind))
-	dst = appendFirstRule(binary.AppendUvarint(dst, uint64(c.Topic)), c.Rule)
-	if c.Settings.EnablePartitioning { // the list is there only then
-		dst = appendPartitionIDs(dst, c.Partitions)
-	}
-	return appendAccess(binary.AppendUvarint(dst, uint64(c.Namespace)), c.Access)
-}
-
-func appendPartitionIDs(dst []byte, partitions []PartitionID) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(partitions)))
-	for _, id := range partitions {
-		dst = binary.AppendUvarint(dst, uint64(id))
-	}
-	return dst
-}
-
-func (r *reader) createEntity() CreateEntity {
-	c := CreateEntity{
-		Name: r.string(), Partition: PartitionID(r.uint32()), Settings: r.settings(),
-		Kind: EntityKind(r.byte()), Topic: EntityID(r.uvarint()), Rule: r.firstRule(),
-	}
-	if c.Settings.EnablePartitioning {
-		c.Partitions = make([]PartitionID, r.count(1))
-		for i := range c.Partitions {
-			c.Partitions[i] = PartitionID(r.uint32())
-		}
-	}
-	c.Namespace, c.Access = NamespaceID(r.uint32()), r.access()
-	return c
-}
-
-func validFoundation(c FoundCluster) bool {
-	if c.ClusterID == "" || len(c.ClusterID) > clusterIDBytesMax ||
-		!within(len(c.Partitions), partitionsMax) {
-		return false
-	}
-	for i := range c.Partitions {
-		p := &c.Partitions[i]
-		if p.ID != PartitionID(i+1) || !validReplicas(p.Replicas, partitionReplicaMax) {
-			return false
-		}
-	}
-	return true
-}
 
 // validPath reports whether an entity of that kind can have this path. The name of a queue or topic
 // has no segment "Subscriptions".
@@ -208,8 +115,92 @@ func (c CreateEntity) validNamespace() bool {
 	return c.Namespace != 0 && validAccess(c.Access)
 }
 
-func (PartitionFormed) command() {}
-func (CreateEntity) command()    {}
-func (UpdateEntity) command()    {}
-func (DeleteEntity) command()    {}
-func (ForgetEntity) command()    {}
+func (FoundCluster) kind() Kind             { return KindFoundCluster }
+func (c FoundCluster) encode(x codec) codec { c.fields(&x); return x }
+func (c FoundCluster) check() Code {
+	if c.ClusterID == "" || len(c.ClusterID) > clusterIDBytesMax || !within(len(c.Partitions), partitionsMax) {
+		return InvalidArgument
+	}
+	for i := range c.Partitions {
+		p := &c.Partitions[i]
+		if p.ID != PartitionID(i+1) || !validReplicas(p.Replicas, partitionReplicaMax) {
+			return InvalidArgument
+		}
+	}
+	return OK
+}
+
+func (c *FoundCluster) fields(x *codec) {
+	fieldText(x, &c.ClusterID)
+	fieldKey(x, &c.TokenKey)
+	for i := range fieldLen(x, &c.Partitions, partitionBytesMin) {
+		c.Partitions[i].fields(x)
+	}
+}
+
+// fields of a partition without the state of a move.
+func (p *Partition) fields(x *codec) {
+	field32(x, &p.ID)
+	fieldBool(x, &p.Formed)
+	fieldReplicas(x, &p.Replicas)
+}
+
+func (PartitionFormed) kind() Kind             { return KindPartitionFormed }
+func (c PartitionFormed) encode(x codec) codec { c.fields(&x); return x }
+func (PartitionFormed) check() Code            { return OK }
+
+func (c *PartitionFormed) fields(x *codec) {
+	field32(x, &c.Partition)
+}
+
+func (CreateEntity) kind() Kind             { return KindCreateEntity }
+func (c CreateEntity) encode(x codec) codec { c.fields(&x); return x }
+func (c CreateEntity) check() Code {
+	return codeIf(c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule) && validPath(c.Kind, c.Name) &&
+		(c.Partition == CatalogPartition) == (c.Kind == SubscriptionEntity) && c.validShards() && c.validNamespace())
+}
+
+func (c *CreateEntity) fields(x *codec) {
+	fieldText(x, &c.Name)
+	field32(x, &c.Partition)
+	c.Settings.fields(x)
+	field8(x, &c.Kind)
+	field64(x, &c.Topic)
+	fieldFirstRule(x, &c.Rule)
+	if c.Settings.EnablePartitioning { // others have no list
+		fieldPartitionIDs(x, &c.Partitions)
+	}
+	field32(x, &c.Namespace)
+	fieldAccess(x, &c.Access)
+}
+
+func fieldPartitionIDs(x *codec, list *[]PartitionID) {
+	for i := range fieldLen(x, list, 1) {
+		field32(x, &(*list)[i])
+	}
+}
+
+func (UpdateEntity) kind() Kind             { return KindUpdateEntity }
+func (c UpdateEntity) encode(x codec) codec { c.fields(&x); return x }
+func (c UpdateEntity) check() Code          { return codeIf(c.Settings.Validate() == nil) }
+
+func (c *UpdateEntity) fields(x *codec) {
+	field64(x, &c.Entity)
+	c.Settings.fields(x)
+}
+
+func (DeleteEntity) kind() Kind             { return KindDeleteEntity }
+func (c DeleteEntity) encode(x codec) codec { c.fields(&x); return x }
+func (DeleteEntity) check() Code            { return OK }
+
+func (c *DeleteEntity) fields(x *codec) {
+	field64(x, &c.Entity)
+}
+
+func (ForgetEntity) kind() Kind             { return KindForgetEntity }
+func (c ForgetEntity) encode(x codec) codec { c.fields(&x); return x }
+func (ForgetEntity) check() Code            { return OK }
+
+func (c *ForgetEntity) fields(x *codec) {
+	field64(x, &c.Entity)
+}

@@ -5,14 +5,21 @@ import (
 	"math"
 )
 
-// reader takes an encoding apart. The first error stays and every later read gives
-// zeros, so callers check once, at the end.
-type reader struct {
-	b   []byte
-	err error
+// codec runs a list of fields in one of two directions: it appends them to b, or reads them from b.
+// Types have a method fields that lists their fields once for both.
+//
+// When reading, the first error stays and every later read returns zeros, so callers check once, at
+// the end.
+type codec struct {
+	b        []byte // encoded so far, or still to be decoded
+	err      error  // of decoding
+	encoding bool
 }
 
-func (r *reader) fail(err error) {
+// encoder returns a codec that appends to dst.
+func encoder(dst []byte) codec { return codec{b: dst, encoding: true} }
+
+func (r *codec) fail(err error) {
 	if r.err == nil {
 		r.err = err
 	}
@@ -20,14 +27,14 @@ func (r *reader) fail(err error) {
 }
 
 // end returns the first error; bytes left over are one.
-func (r *reader) end() error {
+func (r *codec) end() error {
 	if r.err == nil && len(r.b) != 0 {
 		r.fail(errTrailing)
 	}
 	return r.err
 }
 
-func (r *reader) byte() byte {
+func (r *codec) byte() byte {
 	if len(r.b) == 0 {
 		r.fail(errShort)
 		return 0
@@ -37,7 +44,7 @@ func (r *reader) byte() byte {
 	return v
 }
 
-func (r *reader) bool() bool {
+func (r *codec) bool() bool {
 	v := r.byte()
 	if v > 1 {
 		r.fail(errFlag)
@@ -45,7 +52,7 @@ func (r *reader) bool() bool {
 	return v == 1
 }
 
-func (r *reader) fixed64() uint64 {
+func (r *codec) fixed64() uint64 {
 	if len(r.b) < 8 {
 		r.fail(errShort)
 		return 0
@@ -57,7 +64,7 @@ func (r *reader) fixed64() uint64 {
 
 // uvarint reads a number in its shortest form only: a second encoding of the same
 // command would break the comparison of bytes.
-func (r *reader) uvarint() uint64 {
+func (r *codec) uvarint() uint64 {
 	if len(r.b) > 0 && r.b[0] < 0x80 {
 		v := r.b[0]
 		r.b = r.b[1:]
@@ -76,7 +83,7 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-func (r *reader) uint32() uint32 {
+func (r *codec) uint32() uint32 {
 	v := r.uvarint()
 	if v > math.MaxUint32 {
 		r.fail(errNumber)
@@ -85,7 +92,7 @@ func (r *reader) uint32() uint32 {
 	return uint32(v)
 }
 
-func (r *reader) instant() Instant {
+func (r *codec) instant() Instant {
 	v := r.uvarint()
 	if v > math.MaxInt64 {
 		r.fail(errNumber)
@@ -95,7 +102,7 @@ func (r *reader) instant() Instant {
 }
 
 // bytes returns a piece of the input, capped so that an append copies it.
-func (r *reader) bytes() []byte {
+func (r *codec) bytes() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
 		r.fail(errShort)
@@ -106,11 +113,11 @@ func (r *reader) bytes() []byte {
 	return v
 }
 
-func (r *reader) string() string { return string(r.bytes()) }
+func (r *codec) string() string { return string(r.bytes()) }
 
 // count reads how many items follow, each of at least least bytes. A count that the
 // rest of the input cannot back is an error, so nothing is allocated for it.
-func (r *reader) count(least int) int {
+func (r *codec) count(least int) int {
 	n := r.uvarint()
 	if n > uint64(len(r.b)/least) {
 		r.fail(errCount)
@@ -119,17 +126,13 @@ func (r *reader) count(least int) int {
 	return int(n)
 }
 
-func (r *reader) millis() Millis { return Millis(r.instant()) }
+func (r *codec) millis() Millis { return Millis(r.instant()) }
 
 // limit fails with errOverLimit unless ok.
-func (r *reader) limit(ok bool) {
+func (r *codec) limit(ok bool) {
 	if !ok {
 		r.fail(errOverLimit)
 	}
-}
-
-func appendBytes(dst, b []byte) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
 func appendString(dst []byte, s string) []byte {
@@ -143,50 +146,156 @@ func appendBool(dst []byte, v bool) []byte {
 	return append(dst, 0)
 }
 
-func appendAddress(dst []byte, a Address) []byte {
-	return append(binary.AppendUvarint(dst, uint64(a.Entity)), byte(a.Sub))
-}
-
-func (r *reader) address() Address {
-	return Address{Entity: EntityID(r.uvarint()), Sub: SubQueue(r.byte())}
-}
-
-func appendLockID(dst []byte, l LockID) []byte {
-	dst = binary.AppendUvarint(dst, uint64(l.Sequence))
-	return binary.AppendUvarint(dst, uint64(l.Epoch))
-}
-
-func (r *reader) lockID() LockID {
-	return LockID{Sequence: SequenceNumber(r.uvarint()), Epoch: r.uint32()}
-}
-
-func appendNumbers(dst []byte, numbers []SequenceNumber) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(numbers)))
-	for _, n := range numbers {
-		dst = binary.AppendUvarint(dst, uint64(n))
-	}
-	return dst
-}
-
-func (r *reader) numbers() []SequenceNumber {
-	list := make([]SequenceNumber, r.count(1))
-	for i := range list {
-		list[i] = SequenceNumber(r.uvarint())
-	}
-	return list
-}
-
-func appendDestination(dst []byte, d Destination) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(dst, uint64(d.Partition)), uint64(d.Entity))
-}
-
-func (r *reader) destination() Destination {
-	return Destination{Partition: PartitionID(r.uint32()), Entity: EntityID(r.uvarint())}
-}
-
 // The fewest bytes an item takes: what a count is checked against.
 const (
 	messageBytesMin    = 6 // four empty texts, two numbers
 	lockBytesMin       = 2 // sequence, epoch
 	settlementBytesMin = lockBytesMin + 5
 )
+
+// The following functions are the elements of a list of fields. They append a field to x.b, or read it
+// from there.
+
+func field64[T ~uint64](x *codec, v *T) {
+	if x.encoding {
+		x.b = binary.AppendUvarint(x.b, uint64(*v))
+		return
+	}
+	*v = T(x.uvarint())
+}
+
+func field32[T ~uint32](x *codec, v *T) {
+	if x.encoding {
+		x.b = binary.AppendUvarint(x.b, uint64(*v))
+		return
+	}
+	*v = T(x.uint32())
+}
+
+func field8[T ~uint8](x *codec, v *T) {
+	if x.encoding {
+		x.b = append(x.b, byte(*v))
+		return
+	}
+	*v = T(x.byte())
+}
+
+// fieldTime is a time or a duration.
+func fieldTime[T ~int64](x *codec, v *T) {
+	if x.encoding {
+		x.b = binary.AppendUvarint(x.b, uint64(*v))
+		return
+	}
+	*v = T(x.instant())
+}
+
+func fieldText[T ~string](x *codec, v *T) {
+	if x.encoding {
+		x.b = appendString(x.b, string(*v))
+		return
+	}
+	*v = T(x.bytes())
+}
+
+// fieldBytes reads a slice of the input.
+func fieldBytes(x *codec, v *[]byte) {
+	if x.encoding {
+		x.b = append(binary.AppendUvarint(x.b, uint64(len(*v))), *v...)
+		return
+	}
+	*v = x.bytes()
+}
+
+func fieldBool(x *codec, v *bool) {
+	if x.encoding {
+		x.b = appendBool(x.b, *v)
+		return
+	}
+	*v = x.bool()
+}
+
+func fieldFixed64(x *codec, v *uint64) {
+	if x.encoding {
+		x.b = binary.LittleEndian.AppendUint64(x.b, *v)
+		return
+	}
+	*v = x.fixed64()
+}
+
+func fieldKey(x *codec, key *[16]byte) {
+	switch {
+	case x.encoding:
+		x.b = append(x.b, key[:]...)
+	case len(x.b) < len(key):
+		x.fail(errShort)
+	default:
+		x.b = x.b[copy(key[:], x.b):]
+	}
+}
+
+// fieldFlags is a byte with a bit for each flag, the lowest for the first.
+func fieldFlags(x *codec, flags ...*bool) {
+	var set byte
+	for i, flag := range flags {
+		if *flag {
+			set |= 1 << i
+		}
+	}
+	field8(x, &set)
+	if set>>len(flags) != 0 {
+		x.fail(errFlag)
+	}
+	for i, flag := range flags {
+		*flag = set&(1<<i) != 0
+	}
+}
+
+// fieldVersion is a byte that must be the version.
+func fieldVersion(x *codec, version byte) {
+	found := version
+	if field8(x, &found); found != version {
+		x.fail(unknownVersion(found, version, version))
+	}
+}
+
+// fieldLen is the length of a list whose items have at least so many bytes each. Decoding makes the
+// list, in the memory that it has if that is large enough; the caller continues with the items.
+func fieldLen[T any](x *codec, list *[]T, least int) int {
+	if x.encoding {
+		x.b = binary.AppendUvarint(x.b, uint64(len(*list)))
+		return len(*list)
+	}
+	n := x.count(least)
+	if n > cap(*list) {
+		*list = make([]T, n)
+	}
+	*list = (*list)[:n]
+	return n
+}
+
+func fieldNumbers(x *codec, list *[]SequenceNumber) {
+	for i := range fieldLen(x, list, 1) {
+		field64(x, &(*list)[i])
+	}
+}
+
+func fieldCodes(x *codec, list *[]Code) {
+	for i := range fieldLen(x, list, 1) {
+		field8(x, &(*list)[i])
+	}
+}
+
+func (a *Address) fields(x *codec) {
+	field64(x, &a.Entity)
+	field8(x, &a.Sub)
+}
+
+func (l *LockID) fields(x *codec) {
+	field64(x, &l.Sequence)
+	field32(x, &l.Epoch)
+}
+
+func (d *Destination) fields(x *codec) {
+	field32(x, &d.Partition)
+	field64(x, &d.Entity)
+}

@@ -96,7 +96,7 @@ func (q *Queues) notifyRedirected(x *entityState, old *EntitySettings) {
 // forward ends the batch in flight, if the command reports its outcome, and takes the next one, if
 // the command names a destination.
 func (q *Queues) forward(c *ForwardMessages) Result {
-	if !validForward(c) {
+	if c.check() != OK {
 		return Result{Code: InvalidArgument}
 	}
 	sub := q.forwardSource(c.Address)

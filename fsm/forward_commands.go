@@ -1,7 +1,5 @@
 package fsm
 
-import "encoding/binary"
-
 // ForwardMessages advances the outbox of a sub-queue that forwards its messages. It needs no
 // header: the leader of the source partition can repeat it at any time with Incarnation 0.
 //
@@ -59,73 +57,16 @@ type Transferred struct {
 // what stands for six empty fields.
 const transferredBytesMin = 7
 
-func appendForwardMessages(dst []byte, c ForwardMessages) []byte {
-	dst = appendAddress(dst, c.Address)
-	dst = binary.AppendUvarint(dst, c.Done)
-	dst = binary.AppendUvarint(dst, uint64(len(c.Codes)))
-	for _, code := range c.Codes {
-		dst = append(dst, byte(code))
-	}
-	dst = appendDestination(dst, c.To)
-	dst = binary.AppendUvarint(dst, uint64(c.Max))
-	return binary.AppendUvarint(dst, uint64(c.MaxBytes))
-}
-
-func (r *reader) forwardMessages() ForwardMessages {
-	c := ForwardMessages{Address: r.address(), Done: r.uvarint()}
-	if n := r.count(1); n > 0 {
-		c.Codes = make([]Code, n)
-		for i := range c.Codes {
-			c.Codes[i] = Code(r.byte())
-		}
-	}
-	c.To, c.Max, c.MaxBytes = r.destination(), r.uint32(), r.uint32()
-	return c
-}
-
-// validForward checks the limits of a ForwardMessages.
-func validForward(c *ForwardMessages) bool {
-	if !c.Address.canForward() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
-		return false
-	}
-	return c.To == (Destination{}) ||
-		c.To.Partition != CatalogPartition && c.To.Entity != 0 && within(int(c.Max), commandMessagesMax)
-}
-
-func appendOutbox(dst []byte, o Outbox) []byte {
-	return appendAddress(binary.AppendUvarint(dst, uint64(o.Partition)), o.Address)
-}
-
-func (r *reader) outbox() Outbox {
-	return Outbox{Partition: PartitionID(r.uint32()), Address: r.address()}
-}
-
-func appendTransferMessages(dst []byte, c TransferMessages) []byte {
-	dst = binary.AppendUvarint(dst, uint64(c.Entity))
-	dst = appendOutbox(dst, c.Source)
-	dst = binary.AppendUvarint(dst, c.Serial)
-	dst = binary.AppendUvarint(dst, uint64(len(c.Messages)))
-	for i := range c.Messages {
-		m := &c.Messages[i]
-		dst = append(dst, m.Hops)
-		dst = appendString(dst, m.ID)
-		dst = appendBytes(dst, m.Payload)
-		dst = binary.AppendUvarint(dst, uint64(m.TimeToLive))
-		dst = appendBytes(dst, m.Properties)
-		dst = appendBytes(dst, m.Patches)
-		dst = appendSession(dst, m.Session, m.HasSession)
-	}
-	return dst
-}
-
 // transferHead reads what stands before the messages, and how many there are.
-func (r *reader) transferHead() (c TransferMessages, messages int) {
-	c = TransferMessages{Entity: EntityID(r.uvarint()), Source: r.outbox(), Serial: r.uvarint()}
+func (r *codec) transferHead() (c TransferMessages, messages int) {
+	field64(r, &c.Entity)
+	c.Source.fields(r)
+	field64(r, &c.Serial)
 	return c, r.count(transferredBytesMin)
 }
 
 // transferred is a message on its way, as it lies in the bytes.
-func (r *reader) transferred() sentMessage {
+func (r *codec) transferred() sentMessage {
 	m := sentMessage{hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
 	m.properties, m.patches = r.bytes(), r.bytes()
 	m.session, m.hasSession = r.session()
@@ -133,7 +74,7 @@ func (r *reader) transferred() sentMessage {
 }
 
 // transfers reads a TransferMessages, its messages into scratch.
-func (r *reader) transfers(scratch []sentMessage) (TransferMessages, []sentMessage) {
+func (r *codec) transfers(scratch []sentMessage) (TransferMessages, []sentMessage) {
 	c, n := r.transferHead()
 	scratch = scratch[:0]
 	for range n {
@@ -142,21 +83,8 @@ func (r *reader) transfers(scratch []sentMessage) (TransferMessages, []sentMessa
 	return c, scratch
 }
 
-func (r *reader) transferMessages() TransferMessages {
-	c, items := r.transfers(nil)
-	c.Messages = make([]Transferred, len(items))
-	for i := range items {
-		m := &items[i]
-		c.Messages[i] = Transferred{
-			Message: Message{ID: string(m.id), Payload: m.payload, TimeToLive: m.ttl, Properties: m.properties, Session: string(m.session), HasSession: m.hasSession},
-			Patches: m.patches, Hops: m.hops,
-		}
-	}
-	return c
-}
-
 // verifyTransfer is [Check] of a TransferMessages on the bytes.
-func (r *reader) verifyTransfer() {
+func (r *codec) verifyTransfer() {
 	c, n := r.transferHead()
 	r.limit(validTransfer(&c, n))
 	for range n {
@@ -185,8 +113,29 @@ func validHops(from Address, hops uint8) bool {
 	return hops >= 1 && hops <= hopsMax
 }
 
-func checkTransfer(c *TransferMessages) Code {
-	if !validTransfer(c, len(c.Messages)) {
+func (ForwardMessages) kind() Kind             { return KindForwardMessages }
+func (c ForwardMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c ForwardMessages) check() Code {
+	if !c.Address.canForward() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
+		return InvalidArgument
+	}
+	return codeIf(c.To == (Destination{}) ||
+		c.To.Partition != CatalogPartition && c.To.Entity != 0 && within(int(c.Max), commandMessagesMax))
+}
+
+func (c *ForwardMessages) fields(x *codec) {
+	c.Address.fields(x)
+	field64(x, &c.Done)
+	fieldCodes(x, &c.Codes)
+	c.To.fields(x)
+	field32(x, &c.Max)
+	field32(x, &c.MaxBytes)
+}
+
+func (TransferMessages) kind() Kind             { return KindTransferMessages }
+func (c TransferMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c TransferMessages) check() Code {
+	if !validTransfer(&c, len(c.Messages)) {
 		return InvalidArgument
 	}
 	for i := range c.Messages {
@@ -199,4 +148,28 @@ func checkTransfer(c *TransferMessages) Code {
 		}
 	}
 	return OK
+}
+
+func (c *TransferMessages) fields(x *codec) {
+	field64(x, &c.Entity)
+	c.Source.fields(x)
+	field64(x, &c.Serial)
+	for i := range fieldLen(x, &c.Messages, transferredBytesMin) {
+		c.Messages[i].fields(x)
+	}
+}
+
+func (m *Transferred) fields(x *codec) {
+	field8(x, &m.Hops)
+	fieldText(x, &m.ID)
+	fieldBytes(x, &m.Payload)
+	fieldTime(x, &m.TimeToLive)
+	fieldBytes(x, &m.Properties)
+	fieldBytes(x, &m.Patches)
+	fieldSession(x, &m.Session, &m.HasSession)
+}
+
+func (o *Outbox) fields(x *codec) {
+	field32(x, &o.Partition)
+	o.Address.fields(x)
 }

@@ -114,7 +114,7 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	w.uvarint(uint64(x.id))
 	w.byte(byte(x.kind))
 	w.uvarint(x.version)
-	w.settings(*x.settings)
+	w.settings(x.settings)
 	w.rules(x)
 	w.uvarint(uint64(x.last))
 	w.instant(x.lastActivity)

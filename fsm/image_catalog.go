@@ -56,18 +56,18 @@ func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
 	iw.uvarint(uint64(img.level))
 	iw.count(len(img.members))
 	for _, m := range img.members {
-		iw.buf = appendMember(iw.buf, m)
+		iw.fields(m.fields)
 		iw.flushIfFull()
 	}
 	iw.count(len(img.partitions))
 	for _, p := range img.partitions {
-		iw.partition(p)
+		iw.fields(p.imageFields)
 		iw.flushIfFull()
 	}
 	iw.uvarint(uint64(img.lastNamespace))
 	iw.count(len(img.namespaces))
 	for _, n := range img.namespaces {
-		iw.namespace(n)
+		iw.fields(n.imageFields)
 		iw.flushIfFull()
 	}
 	iw.uvarint(uint64(img.lastEntity))
@@ -88,7 +88,7 @@ func (w *imageWriter) entity(e *Entity) {
 	w.string(e.Name)
 	w.uvarint(uint64(e.Partition))
 	w.uvarint(e.Version)
-	w.settings(e.Settings)
+	w.settings(&e.Settings)
 	w.instant(e.Created)
 	w.instant(e.Updated)
 	w.bool(e.Dropping)
@@ -108,10 +108,11 @@ func (w *imageWriter) entity(e *Entity) {
 		w.rule(e.Rule)
 	}
 	if len(e.Shards) > 0 {
-		w.buf = appendPartitionIDs(w.buf, e.partitions())
+		partitions := e.partitions()
+		w.fields(func(x *codec) { fieldPartitionIDs(x, &partitions) })
 	}
 	if len(e.Access) > 0 {
-		w.access(e.Access)
+		w.fields(func(x *codec) { fieldTimedAccess(x, &e.Access) })
 	}
 }
 
@@ -171,7 +172,8 @@ func (r *imageReader) entity(c *Catalog) {
 		r.shards(c, e)
 	}
 	if parts&entityHasAccess != 0 {
-		e.Access = r.access()
+		r.fields(func(x *codec) { fieldTimedAccess(x, &e.Access) })
+		r.requireAccess(e.Access)
 		r.require(len(e.Access) > 0)
 	}
 	r.require((e.Kind == SubscriptionEntity) == (e.AccessVersion == 0) && (e.Kind != SubscriptionEntity || len(e.Access) == 0))
@@ -237,11 +239,9 @@ func isColocated(subscription, topic *Entity) bool {
 // same digest.
 func (c *Catalog) Digest() uint64 { return digest(c.freeze()) }
 
-func (w *imageWriter) rule(x *Rule) { w.buf = appendBytes(w.buf, appendRule(nil, x)) }
+func (w *imageWriter) rule(x *Rule) { w.sized(x.fields) }
 
-func (r *imageReader) rule() Rule {
-	inner := reader{b: []byte(r.string(ruleBytesMax + binary.MaxVarintLen64))}
-	x := inner.rule()
-	r.require(inner.end() == nil)
+func (r *imageReader) rule() (x Rule) {
+	r.sized(ruleBytesMax+binary.MaxVarintLen64, x.fields)
 	return x
 }

@@ -1,35 +1,42 @@
 package fsm
 
 import (
-	"math"
 	"slices"
 )
 
-func (w *imageWriter) namespace(n *Namespace) {
-	w.uvarint(uint64(n.ID))
-	w.string(n.Name)
-	w.buf = appendNamespaceSettings(w.buf, &n.Settings)
-	w.access(n.Access)
-	w.uvarint(n.Version)
-	w.instant(n.Created)
-	w.instant(n.Updated)
+// imageFields of a namespace.
+func (n *Namespace) imageFields(x *codec) {
+	field32(x, &n.ID)
+	fieldText(x, &n.Name)
+	n.Settings.fields(x)
+	fieldTimedAccess(x, &n.Access)
+	field64(x, &n.Version)
+	fieldTime(x, &n.Created)
+	fieldTime(x, &n.Updated)
 }
 
-func (w *imageWriter) access(rules []AccessRule) {
-	w.count(len(rules))
-	for i := range rules {
-		w.string(rules[i].Name)
-		w.string(rules[i].Primary)
-		w.string(rules[i].Secondary)
-		w.byte(byte(rules[i].Rights))
-		w.instant(rules[i].Created)
-		w.instant(rules[i].Updated)
+// fieldTimedAccess are access rules with the times at which they were created and changed.
+func fieldTimedAccess(x *codec, rules *[]AccessRule) {
+	for i := range fieldLen(x, rules, accessBytesMin) {
+		a := &(*rules)[i]
+		a.fields(x)
+		fieldTime(x, &a.Created)
+		fieldTime(x, &a.Updated)
 	}
 }
 
+// imageFields of a partition.
+func (p *Partition) imageFields(x *codec) {
+	p.fields(x)
+	field32(x, &p.Last)
+	fieldReplicas(x, &p.Target)
+	fieldBool(x, &p.Paused)
+}
+
 func (r *imageReader) namespace(c *Catalog) {
-	n := &Namespace{ID: NamespaceID(r.uint32()), Name: r.string(namespaceNameBytesMax), Settings: r.namespaceSettings()}
-	n.Access, n.Version, n.Created, n.Updated = r.access(), r.uvarint(), r.instant(), r.instant()
+	n := &Namespace{}
+	r.fields(n.imageFields)
+	r.requireAccess(n.Access)
 	before := NamespaceID(0)
 	if i := len(c.namespaces); i > 0 {
 		before = c.namespaces[i-1].ID
@@ -53,41 +60,17 @@ func (r *imageReader) hosts(c *Catalog) {
 	}
 }
 
-func (r *imageReader) namespaceSettings() NamespaceSettings {
-	var s NamespaceSettings
-	r.repeat(namespaceHostsMax, func() { s.Hosts = append(s.Hosts, r.string(hostBytesMax)) })
-	s.MessageBytesMax, s.LockDurationMax = r.uint32(), Millis(r.instant())
-	s.EntitiesMax, s.UserMetadata = r.uint32(), r.string(userMetadataBytesMax)
-	return s
-}
-
-// access reads rules, which are sorted by name.
-func (r *imageReader) access() []AccessRule {
-	var rules []AccessRule
-	r.repeat(accessRulesMax, func() {
-		a := AccessRule{
-			Name: r.string(accessNameBytesMax), Primary: r.string(accessSecretBytesMax), Secondary: r.string(accessSecretBytesMax),
-			Rights: Rights(r.byte()), Created: r.instant(), Updated: r.instant(),
-		}
-		r.require(a.Validate() == nil && (len(rules) == 0 || rules[len(rules)-1].Name < a.Name))
-		rules = append(rules, a)
-	})
-	return rules
-}
-
-func (w *imageWriter) partition(p *Partition) {
-	w.buf = appendPartition(w.buf, p)
-	w.uvarint(uint64(p.Last))
-	w.buf = appendReplicas(w.buf, p.Target)
-	w.bool(p.Paused)
+// requireAccess checks access rules, which are sorted by name.
+func (r *imageReader) requireAccess(rules []AccessRule) {
+	r.require(len(rules) <= accessRulesMax)
+	for i := range rules {
+		r.require(rules[i].Validate() == nil && (i == 0 || rules[i-1].Name < rules[i].Name))
+	}
 }
 
 func (r *imageReader) partition(c *Catalog) {
-	p := &Partition{ID: PartitionID(r.uvarintMax(math.MaxUint32)), Formed: r.bool()}
-	p.Replicas = r.replicas(partitionHeldMax)
-	p.Last = r.uint32()
-	p.Target = r.replicas(partitionReplicaMax)
-	p.Paused = r.bool()
+	p := &Partition{}
+	r.fields(p.imageFields)
 	r.require(int(p.ID) == len(c.partitions)+1 && validReplicas(p.Replicas, partitionHeldMax))
 	r.require(p.Target == nil && !p.Paused || p.Formed && validReplicas(p.Target, partitionReplicaMax))
 	held := p.heldReplicas()
@@ -99,19 +82,10 @@ func (r *imageReader) partition(c *Catalog) {
 	c.partitions = append(c.partitions, p)
 }
 
-func (r *imageReader) replicas(most uint64) []Replica {
-	var list []Replica
-	r.repeat(most, func() {
-		list = append(list, Replica{Member: MemberID(r.string(memberIDBytesMax)), Number: r.uint32()})
-	})
-	return list
-}
-
 func (r *imageReader) member(c *Catalog) {
-	m := &Member{ID: MemberID(r.string(memberIDBytesMax)), Name: r.string(memberTextBytesMax), Zone: r.string(memberTextBytesMax), Weight: r.uint32()}
-	flags := r.byte()
-	m.Drained, m.Removed = flags&memberDrained != 0, flags&memberRemoved != 0
+	m := &Member{}
+	r.fields(m.fields)
 	n := len(c.members)
-	r.require(flags&^memberFlagsKnown == 0 && m.valid() && (n == 0 || c.members[n-1].ID < m.ID))
+	r.require(m.valid() && (n == 0 || c.members[n-1].ID < m.ID))
 	c.members = append(c.members, m)
 }

@@ -51,22 +51,14 @@ const (
 	KindRaiseLevel      Kind = 46
 )
 
-// IsFor says whether the machine of a partition takes commands of this kind. A command
-// that it does not take must not get into its log: Apply would stop the replicas.
+// IsFor reports whether the state machine of a partition applies commands of this kind. A command of
+// another kind must not enter its log: Apply would stop the replicas.
 func (k Kind) IsFor(id PartitionID) bool {
-	switch k {
-	case KindPulse, KindCloseReceiver, KindRaiseLevel:
+	switch {
+	case k == KindPulse, k == KindCloseReceiver, k == KindRaiseLevel:
 		return true
-	case KindPutEntity, KindDropEntity, KindSendMessages, KindLockMessages,
-		KindSettleMessages, KindRenewLocks, KindFetchDeferred,
-		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch,
-		KindPutRule, KindDropRule, KindForwardMessages, KindTransferMessages,
-		KindAcceptSession, KindRenewSession, KindReleaseSession, KindSetSessionState, KindTransact:
-		return id != CatalogPartition
-	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
-		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
-		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions:
-		return id == CatalogPartition
+	case id == CatalogPartition:
+		return k >= KindFoundCluster && k <= KindAddPartitions
 	}
-	return false
+	return k >= KindPulse && k <= KindTransact
 }

@@ -29,8 +29,6 @@ const levelPublishSteps = 2
 // whatever their members have learned.
 type RaiseLevel struct{ Level uint32 }
 
-func (RaiseLevel) command() {}
-
 // raiseLevel sets the level of the cluster. A level above FormatLevel is accepted too: all replicas
 // must answer alike, and package cluster checks whether this binary is too old.
 func (c *Catalog) raiseLevel(level uint32) Code {
@@ -68,3 +66,11 @@ func (q *Queues) raiseLevel(level uint32) Code {
 // FormatLevel returns the level of the cluster, which decides what may be written: 0 before the
 // cluster is founded, then 1 or more.
 func (c *Catalog) FormatLevel() uint32 { return c.level }
+
+func (RaiseLevel) kind() Kind             { return KindRaiseLevel }
+func (c RaiseLevel) encode(x codec) codec { c.fields(&x); return x }
+func (c RaiseLevel) check() Code          { return codeIf(c.Level != 0) }
+
+func (c *RaiseLevel) fields(x *codec) {
+	field32(x, &c.Level)
+}

@@ -1,7 +1,5 @@
 package fsm
 
-import "encoding/binary"
-
 // CreateNamespace creates a namespace. Result: Namespace; EntityExists if the name or a host is
 // taken, QuotaExceeded beyond namespacesMax.
 type CreateNamespace struct {
@@ -33,68 +31,71 @@ type SetAccess struct {
 	Rules     []AccessRule
 }
 
-func (CreateNamespace) command() {}
-
 // accessBytesMin is the fewest bytes an access rule takes: three texts and the rights.
 const accessBytesMin = 4
 
-func appendCreateNamespace(dst []byte, c CreateNamespace) []byte {
-	return appendAccess(appendNamespaceSettings(appendString(dst, c.Name), &c.Settings), c.Access)
+func (CreateNamespace) kind() Kind             { return KindCreateNamespace }
+func (c CreateNamespace) encode(x codec) codec { c.fields(&x); return x }
+func (c CreateNamespace) check() Code {
+	return codeIf(validNamespaceName(c.Name) && c.Settings.Validate() == nil && validAccess(c.Access))
 }
 
-func appendNamespaceSettings(dst []byte, s *NamespaceSettings) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(s.Hosts)))
-	for _, host := range s.Hosts {
-		dst = appendString(dst, host)
+func (c *CreateNamespace) fields(x *codec) {
+	fieldText(x, &c.Name)
+	c.Settings.fields(x)
+	fieldAccess(x, &c.Access)
+}
+
+func (UpdateNamespace) kind() Kind             { return KindUpdateNamespace }
+func (c UpdateNamespace) encode(x codec) codec { c.fields(&x); return x }
+func (c UpdateNamespace) check() Code {
+	return codeIf(c.Namespace != 0 && c.Settings.Validate() == nil)
+}
+
+func (c *UpdateNamespace) fields(x *codec) {
+	field32(x, &c.Namespace)
+	c.Settings.fields(x)
+}
+
+func (DeleteNamespace) kind() Kind             { return KindDeleteNamespace }
+func (c DeleteNamespace) encode(x codec) codec { c.fields(&x); return x }
+func (c DeleteNamespace) check() Code          { return codeIf(c.Namespace != 0) }
+
+func (c *DeleteNamespace) fields(x *codec) {
+	field32(x, &c.Namespace)
+}
+
+func (SetAccess) kind() Kind             { return KindSetAccess }
+func (c SetAccess) encode(x codec) codec { c.fields(&x); return x }
+func (c SetAccess) check() Code          { return codeIf(c.Namespace != 0 && validAccess(c.Rules)) }
+
+func (c *SetAccess) fields(x *codec) {
+	field32(x, &c.Namespace)
+	field64(x, &c.Entity)
+	field64(x, &c.Version)
+	fieldAccess(x, &c.Rules)
+}
+
+func (s *NamespaceSettings) fields(x *codec) {
+	for i := range fieldLen(x, &s.Hosts, 1) {
+		fieldText(x, &s.Hosts[i])
 	}
-	dst = binary.AppendUvarint(dst, uint64(s.MessageBytesMax))
-	dst = binary.AppendUvarint(dst, uint64(s.LockDurationMax))
-	dst = binary.AppendUvarint(dst, uint64(s.EntitiesMax))
-	return appendString(dst, s.UserMetadata)
+	field32(x, &s.MessageBytesMax)
+	fieldTime(x, &s.LockDurationMax)
+	field32(x, &s.EntitiesMax)
+	fieldText(x, &s.UserMetadata)
 }
 
-func (r *reader) namespaceSettings() NamespaceSettings {
-	var s NamespaceSettings
-	if n := r.count(1); n > 0 {
-		s.Hosts = make([]string, n)
-		for i := range s.Hosts {
-			s.Hosts[i] = r.string()
-		}
+// fields of an access rule without its times, which the state machine sets.
+func (a *AccessRule) fields(x *codec) {
+	fieldText(x, &a.Name)
+	fieldText(x, &a.Primary)
+	fieldText(x, &a.Secondary)
+	field8(x, &a.Rights)
+}
+
+func fieldAccess(x *codec, rules *[]AccessRule) {
+	for i := range fieldLen(x, rules, accessBytesMin) {
+		(*rules)[i].fields(x)
 	}
-	s.MessageBytesMax, s.LockDurationMax = r.uint32(), r.millis()
-	s.EntitiesMax, s.UserMetadata = r.uint32(), r.string()
-	return s
 }
-
-func appendSetAccess(dst []byte, c SetAccess) []byte {
-	dst = binary.AppendUvarint(dst, uint64(c.Namespace))
-	dst = binary.AppendUvarint(dst, uint64(c.Entity))
-	return appendAccess(binary.AppendUvarint(dst, c.Version), c.Rules)
-}
-
-// appendAccess leaves out when the rules were made and changed: the machine says that.
-func appendAccess(dst []byte, rules []AccessRule) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(rules)))
-	for i := range rules {
-		dst = appendString(dst, rules[i].Name)
-		dst = appendString(dst, rules[i].Primary)
-		dst = append(appendString(dst, rules[i].Secondary), byte(rules[i].Rights))
-	}
-	return dst
-}
-
-func (r *reader) access() []AccessRule {
-	n := r.count(accessBytesMin)
-	if n == 0 {
-		return nil
-	}
-	rules := make([]AccessRule, n)
-	for i := range rules {
-		rules[i] = AccessRule{Name: r.string(), Primary: r.string(), Secondary: r.string(), Rights: Rights(r.byte())}
-	}
-	return rules
-}
-
-func (UpdateNamespace) command() {}
-func (DeleteNamespace) command() {}
-func (SetAccess) command()       {}

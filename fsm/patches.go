@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/peeklock/peeklock/fsm/filter"
@@ -41,85 +40,71 @@ const patchesVersion byte = 2
 // changeBytesMin is the fewest bytes a change takes: scope, name, whether it removes.
 const changeBytesMin = 3
 
-// AppendPatches appends the encoding of patches to dst: a version byte and one piece
-// per patch, oldest first. No patches are no bytes at all.
+// AppendPatches appends the encoding of patches to dst: a version byte and one record per patch,
+// oldest first. No patches are no bytes at all.
 func AppendPatches(dst []byte, patches []Patch) []byte {
 	if len(patches) == 0 {
 		return dst
 	}
-	dst = append(dst, patchesVersion)
+	x := encoder(append(dst, patchesVersion))
 	for i := range patches {
-		dst = appendPatch(dst, &patches[i])
+		patches[i].fields(&x)
 	}
-	return dst
-}
-
-// appendPatch adds one patch to an encoding that is not empty.
-func appendPatch(dst []byte, p *Patch) []byte {
-	dst = appendBool(dst, p.DeadLetter)
-	dst = appendString(dst, p.Reason)
-	dst = appendString(dst, p.Description)
-	dst = appendBytes(dst, p.Properties)
-	dst = binary.AppendUvarint(dst, uint64(len(p.Changes)))
-	for i := range p.Changes {
-		dst = appendChange(dst, &p.Changes[i])
-	}
-	dst = appendString(binary.AppendUvarint(dst, uint64(p.Enqueued)), p.Source)
-	return appendString(appendDestination(dst, p.To), p.ToName)
-}
-
-func appendChange(dst []byte, c *Change) []byte {
-	dst = appendBool(appendProperty(dst, c.Property), c.Remove)
-	if c.Remove {
-		return dst
-	}
-	return filter.AppendValue(dst, c.Value)
+	return x.b
 }
 
 // joinPatches appends one patch to an encoding, which may be empty. It does not write to old.
 func joinPatches(old []byte, p *Patch) []byte {
 	if len(old) == 0 {
-		return AppendPatches(nil, []Patch{*p})
+		old = []byte{patchesVersion}
 	}
 	if old[0] != patchesVersion {
 		panic(fmt.Sprintf("fsm: append to patches: %v", unknownVersion(old[0], patchesVersion, patchesVersion)))
 	}
-	return appendPatch(append([]byte(nil), old...), p)
+	x := encoder(append([]byte(nil), old...))
+	p.fields(&x)
+	return x.b
 }
 
-// DecodePatches reads what AppendPatches wrote. Properties alias b. No bytes are no
-// patches.
+// DecodePatches decodes the output of AppendPatches. Properties alias b. No bytes are no patches.
 func DecodePatches(b []byte) ([]Patch, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	r := reader{b: b}
-	if version := r.byte(); version != patchesVersion {
-		r.fail(unknownVersion(version, patchesVersion, patchesVersion))
-	}
+	x := codec{b: b}
+	fieldVersion(&x, patchesVersion)
 	var patches []Patch
-	for len(r.b) > 0 {
-		p := Patch{DeadLetter: r.bool(), Reason: r.string(), Description: r.string(), Properties: r.bytes()}
-		for range r.count(changeBytesMin) {
-			p.Changes = append(p.Changes, r.change())
-		}
-		p.Enqueued, p.Source = SequenceNumber(r.uvarint()), r.string()
-		p.To, p.ToName = r.destination(), r.string()
+	for len(x.b) > 0 {
+		var p Patch
+		p.fields(&x)
 		patches = append(patches, p)
 	}
-	if r.err == nil && len(patches) == 0 {
-		r.fail(errShort)
+	if x.err == nil && len(patches) == 0 {
+		x.fail(errShort)
 	}
-	if err := r.end(); err != nil {
+	if err := x.end(); err != nil {
 		return nil, fmt.Errorf("decode patches: %w", err)
 	}
 	return patches, nil
 }
 
-func (r *reader) change() Change {
-	c := Change{Property: r.property(), Remove: r.bool()}
-	if !c.Remove {
-		c.Value = r.value()
+func (p *Patch) fields(x *codec) {
+	fieldBool(x, &p.DeadLetter)
+	fieldText(x, &p.Reason)
+	fieldText(x, &p.Description)
+	fieldBytes(x, &p.Properties)
+	for i := range fieldLen(x, &p.Changes, changeBytesMin) {
+		p.Changes[i].fields(x)
 	}
-	return c
+	field64(x, &p.Enqueued)
+	fieldText(x, &p.Source)
+	p.To.fields(x)
+	fieldText(x, &p.ToName)
+}
+
+func (c *Change) fields(x *codec) {
+	fieldProperty(x, &c.Property)
+	if fieldBool(x, &c.Remove); !c.Remove {
+		fieldValue(x, &c.Value)
+	}
 }

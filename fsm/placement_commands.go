@@ -1,6 +1,6 @@
 package fsm
 
-import "encoding/binary"
+import "slices"
 
 // SetMember records a member. Result: nothing. InvalidArgument if a removed member would come back.
 type SetMember struct{ Member Member }
@@ -26,96 +26,70 @@ type PartitionPlaced struct {
 // have number 1. Result: Count, the number of partitions.
 type AddPartitions struct{ Partitions [][]MemberID }
 
-func (SetMember) command() {}
-
 // replicaBytesMin is the fewest bytes a replica takes: member, number.
 const replicaBytesMin = 2
 
-func appendReplicas(dst []byte, replicas []Replica) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(replicas)))
-	for _, replica := range replicas {
-		dst = appendString(dst, string(replica.Member))
-		dst = binary.AppendUvarint(dst, uint64(replica.Number))
-	}
-	return dst
+func (SetMember) kind() Kind             { return KindSetMember }
+func (c SetMember) encode(x codec) codec { c.fields(&x); return x }
+func (c SetMember) check() Code          { return codeIf(c.Member.valid()) }
+
+func (c *SetMember) fields(x *codec) {
+	c.Member.fields(x)
 }
 
-func (r *reader) replicas() []Replica {
-	replicas := make([]Replica, r.count(replicaBytesMin))
-	for i := range replicas {
-		replicas[i] = Replica{Member: MemberID(r.string()), Number: r.uint32()}
-	}
-	return replicas
+func (PlacePartition) kind() Kind             { return KindPlacePartition }
+func (c PlacePartition) encode(x codec) codec { c.fields(&x); return x }
+func (c PlacePartition) check() Code {
+	return codeIf(c.Partition != CatalogPartition && validMembers(c.Members))
 }
 
-// The flags of a member.
-const (
-	memberDrained byte = 1 << 0
-	memberRemoved byte = 1 << 1
-
-	memberFlagsKnown = memberDrained | memberRemoved
-)
-
-func appendMember(dst []byte, m *Member) []byte {
-	dst = appendString(dst, string(m.ID))
-	dst = appendString(appendString(dst, m.Name), m.Zone)
-	dst = binary.AppendUvarint(dst, uint64(m.Weight))
-	var flags byte
-	if m.Drained {
-		flags |= memberDrained
-	}
-	if m.Removed {
-		flags |= memberRemoved
-	}
-	return append(dst, flags)
+func (c *PlacePartition) fields(x *codec) {
+	field32(x, &c.Partition)
+	fieldMembers(x, &c.Members)
+	fieldBool(x, &c.Paused)
 }
 
-func (r *reader) member() Member {
-	m := Member{ID: MemberID(r.string()), Name: r.string(), Zone: r.string(), Weight: r.uint32()}
-	flags := r.byte()
-	if flags&^memberFlagsKnown != 0 {
-		r.fail(errFlag)
+func (PartitionPlaced) kind() Kind             { return KindPartitionPlaced }
+func (c PartitionPlaced) encode(x codec) codec { c.fields(&x); return x }
+func (c PartitionPlaced) check() Code {
+	return codeIf(c.Partition != CatalogPartition && validReplicas(c.Replicas, partitionReplicaMax))
+}
+
+func (c *PartitionPlaced) fields(x *codec) {
+	field32(x, &c.Partition)
+	fieldReplicas(x, &c.Replicas)
+}
+
+func (AddPartitions) kind() Kind             { return KindAddPartitions }
+func (c AddPartitions) encode(x codec) codec { c.fields(&x); return x }
+func (c AddPartitions) check() Code {
+	return codeIf(within(len(c.Partitions), partitionsMax) &&
+		!slices.ContainsFunc(c.Partitions, func(members []MemberID) bool { return !validMembers(members) }))
+}
+
+func (c *AddPartitions) fields(x *codec) {
+	for i := range fieldLen(x, &c.Partitions, 1) {
+		fieldMembers(x, &c.Partitions[i])
 	}
-	m.Drained, m.Removed = flags&memberDrained != 0, flags&memberRemoved != 0
-	return m
 }
 
-func appendMembers(dst []byte, members []MemberID) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(members)))
-	for _, member := range members {
-		dst = appendString(dst, string(member))
+func (m *Member) fields(x *codec) {
+	fieldText(x, &m.ID)
+	fieldText(x, &m.Name)
+	fieldText(x, &m.Zone)
+	field32(x, &m.Weight)
+	fieldFlags(x, &m.Drained, &m.Removed)
+}
+
+func fieldMembers(x *codec, members *[]MemberID) {
+	for i := range fieldLen(x, members, 1) {
+		fieldText(x, &(*members)[i])
 	}
-	return dst
 }
 
-func (r *reader) members() []MemberID {
-	members := make([]MemberID, r.count(1))
-	for i := range members {
-		members[i] = MemberID(r.string())
+func fieldReplicas(x *codec, replicas *[]Replica) {
+	for i := range fieldLen(x, replicas, replicaBytesMin) {
+		fieldText(x, &(*replicas)[i].Member)
+		field32(x, &(*replicas)[i].Number)
 	}
-	return members
 }
-
-func appendPlacePartition(dst []byte, c PlacePartition) []byte {
-	return appendBool(appendMembers(binary.AppendUvarint(dst, uint64(c.Partition)), c.Members), c.Paused)
-}
-
-func appendAddPartitions(dst []byte, c AddPartitions) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(c.Partitions)))
-	for _, members := range c.Partitions {
-		dst = appendMembers(dst, members)
-	}
-	return dst
-}
-
-func (r *reader) addPartitions() AddPartitions {
-	c := AddPartitions{Partitions: make([][]MemberID, r.count(1))}
-	for i := range c.Partitions {
-		c.Partitions[i] = r.members()
-	}
-	return c
-}
-
-func (PlacePartition) command()  {}
-func (PartitionPlaced) command() {}
-func (AddPartitions) command()   {}

@@ -94,21 +94,3 @@ func eachProperty(b []byte, visit func(Property)) error {
 func appendProperty(dst []byte, p filter.Property) []byte {
 	return appendString(append(dst, byte(p.Scope)), p.Name)
 }
-
-func (r *reader) property() filter.Property {
-	scope := filter.Scope(r.byte())
-	if scope > filter.System {
-		r.fail(errFlag)
-	}
-	return filter.Property{Scope: scope, Name: r.string()}
-}
-
-func (r *reader) value() filter.Value {
-	v, rest, err := filter.DecodeValue(r.b)
-	if err != nil {
-		r.fail(err)
-		return filter.Value{}
-	}
-	r.b = rest
-	return v
-}

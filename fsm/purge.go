@@ -4,7 +4,7 @@ import "fmt"
 
 // purge deletes ready messages, lowest number first.
 func (q *Queues) purge(c PurgeMessages) Result {
-	if code := Check(c); code != OK {
+	if code := c.check(); code != OK {
 		return Result{Code: code}
 	}
 	sub, code := q.findSubQueue(c.Address)
@@ -89,7 +89,7 @@ func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant,
 
 // redrive moves dead letters back to the main queue.
 func (q *Queues) redrive(c RedriveMessages) Result {
-	if code := Check(c); code != OK {
+	if code := c.check(); code != OK {
 		return Result{Code: code}
 	}
 	dead, code := q.findSubQueue(Address{Entity: c.Entity, Sub: DeadLetterQueue})

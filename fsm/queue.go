@@ -217,7 +217,7 @@ func (q *Queues) findSubQueue(a Address) (*subqueue, Code) {
 // messages are not delivered even if no pulse came yet; if there are very many, the rest is left to
 // the next lock.
 func (q *Queues) lock(c LockMessages, remembered bool) Result {
-	if checkLock(c) != OK || (c.Delete && !remembered) {
+	if c.check() != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
 	sub, code := q.receivable(c.Address)
@@ -284,7 +284,7 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 // fetch delivers deferred messages by number. A number that is named twice is delivered once,
 // because the message is no longer deferred the second time. An expired message expires now.
 func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
-	if checkFetch(c) != OK || (c.Delete && !remembered) {
+	if c.check() != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
 	sub, code := q.receivable(c.Address)

@@ -1,7 +1,5 @@
 package fsm
 
-import "encoding/binary"
-
 // PutEntity creates an entity or changes its settings. Version is assigned by the catalog; a
 // command with a Version at or below the current one changes nothing and returns OK. An entity that
 // was deleted automatically (AutoDeleteOnIdle) is not created again: EntityNotFound. A subscription
@@ -55,35 +53,82 @@ type Touch struct{ Entity EntityID }
 // NextDeadline is due.
 type Pulse struct{}
 
-func appendPutEntity(dst []byte, c PutEntity) []byte {
-	dst = binary.AppendUvarint(dst, uint64(c.Entity))
-	dst = binary.AppendUvarint(dst, c.Version)
-	dst = append(appendSettings(dst, c.Settings), byte(c.Kind))
-	return appendFirstRule(binary.AppendUvarint(dst, uint64(c.Topic)), c.Rule)
-}
-
-func (r *reader) putEntity() PutEntity {
-	return PutEntity{
-		Entity: EntityID(r.uvarint()), Version: r.uvarint(), Settings: r.settings(),
-		Kind: EntityKind(r.byte()), Topic: EntityID(r.uvarint()), Rule: r.firstRule(),
-	}
-}
-
 // validKind reports whether an entity of that kind can have this topic and first rule.
 func validKind(kind EntityKind, topic EntityID, rule *Rule) bool {
 	return kind <= SubscriptionEntity && (kind == SubscriptionEntity) == (topic != 0) &&
 		(rule == nil || kind == SubscriptionEntity && rule.Validate() == nil)
 }
 
-func appendPurgeMessages(dst []byte, c PurgeMessages) []byte {
-	dst = binary.AppendUvarint(appendAddress(dst, c.Address), uint64(c.Before))
-	return binary.AppendUvarint(dst, uint64(c.Max))
+func (PutEntity) kind() Kind             { return KindPutEntity }
+func (c PutEntity) encode(x codec) codec { c.fields(&x); return x }
+func (c PutEntity) check() Code {
+	return codeIf(c.Entity != 0 && c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule))
 }
 
-func (r *reader) purgeMessages() PurgeMessages {
-	return PurgeMessages{Address: r.address(), Before: r.instant(), Max: r.uint32()}
+func (c *PutEntity) fields(x *codec) {
+	field64(x, &c.Entity)
+	field64(x, &c.Version)
+	c.Settings.fields(x)
+	field8(x, &c.Kind)
+	field64(x, &c.Topic)
+	fieldFirstRule(x, &c.Rule)
 }
 
-func (r *reader) closeReceiver() CloseReceiver {
-	return CloseReceiver{Incarnation: r.fixed64(), Receiver: r.uvarint()}
+func (DropEntity) kind() Kind             { return KindDropEntity }
+func (c DropEntity) encode(x codec) codec { c.fields(&x); return x }
+func (c DropEntity) check() Code          { return codeIf(c.Entity != 0) }
+
+func (c *DropEntity) fields(x *codec) {
+	field64(x, &c.Entity)
 }
+
+func (CloseReceiver) kind() Kind             { return KindCloseReceiver }
+func (c CloseReceiver) encode(x codec) codec { c.fields(&x); return x }
+func (CloseReceiver) check() Code            { return OK }
+
+func (c *CloseReceiver) fields(x *codec) {
+	fieldFixed64(x, &c.Incarnation)
+	field64(x, &c.Receiver)
+}
+
+func (CancelScheduled) kind() Kind             { return KindCancelScheduled }
+func (c CancelScheduled) encode(x codec) codec { c.fields(&x); return x }
+func (c CancelScheduled) check() Code          { return codeIf(within(len(c.Sequences), commandFetchMax)) }
+
+func (c *CancelScheduled) fields(x *codec) {
+	field64(x, &c.Entity)
+	fieldNumbers(x, &c.Sequences)
+}
+
+func (PurgeMessages) kind() Kind             { return KindPurgeMessages }
+func (c PurgeMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c PurgeMessages) check() Code {
+	return codeIf(within(int(c.Max), commandPurgeMax) && c.Address.valid() && c.Before >= 0)
+}
+
+func (c *PurgeMessages) fields(x *codec) {
+	c.Address.fields(x)
+	fieldTime(x, &c.Before)
+	field32(x, &c.Max)
+}
+
+func (RedriveMessages) kind() Kind             { return KindRedriveMessages }
+func (c RedriveMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c RedriveMessages) check() Code          { return codeIf(within(len(c.Sequences), commandRedriveMax)) }
+
+func (c *RedriveMessages) fields(x *codec) {
+	field64(x, &c.Entity)
+	fieldNumbers(x, &c.Sequences)
+}
+
+func (Touch) kind() Kind             { return KindTouch }
+func (c Touch) encode(x codec) codec { c.fields(&x); return x }
+func (Touch) check() Code            { return OK }
+
+func (c *Touch) fields(x *codec) {
+	field64(x, &c.Entity)
+}
+
+func (Pulse) kind() Kind           { return KindPulse }
+func (Pulse) check() Code          { return OK }
+func (Pulse) encode(x codec) codec { return x }

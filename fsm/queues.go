@@ -97,7 +97,7 @@ func (q *Queues) reset() {
 // from the others.
 func (q *Queues) Apply(env Env, command []byte) Result {
 	q.clock = max(q.clock, env.Now)
-	r := reader{b: command}
+	r := codec{b: command}
 	kind, h := r.header()
 	if r.err == nil && !kind.IsFor(1) {
 		r.fail(errKind)
@@ -184,8 +184,8 @@ func (q *Queues) forgetAnswer(more *answerDetails) {
 
 // perform decodes the payload and performs the command. The address is that of a lock, fetch or
 // accept.
-func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Address) {
-	switch kind {
+func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Address) {
+	switch kind { //nolint:exhaustive // the others are rare, or stopped by Apply
 	case KindSendMessages:
 		var entity EntityID
 		entity, q.sends = r.sends(q.sends)
@@ -194,22 +194,26 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 		clear(q.sends) // they alias the entry
 		return res, Address{}
 	case KindLockMessages:
-		c := r.lockMessages()
+		var c LockMessages
+		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.lock(c, h.Incarnation != 0), c.Address
 	case KindSettleMessages:
-		c := r.settleMessages(q.settlements)
+		c := SettleMessages{Settlements: q.settlements[:0]}
+		c.fields(r)
 		q.settlements = c.Settlements
 		mustDecode(env, kind, r)
 		res := q.settle(c)
 		clear(q.settlements)
 		return res, Address{}
 	case KindRenewLocks:
-		c := r.renewLocks()
+		var c RenewLocks
+		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.renew(c), Address{}
 	case KindFetchDeferred:
-		c := r.fetchDeferred()
+		var c FetchDeferred
+		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.fetch(c, h.Incarnation != 0), c.Address
 	case KindTransferMessages:
@@ -224,16 +228,10 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 		mustDecode(env, kind, r)
 		return q.transact(&c), Address{}
 	case KindAcceptSession:
-		c := r.acceptSession()
+		var c AcceptSession
+		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.accept(c), Address{Entity: c.Entity}
-	case KindRenewSession, KindReleaseSession, KindSetSessionState,
-		KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindForwardMessages,
-		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch, KindPutRule, KindDropRule,
-		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
-		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
-		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
-		// Rare, or of the other state machine and stopped by Apply.
 	}
 	cmd := r.payload(kind)
 	mustDecode(env, kind, r)
@@ -241,7 +239,7 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 }
 
 // mustDecode stops the replica, before anything is changed, unless the whole command was decoded.
-func mustDecode(env Env, kind Kind, r *reader) {
+func mustDecode(env Env, kind Kind, r *codec) {
 	if err := r.end(); err != nil {
 		panic(undecodable(env, kind, err))
 	}
@@ -298,7 +296,7 @@ func (q *Queues) subqueueAt(a Address) *subqueue {
 
 // putEntity creates an entity or changes its settings. Existing locks and expiry times stay.
 func (q *Queues) putEntity(c PutEntity) Result {
-	if code := Check(c); code != OK {
+	if code := c.check(); code != OK {
 		return Result{Code: code}
 	}
 	settings := c.Settings.WithDefaults()

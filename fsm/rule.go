@@ -88,7 +88,9 @@ func parseRule(r *Rule) (p parsed, err error) {
 	// from an image too, where it has one.
 	timeless := *r
 	timeless.Created = 0
-	if p.size = len(appendRule(nil, &timeless)); p.size > ruleBytesMax {
+	x := encoder(nil)
+	timeless.fields(&x)
+	if p.size = len(x.b); p.size > ruleBytesMax {
 		return p, fmt.Errorf("%w: rule of %d bytes, at most %d allowed", InvalidArgument, p.size, ruleBytesMax)
 	}
 	if r.Filter.Kind != SQLFilter && (r.Filter.SQL.Text != "" || len(r.Filter.SQL.Parameters) > 0) {

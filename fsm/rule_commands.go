@@ -1,8 +1,6 @@
 package fsm
 
 import (
-	"encoding/binary"
-
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -22,69 +20,77 @@ type DropRule struct {
 	Name         string
 }
 
-func appendPutRule(dst []byte, c PutRule) []byte {
-	dst = appendBool(binary.AppendUvarint(dst, uint64(c.Subscription)), c.Replace)
-	return appendRule(dst, &c.Rule)
-}
-
-func (r *reader) putRule() PutRule {
-	return PutRule{Subscription: EntityID(r.uvarint()), Replace: r.bool(), Rule: r.rule()}
-}
-
-func appendSQL(dst []byte, t SQLText) []byte {
-	dst = binary.AppendUvarint(appendString(dst, t.Text), uint64(len(t.Parameters)))
-	for i := range t.Parameters {
-		dst = filter.AppendValue(appendString(dst, t.Parameters[i].Name), t.Parameters[i].Value)
-	}
-	return dst
-}
-
-func (r *reader) sql() SQLText {
-	t := SQLText{Text: r.string()}
-	for range r.count(parameterBytesMin) {
-		t.Parameters = append(t.Parameters, filter.Parameter{Name: r.string(), Value: r.value()})
-	}
-	return t
-}
-
-func appendRule(dst []byte, x *Rule) []byte {
-	dst = append(appendString(dst, x.Name), byte(x.Filter.Kind))
-	dst = appendSQL(dst, x.Filter.SQL)
-	dst = binary.AppendUvarint(dst, uint64(len(x.Filter.Conditions)))
-	for i := range x.Filter.Conditions {
-		c := &x.Filter.Conditions[i]
-		dst = filter.AppendValue(appendProperty(dst, c.Property), c.Value)
-	}
-	return binary.AppendUvarint(appendSQL(dst, x.Action), uint64(x.Created))
-}
-
-func (r *reader) rule() Rule {
-	x := Rule{Name: r.string(), Filter: RuleFilter{Kind: FilterKind(r.byte()), SQL: r.sql()}}
-	for range r.count(propertyBytesMin) {
-		x.Filter.Conditions = append(x.Filter.Conditions, filter.Condition{Property: r.property(), Value: r.value()})
-	}
-	x.Action, x.Created = r.sql(), r.instant()
-	return x
-}
-
-// appendFirstRule writes the rule that a subscription is made with, if there is one.
-func appendFirstRule(dst []byte, x *Rule) []byte {
-	if x == nil {
-		return append(dst, 0)
-	}
-	return appendRule(append(dst, 1), x)
-}
-
-func (r *reader) firstRule() *Rule {
-	if !r.bool() {
-		return nil
-	}
-	x := r.rule()
-	return &x
-}
-
 // The fewest bytes an item takes.
 const (
 	propertyBytesMin  = 3 // scope, name, kind of the value; of a condition too
 	parameterBytesMin = 2 // name, kind of the value
 )
+
+func (PutRule) kind() Kind             { return KindPutRule }
+func (c PutRule) encode(x codec) codec { c.fields(&x); return x }
+func (c PutRule) check() Code          { return codeIf(c.Rule.Validate() == nil) }
+
+func (c *PutRule) fields(x *codec) {
+	field64(x, &c.Subscription)
+	fieldBool(x, &c.Replace)
+	c.Rule.fields(x)
+}
+
+func (DropRule) kind() Kind             { return KindDropRule }
+func (c DropRule) encode(x codec) codec { c.fields(&x); return x }
+func (DropRule) check() Code            { return OK }
+
+func (c *DropRule) fields(x *codec) {
+	field64(x, &c.Subscription)
+	fieldText(x, &c.Name)
+}
+
+func (r *Rule) fields(x *codec) {
+	fieldText(x, &r.Name)
+	field8(x, &r.Filter.Kind)
+	r.Filter.SQL.fields(x)
+	for i := range fieldLen(x, &r.Filter.Conditions, propertyBytesMin) {
+		fieldProperty(x, &r.Filter.Conditions[i].Property)
+		fieldValue(x, &r.Filter.Conditions[i].Value)
+	}
+	r.Action.fields(x)
+	fieldTime(x, &r.Created)
+}
+
+func (t *SQLText) fields(x *codec) {
+	fieldText(x, &t.Text)
+	for i := range fieldLen(x, &t.Parameters, parameterBytesMin) {
+		fieldText(x, &t.Parameters[i].Name)
+		fieldValue(x, &t.Parameters[i].Value)
+	}
+}
+
+// fieldFirstRule is the first rule of a subscription, if there is one.
+func fieldFirstRule(x *codec, r **Rule) {
+	present := *r != nil
+	if fieldBool(x, &present); !present {
+		return
+	}
+	if !x.encoding {
+		*r = &Rule{}
+	}
+	(*r).fields(x)
+}
+
+func fieldProperty(x *codec, p *filter.Property) {
+	if field8(x, &p.Scope); p.Scope > filter.System && !x.encoding {
+		x.fail(errFlag)
+	}
+	fieldText(x, &p.Name)
+}
+
+func fieldValue(x *codec, v *filter.Value) {
+	if x.encoding {
+		x.b = filter.AppendValue(x.b, *v)
+		return
+	}
+	var err error
+	if *v, x.b, err = filter.DecodeValue(x.b); err != nil {
+		x.fail(err)
+	}
+}

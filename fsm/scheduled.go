@@ -85,7 +85,7 @@ func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 
 // cancel removes scheduled messages: all or none.
 func (q *Queues) cancel(c CancelScheduled) Result {
-	if code := Check(c); code != OK {
+	if code := c.check(); code != OK {
 		return Result{Code: code}
 	}
 	x := q.byID[c.Entity]

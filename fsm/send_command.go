@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"encoding/binary"
 	"slices"
 )
 
@@ -44,8 +43,6 @@ type SendMessages struct {
 	Messages []Message
 }
 
-func (SendMessages) command() {}
-
 // sentMessage is a Message whose parts both alias the command: Apply makes no text of an
 // identifier that it only compares.
 type sentMessage struct {
@@ -61,30 +58,14 @@ type sentMessage struct {
 	hops    uint8
 }
 
-func appendSendMessages(dst []byte, c SendMessages) []byte {
-	return appendMessages(binary.AppendUvarint(dst, uint64(c.Entity)), c.Messages)
-}
-
-func appendMessages(dst []byte, messages []Message) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(messages)))
-	for i := range messages {
-		m := &messages[i]
-		dst = appendBytes(appendString(dst, m.ID), m.Payload)
-		dst = binary.AppendUvarint(dst, uint64(m.TimeToLive))
-		dst = binary.AppendUvarint(dst, uint64(m.EnqueueAt))
-		dst = appendSession(appendBytes(dst, m.Properties), m.Session, m.HasSession)
-	}
-	return dst
-}
-
 // sends reads the payload of a SendMessages into scratch.
-func (r *reader) sends(scratch []sentMessage) (EntityID, []sentMessage) {
+func (r *codec) sends(scratch []sentMessage) (EntityID, []sentMessage) {
 	entity := EntityID(r.uvarint())
 	return entity, r.messages(scratch)
 }
 
 // messages reads what appendMessages wrote into scratch.
-func (r *reader) messages(scratch []sentMessage) []sentMessage {
+func (r *codec) messages(scratch []sentMessage) []sentMessage {
 	n := r.count(messageBytesMin)
 	scratch = slices.Grow(scratch[:0], n)[:n] // what was there was cleared after use
 	for i := range scratch {
@@ -97,25 +78,8 @@ func (r *reader) messages(scratch []sentMessage) []sentMessage {
 	return scratch
 }
 
-func (r *reader) sendMessages() SendMessages {
-	entity, items := r.sends(nil)
-	return SendMessages{Entity: entity, Messages: messagesOf(items)}
-}
-
-func messagesOf(items []sentMessage) []Message {
-	list := make([]Message, len(items))
-	for i := range items {
-		m := &items[i]
-		list[i] = Message{
-			ID: string(m.id), Payload: m.payload, TimeToLive: m.ttl, EnqueueAt: m.at, Properties: m.properties,
-			Session: string(m.session), HasSession: m.hasSession,
-		}
-	}
-	return list
-}
-
 // verifySend is [Check] of a SendMessages on the bytes.
-func (r *reader) verifySend() {
+func (r *codec) verifySend() {
 	r.uvarint()
 	n := r.count(messageBytesMin)
 	r.limit(within(n, commandMessagesMax))
@@ -129,7 +93,29 @@ func (r *reader) verifySend() {
 	}
 }
 
-func checkSend(c SendMessages) Code {
+// validTime reports whether a message may have this time to live and time of enqueueing.
+func validTime(ttl Millis, at Instant) bool { return ttl >= 0 && at >= 0 && at <= Instant(Forever) }
+
+func (SendMessages) kind() Kind             { return KindSendMessages }
+func (c SendMessages) encode(x codec) codec { c.fields(&x); return x }
+
+func (c *SendMessages) fields(x *codec) {
+	field64(x, &c.Entity)
+	for i := range fieldLen(x, &c.Messages, messageBytesMin) {
+		c.Messages[i].fields(x)
+	}
+}
+
+func (m *Message) fields(x *codec) {
+	fieldText(x, &m.ID)
+	fieldBytes(x, &m.Payload)
+	fieldTime(x, &m.TimeToLive)
+	fieldTime(x, &m.EnqueueAt)
+	fieldBytes(x, &m.Properties)
+	fieldSession(x, &m.Session, &m.HasSession)
+}
+
+func (c SendMessages) check() Code {
 	if !within(len(c.Messages), commandMessagesMax) {
 		return InvalidArgument
 	}
@@ -144,6 +130,3 @@ func checkSend(c SendMessages) Code {
 	}
 	return OK
 }
-
-// validTime reports whether a message may have this time to live and time of enqueueing.
-func validTime(ttl Millis, at Instant) bool { return ttl >= 0 && at >= 0 && at <= Instant(Forever) }

@@ -48,8 +48,6 @@ type SetSessionState struct {
 	Clear  bool
 }
 
-func (AcceptSession) command() {}
-
 // Session is one session in a list of sessions.
 type Session struct {
 	ID       string  `json:"ID"`
@@ -70,7 +68,7 @@ func appendSession(dst []byte, session string, has bool) []byte {
 }
 
 // session reads what appendSession wrote; the text aliases the input.
-func (r *reader) session() (session []byte, has bool) {
+func (r *codec) session() (session []byte, has bool) {
 	n := r.uvarint()
 	switch {
 	case n == 0:
@@ -85,64 +83,68 @@ func (r *reader) session() (session []byte, has bool) {
 	return session, true
 }
 
-// appendSessionLock appends a lock of a session: one byte when there is none.
-func appendSessionLock(dst []byte, l SessionLock) []byte {
-	dst = binary.AppendUvarint(dst, l.Epoch)
-	if l.Epoch == 0 {
-		return dst
-	}
-	return appendString(dst, l.ID)
-}
-
-func (r *reader) sessionLock() SessionLock {
-	l := SessionLock{Epoch: r.uvarint()}
-	if l.Epoch != 0 {
-		l.ID = r.string()
-	}
-	return l
-}
-
-func appendAcceptSession(dst []byte, c AcceptSession) []byte {
-	return appendSession(binary.AppendUvarint(dst, uint64(c.Entity)), c.ID, c.Named)
-}
-
-func (r *reader) acceptSession() AcceptSession {
-	c := AcceptSession{Entity: EntityID(r.uvarint())}
-	id, named := r.session()
-	c.ID, c.Named = string(id), named
-	return c
-}
-
-func appendSetSessionState(dst []byte, c SetSessionState) []byte {
-	dst = appendSessionLock(binary.AppendUvarint(dst, uint64(c.Entity)), c.Lock)
-	return appendBytes(appendBool(dst, c.Clear), c.State)
-}
-
-func (r *reader) setSessionState() SetSessionState {
-	return SetSessionState{Entity: EntityID(r.uvarint()), Lock: r.sessionLock(), Clear: r.bool(), State: r.bytes()}
-}
-
-// validSessionCommand is [Check] of the commands about sessions.
-func validSessionCommand(c Command) Code {
-	switch c := c.(type) {
-	case AcceptSession:
-		return codeIf(checkSession(c.ID) && (c.Named || c.ID == ""))
-	case RenewSession:
-		return codeIf(checkSession(c.Lock.ID) && c.Lock.Epoch != 0)
-	case ReleaseSession:
-		return codeIf(checkSession(c.Lock.ID) && c.Lock.Epoch != 0)
-	case SetSessionState:
-		if len(c.State) > messageBytesMax {
-			return MessageTooLarge
-		}
-		return codeIf(checkSession(c.Lock.ID) && c.Lock.Epoch != 0 && (!c.Clear || len(c.State) == 0))
-	}
-	return InvalidArgument
-}
-
 // checkSession says whether a session may be called so.
 func checkSession(id string) bool { return len(id) <= sessionIDBytesMax }
 
-func (RenewSession) command()    {}
-func (ReleaseSession) command()  {}
-func (SetSessionState) command() {}
+// fieldSession is the session of a message, or the one that is accepted.
+func fieldSession(x *codec, session *string, has *bool) {
+	if x.encoding {
+		x.b = appendSession(x.b, *session, *has)
+		return
+	}
+	text, found := x.session()
+	*session, *has = string(text), found
+}
+
+// fields of a lock of a session: one byte if there is none.
+func (l *SessionLock) fields(x *codec) {
+	if field64(x, &l.Epoch); l.Epoch != 0 {
+		fieldText(x, &l.ID)
+	}
+}
+
+// valid reports whether the lock can be one of a session.
+func (l *SessionLock) valid() bool { return checkSession(l.ID) && l.Epoch != 0 }
+
+func (AcceptSession) kind() Kind             { return KindAcceptSession }
+func (c AcceptSession) encode(x codec) codec { c.fields(&x); return x }
+func (c AcceptSession) check() Code          { return codeIf(checkSession(c.ID) && (c.Named || c.ID == "")) }
+
+func (c *AcceptSession) fields(x *codec) {
+	field64(x, &c.Entity)
+	fieldSession(x, &c.ID, &c.Named)
+}
+
+func (RenewSession) kind() Kind             { return KindRenewSession }
+func (c RenewSession) encode(x codec) codec { c.fields(&x); return x }
+func (c RenewSession) check() Code          { return codeIf(c.Lock.valid()) }
+
+func (c *RenewSession) fields(x *codec) {
+	field64(x, &c.Entity)
+	c.Lock.fields(x)
+}
+
+func (ReleaseSession) kind() Kind             { return KindReleaseSession }
+func (c ReleaseSession) encode(x codec) codec { c.fields(&x); return x }
+func (c ReleaseSession) check() Code          { return codeIf(c.Lock.valid()) }
+
+func (c *ReleaseSession) fields(x *codec) {
+	field64(x, &c.Entity)
+	c.Lock.fields(x)
+}
+
+func (SetSessionState) kind() Kind             { return KindSetSessionState }
+func (c SetSessionState) encode(x codec) codec { c.fields(&x); return x }
+func (c SetSessionState) check() Code {
+	if len(c.State) > messageBytesMax {
+		return MessageTooLarge
+	}
+	return codeIf(c.Lock.valid() && (!c.Clear || len(c.State) == 0))
+}
+
+func (c *SetSessionState) fields(x *codec) {
+	field64(x, &c.Entity)
+	c.Lock.fields(x)
+	fieldBool(x, &c.Clear)
+	fieldBytes(x, &c.State)
+}

@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"encoding/binary"
 	"unicode/utf8"
 )
 
@@ -144,69 +143,21 @@ func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
 // that of the command or image that contains them.
 const settingsVersion byte = 3
 
-// The flags of encoded settings.
-const (
-	settingDeadLetterOnExpiry         byte = 1 << 0
-	settingRequiresDuplicateDetection byte = 1 << 1
-	settingDeadLetterOnFilterErrors   byte = 1 << 2
-	settingRequiresSession            byte = 1 << 3
-	settingEnablePartitioning         byte = 1 << 4
-
-	settingFlagsKnown = settingDeadLetterOnExpiry | settingRequiresDuplicateDetection | settingDeadLetterOnFilterErrors |
-		settingRequiresSession | settingEnablePartitioning
-)
-
-func appendSettings(dst []byte, s EntitySettings) []byte {
-	var flags byte
-	if s.DeadLetterOnExpiry {
-		flags |= settingDeadLetterOnExpiry
-	}
-	if s.RequiresDuplicateDetection {
-		flags |= settingRequiresDuplicateDetection
-	}
-	if s.DeadLetterOnFilterErrors {
-		flags |= settingDeadLetterOnFilterErrors
-	}
-	if s.RequiresSession {
-		flags |= settingRequiresSession
-	}
-	if s.EnablePartitioning {
-		flags |= settingEnablePartitioning
-	}
-	dst = append(dst, settingsVersion)
-	dst = binary.AppendUvarint(dst, uint64(s.LockDuration))
-	dst = binary.AppendUvarint(dst, uint64(s.MaxDeliveryCount))
-	dst = binary.AppendUvarint(dst, uint64(s.MaxMessageBytes))
-	dst = append(dst, flags, byte(s.Status))
-	dst = binary.AppendUvarint(dst, uint64(s.DefaultTimeToLive))
-	dst = binary.AppendUvarint(dst, uint64(s.DuplicateWindow))
-	dst = binary.AppendUvarint(dst, uint64(s.AutoDeleteOnIdle))
-	dst = binary.AppendUvarint(dst, s.MaxBytes)
-	dst = appendString(dst, s.UserMetadata)
-	dst = binary.AppendUvarint(dst, uint64(s.DeadLetterTimeToLive))
-	dst = binary.AppendUvarint(dst, uint64(s.RetryDelay))
-	dst = binary.AppendUvarint(dst, uint64(s.RetryDelayMax))
-	return appendString(appendString(dst, s.ForwardTo), s.ForwardDeadLettersTo)
-}
-
-func (r *reader) settings() EntitySettings {
-	if version := r.byte(); version != settingsVersion {
-		r.fail(unknownVersion(version, settingsVersion, settingsVersion))
-	}
-	s := EntitySettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
-	flags := r.byte()
-	if flags&^settingFlagsKnown != 0 {
-		r.fail(errFlag)
-	}
-	s.DeadLetterOnExpiry = flags&settingDeadLetterOnExpiry != 0
-	s.RequiresDuplicateDetection = flags&settingRequiresDuplicateDetection != 0
-	s.DeadLetterOnFilterErrors = flags&settingDeadLetterOnFilterErrors != 0
-	s.RequiresSession = flags&settingRequiresSession != 0
-	s.EnablePartitioning = flags&settingEnablePartitioning != 0
-	s.Status = EntityStatus(r.byte())
-	s.DefaultTimeToLive, s.DuplicateWindow, s.AutoDeleteOnIdle = r.millis(), r.millis(), r.millis()
-	s.MaxBytes, s.UserMetadata = r.uvarint(), r.string()
-	s.DeadLetterTimeToLive, s.RetryDelay, s.RetryDelayMax = r.millis(), r.millis(), r.millis()
-	s.ForwardTo, s.ForwardDeadLettersTo = r.string(), r.string()
-	return s
+func (s *EntitySettings) fields(x *codec) {
+	fieldVersion(x, settingsVersion)
+	fieldTime(x, &s.LockDuration)
+	field32(x, &s.MaxDeliveryCount)
+	field32(x, &s.MaxMessageBytes)
+	fieldFlags(x, &s.DeadLetterOnExpiry, &s.RequiresDuplicateDetection, &s.DeadLetterOnFilterErrors, &s.RequiresSession, &s.EnablePartitioning)
+	field8(x, &s.Status)
+	fieldTime(x, &s.DefaultTimeToLive)
+	fieldTime(x, &s.DuplicateWindow)
+	fieldTime(x, &s.AutoDeleteOnIdle)
+	field64(x, &s.MaxBytes)
+	fieldText(x, &s.UserMetadata)
+	fieldTime(x, &s.DeadLetterTimeToLive)
+	fieldTime(x, &s.RetryDelay)
+	fieldTime(x, &s.RetryDelayMax)
+	fieldText(x, &s.ForwardTo)
+	fieldText(x, &s.ForwardDeadLettersTo)
 }

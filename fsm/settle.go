@@ -177,7 +177,7 @@ func (q *Queues) patchFits(old Ref, properties []byte) bool {
 
 // renew extends locks that are held, each independently.
 func (q *Queues) renew(c RenewLocks) Result {
-	if checkRenew(c) != OK {
+	if c.check() != OK {
 		return Result{Code: InvalidArgument}
 	}
 	sub, code := q.findSubQueue(c.Address)

@@ -1,7 +1,5 @@
 package fsm
 
-import "encoding/binary"
-
 // LockMessages locks the oldest ready messages, or removes them from the queue with Delete
 // (receive-and-delete). Result: Deliveries, at least one unless no message was ready; the first is
 // delivered even if it alone exceeds MaxBytes. Expired messages are never delivered. Refused with
@@ -55,73 +53,21 @@ type FetchDeferred struct {
 	Session   SessionLock // as in LockMessages; only messages of that session are found
 }
 
-func (LockMessages) command() {}
-
-func appendLockMessages(dst []byte, c LockMessages) []byte {
-	dst = appendAddress(dst, c.Address)
-	dst = binary.AppendUvarint(dst, uint64(c.Max))
-	dst = binary.AppendUvarint(dst, uint64(c.MaxBytes))
-	return appendSessionLock(appendBool(dst, c.Delete), c.Session)
-}
-
-func (r *reader) lockMessages() LockMessages {
-	return LockMessages{Address: r.address(), Max: r.uint32(), MaxBytes: r.uint32(), Delete: r.bool(), Session: r.sessionLock()}
-}
-
-func checkLock(c LockMessages) Code {
-	return codeIf(within(int(c.Max), commandMessagesMax) && c.Address.valid())
-}
-
-func appendSettleMessages(dst []byte, c SettleMessages) []byte {
-	dst = appendAddress(dst, c.Address)
-	dst = binary.AppendUvarint(dst, uint64(len(c.Settlements)))
-	for i := range c.Settlements {
-		s := &c.Settlements[i]
-		dst = appendLockID(dst, s.Lock)
-		dst = append(dst, byte(s.Verb))
-		dst = appendString(dst, s.Reason)
-		dst = appendString(dst, s.Description)
-		dst = binary.AppendUvarint(dst, uint64(s.Until))
-		dst = appendBytes(dst, s.Properties)
-	}
-	return dst
-}
-
-// settleMessages reads the settlements into scratch.
-func (r *reader) settleMessages(scratch []Settlement) SettleMessages {
-	c := SettleMessages{Address: r.address(), Settlements: scratch[:0]}
-	for range r.count(settlementBytesMin) {
-		c.Settlements = append(c.Settlements, Settlement{
-			Lock: r.lockID(), Verb: Verb(r.byte()), Reason: r.string(), Description: r.string(), Until: r.instant(), Properties: r.bytes(),
-		})
-	}
-	return c
-}
-
 // verifySettle is [Check] of a SettleMessages on the bytes.
-func (r *reader) verifySettle() {
-	r.limit(r.address().valid())
+func (r *codec) verifySettle() {
+	var at Address
+	at.fields(r)
+	r.limit(at.valid())
 	n := r.count(settlementBytesMin)
 	r.limit(within(n, commandSettlementsMax))
 	for range n {
-		r.lockID()
+		var lock LockID
+		lock.fields(r)
 		verb := Verb(r.byte())
 		reason, description, until, properties := r.bytes(), r.bytes(), r.instant(), r.bytes()
 		r.limit(validVerb(verb) && validUntil(verb, until) && len(reason) <= reasonBytesMax &&
 			len(description) <= reasonBytesMax && len(properties) <= propertiesBytesMax)
 	}
-}
-
-func checkSettle(c SettleMessages) Code {
-	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
-		return InvalidArgument
-	}
-	for i := range c.Settlements {
-		if !validSettlement(&c.Settlements[i]) {
-			return InvalidArgument
-		}
-	}
-	return OK
 }
 
 // validSettlement checks one settlement. Apply checks each settlement alone, so that one that is
@@ -139,36 +85,72 @@ func validVerb(v Verb) bool { return v >= Complete && v <= Release }
 // delayed.
 func validUntil(v Verb, until Instant) bool { return until == 0 || until > 0 && v == Abandon }
 
-func appendRenewLocks(dst []byte, c RenewLocks) []byte {
-	dst = appendAddress(dst, c.Address)
-	dst = binary.AppendUvarint(dst, uint64(len(c.Locks)))
-	for _, l := range c.Locks {
-		dst = appendLockID(dst, l)
-	}
-	return dst
+func (LockMessages) kind() Kind             { return KindLockMessages }
+func (c LockMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c LockMessages) check() Code {
+	return codeIf(within(int(c.Max), commandMessagesMax) && c.Address.valid())
 }
 
-func (r *reader) renewLocks() RenewLocks {
-	c := RenewLocks{Address: r.address()}
-	c.Locks = make([]LockID, r.count(lockBytesMin))
-	for i := range c.Locks {
-		c.Locks[i] = r.lockID()
-	}
-	return c
+func (c *LockMessages) fields(x *codec) {
+	c.Address.fields(x)
+	field32(x, &c.Max)
+	field32(x, &c.MaxBytes)
+	fieldBool(x, &c.Delete)
+	c.Session.fields(x)
 }
 
-func checkRenew(c RenewLocks) Code {
+func (SettleMessages) kind() Kind             { return KindSettleMessages }
+func (c SettleMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c SettleMessages) check() Code {
+	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
+		return InvalidArgument
+	}
+	for i := range c.Settlements {
+		if !validSettlement(&c.Settlements[i]) {
+			return InvalidArgument
+		}
+	}
+	return OK
+}
+
+func (c *SettleMessages) fields(x *codec) {
+	c.Address.fields(x)
+	for i := range fieldLen(x, &c.Settlements, settlementBytesMin) {
+		c.Settlements[i].fields(x)
+	}
+}
+
+func (s *Settlement) fields(x *codec) {
+	s.Lock.fields(x)
+	field8(x, &s.Verb)
+	fieldText(x, &s.Reason)
+	fieldText(x, &s.Description)
+	fieldTime(x, &s.Until)
+	fieldBytes(x, &s.Properties)
+}
+
+func (RenewLocks) kind() Kind             { return KindRenewLocks }
+func (c RenewLocks) encode(x codec) codec { c.fields(&x); return x }
+func (c RenewLocks) check() Code {
 	return codeIf(within(len(c.Locks), commandSettlementsMax) && c.Address.valid())
 }
 
-func appendFetchDeferred(dst []byte, c FetchDeferred) []byte {
-	return appendSessionLock(appendNumbers(appendBool(appendAddress(dst, c.Address), c.Delete), c.Sequences), c.Session)
+func (c *RenewLocks) fields(x *codec) {
+	c.Address.fields(x)
+	for i := range fieldLen(x, &c.Locks, lockBytesMin) {
+		c.Locks[i].fields(x)
+	}
 }
 
-func (r *reader) fetchDeferred() FetchDeferred {
-	return FetchDeferred{Address: r.address(), Delete: r.bool(), Sequences: r.numbers(), Session: r.sessionLock()}
-}
-
-func checkFetch(c FetchDeferred) Code {
+func (FetchDeferred) kind() Kind             { return KindFetchDeferred }
+func (c FetchDeferred) encode(x codec) codec { c.fields(&x); return x }
+func (c FetchDeferred) check() Code {
 	return codeIf(within(len(c.Sequences), commandFetchMax) && c.Address.valid())
+}
+
+func (c *FetchDeferred) fields(x *codec) {
+	c.Address.fields(x)
+	fieldBool(x, &c.Delete)
+	fieldNumbers(x, &c.Sequences)
+	c.Session.fields(x)
 }

@@ -37,6 +37,10 @@ const (
 // settingsBytesMax is an upper bound for encoded settings.
 const settingsBytesMax = userMetadataBytesMax + 2*entityNameBytesMax + 256
 
+// recordBytesMax is an upper bound for an encoded member, partition, namespace or list of access rules,
+// the largest of which has some 16 KiB.
+const recordBytesMax = 32 << 10
+
 // streamBytes is the size of the pieces in which an image is read and written.
 const streamBytes = 64 << 10
 
@@ -77,11 +81,25 @@ func (w *imageWriter) instant(t Instant) { w.uvarint(uint64(t)) }
 func (w *imageWriter) string(s string)   { w.buf = appendString(w.buf, s) }
 func (w *imageWriter) bool(v bool)       { w.buf = appendBool(w.buf, v) }
 
-func (w *imageWriter) settings(s EntitySettings) {
-	w.buf = appendBytes(w.buf, appendSettings(make([]byte, 0, settingsBytesMax), s))
+func (w *imageWriter) settings(s *EntitySettings) { w.sized(s.fields) }
+func (w *imageWriter) address(a Address)          { w.uvarint(uint64(a.Entity)); w.byte(byte(a.Sub)) }
+func (w *imageWriter) lockID(l LockID)            { w.uvarint(uint64(l.Sequence)); w.uvarint(uint64(l.Epoch)) }
+
+// fields writes a record by the list of its fields.
+func (w *imageWriter) fields(list func(x *codec)) {
+	x := encoder(w.buf)
+	list(&x)
+	w.buf = x.b
 }
-func (w *imageWriter) address(a Address) { w.buf = appendAddress(w.buf, a) }
-func (w *imageWriter) lockID(l LockID)   { w.buf = appendLockID(w.buf, l) }
+
+// sized writes a record with its length before it.
+func (w *imageWriter) sized(list func(x *codec)) {
+	var x codec
+	x.encoding = true
+	list(&x)
+	w.count(len(x.b))
+	w.buf = append(w.buf, x.b...)
+}
 
 func (w *imageWriter) ref(r Ref) {
 	if !w.refs {
@@ -259,11 +277,33 @@ func (r *imageReader) repeat(limit uint64, item func()) {
 	}
 }
 
-// settings reads settings with their length before them, with the decoder of commands.
-func (r *imageReader) settings() EntitySettings {
-	inner := reader{b: []byte(r.string(settingsBytesMax))}
-	s := inner.settings()
-	r.require(inner.end() == nil && s == s.WithDefaults() && s.Validate() == nil)
+// fields reads a record by the list of its fields. The record has at most recordBytesMax bytes, and
+// none of its fields aliases the input.
+func (r *imageReader) fields(list func(x *codec)) {
+	for r.err == nil && r.end-r.pos < recordBytesMax && r.fill() {
+	}
+	if r.err != nil {
+		return
+	}
+	x := codec{b: r.buf[r.pos:r.end]}
+	if list(&x); x.err != nil {
+		r.fail(x.err)
+		return
+	}
+	r.pos = r.end - len(x.b)
+}
+
+// sized reads a record with its length, at most limit, before it.
+func (r *imageReader) sized(limit int, list func(x *codec)) {
+	x := codec{b: []byte(r.string(limit))}
+	list(&x)
+	r.require(x.end() == nil)
+}
+
+// settings reads complete and valid settings.
+func (r *imageReader) settings() (s EntitySettings) {
+	r.sized(settingsBytesMax, s.fields)
+	r.require(s == s.WithDefaults() && s.Validate() == nil)
 	return s
 }
 

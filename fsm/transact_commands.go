@@ -1,7 +1,5 @@
 package fsm
 
-import "encoding/binary"
-
 // Transact performs operations of one partition atomically: all of them or none. It checks every
 // operation, with the effects of those before it in mind, before it changes anything.
 //
@@ -27,8 +25,6 @@ type TransferOut struct {
 // TransferQueue holds messages that transactions send to other partitions. Nobody can receive from
 // it.
 const TransferQueue SubQueue = 3
-
-func (Transact) command() {}
 
 // Transaction is a transaction as requested, with entities in any partition: the router makes a
 // Transact of it.
@@ -99,29 +95,13 @@ const (
 	transactionTransferBytesMin = 5 // via, partition, entity, name, count
 )
 
-func appendTransact(dst []byte, c Transact) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(c.Settles)))
-	for _, s := range c.Settles {
-		dst = appendSettleMessages(dst, s)
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(c.Sends)))
-	for _, s := range c.Sends {
-		dst = appendSendMessages(dst, s)
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(c.Transfers)))
-	for _, t := range c.Transfers {
-		dst = binary.AppendUvarint(dst, uint64(t.Via))
-		dst = appendString(appendDestination(dst, t.To), t.Name)
-		dst = appendMessages(dst, t.Messages)
-	}
-	return dst
-}
-
 // transaction reads a Transact as it lies in the bytes.
-func (r *reader) transaction() transaction {
+func (r *codec) transaction() transaction {
 	var c transaction
 	for range r.count(transactionSettleBytesMin) {
-		c.settles = append(c.settles, r.settleMessages(nil))
+		var s SettleMessages
+		s.fields(r)
+		c.settles = append(c.settles, s)
 	}
 	for range r.count(transactionSendBytesMin) {
 		var s transactionSend
@@ -129,28 +109,23 @@ func (r *reader) transaction() transaction {
 		c.sends = append(c.sends, s)
 	}
 	for range r.count(transactionTransferBytesMin) {
-		p := transactionTransfer{via: EntityID(r.uvarint()), to: r.destination(), name: r.bytes()}
+		p := transactionTransfer{via: EntityID(r.uvarint())}
+		p.to.fields(r)
+		p.name = r.bytes()
 		p.messages = r.messages(nil)
 		c.transfers = append(c.transfers, p)
 	}
 	return c
 }
 
-func (r *reader) transact() Transact {
-	t := r.transaction()
-	c := Transact{Settles: t.settles}
-	for i := range t.sends {
-		c.Sends = append(c.Sends, SendMessages{Entity: t.sends[i].entity, Messages: messagesOf(t.sends[i].messages)})
-	}
-	for i := range t.transfers {
-		p := &t.transfers[i]
-		c.Transfers = append(c.Transfers, TransferOut{Via: p.via, To: p.to, Name: string(p.name), Messages: messagesOf(p.messages)})
-	}
-	return c
+// validTransferOut checks the limits of a TransferOut, its messages aside.
+func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
+	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
 }
 
-// checkTransact is [Check] of a Transact.
-func checkTransact(c *Transact) Code {
+func (Transact) kind() Kind             { return KindTransact }
+func (c Transact) encode(x codec) codec { c.fields(&x); return x }
+func (c Transact) check() Code {
 	n, worst := 0, OK
 	note := func(messages int, code Code) {
 		n += messages
@@ -159,16 +134,16 @@ func checkTransact(c *Transact) Code {
 		}
 	}
 	for _, s := range c.Settles {
-		note(len(s.Settlements), checkSettle(s))
+		note(len(s.Settlements), s.check())
 		for i := range s.Settlements {
 			note(0, codeIf(s.Settlements[i].Verb != Release))
 		}
 	}
 	for _, s := range c.Sends {
-		note(len(s.Messages), checkSend(s))
+		note(len(s.Messages), s.check())
 	}
 	for _, t := range c.Transfers {
-		note(len(t.Messages), checkSend(SendMessages{Entity: t.Via, Messages: t.Messages}))
+		note(len(t.Messages), SendMessages{Entity: t.Via, Messages: t.Messages}.check())
 		note(0, codeIf(validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages))))
 		for i := range t.Messages {
 			note(0, codeIf(t.Messages[i].EnqueueAt == 0))
@@ -180,7 +155,23 @@ func checkTransact(c *Transact) Code {
 	return worst
 }
 
-// validTransferOut checks the limits of a TransferOut, its messages aside.
-func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
-	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
+func (c *Transact) fields(x *codec) {
+	for i := range fieldLen(x, &c.Settles, transactionSettleBytesMin) {
+		c.Settles[i].fields(x)
+	}
+	for i := range fieldLen(x, &c.Sends, transactionSendBytesMin) {
+		c.Sends[i].fields(x)
+	}
+	for i := range fieldLen(x, &c.Transfers, transactionTransferBytesMin) {
+		c.Transfers[i].fields(x)
+	}
+}
+
+func (t *TransferOut) fields(x *codec) {
+	field64(x, &t.Via)
+	t.To.fields(x)
+	fieldText(x, &t.Name)
+	for i := range fieldLen(x, &t.Messages, messageBytesMin) {
+		t.Messages[i].fields(x)
+	}
 }

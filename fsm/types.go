@@ -224,3 +224,6 @@ type Owner struct {
 	Sequence SequenceNumber
 	Patch    bool // the body contains the patches of the message, not the message
 }
+
+// valid reports whether clients can address such a sub-queue.
+func (a Address) valid() bool { return a.Sub <= TransferDeadLetterQueue }
