@@ -51,7 +51,7 @@ type DeleteEntity struct{ Entity EntityID }
 // ForgetEntity removes a Dropping entity that its partition has deleted.
 type ForgetEntity struct{ Entity EntityID }
 
-// partitionBytesMin is the fewest bytes a partition takes: id, formed, count.
+// partitionBytesMin is the minimum size of a partition: id, formed, count.
 const partitionBytesMin = 3
 
 // validPath reports whether an entity of that kind can have this path. The name of a queue or topic

@@ -8,38 +8,36 @@ import (
 
 // The layout of a command:
 //
-//	version  1 byte   commandVersion
-//	kind     1 byte
-//	incarnation   8 bytes  little endian
+//	version      1 byte   commandVersion
+//	kind         1 byte
+//	incarnation  8 bytes  little endian
 //	receiver     uvarint
-//	serial   uvarint
-//	low      uvarint
-//	payload           as its kind says
+//	serial       uvarint
+//	low          uvarint
+//	payload               see the method fields of the command
 //
-// Numbers are uvarints in their shortest form, texts and bodies carry their length
-// before them, and nothing may follow the payload. There is exactly one encoding of
-// a command, so replicas may compare bytes. A decoder that meets anything else
-// refuses it: an old binary that skipped what it does not know would apply half a
-// command and fork its replica.
+// Numbers are uvarints in their shortest form, texts and bodies have their length before them, and
+// nothing may follow the payload. A command has exactly one encoding, so replicas may compare
+// bytes. A decoder refuses everything else: an old binary that skipped unknown fields would apply
+// half a command and make its replica diverge.
 //
 // Versions 1 to 3 were written before any release and are not read.
 const commandVersion byte = 4
 
-// CommandInfo is what PeekCommand finds out.
+// CommandInfo is the result of PeekCommand.
 type CommandInfo struct {
 	Kind    Kind
 	Header  Header
-	Address Address // of the queue concerned; zero when the kind has none
-	// Messages counts the items: messages of a send, settlements, locks or sequence
-	// numbers; of a LockMessages, PurgeMessages or
-	// ForwardMessages it is Max. Otherwise 0.
+	Address Address // of the queue concerned; zero if the kind has none
+	// Messages is the number of items: messages of a send, settlements, locks or sequence numbers;
+	// for a LockMessages, PurgeMessages or ForwardMessages it is Max. Otherwise 0.
 	Messages int
 	// Delete and Session are those of a LockMessages.
 	Delete  bool
 	Session SessionLock
 }
 
-// What is wrong with bytes that do not decode. They are wrapped with the place.
+// Errors of bytes that do not decode. They are wrapped with the operation.
 var (
 	errShort     = errors.New("bytes end early")
 	errVersion   = errors.New("unknown version")
@@ -51,7 +49,7 @@ var (
 	errOverLimit = errors.New("over the limit")
 )
 
-// unknownVersion says which version was found and which are read.
+// unknownVersion returns an error that names the version found and those that are read.
 func unknownVersion(found, from, to byte) error {
 	if from == to {
 		return fmt.Errorf("%w %d: this release reads version %d", errVersion, found, to)

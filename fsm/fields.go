@@ -26,7 +26,7 @@ func (r *codec) fail(err error) {
 	r.b = nil
 }
 
-// end returns the first error; bytes left over are one.
+// end returns the first error; trailing bytes are one.
 func (r *codec) end() error {
 	if r.err == nil && len(r.b) != 0 {
 		r.fail(errTrailing)
@@ -101,7 +101,7 @@ func (r *codec) instant() Instant {
 	return Instant(v)
 }
 
-// bytes returns a piece of the input, capped so that an append copies it.
+// bytes returns a slice of the input, with a capacity that makes an append copy it.
 func (r *codec) bytes() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
@@ -115,8 +115,8 @@ func (r *codec) bytes() []byte {
 
 func (r *codec) string() string { return string(r.bytes()) }
 
-// count reads how many items follow, each of at least least bytes. A count that the
-// rest of the input cannot back is an error, so nothing is allocated for it.
+// count reads the number of following items, each of at least least bytes. A count that exceeds the
+// rest of the input is an error, so no memory is allocated for it.
 func (r *codec) count(least int) int {
 	n := r.uvarint()
 	if n > uint64(len(r.b)/least) {
@@ -146,7 +146,7 @@ func appendBool(dst []byte, v bool) []byte {
 	return append(dst, 0)
 }
 
-// The fewest bytes an item takes: what a count is checked against.
+// The minimum sizes of items, against which counts are checked.
 const (
 	messageBytesMin    = 6 // four empty texts, two numbers
 	lockBytesMin       = 2 // sequence, epoch

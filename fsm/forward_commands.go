@@ -53,11 +53,11 @@ type Transferred struct {
 	Hops    uint8  // number of times it was forwarded, this one included: 1 to hopsMax; 0 from a TransferQueue
 }
 
-// transferredBytesMin is the fewest bytes a message of a TransferMessages takes: hops, and
-// what stands for six empty fields.
+// transferredBytesMin is the minimum size of a message of a TransferMessages: hops, and six empty
+// fields.
 const transferredBytesMin = 7
 
-// transferHead reads what stands before the messages, and how many there are.
+// transferHead reads the fields before the messages, and the number of messages.
 func (r *codec) transferHead() (c TransferMessages, messages int) {
 	field64(r, &c.Entity)
 	c.Source.fields(r)
@@ -65,7 +65,7 @@ func (r *codec) transferHead() (c TransferMessages, messages int) {
 	return c, r.count(transferredBytesMin)
 }
 
-// transferred is a message on its way, as it lies in the bytes.
+// transferred reads a message in transit, which aliases the input.
 func (r *codec) transferred() sentMessage {
 	m := sentMessage{hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
 	m.properties, m.patches = r.bytes(), r.bytes()
@@ -83,7 +83,7 @@ func (r *codec) transfers(scratch []sentMessage) (TransferMessages, []sentMessag
 	return c, scratch
 }
 
-// verifyTransfer is [Check] of a TransferMessages on the bytes.
+// verifyTransfer decodes and checks a TransferMessages without building it.
 func (r *codec) verifyTransfer() {
 	c, n := r.transferHead()
 	r.limit(validTransfer(&c, n))

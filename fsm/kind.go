@@ -1,7 +1,6 @@
 package fsm
 
-// Kind says which command lies in the bytes. The numbers are part of the log format:
-// append only, zero is never valid.
+// Kind is the number of a command in the log format: append only, zero is never valid.
 type Kind uint8
 
 // The kinds of the message partitions begin at 1, those of the catalog at 32.

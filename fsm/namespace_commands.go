@@ -31,7 +31,7 @@ type SetAccess struct {
 	Rules     []AccessRule
 }
 
-// accessBytesMin is the fewest bytes an access rule takes: three texts and the rights.
+// accessBytesMin is the minimum size of an access rule: three texts and the rights.
 const accessBytesMin = 4
 
 func (CreateNamespace) kind() Kind             { return KindCreateNamespace }

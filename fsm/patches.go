@@ -37,7 +37,7 @@ type Change struct {
 // written before any release and is not read.
 const patchesVersion byte = 2
 
-// changeBytesMin is the fewest bytes a change takes: scope, name, whether it removes.
+// changeBytesMin is the minimum size of a change: scope, name, whether it removes.
 const changeBytesMin = 3
 
 // AppendPatches appends the encoding of patches to dst: a version byte and one record per patch,

@@ -26,7 +26,7 @@ type PartitionPlaced struct {
 // have number 1. Result: Count, the number of partitions.
 type AddPartitions struct{ Partitions [][]MemberID }
 
-// replicaBytesMin is the fewest bytes a replica takes: member, number.
+// replicaBytesMin is the minimum size of a replica: member, number.
 const replicaBytesMin = 2
 
 func (SetMember) kind() Kind             { return KindSetMember }

@@ -29,7 +29,7 @@ func AppendProperties(dst []byte, properties []Property) []byte {
 	return dst
 }
 
-// DecodeProperties reads what AppendProperties wrote; bytes over its limit are an error.
+// DecodeProperties decodes the output of AppendProperties; bytes over its limit are an error.
 func DecodeProperties(b []byte) ([]Property, error) {
 	var list []Property
 	if err := eachProperty(b, func(p Property) { list = append(list, p) }); err != nil {
@@ -38,7 +38,7 @@ func DecodeProperties(b []byte) ([]Property, error) {
 	return list, nil
 }
 
-// validProperties says whether DecodeProperties would succeed. It allocates nothing.
+// validProperties reports whether DecodeProperties would succeed. It allocates nothing.
 func validProperties(b []byte) bool {
 	if len(b) == 0 {
 		return true
@@ -60,7 +60,8 @@ func validProperties(b []byte) bool {
 	return true
 }
 
-// eachProperty takes one copy of the bytes, which all names and texts are pieces of.
+// eachProperty calls visit for every property. It copies the bytes once; all names and texts are
+// slices of that copy.
 func eachProperty(b []byte, visit func(Property)) error {
 	switch {
 	case len(b) == 0:

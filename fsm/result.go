@@ -86,7 +86,7 @@ type Effect struct {
 // resultVersion is the first byte of an encoded result.
 const resultVersion byte = 4
 
-// deliveryBytesMin is the fewest bytes a delivery takes.
+// deliveryBytesMin is the minimum size of a delivery.
 const deliveryBytesMin = lockBytesMin + 9
 
 // AppendResult appends the encoding of a result to dst: what the leader returns to the requesting

@@ -20,9 +20,9 @@ type DropRule struct {
 	Name         string
 }
 
-// The fewest bytes an item takes.
+// The minimum sizes of items.
 const (
-	propertyBytesMin  = 3 // scope, name, kind of the value; of a condition too
+	propertyBytesMin  = 3 // scope, name, kind of the value; also of a condition
 	parameterBytesMin = 2 // name, kind of the value
 )
 

@@ -43,8 +43,8 @@ type SendMessages struct {
 	Messages []Message
 }
 
-// sentMessage is a Message whose parts both alias the command: Apply makes no text of an
-// identifier that it only compares.
+// sentMessage is a Message whose fields alias the command: Apply makes no strings of identifiers
+// that it only compares.
 type sentMessage struct {
 	id, payload []byte
 	ttl         Millis
@@ -53,7 +53,7 @@ type sentMessage struct {
 	session     []byte
 	hasSession  bool
 
-	// Of a message that is forwarded.
+	// Only of messages that are forwarded.
 	patches []byte
 	hops    uint8
 }
@@ -64,12 +64,12 @@ func (r *codec) sends(scratch []sentMessage) (EntityID, []sentMessage) {
 	return entity, r.messages(scratch)
 }
 
-// messages reads what appendMessages wrote into scratch.
+// messages reads messages into scratch.
 func (r *codec) messages(scratch []sentMessage) []sentMessage {
 	n := r.count(messageBytesMin)
-	scratch = slices.Grow(scratch[:0], n)[:n] // what was there was cleared after use
+	scratch = slices.Grow(scratch[:0], n)[:n] // the old contents were cleared after use
 	for i := range scratch {
-		m := &scratch[i] // in place: a sent is large
+		m := &scratch[i] // in place: a sentMessage is large
 		m.id, m.payload = r.bytes(), r.bytes()
 		m.ttl, m.at = r.millis(), r.instant()
 		m.properties = r.bytes()
@@ -78,7 +78,7 @@ func (r *codec) messages(scratch []sentMessage) []sentMessage {
 	return scratch
 }
 
-// verifySend is [Check] of a SendMessages on the bytes.
+// verifySend decodes and checks a SendMessages without building it.
 func (r *codec) verifySend() {
 	r.uvarint()
 	n := r.count(messageBytesMin)

@@ -67,7 +67,7 @@ func appendSession(dst []byte, session string, has bool) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(session))+1), session...)
 }
 
-// session reads what appendSession wrote; the text aliases the input.
+// session decodes the output of appendSession; the text aliases the input.
 func (r *codec) session() (session []byte, has bool) {
 	n := r.uvarint()
 	switch {
@@ -83,7 +83,7 @@ func (r *codec) session() (session []byte, has bool) {
 	return session, true
 }
 
-// checkSession says whether a session may be called so.
+// checkSession reports whether a session can have this id.
 func checkSession(id string) bool { return len(id) <= sessionIDBytesMax }
 
 // fieldSession is the session of a message, or the one that is accepted.

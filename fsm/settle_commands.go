@@ -53,7 +53,7 @@ type FetchDeferred struct {
 	Session   SessionLock // as in LockMessages; only messages of that session are found
 }
 
-// verifySettle is [Check] of a SettleMessages on the bytes.
+// verifySettle decodes and checks a SettleMessages without building it.
 func (r *codec) verifySettle() {
 	var at Address
 	at.fields(r)

@@ -88,14 +88,14 @@ func (c *transaction) operations() int {
 	return n
 }
 
-// The fewest bytes that a part of a Transact takes: two of them without anything in them.
+// The minimum sizes of the parts of a Transact.
 const (
 	transactionSettleBytesMin   = 3 // address, count
 	transactionSendBytesMin     = 2 // entity, count
 	transactionTransferBytesMin = 5 // via, partition, entity, name, count
 )
 
-// transaction reads a Transact as it lies in the bytes.
+// transaction reads a Transact whose messages alias the input.
 func (r *codec) transaction() transaction {
 	var c transaction
 	for range r.count(transactionSettleBytesMin) {
