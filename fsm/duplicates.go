@@ -235,22 +235,3 @@ func (q *Queues) checkDuplicate(x *entityState, id []byte) bool {
 	x.window.remember(&key, q.clock)
 	return false
 }
-
-// uniqueBytes returns the size of the payloads that are not duplicates. It repeats the work of the
-// look-ups, so it is called only if a queue is nearly full.
-func (q *Queues) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
-	total := uint64(0)
-	batch := make(map[idKey]struct{}, len(messages))
-	for i := range messages {
-		m := &messages[i]
-		if x.window != nil && len(m.id) > 0 {
-			key := keyOf(m.id)
-			if _, twice := batch[key]; twice || x.window.contains(&key, q.clock, x.settings.DuplicateWindow) {
-				continue
-			}
-			batch[key] = struct{}{}
-		}
-		total += uint64(len(m.payload))
-	}
-	return total
-}

@@ -1,0 +1,227 @@
+package fsm
+
+// LockMessages locks the oldest ready messages, or removes them from the queue with Delete
+// (receive-and-delete). Result: Deliveries, at least one unless no message was ready; the first is
+// delivered even if it alone exceeds MaxBytes. Expired messages are never delivered. Refused with
+// EntityDisabled if the status of the entity forbids receiving.
+type LockMessages struct {
+	Address  Address
+	Max      uint32 // messages, 1 to 4096
+	MaxBytes uint32 // sum of body sizes
+	Delete   bool
+	// Session, if its Epoch is not 0, asks for the next messages of that session: SessionLockLost
+	// if the lock has ended. Entities with sessions require it: NotAllowed.
+	Session SessionLock
+}
+
+func (LockMessages) kind() Kind { return KindLockMessages }
+
+func (c LockMessages) encode(x codec) codec { c.fields(&x); return x }
+
+func (c LockMessages) check() Code {
+	return codeIf(within(int(c.Max), commandMessagesMax) && c.Address.valid())
+}
+
+func (c *LockMessages) fields(x *codec) {
+	c.Address.fields(x)
+	field32(x, &c.Max)
+	field32(x, &c.MaxBytes)
+	fieldBool(x, &c.Delete)
+	c.Session.fields(x)
+}
+
+// FetchDeferred locks deferred messages by number, or removes them with Delete. Result: Deliveries
+// of the messages found; a number that is not deferred here, or has expired, is left out. Refused
+// with EntityDisabled if the status of the entity forbids receiving.
+type FetchDeferred struct {
+	Address   Address
+	Sequences []SequenceNumber
+	Delete    bool
+	Session   SessionLock // as in LockMessages; only messages of that session are found
+}
+
+func (FetchDeferred) kind() Kind { return KindFetchDeferred }
+
+func (c FetchDeferred) encode(x codec) codec { c.fields(&x); return x }
+
+func (c FetchDeferred) check() Code {
+	return codeIf(within(len(c.Sequences), commandFetchMax) && c.Address.valid())
+}
+
+func (c *FetchDeferred) fields(x *codec) {
+	c.Address.fields(x)
+	fieldBool(x, &c.Delete)
+	fieldNumbers(x, &c.Sequences)
+	c.Session.fields(x)
+}
+
+// lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
+// receive-and-delete requires it, because the messages would be lost with a lost answer. Expired
+// messages are not delivered even if no pulse came yet; if there are very many, the rest is left to
+// the next lock.
+func (q *Queues) lock(c LockMessages, remembered bool) Result {
+	if c.check() != OK || (c.Delete && !remembered) {
+		return Result{Code: InvalidArgument}
+	}
+	sub, code := q.receivable(c.Address)
+	if code != OK {
+		return Result{Code: code}
+	}
+	session, code := sub.receiverSession(c.Session)
+	if code != OK {
+		return Result{Code: code}
+	}
+	n := min(uint64(c.Max), sub.readyCount(session))
+	if n == 0 {
+		return Result{}
+	}
+	deliveries := make([]Delivery, 0, n)
+	size, expired := uint64(0), 0
+	for uint64(len(deliveries)) < n {
+		at, found := sub.oldestReady(session)
+		if !found {
+			break
+		}
+		rec := sub.ix.get(at)
+		if q.expired(sub, &rec) {
+			if expired == pulseMessagesMax {
+				q.notifyReady(sub)
+				break
+			}
+			expired++
+			q.expire(sub, at, rec, Patch{})
+			continue
+		}
+		if size += uint64(rec.body.Size); size > uint64(c.MaxBytes) && len(deliveries) > 0 {
+			break
+		}
+		deliveries = append(deliveries, q.grant(sub, at, rec, c.Delete))
+	}
+	q.removeStaleTimers(sub)
+	if len(deliveries) == 0 {
+		return Result{}
+	}
+	sub.entity.lastActivity = q.clock
+	return Result{Deliveries: deliveries}
+}
+
+// grant delivers one message, ready or deferred: locks it, or marks it Deleting.
+func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Delivery {
+	rec.epoch++
+	switch {
+	case forGood:
+		rec.state = Deleting
+	case sub.deliversBySession():
+		rec.state = Locked // as long as its session is locked
+	default:
+		rec.state = Locked
+		rec.deadline = q.clock.After(sub.entity.settings.LockDuration)
+	}
+	sub.ix.set(at, rec)
+	if rec.deadline != 0 {
+		q.addTimer(sub, timer{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch, kind: timerLock})
+	}
+	return sub.delivery(at, &rec)
+}
+
+// fetch delivers deferred messages by number. A number that is named twice is delivered once,
+// because the message is no longer deferred the second time. An expired message expires now.
+func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
+	if c.check() != OK || (c.Delete && !remembered) {
+		return Result{Code: InvalidArgument}
+	}
+	sub, code := q.receivable(c.Address)
+	if code != OK {
+		return Result{Code: code}
+	}
+	session, code := sub.receiverSession(c.Session)
+	if code != OK {
+		return Result{Code: code}
+	}
+	var res Result
+	expired := 0
+	for _, n := range c.Sequences {
+		at, found := sub.ix.seek(n)
+		if !found {
+			continue
+		}
+		rec := sub.ix.get(at)
+		switch {
+		case rec.state != Deferred || sub.deliversBySession() && sub.ix.session(at) != session:
+		case !q.expired(sub, &rec):
+			rec.flags |= fromDeferred
+			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, c.Delete))
+		case expired < pulseMessagesMax:
+			expired++
+			q.expire(sub, at, rec, Patch{})
+		}
+	}
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.clock
+	return res
+}
+
+// receivable finds the sub-queue of a receiver.
+func (q *Queues) receivable(a Address) (*subqueue, Code) {
+	sub := q.subqueueAt(a)
+	switch {
+	case sub == nil:
+		return nil, EntityNotFound
+	case sub.hasNoReceivers():
+		return nil, NotAllowed
+	case !sub.entity.settings.Status.allowsReceive():
+		return nil, EntityDisabled
+	case sub.destination() != "":
+		return nil, NotAllowed // its messages are forwarded
+	}
+	return sub, OK
+}
+
+// hasNoReceivers reports whether the sub-queue cannot be received from: those of a topic, except
+// the transfer dead-letter queue.
+func (sub *subqueue) hasNoReceivers() bool {
+	return sub.entity.kind == TopicEntity && sub.address.Sub != TransferDeadLetterQueue
+}
+
+// findSubQueue finds a sub-queue that can contain messages for receivers.
+func (q *Queues) findSubQueue(a Address) (*subqueue, Code) {
+	sub := q.subqueueAt(a)
+	switch {
+	case sub == nil:
+		return nil, EntityNotFound
+	case sub.hasNoReceivers():
+		return nil, NotAllowed
+	}
+	return sub, OK
+}
+
+// delivery returns the message at a cursor as a delivery.
+func (sub *subqueue) delivery(at cursor, rec *record) Delivery {
+	return sub.newDelivery(sub.ix.number(at), rec, sub.ix.patch(at))
+}
+
+func (sub *subqueue) newDelivery(n SequenceNumber, rec *record, patch Ref) Delivery {
+	d := Delivery{
+		Lock:             LockID{Sequence: n, Epoch: rec.epoch},
+		State:            rec.state,
+		FailedDeliveries: uint32(rec.failedDeliveries),
+		Enqueued:         rec.enqueued,
+		Body:             rec.body,
+		Patch:            patch,
+		Hops:             rec.flags.hops(),
+	}
+	if rec.flags&shared != 0 {
+		d.Body, d.Topic = sub.sharedBody(rec)
+	}
+	switch {
+	case sub.address.Sub != MainQueue:
+	case rec.state == Scheduled && rec.flags&delayed == 0:
+		d.Expires = expiry(rec.deadline, sub.entity.effectiveTimeToLive(Millis(rec.expires)))
+	default:
+		d.Expires = rec.expires
+	}
+	if rec.state == Locked {
+		d.LockedUntil = sub.lockEnd(n, rec)
+	}
+	return d
+}
