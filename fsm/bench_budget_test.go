@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// worstRules are sets of rules that take as much as rules can: each a text that is put n times.
+// worstRules returns sets of the most expensive rules: each text is used n times.
 func worstRules() map[string]struct {
 	n    int
 	rule func(i int) fsm.Rule
@@ -57,7 +57,7 @@ func worstRules() map[string]struct {
 	}
 }
 
-// worstMessage has what worstRules ask for.
+// worstMessage has the properties that worstRules read.
 func worstMessage() []byte {
 	text := func(name, value string) fsm.Property {
 		return fsm.Property{Name: filter.Property{Name: name}, Value: filter.Text(value)}
@@ -74,8 +74,8 @@ func worstMessage() []byte {
 }
 
 // BenchmarkPublishWorstFilters measures how long an entry with ten messages, and each pulse that
-// publishes the rest, holds the lock of a group: the longest of them is what others wait for.
-// Below Level 2 ten messages are one entry (-bench 'WorstFilters/level=1': minutes).
+// publishes the rest, holds the lock of a group: the longest of them is the delay for others. Below
+// format level 2 ten messages are one entry (-bench 'WorstFilters/level=1': minutes).
 func BenchmarkPublishWorstFilters(b *testing.B) {
 	for _, level := range []uint32{1, 2} {
 		for name, worst := range worstRules() {

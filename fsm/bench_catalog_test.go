@@ -35,8 +35,8 @@ func queueIn(namespace fsm.NamespaceID, name string) fsm.CreateEntity {
 	return fsm.CreateEntity{Namespace: namespace, Name: name, Partition: 1, Settings: fsm.DefaultSettings()}
 }
 
-// BenchmarkCatalogChange is the price of a change among 100,000 entities, an image having
-// been taken before: each step of a life that is short.
+// BenchmarkCatalogChange measures a change among 100,000 entities after an image: each step in the
+// life of an entity.
 func BenchmarkCatalogChange(b *testing.B) {
 	c, apply := fullCatalog(b, 99_999)
 	settings := fsm.DefaultSettings()
@@ -71,7 +71,7 @@ func BenchmarkCatalogChange(b *testing.B) {
 	}
 }
 
-// BenchmarkNamespaceByHost is asked once per connection and request.
+// BenchmarkNamespaceByHost measures a look-up that every connection and request makes.
 func BenchmarkNamespaceByHost(b *testing.B) {
 	c, _ := fullCatalog(b, 0)
 	for b.Loop() {
@@ -79,7 +79,7 @@ func BenchmarkNamespaceByHost(b *testing.B) {
 	}
 }
 
-// BenchmarkAccess is asked once per token.
+// BenchmarkAccess measures a look-up that every token makes.
 func BenchmarkAccess(b *testing.B) {
 	c, _ := fullCatalog(b, 50_000)
 	for b.Loop() {

@@ -17,9 +17,9 @@ const (
 	sessionsOfBench = 1_000_000
 )
 
-// newSessionBench is a machine with entity 1, which requires sessions.
+// newSessionBench is a state machine with entity 1, which requires sessions.
 func newSessionBench() *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: fsm.NewQueues(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes, s.LockDuration, s.RequiresSession = 80<<30, 300_000, true
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
@@ -34,7 +34,7 @@ func (b *bench) accept(i int) fsm.SessionLock {
 	return b.apply(fsm.AcceptSession{Entity: 1, Named: true, ID: sessionName(i)}).Session
 }
 
-// idle makes sessions that nobody holds, each with a state of 16 bytes.
+// idle adds unlocked sessions, each with a state of 16 bytes.
 func (b *bench) idle(n int) {
 	state := make([]byte, 16)
 	for i := range n {
@@ -55,8 +55,8 @@ func (b *bench) spread(sessions, each int) {
 	}
 }
 
-// TestSessionMemory states what sessions cost in memory: an idle one with a small state, one
-// that is held, one with a message, and a message among many of its session.
+// TestSessionMemory measures the memory for sessions: an idle one with a small state, a locked one,
+// one with a message, and a message among many of its session.
 func TestSessionMemory(t *testing.T) { // not parallel: it measures the heap
 	for _, c := range []struct {
 		name  string
@@ -93,8 +93,8 @@ func heapBytes() uint64 {
 	return s.HeapAlloc
 }
 
-// BenchmarkImageMillionSessions measures how long an image of a million idle sessions stops the
-// machine, how long it takes to write beside it, and to read back.
+// BenchmarkImageMillionSessions measures how long an image of a million idle sessions blocks the
+// state machine, how long it takes to write concurrently, and to read.
 func BenchmarkImageMillionSessions(b *testing.B) {
 	m := newSessionBench()
 	m.idle(sessionsOfBench)

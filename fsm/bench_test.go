@@ -12,7 +12,7 @@ import (
 // batch is the number of messages of one command in the benchmarks.
 const batch = 64
 
-// bench drives one machine with one queue through encoded commands.
+// bench drives one state machine with one queue through encoded commands.
 type bench struct {
 	q      *fsm.Queues
 	env    fsm.Env
@@ -21,7 +21,7 @@ type bench struct {
 }
 
 func newBench() *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: fsm.NewQueues(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
@@ -78,7 +78,7 @@ func BenchmarkApplySend(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyLock measures one message of a lock of 64 out of a backlog.
+// BenchmarkApplyLock measures one message of a lock of 64 from a backlog.
 func BenchmarkApplyLock(b *testing.B) {
 	b.ReportAllocs()
 	m := newBench()
@@ -130,8 +130,8 @@ func BenchmarkApplyCycleSingle(b *testing.B) {
 	}
 }
 
-// BenchmarkImageMillion measures how long taking an image of a million messages stops
-// the machine, and how long writing it takes beside it.
+// BenchmarkImageMillion measures how long taking an image of a million messages blocks the state
+// machine, and how long writing it takes concurrently.
 func BenchmarkImageMillion(b *testing.B) {
 	m := newBench()
 	m.fill(1_000_000)
@@ -191,8 +191,8 @@ func TestImageOfManyQueues(t *testing.T) { // not parallel: it counts allocation
 	}
 }
 
-// BenchmarkImageManyQueues measures how long taking an image of 10,000 queues stops
-// the machine.
+// BenchmarkImageManyQueues measures how long taking an image of 10,000 queues blocks the state
+// machine.
 func BenchmarkImageManyQueues(b *testing.B) {
 	m := newBench()
 	for id := range fsm.EntityID(10_000) {
@@ -219,8 +219,8 @@ func BenchmarkRestoreMillion(b *testing.B) {
 	}
 }
 
-// BenchmarkApplyAfterImage is the cycle over a backlog with an image taken every 1,000
-// batches: what copying on write costs.
+// BenchmarkApplyAfterImage is the cycle over a backlog with an image every 1,000 batches: the cost
+// of copy on write.
 func BenchmarkApplyAfterImage(b *testing.B) {
 	b.ReportAllocs()
 	m := newBench()

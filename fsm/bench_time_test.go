@@ -19,7 +19,7 @@ func (b *bench) set(change func(*fsm.EntitySettings)) {
 
 // newWindowBench has a queue that detects duplicates, or not.
 func newWindowBench(detects bool) *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: fsm.NewQueues(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.RequiresDuplicateDetection, s.DuplicateWindow = detects, 20_000
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})

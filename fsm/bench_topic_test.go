@@ -10,9 +10,9 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// newTopicBench is a machine with topic 1 and subscriptions from 2 on, one for each rule.
+// newTopicBench is a state machine with topic 1 and subscriptions from 2 on, one for each rule.
 func newTopicBench(rules []fsm.Rule) *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: fsm.NewQueues(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s, Kind: fsm.TopicEntity})
@@ -47,7 +47,7 @@ func (b *bench) publishes(name string, bb *testing.B, make func() *bench, copies
 		for i := range send.Messages {
 			send.Messages[i].Properties = order(i)
 		}
-		const most = 1 << 20 // copies that are held at a time
+		const most = 1 << 20 // copies that exist at a time
 		bb.ResetTimer()
 		for i, held := 0, 0; i < bb.N; i += batch {
 			if held += copies * batch; held > most {
@@ -60,8 +60,7 @@ func (b *bench) publishes(name string, bb *testing.B, make func() *bench, copies
 	})
 }
 
-// BenchmarkPublish measures one message of a send of 64 to a topic whose subscriptions all
-// take it.
+// BenchmarkPublish measures one message of a send of 64 to a topic whose subscriptions all match.
 func BenchmarkPublish(b *testing.B) {
 	for _, n := range []int{0, 1, 10, 100} {
 		(&bench{}).publishes(fmt.Sprintf("subscriptions=%d", n), b, func() *bench {
@@ -74,7 +73,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkPublishSQL: 1,000 subscriptions with SQL filters, 10 of which take the message.
+// BenchmarkPublishSQL: 1,000 subscriptions with SQL filters, 10 of which match.
 func BenchmarkPublishSQL(b *testing.B) {
 	rules := make([]fsm.Rule, 1000)
 	for i := range rules {
@@ -87,8 +86,8 @@ func BenchmarkPublishSQL(b *testing.B) {
 	(&bench{}).publishes("1000", b, func() *bench { return newTopicBench(rules) }, 10)
 }
 
-// BenchmarkPublishCorrelation: 100,000 correlation filters in 100 subscriptions, one of
-// which takes the message.
+// BenchmarkPublishCorrelation: 100,000 correlation filters in 100 subscriptions, one of which
+// matches.
 func BenchmarkPublishCorrelation(b *testing.B) {
 	(&bench{}).publishes("100000", b, func() *bench {
 		m := newTopicBench(make100())
@@ -122,8 +121,8 @@ func BenchmarkPublishAction(b *testing.B) {
 	(&bench{}).publishes("1", b, func() *bench { return newTopicBench([]fsm.Rule{rule}) }, 1)
 }
 
-// BenchmarkDropSubscription measures how long dropping a subscription with a million copies
-// stops the machine: with another one that keeps the bodies, and as the last one.
+// BenchmarkDropSubscription measures how long dropping a subscription with a million copies blocks
+// the state machine: while another one shares the bodies, and as the last one.
 func BenchmarkDropSubscription(b *testing.B) {
 	for _, others := range []int{1, 0} {
 		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {

@@ -46,12 +46,12 @@ func (m *memory) Release(ref fsm.Ref) {
 	delete(m.bodies, ref)
 }
 
-// nowhere is a Bodies that keeps nothing: for benchmarks.
-type nowhere struct{ next uint32 }
+// discardBodies is a Bodies that keeps nothing: for benchmarks.
+type discardBodies struct{ next uint32 }
 
-func (n *nowhere) Append(_ fsm.Owner, b []byte) fsm.Ref {
+func (n *discardBodies) Append(_ fsm.Owner, b []byte) fsm.Ref {
 	n.next++
 	return fsm.Ref{Segment: 1, Offset: n.next, Size: uint32(len(b))}
 }
-func (n *nowhere) Read(fsm.Ref) []byte { return nil }
-func (n *nowhere) Release(fsm.Ref)     {}
+func (n *discardBodies) Read(fsm.Ref) []byte { return nil }
+func (n *discardBodies) Release(fsm.Ref)     {}

@@ -32,7 +32,7 @@ func heavy(n int) []byte {
 	})
 }
 
-// newBudgeted is a machine of Level 2 with that topic.
+// newBudgeted is a state machine of format level 2 with that topic.
 func newBudgeted(t testing.TB) *between {
 	t.Helper()
 	b := newBetween(t)
@@ -88,9 +88,9 @@ func (b *between) ready(id fsm.EntityID) (payloads []string, numbers []fsm.Seque
 	return payloads, numbers
 }
 
-// TestSendOverBudgetIsPublishedByPulses: what does not fit into an entry is answered with it and published by the
-// pulses that follow, in order, under the numbers that were answered and as of the moment at
-// which it was accepted; later sends queue behind it.
+// TestSendOverBudgetIsPublishedByPulses: messages that exceed the budget of an entry are confirmed
+// with it and published by the following pulses, in order, under the confirmed numbers and with the
+// time at which they were accepted; later sends queue behind them.
 func TestSendOverBudgetIsPublishedByPulses(t *testing.T) {
 	t.Parallel()
 	b := newBudgeted(t)
@@ -206,9 +206,9 @@ func TestTopicsWithPendingMessagesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestRuleOverBudgetFailsAlone has failed: the message is dead-lettered where the subscription asks for
-// that, else not taken. Other rules of the same subscription go on. Below Level 2 there
-// is no budget.
+// TestRuleOverBudgetFailsAlone: the message is dead-lettered if the subscription asks for it,
+// otherwise the rule does not match. Other rules of the subscription are not affected. Below format
+// level 2 there is no budget.
 func TestRuleOverBudgetFailsAlone(t *testing.T) {
 	t.Parallel()
 	over := fsm.Rule{Name: "over", Filter: sqlFilter("long LIKE '%" + strings.Repeat("_", 100) + "a'")}
@@ -250,8 +250,8 @@ func TestRuleOverBudgetFailsAlone(t *testing.T) {
 	}
 }
 
-// TestWorstRulesStayWithinAnEntry: the most rules that a topic can have, each as dear as it can
-// be, and more: no entry takes more steps than it may.
+// TestWorstRulesStayWithinAnEntry: with the maximum number of the most expensive rules, no entry
+// exceeds its maximum of steps.
 func TestWorstRulesStayWithinAnEntry(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -281,8 +281,9 @@ func TestWorstRulesStayWithinAnEntry(t *testing.T) {
 	}
 }
 
-// TestReplicasAgreeOnPendingMessages: two machines that apply one history, one of them restored from its own image
-// again and again, are equal all the time: below Level 2, when it is raised, and from then on.
+// TestReplicasAgreeOnPendingMessages: two replicas that apply the same history, one of them
+// repeatedly restored from its own image, are always equal: below format level 2, when it is
+// raised, and afterwards.
 func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {
@@ -398,9 +399,9 @@ func TestFormatLevelRisesOnlyByCommand(t *testing.T) {
 	}
 }
 
-// TestImageKeepsIndexConditions: how correlation filters are filed depends on those that were there before,
-// and what publishing takes on how they are filed. A machine that is restored has them as they
-// were; below Level 2 it may file them otherwise, and the raise makes all alike.
+// TestImageKeepsIndexConditions: the conditions by which correlation filters are indexed depend on
+// earlier filters, and the steps of publishing depend on them. A restored replica has the same
+// ones; below format level 2 they may differ, and raising the level makes all replicas equal.
 func TestImageKeepsIndexConditions(t *testing.T) {
 	t.Parallel()
 	rule := func(name string, properties ...string) fsm.Rule {
@@ -440,8 +441,8 @@ func TestImageKeepsIndexConditions(t *testing.T) {
 	}
 }
 
-// examplePending is a machine of Level 2 with messages that wait at two topics, and correlation
-// filters.
+// examplePending is a state machine of format level 2 with Pending messages at two topics, and
+// correlation filters.
 func examplePending(t testing.TB) *between {
 	b := newBetween(t)
 	b.env.Now = 1_700_000_000_000
@@ -466,8 +467,8 @@ func examplePending(t testing.TB) *between {
 	return b
 }
 
-// TestPendingMessagesSurviveImages: the format of an image of Level 2, and what becomes of one of
-// whose bytes one is changed: it is refused, or makes a machine that works.
+// TestPendingMessagesSurviveImages: the format of an image of format level 2; an image with one
+// changed byte is refused, or makes a working state machine.
 func TestPendingMessagesSurviveImages(t *testing.T) {
 	t.Parallel()
 	b := examplePending(t)
@@ -478,7 +479,7 @@ func TestPendingMessagesSurviveImages(t *testing.T) {
 		for _, change := range []byte{1, 0xff} {
 			tampered := bytes.Clone(image)
 			tampered[i] ^= change
-			q := fsm.NewQueues(&nowhere{})
+			q := fsm.NewQueues(&discardBodies{})
 			if err := q.Restore(bytes.NewReader(sealed(tampered))); err != nil {
 				refused++
 				continue

@@ -139,7 +139,7 @@ func (m *catalogModel) shut(id fsm.NamespaceID) fsm.Result {
 	return fsm.Result{}
 }
 
-// merged are rules with the moments that old ones have.
+// merged returns the rules with the times of the old ones.
 func (m *catalogModel) merged(old, rules []fsm.AccessRule) []fsm.AccessRule {
 	var list []fsm.AccessRule
 	for _, a := range rules {

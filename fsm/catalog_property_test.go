@@ -196,7 +196,7 @@ func (h *catalogHistory) restore(*rapid.T) {
 	h.b = next
 }
 
-// freeze takes an image, which must stand still from then on.
+// freeze takes an image, which must not change from then on.
 func (h *catalogHistory) freeze(*rapid.T) {
 	h.thaw()
 	var b bytes.Buffer
@@ -290,8 +290,8 @@ func (h *catalogHistory) checkNumbers() {
 	}
 }
 
-// TestCatalogsAgree applies random histories to a catalog, to one that is restored in between
-// and to the model: all answers and states are equal, and images stand still.
+// TestCatalogsAgree applies random histories to a catalog, to one that is restored in between and
+// to the model: all answers and states are equal, and images do not change.
 func TestCatalogsAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// spaceCommand makes commands about namespaces, access and where partitions lie.
+// spaceCommand returns commands about namespaces, access rules and placement.
 func spaceCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 	settings := fsm.NamespaceSettings{EntitiesMax: uint32(number(d, "entities", 0))}
 	if d.HasArg("host") {

@@ -7,8 +7,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestTamperedCatalogImageIsRefused restores an image of a catalog with each of its bytes changed: it is
-// refused, or makes a machine that works and writes the same image.
+// TestTamperedCatalogImageIsRefused restores an image of a catalog with each of its bytes changed:
+// it is refused, or makes a working state machine that writes the same image.
 func TestTamperedCatalogImageIsRefused(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// catalogStory is one file of testdata/catalog.
-type catalogStory struct {
+// catalogScenario is one file of testdata/catalog.
+type catalogScenario struct {
 	t      *testing.T
 	c      *fsm.Catalog
 	env    fsm.Env
@@ -20,10 +20,10 @@ type catalogStory struct {
 	last   []byte
 }
 
-// TestCatalogScenarios replays the stories in testdata/catalog.
+// TestCatalogScenarios replays the scenarios in testdata/catalog.
 func TestCatalogScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/catalog", func(t *testing.T, path string) {
-		s := &catalogStory{c: fsm.NewCatalog(), env: fsm.Env{Now: 100_000}}
+		s := &catalogScenario{c: fsm.NewCatalog(), env: fsm.Env{Now: 100_000}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.t = t
 			return s.tell(d)
@@ -31,7 +31,7 @@ func TestCatalogScenarios(t *testing.T) {
 	})
 }
 
-func (s *catalogStory) tell(d *datadriven.TestData) string {
+func (s *catalogScenario) tell(d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "pass":
 		s.env.Now += fsm.Instant(span(s.t, d.CmdArgs[0].Key))
@@ -75,7 +75,7 @@ func (s *catalogStory) tell(d *datadriven.TestData) string {
 	return s.apply(s.last)
 }
 
-func (s *catalogStory) apply(command []byte) string {
+func (s *catalogScenario) apply(command []byte) string {
 	s.env.Index++
 	s.env.Now += 1000
 	res := s.c.Apply(s.env, command)
@@ -92,7 +92,7 @@ func (s *catalogStory) apply(command []byte) string {
 	return res.Code.String() + "\n"
 }
 
-func (s *catalogStory) restore() string {
+func (s *catalogScenario) restore() string {
 	var b bytes.Buffer
 	if _, err := s.c.Image().WriteTo(&b); err != nil {
 		s.t.Fatal(err)
@@ -152,7 +152,7 @@ func catalogCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 	return spaceCommand(t, d)
 }
 
-// partitions shows where each lies, whether it was formed, and where it goes.
+// partitions prints the placement of each partition, whether it was formed, and its target.
 func partitions(list []fsm.Partition) string {
 	words := make([]string, len(list))
 	for i, p := range list {
@@ -236,7 +236,7 @@ func TestEntityNames(t *testing.T) {
 	}
 }
 
-// TestCatalogImageIsImmutable: what happens after an image was taken is not in it.
+// TestCatalogImageIsImmutable: changes after an image are not in it.
 func TestCatalogImageIsImmutable(t *testing.T) {
 	t.Parallel()
 	c := fsm.NewCatalog()

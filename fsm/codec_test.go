@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestCommandRoundTrip: every command comes back as it was, and peeks as it is.
+// TestCommandRoundTrip: decoding an encoded command returns the command.
 func TestCommandRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, want := range examples() {
@@ -30,7 +30,7 @@ func TestCommandRoundTrip(t *testing.T) {
 	}
 }
 
-// TestCommandIsStrict: no byte may be missing, too many or of another version.
+// TestCommandIsStrict: missing and trailing bytes and other versions are refused.
 func TestCommandIsStrict(t *testing.T) {
 	t.Parallel()
 	for _, c := range examples() {
@@ -66,7 +66,7 @@ func TestCommandIsStrict(t *testing.T) {
 	}
 }
 
-// TestPeekAgreesWithCommand: what the batcher asks.
+// TestPeekAgreesWithCommand: PeekCommand returns the fields of the command.
 func TestPeekAgreesWithCommand(t *testing.T) {
 	t.Parallel()
 	dead := fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}
@@ -108,7 +108,7 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 	}
 }
 
-// TestCommandLimits: every limit of a command, met and passed by one.
+// TestCommandLimits: for every limit of a command, a command at the limit and one above it.
 func TestCommandLimits(t *testing.T) {
 	t.Parallel()
 	at := fsm.Address{Entity: 1}
@@ -279,8 +279,8 @@ func TestPayloadOver100MiBIsRefused(t *testing.T) {
 	}
 }
 
-// TestFalseCountsAllocateNothing: a count that the bytes cannot back is refused before
-// memory is taken for it.
+// TestFalseCountsAllocateNothing: a count that exceeds the bytes is refused before memory is
+// allocated.
 func TestFalseCountsAllocateNothing(t *testing.T) { // not parallel: it counts allocations
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}
 	for _, c := range []fsm.Command{
@@ -303,7 +303,7 @@ func TestFalseCountsAllocateNothing(t *testing.T) { // not parallel: it counts a
 	}
 }
 
-// TestResultRoundTrip: all but the references crosses.
+// TestResultRoundTrip: decoding an encoded result returns everything but the references.
 func TestResultRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, want := range []fsm.Result{{}, exampleResult()} {

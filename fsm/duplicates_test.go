@@ -15,9 +15,9 @@ func crowded(n int) idKey {
 	return idKey{byte(n % 3), byte(n / 3 % 5), 9: byte(n % 7), 10: byte(n), 11: byte(n >> 8)}
 }
 
-// TestWindowAgainstMap draws sends, spans of time, changes of the window and sweeps, and
-// compares with a map; images that were taken in between stand still. It begins just
-// below a multiple of 2^24, where the slots of the index begin anew.
+// TestWindowAgainstMap draws sends, spans of time, changes of the window and sweeps, and compares
+// with a map; images in between do not change. It begins just below a multiple of 2^24, where the
+// positions in slots of the index wrap around.
 func TestWindowAgainstMap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -162,8 +162,7 @@ func TestWindowMemory(t *testing.T) { // not parallel: it measures the heap
 	runtime.KeepAlive(w)
 }
 
-// TestWindowImageIsImmutable: ids that are forgotten after an image was taken are still
-// in it.
+// TestWindowImageIsImmutable: ids that are forgotten after an image are still in it.
 func TestWindowImageIsImmutable(t *testing.T) {
 	t.Parallel()
 	w := &duplicateWindow{}
@@ -181,8 +180,8 @@ func TestWindowImageIsImmutable(t *testing.T) {
 	}
 }
 
-// TestWindowLimit: a queue that remembers as many ids as it may takes no more until some
-// are forgotten.
+// TestWindowLimit: a queue that remembers the maximum of ids accepts no more until some are
+// forgotten.
 func TestWindowLimit(t *testing.T) {
 	t.Parallel()
 	if got := unsafe.Sizeof(duplicateID{}); got != 24 {

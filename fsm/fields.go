@@ -113,8 +113,6 @@ func (r *codec) bytes() []byte {
 	return v
 }
 
-func (r *codec) string() string { return string(r.bytes()) }
-
 // count reads the number of following items, each of at least least bytes. A count that exceeds the
 // rest of the input is an error, so no memory is allocated for it.
 func (r *codec) count(least int) int {

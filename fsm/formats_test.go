@@ -77,7 +77,7 @@ func examples() []fsm.Command {
 	return append(append(list, exampleForwarding()...), exampleTransact())
 }
 
-// exampleSpaces are the commands about namespaces, access and where partitions lie.
+// exampleSpaces returns the commands about namespaces, access rules and placement.
 func exampleSpaces() []fsm.Command {
 	settings := fsm.NamespaceSettings{
 		Hosts: []string{"sb.example.com", "x_1.internal"}, MessageBytesMax: 100 << 20, LockDurationMax: 86_400_000,
@@ -170,9 +170,9 @@ func examplePatches() []fsm.Patch {
 	}
 }
 
-// TestFormatsNeverChange: what is written today is written so for ever. What lies in
-// testdata/formats is never changed; a new format adds files. Run with the variable
-// REWRITE_FORMATS=1 to write those that are missing.
+// TestFormatsNeverChange: what is written today is written the same for ever. The files in
+// testdata/formats never change; a new format adds files. Run with the variable REWRITE_FORMATS=1
+// to write missing ones.
 func TestFormatsNeverChange(t *testing.T) {
 	t.Parallel()
 	for _, c := range examples() {
@@ -243,7 +243,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// exampleQueues is a machine with something of everything in it.
+// exampleQueues is a state machine with something of everything in it.
 func exampleQueues(t testing.TB) *replica {
 	r := newReplica(t)
 	env := fsm.Env{Now: 1_700_000_000_000}
@@ -328,7 +328,7 @@ func publishSome(apply func(fsm.Command) fsm.Result, now fsm.Instant) {
 	}})
 }
 
-// groupSome leaves queue 40 with a session that somebody holds and one that nobody does.
+// groupSome leaves queue 40 with a locked and an unlocked session.
 func groupSome(apply func(fsm.Command) fsm.Result) {
 	settings := fsm.DefaultSettings()
 	settings.RequiresSession, settings.LockDuration = true, 300_000

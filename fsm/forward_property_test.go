@@ -65,7 +65,7 @@ func (m *mail) some() fsm.EntityID { return rapid.SampledFrom(mailEntities).Draw
 
 func (m *mail) put(*rapid.T) { m.settle(m.some(), true) }
 
-// settle gives an entity settings, of forwarding or of none.
+// settle sets the settings of an entity, with or without forwarding.
 func (m *mail) settle(id fsm.EntityID, forwards bool) {
 	if m.gone[id] {
 		return
@@ -146,8 +146,7 @@ func (m *mail) send(*rapid.T) {
 	}
 }
 
-// receive takes messages of any sub-queue and completes them, gives them back or
-// dead-letters them.
+// receive locks messages of any sub-queue and completes, returns or dead-letters them.
 func (m *mail) receive(*rapid.T) {
 	id := m.some()
 	at := fsm.Address{Entity: id, Sub: fsm.SubQueue(rapid.IntRange(0, 2).Draw(m.t, "sub"))}
@@ -172,8 +171,8 @@ func (m *mail) receive(*rapid.T) {
 	}
 }
 
-// ask is the first half of a turn of the runner: it says how the last batch fared and
-// asks for the next one. The answer may get lost, and what is said be out of date.
+// ask is the first half of a step of the forwarder: it reports the outcome of the last batch and
+// asks for the next one. The answer may be lost, and the report may be outdated.
 func (m *mail) ask(*rapid.T) {
 	id := m.some()
 	m.turn(fsm.Address{Entity: id, Sub: fsm.SubQueue(rapid.IntRange(0, 1).Draw(m.t, "sub"))},
@@ -197,8 +196,8 @@ func (m *mail) turn(at fsm.Address, lost bool) {
 	}
 }
 
-// carry is the second half: it takes a batch to its destination. Whoever carries it may
-// be late, and the answer may get lost.
+// carry is the second half: it sends a batch to its destination. It may be late, and the answer may
+// be lost.
 func (m *mail) carry(*rapid.T) {
 	boxes := make([]fsm.Outbox, 0, len(m.batch))
 	for box := range m.batch {
@@ -216,7 +215,7 @@ func (m *mail) carry(*rapid.T) {
 func (m *mail) deliver(box fsm.Outbox, lost bool) {
 	res := m.batch[box]
 	from := m.at(box.Address.Entity)
-	// A batch that has ended cannot be carried for the first time: its bodies are gone.
+	// A batch that has ended cannot be sent for the first time: its bodies are deleted.
 	if out, _, _, ok := from.q.Outbox(box.Address); !ok || !out || res.Serial <= m.ended[box].serial {
 		return
 	}
@@ -274,7 +273,7 @@ func (m *mail) restore(*rapid.T) {
 	if b.q.Digest() != before {
 		m.t.Fatal("the restored machine is another")
 	}
-	// Bodies lie elsewhere now: a runner that has references asks again.
+	// Bodies have other locations now: a forwarder with old references asks again.
 	m.batch = map[fsm.Outbox]fsm.Result{}
 }
 
@@ -302,7 +301,7 @@ func (m *mail) pass(*rapid.T) {
 	}
 }
 
-// each visits what an entity holds, unless it is a topic: its subscriptions hold that.
+// each calls visit for the messages of an entity; for a topic those of its subscriptions.
 func (m *mail) each(id fsm.EntityID, visit func(fsm.SubQueue, string, *fsm.Delivery)) {
 	b := m.at(id)
 	if _, topic := mailTopics[id]; topic {

@@ -35,8 +35,8 @@ func exampleForwarding() []fsm.Command {
 	}
 }
 
-// forwardSome leaves queue 20 with a batch out, a message that waits, one that could not be
-// delivered and some that came from elsewhere.
+// forwardSome leaves queue 20 with a batch in flight, a message that waits, one that could not be
+// delivered and some that were forwarded to it.
 func forwardSome(apply func(fsm.Command) fsm.Result) {
 	s := fsm.DefaultSettings()
 	s.ForwardTo, s.MaxMessageBytes = "elsewhere", 10
@@ -53,7 +53,7 @@ func forwardSome(apply func(fsm.Command) fsm.Result) {
 	apply(f)
 }
 
-// tryForwarding are commands that a machine with what forwardSome leaves performs.
+// tryForwarding returns commands for a state machine in the state that forwardSome leaves.
 func tryForwarding() []fsm.Command {
 	refused, more, dead := take(20, 9), take(20, 9), take(20, 9)
 	refused.Done, refused.Codes, more.Done = 2, []fsm.Code{fsm.OK, fsm.MessageTooLarge}, 2
@@ -65,13 +65,13 @@ func tryForwarding() []fsm.Command {
 	return []fsm.Command{refused, more, dead, again, next, published}
 }
 
-// forwarding makes the commands of forwarding for stories:
+// forwarding makes the commands of forwarding for scenarios:
 //
 //	forward [dead] [done=N] [to=N] [max=N] [bytes=N]       with the codes of the batch
 //	transfer entity=N source=N [dead] batch=N [hops=N]    with the messages
 //
-// The story is in partition 1; everything forwarded goes there or comes from there.
-func (s *story) forwarding(d *datadriven.TestData) fsm.Command {
+// The scenario is in partition 1; everything forwarded goes there or comes from there.
+func (s *scenario) forwarding(d *datadriven.TestData) fsm.Command {
 	switch d.Cmd {
 	case "forward":
 		c := fsm.ForwardMessages{
@@ -113,7 +113,7 @@ func codeNamed(t *testing.T, word string) fsm.Code {
 }
 
 // outbox shows what is known of the outbox of a sub-queue, and all there are.
-func (s *story) outbox(d *datadriven.TestData) string {
+func (s *scenario) outbox(d *datadriven.TestData) string {
 	out, to, wants, ok := s.q.Outbox(address(d))
 	text := fmt.Sprintf("%v out %v to %d wants %q, of", ok, out, to.Entity, wants)
 	for _, a := range s.q.Outboxes() {
@@ -122,7 +122,7 @@ func (s *story) outbox(d *datadriven.TestData) string {
 	return text + "\n"
 }
 
-// between is a machine in the hands of a test of forwarding.
+// between is a state machine under test.
 type between struct {
 	*replica
 	t   testing.TB
@@ -183,15 +183,15 @@ func transferOf(serial uint64, messages ...fsm.Transferred) fsm.TransferMessages
 	}
 }
 
-// carried is a message on its way.
+// carried returns a message in transit.
 func carried(payload string) fsm.Transferred {
 	return fsm.Transferred{Message: fsm.Message{Payload: []byte(payload)}, Hops: 1}
 }
 
 func onward(s *fsm.EntitySettings) { s.ForwardTo = "elsewhere" }
 
-// TestForwardIsIdempotent: the batch that is out is given again as often as it is asked
-// for, whoever asks, and ended once.
+// TestForwardIsIdempotent: the batch in flight is returned as often as it is asked for, and ended
+// once.
 func TestForwardIsIdempotent(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -263,8 +263,8 @@ func TestRefusedForwardChangesNothing(t *testing.T) {
 	}
 }
 
-// TestForwardBatchIsBounded: a batch ends at Max and at MaxBytes, patches included, and takes one
-// message in any case.
+// TestForwardBatchIsBounded: a batch ends at Max and at MaxBytes, patches included, and has at
+// least one message.
 func TestForwardBatchIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -291,8 +291,8 @@ func TestForwardBatchIsBounded(t *testing.T) {
 	}
 }
 
-// TestForwardDeadLettersInSteps: a turn that finds nothing but messages to put aside stops
-// at some point and asks to be repeated.
+// TestForwardDeadLettersInSteps: a command that finds only messages to dead-letter stops after a
+// bounded number and asks to be repeated.
 func TestForwardDeadLettersInSteps(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)

@@ -84,8 +84,8 @@ func TestTransferToTopic(t *testing.T) {
 	}
 }
 
-// TestForwardFromSubscription: copies leave with the body that they share; what could not
-// be delivered goes on sharing it in the transfer dead-letter queue.
+// TestForwardFromSubscription: copies are forwarded with the body that they share; those that could
+// not be delivered still share it in the transfer dead-letter queue.
 func TestForwardFromSubscription(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -122,7 +122,7 @@ func TestForwardFromSubscription(t *testing.T) {
 	if c := b.counts(2); c.Transfer != 1 || c.TransferDeadLetter != 1 {
 		t.Errorf("%+v", c)
 	}
-	// Nothing of it stays, whoever is dropped first.
+	// Nothing of it stays, whichever is dropped first.
 	for _, first := range []fsm.EntityID{1, 2} {
 		other := b.restored()
 		for _, id := range []fsm.EntityID{first, 3 - first} {

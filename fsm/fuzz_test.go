@@ -8,8 +8,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// FuzzDecodeCommand: whatever the bytes, no panic; what decodes has one encoding, and
-// peeks as it decodes.
+// FuzzDecodeCommand: no bytes cause a panic; bytes that decode have one encoding, and PeekCommand
+// agrees.
 func FuzzDecodeCommand(f *testing.F) {
 	for _, c := range examples() {
 		f.Add(fsm.AppendCommand(nil, header, c))
@@ -54,8 +54,8 @@ func FuzzDecodePatches(f *testing.F) {
 	})
 }
 
-// FuzzApply: a command that decodes never makes a machine panic, and two machines that
-// apply it stay equal. A command that does not decode stops the machine, always.
+// FuzzApply: a command that decodes never makes a state machine panic, and two replicas that apply
+// it stay equal. A command that does not decode always panics.
 func FuzzApply(f *testing.F) {
 	for _, c := range examples() {
 		f.Add(fsm.AppendCommand(nil, fsm.Header{}, c))
@@ -90,8 +90,8 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzRestore: an image that was tampered with, its checksum put right, is refused or
-// makes a machine that works; it never panics.
+// FuzzRestore: a tampered image with the right checksum is refused or makes a working state
+// machine; Restore never panics.
 func FuzzRestore(f *testing.F) {
 	f.Add(exampleQueues(f).image())
 	f.Add(exampleTopics(f).image())
@@ -102,7 +102,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(catalog.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = sealed(b)
-		q := fsm.NewQueues(&nowhere{})
+		q := fsm.NewQueues(&discardBodies{})
 		if err := q.Restore(bytes.NewReader(b)); err == nil {
 			exercise(t, q)
 		}
@@ -113,14 +113,14 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// exercise uses a restored machine.
+// exercise uses a restored state machine.
 func exercise(t *testing.T, q *fsm.Queues) {
 	before := q.Digest()
 	var b bytes.Buffer
 	if _, err := q.Image().WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	again := fsm.NewQueues(&nowhere{})
+	again := fsm.NewQueues(&discardBodies{})
 	if err := again.Restore(&b); err != nil || again.Digest() != before {
 		t.Errorf("the image of a restored machine restores to another: %v", err)
 	}

@@ -32,8 +32,8 @@ func (p plain) numbers() []SequenceNumber {
 	return list
 }
 
-// TestIndexAgainstMap draws insertions at the tail and in the middle, changes and
-// removals over some chunks, with images in between that must stand still.
+// TestIndexAgainstMap draws insertions at the tail and in the middle, changes and removals over
+// some chunks, with images in between that must not change.
 func TestIndexAgainstMap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -215,7 +215,7 @@ func TestStaleTimersAreBounded(t *testing.T) {
 	}
 }
 
-// TestPulseIsBounded: a pulse moves pulseMessagesMax messages, and asks for the next.
+// TestPulseIsBounded: a pulse processes pulseMessagesMax messages, and asks for the next.
 func TestPulseIsBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
@@ -239,8 +239,8 @@ func TestPulseIsBounded(t *testing.T) {
 	}
 }
 
-// TestIncarnationIsForgottenInSteps: an incarnation with many receivers is forgotten in several pulses,
-// and what it had taken goes.
+// TestIncarnationIsForgottenInSteps: an incarnation with many receivers is forgotten in several
+// pulses, and the messages that it received and deleted are deleted.
 func TestIncarnationIsForgottenInSteps(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
@@ -293,7 +293,8 @@ func TestAnswerTableIsBounded(t *testing.T) {
 	}
 }
 
-// TestMovedBodyStaysReferenced: compaction moves a body of a message wherever the message has gone.
+// TestMovedBodyStaysReferenced: compaction moves the body of a message in whatever sub-queue the
+// message is.
 func TestMovedBodyStaysReferenced(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(&countingBodies{})

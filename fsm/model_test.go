@@ -8,9 +8,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// model is the machine as a reader would write it down: maps and slices, everything
-// copied, nothing fast. Where the two disagree, one of them is wrong. It leaves out
-// limits that the random histories do not reach.
+// model is a simple implementation of the state machine: maps and slices, everything copied,
+// nothing fast. If the two disagree, one of them is wrong. It leaves out limits that the random
+// histories do not reach.
 type model struct {
 	now    fsm.Instant
 	queues map[fsm.EntityID]*modelQueue
@@ -116,7 +116,7 @@ func (q *modelQueue) show(sub fsm.SubQueue, x *modelMessage) string {
 	return s.String()
 }
 
-// end is when a message dies that is enqueued at a moment.
+// end returns the expiry of a message that is enqueued at a time.
 func (q *modelQueue) end(from fsm.Instant, given fsm.Millis) fsm.Instant {
 	life := q.settings.DefaultTimeToLive
 	if given != 0 && given < life {
@@ -167,7 +167,7 @@ func (m *model) apply(now fsm.Instant, h fsm.Header, c fsm.Command) modelResult 
 	return res
 }
 
-// forget lets messages given for good go.
+// forget deletes the messages of a receive-and-delete.
 func (m *model) forget(a modelAnswer) {
 	q := m.queues[a.at.Entity]
 	if q == nil {
@@ -687,8 +687,8 @@ func (m *model) wake(q *modelQueue, sub fsm.SubQueue, x *modelMessage) {
 	}
 }
 
-// due is when time does something first, 0 when it never does. Forgetting ids is left
-// out: it does not show.
+// due returns the first time at which something is due, 0 for never. Forgetting ids is left out: it
+// has no visible effect.
 func (m *model) due() fsm.Instant {
 	first := fsm.Instant(0)
 	note := func(at fsm.Instant) {

@@ -16,7 +16,7 @@ func (m *model) isTopic(id fsm.EntityID) bool {
 	return q != nil && q.kind == fsm.TopicEntity
 }
 
-// remove takes an entity out, a topic with its subscriptions.
+// remove deletes an entity, a topic with its subscriptions.
 func (m *model) remove(id fsm.EntityID) {
 	delete(m.queues, id)
 	for other, q := range m.queues {

@@ -99,7 +99,7 @@ func TestNamespaceLimits(t *testing.T) {
 		{"name", name("a.b"), false},
 		{"name", name("a_b"), false},
 		{"name", name("ä"), false},
-		{"name", name("\u212a"), false}, // the sign for kelvin, which lies above k
+		{"name", name("\u212a"), false}, // the Kelvin sign, which folds to k
 		{"name", name("LocalHost"), false},
 		{"hosts", with(fsm.NamespaceSettings{Hosts: hosts(16)}), true},
 		{"hosts", with(fsm.NamespaceSettings{Hosts: hosts(17)}), false},
@@ -202,8 +202,8 @@ func TestNamespacesAreLimited(t *testing.T) {
 	}
 }
 
-// TestAccessAllocatesNothing: the namespace of a host is asked for with every connection,
-// the rules of a path with every token.
+// TestAccessAllocatesNothing: every connection looks up the namespace of a host, every token the
+// access rules of a path.
 func TestAccessAllocatesNothing(t *testing.T) { // not parallel: it counts allocations
 	c, apply := catalog(t)
 	apply(fsm.CreateNamespace{Name: "orders", Settings: fsm.NamespaceSettings{Hosts: []string{"mq.example.com"}}})
@@ -225,7 +225,8 @@ func TestAccessAllocatesNothing(t *testing.T) { // not parallel: it counts alloc
 	}
 }
 
-// TestLocksUpTo24HoursAreGranted: the queue machine grants what a namespace may allow.
+// TestLocksUpTo24HoursAreGranted: message state machines accept every lock duration that a
+// namespace can allow.
 func TestLocksUpTo24HoursAreGranted(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t)
@@ -255,8 +256,7 @@ func TestLocksUpTo24HoursAreGranted(t *testing.T) {
 	}
 }
 
-// TestErrorsNameUnknownVersions: whoever meets other bytes is told what they are and what is
-// read.
+// TestErrorsNameUnknownVersions: errors name the version found and those that are read.
 func TestErrorsNameUnknownVersions(t *testing.T) {
 	t.Parallel()
 	command := fsm.AppendCommand(nil, header, fsm.Pulse{})
@@ -272,7 +272,7 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 		"decode command: unknown version 9: this release reads version 4":       commandErr,
 		"decode result: unknown version 3: this release reads version 4":        resultErr,
 		"restore catalog: unknown version 3: this release reads version 4":      old,
-		"restore queues: unknown version 7: this release reads versions 3 to 4": fsm.NewQueues(&nowhere{}).Restore(bytes.NewReader(queues)),
+		"restore queues: unknown version 7: this release reads versions 3 to 4": fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
 		"restore catalog: image of another machine":                             fsm.NewCatalog().Restore(bytes.NewReader(queues)),
 		"decode command: number is not in its shortest form or too large":       decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
 		"decode command: count is more than the bytes can hold":                 decodeErr(append(kind(fsm.KindAddPartitions), 100)),
@@ -300,7 +300,7 @@ func decodeErr(b []byte) error {
 	return err
 }
 
-// TestLargestRecordsAreRestored: what was taken at its greatest length fits into an image.
+// TestLargestRecordsAreRestored: accepted records of the maximum size fit into an image.
 func TestLargestRecordsAreRestored(t *testing.T) {
 	t.Parallel()
 	c, apply := catalog(t)

@@ -39,7 +39,7 @@ func TestPathsAboveEntities(t *testing.T) {
 	}
 }
 
-// Whatever the path: who climbs from it comes to its entity, and then to the namespace.
+// From every path, PathAbove leads to its entity, and then to the namespace.
 func FuzzPaths(f *testing.F) {
 	f.Add("t/Subscriptions/s/$DeadLetterQueue/$management")
 	f.Add("/a//$b/subscriptions/")

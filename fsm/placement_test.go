@@ -86,7 +86,8 @@ func TestPlacementLimits(t *testing.T) {
 	}
 }
 
-// TestMembersAreLimited: 1024 that something was said of. What is known can be said again.
+// TestMembersAreLimited: the catalog has a record of at most 1024 members. A known member can still
+// be changed.
 func TestMembersAreLimited(t *testing.T) {
 	t.Parallel()
 	c, apply := catalog(t)
@@ -109,8 +110,8 @@ func TestMembersAreLimited(t *testing.T) {
 	}
 }
 
-// TestMovesAreLimited: moves that are given up one after the other leave at most 32 replicas,
-// and the last one can always be ended.
+// TestMovesAreLimited: successive abandoned moves leave at most 32 replicas, and the last one can
+// always be completed.
 func TestMovesAreLimited(t *testing.T) {
 	t.Parallel()
 	c, apply := catalog(t)
@@ -141,7 +142,7 @@ func TestMovesAreLimited(t *testing.T) {
 	}
 }
 
-// TestReplicaNumbersAreNeverReused: a number that is used up is not given twice.
+// TestReplicaNumbersAreNeverReused: after the highest number no further replica is added.
 func TestReplicaNumbersAreNeverReused(t *testing.T) {
 	t.Parallel()
 	c, env := fsm.NewCatalog(), fsm.Env{}

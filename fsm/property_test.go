@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// replica is one machine with bodies of its own.
+// replica is one state machine with bodies of its own.
 type replica struct {
 	q      *fsm.Queues
 	bodies *memory
@@ -59,8 +59,8 @@ func (r *replica) image() []byte {
 	return b.Bytes()
 }
 
-// restored is the replica that an image of r becomes, on a disk where bodies lie
-// elsewhere.
+// restored returns the replica that an image of r becomes, on a disk where bodies have other
+// locations.
 func (r *replica) restored() *replica {
 	next := newReplica(r.bodies.t)
 	next.bodies.next = r.bodies.next + 1000
@@ -343,7 +343,7 @@ func (h *history) closeLane(*rapid.T) {
 
 func (h *history) restore(*rapid.T) { h.c = h.c.restored() }
 
-// freeze takes an image of the first replica, which must stand still from then on.
+// freeze takes an image of the first replica, which must not change from then on.
 func (h *history) freeze(*rapid.T) {
 	h.thaw()
 	h.bytes = h.a.image()
@@ -390,8 +390,8 @@ func (h *history) check(*rapid.T) {
 	}
 }
 
-// checkDue: the machine never asks for a pulse too late. It may ask early: many of its
-// deadlines are lower bounds, which pulses make exact.
+// checkDue: NextDeadline is never too late. It may be early: many deadlines are lower bounds, which
+// pulses make exact.
 func (h *history) checkDue(r *replica) {
 	got, ok := r.q.NextDeadline()
 	want := h.model.due()
@@ -400,7 +400,7 @@ func (h *history) checkDue(r *replica) {
 	}
 }
 
-// checkBodies: exactly the bodies that a message refers to are held.
+// checkBodies: exactly the referenced bodies are stored.
 func (h *history) checkBodies(r *replica) {
 	refs := 0
 	r.q.Image().Refs(func(_ fsm.Owner, ref fsm.Ref) {
@@ -414,9 +414,9 @@ func (h *history) checkBodies(r *replica) {
 	}
 }
 
-// TestReplicasAgree applies random histories to two replicas, to one that is restored
-// in between and to the model: all answers and states are equal, bodies are neither
-// lost nor leaked, images stand still.
+// TestReplicasAgree applies random histories to two replicas, to one that is restored in between
+// and to the model: all answers and states are equal, bodies are neither lost nor leaked, images do
+// not change.
 func TestReplicasAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -454,9 +454,9 @@ func TestReplicasAgree(t *testing.T) {
 	})
 }
 
-// TestNoMessageIsLostOrLockedTwice checks what the model takes for granted, from the
-// outside: every message sent is somewhere or was completed or given for good, nobody
-// is given a message that someone else holds, and attempts never fall (docs/requirements.md#e2, #c9).
+// TestNoMessageIsLostOrLockedTwice checks from the outside what the model assumes: every message
+// sent is stored, or was completed or received and deleted, no message is locked twice at a time,
+// and failed deliveries never decrease (docs/requirements.md#e2, #c9).
 func TestNoMessageIsLostOrLockedTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -51,7 +51,7 @@ func (h *history) dropRule(*rapid.T) {
 	h.do(fsm.DropRule{Subscription: h.address().Entity, Name: h.drawRule().Name})
 }
 
-// properties draws what rules ask about.
+// properties draws the properties that rules read.
 func (h *history) properties() []byte {
 	list := []fsm.Property{{Name: filter.Property{Name: "n"}, Value: filter.Int(rapid.Int64Range(0, 3).Draw(h.t, "n"))}}
 	if color := rapid.SampledFrom([]string{"", "red", "blue"}).Draw(h.t, "color"); color != "" {
@@ -65,7 +65,7 @@ func (h *history) publish(*rapid.T) {
 	h.do(fsm.SendMessages{Entity: topicID, Messages: []fsm.Message{{Payload: []byte("topic"), Properties: h.properties()}}})
 }
 
-// move lets the bodies of the restored replica lie elsewhere, as compaction does.
+// move changes the locations of the bodies of the restored replica, as compaction does.
 func (h *history) move(*rapid.T) {
 	m := h.c.bodies
 	for ref, b := range m.bodies {

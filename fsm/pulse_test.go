@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// dueNow lists the moments of everything in a machine that is due, earliest first.
+// dueNow returns the times of everything that is due, earliest first.
 func dueNow(q *Queues) []Instant {
 	var list []Instant
 	note := func(at Instant) {
@@ -72,9 +72,8 @@ func crowd(apply func(Instant, Command) Result, queues, messages int) {
 	}
 }
 
-// TestPulsesAgree: pulses that reach their limit cut at the same message on every
-// replica, be it restored from an image or not, and take what is due strictly in the
-// order of time.
+// TestPulsesAgree: pulses that reach their limit stop at the same message on every replica,
+// restored from an image or not, and process what is due strictly in the order of time.
 func TestPulsesAgree(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(&countingBodies{})
@@ -175,7 +174,8 @@ func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTombstonesOfImageAreImmutable: queues that go idle after an image was taken are not in it.
+// TestTombstonesOfImageAreImmutable: queues that are deleted because they are idle after an image
+// are not in it.
 func TestTombstonesOfImageAreImmutable(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
@@ -214,8 +214,8 @@ func imageBytes(t *testing.T, img Image) []byte {
 	return b.Bytes()
 }
 
-// TestLockExpiresMessagesInSteps: a lock goes over a bounded number of expired messages, and asks
-// the leader to try again for the rest.
+// TestLockExpiresMessagesInSteps: a lock expires a bounded number of messages, and asks the leader
+// to repeat it for the rest.
 func TestLockExpiresMessagesInSteps(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
@@ -259,7 +259,7 @@ func TestLockExpiresMessagesInSteps(t *testing.T) {
 	}
 }
 
-// TestPurgeExpiresMessagesInSteps: a purge goes over a bounded number of expired messages.
+// TestPurgeExpiresMessagesInSteps: a purge expires a bounded number of messages.
 func TestPurgeExpiresMessagesInSteps(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
@@ -286,8 +286,8 @@ type releasing struct {
 
 func (r *releasing) Release(Ref) { r.released++ }
 
-// TestBigQueueIsDeletedInSteps: a big queue that goes lets its bodies go in several steps, none is
-// forgotten, and a replica that was restored in between is the same.
+// TestBigQueueIsDeletedInSteps: the bodies of a big deleted queue are released in several steps,
+// none is forgotten, and a replica that was restored in between is equal.
 func TestBigQueueIsDeletedInSteps(t *testing.T) {
 	t.Parallel()
 	for name, idle := range map[string]bool{"dropped": false, "idle": true} {

@@ -11,9 +11,9 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// twins are two replicas that get the same commands, one of which begins anew from its image
-// every now and then. There is no model: they must answer alike, whatever it is.
-type twins struct {
+// replicaPair are two replicas that apply the same commands, one of which is restored from its own
+// image now and then. There is no model: they must answer alike, whatever the answer is.
+type replicaPair struct {
 	t        *testing.T
 	r        *rand.Rand
 	a, b     *replica
@@ -26,18 +26,18 @@ type twins struct {
 	last     []byte // a command, to come again
 }
 
-// The entities of the twins: a topic with three subscriptions and two queues; those of
-// sessions have odd numbers.
+// The entities of the pair: a topic with three subscriptions and two queues; entities with sessions
+// have odd numbers.
 const (
-	twinTopic    fsm.EntityID = 10
-	twinGrouped  fsm.EntityID = 11
-	twinPlain    fsm.EntityID = 12
-	twinForwards fsm.EntityID = 14
-	twinSessions fsm.EntityID = 21
-	twinQueue    fsm.EntityID = 22
+	pairTopic    fsm.EntityID = 10
+	pairGrouped  fsm.EntityID = 11
+	pairPlain    fsm.EntityID = 12
+	pairForwards fsm.EntityID = 14
+	pairSessions fsm.EntityID = 21
+	pairQueue    fsm.EntityID = 22
 )
 
-func (w *twins) do(lane uint64, c fsm.Command) fsm.Result {
+func (w *replicaPair) do(lane uint64, c fsm.Command) fsm.Result {
 	w.t.Helper()
 	h := fsm.Header{}
 	if lane > 0 {
@@ -48,7 +48,7 @@ func (w *twins) do(lane uint64, c fsm.Command) fsm.Result {
 	return w.apply(w.last)
 }
 
-func (w *twins) apply(command []byte) fsm.Result {
+func (w *replicaPair) apply(command []byte) fsm.Result {
 	w.t.Helper()
 	w.env.Index++
 	w.env.Now += fsm.Instant(w.r.IntN(3))
@@ -60,17 +60,17 @@ func (w *twins) apply(command []byte) fsm.Result {
 	return x
 }
 
-func (w *twins) put(id fsm.EntityID) {
+func (w *replicaPair) put(id fsm.EntityID) {
 	w.version++
 	s := fsm.DefaultSettings()
 	s.LockDuration, s.MaxDeliveryCount, s.DefaultTimeToLive = 5000, 3, 9000
 	c := fsm.PutEntity{Entity: id, Version: w.version}
 	switch {
-	case id == twinTopic:
+	case id == pairTopic:
 		c.Kind = fsm.TopicEntity
 		s.RequiresDuplicateDetection, s.DuplicateWindow = true, 20_000
 	case id < 20:
-		c.Kind, c.Topic = fsm.SubscriptionEntity, twinTopic
+		c.Kind, c.Topic = fsm.SubscriptionEntity, pairTopic
 		s.DeadLetterOnFilterErrors = w.r.IntN(2) == 0
 	}
 	s.RequiresSession = id%2 == 1
@@ -81,7 +81,7 @@ func (w *twins) put(id fsm.EntityID) {
 	if w.r.IntN(4) == 0 {
 		s.DeadLetterTimeToLive = 4000
 	}
-	if id == twinForwards && w.r.IntN(4) > 0 {
+	if id == pairForwards && w.r.IntN(4) > 0 {
 		s.ForwardTo = "q"
 	}
 	if c.Kind != fsm.TopicEntity && w.r.IntN(6) == 0 {
@@ -91,15 +91,15 @@ func (w *twins) put(id fsm.EntityID) {
 	w.do(0, c)
 }
 
-func (w *twins) entity() fsm.EntityID {
-	return []fsm.EntityID{twinTopic, twinGrouped, twinGrouped, twinPlain, twinForwards, twinSessions, twinSessions, twinQueue}[w.r.IntN(8)]
+func (w *replicaPair) entity() fsm.EntityID {
+	return []fsm.EntityID{pairTopic, pairGrouped, pairGrouped, pairPlain, pairForwards, pairSessions, pairSessions, pairQueue}[w.r.IntN(8)]
 }
 
-func (w *twins) address() fsm.Address {
+func (w *replicaPair) address() fsm.Address {
 	return fsm.Address{Entity: w.entity(), Sub: []fsm.SubQueue{0, 0, 0, 0, 1, 2}[w.r.IntN(6)]}
 }
 
-func (w *twins) message() fsm.Message {
+func (w *replicaPair) message() fsm.Message {
 	m := fsm.Message{ID: fmt.Sprint(w.r.IntN(40)), Payload: fmt.Appendf(nil, "%d", w.env.Index), TimeToLive: fsm.Millis(w.r.IntN(4)) * 1500}
 	if w.r.IntN(8) > 0 {
 		m.Session, m.HasSession = fmt.Sprint(w.r.IntN(5)), true
@@ -112,8 +112,8 @@ func (w *twins) message() fsm.Message {
 	return m
 }
 
-func (w *twins) send() {
-	c := fsm.SendMessages{Entity: []fsm.EntityID{twinTopic, twinTopic, twinSessions, twinQueue}[w.r.IntN(4)]}
+func (w *replicaPair) send() {
+	c := fsm.SendMessages{Entity: []fsm.EntityID{pairTopic, pairTopic, pairSessions, pairQueue}[w.r.IntN(4)]}
 	for range 1 + w.r.IntN(3) {
 		m := w.message()
 		if w.r.IntN(4) == 0 {
@@ -124,22 +124,22 @@ func (w *twins) send() {
 	w.do(1, c)
 }
 
-func (w *twins) session(id fsm.EntityID) (l fsm.SessionLock) {
+func (w *replicaPair) session(id fsm.EntityID) (l fsm.SessionLock) {
 	if all := w.sessions[id]; len(all) > 0 {
 		l = all[len(all)-1-w.r.IntN(min(4, len(all)))]
 	}
 	return l
 }
 
-func (w *twins) accept() {
-	id := []fsm.EntityID{twinGrouped, twinSessions}[w.r.IntN(2)]
+func (w *replicaPair) accept() {
+	id := []fsm.EntityID{pairGrouped, pairSessions}[w.r.IntN(2)]
 	res := w.do(2, fsm.AcceptSession{Entity: id, Named: w.r.IntN(3) == 0, ID: fmt.Sprint(w.r.IntN(6))})
 	if res.Session.Epoch != 0 {
 		w.sessions[id] = append(w.sessions[id], res.Session)
 	}
 }
 
-func (w *twins) lock() {
+func (w *replicaPair) lock() {
 	a := w.address()
 	c := fsm.LockMessages{Address: a, Max: 1 + uint32(w.r.IntN(4)), MaxBytes: 1000, Delete: w.r.IntN(5) == 0}
 	if a.Entity%2 == 1 && a.Sub == fsm.MainQueue {
@@ -150,14 +150,14 @@ func (w *twins) lock() {
 	}
 }
 
-func (w *twins) held(a fsm.Address) (l fsm.LockID) {
+func (w *replicaPair) held(a fsm.Address) (l fsm.LockID) {
 	if all := w.locks[a]; len(all) > 0 {
 		l = all[len(all)-1-w.r.IntN(min(6, len(all)))]
 	}
 	return l
 }
 
-func (w *twins) settlement(a fsm.Address) fsm.Settlement {
+func (w *replicaPair) settlement(a fsm.Address) fsm.Settlement {
 	s := fsm.Settlement{Lock: w.held(a), Verb: fsm.Verb(1 + w.r.IntN(5))}
 	switch s.Verb {
 	case fsm.Abandon:
@@ -174,12 +174,12 @@ func (w *twins) settlement(a fsm.Address) fsm.Settlement {
 	return s
 }
 
-func (w *twins) settle() {
+func (w *replicaPair) settle() {
 	a := w.address()
 	w.do(1, fsm.SettleMessages{Address: a, Settlements: []fsm.Settlement{w.settlement(a), w.settlement(a)}})
 }
 
-func (w *twins) fetch() {
+func (w *replicaPair) fetch() {
 	a := w.address()
 	c := fsm.FetchDeferred{Address: a, Sequences: []fsm.SequenceNumber{1, 2, 3}, Delete: w.r.IntN(6) == 0}
 	c.Sequences = append(c.Sequences, w.numbers[a]...)
@@ -192,7 +192,7 @@ func (w *twins) fetch() {
 	}
 }
 
-func (w *twins) forward() {
+func (w *replicaPair) forward() {
 	a := fsm.Address{Entity: w.entity(), Sub: []fsm.SubQueue{0, 1, fsm.TransferQueue}[w.r.IntN(3)]}
 	_, _, _, ok := w.a.q.Outbox(a)
 	if !ok {
@@ -212,23 +212,23 @@ func (w *twins) forward() {
 	w.do(0, take)
 }
 
-func (w *twins) arrive() {
+func (w *replicaPair) arrive() {
 	m := fsm.Transferred{Message: w.message(), Hops: 1 + uint8(w.r.IntN(4))}
 	if w.r.IntN(2) == 0 {
 		m.Patches = fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 99}})
 	}
 	w.do(0, fsm.TransferMessages{
-		Entity: []fsm.EntityID{twinTopic, twinSessions, twinQueue}[w.r.IntN(3)], Serial: 1 + w.env.Index/2,
+		Entity: []fsm.EntityID{pairTopic, pairSessions, pairQueue}[w.r.IntN(3)], Serial: 1 + w.env.Index/2,
 		Source: fsm.Outbox{Partition: 3, Address: fsm.Address{Entity: 1 + fsm.EntityID(w.r.IntN(3))}}, Messages: []fsm.Transferred{m, m},
 	})
 }
 
-func (w *twins) transact() {
+func (w *replicaPair) transact() {
 	a := w.address()
 	m := w.message()
 	c := fsm.Transact{
 		Settles: []fsm.SettleMessages{{Address: a, Settlements: []fsm.Settlement{w.settlement(a)}}},
-		Sends:   []fsm.SendMessages{{Entity: twinTopic, Messages: []fsm.Message{m}}},
+		Sends:   []fsm.SendMessages{{Entity: pairTopic, Messages: []fsm.Message{m}}},
 	}
 	if w.r.IntN(2) == 0 {
 		c.Transfers = []fsm.TransferOut{{Via: a.Entity, Name: "far", To: fsm.Destination{Partition: 2, Entity: 5}, Messages: []fsm.Message{m}}}
@@ -236,8 +236,8 @@ func (w *twins) transact() {
 	w.do(1, c)
 }
 
-func (w *twins) rule() {
-	id := []fsm.EntityID{twinGrouped, twinPlain, twinForwards}[w.r.IntN(3)]
+func (w *replicaPair) rule() {
+	id := []fsm.EntityID{pairGrouped, pairPlain, pairForwards}[w.r.IntN(3)]
 	r := fsm.Rule{Name: fmt.Sprint(w.r.IntN(4)), Filter: []fsm.RuleFilter{
 		{Kind: fsm.TrueFilter}, sqlFilter("color = 'red'"), sqlFilter("color + 1 > 3"), {Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{
 			{Property: filter.Property{Name: "color"}, Value: filter.Text("blue")},
@@ -251,12 +251,12 @@ func (w *twins) rule() {
 	w.do(1, fsm.PutRule{Subscription: id, Rule: r, Replace: w.r.IntN(2) == 0})
 }
 
-func (w *twins) keep() {
-	id := []fsm.EntityID{twinGrouped, twinSessions}[w.r.IntN(2)]
+func (w *replicaPair) keep() {
+	id := []fsm.EntityID{pairGrouped, pairSessions}[w.r.IntN(2)]
 	w.do(1, fsm.SetSessionState{Entity: id, Lock: w.session(id), State: []byte("state"), Clear: w.r.IntN(3) == 0})
 }
 
-func (w *twins) rare() {
+func (w *replicaPair) rare() {
 	id := w.entity()
 	switch a := w.address(); w.r.IntN(9) {
 	case 0:
@@ -273,7 +273,7 @@ func (w *twins) rare() {
 	case 7:
 		w.do(1, fsm.RenewLocks{Address: a, Locks: []fsm.LockID{w.held(a)}})
 	case 8:
-		if id != twinTopic && w.r.IntN(4) == 0 {
+		if id != pairTopic && w.r.IntN(4) == 0 {
 			w.do(0, fsm.DropEntity{Entity: id})
 			delete(w.sessions, id)
 			w.put(id)
@@ -281,8 +281,8 @@ func (w *twins) rare() {
 	}
 }
 
-func (w *twins) release() {
-	id := []fsm.EntityID{twinGrouped, twinSessions}[w.r.IntN(2)]
+func (w *replicaPair) release() {
+	id := []fsm.EntityID{pairGrouped, pairSessions}[w.r.IntN(2)]
 	if w.r.IntN(2) == 0 {
 		w.do(1, fsm.RenewSession{Entity: id, Lock: w.session(id)})
 		return
@@ -290,25 +290,24 @@ func (w *twins) release() {
 	w.do(1, fsm.ReleaseSession{Entity: id, Lock: w.session(id)})
 }
 
-func (w *twins) pass() {
+func (w *replicaPair) pass() {
 	w.env.Now += fsm.Instant([]int{1, 300, 1000, 5000}[w.r.IntN(4)])
 	w.do(0, fsm.Pulse{})
 }
 
-// TestReplicasAgreeAfterRestore: replicas that were restored go on like those that were not, whatever is
-// done with topics, sessions, lives, forwarding and transactions together; and when all is
-// dropped no body is held.
+// TestReplicasAgreeAfterRestore: restored replicas behave like others, with topics, sessions, times
+// to live, forwarding and transactions together; and when everything is dropped no body is stored.
 func TestReplicasAgreeAfterRestore(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			w := &twins{
+			w := &replicaPair{
 				t: t, r: rand.New(rand.NewPCG(seed, 11)), a: newReplica(t), b: newReplica(t), env: fsm.Env{Now: 1_000_000},
 				serial: map[uint64]uint64{}, locks: map[fsm.Address][]fsm.LockID{},
 				sessions: map[fsm.EntityID][]fsm.SessionLock{}, numbers: map[fsm.Address][]fsm.SequenceNumber{},
 			}
-			all := []fsm.EntityID{twinTopic, twinGrouped, twinPlain, twinForwards, twinSessions, twinQueue}
+			all := []fsm.EntityID{pairTopic, pairGrouped, pairPlain, pairForwards, pairSessions, pairQueue}
 			for _, id := range all {
 				w.put(id)
 			}

@@ -59,7 +59,7 @@ func TestRestoreIsStrict(t *testing.T) {
 	refused("of an earlier version", sealed(next))
 }
 
-// TestRestoreReadsAnyReader: pieces of any size, and errors of the reader come out.
+// TestRestoreReadsAnyReader: Restore reads pieces of any size, and returns errors of the reader.
 func TestRestoreReadsAnyReader(t *testing.T) {
 	t.Parallel()
 	m := newBench()
@@ -73,13 +73,13 @@ func TestRestoreReadsAnyReader(t *testing.T) {
 		iotest.HalfReader(bytes.NewReader(b.Bytes())),
 		iotest.DataErrReader(bytes.NewReader(b.Bytes())),
 	} {
-		q := fsm.NewQueues(&nowhere{})
+		q := fsm.NewQueues(&discardBodies{})
 		if err := q.Restore(r); err != nil || q.Digest() != m.q.Digest() {
 			t.Errorf("%T: %v", r, err)
 		}
 	}
 	broken := errors.New("cable pulled")
-	err := fsm.NewQueues(&nowhere{}).Restore(io.MultiReader(bytes.NewReader(b.Bytes()[:1000]), iotest.ErrReader(broken)))
+	err := fsm.NewQueues(&discardBodies{}).Restore(io.MultiReader(bytes.NewReader(b.Bytes()[:1000]), iotest.ErrReader(broken)))
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
@@ -92,8 +92,8 @@ type brokenWriter struct{ err error }
 
 func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
 
-// TestUndecodableCommandPanics: a command of a later release, or of the other
-// machine, must not be skipped; the panic says where.
+// TestUndecodableCommandPanics: a command of a later release, or of the other state machine, must
+// not be skipped; the panic names the index.
 func TestUndecodableCommandPanics(t *testing.T) {
 	t.Parallel()
 	send := fsm.AppendCommand(nil, fsm.Header{}, fsm.SendMessages{Entity: 5, Messages: make([]fsm.Message, 1)})
@@ -111,7 +111,7 @@ func TestUndecodableCommandPanics(t *testing.T) {
 					t.Errorf("%s: panic %q", name, text)
 				}
 			}()
-			fsm.NewQueues(&nowhere{}).Apply(fsm.Env{Index: 77}, b)
+			fsm.NewQueues(&discardBodies{}).Apply(fsm.Env{Index: 77}, b)
 		}()
 		if name == "kind" || name == "kind after header" {
 			continue

@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// story is one file of testdata/queues: a machine, its bodies and the entry to come.
+// scenario is one file of testdata/queues: a machine, its bodies and the entry to come.
 // Time starts at 100 s. Commands take these arguments where they make sense:
 //
 //	entity=N  dead (the dead-letter queue)  max=N  bytes=N  delete
@@ -22,7 +22,7 @@ import (
 //	incarnation=N receiver=N serial=N low=N (else incarnation 1, receiver 0 and the next serial)
 //
 // Locks are written sequence/epoch, moments as a time from now.
-type story struct {
+type scenario struct {
 	t      *testing.T
 	q      *fsm.Queues
 	bodies *memory
@@ -31,16 +31,16 @@ type story struct {
 	last   []byte // the newest command, for retry
 }
 
-func newStory(t *testing.T) *story {
+func newScenario(t *testing.T) *scenario {
 	m := newMemory(t)
-	return &story{t: t, q: fsm.NewQueues(m), bodies: m, env: fsm.Env{Now: 100_000}}
+	return &scenario{t: t, q: fsm.NewQueues(m), bodies: m, env: fsm.Env{Now: 100_000}}
 }
 
-// TestQueueScenarios replays the stories in testdata/queues. Run with -rewrite to record
-// them again, and read the diff: it is the review.
+// TestQueueScenarios replays the scenarios in testdata/queues. Run with -rewrite to record them
+// again, and review the diff.
 func TestQueueScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/queues", func(t *testing.T, path string) {
-		s := newStory(t)
+		s := newScenario(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.t, s.bodies.t = t, t
 			return s.tell(d)
@@ -49,8 +49,8 @@ func TestQueueScenarios(t *testing.T) {
 	})
 }
 
-// tell performs one step of the story.
-func (s *story) tell(d *datadriven.TestData) string {
+// tell performs one step of the scenario.
+func (s *scenario) tell(d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "pass":
 		// One pulse, as the leader proposes it when something is due.
@@ -102,8 +102,8 @@ func (s *story) tell(d *datadriven.TestData) string {
 	return s.apply(s.last)
 }
 
-// header numbers a command unless the story does.
-func (s *story) header(d *datadriven.TestData) fsm.Header {
+// header numbers a command unless the scenario does.
+func (s *scenario) header(d *datadriven.TestData) fsm.Header {
 	h := fsm.Header{Incarnation: number(d, "origin", 1), Receiver: number(d, "lane", 0)}
 	if d.HasArg("serial") {
 		h.Serial = number(d, "serial", 0)
@@ -115,7 +115,7 @@ func (s *story) header(d *datadriven.TestData) fsm.Header {
 	return h
 }
 
-func (s *story) apply(command []byte) string {
+func (s *scenario) apply(command []byte) string {
 	s.env.Index++
 	res := s.q.Apply(s.env, command)
 	out := res.Code.String() + "\n"
@@ -153,8 +153,8 @@ func (s *story) apply(command []byte) string {
 	return out
 }
 
-// restore puts an image of the machine in the place of the machine.
-func (s *story) restore() string {
+// restore replaces the state machine by its image.
+func (s *scenario) restore() string {
 	var b bytes.Buffer
 	if _, err := s.q.Image().WriteTo(&b); err != nil {
 		s.t.Fatal(err)
@@ -170,8 +170,8 @@ func (s *story) restore() string {
 	return "restored\n"
 }
 
-// balance checks that exactly the bodies referred to are held.
-func (s *story) balance() {
+// balance checks that exactly the referenced bodies are stored.
+func (s *scenario) balance() {
 	held := 0
 	s.q.Refs(func(o fsm.Owner, r fsm.Ref) fsm.Ref {
 		held++
@@ -186,7 +186,7 @@ func (s *story) balance() {
 }
 
 // command makes the command of a step.
-func (s *story) command(d *datadriven.TestData) fsm.Command {
+func (s *scenario) command(d *datadriven.TestData) fsm.Command {
 	t, at := s.t, address(d)
 	lines := strings.Fields(d.Input)
 	switch d.Cmd {
@@ -288,7 +288,7 @@ func settings(t *testing.T, d *datadriven.TestData) fsm.EntitySettings {
 
 // message is a line of a send step: the payload, xN for N bytes of it, after the id if
 // that stands before a colon.
-func (s *story) message(d *datadriven.TestData, line string) fsm.Message {
+func (s *scenario) message(d *datadriven.TestData, line string) fsm.Message {
 	line, properties, _ := strings.Cut(line, " | ")
 	m := fsm.Message{ID: "id-" + line, EnqueueAt: s.moment(d, "at"), Properties: propertiesOf(s.t, properties)}
 	if id, payload, found := strings.Cut(line, ":"); found {
@@ -307,7 +307,7 @@ func (s *story) message(d *datadriven.TestData, line string) fsm.Message {
 }
 
 // moment is a named argument, a span from now; 0 if it is missing.
-func (s *story) moment(d *datadriven.TestData, name string) fsm.Instant {
+func (s *scenario) moment(d *datadriven.TestData, name string) fsm.Instant {
 	if !d.HasArg(name) {
 		return 0
 	}
@@ -327,7 +327,7 @@ func numberList(words []string) []fsm.SequenceNumber {
 
 // settlement reads "verb seq/epoch [reason|description|properties|until=text]...", with
 // "_" for a blank and xN for N bytes.
-func (s *story) settlement(line string) fsm.Settlement {
+func (s *scenario) settlement(line string) fsm.Settlement {
 	t := s.t
 	verbs := []string{"complete", "abandon", "defer", "deadletter", "release"}
 	words := strings.Fields(line)
@@ -354,7 +354,7 @@ func (s *story) settlement(line string) fsm.Settlement {
 	return x
 }
 
-// deliveries shows what is given out, a line each.
+// deliveries prints deliveries, one line each.
 func deliveries(bodies *memory, list []fsm.Delivery) string {
 	states := []string{"?", "ready", "locked", "deferred", "taken", "scheduled", "shared", "leaving"}
 	out := ""

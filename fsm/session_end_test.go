@@ -6,9 +6,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestSessionIsRemovedOnceWithItsLastMessage: a session whose last message expires while the
-// session is given back goes once. It used to go twice: two sessions got its slot, the
-// holder of one was given the messages of the other, and a restored replica did not.
+// TestSessionIsRemovedOnceWithItsLastMessage: a session whose last message expires while its
+// messages are returned is removed once. It used to be removed twice: two sessions got its slot,
+// the holder of one received the messages of the other, and a restored replica did not.
 func TestSessionIsRemovedOnceWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*between, fsm.SessionLock){

@@ -81,7 +81,7 @@ func (h *sessionHistory) open(name string) *modelSession {
 	return s
 }
 
-// lock draws a grant, mostly one that holds.
+// lock draws a lock, mostly a current one.
 func (h *sessionHistory) lock() fsm.SessionLock {
 	if len(h.locks) == 0 {
 		return fsm.SessionLock{ID: "a", Epoch: 99}
@@ -302,7 +302,7 @@ func (h *sessionHistory) redrive(*rapid.T) {
 	}
 }
 
-// pass lets time pass, and what is due happen: earliest first, as the machine promises.
+// pass advances the time and processes what is due, earliest first, as the state machine does.
 func (h *sessionHistory) pass(*rapid.T) {
 	h.env.Now += fsm.Instant(rapid.SampledFrom([]int{1, 300, 1000, 5000}).Draw(h.t, "time"))
 	h.do(fsm.Pulse{})
@@ -334,7 +334,7 @@ func (h *sessionHistory) pass(*rapid.T) {
 
 func (h *sessionHistory) restore(*rapid.T) { h.b = h.b.restored() }
 
-// check compares everything that can be asked.
+// check compares the results of all queries.
 func (h *sessionHistory) check(*rapid.T) {
 	if a, b := h.a.q.Digest(), h.b.q.Digest(); a != b {
 		h.t.Fatalf("digests %x and %x", a, b)
@@ -396,7 +396,7 @@ func TestSessionsAgree(t *testing.T) {
 		settings.RequiresSession, settings.LockDuration, settings.MaxDeliveryCount = true, 5000, 3
 		h.do(fsm.PutEntity{Entity: theQueue, Version: 1, Settings: settings})
 		rt.Repeat(map[string]func(*rapid.T){
-			"send": h.send, "send again": h.send, "send nowhere": h.sendNowhere, "accept": h.accept, "accept again": h.accept,
+			"send": h.send, "send again": h.send, "send without a session": h.sendNowhere, "accept": h.accept, "accept again": h.accept,
 			"receive": h.receive, "receive again": h.receive, "settle": h.settle, "settle again": h.settle, "renew": h.renew,
 			"release": h.release, "state": h.keep, "redrive": h.redrive, "pass": h.pass, "restore": h.restore, "": h.check,
 		})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Numbers are a sorted set, whatever comes in and goes out.
+// A numberList is a sorted set, whatever is added and removed.
 func TestNumberListAgainstSlice(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
@@ -44,7 +44,7 @@ func TestNumberListAgainstSlice(t *testing.T) {
 	}
 }
 
-// What is locked at the front of a long list and given back moves those before it, and not
+// A message that is locked at the front of a long list and returned moves those before it, and not
 // the long rest: the rest stays where it is in memory.
 func TestNumberListMovesTheShorterSide(t *testing.T) {
 	t.Parallel()
@@ -67,8 +67,8 @@ func TestNumberListMovesTheShorterSide(t *testing.T) {
 	}
 }
 
-// The table finds the oldest session that is free, gives the lowest slot, and forgets what
-// has nothing left; a shared page stays as it is.
+// The table finds the oldest unlocked session, assigns the lowest slot, and removes empty sessions;
+// a shared page does not change.
 func TestSessionsAgainstMap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {

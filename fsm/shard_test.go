@@ -58,8 +58,8 @@ func restored(t *testing.T, c *fsm.Catalog) *fsm.Catalog {
 	return again
 }
 
-// A partitioned entity is one entity, found by the id of any shard, and each of its shards
-// weighs on its partition; a subscription lies where its topic lies.
+// A partitioned entity is one entity, found by the id of any shard, and each of its shards adds to
+// the load of its partition; a subscription is placed with its topic.
 func TestShardsHaveConsecutiveIDs(t *testing.T) {
 	t.Parallel()
 	made, apply := shardedCatalog(t)

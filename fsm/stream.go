@@ -82,8 +82,16 @@ func (w *imageWriter) string(s string)   { w.buf = appendString(w.buf, s) }
 func (w *imageWriter) bool(v bool)       { w.buf = appendBool(w.buf, v) }
 
 func (w *imageWriter) settings(s *EntitySettings) { w.sized(s.fields) }
-func (w *imageWriter) address(a Address)          { w.uvarint(uint64(a.Entity)); w.byte(byte(a.Sub)) }
-func (w *imageWriter) lockID(l LockID)            { w.uvarint(uint64(l.Sequence)); w.uvarint(uint64(l.Epoch)) }
+
+func (w *imageWriter) address(a Address) {
+	w.uvarint(uint64(a.Entity))
+	w.byte(byte(a.Sub))
+}
+
+func (w *imageWriter) lockID(l LockID) {
+	w.uvarint(uint64(l.Sequence))
+	w.uvarint(uint64(l.Epoch))
+}
 
 // fields writes a record by the list of its fields.
 func (w *imageWriter) fields(list func(x *codec)) {

@@ -36,8 +36,8 @@ func longest(t *testing.T) fsm.Rule {
 	return r
 }
 
-// TestLongestRuleIsRestored: a rule that was taken is taken from an image too, where it says
-// when it was made. It used to be too long there, and no replica could begin with the image.
+// TestLongestRuleIsRestored: a rule that was accepted is accepted from an image too, where it has a
+// time of creation. It used to be too long there, and no replica could be restored from the image.
 func TestLongestRuleIsRestored(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -96,7 +96,7 @@ func TestRulesOfATopicAreBoundedInBytes(t *testing.T) {
 	if _, err := m.q.Image().WriteTo(&image); err != nil {
 		t.Fatal(err)
 	}
-	again := &bench{q: fsm.NewQueues(&nowhere{}), header: m.header, env: m.env}
+	again := &bench{q: fsm.NewQueues(&discardBodies{}), header: m.header, env: m.env}
 	if err := again.q.Restore(&image); err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +111,9 @@ func TestRulesOfATopicAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestCopiesOfOneSendAreBounded: a send makes a million copies or questions to rules at most. One that
-// would make more is refused as too large, before anything is stored; one message goes
-// whatever it makes.
+// TestCopiesOfOneSendAreBounded: a send makes at most a million copies and evaluations. One that
+// would make more is refused as too large, before anything is stored; a single message is never
+// refused.
 func TestCopiesOfOneSendAreBounded(t *testing.T) {
 	t.Parallel()
 	send := func(n int) fsm.SendMessages {

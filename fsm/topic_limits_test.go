@@ -50,8 +50,8 @@ func TestSubscriptionsOfATopicAreLimited(t *testing.T) {
 	}
 }
 
-// TestRulesOfATopicAreLimited: the limits hold over all subscriptions of a topic, by kind, and a rule
-// that takes the place of another counts for it.
+// TestRulesOfATopicAreLimited: the limits apply to all subscriptions of a topic together, by kind,
+// and a rule that replaces another counts instead of it.
 func TestRulesOfATopicAreLimited(t *testing.T) {
 	t.Parallel()
 	m := newTopicBench([]fsm.Rule{{Name: "first"}, {Name: "first"}})
@@ -93,7 +93,7 @@ func TestRulesOfATopicAreLimited(t *testing.T) {
 	if _, err := m.q.Image().WriteTo(&image); err != nil {
 		t.Fatal(err)
 	}
-	again := fsm.NewQueues(&nowhere{})
+	again := fsm.NewQueues(&discardBodies{})
 	if err := again.Restore(&image); err != nil || again.Digest() != m.q.Digest() {
 		t.Errorf("the restored machine is another: %v", err)
 	}
@@ -267,8 +267,8 @@ func FuzzDecodeProperties(f *testing.F) {
 	})
 }
 
-// exampleTopics is a machine with a topic, three subscriptions that share messages in every
-// way, rules of every kind, and a stone.
+// exampleTopics is a state machine with a topic, three subscriptions that share messages in every
+// way, rules of every kind, and a tombstone.
 func exampleTopics(t testing.TB) *replica {
 	r := newReplica(t)
 	env := fsm.Env{Now: 1_700_000_000_000}
@@ -324,12 +324,12 @@ func topicCommands() []fsm.Command {
 	}
 }
 
-// TestTamperedTopicImageIsRefused: an image of topics with one byte changed, its checksum put right, is
-// refused or makes a machine that works.
+// TestTamperedTopicImageIsRefused: an image of topics with one byte changed and the right checksum
+// is refused or makes a working state machine.
 func TestTamperedTopicImageIsRefused(t *testing.T) {
 	t.Parallel()
 	image := exampleTopics(t).image()
-	whole := fsm.NewQueues(&nowhere{})
+	whole := fsm.NewQueues(&discardBodies{})
 	if err := whole.Restore(bytes.NewReader(image)); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestTamperedTopicImageIsRefused(t *testing.T) {
 		for _, change := range []byte{1, 0x80, 0xff} {
 			b := bytes.Clone(image)
 			b[i] ^= change
-			q := fsm.NewQueues(&nowhere{})
+			q := fsm.NewQueues(&discardBodies{})
 			if err := q.Restore(bytes.NewReader(sealed(b))); err != nil {
 				refused++
 				continue

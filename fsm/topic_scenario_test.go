@@ -21,7 +21,7 @@ import (
 //
 // A rule is "name true", "name false", "name sql text" or "name match property=value ...",
 // and may end in " then action".
-func (s *story) publishing(d *datadriven.TestData) fsm.Command {
+func (s *scenario) publishing(d *datadriven.TestData) fsm.Command {
 	at := address(d).Entity
 	switch d.Cmd {
 	case "topic":
@@ -112,7 +112,7 @@ func changes(list []fsm.Change) string {
 }
 
 // rules lists the rules of a subscription.
-func (s *story) rules(d *datadriven.TestData) string {
+func (s *scenario) rules(d *datadriven.TestData) string {
 	rules, ok := s.q.Rules(address(d).Entity, int(number(d, "skip", 0)), int(number(d, "max", 100)))
 	if !ok {
 		return "not found\n"

@@ -27,7 +27,7 @@ type bank struct {
 	// What is known of messages: of copies by where they end up.
 	due  map[bankNote]fsm.EntityID // there or on their way there, by what they go through; 0: straight
 	done map[bankNote]bool         // completed
-	// What the carrier knows.
+	// What the forwarder knows.
 	ended map[fsm.Outbox]verdict
 	late  []fsm.TransferMessages
 }
@@ -52,7 +52,7 @@ type bankLock struct {
 	token string
 }
 
-// asked is a command and its answer, which may have got lost.
+// asked is a command and its answer, which may have been lost.
 type asked struct {
 	to      fsm.PartitionID
 	command []byte
@@ -150,7 +150,7 @@ func (b *bank) message(to fsm.EntityID) fsm.Message {
 	return m
 }
 
-// transact performs a transaction, whose answer may get lost: then it is asked for again.
+// transact performs a transaction. If its answer is lost, it is repeated.
 func (b *bank) transact(*rapid.T) {
 	at := fsm.PartitionID(rapid.IntRange(1, 2).Draw(b.t, "partition"))
 	c, settled := b.draw(at)
@@ -231,7 +231,7 @@ func (b *bank) draw(at fsm.PartitionID) (c fsm.Transact, completed []bankLock) {
 	return c, completed
 }
 
-// retry asks for an answer again that got lost.
+// retry repeats a command whose answer was lost.
 func (b *bank) retry(*rapid.T) {
 	if n := len(b.past); n > 0 {
 		x := b.past[n-1-rapid.IntRange(0, min(10, n-1)).Draw(b.t, "age")]
@@ -241,7 +241,7 @@ func (b *bank) retry(*rapid.T) {
 	}
 }
 
-// forward is a turn of the carrier, either half of which may remain without answer.
+// forward is a step of the forwarder, either half of which may remain without an answer.
 func (b *bank) forward(*rapid.T) {
 	via := rapid.SampledFrom(bankEntities).Draw(b.t, "via")
 	b.turn(via, rapid.IntRange(0, 3).Draw(b.t, "lost") == 0, rapid.IntRange(0, 3).Draw(b.t, "answer lost") == 0)
@@ -286,7 +286,7 @@ func (b *bank) restore(*rapid.T) {
 	s.b = s.b.restored()
 }
 
-// pass lets locks run out.
+// pass lets locks expire.
 func (b *bank) pass(*rapid.T) {
 	for id, s := range b.sides {
 		s.env.Now += fsm.Instant(rapid.SampledFrom([]int{0, 1000, 6000}).Draw(b.t, "ms"))
@@ -346,14 +346,14 @@ func (b *bank) check(*rapid.T) {
 	}
 }
 
-// out says whether a batch is on its way from a transfer queue.
+// out reports whether a transfer queue has a batch in flight.
 func (b *bank) out(via fsm.EntityID) bool {
 	s := b.sides[home(via)]
 	out, _, _, _ := s.a.q.Outbox(fsm.Address{Entity: via, Sub: fsm.TransferQueue})
 	return out
 }
 
-// drain lets the carrier finish.
+// drain lets the forwarder finish.
 func (b *bank) drain() {
 	for range 1000 {
 		busy := false

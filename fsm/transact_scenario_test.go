@@ -14,7 +14,7 @@ import (
 //	settle ENTITY[/dead-letter] complete 1/1 ...   as a line of settle
 //	send ENTITY message                            as a line of send
 //	transfer VIA to=N name=TEXT message            to entity N of partition 2
-func (s *story) transacting(d *datadriven.TestData) fsm.Command {
+func (s *scenario) transacting(d *datadriven.TestData) fsm.Command {
 	if d.Cmd != "transact" {
 		return nil
 	}

@@ -47,8 +47,8 @@ func postOf(via fsm.EntityID, to fsm.Destination, name string, payloads ...strin
 	return c
 }
 
-// transactSome leaves queue 50 with transfers that wait, are out, and could not be
-// delivered, and a subscription and a topic that have some too.
+// transactSome leaves queue 50 with transfers that wait, are in flight, and could not be delivered,
+// and a subscription and a topic that have some too.
 func transactSome(apply func(fsm.Command) fsm.Result) {
 	apply(fsm.PutEntity{Entity: 50, Version: 1, Settings: fsm.DefaultSettings()})
 	apply(fsm.SendMessages{Entity: 50, Messages: []fsm.Message{{Payload: []byte("in")}}})
@@ -72,7 +72,7 @@ func transactSome(apply func(fsm.Command) fsm.Result) {
 
 var farther = fsm.Destination{Partition: 3, Entity: 78}
 
-// tryTransactions are commands that a machine with what transactSome leaves performs.
+// tryTransactions returns commands for a state machine in the state that transactSome leaves.
 func tryTransactions() []fsm.Command {
 	first := take(50, 9)
 	first.Address.Sub, first.Done, first.Codes = fsm.TransferQueue, 2, []fsm.Code{fsm.QuotaExceeded}
@@ -162,7 +162,7 @@ func TestTransactLimits(t *testing.T) {
 		if _, _, err := fsm.DecodeCommand(b); c.valid != (err == nil) || err != nil && !errors.Is(err, fsm.InvalidArgument) {
 			t.Errorf("%s: decodes with %v", c.name, err)
 		}
-		// A machine refuses by itself too.
+		// The state machine refuses it, too.
 		m := newBetween(t)
 		m.put(1, 1, nil)
 		m.send(1, 100, fsm.Message{})
@@ -181,8 +181,8 @@ func TestTransactLimits(t *testing.T) {
 	}
 }
 
-// TestTransactionIsPerformedOnce: all of it happens, the answer is remembered, and asked again it is not done
-// again.
+// TestTransactionIsPerformedOnce: all operations are performed, the answer is remembered, and a
+// repeated command is not performed again.
 func TestTransactionIsPerformedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -260,7 +260,7 @@ func settleIn(at fsm.Address, verb fsm.Verb, locks ...fsm.LockID) fsm.SettleMess
 	return c
 }
 
-// TestTransactSettlesAllOrNone: whatever lock is not held refuses the whole.
+// TestTransactSettlesAllOrNone: one lost lock refuses the whole transaction.
 func TestTransactSettlesAllOrNone(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -311,7 +311,7 @@ func TestTransactSettlesAllOrNone(t *testing.T) {
 	}
 }
 
-// TestTransactSendsAllOrNone: what is sent counts together, what is completed makes room.
+// TestTransactSendsAllOrNone: sent messages count together, completed ones make room.
 func TestTransactSendsAllOrNone(t *testing.T) {
 	t.Parallel()
 	const mega = 1 << 20
@@ -380,8 +380,8 @@ func TestTransactSendsAllOrNone(t *testing.T) {
 	}
 }
 
-// TestTransfersLeaveInOrder: what goes elsewhere goes in order, by destination, and nobody can get at
-// it; what is not taken lies where it can be looked at, also at a topic.
+// TestTransfersLeaveInOrder: transfers leave in order, by destination, and nobody can receive them;
+// refused ones can be received from the transfer dead-letter queue, also at a topic.
 func TestTransfersLeaveInOrder(t *testing.T) {
 	t.Parallel()
 	for kind := range fsm.SubscriptionEntity + 1 {
@@ -471,7 +471,7 @@ func TestTransfersLeaveInOrder(t *testing.T) {
 	}
 }
 
-// TestDropDeletesTransfers: what is left goes with the entity, whatever it is.
+// TestDropDeletesTransfers: dropping an entity of any kind deletes its transfers.
 func TestDropDeletesTransfers(t *testing.T) {
 	t.Parallel()
 	for _, drop := range []fsm.EntityID{1, 2, 3} {
@@ -504,8 +504,8 @@ func TestDropDeletesTransfers(t *testing.T) {
 	}
 }
 
-// TestPendingTransfersPreventIdleDeletion: an entity does not delete itself (docs/requirements.md#e7) while others are to get what
-// lies in it; when they have it, its time begins.
+// TestPendingTransfersPreventIdleDeletion: an entity is not deleted automatically
+// (docs/requirements.md#e7) while it holds messages for others; afterwards its idle time begins.
 func TestPendingTransfersPreventIdleDeletion(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -585,8 +585,8 @@ func TestTransactIsActivity(t *testing.T) {
 	}
 }
 
-// TestTransactionTransferIsNoHop: what a transaction sends has not been forwarded when it arrives, and
-// all else has.
+// TestTransactionTransferIsNoHop: a message of a transaction has not been forwarded when it
+// arrives, all others have.
 func TestTransactionTransferIsNoHop(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTransferRespectsQuotas: what bounds the memory of an entity bounds what is forwarded to it,
-// message by message.
+// TestTransferRespectsQuotas: the quotas of an entity apply to every message that is forwarded to
+// it.
 func TestTransferRespectsQuotas(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})

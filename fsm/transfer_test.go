@@ -60,8 +60,8 @@ func TestTransferRefusalsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestTransferChecksMessagesIndependently: one message that is refused does not stop its neighbours,
-// and the answer stays the same.
+// TestTransferChecksMessagesIndependently: one refused message does not affect the others, and the
+// answer stays the same.
 func TestTransferChecksMessagesIndependently(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
