@@ -39,12 +39,12 @@ type CommandInfo struct {
 
 // Errors of bytes that do not decode. They are wrapped with the operation.
 var (
-	errShort     = errors.New("bytes end early")
+	errShort     = errors.New("unexpected end")
 	errVersion   = errors.New("unknown version")
 	errKind      = errors.New("unknown kind")
-	errTrailing  = errors.New("bytes left over")
-	errNumber    = errors.New("number is not in its shortest form or too large")
-	errCount     = errors.New("count is more than the bytes can hold")
+	errTrailing  = errors.New("trailing bytes")
+	errNumber    = errors.New("number is too large or not in its shortest form")
+	errCount     = errors.New("count exceeds the bytes that follow")
 	errFlag      = errors.New("unknown flag")
 	errOverLimit = errors.New("over the limit")
 )

@@ -46,8 +46,8 @@ const streamBytes = 64 << 10
 
 var (
 	errChecksum = errors.New("checksum does not match")
-	errMachine  = errors.New("image of another machine")
-	errState    = errors.New("state that cannot be")
+	errMachine  = errors.New("image of another state machine")
+	errState    = errors.New("contradictory state")
 )
 
 func checksum(sum uint32, b []byte) uint32 {
