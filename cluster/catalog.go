@@ -321,7 +321,7 @@ func (n *Node) replicaName(id fsm.PartitionID) string {
 func (n *Node) leadershipChanged(id fsm.PartitionID, leads bool) {
 	n.changed.Notify()
 	n.router.LeaderChanged(id)
-	n.forwarder.leaderChanged(id, leads)
+	n.forwarder.LeaderChanged(id, leads)
 	if leads {
 		notify.WakeUp(n.reconcileNow)
 		notify.WakeUp(n.catalogApplied) // its machine may not have the level of the cluster yet

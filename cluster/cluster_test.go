@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
@@ -294,7 +295,7 @@ type lockedMessages struct {
 	deliveries []fsm.Delivery
 }
 
-func lockMessages(r *Receiver, most int, wait time.Duration) lockedMessages {
+func lockMessages(r *router.Receiver, most int, wait time.Duration) lockedMessages {
 	done := make(chan lockedMessages, 1)
 	r.Lock(most, 1<<20, wait, func(c fsm.Code, d []fsm.Delivery) { done <- lockedMessages{c, d} })
 	return <-done
@@ -314,4 +315,9 @@ func countMessages(t *testing.T, node *Node, at fsm.EntityRef) fsm.Counts {
 		t.Fatal(err)
 	}
 	return counts[0]
+}
+
+// findEntity asks the catalog's leader.
+func findEntity(ctx context.Context, node *Node, q router.EntityQuery) (fsm.Entity, error) {
+	return router.FindEntity.Ask(ctx, node.router.Leader(fsm.CatalogPartition), q)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
@@ -27,7 +28,7 @@ func newForwardingCluster(t *testing.T, partitions int) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, 3, partitions)
 	for i := range c.configs {
-		c.configs[i].Reread = rereadWhole
+		c.configs[i].Reread = readWhole
 	}
 	return c
 }
@@ -156,7 +157,7 @@ func TestForwardToAnotherPartition(t *testing.T) {
 	if got := lockMessages(receiver, 1, waitMax); got.code != fsm.NotAllowed {
 		t.Errorf("receive from a queue that forwards: %v", got.code)
 	}
-	var total ForwardStats
+	var total forwarding.Stats
 	for _, node := range c.nodes {
 		total.Messages += node.Forwarding().Messages
 	}
@@ -352,7 +353,7 @@ func TestForwardSettingChangesMeanwhile(t *testing.T) {
 						close(reached)
 					}
 					<-gate
-					return rereadWhole(payload, patches)
+					return readWhole(payload, patches)
 				}
 			}
 			c.startAll()
@@ -453,7 +454,7 @@ func (v *readGate) of(member int) func(payload, patches []byte) (fsm.Message, er
 			v.left--
 		}
 		v.mu.Unlock()
-		return rereadWhole(payload, patches)
+		return readWhole(payload, patches)
 	}
 }
 
@@ -482,7 +483,7 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const total = 10_000
-			c, v := newForwardingCluster(t, 2), newReadGate(total/4+forwardMessagesMax/2)
+			c, v := newForwardingCluster(t, 2), newReadGate(total/4+batchMessagesMax/2)
 			for i := range c.configs {
 				c.configs[i].Reread = v.of(i)
 			}
@@ -559,7 +560,7 @@ func TestForwardManyMessages(t *testing.T) {
 	took := time.Since(start)
 	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 	entries = applied() - entries
-	batches := uint64(total+forwardMessagesMax-1) / forwardMessagesMax
+	batches := uint64(total+batchMessagesMax-1) / batchMessagesMax
 	t.Logf("%d messages of 1 KiB in %s: %.0f messages/s, %d entries for %d batches",
 		total, took.Round(time.Millisecond), float64(total)/took.Seconds(), entries, batches)
 	if most := 2*batches + batches/4 + 20; entries > most { // the change itself, pulses, and a batch that was brought twice
@@ -600,4 +601,12 @@ func TestForwardWhileLeadershipsMove(t *testing.T) {
 	if t.Logf("leaderships moved %d times", moved); moved == 0 {
 		t.Error("no leadership moved")
 	}
+}
+
+// batchMessagesMax is how many messages one batch has at most.
+const batchMessagesMax = 256
+
+// readWhole is Config.Reread: a payload is the whole message, and its beginning the id.
+func readWhole(payload, _ []byte) (fsm.Message, error) {
+	return fsm.Message{ID: string(payload[:min(len(payload), 100)]), Payload: payload}, nil
 }

@@ -19,7 +19,7 @@ func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
 		notify.WakeUp(n.reconcileNow)
 	}
 	if e.Kind == fsm.EffectForward {
-		n.forwarder.wake(fsm.Outbox{Partition: id, Address: e.Address})
+		n.forwarder.Wake(fsm.Outbox{Partition: id, Address: e.Address})
 	}
 }
 

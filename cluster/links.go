@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -100,9 +101,9 @@ func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind,
 
 // askStatus asks another member about its replica.
 func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
-	return statusOfReplica.Ask(ctx, func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
+	return router.StatusOfReplica.Ask(ctx, func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 		return n.ask(ctx, member, kind, arguments)
-	}, statusQuery{Partition: id})
+	}, router.StatusQuery{Partition: id})
 }
 
 // transport is how the router and the forwarder of a node reach replicas, and what serves the requests of

@@ -80,7 +80,7 @@ func TestNamespacesAreApart(t *testing.T) {
 				t.Fatalf("member %d, namespace %d: %d, %v", i, namespace, at.ID, err)
 			}
 			source, err := node.Router().In(namespace).Resolve(t.Context(), "source")
-			if err == nil || !isForwarding(source.Settings, fsm.MainQueue) {
+			if err == nil || source.Settings.ForwardTo == "" {
 				mustSend(t, node, source, fsm.Message{ID: fmt.Sprint(i), Payload: fmt.Appendf(nil, "of %d", namespace)})
 			}
 		}

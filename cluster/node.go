@@ -12,11 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -44,9 +46,9 @@ type Node struct {
 	peers        *peer.Transport
 	peerClient   *rpc.Client
 	queries      rpc.Handlers // of other members; complete before the peer port is open
-	router       *Router
+	router       *router.Router
 	operator     *Operator
-	forwarder    *forwarder
+	forwarder    *forwarding.Forwarder
 	bootstrapper *bootstrapper
 
 	groups         atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
@@ -170,14 +172,14 @@ func (n *Node) open(ctx context.Context) error {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
 	})
 	reach := transport{n}
-	n.router = NewRouter(&RouterConfig{
-		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: RouterTiming{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
+	n.router = router.New(&router.Config{
+		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: router.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
 		AnswerLocal: reach.AnswerQuery, ReplicaName: n.replicaName, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	})
 	n.registerQueries()
 	n.operator = &Operator{node: n, router: n.router}
-	n.forwarder = newForwarder(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
+	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
 	n.bootstrapper = &bootstrapper{
 		self: n.self, expect: n.config.Expect, dataDir: n.dataDir, log: n.log, readableLevel: n.readableLevel(),
 		alive:   func() []fsm.MemberID { return n.gossip.Alive() },
@@ -197,7 +199,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.startTask(n.reconcileLoop)
 	n.startTask(n.spaceLoop)
 	n.startTask(n.compareLoop)
-	n.startTask(n.forwarder.run)
+	n.startTask(n.forwarder.Run)
 	return nil
 }
 
@@ -229,10 +231,10 @@ func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 }
 
 // Router brings requests to where they are done.
-func (n *Node) Router() *Router { return n.router }
+func (n *Node) Router() *router.Router { return n.router }
 
 // Forwarding says what this member has forwarded between entities.
-func (n *Node) Forwarding() ForwardStats { return n.forwarder.stats() }
+func (n *Node) Forwarding() forwarding.Stats { return n.forwarder.Stats() }
 
 // ID is the member's id.
 func (n *Node) ID() fsm.MemberID { return n.self }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/peer"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -151,7 +152,7 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	}
 	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
 	eventually(t, "the sweeper forgets the queue", func() bool {
-		_, err := c.nodes[1].router.lookup(t.Context(), lookupQuery{ID: at.ID})
+		_, err := findEntity(t.Context(), c.nodes[1], router.EntityQuery{ID: at.ID})
 		return errors.Is(err, fsm.EntityNotFound)
 	})
 	// A leader that does not answer within a second is made up for by what its followers know.

@@ -1,10 +1,14 @@
 package cluster
 
+import (
+	"github.com/peeklock/peeklock/cluster/router"
+)
+
 // Operator does what operators ask of a whole cluster: members, placement and moves of partitions,
 // verification and backups. Its methods may be called concurrently.
 type Operator struct {
 	node   *Node
-	router *Router // finds the leaders
+	router *router.Router // finds the leaders
 }
 
 // Operator returns the interface for the operators of the cluster.

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
@@ -226,7 +227,7 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 		if _, err := node.Router().In(fsm.DefaultNamespace).Resolve(c.t.Context(), at.Name); !errors.Is(err, fsm.EntityNotFound) {
 			return false
 		}
-		_, err := node.router.lookup(c.t.Context(), lookupQuery{ID: at.ID})
+		_, err := findEntity(c.t.Context(), node, router.EntityQuery{ID: at.ID})
 		if !errors.Is(err, fsm.EntityNotFound) {
 			return false
 		}
@@ -360,10 +361,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 	eventually(t, "the settings are known", known)
 	touched := func(at fsm.EntityRef) bool {
-		node.router.activity.mu.Lock()
-		defer node.router.activity.mu.Unlock()
-		last, ok := node.router.activity.last[at.ID]
-		return ok && clock.now().Sub(last) < activityReportEvery
+		return clock.now().Sub(node.router.LastActivity(at.ID)) < 30*time.Second
 	}
 	for range 4 {
 		clock.ahead.Add(int64(2 * time.Minute))
@@ -374,7 +372,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 			t.Fatalf("poll: %v", got.code)
 		}
 		eventually(t, "the receivers are reported", func() bool { return touched(received) && touched(polled) })
-		node.router.client(peeked.Partition).idle(t)
+		settled(t, node, peeked.Partition)
 		c.pass(clock, 0)
 	}
 	eventually(t, "the queue that nobody uses is gone", func() bool { return c.gone(left) })
@@ -387,37 +385,10 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 }
 
-// idle waits until everything that was submitted has been answered.
-func (p *partitionClient) idle(t *testing.T) {
+// settled waits until everything that a node has submitted to a partition has been answered.
+func settled(t *testing.T, node *Node, id fsm.PartitionID) {
 	t.Helper()
-	eventually(t, "nothing is on its way", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.low == p.next
-	})
-}
-
-// Reports are paced per entity, and what is remembered of entities is bounded.
-func TestActivityReportsAreLimitedAndBounded(t *testing.T) {
-	t.Parallel()
-	var touches activityLimiter
-	now := time.Now()
-	if !touches.due(1, now) || touches.due(1, now.Add(activityReportEvery-1)) || !touches.due(1, now.Add(activityReportEvery)) {
-		t.Error("not once per interval")
-	}
-	for id := range fsm.EntityID(activityEntitiesMax + 10) {
-		touches.due(id, now)
-	}
-	if n := len(touches.last); n > activityEntitiesMax {
-		t.Errorf("%d are remembered", n)
-	}
-	client := newPartitionClient(1, 1, "m", nil, RouterTiming{Retry: time.Minute}, testLogger())
-	for i := range activityEntitiesMax + 10 {
-		client.markTouched(&Receiver{at: fsm.EntityRef{Entity: fsm.Entity{ID: fsm.EntityID(i)}}}, now)
-	}
-	if n := len(client.takeTouched()); n != activityEntitiesMax {
-		t.Errorf("%d wait for the next tick", n)
-	}
+	eventually(t, "nothing is outstanding", func() bool { return node.router.Outstanding(id) == 0 })
 }
 
 func TestPurgeAndRedrive(t *testing.T) {
@@ -495,7 +466,7 @@ func TestPurgeAndRedriveRefuse(t *testing.T) {
 	}{
 		"redrive nowhere":  {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "none", some)), fsm.EntityNotFound},
 		"redrive nothing":  {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "orders", nil)), fsm.InvalidArgument},
-		"redrive too many": {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "orders", make([]fsm.SequenceNumber, redriveMessagesMax+1))), fsm.InvalidArgument},
+		"redrive too many": {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "orders", make([]fsm.SequenceNumber, 1000+1))), fsm.InvalidArgument},
 		"purge nowhere":    {second(router.In(fsm.DefaultNamespace).PurgeEntity(ctx, "none", 0, time.Time{}, 1)), fsm.EntityNotFound},
 		"purge nothing":    {second(router.In(fsm.DefaultNamespace).PurgeEntity(ctx, "orders", 0, time.Time{}, 0)), fsm.InvalidArgument},
 	} {

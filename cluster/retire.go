@@ -118,7 +118,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 	var err error
 	if open && group != nil {
 		n.setGroup(id, 0, nil)
-		n.forwarder.leaderChanged(id, false)
+		n.forwarder.LeaderChanged(id, false)
 		err = group.Destroy(ctx)
 	} else {
 		err = partition.Drop(n.raftLog, id, raftgroup.ReplicaID(n.self, number), path)

@@ -69,11 +69,11 @@ func TestPurgeSessionInBatches(t *testing.T) {
 	c.startAll()
 	at := c.create("orders", withSessions)
 	var all []string
-	for i := range purgeLockMessagesMax + 10 {
+	for i := range 256 + 10 {
 		all = append(all, fmt.Sprint(i))
 	}
 	sendAll(t, c.nodes[0], at, inSession("red", all...)...)
-	if n, err := c.nodes[0].Router().PurgeSession(t.Context(), at, "red", 0, purgeLockMessagesMax+5); n != purgeLockMessagesMax+5 || err != nil {
+	if n, err := c.nodes[0].Router().PurgeSession(t.Context(), at, "red", 0, 256+5); n != 256+5 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
 	}
 	if n := countMessages(t, c.nodes[0], at).Active; n != 5 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -15,19 +16,19 @@ func withSessions(s *fsm.EntitySettings) { s.RequiresSession = true }
 
 type acceptedSession struct {
 	code    fsm.Code
-	session *SessionReceiver
+	session *router.SessionReceiver
 }
 
 // accepting starts an AcceptSession.
 func accepting(node *Node, at fsm.EntityRef, name *string, wait time.Duration) (chan acceptedSession, func()) {
 	got := make(chan acceptedSession, 1)
-	cancel := node.Router().AcceptSession(at, name, false, wait, func(code fsm.Code, s *SessionReceiver) {
+	cancel := node.Router().AcceptSession(at, name, false, wait, func(code fsm.Code, s *router.SessionReceiver) {
 		got <- acceptedSession{code, s}
 	})
 	return got, cancel
 }
 
-func acceptNamed(t *testing.T, node *Node, at fsm.EntityRef, name string) *SessionReceiver {
+func acceptNamed(t *testing.T, node *Node, at fsm.EntityRef, name string) *router.SessionReceiver {
 	t.Helper()
 	got, _ := accepting(node, at, &name, time.Minute)
 	a := <-got

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -33,7 +35,7 @@ func TestPartitionedSessions(t *testing.T) {
 		mustSend(t, c.nodes[(i+1)%3], at, inSession(fmt.Sprint("s", i), "1", "2")...)
 		mustSend(t, c.nodes[(i+2)%3], at, inSession(fmt.Sprint("s", i), "3")...)
 	}
-	held := map[string]*SessionReceiver{}
+	held := map[string]*router.SessionReceiver{}
 	for _, got := range waiting {
 		a := <-got
 		if a.code != fsm.OK {
@@ -53,7 +55,7 @@ func TestPartitionedSessions(t *testing.T) {
 	if err != nil || len(list) != 4 {
 		t.Errorf("listed %v, %v", list, err)
 	}
-	shards := map[int]bool{}
+	seen := map[int]bool{}
 	for name, s := range held {
 		got := lockMessages(s.Receiver, 3, time.Minute).deliveries
 		for len(got) < 3 {
@@ -62,7 +64,7 @@ func TestPartitionedSessions(t *testing.T) {
 		if diff := cmp.Diff([]string{"1", "2", "3"}, payloads(got)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		shards[shardIn(got[0].Lock.Sequence)] = true
+		seen[shardIn(got[0].Lock.Sequence)] = true
 		if code := settleMessage(t, c.nodes[2], at, got[0].Lock, fsm.Complete); code != fsm.OK {
 			t.Errorf("%s: complete: %v", name, code)
 		}
@@ -70,7 +72,7 @@ func TestPartitionedSessions(t *testing.T) {
 			t.Errorf("%s: defer: %v", name, code)
 		}
 		fetched := make(chan []fsm.Delivery, 1)
-		s.Fetch([]fsm.SequenceNumber{got[1].Lock.Sequence, 99, 15 << shardShift}, false, func(_ fsm.Code, d []fsm.Delivery) { fetched <- d })
+		s.Fetch([]fsm.SequenceNumber{got[1].Lock.Sequence, 99, 15 << shards.Shift}, false, func(_ fsm.Code, d []fsm.Delivery) { fetched <- d })
 		if d := <-fetched; len(d) != 1 || d[0].Lock.Sequence != got[1].Lock.Sequence {
 			t.Errorf("%s: fetched %+v", name, d)
 		}
@@ -94,8 +96,8 @@ func TestPartitionedSessions(t *testing.T) {
 		again := acceptNamed(t, c.nodes[1], at, name)
 		defer again.Close()
 	}
-	if len(shards) < 2 {
-		t.Errorf("all sessions are in shards %v", shards)
+	if len(seen) < 2 {
+		t.Errorf("all sessions are in shards %v", seen)
 	}
 }
 
@@ -197,7 +199,7 @@ func TestPartitionedForwarding(t *testing.T) {
 	c.ready()
 	c.counted(sink, "all have come", active(total))
 	counts, err := c.any().Router().Counts(t.Context(), []fsm.Entity{
-		shardRef(sink, 0).Entity, shardRef(sink, 1).Entity, shardRef(sink, 2).Entity,
+		shards.Ref(sink, 0).Entity, shards.Ref(sink, 1).Entity, shards.Ref(sink, 2).Entity,
 	})
 	if err != nil || counts[0].Active == 0 || counts[1].Active == 0 || counts[2].Active == 0 {
 		t.Errorf("shards hold %+v, %v", counts, err)
@@ -263,7 +265,7 @@ func TestPartitionedTransactions(t *testing.T) {
 		}
 	}
 	for i, d := range got {
-		if shard := shardsOf[fmt.Sprintf("k%d %d", i%4, d.Lock.Sequence)]; shard != hashShard(&out.Entity, fmt.Sprint("k", i%4)) {
+		if shard := shardsOf[fmt.Sprintf("k%d %d", i%4, d.Lock.Sequence)]; shard != shards.Hash(&out.Entity, fmt.Sprint("k", i%4)) {
 			t.Errorf("key %d is in shard %d", i%4, shard)
 		}
 	}
@@ -280,9 +282,11 @@ func TestPartitionedInterrupted(t *testing.T) {
 	router := c.nodes[0].router
 	make := func(command fsm.CreateEntity) fsm.EntityRef {
 		t.Helper()
-		command, err := router.In(fsm.DefaultNamespace).withPlacement(t.Context(), command)
-		if err != nil {
-			t.Fatal(err)
+		command.Namespace, command.Partition, command.Partitions = fsm.DefaultNamespace, 1, []fsm.PartitionID{1, 2, 3}
+		if of, name, ok := fsm.SplitSubscriptionPath(command.Name); ok {
+			topic := resolve(t, c.nodes[1], of)
+			command.Partition, command.Partitions = 0, nil
+			command.Topic, command.Name = topic.ID, fsm.SubscriptionPath(topic.Name, name)
 		}
 		if _, err := router.Command(t.Context(), fsm.CatalogPartition, command); err != nil {
 			t.Fatal(err)

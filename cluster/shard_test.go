@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -28,7 +29,7 @@ func keyed(key, payload string) fsm.Message {
 }
 
 func shardIn(n fsm.SequenceNumber) int {
-	shard, _ := splitSequence(n)
+	shard, _ := shards.Split(n)
 	return shard
 }
 
@@ -52,7 +53,7 @@ func TestShardOfAKey(t *testing.T) {
 	t.Parallel()
 	e := fsm.Entity{Shards: make([]fsm.Shard, 16)}
 	for key, want := range map[string]int{"": 5, "a": 12, "orders": 12, "session-7": 11, "ä": 2} {
-		if got := hashShard(&e, key); got != want {
+		if got := shards.Hash(&e, key); got != want {
 			t.Errorf("key %q is in shard %d, want %d", key, got, want)
 		}
 	}
@@ -66,7 +67,7 @@ func TestShardOfAKey(t *testing.T) {
 		{id, false, "", false}, {id, true, "m", true}, {keyed("p", ""), true, "p", true}, {session, true, "", true}, {fsm.Message{}, true, "", false},
 	} {
 		e.Settings.RequiresDuplicateDetection = c.duplicates
-		if key, bound := shardKey(&e, &c.message); key != c.key || bound != c.bound {
+		if key, bound := shards.Key(&e, &c.message); key != c.key || bound != c.bound {
 			t.Errorf("%+v is bound by %q, %v", c.message, key, bound)
 		}
 	}
@@ -126,7 +127,7 @@ func TestPartitionedQueue(t *testing.T) {
 	}
 	settlements[7].Verb, settlements[8].Verb = fsm.Defer, fsm.DeadLetter
 	renewed := make(chan []fsm.Code, 1)
-	stranger := fsm.LockID{Sequence: 9 << shardShift}
+	stranger := fsm.LockID{Sequence: 9 << shards.Shift}
 	c.nodes[0].Router().Renew(at, slices.Concat(locks, []fsm.LockID{stranger}), func(codes []fsm.Code, untils []fsm.Instant) {
 		if untils[0] == 0 {
 			codes[0] = fsm.Internal
@@ -382,7 +383,7 @@ func TestOneSilentShard(t *testing.T) {
 	for range 3 {
 		node.Router().Send(at, []fsm.Message{{Payload: []byte("late")}}, func(fsm.Code) {})
 	}
-	eventually(t, "it has found out", node.router.client(at.Shards[silent].Partition).hasNoLeader)
+	eventually(t, "it has found out", func() bool { return node.router.HasNoLeader(at.Shards[silent].Partition) })
 	for range 6 {
 		mustSend(t, node, at, fsm.Message{Payload: []byte("x")})
 	}
@@ -425,4 +426,12 @@ func TestPartitionedEntitiesRefuseWhatTheyCannotHave(t *testing.T) {
 	if _, err := router.In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.SubscriptionEntity, path, settings); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("a subscription that deletes itself later: %v", err)
 	}
+}
+
+func settleAll(deliveries []fsm.Delivery, verb fsm.Verb) []fsm.Settlement {
+	settlements := make([]fsm.Settlement, len(deliveries))
+	for i := range deliveries {
+		settlements[i] = fsm.Settlement{Lock: deliveries[i].Lock, Verb: verb}
+	}
+	return settlements
 }

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -30,8 +32,8 @@ type Stats struct {
 	Led        int
 	Partitions []PartitionStats // the replicas that are open here, by id
 	Store      StoreStats
-	Requests   RequestStats
-	Forwarding ForwardStats
+	Requests   router.Stats
+	Forwarding forwarding.Stats
 	Streams    StreamStats
 	// Entities are those whose partition this member leads, those with the most messages first, up to
 	// the requested number; of a partitioned entity the shards led here. Omitted is how many more
@@ -91,7 +93,7 @@ func (f *EntityStats) messages() uint64 {
 // Stats returns the statistics, with at most that many entities (0 to 10,000). It looks at every
 // entity of the catalog and at every replica here: do not call it more than once a second.
 func (n *Node) Stats(entities int) Stats {
-	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.stats(), Requests: n.router.RequestStats()}
+	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.Stats(), Requests: n.router.Stats()}
 	for _, m := range n.gossip.All() {
 		switch {
 		case m.Alive:
@@ -270,7 +272,7 @@ func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace str
 		here[s.i] = r
 	}
 	r.shards = append(r.shards, s.shard)
-	r.Counts = addCounts(r.Counts, counts)
+	r.Counts = router.AddCounts(r.Counts, counts)
 }
 
 // keepTop keeps the entities with the most messages; equal ones are ordered by name, so that the choice

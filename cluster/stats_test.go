@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -27,7 +28,7 @@ func find(all []Stats, name string) (sum EntityStats, who int) {
 			if e.Name == name {
 				who++
 				sum.Namespace, sum.Name, sum.Kind, sum.Oldest = e.Namespace, e.Name, e.Kind, max(sum.Oldest, e.Oldest)
-				sum.Counts = addCounts(sum.Counts, e.Counts)
+				sum.Counts = router.AddCounts(sum.Counts, e.Counts)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/partition"
@@ -53,7 +54,7 @@ func (c *testCluster) half(command fsm.CreateEntity) fsm.EntityRef {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	entity, err := c.any().router.lookup(c.t.Context(), lookupQuery{ID: result.Entity})
+	entity, err := findEntity(c.t.Context(), c.any(), router.EntityQuery{ID: result.Entity})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -448,7 +449,7 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	mustSend(t, c.nodes[0], topic, fsm.Message{Payload: []byte("x")})
 	forgotten := func(at fsm.EntityRef) func() bool {
 		return func() bool {
-			_, err := c.nodes[1].router.lookup(t.Context(), lookupQuery{ID: at.ID})
+			_, err := findEntity(t.Context(), c.nodes[1], router.EntityQuery{ID: at.ID})
 			return errors.Is(err, fsm.EntityNotFound)
 		}
 	}
@@ -468,7 +469,7 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 
 	cut(topic)
 	for _, path := range []string{"t", "t/Subscriptions/s"} {
-		if _, err := c.nodes[2].router.lookup(t.Context(), lookupQuery{Namespace: fsm.DefaultNamespace, Name: path}); !errors.Is(err, fsm.EntityNotFound) {
+		if _, err := findEntity(t.Context(), c.nodes[2], router.EntityQuery{Namespace: fsm.DefaultNamespace, Name: path}); !errors.Is(err, fsm.EntityNotFound) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -546,11 +547,9 @@ func TestIdleTopicsAndSubscriptions(t *testing.T) {
 		t.Errorf("received %v", got)
 	}
 	eventually(t, "the peek is reported", func() bool {
-		node.router.activity.mu.Lock()
-		defer node.router.activity.mu.Unlock()
-		return len(node.router.activity.last) > 0
+		return !node.router.LastActivity(kept.ID).IsZero()
 	})
-	node.router.client(1).idle(t) // and the report is applied
+	settled(t, node, 1) // and the report is applied
 	c.pass(clock, 2*time.Minute)
 	eventually(t, "the idle ones are gone", func() bool { return c.gone(lost) && c.gone(idle) && c.gone(along) })
 	eventually(t, "the others are there", func() bool { return c.holds(1, topic.ID, kept.ID) })

@@ -11,6 +11,22 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
+func completes(at fsm.EntityRef, locks ...fsm.LockID) fsm.SettleAt {
+	s := fsm.SettleAt{At: at}
+	for _, lock := range locks {
+		s.Settlements = append(s.Settlements, fsm.Settlement{Lock: lock, Verb: fsm.Complete})
+	}
+	return s
+}
+
+func sendTo(at fsm.EntityRef, texts ...string) fsm.SendTo {
+	s := fsm.SendTo{At: at}
+	for _, text := range texts {
+		s.Messages = append(s.Messages, fsm.Message{ID: text, Payload: []byte(text)})
+	}
+	return s
+}
+
 func transacted(node *Node, tx fsm.Transaction) fsm.Code {
 	done := make(chan fsm.Code, 1)
 	node.Router().Transact(tx, func(code fsm.Code) { done <- code })

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/forwarding"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -45,13 +47,13 @@ func memberFamilies() []family {
 }
 
 func clusterFamilies() []family {
-	requests := func(read func(*cluster.RequestStats) uint64) func(*statsSnapshot) float64 {
+	requests := func(read func(*router.Stats) uint64) func(*statsSnapshot) float64 {
 		return func(p *statsSnapshot) float64 { return float64(read(&p.node.Requests)) }
 	}
 	streams := func(read func(*cluster.StreamStats) uint64) func(*statsSnapshot) float64 {
 		return func(p *statsSnapshot) float64 { return float64(read(&p.node.Streams)) }
 	}
-	forwarding := func(read func(*cluster.ForwardStats) uint64) func(*statsSnapshot) float64 {
+	forwarded := func(read func(*forwarding.Stats) uint64) func(*statsSnapshot) float64 {
 		return func(p *statsSnapshot) float64 { return float64(read(&p.node.Forwarding)) }
 	}
 	return []family{
@@ -67,13 +69,13 @@ func clusterFamilies() []family {
 		sample("peeklock_cluster_led_partitions", gauge, "Partitions that this member leads, including the catalog.",
 			func(p *statsSnapshot) float64 { return float64(p.node.Led) }),
 		sample("peeklock_cluster_requests_total", counter, "Commands that this member submitted to partitions: sends, settlements, changes of entities. Waiting receivers are not counted.",
-			requests(func(r *cluster.RequestStats) uint64 { return r.Requests })),
+			requests(func(r *router.Stats) uint64 { return r.Requests })),
 		sample("peeklock_cluster_retries_total", counter, "Retries of commands because a leader refused, failed or did not respond. Clients notice only the delay.",
-			requests(func(r *cluster.RequestStats) uint64 { return r.Retries })),
+			requests(func(r *router.Stats) uint64 { return r.Retries })),
 		sample("peeklock_cluster_busy_requests_total", counter, "Commands that ended as server-busy: they were not executed.",
-			requests(func(r *cluster.RequestStats) uint64 { return r.Busy })),
+			requests(func(r *router.Stats) uint64 { return r.Busy })),
 		sample("peeklock_cluster_timed_out_requests_total", counter, "Commands that timed out with an unknown outcome.",
-			requests(func(r *cluster.RequestStats) uint64 { return r.Timeouts })),
+			requests(func(r *router.Stats) uint64 { return r.Timeouts })),
 		{
 			name: "peeklock_cluster_request_duration_seconds", kind: histogram,
 			help:  "Duration of commands from the gateway to the response, including retries. The tail shows the cost of failovers.",
@@ -90,13 +92,13 @@ func clusterFamilies() []family {
 		sample("peeklock_cluster_untrusted_streams_total", counter, "Streams refused by either side because of a certificate or missing TLS.",
 			streams(func(s *cluster.StreamStats) uint64 { return s.Untrusted })),
 		sample("peeklock_cluster_forwarded_batches_total", counter, "Batches forwarded to other entities.",
-			forwarding(func(f *cluster.ForwardStats) uint64 { return f.Batches })),
+			forwarded(func(f *forwarding.Stats) uint64 { return f.Batches })),
 		sample("peeklock_cluster_forwarded_messages_total", counter, "Messages forwarded to other entities.",
-			forwarding(func(f *cluster.ForwardStats) uint64 { return f.Messages })),
+			forwarded(func(f *forwarding.Stats) uint64 { return f.Messages })),
 		sample("peeklock_cluster_forward_refused_messages_total", counter, "Messages that a destination refused: they were moved to a transfer dead-letter queue.",
-			forwarding(func(f *cluster.ForwardStats) uint64 { return f.Refused })),
+			forwarded(func(f *forwarding.Stats) uint64 { return f.Refused })),
 		sample("peeklock_cluster_forward_rests_total", counter, "Times that forwarding backed off because a leader or a destination was unavailable.",
-			forwarding(func(f *cluster.ForwardStats) uint64 { return f.Backoffs })),
+			forwarded(func(f *forwarding.Stats) uint64 { return f.Backoffs })),
 	}
 }
 

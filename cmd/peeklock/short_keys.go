@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/peeklock/peeklock/admin/auth"
-	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -34,7 +34,7 @@ type accessSource interface {
 }
 
 // accessCatalog is a router as the source of access rules.
-type accessCatalog struct{ router *cluster.Router }
+type accessCatalog struct{ router *router.Router }
 
 // Namespaces lists namespaces by name.
 func (c accessCatalog) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -17,7 +18,7 @@ import (
 // of the house. The adapters here only change the names of types.
 
 // broker is the router as the gateway wants it.
-type broker struct{ *cluster.Router }
+type broker struct{ *router.Router }
 
 // Namespace is what a host name selects.
 func (b broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
@@ -34,7 +35,7 @@ func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver 
 
 // AcceptSession hands a session over as the gateway knows it.
 func (b broker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
-	return b.Router.AcceptSession(at, name, receiveAndDelete, wait, func(code fsm.Code, s *cluster.SessionReceiver) {
+	return b.Router.AcceptSession(at, name, receiveAndDelete, wait, func(code fsm.Code, s *router.SessionReceiver) {
 		if s == nil {
 			done(code, nil)
 			return
@@ -55,7 +56,7 @@ func (b broker) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm
 
 // control adapts the router and the operator to the control API.
 type control struct {
-	*cluster.Router
+	*router.Router
 	*cluster.Operator
 }
 
@@ -131,7 +132,7 @@ func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.VerifyRe
 }
 
 // namespaceView is the entities of a namespace as the control API wants them.
-type namespaceView struct{ cluster.NamespaceView }
+type namespaceView struct{ router.NamespaceView }
 
 // Sessions lists the sessions of what a path names. A topic has none itself.
 func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int) ([]fsm.Session, error) {
@@ -146,7 +147,7 @@ func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int
 }
 
 // accessRules are those of the catalog as the keyring wants them.
-type accessRules struct{ router *cluster.Router }
+type accessRules struct{ router *router.Router }
 
 // Access is what our own replica of the catalog says.
 func (r accessRules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {

@@ -1,0 +1,386 @@
+package forwarding
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of forwarding.
+const (
+	forwardMessagesMax            = 256       // messages of one batch
+	forwardBytesMax               = 512 << 10 // their payloads, unless one alone is larger
+	forwardTasksMax               = 128       // running tasks of this member: about 1 MiB each
+	forwardTasksPerSourceMax      = 64        // of them, from one partition
+	forwardTasksPerDestinationMax = 32        // of them, to one partition, so that a dead one does not take all slots
+	forwardBackoffMin             = 50 * time.Millisecond
+	forwardBackoffMax             = 5 * time.Second
+	failuresMax                   = 4096 // sub-queues whose last failure is remembered, so that it is logged once
+)
+
+// outboxSource is what the forwarder reads of a state machine. *fsm.Queues is one.
+type outboxSource interface {
+	Outboxes() []fsm.Address
+	Outbox(at fsm.Address) (batchOut bool, to fsm.Destination, wants string, ok bool)
+}
+
+var _ outboxSource = (*fsm.Queues)(nil)
+
+// Deps is what the forwarder needs to find and reach other entities. *Router is one.
+type Deps interface {
+	// named finds an entity of a namespace by name; with newest it asks the catalog's leader at once.
+	EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (fsm.Entity, error)
+	// known finds an entity or shard by id.
+	EntityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, error)
+	// Transfer transfers a batch to its destination. Its errors are temporary.
+	Transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
+}
+
+// Transport is how the forwarder reaches the replicas of its member.
+type Transport interface {
+	// LocalReplica returns this member's replica of a partition, nil when none is open.
+	LocalReplica(id fsm.PartitionID) rpc.Group
+	// Changes returns what is closed when leaders, members, replicas or the catalog have changed.
+	Changes() <-chan struct{}
+	// Go runs a task that the end of the member waits for; false when it is closing.
+	Go(task func(ctx context.Context)) bool
+}
+
+// Forwarder forwards the messages of the partitions that this member leads. The state machines
+// know what is to be forwarded and how far that has come; the forwarder remembers nothing that
+// the next leader would need.
+//
+//	EffectForward, Led, tick -> task (queued) -> runs, one step after the other -> done
+//	                               ^                |
+//	                               |                +-> backs off: destination or catalog not available
+//	                               +--- others wait, or the backoff has ended
+//
+// A task is a sub-queue with something to forward. One goroutine (run) gives tasks their slots, first
+// come, first served; after each step a task goes to the end of the queue if others wait.
+type Forwarder struct {
+	transport Transport
+	deps      Deps
+	reread    func(payload, patches []byte) (fsm.Message, error)
+	scanEvery time.Duration // between two scans of all sub-queues with something to forward
+	log       *slog.Logger
+	wakeUp    chan struct{} // holds one
+	counts    forwardCounts
+
+	mu         sync.Mutex
+	led        map[fsm.PartitionID]bool // value: scanned since this member leads it
+	tasks      map[fsm.Outbox]*forwardTask
+	queue      []*forwardTask // waiting for a slot, in order
+	backingOff map[*forwardTask]struct{}
+	running    int
+	from       map[fsm.PartitionID]int // running tasks, by source
+	towards    map[fsm.PartitionID]int // running tasks, by destination where that is known
+	failures   map[fsm.Outbox]fsm.Code // last logged code
+}
+
+// forwardCounts counts since the start.
+type forwardCounts struct {
+	batches  atomic.Uint64 // transferred to their destinations
+	messages atomic.Uint64 // that arrived
+	refused  atomic.Uint64 // messages moved to a transfer dead-letter queue
+	backoffs atomic.Uint64 // steps that ended with a backoff
+}
+
+// Stats counts what this member has forwarded since its start.
+type Stats struct {
+	Batches  uint64 // transferred to their destinations
+	Messages uint64 // that arrived
+	Refused  uint64 // messages refused there and moved to a transfer dead-letter queue
+	Backoffs uint64 // attempts postponed because the destination or the catalog was not available
+}
+
+// task is one sub-queue with something to forward. It is queued, or backs off, or has
+// a slot and a goroutine.
+type forwardTask struct {
+	source fsm.Outbox
+
+	// Guarded by forwarder.mu.
+	woken   bool // there is something new since the step began
+	dropped bool // leadership was lost
+	cancel  context.CancelFunc
+	to      fsm.PartitionID // last destination; 0: not known
+	since   time.Time       // when the backoff began
+	until   time.Time       // when it ends
+
+	// Used only by the goroutine that runs it.
+	done    uint64        // serial of the batch that the next step ends, 0: none
+	codes   []fsm.Code    // of its messages, nil: all have arrived
+	backoff time.Duration // the last one, 0 after a step that succeeded
+}
+
+func New(transport Transport, deps Deps, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *Forwarder {
+	return &Forwarder{
+		transport: transport, deps: deps, reread: reread, scanEvery: every, log: log, wakeUp: make(chan struct{}, 1),
+		led: make(map[fsm.PartitionID]bool), tasks: make(map[fsm.Outbox]*forwardTask), backingOff: make(map[*forwardTask]struct{}),
+		from: make(map[fsm.PartitionID]int), towards: make(map[fsm.PartitionID]int), failures: make(map[fsm.Outbox]fsm.Code),
+	}
+}
+
+// Stats returns what was counted since the start.
+func (f *Forwarder) Stats() Stats {
+	return Stats{
+		Batches: f.counts.batches.Load(), Messages: f.counts.messages.Load(),
+		Refused: f.counts.refused.Load(), Backoffs: f.counts.backoffs.Load(),
+	}
+}
+
+// LeaderChanged is called when this member has gained or lost the leadership of a partition. It
+// does not block.
+func (f *Forwarder) LeaderChanged(id fsm.PartitionID, leads bool) {
+	f.mu.Lock()
+	if leads {
+		f.led[id] = false
+	} else {
+		delete(f.led, id)
+		f.drop(id)
+	}
+	f.mu.Unlock()
+	notify.WakeUp(f.wakeUp)
+}
+
+// drop ends the tasks of a partition; mu is held. Running steps end by themselves, and the state
+// machines ensure that what these still do is done once.
+func (f *Forwarder) drop(id fsm.PartitionID) {
+	for source, task := range f.tasks {
+		if source.Partition != id {
+			continue
+		}
+		task.dropped = true
+		if task.cancel != nil {
+			task.cancel()
+		}
+		delete(f.tasks, source)
+		delete(f.backingOff, task)
+	}
+	f.queue = slices.DeleteFunc(f.queue, func(task *forwardTask) bool { return task.dropped })
+}
+
+// Wake is called when messages wait to be forwarded. It does not block.
+func (f *Forwarder) Wake(source fsm.Outbox) {
+	f.mu.Lock()
+	fresh := f.add(source)
+	f.mu.Unlock()
+	if fresh {
+		notify.WakeUp(f.wakeUp)
+	}
+}
+
+// add makes a task, or makes a running one look again; mu is held.
+func (f *Forwarder) add(source fsm.Outbox) (fresh bool) {
+	if task := f.tasks[source]; task != nil {
+		task.woken = true
+		return false
+	}
+	if _, led := f.led[source.Partition]; !led {
+		return false
+	}
+	task := &forwardTask{source: source}
+	f.tasks[source] = task
+	f.queue = append(f.queue, task)
+	return true
+}
+
+// Run gives tasks their slots until ctx ends.
+func (f *Forwarder) Run(ctx context.Context) {
+	ticker, timer := time.NewTicker(f.scanEvery), time.NewTimer(f.scanEvery)
+	defer ticker.Stop()
+	defer timer.Stop()
+	changed := f.transport.Changes()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			all = true
+		case <-timer.C:
+		case <-f.wakeUp:
+		case <-changed:
+			changed = f.transport.Changes()
+			f.shortenBackoffs(time.Now())
+		}
+		f.scan(all)
+		timer.Reset(f.dispatch(time.Now()))
+	}
+}
+
+// scan makes a task for every sub-queue with something to forward: in partitions that this member
+// leads and has not scanned yet, or with all in every one. An effect is lost with its leader.
+func (f *Forwarder) scan(all bool) {
+	f.mu.Lock()
+	groups := make(map[fsm.PartitionID]rpc.Group)
+	for id, looked := range f.led {
+		if looked && !all {
+			continue
+		}
+		if group := f.transport.LocalReplica(id); group != nil { // else leadership was reported before the replica was registered
+			groups[id], f.led[id] = group, true
+		}
+	}
+	f.mu.Unlock()
+	for id, group := range groups {
+		var found []fsm.Address
+		group.View(func(m partition.Machine) {
+			if machine, ok := m.(outboxSource); ok {
+				found = machine.Outboxes()
+			}
+		})
+		f.mu.Lock()
+		for _, address := range found {
+			f.add(fsm.Outbox{Partition: id, Address: address})
+		}
+		f.mu.Unlock()
+	}
+}
+
+// shortenBackoffs ends backoffs early because something has changed, but not before the shortest
+// backoff.
+func (f *Forwarder) shortenBackoffs(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for task := range f.backingOff {
+		soon := task.since.Add(forwardBackoffMin)
+		if soon.Before(now) {
+			soon = now
+		}
+		if soon.Before(task.until) {
+			task.until = soon
+		}
+	}
+}
+
+// dispatch starts the tasks that there are slots for, and returns how long there is nothing to start
+// unless something happens.
+func (f *Forwarder) dispatch(now time.Time) time.Duration {
+	f.mu.Lock()
+	sleep := time.Hour
+	for task := range f.backingOff {
+		if left := task.until.Sub(now); left > 0 {
+			sleep = min(sleep, left)
+			continue
+		}
+		delete(f.backingOff, task)
+		f.queue = append(f.queue, task)
+	}
+	var started []*forwardTask
+	kept := f.queue[:0]
+	for _, task := range f.queue {
+		if f.running < forwardTasksMax && f.from[task.source.Partition] < forwardTasksPerSourceMax && (task.to == 0 || f.towards[task.to] < forwardTasksPerDestinationMax) {
+			f.acquireSlot(task, 1)
+			started = append(started, task)
+		} else {
+			kept = append(kept, task)
+		}
+	}
+	clear(f.queue[len(kept):])
+	f.queue = kept
+	f.mu.Unlock()
+	for _, task := range started {
+		if !f.transport.Go(func(ctx context.Context) { f.runTask(ctx, task) }) {
+			return sleep // closing
+		}
+	}
+	return sleep
+}
+
+// acquireSlot acquires (1) or releases (-1) the slot of a task; mu is held.
+func (f *Forwarder) acquireSlot(task *forwardTask, n int) {
+	count := func(slots map[fsm.PartitionID]int, id fsm.PartitionID) {
+		if slots[id] += n; slots[id] == 0 {
+			delete(slots, id)
+		}
+	}
+	f.running += n
+	count(f.from, task.source.Partition)
+	if task.to != 0 {
+		count(f.towards, task.to)
+	}
+}
+
+// setDestination records the destination of a running task. It returns false when too many tasks go
+// there already.
+func (f *Forwarder) setDestination(task *forwardTask, to fsm.PartitionID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if to == task.to || to == 0 {
+		return true
+	}
+	full := f.towards[to] >= forwardTasksPerDestinationMax
+	f.acquireSlot(task, -1)
+	task.to = to
+	f.acquireSlot(task, 1)
+	return !full
+}
+
+// stepResult is how a step of a task ended.
+type stepResult uint8
+
+const (
+	stepMore     stepResult = iota // a batch was transferred, there may be another
+	stepDone                       // nothing is left
+	stepYield                      // too many tasks go to the same partition: wait in the queue
+	stepBackoff                    // something is not available: try later
+	stepLostLead                   // this member does not lead the source any more
+)
+
+// runTask runs a task until it is done, backs off, or others wait for its slot.
+func (f *Forwarder) runTask(ctx context.Context, task *forwardTask) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.mu.Lock()
+	task.cancel = cancel
+	f.mu.Unlock()
+	for {
+		f.mu.Lock()
+		task.woken = false // the step may miss what comes from here on
+		f.mu.Unlock()
+		if !f.keepsSlot(task, f.step(ctx, task)) {
+			notify.WakeUp(f.wakeUp)
+			return
+		}
+	}
+}
+
+// keepsSlot reports whether a task keeps its slot after a step, and otherwise queues, delays or ends
+// it.
+func (f *Forwarder) keepsSlot(task *forwardTask, result stepResult) bool {
+	if result == stepMore {
+		task.backoff = 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !task.dropped && (result == stepMore || result == stepDone && task.woken) {
+		if len(f.queue) == 0 {
+			return true
+		}
+		result = stepYield
+	}
+	f.acquireSlot(task, -1)
+	task.cancel = nil
+	switch {
+	case task.dropped:
+	case result == stepYield:
+		f.queue = append(f.queue, task)
+	case result == stepBackoff:
+		f.counts.backoffs.Add(1)
+		task.backoff = min(max(2*task.backoff, forwardBackoffMin), forwardBackoffMax)
+		task.since = time.Now()
+		task.until = task.since.Add(task.backoff)
+		f.backingOff[task] = struct{}{}
+	default:
+		delete(f.tasks, task.source)
+	}
+	return false
+}

@@ -1,0 +1,715 @@
+package forwarding
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// fakeOutboxes is a leading replica that holds sub-queues to be forwarded, as the machine
+// would: it stands for all partitions that are led.
+type fakeOutboxes struct {
+	fakegroup.Group
+	partition.Machine // of which nothing is asked but what is here
+
+	mu       sync.Mutex
+	boxes    map[fsm.Address]*fakeBox
+	answers  []partition.Answer // to be given first, whatever is asked
+	commands []fsm.ForwardMessages
+}
+
+type fakeBox struct {
+	ready  []string // payloads
+	out    []string
+	to     fsm.Destination
+	serial uint64
+	wants  string
+	codes  []fsm.Code // of all that went, in order
+	patch  []byte     // of every message
+	most   int        // of a batch, 0: what the forwarder asks for
+}
+
+func (o *fakeOutboxes) View(look func(partition.Machine)) { look(o) }
+
+func (o *fakeOutboxes) Outboxes() (all []fsm.Address) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for address, box := range o.boxes {
+		if len(box.ready)+len(box.out) > 0 {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+func (o *fakeOutboxes) Outbox(at fsm.Address) (bool, fsm.Destination, string, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	box := o.boxes[at]
+	if box == nil {
+		return false, fsm.Destination{}, "", false
+	}
+	return len(box.out) > 0, box.to, box.wants, true
+}
+
+func (o *fakeOutboxes) Submit(command []byte, done func(partition.Answer)) {
+	_, c, err := fsm.DecodeCommand(command)
+	forward, ok := c.(fsm.ForwardMessages)
+	if err != nil || !ok {
+		panic(fmt.Sprintf("%v: %v", c, err))
+	}
+	o.mu.Lock()
+	o.commands = append(o.commands, forward)
+	var answer partition.Answer
+	if len(o.answers) > 0 {
+		answer, o.answers = o.answers[0], o.answers[1:]
+	} else {
+		answer = partition.Answer{Outcome: partition.Done, Result: o.forward(forward)}
+	}
+	o.mu.Unlock()
+	done(answer)
+}
+
+func (o *fakeOutboxes) forward(c fsm.ForwardMessages) (result fsm.Result) {
+	box := o.boxes[c.Address]
+	if box == nil {
+		return fsm.Result{Code: fsm.EntityNotFound}
+	}
+	if c.Done != 0 && c.Done == box.serial && len(box.out) > 0 {
+		codes := c.Codes
+		if len(codes) == 0 {
+			codes = make([]fsm.Code, len(box.out))
+		}
+		box.codes = append(box.codes, codes...)
+		box.out = nil
+	}
+	if len(box.out) == 0 && len(box.ready) > 0 && box.wants != "" && c.To != (fsm.Destination{}) {
+		n := min(len(box.ready), int(c.Max))
+		if box.most > 0 {
+			n = min(n, box.most)
+		}
+		box.out, box.ready, box.to = box.ready[:n], box.ready[n:], c.To
+		box.serial++
+	}
+	if len(box.out) == 0 {
+		return fsm.Result{}
+	}
+	result = fsm.Result{Serial: box.serial, To: box.to}
+	for i, payload := range box.out {
+		result.Deliveries = append(result.Deliveries, fsm.Delivery{
+			Lock: fsm.LockID{Sequence: fsm.SequenceNumber(len(box.codes) + i + 1)}, Payload: []byte(payload), Patches: box.patch, Hops: 1,
+		})
+	}
+	return result
+}
+
+// fakeForwardDeps is the rest of the cluster.
+type fakeForwardDeps struct {
+	mu      sync.Mutex
+	names   map[string]fsm.Entity
+	gone    map[fsm.EntityID]bool  // what the catalog has forgotten
+	brought []fsm.TransferMessages // in order
+	asked   []bool                 // newest, of named
+	// answer says how a transfer ends; nil: all arrive.
+	answer func(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
+}
+
+func (r *fakeForwardDeps) EntityByName(_ context.Context, _ fsm.NamespaceID, name string, newest bool) (fsm.Entity, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, newest)
+	if entity, ok := r.names[name]; ok {
+		return entity, nil
+	}
+	return fsm.Entity{}, fsm.EntityNotFound
+}
+
+func (r *fakeForwardDeps) EntityByID(_ context.Context, id fsm.EntityID) (fsm.Entity, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone[id] {
+		return fsm.Entity{}, fsm.EntityNotFound
+	}
+	return fsm.Entity{ID: id, Name: fmt.Sprintf("entity-%d", id)}, nil
+}
+
+func (r *fakeForwardDeps) Transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
+	r.mu.Lock()
+	r.brought = append(r.brought, command)
+	answer := r.answer
+	r.mu.Unlock()
+	if answer != nil {
+		return answer(ctx, to, command)
+	}
+	return fsm.Result{Codes: make([]fsm.Code, len(command.Messages))}, nil
+}
+
+func (r *fakeForwardDeps) set(answer func(context.Context, fsm.PartitionID, fsm.TransferMessages) (fsm.Result, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+// fakeTransport has the same replica for every partition.
+type fakeTransport struct {
+	source  *fakeOutboxes
+	changed notify.Broadcast
+	ctx     context.Context
+	tasks   sync.WaitGroup
+}
+
+func (w *fakeTransport) LocalReplica(fsm.PartitionID) rpc.Group { return w.source }
+func (w *fakeTransport) Changes() <-chan struct{}               { return w.changed.Wait() }
+func (w *fakeTransport) Go(task func(ctx context.Context)) bool {
+	w.tasks.Go(func() { task(w.ctx) })
+	return true
+}
+
+// rereadWhole takes the beginning of a payload for its id; all of it where it says so.
+func rereadWhole(payload, _ []byte) (fsm.Message, error) {
+	if strings.HasPrefix(string(payload), "broken") {
+		return fsm.Message{}, errors.New("not a message")
+	}
+	id := string(payload[:min(len(payload), 100)])
+	if id == "long" {
+		id = strings.Repeat(id, 1000)
+	}
+	return fsm.Message{ID: id, Payload: payload}, nil
+}
+
+type forwarderTest struct {
+	*Forwarder
+	source    *fakeOutboxes
+	deps      *fakeForwardDeps
+	transport *fakeTransport
+	log       *bytes.Buffer
+}
+
+// newForwarderTest is a forwarder that leads partition 1, from where entity 1 forwards to
+// "there", entity 50 in partition 2.
+func newForwarderTest(t *testing.T) *forwarderTest {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &forwarderTest{
+		source:    &fakeOutboxes{boxes: map[fsm.Address]*fakeBox{{Entity: 1}: {wants: "there"}}},
+		deps:      &fakeForwardDeps{names: map[string]fsm.Entity{"there": {ID: 50, Partition: 2}}},
+		transport: &fakeTransport{ctx: ctx}, log: new(bytes.Buffer),
+	}
+	x.transport.source = x.source
+	log := slog.New(slog.NewTextHandler(&lockedWriter{to: x.log}, nil))
+	x.Forwarder = New(x.transport, x.deps, rereadWhole, time.Hour, log)
+	x.transport.Go(x.Run)
+	t.Cleanup(func() {
+		cancel()
+		x.transport.tasks.Wait()
+	})
+	return x
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	to *bytes.Buffer
+}
+
+func (w *lockedWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(b)
+}
+
+func texts(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("m%d", i)
+	}
+	return all
+}
+
+// put makes messages ready, and tells the forwarder as the machine would.
+func (x *forwarderTest) put(entity fsm.EntityID, payloads ...string) {
+	x.source.mu.Lock()
+	box := x.source.boxes[fsm.Address{Entity: entity}]
+	box.ready = append(box.ready, payloads...)
+	x.source.mu.Unlock()
+	x.Wake(fsm.Outbox{Partition: 1, Address: fsm.Address{Entity: entity}})
+}
+
+// ended returns what became of the messages of a box, once all of n have gone.
+func (x *forwarderTest) ended(t *testing.T, entity fsm.EntityID, n int) (codes []fsm.Code) {
+	t.Helper()
+	kit.Eventually(t, fmt.Sprintf("%d messages of %d have gone", n, entity), func() bool {
+		x.source.mu.Lock()
+		defer x.source.mu.Unlock()
+		codes = slices.Clone(x.source.boxes[fsm.Address{Entity: entity}].codes)
+		return len(codes) == n
+	})
+	return codes
+}
+
+// TestForwarderStopsForADeletedEntity: what the catalog has forgotten holds no place and does not
+// rest for ever; the next look through the partition tries again.
+func TestForwarderStopsForADeletedEntity(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	x.source.mu.Lock()
+	x.source.boxes[fsm.Address{Entity: 2}] = &fakeBox{wants: "there"}
+	x.source.mu.Unlock()
+	x.deps.mu.Lock()
+	x.deps.gone = map[fsm.EntityID]bool{2: true}
+	x.deps.mu.Unlock()
+	x.LeaderChanged(1, true)
+	x.put(2, "lost")
+	x.put(1, "kept")
+	x.ended(t, 1, 1)
+	x.idle(t)
+	if n := x.Stats().Backoffs; n != 0 {
+		t.Errorf("%d rests", n)
+	}
+}
+
+// idle waits until the forwarder has nothing under way.
+func (x *forwarderTest) idle(t *testing.T) {
+	t.Helper()
+	kit.Eventually(t, "the forwarder is idle", func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return len(x.tasks)+x.running+len(x.queue)+len(x.backingOff)+len(x.from)+len(x.towards) == 0
+	})
+}
+
+func (x *forwarderTest) logged(text string) int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return strings.Count(x.log.String(), text)
+}
+
+// TestForwarderNeedsTwoLogEntriesPerBatch: ending one batch and taking the next is one command.
+func TestForwarderNeedsTwoLogEntriesPerBatch(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	x.source.boxes[fsm.Address{Entity: 1}].ready = texts(3 * forwardMessagesMax)
+	x.LeaderChanged(1, true) // and finds them without an effect
+	for _, code := range x.ended(t, 1, 3*forwardMessagesMax) {
+		if code != fsm.OK {
+			t.Fatal(code)
+		}
+	}
+	x.idle(t)
+	if len(x.source.commands) != 4 || len(x.deps.brought) != 3 {
+		t.Fatalf("%d commands at the source and %d at the destination for 3 batches", len(x.source.commands), len(x.deps.brought))
+	}
+	for i, c := range x.source.commands {
+		want := fsm.ForwardMessages{
+			Done: uint64(i), To: fsm.Destination{Partition: 2, Entity: 50},
+			Address: fsm.Address{Entity: 1}, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
+		}
+		if diff := cmp.Diff(want, c); diff != "" {
+			t.Errorf("command %d: %s", i, diff)
+		}
+	}
+	seen := 0
+	for i, c := range x.deps.brought {
+		if c.Serial != uint64(i+1) || c.Entity != 50 || c.Source != (fsm.Outbox{Partition: 1, Address: fsm.Address{Entity: 1}}) {
+			t.Errorf("batch %d: entity %d, serial %d, from %+v", i, c.Entity, c.Serial, c.Source)
+		}
+		for _, m := range c.Messages {
+			patches, err := fsm.DecodePatches(m.Patches)
+			if err != nil || m.ID != fmt.Sprintf("m%d", seen) || m.Hops != 2 || len(patches) != 1 || patches[0].Enqueued != fsm.SequenceNumber(seen+1) {
+				t.Fatalf("message %d: %+v, %+v, %v", seen, m, patches, err)
+			}
+			seen++
+		}
+	}
+	if got := x.Stats(); got != (Stats{Batches: 3, Messages: 3 * forwardMessagesMax}) {
+		t.Errorf("%+v", got)
+	}
+	x.put(1, "one more") // an task that is over begins again
+	x.ended(t, 1, 3*forwardMessagesMax+1)
+}
+
+// TestForwarderRecordsTheFirstNumberAndTheSource: the first number stays, the topic's is the first of a copy, and a
+// dead letter names where it comes from.
+func TestForwarderRecordsTheFirstNumberAndTheSource(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	earlier := fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Reason: "r", Description: "d"}, {Enqueued: 7}})
+	for name, c := range map[string]struct {
+		delivery fsm.Delivery
+		path     string
+		want     []fsm.Patch
+	}{
+		"first hop":       {fsm.Delivery{Lock: fsm.LockID{Sequence: 3}}, "", []fsm.Patch{{Enqueued: 3}}},
+		"of a topic":      {fsm.Delivery{Lock: fsm.LockID{Sequence: 3}, Topic: 9}, "", []fsm.Patch{{Enqueued: 9}}},
+		"second hop":      {fsm.Delivery{Lock: fsm.LockID{Sequence: 3}, Patches: earlier}, "", []fsm.Patch{{DeadLetter: true, Reason: "r", Description: "d"}, {Enqueued: 7}}},
+		"dead letter":     {fsm.Delivery{Lock: fsm.LockID{Sequence: 3}}, "a/Subscriptions/b", []fsm.Patch{{Enqueued: 3, Source: "a/Subscriptions/b"}}},
+		"old dead letter": {fsm.Delivery{Lock: fsm.LockID{Sequence: 3}, Patches: earlier}, "q", []fsm.Patch{{DeadLetter: true, Reason: "r", Description: "d"}, {Enqueued: 7}, {Source: "q"}}},
+		"of a transaction": {fsm.Delivery{Lock: fsm.LockID{Sequence: 3}, Patches: fsm.AppendPatches(nil, []fsm.Patch{
+			{To: fsm.Destination{Partition: 2, Entity: 50}, ToName: "b"},
+		})}, "", nil},
+	} {
+		moved, err := x.toTransferred(&c.delivery, c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := fsm.DecodePatches(moved.Patches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if hopped := c.want != nil; moved.Hops != map[bool]uint8{true: 1}[hopped] {
+			t.Errorf("%s: %d hops", name, moved.Hops)
+		}
+	}
+}
+
+// TestForwarderReturnsRefusedMessages: what cannot go goes aside, each with its reason, and the others go.
+func TestForwarderReturnsRefusedMessages(t *testing.T) {
+	t.Parallel()
+	t.Run("single messages", func(t *testing.T) {
+		t.Parallel()
+		x := newForwarderTest(t)
+		x.LeaderChanged(1, true)
+		x.deps.set(func(_ context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
+			codes := make([]fsm.Code, len(c.Messages))
+			for i, m := range c.Messages {
+				if m.ID == "big" {
+					codes[i] = fsm.MessageTooLarge
+				}
+			}
+			return fsm.Result{Codes: codes}, nil
+		})
+		x.put(1, "a", "broken", "big", "long", "b")
+		want := []fsm.Code{fsm.OK, fsm.Internal, fsm.MessageTooLarge, fsm.InvalidArgument, fsm.OK}
+		if diff := cmp.Diff(want, x.ended(t, 1, 5)); diff != "" {
+			t.Error(diff)
+		}
+		x.put(1, "broken", "broken")
+		if diff := cmp.Diff(append(want, fsm.Internal, fsm.Internal), x.ended(t, 1, 7)); diff != "" {
+			t.Error(diff)
+		}
+	})
+	for _, code := range []fsm.Code{fsm.EntityNotFound, fsm.EntityDisabled, fsm.QuotaExceeded, fsm.InvalidArgument, fsm.NotAllowed, fsm.MessageTooLarge} {
+		t.Run("whole batch: "+code.String(), func(t *testing.T) {
+			t.Parallel()
+			x := newForwarderTest(t)
+			x.LeaderChanged(1, true)
+			x.deps.set(func(context.Context, fsm.PartitionID, fsm.TransferMessages) (fsm.Result, error) {
+				return fsm.Result{Code: code}, nil
+			})
+			for n := range 3 {
+				x.put(1, "a")
+				if codes := x.ended(t, 1, n+1); codes[n] != code {
+					t.Fatal(codes)
+				}
+			}
+			x.idle(t)
+			if n := x.logged("level=WARN"); n != 1 {
+				t.Errorf("logged %d times", n)
+			}
+			if newest := slices.Contains(x.deps.asked, true); newest != (code == fsm.EntityNotFound) {
+				t.Errorf("the catalog's leader was asked: %v", newest)
+			}
+			x.deps.set(nil)
+			x.put(1, "a")
+			x.ended(t, 1, 4)
+			if n := x.logged("level=INFO"); n != 1 {
+				t.Errorf("the end of the failure was logged %d times", n)
+			}
+		})
+	}
+	t.Run("no such destination", func(t *testing.T) {
+		t.Parallel()
+		x := newForwarderTest(t)
+		x.source.boxes[fsm.Address{Entity: 1}].wants = "elsewhere"
+		x.LeaderChanged(1, true)
+		x.put(1, "a", "b")
+		if codes := x.ended(t, 1, 2); !slices.Equal(codes, []fsm.Code{fsm.EntityNotFound, fsm.EntityNotFound}) {
+			t.Error(codes)
+		}
+		if len(x.deps.brought) != 0 {
+			t.Error("it was sent somewhere")
+		}
+	})
+}
+
+// TestForwarderBacksOffAndRetries: what may pass is waited for, and the same batch is brought again.
+func TestForwarderBacksOffAndRetries(t *testing.T) {
+	t.Parallel()
+	for _, code := range []fsm.Code{fsm.ServerBusy, fsm.Timeout, fsm.Stale, fsm.Internal} {
+		t.Run(code.String(), func(t *testing.T) {
+			t.Parallel()
+			x := newForwarderTest(t)
+			x.LeaderChanged(1, true)
+			busy := 3
+			x.deps.set(func(_ context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
+				if busy > 0 {
+					busy--
+					return fsm.Result{Code: code}, nil
+				}
+				return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, nil
+			})
+			x.put(1, "a", "b")
+			if codes := x.ended(t, 1, 2); !slices.Equal(codes, []fsm.Code{fsm.OK, fsm.OK}) {
+				t.Error(codes)
+			}
+			for _, c := range x.deps.brought {
+				if c.Serial != 1 || len(c.Messages) != 2 {
+					t.Errorf("brought %d messages as %d", len(c.Messages), c.Serial)
+				}
+			}
+			if n := x.logged("level=WARN") + x.logged("level=ERROR"); n != 1 {
+				t.Errorf("logged %d times", n)
+			}
+			if got := x.Stats(); got.Backoffs != 3 || got.Messages != 2 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// TestForwarderRetriesTheSource: answers that say nothing are asked for again.
+func TestForwarderRetriesTheSource(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	x.source.answers = []partition.Answer{
+		{Outcome: partition.Unknown},
+		{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}},
+	}
+	x.LeaderChanged(1, true)
+	x.put(1, "a")
+	x.ended(t, 1, 1)
+	x.idle(t)
+}
+
+// TestForwarderBackoffEndsEarlyOnAChange: a change of any kind ends a rest, however long it has become.
+func TestForwarderBackoffEndsEarlyOnAChange(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	x.LeaderChanged(1, true)
+	x.deps.set(func(context.Context, fsm.PartitionID, fsm.TransferMessages) (fsm.Result, error) {
+		return fsm.Result{Code: fsm.ServerBusy}, nil
+	})
+	x.put(1, "a")
+	kit.Eventually(t, "it rests for long", func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for e := range x.backingOff {
+			e.until = e.since.Add(time.Hour)
+			return true
+		}
+		return false
+	})
+	x.deps.set(nil)
+	x.transport.changed.Notify()
+	x.ended(t, 1, 1)
+}
+
+// TestForwarderWithoutMessageReaderBacksOff: nothing is taken, nothing is lost, and the log says so.
+func TestForwarderWithoutMessageReaderBacksOff(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	x.reread = nil
+	x.LeaderChanged(1, true)
+	x.put(1, "a")
+	kit.Eventually(t, "it is tried again", func() bool { return x.Stats().Backoffs > 2 })
+	if n := x.logged("level=ERROR"); n != 1 || len(x.source.commands) > 0 {
+		t.Errorf("logged %d times, %d commands", n, len(x.source.commands))
+	}
+}
+
+// TestForwarderStopsWhenLeadershipIsLost while a batch is on its way: the turn ends, and the next
+// leader, here the same member, brings the same batch.
+func TestForwarderStopsWhenLeadershipIsLost(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	x.LeaderChanged(1, true)
+	arrived := make(chan struct{})
+	x.deps.set(func(ctx context.Context, _ fsm.PartitionID, _ fsm.TransferMessages) (fsm.Result, error) {
+		close(arrived)
+		<-ctx.Done()
+		return fsm.Result{}, ctx.Err()
+	})
+	x.put(1, "a")
+	<-arrived
+	x.LeaderChanged(1, false)
+	x.idle(t)
+	x.put(1, "b") // an effect that comes late
+	x.idle(t)
+	x.deps.set(nil)
+	x.LeaderChanged(1, true)
+	x.ended(t, 1, 2)
+	var serials []uint64
+	for _, c := range x.deps.brought {
+		serials = append(serials, c.Serial)
+	}
+	if diff := cmp.Diff([]uint64{1, 1, 2}, serials); diff != "" {
+		t.Error(diff)
+	}
+	if n := x.logged("level=WARN") + x.logged("level=ERROR"); n > 0 {
+		t.Error("losing a partition was logged as a failure")
+	}
+	// A group that has been deposed and says so before Led does.
+	x.idle(t)
+	x.source.mu.Lock()
+	x.source.answers = []partition.Answer{{Outcome: partition.Refused}}
+	x.source.mu.Unlock()
+	x.put(1, "c")
+	x.idle(t)
+}
+
+// gate is a destination that lets batches wait, and counts them.
+type gate struct {
+	mu       sync.Mutex
+	inside   map[fsm.PartitionID]int
+	most     map[fsm.PartitionID]int
+	all, top int
+	open     chan struct{}
+}
+
+func (g *gate) pass(ctx context.Context, to fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
+	g.mu.Lock()
+	g.inside[to]++
+	g.all++
+	g.most[to], g.top = max(g.most[to], g.inside[to]), max(g.top, g.all)
+	g.mu.Unlock()
+	select {
+	case <-g.open:
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	g.inside[to]--
+	g.all--
+	g.mu.Unlock()
+	return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, ctx.Err()
+}
+
+// TestForwarderBoundsConcurrentTasks: a partition nobody leads does not take all places, and nobody has
+// more than there are.
+func TestForwarderBoundsConcurrentTasks(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	const each = forwardTasksMax
+	for to := range 4 {
+		name := fmt.Sprintf("to-%d", to)
+		x.deps.names[name] = fsm.Entity{ID: fsm.EntityID(100 + to), Partition: fsm.PartitionID(10 + to)}
+		for i := range each {
+			x.source.boxes[fsm.Address{Entity: fsm.EntityID(1000*(to+1) + i)}] = &fakeBox{wants: name, ready: []string{"a"}}
+		}
+	}
+	g := &gate{inside: map[fsm.PartitionID]int{}, most: map[fsm.PartitionID]int{}, open: make(chan struct{})}
+	x.deps.set(func(ctx context.Context, to fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
+		if to == 2 {
+			return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, nil
+		}
+		return g.pass(ctx, to, c)
+	})
+	x.LeaderChanged(1, true) // 512 sub-queues, of one partition: 64 places
+	full := func(n int) func() bool {
+		return func() bool {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.all == n
+		}
+	}
+	kit.Eventually(t, "the partition has taken its places", full(forwardTasksPerSourceMax))
+	x.LeaderChanged(1, false)
+	x.idle(t)
+
+	// With only one dead destination there is a place for others.
+	x.source.mu.Lock()
+	for to := 1; to < 4; to++ {
+		for i := range each {
+			delete(x.source.boxes, fsm.Address{Entity: fsm.EntityID(1000*(to+1) + i)})
+		}
+	}
+	x.source.mu.Unlock()
+	x.LeaderChanged(1, true)
+	kit.Eventually(t, "the dead destination has its places", full(forwardTasksPerDestinationMax))
+	x.put(1, "past it")
+	x.ended(t, 1, 1)
+	close(g.open)
+	for i := range each {
+		x.ended(t, fsm.EntityID(1000+i), 1)
+	}
+	x.idle(t)
+	if g.top > forwardTasksPerSourceMax || slices.ContainsFunc([]fsm.PartitionID{10, 11, 12, 13}, func(id fsm.PartitionID) bool { return g.most[id] > forwardTasksPerDestinationMax }) {
+		t.Errorf("at most %d at a time, %v by destination", g.top, g.most)
+	}
+}
+
+// TestForwarderServesTasksInTurn: of twice as many sub-queues as there are places, all with much to
+// forward, one half has its turn, then the other.
+func TestForwarderServesTasksInTurn(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	const busy, rounds = 2 * forwardTasksPerDestinationMax, 8
+	for i := range busy {
+		x.source.boxes[fsm.Address{Entity: fsm.EntityID(1000 + i)}] = &fakeBox{wants: "there", ready: texts(rounds), most: 1}
+	}
+	var mu sync.Mutex
+	var inside []fsm.EntityID
+	over := make(chan struct{}) // the round
+	x.deps.set(func(ctx context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
+		mu.Lock()
+		inside = append(inside, c.Source.Address.Entity)
+		round := over
+		mu.Unlock()
+		select {
+		case <-round:
+		case <-ctx.Done():
+		}
+		return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, ctx.Err()
+	})
+	x.LeaderChanged(1, true)
+	var before []fsm.EntityID
+	for round := range rounds {
+		kit.Eventually(t, "all places are taken", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(inside) == forwardTasksPerDestinationMax
+		})
+		mu.Lock()
+		for _, entity := range inside {
+			if slices.Contains(before, entity) {
+				t.Fatalf("round %d: %d has another turn, and others have not had theirs", round, entity)
+			}
+		}
+		before, inside = inside, nil
+		close(over)
+		over = make(chan struct{})
+		mu.Unlock()
+	}
+}
+
+// TestForwarderBoundsRememberedFailures.
+func TestForwarderBoundsRememberedFailures(t *testing.T) {
+	t.Parallel()
+	x := newForwarderTest(t)
+	for i := range 3*failuresMax + 1 {
+		if !x.setFailure(&forwardTask{source: fsm.Outbox{Partition: fsm.PartitionID(i)}}, fsm.EntityDisabled) {
+			t.Fatal("trouble was not new")
+		}
+	}
+	if n := len(x.failures); n > failuresMax {
+		t.Errorf("%d are remembered", n)
+	}
+}

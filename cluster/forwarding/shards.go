@@ -1,0 +1,58 @@
+package forwarding
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// sendBatch sends messages to an entity, or to the shards of one: each to that of its key, those
+// without a key all to one, which the serial selects. A batch that is sent again is spread in the
+// same way, and each shard knows what it has accepted, so each message arrives once.
+func (f *Forwarder) sendBatch(ctx context.Context, to fsm.Destination, entity *fsm.Entity, command fsm.TransferMessages) ([]fsm.Code, error) {
+	if len(entity.Shards) == 0 || to.Entity != entity.ID {
+		return f.sendBatchTo(ctx, to.Partition, command)
+	}
+	positions := make([][]int, len(entity.Shards))
+	for i := range command.Messages {
+		shard := int(command.Serial % uint64(len(entity.Shards)))
+		if key, bound := shards.Key(entity, &command.Messages[i].Message); bound {
+			shard = shards.Hash(entity, key)
+		}
+		positions[shard] = append(positions[shard], i)
+	}
+	codes := make([]fsm.Code, len(command.Messages))
+	for shard, some := range positions {
+		if len(some) == 0 {
+			continue
+		}
+		part := command
+		part.Entity, part.Messages = entity.Shards[shard].Entity, make([]fsm.Transferred, len(some))
+		for i, position := range some {
+			part.Messages[i] = command.Messages[position]
+		}
+		answers, err := f.sendBatchTo(ctx, entity.Shards[shard].Partition, part)
+		if err != nil {
+			return nil, err
+		}
+		for i, position := range some {
+			codes[position] = answers[i]
+		}
+	}
+	return codes, nil
+}
+
+func (f *Forwarder) sendBatchTo(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) ([]fsm.Code, error) {
+	result, err := f.deps.Transfer(ctx, to, command)
+	if err != nil {
+		return nil, err
+	}
+	n := len(command.Messages)
+	if mayPass(result.Code) {
+		return nil, fmt.Errorf("transfer a batch of %d messages: %w", n, result.Code)
+	}
+	return router.CodesOf(result, n), nil
+}

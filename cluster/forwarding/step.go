@@ -1,0 +1,377 @@
+package forwarding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// noDestination is the destination of a batch whose setting names no existing entity: an id that no
+// catalog gives. Its messages are taken all the same, to be moved aside.
+const noDestination = fsm.EntityID(math.MaxUint64)
+
+// perMessageDestination is the destination of a batch that transactions sent: each of its
+// messages has its own, so any destination but the zero one will do.
+func perMessageDestination() fsm.Destination {
+	return fsm.Destination{Partition: math.MaxUint32, Entity: noDestination}
+}
+
+// errSourceGone says that the source is no longer in the catalog: its partition drops it, or has, and
+// its messages are not forwarded.
+var errSourceGone = errors.New("the entity that forwards is deleted")
+
+// step ends the batch that has arrived, takes the next, and transfers it to its destination:
+// one entry in the log of the source, one in that of the destination. An interrupted step is
+// repeated, by this leader or another: the source returns the batch in transit until it is told
+// its end, and the destination accepts its serial once.
+func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
+	group := f.transport.LocalReplica(task.source.Partition)
+	if group == nil {
+		return stepLostLead
+	}
+	out, to, wants, there := readOutbox(group, task.source.Address)
+	if !there {
+		return stepDone
+	}
+	if f.reread == nil {
+		f.logFailure(ctx, task, fsm.Internal, errors.New("this member cannot read messages: Config.Reread is not set"))
+		return stepBackoff
+	}
+	toward, next := to, fsm.Destination{}
+	if !out || task.done != 0 {
+		var err error
+		next, err = f.destination(ctx, task, wants)
+		switch {
+		case errors.Is(err, errSourceGone):
+			return stepDone
+		case err != nil:
+			return f.backOff(ctx, task, err)
+		}
+		toward = next
+	}
+	if toward == (fsm.Destination{}) && task.done == 0 {
+		return stepDone // the entity does not forward any more
+	}
+	if toward == perMessageDestination() {
+		toward.Partition = 0 // not known yet
+	}
+	if !f.setDestination(task, toward.Partition) {
+		return stepYield
+	}
+	batch, result := f.takeBatch(ctx, task, group, next)
+	if result != stepMore {
+		return result
+	}
+	if next == perMessageDestination() && !f.setDestination(task, batch.To.Partition) {
+		return stepYield
+	}
+	codes, err := f.transferBatch(ctx, task, &batch)
+	switch {
+	case errors.Is(err, errSourceGone):
+		return stepDone
+	case err != nil:
+		return f.backOff(ctx, task, err)
+	}
+	task.done, task.codes = batch.Serial, codes
+	f.countBatch(ctx, task, len(batch.Deliveries), codes)
+	return stepMore
+}
+
+// readOutbox reads the state of a sub-queue from this replica.
+func readOutbox(group rpc.Group, at fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
+	group.View(func(m partition.Machine) {
+		if machine, is := m.(outboxSource); is {
+			out, to, wants, ok = machine.Outbox(at)
+		}
+	})
+	return out, to, wants, ok
+}
+
+// destination finds the entity that the setting names: in our own catalog, which lags only by
+// moments, or, when the last batch had no destination, at the catalog's leader.
+func (f *Forwarder) destination(ctx context.Context, task *forwardTask, wants string) (fsm.Destination, error) {
+	switch {
+	case task.source.Address.Sub == fsm.TransferQueue:
+		return perMessageDestination(), nil
+	case wants == "":
+		return fsm.Destination{}, nil
+	}
+	f.mu.Lock()
+	newest := f.failures[task.source] == fsm.EntityNotFound
+	f.mu.Unlock()
+	from, err := f.sourceEntity(ctx, task)
+	if err != nil {
+		return fsm.Destination{}, err
+	}
+	entity, err := f.deps.EntityByName(ctx, from.Namespace, wants, newest)
+	switch {
+	case errors.Is(err, fsm.EntityNotFound):
+		return fsm.Destination{Partition: task.source.Partition, Entity: noDestination}, nil
+	case err != nil:
+		return fsm.Destination{}, fmt.Errorf("find %q: %w", wants, err)
+	}
+	return fsm.Destination{Partition: entity.Partition, Entity: entity.ID}, nil
+}
+
+// sourceEntity finds the source of a task in the catalog: errSourceGone when it is not there.
+func (f *Forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.Entity, error) {
+	source, err := f.deps.EntityByID(ctx, task.source.Address.Entity)
+	switch {
+	case errors.Is(err, fsm.EntityNotFound):
+		return source, errSourceGone
+	case err != nil:
+		return source, fmt.Errorf("find entity %d: %w", task.source.Address.Entity, err)
+	}
+	return source, nil
+}
+
+// takeBatch ends the batch before and takes the next; with stepMore it returns the one in transit.
+func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.Group, next fsm.Destination) (fsm.Result, stepResult) {
+	command := fsm.ForwardMessages{
+		Address: task.source.Address, Done: task.done, Codes: task.codes,
+		To: next, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
+	}
+	answers := make(chan partition.Answer, 1)
+	group.Submit(fsm.AppendCommand(nil, fsm.Header{}, command), func(answer partition.Answer) { answers <- answer })
+	var answer partition.Answer
+	select {
+	case answer = <-answers:
+	case <-ctx.Done():
+		return fsm.Result{}, stepLostLead
+	}
+	result := answer.Result
+	switch {
+	case answer.Outcome == partition.Refused && result.Code == fsm.OK:
+		return result, stepLostLead // another leads
+	case answer.Outcome != partition.Done:
+		return result, stepBackoff // overloaded, or losing leadership: the same again
+	case result.Code == fsm.EntityNotFound:
+		return result, stepDone // deleted meanwhile
+	case result.Code != fsm.OK:
+		task.done, task.codes = 0, nil // not repeated, since it may have been the reason
+		return result, f.backOff(ctx, task, fmt.Errorf("take a batch: %w", result.Code))
+	}
+	task.done, task.codes = 0, nil
+	if result.Serial == 0 {
+		return result, stepDone
+	}
+	return result, stepMore
+}
+
+// transferBatch transfers a batch to its destination and returns a code per message; nil when all
+// have arrived. After an error nothing is known, and the batch stays in transit.
+func (f *Forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result) ([]fsm.Code, error) {
+	codes := make([]fsm.Code, len(batch.Deliveries))
+	if batch.To.Entity == noDestination {
+		return fillCodes(codes, fsm.EntityNotFound), nil
+	}
+	command, entity, err := f.encodeBatch(ctx, task, batch, codes)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(command.Messages); n > 0 {
+		answers, err := f.sendBatch(ctx, batch.To, &entity, command)
+		if err != nil {
+			return nil, err
+		}
+		mergeCodes(codes, answers)
+	}
+	if slices.ContainsFunc(codes, refused) {
+		return codes, nil
+	}
+	return nil, nil
+}
+
+func refused(code fsm.Code) bool { return code != fsm.OK }
+
+// mayPass reports whether a destination may answer differently later: it has no leader, or another
+// member has transferred the batch before us (Stale). So may codes of later releases: waiting loses
+// nothing.
+func mayPass(code fsm.Code) bool {
+	final := []fsm.Code{
+		fsm.OK, fsm.EntityNotFound, fsm.EntityDisabled, fsm.InvalidArgument,
+		fsm.QuotaExceeded, fsm.MessageTooLarge, fsm.NotAllowed,
+	}
+	return !slices.Contains(final, code)
+}
+
+// mergeCodes writes the answers for the messages that were sent, in order, into the positions that
+// have no code yet.
+func mergeCodes(codes, answers []fsm.Code) {
+	for i := range codes {
+		if codes[i] == fsm.OK {
+			codes[i], answers = answers[0], answers[1:]
+		}
+	}
+}
+
+func fillCodes(codes []fsm.Code, code fsm.Code) []fsm.Code {
+	for i := range codes {
+		codes[i] = code
+	}
+	return codes
+}
+
+// encodeBatch makes the command for the destination, and returns that entity. A message that cannot
+// be forwarded gets its code and is left out, so that it does not hold up the others.
+func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code) (fsm.TransferMessages, fsm.Entity, error) {
+	command := fsm.TransferMessages{
+		Entity: batch.To.Entity, Source: task.source, Serial: batch.Serial,
+		Messages: make([]fsm.Transferred, 0, len(batch.Deliveries)),
+	}
+	path := "" // of the entity that dead letters come from
+	source, err := f.sourceEntity(ctx, task)
+	if err != nil {
+		return command, fsm.Entity{}, err
+	}
+	if task.source.Address.Sub == fsm.DeadLetterQueue {
+		path = source.Name
+	}
+	shard, _ := source.ShardOf(task.source.Address.Entity)
+	entity, err := f.deps.EntityByID(ctx, batch.To.Entity)
+	if err != nil && !errors.Is(err, fsm.EntityNotFound) { // it may have shards
+		return command, fsm.Entity{}, fmt.Errorf("look for entity %d: %w", batch.To.Entity, err)
+	}
+	// Only rules need the properties; an unknown destination may have some.
+	withoutProperties := err == nil && entity.Kind == fsm.QueueEntity
+	for i := range batch.Deliveries {
+		message, err := f.toTransferred(&shards.ToClient(shards.Bits(shard), batch.Deliveries[i:i+1])[0], path)
+		if err != nil {
+			f.log.ErrorContext(ctx, "failed to read a message to forward", "entity_id", uint64(task.source.Address.Entity),
+				"sequence", uint64(batch.Deliveries[i].Lock.Sequence), "error", err)
+			codes[i] = fsm.Internal
+			continue
+		}
+		if withoutProperties {
+			message.Properties = nil
+		}
+		single := command
+		single.Messages = []fsm.Transferred{message}
+		if code := fsm.Check(single); code != fsm.OK {
+			codes[i] = code
+			continue
+		}
+		command.Messages = append(command.Messages, message)
+	}
+	return command, entity, nil
+}
+
+// toTransferred turns a delivery of the source into a message for the destination.
+func (f *Forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred, error) {
+	message, err := f.reread(d.Payload, d.Patches)
+	if err != nil {
+		return fsm.Transferred{}, err
+	}
+	patches, err := fsm.DecodePatches(d.Patches)
+	if err != nil {
+		return fsm.Transferred{}, err
+	}
+	if sent := slices.IndexFunc(patches, func(p fsm.Patch) bool { return p.To != fsm.Destination{} }); sent >= 0 {
+		// A transaction sent it to the destination: no other entity has held it.
+		patches = slices.Delete(patches, sent, sent+1)
+		return fsm.Transferred{Message: message, Patches: fsm.AppendPatches(nil, patches), Hops: d.Hops}, nil
+	}
+	patch := fsm.Patch{Enqueued: d.Topic, Source: path}
+	if patch.Enqueued == 0 {
+		patch.Enqueued = d.Lock.Sequence
+	}
+	for i := range patches {
+		if patches[i].Enqueued != 0 {
+			patch.Enqueued = 0 // the first number is kept
+		}
+	}
+	moved := fsm.Transferred{Message: message, Patches: d.Patches, Hops: d.Hops + 1}
+	if patch.Enqueued != 0 || patch.Source != "" {
+		moved.Patches = fsm.AppendPatches(nil, append(patches, patch))
+	}
+	return moved, nil
+}
+
+// backOff logs why a task backs off, unless leadership was lost.
+func (f *Forwarder) backOff(ctx context.Context, task *forwardTask, err error) stepResult {
+	if ctx.Err() != nil {
+		return stepLostLead
+	}
+	code := fsm.Internal
+	errors.As(err, &code)
+	f.logFailure(ctx, task, code, err)
+	return stepBackoff
+}
+
+// logFailure logs why a sub-queue is not forwarded, once until the code changes.
+func (f *Forwarder) logFailure(ctx context.Context, task *forwardTask, code fsm.Code, err error) {
+	if f.setFailure(task, code) {
+		f.log.LogAttrs(ctx, logLevel(code), "messages wait to be forwarded", f.logAttrs(ctx, task, slog.Any("error", err))...)
+	}
+}
+
+// countBatch counts a transferred batch, and logs, once until that changes, that the destination
+// refuses messages, or accepts them again.
+func (f *Forwarder) countBatch(ctx context.Context, task *forwardTask, messages int, codes []fsm.Code) {
+	worst, refusedCount := fsm.OK, 0
+	for _, code := range codes {
+		if refused(code) {
+			worst = code
+			refusedCount++
+		}
+	}
+	f.counts.batches.Add(1)
+	f.counts.messages.Add(uint64(messages - refusedCount))
+	f.counts.refused.Add(uint64(refusedCount))
+	if !f.setFailure(task, worst) {
+		return
+	}
+	if worst == fsm.OK {
+		f.log.LogAttrs(ctx, slog.LevelInfo, "forwarding resumed", f.logAttrs(ctx, task)...)
+		return
+	}
+	f.log.LogAttrs(ctx, logLevel(worst), "destination refused forwarded messages, moved to the transfer dead-letter queue",
+		f.logAttrs(ctx, task, slog.String("reason", worst.String()), slog.Int("messages", refusedCount))...)
+}
+
+// logLevel is WARN for what an operator can correct, ERROR for a fault of this program.
+func logLevel(code fsm.Code) slog.Level {
+	if code == fsm.Internal {
+		return slog.LevelError
+	}
+	return slog.LevelWarn
+}
+
+// setFailure records the code of a sub-queue, OK for none, and reports whether it has changed.
+func (f *Forwarder) setFailure(task *forwardTask, code fsm.Code) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.failures[task.source]
+	switch {
+	case code == fsm.OK:
+		delete(f.failures, task.source)
+	case len(f.failures) >= failuresMax && before == fsm.OK:
+		clear(f.failures)
+		fallthrough
+	default:
+		f.failures[task.source] = code
+	}
+	return code != before
+}
+
+// logAttrs names the sub-queue of a task for people.
+func (f *Forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slog.Attr) []slog.Attr {
+	attrs := []slog.Attr{slog.Uint64("partition", uint64(task.source.Partition)), slog.Uint64("entity_id", uint64(task.source.Address.Entity))}
+	if entity, err := f.deps.EntityByID(ctx, task.source.Address.Entity); err == nil {
+		attrs = append(attrs, slog.String("entity", entity.Name))
+		if task.source.Address.Sub == fsm.DeadLetterQueue {
+			attrs = append(attrs, slog.String("forward_to", entity.Settings.ForwardDeadLettersTo), slog.Bool("dead_letters", true))
+		} else {
+			attrs = append(attrs, slog.String("forward_to", entity.Settings.ForwardTo))
+		}
+	}
+	return append(attrs, more...)
+}

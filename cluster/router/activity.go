@@ -1,0 +1,94 @@
+package router
+
+import (
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+const (
+	// touchEvery is the least time between two reports of activity that leaves no trace in
+	// the log, per entity: a tenth of the shortest AutoDeleteOnIdle, so that nine may be lost.
+	activityReportEvery = 30 * time.Second
+	// touchesMax is the most entities that are remembered; when there are more, all are
+	// forgotten, at the cost of one look-up and perhaps one report each.
+	activityEntitiesMax = 65536
+)
+
+// activityLimiter remembers when the activity of an entity was last looked at, whether it was reported
+// or not: most entities never delete themselves, and the look-up of that is limited, too.
+type activityLimiter struct {
+	mu   sync.Mutex
+	last map[fsm.EntityID]time.Time
+}
+
+// due reports whether an entity is to be looked at now, and remembers that it was.
+func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, known := t.last[id]
+	if known && now.Sub(last) < activityReportEvery {
+		return false
+	}
+	if t.last == nil || !known && len(t.last) >= activityEntitiesMax {
+		t.last = make(map[fsm.EntityID]time.Time)
+	}
+	t.last[id] = now
+	return true
+}
+
+// LastActivity returns when the activity of an entity was last looked at on this member, zero for never.
+func (r *Router) LastActivity(id fsm.EntityID) time.Time {
+	r.activity.mu.Lock()
+	defer r.activity.mu.Unlock()
+	return r.activity.last[id]
+}
+
+// reportActivity reports a peek or a waiting receive of an entity that deletes itself when it is
+// idle: the state machine sees neither (docs/requirements.md#e8). It does not block. A lost report
+// does not matter, because the next one follows.
+func (r *Router) reportActivity(entity fsm.Entity) {
+	if !r.activity.due(entity.ID, r.now()) {
+		return
+	}
+	// A link has the settings of the time when it was attached.
+	settings := entity.Settings
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) {
+			if current, found := raftgroup.Catalog(m).ByID(entity.ID); found {
+				settings = current.Settings
+			}
+		})
+	}
+	if settings.WithDefaults().AutoDeleteOnIdle >= fsm.Forever {
+		return
+	}
+	r.client(entity.Partition).submit(fsm.Touch{Entity: entity.ID}, func(fsm.Result) {})
+}
+
+// markTouched records the activity of a receiver for the next tick, at most once per
+// activityReportEvery: the Lock may have ended by then. mu is held.
+func (p *partitionClient) markTouched(r *Receiver, now time.Time) {
+	if now.Sub(r.lastTouched) < activityReportEvery || len(p.touched) >= activityEntitiesMax {
+		return
+	}
+	r.lastTouched = now
+	p.touched = append(p.touched, r.at.Entity)
+}
+
+// takeTouched returns the entities that messages were received from, and those that receivers wait
+// for.
+func (p *partitionClient) takeTouched() []fsm.Entity {
+	now := p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for receiver := range p.receivers {
+		p.markTouched(receiver, now)
+	}
+	entities := p.touched
+	p.touched = nil
+	return entities
+}

@@ -1,0 +1,58 @@
+package router
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+// queryFormats are the arguments and replies of the queries that the router answers, by the number of
+// the kind. Messages of a peek are not JSON.
+func queryFormats() []golden.Format {
+	return []golden.Format{
+		{Name: "3 status, query", Of: StatusQuery{}},
+		{Name: "3 status, reply", Of: raftgroup.Status{}},
+		{Name: "4 lookup, query", Of: EntityQuery{}},
+		{Name: "4 lookup, reply", Of: fsm.Entity{}},
+		{Name: "5 list, query", Of: listQuery{}},
+		{Name: "5 list, reply", Of: []fsm.Entity(nil)},
+		{Name: "6 counts, query", Of: countsQuery{}},
+		{Name: "6 counts, reply", Of: []fsm.Counts(nil)},
+		{Name: "7 peek, query", Of: peekQuery{}},
+		{Name: "8 load, query", Of: struct{}{}},
+		{Name: "8 load, reply", Of: []int(nil)},
+		{Name: "9 rules, query", Of: rulesQuery{}},
+		{Name: "9 rules, reply", Of: []fsm.Rule(nil)},
+		{Name: "10 state, query", Of: sessionStateQuery{}},
+		{Name: "10 state, reply", Of: sessionStateReply{}},
+		{Name: "11 sessions, query", Of: sessionsQuery{}},
+		{Name: "11 sessions, reply", Of: []fsm.Session(nil)},
+		{Name: "12 namespace, query", Of: namespaceQuery{}},
+		{Name: "12 namespace, reply", Of: fsm.Namespace{}},
+		{Name: "13 namespaces, query", Of: namespacesQuery{}},
+		{Name: "13 namespaces, reply", Of: []fsm.Namespace(nil)},
+		{Name: "19 purgeable, query", Of: purgeableQuery{}},
+		{Name: "19 purgeable, reply", Of: purgeableReply{}},
+	}
+}
+
+// TestQueryFormats: members of neighbouring releases understand each other.
+func TestQueryFormats(t *testing.T) {
+	t.Parallel()
+	formats, handlers := queryFormats(), make(rpc.Handlers)
+	new(Router).RegisterQueries(handlers)
+	for kind := range handlers {
+		isFor := func(f golden.Format) bool { return strings.HasPrefix(f.Name, fmt.Sprintf("%d ", kind)) }
+		if !slices.ContainsFunc(formats, isFor) {
+			t.Errorf("query %d has no golden format", kind)
+		}
+	}
+	golden.JSON(t, "testdata/queries.golden", formats, filter.Text("value"))
+}

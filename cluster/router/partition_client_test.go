@@ -1,0 +1,485 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
+)
+
+// fakeTransport is a world of one line: a local group that may lead, and other members
+// behind real connections.
+type fakeTransport struct {
+	group      *fakegroup.Group
+	peerClient *rpc.Client
+	others     []fsm.MemberID
+	changed    notify.Broadcast
+	ctx        context.Context
+	tasks      sync.WaitGroup
+}
+
+func (w *fakeTransport) LocalReplica(fsm.PartitionID) rpc.Group {
+	if w.group == nil {
+		return nil
+	}
+	return w.group
+}
+func (w *fakeTransport) Conn(m fsm.MemberID) *rpc.Conn                   { return w.peerClient.Conn(m) }
+func (w *fakeTransport) LeaderCandidates(fsm.PartitionID) []fsm.MemberID { return w.others }
+func (w *fakeTransport) Changes() <-chan struct{}                        { return w.changed.Wait() }
+func (w *fakeTransport) Go(task func(ctx context.Context)) (took bool) {
+	w.tasks.Go(func() { task(w.ctx) })
+	return true
+}
+
+// memberHost is another member that serves a fake group.
+type memberHost struct{ group *fakegroup.Group }
+
+func (h memberHost) LocalReplica(fsm.PartitionID) rpc.Group { return h.group }
+
+func (h memberHost) AnswerQuery(context.Context, rpc.QueryKind, []byte) rpc.Reply {
+	s := h.group.Status()
+	body, _ := json.Marshal(raftgroup.Status{Leads: s.IsLeader, Term: s.Term})
+	return rpc.Reply{Status: rpc.StatusOK, Body: body}
+}
+
+func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm.MemberID]*fakegroup.Group) *partitionClient {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	w := &fakeTransport{group: group, ctx: ctx}
+	for member := range others {
+		w.others = append(w.others, member)
+	}
+	w.peerClient = rpc.NewClient(testLogger(), time.Second, func(_ context.Context, to fsm.MemberID) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		serving.Go(func() { rpc.Serve(ctx, memberHost{others[to]}, testLogger(), "self", theirs) })
+		return ours, nil
+	})
+	timing := Timing{Retry: time.Minute, Suspect: 50 * time.Millisecond}
+	client := newPartitionClient(1, 77, "self", w, timing, testLogger())
+	t.Cleanup(func() {
+		client.close()
+		cancel()
+		w.peerClient.Close()
+		serving.Wait()
+		w.tasks.Wait()
+	})
+	return client
+}
+
+func header(t *testing.T, command []byte) fsm.Header {
+	t.Helper()
+	info, err := fsm.PeekCommand(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Header
+}
+
+func done(code fsm.Code) partition.Answer {
+	return partition.Answer{Outcome: partition.Done, Result: fsm.Result{Code: code}}
+}
+
+// submitted starts a send and returns where its end appears.
+func submitted(client *partitionClient) chan fsm.Result {
+	end := make(chan fsm.Result, 1)
+	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
+	return end
+}
+
+func TestPartitionClientNumbersRequestsAndAdvancesLow(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	for range 3 {
+		submitted(client)
+	}
+	group.Await(t, 3, 0)
+	first := group.Take()
+	for i, s := range first {
+		if got := header(t, s.Command); got != (fsm.Header{Incarnation: 77, Serial: uint64(i + 1), Low: 1}) {
+			t.Errorf("request %d has %+v", i, got)
+		}
+	}
+	// Low passes what has ended in a row, and nothing else.
+	first[0].Done(done(fsm.OK))
+	first[2].Done(done(fsm.OK))
+	submitted(client)
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Serial != 4 || got.Low != 2 {
+		t.Errorf("with 2 open: %+v", got)
+	}
+	first[1].Done(done(fsm.OK))
+	submitted(client)
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Serial != 5 || got.Low != 4 {
+		t.Errorf("with 4 open: %+v", got)
+	}
+}
+
+func TestPartitionClientRetriesWithTheSameBytes(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]partition.Outcome{"refused": partition.Refused, "unknown": partition.Unknown} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			group, other := &fakegroup.Group{}, &fakegroup.Group{}
+			group.Lead(true, 1)
+			client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+			ends := []chan fsm.Result{submitted(client), submitted(client), submitted(client)}
+			group.Await(t, 3, 0)
+			before := group.Take()
+			group.Lead(false, 2)
+			other.Lead(true, 2)
+			for _, s := range before { // in whatever order they end
+				s.Done(partition.Answer{Outcome: outcome})
+			}
+			other.Await(t, 3, 0)
+			again := other.Take()
+			for i := range before {
+				if string(again[i].Command) != string(before[i].Command) {
+					t.Errorf("request %d changed, or its place", i)
+				}
+				again[i].Done(done(fsm.OK))
+			}
+			for i, end := range ends {
+				if result := <-end; result.Code != fsm.OK {
+					t.Errorf("request %d ended %v", i, result.Code)
+				}
+			}
+		})
+	}
+}
+
+// TestPartitionClientLeavesASilentLeader: the leader takes requests and answers nothing, while another
+// member leads in a later term. The late answer of the first still counts, once.
+func TestPartitionClientLeavesASilentLeader(t *testing.T) {
+	t.Parallel()
+	group, other := &fakegroup.Group{}, &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+	end := submitted(client)
+	group.Await(t, 1, 0)
+	stuck := group.Take()[0]
+	group.Lead(false, 1)
+	other.Lead(true, 2)
+	eventually(t, "the request is sent to the new leader", func() bool {
+		client.tick(time.Now())
+		other.Mu.Lock()
+		defer other.Mu.Unlock()
+		return len(other.Submits) == 1
+	})
+	again := other.Take()[0]
+	if string(again.Command) != string(stuck.Command) {
+		t.Error("the bytes changed")
+	}
+	stuck.Done(partition.Answer{Outcome: partition.Unknown}) // of no interest any more
+	again.Done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
+// A leader that is slow and still leads keeps what it was asked, however often it is doubted,
+// and is doubted no more often than Suspect says.
+func TestPartitionClientKeepsASlowLeader(t *testing.T) {
+	t.Parallel()
+	group, other := &fakegroup.Group{}, &fakegroup.Group{}
+	other.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+	client.timing.Suspect = 400 * time.Millisecond
+	end := submitted(client)
+	other.Await(t, 1, 0)
+	checks, last := 0, time.Time{}
+	const slow = 6 * time.Second
+	begun := time.Now()
+	for at := tickEvery; at <= slow; at += tickEvery {
+		client.tick(begun.Add(at))
+		eventually(t, "who leads is known", func() bool {
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			return !client.finding
+		})
+		client.mu.Lock()
+		if client.verifiedAt != last {
+			checks, last = checks+1, client.verifiedAt
+		}
+		client.mu.Unlock()
+	}
+	if most := int(slow / client.timing.Suspect); checks == 0 || checks > most {
+		t.Errorf("the leader was doubted %d times in %v, want 1 to %d", checks, slow, most)
+	}
+	asked := other.Take()
+	if len(asked) != 1 {
+		t.Fatalf("the leader was asked %d times, want once", len(asked))
+	}
+	asked[0].Done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
+// TestPartitionClientRetriesARefusedRequest: a leader that refuses on the spot, from within Submit, is not
+// asked in a tight loop.
+func TestPartitionClientRetriesARefusedRequest(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	tries := 0
+	group.Answer = func([]byte) partition.Answer {
+		if tries++; tries < 8 {
+			return partition.Answer{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}}
+		}
+		return done(fsm.OK)
+	}
+	client := newTestPartitionClient(t, group, nil)
+	began := time.Now()
+	if result := <-submitted(client); result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+	if took := time.Since(began); took < 4*findPauseMin {
+		t.Errorf("eight tries in %v", took)
+	}
+}
+
+// TestPartitionClientDoesNotRetryAFinalRefusal: where no disk has room the asker hears of it at once, and others
+// still get to the same leader; but what may have been done is not said to be refused.
+func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	firm := partition.Answer{Outcome: partition.Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}}
+	end := submitted(client)
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(firm)
+	if result := <-end; result.Code != fsm.ServerBusy {
+		t.Fatalf("ended %v", result.Code)
+	}
+	if client.mu.Lock(); client.leader == "" || client.refusals > 0 {
+		t.Error("the leader is sought anew")
+	}
+	client.mu.Unlock()
+	perhaps := submitted(client)
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(partition.Answer{Outcome: partition.Unknown})
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(firm)
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(done(fsm.OK))
+	if result := <-perhaps; result.Code != fsm.OK {
+		t.Fatalf("what may have been done ended %v", result.Code)
+	}
+}
+
+func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	client := newTestPartitionClient(t, group, nil) // nobody leads
+	before := time.Now()                            // its minute begins later
+	refused := submitted(client)
+	client.tick(before.Add(59 * time.Second))
+	select {
+	case <-refused:
+		t.Fatal("given up early")
+	default:
+	}
+	client.tick(time.Now().Add(2 * time.Minute))
+	if result := <-refused; result.Code != fsm.ServerBusy { // certainly not done
+		t.Fatalf("never sent: %v", result.Code)
+	}
+	group.Lead(true, 1)
+	perhaps := submitted(client)
+	group.Await(t, 1, 0)
+	stuck := group.Take()[0]
+	client.tick(time.Now().Add(2 * time.Minute))
+	if result := <-perhaps; result.Code != fsm.Timeout { // perhaps done
+		t.Fatalf("sent: %v", result.Code)
+	}
+	stuck.Done(done(fsm.OK)) // late: nobody is asked twice
+	// Low has passed both, so that the machine performs neither any more.
+	submitted(client)
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Low != 3 || got.Serial != 3 {
+		t.Fatalf("after giving up: %+v", got)
+	}
+}
+
+func TestPartitionClientBoundsWindowAndQueue(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	var ends []chan fsm.Result
+	for range outstandingMax + waitingRequestsMax {
+		ends = append(ends, submitted(client))
+	}
+	group.Await(t, outstandingMax, 0)
+	if result := <-submitted(client); result.Code != fsm.ServerBusy {
+		t.Fatalf("one too many: %v", result.Code)
+	}
+	client.mu.Lock()
+	if client.next-client.low != outstandingMax || len(client.waiting) != waitingRequestsMax {
+		t.Errorf("%d in the window, %d wait", client.next-client.low, len(client.waiting))
+	}
+	client.mu.Unlock()
+	// As answers come, those who wait move up, and all end.
+	for open := len(ends); open > 0; {
+		group.Await(t, 1, 0)
+		for _, s := range group.Take() {
+			if h := header(t, s.Command); h.Serial-h.Low >= outstandingMax {
+				t.Fatalf("too far ahead: %+v", h)
+			}
+			s.Done(done(fsm.OK))
+			open--
+		}
+	}
+	for _, end := range ends {
+		if result := <-end; result.Code != fsm.OK {
+			t.Fatalf("ended %v", result.Code)
+		}
+	}
+}
+
+func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	end := make(chan fsm.Result, 1)
+	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, rpc.FrameBytesMax)}}}, func(r fsm.Result) { end <- r })
+	if result := <-end; result.Code != fsm.MessageTooLarge {
+		t.Fatalf("over a frame: %v", result.Code)
+	}
+	client.submit(fsm.SendMessages{Entity: 1}, func(r fsm.Result) { end <- r })
+	if result := <-end; result.Code != fsm.InvalidArgument {
+		t.Fatalf("no messages: %v", result.Code)
+	}
+	// The one that was never sent holds nobody up.
+	submitted(client)
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Low != got.Serial {
+		t.Fatalf("held up: %+v", got)
+	}
+}
+
+func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	client := newTestPartitionClient(t, group, nil)
+	open := submitted(client)
+	receiver := &Receiver{client: client, id: 1}
+	locks := make(chan fsm.Code, 1)
+	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { locks <- code })
+	client.close()
+	if result := <-open; result.Code != fsm.ServerBusy {
+		t.Fatalf("open: %v", result.Code)
+	}
+	if code := <-locks; code != fsm.ServerBusy {
+		t.Fatalf("lock: %v", code)
+	}
+	if result := <-submitted(client); result.Code != fsm.ServerBusy {
+		t.Fatalf("afterwards: %v", result.Code)
+	}
+}
+
+// TestReceiverResolvesALockWithUnknownOutcome: the outcome of a Lock is unknown, so the same header
+// is submitted (it does not wait in line) until the machine has said what it locked.
+func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	receiver := &Receiver{client: client, id: 5}
+	got := make(chan lockedMessages, 1)
+	receiver.Lock(2, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} })
+	group.Await(t, 0, 1)
+	want := fsm.Header{Incarnation: 77, Receiver: 5, Serial: 1, Low: 1}
+	if group.Locks[0].Header != want {
+		t.Fatalf("lock with %+v", group.Locks[0].Header)
+	}
+	group.Locks[0].Done(partition.Answer{Outcome: partition.Unknown})
+	group.Await(t, 1, 1)
+	probe := group.Take()[0]
+	if header(t, probe.Command) != want {
+		t.Fatalf("probe with %+v", header(t, probe.Command))
+	}
+	// Nothing came of it: back in line, with the time that is left.
+	probe.Done(done(fsm.OK))
+	group.Await(t, 0, 2)
+	if group.Locks[1].Header != want {
+		t.Fatalf("lock again with %+v", group.Locks[1].Header)
+	}
+	group.Locks[1].Done(partition.Answer{Outcome: partition.Unknown})
+	group.Await(t, 1, 2)
+	// Even cancelled it waits for the answer: messages may be locked for it.
+	receiver.Cancel()
+	select {
+	case early := <-got:
+		t.Fatalf("ended with %+v", early)
+	default:
+	}
+	answer := done(fsm.OK)
+	answer.Result.Deliveries = []fsm.Delivery{{Lock: fsm.LockID{Sequence: 1, Epoch: 1}}}
+	group.Take()[0].Done(answer)
+	if end := <-got; end.code != fsm.OK || len(end.deliveries) != 1 {
+		t.Fatalf("ended with %+v", end)
+	}
+	// The next one has the next serial, and closing frees the lane.
+	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
+	group.Await(t, 0, 3)
+	if h := group.Locks[2].Header; h.Serial != 2 || h.Low != 2 {
+		t.Fatalf("next lock with %+v", h)
+	}
+	receiver.Close()
+	group.Await(t, 1, 3)
+	_, command, err := fsm.DecodeCommand(group.Take()[0].Command)
+	if err != nil || command != (fsm.CloseReceiver{Incarnation: 77, Receiver: 5}) {
+		t.Fatalf("closed with %#v, %v", command, err)
+	}
+}
+
+func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	receiver := &Receiver{client: client, id: 1}
+	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
+	group.Await(t, 0, 1)
+	second := make(chan fsm.Code, 1)
+	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { second <- code })
+	if code := <-second; code != fsm.ServerBusy {
+		t.Fatalf("a second lock: %v", code)
+	}
+	receiver.Cancel()
+}
+
+// TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time runs out while nobody leads ends empty.
+func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
+	t.Parallel()
+	client := newTestPartitionClient(t, &fakegroup.Group{}, nil)
+	receiver := &Receiver{client: client, id: 1}
+	got := make(chan lockedMessages, 2)
+	end := func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} }
+	receiver.Lock(1, 1, time.Second, end)
+	client.tick(time.Now().Add(2 * time.Second))
+	if g := <-got; g.code != fsm.OK || len(g.deliveries) != 0 {
+		t.Fatalf("ran out with %+v", g)
+	}
+	receiver.Lock(1, 1, time.Minute, end)
+	receiver.Cancel()
+	if g := <-got; g.code != fsm.OK || len(g.deliveries) != 0 {
+		t.Fatalf("cancelled with %+v", g)
+	}
+}

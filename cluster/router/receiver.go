@@ -1,0 +1,335 @@
+package router
+
+import (
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// lockBytesMax bounds the payloads of one Lock, so that its answer fits into a frame; a
+// single message may be larger.
+const lockBytesMax = 8 << 20
+
+// lockGrace is how long after its time a Lock that waits at a leader may stay unanswered
+// before the router verifies that the leader still leads.
+const lockGrace = time.Second
+
+// Receiver gets messages for one receiving link, from one sub-queue, under a receiver id of its
+// own. At most one Lock is outstanding, so a retry after a change of leader gets
+// the same messages again and none is lost between two leaders. Its methods may be
+// called concurrently; none blocks.
+type Receiver struct {
+	shards *shardReceiver // of a partitioned entity; then the other fields are not set
+
+	router           *Router
+	client           *partitionClient
+	id               uint64
+	at               fsm.EntityRef
+	receiveAndDelete bool
+	shardBits        fsm.SequenceNumber // added to the shard's sequence numbers for clients
+
+	// Guarded by partitionClient.mu.
+	serial      uint64
+	call        *lockCall       // outstanding; nil: none
+	session     fsm.SessionLock // of a session receiver; set before the first Lock
+	closed      bool
+	lastTouched time.Time // when its activity was last noted
+}
+
+// lockCall is one outstanding Lock or AcceptSession. Its fields are guarded by partitionClient.mu.
+type lockCall struct {
+	receiver    *Receiver
+	bytes       []byte // encoded once, as in request
+	lock        fsm.LockMessages
+	accept      *fsm.AcceptSession // when set, submitted instead of lock
+	header      fsm.Header
+	until       time.Time
+	done        func(fsm.Result)
+	submissions uint64
+	target      fsm.MemberID
+	stop        func() // ends the wait at the leader; nil while it is not known
+	state       requestState
+	unknown     bool
+	cancelled   bool
+	inQueue     bool // is in queuedReceivers
+	probe       bool // the submission in flight asks what an earlier one has locked
+}
+
+// Lock locks up to max messages (1 to 4096) with payloads of at most maxBytes (8 MiB) in all, and
+// waits up to wait (10 minutes) for the first; a single message may be larger. done is called once
+// with what was locked, or with nothing when the time ran out or Cancel was called. A Code other
+// than OK means that the entity cannot be received from any more (EntityNotFound) or not now
+// (ServerBusy, also for a second Lock while one is outstanding).
+func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	if r.shards != nil {
+		r.shards.lock(max, maxBytes, wait, done)
+		return
+	}
+	r.startLock(max, maxBytes, time.Now().Add(min(wait, rpc.LockWaitMax)), func(result fsm.Result) {
+		if result.Code != fsm.EntityNotFound {
+			done(result.Code, shards.ToClient(r.shardBits, result.Deliveries))
+			return
+		}
+		// The catalog may know the queue although its creation was interrupted before the
+		// partition knew it.
+		r.router.recreate(r.at.Entity, func(recreated bool) {
+			if !recreated {
+				done(fsm.EntityNotFound, nil)
+				return
+			}
+			r.startLock(max, maxBytes, time.Now(), func(result fsm.Result) {
+				done(result.Code, shards.ToClient(r.shardBits, result.Deliveries))
+			})
+		})
+	})
+}
+
+func (r *Receiver) startLock(max, maxBytes int, until time.Time, done func(fsm.Result)) {
+	r.begin(&lockCall{
+		until: until, done: done,
+		lock: fsm.LockMessages{
+			Address: r.at.Address(), Delete: r.receiveAndDelete, Session: r.session,
+			Max:      uint32(clamp(max, 1, lockMessagesMax)),
+			MaxBytes: uint32(clamp(maxBytes, 1, lockBytesMax)),
+		},
+	})
+}
+
+// begin starts a call, or ends it with ServerBusy when the receiver is closed or has one.
+func (r *Receiver) begin(call *lockCall) {
+	call.receiver = r
+	client := r.client
+	client.mu.Lock()
+	if client.closed || r.closed || r.call != nil {
+		client.mu.Unlock()
+		call.done(fsm.Result{Code: fsm.ServerBusy})
+		return
+	}
+	r.serial++
+	r.call = call
+	client.markTouched(r, client.now())
+	call.header = fsm.Header{Incarnation: client.incarnation, Receiver: r.id, Serial: r.serial, Low: r.serial}
+	if call.accept != nil {
+		call.bytes = fsm.AppendCommand(nil, call.header, *call.accept)
+	} else {
+		call.bytes = fsm.AppendCommand(nil, call.header, call.lock)
+	}
+	client.receivers[r] = struct{}{}
+	call.enqueue()
+	client.sendQueued()
+}
+
+// Cancel ends the wait of an outstanding Lock soon. Its done function is still called, and may
+// still get messages.
+func (r *Receiver) Cancel() {
+	if r.shards != nil {
+		r.shards.cancel()
+		return
+	}
+	client := r.client
+	client.mu.Lock()
+	call := r.call
+	if call == nil {
+		client.mu.Unlock()
+		return
+	}
+	call.cancelled = true
+	stop, idle := call.stop, call.state == requestQueued && !call.unknown
+	client.mu.Unlock()
+	switch {
+	case idle:
+		call.finish(fsm.Result{})
+	case stop != nil:
+		stop()
+	}
+}
+
+// Close cancels an outstanding Lock and frees the receiver id. Locks of messages stay as they are.
+func (r *Receiver) Close() {
+	if r.shards != nil {
+		r.shards.close()
+		return
+	}
+	client := r.client
+	client.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	idle, used := r.call == nil, r.serial > 0
+	client.mu.Unlock()
+	switch {
+	case !first:
+	case idle && used:
+		r.closeReceiver()
+	default:
+		r.Cancel() // finish then frees the receiver id
+	}
+}
+
+// closeReceiver lets the state machine forget the receiver id. If the command is lost, the state machine
+// forgets it together with this incarnation of the member.
+func (r *Receiver) closeReceiver() {
+	r.client.submit(fsm.CloseReceiver{Incarnation: r.client.incarnation, Receiver: r.id}, func(fsm.Result) {})
+}
+
+// enqueue makes the next sendQueued send the call; the mutex of the client is held.
+func (c *lockCall) enqueue() {
+	c.state, c.stop = requestQueued, nil
+	if !c.inQueue {
+		c.inQueue = true
+		c.receiver.client.queuedReceivers = append(c.receiver.client.queuedReceivers, c.receiver)
+	}
+}
+
+// finish ends the call, unless it has ended; the mutex of the client is not held.
+func (c *lockCall) finish(result fsm.Result) {
+	r := c.receiver
+	client := r.client
+	client.mu.Lock()
+	if c.state == requestDone {
+		client.mu.Unlock()
+		return
+	}
+	c.state = requestDone
+	r.call = nil
+	delete(client.receivers, r)
+	closed := r.closed && !client.closed
+	progress := requestProgress{command: c.bytes, target: c.target, submissions: c.submissions}
+	client.mu.Unlock()
+	if client.slow.after > 0 {
+		if late := time.Since(c.until); client.slow.isSlow(late) {
+			client.slow.logLock(client.id, progress, result.Code, late)
+		}
+	}
+	c.done(result)
+	if closed {
+		r.closeReceiver()
+	}
+}
+
+// HandleAnswer is called at the end of an attempt.
+func (c *lockCall) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
+	client := c.receiver.client
+	client.mu.Lock()
+	if c.state == requestDone {
+		client.mu.Unlock()
+		return
+	}
+	if answer.Outcome == partition.Done {
+		client.refusals = 0
+		empty := answer.Result.Code == fsm.OK && len(answer.Result.Deliveries) == 0 && answer.Result.Session.Epoch == 0
+		if empty && c.probe && tag == c.submissions && !c.cancelled && time.Now().Before(c.until) {
+			c.unknown = false // the earlier submissions have locked nothing: wait again
+			c.enqueue()
+			client.sendQueued()
+			return
+		}
+		client.mu.Unlock()
+		c.finish(answer.Result)
+		return
+	}
+	c.unknown = c.unknown || answer.Outcome == partition.Unknown
+	if tag != c.submissions || c.state != requestSent {
+		client.mu.Unlock()
+		return
+	}
+	client.suspectLeader(c.target, hint)
+	if c.cancelled && !c.unknown {
+		client.mu.Unlock()
+		c.finish(fsm.Result{})
+		return
+	}
+	// After an unknown outcome even a cancelled Lock is submitted again: messages may be locked
+	// for it, and the answer says which.
+	c.enqueue()
+	client.sendQueued()
+}
+
+// collectReceivers adds the queued lock calls to the batch; it reports whether the batch has
+// submissions. mu is held.
+func (p *partitionClient) collectReceivers() bool {
+	for len(p.queuedReceivers) > 0 && len(p.batch) < sendBatchMax {
+		receiver := p.queuedReceivers[0]
+		p.queuedReceivers[0] = nil
+		p.queuedReceivers = p.queuedReceivers[1:]
+		call := receiver.call
+		if call == nil {
+			continue // ended while it was queued
+		}
+		call.inQueue = false
+		if call.state != requestQueued {
+			continue
+		}
+		call.state, call.target, call.probe = requestSent, p.leader, call.unknown
+		call.submissions++
+		p.batch = append(p.batch, submission{lock: call, tag: call.submissions, bytes: call.bytes, probe: call.probe})
+	}
+	if len(p.queuedReceivers) == 0 {
+		p.queuedReceivers = nil
+	}
+	return len(p.batch) > 0
+}
+
+// sendLock starts one submission; mu is not held. After an unknown outcome the command is
+// submitted like any other and does not wait at the leader: messages may be locked for it
+// already, and only the answer of the state machine says so.
+func (p *partitionClient) sendLock(target fsm.MemberID, a *submission) {
+	call, tag := a.lock, a.tag
+	if a.probe {
+		p.submitTo(target, a.bytes, call, tag)
+		return
+	}
+	var stop func()
+	if target != p.self {
+		conn := p.transport.Conn(target)
+		if conn == nil {
+			call.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
+			return
+		}
+		id := conn.Lock(p.id, time.Until(call.until), a.bytes, call, tag)
+		stop = func() { conn.Cancel(id) }
+	} else {
+		group := p.transport.LocalReplica(p.id)
+		if group == nil {
+			call.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
+			return
+		}
+		stop = group.Lock(partition.LockRequest{
+			Header: call.header, Lock: call.lock, Accept: call.accept, Until: call.until,
+			Done: func(answer partition.Answer) {
+				call.HandleAnswer(tag, answer, leaderHint(group, answer))
+			},
+		})
+	}
+	p.mu.Lock()
+	waits := call.state == requestSent && call.submissions == tag
+	if waits {
+		call.stop = stop
+	}
+	cancelled := call.cancelled
+	p.mu.Unlock()
+	if !waits || cancelled {
+		stop() // ended, sent elsewhere or cancelled meanwhile
+	}
+}
+
+// expireReceivers returns the calls to give up, and whether a call has waited for so long that its
+// leader must be verified; mu is held.
+func (p *partitionClient) expireReceivers(now time.Time) (givenUp []*lockCall, slow bool) {
+	for receiver := range p.receivers {
+		call := receiver.call
+		late := now.Sub(call.until)
+		switch {
+		case late <= 0:
+		case call.state == requestQueued && !call.unknown, late > p.timing.Retry:
+			givenUp = append(givenUp, call)
+		case late > lockGrace:
+			slow = true
+		}
+	}
+	return givenUp, slow
+}
+
+func clamp(value, low, high int) int { return max(low, min(value, high)) }

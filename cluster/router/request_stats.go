@@ -1,0 +1,57 @@
+package router
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// Stats counts the router's commands to partitions: sends, settlements and others, not the waits
+// of receivers.
+type Stats struct {
+	Requests uint64 // begun
+	Retries  uint64 // further submissions, after a leader refused, failed or went silent
+	Busy     uint64 // ended ServerBusy: certainly not done
+	Timeouts uint64 // given up: perhaps done
+	// Took is the time from the call of the gateway to the answer, retries included.
+	Took partition.Durations
+}
+
+// clientCounts counts the requests of a partition client.
+type clientCounts struct {
+	requests, retries, busy, timeouts atomic.Uint64
+	took                              partition.Histogram
+}
+
+// count records the end of a request and returns how long it took.
+func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) time.Duration {
+	took := time.Since(q.deadline.Add(-retry))
+	c.took.Observe(took)
+	switch code { //nolint:exhaustive // the others are answers
+	case fsm.ServerBusy:
+		c.busy.Add(1)
+	case fsm.Timeout:
+		c.timeouts.Add(1)
+	}
+	return took
+}
+
+// Stats sums the counts of all partition clients.
+func (r *Router) Stats() Stats {
+	var f Stats
+	for _, client := range r.allClients() {
+		f.Requests += client.counts.requests.Load()
+		f.Retries += client.counts.retries.Load()
+		f.Busy += client.counts.busy.Load()
+		f.Timeouts += client.counts.timeouts.Load()
+		took := client.counts.took.Durations()
+		for i := range took.Within {
+			f.Took.Within[i] += took.Within[i]
+		}
+		f.Took.Count += took.Count
+		f.Took.Sum += took.Sum
+	}
+	return f
+}

@@ -1,0 +1,24 @@
+package router
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+const waitMax = kit.WaitMax
+
+func testLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	kit.Eventually(t, what, holds)
+}
+
+// lockedMessages is the answer to a Lock.
+type lockedMessages struct {
+	code       fsm.Code
+	deliveries []fsm.Delivery
+}

@@ -1,0 +1,296 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// sessionsListMax is the most sessions of one list.
+const sessionsListMax = 1000
+
+// SessionReceiver holds the lock of a session and gets its messages for the link that accepted
+// it: Lock gives them in order, and SessionLockLost once the session lock has ended. Its methods
+// may be called concurrently; those without a context do not block.
+type SessionReceiver struct {
+	*Receiver
+
+	lock  fsm.SessionLock
+	until atomic.Int64 // fsm.Instant
+}
+
+// AcceptSession locks a session for one receiving link: the named one, or for nil the unlocked
+// session with the oldest message, for which it waits up to wait (10 minutes). done is called once:
+// with the session, or with Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
+// EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session that is
+// locked after cancel is released. It does not block.
+func (r *Router) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	switch {
+	case len(at.Shards) == 0:
+		return r.accept(at, 0, name, receiveAndDelete, wait, done)
+	case name == nil && at.Sub == fsm.MainQueue:
+		return r.acceptAny(at, receiveAndDelete, wait, done)
+	}
+	shard := 0
+	if name != nil {
+		shard = shards.Hash(&at.Entity, *name)
+	}
+	return r.accept(shards.Ref(at, shard), shard, name, receiveAndDelete, wait, done)
+}
+
+// accept is AcceptSession at an entity that is not partitioned, or at one shard.
+func (r *Router) accept(at fsm.EntityRef, shard int, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	a := &sessionAccept{
+		router: r, receiver: r.receiver(at, receiveAndDelete, shard), done: done,
+		command: fsm.AcceptSession{Entity: at.ID, Named: name != nil},
+		until:   time.Now().Add(min(wait, rpc.LockWaitMax)),
+	}
+	if at.Sub != fsm.MainQueue {
+		done(fsm.NotAllowed, nil) // dead letters have no sessions
+		return func() {}
+	}
+	if name != nil {
+		a.command.ID = *name
+	}
+	a.submit()
+	return a.cancel
+}
+
+// sessionAccept is one outstanding AcceptSession.
+type sessionAccept struct {
+	router    *Router
+	receiver  *Receiver
+	command   fsm.AcceptSession
+	until     time.Time
+	done      func(fsm.Code, *SessionReceiver)
+	cancelled atomic.Bool
+	recreated bool // the entity was put in its partition again; used by handleResult only
+}
+
+func (a *sessionAccept) submit() {
+	if a.command.Named {
+		a.receiver.client.submit(a.command, a.handleResult)
+		return
+	}
+	a.receiver.begin(&lockCall{accept: &a.command, until: a.until, done: a.handleResult})
+}
+
+func (a *sessionAccept) cancel() {
+	a.cancelled.Store(true)
+	a.receiver.Cancel()
+}
+
+// handleResult is called with the answer.
+func (a *sessionAccept) handleResult(result fsm.Result) {
+	code := result.Code
+	switch {
+	case code == fsm.EntityNotFound && !a.recreated:
+		a.recreated = true
+		// The catalog may know the entity although its creation was interrupted.
+		a.router.recreate(a.receiver.at.Entity, func(recreated bool) {
+			if !recreated {
+				a.refuse(fsm.EntityNotFound)
+				return
+			}
+			a.submit()
+		})
+		return
+	case code == fsm.OK && result.Session.Epoch == 0:
+		code = fsm.Timeout
+	}
+	if code != fsm.OK {
+		a.refuse(code)
+		return
+	}
+	s := &SessionReceiver{Receiver: a.receiver, lock: result.Session}
+	if len(result.Untils) > 0 {
+		s.until.Store(int64(result.Untils[0]))
+	}
+	s.session = result.Session
+	if a.cancelled.Load() {
+		s.Close()
+		a.done(fsm.Timeout, nil)
+		return
+	}
+	a.done(fsm.OK, s)
+}
+
+func (a *sessionAccept) refuse(code fsm.Code) {
+	a.receiver.Close()
+	a.done(code, nil)
+}
+
+// Name returns the id of the session.
+func (s *SessionReceiver) Name() string { return s.lock.ID }
+
+// Until returns the end of the session lock as of the last answer.
+func (s *SessionReceiver) Until() fsm.Instant { return fsm.Instant(s.until.Load()) }
+
+// Renew extends the lock of the session, and with it the locks of all messages locked under it.
+// done gets the new end.
+func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
+	s.client.submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.lock}, func(result fsm.Result) {
+		if result.Code != fsm.OK || len(result.Untils) == 0 {
+			done(result.Code, 0)
+			return
+		}
+		s.until.Store(int64(result.Untils[0]))
+		done(fsm.OK, result.Untils[0])
+	})
+}
+
+// State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
+// EntityNotFound, ServerBusy or Timeout.
+func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
+	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
+	if err != nil {
+		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
+	}
+	if !state.Set {
+		return nil, nil
+	}
+	return append([]byte{}, state.State...), nil
+}
+
+// SetState sets the state of the session; nil removes it, an empty state does not. Errors are
+// those of State, MessageTooLarge and QuotaExceeded.
+func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
+	command := fsm.SetSessionState{Entity: s.at.ID, Lock: s.lock, State: state, Clear: state == nil}
+	if _, err := s.router.Command(ctx, s.at.Partition, command); err != nil {
+		return fmt.Errorf("set state of session %q: %w", s.lock.ID, err)
+	}
+	return nil
+}
+
+// Fetch locks deferred messages of the session by number, or deletes them as they are received.
+func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+	inside := make([]fsm.SequenceNumber, 0, len(sequences)) // a session is in one shard
+	for _, n := range sequences {
+		if n&^(1<<shards.Shift-1) == s.shardBits {
+			inside = append(inside, n&^s.shardBits)
+		}
+	}
+	if len(inside) == 0 {
+		done(fsm.OK, nil)
+		return
+	}
+	command := fsm.FetchDeferred{Address: s.at.Address(), Sequences: inside, Delete: receiveAndDelete, Session: s.lock}
+	s.client.submit(command, func(result fsm.Result) { done(result.Code, shards.ToClient(s.shardBits, result.Deliveries)) })
+}
+
+// Close is Release without a callback.
+func (s *SessionReceiver) Close() { s.Release(func() {}) }
+
+// Release unlocks the session and the messages locked under it, and frees the receiver id. done is
+// called when another receiver can lock the session, or when the request was given up: then the
+// lock ends by its time.
+func (s *SessionReceiver) Release(done func()) {
+	client := s.client
+	client.mu.Lock()
+	first := !s.closed
+	client.mu.Unlock()
+	s.Receiver.Close()
+	if !first {
+		done()
+		return
+	}
+	client.submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.lock}, func(fsm.Result) { done() })
+}
+
+// PeekSession is Peek restricted to the messages of one session.
+func (r *Router) PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+	if len(at.Shards) > 0 {
+		shard := shards.Hash(&at.Entity, session)
+		return r.peekShard(ctx, at, shard, from, max, maxBytes, &session)
+	}
+	return r.peek(ctx, at, peekQuery{
+		Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes, Session: &session,
+	})
+}
+
+// Sessions lists up to max sessions (1000) after the first skip: those that have messages
+// or a state, or, when updatedAfter is set, those whose state was set after it. Errors wrap
+// NotAllowed for an entity without sessions, EntityNotFound, ServerBusy or Timeout.
+func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
+	if len(at.Shards) > 0 {
+		return r.shardSessions(ctx, at, updatedAfter, skip, max)
+	}
+	sessions, err := listSessions.Ask(ctx, r.Leader(at.Partition), sessionsQuery{
+		Partition: at.Partition, Entity: at.ID, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sessions of %q: %w", at.Name, err)
+	}
+	return sessions, nil
+}
+
+// Arguments and replies of queries about sessions.
+type (
+	sessionStateQuery struct {
+		Partition fsm.PartitionID `json:"Partition"`
+		Entity    fsm.EntityID    `json:"Entity"`
+		Lock      fsm.SessionLock `json:"Lock"`
+	}
+	sessionStateReply struct {
+		Set   bool   `json:"Set"`
+		State []byte `json:"State"`
+	}
+
+	sessionsQuery struct {
+		Partition    fsm.PartitionID `json:"Partition"`
+		Entity       fsm.EntityID    `json:"Entity"`
+		UpdatedAfter fsm.Instant     `json:"UpdatedAfter"`
+		Skip         int             `json:"Skip"`
+		Max          int             `json:"Max"`
+	}
+)
+
+// sessionState reads the state of a session. Its body is read while the state machine is not locked.
+func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (reply sessionStateReply, err error) {
+	if q.Partition == fsm.CatalogPartition {
+		return reply, fsm.InvalidArgument
+	}
+	var at fsm.Ref
+	var code fsm.Code
+	err = d.read(ctx, q.Partition, func(m partition.Machine) {
+		at, reply.Set, code = raftgroup.Queues(m).SessionState(q.Entity, q.Lock)
+	})
+	switch {
+	case err != nil:
+		return reply, err
+	case code != fsm.OK:
+		return reply, code
+	case !reply.Set || at.Size == 0:
+		return reply, nil
+	}
+	read, err := d.local(q.Partition).ReadBodies([]fsm.Delivery{{Body: at}})
+	if err != nil {
+		return reply, err
+	}
+	if len(read) == 0 { // another state was set meanwhile
+		return reply, fsm.ServerBusy
+	}
+	reply.State = read[0].Payload
+	return reply, nil
+}
+
+func (d queryHandler) sessions(ctx context.Context, q sessionsQuery) (list []fsm.Session, err error) {
+	if q.Partition == fsm.CatalogPartition {
+		return nil, fsm.InvalidArgument
+	}
+	found := false
+	err = d.read(ctx, q.Partition, func(m partition.Machine) {
+		list, found = raftgroup.Queues(m).Sessions(q.Entity, q.UpdatedAfter, q.Skip, clamp(q.Max, 0, sessionsListMax))
+	})
+	if err == nil && !found {
+		err = fsm.NotAllowed
+	}
+	return list, err
+}

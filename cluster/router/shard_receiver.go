@@ -1,0 +1,312 @@
+package router
+
+import (
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	// fanLinger is how long surplus messages are kept for the next Lock.
+	keepFor = 200 * time.Millisecond
+	// fanGrace is how long after the time of a Lock to wait for a silent shard.
+	silentShardGrace = time.Second
+)
+
+// shardReceiver gets messages for one receiving link from a partitioned entity: it has a receiver for
+// every shard, and one Lock that asks all of them at the same time.
+//
+//	Lock -> messages kept?  returned at once
+//	     -> each idle shard: its share of the messages; the first that has some ends the Lock,
+//	        and what the others bring is kept for the next one
+//
+// Shards take turns message by message. A shard is not asked while messages of it are kept, so at
+// most one share of each is kept, and none waits without a Lock. Messages that no Lock asks for
+// within keepFor are released, which counts no failed delivery. A silent shard holds up its own
+// receiver only.
+//
+// With receiveAndDelete messages are locked, and completed before they are returned: kept ones can
+// be released, and nothing is lost with a link that ends.
+type shardReceiver struct {
+	router           *Router
+	at               fsm.EntityRef
+	receiveAndDelete bool
+
+	mu        sync.Mutex
+	parts     []shardPart
+	nextShard int // whose turn it is
+	call      *shardLock
+	keepTimer *time.Timer // runs between two Locks; nil: none does
+	closed    bool
+}
+
+// shardPart is the receiver of one shard.
+type shardPart struct {
+	receiver *Receiver
+	busy     bool // has an outstanding Lock
+	kept     []fsm.Delivery
+}
+
+// shardLock is the outstanding Lock.
+type shardLock struct {
+	max, maxBytes int
+	until         time.Time
+	timer         *time.Timer
+	done          func(fsm.Code, []fsm.Delivery)
+	settling      bool // waits only for its messages to be completed
+}
+
+func newShardReceiver(r *Router, at fsm.EntityRef, receiveAndDelete bool) *shardReceiver {
+	f := &shardReceiver{router: r, at: at, receiveAndDelete: receiveAndDelete, parts: make([]shardPart, len(at.Shards))}
+	f.nextShard = int(r.shardTurns.Add(1) % uint64(len(at.Shards))) // links start at different shards
+	for shard := range f.parts {
+		f.parts[shard].receiver = r.receiver(shards.Ref(at, shard), false, shard)
+	}
+	return f
+}
+
+func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	call := &shardLock{
+		max: clamp(most, 1, lockMessagesMax), maxBytes: clamp(mostBytes, 1, lockBytesMax),
+		until: time.Now().Add(min(wait, rpc.LockWaitMax)), done: done,
+	}
+	f.mu.Lock()
+	if f.closed || f.call != nil {
+		f.mu.Unlock()
+		done(fsm.ServerBusy, nil)
+		return
+	}
+	f.call = call
+	if f.keepTimer != nil {
+		f.keepTimer.Stop()
+		f.keepTimer = nil
+	}
+	if got := f.collect(call); len(got) > 0 {
+		f.finish(call, fsm.OK, got)
+		return
+	}
+	call.timer = time.AfterFunc(time.Until(call.until)+silentShardGrace, func() { f.expire(call) })
+	var idle []int
+	for i := range f.parts {
+		if shard := (f.nextShard + i) % len(f.parts); !f.parts[shard].busy {
+			f.parts[shard].busy = true
+			idle = append(idle, shard)
+		}
+	}
+	f.mu.Unlock()
+	for _, shard := range idle {
+		f.ask(shard, call)
+	}
+}
+
+// ask locks the share of a shard; mu is not held.
+func (f *shardReceiver) ask(shard int, call *shardLock) {
+	n := len(f.parts)
+	f.parts[shard].receiver.Lock((call.max+n-1)/n, max(1, call.maxBytes/n), time.Until(call.until), func(code fsm.Code, got []fsm.Delivery) {
+		f.handleDeliveries(shard, code, got)
+	})
+}
+
+// handleDeliveries handles what a shard has locked.
+func (f *shardReceiver) handleDeliveries(shard int, code fsm.Code, got []fsm.Delivery) {
+	f.mu.Lock()
+	part := &f.parts[shard]
+	part.busy = false
+	part.kept = append(part.kept, got...)
+	call := f.call
+	switch {
+	case f.closed || call == nil && f.keepTimer == nil:
+		f.release(f.takeKept())
+		return
+	case call == nil || call.settling:
+		f.mu.Unlock()
+		return
+	}
+	if found := f.collect(call); len(found) > 0 {
+		f.finish(call, fsm.OK, found)
+		return
+	}
+	switch {
+	case code != fsm.OK && code != fsm.Timeout:
+		f.finish(call, code, nil)
+	case code == fsm.OK && time.Now().Before(call.until):
+		part.busy = true // an earlier Lock asked it, or it was cancelled
+		f.mu.Unlock()
+		f.ask(shard, call)
+	case f.isWaiting():
+		f.mu.Unlock()
+	default:
+		f.finish(call, fsm.OK, nil)
+	}
+}
+
+// isWaiting reports whether a shard has not answered; mu is held.
+func (f *shardReceiver) isWaiting() bool {
+	for i := range f.parts {
+		if f.parts[i].busy {
+			return true
+		}
+	}
+	return false
+}
+
+// collect takes kept messages, one of each shard in turn, as many as the call wants; mu is held.
+func (f *shardReceiver) collect(call *shardLock) (got []fsm.Delivery) {
+	bytesLeft := call.maxBytes
+	for empty := 0; empty < len(f.parts) && len(got) < call.max; {
+		part := &f.parts[f.nextShard]
+		if len(part.kept) == 0 {
+			empty++
+			f.nextShard = (f.nextShard + 1) % len(f.parts)
+			continue
+		}
+		size := len(part.kept[0].Payload) + len(part.kept[0].Patches)
+		if size > bytesLeft && len(got) > 0 {
+			break
+		}
+		bytesLeft -= size
+		empty = 0
+		got = append(got, part.kept[0])
+		part.kept[0] = fsm.Delivery{}
+		if part.kept = part.kept[1:]; len(part.kept) == 0 {
+			part.kept = nil
+		}
+		f.nextShard = (f.nextShard + 1) % len(f.parts)
+	}
+	return got
+}
+
+// finish completes the messages of a receive-and-delete and ends the call; mu is held and is
+// released.
+func (f *shardReceiver) finish(call *shardLock, code fsm.Code, got []fsm.Delivery) {
+	if call.timer != nil {
+		call.timer.Stop()
+	}
+	if f.receiveAndDelete && len(got) > 0 {
+		call.settling = true
+		f.mu.Unlock()
+		settlements := settleAll(got, fsm.Complete)
+		f.router.Settle(f.at, settlements, func(codes []fsm.Code) {
+			taken := got[:0]
+			for i := range got {
+				if codes[i] == fsm.OK {
+					taken = append(taken, got[i])
+				}
+			}
+			f.mu.Lock()
+			f.complete(call, fsm.OK, taken)
+		})
+		return
+	}
+	f.complete(call, code, got)
+}
+
+// complete ends the call; mu is held and is released.
+func (f *shardReceiver) complete(call *shardLock, code fsm.Code, got []fsm.Delivery) {
+	f.call = nil
+	if !f.closed {
+		f.keepTimer = time.AfterFunc(keepFor, f.releaseKept)
+	}
+	f.mu.Unlock()
+	call.done(code, got)
+	f.mu.Lock()
+	idle := f.call == nil
+	f.mu.Unlock()
+	if idle {
+		f.cancelParts() // or waiting shards would lock messages that no Lock asks for
+	}
+}
+
+// expire ends a call that a silent shard holds up.
+func (f *shardReceiver) expire(call *shardLock) {
+	f.mu.Lock()
+	if f.call != call || call.settling {
+		f.mu.Unlock()
+		return
+	}
+	f.finish(call, fsm.OK, f.collect(call))
+}
+
+// releaseKept releases kept messages because no Lock came.
+func (f *shardReceiver) releaseKept() {
+	f.mu.Lock()
+	if f.call != nil || f.keepTimer == nil {
+		f.mu.Unlock()
+		return
+	}
+	f.keepTimer.Stop() // it may have been started after this call's timer fired
+	f.keepTimer = nil
+	f.release(f.takeKept())
+}
+
+// cancelParts cancels the receivers of all shards; mu is not held.
+func (f *shardReceiver) cancelParts() {
+	for i := range f.parts {
+		f.parts[i].receiver.Cancel()
+	}
+}
+
+// takeKept takes all kept messages; mu is held.
+func (f *shardReceiver) takeKept() (kept []fsm.Delivery) {
+	for i := range f.parts {
+		kept = append(kept, f.parts[i].kept...)
+		f.parts[i].kept = nil
+	}
+	return kept
+}
+
+// release unlocks messages; mu is held and is released.
+func (f *shardReceiver) release(kept []fsm.Delivery) {
+	f.mu.Unlock()
+	if len(kept) > 0 {
+		f.router.Settle(f.at, settleAll(kept, fsm.Release), func([]fsm.Code) {})
+	}
+}
+
+func settleAll(deliveries []fsm.Delivery, verb fsm.Verb) []fsm.Settlement {
+	settlements := make([]fsm.Settlement, len(deliveries))
+	for i := range deliveries {
+		settlements[i] = fsm.Settlement{Lock: deliveries[i].Lock, Verb: verb}
+	}
+	return settlements
+}
+
+// cancel ends the outstanding Lock with the kept messages; those that come later are released.
+func (f *shardReceiver) cancel() {
+	f.mu.Lock()
+	call := f.call
+	if call == nil || call.settling {
+		f.mu.Unlock()
+		return
+	}
+	f.finish(call, fsm.OK, f.collect(call))
+	f.releaseKept()
+}
+
+// close ends the outstanding Lock and closes the receivers of all shards.
+func (f *shardReceiver) close() {
+	f.mu.Lock()
+	f.closed = true
+	if f.keepTimer != nil {
+		f.keepTimer.Stop()
+		f.keepTimer = nil
+	}
+	call := f.call
+	if call != nil && call.settling {
+		call = nil // it returns its messages as soon as they are completed
+	}
+	if call != nil {
+		f.call = nil
+		call.timer.Stop()
+	}
+	f.release(f.takeKept())
+	if call != nil {
+		call.done(fsm.OK, nil)
+	}
+	for i := range f.parts {
+		f.parts[i].receiver.Close()
+	}
+}

@@ -1,0 +1,91 @@
+package router
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// slowLogger logs slow operations. The leader logs its part under the same message
+// (partition.Config.Slow); partition and time relate the lines of one operation.
+type slowLogger struct {
+	logger *slog.Logger
+	after  time.Duration // 0: nothing is slow
+}
+
+// isSlow reports whether something took long enough to be logged.
+func (s *slowLogger) isSlow(took time.Duration) bool {
+	return s.after > 0 && took >= s.after && s.logger != nil
+}
+
+// requestProgress is what was done for a request when it ended.
+type requestProgress struct {
+	command     []byte       // encoded; nil when it was not encoded yet
+	sentAt      time.Time    // of the last submission; zero when there was none
+	target      fsm.MemberID // of the last submission
+	submissions uint64
+}
+
+// logRequest logs where the time of a command went: until its last submission (sought: no leader, a full
+// window, earlier submissions), and at the presumed leader.
+func (s *slowLogger) logRequest(id fsm.PartitionID, progress requestProgress, code fsm.Code, took time.Duration) {
+	atLeader := time.Duration(0)
+	if !progress.sentAt.IsZero() {
+		atLeader = min(took, time.Since(progress.sentAt))
+	}
+	s.log(id, progress, code, slog.Duration("took", took), slog.Duration("sought", took-atLeader), slog.Duration("at_leader", atLeader))
+}
+
+// logLock logs a Lock that took longer than it was asked to wait, by late.
+func (s *slowLogger) logLock(id fsm.PartitionID, progress requestProgress, code fsm.Code, late time.Duration) {
+	s.log(id, progress, code, slog.Duration("late", late))
+}
+
+func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.Code, took ...slog.Attr) {
+	kind, receiver, serial := "not sent", uint64(0), uint64(0)
+	if progress.command != nil {
+		if info, err := fsm.PeekCommand(progress.command); err == nil {
+			kind, receiver, serial = operationName(info.Kind), info.Header.Receiver, info.Header.Serial
+		}
+	}
+	attrs := []any{slog.String("operation", kind), slog.Uint64("partition", uint64(id))}
+	for _, part := range took {
+		attrs = append(attrs, part)
+	}
+	attrs = append(attrs, slog.Uint64("attempts", progress.submissions), slog.String("leader", string(progress.target[:min(8, len(progress.target))])), slog.String("code", code.Error()),
+		slog.Uint64("lane", receiver), slog.Uint64("serial", serial))
+	s.logger.Warn("slow operation", attrs...)
+}
+
+// operationName returns the operators' word for a command.
+func operationName(kind fsm.Kind) string {
+	switch kind { //nolint:exhaustive // the others by their number
+	case fsm.KindSendMessages:
+		return "send"
+	case fsm.KindLockMessages:
+		return "lock"
+	case fsm.KindSettleMessages:
+		return "settle"
+	case fsm.KindRenewLocks:
+		return "renew locks"
+	case fsm.KindFetchDeferred:
+		return "fetch deferred"
+	case fsm.KindCancelScheduled:
+		return "cancel scheduled"
+	case fsm.KindPurgeMessages:
+		return "purge"
+	case fsm.KindRedriveMessages:
+		return "redrive"
+	case fsm.KindAcceptSession:
+		return "accept session"
+	case fsm.KindSetSessionState:
+		return "set session state"
+	case fsm.KindTransact:
+		return "transaction"
+	case fsm.KindForwardMessages, fsm.KindTransferMessages:
+		return "forward"
+	}
+	return fmt.Sprintf("command %d", kind)
+}

@@ -1,0 +1,196 @@
+package router
+
+import (
+	"slices"
+
+	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Transact does all of a transaction, once, or nothing. done gets OK, or NotAllowed when the
+// transaction settles messages in more than one partition, or sends through an entity of another
+// partition than that: one entry of one log does all of it, and no entry is in two logs. ServerBusy
+// means that nothing was done, Timeout that all or nothing was. As with Send, the caller gives the
+// messages away. It does not block.
+//
+// Messages to entities of other partitions are stored in this one and forwarded from there: they
+// arrive once, a moment after the rest.
+func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
+	tx, code := r.resolveShards(tx)
+	if code != fsm.OK {
+		done(code)
+		return
+	}
+	home, command, code := groupTransaction(tx)
+	if code != fsm.OK || home.Partition == fsm.CatalogPartition {
+		done(code) // refused, or empty
+		return
+	}
+	client := r.client(home.Partition)
+	client.submit(command, func(result fsm.Result) {
+		if result.Code != fsm.EntityNotFound {
+			done(result.Code)
+			return
+		}
+		// The partition does not know one of the entities, and nothing was done. If the catalog knows
+		// it, its creation was interrupted.
+		r.recreateAll(entitiesIn(tx, home.Partition), func(recreated bool) {
+			if !recreated {
+				done(fsm.EntityNotFound)
+				return
+			}
+			client.submit(command, func(result fsm.Result) { done(result.Code) })
+		})
+	})
+}
+
+// resolveShards replaces partitioned entities by shards. Settlements belong to the shard in their
+// sequence numbers; a message goes to the shard of its key, and without a key to the one in the
+// partition of the rest, if there is one.
+func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
+	out, home := fsm.Transaction{}, fsm.CatalogPartition
+	for i := range tx.Settles {
+		s := &tx.Settles[i]
+		if len(s.At.Shards) == 0 {
+			out.Settles = append(out.Settles, *s)
+			continue
+		}
+		groups := positionsByShard(s.At, len(s.Settlements), func(i int) fsm.SequenceNumber { return s.Settlements[i].Lock.Sequence })
+		switch {
+		case len(groups) > 1:
+			return out, fsm.NotAllowed // two partitions
+		case len(groups) == 0:
+			return out, fsm.MessageLockLost
+		}
+		for shard, positions := range groups {
+			if len(positions) < len(s.Settlements) {
+				return out, fsm.MessageLockLost
+			}
+			out.Settles = append(out.Settles, fsm.SettleAt{At: shards.Ref(s.At, shard), Settlements: toShardSettlements(s.Settlements, positions)})
+		}
+	}
+	if len(out.Settles) > 0 {
+		home = out.Settles[0].At.Partition
+	}
+	for i := range tx.Sends {
+		s := tx.Sends[i]
+		if s.Via != nil {
+			via, code := r.shardForSend(*s.Via, s.Messages, home)
+			if code != fsm.OK {
+				return out, code
+			}
+			if s.Via = &via; home == fsm.CatalogPartition {
+				home = via.Partition
+			}
+		}
+		at, code := r.shardForSend(s.At, s.Messages, home)
+		if code != fsm.OK {
+			return out, code
+		}
+		if s.At = at; home == fsm.CatalogPartition {
+			home = s.At.Partition
+		}
+		out.Sends = append(out.Sends, s)
+	}
+	return out, fsm.OK
+}
+
+// shardForSend returns the shard that a send of a transaction goes to, or through.
+func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm.PartitionID) (fsm.EntityRef, fsm.Code) {
+	if len(at.Shards) == 0 {
+		return at, fsm.OK
+	}
+	shard, code := r.chooseShard(&at.Entity, messages)
+	if code != fsm.OK {
+		return at, code
+	}
+	if _, bound := shards.Key(&at.Entity, &messages[0]); !bound {
+		beside := func(s fsm.Shard) bool { return s.Partition == home }
+		if i := slices.IndexFunc(at.Shards, beside); i >= 0 {
+			shard = i
+		}
+	}
+	return shards.Ref(at, shard), fsm.OK
+}
+
+// groupTransaction makes the command of a transaction for its home, which is the entity of the first
+// settlement, without settlements that of the first send, or the one that this goes through.
+func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Transact, code fsm.Code) {
+	for i := range tx.Settles {
+		s := &tx.Settles[i]
+		if i > 0 && s.At.Partition != home.Partition {
+			return home, command, fsm.NotAllowed
+		}
+		if i == 0 {
+			home = s.At
+		}
+		command.Settles = append(command.Settles, fsm.SettleMessages{Address: s.At.Address(), Settlements: s.Settlements})
+	}
+	for i := range tx.Sends {
+		s := &tx.Sends[i]
+		if s.At.Sub != fsm.MainQueue || s.At.Kind == fsm.SubscriptionEntity {
+			return home, command, fsm.NotAllowed
+		}
+		if home.Partition == fsm.CatalogPartition {
+			if home = s.At; s.Via != nil {
+				home = *s.Via
+			}
+		}
+		switch via := viaOrHome(s.Via, home); {
+		case s.At.Partition == home.Partition:
+			command.Sends = append(command.Sends, fsm.SendMessages{Entity: s.At.ID, Messages: s.Messages})
+		case via.Partition != home.Partition:
+			return home, command, fsm.NotAllowed
+		default:
+			command.Transfers = append(command.Transfers, fsm.TransferOut{
+				Via: via.ID, Name: s.At.Name, Messages: s.Messages,
+				To: fsm.Destination{Partition: s.At.Partition, Entity: s.At.ID},
+			})
+		}
+	}
+	return home, command, fsm.OK
+}
+
+// viaOrHome returns the entity that a send goes through: the one it names, or home.
+func viaOrHome(via *fsm.EntityRef, home fsm.EntityRef) fsm.EntityRef {
+	if via != nil {
+		return *via
+	}
+	return home
+}
+
+// entitiesIn returns the entities of a transaction that are in a partition, each once.
+func entitiesIn(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
+	add := func(at fsm.EntityRef) {
+		known := func(e fsm.Entity) bool { return e.ID == at.ID }
+		if at.Partition == in && !slices.ContainsFunc(all, known) {
+			all = append(all, at.Entity)
+		}
+	}
+	for i := range tx.Settles {
+		add(tx.Settles[i].At)
+	}
+	for i := range tx.Sends {
+		add(tx.Sends[i].At)
+		if tx.Sends[i].Via != nil {
+			add(*tx.Sends[i].Via)
+		}
+	}
+	return all
+}
+
+// recreateAll recreates one entity after the other and calls then with whether all succeeded. It
+// does not block.
+func (r *Router) recreateAll(entities []fsm.Entity, then func(recreated bool)) {
+	if len(entities) == 0 {
+		then(true)
+		return
+	}
+	r.recreate(entities[0], func(recreated bool) {
+		if !recreated {
+			then(false)
+			return
+		}
+		r.recreateAll(entities[1:], then)
+	})
+}

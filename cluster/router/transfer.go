@@ -1,0 +1,57 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// EntityByName finds an entity by name in our own catalog, or at the catalog's leader when it is
+// not there or newest is set. Errors wrap EntityNotFound, ServerBusy or Timeout.
+func (r *Router) EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
+	found := false
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil && !newest {
+		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).Lookup(namespace, name) })
+	}
+	if !found {
+		return r.lookup(ctx, EntityQuery{Namespace: namespace, Name: name})
+	}
+	return entity, nil
+}
+
+// EntityByID finds an entity or shard by id in our own catalog, or at the catalog's leader.
+func (r *Router) EntityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
+	found := false
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
+	}
+	if !found {
+		return r.lookup(ctx, EntityQuery{ID: id})
+	}
+	return entity, nil
+}
+
+// Transfer submits a batch to the partition of the destination. If only the catalog knows the
+// destination, its creation was interrupted, and it is put there first. Errors are temporary;
+// EntityNotFound as a result is final.
+func (r *Router) Transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
+	result, err := r.Command(ctx, to, command)
+	if errors.Is(err, fsm.EntityNotFound) {
+		_, err = r.putShard(ctx, command.Entity)
+		if errors.Is(err, fsm.EntityNotFound) {
+			return result, nil
+		}
+		if err != nil {
+			return result, fmt.Errorf("complete the creation of entity %d: %w", command.Entity, err)
+		}
+		result, err = r.Command(ctx, to, command)
+	}
+	if err != nil && result.Code == fsm.OK {
+		return result, err // ctx has ended
+	}
+	return result, nil
+}

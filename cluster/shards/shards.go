@@ -1,0 +1,65 @@
+package shards
+
+import "github.com/peeklock/peeklock/fsm"
+
+// Shift is the lowest bit of the shard in a sequence number, as in the cloud: 48 bits are left
+// for the number within the shard.
+const Shift = 48
+
+// Ref refers to one shard of a partitioned entity, which is an entity like any other.
+func Ref(at fsm.EntityRef, shard int) fsm.EntityRef {
+	at.ID, at.Partition = at.Shards[shard].Entity, at.Shards[shard].Partition
+	if at.Topic != 0 {
+		at.Topic += fsm.EntityID(shard) // the shard of the topic in the same partition
+	}
+	at.Shards = nil
+	return at
+}
+
+// Bits are added to the sequence numbers of a shard for clients.
+func Bits(shard int) fsm.SequenceNumber { return fsm.SequenceNumber(shard) << Shift }
+
+// Split splits a client's sequence number into the shard and the number within it.
+func Split(n fsm.SequenceNumber) (shard int, inside fsm.SequenceNumber) {
+	return int(n >> Shift), n & (1<<Shift - 1)
+}
+
+// ToClient gives deliveries of a shard the sequence numbers that clients see.
+func ToClient(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm.Delivery {
+	if bits == 0 {
+		return deliveries
+	}
+	for i := range deliveries {
+		d := &deliveries[i]
+		d.Lock.Sequence |= bits
+		if d.Topic != 0 {
+			d.Topic |= bits
+		}
+	}
+	return deliveries
+}
+
+// Key returns what binds a message to a shard: its session, else its partition key, else
+// its id if the entity detects duplicates. False means that any shard will do.
+func Key(e *fsm.Entity, m *fsm.Message) (key string, bound bool) {
+	switch {
+	case m.HasSession:
+		return m.Session, true
+	case m.PartitionKey != "":
+		return m.PartitionKey, true
+	case e.Settings.RequiresDuplicateDetection && m.ID != "":
+		return m.ID, true
+	}
+	return "", false
+}
+
+// Hash returns the shard of a key: 64-bit FNV-1a, modulo. It must never change, or the
+// messages of a session would be in two shards.
+func Hash(e *fsm.Entity, key string) int {
+	const offset, prime = 14695981039346656037, 1099511628211
+	hash := uint64(offset)
+	for i := range len(key) {
+		hash = (hash ^ uint64(key[i])) * prime
+	}
+	return int(hash % uint64(len(e.Shards)))
+}
