@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -180,11 +179,7 @@ func (x *Document) leaf(name, text string, attrs ...string) {
 // escape writes a text. Characters that XML does not allow become U+FFFD. Writes to a buffer do not fail.
 func (x *Document) escape(text string) { _ = xml.EscapeText(&x.Buffer, []byte(text)) }
 
-func (x *Document) bool(name string, b bool) { x.leaf(name, strconv.FormatBool(b)) }
-
 func (x *Document) number(name string, n uint64) { x.leaf(name, strconv.FormatUint(n, 10)) }
-
-func (x *Document) duration(name string, m fsm.Millis) { x.leaf(name, entity.FromMillis(m).ISO()) }
 
 // optional omits an empty text, as the service does.
 func (x *Document) optional(name, text string) {
