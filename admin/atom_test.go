@@ -356,7 +356,7 @@ func TestATOMRequestsNeedAKey(t *testing.T) {
 	}
 }
 
-// A key of one queue is good to forward to that queue, also by whom it lets manage another.
+// A key of one queue permits to forward to that queue, also when another key manages the source.
 func TestATOMForwardingByKeysOfEntities(t *testing.T) {
 	t.Parallel()
 	token := func(resource, name string) string { return auth.Sign(resource, name, "k", time.Now().Add(time.Minute)) }

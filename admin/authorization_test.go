@@ -273,7 +273,7 @@ type auditLine struct {
 	Level, Msg, Event, Who, Peer, Operation, Kind, Name, Rule, Namespace, Outcome, Path, Reason string
 }
 
-// Every change is a line, whoever made it, by whichever API, also one that failed; so is a
+// Every change has a line, by any caller through either API, also a failed one; so is a
 // right that was missing. Reading is none, and no secret is in any.
 func TestAudit(t *testing.T) {
 	t.Parallel()
@@ -342,7 +342,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// tlsConn is a connection whose TLS somebody else ended.
+// tlsConn is a connection whose TLS was terminated before.
 type tlsConn struct{ net.Conn }
 
 func (tlsConn) ConnectionState() tls.ConnectionState {

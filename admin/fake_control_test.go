@@ -224,7 +224,7 @@ func (h *fakeControl) Status(context.Context) (Status, error) {
 	}}, h.fails
 }
 
-// In is the house itself for the default namespace, and else a house of its own.
+// In returns the fake itself for the default namespace, and a fake of its own for each other one.
 func (h *fakeControl) In(id fsm.NamespaceID) NamespaceView {
 	h.mu.Lock()
 	defer h.mu.Unlock()

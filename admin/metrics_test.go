@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestMetrics: who sees what of the figures.
+// TestMetrics: which callers get which metrics.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	says := func(text string) http.Handler {

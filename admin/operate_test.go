@@ -135,13 +135,13 @@ func newOperationsServer(t *testing.T) (*testServer, *fakeOperations) {
 	return r, c
 }
 
-// What is asked reaches the crew as it was meant, and what is no good does not reach it.
+// Valid requests reach the cluster with the right arguments, invalid ones do not.
 func TestOperationsReachTheCluster(t *testing.T) {
 	t.Parallel()
-	r, crew := newOperationsServer(t)
-	crew.moves = []Move{{Partition: 2, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"2"}, State: "catching up", Copied: 1, Bytes: 3}}
-	crew.plan = []PlannedMove{{Partition: 4, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"3"}, Bytes: 9}}
-	crew.copies = func(_ context.Context, w io.Writer) error {
+	r, operations := newOperationsServer(t)
+	operations.moves = []Move{{Partition: 2, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"2"}, State: "catching up", Copied: 1, Bytes: 3}}
+	operations.plan = []PlannedMove{{Partition: 4, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"3"}, Bytes: 9}}
+	operations.copies = func(_ context.Context, w io.Writer) error {
 		_, err := io.WriteString(w, "copied")
 		return err
 	}
@@ -213,7 +213,7 @@ func TestOperationsReachTheCluster(t *testing.T) {
 		{"DELETE", "/v1/members/a", "", 403, "NotAllowed", ""},
 	} {
 		status, body := r.request(step.method, step.path, step.body, nil)
-		if asked := crew.last(); status != step.status || !strings.Contains(body, step.want) || asked != step.asked {
+		if asked := operations.last(); status != step.status || !strings.Contains(body, step.want) || asked != step.asked {
 			t.Errorf("%s %s %.80s: %d %.300s (asked %q)\nwant %d with %s (%q)", step.method, step.path, step.body, status, body, asked, step.status, step.want, step.asked)
 		}
 	}
@@ -222,7 +222,7 @@ func TestOperationsReachTheCluster(t *testing.T) {
 // The largest plan that is allowed fits into a body.
 func TestLargestPlanFitsIntoABody(t *testing.T) {
 	t.Parallel()
-	r, crew := newOperationsServer(t)
+	r, operations := newOperationsServer(t)
 	id := fsm.MemberID(strings.Repeat("M", 26))
 	var plan Plan
 	for range planMovesMax {
@@ -232,7 +232,7 @@ func TestLargestPlanFitsIntoABody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, answer := r.request("POST", "/v1/rebalance", string(body), nil); status != http.StatusAccepted || !strings.HasPrefix(crew.last(), "rebalance") {
+	if status, answer := r.request("POST", "/v1/rebalance", string(body), nil); status != http.StatusAccepted || !strings.HasPrefix(operations.last(), "rebalance") {
 		t.Error(status, answer)
 	}
 }
@@ -240,7 +240,7 @@ func TestLargestPlanFitsIntoABody(t *testing.T) {
 // What the cluster answers keeps its meaning; Timeout says that it may be asked again.
 func TestFailedOperationsKeepTheirCode(t *testing.T) {
 	t.Parallel()
-	r, crew := newOperationsServer(t)
+	r, operations := newOperationsServer(t)
 	for _, c := range []struct {
 		fails  error
 		status int
@@ -253,7 +253,7 @@ func TestFailedOperationsKeepTheirCode(t *testing.T) {
 		{fmt.Errorf("leader: %w", fsm.ServerBusy), 503, `"code":"ServerBusy"`},
 		{errors.New("path of a disk"), 500, "internal error"},
 	} {
-		crew.fails = c.fails
+		operations.fails = c.fails
 		for _, path := range []string{"POST /v1/members/a/drain", "POST /v1/members/a/remove", "POST /v1/partitions/1/pause", "POST /v1/rebalance", "GET /v1/moves", "GET /v1/rebalance", "GET /v1/verify/1", "GET /v1/backup/1"} {
 			method, path, _ := strings.Cut(path, " ")
 			if status, body := r.request(method, path, "", nil); status != c.status || !strings.Contains(body, c.want) {
@@ -263,11 +263,11 @@ func TestFailedOperationsKeepTheirCode(t *testing.T) {
 	}
 }
 
-// Each change and each copy is in the audit log, whoever asked; listing is not.
+// Each change and each backup is in the audit log; lists are not.
 func TestOperationsAreAudited(t *testing.T) {
 	t.Parallel()
-	r, crew := newOperationsServer(t)
-	crew.copies = func(context.Context, io.Writer) error { return nil }
+	r, operations := newOperationsServer(t)
+	operations.copies = func(context.Context, io.Writer) error { return nil }
 	for _, c := range []struct{ method, path, body, want string }{
 		{"POST", "/v1/members/a/drain", "", `"operation":"drain","kind":"member","name":"a","rule":"","namespace":"default","outcome":"OK"`},
 		{"POST", "/v1/members/none/remove", "", `"operation":"remove","kind":"member","name":"none","rule":"","namespace":"default","outcome":"EntityNotFound"`},
@@ -293,10 +293,10 @@ func TestOperationsAreAudited(t *testing.T) {
 func TestOperationsNeedAnOperator(t *testing.T) {
 	t.Parallel()
 	r := newServerWithKeys(t)
-	crew := newFakeOperations()
-	crew.copies = func(context.Context, io.Writer) error { return nil }
+	operations := newFakeOperations()
+	operations.copies = func(context.Context, io.Writer) error { return nil }
 	r.mu.Lock()
-	r.Operations = crew
+	r.Operations = operations
 	r.mu.Unlock()
 	operator := signed("http://localhost/", "root", "root-secret")
 	manager := signed("sb://localhost/", "manager", "m")
@@ -305,13 +305,13 @@ func TestOperationsNeedAnOperator(t *testing.T) {
 			t.Errorf("%s is not for operators", pattern)
 		}
 		method, path, _ := strings.Cut(strings.ReplaceAll(pattern, "{name}", "3"), " ")
-		if status, body := r.request(method, path, "", manager); status != http.StatusUnauthorized || crew.last() != "" {
+		if status, body := r.request(method, path, "", manager); status != http.StatusUnauthorized || operations.last() != "" {
 			t.Errorf("%s for a manager: %d %s", pattern, status, body)
 		}
 		if status, body := r.request(method, path, "", operator); status == http.StatusUnauthorized {
 			t.Errorf("%s for an operator: %d %s", pattern, status, body)
 		}
-		crew.last()
+		operations.last()
 	}
 }
 
@@ -319,10 +319,10 @@ func TestOperationsNeedAnOperator(t *testing.T) {
 // part for the whole, and does not keep a member from closing.
 func TestBackupIsStreamedOrAborted(t *testing.T) {
 	t.Parallel()
-	r, crew := newOperationsServer(t)
+	r, operations := newOperationsServer(t)
 	address := "http://" + r.server.config.Listener.Addr().String()
 	begun := make(chan struct{}, backupsMax)
-	crew.copies = func(ctx context.Context, w io.Writer) error {
+	operations.copies = func(ctx context.Context, w io.Writer) error {
 		if _, ok := ctx.Deadline(); ok {
 			t.Error("a backup has a deadline")
 		}

@@ -143,7 +143,7 @@ func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess,
 func targets(r *http.Request, n requiredAccess, entityName string) []auth.Target {
 	path, err := auth.TargetPath(r.URL.Path)
 	if err != nil {
-		path = "" // nothing is there, which whoever may use the whole namespace is told
+		path = "" // no entity has this path; callers with access to the whole namespace get 404
 	}
 	name := fsm.PathKey(entityName)
 	url := auth.Target{Path: path}

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testServer is a server over a house, reached without a network.
+// testServer is a server over a fake cluster, called without a network.
 type testServer struct {
 	*fakeControl
 	server *Server
@@ -411,7 +411,7 @@ func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	}
 }
 
-// The limits that a test would have to wait for are set: who asks the house is given up after
+// The limits that a test would have to wait for are set: a call of the cluster is abandoned after
 // a while, and so is who does not read his answer or says nothing.
 func TestRequestTimesAreBounded(t *testing.T) {
 	t.Parallel()

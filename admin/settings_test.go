@@ -38,7 +38,7 @@ func TestEverySettingIsStoredAndShown(t *testing.T) {
 		t.Error(diff)
 	}
 	if err := r.entities["q"].Settings.Validate(); err != nil {
-		t.Error("the machine refuses them:", err)
+		t.Error("the state machine refuses them:", err)
 	}
 	status, body = r.request("PATCH", "/v1/queues/q", `{"status":"Active","autoDeleteOnIdle":"forever","defaultMessageTimeToLive":"P10675199DT2H48M5.4775807S","userMetadata":"","forwardTo":""}`, nil)
 	if status != 200 {
@@ -109,7 +109,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	if len(r.entities) != 0 {
 		t.Errorf("something was made: %v", r.entities)
 	}
-	// The limits themselves are allowed, by us and by the machine.
+	// The limits themselves are allowed, by the API and by the state machine.
 	for _, body := range []string{
 		`{"defaultMessageTimeToLive":"1ms","duplicateDetectionHistoryTimeWindow":"P7D","maxSizeInMegabytes":1,"deadLetterTimeToLive":"1s","retryDelay":"1ms"}`,
 		`{"retryDelay":"P7D","retryDelayMax":"P7D","userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax) + `"}`,

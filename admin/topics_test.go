@@ -98,7 +98,7 @@ func TestWrongTopicRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"a":{"type":"guid","value":"0d2c"}}}}`, "is not a GUID"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"a":9223372036854775808}}}`, "not an integer of 64 bits"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filters":{}}`, "name, filter (with kind"},
-		// What the machine says of a rule comes through with the place in the text.
+		// Errors of the state machine about a rule keep the position in the text.
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"sql","expression":"customer = = 7"}}`, `character 12: expected a value`},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"sql","expression":"a = @b"}}`, "@b"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"true"},"action":{"expression":"SET x"}}`, "character 6"},

@@ -97,7 +97,8 @@ func (s *runningServer) get(t *testing.T, by *http.Client, host, path string, ch
 	return response.StatusCode, string(body)
 }
 
-// TestTrust: an address of this machine opens nothing unless the server is told so, and never when a proxy told it;
+// TestTrust: an address of this machine gives no access unless the server is configured so, and never when it comes from a
+// PROXY header;
 // the socket of operators does.
 func TestTrust(t *testing.T) {
 	t.Parallel()
@@ -110,7 +111,7 @@ func TestTrust(t *testing.T) {
 		"loopback trusted":          {func(c *Config) { c.TrustLoopback = true }, 200, "whole"},
 		"a proxy tells loopback":    {func(c *Config) { c.Listener = proxiedListener{c.Listener} }, 401, "open"},
 		"told, loopback trusted":    {func(c *Config) { c.TrustLoopback, c.Listener = true, proxiedListener{c.Listener} }, 401, "open"},
-		"no figures are for all":    {func(c *Config) { c.PublicMetrics = nil }, 401, `"code":"Unauthorized"`},
+		"no metrics are for all":    {func(c *Config) { c.PublicMetrics = nil }, 401, `"code":"Unauthorized"`},
 		"none, loopback is trusted": {func(c *Config) { c.PublicMetrics, c.TrustLoopback = nil, true }, 200, "whole"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestTrust(t *testing.T) {
 				}
 			}
 			if _, body := s.get(t, s.tcp, "localhost", "/metrics", nil); !strings.Contains(body, c.figure) {
-				t.Errorf("figures: %q", body)
+				t.Errorf("metrics: %q", body)
 			}
 			for path, want := range map[string]int{"/livez": 200, "/readyz": 503, "/health": 503} {
 				if status, body := s.get(t, s.tcp, "anything", path, nil); status != want {
@@ -180,16 +181,16 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestUnreadPublicMetricsHoldNoSlot: clients without a credential that ask for the open figures and do not read them keep
+// TestUnreadPublicMetricsHoldNoSlot: clients without a credential that request the public metrics and do not read them keep
 // no slot that others need.
 func TestUnreadPublicMetricsHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	var answers atomic.Int32
-	figures := make([]byte, 32<<20) // more than the buffers of a connection take
+	metrics := make([]byte, 32<<20) // more than the buffers of a connection take
 	s := serveBoth(t, func(c *Config) {
 		c.PublicMetrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			answers.Add(1)
-			_, _ = w.Write(figures)
+			_, _ = w.Write(metrics)
 		})
 	})
 	began := time.Now()

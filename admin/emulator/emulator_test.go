@@ -36,7 +36,7 @@ func newFakeCluster() *fakeCluster {
 	}
 }
 
-// enter locks the house, unless it is busy.
+// enter locks the cluster, unless it is to be busy.
 func (h *fakeCluster) enter() error {
 	h.mu.Lock()
 	if h.busy > 0 {
@@ -70,15 +70,15 @@ func (h *fakeCluster) CreateNamespace(_ context.Context, name string, settings f
 }
 
 func (h *fakeCluster) In(namespace fsm.NamespaceID) admin.NamespaceView {
-	return fakeNamespace{house: h, id: namespace}
+	return fakeNamespace{cluster: h, id: namespace}
 }
 
 // fakeNamespace leaves what is not asked for to the nil interface: a panic.
 type fakeNamespace struct {
 	admin.NamespaceView
 
-	house *fakeCluster
-	id    fsm.NamespaceID
+	cluster *fakeCluster
+	id      fsm.NamespaceID
 }
 
 func (s fakeNamespace) key(name string) string {
@@ -86,31 +86,31 @@ func (s fakeNamespace) key(name string) string {
 }
 
 func (s fakeNamespace) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, _ []fsm.AccessRule) (fsm.Entity, error) {
-	if err := s.house.enter(); err != nil {
+	if err := s.cluster.enter(); err != nil {
 		return fsm.Entity{}, err
 	}
-	defer s.house.mu.Unlock()
-	if s.house.entities[s.key(name)] != nil {
+	defer s.cluster.mu.Unlock()
+	if s.cluster.entities[s.key(name)] != nil {
 		return fsm.Entity{}, fmt.Errorf("create: %w", fsm.EntityExists)
 	}
 	if err := s.destinations(settings); err != nil {
 		return fsm.Entity{}, err
 	}
-	s.house.calls++
-	s.house.order = append(s.house.order, name)
-	s.house.entities[s.key(name)] = &fsm.Entity{Kind: kind, Name: name, Settings: settings}
+	s.cluster.calls++
+	s.cluster.order = append(s.cluster.order, name)
+	s.cluster.entities[s.key(name)] = &fsm.Entity{Kind: kind, Name: name, Settings: settings}
 	if kind == fsm.SubscriptionEntity {
 		if rule == nil {
 			rule = &fsm.Rule{Name: fsm.DefaultRuleName, Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}}
 		}
-		s.house.rules[s.key(name)] = []fsm.Rule{*rule}
+		s.cluster.rules[s.key(name)] = []fsm.Rule{*rule}
 	}
-	return *s.house.entities[s.key(name)], nil
+	return *s.cluster.entities[s.key(name)], nil
 }
 
 func (s fakeNamespace) destinations(settings fsm.EntitySettings) error {
 	for _, to := range []string{settings.ForwardTo, settings.ForwardDeadLettersTo} {
-		if to != "" && s.house.entities[s.key(to)] == nil {
+		if to != "" && s.cluster.entities[s.key(to)] == nil {
 			return fmt.Errorf("%w: there is no such queue or topic as %s", fsm.InvalidArgument, to)
 		}
 	}
@@ -118,9 +118,9 @@ func (s fakeNamespace) destinations(settings fsm.EntitySettings) error {
 }
 
 func (s fakeNamespace) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
-	s.house.mu.Lock()
-	defer s.house.mu.Unlock()
-	e := s.house.entities[s.key(name)]
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	e := s.cluster.entities[s.key(name)]
 	if e == nil || e.Kind != kind {
 		return fsm.Entity{}, fsm.Counts{}, fsm.EntityNotFound
 	}
@@ -128,30 +128,30 @@ func (s fakeNamespace) Entity(_ context.Context, kind fsm.EntityKind, name strin
 }
 
 func (s fakeNamespace) UpdateEntity(_ context.Context, _ fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
-	if err := s.house.enter(); err != nil {
+	if err := s.cluster.enter(); err != nil {
 		return fsm.Entity{}, err
 	}
-	defer s.house.mu.Unlock()
+	defer s.cluster.mu.Unlock()
 	if err := s.destinations(settings); err != nil {
 		return fsm.Entity{}, err
 	}
-	s.house.calls++
-	s.house.entities[s.key(name)].Settings = settings
-	return *s.house.entities[s.key(name)], nil
+	s.cluster.calls++
+	s.cluster.entities[s.key(name)].Settings = settings
+	return *s.cluster.entities[s.key(name)], nil
 }
 
 func (s fakeNamespace) Rules(_ context.Context, name string, skip, most int) ([]fsm.Rule, error) {
-	s.house.mu.Lock()
-	defer s.house.mu.Unlock()
-	all := s.house.rules[s.key(name)]
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	all := s.cluster.rules[s.key(name)]
 	return slices.Clone(all[min(skip, len(all)):min(skip+most, len(all))]), nil
 }
 
 func (s fakeNamespace) PutRule(_ context.Context, name string, rule fsm.Rule, replace bool) error {
-	s.house.mu.Lock()
-	defer s.house.mu.Unlock()
-	s.house.calls++
-	all := s.house.rules[s.key(name)]
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	s.cluster.calls++
+	all := s.cluster.rules[s.key(name)]
 	at := slices.IndexFunc(all, func(r fsm.Rule) bool { return strings.EqualFold(r.Name, rule.Name) })
 	switch {
 	case replace && at >= 0:
@@ -159,16 +159,16 @@ func (s fakeNamespace) PutRule(_ context.Context, name string, rule fsm.Rule, re
 	case at >= 0:
 		return fsm.RuleExists
 	default:
-		s.house.rules[s.key(name)] = append(all, rule)
+		s.cluster.rules[s.key(name)] = append(all, rule)
 	}
 	return nil
 }
 
 func (s fakeNamespace) DropRule(_ context.Context, name, rule string) error {
-	s.house.mu.Lock()
-	defer s.house.mu.Unlock()
-	s.house.calls++
-	s.house.rules[s.key(name)] = slices.DeleteFunc(s.house.rules[s.key(name)], func(r fsm.Rule) bool { return r.Name == rule })
+	s.cluster.mu.Lock()
+	defer s.cluster.mu.Unlock()
+	s.cluster.calls++
+	s.cluster.rules[s.key(name)] = slices.DeleteFunc(s.cluster.rules[s.key(name)], func(r fsm.Rule) bool { return r.Name == rule })
 	return nil
 }
 
@@ -257,7 +257,7 @@ func TestSampleIsCreatedOnce(t *testing.T) {
 }
 
 // Several members with the same file end as one does. What is made and what is updated is
-// said by whoever did it.
+// reported by the member that created it.
 func TestMembersMayApplyTheSameFileAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
