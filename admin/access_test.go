@@ -151,7 +151,7 @@ func TestLargestAccessRulesFitIntoAnAnswer(t *testing.T) {
 	}
 }
 
-// Who changes rules beside others loses nothing of theirs, and gives up in the end.
+// Concurrent changes of access rules lose nothing; a change is refused after some attempts.
 func TestConcurrentAccessChangesAreRetried(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -187,8 +187,8 @@ func readATOMRules(t *testing.T, body string) []atomAccess {
 	return entry.Rules
 }
 
-// The rules of a description are the whole list: what is not in it is gone, also when there is
-// no list at all, by which the Go and JavaScript clients say that there are none.
+// The rules of a description are the whole list: rules that are not in it are deleted, also without a list, which is how
+// the Go and JavaScript clients send an empty one.
 func TestATOMDescriptionsReplaceAccessRules(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -292,7 +292,7 @@ func TestConnectionStringHasNoUnwritableValue(t *testing.T) {
 	}
 }
 
-// FuzzAccess: whatever a client sends as a rule is refused, or is one that the catalog takes.
+// FuzzAccess: a rule that a client sends is refused, or the catalog accepts it.
 func FuzzAccess(f *testing.F) {
 	f.Add([]byte(`{"name":"a","rights":["Send","manage"],"primaryKey":"k"}`))
 	f.Add([]byte(`{"name":"\u0085","rights":["listen"],"secondaryKey":"\u2028"}`))

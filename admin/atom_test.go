@@ -283,7 +283,7 @@ func TestATOMListIsBounded(t *testing.T) {
 	}
 }
 
-// Which API answers is said by the client, else by the path.
+// The client selects the API, else the path does.
 func TestATOMRequestsAreRecognized(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)

@@ -65,7 +65,7 @@ func newServerWithKeys(t *testing.T) *testServer {
 	return r
 }
 
-// Each key reaches what it is for, by each API, and nothing else.
+// Each key gives access to its resources through each API, and to nothing else.
 func TestWhoReachesWhat(t *testing.T) {
 	t.Parallel()
 	root := signed("http://localhost/", "root", "root-secret")
@@ -204,8 +204,7 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// A client that failed too often is told when to come back, in both APIs; so is one that
-// comes while the member is busy.
+// Both APIs tell a client that failed too often when to retry, and also while the member is busy.
 func TestTooManyFailuresGet429(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -408,8 +407,7 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// Who sends his headers or his body slowly is cut off when his time is over. In a bubble,
-// where that takes no time and exactly what it should.
+// A client that sends headers or body too slowly is disconnected. The test runs in a bubble, in virtual time.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -131,7 +131,7 @@ func TestWrongNamespacesAreRefused(t *testing.T) {
 	}
 }
 
-// A new namespace has a key that opens it, told once, with a host that selects it.
+// A new namespace has a key, which is shown once, with a host that selects the namespace.
 func TestNamespaceIsCreatedWithKeys(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)

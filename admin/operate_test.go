@@ -237,7 +237,7 @@ func TestLargestPlanFitsIntoABody(t *testing.T) {
 	}
 }
 
-// What the cluster answers keeps its meaning; Timeout says that it may be asked again.
+// Errors of the cluster keep their code; after Timeout the request may be repeated.
 func TestFailedOperationsKeepTheirCode(t *testing.T) {
 	t.Parallel()
 	r, operations := newOperationsServer(t)
@@ -315,8 +315,8 @@ func TestOperationsNeedAnOperator(t *testing.T) {
 	}
 }
 
-// A backup may take longer than a request, is cut off where it broke off, so that nobody takes a
-// part for the whole, and does not keep a member from closing.
+// A backup may take longer than a request. An interrupted one closes the connection, so that it is not taken for a
+// complete one, and none delays the close of a member.
 func TestBackupIsStreamedOrAborted(t *testing.T) {
 	t.Parallel()
 	r, operations := newOperationsServer(t)

@@ -278,7 +278,7 @@ func (r *testServer) live() []Check {
 	return []Check{{"log", true, "writes"}}
 }
 
-// Health needs no key: those who ask are orchestrators.
+// Health needs no key, since orchestrators have none.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -300,8 +300,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// What is not well is named, with ?verbose everything; a part that fails takes liveness only when it is
-// one of those that a restart helps.
+// Failed checks are named, with ?verbose all checks. A failed check affects liveness only if a restart would help.
 func TestHealthListsChecks(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Sessions are listed page by page; where there are none to be had, the answer says why.
+// Sessions are listed page by page; an entity without sessions answers with the reason.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Every setting goes in by its JSON name and comes out again, and what a PATCH leaves out
-// stays.
+// Every setting is stored and shown under its JSON name, and a PATCH keeps the settings that it omits.
 func TestEverySettingIsStoredAndShown(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -58,7 +57,7 @@ func TestEverySettingIsStoredAndShown(t *testing.T) {
 	}
 }
 
-// A retry delay alone gets a sensible ceiling, and taking it away takes both.
+// A retry delay alone gets a maximum, and a retry delay of 0 clears both.
 func TestRetryDelayAloneGetsAMaximum(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)

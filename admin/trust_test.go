@@ -141,8 +141,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestSocket: who comes through the socket is an operator of that name in the audit log, unless a signature is given
-// and wrong; connection strings name an address that clients can use, and requests of others keep none out.
+// TestSocket: a request through the socket is an operator's, named so in the audit log, unless it has a wrong signature.
+// Connection strings have an address that clients can use, and other requests do not block those through the socket.
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	s := serveBoth(t, func(c *Config) { c.RequireTLS = true })

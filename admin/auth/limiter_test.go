@@ -162,7 +162,7 @@ func TestValidKeyWaitsForNoFailure(t *testing.T) {
 	})
 }
 
-// Who is kept waiting gives back what it holds before that, and who goes away waits no longer.
+// A delayed request releases its slot before the delay, and a cancelled one waits no longer.
 func TestSlotIsReleasedBeforeTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -70,7 +70,7 @@ func TestResourcesOfClients(t *testing.T) {
 	}
 }
 
-// What no client sends says what is wrong, and is neither an audience nor a signed resource.
+// Forms that no client sends are refused as audience and as signed resource, with the mistake in the text.
 func TestResourcesRefused(t *testing.T) {
 	t.Parallel()
 	for text, why := range map[string]string{
@@ -122,7 +122,7 @@ func TestResourcesRefused(t *testing.T) {
 	}
 }
 
-// The grant tells what was authorized, in one form whatever the spelling.
+// The grant names what was authorized, in one form for all spellings.
 func TestGrantNamesItsPath(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)
@@ -136,7 +136,7 @@ func TestGrantNamesItsPath(t *testing.T) {
 	}
 }
 
-// Hosts that select the same namespace are equal, others are not, whoever signs.
+// Hosts that select the same namespace are equal, others are not, for every key.
 func TestHostsSelectTheNamespace(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)
@@ -161,7 +161,7 @@ func TestHostsSelectTheNamespace(t *testing.T) {
 	}
 }
 
-// The first target counts that the token says to be for.
+// The grant is for the first target that the token names.
 func TestFirstCoveredTargetIsGranted(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)

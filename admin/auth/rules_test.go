@@ -186,7 +186,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// The audit log has who, from where and why, and no secret.
+// The audit log has key name, address and reason of a refused login, and no secret.
 func TestRefusedLoginsAreAudited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { refusedLoginsAreWrittenDown(t) })

@@ -209,8 +209,7 @@ func sample(t *testing.T) *File {
 	return file
 }
 
-// What the file lists is there afterwards, a destination before who forwards to it, and
-// doing it again changes nothing.
+// Apply creates what the file lists, a destination before the entities that forward to it; a second Apply changes nothing.
 func TestSampleIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
@@ -256,8 +255,8 @@ func TestSampleIsCreatedOnce(t *testing.T) {
 	}
 }
 
-// Several members with the same file end as one does. What is made and what is updated is
-// reported by the member that created it.
+// Several members that apply the same file have the result of one. The member that creates or updates an entity
+// reports it.
 func TestMembersMayApplyTheSameFileAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
@@ -400,7 +399,7 @@ func TestMistakesHaveTheirPath(t *testing.T) {
 	}
 }
 
-// A file that is too large is not read to its end, and one that is not there is told.
+// A file that is too large is not read to its end; a missing file is an error.
 func TestLargeFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.json")
@@ -415,7 +414,7 @@ func TestLargeFilesAreRefused(t *testing.T) {
 	}
 }
 
-// What is not known is ignored and told, and so is what is raised to our least.
+// Unknown fields, and values that are raised to the minimum, cause warnings.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	file := parse(t, "\uFEFF"+`{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"a/b","Propertys":1,"Properties":{"DuplicateDetectionHistoryTimeWindow":"PT5S","ForwardTo":null}}],
