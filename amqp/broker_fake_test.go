@@ -359,7 +359,7 @@ func (l *fakeReceiver) Lock(most, mostBytes int, wait time.Duration, done func(f
 	h := l.broker
 	h.mu.Lock()
 	if l.done != nil {
-		panic("two locks outstanding on one lane")
+		panic("two locks outstanding on one receiver")
 	}
 	if h.lockCode != fsm.OK || l.closed {
 		code := h.lockCode

@@ -60,7 +60,7 @@ func FuzzHandshake(f *testing.F) {
 			t.Fatal(err)
 		}
 		if h.entered.Load() {
-			t.Error("a stranger made us look for an entity")
+			t.Error("an unauthenticated connection made us look for an entity")
 		}
 		if strings.Contains(log.b.String(), "panic") {
 			t.Error(log.b.String())

@@ -471,14 +471,14 @@ func (s *session) detached(d *wire.Detach) {
 		l.reply.Source, l.reply.Target, l.reply.Coordinator = nil, nil, nil
 		s.conn.emit(s.channel, l.reply)
 	}
-	farewell := &wire.Detach{Handle: d.Handle, Closed: d.Closed}
+	reply := &wire.Detach{Handle: d.Handle, Closed: d.Closed}
 	if o, ok := e.(*outgoingLink); ok && o.messageSession != nil {
-		o.pendingDetach = farewell
+		o.pendingDetach = reply
 		e.drop()
 		return
 	}
 	e.drop()
-	s.conn.emit(s.channel, farewell)
+	s.conn.emit(s.channel, reply)
 }
 
 // end does what both kinds of links do at their end; false when the link had ended before.

@@ -115,7 +115,7 @@ func TestNamespaceOfAConnection(t *testing.T) {
 // A certificate proves its rule with EXTERNAL alone; without one, EXTERNAL proves nothing.
 func TestCertificateProvesItsRule(t *testing.T) {
 	t.Parallel()
-	server, clients := certified(t, "sender", "stranger")
+	server, clients := certified(t, "sender", "unknown")
 	for _, c := range []struct {
 		certificate string
 		mechanism   wire.Symbol
@@ -127,7 +127,7 @@ func TestCertificateProvesItsRule(t *testing.T) {
 		{"sender", mechanismAnonymous, nil, saslOK, false},
 		{"sender", mechanismCBS, nil, saslOK, false},
 		{"", mechanismExternal, nil, saslOK, false},
-		{"stranger", mechanismExternal, nil, saslAuth, false},
+		{"unknown", mechanismExternal, nil, saslAuth, false},
 		{"sender", mechanismExternal, fmt.Errorf("wait: %w", fsm.ServerBusy), saslTemp, false},
 	} {
 		t.Run(fmt.Sprint(c.certificate, c.mechanism, c.code), func(t *testing.T) {

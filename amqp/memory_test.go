@@ -80,7 +80,7 @@ func TestMemoryShortageRestrictsInOrder(t *testing.T) {
 	p.unfinished(handles, 960<<10, func() bool { return levelOf(c) == budget.NoCredit })
 	works("without credit")
 	if f := s.Stats().Memory; f.Unauthenticated != 0 || f.Restricted != 1 {
-		t.Errorf("figures %+v", f)
+		t.Errorf("stats %+v", f)
 	}
 	const sent = linkCreditMax/2 + 10 // at half of the credit there would be more
 	for i := range uint32(sent) {
@@ -113,7 +113,7 @@ func TestMemoryShortageRestrictsInOrder(t *testing.T) {
 	}
 	c.mu.Unlock()
 	if f := s.Stats(); f.MemoryRefused < 2 || f.Memory.Evictions != 1 || f.Presettled != 1 {
-		t.Errorf("figures %+v", f)
+		t.Errorf("stats %+v", f)
 	}
 	p.send(&wire.Close{})
 	p.gone()
@@ -215,7 +215,7 @@ func TestPartialDeliveriesReleaseMemory(t *testing.T) {
 	p.unfinished(handles, 3<<20, func() bool { return s.Stats().MemoryRefused > 0 })
 	f := s.Stats()
 	if f.Memory.Used > budget.BytesMin/100*budget.EvictPercent || f.Memory.Evictions != 0 || f.MemoryRefused == 0 {
-		t.Errorf("figures %+v", f)
+		t.Errorf("stats %+v", f)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,8 +257,8 @@ func TestUnauthenticatedConnectionsShareTheirOwnMemory(t *testing.T) {
 	s, honest := piped(t, newFakeBroker("orders"), littleMemory)
 	honest.login()
 	honest.sender(0, "orders")
-	var unproven []*peer
-	for len(unproven) < 8 {
+	var unauthenticated []*peer
+	for len(unauthenticated) < 8 {
 		q := connect(t, s).unknown()
 		var handles []uint32
 		for i := range uint32(4) {
@@ -266,12 +266,12 @@ func TestUnauthenticatedConnectionsShareTheirOwnMemory(t *testing.T) {
 			handles = append(handles, i)
 		}
 		q.unfinished(handles, tokenBytesMax, func() bool { return false })
-		unproven = append(unproven, q)
+		unauthenticated = append(unauthenticated, q)
 	}
-	if e := expect[*wire.Close](unproven[0]).Error; e.Condition != wire.ConditionConnectionForced {
+	if e := expect[*wire.Close](unauthenticated[0]).Error; e.Condition != wire.ConditionConnectionForced {
 		t.Errorf("closed with %+v", e)
 	}
-	for _, last := range []*peer{unproven[7], connect(t, s).unknown()} {
+	for _, last := range []*peer{unauthenticated[7], connect(t, s).unknown()} {
 		last.send(nil) // it is there
 	}
 	latest := connect(t, s).login()

@@ -15,7 +15,7 @@ import (
 type sessionPair struct {
 	*testing.T
 	ctx    context.Context //nolint:containedctx // of the test
-	house  *fakeBroker
+	broker  *fakeBroker
 	client *azservicebus.Client
 	sender *azservicebus.Sender
 }
@@ -29,7 +29,7 @@ func newSessionPair(t *testing.T) sessionPair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sessionPair{T: t, ctx: within(t, 60*time.Second), house: h, client: client, sender: sender}
+	return sessionPair{T: t, ctx: within(t, 60*time.Second), broker: h, client: client, sender: sender}
 }
 
 func (p sessionPair) send(session string, bodies ...string) {
@@ -142,7 +142,7 @@ func TestSDKWaitsForSessions(t *testing.T) {
 	if _, err := p.client.AcceptNextSessionForQueue(ctx, "orders", nil); err == nil {
 		t.Error("there was no session")
 	}
-	for p.house.acceptsWaiting() > 0 {
+	for p.broker.acceptsWaiting() > 0 {
 		select {
 		case <-p.ctx.Done():
 			t.Fatal("a wait was left behind")
@@ -197,9 +197,9 @@ func TestSDKSessionRefusals(t *testing.T) {
 	// calls the settlement done. The broker does not: the message comes again.
 	p.send("red", "2")
 	_, messages = p.receive(r, 1)
-	p.house.advanceClock(time.Minute)
+	p.broker.advanceClock(time.Minute)
 	_ = r.CompleteMessage(p.ctx, messages[0], nil)
-	if n := p.house.counts("orders").Active; n != 1 {
+	if n := p.broker.counts("orders").Active; n != 1 {
 		t.Errorf("%d messages are there after a settlement that came too late", n)
 	}
 	bodies, messages := p.receive(r, 1)

@@ -100,7 +100,7 @@ func (r *recording) taken() (sent []fsm.Message) {
 func TestSDKTimeToLive(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
-	p.house.change("orders", func(s *fsm.EntitySettings) {
+	p.broker.change("orders", func(s *fsm.EntitySettings) {
 		s.DefaultTimeToLive, s.DeadLetterOnExpiry, s.LockDuration = 3600_000, true, 300_000
 	})
 	for body, life := range map[string]time.Duration{"none": 0, "short": time.Minute, "done": time.Minute, "long": 1000 * time.Hour} {
@@ -121,7 +121,7 @@ func TestSDKTimeToLive(t *testing.T) {
 	}
 	// A locked message outlives its time and may be completed; an abandoned one expires
 	// at once (docs/requirements.md#e3), with a reason (docs/requirements.md#e5).
-	p.house.advanceClock(2 * time.Minute)
+	p.broker.advanceClock(2 * time.Minute)
 	p.must(p.receiver.CompleteMessage(p.ctx, held["done"], nil))
 	p.must(p.receiver.AbandonMessage(p.ctx, held["short"], nil))
 	dead, err := p.client.NewReceiverForQueue("orders", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
@@ -130,7 +130,7 @@ func TestSDKTimeToLive(t *testing.T) {
 	if string(m.Body) != "short" || *m.DeadLetterReason != "TTLExpiredException" || *m.TimeToLive != time.Minute {
 		t.Errorf("dead letter %q: %v, life %v", m.Body, *m.DeadLetterReason, *m.TimeToLive)
 	}
-	if c := p.house.counts("orders"); c.Active != 2 || c.DeadLetter != 1 {
+	if c := p.broker.counts("orders"); c.Active != 2 || c.DeadLetter != 1 {
 		t.Errorf("counts %+v", c)
 	}
 }

@@ -329,7 +329,7 @@ func TestSDKSchedules(t *testing.T) {
 	if err := p.sender.CancelScheduledMessages(p.ctx, sequences[:2], nil); err == nil {
 		t.Error("cancelled what is not there")
 	}
-	p.house.advanceClock(time.Hour + time.Second)
+	p.broker.advanceClock(time.Hour + time.Second)
 	for i, m := range p.receive(p.receiver, 3) {
 		if want := []string{"a", "c", "d"}[i]; string(m.Body) != want || *m.SequenceNumber <= 4 || m.State != azservicebus.MessageStateActive {
 			t.Errorf("got %q with number %d in state %v, want %q with a new one", m.Body, *m.SequenceNumber, m.State, want)
@@ -347,7 +347,7 @@ func TestSDKScheduledMessageLivesFromActivation(t *testing.T) {
 	at, life := time.Now().Add(time.Hour), time.Minute
 	_, err := p.sender.ScheduleMessages(p.ctx, []*azservicebus.Message{{Body: []byte("a"), TimeToLive: &life}}, at, nil)
 	p.must(err)
-	p.house.advanceClock(time.Hour + time.Second)
+	p.broker.advanceClock(time.Hour + time.Second)
 	m := p.receive(p.receiver, 1)[0]
 	if m.EnqueuedTime.Before(at.Add(-time.Second)) || *m.TimeToLive != life || !m.ExpiresAt.Equal(m.EnqueuedTime.Add(life)) {
 		t.Errorf("enqueued %v, lives %v until %v", m.EnqueuedTime, m.TimeToLive, m.ExpiresAt)
@@ -392,13 +392,13 @@ func TestSDKDelayedAbandon(t *testing.T) {
 	} {
 		p.send(name)
 		m := p.receive(p.receiver, 1)[0]
-		now := time.Now().Add(p.house.clockOffset())
+		now := time.Now().Add(p.broker.clockOffset())
 		until := now.Add(time.Hour)
 		p.must(putOff(way(m), until.UnixMilli()))
-		if c := p.house.counts("orders"); c.Scheduled != 1 || c.Active != 0 {
+		if c := p.broker.counts("orders"); c.Scheduled != 1 || c.Active != 0 {
 			t.Errorf("%s: counts %+v", name, c)
 		}
-		p.house.advanceClock(time.Hour + time.Second)
+		p.broker.advanceClock(time.Hour + time.Second)
 		again := p.receive(p.receiver, 1)[0]
 		if *again.SequenceNumber != *m.SequenceNumber || again.DeliveryCount != 2 || len(again.ApplicationProperties) != 1 || again.ApplicationProperties["tried"] != "yes" {
 			t.Errorf("%s: number %d count %d properties %v", name, *again.SequenceNumber, again.DeliveryCount, again.ApplicationProperties)

@@ -44,7 +44,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 type sdkPair struct {
 	*testing.T
 	ctx      context.Context //nolint:containedctx // of the test
-	house    *fakeBroker
+	broker    *fakeBroker
 	address  string
 	client   *azservicebus.Client
 	sender   *azservicebus.Sender
@@ -68,7 +68,7 @@ func sdkPairOf(t *testing.T, h *fakeBroker, options *azservicebus.ReceiverOption
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sdkPair{T: t, ctx: within(t, 60*time.Second), house: h, address: address, client: client, sender: sender, receiver: receiver}
+	return sdkPair{T: t, ctx: within(t, 60*time.Second), broker: h, address: address, client: client, sender: sender, receiver: receiver}
 }
 
 // byToken is all that another process needs of a message to settle it.
@@ -120,7 +120,7 @@ func TestSDKSendsAndCompletes(t *testing.T) {
 		}
 		p.must(p.receiver.CompleteMessage(p.ctx, m, nil))
 	}
-	if c := p.house.counts("orders"); c != (fsm.Counts{}) {
+	if c := p.broker.counts("orders"); c != (fsm.Counts{}) {
 		t.Errorf("after all completes: %+v", c)
 	}
 }
@@ -146,7 +146,7 @@ func TestSDKReceivesAndDeletes(t *testing.T) {
 	p := newSDKPair(t, &azservicebus.ReceiverOptions{ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete})
 	p.send("a", "b")
 	p.receive(p.receiver, 2)
-	if c := p.house.counts("orders"); c.Active != 0 {
+	if c := p.broker.counts("orders"); c.Active != 0 {
 		t.Errorf("active %d after receive-and-delete", c.Active)
 	}
 }
@@ -179,7 +179,7 @@ func TestSDKDefersAndFetches(t *testing.T) {
 		t.Fatalf("fetched %+v", found)
 	}
 	p.must(p.receiver.CompleteMessage(p.ctx, found[0], nil))
-	if c := p.house.counts("orders"); c.Deferred != 0 {
+	if c := p.broker.counts("orders"); c.Deferred != 0 {
 		t.Errorf("still %d deferred", c.Deferred)
 	}
 }
@@ -210,13 +210,13 @@ func TestSDKRenewsAndLosesLock(t *testing.T) {
 	p := newSDKPair(t, nil)
 	p.send("a")
 	m := p.receive(p.receiver, 1)[0]
-	p.house.advanceClock(20 * time.Second)
+	p.broker.advanceClock(20 * time.Second)
 	before := *m.LockedUntil
 	p.must(p.receiver.RenewMessageLock(p.ctx, m, nil))
 	if !m.LockedUntil.After(before) {
 		t.Errorf("lock end went from %v to %v", before, m.LockedUntil)
 	}
-	p.house.advanceClock(31 * time.Second)
+	p.broker.advanceClock(31 * time.Second)
 	for name, err := range map[string]error{
 		"renew":    p.receiver.RenewMessageLock(p.ctx, m, nil),
 		"complete": p.receiver.CompleteMessage(p.ctx, m, nil),
@@ -258,7 +258,7 @@ func TestSDKSettlesAfterLinkIsGone(t *testing.T) {
 	other, err := p.client.NewReceiverForQueue("orders", nil)
 	p.must(err)
 	p.must(other.CompleteMessage(p.ctx, m, nil))
-	if c := p.house.counts("orders"); c.Active != 0 {
+	if c := p.broker.counts("orders"); c.Active != 0 {
 		t.Errorf("active %d", c.Active)
 	}
 }

@@ -52,7 +52,7 @@ func TestSDKSettlesAnywhere(t *testing.T) {
 			return p.another(sdk(p.T, p.address)), byToken(m)
 		},
 		"at another member": func(p sdkPair, m *azservicebus.ReceivedMessage) (*azservicebus.Receiver, *azservicebus.ReceivedMessage) {
-			_, address := gateway(p.T, p.house)
+			_, address := gateway(p.T, p.broker)
 			return p.another(sdk(p.T, address)), byToken(m)
 		},
 	}
@@ -64,12 +64,12 @@ func TestSDKSettlesAnywhere(t *testing.T) {
 				p.send("a")
 				receiver, m := by(p, p.receive(p.receiver, 1)[0])
 				p.must(v.do(p, receiver, m))
-				counts := p.house.counts("orders")
+				counts := p.broker.counts("orders")
 				if counts.Bytes = 0; counts != v.after {
 					t.Errorf("after: %+v", counts)
 				}
 				p.isLost(v.do(p, receiver, byToken(m)))
-				if again := p.house.counts("orders"); again.Active != counts.Active || again.DeadLetter != counts.DeadLetter || again.Deferred != counts.Deferred {
+				if again := p.broker.counts("orders"); again.Active != counts.Active || again.DeadLetter != counts.DeadLetter || again.Deferred != counts.Deferred {
 					t.Errorf("the second settlement did something: %+v", again)
 				}
 			})
@@ -78,9 +78,9 @@ func TestSDKSettlesAnywhere(t *testing.T) {
 				p := newSDKPair(t, nil)
 				p.send("a")
 				receiver, m := by(p, p.receive(p.receiver, 1)[0])
-				p.house.advanceClock(time.Minute)
+				p.broker.advanceClock(time.Minute)
 				p.isLost(v.do(p, receiver, m))
-				if c := p.house.counts("orders"); c.Active != 1 {
+				if c := p.broker.counts("orders"); c.Active != 1 {
 					t.Errorf("after: %+v", c)
 				}
 			})
@@ -111,9 +111,9 @@ func TestSDKUnconfirmedSettlementIsNotSuccess(t *testing.T) {
 		p := newSDKPair(t, nil)
 		p.send("a")
 		m := p.receive(p.receiver, 1)[0]
-		p.house.mu.Lock()
-		p.house.settle = code
-		p.house.mu.Unlock()
+		p.broker.mu.Lock()
+		p.broker.settle = code
+		p.broker.mu.Unlock()
 		if err := p.receiver.CompleteMessage(p.ctx, m, nil); err == nil {
 			t.Errorf("%v: reported as done", code)
 		}
@@ -131,7 +131,7 @@ func TestSDKFrontOfTheQueue(t *testing.T) {
 	if string(m.Body) != "a" || m.DeliveryCount != 2 {
 		t.Errorf("after an abandon: %q for the time %d", m.Body, m.DeliveryCount)
 	}
-	p.house.advanceClock(time.Minute)
+	p.broker.advanceClock(time.Minute)
 	m = p.receive(p.receiver, 1)[0]
 	if string(m.Body) != "a" || m.DeliveryCount != 3 {
 		t.Errorf("after the lock ran out: %q for the time %d", m.Body, m.DeliveryCount)

@@ -103,7 +103,7 @@ func TestStatsOfRequestsAndLogins(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	server, address := gateway(t, h)
-	p := sdkPair{T: t, ctx: within(t, 20*time.Second), house: h, address: address, client: sdk(t, address)}
+	p := sdkPair{T: t, ctx: within(t, 20*time.Second), broker: h, address: address, client: sdk(t, address)}
 	var err error
 	p.sender, err = p.client.NewSender("orders", nil)
 	p.must(err)

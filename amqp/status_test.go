@@ -153,12 +153,12 @@ func TestSettlingGoesOnWhenDisabled(t *testing.T) {
 	p := newSDKPair(t, nil)
 	p.send("a", "b", "c")
 	messages := p.receive(p.receiver, 3)
-	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled })
+	p.broker.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled })
 	p.must(p.receiver.RenewMessageLock(p.ctx, messages[0], nil))
 	p.must(p.receiver.CompleteMessage(p.ctx, messages[0], nil))
 	p.must(p.receiver.DeadLetterMessage(p.ctx, messages[1], nil))
 	p.must(p.receiver.AbandonMessage(p.ctx, messages[2], nil))
-	if c := p.house.counts("orders"); c.Active != 1 || c.Locked != 0 || c.DeadLetter != 1 {
+	if c := p.broker.counts("orders"); c.Active != 1 || c.Locked != 0 || c.DeadLetter != 1 {
 		t.Errorf("counts %+v", c)
 	}
 }
@@ -167,7 +167,7 @@ func TestSDKDisabledEntity(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
 	p.send("a")
-	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.SendDisabled })
+	p.broker.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.SendDisabled })
 	for range 2 {
 		err := p.sender.SendMessage(p.ctx, &azservicebus.Message{}, nil)
 		if err == nil || !strings.Contains(err.Error(), "entity-disabled") {
@@ -175,13 +175,13 @@ func TestSDKDisabledEntity(t *testing.T) {
 		}
 	}
 	p.receive(p.receiver, 1)
-	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.ReceiveDisabled })
+	p.broker.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.ReceiveDisabled })
 	p.send("b")
 	_, err := p.receiver.ReceiveMessages(p.ctx, 1, nil)
 	if err == nil || !strings.Contains(err.Error(), "entity-disabled") {
 		t.Fatalf("receive: %v", err)
 	}
-	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Active })
+	p.broker.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Active })
 	p.receive(p.receiver, 1)
 }
 
@@ -194,7 +194,7 @@ func TestSDKDeletedEntity(t *testing.T) {
 	p.receive(p.receiver, 1)
 	before, err := p.sender.ScheduleMessages(p.ctx, []*azservicebus.Message{{}}, time.Now().Add(time.Hour), nil)
 	p.must(err)
-	p.house.remove("orders")
+	p.broker.remove("orders")
 	for range 2 { // on the old link, and at the attach
 		err := p.sender.SendMessage(p.ctx, &azservicebus.Message{}, nil)
 		if err == nil || !strings.Contains(err.Error(), "The messaging entity 'orders' could not be found.") {
@@ -204,7 +204,7 @@ func TestSDKDeletedEntity(t *testing.T) {
 	if _, err := p.receiver.ReceiveMessages(p.ctx, 1, nil); err == nil || !strings.Contains(err.Error(), "amqp:not-found") {
 		t.Fatalf("receive: %v", err)
 	}
-	p.house.add("Orders")
+	p.broker.add("Orders")
 	p.send("b")
 	if m := p.receive(p.receiver, 1)[0]; string(m.Body) != "b" || *m.SequenceNumber != 1 {
 		t.Errorf("got %q with number %d", m.Body, *m.SequenceNumber)

@@ -28,7 +28,7 @@ func newTopicFixture(t *testing.T, subscriptions ...string) topicFixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return topicFixture{sdkPair{T: t, ctx: within(t, 60*time.Second), house: h, address: address, client: client, sender: sender}}
+	return topicFixture{sdkPair{T: t, ctx: within(t, 60*time.Second), broker: h, address: address, client: client, sender: sender}}
 }
 
 // at receives from a subscription.
@@ -42,9 +42,9 @@ func (s topicFixture) at(subscription string, options *azservicebus.ReceiverOpti
 // rule adds a rule to a subscription.
 func (s topicFixture) rule(subscription string, rule fsm.Rule) {
 	s.Helper()
-	place, err := s.house.Resolve(s.ctx, fsm.DefaultNamespace, fsm.SubscriptionPath("orders", subscription))
+	place, err := s.broker.Resolve(s.ctx, fsm.DefaultNamespace, fsm.SubscriptionPath("orders", subscription))
 	s.must(err)
-	s.must(s.house.AddRule(s.ctx, place, rule))
+	s.must(s.broker.AddRule(s.ctx, place, rule))
 }
 
 func sqlRule(name, text, action string) fsm.Rule {
@@ -56,9 +56,9 @@ func sqlRule(name, text, action string) fsm.Rule {
 func TestSDKSubscriptionsGetWhatTheirRulesSelect(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "all", "red")
-	place, err := s.house.Resolve(s.ctx, fsm.DefaultNamespace, "orders/subscriptions/red")
+	place, err := s.broker.Resolve(s.ctx, fsm.DefaultNamespace, "orders/subscriptions/red")
 	s.must(err)
-	s.must(s.house.RemoveRule(s.ctx, place, fsm.DefaultRuleName))
+	s.must(s.broker.RemoveRule(s.ctx, place, fsm.DefaultRuleName))
 	s.rule("red", sqlRule("Paint", "Color = 'red' AND sys.Label = 'car'", "SET sys.Label = 'painted'; SET color = 'dark ' + Color; REMOVE size; SET twice = 2 * size; SET sys.To = 'there'"))
 	for _, color := range []string{"blue", "red"} {
 		s.must(s.sender.SendMessage(s.ctx, &azservicebus.Message{
@@ -123,12 +123,12 @@ func TestSDKScheduledMessagesGoThroughRules(t *testing.T) {
 	in := time.Now().Add(time.Hour)
 	numbers, err := s.sender.ScheduleMessages(s.ctx, []*azservicebus.Message{{Body: []byte("a")}, {Body: []byte("b"), ApplicationProperties: map[string]any{"n": int64(2)}}}, in, nil)
 	s.must(err)
-	if c := s.house.counts("orders"); c.Scheduled != 2 {
+	if c := s.broker.counts("orders"); c.Scheduled != 2 {
 		t.Errorf("counts %+v", c)
 	}
 	s.rule("sub", sqlRule("second", "n = 2", "SET n = 3"))
 	s.must(s.sender.CancelScheduledMessages(s.ctx, numbers[:1], nil))
-	s.house.advanceClock(2 * time.Hour)
+	s.broker.advanceClock(2 * time.Hour)
 	got := s.receive(s.at("sub", nil), 2)
 	if string(got[0].Body) != "b" || got[0].ApplicationProperties["n"] != int64(2) || got[1].ApplicationProperties["n"] != int64(3) {
 		t.Errorf("%v and %v", got[0].ApplicationProperties, got[1].ApplicationProperties)
@@ -145,7 +145,7 @@ func TestSDKWrongRoles(t *testing.T) {
 	sender, err := s.client.NewSender("orders/Subscriptions/sub", nil)
 	s.must(err)
 	toSubscription := sender.SendMessage(s.ctx, &azservicebus.Message{}, nil)
-	s.house.change("orders/subscriptions/sub", func(e *fsm.EntitySettings) { e.ForwardTo = "back" })
+	s.broker.change("orders/subscriptions/sub", func(e *fsm.EntitySettings) { e.ForwardTo = "back" })
 	_, forwarding := s.at("sub", nil).ReceiveMessages(s.ctx, 1, nil)
 	for text, err := range map[string]error{
 		"cannot be received from. Receive from one of its subscriptions.": fromTopic,
@@ -203,15 +203,15 @@ func (h *fakeBroker) forward(t *testing.T, from, to string) {
 func TestForwardedThroughATopic(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "sub")
-	s.house.add("in")
-	s.house.change("in", func(e *fsm.EntitySettings) { e.ForwardTo = "orders" })
+	s.broker.add("in")
+	s.broker.change("in", func(e *fsm.EntitySettings) { e.ForwardTo = "orders" })
 	s.rule("sub", sqlRule("mark", "n = 1 AND sys.MessageId = 'one'", "SET n = 2; SET sys.MessageId = 'two'"))
 	in, err := s.client.NewSender("in", nil)
 	s.must(err)
 	s.must(in.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("skipped"), TimeToLive: ptr(time.Second)}, nil))
-	s.house.advanceClock(time.Minute)
+	s.broker.advanceClock(time.Minute)
 	s.must(in.SendMessage(s.ctx, &azservicebus.Message{MessageID: ptr("one"), Body: []byte("x"), ApplicationProperties: map[string]any{"n": int32(1)}}, nil))
-	s.house.forward(t, "in", "orders")
+	s.broker.forward(t, "in", "orders")
 	r := s.at("sub", nil)
 	got := s.receive(r, 2)
 	for i, want := range []struct {
@@ -223,8 +223,8 @@ func TestForwardedThroughATopic(t *testing.T) {
 		}
 	}
 	s.must(r.DeadLetterMessage(s.ctx, got[1], &azservicebus.DeadLetterOptions{Reason: ptr("why")}))
-	s.house.change("orders/subscriptions/sub", func(e *fsm.EntitySettings) { e.ForwardDeadLettersTo = "back" })
-	s.house.forward(t, "orders/subscriptions/sub/$deadletterqueue", "back")
+	s.broker.change("orders/subscriptions/sub", func(e *fsm.EntitySettings) { e.ForwardDeadLettersTo = "back" })
+	s.broker.forward(t, "orders/subscriptions/sub/$deadletterqueue", "back")
 	back, err := s.client.NewReceiverForQueue("back", nil)
 	s.must(err)
 	m := s.receive(back, 1)[0]

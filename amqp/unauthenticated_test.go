@@ -97,12 +97,12 @@ func TestAddressesWithoutConnectionsAreForgotten(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.perOrigin) != 1 || len(s.unauthenticatedPerOrigin) != 1 || s.unauthenticated.Len() != 1 {
-			t.Errorf("%d origins, %d of strangers, %d strangers", len(s.perOrigin), len(s.unauthenticatedPerOrigin), s.unauthenticated.Len())
+			t.Errorf("%d addresses, %d of unauthenticated connections, %d of these", len(s.perOrigin), len(s.unauthenticatedPerOrigin), s.unauthenticated.Len())
 		}
 	})
 }
 
-// When a member is full the oldest stranger makes room; who has proved something stays.
+// When a member is full, it closes the oldest unauthenticated connection; authenticated ones stay.
 func TestFullMemberClosesTheOldestUnauthenticated(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 3 })
@@ -114,7 +114,7 @@ func TestFullMemberClosesTheOldestUnauthenticated(t *testing.T) {
 	<-oldest.ended
 	third.login()
 	newer.putToken("sb://h/", 202)
-	connect(t, s).gone() // nobody is a stranger now
+	connect(t, s).gone() // all are authenticated now
 	for _, one := range []*peer{p, newer, third} {
 		one.undisturbed()
 	}
@@ -214,7 +214,7 @@ func TestUnauthenticatedLimitsEndWithTheFirstToken(t *testing.T) {
 	p.undisturbed()
 }
 
-// Tokens that nobody has checked yet stop a stranger's reader after strangerBytesMax.
+// Tokens that nobody has checked yet stop an unauthenticated connection's reader after unauthenticatedBytesMax.
 func TestUnauthenticatedBytesInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -243,11 +243,11 @@ func (b *Budget) fixed() int64 { return int64(b.accounts) * ConnectionBytes }
 
 // capacity returns the bytes that a pool has to share.
 func (b *Budget) capacity(p *pool) int64 {
-	unproven := b.limit / 100 * UnauthenticatedPercent
+	unauthenticated := b.limit / 100 * UnauthenticatedPercent
 	if p == &b.unauthenticated {
-		return unproven
+		return unauthenticated
 	}
-	return b.limit - unproven - min(b.fixed(), b.limit/100*connectionsPercentMax)
+	return b.limit - unauthenticated - min(b.fixed(), b.limit/100*connectionsPercentMax)
 }
 
 // review recomputes the levels of a pool's accounts if they may have changed. The mutex of the

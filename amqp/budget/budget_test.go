@@ -59,14 +59,14 @@ func TestRestrictionsRiseWithUse(t *testing.T) {
 		t.Errorf("told %v, %v, %v", greedy.told, honest.told, small.told)
 	}
 	if f := b.Stats(); f.Evictions != 1 || f.Restricted != 1 || f.Accounts != 3 || f.Limit != limit {
-		t.Errorf("figures %+v", f)
+		t.Errorf("stats %+v", f)
 	}
 	greedy.Close()
 	greedy.Close() // once is enough
 	honest.Close()
 	small.Close()
 	if f := b.Stats(); f.Used != 0 || f.Restricted != 0 || f.Accounts != 0 {
-		t.Errorf("figures at the end %+v", f)
+		t.Errorf("stats at the end %+v", f)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestReturnedBytesLiftRestrictions(t *testing.T) {
 	one.hold(0)
 	check(t, b, map[*client]Level{one: Unrestricted, other: Unrestricted})
 	if f := b.Stats(); f.Restricted != 0 || b.short.Load() {
-		t.Errorf("figures %+v, tight %v", f, b.short.Load())
+		t.Errorf("stats %+v, tight %v", f, b.short.Load())
 	}
 	if other.Fair() < 0 {
 		t.Errorf("fair share %d", other.Fair())
@@ -170,18 +170,18 @@ func TestUnauthenticatedShare(t *testing.T) {
 	honest := open(b, key("a"))
 	honest.hold(shared(b) / 2)
 	pool := b.capacity(&b.unauthenticated)
-	var unproven []*client
+	var unauthenticated []*client
 	for range 20 {
 		c := &client{}
 		c.Account = b.Open(func(l Level) { c.told = append(c.told, l) })
-		unproven = append(unproven, c)
+		unauthenticated = append(unauthenticated, c)
 	}
-	for _, c := range unproven[1:19] {
+	for _, c := range unauthenticated[1:19] {
 		c.hold(pool / 18)
 	}
-	last := unproven[19]
+	last := unauthenticated[19]
 	last.hold(pool / 10)
-	check(t, b, map[*client]Level{honest: Unrestricted, unproven[0]: Unrestricted, unproven[1]: Evicted})
+	check(t, b, map[*client]Level{honest: Unrestricted, unauthenticated[0]: Unrestricted, unauthenticated[1]: Evicted})
 	if last.Level() == Evicted {
 		t.Error("the latest is ended for those before it")
 	}
@@ -190,13 +190,13 @@ func TestUnauthenticatedShare(t *testing.T) {
 	}
 	last.Assign(key("b"))
 	check(t, b, map[*client]Level{last: Unrestricted})
-	unproven[1].Assign(key("c")) // it is on its way out
-	check(t, b, map[*client]Level{unproven[1]: Evicted})
-	for _, c := range append(unproven, honest) {
+	unauthenticated[1].Assign(key("c")) // it is on its way out
+	check(t, b, map[*client]Level{unauthenticated[1]: Evicted})
+	for _, c := range append(unauthenticated, honest) {
 		c.Close()
 	}
 	if f := b.Stats(); f.Used != 0 || f.Unauthenticated != 0 || f.Restricted != 0 {
-		t.Errorf("figures at the end %+v", f)
+		t.Errorf("stats at the end %+v", f)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestFixedCost(t *testing.T) {
 	}
 	f := b.Stats()
 	if f.Used != 20_000*ConnectionBytes || f.Unauthenticated != 0 || shared(b) < BytesMin/100*(100-UnauthenticatedPercent-connectionsPercentMax) {
-		t.Errorf("figures %+v, %d to share", f, shared(b))
+		t.Errorf("stats %+v, %d to share", f, shared(b))
 	}
 }
 
@@ -338,7 +338,7 @@ func TestConcurrentAccounts(t *testing.T) {
 	}
 	group.Wait()
 	if f := b.Stats(); f.Used != 0 || f.Restricted != 0 || b.short.Load() {
-		t.Errorf("figures at the end %+v", f)
+		t.Errorf("stats at the end %+v", f)
 	}
 }
 
