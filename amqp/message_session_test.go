@@ -15,7 +15,7 @@ import (
 type sessionPair struct {
 	*testing.T
 	ctx    context.Context //nolint:containedctx // of the test
-	broker  *fakeBroker
+	broker *fakeBroker
 	client *azservicebus.Client
 	sender *azservicebus.Sender
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/peeklock/peeklock/amqp/rule"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -15,22 +16,22 @@ import (
 // addRule adds a rule: 409 when there is one of its name.
 func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	rule, err := parseRule(body)
+	added, err := rule.Parse(body)
 	if err != nil {
-		c.respond(ctx, r, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", rule.Name, err))
+		c.respond(ctx, r, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", added.Name, err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, ruleResponse(r, rule.Name, c.config.Broker.AddRule(ctx, r.link.entity, rule)))
+	c.respond(ctx, r, ruleResponse(r, added.Name, c.config.Broker.AddRule(ctx, r.link.entity, added)))
 }
 
 // removeRule removes a rule by name: 404 when there is none.
 func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	name := body.Text(ruleNameKey)
+	name := body.Text(rule.NameKey)
 	if name == "" {
-		c.respond(ctx, r, badRequest("The request has no %s. Name the rule.", ruleNameKey))
+		c.respond(ctx, r, badRequest("The request has no %s. Name the rule.", rule.NameKey))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
@@ -89,9 +90,9 @@ func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (
 			return nil, ruleResponse(r, "", err)
 		}
 		for i := range some {
-			shown := encodeRule(&some[i])
+			shown := rule.Encode(&some[i])
 			size += len(shown)
-			rules = append(rules, wire.Map{{Key: ruleDescriptionKey, Value: wire.Raw(shown)}})
+			rules = append(rules, wire.Map{{Key: rule.DescriptionKey, Value: wire.Raw(shown)}})
 		}
 		if len(some) < most {
 			break

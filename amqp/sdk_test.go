@@ -44,7 +44,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 type sdkPair struct {
 	*testing.T
 	ctx      context.Context //nolint:containedctx // of the test
-	broker    *fakeBroker
+	broker   *fakeBroker
 	address  string
 	client   *azservicebus.Client
 	sender   *azservicebus.Sender

@@ -1,4 +1,4 @@
-package amqp
+package rule
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 // The descriptors of a rule in answers (docs/service-bus-protocol.md#rule-descriptors). Those of filters have one digit
 // less than the others; clients distinguish them by that.
 const (
-	ruleDescriptor              = 0x0000013700000004
+	descriptor                  = 0x0000013700000004
 	emptyActionDescriptor       = 0x0000013700000005
 	sqlActionDescriptor         = 0x0000013700000006
 	sqlFilterDescriptor         = 0x0000001370000006
@@ -27,8 +27,8 @@ const (
 // The keys of a rule in requests. Clients write the filters that match every message or none
 // as SQL: trueText and falseText.
 const (
-	ruleNameKey          = "rule-name"
-	ruleDescriptionKey   = "rule-description"
+	NameKey              = "rule-name"
+	DescriptionKey       = "rule-description"
 	sqlFilterKey         = "sql-filter"
 	correlationFilterKey = "correlation-filter"
 	sqlActionKey         = "sql-rule-action"
@@ -58,20 +58,20 @@ func correlationKeys() [8]correlationKey {
 	}
 }
 
-// parseRule reads the rule of an add-rule request. Its errors are fit for the client:
+// Parse reads the rule of an add-rule request. Its errors are fit for the client:
 // clauses without advice. It also checks that the state machine would accept the
 // rule.
-func parseRule(body wire.Map) (fsm.Rule, error) {
-	description, ok := body.Get(ruleDescriptionKey).(wire.Map)
+func Parse(body wire.Map) (fsm.Rule, error) {
+	description, ok := body.Get(DescriptionKey).(wire.Map)
 	if !ok {
-		return fsm.Rule{}, errors.New("the request has no map " + ruleDescriptionKey)
+		return fsm.Rule{}, errors.New("the request has no map " + DescriptionKey)
 	}
-	rule := fsm.Rule{Name: body.Text(ruleNameKey)}
+	rule := fsm.Rule{Name: body.Text(NameKey)}
 	if rule.Name == "" {
-		rule.Name = description.Text(ruleNameKey)
+		rule.Name = description.Text(NameKey)
 	}
 	if rule.Name == "" {
-		return rule, errors.New("the request has no " + ruleNameKey)
+		return rule, errors.New("the request has no " + NameKey)
 	}
 	var err error
 	if rule.Filter, err = parseFilter(description); err != nil {
@@ -183,10 +183,10 @@ func ruleError(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), fsm.InvalidArgument.Error()+": "))
 }
 
-// encodeRule encodes a rule as answers show it: a described list of filter, action, name and
+// Encode encodes a rule as answers show it: a described list of filter, action, name and
 // creation time. There is always an action, since clients look into it.
-func encodeRule(rule *fsm.Rule) []byte {
-	return wire.AppendValue(nil, described(ruleDescriptor,
+func Encode(rule *fsm.Rule) []byte {
+	return wire.AppendValue(nil, described(descriptor,
 		describeFilter(&rule.Filter), describeAction(rule.Action), rule.Name, time.UnixMilli(int64(rule.Created))))
 }
 
