@@ -19,7 +19,7 @@ func appendPerformative(dst []byte, p Performative) []byte {
 	case *Disposition:
 		return p.append(dst)
 	case composite:
-		return appendComposite(dst, p)
+		return appendTable(dst, p.descriptor(), p.table())
 	}
 	return dst
 }

@@ -172,18 +172,46 @@ func DecodeHeader(value []byte) (Header, error) {
 // AppendProperties appends a whole properties section (part 3, 3.2.4). MessageID,
 // To, ReplyTo and CorrelationID keep the AMQP type of their Go type.
 func AppendProperties(dst []byte, p *Properties) []byte {
-	return appendComposite(dst, p)
+	dst, mark := openComposite(dst, byte(SectionProperties))
+	dst = AppendValue(dst, p.MessageID)
+	dst = appendBinaryOrNull(dst, p.UserID)
+	dst = AppendValue(dst, p.To)
+	dst = appendOptional(dst, p.Subject, AppendString[string])
+	dst = AppendValue(dst, p.ReplyTo)
+	dst = AppendValue(dst, p.CorrelationID)
+	dst = appendOptional(dst, p.ContentType, AppendSymbol[Symbol])
+	dst = appendOptional(dst, p.ContentEncoding, AppendSymbol[Symbol])
+	dst = appendOptional(dst, p.AbsoluteExpiryTime, AppendTimestamp)
+	dst = appendOptional(dst, p.CreationTime, AppendTimestamp)
+	dst = appendOptional(dst, p.GroupID, AppendString[string])
+	dst = appendUint32Pointer(dst, p.GroupSequence)
+	return closeCompound(appendOptional(dst, p.ReplyToGroupID, AppendString[string]), mark, 13)
 }
 
 // DecodeProperties decodes the value of a properties section, as NextSection gives it.
 // Byte slices in the result are parts of value.
-func DecodeProperties(value []byte) (p Properties, err error) {
+func DecodeProperties(value []byte) (Properties, error) {
 	d := decoder{zeroWidth: zeroWidthElementsMax}
 	f, err := d.listFields(value)
-	if err == nil {
-		err = f.into(&p)
-	}
 	if err != nil {
+		return Properties{}, fmt.Errorf("properties: %w", err)
+	}
+	p := Properties{
+		MessageID:          f.value(),
+		UserID:             f.binary(),
+		To:                 f.value(),
+		Subject:            optionalText[string](&f),
+		ReplyTo:            f.value(),
+		CorrelationID:      f.value(),
+		ContentType:        optionalText[Symbol](&f),
+		ContentEncoding:    optionalText[Symbol](&f),
+		AbsoluteExpiryTime: f.time(),
+		CreationTime:       f.time(),
+		GroupID:            optionalText[string](&f),
+		GroupSequence:      optionalNumber[uint32](&f),
+		ReplyToGroupID:     optionalText[string](&f),
+	}
+	if err := f.end(); err != nil {
 		return Properties{}, fmt.Errorf("properties: %w", err)
 	}
 	return p, nil

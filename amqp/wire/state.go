@@ -21,35 +21,35 @@ func appendState(dst []byte, state any) []byte {
 		}
 	case *Rejected:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	case *Modified:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	case *Received:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	case *Declared:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	case *TransactionalState:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	case *Declare:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	case *Discharge:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	case *Error:
 		if s != nil {
-			return appendComposite(dst, s)
+			return appendTable(dst, s.descriptor(), s.table())
 		}
 	}
 	return append(dst, codeNull)
