@@ -1,34 +1,28 @@
-// Package cluster finds: which member holds what, and brings a command there.
+// Package cluster joins the parts of a member: a Node opens the replicas that the catalog places on it,
+// elects and moves leaders, and connects the router with the replicas of this and of other members.
 //
-//	gateways ──► Router ──► line (one per partition) ──► this member's group
-//	                          │                     └──► forward connection ──► the leader's group
-//	                          └── seek: who leads?
-//	Node: gossip (who is here) · peers (one port: raft and forward streams) ·
-//	      founder (first start) · catalogLoop (opens replicas) · reconcileLoop (leaders) ·
-//	      forwarder (forwards messages between entities) · mover (brings partitions elsewhere) ·
-//	      retire (removes replicas that are none any more)
+//	gateways ─► router ─► rpc ─► other members        requests to the leader of a partition
+//	                 └──► replicas of this member
+//	Node: gossip (members, addresses) · peer (one port for all streams) · bootstrap (first start) ·
+//	      catalogLoop (opens replicas) · reconcileLoop (leaders) · forwarding (messages between
+//	      entities) · moves (replicas to other members) · retire (removed replicas)
 //
-// A gateway asks its own member and sees time pass, nothing else: leaders die, connections
-// break, and the line asks again with the same bytes until the machine has answered.
+// Package cmd/peeklock opens a Node per member, gives its Router to the gateway and the control API,
+// and its Operator to the operators' commands. The package does not store messages (package partition),
+// decide about them (package fsm) or speak a protocol of clients (packages amqp and admin).
 //
 // Invariants:
 //
-//   - A request has one header for its whole life, so the machine performs it at most once;
-//     the line asks until it is Done, so it is performed at least once, or the caller
-//     hears Timeout.
-//   - A receiver has one Lock outstanding: what was locked for it is given to it, by
-//     whichever leader answers.
-//   - What is forwarded arrives once: the machines at both ends know how far a batch has
-//     come, the forwarder only moves it on.
-//   - A partitioned entity is many entities of the machines; that they are one is known here
-//     (shard.go) and in the catalog only. A key is in the same shard for ever.
-//   - Two foundings that were both decided share no member (bootstrap.go). A member that
-//     holds data never founds.
-//   - A replica is removed only after the catalog has forgotten it, made only when the
-//     catalog's leader confirms it, and its files go only when its group is without it.
-//   - The level of the cluster only rises, and only to what every member knows. A binary that knows
-//     less opens nothing.
-//   - Gossip is an address book and a hint of who is alive. Nothing that must be right
-//     is decided by it.
-//   - No lock is held while a group, a connection or a caller's function is called.
+//   - Two bootstraps that were both decided share no member. A member that holds data never starts
+//     another cluster.
+//   - A replica is removed only after the catalog has forgotten it and created only when the
+//     catalog's leader confirms it; its files are deleted only when its group is without it.
+//   - The feature level of the cluster only rises, and only to what every member can read. A binary that
+//     can read less opens nothing.
+//   - Gossip is an address book and a hint about which members are alive. Nothing that must be right
+//     depends on it.
+//   - No lock is held while a group, a connection or a function of the caller is called.
+//
+// The invariants of requests, forwarding and partitioned entities are those of packages router,
+// forwarding and shards.
 package cluster

@@ -38,7 +38,7 @@ type Kind byte
 // The kinds of streams.
 const (
 	RaftStream    Kind = 1 // raft's own, for one partition
-	ForwardStream Kind = 2 // frames of forward.go
+	ForwardStream Kind = 2 // requests, as frames of package rpc
 	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
 )
 
