@@ -63,7 +63,7 @@ func backupOf(t testing.TB, g *Group) ([]byte, BackupInfo) {
 // restoreAt creates a member whose group begins with a backup.
 func restoreAt(t testing.TB, net *network, id fsm.MemberID, voters []Voter, backup []byte) (*member, error) {
 	t.Helper()
-	m := &member{t: t, net: net, id: id, dir: t.TempDir(), voters: voters}
+	m := &member{t: t, net: net, id: id, dir: kit.MemoryDir(t), voters: voters}
 	net.mu.Lock()
 	net.peers[id] = m
 	net.mu.Unlock()
@@ -188,7 +188,7 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	_, g, _ := fullGroup(t)
 	whole, _ := backupOf(t, g)
-	m := &member{t: t, net: newNetwork(t), id: "n0", dir: t.TempDir(), voters: []Voter{{"n0.1", "n0"}}}
+	m := &member{t: t, net: newNetwork(t), id: "n0", dir: kit.MemoryDir(t), voters: []Voter{{"n0.1", "n0"}}}
 	m.start()
 	defer m.stop()
 	cfg := m.config(1)
@@ -232,7 +232,7 @@ func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 	t.Parallel()
 	_, g, _ := fullGroup(t)
 	whole, _ := backupOf(t, g)
-	m := &member{t: t, net: newNetwork(t), id: "n0", dir: t.TempDir(), voters: []Voter{{"n0.1", "n0"}}}
+	m := &member{t: t, net: newNetwork(t), id: "n0", dir: kit.MemoryDir(t), voters: []Voter{{"n0.1", "n0"}}}
 	m.start()
 	defer m.stop()
 	cfg := m.config(1)
@@ -353,7 +353,7 @@ func BenchmarkBackup(b *testing.B) {
 		b.SetBytes(info.StreamBytes)
 		b.ReportAllocs()
 		for range b.N {
-			m := &member{t: b, net: ms[0].net, id: "n0", dir: b.TempDir(), voters: []Voter{{"n0.1", "n0"}}}
+			m := &member{t: b, net: ms[0].net, id: "n0", dir: kit.MemoryDir(b), voters: []Voter{{"n0.1", "n0"}}}
 			m.start()
 			if _, err := RestoreFrom(b.Context(), m.config(1), bytes.NewReader(whole.Bytes())); err != nil {
 				b.Fatal(err)

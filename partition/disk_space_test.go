@@ -56,6 +56,7 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	logged := &countingLog{}
 	ms := newMembers(t, 1, func(c *Config) {
 		c.MeasureDisk = func(string) (uint64, uint64, error) { return free.Load(), 100 << 30, nil }
+		c.Sizes.Ballast = 0
 	})
 	ms[0].logger = slog.New(logged)
 	m, g, a := startSingle(t, ms)

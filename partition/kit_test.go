@@ -156,6 +156,7 @@ type member struct {
 	dir    string
 	tune   func(*Config)
 	voters []Voter
+	single bool         // its groups have no other replica
 	logger *slog.Logger // of the log; nil: testLogger
 
 	mu     sync.Mutex
@@ -169,6 +170,18 @@ func fastTiming() Timing {
 	return Timing{
 		Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond, Lease: 400 * time.Millisecond,
 		Commit: 20 * time.Millisecond, SnapshotEvery: time.Hour,
+	}
+}
+
+// singleTimeout replaces the timeouts of raft in a group of one replica, which nobody can depose.
+const singleTimeout = 20 * time.Millisecond
+
+// elect makes a member the leader of group 1 without waiting for a timeout.
+func elect(t testing.TB, m *member) {
+	t.Helper()
+	g := m.group(1)
+	if err := g.instance.Load().campaign(g.cfg.Replica, g.cfg.Member); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -230,6 +243,10 @@ func (m *member) config(id fsm.PartitionID) Config {
 		Now: time.Now, Logger: testLogger(m.t).With("member", string(m.id)),
 		Timing: fastTiming(), Sizes: DefaultSizes(),
 	}
+	cfg.Sizes.Ballast = -1
+	if m.single {
+		cfg.Timing.Heartbeat, cfg.Timing.Election, cfg.Timing.Lease = singleTimeout, singleTimeout, singleTimeout
+	}
 	if m.tune != nil {
 		m.tune(&cfg)
 	}
@@ -270,7 +287,7 @@ func newMembers(t testing.TB, n int, tune func(*Config)) []*member {
 	for i := range n {
 		id := fsm.MemberID(fmt.Sprintf("m%d", i))
 		voters = append(voters, Voter{Replica: string(id) + ".1", Member: id})
-		m := &member{t: t, net: net, id: id, dir: t.TempDir(), tune: tune}
+		m := &member{t: t, net: net, id: id, dir: kit.MemoryDir(t), tune: tune, single: n == 1}
 		ms = append(ms, m)
 		net.peers[id] = m
 	}

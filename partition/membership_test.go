@@ -20,7 +20,7 @@ import (
 // startEmptyMember starts one more member, which forms no groups.
 func startEmptyMember(t *testing.T, ms []*member, id fsm.MemberID) *member {
 	t.Helper()
-	m := &member{t: t, net: ms[0].net, id: id, dir: t.TempDir(), tune: ms[0].tune}
+	m := &member{t: t, net: ms[0].net, id: id, dir: kit.MemoryDir(t), tune: ms[0].tune}
 	m.net.mu.Lock()
 	m.net.peers[id] = m
 	m.net.mu.Unlock()

@@ -26,6 +26,7 @@ func threeReplicas(t *testing.T, tune func(*Config)) ([]*member, *asker) {
 	for _, m := range ms {
 		m.start(1)
 	}
+	elect(t, ms[0])
 	a := &asker{origin: 7}
 	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	return ms, a
@@ -155,7 +156,7 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 			g.snapshots.mu.Unlock()
 			work(100)
 			want := image(t, g)
-			twin := &member{t: t, net: m.net, id: m.id, dir: t.TempDir(), tune: m.tune, voters: m.voters}
+			twin := &member{t: t, net: m.net, id: m.id, dir: kit.MemoryDir(t), tune: m.tune, voters: m.voters}
 			copyFolder(t, m.dir, twin.dir)
 			segs := filepath.Join(twin.dir, "groups", "1", "seg")
 			names, err := os.ReadDir(segs)

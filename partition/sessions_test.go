@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,16 +11,16 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// sessionGroup is one replica with an entity 1 that requires sessions.
-func sessionGroup(t *testing.T, life fsm.Millis) (*Group, *asker) {
+// sessionGroup is one replica with an entity 1 that requires sessions, whose locks last half a minute.
+func sessionGroup(t *testing.T, tune func(*Config)) (*Group, *asker) {
 	t.Helper()
-	ms := newMembers(t, 1, nil)
+	ms := newMembers(t, 1, tune)
 	ms[0].start(1)
 	_, g := leader(t, ms, 1)
 	a := &asker{origin: 7}
 	s := settings()
 	s.RequiresSession = true
-	s.LockDuration = life
+	s.LockDuration = 30_000
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
 	return g, a
 }
@@ -61,7 +62,7 @@ func acceptAny(lane uint64) LockRequest {
 // and no others; in the entry of the send once one has matched.
 func TestAcceptWaitsForASession(t *testing.T) {
 	t.Parallel()
-	g, a := sessionGroup(t, 30_000)
+	g, a := sessionGroup(t, nil)
 	first := wait(t, g, acceptAny(1), time.Minute)
 	second := wait(t, g, acceptAny(2), time.Minute)
 	must(t, g, a.next(), sendIn("red", body(1)))
@@ -93,7 +94,7 @@ func TestAcceptWaitsForASession(t *testing.T) {
 // A wait for a session ends at its deadline, and when it is cancelled.
 func TestAcceptEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	g, _ := sessionGroup(t, 30_000)
+	g, _ := sessionGroup(t, nil)
 	if a := await1(t, wait(t, g, acceptAny(1), 30*time.Millisecond)); a.Outcome != Done || a.Result.Session.Epoch != 0 || a.Result.Code != fsm.OK {
 		t.Errorf("a wait that ended: %+v", a)
 	}
@@ -110,7 +111,10 @@ func TestAcceptEndsAtItsDeadline(t *testing.T) {
 // session.
 func TestSessionHolderIsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
-	g, a := sessionGroup(t, 5000)
+	var skew atomic.Int64 // of the clock
+	g, a := sessionGroup(t, func(c *Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
+	})
 	must(t, g, a.next(), sendIn("red", body(1)))
 	held := must(t, g, a.next(), fsm.AcceptSession{Entity: 1, Named: true, ID: "red"}).Session
 	took := must(t, g, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 10, MaxBytes: 1000, Session: held})
@@ -118,6 +122,8 @@ func TestSessionHolderIsToldOfTheEnd(t *testing.T) {
 	locks.Lock.Session = held
 	holder := wait(t, g, locks, time.Minute)
 	next := wait(t, g, acceptAny(2), time.Minute)
+	skew.Store(int64(29900 * time.Millisecond)) // just before the lock of the session ends
+	must(t, g, a.next(), fsm.Pulse{})
 	if code := await1(t, holder).Result.Code; code != fsm.SessionLockLost {
 		t.Errorf("the holder is told %v", code)
 	}
@@ -135,7 +141,7 @@ func TestSessionHolderIsToldOfTheEnd(t *testing.T) {
 // last holder had found it empty.
 func TestReacceptedSessionIsNotTakenForEmpty(t *testing.T) {
 	t.Parallel()
-	g, a := sessionGroup(t, 30_000)
+	g, a := sessionGroup(t, nil)
 	serial := uint64(0)
 	ask := func(r LockRequest, life time.Duration) fsm.Result {
 		serial++
