@@ -32,8 +32,8 @@ import (
 //	checksum 4 bytes  CRC-32C of the image
 //	records of the bodies, as in a segment, in the order of Machine.Refs
 const (
-	streamVersion     byte = 2
 	streamHeaderBytes      = 60
+	streamVersion     byte = 2
 )
 
 var streamMagic = [4]byte{'P', 'K', 'S', 'T'} //nolint:gochecknoglobals // a constant in all but name

@@ -19,10 +19,10 @@ const (
 )
 
 // Sparse returns the segments worth rewriting, oldest first.
-func (b *Store) Sparse() []*segment {
+func (b *Store) Sparse() []*Segment {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var list []*segment
+	var list []*Segment
 	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
 		s := b.segments[n]
 		if s.closed && !s.compacted && s.live > 0 && s.liveBytes*100 < s.size*sparsePercent {
@@ -41,7 +41,7 @@ type Record struct {
 
 // Compact reads a segment in steps of compactStepBytes and calls move with the records of each step, live
 // or not. move returns the number of records that it has moved to the active segment.
-func (b *Store) Compact(ctx context.Context, s *segment, move func([]Record) (moved int, err error)) (moved int, err error) {
+func (b *Store) Compact(ctx context.Context, s *Segment, move func([]Record) (moved int, err error)) (moved int, err error) {
 	var records []Record
 	buf := make([]byte, compactStepBytes)
 	for at := int64(HeaderBytes); at < s.size; {
@@ -83,11 +83,14 @@ func (b *Store) Compact(ctx context.Context, s *segment, move func([]Record) (mo
 }
 
 // records appends the complete records of chunk, which starts at offset at, and returns their bytes.
-func (s *segment) records(list []Record, at int64, chunk []byte) ([]Record, int, error) {
+func (s *Segment) records(list []Record, at int64, chunk []byte) ([]Record, int, error) {
 	used := 0
 	for len(chunk)-used >= RecordHeaderBytes {
 		size, err := recordSize(chunk[used:])
-		if err != nil || used+size > len(chunk) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if used+size > len(chunk) {
 			break
 		}
 		length := uint32(size - RecordHeaderBytes)

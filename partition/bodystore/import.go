@@ -15,7 +15,7 @@ import (
 // belong.
 type Import struct {
 	bodies *Store
-	seg    *segment
+	seg    *Segment
 	w      *bufio.Writer
 	list   []SegmentSize
 	buf    []byte // of one record

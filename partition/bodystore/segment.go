@@ -46,8 +46,8 @@ var segmentMagic = [4]byte{'P', 'K', 'S', 'G'} //nolint:gochecknoglobals // a co
 // errSegmentDeleted means that the segment of a body was deleted.
 var errSegmentDeleted = errors.New("segment is deleted")
 
-// segment is one file of bodies. The body store guards it.
-type segment struct {
+// Segment is one file of bodies. The body store guards it.
+type Segment struct {
 	Number uint32
 	path   string
 	file   *os.File
@@ -71,12 +71,13 @@ type SegmentSize struct {
 	Size   int64  `json:"Size"`
 }
 
+// Path returns the path of a segment file in the folder of a store.
 func Path(dir string, number uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("%08d.seg", number))
 }
 
 // createSegment creates a new file. The folder is synced before a snapshot relies on it.
-func createSegment(dir string, number uint32) (*segment, error) {
+func createSegment(dir string, number uint32) (*Segment, error) {
 	path := Path(dir, number)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, disk.FileMode) //nolint:gosec // a path of our own making
 	if err != nil {
@@ -90,12 +91,12 @@ func createSegment(dir string, number uint32) (*segment, error) {
 	if _, err := f.WriteAt(h, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close(), os.Remove(path))
 	}
-	return &segment{Number: number, path: path, file: f, size: HeaderBytes}, nil
+	return &Segment{Number: number, path: path, file: f, size: HeaderBytes}, nil
 }
 
 // openSegment opens a file that a snapshot lists with a size. Bytes behind that size are newer than the
 // snapshot and are ignored. A shorter file is damaged.
-func openSegment(dir string, s SegmentSize) (*segment, error) {
+func openSegment(dir string, s SegmentSize) (*Segment, error) {
 	path := Path(dir, s.Number)
 	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a path of our own making
 	if err != nil {
@@ -104,7 +105,7 @@ func openSegment(dir string, s SegmentSize) (*segment, error) {
 	if err := checkSegment(f, s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
 	}
-	return &segment{Number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, closed: true}, nil
+	return &Segment{Number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, closed: true}, nil
 }
 
 func checkSegment(f *os.File, s SegmentSize) error {

@@ -17,12 +17,14 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
+// SegmentBytesDefault is the default size of a segment: it is closed when the next record would exceed it.
+const SegmentBytesDefault = 64 << 20
+
 const (
-	SegmentBytesDefault = 64 << 20 // a segment is closed when the next record would exceed this
-	cachedTailBytes     = 256 << 10
-	readRangeBytesMax   = 4 << 20 // of adjacent records, read at once
-	sendRangeBytesMax   = 1 << 20
-	importBufferBytes   = 256 << 10
+	cachedTailBytes   = 256 << 10
+	readRangeBytesMax = 4 << 20 // of adjacent records, read at once
+	sendRangeBytesMax = 1 << 20
+	importBufferBytes = 256 << 10
 	// unflushedBytesMax bounds the bodies kept in memory while the disk is full. Far less is committed before
 	// the log runs out of space too, except at a start with a long log behind the snapshot: then the replica
 	// stops, and a later start replays the log again.
@@ -74,8 +76,8 @@ type Store struct {
 	newBytes int64
 
 	mu       sync.Mutex
-	active   *segment
-	segments map[uint32]*segment
+	active   *Segment
+	segments map[uint32]*Segment
 	next     uint32 // number of the next segment
 	// A delivery that is read beside apply pins every segment that existed when it was requested: segments
 	// that become dead meanwhile wait in deleting.
@@ -88,7 +90,7 @@ type Store struct {
 
 // deletingSegment is deleted when all pins up to afterPin are released.
 type deletingSegment struct {
-	segment  *segment
+	segment  *Segment
 	afterPin uint64
 }
 
@@ -98,7 +100,7 @@ func Open(dir string, segBytes int64, listed []SegmentSize, fail func(error)) (*
 	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
 	}
-	b := &Store{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}
+	b := &Store{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*Segment), next: 1}
 	for _, s := range listed {
 		seg, err := openSegment(dir, s)
 		if err != nil {
@@ -396,6 +398,7 @@ func (b *Store) Pin() {
 	b.mu.Unlock()
 }
 
+// Unpin ends a pin.
 func (b *Store) Unpin() {
 	b.mu.Lock()
 	b.pinsReleased++
@@ -428,7 +431,7 @@ func (b *Store) Freeze() ([]SegmentSize, error) {
 }
 
 // createImported creates a segment for bodies received with a snapshot, retained for that snapshot.
-func (b *Store) createImported() (*segment, error) {
+func (b *Store) createImported() (*Segment, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := createSegment(b.dir, b.next)
@@ -443,14 +446,14 @@ func (b *Store) createImported() (*segment, error) {
 }
 
 // setSize records the size of an imported segment.
-func (b *Store) setSize(s *segment, size int64) {
+func (b *Store) setSize(s *Segment, size int64) {
 	b.mu.Lock()
 	s.size = size
 	b.mu.Unlock()
 }
 
 // closeSegment marks an imported segment as complete.
-func (b *Store) closeSegment(s *segment) {
+func (b *Store) closeSegment(s *Segment) {
 	b.mu.Lock()
 	s.closed = true
 	b.mu.Unlock()

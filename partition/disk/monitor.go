@@ -12,19 +12,25 @@ import (
 	"time"
 )
 
+// RetryInterval is the time between two tries of a write that has to wait for space.
+const RetryInterval = 200 * time.Millisecond
+
+// The ballast is a file that is deleted when the disk is full.
 const (
-	reserveBytesMin     = 1 << 30  // minimum of the default reserve
-	reservePercent      = 5        // of the file system, if that is more
-	reserveBytesMax     = 16 << 30 // maximum of the default reserve
-	BallastBytesDefault = 64 << 20
 	BallastFile         = "ballast"
-	spaceCheckInterval  = time.Second
+	BallastBytesDefault = 64 << 20
+)
+
+const (
+	reserveBytesMin    = 1 << 30  // minimum of the default reserve
+	reservePercent     = 5        // of the file system, if that is more
+	reserveBytesMax    = 16 << 30 // maximum of the default reserve
+	spaceCheckInterval = time.Second
 	// spaceRecoverPercent of the reserve must be free before a read-only member accepts messages again, so
 	// that it does not alternate.
 	spaceRecoverPercent  = 125
 	spaceRecoverBytesMin = 1 << 20
-	RetryInterval        = 200 * time.Millisecond // between two tries of a write that has to wait for space
-	zerosBytes           = 256 << 10              // written at once by file systems that cannot reserve space
+	zerosBytes           = 256 << 10 // written at once by file systems that cannot reserve space
 )
 
 // Space is the space on the file system of a member's data, in bytes.
@@ -64,6 +70,7 @@ type Monitor struct {
 	hasBallast bool       // the ballast file exists
 }
 
+// NewMonitor creates a monitor of the file system of dir. It measures nothing before Watch.
 func NewMonitor(dir string, logger *slog.Logger) *Monitor {
 	return &Monitor{dir: dir, logger: logger, measure: fileSystemSpace}
 }

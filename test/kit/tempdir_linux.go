@@ -21,7 +21,7 @@ func MemoryDir(t testing.TB) string {
 	if isBenchmark || syscall.Statfs(memoryDir, &s) != nil || s.Bavail*uint64(s.Bsize) < memoryBytesMin {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp(memoryDir, "peeklock-test-")
+	dir, err := os.MkdirTemp(memoryDir, "peeklock-test-") //nolint:usetesting // in another file system
 	if err != nil {
 		return t.TempDir()
 	}
