@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/backup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
@@ -62,7 +63,7 @@ func TestBackupAndRestore(t *testing.T) {
 	again := newTestCluster(t, 2, 3)
 	dir := filepath.Join(t.TempDir(), "restored")
 	told := 0
-	if err := Restore(t.Context(), RestoreConfig{
+	if err := backup.Restore(t.Context(), backup.RestoreConfig{
 		Dir: dir, Backup: backupOpener(copies), Logger: testLogger(),
 		Restored: func(_ partition.BackupInfo, of int) {
 			if told++; of != 4 {
@@ -144,11 +145,11 @@ func TestRestoreSelectedPartitions(t *testing.T) {
 	}
 	all := c.backupAll(c.nodes[0], 3)
 	c.stop(0)
-	config := RestoreConfig{
+	config := backup.RestoreConfig{
 		Dir: filepath.Join(t.TempDir(), "restored"), Logger: testLogger(), Only: []fsm.PartitionID{only},
 		Backup: backupOpener(map[fsm.PartitionID][]byte{0: all[0], only: all[only]}),
 	}
-	if err := Restore(t.Context(), config); err != nil {
+	if err := backup.Restore(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	again := newTestCluster(t, 1, 3)
@@ -168,7 +169,7 @@ func TestRestoreSelectedPartitions(t *testing.T) {
 	}
 
 	config.Dir, config.Only = filepath.Join(t.TempDir(), "other"), []fsm.PartitionID{7}
-	if err := Restore(t.Context(), config); err == nil || !strings.Contains(err.Error(), "has no partition 7") {
+	if err := backup.Restore(t.Context(), config); err == nil || !strings.Contains(err.Error(), "has no partition 7") {
 		t.Error(err)
 	}
 }
@@ -193,7 +194,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"damaged":        with(1, damaged),
 	} {
 		dir := filepath.Join(t.TempDir(), "restored")
-		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil {
+		if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil {
 			t.Errorf("%s: restored", name)
 		}
 		config := c.configs[0]
@@ -202,7 +203,7 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("%s: what is left can be started", name)
 			_ = node.Close(t.Context())
 		}
-		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not empty") {
+		if err := backup.Restore(t.Context(), backup.RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not empty") {
 			t.Errorf("%s: restored over it: %v", name, err)
 		}
 	}
@@ -218,7 +219,7 @@ func TestBackupLimits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var running sync.WaitGroup
-	for range backupsMax {
+	for range backup.RunningMax {
 		from, end, err := node.openBackup(ctx, node.self, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -238,7 +239,7 @@ func TestBackupLimits(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	eventually(t, "there is room again", func() bool { return node.backupsRunning.Load() == 0 })
+	eventually(t, "there is room again", func() bool { return node.backups.Running() == 0 })
 	if err := node.operator.Backup(t.Context(), 1, &b); err != nil {
 		t.Error(err)
 	}

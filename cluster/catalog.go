@@ -7,8 +7,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -57,11 +55,11 @@ func (n *Node) catalogLoop(ctx context.Context) {
 // catalogInitialMembers says how to open the catalog: with these voters, or, for nil, as it
 // is on disk or empty.
 func (n *Node) catalogInitialMembers(ctx context.Context) ([]fsm.MemberID, error) {
-	if !n.bootstrapper.hasData {
-		return n.bootstrapper.run(ctx, n.config.Timing.Bootstrap)
+	if !n.bootstrapper.HasData() {
+		return n.bootstrapper.Run(ctx, n.config.Timing.Bootstrap)
 	}
-	if n.dataDir.identity.Bootstrapping {
-		return n.dataDir.identity.Pledge, nil // the founding was decided, perhaps not carried out
+	if identity := n.dataDir.Identity(); identity.Bootstrapping {
+		return identity.Pledge, nil // the founding was decided, perhaps not carried out
 	}
 	return nil, nil
 }
@@ -87,7 +85,7 @@ func (n *Node) followCatalog(ctx context.Context) {
 		n.failStart(fmt.Errorf("the data belongs to cluster %s and the catalog to %s", ours, cluster))
 		return
 	}
-	if err := n.bootstrapper.recordCluster(cluster); err != nil {
+	if err := n.bootstrapper.RecordCluster(cluster); err != nil {
 		n.log.ErrorContext(ctx, "record the cluster", "error", err)
 	}
 	if !n.adoptLevel(ctx, level) {
@@ -147,7 +145,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 		if !ours || ctx.Err() != nil || !n.mustOpen(ctx, part, own) {
 			continue
 		}
-		if !n.dataDir.hasReplica(part.ID, own.Number) {
+		if !n.dataDir.HasReplica(part.ID, own.Number) {
 			// A record of yesterday may name a replica that has been removed since. Were it made
 			// again, empty, it could vote for what its former self knew to be wrong.
 			if confirmed == nil {
@@ -210,7 +208,7 @@ func (n *Node) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replic
 // catalog: after a restart of all members the groups then find their leaders while the
 // catalog finds its own.
 func (n *Node) openExisting(ctx context.Context) {
-	all, err := n.localReplicas()
+	all, err := n.dataDir.Replicas()
 	if err != nil {
 		n.log.ErrorContext(ctx, "open known replicas", "error", err)
 		return
@@ -219,7 +217,7 @@ func (n *Node) openExisting(ctx context.Context) {
 	slots := make(chan struct{}, concurrentOpensMax)
 	for len(all) > 0 {
 		same := 1 // of one partition: one after the other, a former one may have to go first
-		for same < len(all) && all[same].id == all[0].id {
+		for same < len(all) && all[same].Partition == all[0].Partition {
 			same++
 		}
 		some := all[:same]
@@ -228,9 +226,9 @@ func (n *Node) openExisting(ctx context.Context) {
 		opening.Go(func() {
 			defer func() { <-slots }()
 			for _, r := range some {
-				err := n.openReplica(ctx, r.id, r.number, nil)
+				err := n.openReplica(ctx, r.Partition, r.Number, nil)
 				if err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrDropped) {
-					n.log.ErrorContext(ctx, "open replica", "partition", r.id, "number", r.number, "error", err)
+					n.log.ErrorContext(ctx, "open replica", "partition", r.Partition, "number", r.Number, "error", err)
 				}
 			}
 		})
@@ -238,17 +236,9 @@ func (n *Node) openExisting(ctx context.Context) {
 	opening.Wait()
 }
 
-// parseReplicaFolder reads "<partition>.<number>".
-func parseReplicaFolder(name string) (id fsm.PartitionID, number uint32, ok bool) {
-	first, second, found := strings.Cut(name, ".")
-	a, errA := strconv.ParseUint(first, 10, 32)
-	b, errB := strconv.ParseUint(second, 10, 32)
-	return fsm.PartitionID(a), uint32(b), found && errA == nil && errB == nil
-}
-
 // openReplica opens one replica and makes it known.
 func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint32, voters []partition.Voter) error {
-	path := n.dataDir.replicaPath(id, number)
+	path := n.dataDir.ReplicaPath(id, number)
 	if (*n.groups.Load())[id] != nil {
 		return fmt.Errorf("open replica %d.%d: another one of the group is open", id, number)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
@@ -31,10 +32,10 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 	switch {
 	case voters%2 == 0:
 		missing = 1
-	case voters < catalogVotersMin, voters < catalogVotersMax && n.hasLostVoter(status.Voters):
+	case voters < catalogVotersMin, voters < bootstrap.VotersMax && n.hasLostVoter(status.Voters):
 		missing = 2
 	}
-	if missing > 0 && candidates >= missing && voters+missing <= catalogVotersMax {
+	if missing > 0 && candidates >= missing && voters+missing <= bootstrap.VotersMax {
 		n.promoteCatalogVoter(ctx, group, best)
 		return // the others with the next look
 	}

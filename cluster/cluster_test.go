@@ -210,7 +210,7 @@ func (n *Node) abandon() {
 	n.gossip.Abort()
 	n.tasks.Wait()
 	_ = n.raftLog.Close()
-	_ = n.dataDir.close()
+	_ = n.dataDir.Close()
 }
 
 func (c *testCluster) index(id fsm.MemberID) int {

@@ -23,7 +23,6 @@ const (
 	replicationMax    = 7    // replicas of one partition
 	expectMax         = 64   // members awaited before the cluster forms
 	gossipKeysMax     = 8    // keys of gossip at a time: one in use, the others for a change
-	catalogVotersMax  = 5    // voters of the catalog; other members hold it without a vote
 	partitionsDefault = 16
 	replicasDefault   = 3
 )

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -47,55 +45,5 @@ func TestConfigValidate(t *testing.T) {
 		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", word, err)
 		}
-	}
-}
-
-func TestDataDir(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "new")
-	f, err := openDataDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := f.identity.Member
-	if _, err := openDataDir(dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
-		t.Fatalf("locked: %v", err)
-	}
-	if err := f.close(); err != nil {
-		t.Fatal(err)
-	}
-	if f, err = openDataDir(dir); err != nil || f.identity.Member != id {
-		t.Fatalf("opened again: %v, %v", f, err)
-	}
-	if err := f.update(func(i *identity) { i.Cluster = "X" }); err != nil {
-		t.Fatal(err)
-	}
-	_ = f.close()
-	// A member of a cluster without its log would vote with an empty memory.
-	if _, err := openDataDir(dir); err == nil || !strings.Contains(err.Error(), "raft.db is missing") {
-		t.Fatalf("without its log: %v", err)
-	}
-	path := filepath.Join(dir, "member.json")
-	for name, content := range map[string]string{
-		"version":  `{"version":2,"member":"` + string(id) + `"}`,
-		"is not":   `{"version":1,"member":"../../etc"}`,
-		"not ours": strings.Repeat("x", memberFileBytesMax+1),
-		"invalid":  `{`,
-	} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := openDataDir(dir); err == nil || (name != "invalid" && !strings.Contains(err.Error(), name)) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "raft.db"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openDataDir(dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
-		t.Fatalf("a log without an identity: %v", err)
 	}
 }

@@ -3,23 +3,15 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
-
-// ErrOutdated says that this binary knows less than its cluster needs (fsm.Level). Nothing
-// on disk was harmed: a newer release goes on where this one stops.
-var ErrOutdated = errors.New("this binary is older than the cluster")
-
-func outdatedError(required, readable uint32) error {
-	return fmt.Errorf("%w: level %d is needed and it knows %d: start a newer release", ErrOutdated, required, readable)
-}
 
 // readableLevel is the highest level that this member's binary can read.
 func (n *Node) readableLevel() uint32 { return cmp.Or(n.config.readableLevel, fsm.FormatLevel) }
@@ -29,7 +21,7 @@ func (n *Node) readableLevel() uint32 { return cmp.Or(n.config.readableLevel, fs
 func (n *Node) FeatureLevel() uint32 { return max(1, n.featureLevel.Load()) }
 
 // Outdated is closed when this member learns that its binary is too old for the cluster;
-// the process should then close it and end. Ready returns ErrOutdated from then on.
+// the process should then close it and end. Ready returns bootstrap.ErrOutdated from then on.
 func (n *Node) Outdated() <-chan struct{} { return n.outdated }
 
 // adoptLevel takes over the level of the catalog; false when it is more than we know. It is
@@ -39,12 +31,10 @@ func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
 	if n.featureLevel.Swap(level) == level {
 		return level <= n.readableLevel()
 	}
-	n.bootstrapper.mu.Lock()
 	err := error(nil)
-	if n.dataDir.identity.Level < level {
-		err = n.dataDir.update(func(id *identity) { id.Level = level })
+	if n.dataDir.Identity().Level < level {
+		err = n.dataDir.Update(func(id *datadir.Identity) { id.Level = level })
 	}
-	n.bootstrapper.mu.Unlock()
 	if err != nil {
 		n.log.ErrorContext(ctx, "record the level of the cluster", "error", err)
 	}
@@ -52,7 +42,7 @@ func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
 		n.log.InfoContext(ctx, "level of the cluster", "level", level, "known", n.readableLevel())
 		return true
 	}
-	n.failStart(outdatedError(level, n.readableLevel()))
+	n.failStart(bootstrap.OutdatedError(level, n.readableLevel()))
 	close(n.outdated) // once: the level only rises, and after this nothing is followed any more
 	return false
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -71,7 +73,7 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	c.stop(2)
 	c.configs[2].readableLevel = 1
 	_, err = Open(t.Context(), c.configs[2])
-	if !errors.Is(err, ErrOutdated) || !strings.Contains(err.Error(), "level 2 is needed and it knows 1") {
+	if !errors.Is(err, bootstrap.ErrOutdated) || !strings.Contains(err.Error(), "level 2 is needed and it knows 1") {
 		t.Fatalf("an old binary starts: %v", err)
 	}
 	c.configs[2].readableLevel = 3 // a newer one goes on, and changes nothing alone
@@ -106,10 +108,10 @@ func TestOldBinaryOfMemberStops(t *testing.T) {
 	c.startAll()
 	c.awaitLevel(2)
 	c.stop(2)
-	forget := func(id *identity) { id.Level = 0 }
-	f, err := openDataDir(c.configs[2].Dir)
+	forget := func(id *datadir.Identity) { id.Level = 0 }
+	f, err := datadir.Open(c.configs[2].Dir)
 	if err == nil {
-		err = errors.Join(f.update(forget), f.close())
+		err = errors.Join(f.Update(forget), f.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -121,11 +123,11 @@ func TestOldBinaryOfMemberStops(t *testing.T) {
 	case <-time.After(waitMax):
 		t.Fatal("an old binary does not notice")
 	}
-	if err := old.Ready(t.Context()); !errors.Is(err, ErrOutdated) {
+	if err := old.Ready(t.Context()); !errors.Is(err, bootstrap.ErrOutdated) {
 		t.Fatalf("ready: %v", err)
 	}
 	c.stop(2)
-	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, ErrOutdated) {
+	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, bootstrap.ErrOutdated) {
 		t.Fatalf("it starts again: %v", err)
 	}
 }
@@ -144,7 +146,7 @@ func TestOldBinaryCannotJoin(t *testing.T) {
 	old := c.start(2)
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := old.Ready(ctx); !errors.Is(err, ErrOutdated) {
+	if err := old.Ready(ctx); !errors.Is(err, bootstrap.ErrOutdated) {
 		t.Fatalf("ready: %v", err)
 	}
 	// It does not believe that, and asks to be taken in all the same.

@@ -3,16 +3,14 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/rpc"
-	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/test/golden"
 )
@@ -21,20 +19,20 @@ import (
 // of neighbouring releases speak them with each other. Messages of a peek are no JSON.
 func queryFormats() []golden.Format {
 	return []golden.Format{
-		{Name: "1 hello, query", Of: helloQuery{}},
-		{Name: "1 hello, reply", Of: helloReply{}},
-		{Name: "2 pledge, query", Of: pledgeQuery{}},
+		{Name: "1 hello, query", Of: bootstrap.HelloRequest{}},
+		{Name: "1 hello, reply", Of: bootstrap.Hello{}},
+		{Name: "2 pledge, query", Of: bootstrap.PledgeRequest{}},
 		{Name: "2 pledge, reply", Of: false},
 		{Name: "14 placement, query", Of: placementQuery{}},
 		{Name: "14 placement, reply", Of: placement.Record{}},
 		{Name: "15 depart, query", Of: replicaRemovedQuery{}},
 		{Name: "15 depart, reply", Of: struct{}{}},
-		{Name: "16 digest, query", Of: digestQuery{}},
+		{Name: "16 digest, query", Of: compare.DigestRequest{}},
 		{Name: "16 digest, reply", Of: uint64(0)},
-		{Name: "17 verify, query", Of: verifyQuery{}},
-		{Name: "17 verify, reply", Of: Verification{}},
-		{Name: "18 checkpoints, query", Of: checkpointsQuery{}},
-		{Name: "18 checkpoints, reply", Of: checkpointsReply{}},
+		{Name: "17 verify, query", Of: compare.VerifyRequest{}},
+		{Name: "17 verify, reply", Of: compare.Verification{}},
+		{Name: "18 checkpoints, query", Of: compare.CheckpointsRequest{}},
+		{Name: "18 checkpoints, reply", Of: compare.Checkpoints{}},
 	}
 }
 
@@ -74,30 +72,4 @@ func TestValuesOfRules(t *testing.T) {
 		}
 	}
 	golden.Compare(t, "testdata/values.golden", written)
-}
-
-// TestMemberFile: the identity of a member stays readable, and is written as it was.
-func TestMemberFile(t *testing.T) {
-	t.Parallel()
-	golden.JSON(t, "testdata/identity.golden", []golden.Format{{Name: "member.json", Of: identity{}}})
-
-	const member = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	want := identity{Version: identityVersion, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3}
-	dir := t.TempDir()
-	f := &dataDir{dir: dir, identity: want}
-	if err := f.save(); err != nil {
-		t.Fatal(err)
-	}
-	written, err := os.ReadFile(filepath.Join(dir, "member.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden.Compare(t, "testdata/member.json", written)
-	if err := os.WriteFile(f.logPath(), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	read := &dataDir{dir: dir}
-	if err := read.load(); err != nil || !reflect.DeepEqual(read.identity, want) {
-		t.Errorf("read %+v, %v", read.identity, err)
-	}
 }

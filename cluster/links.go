@@ -6,11 +6,14 @@ import (
 	"net"
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 )
 
 // This file connects a node with other members.
@@ -21,7 +24,7 @@ func (n *Node) onMemberLost(member fsm.MemberID) { n.peerClient.Drop(member) }
 
 func (n *Node) clusterID() string {
 	if n.gossip == nil {
-		return n.dataDir.identity.Cluster
+		return n.dataDir.Identity().Cluster
 	}
 	return n.gossip.ClusterID()
 }
@@ -71,23 +74,23 @@ func (n *Node) registerQueries() {
 	n.queries = make(rpc.Handlers)
 	n.router.RegisterQueries(n.queries)
 	findPlacement.Handle(n.queries, n.readPlacement)
-	sayHello.Handle(n.queries, func(_ context.Context, q helloQuery) (helloReply, error) { return n.hello(q), nil })
-	askPledge.Handle(n.queries, func(_ context.Context, q pledgeQuery) (bool, error) { return n.bootstrapper.handlePledge(q) })
+	sayHello.Handle(n.queries, n.hello)
+	askPledge.Handle(n.queries, func(_ context.Context, q bootstrap.PledgeRequest) (bool, error) { return n.bootstrapper.Pledge(q) })
 	replicaRemoved.Handle(n.queries, n.confirmReplicaRemoved)
-	digestOfReplica.Handle(n.queries, n.digest)
-	verifyReplicas.Handle(n.queries, n.verify)
-	compareCheckpoints.Handle(n.queries, func(_ context.Context, q checkpointsQuery) (checkpointsReply, error) { return n.answerCheckpoints(q) })
+	digestOfReplica.Handle(n.queries, n.comparer.AnswerDigest)
+	verifyReplicas.Handle(n.queries, n.comparer.Verify)
+	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
 }
 
 // The queries that nodes ask each other about themselves, and about what only a Node knows.
 var (
-	sayHello           = rpc.Query[helloQuery, helloReply]{Kind: rpc.QueryHello}
-	askPledge          = rpc.Query[pledgeQuery, bool]{Kind: rpc.QueryPledge}
+	sayHello           = rpc.Query[bootstrap.HelloRequest, bootstrap.Hello]{Kind: rpc.QueryHello}
+	askPledge          = rpc.Query[bootstrap.PledgeRequest, bool]{Kind: rpc.QueryPledge}
 	findPlacement      = rpc.Query[placementQuery, placement.Record]{Kind: rpc.QueryPlacement}
 	replicaRemoved     = rpc.Query[replicaRemovedQuery, struct{}]{Kind: rpc.QueryReplicaRemoved}
-	digestOfReplica    = rpc.Query[digestQuery, uint64]{Kind: rpc.QueryDigest}
-	verifyReplicas     = rpc.Query[verifyQuery, Verification]{Kind: rpc.QueryVerify}
-	compareCheckpoints = rpc.Query[checkpointsQuery, checkpointsReply]{Kind: rpc.QueryCheckpoints}
+	digestOfReplica    = rpc.Query[compare.DigestRequest, uint64]{Kind: rpc.QueryDigest}
+	verifyReplicas     = rpc.Query[compare.VerifyRequest, compare.Verification]{Kind: rpc.QueryVerify}
+	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}
 )
 
 // ask sends a query to another member.
@@ -101,10 +104,11 @@ func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind,
 
 // askStatus asks another member about its replica.
 func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
-	return router.StatusOfReplica.Ask(ctx, func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
-		return n.ask(ctx, member, kind, arguments)
-	}, router.StatusQuery{Partition: id})
+	return router.StatusOfReplica.Ask(ctx, n.member(member), router.StatusQuery{Partition: id})
 }
+
+// group is this member's open replica of a partition, nil when there is none.
+func (n *Node) group(id fsm.PartitionID) *partition.Group { return (*n.groups.Load())[id] }
 
 // transport is how the router and the forwarder of a node reach replicas, and what serves the requests of
 // other members.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
@@ -219,16 +220,16 @@ func (c *testCluster) clean(parts []fsm.Partition) {
 		if node == nil {
 			continue
 		}
-		var want []localReplica
+		var want []datadir.Replica
 		for _, part := range parts {
 			for _, r := range part.Replicas {
 				if r.Member == node.self {
-					want = append(want, localReplica{part.ID, r.Number})
+					want = append(want, datadir.Replica{Partition: part.ID, Number: r.Number})
 				}
 			}
 		}
 		eventually(c.t, fmt.Sprintf("member %d has the folders of what it holds: %v", i, want), func() bool {
-			have, err := node.localReplicas()
+			have, err := node.dataDir.Replicas()
 			return err == nil && slices.Equal(have, want)
 		})
 	}
@@ -331,14 +332,14 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 		case <-time.After(waitMax):
 			t.Fatalf("member %d does not learn that it was removed", i)
 		}
-		if err := c.nodes[i].Ready(t.Context()); !errors.Is(err, ErrRemoved) {
+		if err := c.nodes[i].Ready(t.Context()); !errors.Is(err, datadir.ErrRemoved) {
 			t.Errorf("ready: %v", err)
 		}
-		if have, err := c.nodes[i].localReplicas(); err != nil || len(have) != 0 {
+		if have, err := c.nodes[i].dataDir.Replicas(); err != nil || len(have) != 0 {
 			t.Errorf("member %d still has %v, %v", i, have, err)
 		}
 		c.stop(i)
-		if _, err := Open(t.Context(), c.configs[i]); !errors.Is(err, ErrRemoved) {
+		if _, err := Open(t.Context(), c.configs[i]); !errors.Is(err, datadir.ErrRemoved) {
 			t.Errorf("it comes back: %v", err)
 		}
 	}
@@ -386,7 +387,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	})
 	select {
 	case <-node.Removed():
-		have, err := node.localReplicas()
+		have, err := node.dataDir.Replicas()
 		t.Errorf("it says so with %v, %v", have, err)
 	default:
 	}
@@ -396,7 +397,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	case <-time.After(60 * time.Second):
 		t.Fatal("it does not say so at all")
 	}
-	if have, err := node.localReplicas(); err != nil || len(have) != 0 {
+	if have, err := node.dataDir.Replicas(); err != nil || len(have) != 0 {
 		t.Errorf("it still has %v, %v", have, err)
 	}
 }
@@ -438,7 +439,7 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 		t.Fatal("it does not learn that it was removed")
 	}
 	c.stop(2)
-	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, ErrRemoved) {
+	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, datadir.ErrRemoved) {
 		t.Errorf("it comes back: %v", err)
 	}
 }

@@ -12,6 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/backup"
+	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/compare"
+	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/cluster/notify"
@@ -36,7 +40,7 @@ const (
 type Node struct {
 	config      Config
 	log         *slog.Logger
-	dataDir     *dataDir
+	dataDir     *datadir.Dir
 	self        fsm.MemberID
 	incarnation uint64
 	openedAt    time.Time
@@ -49,7 +53,9 @@ type Node struct {
 	router       *router.Router
 	operator     *Operator
 	forwarder    *forwarding.Forwarder
-	bootstrapper *bootstrapper
+	bootstrapper *bootstrap.Bootstrapper
+	comparer     *compare.Comparer
+	backups      *backup.Server
 
 	groups         atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
 	partitions     atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
@@ -59,13 +65,11 @@ type Node struct {
 	catalogApplied chan struct{}                                        // holds one: the catalog has applied something
 	reconcileNow   chan struct{}                                        // holds one: reconcile now
 
-	health         health
-	undecided      sync.Map      // of fsm.PartitionID: led here, and replicas differ of which none has a majority
-	backupsRunning atomic.Int32  // being written
-	selfRecorded   bool          // zone and weight are recorded; reconcileLoop's
-	levelProposal  levelProposal // reconcileLoop's
-	policy         policy
-	outdated       chan struct{} // closed when the cluster needs more than we know
+	health        health
+	selfRecorded  bool          // zone and weight are recorded; reconcileLoop's
+	levelProposal levelProposal // reconcileLoop's
+	policy        policy
+	outdated      chan struct{} // closed when the cluster needs more than we know
 
 	mu                  sync.Mutex // guards what follows, and the replacing of groups
 	servedConns         map[fsm.MemberID]*peerServerConn
@@ -113,10 +117,10 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		n.config.Now = time.Now
 	}
 	var err error
-	if n.dataDir, err = openDataDir(config.Dir); err != nil {
+	if n.dataDir, err = datadir.Open(config.Dir); err != nil {
 		return nil, fmt.Errorf("open member: %w", err)
 	}
-	n.self = n.dataDir.identity.Member
+	n.self = n.dataDir.Identity().Member
 	n.log = config.Logger.With(slog.String("member", shortID(n.self)))
 	n.config.Logger = n.log
 	lifetime, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -149,11 +153,11 @@ func shortID(id fsm.MemberID) string { return string(id[:min(8, len(id))]) }
 
 // open starts the parts, innermost first.
 func (n *Node) open(ctx context.Context) error {
-	if required := n.dataDir.identity.Level; required > n.readableLevel() {
-		return outdatedError(required, n.readableLevel())
+	if required := n.dataDir.Identity().Level; required > n.readableLevel() {
+		return bootstrap.OutdatedError(required, n.readableLevel())
 	}
 	var err error
-	if n.raftLog, err = partition.OpenLog(n.dataDir.logPath(), n.log); err != nil {
+	if n.raftLog, err = partition.OpenLog(n.dataDir.LogPath(), n.log); err != nil {
 		return err
 	}
 	listener := n.config.PeerListener
@@ -162,11 +166,12 @@ func (n *Node) open(ctx context.Context) error {
 			return fmt.Errorf("open peer port: %w", err)
 		}
 	}
+	n.backups = &backup.Server{Group: n.group, Go: n.startTask, Logger: n.log}
 	n.peers = peer.New(&peer.Config{
 		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, TLS: n.config.PeerTLS,
 		Cluster: n.clusterID, Address: n.address, Raft: n.acceptRaft,
 		Forward: func(from fsm.MemberID, conn net.Conn) { n.acceptPeer(ctx, from, conn) },
-		Backup:  n.serveBackup, Logger: n.log,
+		Backup:  n.backups.Serve, Logger: n.log,
 	})
 	n.peerClient = rpc.NewClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
@@ -177,15 +182,10 @@ func (n *Node) open(ctx context.Context) error {
 		AnswerLocal: reach.AnswerQuery, ReplicaName: n.replicaName, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	})
+	n.openParts()
 	n.registerQueries()
 	n.operator = &Operator{node: n, router: n.router}
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
-	n.bootstrapper = &bootstrapper{
-		self: n.self, expect: n.config.Expect, dataDir: n.dataDir, log: n.log, readableLevel: n.readableLevel(),
-		alive:   func() []fsm.MemberID { return n.gossip.Alive() },
-		query:   n.ask,
-		hasData: n.dataDir.identity.Bootstrapping || n.dataDir.identity.Cluster != "" || n.dataDir.hasReplica(fsm.CatalogPartition, raftgroup.CatalogReplica),
-	}
 	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
 		return err
 	}
@@ -198,9 +198,22 @@ func (n *Node) open(ctx context.Context) error {
 	n.startTask(n.catalogLoop)
 	n.startTask(n.reconcileLoop)
 	n.startTask(n.spaceLoop)
-	n.startTask(n.compareLoop)
+	n.startTask(n.comparer.Run)
 	n.startTask(n.forwarder.Run)
 	return nil
+}
+
+// openParts makes the parts that reach other members through the node.
+func (n *Node) openParts() {
+	identity := n.dataDir.Identity()
+	n.bootstrapper = bootstrap.New(bootstrap.Config{
+		Self: n.self, Expect: n.config.Expect, ReadableLevel: n.readableLevel(), Dir: n.dataDir, Peers: members{n}, Logger: n.log,
+		HasData: identity.Bootstrapping || identity.Cluster != "" || n.dataDir.HasReplica(fsm.CatalogPartition, raftgroup.CatalogReplica),
+	})
+	n.comparer = compare.New(compare.Config{
+		Self: n.self, Interval: n.config.Timing.Compare, ReplicaName: n.replicaName, Members: members{n}, Logger: n.log,
+		Groups: func() map[fsm.PartitionID]*partition.Group { return *n.groups.Load() },
+	})
 }
 
 // gossipConfig is the part of the configuration that gossip needs.
@@ -224,7 +237,7 @@ func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 		}
 	}
 	return gossip.Metadata{
-		Member: n.self, Name: n.config.Name, Cluster: n.dataDir.identity.Cluster, Peer: peer,
+		Member: n.self, Name: n.config.Name, Cluster: n.dataDir.Identity().Cluster, Peer: peer,
 		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version, Zone: n.config.Zone, Level: n.readableLevel(),
 		Incarnation: n.incarnation, Started: time.Now().UnixMilli(),
 	}
@@ -330,7 +343,7 @@ func (n *Node) close(ctx context.Context) error {
 	if n.raftLog != nil {
 		failed = errors.Join(failed, n.raftLog.Close())
 	}
-	return errors.Join(failed, n.dataDir.close())
+	return errors.Join(failed, n.dataDir.Close())
 }
 
 func (n *Node) closeGroups(ctx context.Context) error {

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -144,12 +144,8 @@ func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) error
 }
 
 // askHello asks a member about itself.
-func (n *Node) askHello(ctx context.Context, member fsm.MemberID) (hello helloReply, err error) {
-	reply, err := n.ask(ctx, member, rpc.QueryHello, []byte("{}"))
-	if err == nil {
-		err = reply.Decode(&hello)
-	}
-	return hello, err
+func (n *Node) askHello(ctx context.Context, member fsm.MemberID) (bootstrap.Hello, error) {
+	return members{n}.Hello(ctx, member, bootstrap.HelloRequest{})
 }
 
 // reconcileGroups is the work of the leaders of message partitions.

@@ -2,13 +2,10 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
@@ -51,51 +48,24 @@ func (n *Node) retireAll(ctx context.Context, placed []fsm.Partition) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := n.retireOne(ctx, r.id, r.number); err != nil {
-			n.log.DebugContext(ctx, "a replica that is none any more stays for now", "partition", r.id, "number", r.number, "error", err)
+		if err := n.retireOne(ctx, r.Partition, r.Number); err != nil {
+			n.log.DebugContext(ctx, "a replica that is none any more stays for now", "partition", r.Partition, "number", r.Number, "error", err)
 		}
 	}
-}
-
-// localReplica is one folder of ours.
-type localReplica struct {
-	id     fsm.PartitionID
-	number uint32
-}
-
-// localReplicas lists the replicas of messages whose folders are here, by partition and number.
-func (n *Node) localReplicas() ([]localReplica, error) {
-	entries, err := os.ReadDir(filepath.Join(n.config.Dir, "groups"))
-	if err != nil {
-		return nil, fmt.Errorf("list replicas: %w", err)
-	}
-	var all []localReplica
-	for _, entry := range entries {
-		if id, number, ok := parseReplicaFolder(entry.Name()); ok && id != fsm.CatalogPartition {
-			all = append(all, localReplica{id, number})
-		}
-	}
-	slices.SortFunc(all, func(a, b localReplica) int {
-		if a.id != b.id {
-			return int(a.id) - int(b.id)
-		}
-		return int(a.number) - int(b.number)
-	})
-	return all, nil
 }
 
 // retiredReplicas lists the replicas here that the record of their partition knows to be out. A
 // partition that the record does not know yet, or a number that it has not given yet, means
 // that the record is old: after a restart our replica of the catalog begins where its
 // snapshot ends.
-func (n *Node) retiredReplicas(placed []fsm.Partition) (out []localReplica) {
-	all, err := n.localReplicas()
+func (n *Node) retiredReplicas(placed []fsm.Partition) (out []datadir.Replica) {
+	all, err := n.dataDir.Replicas()
 	if err != nil {
 		n.log.Error("look for replicas", "error", err)
 		return nil
 	}
 	for _, r := range all {
-		if int64(r.id) <= int64(len(placed)) && isRetired(&placed[r.id-1], fsm.Replica{Member: n.self, Number: r.number}) {
+		if int64(r.Partition) <= int64(len(placed)) && isRetired(&placed[r.Partition-1], fsm.Replica{Member: n.self, Number: r.Number}) {
 			out = append(out, r)
 		}
 	}
@@ -114,7 +84,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 	// What was begun is not left half done because this member closes.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	path := n.dataDir.replicaPath(id, number)
+	path := n.dataDir.ReplicaPath(id, number)
 	var err error
 	if open && group != nil {
 		n.setGroup(id, 0, nil)
@@ -140,12 +110,8 @@ func (n *Node) askReplicaRemoved(ctx context.Context, id fsm.PartitionID, number
 	return err
 }
 
-// ErrRemoved says that this member was removed from its cluster: it holds nothing and takes
-// part in nothing. Its folder can be emptied to start over as a new member.
-var ErrRemoved = errors.New("this member was removed from its cluster for good: empty its data folder to start over as a new one")
-
 // Removed is closed when this member learns that it was removed from its cluster; the
-// process should then close it and end. Ready returns ErrRemoved from then on.
+// process should then close it and end. Ready returns datadir.ErrRemoved from then on.
 func (n *Node) Removed() <-chan struct{} { return n.removed }
 
 // markRemoved is called when the catalog, or somebody who knows it, says that we are removed.
@@ -157,31 +123,24 @@ func (n *Node) markRemoved(ctx context.Context) {
 	if !first {
 		return
 	}
-	n.bootstrapper.mu.Lock()
-	err := n.dataDir.update(func(id *identity) { id.Removed = true })
-	n.bootstrapper.mu.Unlock()
+	err := n.dataDir.Update(func(id *datadir.Identity) { id.Removed = true })
 	if err != nil {
 		n.log.ErrorContext(ctx, "record that this member was removed", "error", err)
 	}
 	n.log.ErrorContext(ctx, "this member was removed from the cluster and takes part in nothing any more")
 	n.mu.Lock()
-	n.startError = ErrRemoved
+	n.startError = datadir.ErrRemoved
 	n.mu.Unlock()
 	n.changed.Notify()
 	close(n.removed)
 }
 
-// helloQuery is the argument of sayHello. Who asks hears whether it was removed.
-type helloQuery struct {
-	From fsm.MemberID `json:"From"`
-}
-
 // hello answers sayHello.
-func (n *Node) hello(q helloQuery) helloReply {
-	reply := n.bootstrapper.hello()
-	reply.Removed = q.From != "" && n.memberRecord(q.From).Removed
-	reply.ReadableLevel, reply.RequiredLevel = n.readableLevel(), n.featureLevel.Load()
-	return reply
+func (n *Node) hello(_ context.Context, request bootstrap.HelloRequest) (bootstrap.Hello, error) {
+	hello := n.bootstrapper.Hello()
+	hello.Removed = request.From != "" && n.memberRecord(request.From).Removed
+	hello.ReadableLevel, hello.RequiredLevel = n.readableLevel(), n.featureLevel.Load()
+	return hello, nil
 }
 
 // askIfRemoved asks the others while nobody leads the catalog here: a member that was
@@ -195,7 +154,7 @@ func (n *Node) askIfRemoved(ctx context.Context) {
 	if status := group.Status(); status.Leader != "" && !status.Removed {
 		return
 	}
-	for _, hello := range n.bootstrapper.helloAll(ctx, n.gossip.Alive()) {
+	for _, hello := range n.bootstrapper.AskAll(ctx, n.gossip.Alive()) {
 		if hello.Removed && hello.Cluster == cluster {
 			if !n.isRetiring() {
 				n.markRemoved(ctx)

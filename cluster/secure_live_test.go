@@ -90,7 +90,7 @@ func TestSecureCluster(t *testing.T) {
 				t.Errorf("%s was taken in", c.configs[i].Name)
 			}
 		}
-		if c.nodes[i].allReplicasOpen() || c.nodes[i].dataDir.identity.Cluster != "" {
+		if c.nodes[i].allReplicasOpen() || c.nodes[i].dataDir.Identity().Cluster != "" {
 			t.Errorf("%s holds something of the cluster", c.configs[i].Name)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -119,7 +119,7 @@ func (n *Node) Stats(entities int) Stats {
 		if p.IsLeader {
 			led[id] = group
 			p.Moving = moving[id]
-			_, p.Undecided = n.undecided.Load(id)
+			p.Undecided = n.comparer.IsUndecided(id)
 		}
 		s.Partitions = append(s.Partitions, p)
 	}

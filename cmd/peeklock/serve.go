@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -112,7 +113,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	select {
 	case <-ctx.Done():
 	case <-m.node.Removed(): // it takes part in nothing any more: whoever starts it must know
-		err = cluster.ErrRemoved
+		err = datadir.ErrRemoved
 	case <-m.node.Outdated(): // members of a newer release have gone ahead
 		err = m.node.Ready(ctx)
 	}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/datadir"
 )
 
 // How a pod that is to stop behaves towards Kubernetes.
@@ -82,7 +82,7 @@ directory is left as it is.`,
 				if dir == "" {
 					return Usagef("give --dir")
 				}
-				cleared, err := cluster.ClearRemoved(dir)
+				cleared, err := datadir.ClearRemoved(dir)
 				if cleared {
 					_, _ = fmt.Fprintf(c.Err, "prepare: %s was emptied: its member had been removed from the cluster\n", dir)
 				}
@@ -222,7 +222,7 @@ func (p *prestop) wasRemoved() bool {
 	if dir == "" {
 		return false
 	}
-	removed, err := cluster.WasRemoved(dir)
+	removed, err := datadir.WasRemoved(dir)
 	return err == nil && removed
 }
 

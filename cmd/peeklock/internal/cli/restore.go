@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/backup"
 	"github.com/peeklock/peeklock/cmd/objects"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/fsm"
@@ -92,7 +92,7 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 		only[i] = fsm.PartitionID(id)
 	}
 	m := c.Meter("restoring", len(manifest.Partitions))
-	err = cluster.Restore(ctx, cluster.RestoreConfig{
+	err = backup.Restore(ctx, backup.RestoreConfig{
 		Dir: dir, Only: only,
 		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },
 		Restored: func(partition.BackupInfo, int) {

@@ -1,4 +1,4 @@
-package cluster
+package datadir
 
 import (
 	"os"
@@ -26,45 +26,45 @@ func TestClearRemoved(t *testing.T) {
 	if _, err := WasRemoved(dir); err == nil {
 		t.Error("a folder that is not there")
 	}
-	f, err := openDataDir(dir)
+	f, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	former := f.identity.Member
-	if err := writeFileSync(f.logPath(), []byte("log")); err != nil {
+	former := f.Identity().Member
+	if err := writeFileSync(f.LogPath(), []byte("log")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(f.replicaPath(1, 1), 0o750); err != nil {
+	if err := os.MkdirAll(f.ReplicaPath(1, 1), 0o750); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ClearRemoved(dir); err == nil {
 		t.Error("cleared under a process that runs")
 	}
-	if err := f.close(); err != nil {
+	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
 	clear(false) // it is a member
 	was(false)
-	if !f.hasReplica(1, 1) {
+	if !f.HasReplica(1, 1) {
 		t.Fatal("the data of a member is gone")
 	}
-	if err := f.update(func(id *identity) { id.Removed = true }); err != nil {
+	if err := f.Update(func(id *Identity) { id.Removed = true }); err != nil {
 		t.Fatal(err)
 	}
 	was(true)
-	if err := os.Remove(f.logPath()); err != nil { // as a clearing leaves it that was interrupted
+	if err := os.Remove(f.LogPath()); err != nil { // as a clearing leaves it that was interrupted
 		t.Fatal(err)
 	}
 	clear(true)
 	clear(false)
-	f, err = openDataDir(dir)
+	f, err = Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.identity.Member == former || f.hasReplica(1, 1) {
+	if f.Identity().Member == former || f.HasReplica(1, 1) {
 		t.Error("something is left")
 	}
-	if err := f.close(); err != nil {
+	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,289 @@
+package bootstrap
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// network is members without raft that try to bootstrap a cluster. Its links can be cut.
+type network struct {
+	mu      sync.Mutex
+	members map[fsm.MemberID]*Bootstrapper
+	sees    func(from, to fsm.MemberID) bool
+	answers func(from, to fsm.MemberID) bool // of two members that see each other; nil: always
+}
+
+func newNetwork(t *testing.T, expect, members int) *network {
+	t.Helper()
+	w := &network{members: map[fsm.MemberID]*Bootstrapper{}, sees: func(_, _ fsm.MemberID) bool { return true }}
+	for i := range members {
+		id := fsm.MemberID(fmt.Sprintf("%c", 'A'+i))
+		w.members[id] = open(t, Config{Self: id, Expect: expect, Peers: networkPeers{w, id}, Logger: slog.New(slog.DiscardHandler)}, t.TempDir())
+	}
+	return w
+}
+
+func open(t *testing.T, config Config, path string) *Bootstrapper {
+	t.Helper()
+	dir, err := datadir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	config.Dir = dir
+	return New(config)
+}
+
+// restart replaces a member by one that knows what is on disk.
+func (w *network) restart(t *testing.T, id fsm.MemberID) *Bootstrapper {
+	t.Helper()
+	config := w.members[id].config
+	if err := config.Dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.members[id] = open(t, config, filepath.Dir(config.Dir.LogPath()))
+	return w.members[id]
+}
+
+// networkPeers is the network as one member sees it.
+type networkPeers struct {
+	network *network
+	self    fsm.MemberID
+}
+
+func (p networkPeers) Alive() (alive []fsm.MemberID) {
+	w := p.network
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.members {
+		if id == p.self || w.sees(p.self, id) {
+			alive = append(alive, id)
+		}
+	}
+	return alive
+}
+
+func (p networkPeers) reach(to fsm.MemberID) (*Bootstrapper, error) {
+	w := p.network
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.members[to]
+	if b == nil || !w.sees(p.self, to) || w.answers != nil && !w.answers(p.self, to) {
+		return nil, errors.New("unreachable")
+	}
+	return b, nil
+}
+
+func (p networkPeers) Hello(_ context.Context, to fsm.MemberID, _ HelloRequest) (Hello, error) {
+	b, err := p.reach(to)
+	if err != nil {
+		return Hello{}, err
+	}
+	return b.Hello(), nil
+}
+
+func (p networkPeers) Pledge(_ context.Context, to fsm.MemberID, request PledgeRequest) (bool, error) {
+	b, err := p.reach(to)
+	if err != nil {
+		return false, err
+	}
+	return b.Pledge(request)
+}
+
+// setCluster gives a member data of a cluster.
+func (w *network) setCluster(t *testing.T, id fsm.MemberID, cluster string) {
+	t.Helper()
+	b := w.members[id]
+	b.hasData = true
+	if err := b.config.Dir.Update(func(i *datadir.Identity) { i.Cluster = cluster }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBootstrapMembersAgree(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, 3, 3)
+	ctx := t.Context()
+	for _, id := range []fsm.MemberID{"B", "C"} { // not the lowest: they wait
+		if _, ready, _, err := w.members[id].tryOnce(ctx); ready || err != nil {
+			t.Fatalf("%s: ready %v, %v", id, ready, err)
+		}
+	}
+	want := []fsm.MemberID{"A", "B", "C"}
+	for _, id := range want { // A decides, then the others follow it
+		initial, ready, _, err := w.members[id].tryOnce(ctx)
+		if err != nil || !ready || !slices.Equal(initial, want) {
+			t.Fatalf("%s: %v, ready %v, %v", id, initial, ready, err)
+		}
+	}
+	// All of it was made durable before anything was opened.
+	if kept := w.restart(t, "B").config.Dir.Identity(); !kept.Bootstrapping || !slices.Equal(kept.Pledge, want) {
+		t.Fatalf("kept %+v", kept)
+	}
+}
+
+func TestBootstrapWaitsForExpectedMembers(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, 3, 2)
+	for _, id := range []fsm.MemberID{"A", "B"} {
+		if _, ready, _, err := w.members[id].tryOnce(t.Context()); ready || err != nil {
+			t.Fatalf("%s bootstraps with two of three: %v, %v", id, ready, err)
+		}
+	}
+	// Enough by gossip is not enough: each must answer.
+	w = newNetwork(t, 3, 3)
+	w.answers = func(_, to fsm.MemberID) bool { return to != "C" }
+	if _, ready, _, err := w.members["A"].tryOnce(t.Context()); ready || err != nil {
+		t.Fatalf("bootstraps with a member that does not answer: %v, %v", ready, err)
+	}
+}
+
+func TestMemberJoinsClusterThatHasData(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, 2, 3)
+	w.setCluster(t, "C", "X")
+	for _, id := range []fsm.MemberID{"A", "B"} {
+		initial, ready, _, err := w.members[id].tryOnce(t.Context())
+		if err != nil || !ready || initial != nil {
+			t.Fatalf("%s: bootstraps %v, ready %v, %v", id, initial, ready, err)
+		}
+	}
+	if granted, err := w.members["A"].Pledge(PledgeRequest{InitialMembers: []fsm.MemberID{"0", "A"}}); granted || err != nil {
+		t.Fatalf("a member that has data pledged: %v, %v", granted, err)
+	}
+	// Two clusters in sight: neither is joined.
+	w = newNetwork(t, 2, 3)
+	for id, cluster := range map[fsm.MemberID]string{"B": "X", "C": "Y"} {
+		w.setCluster(t, id, cluster)
+	}
+	if _, ready, _, err := w.members["A"].tryOnce(t.Context()); ready || err != nil {
+		t.Fatalf("joined one of two clusters: %v, %v", ready, err)
+	}
+}
+
+func TestPledgeBindsUntilReleased(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, 3, 4)
+	c := w.members["C"]
+	abc, bcd := []fsm.MemberID{"A", "B", "C"}, []fsm.MemberID{"B", "C", "D"}
+	pledge := func(members []fsm.MemberID) bool {
+		granted, err := c.Pledge(PledgeRequest{InitialMembers: members})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return granted
+	}
+	first, again, other := pledge(bcd), pledge(bcd), pledge(abc)
+	if !first || !again || other {
+		t.Fatal("a pledge binds to its initial members, and to no others")
+	}
+	// B is trying just that: C stays bound, also after a restart.
+	w.members["B"].proposed = bcd
+	c = w.restart(t, "C")
+	if _, _, _, err := c.tryOnce(t.Context()); err != nil || pledge(abc) {
+		t.Fatalf("the pledge was forgotten: %v", err)
+	}
+	// B tries something else: C is free.
+	w.members["B"].proposed = nil
+	if _, _, _, err := c.tryOnce(t.Context()); err != nil || !pledge(abc) {
+		t.Fatalf("the pledge was kept forever: %v", err)
+	}
+	for _, wrong := range [][]fsm.MemberID{{"A", "B"}, {"C", "D"}, {"A", "B", "C", "D", "E", "F"}} {
+		if _, err := c.Pledge(PledgeRequest{InitialMembers: wrong}); !errors.Is(err, fsm.InvalidArgument) {
+			t.Errorf("pledged %v: %v", wrong, err)
+		}
+	}
+}
+
+// TestDecidedBootstrapsShareNoMember lets six members that expect three go round with links that
+// come and go at random. Whatever happens, two decided bootstraps share no member, and
+// once the links are whole everybody ends in one of them.
+func TestDecidedBootstrapsShareNoMember(t *testing.T) {
+	kit.Long(t)
+	t.Parallel()
+	const histories, atATime = 200, 8 // they wait for disks
+	var playing sync.WaitGroup
+	for first := range uint64(atATime) {
+		playing.Go(func() {
+			for seed := first; seed < histories && !t.Failed(); seed += atATime {
+				runRandomBootstraps(t, seed)
+			}
+		})
+	}
+	playing.Wait()
+}
+
+// runRandomBootstraps runs one history.
+func runRandomBootstraps(t *testing.T, seed uint64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 1))
+	w := newNetwork(t, 3, 6)
+	ids := []fsm.MemberID{"A", "B", "C", "D", "E", "F"}
+	cut := map[[2]fsm.MemberID]bool{}
+	w.sees = func(from, to fsm.MemberID) bool { return !cut[[2]fsm.MemberID{from, to}] }
+	decided := map[string][]fsm.MemberID{}
+	ended := map[fsm.MemberID]bool{}
+	for step := range 400 {
+		if step < 200 {
+			for range 3 {
+				link := [2]fsm.MemberID{ids[random.IntN(6)], ids[random.IntN(6)]}
+				cut[link] = random.IntN(2) == 0
+			}
+		} else {
+			clear(cut)
+		}
+		id := ids[random.IntN(6)]
+		if ended[id] {
+			continue
+		}
+		initial, ready, _, err := w.members[id].tryOnce(t.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if ended[id] = ready; ready && initial != nil {
+			key, _ := json.Marshal(initial)
+			decided[string(key)] = initial
+		}
+	}
+	member := map[fsm.MemberID]string{}
+	for key, initial := range decided {
+		for _, id := range initial {
+			if other, taken := member[id]; taken && other != key {
+				t.Errorf("seed %d: %s is in %s and %s", seed, id, other, key)
+			}
+			member[id] = key
+		}
+	}
+	if len(decided) == 0 || len(ended) < 6 {
+		t.Errorf("seed %d: decided %v, ended %v", seed, decided, ended)
+	}
+}
+
+func TestBootstrapRunEnds(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, 3, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := w.members["A"].Run(ctx, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("ended with %v", err)
+	}
+	w = newNetwork(t, 1, 1)
+	initial, err := w.members["A"].Run(t.Context(), time.Millisecond)
+	if err != nil || !slices.Equal(initial, []fsm.MemberID{"A"}) {
+		t.Fatalf("alone: %v, %v", initial, err)
+	}
+}

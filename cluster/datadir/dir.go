@@ -1,0 +1,263 @@
+package datadir
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// identityVersion is the format of member.json.
+const identityVersion = 1
+
+// identityBytesMax is the most that is read as member.json, in bytes.
+const identityBytesMax = 64 * 1024
+
+// The names of the files in a data folder.
+const (
+	identityFile = "member.json"
+	lockName     = "lock"
+	logName      = "raft.db"
+	groupsName   = "groups"
+)
+
+// ErrRemoved says that this member was removed from its cluster: it holds nothing and takes
+// part in nothing. Its folder can be emptied to start over as a new member.
+var ErrRemoved = errors.New("this member was removed from its cluster for good: empty its data folder to start over as a new one")
+
+// Identity is member.json: what a member keeps about itself outside of raft.
+type Identity struct {
+	Version int          `json:"version"`
+	Member  fsm.MemberID `json:"member"`
+	// Cluster is the id of the cluster that the data belongs to, once it is known.
+	Cluster string `json:"cluster,omitempty"`
+	// Pledge are the members with which this one has pledged to bootstrap a cluster (package
+	// bootstrap). It is written before the pledge is granted.
+	Pledge []fsm.MemberID `json:"pledge,omitempty"`
+	// Bootstrapping says that all of Pledge have pledged and the bootstrap may have begun.
+	Bootstrapping bool `json:"founding,omitempty"`
+	// Level is the last known feature level of the cluster: a binary that can read less does not start.
+	Level uint32 `json:"level,omitempty"`
+	// Removed says that the cluster has removed this member for good.
+	Removed bool `json:"removed,omitempty"`
+}
+
+// Dir is the open data folder of a member. Its methods may be called concurrently.
+type Dir struct {
+	path string
+	lock *os.File
+
+	mu       sync.Mutex
+	identity Identity
+}
+
+// Replica names a replica whose folder is in a data folder.
+type Replica struct {
+	Partition fsm.PartitionID
+	Number    uint32
+}
+
+// Open reads the folder at path, or makes it with a new identity, and locks it against a second
+// process. Errors wrap ErrRemoved for the folder of a removed member.
+func Open(path string) (*Dir, error) {
+	d, err := lockDir(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.load(); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Create makes the folder of a new member at path, which must be empty or absent, and locks it. The
+// folder cannot be opened again before Update has written the identity.
+func Create(path string) (*Dir, error) {
+	names, err := os.ReadDir(path)
+	switch {
+	case err == nil && len(names) > 0:
+		return nil, errors.New("the folder is not empty")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	d, err := lockDir(path)
+	if err != nil {
+		return nil, err
+	}
+	d.identity = newIdentity()
+	return d, nil
+}
+
+func lockDir(path string) (*Dir, error) {
+	if err := os.MkdirAll(filepath.Join(path, groupsName), 0o750); err != nil {
+		return nil, fmt.Errorf("make data folder: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(path, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("lock data folder %s: %w", path, err)
+	}
+	return &Dir{path: path, lock: lock}, nil
+}
+
+// newIdentity generates a member id: 128 random bits as text.
+func newIdentity() Identity {
+	return Identity{Version: identityVersion, Member: fsm.MemberID(rand.Text())}
+}
+
+// load reads member.json or, in a folder that holds nothing else, generates an identity.
+func (d *Dir) load() error {
+	path := filepath.Join(d.path, identityFile)
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(d.LogPath()); err == nil {
+			return fmt.Errorf("%s is missing although the folder holds a log: restore it, or start over in an empty folder", path)
+		}
+		d.identity = newIdentity()
+		return d.save()
+	}
+	if err != nil {
+		return fmt.Errorf("read identity: %w", err)
+	}
+	if info.Size() > identityBytesMax {
+		return fmt.Errorf("read identity: %s is %d bytes long: not ours", path, info.Size())
+	}
+	data, err := os.ReadFile(path) //nolint:gosec // in the operator's own data folder
+	if err != nil {
+		return fmt.Errorf("read identity: %w", err)
+	}
+	if err := json.Unmarshal(data, &d.identity); err != nil {
+		return fmt.Errorf("read identity %s: %w", path, err)
+	}
+	if d.identity.Version != identityVersion {
+		return fmt.Errorf("read identity %s: version %d, this binary knows %d", path, d.identity.Version, identityVersion)
+	}
+	if d.identity.Removed {
+		return ErrRemoved
+	}
+	if !gossip.ValidMemberID(d.identity.Member) {
+		return fmt.Errorf("read identity %s: member %q is not an id", path, d.identity.Member)
+	}
+	if _, err := os.Stat(d.LogPath()); d.identity.Cluster != "" && errors.Is(err, fs.ErrNotExist) {
+		// An empty replica under a known id could vote twice in one term.
+		return fmt.Errorf("%s is missing although this was a member of cluster %s: restore it, or start over in an empty folder", d.LogPath(), d.identity.Cluster)
+	}
+	return nil
+}
+
+// Identity returns a copy of the identity.
+func (d *Dir) Identity() Identity {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.identity
+}
+
+// Update changes the identity, in memory and on disk.
+func (d *Dir) Update(change func(*Identity)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(&d.identity)
+	return d.save()
+}
+
+// save replaces member.json so that a crash leaves the old one or the new one. The caller holds mu or is the only one to know d.
+func (d *Dir) save() error {
+	data, err := json.MarshalIndent(d.identity, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode identity: %w", err)
+	}
+	path := filepath.Join(d.path, identityFile)
+	if err := writeFileSync(path+".new", append(data, '\n')); err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	return syncDir(d.path)
+}
+
+// LogPath is the path of the log of all replicas.
+func (d *Dir) LogPath() string { return filepath.Join(d.path, logName) }
+
+// ReplicaPath is the path of the folder of one replica.
+func (d *Dir) ReplicaPath(id fsm.PartitionID, number uint32) string {
+	return filepath.Join(d.path, groupsName, strconv.FormatUint(uint64(id), 10)+"."+strconv.FormatUint(uint64(number), 10))
+}
+
+// HasReplica reports whether a replica was ever opened here.
+func (d *Dir) HasReplica(id fsm.PartitionID, number uint32) bool {
+	_, err := os.Stat(d.ReplicaPath(id, number))
+	return err == nil
+}
+
+// Replicas lists the replicas of message partitions whose folders are here, by partition and number.
+func (d *Dir) Replicas() ([]Replica, error) {
+	entries, err := os.ReadDir(filepath.Join(d.path, groupsName))
+	if err != nil {
+		return nil, fmt.Errorf("list replicas: %w", err)
+	}
+	var all []Replica
+	for _, entry := range entries {
+		if r, ok := parseReplicaFolder(entry.Name()); ok && r.Partition != fsm.CatalogPartition {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b Replica) int {
+		if a.Partition != b.Partition {
+			return int(a.Partition) - int(b.Partition)
+		}
+		return int(a.Number) - int(b.Number)
+	})
+	return all, nil
+}
+
+// parseReplicaFolder reads "<partition>.<number>".
+func parseReplicaFolder(name string) (Replica, bool) {
+	first, second, found := strings.Cut(name, ".")
+	a, errA := strconv.ParseUint(first, 10, 32)
+	b, errB := strconv.ParseUint(second, 10, 32)
+	return Replica{fsm.PartitionID(a), uint32(b)}, found && errA == nil && errB == nil
+}
+
+// Close unlocks the folder. It may be called more than once.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil {
+		return nil
+	}
+	err := d.lock.Close() // closing frees the lock
+	d.lock = nil
+	return err
+}
+
+func writeFileSync(path string, data []byte) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640) //nolint:gosec // in the operator's own data folder
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if _, err := file.Write(data); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+func syncDir(dir string) (err error) {
+	file, err := os.Open(dir) //nolint:gosec // the operator's own data folder
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return file.Sync()
+}

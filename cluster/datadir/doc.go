@@ -1,0 +1,19 @@
+// Package datadir keeps the data folder of a member: its identity, the lock that keeps a second
+// process out, and the places of the log and of the replicas.
+//
+//	member.json                identity, generated once
+//	lock                       held by the running process
+//	raft.db                    the log of all replicas (partition.OpenLog)
+//	groups/<partition>.<n>/    replica n of a partition
+//
+// Package cluster opens the folder of its member, packages bootstrap and backup record in it what they
+// decide, and the command line asks whether a removed member's folder may be cleared. The package
+// does not read or write the log and the replicas.
+//
+// Invariants:
+//
+//   - member.json is replaced atomically and synced: a crash leaves the old or the new one.
+//   - A folder that has a log and no identity is refused, and so is one that belongs to a cluster and
+//     has no log: an empty replica under a known id could vote twice in one term.
+//   - The folder of a removed member opens no more.
+package datadir

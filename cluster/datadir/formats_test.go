@@ -1,0 +1,37 @@
+package datadir
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+// TestMemberFile: the identity of a member stays readable, and is written as it was.
+func TestMemberFile(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/identity.golden", []golden.Format{{Name: "member.json", Of: Identity{}}})
+
+	const member = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	want := Identity{Version: identityVersion, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3}
+	dir := t.TempDir()
+	d := &Dir{path: dir, identity: want}
+	if err := d.save(); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(filepath.Join(dir, "member.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/member.json", written)
+	if err := os.WriteFile(d.LogPath(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read := &Dir{path: dir}
+	if err := read.load(); err != nil || !reflect.DeepEqual(read.identity, want) {
+		t.Errorf("read %+v, %v", read.identity, err)
+	}
+}
