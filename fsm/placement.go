@@ -116,12 +116,12 @@ func (p *Partition) hasMember(member MemberID) bool {
 	return now || then
 }
 
-// placePartition makes a partition lie on other members, or cancels that.
+// placePartition plans the placement of a partition on other members, or cancels a move.
 //
-// Only its leader knows how far a move has come, so a move that is given up for another
-// one leaves what it has added among Replicas: such a replica may be a voter already, and
-// a voter that is torn down unasked can cost the partition its majority. It goes when the
-// leader says that the new target is reached.
+// Only the leader of the partition knows how far a move has come, so a move that is replaced by
+// another leaves the replicas that it added in Replicas: such a replica may be a voter already, and
+// removing a voter without the leader can cost the partition its majority. They are removed when
+// the leader confirms that the new target is reached.
 func (c *Catalog) placePartition(cmd PlacePartition) Code {
 	old := c.partition(cmd.Partition)
 	if old == nil {
