@@ -25,7 +25,7 @@ const (
 	answerHeard     = 0 // there is a leader, or this replica cannot say
 	answerAgree     = 1
 	answerBetter    = 2 // shared, and who answers is the better successor
-	answerHasLeader = 3 // only to goneAsked: there is a leader, and its process lives
+	answerHasLeader = 3 // only to askGone: there is a leader, and its process lives
 	rankBytes       = 8 + 8 + 4
 	answerBytes     = 1
 )
@@ -207,7 +207,7 @@ func (g *Group) answerQuestion(ctx context.Context, kind byte, rank []byte) byte
 	return g.answerSilence(ctx, rank)
 }
 
-// answerSilence is the answer to silenceAsked. Who goes first looks around at once.
+// answerSilence is the answer to askSilent. Who goes first looks around at once.
 func (g *Group) answerSilence(ctx context.Context, rank []byte) byte {
 	if !g.isLeaderSilent(ctx) {
 		return answerHeard
@@ -219,7 +219,7 @@ func (g *Group) answerSilence(ctx context.Context, rank []byte) byte {
 	return answerBetter
 }
 
-// answerGone is the answer to goneAsked: the peer is certain about the leader that it knew,
+// answerGone is the answer to askGone: the peer is certain about the leader that it knew,
 // and we may know a later one. Who goes first looks at once whether its leader is gone.
 func (g *Group) answerGone(ctx context.Context, rank []byte) byte {
 	inst := g.instance.Load()
