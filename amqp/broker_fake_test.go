@@ -137,7 +137,7 @@ func (h *fakeBroker) do(command fsm.Command) fsm.Result {
 	return r
 }
 
-// serveWaiters gives what is ready to those who wait, in their order, as the leader of a
+// serveWaiters returns what is ready to those who wait, in their order, as the leader of a
 // partition does: what there is divided by those who wait, rounded up, is what each may
 // have at most. mu is held.
 func (h *fakeBroker) serveWaiters() (calls []func()) {

@@ -62,7 +62,7 @@ func (c *sendingCredit) take() {
 	c.left--
 }
 
-// endDrain gives back the rest of the credit, as the answer to a drain.
+// endDrain returns the rest of the credit, as the answer to a drain.
 func (c *sendingCredit) endDrain() {
 	c.drained, c.undecided = c.left, c.left > 0
 	c.count += c.left

@@ -15,7 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// retry says whether the same request can succeed later (docs/requirements.md#t1).
+// retry reports whether the same request can succeed later (docs/requirements.md#t1).
 type retry uint8
 
 const (

@@ -163,7 +163,7 @@ func (a *Account) Set(bytes int64) {
 	}
 }
 
-// Trim gives back the spare bytes that Set keeps reserved.
+// Trim returns the spare bytes that Set keeps reserved.
 func (a *Account) Trim(bytes int64) {
 	if a == nil {
 		return
@@ -191,7 +191,7 @@ func (a *Account) reserve(bytes int64) {
 	b.review(a.pool)
 }
 
-// Close gives back everything. It may be called more than once.
+// Close returns everything. It may be called more than once.
 func (a *Account) Close() {
 	if a == nil {
 		return

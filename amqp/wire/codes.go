@@ -45,7 +45,7 @@ const (
 	codeArray8     = 0xe0
 	codeArray32    = 0xf0
 
-	// wide turns the code of an 8 bit compound or array into its 32 bit sister.
+	// code32Offset is the difference between the 8 bit and the 32 bit code of a type.
 	code32Offset = 0x10
 )
 
@@ -84,19 +84,19 @@ const (
 	descUnknown = 0
 )
 
-// The bounds of what is decoded from a peer.
+// The limits of what is decoded from a peer.
 const (
 	// depthMax is how deep compound and described values may be nested. Nothing that
 	// the client libraries send is deeper than 6.
 	depthMax = 32
 	// zeroWidthElementsMax is how many elements that take no bytes on the wire (an
 	// array of null, true, uint0 ...) one decoded value may hold in all. Without it
-	// seven bytes could claim four thousand million elements. Nobody sends such arrays;
+	// seven bytes could claim four thousand million elements. No client sends such arrays;
 	// 4096 cost 64 KiB, no more than the frame that they come in may.
 	zeroWidthElementsMax = 4096
 )
 
-// descriptorOfName gives the descriptor of a symbolic descriptor (part 1, 1.2: every
+// descriptorOfName returns the descriptor of a symbolic descriptor (part 1, 1.2: every
 // descriptor has a symbolic and a numeric form), or descUnknown.
 func descriptorOfName(name []byte) uint64 {
 	switch string(name) {

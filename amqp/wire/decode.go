@@ -261,7 +261,7 @@ func (d *decoder) array(code byte, data []byte, depth int) (any, error) {
 
 // describedArray keeps an array of described elements as it is, in the 32 bit form:
 // decoded, each of thousands of elements would carry the descriptor that the array holds
-// once, and be encoded with it. Nobody we know sends such arrays.
+// once, and be encoded with it. No known client sends such arrays.
 func describedArray(count uint32, constructor []byte, element byte, body []byte, depth int) (any, error) {
 	if err := checkElements(element, count, body, depth); err != nil {
 		return nil, err

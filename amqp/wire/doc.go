@@ -20,7 +20,7 @@
 //
 //   - No input makes the package panic. Every fault of the peer is an error.
 //   - Memory used for decoding n bytes is O(n) and at most zeroWidthElementsMax elements
-//     more; no length or count is believed that the bytes present cannot back.
+//     more; no length or count is trusted that the bytes present do not cover.
 //   - Nesting is followed to depthMax and no deeper.
 //   - encode(decode(x)) is stable: decoding it and encoding again gives the same bytes.
 //   - What is written has all its fields, in list8 or list32, never list0, under a small

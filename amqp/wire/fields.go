@@ -8,7 +8,7 @@ import (
 
 // fields reads the fields of a composite value one after the other (part 1, 1.4).
 // Fields that the sender left off at the end read as null; fields beyond those we know
-// are ignored. The first error stays and makes every later read give nothing, so that
+// are ignored. The first error is kept and makes every later field null, so that
 // callers look at err once, at the end.
 type fields struct {
 	d     *decoder

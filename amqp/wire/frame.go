@@ -17,14 +17,14 @@ func HeaderTLS() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 2, 1, 0, 0} }
 // HeaderSASL is the protocol header that begins SASL (part 5, 5.3).
 func HeaderSASL() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 3, 1, 0, 0} }
 
-// ProtocolError says that the peer broke the protocol. The connection must be closed
+// ProtocolError means that the peer violated the protocol. The connection must be closed
 // with Condition. Returned by Reader as a pointer: use errors.As.
 type ProtocolError struct {
 	Condition   Symbol // ConditionFramingError or ConditionDecodeError
 	Description string
 }
 
-// Error gives condition and description.
+// Error returns condition and description.
 func (e *ProtocolError) Error() string { return string(e.Condition) + ": " + e.Description }
 
 // Frame is one frame read (part 2, 2.3).
@@ -91,7 +91,7 @@ func (r *Reader) SetMaxFrame(maxFrameBytes uint32) { r.max = maxFrameBytes }
 // Buffered is the number of bytes read from the connection and not yet returned.
 func (r *Reader) Buffered() int { return r.end - r.start }
 
-// Shrink gives a buffer back that traffic has made large, unless more is unread than a small
+// Shrink returns a buffer back that traffic has made large, unless more is unread than a small
 // one holds. What ReadFrame returned before is not valid any more.
 func (r *Reader) Shrink() {
 	left := r.buffer[r.start:r.end]

@@ -29,8 +29,8 @@ func IterList(value []byte) (ListIter, error) {
 // Len is the number of items not yet taken.
 func (it *ListIter) Len() int { return int(it.left) }
 
-// Next takes the next encoded item; ok is false at the end, and on an error, which Err
-// then tells. The item is a part of the list.
+// Next returns the next encoded item; ok is false at the end, and on an error, which Err
+// then returns. The item is a part of the list.
 func (it *ListIter) Next() (item []byte, ok bool) {
 	if it.left == 0 || it.err != nil {
 		return nil, false
@@ -79,8 +79,8 @@ func IterPairs(pairs []byte) MapIter {
 // Len is the number of pairs not yet taken; after IterPairs only an upper bound.
 func (it *MapIter) Len() int { return it.items.Len() / 2 }
 
-// Next takes the next pair, encoded; ok is false at the end, and on an error, which Err
-// then tells.
+// Next returns the next pair, encoded; ok is false at the end, and on an error, which Err
+// then returns.
 func (it *MapIter) Next() (key, value []byte, ok bool) {
 	if it.headless && len(it.items.body) == 0 {
 		return nil, nil, false
@@ -122,7 +122,7 @@ func openIter(value []byte) (body []byte, count uint32, err error) {
 // The functions below read one encoded value without allocating. ok is false when it is
 // of another type, null included, or not complete. The bytes are parts of value.
 
-// IsNull says whether an encoded value is null.
+// IsNull reports whether an encoded value is null.
 func IsNull(value []byte) bool { return len(value) == 1 && value[0] == codeNull }
 
 // TextOf reads a string or a symbol. Strings that are not UTF-8 are refused.
@@ -187,7 +187,7 @@ func UlongOf(value []byte) (n uint64, ok bool) {
 	return UintOf(value)
 }
 
-// IsTimestamp says whether an encoded value is a timestamp.
+// IsTimestamp reports whether an encoded value is a timestamp.
 func IsTimestamp(value []byte) bool {
 	_, ok := expect(value, codeTimestamp, codeTimestamp)
 	return ok

@@ -65,7 +65,7 @@ func CharOf(value []byte) (c Char, ok bool) {
 	return Char(binary.BigEndian.Uint32(data)), true
 }
 
-// DecimalOf gives the 4, 8 or 16 bytes of a decimal (part 1, 1.6.13 to 1.6.15).
+// DecimalOf returns the 4, 8 or 16 bytes of a decimal (part 1, 1.6.13 to 1.6.15).
 func DecimalOf(value []byte) (data []byte, ok bool) {
 	if data, ok = expect(value, codeDecimal32, codeDecimal64); ok {
 		return data, true

@@ -47,7 +47,7 @@ func (k SectionKind) String() string {
 	return fmt.Sprintf("section 0x%02x", uint8(k))
 }
 
-// sectionOfName gives the section of a symbolic descriptor, or 0.
+// sectionOfName returns the section of a symbolic descriptor, or 0.
 func sectionOfName(name []byte) SectionKind {
 	switch string(name) {
 	case "amqp:header:list":
@@ -72,7 +72,7 @@ func sectionOfName(name []byte) SectionKind {
 	return 0
 }
 
-// allows says whether a value with this constructor may be the body of the section.
+// allows reports whether a value with this constructor may be the body of the section.
 func (k SectionKind) allows(code byte) bool {
 	switch k {
 	case SectionHeader, SectionProperties, SectionSequence:
@@ -87,7 +87,7 @@ func (k SectionKind) allows(code byte) bool {
 	return false
 }
 
-// NextSection takes the first section off an encoded message. value is the encoded
+// NextSection splits the first section off an encoded message. value is the encoded
 // value behind the descriptor, whole the section with its descriptor, rest what
 // follows; all are parts of b. Descriptors are taken in both numeric forms and as
 // symbols. value is complete by its length and of a type that the section may have, but
@@ -127,7 +127,7 @@ func NextSection(b []byte) (kind SectionKind, value, whole, rest []byte, err err
 	return kind, value[:len(value)-len(rest)], b[:len(b)-len(rest)], rest, nil
 }
 
-// Follows says whether a section of kind k may stand behind one of kind before (part 3,
+// Follows reports whether a section of kind k may stand behind one of kind before (part 3,
 // 3.2: fixed order, each once; only data and amqp-sequence may be repeated, and a body is
 // of one kind). before is 0 at the start of a message.
 func (k SectionKind) Follows(before SectionKind) bool {

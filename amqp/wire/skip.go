@@ -21,7 +21,7 @@ var (
 
 // cut splits b, which starts behind the constructor code, into the data of that value
 // and the rest. For compounds and arrays data begins with the count. Nothing is
-// allocated and no length is believed beyond len(b).
+// allocated and no length is trusted beyond len(b).
 func cut(code byte, b []byte) (data, rest []byte, err error) {
 	n := uint64(0)
 	switch code >> 4 {
@@ -237,7 +237,7 @@ func boundElements(code byte, count uint32, body []byte) error {
 	return nil
 }
 
-// known says whether code is a constructor of part 1, 1.6.
+// known reports whether code is a constructor of part 1, 1.6.
 func known(code byte) bool {
 	switch code {
 	case codeNull, codeTrue, codeFalse, codeUint0, codeUlong0, codeList0,
