@@ -22,7 +22,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// scriptedAuthorizer is an Authorizer that says what a test wants it to, and remembers who asked.
+// scriptedAuthorizer is an Authorizer that answers as a test wants, and records its callers.
 type scriptedAuthorizer struct {
 	mu     sync.Mutex
 	asked  []Client
@@ -57,7 +57,7 @@ func (g *scriptedAuthorizer) Certificate(_ context.Context, from Client, c *x509
 	return g.answer(from, c.Subject.CommonName)
 }
 
-// give sets what a name gets from now on.
+// give sets the grant of a name from now on.
 func (g *scriptedAuthorizer) give(name string, grant Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *peer) unknown() *peer {
 	return p
 }
 
-// elapse lets time pass with nothing but heartbeats, theirs and ours.
+// elapse waits while only heartbeats are exchanged.
 func (p *peer) elapse(d time.Duration) {
 	p.Helper()
 	for until := time.Now().Add(d); time.Now().Before(until); {

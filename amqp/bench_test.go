@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// noopBroker is a Broker that answers at once: what is measured is the gateway.
+// noopBroker is a Broker that answers at once, so that benchmarks measure the gateway.
 type noopBroker struct {
 	sent    atomic.Int64
 	payload []byte

@@ -47,7 +47,7 @@ func TestSlowReaderStopsTheLink(t *testing.T) {
 	p.deliveries(credit)
 }
 
-// A peer that makes us talk and does not listen is not read any more.
+// A peer that causes output and does not read it is not read from any more.
 func TestOutBytesMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestRequestsMax(t *testing.T) {
 	}
 }
 
-// slowRenewBroker is a broker that renews when it is told to.
+// slowRenewBroker is a broker that renews when a test lets it.
 type slowRenewBroker struct {
 	*fakeBroker
 	renewals chan func([]fsm.Code, []fsm.Instant)

@@ -101,7 +101,7 @@ func (h *fakeBroker) create(e fsm.Entity) fsm.EntityID {
 	return e.ID
 }
 
-// apply performs one command at the machine's time, after what is due. mu is held.
+// apply performs one command at the machine's time, after the pulses that are due. mu is held.
 func (h *fakeBroker) apply(command fsm.Command) fsm.Result {
 	now := fsm.Instant(time.Now().Add(h.shift).UnixMilli())
 	for at, ok := h.queues.NextDeadline(); ok && at <= now; at, ok = h.queues.NextDeadline() {
@@ -137,7 +137,7 @@ func (h *fakeBroker) do(command fsm.Command) fsm.Result {
 	return r
 }
 
-// serveWaiters returns what is ready to those who wait, in their order, as the leader of a
+// serveWaiters returns the ready messages to the waiting receivers, in their order, as the leader of a
 // partition does: what there is divided by those who wait, rounded up, is what each may
 // have at most. mu is held.
 func (h *fakeBroker) serveWaiters() (calls []func()) {
@@ -172,7 +172,7 @@ func (h *fakeBroker) serveWaiters() (calls []func()) {
 	return calls
 }
 
-// advanceClock lets time go by in the machine.
+// advanceClock advances the clock of the state machine.
 func (h *fakeBroker) advanceClock(d time.Duration) {
 	h.mu.Lock()
 	h.shift += d

@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// topic makes a topic with subscriptions, each with the rule that takes everything.
+// topic creates a topic with subscriptions, each with the rule that matches everything.
 func (h *fakeBroker) topic(name string, subscriptions ...string) *fakeBroker {
 	id := h.create(fsm.Entity{Name: name, Kind: fsm.TopicEntity})
 	for _, s := range subscriptions {

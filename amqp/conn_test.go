@@ -369,7 +369,7 @@ type panicking struct{ *fakeBroker }
 
 func (panicking) Send(fsm.EntityRef, []fsm.Message, func(fsm.Code)) { panic("a bug") }
 
-// An idle-time-out that would make us tick without end is refused, and says so (part 2, 2.4.5).
+// An idle-time-out that would require constant heartbeats is refused with a reason (part 2, 2.4.5).
 func TestIdleTimeOutMin(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -67,7 +67,7 @@ func TestCoordinatorGolden(t *testing.T) {
 	equal("accepted", `0000001b 02 00 0000 00 53 15 c0 0e 06 41 52 01 52 01 41 00 53 24 c0 01 00 42`)
 }
 
-// idle lets time pass in which nothing but heartbeats may come.
+// idle waits and fails on anything but heartbeats.
 func (p *peer) idle(d time.Duration) {
 	p.Helper()
 	_ = p.net.SetReadDeadline(time.Now().Add(d))
@@ -82,7 +82,7 @@ func (p *peer) idle(d time.Duration) {
 	}
 }
 
-// eventually waits for what no event tells.
+// eventually polls for a condition without an event.
 func eventually(t testing.TB, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -274,7 +274,7 @@ func (c *conn) nothingHeld(t testing.TB) {
 	}
 }
 
-// The connection goes while the broker works: nobody is told, and nothing breaks.
+// The connection ends while the broker works: there is no answer, and nothing breaks.
 func TestConnectionEndsDuringCommit(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
@@ -300,7 +300,7 @@ func TestConnectionEndsDuringCommit(t *testing.T) {
 	}
 }
 
-// Two minutes after its declare a transaction is rolled back, and its client is told so.
+// Two minutes after its declare a transaction is rolled back, and its client gets the reason.
 func TestTransactionWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

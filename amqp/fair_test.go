@@ -99,7 +99,7 @@ func (h *fakeBroker) waitForReceivers(t *testing.T, n int) {
 	}
 }
 
-// A burst is divided among those who wait, none of whom gets more than its credit.
+// A burst is shared among the waiting receivers; none gets more than its credit.
 func TestBurstIsSharedAmongReceivers(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -136,7 +136,7 @@ func TestBurstIsSharedAmongReceivers(t *testing.T) {
 	group.Wait()
 }
 
-// What a receiver gives back unseen is no attempt, whatever way it goes back.
+// A message that a receiver releases unseen has no failed delivery, however it is released.
 func TestReleaseIsNoFailedDelivery(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")

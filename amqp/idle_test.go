@@ -94,7 +94,7 @@ func affordable(b *testing.B) int {
 	return min(idleConnections, (int(limit.Cur)-200)/2)
 }
 
-// measureIdle opens n connections, lets a client act on each, and returns the bytes that
+// measureIdle opens n connections, runs act on each, and returns the bytes that
 // the gateway has for one.
 func measureIdle(b *testing.B, n int, act func(*peer)) (heap, stack float64) {
 	b.Helper()

@@ -158,7 +158,7 @@ func TestCompetingReceiversCompleteEveryMessageOnce(t *testing.T) {
 	}
 }
 
-// idle says that nothing but locked messages is left.
+// idle reports whether only locked messages are left.
 func (h *fakeBroker) idle() bool {
 	c := h.counts("orders")
 	return c.Active == c.Locked

@@ -50,7 +50,7 @@ func (p *peer) holders(first, n uint32) (handles []uint32) {
 func levelOf(c *conn) budget.Level { return c.memory.account.Level() }
 
 // Credit goes first, then sends are refused with a condition that clients wait on, and then
-// the connection ends, with a text that says why. All that time the connection beside it,
+// the connection ends, with a text that says why. All that time another connection,
 // with the same key, sends and receives as ever.
 func TestMemoryShortageRestrictsInOrder(t *testing.T) {
 	t.Parallel()
@@ -224,7 +224,7 @@ func TestPartialDeliveriesReleaseMemory(t *testing.T) {
 	}
 }
 
-// A restricted connection goes on to receive, to settle and to commit: that is what makes room.
+// A restricted connection still receives, settles and commits: that frees memory.
 func TestReceivingContinuesWhenMemoryIsShort(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -469,7 +469,7 @@ func TestDecodedBytes(t *testing.T) {
 	}
 }
 
-// Where this member knows why the broker is busy, the client is told what to do.
+// When the member knows why it is busy, the client gets the reason and advice.
 func TestBusyReason(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")

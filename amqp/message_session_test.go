@@ -164,7 +164,7 @@ func TestSDKWaitsForSessions(t *testing.T) {
 	}
 }
 
-// Entities with sessions and without do not mix (docs/service-bus-protocol.md#refused-links), and what was not settled
+// Entities with sessions and without are not interchangeable (docs/service-bus-protocol.md#refused-links), and what was not settled
 // in time comes again.
 func TestSDKSessionRefusals(t *testing.T) {
 	t.Parallel()
@@ -193,7 +193,7 @@ func TestSDKSessionRefusals(t *testing.T) {
 	if found, err := dead.ReceiveMessages(p.ctx, 1, nil); err != nil || len(found) != 1 {
 		t.Errorf("%d dead letters, %v", len(found), err)
 	}
-	// The Go client takes a lost session lock for a lost link: it accepts the session again and
+	// The Go client treats a lost session lock as a lost link: it accepts the session again and
 	// calls the settlement done. The broker does not: the message comes again.
 	p.send("red", "2")
 	_, messages = p.receive(r, 1)

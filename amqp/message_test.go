@@ -67,7 +67,7 @@ func TestPropertiesGoToTopicsOnly(t *testing.T) {
 	}
 }
 
-// recording is a broker that notes what is sent.
+// recording is a broker that records the messages sent.
 type recording struct {
 	*fakeBroker
 	mu   sync.Mutex

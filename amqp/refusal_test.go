@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// logCapture keeps what is logged, by tracking id.
+// logCapture keeps log lines by tracking id.
 type logCapture struct {
 	mu      sync.Mutex
 	entries map[string]map[string]any
@@ -37,7 +37,7 @@ func (b *logCapture) Write(line []byte) (int, error) {
 var refusalForm = regexp.MustCompile(`^[A-Z].*[.] (A retry will not help|A retry helps only after that|A retry may help)[.] ` +
 	`TrackingId:([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}), Timestamp:([0-9TZ:.+-]+)$`)
 
-// check looks at one text and at what the log says of it.
+// check checks one text and its log line.
 func (b *logCapture) check(t *testing.T, what string, condition wire.Symbol, text string) {
 	t.Helper()
 	parts := refusalForm.FindStringSubmatch(text)
@@ -57,7 +57,7 @@ func (b *logCapture) check(t *testing.T, what string, condition wire.Symbol, tex
 	}
 }
 
-// Every way to be told no is in one form, and the member's log knows of it.
+// Every error that a client gets has the same form, and is in the member's log.
 func TestEveryRefusalIsExplained(t *testing.T) {
 	t.Parallel()
 	book := &logCapture{entries: make(map[string]map[string]any)}

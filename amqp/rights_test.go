@@ -169,7 +169,7 @@ func TestRevokedKeyIsNoticedAtTheNextUse(t *testing.T) {
 	}
 }
 
-// A link that waits for a session loses its right like one that is attached.
+// A link that waits for a session loses its right like an attached one.
 func TestRevokedKeyEndsWaitingForASession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestRevokedKeyEndsWaitingForASession(t *testing.T) {
 	})
 }
 
-// The latest token for an audience is the only one: what it does not allow is ended.
+// Only the latest token for an audience is valid: links that it does not allow are detached.
 func TestTokenWithFewerRightsDetachesLinks(t *testing.T) {
 	t.Parallel()
 	g := &scriptedAuthorizer{grants: map[string]Grant{"sb://h/orders": {Rights: fsm.Manage}}}

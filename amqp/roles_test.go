@@ -75,7 +75,7 @@ func (p *peer) anonymous(open *wire.Open, begin *wire.Begin) {
 	<-done
 }
 
-// Who may attach where: the others are told what to do instead.
+// Which links can be attached where; the refusals say what to do instead.
 func TestRolesOfLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("queue", "out", "dead").topic("topic", "sub", "fwd")
@@ -153,7 +153,7 @@ func TestForwardingEndsReceivingLinks(t *testing.T) {
 	}
 }
 
-// Which operation works where; the others say whom to ask.
+// Which operations work where; the refusals say where to do them.
 func TestRolesOfOperations(t *testing.T) {
 	t.Parallel()
 	places := map[string]fsm.EntityRef{

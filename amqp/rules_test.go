@@ -23,7 +23,7 @@ func addRequest(name any, description ...wire.Pair) wire.Map {
 	return wire.Map{{Key: rule.NameKey, Value: name}, {Key: rule.DescriptionKey, Value: wire.Map(description)}}
 }
 
-// What is wrong with a rule is said to whoever wrote it, with the place where it is wrong.
+// Errors in a rule are reported to its author, with their position.
 func TestRuleRequestFaults(t *testing.T) {
 	t.Parallel()
 	pair := func(key string, v any) wire.Pair { return wire.Pair{Key: key, Value: v} }
@@ -142,7 +142,7 @@ func TestRulesOnTheWire(t *testing.T) {
 	}
 }
 
-// What the broker says of rules becomes status, condition and text.
+// Results of the broker for rules become status, condition and text.
 func TestRuleAnswers(t *testing.T) {
 	t.Parallel()
 	r := &request{link: &incomingLink{link: link{path: "t/Subscriptions/s/$management"}}}

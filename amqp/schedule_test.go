@@ -140,7 +140,7 @@ func TestNothingIsScheduledInADeadLetterQueue(t *testing.T) {
 	}
 }
 
-// Who may send may schedule and cancel; who may listen may do the rest (docs/service-bus-protocol.md#rights).
+// The right to send allows scheduling and cancelling, the right to listen the rest (docs/service-bus-protocol.md#rights).
 func TestRightsOfOperations(t *testing.T) {
 	t.Parallel()
 	for _, right := range []fsm.Rights{fsm.Send, fsm.Listen} {
@@ -165,7 +165,7 @@ func TestRightsOfOperations(t *testing.T) {
 	}
 }
 
-// purger remembers what it was asked to delete.
+// purger records the deletions that it was asked for.
 type purger struct {
 	*fakeBroker
 	before fsm.Instant

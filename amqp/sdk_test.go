@@ -91,7 +91,7 @@ func (p sdkPair) send(bodies ...string) {
 	}
 }
 
-// receive takes exactly n messages, however many calls that needs.
+// receive receives exactly n messages, with as many calls as that needs.
 func (p sdkPair) receive(r *azservicebus.Receiver, n int) []*azservicebus.ReceivedMessage {
 	p.Helper()
 	var all []*azservicebus.ReceivedMessage

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// comes waits for statistics: they are told a moment after what they are about.
+// comes waits for statistics: they are updated a moment after the event.
 func comes(t testing.TB, s *Server, what string, holds func(Stats) bool) Stats {
 	t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
@@ -98,7 +98,7 @@ func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	}
 }
 
-// Settlements by token count like the others, requests are counted, and so is who is turned away.
+// Settlements by token count like the others; requests and refused connections are counted.
 func TestStatsOfRequestsAndLogins(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")

@@ -175,7 +175,7 @@ func TestSpansAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkTraceSearch is what a message costs that is not traced while others are.
+// BenchmarkTraceSearch measures a message that is not traced while others are.
 func BenchmarkTraceSearch(b *testing.B) {
 	m, err := message.Parse(traced(b, map[string]any{"customer": "C-1", "kind": "order", "total": 12.5}))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // deliveriesOfModel is how many messages the client of the model holds.
 const deliveriesOfModel = 8
 
-// modelTransaction is what a transaction of the model would do.
+// modelTransaction is the expected effect of a transaction.
 type modelTransaction struct {
 	id           []byte
 	sends        int
@@ -17,7 +17,7 @@ type modelTransaction struct {
 	doomed, over bool
 }
 
-// txnModel is a client that knows what the gateway must answer.
+// txnModel is a client that knows the expected answers.
 type txnModel struct {
 	*peer
 	id      uint32 // of the next delivery
@@ -53,7 +53,7 @@ func (m *txnModel) answered(what string, well bool) any {
 	}
 }
 
-// step does what one byte says.
+// step does the step that one byte encodes.
 func (m *txnModel) step(b byte) {
 	op, arg := b&7, int(b>>3)
 	if op == 0 {

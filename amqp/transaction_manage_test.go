@@ -20,7 +20,7 @@ func (p *peer) manageIn(txn []byte, id uint32, operation string, body wire.Map) 
 	return r.properties.Get("statusCode"), r.properties.Get("errorCondition"), answer
 }
 
-// locked locks one message of a queue and gives its token.
+// locked locks one message of a queue and returns its token.
 func (l *transactionLog) locked(t *testing.T, queue string) wire.UUID {
 	t.Helper()
 	at, err := l.Resolve(t.Context(), fsm.DefaultNamespace, queue)
@@ -189,7 +189,7 @@ func TestSessionsInTransactions(t *testing.T) {
 	}
 }
 
-// Rules see what is published in a transaction.
+// Rules see messages that are sent in a transaction.
 func TestTopicsInTransactions(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog()

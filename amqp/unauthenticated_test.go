@@ -158,7 +158,7 @@ func TestFullMemberClosesConnectionsOfTheLargestAddress(t *testing.T) {
 	})
 }
 
-// Who has proved nothing may make us hold little, and is told what to do.
+// An unauthenticated connection can make the gateway hold little, and gets advice.
 func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(p *peer){
@@ -198,7 +198,7 @@ func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// The same is nothing to who has put a token.
+// These limits do not apply once a token is put.
 func TestUnauthenticatedLimitsEndWithTheFirstToken(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"), (&scriptedAuthorizer{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
@@ -214,7 +214,7 @@ func TestUnauthenticatedLimitsEndWithTheFirstToken(t *testing.T) {
 	p.undisturbed()
 }
 
-// Tokens that nobody has checked yet stop an unauthenticated connection's reader after unauthenticatedBytesMax.
+// Tokens that are not checked yet stop an unauthenticated connection's reader after unauthenticatedBytesMax.
 func TestUnauthenticatedBytesInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -269,7 +269,7 @@ func TestTokenBytesMax(t *testing.T) {
 	p.refused(0, wire.RoleReceiver, wire.ConditionMessageSizeExceeded)
 }
 
-// A connection that nobody uses is closed, as the cloud does; SDKs connect again.
+// An unused connection is closed, as in the cloud; SDKs connect again.
 func TestLinklessConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

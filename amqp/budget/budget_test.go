@@ -10,10 +10,10 @@ import (
 
 const limit = 256 << 20
 
-// shared is what connections that have proved themselves have to share while there are n.
+// shared is the number of bytes that n authenticated connections share.
 func shared(b *Budget) int64 { return b.capacity(&b.authenticated) }
 
-// client is an account and the levels that it was told.
+// client is an account and the levels that were reported to it.
 type client struct {
 	*Account
 	told []Level
@@ -137,7 +137,7 @@ func TestFairShareIsByConnectionWithinAnOwner(t *testing.T) {
 	}
 }
 
-// However many are greedy, what those hold that were not told to end stays below the limit.
+// However many connections hold too much, those that are not evicted stay below the limit.
 func TestEvictionsKeepTheRestBelowTheLimit(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
@@ -276,7 +276,7 @@ func TestFillMatchesItsDefinition(t *testing.T) {
 	}
 }
 
-// Random clients: the sums are those of the parts, always, and nobody with less than a fair
+// Random clients: the sums are always those of the parts, and no account with less than a fair
 // part is restricted.
 func TestSumsMatchTheAccounts(t *testing.T) {
 	t.Parallel()

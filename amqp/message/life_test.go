@@ -86,7 +86,7 @@ func TestEnqueueTimeIsRead(t *testing.T) {
 	}
 }
 
-// What a client is told of a message's life is what the queue made of it, in the header
+// The time to live that a client gets is the queue's, in the header
 // and in the span that it may believe more. Nothing else of the message changes.
 func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 	t.Parallel()

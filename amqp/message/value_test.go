@@ -17,7 +17,7 @@ import (
 // sameValue compares values of rules; a NaN is itself.
 func sameValue(a, b filter.Value) bool { return a == b }
 
-// typedValue is a value on the wire, what rules see of it, and what a client gets when an
+// typedValue is a value on the wire, the value that rules see, and the value that a client gets when an
 // action has copied it.
 type typedValue struct {
 	wire any

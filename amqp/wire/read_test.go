@@ -59,7 +59,7 @@ func TestDescribedOf(t *testing.T) {
 	}
 }
 
-// Rest says where items stand.
+// Rest returns the position of items.
 func TestRestIsTheDistanceToTheEnd(t *testing.T) {
 	t.Parallel()
 	value := AppendListOf(nil, func(dst []byte) ([]byte, int) {
