@@ -2,7 +2,7 @@
 // the standard and with the conventions of the Service Bus client libraries. cmd/peeklock opens its
 // Server on a listener and gives it a Broker, which routes requests to leaders, and an Authorizer
 // for credentials. It knows nothing of logs, leaders or members. The stored form of messages is in
-// amqp/message, the codec in amqp/wire, the memory budget in amqp/budget.
+// amqp/message, rules on the wire in amqp/rule, the codec in amqp/wire, the memory budget in amqp/budget.
 //
 //	client ── frames ──► reader ── parse ──► Broker.Send, Settle, Receiver.Lock ...
 //	                        │ mu                          │
