@@ -242,7 +242,7 @@ func texts(n int) []string {
 	return all
 }
 
-// put makes messages ready, and tells the forwarder as the machine would.
+// put makes messages ready, and tells the forwarder as the state machine would.
 func (x *forwarderTest) put(entity fsm.EntityID, payloads ...string) {
 	x.source.mu.Lock()
 	box := x.source.boxes[fsm.Address{Entity: entity}]

@@ -16,7 +16,7 @@ import (
 	"github.com/peeklock/peeklock/test/fakegroup"
 )
 
-// fakeTransport is a world of one line: a local group that may lead, and other members
+// fakeTransport is the world of one partition client: a local group that may lead, and other members
 // behind real connections.
 type fakeTransport struct {
 	group      *fakegroup.Group
@@ -285,7 +285,7 @@ func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
-	client := newTestPartitionClient(t, group, nil) // nobody leads
+	client := newTestPartitionClient(t, group, nil) // without a leader
 	before := time.Now()                            // its minute begins later
 	refused := submitted(client)
 	client.tick(before.Add(59 * time.Second))
@@ -306,8 +306,8 @@ func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	if result := <-perhaps; result.Code != fsm.Timeout { // perhaps done
 		t.Fatalf("sent: %v", result.Code)
 	}
-	stuck.Done(done(fsm.OK)) // late: nobody is asked twice
-	// Low has passed both, so that the machine performs neither any more.
+	stuck.Done(done(fsm.OK)) // a late answer has no effect
+	// Low has passed both, so that the state machine performs neither any more.
 	submitted(client)
 	group.Await(t, 1, 0)
 	if got := header(t, group.Take()[0].Command); got.Low != 3 || got.Serial != 3 {
@@ -365,7 +365,7 @@ func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	if result := <-end; result.Code != fsm.InvalidArgument {
 		t.Fatalf("no messages: %v", result.Code)
 	}
-	// The one that was never sent holds nobody up.
+	// The one that was never sent does not hold up others.
 	submitted(client)
 	group.Await(t, 1, 0)
 	if got := header(t, group.Take()[0].Command); got.Low != got.Serial {
@@ -394,7 +394,7 @@ func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 }
 
 // TestReceiverResolvesALockWithUnknownOutcome: the outcome of a Lock is unknown, so the same header
-// is submitted (it does not wait in line) until the machine has said what it locked.
+// is submitted (it does not wait again) until the state machine has said what it locked.
 func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
@@ -414,7 +414,7 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	if header(t, probe.Command) != want {
 		t.Fatalf("probe with %+v", header(t, probe.Command))
 	}
-	// Nothing came of it: back in line, with the time that is left.
+	// It has locked nothing: it waits again, for the time that is left.
 	probe.Done(done(fsm.OK))
 	group.Await(t, 0, 2)
 	if group.Locks[1].Header != want {
@@ -465,7 +465,7 @@ func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	receiver.Cancel()
 }
 
-// TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time runs out while nobody leads ends empty.
+// TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time runs out without a leader ends empty.
 func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 	t.Parallel()
 	client := newTestPartitionClient(t, &fakegroup.Group{}, nil)

@@ -16,7 +16,7 @@ type QueryKind byte
 // The queries. Their arguments and answers are JSON, except for the messages of a
 // peek: nothing here is asked per message.
 const (
-	QueryHello        QueryKind = 1  // bootstrap: who are you, do you hold data
+	QueryHello        QueryKind = 1  // bootstrap: identity of a member, and whether it holds data
 	QueryPledge       QueryKind = 2  // bootstrap: promise to found with these members
 	QueryStatus       QueryKind = 3  // of one replica
 	QueryEntity       QueryKind = 4  // an entity, at the catalog's leader
@@ -52,9 +52,10 @@ const (
 	StatusFailed    ReplyStatus = 3 // the code says why
 )
 
+// ErrNotLeader says that the asked member does not lead the partition.
 var ErrNotLeader = errors.New("not the leader")
 
-// Decode turns a reply into a value or an error: errNotLeader, or an fsm.Code.
+// Decode turns a reply into a value or an error: ErrNotLeader, or an fsm.Code.
 func (r *Reply) Decode(into any) error {
 	switch r.Status {
 	case StatusOK:
