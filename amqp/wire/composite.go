@@ -41,15 +41,21 @@ func (p *Open) table() []any {
 
 func (p *Begin) table() []any {
 	return []any{
-		&p.RemoteChannel, mandatory{"next-outgoing-id", &p.NextOutgoingID}, mandatory{"incoming-window", &p.IncomingWindow},
-		mandatory{"outgoing-window", &p.OutgoingWindow}, &p.HandleMax, &p.OfferedCapabilities, &p.DesiredCapabilities, &p.Properties,
+		&p.RemoteChannel,
+		mandatory{"next-outgoing-id", &p.NextOutgoingID},
+		mandatory{"incoming-window", &p.IncomingWindow},
+		mandatory{"outgoing-window", &p.OutgoingWindow},
+		&p.HandleMax, &p.OfferedCapabilities, &p.DesiredCapabilities, &p.Properties,
 	}
 }
 
 func (p *Attach) table() []any {
 	return []any{
-		mandatory{"name", &p.Name}, mandatory{"handle", &p.Handle}, &p.Role, &p.SndSettleMode, &p.RcvSettleMode, &p.Source,
-		either{&p.Target, &p.Coordinator}, &p.Unsettled, &p.IncompleteUnsettled, &p.InitialDeliveryCount, &p.MaxMessageSize,
+		mandatory{"name", &p.Name},
+		mandatory{"handle", &p.Handle},
+		&p.Role, &p.SndSettleMode, &p.RcvSettleMode, &p.Source,
+		either{&p.Target, &p.Coordinator},
+		&p.Unsettled, &p.IncompleteUnsettled, &p.InitialDeliveryCount, &p.MaxMessageSize,
 		&p.OfferedCapabilities, &p.DesiredCapabilities, &p.Properties,
 	}
 }
