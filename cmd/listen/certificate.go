@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	reloadEvery    = time.Second // at most so often are the files read, and only when somebody comes
+	reloadEvery    = time.Second // the files are read at most this often, and only when a client connects
 	pemBytesMax    = 1 << 20     // of a certificate or key file
 	minimumVersion = tls.VersionTLS12
 )
@@ -46,8 +46,7 @@ func LoadCertificate(certFile, keyFile string, logger *slog.Logger) (*Certificat
 }
 
 // TLS is the configuration of a server that shows the certificate: TLS 1.2 and up, with
-// the cipher suites that Go thinks safe. Connections that are open keep the certificate
-// that they began with.
+// the cipher suites that Go considers safe. Open connections keep the certificate that they started with.
 func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: minimumVersion,
@@ -57,10 +56,9 @@ func (c *Certificate) TLS() *tls.Config {
 	}
 }
 
-// get gives the certificate, read anew when the files have changed. Reading the bytes and
-// not the times of the files leaves nothing to get wrong, and they are small. A
-// pair that does not fit together is one that is being replaced, or a mistake: the
-// certificate before it stays.
+// get gives the certificate, reloaded when the files have changed. It compares the bytes and not the times of the files,
+// which is reliable, and the files are small. A pair that does not match is one that is being replaced, or a mistake: the
+// previous certificate stays.
 func (c *Certificate) get() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +72,7 @@ func (c *Certificate) get() *tls.Certificate {
 	}
 	var pair tls.Certificate
 	if err == nil {
-		c.cert, c.key = cert, key // told once, whether they are good or not
+		c.cert, c.key = cert, key // logged once, whether they are valid or not
 		pair, err = tls.X509KeyPair(cert, key)
 	}
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Authorities are the certificates of those who sign for clients, in a PEM file that may
-// be replaced while it is used. It may be used by any number of goroutines.
+// Authorities are the certificates of the authorities that sign client certificates, in a PEM file that may be replaced
+// while it is used. It may be used by any number of goroutines.
 type Authorities struct {
 	file   string
 	logger *slog.Logger
@@ -43,9 +43,9 @@ func (a *Authorities) pool(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// get gives the authorities, read anew when the file has changed. A file that cannot be
-// read or holds none changes nothing: an empty one would let nobody in, and what is meant by
-// it is not known.
+// get gives the authorities, reloaded when the file has changed. A file that cannot be
+// read, or that holds none, changes nothing: an empty one would refuse all clients, and its intention is
+// unknown.
 func (a *Authorities) get() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -59,7 +59,7 @@ func (a *Authorities) get() *x509.CertPool {
 	}
 	var pool *x509.CertPool
 	if err == nil {
-		a.pem = pem // told once, whether it is good or not
+		a.pem = pem // logged once, whether it is valid or not
 		pool, err = a.pool(pem)
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *Certificate) TLSFor(clients *Authorities) *tls.Config {
 }
 
 // Peer is the configuration of a member towards others, which shows the certificate at
-// either end. Whom it trusts is for the caller to say.
+// either end. The caller sets the authorities that it trusts.
 func (c *Certificate) Peer() *tls.Config {
 	config := c.TLS()
 	config.MinVersion = tls.VersionTLS13

@@ -26,7 +26,7 @@ const (
 	backdate        = time.Hour                 // clocks of containers differ
 )
 
-// DevelopmentFiles says where the development certificate lies.
+// DevelopmentFiles are the paths of the development certificate.
 type DevelopmentFiles struct {
 	CA   string `json:"ca"`          // the authority: what clients are told to trust
 	Cert string `json:"certificate"` // what the listeners show
@@ -35,11 +35,11 @@ type DevelopmentFiles struct {
 
 // Development makes an authority and a certificate for this machine's loopback names in
 // the folder, or finds them there. A certificate that soon ends is made anew; the
-// authority stays, so that whoever trusts it need not be told again.
+// authority stays, so that clients that trust it need no change.
 //
 // The authority can sign for loopback names alone (name constraints, RFC 5280,
-// 4.2.1.10): its key lies unencrypted in a development folder, and somebody's browser may
-// have been told to trust it.
+// 4.2.1.10): its key is stored unencrypted in a development directory, and a developer may have told a browser
+// to trust it.
 func Development(dir string) (DevelopmentFiles, error) {
 	f := DevelopmentFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -58,7 +58,7 @@ func Development(dir string) (DevelopmentFiles, error) {
 	if err == nil && now.Add(renewBefore).Before(cert.NotAfter) && cert.CheckSignatureFrom(ca) == nil {
 		return f, nil
 	}
-	// Missing, old, of another authority, or written half: nobody misses it.
+	// Missing, old, of another authority, or written incompletely: it can be replaced.
 	if _, _, err := issue(f.Cert, f.Key, loopback(now), ca, caKey); err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("development certificate: %w", err)
 	}

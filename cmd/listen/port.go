@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Limits of connections whose protocol is not known yet, called strangers in the code. Each costs a
+// Limits of pending connections, whose protocol is not known yet. Each costs a
 // goroutine, 1 KiB of first bytes, and during a TLS handshake some 30 KiB more.
 const (
 	pendingMaxDefault     = 1000
@@ -68,9 +68,9 @@ func (c Config) Validate() error {
 	case c.RequireTLS && c.TLS == nil:
 		return errors.New("port requires tls and has no certificate")
 	case c.PendingMax < 1:
-		return fmt.Errorf("strangers max %d is below 1", c.PendingMax)
+		return fmt.Errorf("pending max %d is below 1", c.PendingMax)
 	case c.PendingTimeout <= 0:
-		return fmt.Errorf("stranger time max %s is not positive", c.PendingTimeout)
+		return fmt.Errorf("pending timeout %s is not positive", c.PendingTimeout)
 	}
 	return nil
 }
@@ -80,24 +80,24 @@ func (c Config) Validate() error {
 type Port struct {
 	config Config
 	stop   context.CancelFunc
-	group  sync.WaitGroup // accept loops and strangers
+	group  sync.WaitGroup // accept loops and pending connections
 	amqp   *protocolListener
 	http   *protocolListener
 
 	mu          sync.Mutex
-	pending     *list.List         // of *stranger, the oldest in front
+	pending     *list.List         // of *pendingConn, the oldest in front
 	origins     map[netip.Addr]int // how many of them come from each address
 	closed      bool
 	lastWarning time.Time // when tellRefused last told people
 }
 
-// pendingConn is a connection that no server has taken yet.
+// pendingConn is a connection that no server has accepted yet.
 type pendingConn struct {
 	port    *Port
 	raw     net.Conn      // as accepted
 	peer    net.Addr      // for logs: of raw, or what the header of a proxy says
 	conn    net.Conn      // what the server will read: raw, TLS or WebSocket, unread
-	element *list.Element // in strangers; nil once taken or cut off; under mu of the port
+	element *list.Element // in pending; nil once delivered or closed; under mu of the port
 	origin  netip.Addr    // that of peer, or the /64 of IPv6; the zero Addr when it has none; under mu of the port
 	// proxied says that a header of a proxy was read.
 	proxied bool
@@ -126,14 +126,14 @@ func (p *Port) AMQP() net.Listener { return p.amqp }
 // HTTP is the same for HTTP clients.
 func (p *Port) HTTP() net.Listener { return p.http }
 
-// Pending is how many connections have not been handed over yet.
+// Pending returns the number of connections that were not delivered yet.
 func (p *Port) Pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pending.Len()
 }
 
-// Close stops to accept, cuts strangers off and waits for all goroutines. Connections that
+// Close stops to accept, closes pending connections and waits for all goroutines. Connections that
 // were handed over are not touched. It may be called more than once.
 func (p *Port) Close(ctx context.Context) error {
 	p.mu.Lock()
@@ -188,7 +188,7 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
-// register registers a stranger. When there are too many, it closes the oldest one of the address that
+// register registers a pending connection. When there are too many, it closes the oldest one of the address that
 // has the most: an honest client sends its first bytes at once, and a client that opens thousands of
 // connections loses its own.
 func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
@@ -210,8 +210,8 @@ func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
 	return s
 }
 
-// oldestOfMost returns the oldest stranger of the address, or addresses, with the most of them. There
-// is at least one stranger.
+// oldestOfMost returns the oldest pending connection of the address, or addresses, with the most of them. There
+// is at least one.
 func (p *Port) oldestOfMost() *pendingConn {
 	most := 0
 	for _, n := range p.origins {
@@ -224,7 +224,7 @@ func (p *Port) oldestOfMost() *pendingConn {
 	}
 }
 
-// remove takes a stranger off the list.
+// remove removes a pending connection from the list.
 func (p *Port) remove(s *pendingConn) {
 	p.pending.Remove(s.element)
 	s.element = nil
@@ -237,12 +237,12 @@ func (p *Port) uncount(s *pendingConn) {
 	}
 }
 
-// countAs counts a stranger by another address, the one in a PROXY header.
+// countAs counts a pending connection by another address, the one in a PROXY header.
 func (p *Port) countAs(s *pendingConn, from netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.element == nil {
-		return // it was cut off
+		return // it was closed
 	}
 	p.uncount(s)
 	s.origin = from
@@ -267,7 +267,7 @@ func originOf(addr net.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
-// claim ends being a stranger; false when it was cut off before.
+// claim ends being pending; false when the connection was closed before.
 func (s *pendingConn) claim() bool {
 	s.port.mu.Lock()
 	defer s.port.mu.Unlock()
@@ -278,7 +278,7 @@ func (s *pendingConn) claim() bool {
 	return true
 }
 
-// handle finds out what a stranger speaks and hands it over, or closes it.
+// handle detects the protocol of a pending connection and delivers it, or closes it.
 func (p *Port) handle(ctx context.Context, s *pendingConn) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.PendingTimeout)
 	defer cancel()

@@ -44,7 +44,7 @@ func (l *protocolListener) Close() error {
 func (l *protocolListener) Addr() net.Addr { return l.addr }
 
 // deliver waits until the server takes the connection, as long as ctx lasts. While it
-// waits it counts as a stranger: a server that is full does not make the port hold more.
+// waits it stays pending: a server at its limit does not make the port hold more connections.
 func (l *protocolListener) deliver(ctx context.Context, s *pendingConn) error {
 	select {
 	case l.queue <- s:
@@ -88,8 +88,8 @@ func (u *peekedConn) Proxied() bool { return u.proxied }
 // ConnectionState is that of the TLS connection below; without one it is zero.
 func (u *peekedConn) ConnectionState() tls.ConnectionState { return tlsState(u.Conn) }
 
-// tlsState is the zero value of a connection that is not in TLS. A server learns from it who
-// the client is and by which name it called.
+// tlsState is the zero value of a connection that is not in TLS. A server learns from it the
+// certificate of the client and the server name that it requested.
 func tlsState(conn net.Conn) tls.ConnectionState {
 	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		return secure.ConnectionState()

@@ -31,7 +31,7 @@ var errUpgrade = errors.New("no upgrade to websocket")
 // deadline; it is removed by the caller.
 //
 // The request is answered here and not by the HTTP server, because what comes out of it is
-// an AMQP client, and because until then it is a stranger like any other.
+// an AMQP client, and because until then the connection is pending like any other.
 func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, error) {
 	reader := bufio.NewReaderSize(&io.LimitedReader{R: conn, N: upgradeBytesMax}, upgradeBufferBytes)
 	w := &upgradeResponse{conn: conn, reader: reader, header: make(http.Header)}
@@ -54,7 +54,7 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUpgrade, err)
 	}
-	// Deadlines and Close end the stream; the context is that of a stranger.
+	// Deadlines and Close end the stream; the context is that of a pending connection.
 	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: conn}, nil
 }
 
@@ -93,8 +93,8 @@ func (c *webSocket) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// Close sends a close frame and does not wait for the peer's: whoever closes has said
-// what there was to say in AMQP, and a server that shuts down closes thousands.
+// Close sends a close frame and does not wait for the frame of the peer: the AMQP connection inside was closed already,
+// and a server that shuts down closes thousands.
 func (c *webSocket) Close() error {
 	_ = c.transport.SetReadDeadline(time.Unix(1, 0))
 	_ = c.transport.SetWriteDeadline(time.Now().Add(closeFrameTimeMax))

@@ -38,8 +38,8 @@ func memberFamilies() []family {
 			name: "peeklock_member_certificate_expiry_timestamp_seconds", kind: gauge, labels: []string{"shown_to"},
 			help: "Time at which the certificate for clients or for members expires, in seconds since 1970; absent without TLS.",
 			read: func(p *statsSnapshot, to emit) {
-				for _, who := range slices.Sorted(maps.Keys(p.expiries)) {
-					to(float64(p.expiries[who].Unix()), who)
+				for _, peers := range slices.Sorted(maps.Keys(p.expiries)) {
+					to(float64(p.expiries[peers].Unix()), peers)
 				}
 			},
 		},

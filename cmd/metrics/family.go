@@ -79,7 +79,7 @@ func (f *family) collect(p *statsSnapshot, to chan<- prometheus.Metric) {
 	}
 }
 
-// families are all of them, in the order of their rooms.
+// families are all of them, in the order of their packages.
 func families() []family {
 	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
 	for i := range all {

@@ -22,21 +22,21 @@ const (
 	EntitiesDefault = 1000
 	// EntitiesMax is how many it may be told to show: ten series each.
 	EntitiesMax   = 10_000
-	snapshotEvery = time.Second // a younger picture serves again
+	snapshotEvery = time.Second // a younger snapshot is used again
 	scrapesMax    = 4           // at once; more are answered 503
 	scrapeTimeMax = 10 * time.Second
 )
 
-// Config says where the figures come from. Node, Ready and Logger are needed.
+// Config says where the stats come from. Node, Ready and Logger are needed.
 type Config struct {
 	Name    string // of the member
 	Version string // of the binary
 	Node    func(entities int) cluster.Stats
-	Gateway func() amqp.Stats // nil: no figures of the gateway
+	Gateway func() amqp.Stats // nil: no stats of the gateway
 	Ready   func() bool
 	// ConnectionsMax is how many connections of clients the gateway takes; 0: it is not told.
 	ConnectionsMax int
-	// Expiries tells when certificates end, by who is shown them: clients, members. It may be nil.
+	// Expiries tells when certificates expire, by the peers that see them: clients, members. It may be nil.
 	Expiries func() map[string]time.Time
 	// Memory tells how much the process may use, and uses; nil: it is not told.
 	Memory func() Memory
@@ -63,7 +63,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Collector collects the figures of one member. It may be used by any number of goroutines.
+// Collector exports the stats of one member. It may be used by any number of goroutines.
 type Collector struct {
 	config   Config
 	families []family

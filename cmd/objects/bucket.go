@@ -70,7 +70,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 			ConcurrentStreamParts: true, NumThreads: partsInMemory, SendContentMd5: !b.withoutChecksums,
 		})
 		err = b.wrapError("write", name, err)
-		_ = from.CloseWithError(err) // whoever still writes hears why it is in vain
+		_ = from.CloseWithError(err) // a writer that still writes gets the reason
 		stored <- err
 	}()
 	err := write(to)

@@ -8,34 +8,33 @@ import (
 	"strings"
 )
 
-// ErrNotEmpty says that a place that was to be claimed holds something.
+// ErrNotEmpty reports that a store that was to be claimed holds something.
 var ErrNotEmpty = errors.New("is not empty")
 
-// Store is where one copy lies. Its calls are made one after the other, by one goroutine.
+// Store is a directory or a prefix in a bucket that holds one backup. Its methods are called one after the other, by one
+// goroutine.
 type Store interface {
-	// Claim sees to it that the place can be used and holds nothing: ErrNotEmpty. Two that
-	// claim one place at a time may both be let in; what they write together no manifest fits.
+	// Claim makes sure that the store can be used and is empty; it returns ErrNotEmpty otherwise. Two callers that claim one
+	// store at the same time may both succeed; no manifest matches what they write together.
 	Claim(ctx context.Context) error
-	// Put makes an object of what write writes, instead of one that had its name. When write
-	// or the place fails, or ctx ends, there is no new object. An error of write comes back as
-	// it is, one of the place as an *Error, also to write.
+	// Put makes an object of what write writes, and replaces an object of the same name. When write or the store fails, or
+	// ctx ends, there is no new object. Errors of write are returned unchanged, errors of the store as an *Error, also to
+	// write.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
-	// Get opens an object. One that is not there is fs.ErrNotExist, now or when it is read.
-	// The reader ends with ctx.
+	// Get opens an object. A missing object is fs.ErrNotExist, now or when it is read. The reader ends with ctx.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
-	// String is the place as it was named.
+	// String returns the location that Open was given.
 	String() string
 }
 
-// Error is a failure of a place. Doing the same again at once is of no use: what may pass by
-// itself was tried again already.
+// Error is a failure of a store. Retrying at once is of no use: the store has retried what may pass by itself.
 type Error struct {
 	Op   string // verb and object
 	Err  error
 	Hint string // what to do, or nothing
 }
 
-// Error is one line.
+// Error returns one line.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %s", e.Op, e.Err)
 	if e.Hint != "" {
@@ -47,10 +46,9 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Open gives the place that location names: s3://bucket/prefix, or a folder. Getenv reads the
-// environment, where an object store's address and keys are; see [Variables]. It asks
-// nobody but, for keys, the credentials file and what hands out roles. All its errors are for the one who
-// named the place.
+// Open opens the store at a location: s3://bucket/prefix, or a directory. getenv reads the environment, which has the
+// address and the keys of an object store; see [EnvironmentHelp]. Open contacts no store; for keys it reads the credentials file
+// and asks the service that hands out roles. All its errors are mistakes of the user.
 func Open(ctx context.Context, location string, getenv func(string) string) (Store, error) {
 	scheme, rest, isURL := strings.Cut(location, "://")
 	switch {

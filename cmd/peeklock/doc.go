@@ -1,32 +1,25 @@
-// Command peeklock is everything that is run: a member of a cluster, a whole cluster for
-// development, and the command line that operates one.
+// Command peeklock runs members of a cluster and is the command line that operates one.
 //
 //	peeklock dev      three members in this process
-//	peeklock serve    one member              ── the only places that wire the rooms
+//	peeklock serve    one member              ── the only places that connect the packages
 //	peeklock queue, message, key, bench, ...  ── clients of admin and amqp, like any other
 //
-// What belongs together:
+// This package has the commands that run members, and the wiring. It has no logic of queues, protocols or clusters. Below it
+// are internal/config (settings), internal/cli (commands that are clients), internal/bench (load), and beside it cmd/listen
+// (ports), cmd/metrics and cmd/objects.
 //
-//	main.go root.go            the process, the command tree, exit codes
-//	output.go meter.go         all printing: table, json, yaml; progress on a terminal
+//	main.go commands.go        the process and the command tree
 //	dev.go serve.go            the two ways to run members
-//	member.go wiring.go        what a member is made of; the adapters between rooms
-//	config.go config_file.go   settings of serve: file < environment < flags
-//	listen.go profile.go       listeners, processors, profiles
-//	tls.go dev_tls.go          certificates; package cmd/listen tells protocols apart
-//	config_secure.go           what is encrypted, audited, and who is believed
+//	member.go wiring.go        the parts of a member, and the adapters between packages
+//	config.go audit.go tls.go  settings, audit log, certificates
+//	listen.go socket.go profile.go  listeners, the control socket, profiles
+//	memory.go memory_guard.go  the memory limit and its parts
+//	metrics.go traces.go slow.go    observation
 //	emulator.go                Config.json of the emulator; package admin/emulator reads it
-//	client.go dataplane.go     the control API and AMQP as clients use them
-//	queue*.go message*.go namespace.go key.go cluster.go
-//	bench*.go                  load, measuring, and the check of every message
 //
 // Invariants:
 //
-//   - Exit codes: 0 done, 1 refused, 2 wrong use, 3 nobody knows whether it was done.
-//   - A failure is one line on standard error that begins with "peeklock: ".
-//   - The command line has no private door: what it does, any HTTP and AMQP client can.
-//   - What cannot be undone needs --yes, and is never asked about: scripts do not answer.
-//   - JSON output is stable: fields are added, never renamed or removed.
 //   - Client ports are bound before any data is touched.
-//   - No secret is in a log, an error or a list; only key show and what makes a key print one.
+//   - Packages of a member know each other only by the interfaces that wiring.go adapts.
+//   - No secret is in a log or an error.
 package main

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// expiries tells when the certificates end that a member shows now, by who is shown them. Asking is
+// expiries returns when the current certificates of a member expire, by the peers that see them. Asking is
 // what a client does, so a file that was replaced is seen.
 func (p memberParts) expiries() map[string]time.Time {
 	ends := make(map[string]time.Time)
-	for who, config := range map[string]*tls.Config{"clients": p.tls, "members": p.cluster.PeerTLS} {
+	for peers, config := range map[string]*tls.Config{"clients": p.tls, "members": p.cluster.PeerTLS} {
 		if config == nil || config.GetCertificate == nil {
 			continue
 		}
 		if pair, err := config.GetCertificate(&tls.ClientHelloInfo{}); err == nil && pair.Leaf != nil {
-			ends[who] = pair.Leaf.NotAfter
+			ends[peers] = pair.Leaf.NotAfter
 		}
 	}
 	return ends

@@ -47,7 +47,7 @@ type memberParts struct {
 	tls     *tls.Config    // nil: no TLS
 	// requireTLS refuses clients without TLS.
 	requireTLS bool
-	// trustLoopback takes callers from loopback for operators, who need no TLS either.
+	// trustLoopback treats callers from loopback as operators, and exempts them from TLS.
 	trustLoopback bool
 	// socket is the path of the control socket; "": there is none.
 	socket    string
@@ -62,7 +62,7 @@ type memberParts struct {
 	// of memory unless the operator has given it.
 	connectionsPerAddress        int
 	connectionsPerAddressIsGiven bool
-	// memory divides that of the process; nil: nothing is limited but by the defaults of the rooms.
+	// memory divides that of the process; nil: only the defaults of the packages limit it.
 	memory *memoryGuard
 	audit  *slog.Logger // of security decisions
 	logger *slog.Logger
@@ -195,7 +195,7 @@ func reachableAddress(address string) string {
 	return address
 }
 
-// awaitReady is ready when the node is and the gate is open: who waits for /health may use
+// awaitReady is ready when the node is and the gate is open: a client that waits for /health may use
 // what the configuration lists.
 func (m *member) awaitReady(ctx context.Context, gate <-chan struct{}) {
 	if m.node.Ready(ctx) != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 
-	figures "github.com/peeklock/peeklock/cmd/metrics"
+	membermetrics "github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
@@ -148,7 +148,7 @@ func (g *memoryGuard) set(short bool) {
 }
 
 // statsFunc returns the source of the memory metrics, nil when nothing is limited.
-func (g *memoryGuard) statsFunc() func() figures.Memory {
+func (g *memoryGuard) statsFunc() func() membermetrics.Memory {
 	if g == nil {
 		return nil
 	}
@@ -156,10 +156,10 @@ func (g *memoryGuard) statsFunc() func() figures.Memory {
 }
 
 // stats returns the values of the memory metrics.
-func (g *memoryGuard) stats() figures.Memory {
+func (g *memoryGuard) stats() membermetrics.Memory {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return figures.Memory{Limit: g.plan.limit, Index: g.index, IndexMax: g.plan.index}
+	return membermetrics.Memory{Limit: g.plan.limit, Index: g.index, IndexMax: g.plan.index}
 }
 
 // memoryUsed returns what the connections of the gateway hold, in bytes.

@@ -18,7 +18,7 @@ func (p memberParts) handlers(m *member) (whole, others http.Handler, err error)
 	if p.metrics.access == "" || p.metrics.access == config.MetricsOff {
 		return nil, nil, nil
 	}
-	figures, err := metrics.New(metrics.Config{
+	collector, err := metrics.New(metrics.Config{
 		Name: p.cluster.Name, Version: p.cluster.Version,
 		Node: m.node.Stats, Gateway: m.gateway.Stats, Ready: m.isReady,
 		ConnectionsMax: m.connectionsMax, Expiries: p.expiries, Memory: p.memory.statsFunc(),
@@ -27,14 +27,14 @@ func (p memberParts) handlers(m *member) (whole, others http.Handler, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	if whole, err = figures.Handler(true); err != nil {
+	if whole, err = collector.Handler(true); err != nil {
 		return nil, nil, err
 	}
 	switch p.metrics.access {
 	case config.MetricsAll:
 		others = whole
 	case config.MetricsOpen:
-		others, err = figures.Handler(false)
+		others, err = collector.Handler(false)
 	}
 	return whole, others, err
 }

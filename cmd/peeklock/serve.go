@@ -112,7 +112,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	select {
 	case <-ctx.Done():
-	case <-m.node.Removed(): // it takes part in nothing any more: whoever starts it must know
+	case <-m.node.Removed(): // it takes no part any more: the operator must know
 		err = datadir.ErrRemoved
 	case <-m.node.Outdated(): // members of a newer release have gone ahead
 		err = m.node.Ready(ctx)

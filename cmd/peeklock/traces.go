@@ -18,11 +18,11 @@ import (
 // tracesCloseMax is how long spans that are left may take to be sent at the end.
 const tracesCloseMax = 2 * time.Second
 
-// tracerName names who made our spans.
+// tracerName is the instrumentation scope of our spans.
 const tracerName = "github.com/peeklock/peeklock"
 
 // openTraces begins to send spans to a collector; without an endpoint there is no tracer and nothing to
-// close. Only what a sender has sampled is traced, so nobody gets traces who did not ask for them. A
+// close. Only what a sender has sampled is traced. A
 // collector that is away costs lines in the log and lost spans (2,048 wait at most), never messages.
 func openTraces(ctx context.Context, endpoint, member, version string, logger *slog.Logger) (tracer trace.Tracer, done func(), err error) {
 	if endpoint == "" {

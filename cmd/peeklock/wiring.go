@@ -14,8 +14,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The rooms do not know each other: each says in an interface of its own what it asks
-// of the house. The adapters here only change the names of types.
+// The packages of a member do not import each other: each declares an interface of what it needs. The adapters here only
+// convert types.
 
 // broker is the router as the gateway wants it.
 type broker struct{ *router.Router }
@@ -28,7 +28,7 @@ func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path str
 	return b.In(namespace).Resolve(ctx, path)
 }
 
-// Receiver opens a lane. The receivers of both rooms have the same methods.
+// Receiver opens a receiver. Those of both packages have the same methods.
 func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver {
 	return b.Router.Receiver(at, receiveAndDelete)
 }
@@ -65,7 +65,7 @@ func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
 	return namespaceView{c.Router.In(namespace)}
 }
 
-// Status copies the picture field by field: the JSON is admin's, not cluster's.
+// Status copies the status field by field: the JSON is admin's, not cluster's.
 func (c control) Status(ctx context.Context) (admin.Status, error) {
 	st, err := c.Operator.Status(ctx)
 	if err != nil {

@@ -230,8 +230,8 @@ func measure(ctx context.Context, c *cli.Client, o *benchOptions, addresses []st
 // end.
 func createEntities(ctx context.Context, c *cli.Client, o *benchOptions) ([]string, error) {
 	lock := entity.Duration(o.lockDuration)
-	room := uint32(benchMegabytes)
-	settings := entity.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
+	quota := uint32(benchMegabytes)
+	settings := entity.Settings{LockDuration: &lock, MaxSizeInMegabytes: &quota}
 	if o.perSession.sessions > 0 {
 		yes := true
 		settings.RequiresSession = &yes

@@ -137,14 +137,14 @@ func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error 
 func (r *receiver) settleAll(ctx context.Context, link *amqp.Receiver, first *amqp.Message) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	room := make(chan struct{}, r.load.options.settlers)
+	slots := make(chan struct{}, r.load.options.settlers)
 	var settling sync.WaitGroup
 	for message := first; message != nil; message = link.Prefetched() {
 		t, counter := r.countArrival(message)
 		r.settling.Add(1)
-		room <- struct{}{}
+		slots <- struct{}{}
 		settling.Go(func() {
-			defer func() { <-room }()
+			defer func() { <-slots }()
 			err := link.AcceptMessage(ctx, message)
 			r.settling.Add(-1)
 			if err := r.countSettlement(err, t, counter); err != nil {

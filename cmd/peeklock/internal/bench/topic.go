@@ -133,7 +133,7 @@ func (b *benchTopic) setProperties(m *amqp.Message) {
 	m.ApplicationProperties = map[string]any{"customer": int64(0), "region": benchRegion}
 }
 
-// customer is whom rule i waits for: 0 is who every message is from.
+// customer is the customer that rule i matches: all messages have customer 0.
 func (b *benchTopic) customer(i int) int {
 	if i < b.matching {
 		return 0

@@ -88,7 +88,7 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	return d, nil
 }
 
-// PutToken signs in to a namespace. SASL PLAIN says who one is before the connection says
+// PutToken signs in to a namespace. SASL PLAIN authenticates before the connection says
 // where, and this library leaves the host name out of it; a token is put after that.
 func (d *AMQPSession) PutToken(ctx context.Context, audience, name, key string) error {
 	const node, answers = "$cbs", "cbs-answers"

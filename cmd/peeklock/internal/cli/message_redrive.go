@@ -40,7 +40,7 @@ type redriven struct {
 // matches says whether a dead letter is to go back.
 func (o *redriveOptions) matches(s *ShownMessage, now time.Time) bool {
 	if s.State != stateActive {
-		return false // deferred there by somebody who wants it
+		return false // a receiver has deferred it there
 	}
 	if reason, _ := s.Properties[PropertyReason].(string); o.reason != "" && reason != o.reason {
 		return false

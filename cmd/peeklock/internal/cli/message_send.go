@@ -166,8 +166,8 @@ type sendWindowState struct {
 }
 
 // awaitUntil takes answers until only so many are outstanding.
-func (s *sendWindowState) awaitUntil(ctx context.Context, room int) {
-	for len(s.waiting) > room {
+func (s *sendWindowState) awaitUntil(ctx context.Context, outstanding int) {
+	for len(s.waiting) > outstanding {
 		s.count(awaitReceipt(ctx, &s.waiting[0]))
 		s.waiting = s.waiting[1:]
 	}
