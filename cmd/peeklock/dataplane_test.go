@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -10,7 +9,7 @@ import (
 // AMQP where it was asked, so that is where a command connects at last.
 func TestControlAddressIsAFallbackForAMQP(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(newStub())
+	server := startStub(newStub())
 	defer server.Close()
 	said := say(t, devMember{Admin: server.URL}, 1, "message", "peek", "orders")
 	wants(t, said, "connect to 127.0.0.1:1", "connect to "+strings.TrimPrefix(server.URL, "http://"))

@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			server := httptest.NewServer(newNamespaceStub())
+			server := startStub(newNamespaceStub())
 			e.Defer(server.Close)
 			e.Setenv("PEEKLOCK_SERVER", server.URL)
 			e.Setenv("SERVER", server.URL)
@@ -38,6 +38,15 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})
+}
+
+// startStub serves a stub. It closes connections that speak AMQP soon: commands that try the control address as an AMQP
+// address, too, would otherwise wait for seconds.
+func startStub(h http.Handler) *httptest.Server {
+	server := httptest.NewUnstartedServer(h)
+	server.Config.ReadHeaderTimeout = 200 * time.Millisecond
+	server.Start()
+	return server
 }
 
 // exits CODE COMMAND...: the command ends with that code, and a failure says why in
