@@ -56,7 +56,7 @@ func (c *Certificate) TLS() *tls.Config {
 	}
 }
 
-// get gives the certificate, reloaded when the files have changed. It compares the bytes and not the times of the files,
+// get returns the certificate, reloaded when the files have changed. It compares the bytes and not the times of the files,
 // which is reliable, and the files are small. A pair that does not match is one that is being replaced, or a mistake: the
 // previous certificate stays.
 func (c *Certificate) get() *tls.Certificate {

@@ -90,7 +90,7 @@ func isWebSocketPath(path string) bool {
 	return strings.EqualFold(path, webSocketPath) || strings.EqualFold(path, escapedPath())
 }
 
-// mayBecomeWebSocketPath says whether the path of which b is the beginning may yet be the one.
+// mayBecomeWebSocketPath reports whether the path of which b is the beginning may yet be the one.
 func mayBecomeWebSocketPath(b string) bool {
 	for _, full := range []string{webSocketPath, escapedPath()} {
 		if n := min(len(b), len(full)); strings.EqualFold(b[:n], full[:n]) {

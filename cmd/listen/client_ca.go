@@ -43,7 +43,7 @@ func (a *Authorities) pool(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// get gives the authorities, reloaded when the file has changed. A file that cannot be
+// get returns the authorities, reloaded when the file has changed. A file that cannot be
 // read, or that holds none, changes nothing: an empty one would refuse all clients, and its intention is
 // unknown.
 func (a *Authorities) get() *x509.CertPool {

@@ -99,7 +99,7 @@ type pendingConn struct {
 	conn    net.Conn      // what the server will read: raw, TLS or WebSocket, unread
 	element *list.Element // in pending; nil once delivered or closed; under mu of the port
 	origin  netip.Addr    // that of peer, or the /64 of IPv6; the zero Addr when it has none; under mu of the port
-	// proxied says that a header of a proxy was read.
+	// proxied reports that a header of a proxy was read.
 	proxied bool
 }
 
@@ -380,12 +380,12 @@ func drainBeforeClose(conn net.Conn) {
 	_, _ = io.CopyN(io.Discard, conn, refusalBytesMax)
 }
 
-// isExemptFromTLS says whether a peer is excused from TLS.
+// isExemptFromTLS reports whether a peer is excused from TLS.
 func (p *Port) isExemptFromTLS(s *pendingConn) bool {
 	return p.config.TrustLoopback && !s.proxied && onLoopback(s.raw.RemoteAddr())
 }
 
-// onLoopback says whether the peer is on this machine.
+// onLoopback reports whether the peer is on this machine.
 func onLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

@@ -20,7 +20,7 @@ func newProtocolListener(addr net.Addr) *protocolListener {
 	return &protocolListener{addr: addr, queue: make(chan *pendingConn), closed: make(chan struct{})}
 }
 
-// Accept gives the next connection of this kind.
+// Accept returns the next connection of this protocol.
 func (l *protocolListener) Accept() (net.Conn, error) {
 	for {
 		select {
@@ -34,7 +34,7 @@ func (l *protocolListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close makes Accept fail and refuses what comes later. The Port goes on.
+// Close makes Accept fail and refuses later connections. The Port continues.
 func (l *protocolListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
@@ -43,7 +43,7 @@ func (l *protocolListener) Close() error {
 // Addr is the address of the first listener of the port.
 func (l *protocolListener) Addr() net.Addr { return l.addr }
 
-// deliver waits until the server takes the connection, as long as ctx lasts. While it
+// deliver waits until the server accepts the connection or ctx ends. While it
 // waits it stays pending: a server at its limit does not make the port hold more connections.
 func (l *protocolListener) deliver(ctx context.Context, s *pendingConn) error {
 	select {
@@ -76,12 +76,12 @@ func peekProtocol(conn net.Conn) (protocol, *peekedConn, error) {
 // net.Conn whose protocol is a stream, one goroutine reads at a time.
 type peekedConn struct {
 	net.Conn
-	first []byte // not yet given; nil once all are, so that the buffer goes
-	// proxied is what Proxied tells.
+	first []byte // not read again yet; nil when all are, so that the buffer is freed
+	// proxied is the result of Proxied.
 	proxied bool
 }
 
-// Proxied says whether the address of the peer is one that a proxy has told: it proves nothing about where a client
+// Proxied reports whether the address of the peer is one that a proxy has told: it proves nothing about where a client
 // is, and no right may rest on it.
 func (u *peekedConn) Proxied() bool { return u.proxied }
 

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	upgradeBytesMax     = 16 * 1024              // of the request that asks for the upgrade; as the admin server takes
+	upgradeBytesMax     = 16 * 1024              // of the request that asks for the upgrade; the limit of the admin server
 	upgradeBufferBytes  = 4 * 1024               // read and write buffer of a WebSocket connection
 	messageBytesMax     = 64 * 1024              // of a WebSocket message of ours; AMQP does not care where it is cut
-	closeFrameTimeMax   = 100 * time.Millisecond // to write the close frame: the kernel takes it or is full
+	closeFrameTimeMax   = 100 * time.Millisecond // to write the close frame: the kernel buffers it or is full
 	subprotocolCloud    = "AMQPWSB10"            // what the cloud service and its clients say
 	subprotocolStandard = "amqp"                 // AMQP over WebSocket, OASIS, 2.1; the Go client's documentation shows it
 )
@@ -58,7 +58,7 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, er
 	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: conn}, nil
 }
 
-// offersAMQP says whether a subprotocol that we speak is among those offered.
+// offersAMQP reports whether a subprotocol that we speak is among those offered.
 func offersAMQP(h http.Header) bool {
 	for _, line := range h.Values("Sec-WebSocket-Protocol") {
 		for name := range strings.SplitSeq(line, ",") {

@@ -163,7 +163,7 @@ func (h *refusalLimiter) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return event == "" || peer == ""
 	})
-	if isRefusal(event) && !h.state.pass(clientOf(peer)) { //nolint:contextcheck // what it tells later is no request's
+	if isRefusal(event) && !h.state.pass(clientOf(peer)) { //nolint:contextcheck // the lines that it writes later belong to no request
 		return nil
 	}
 	return h.to.Handle(ctx, r)

@@ -50,7 +50,7 @@ type devOptions struct {
 	config              string // the emulator's Config.json, or ""
 }
 
-// devMember is what a user needs to know of one member.
+// devMember describes one member for the user.
 type devMember struct {
 	Name             string `json:"name"`
 	AMQP             string `json:"amqp"`
@@ -61,7 +61,7 @@ type devMember struct {
 	Also                []string `json:"also,omitempty"`
 }
 
-// devReady is what dev prints once clients can come.
+// devReady is the output of dev when the members are ready.
 type devReady struct {
 	Dir     string      `json:"dir"`
 	Members []devMember `json:"members"`
@@ -149,7 +149,7 @@ func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) err
 		return err
 	}
 	defer stopProfile()
-	// Ports before data: when one is taken, nothing must have been touched yet.
+	// Ports before data: when a port is in use, no data must have been touched yet.
 	parts, err := o.bind(ctx)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) err
 	return errors.Join(out.Note("stopping"), closeMembers(ctx, members))
 }
 
-// bind takes all client ports or none.
+// bind binds all client ports or none.
 func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
 	parts := make([]memberParts, o.members)
 	for i := range parts {
@@ -258,7 +258,7 @@ func (o *devOptions) prepareDir() error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the data folder: %w", err)
 	}
-	// The folder lies in somebody's project as a rule: keep it out of their commits.
+	// The directory is usually inside a project: keep it out of its commits.
 	if err := os.WriteFile(filepath.Join(o.dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
 		return fmt.Errorf("write the data folder: %w", err)
 	}
@@ -272,7 +272,7 @@ func (o *devOptions) prepareDir() error {
 	return nil
 }
 
-// configureMembers gives every member its configuration. Ports between members are free ones, new
+// configureMembers sets the configuration of every member. Ports between members are free ones, chosen
 // at each start: nothing outside needs to know them.
 func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, logger *slog.Logger) error {
 	keys := auth.Config{Keys: []auth.Key{{Name: auth.DevKeyName, Primary: auth.DevKey, Rights: fsm.Manage}}}
@@ -341,7 +341,7 @@ func waitReady(ctx context.Context, members []*member) error {
 	return nil
 }
 
-// print says where everything is.
+// print prints the addresses and files of the members.
 func (o *devOptions) print(out *cli.Output, parts []memberParts, files *devTLS, created *devConfig) error {
 	ready := devReady{Dir: o.dir, TLS: files, Config: created}
 	if full, err := filepath.Abs(o.dir); err == nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/peeklock/peeklock/cmd/listen"
 )
 
-// The ports of the cloud service. Several clients cannot be told others.
+// The ports of the cloud service. Several clients cannot be given others.
 const (
 	portAMQPS = 5671
 	portHTTPS = 443
 )
 
-// devTLS is what dev --tls prints besides the rest: absolute paths.
+// devTLS is the part of the output that --tls adds: absolute paths.
 type devTLS struct{ listen.DevelopmentFiles }
 
-// bindTLS takes the cloud's ports for the first member, if they are to be had: 443 needs
-// permission, and either may be somebody else's. Nothing depends on them.
+// bindTLS binds the ports of the cloud service for the first member, if they are available: 443 needs
+// permission, and another process may use either. Nothing depends on them.
 func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) {
 	if !o.tls || o.amqpPort == 0 {
 		return
@@ -35,7 +35,7 @@ func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) {
 	}
 }
 
-// loadTLS gives every member the development certificate, nil without --tls.
+// loadTLS sets the development certificate of every member; the result is nil without --tls.
 func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS, error) {
 	for i := range parts {
 		parts[i].origins = origins(false)
@@ -61,7 +61,7 @@ func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS,
 	return &devTLS{files}, nil
 }
 
-// addTLS tells how to reach the member with TLS. Where it has both ports of the cloud the
+// addTLS adds the connection string for TLS. Where the member has both ports of the cloud service, the
 // endpoint goes without one, which is the only form that all clients understand.
 func (m *devMember) addTLS(p memberParts) {
 	if p.tls == nil {

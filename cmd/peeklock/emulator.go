@@ -24,7 +24,7 @@ type emulatorConfig struct {
 }
 
 // readEmulator reads the file, nil for "". Everything that can be wrong with it is known
-// before a port is taken or a folder made.
+// before a port is bound or a directory created.
 func readEmulator(path string) (*emulatorConfig, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
@@ -36,7 +36,7 @@ func readEmulator(path string) (*emulatorConfig, error) {
 	return &emulatorConfig{path: path, file: file, opened: make(chan struct{})}, nil
 }
 
-// gate is what members wait for before they call themselves ready.
+// gate is closed when members may report that they are ready.
 func (e *emulatorConfig) gate() <-chan struct{} {
 	if e == nil {
 		return nil
@@ -55,7 +55,7 @@ func (e *emulatorConfig) apply(ctx context.Context, m *member) (emulator.Report,
 	return report, nil
 }
 
-// devConfig is what dev --config prints besides the rest.
+// devConfig is the part of the output that --config adds.
 type devConfig struct {
 	File string `json:"file"`
 	emulator.Report
@@ -63,13 +63,13 @@ type devConfig struct {
 	Namespaces []devNamespace `json:"namespaces"` // all of the file, the first is the default one
 }
 
-// devNamespace says how to reach a namespace.
+// devNamespace is a namespace with its connection string.
 type devNamespace struct {
 	Name             string `json:"name"` // in the file
 	ConnectionString string `json:"connectionString"`
 }
 
-// applyDev is apply for dev, which tells people what was not as they wrote it.
+// applyDev is apply for dev, which prints what could not be applied as written.
 func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member, address string) (*devConfig, error) {
 	if e == nil || ctx.Err() != nil {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong

@@ -14,7 +14,7 @@ import (
 )
 
 // listenOn binds host:port. The host "localhost" means both loopback addresses, because
-// clients resolve it to either. A port that is taken reads so.
+// clients resolve it to either. The error for a port in use says so.
 func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

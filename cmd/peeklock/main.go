@@ -15,7 +15,7 @@ import (
 
 func main() { os.Exit(start()) }
 
-// start is main with a result, so that what is deferred happens before the exit.
+// start is main with a result, so that deferred calls run before the exit.
 func start() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -31,7 +31,7 @@ type member struct {
 	gateway *amqp.Server
 	admin   *admin.Server
 	ready   atomic.Bool
-	// connectionsMax is how many clients the gateway takes.
+	// connectionsMax is the number of client connections that the gateway accepts.
 	connectionsMax int
 	stop           context.CancelFunc // of the wait for readiness
 	waiting        sync.WaitGroup
@@ -43,7 +43,7 @@ type memberParts struct {
 	cluster cluster.Config
 	amqp    net.Listener
 	admin   net.Listener
-	also    []net.Listener // further ones; every listener takes every protocol
+	also    []net.Listener // further ones; every listener serves every protocol
 	tls     *tls.Config    // nil: no TLS
 	// requireTLS refuses clients without TLS.
 	requireTLS bool
@@ -96,7 +96,7 @@ func (p memberParts) closeListeners() {
 func openMember(ctx context.Context, p memberParts) (*member, error) {
 	m := &member{}
 	var err error
-	p.cluster.Reread = message.Reread // what is forwarded, only the gateway can read
+	p.cluster.Reread = message.Reread // only the gateway can read the stored messages that are forwarded
 	if m.node, err = cluster.Open(ctx, p.cluster); err != nil {
 		p.closeListeners()
 		return nil, err
@@ -211,7 +211,7 @@ func (m *member) awaitReady(ctx context.Context, gate <-chan struct{}) {
 	m.ready.Store(true)
 }
 
-// isReady says whether clients should be sent here: the member has started, and has not lost since what
+// isReady reports whether clients should be sent here: the member has started, and has not lost since what
 // they need of it.
 func (m *member) isReady() bool {
 	return m.ready.Load() && !slices.ContainsFunc(m.node.Readiness(), func(c cluster.Check) bool { return !c.OK })
@@ -236,7 +236,7 @@ func toChecks(from []cluster.Check) []admin.Check {
 	return out
 }
 
-// close takes clients away first and the storage last.
+// close closes the client side first and the storage last.
 func (m *member) close(ctx context.Context) error {
 	m.ready.Store(false)
 	if m.stop != nil {
@@ -276,7 +276,7 @@ func closeMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// connectionString is what a Service Bus client needs, in the official emulator's form.
+// connectionString is the connection string for Service Bus clients, in the form of the official emulator.
 func connectionString(address, keyName, key string) string {
 	return fmt.Sprintf("Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s;UseDevelopmentEmulator=true", address, keyName, key)
 }

@@ -31,7 +31,7 @@ const (
 	// connectionsMin is the number of connections that are accepted however low the limit is.
 	connectionsMin = 256
 	// Shares of the machine's memory when the system sets no limit: serve assumes that other
-	// processes run on the machine, dev that it is somebody's workstation.
+	// processes run on the machine, dev that it runs on a workstation.
 	memoryOfMachineServePercent = 50
 	memoryOfMachineDevPercent   = 25
 	memoryUnknownBytes          = 2 << 30 // when the memory of the machine is not known

@@ -26,7 +26,7 @@ const (
 	memoryResumePercent = 90
 )
 
-// memoryConsumer is what the guard needs of a member.
+// memoryConsumer is a member as the guard sees it.
 type memoryConsumer interface {
 	memoryUsed() int64 // by its gateway, in bytes
 	setShortOfMemory(on bool)

@@ -7,13 +7,13 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// metricsParts says what a member tells of itself; the zero value nothing.
+// metricsParts are the settings of /metrics; the zero value turns it off.
 type metricsParts struct {
 	access   string
 	entities int
 }
 
-// handlers are those of /metrics: for operators, and for everybody else.
+// handlers returns the handlers of /metrics: for operators, and for all other callers.
 func (p memberParts) handlers(m *member) (whole, others http.Handler, err error) {
 	if p.metrics.access == "" || p.metrics.access == config.MetricsOff {
 		return nil, nil, nil

@@ -40,7 +40,7 @@ func pprofFlag(cmd *cobra.Command, to *string) {
 }
 
 // servePprof answers net/http/pprof on a listener of its own until the returned function
-// is called. Not on the control API: a profile says more than an operator's key allows.
+// is called. It is not part of the control API: a profile shows more than an operator's key allows.
 func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(), error) {
 	if address == "" {
 		return func() {}, nil

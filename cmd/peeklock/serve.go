@@ -156,7 +156,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	c.PeerAddr, c.GossipAddr = s.Peer, s.Gossip
 	if s.Advertise != "" {
 		c.PeerAdvertise = s.AdvertisedAddress(s.Peer)
-		if net.ParseIP(s.Advertise) != nil { // gossip takes no names
+		if net.ParseIP(s.Advertise) != nil { // gossip accepts no host names
 			c.GossipAdvertise = s.AdvertisedAddress(s.Gossip)
 		}
 	}

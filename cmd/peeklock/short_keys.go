@@ -27,7 +27,7 @@ func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
 	}
 }
 
-// accessSource is what the search needs of the router.
+// accessSource is the router as the search sees it.
 type accessSource interface {
 	Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error)
 	Entities(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, after string, max int) ([]fsm.Entity, error)

@@ -34,7 +34,7 @@ type lineCount struct {
 	omitted uint64
 }
 
-// pass says whether another line may be written, and how many were left out before it.
+// pass reports whether another line may be written, and how many were left out before it.
 func (c *lineCount) pass(now time.Time) (ok bool, omitted uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

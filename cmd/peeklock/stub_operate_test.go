@@ -34,7 +34,7 @@ func (s *operateStub) routes(mux *http.ServeMux) {
 	}
 }
 
-// again says whether this has been asked before.
+// again reports whether this has been asked before.
 func (s *operateStub) again(r *http.Request) bool { return s.asked[r.Method+" "+r.URL.Path] > 1 }
 
 func (s *operateStub) members(w http.ResponseWriter, _ *http.Request) {

@@ -67,7 +67,7 @@ func (s *topicStub) delete(w http.ResponseWriter, _ *http.Request, name string) 
 	w.WriteHeader(204)
 }
 
-// walks says that all pages will be asked for. Then each has one entry, so that the
+// walks reports that all pages will be asked for. Then each has one entry, so that the
 // walking is tested.
 func walks(r *http.Request) bool { return r.URL.Query().Get("max") == "1000" }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// applyTLS says how the clients of a member of serve are listened to.
+// applyTLS sets the TLS configuration of the client listeners of serve.
 //
 // TLS alone must never be weakened by the word that is needed for the members among
 // themselves, nor by silence: without allow_remote_plain clients speak TLS, with it require_tls still asks
-// for that. Nobody is excused for an address: a proxy on this machine has one on loopback.
+// for that. No address is exempt: a proxy on this machine has a loopback address.
 func applyTLS(s *config.Settings, p *memberParts) error {
 	p.origins = origins(s.HasOwnKey())
 	if s.TLSCert == "" {

@@ -20,7 +20,7 @@ import (
 // broker is the router as the gateway wants it.
 type broker struct{ *router.Router }
 
-// Namespace is what a host name selects.
+// Namespace returns the namespace that a host name selects.
 func (b broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
 
 // Resolve finds an entity of a namespace.
@@ -85,7 +85,7 @@ func (c control) Status(ctx context.Context) (admin.Status, error) {
 	return out, nil
 }
 
-// Plan says what a rebalancing would do.
+// Plan returns the moves of a rebalance.
 func (c control) Plan(ctx context.Context) ([]admin.PlannedMove, error) {
 	plan, err := c.PlanRebalance(ctx)
 	moves := make([]admin.PlannedMove, len(plan.Moves))
@@ -149,7 +149,7 @@ func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int
 // accessRules are those of the catalog as the keyring wants them.
 type accessRules struct{ router *router.Router }
 
-// Access is what our own replica of the catalog says.
+// Access returns the access rules in the local replica of the catalog.
 func (r accessRules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
 	return r.router.Access(namespace, path)
 }
@@ -157,7 +157,7 @@ func (r accessRules) Access(namespace fsm.NamespaceID, path string) (own, shared
 // NamespaceName is how a namespace is called.
 func (r accessRules) NamespaceName(id fsm.NamespaceID) string { return r.router.NamespaceName(id) }
 
-// NamespaceByHost is what a host name selects in our own replica of the catalog.
+// NamespaceByHost returns the namespace that a host name selects in the local replica of the catalog.
 func (r accessRules) NamespaceByHost(host string) fsm.NamespaceID {
 	return r.router.NamespaceByHost(host)
 }

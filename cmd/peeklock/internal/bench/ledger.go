@@ -84,14 +84,14 @@ func (b *bitmap) word(i uint64) uint64 {
 	return c[i%(chunkBits/64)].Load()
 }
 
-// senderTrack is what became of the messages of one sender.
+// senderTrack has the states of the messages of one sender.
 type senderTrack struct {
 	attempted          atomic.Uint64 // counters below it may have been sent
 	confirmed, refused bitmap
-	copies             []copyState // of each copy: one, or one for each subscription that takes all
+	copies             []copyState // of each copy: one, or one for each subscription that gets all messages
 }
 
-// copyState is what became of one copy of each message.
+// copyState has the states of one copy of each message.
 type copyState struct{ received, settled bitmap }
 
 // trackKey names the sender of some run.
@@ -103,7 +103,7 @@ type trackKey struct {
 // deliveryLedger checks every message against what was sent.
 //
 //	lost        confirmed and never received
-//	duplicated  received again after its completion was confirmed (or taken twice)
+//	duplicated  received again after its completion was confirmed (or received twice with receive-and-delete)
 //	unexpected  received and never sent, or refused when it was sent
 //	redelivered received again before its completion was confirmed: allowed, a lock ended
 //	foreign     not of this run
@@ -158,7 +158,7 @@ func (l *deliveryLedger) trackOf(s messageHeader) *senderTrack {
 	return t
 }
 
-// verdict is what a delivery turns out to be.
+// verdict classifies a delivery.
 type verdict uint8
 
 const (
@@ -169,7 +169,7 @@ const (
 	foreign
 )
 
-// recordDelivery notes a delivery of one of the copies and judges it. takes: it is gone by now.
+// recordDelivery records a delivery of one of the copies and classifies it. With receiveAndDelete it is settled, too.
 func (l *deliveryLedger) recordDelivery(s messageHeader, copyIndex int, receiveAndDelete bool) (verdict, *copyState) {
 	t := l.trackOf(s)
 	if t == nil {

@@ -66,7 +66,7 @@ func newLoad(c *cli.Client, o *benchOptions, addresses []string) *load {
 // fail ends the run early: a client cannot do its work, and trying again will not help.
 func (l *load) fail(err error) { l.failure.CompareAndSwap(nil, &err) }
 
-// run puts the load on, measures, waits for what is under way and says what happened.
+// run generates the load, measures, waits for pending work and returns the result.
 func (l *load) run(ctx context.Context) (benchResult, error) {
 	// The clients live longer than ctx: after Ctrl-C, what is under way is still counted.
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -98,7 +98,7 @@ func (l *load) run(ctx context.Context) (benchResult, error) {
 // phases are warm-up, measuring, and the wait for the rest. It returns what was counted at the
 // beginning and at the end of measuring.
 func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second progressMark, err error) {
-	// Connecting is not what is measured.
+	// Connecting is not measured.
 	attached := make(chan struct{})
 	go func() {
 		defer close(attached)
@@ -199,7 +199,7 @@ func (l *load) drain(ctx context.Context, sent <-chan struct{}) {
 	}
 }
 
-// caughtUp says that nothing is to be waited for: all senders have ended already.
+// caughtUp reports that no work is pending: all senders have ended already.
 func (l *load) caughtUp() bool {
 	switch l.options.mode {
 	case modeSend:
@@ -219,7 +219,7 @@ func (l *load) settling() int64 {
 	return n
 }
 
-// progressMark is what had been done at a moment.
+// progressMark has the counts at a moment.
 type progressMark struct {
 	at                           time.Time
 	confirmed, received, settled uint64

@@ -22,7 +22,7 @@ type receiver struct {
 	queue     string
 	copyIndex int // of every message that it gets
 	arrivals  *latencies
-	attached  func() // the first connection stands
+	attached  func() // called when the first connection is open
 	settling  atomic.Int64
 }
 
@@ -31,7 +31,7 @@ func newReceiver(l *load, index int) *receiver {
 	return &receiver{load: l, index: index, queue: source, copyIndex: copyIndex, arrivals: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
 }
 
-// run receives until the work has ended, over as many connections as it takes.
+// run receives until the work has ended, over as many connections as necessary.
 func (r *receiver) run(ctx context.Context) {
 	defer r.attached()
 	wait := backoffMin

@@ -23,7 +23,7 @@ type sender struct {
 	body     []byte
 	message  *amqp.Message // reused: go-amqp has copied it when a send returns
 	confirms *latencies
-	attached func() // the first connection stands
+	attached func() // called when the first connection is open
 
 	interval time.Duration // between messages; 0: as fast as can be
 	due      time.Time     // of the next message
@@ -51,7 +51,7 @@ func newSender(l *load, index int) *sender {
 	return s
 }
 
-// run sends until it is told to stop, over as many connections as it takes.
+// run sends until it is stopped, over as many connections as necessary.
 func (s *sender) run(ctx context.Context) {
 	defer s.attached()
 	if s.timer != nil {
@@ -79,7 +79,7 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// isPermanent says that connecting again will meet the same answer.
+// isPermanent reports whether connecting again would get the same answer.
 func isPermanent(err error) bool {
 	var answer *amqp.Error
 	if !errors.As(err, &answer) {
@@ -175,7 +175,7 @@ func (s *sender) sendOneByOne(ctx context.Context, link *amqp.Sender) error {
 	return nil
 }
 
-// sendNext sends the next message. An empty flight: told to stop while waiting for its time.
+// sendNext sends the next message. The result is empty when the run was stopped while it waited.
 func (s *sender) sendNext(ctx context.Context, link *amqp.Sender) (pendingSend, error) {
 	start, more := s.waitUntilDue()
 	if !more {
@@ -223,7 +223,7 @@ func (s *sender) waitUntilDue() (time.Time, bool) {
 	return now, true
 }
 
-// confirm takes the confirmations. When the connection is gone it goes on: every message
+// confirm awaits the confirmations. When the connection is lost it continues: every message
 // in flight then has an unknown outcome and is counted so.
 func (s *sender) confirm(ctx context.Context, flights <-chan pendingSend) error {
 	var first error

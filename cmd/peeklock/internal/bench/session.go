@@ -26,7 +26,7 @@ const (
 // sessions there are none.
 //
 // Message c of a sender belongs to session c mod sessions of its queue. A receiver accepts the
-// next session, takes what is there, settles it and gives the session back.
+// next session, receives its messages, settles them and releases the session.
 type benchSessions struct {
 	sessions     int
 	names        []string
@@ -51,7 +51,7 @@ func (b *benchSessions) check(o *benchOptions) error {
 	return nil
 }
 
-// prepare makes the names and what is followed.
+// prepare makes the names and the counters.
 func (b *benchSessions) prepare(senders int) {
 	b.names = make([]string, b.sessions)
 	for i := range b.names {
@@ -113,7 +113,7 @@ func (r *receiver) sessions(ctx context.Context, d *cli.AMQPSession) error {
 	}
 }
 
-// drainSession takes what a session has, as much as there is credit for.
+// drainSession receives the messages of a session, up to the credit.
 func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error {
 	if err := link.IssueCredit(uint32(r.load.options.credit)); err != nil {
 		return err

@@ -24,7 +24,7 @@ const (
 	benchSubscriptionsMax    = 2000
 	benchSQLRulesMax         = 2000
 	benchCorrelationRulesMax = 100_000
-	benchRuleWorkers         = 64 // requests under way at once: half of what a member takes
+	benchRuleWorkers         = 64 // requests under way at once: half of what a member accepts
 )
 
 // createTopic are the flags of bench about a topic. Without subscriptions there is none.
@@ -123,7 +123,7 @@ const (
 	benchRegion = "eu"
 )
 
-// setProperties gives a message the properties that the rules ask about.
+// setProperties sets the properties that the rules refer to.
 func (b *benchTopic) setProperties(m *amqp.Message) {
 	if b.rules() == 0 {
 		return
@@ -160,7 +160,7 @@ func (b *benchTopic) correlationRule(i int) entity.Rule {
 	}}
 }
 
-// firstRule is what subscription i is made with, nil for the rule that takes everything.
+// firstRule is the first rule of subscription i, nil for the rule that matches all messages.
 func (b *benchTopic) firstRule(i int) *entity.Rule {
 	var rule entity.Rule
 	switch {
@@ -281,7 +281,7 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 	return context.Cause(ctx)
 }
 
-// storedBytes is what the broker says that the payloads take, in all queues or the topic.
+// storedBytes returns the size of the payloads that the broker reports, in all queues or the topic.
 func storedBytes(ctx context.Context, c *cli.Client, o *benchOptions) (uint64, error) {
 	if o.topic.subscriptions > 0 {
 		var t admin.Topic

@@ -11,7 +11,7 @@ import (
 // rateFlag is a flag: bytes a second, with or without a unit; 0 is no bound.
 type rateFlag int64
 
-// String is what Set takes.
+// String implements pflag.Value.
 func (r *rateFlag) String() string { return strconv.FormatInt(int64(*r), 10) }
 
 // Type is the name in the help.

@@ -44,7 +44,7 @@ type Client struct {
 	caFile         string
 	http           *http.Client // nil: the default one
 	trusted        *tls.Config  // set with http; nil: the default one
-	usesTLS        bool         // the member that told the AMQP addresses was asked over TLS
+	usesTLS        bool         // the control API was reached over TLS
 	controlAddress string       // host:port where it was asked; it speaks AMQP there, too. "": a control socket
 }
 
@@ -136,7 +136,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 	return err
 }
 
-// callVia is call that also says which member answered.
+// callVia is Call that also returns the address that answered.
 func (c *Client) callVia(ctx context.Context, method, path string, in, out any) (string, error) {
 	urls, err := c.Addresses()
 	if err != nil {
@@ -265,7 +265,7 @@ type refusedError struct{ admin.Problem }
 // Error is the member's text.
 func (e *refusedError) Error() string { return e.Message }
 
-// IsNotFound says that a member answered that an entity is not there.
+// IsNotFound reports that a member answered that an entity is not there.
 func IsNotFound(err error) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.Code == "EntityNotFound"
@@ -286,7 +286,7 @@ func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
 	for _, m := range list.Members {
 		host, port, err := net.SplitHostPort(m.AMQP)
 		if err != nil {
-			continue // a member that has not told yet
+			continue // the member has not announced its address yet
 		}
 		// A member that listens everywhere cannot know by which name it is reached.
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
@@ -305,7 +305,7 @@ func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
 	return append(alive, others...), nil
 }
 
-// recordControlAddress remembers by which way a member has answered, and tells the host of it.
+// recordControlAddress records the address at which a member has answered, and returns its host.
 func (c *Client) recordControlAddress(base string, list admin.Endpoints) (host string, err error) {
 	if _, ok := socketPath(base); ok {
 		c.usesTLS, c.controlAddress = list.RequireTLS, ""

@@ -60,7 +60,7 @@ func (c *Client) verify(i invocation) error {
 	return nil
 }
 
-// comparisonText is what was found about a partition, for people.
+// comparisonText is the result for a partition in a table.
 func comparisonText(r *memberList, v verifiedPartitions) string {
 	if v.Error != "" {
 		return "not compared: " + v.Error

@@ -12,7 +12,7 @@ import (
 )
 
 // complete offers the names of entities to the shell: of queues, topics or subscriptions.
-// It is silent when nobody answers.
+// It offers nothing when no member answers.
 func (c *Client) complete(plurals ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -48,7 +48,7 @@ func (c *Client) dial(ctx context.Context, addresses []string) (*AMQPSession, er
 	return nil, errors.Join(all...)
 }
 
-// DialOne speaks TLS where the control API did: every port of a member takes both.
+// DialOne connects to one member. It uses TLS if the control API did: every port of a member accepts both.
 func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, error) {
 	name, key, _ := c.credentials()
 	ctx, cancel := context.WithTimeout(ctx, dialTimeMax)
@@ -141,7 +141,7 @@ func (c *Client) connect(ctx context.Context) (*AMQPSession, error) {
 	return c.dial(ctx, addresses)
 }
 
-// Receiver attaches a peek-lock receiver, or one that takes messages for good. The modes
+// Receiver attaches a peek-lock receiver, or a receive-and-delete one. The modes
 // are those of the official clients (second means: wait for the broker's word on every
 // settlement).
 func (d *AMQPSession) Receiver(ctx context.Context, source string, credit int32, receiveAndDelete bool) (*amqp.Receiver, error) {
@@ -159,7 +159,7 @@ func receiverOptions(credit int32, receiveAndDelete bool) *amqp.ReceiverOptions 
 	return options
 }
 
-// IsRefused says whether err is the member's answer to one message. Anything else (a link
+// IsRefused reports whether err is the member's answer to one message. Anything else (a link
 // that was detached, a lost connection, time that ran out) leaves open what happened.
 func IsRefused(err error) bool {
 	var answer *amqp.Error
@@ -169,7 +169,7 @@ func IsRefused(err error) bool {
 	return errors.As(err, &answer) && !errors.As(err, &link) && !errors.As(err, &session) && !errors.As(err, &conn)
 }
 
-// PlainError takes the decoration off what go-amqp reports of an answer.
+// PlainError reduces an error of go-amqp to the answer of the broker.
 func PlainError(err error) error {
 	var link *amqp.LinkError
 	if errors.As(err, &link) && link.RemoteErr != nil {

@@ -117,7 +117,7 @@ func (p *prestop) run(ctx context.Context) error {
 	return err
 }
 
-// statefulSet is what we read of one.
+// statefulSet has the fields that are read of a StatefulSet.
 type statefulSet struct {
 	Metadata struct {
 		Deleted *time.Time `json:"deletionTimestamp"`
@@ -130,7 +130,7 @@ type statefulSet struct {
 	} `json:"spec"`
 }
 
-// isScaledDown says whether this pod is one too many for good.
+// isScaledDown reports whether the set was scaled down so that it does not need this pod any more.
 func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 	name, err := p.podName()
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 		return false, nil
 	case set.Spec.Replicas == nil:
 		return false, errors.New("the StatefulSet does not say how many replicas there shall be")
-	case *set.Spec.Replicas == 0: // everything is put to rest; there is nobody to move to
+	case *set.Spec.Replicas == 0: // the cluster is suspended; there is no member to move to
 		return false, nil
 	}
 	return ordinal >= set.Spec.Ordinals.Start+*set.Spec.Replicas, nil
@@ -215,7 +215,7 @@ func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
 	return json.Unmarshal(body, set)
 }
 
-// wasRemoved says whether the member, which does not answer any more, has stopped because it was removed. Its data folder
+// wasRemoved reports whether the member, which does not answer any more, has stopped because it was removed. Its data folder
 // knows; one that crashed on the way is none of those.
 func (p *prestop) wasRemoved() bool {
 	dir := p.Getenv("PEEKLOCK_DIR")
@@ -238,7 +238,7 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 	err = p.retryUntilDone(ctx, "removing "+name, func(ctx context.Context) error {
 		err := p.Call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
 		if begun && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) && p.wasRemoved() {
-			return nil // its socket is gone with it, or nobody listens there
+			return nil // its socket was removed with it, or no process listens there
 		}
 		begun = begun || errors.As(err, new(unknownError))
 		return err

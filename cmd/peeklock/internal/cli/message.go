@@ -17,7 +17,7 @@ const (
 	noteState       = "x-opt-message-state"
 )
 
-// PropertyReason is where the broker says why a message was dead-lettered.
+// PropertyReason is the application property with the reason of a dead letter.
 const PropertyReason = "DeadLetterReason"
 
 // ShownMessage is a message as receive and peek print it.
@@ -42,7 +42,7 @@ type ShownMessage struct {
 	Settled       string         `json:"settled,omitempty"`    // what receive did with it
 }
 
-// NewShownMessage turns what came over the wire into what is printed.
+// NewShownMessage converts a received message to its printed form.
 func NewShownMessage(m *amqp.Message) *ShownMessage {
 	s := &ShownMessage{Properties: m.ApplicationProperties}
 	if n, ok := m.Annotations[noteSequence].(int64); ok {

@@ -16,7 +16,7 @@ const (
 	settleModeSecond uint32 = 1
 )
 
-// deferredMessage is a deferred message, with the token of its lock unless it was taken.
+// deferredMessage is a deferred message, with the token of its lock unless it was received and deleted.
 type deferredMessage struct {
 	message *amqp.Message
 	token   amqp.UUID

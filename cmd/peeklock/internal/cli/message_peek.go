@@ -63,7 +63,7 @@ func (c *Client) peek(i invocation, o *peekOptions) error {
 				return fmt.Errorf("peek at %s: the member repeats itself", queue)
 			}
 			from = shown.Sequence + 1
-			wanted, err := receiveAndDelete(o.where, m, shown)
+			wanted, err := matchesWhere(o.where, m, shown)
 			if err != nil {
 				return err
 			}
@@ -143,7 +143,7 @@ func (n *managementNode) request(ctx context.Context, operation string, body map
 	return content, nil
 }
 
-// answerError is what a management node answered instead of doing what was asked.
+// answerError is the refusal of a management node.
 type answerError struct {
 	status int32
 	text   string

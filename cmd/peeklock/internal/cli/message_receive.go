@@ -55,7 +55,7 @@ func (o *receiveOptions) checkAll() error {
 // credit is how many messages may be on their way: never more than are wanted, because
 // those that are not printed would stay locked.
 func (o *receiveOptions) credit() int32 {
-	// What goes back to the queue would be delivered again at once, and with credit to
+	// An abandoned message would be delivered again at once, and with credit to
 	// spare a message could be seen twice in one run.
 	if o.count == 0 && !o.abandon {
 		return receiveCredit

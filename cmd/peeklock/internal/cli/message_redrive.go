@@ -37,7 +37,7 @@ type redriven struct {
 	DryRun   bool   `json:"dryRun"`
 }
 
-// matches says whether a dead letter is to go back.
+// matches reports whether a dead letter matches the filters.
 func (o *redriveOptions) matches(s *ShownMessage, now time.Time) bool {
 	if s.State != stateActive {
 		return false // a receiver has deferred it there
@@ -140,7 +140,7 @@ func (r *redriveRun) consider(ctx context.Context, m *amqp.Message, shown *Shown
 	if !r.options.matches(shown, r.now) {
 		return nil
 	}
-	if wanted, err := receiveAndDelete(r.options.where, m, shown); err != nil || !wanted {
+	if wanted, err := matchesWhere(r.options.where, m, shown); err != nil || !wanted {
 		return err
 	}
 	r.matched++

@@ -165,7 +165,7 @@ type sendWindowState struct {
 	first     error
 }
 
-// awaitUntil takes answers until only so many are outstanding.
+// awaitUntil awaits confirmations until at most this many are outstanding.
 func (s *sendWindowState) awaitUntil(ctx context.Context, outstanding int) {
 	for len(s.waiting) > outstanding {
 		s.count(awaitReceipt(ctx, &s.waiting[0]))
@@ -173,7 +173,7 @@ func (s *sendWindowState) awaitUntil(ctx context.Context, outstanding int) {
 	}
 }
 
-// count notes how one send ended: confirmed, refused by the member, or nobody knows.
+// count records the outcome of one send: confirmed, refused by the member, or unknown.
 func (s *sendWindowState) count(err error) {
 	switch {
 	case err == nil:
@@ -219,7 +219,7 @@ func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bo
 	return s.confirmed, nil
 }
 
-// awaitReceipt waits for the broker's word on one message.
+// awaitReceipt waits for the confirmation of one message.
 func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeMax)
 	defer cancel()
@@ -233,10 +233,10 @@ func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
 // ErrNoMessage ends a receive that waited in vain; it is not shown.
 var ErrNoMessage = errors.New("no message came")
 
-// rejection is the broker's word that a message was not taken.
+// rejection is the refusal of a message by the broker.
 type rejection struct{ error }
 
-// Unwrap gives errors.As the broker's error.
+// Unwrap lets errors.As see the error of the broker.
 func (r rejection) Unwrap() error { return r.error }
 
 // IsRejection reports whether the broker refused a message.
@@ -245,7 +245,7 @@ func IsRejection(err error) bool {
 	return errors.As(err, &r)
 }
 
-// ClassifyOutcome says whether a delivery state means that the message was taken.
+// ClassifyOutcome reports whether a delivery state means that the message was accepted: nil, or the refusal.
 func ClassifyOutcome(state amqp.DeliveryState) error {
 	switch state := state.(type) {
 	case *amqp.StateAccepted:

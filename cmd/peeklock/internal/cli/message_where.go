@@ -18,7 +18,7 @@ because a property is missing, are left out. The command evaluates it, not the m
 // whereFlag reads --where when the flags are read, so that a wrong expression is wrong usage.
 type whereFlag struct{ to **filter.Expr }
 
-// Set reads the expression.
+// Set implements pflag.Value.
 func (f whereFlag) Set(text string) (err error) {
 	*f.to, err = filter.Parse(text, nil)
 	return err
@@ -32,13 +32,13 @@ func (f whereFlag) String() string {
 	return (*f.to).String()
 }
 
-// Type names what is wanted.
+// Type implements pflag.Value.
 func (whereFlag) Type() string { return "expression" }
 
-// receiveAndDelete says whether a message is wanted: without an expression all are. An expression
+// matchesWhere reports whether a message is wanted: without an expression all are. An expression
 // that fails for one message, say by dividing by zero, fails the command: leaving the
 // message out would hide it.
-func receiveAndDelete(where *filter.Expr, m *amqp.Message, s *ShownMessage) (bool, error) {
+func matchesWhere(where *filter.Expr, m *amqp.Message, s *ShownMessage) (bool, error) {
 	if where == nil {
 		return true, nil
 	}
@@ -58,7 +58,7 @@ type Peeked struct {
 	shown *ShownMessage
 }
 
-// System gives what Service Bus defines, as far as a peek tells it.
+// System returns a property of Service Bus, as far as a peeked message has it.
 func (p Peeked) System(name string) (filter.Value, bool) {
 	switch name {
 	case filter.SequenceNumber:
@@ -84,7 +84,7 @@ func (p Peeked) System(name string) (filter.Value, bool) {
 	return p.property(name)
 }
 
-// property gives what stands in the properties section of AMQP.
+// property returns a property of the properties section of AMQP.
 func (p Peeked) property(name string) (filter.Value, bool) {
 	properties := p.m.Properties
 	if properties == nil {

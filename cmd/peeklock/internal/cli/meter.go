@@ -47,16 +47,16 @@ func (c *Client) bytesMeter(what string, total int64) *meter {
 	return m
 }
 
-// set says how many are done by now, of how many.
+// set sets the progress: done of total.
 func (m *meter) set(done, total int64) {
 	m.tracker.UpdateTotal(max(1, total))
 	m.tracker.SetValue(min(done, max(1, total)))
 }
 
-// say changes what stands before the bar.
+// say changes the text before the bar.
 func (m *meter) say(text string) { m.tracker.UpdateMessage(text) }
 
-// Add says that n more are done.
+// Add adds n to the progress.
 func (m *meter) Add(n int) { m.tracker.Increment(int64(n)) }
 
 // End paints the last state and stops; failed shows that it was not all.

@@ -22,13 +22,13 @@ const (
 	watchInterval  = 500 * time.Millisecond // between two looks at how far it has come
 	retryInterval  = time.Second            // before a member that is busy or gone is asked again
 	unreachableMax = 15 * time.Second       // without an answer, after which we stop asking
-	// copyRate is what an estimate assumes, in bytes a second, of two copies at a time.
+	// copyRate is the rate of two concurrent copies that an estimate assumes, in bytes per second.
 	copyRate = 50 << 20
-	// copyOverhead is what a partition takes besides: to open, to vote, to hand over.
+	// copyOverhead is the additional time per partition: to open, to vote, to transfer the leadership.
 	copyOverhead = 2 * time.Second
 )
 
-// memberList is the members with what people call them.
+// memberList resolves names of members.
 type memberList struct{ members []admin.Member }
 
 func (c *Client) memberList(ctx context.Context) (*memberList, error) {
@@ -39,7 +39,7 @@ func (c *Client) memberList(ctx context.Context) (*memberList, error) {
 	return &memberList{list.Members}, nil
 }
 
-// name is what a member is called: its name, if no other bears it.
+// name returns the name of a member if it is unique, else the id.
 func (r *memberList) name(id fsm.MemberID) string {
 	at := slices.IndexFunc(r.members, func(m admin.Member) bool { return m.ID == id })
 	if at < 0 {
@@ -128,7 +128,7 @@ func (c *Client) partitionIDs(ctx context.Context) []string {
 	return ids
 }
 
-// isCode says that a member answered with this problem.
+// isCode reports that a member answered with this problem.
 func isCode(err error, code string) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.Code == code
@@ -182,7 +182,7 @@ func (c *Client) retryUntilDone(ctx context.Context, what string, ask func(conte
 	}
 }
 
-// pollWhile calls at once and then again and again, until that says false or ctx ends.
+// pollWhile calls at once and then repeatedly, until the call returns false or ctx ends.
 func pollWhile(ctx context.Context, pause time.Duration, call func() bool) {
 	for ctx.Err() == nil && call() {
 		sleepContext(ctx, pause)
@@ -198,12 +198,12 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// estimate is about how long it takes to copy so much in so many moves.
+// estimate returns the approximate time to copy this many bytes in this many moves.
 func estimate(bytes int64, moves int) time.Duration {
 	return (time.Duration(float64(bytes)/copyRate*float64(time.Second)) + time.Duration(moves)*copyOverhead).Round(time.Second)
 }
 
-// signedBytesText is bytesText of what is not negative.
+// signedBytesText is BytesText of a signed number; negative ones count as 0.
 func signedBytesText(n int64) string { return BytesText(uint64(max(0, n))) }
 
 // errMovesPaused ends the watching of moves that will not end by themselves.

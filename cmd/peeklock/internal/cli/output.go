@@ -29,7 +29,7 @@ func NewOutput(w io.Writer, form string) (*Output, error) {
 	return nil, Usagef("unknown output %q: choose from table, json, yaml", form)
 }
 
-// IsTable says that a person reads the output.
+// IsTable reports that a person reads the output.
 func (o *Output) IsTable() bool { return o.form == "table" }
 
 // Rows prints value, for people as a table.
@@ -163,7 +163,7 @@ func toNode(value any) (*yaml.Node, error) {
 	return &node, nil
 }
 
-// plain takes the look of JSON (braces, quotes) off the nodes.
+// plain removes the JSON style (braces, quotes) of the nodes.
 func plain(node *yaml.Node) {
 	node.Style = 0
 	for _, n := range node.Content {

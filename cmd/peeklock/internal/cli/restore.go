@@ -136,7 +136,7 @@ func readManifest(ctx context.Context, from objects.Store) (*backupManifest, err
 	return &m, nil
 }
 
-// openBackup opens the copy of a partition, which is compared with what the manifest says of it.
+// openBackup opens the copy of a partition, whose checksum is compared with the manifest.
 func openBackup(ctx context.Context, from objects.Store, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
 	for _, p := range m.Partitions {
 		if p.Partition != id {
@@ -170,7 +170,7 @@ func (f *checksummedFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close says so when not exactly what was written has been read.
+// Close returns an error when the content read differs from the content written.
 func (f *checksummedFile) Close() error {
 	err := f.ReadCloser.Close()
 	if got := hex.EncodeToString(f.sum.Sum(nil)); got != f.want {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Process is all that a command sees of the world around it.
+// Process is the environment of a command: arguments, variables and streams.
 type Process struct {
 	Args        []string
 	Env         []string // KEY=value
@@ -43,13 +43,13 @@ const (
 // UsageError is a mistake on the command line or in the configuration.
 type UsageError struct{ error }
 
-// Unwrap gives errors.Is and errors.As what lies below.
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e UsageError) Unwrap() error { return e.error }
 
 // unknownError is a request whose answer never came.
 type unknownError struct{ error }
 
-// Unwrap gives errors.Is and errors.As what lies below.
+// Unwrap lets errors.Is and errors.As see the cause.
 func (e unknownError) Unwrap() error { return e.error }
 
 // Usage makes an error a mistake of the user.
@@ -126,7 +126,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
 }
 
-// Version is what the Go toolchain wrote into the binary: the module version, else the
+// Version returns the version that the Go toolchain wrote into the binary: the module version, else the
 // commit, else "dev".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
@@ -155,7 +155,7 @@ type versionInfo struct {
 	Version string `json:"version"`
 }
 
-// IsTerminal says whether a person reads the file.
+// IsTerminal reports whether the file is a terminal.
 func IsTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeDevice != 0

@@ -36,7 +36,7 @@ func (r *ruleFlags) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&r.parameter, "parameter", nil, "value of @name in --sql and --action, as name=value or name:=json; repeatable")
 }
 
-// given says whether the command line describes a rule at all, and notes which filters it
+// given reports whether the command line describes a rule at all, and notes which filters it
 // names.
 func (r *ruleFlags) given(changed func(flag string) bool) bool {
 	r.isSQL, r.isCorrelation = changed("sql"), changed("correlation")

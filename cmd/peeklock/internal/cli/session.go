@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// What an attach says about a session (docs/service-bus-protocol.md#accepting-a-session).
+// Properties of an attach that concern sessions (docs/service-bus-protocol.md#accepting-a-session).
 const (
 	sessionFilter   = "com.microsoft:session-filter"
 	acceptTimeout   = "com.microsoft:timeout"
@@ -52,7 +52,7 @@ func timeText(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000")
 }
 
-// stateText tells no state from one with nothing in it.
+// stateText distinguishes no state from an empty one.
 func stateText(s *admin.Session) string {
 	if s.Updated == nil {
 		return "-"
@@ -65,7 +65,7 @@ type sessionFlag struct{ to **string }
 
 var _ pflag.Value = sessionFlag{}
 
-// Set takes what was given.
+// Set implements pflag.Value.
 func (s sessionFlag) Set(text string) error {
 	*s.to = &text
 	return nil
@@ -79,7 +79,7 @@ func (s sessionFlag) String() string {
 	return **s.to
 }
 
-// Type is what the help calls it.
+// Type implements pflag.Value.
 func (s sessionFlag) Type() string { return "name" }
 
 // chosenSession are the flags of receive that ask for a session.

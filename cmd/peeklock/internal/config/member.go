@@ -162,7 +162,7 @@ func (s *Settings) validateObservation() error {
 	return nil
 }
 
-// CheckLogLevel refuses what is no level of the log.
+// CheckLogLevel refuses unknown levels of the log.
 func CheckLogLevel(text string) error {
 	var level slog.Level
 	if level.UnmarshalText([]byte(text)) != nil {
@@ -171,7 +171,7 @@ func CheckLogLevel(text string) error {
 	return nil
 }
 
-// CheckLogFormat refuses what is no format of the log.
+// CheckLogFormat refuses unknown formats of the log.
 func CheckLogFormat(text string) error {
 	if text != LogText && text != LogJSON {
 		return fmt.Errorf("%s or %s, not %q", LogText, LogJSON, text)

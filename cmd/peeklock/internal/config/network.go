@@ -115,7 +115,7 @@ func (s *Settings) validateNetwork() error {
 	return err
 }
 
-// validateURL refuses what is no URL of an HTTP server.
+// validateURL refuses texts that are no URL of an HTTP server.
 func validateURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
