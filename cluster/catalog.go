@@ -86,7 +86,7 @@ func (n *Node) followCatalog(ctx context.Context) {
 		return
 	}
 	if err := n.bootstrapper.RecordCluster(cluster); err != nil {
-		n.log.ErrorContext(ctx, "record the cluster", "error", err)
+		n.log.ErrorContext(ctx, "failed to record the cluster in the data folder", "error", err)
 	}
 	if !n.adoptLevel(ctx, level) {
 		return
@@ -97,7 +97,7 @@ func (n *Node) followCatalog(ctx context.Context) {
 	// Last, for who is ready knows the cluster: a member without replicas is ready now.
 	before := n.partitions.Swap(&placed)
 	if before == nil {
-		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
+		n.log.InfoContext(ctx, "catalog was loaded", "cluster", cluster, "partitions", len(placed))
 	} else if !slices.EqualFunc(*before, placed, samePlacement) || !slices.Equal(*known, members) {
 		notify.WakeUp(n.reconcileNow)
 	}
@@ -134,7 +134,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 	newest := func() []fsm.Partition { // asked once, if at all
 		all, err := n.operator.placementFromLeader(ctx, 0)
 		if err != nil {
-			n.log.InfoContext(ctx, "new replicas wait for the leader of the catalog", "error", err)
+			n.log.InfoContext(ctx, "could not confirm new replicas with the leader of the catalog, will retry", "error", err)
 		}
 		return all.Partitions
 	}
@@ -169,7 +169,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 		opening.Go(func() {
 			defer func() { <-slots }()
 			if err := n.openReplica(ctx, part.ID, own.Number, voters); err != nil && ctx.Err() == nil {
-				n.log.ErrorContext(ctx, "open replica", "partition", part.ID, "error", err)
+				n.log.ErrorContext(ctx, "failed to open a replica, will retry", "partition", part.ID, "error", err)
 			}
 		})
 	}
@@ -198,7 +198,7 @@ func (n *Node) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replic
 	}
 	n.setGroup(part.ID, 0, nil)
 	if err := group.Close(ctx); err != nil {
-		n.log.ErrorContext(ctx, "close an empty replica", "partition", part.ID, "error", err)
+		n.log.ErrorContext(ctx, "failed to close an empty replica, will retry", "partition", part.ID, "error", err)
 		return false
 	}
 	return true
@@ -210,7 +210,7 @@ func (n *Node) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replic
 func (n *Node) openExisting(ctx context.Context) {
 	all, err := n.dataDir.Replicas()
 	if err != nil {
-		n.log.ErrorContext(ctx, "open known replicas", "error", err)
+		n.log.ErrorContext(ctx, "failed to list the replicas in the data folder", "error", err)
 		return
 	}
 	var opening sync.WaitGroup
@@ -228,7 +228,7 @@ func (n *Node) openExisting(ctx context.Context) {
 			for _, r := range some {
 				err := n.openReplica(ctx, r.Partition, r.Number, nil)
 				if err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrDropped) {
-					n.log.ErrorContext(ctx, "open replica", "partition", r.Partition, "number", r.Number, "error", err)
+					n.log.ErrorContext(ctx, "failed to open a replica found in the data folder, will retry", "partition", r.Partition, "number", r.Number, "error", err)
 				}
 			}
 		})

@@ -94,10 +94,10 @@ func (n *Node) promoteCatalogVoter(ctx context.Context, group *partition.Group, 
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := group.AddVoter(ctx, v.Replica, v.Member); err != nil {
-		n.log.WarnContext(ctx, "give a vote in the catalog", "peer", v.Member, "error", err)
+		n.log.WarnContext(ctx, "failed to give a member a vote in the catalog, will retry", "peer", v.Member, "error", err)
 		return
 	}
-	n.log.InfoContext(ctx, "member votes in the catalog", "peer", v.Member)
+	n.log.InfoContext(ctx, "member was given a vote in the catalog", "peer", v.Member)
 	notify.WakeUp(n.reconcileNow)
 }
 
@@ -110,10 +110,10 @@ func (n *Node) removeFromCatalog(ctx context.Context, group *partition.Group, v 
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := group.RemoveReplica(ctx, v.Replica); err != nil {
-		n.log.WarnContext(ctx, "take a removed member out of the catalog", "peer", v.Member, "error", err)
+		n.log.WarnContext(ctx, "failed to take a removed member out of the catalog, will retry", "peer", v.Member, "error", err)
 		return
 	}
-	n.log.InfoContext(ctx, "a removed member was taken out of the catalog", "peer", v.Member)
+	n.log.InfoContext(ctx, "removed member was taken out of the catalog", "peer", v.Member)
 	notify.WakeUp(n.reconcileNow)
 }
 
@@ -132,7 +132,7 @@ func (n *Node) recordSelf(ctx context.Context) {
 		}
 	})
 	if err != nil {
-		n.log.InfoContext(ctx, "record zone and weight of this member", "error", err)
+		n.log.InfoContext(ctx, "failed to record zone and weight of this member, will retry", "error", err)
 		return
 	}
 	n.selfRecorded = true

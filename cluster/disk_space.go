@@ -151,7 +151,7 @@ func (k *spaceMonitor) checkGroup(ctx context.Context, now time.Time, id fsm.Par
 	case now.Sub(of.spaceSince) > spaceRecoverDelay:
 		group.SetReadOnly(false)
 		delete(k.groups, id)
-		k.node.log.InfoContext(ctx, "partition takes new messages again: there is room", "partition", id)
+		k.node.log.InfoContext(ctx, "partition resumed accepting messages: enough members have free space", "partition", id)
 	}
 }
 
@@ -177,7 +177,7 @@ func (k *spaceMonitor) setReadOnly(ctx context.Context, id fsm.PartitionID, grou
 	}
 	of.isReadOnly = true
 	group.SetReadOnly(true)
-	k.node.log.ErrorContext(ctx, "partition takes no new messages and entities: too few of its members have room on their disks and in memory; "+
+	k.node.log.ErrorContext(ctx, "partition was made read-only: too few of its members have free disk space and memory; "+
 		"receive, purge or delete messages, make volumes or memory larger, or move the partition to other members",
 		"partition", id)
 }
@@ -193,7 +193,9 @@ func (k *spaceMonitor) transferAway(now time.Time, id fsm.PartitionID, group *pa
 	part := k.node.placementOf(id, group)
 	if !k.node.startTask(func(ctx context.Context) {
 		err := k.node.transferToEligible(ctx, &part, group, k.node.acceptsLeaders)
-		k.node.log.DebugContext(ctx, "hand a leadership to a member with room", "partition", id, "error", err)
+		if err != nil {
+			k.node.log.DebugContext(ctx, "failed to transfer a leadership to a member with free space, will retry", "partition", id, "error", err)
+		}
 		k.mu.Lock()
 		of.transferring = false
 		k.mu.Unlock()

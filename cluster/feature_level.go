@@ -36,10 +36,10 @@ func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
 		err = n.dataDir.Update(func(id *datadir.Identity) { id.Level = level })
 	}
 	if err != nil {
-		n.log.ErrorContext(ctx, "record the level of the cluster", "error", err)
+		n.log.ErrorContext(ctx, "failed to record the feature level of the cluster", "error", err)
 	}
 	if level <= n.readableLevel() {
-		n.log.InfoContext(ctx, "level of the cluster", "level", level, "known", n.readableLevel())
+		n.log.InfoContext(ctx, "feature level of the cluster was adopted", "level", level, "known", n.readableLevel())
 		return true
 	}
 	n.failStart(bootstrap.OutdatedError(level, n.readableLevel()))
@@ -88,10 +88,10 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 		}
 	}
 	if _, err := n.router.Command(ctx, fsm.CatalogPartition, fsm.RaiseLevel{Level: level}); err != nil {
-		n.log.WarnContext(ctx, "raise the level of the cluster", "level", level, "error", err)
+		n.log.WarnContext(ctx, "failed to raise the feature level of the cluster, will retry", "level", level, "error", err)
 		return
 	}
-	n.log.InfoContext(ctx, "every member knows a higher level: it is used from now on", "level", level)
+	n.log.InfoContext(ctx, "feature level of the cluster was raised: every member can read it", "level", level)
 }
 
 // raisePartitionLevels writes the level of the cluster into the logs of the partitions that we lead and
@@ -108,7 +108,7 @@ func (n *Node) raisePartitionLevels(ctx context.Context) {
 		if !below {
 			continue
 		}
-		n.log.DebugContext(ctx, "raise the level of a partition", "partition", id, "level", level)
+		n.log.DebugContext(ctx, "requested a higher feature level for a partition", "partition", id, "level", level)
 		command := fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: level})
 		group.Submit(command, func(partition.Answer) {})
 	}

@@ -31,7 +31,7 @@ func (n *Node) transferToAnyVoter(ctx context.Context, id fsm.PartitionID, group
 				continue
 			}
 			if err := group.Transfer(ctx, voter.Member); err != nil {
-				n.log.InfoContext(ctx, "hand over leadership", "partition", id, "peer", voter.Member, "error", err)
+				n.log.InfoContext(ctx, "failed to transfer a leadership before closing", "partition", id, "peer", voter.Member, "error", err)
 			}
 			return // a second try in one leadership can wedge raft
 		}

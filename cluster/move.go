@@ -156,7 +156,7 @@ func (n *Node) runMove(ctx context.Context, id fsm.PartitionID) {
 		done, more, err := n.runMoveStep(ctx, id, group, tries)
 		switch {
 		case err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrNotLeader):
-			n.log.InfoContext(ctx, "a step of a move did not work out and is tried again", "partition", id, "error", err)
+			n.log.InfoContext(ctx, "failed to complete a step of a partition move, will retry", "partition", id, "error", err)
 		case !more:
 			return
 		}
@@ -209,7 +209,7 @@ func (n *Node) runMoveStep(ctx context.Context, id fsm.PartitionID, group *parti
 	case stageReport:
 		_, err = n.router.Command(ctx, fsm.CatalogPartition, fsm.PartitionPlaced{Partition: id, Replicas: part.Target})
 		if done = err == nil; done {
-			n.log.InfoContext(ctx, "a partition lies where it shall", "partition", id, "members", placement.Members(part.Target))
+			n.log.InfoContext(ctx, "partition move was completed: the target replicas vote", "partition", id, "members", placement.Members(part.Target))
 		}
 	}
 	return done, true, err
@@ -228,7 +228,7 @@ func (n *Node) addReplica(ctx context.Context, part *fsm.Partition, group *parti
 	if err := group.AddNonvoter(ctx, v.Replica, v.Member); err != nil {
 		return false, err
 	}
-	n.log.InfoContext(ctx, "a replica is added and filled", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
+	n.log.InfoContext(ctx, "replica was added, copying started", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
 	return true, nil
 }
 
@@ -246,7 +246,7 @@ func (n *Node) promoteReplica(ctx context.Context, part *fsm.Partition, group *p
 	if err := group.AddVoter(ctx, v.Replica, v.Member); err != nil {
 		return false, err
 	}
-	n.log.InfoContext(ctx, "a replica has caught up and votes", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
+	n.log.InfoContext(ctx, "replica caught up and was given a vote", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
 	return true, nil
 }
 
@@ -288,7 +288,7 @@ func (n *Node) removeReplica(ctx context.Context, part *fsm.Partition, group *pa
 	if err := group.RemoveReplica(ctx, v.Replica); err != nil {
 		return false, err
 	}
-	n.log.InfoContext(ctx, "a replica was taken out", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
+	n.log.InfoContext(ctx, "replica was removed from its group", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
 	return true, nil
 }
 
@@ -340,7 +340,7 @@ func (n *Node) transferToEligible(ctx context.Context, part *fsm.Partition, grou
 		defer cancel()
 		err := group.Transfer(ctx, replica.Member)
 		if err == nil {
-			n.log.InfoContext(ctx, "leadership handed on", "partition", part.ID, "peer", replica.Member)
+			n.log.InfoContext(ctx, "leadership was transferred", "partition", part.ID, "peer", replica.Member)
 		}
 		return err
 	}

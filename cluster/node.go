@@ -190,7 +190,7 @@ func (n *Node) open(ctx context.Context) error {
 		return err
 	}
 	n.peers.Start()
-	n.log.InfoContext(ctx, "member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
+	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	n.startTask(n.router.Run)
 	n.startTask(n.pingLoop)
 	n.startTask(n.gossipLoop)
@@ -365,7 +365,7 @@ func (n *Node) closeGroups(ctx context.Context) error {
 
 // failStart records that this member will never be ready.
 func (n *Node) failStart(err error) {
-	n.log.Error("member cannot start", "error", err)
+	n.log.Error("failed to start the member", "error", err)
 	n.mu.Lock()
 	n.startError = err
 	n.mu.Unlock()

@@ -387,7 +387,7 @@ func (h loadedHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (h loadedHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 
 func (h loadedHandler) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "catalog is loaded" {
+	if r.Message == "catalog was loaded" {
 		h.loaded()
 	}
 	return nil

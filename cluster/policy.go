@@ -53,7 +53,7 @@ func (n *Node) submitMoves(moves func(context.Context) error) {
 	if !n.startTask(func(ctx context.Context) {
 		defer n.policy.submitting.Store(false)
 		if err := moves(ctx); err != nil && ctx.Err() == nil {
-			n.log.WarnContext(ctx, "order moves by policy", "error", err)
+			n.log.WarnContext(ctx, "failed to submit automatic moves", "error", err)
 		}
 	}) {
 		n.policy.submitting.Store(false)
@@ -109,7 +109,7 @@ func (n *Node) rebalance(ctx context.Context, members []fsm.MemberID) error {
 		return nil
 	}
 	plan := n.operator.diffPlacements(ctx, current, wanted)
-	n.log.InfoContext(ctx, "members hold less than their share: partitions are moved", "members", gets, "moves", len(plan.Moves), "bytes", plan.totalBytes())
+	n.log.InfoContext(ctx, "started a rebalance: members held less than their share", "members", gets, "moves", len(plan.Moves), "bytes", plan.totalBytes())
 	return n.operator.Rebalance(ctx, plan)
 }
 
@@ -156,7 +156,7 @@ func (n *Node) replaceMember(ctx context.Context, gone fsm.MemberID, members []f
 	if len(moves) == 0 {
 		return nil
 	}
-	n.log.WarnContext(ctx, "a member has been away for long: what it held is given to others", "peer", gone, "partitions", len(moves))
+	n.log.WarnContext(ctx, "started to replace the replicas of a dead member", "peer", gone, "partitions", len(moves))
 	for _, part := range moves {
 		if n.isAlive(gone) {
 			return nil // it is back: the rest stays its own

@@ -86,7 +86,7 @@ func (n *Node) bootstrapCluster(ctx context.Context, group *partition.Group) {
 	_, _ = rand.Read(command.TokenKey[:]) // never fails
 	_, err := n.router.Command(ctx, fsm.CatalogPartition, command)
 	if err != nil && !errors.Is(err, fsm.EntityExists) {
-		n.log.WarnContext(ctx, "found the cluster", "error", err)
+		n.log.WarnContext(ctx, "failed to bootstrap the cluster, will retry", "error", err)
 		notify.WakeUp(n.reconcileNow)
 	}
 }
@@ -112,10 +112,10 @@ func (n *Node) addNewMembers(ctx context.Context, group *partition.Group) {
 			continue
 		}
 		if err := n.addMember(ctx, group, m.Member); err != nil {
-			n.log.WarnContext(ctx, "take a member in", "peer", m.Member, "error", err)
+			n.log.WarnContext(ctx, "failed to add a member to the catalog, will retry", "peer", m.Member, "error", err)
 			continue
 		}
-		n.log.InfoContext(ctx, "member was taken in", "peer", m.Member, "name", m.Name)
+		n.log.InfoContext(ctx, "member was added to the catalog", "peer", m.Member, "name", m.Name)
 	}
 }
 
@@ -176,7 +176,7 @@ func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if _, err := n.router.Command(ctx, fsm.CatalogPartition, fsm.PartitionFormed{Partition: id}); err != nil {
-		n.log.DebugContext(ctx, "report a formed partition", "partition", id, "error", err)
+		n.log.DebugContext(ctx, "failed to report a formed partition, will retry", "partition", id, "error", err)
 	}
 }
 
@@ -193,7 +193,7 @@ func (n *Node) transferToPreferred(ctx context.Context, part *fsm.Partition, gro
 	if drained && (wanted.Member == n.self || !n.acceptsLeaders(wanted.Member)) {
 		err := n.transferToHolder(ctx, part, group)
 		if err != nil && !errors.Is(err, partition.ErrTransferUsed) && !errors.Is(err, errNoSuccessor) {
-			n.log.InfoContext(ctx, "hand a leadership on", "partition", part.ID, "error", err)
+			n.log.InfoContext(ctx, "failed to transfer a leadership away from a drained member", "partition", part.ID, "error", err)
 		}
 		return
 	}
@@ -216,9 +216,9 @@ func (n *Node) transferToPreferred(ctx context.Context, part *fsm.Partition, gro
 	err := group.Transfer(ctx, wanted.Member)
 	switch {
 	case err == nil:
-		n.log.InfoContext(ctx, "leadership handed to the preferred member", "partition", part.ID, "peer", wanted.Member)
+		n.log.InfoContext(ctx, "leadership was transferred to the preferred member", "partition", part.ID, "peer", wanted.Member)
 	case errors.Is(err, partition.ErrTransferUsed):
 	default:
-		n.log.InfoContext(ctx, "hand leadership to the preferred member", "partition", part.ID, "peer", wanted.Member, "error", err)
+		n.log.InfoContext(ctx, "failed to transfer a leadership to the preferred member", "partition", part.ID, "peer", wanted.Member, "error", err)
 	}
 }

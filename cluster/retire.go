@@ -49,7 +49,7 @@ func (n *Node) retireAll(ctx context.Context, placed []fsm.Partition) {
 			return
 		}
 		if err := n.retireOne(ctx, r.Partition, r.Number); err != nil {
-			n.log.DebugContext(ctx, "a replica that is none any more stays for now", "partition", r.Partition, "number", r.Number, "error", err)
+			n.log.DebugContext(ctx, "could not remove a retired replica, will retry", "partition", r.Partition, "number", r.Number, "error", err)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func (n *Node) retireAll(ctx context.Context, placed []fsm.Partition) {
 func (n *Node) retiredReplicas(placed []fsm.Partition) (out []datadir.Replica) {
 	all, err := n.dataDir.Replicas()
 	if err != nil {
-		n.log.Error("look for replicas", "error", err)
+		n.log.Error("failed to list replicas to retire", "error", err)
 		return nil
 	}
 	for _, r := range all {
@@ -96,7 +96,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 	if err != nil {
 		return err
 	}
-	n.log.InfoContext(ctx, "a replica that is none any more was removed", "partition", id, "number", number)
+	n.log.InfoContext(ctx, "retired replica was removed", "partition", id, "number", number)
 	notify.WakeUp(n.catalogApplied) // another one of the group may wait for its place
 	return nil
 }
@@ -125,9 +125,9 @@ func (n *Node) markRemoved(ctx context.Context) {
 	}
 	err := n.dataDir.Update(func(id *datadir.Identity) { id.Removed = true })
 	if err != nil {
-		n.log.ErrorContext(ctx, "record that this member was removed", "error", err)
+		n.log.ErrorContext(ctx, "failed to record that this member was removed", "error", err)
 	}
-	n.log.ErrorContext(ctx, "this member was removed from the cluster and takes part in nothing any more")
+	n.log.ErrorContext(ctx, "this member was removed from the cluster and stopped taking part in it")
 	n.mu.Lock()
 	n.startError = datadir.ErrRemoved
 	n.mu.Unlock()

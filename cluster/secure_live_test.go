@@ -181,7 +181,7 @@ func TestGossipKeys(t *testing.T) {
 	c.startAll()
 	wrong, none := c.addUntrusted(), c.addUntrusted()
 	c.configs[wrong].GossipKeys = [][]byte{key(2)}
-	const text = "gossip of a process that has not our key is refused"
+	const text = "refused gossip of a process with another key"
 	for _, i := range []int{wrong, none} {
 		told := new(kit.LogLines)
 		c.configs[i].Logger = told.Logger()

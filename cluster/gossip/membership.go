@@ -251,7 +251,7 @@ func (g *Membership) update(change func(*Metadata)) {
 		return
 	}
 	if err := g.list.UpdateNode(updateWaitMax); err != nil {
-		g.log.Debug("gossip about ourselves is slow", "error", err)
+		g.log.Debug("failed to announce metadata to all members in time", "error", err)
 	}
 }
 
@@ -301,7 +301,7 @@ func (g *Membership) Close() {
 		close(g.stop)
 		g.done.Wait()
 		if err := g.list.Leave(leaveWaitMax); err != nil {
-			g.log.Debug("leave gossip", "error", err)
+			g.log.Debug("failed to announce the leave to other members", "error", err)
 		}
 		g.shutdown()
 	})
@@ -347,7 +347,7 @@ func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	known := g.members[meta.Member]
 	if known != nil && known.nodeName != node.Name && known.Started > meta.Started {
 		if known.Alive {
-			g.log.Warn("an earlier process of a member is alive: was its data folder copied?", "peer", meta.Member)
+			g.log.Warn("found an earlier process of a member alive: check whether its data folder was copied", "peer", meta.Member)
 		}
 		return
 	}
@@ -355,7 +355,7 @@ func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	if known != nil && known.nodeName == node.Name && known.Alive {
 		now.Since = known.Since
 	} else if meta.Member != g.self.Member {
-		g.log.Info("member is here", "peer", meta.Member, "name", meta.Name, "address", now.PeerAddress())
+		g.log.Info("member joined the gossip", "peer", meta.Member, "name", meta.Name, "address", now.PeerAddress())
 	}
 	g.members[meta.Member] = &now
 	g.changed.Notify()
@@ -379,7 +379,7 @@ func (g *Membership) NotifyLeave(node *memberlist.Node) {
 	g.mu.Unlock()
 	g.changed.Notify()
 	if !us {
-		g.log.Info("member is gone", "peer", meta.Member, "name", meta.Name, "state", state)
+		g.log.Info("member was lost from the gossip", "peer", meta.Member, "name", meta.Name, "state", state)
 		g.onLost(meta.Member)
 	}
 }
@@ -420,7 +420,7 @@ func (g *Membership) isForeignCluster(meta *Metadata) bool {
 	}
 	if now := time.Now(); now.Sub(g.foreignLoggedAt) > throttle.LogEvery {
 		g.foreignLoggedAt = now
-		g.log.Error("a member of another cluster is refused: check the names to join",
+		g.log.Error("refused a member of another cluster: check the names to join",
 			"peer", meta.Member, "name", meta.Name, "their_cluster", meta.Cluster, "our_cluster", g.self.Cluster)
 	}
 	return true
@@ -446,7 +446,7 @@ func (g *Membership) NodeMeta(limit int) []byte {
 	defer g.mu.Unlock()
 	meta := g.self.encode()
 	if len(meta) > limit { // Config.Validate keeps this from happening
-		g.log.Error("metadata is too long", "bytes", len(meta), "limit", limit)
+		g.log.Error("failed to encode metadata: it is too long", "bytes", len(meta), "limit", limit)
 		return nil
 	}
 	return meta
@@ -486,8 +486,8 @@ func (l memberlistLog) Write(line []byte) (int, error) {
 func logGossip(log *slog.Logger, refusals *throttle.Log, about, text string) {
 	foreign := strings.Contains(text, "encrypted") || strings.Contains(strings.ToLower(text), "decrypt")
 	if foreign && refusals.Allow(about, time.Now()) {
-		log.Warn("gossip of a process that has not our key is refused: give all members the same gossip keys", "about", about, "text", text)
+		log.Warn("refused gossip of a process with another key: give all members the same gossip keys", "about", about, "text", text)
 		return
 	}
-	log.Debug("gossip", "about", about, "text", text)
+	log.Debug("memberlist logged a message", "about", about, "text", text)
 }

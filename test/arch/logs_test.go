@@ -16,7 +16,7 @@ import (
 
 // unconvertedLogs are the packages whose messages do not follow the rules yet.
 func unconvertedLogs() []string {
-	return []string{"amqp", "cluster", "cluster/gossip", "cluster/peer", "partition"}
+	return []string{"amqp", "cluster/peer", "partition"}
 }
 
 // sharedLogMessages are logged from several places, with the reason.
