@@ -52,9 +52,11 @@ func (n *noopBroker) LockToken(_ fsm.EntityRef, id fsm.LockID) (t fsm.LockToken)
 	t[0], t[1], t[2], t[3] = byte(id.Sequence), byte(id.Sequence>>8), byte(id.Sequence>>16), byte(id.Sequence>>24)
 	return t
 }
+
 func (n *noopBroker) ParseLockToken(fsm.EntityRef, fsm.LockToken) (fsm.LockID, bool) {
 	return fsm.LockID{}, false
 }
+
 func (n *noopBroker) Receiver(fsm.EntityRef, bool) Receiver {
 	return &endlessReceiver{payload: n.payload}
 }

@@ -120,6 +120,8 @@ type forwardTask struct {
 	backoff time.Duration // the last one, 0 after a step that succeeded
 }
 
+// New makes a Forwarder, which does nothing until Run. reread makes a message of a stored payload and its patches; every is
+// the time between two looks for work that no event has announced.
 func New(transport Transport, deps Deps, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *Forwarder {
 	return &Forwarder{
 		transport: transport, deps: deps, reread: reread, scanEvery: every, log: log, wakeUp: make(chan struct{}, 1),

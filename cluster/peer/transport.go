@@ -219,7 +219,7 @@ func (p *Transport) acceptLoop() {
 			return
 		}
 		if err != nil { // out of file descriptors, most likely
-			p.config.Logger.Warn("accept on the peer port", "error", err)
+			p.config.Logger.Warn("failed to accept connection of a member", "error", err)
 			if p.sleep(pause) {
 				return
 			}

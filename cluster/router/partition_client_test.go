@@ -33,6 +33,7 @@ func (w *fakeTransport) LocalReplica(fsm.PartitionID) rpc.Group {
 	}
 	return w.group
 }
+
 func (w *fakeTransport) Conn(m fsm.MemberID) *rpc.Conn                   { return w.peerClient.Conn(m) }
 func (w *fakeTransport) LeaderCandidates(fsm.PartitionID) []fsm.MemberID { return w.others }
 func (w *fakeTransport) Changes() <-chan struct{}                        { return w.changed.Wait() }

@@ -21,9 +21,11 @@ const (
 
 // What queries ask and answer.
 type (
+	// StatusQuery asks for the status of the replica of a partition.
 	StatusQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 	}
+	// EntityQuery asks for an entity by its name or number.
 	EntityQuery struct {
 		Namespace fsm.NamespaceID `json:"Namespace"`
 		Name      string          `json:"Name"` // or,

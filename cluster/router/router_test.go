@@ -8,8 +8,6 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-const waitMax = kit.WaitMax
-
 func testLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func eventually(t *testing.T, what string, holds func() bool) {

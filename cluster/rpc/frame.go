@@ -41,9 +41,11 @@ const (
 )
 
 var (
+	// ErrFrame means that a frame is malformed; the stream cannot be used any more.
 	ErrFrame      = errors.New("frame cannot be read")
 	errBufferFull = errors.New("too much is waiting to be written")
-	ErrClosed     = errors.New("stream is closed")
+	// ErrClosed means that the stream is closed, by either side.
+	ErrClosed = errors.New("stream is closed")
 )
 
 // A frame on the wire:

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 

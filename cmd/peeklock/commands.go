@@ -3,10 +3,10 @@ package main
 import (
 	"context"
 
+	"github.com/spf13/cobra"
+
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/bench"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
-	"github.com/spf13/cobra"
 )
 
 // newRoot builds the command tree. A tree serves one run: its flags hold the values.

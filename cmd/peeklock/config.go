@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // sampleConfig has every property and every kind of rule that the emulator's samples have.

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // secondConfig has two namespaces with a queue of the same name.

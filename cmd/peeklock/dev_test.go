@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"go.uber.org/goleak"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // lockedBuffer is standard output of a command that still runs.

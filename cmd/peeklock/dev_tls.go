@@ -7,10 +7,9 @@ import (
 	"net"
 	"path/filepath"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // The ports of the cloud service. Several clients cannot be given others.

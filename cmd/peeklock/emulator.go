@@ -6,10 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/emulator"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // emulatorTimeMax is how long dev works at what a Config.json lists: thousands of entities

@@ -6,11 +6,11 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	// The image holds no certificates; an identity provider's must be known all the same. They
 	// count only where the system has none.
 	_ "golang.org/x/crypto/x509roots/fallback"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 func main() { os.Exit(start()) }

@@ -10,9 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	membermetrics "github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 

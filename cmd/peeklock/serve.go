@@ -7,12 +7,11 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/partition"
 )

@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // startAlone runs one member that is a cluster, until the test ends or stop is called.

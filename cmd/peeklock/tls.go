@@ -3,9 +3,8 @@ package main
 import (
 	"fmt"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 

@@ -8,13 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
-	"github.com/peeklock/peeklock/admin/entity"
-
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // Limits of a benchmark.

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // counters are what all clients of a run have done. Each is written by many goroutines;

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // receiver is one receiving client. Its workers each receive a message, check it and

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // benchResult is the outcome of a benchmark. The JSON is stable.

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // sender is one sending client. Two goroutines per connection: one sends, one takes the

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/go-amqp"
 	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
 // Limits of a benchmark with sessions.

@@ -9,13 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/go-amqp"
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -224,7 +223,7 @@ func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settin
 // addRules adds the rules that subscriptions were not made with.
 func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool) error {
 	b := &o.topic
-	m := c.Meter("adding rules", b.rules())
+	m := c.NewMeter("adding rules", b.rules())
 	err := parallel(ctx, b.rules(), func(ctx context.Context, i int) error {
 		defer m.Add(1)
 		rule := b.correlationRule

@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
-
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 

@@ -87,7 +87,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 	if pace > 0 {
 		x.rateLimit = objects.NewRateLimit(int64(pace))
 	}
-	m := c.Meter("copying", len(st.Partitions)+1)
+	m := c.NewMeter("copying", len(st.Partitions)+1)
 	err = x.copyAll(ctx, st, m)
 	m.End(err != nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 // copyAll copies the catalog, the partitions and the catalog again. A partition that was
 // copied before an entity was made in it is filled by the cluster that is restored; one that
 // knows of an entity that the catalog does not would be worse. So the last catalog counts.
-func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *meter) error {
+func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *Meter) error {
 	first, err := x.copyPartition(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err

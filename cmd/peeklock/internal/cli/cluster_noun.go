@@ -14,7 +14,8 @@ func clusterNoun(c *Client) noun {
 print the results. Clients are not delayed; each replica does as much work as for a snapshot. Message bodies are not
 read: their checksums are verified whenever they are read. The exit code is 1 when replicas differ or do not answer.
 Members of different releases may differ without a fault.`, run: c.verify},
-		{use: "backup DIR|s3://BUCKET/PREFIX", short: "Copy the cluster to a directory or an object store while it runs", long: `Copy all partitions to a directory, which must be empty or missing, or to an object store, where no object may have the
+		{
+			use: "backup DIR|s3://BUCKET/PREFIX", short: "Copy the cluster to a directory or an object store while it runs", long: `Copy all partitions to a directory, which must be empty or missing, or to an object store, where no object may have the
 prefix. The cluster keeps running. The copies come from the leaders, through any member. Each partition is consistent as
 of a moment between the start and the end of the backup, but the partitions are not consistent with each other: of two
 messages sent to different partitions during the backup, one may be missing, and a message that was being forwarded may
@@ -31,6 +32,7 @@ Any object store that speaks S3 works. The data goes through this command, not f
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().Var(&rate, "rate", "maximum bytes per second, 64KiB or more; 0: no limit")
 			},
-			run: func(i invocation) error { return c.backup(i, rate) }},
+			run: func(i invocation) error { return c.backup(i, rate) },
+		},
 	}}
 }

@@ -33,7 +33,7 @@ func (c *Client) verify(i invocation) error {
 	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
-	m := c.Meter("comparing", len(st.Partitions))
+	m := c.NewMeter("comparing", len(st.Partitions))
 	answer := verified{Equal: true}
 	rows := make([][]any, 0, len(st.Partitions))
 	for _, p := range st.Partitions {

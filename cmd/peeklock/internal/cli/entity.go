@@ -6,11 +6,10 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/peeklock/peeklock/admin/entity"
-
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 

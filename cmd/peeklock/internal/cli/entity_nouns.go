@@ -43,11 +43,13 @@ func queueNoun(c *Client) noun {
   peeklock queue create eu-orders --forward-to orders --forward-dead-letters-to all-dead`})
 	return noun{"queue", "Create, list, show, update and delete queues", "", []verb{
 		create,
-		r.updateVerb(c, verb{long: `Change settings of a queue while it is in use. Settings that are not given stay, and so do the locks that receivers hold.`,
+		r.updateVerb(c, verb{
+			long: `Change settings of a queue while it is in use. Settings that are not given stay, and so do the locks that receivers hold.`,
 			example: `  peeklock queue update orders --status ReceiveDisabled
   peeklock queue update orders --default-ttl forever --auto-delete-on-idle 1h
   peeklock queue update orders --retry-delay 1s --retry-delay-max 5m
-  peeklock queue update orders --forward-to ''`}),
+  peeklock queue update orders --forward-to ''`,
+		}),
 		listVerb(verb{use: "list", short: "List queues with their message counts", example: "  peeklock queue list"},
 			func(i invocation) ([]admin.Queue, error) { return c.queues(i.ctx) }, countsHeader(),
 			func(q *admin.Queue) []any { return countsRow(q.Name, q.Counts, q.Partition) }),

@@ -87,8 +87,6 @@ func durationFlag(to **entity.Duration) pflag.Value {
 	}, "duration"}
 }
 
-func boolFlag(to **bool) pflag.Value { return optionalFlag[bool]{to, strconv.ParseBool, "bool"} }
-
 func stringFlag(to **string) pflag.Value {
 	return optionalFlag[string]{to, func(text string) (string, error) { return text, nil }, "string"}
 }

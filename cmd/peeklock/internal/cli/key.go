@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/admin/entity"
-
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // accessPath is the path of the keys of an entity, or of the namespace where none is named.
@@ -54,32 +53,47 @@ clients use the other.`
 
 func keyNoun(c *Client) noun {
 	const arguments = " NAME [QUEUE-OR-TOPIC]"
-	return noun{"key", "Create, list, show, update, regenerate and delete access keys",
+	return noun{
+		"key", "Create, list, show, update, regenerate and delete access keys",
 		"Create, list, show, update, regenerate and delete access keys (shared access authorization rules).\n\n" + keyHelp + `
 
-The keys in the configuration of members are not listed: they give access to all namespaces.`, []verb{
-			putKeyVerb(c, verb{use: "create" + arguments, short: "Create a key and print its connection string",
+The keys in the configuration of members are not listed: they give access to all namespaces.`,
+		[]verb{
+			putKeyVerb(c, verb{
+				use: "create" + arguments, short: "Create a key and print its connection string",
 				long: "Create a key and print its connection string. Secrets that are not given are generated.\n\n" + keyHelp,
 				example: `  peeklock key create reader orders --rights listen
-  peeklock key create backend --rights send,listen --namespace shop`}, false),
-			putKeyVerb(c, verb{use: "update" + arguments, short: "Change the rights or secrets of a key; what is not given stays",
+  peeklock key create backend --rights send,listen --namespace shop`,
+			}, false),
+			putKeyVerb(c, verb{
+				use: "update" + arguments, short: "Change the rights or secrets of a key; what is not given stays",
 				long:    "Change the rights or secrets of a key. What is not given stays. Clients that use a removed right or secret are\ndisconnected within ten seconds.\n\n" + keyHelp,
-				example: "  peeklock key update reader orders --rights send,listen"}, true),
-			listVerb(verb{use: "list [QUEUE-OR-TOPIC]", short: "List keys, without their secrets", args: argCount(0, 1),
-				example: "  peeklock key list\n  peeklock key list orders", complete: c.complete("queues", "topics")},
+				example: "  peeklock key update reader orders --rights send,listen",
+			}, true),
+			listVerb(verb{
+				use: "list [QUEUE-OR-TOPIC]", short: "List keys, without their secrets", args: argCount(0, 1),
+				example: "  peeklock key list\n  peeklock key list orders", complete: c.complete("queues", "topics"),
+			},
 				c.listKeys, []any{"name", "rights", "changed (UTC)"}, func(k *listedKey) []any {
 					return []any{Printable(k.Name, 60), strings.Join(k.Rights, ","), timeText(&k.Updated)}
 				}),
-			getVerb[admin.AccessRule](c, verb{use: "show" + arguments, short: "Show a key with its secrets and connection strings", args: argCount(1, 2),
-				example: "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders", complete: c.completeKey}, keyPath),
-			regenerateKeyVerb(c, verb{use: "regenerate" + arguments, short: "Regenerate a key's primary or secondary secret",
+			getVerb[admin.AccessRule](c, verb{
+				use: "show" + arguments, short: "Show a key with its secrets and connection strings", args: argCount(1, 2),
+				example: "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders", complete: c.completeKey,
+			}, keyPath),
+			regenerateKeyVerb(c, verb{
+				use: "regenerate" + arguments, short: "Regenerate a key's primary or secondary secret",
 				long: `Regenerate a key's primary or secondary secret. Clients that use the old secret are disconnected within ten seconds.
 To replace both without an interruption: regenerate the secondary secret, move the clients to it, and then
-regenerate the primary one.`, example: "  peeklock key regenerate reader orders --which secondary"}),
-			deleteVerb(c, verb{use: "delete" + arguments, short: "Delete a key; its clients are disconnected within ten seconds", args: argCount(1, 2),
-				example: "  peeklock key delete reader orders", complete: c.completeKey},
+regenerate the primary one.`, example: "  peeklock key regenerate reader orders --which secondary",
+			}),
+			deleteVerb(c, verb{
+				use: "delete" + arguments, short: "Delete a key; its clients are disconnected within ten seconds", args: argCount(1, 2),
+				example: "  peeklock key delete reader orders", complete: c.completeKey,
+			},
 				keyPath, firstArg, func(args []string) string { return "key " + args[0] + " deleted" }),
-		}}
+		},
+	}
 }
 
 func putKeyVerb(c *Client, v verb, update bool) verb {

@@ -7,9 +7,11 @@ import (
 )
 
 func messageNoun(c *Client) noun {
-	return noun{"message", "Send, receive, peek at, cancel, purge and redrive messages", `Send, receive, peek at, cancel, purge and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
+	return noun{
+		"message", "Send, receive, peek at, cancel, purge and redrive messages", `Send, receive, peek at, cancel, purge and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
 subscription written ` + subscriptionArg + `.`,
-		[]verb{sendVerb(c), receiveVerb(c), peekVerb(c), cancelVerb(c), purgeVerb(c), redriveVerb(c)}}
+		[]verb{sendVerb(c), receiveVerb(c), peekVerb(c), cancelVerb(c), purgeVerb(c), redriveVerb(c)},
+	}
 }
 
 func sendVerb(c *Client) verb {

@@ -71,7 +71,7 @@ func (c *Client) purge(i invocation, o *purgeOptions) error {
 	if o.max > 0 {
 		total = min(total, o.max)
 	}
-	m := c.Meter("purging "+queue, total)
+	m := c.NewMeter("purging "+queue, total)
 	done := 0
 	for done < total && err == nil {
 		request.Max = min(purgeStep, total-done)

@@ -73,7 +73,7 @@ func (c *Client) redrive(i invocation, o *redriveOptions) error {
 	if err != nil {
 		return fmt.Errorf("peek at the dead letters of %s: %w", queue, PlainError(err))
 	}
-	run := redriveRun{client: c, out: out, options: o, queue: queue, now: time.Now(), meter: c.Meter("redriving "+queue, total)}
+	run := redriveRun{client: c, out: out, options: o, queue: queue, now: time.Now(), meter: c.NewMeter("redriving "+queue, total)}
 	err = run.scan(ctx, node)
 	run.meter.End(err != nil)
 	if err != nil {
@@ -95,7 +95,7 @@ type redriveRun struct {
 	options *redriveOptions
 	queue   string
 	now     time.Time
-	meter   *meter
+	meter   *Meter
 
 	pending  []fsm.SequenceNumber
 	matched  int

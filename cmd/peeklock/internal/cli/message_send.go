@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	sendWindow     = 100              // sends that await their answer at once
-	sendTimeMax    = 60 * time.Second // for the answer to one send
-	lineBytesMax   = 1024 * 1024      // of one line of standard input
+	sendWindow   = 100              // sends that await their answer at once
+	sendTimeMax  = 60 * time.Second // for the answer to one send
+	lineBytesMax = 1024 * 1024      // of one line of standard input
+	// SendSizeMax is the size of the largest message that is sent, in bytes.
 	SendSizeMax    = 100 * 1024 * 1024
 	propertyTotal  = 64 // application properties on the command line
 	FillerAlphabet = "abcdefghijklmnopqrstuvwxyz"

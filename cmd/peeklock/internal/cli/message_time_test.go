@@ -134,7 +134,7 @@ func TestMeter(t *testing.T) {
 	for _, interactive := range []bool{true, false} {
 		var errs kit.LogLines
 		c := &Client{Process: Process{Err: &errs, Interactive: interactive}}
-		m := c.Meter("purging orders", 10)
+		m := c.NewMeter("purging orders", 10)
 		m.Add(10)
 		m.End(false)
 		if got := errs.String(); interactive != strings.Contains(got, "purging orders ... done! [10") || !interactive && got != "" {
@@ -143,5 +143,5 @@ func TestMeter(t *testing.T) {
 	}
 	// One that has nothing to do ends too.
 	c := &Client{Process: Process{Err: &kit.LogLines{}, Interactive: true}}
-	c.Meter("nothing", 0).End(true)
+	c.NewMeter("nothing", 0).End(true)
 }

@@ -41,22 +41,30 @@ func namespaceNoun(c *Client) noun {
 	return noun{"namespace", "Create, list, show, update and delete namespaces", `Create, list, show, update and delete namespaces. A namespace has its own entities, keys and limits. Clients select it
 by the host name that they connect to: NAME.anything, such as orders.localhost or orders.sb.example.com, or one of
 its hosts. Any other host name selects the namespace "default". All commands accept --namespace NAME.`, []verb{
-		putNamespaceVerb(c, verb{use: "create NAME", short: "Create a namespace",
+		putNamespaceVerb(c, verb{
+			use: "create NAME", short: "Create a namespace",
 			long: `Create a namespace with a key that has all rights, RootManageSharedAccessKey, and print the connection string of the key.`,
 			example: `  peeklock namespace create orders
-  peeklock namespace create orders --host orders.example.com --max-message-bytes 1048576 --max-lock-duration 1h`}, http.MethodPut, "created"),
-		putNamespaceVerb(c, verb{use: "update NAME", short: "Change settings of a namespace; settings that are not given stay", complete: c.completeNamespace,
+  peeklock namespace create orders --host orders.example.com --max-message-bytes 1048576 --max-lock-duration 1h`,
+		}, http.MethodPut, "created"),
+		putNamespaceVerb(c, verb{
+			use: "update NAME", short: "Change settings of a namespace; settings that are not given stay", complete: c.completeNamespace,
 			long:    "Change settings of a namespace. Settings that are not given stay. Entities that exceed a new limit stay as they are.",
-			example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --host ''"}, http.MethodPatch, "updated"),
+			example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --host ''",
+		}, http.MethodPatch, "updated"),
 		listVerb(verb{use: "list", short: "List namespaces", example: "  peeklock namespace list"},
 			func(i invocation) ([]admin.Namespace, error) { return c.namespaces(i.ctx) },
 			[]any{"name", "hosts", "max message bytes", "max entities", "max lock duration"}, func(n *admin.Namespace) []any {
 				return []any{n.Name, Printable(strings.Join(n.Hosts, " "), 80), limitText(n.MaxMessageBytes), limitText(n.MaxEntities), durationFlag(&n.MaxLockDuration).String()}
 			}),
-		getVerb[admin.Namespace](c, verb{use: "show NAME", short: "Show the settings of a namespace", args: argCount(1, 1),
-			example: "  peeklock namespace show orders", complete: c.completeNamespace}, path),
-		deleteVerb(c, verb{use: "delete NAME", short: "Delete a namespace that has no entities, with its keys", args: argCount(1, 1),
-			example: "  peeklock namespace delete orders", complete: c.completeNamespace},
+		getVerb[admin.Namespace](c, verb{
+			use: "show NAME", short: "Show the settings of a namespace", args: argCount(1, 1),
+			example: "  peeklock namespace show orders", complete: c.completeNamespace,
+		}, path),
+		deleteVerb(c, verb{
+			use: "delete NAME", short: "Delete a namespace that has no entities, with its keys", args: argCount(1, 1),
+			example: "  peeklock namespace delete orders", complete: c.completeNamespace,
+		},
 			path, firstArg, func(args []string) string { return "namespace " + args[0] + " deleted" }),
 	}}
 }

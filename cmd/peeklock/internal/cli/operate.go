@@ -242,7 +242,7 @@ func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.Part
 }
 
 // moves paints how far moves have come and counts those that are left.
-func (m *meter) moves(what string, sizes map[fsm.PartitionID]int64, list []admin.Move) (left, paused int) {
+func (m *Meter) moves(what string, sizes map[fsm.PartitionID]int64, list []admin.Move) (left, paused int) {
 	const least = 1 << 20 // so that partitions without a byte count for something
 	total, done := int64(0), int64(0)
 	moving := map[fsm.PartitionID]admin.Move{}

@@ -24,25 +24,31 @@ func memberNoun(c *Client) noun {
 	}
 	return noun{"member", "List, set, drain, remove and replace members", `List, set, drain, remove and replace members. A member is given by its name, or by its id where several members have
 had that name. Long operations continue in the cluster when the command is interrupted.`, []verb{
-		{use: "list", short: "List members with their zones, weights, replicas and leaderships",
+		{
+			use: "list", short: "List members with their zones, weights, replicas and leaderships",
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().BoolVar(&list.all, "all", false, "include members that were removed")
 			},
-			run: func(i invocation) error { return c.listMembers(i, list.all) }},
+			run: func(i invocation) error { return c.listMembers(i, list.all) },
+		},
 		{use: "show MEMBER", short: "Show one member", args: one, complete: c.completeMember(0, 1), run: c.showMember},
-		{use: "set MEMBER", short: "Set the zone and weight of a member", long: `Set the zone and weight of a member. Replicas of a partition are placed in different zones where possible. A member
+		{
+			use: "set MEMBER", short: "Set the zone and weight of a member", long: `Set the zone and weight of a member. Replicas of a partition are placed in different zones where possible. A member
 of weight 20 gets twice as many replicas as one of weight 10, the default. Existing replicas move with the next
 rebalance.`, example: "  peeklock member set a --zone eu-1 --weight 20", args: one, complete: c.completeMember(0, 1),
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().Var(stringFlag(&set.Zone), "zone", "failure domain of the member, up to 64 bytes; '' for none")
 				cmd.Flags().Var(uint32Flag(&set.Weight), "weight", "share of replicas, 1 to 100")
-			}, run: func(i invocation) error { return c.setMember(i, set.MemberChange) }},
+			}, run: func(i invocation) error { return c.setMember(i, set.MemberChange) },
+		},
 		{use: "drain MEMBER", short: "Transfer the leaderships of a member to others before it is stopped", long: `Transfer the leaderships of a member to others, and give it no further ones until it is undrained. Its replicas stay
 and follow. Drain a member before you stop it: clients then see no errors and keep their locks. The command returns
 when the member leads nothing that another member could lead.`, args: one, complete: c.completeMember(0, 1), run: drain("drain", "drained")},
-		{use: "undrain MEMBER", short: "Return a drained member to service",
+		{
+			use: "undrain MEMBER", short: "Return a drained member to service",
 			long: "Return a drained member to service. Partitions that prefer it as their leader return to it automatically.",
-			args: one, complete: c.completeMember(0, 1), run: drain("undrain", "undrained")},
+			args: one, complete: c.completeMember(0, 1), run: drain("undrain", "undrained"),
+		},
 		removalVerb(c, verb{use: "remove MEMBER", short: "Move all replicas away from a member and remove it for good", long: `Move all replicas of a member to others and remove it from the cluster. The member may be dead. A removed member never
 comes back under its id: a new process with an empty data directory is a new member. When too few other members
 are left, partitions have fewer replicas afterwards.`, example: `  peeklock member remove c --dry-run
@@ -190,7 +196,7 @@ func (c *Client) printRemovalPlan(i invocation, name, replacement string) error 
 func (c *Client) changeMember(i invocation, verb string, body any, done memberDone) error {
 	name := done.Member
 	what := fmt.Sprintf("%s %s", verb, name)
-	m := c.Meter(what, 1)
+	m := c.NewMeter(what, 1)
 	most := int64(0)
 	look := func(ctx context.Context) {
 		left, detail := c.remainingAt(ctx, name, verb)

@@ -26,15 +26,19 @@ func partitionNoun(c *Client) noun {
 interrupted and when members fail. Two partitions are copied at a time. Clients are not interrupted.`, []verb{
 		{use: "list", short: "List partitions with their leaders and replicas", run: c.listPartitions},
 		{use: "show ID", short: "Show one partition", args: one, complete: c.completePartition, run: c.showPartition},
-		{use: "move ID MEMBER...", short: "Move a partition to other members", long: `Move a partition to these members, 1 to 16, the preferred leader first. The new replicas are copied completely before
+		{
+			use: "move ID MEMBER...", short: "Move a partition to other members", long: `Move a partition to these members, 1 to 16, the preferred leader first. The new replicas are copied completely before
 the first old one is removed. Until then the move can be paused and cancelled.`, example: `  peeklock partition move 3 a b d
   peeklock partition move 3 a b d --no-wait`, args: argCount(2, -1), complete: c.completeMember(1, -1),
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
-			}, run: func(i invocation) error { return c.movePartition(i, noWait) }},
-		{use: "transfer ID MEMBER", short: "Transfer the leadership of a partition to another of its members",
+			}, run: func(i invocation) error { return c.movePartition(i, noWait) },
+		},
+		{
+			use: "transfer ID MEMBER", short: "Transfer the leadership of a partition to another of its members",
 			long:    "Transfer the leadership of a partition to another member that has a replica of it. That member is its preferred leader from\nthen on.",
-			example: "  peeklock partition transfer 3 b", args: argCount(2, 2), complete: c.completeMember(1, 2), run: c.transferPartition},
+			example: "  peeklock partition transfer 3 b", args: argCount(2, 2), complete: c.completeMember(1, 2), run: c.transferPartition,
+		},
 		change("pause", "Pause the move of a partition", "paused"),
 		change("resume", "Resume the paused move of a partition", "resumed"),
 		change("cancel", "Cancel the move of a partition and return it to its former members", "cancelled"),

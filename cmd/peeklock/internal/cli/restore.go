@@ -91,7 +91,7 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 		}
 		only[i] = fsm.PartitionID(id)
 	}
-	m := c.Meter("restoring", len(manifest.Partitions))
+	m := c.NewMeter("restoring", len(manifest.Partitions))
 	err = backup.Restore(ctx, backup.RestoreConfig{
 		Dir: dir, Only: only,
 		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },

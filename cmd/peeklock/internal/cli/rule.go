@@ -10,11 +10,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/peeklock/peeklock/admin/entity"
-
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // ruleFlags are the flags that say what a rule is.
@@ -145,12 +144,16 @@ func ruleNoun(c *Client) noun {
 	return noun{"rule", "Add, list, show, replace and remove rules of subscriptions", `Add, list, show, replace and remove rules of subscriptions. A subscription gets a message of its topic when at
 least one of its rules matches: one copy if a rule without an action matches, and one more for each matching rule
 with an action. A new subscription has the rule $Default, which matches all messages: remove it when you add others.`, []verb{
-		putRuleVerb(c, verb{use: "add " + subscriptionArg + " RULE", short: "Add a rule to a subscription",
+		putRuleVerb(c, verb{
+			use: "add " + subscriptionArg + " RULE", short: "Add a rule to a subscription",
 			example: `  peeklock rule add orders/Subscriptions/large large --sql "size > @least" --parameter least:=100
   peeklock rule add orders/Subscriptions/eu eu --correlation region=eu --correlation sys.Label=order
-  peeklock rule add orders/Subscriptions/audit mark --true --action "SET audited = TRUE"`}, "", "added"),
-		putRuleVerb(c, verb{use: "replace " + subscriptionArg + " RULE", short: "Replace a rule",
-			example: `  peeklock rule replace orders/Subscriptions/audit '$Default' --sql "sys.Label LIKE 'order%'"`}, "&replace=true", "replaced"),
+  peeklock rule add orders/Subscriptions/audit mark --true --action "SET audited = TRUE"`,
+		}, "", "added"),
+		putRuleVerb(c, verb{
+			use: "replace " + subscriptionArg + " RULE", short: "Replace a rule",
+			example: `  peeklock rule replace orders/Subscriptions/audit '$Default' --sql "sys.Label LIKE 'order%'"`,
+		}, "&replace=true", "replaced"),
 		listVerb(verb{
 			use: "list " + subscriptionArg, short: "List the rules of a subscription in the order of their creation",
 			example: "  peeklock rule list orders/Subscriptions/audit", args: wantSubscription(0), complete: c.complete("subscriptions"),

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// socketScheme begins the address of a control socket; what follows is its path as it is.
+	// SocketScheme begins the address of a control socket; what follows is its path as it is.
 	SocketScheme = "unix://"
-	// socketHost is the host of requests through a socket: it selects the default namespace.
+	// SocketHost is the host of requests through a socket: it selects the default namespace.
 	SocketHost = "localhost"
 )
 

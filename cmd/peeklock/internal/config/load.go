@@ -200,8 +200,8 @@ func (s *Settings) List() []Value {
 		text := fmt.Sprint(s.merged.Get(row.Name))
 		switch {
 		case row.Name == "keys":
-			names := make([]string, len(s.Member.Keys))
-			for i, k := range s.Member.Keys {
+			names := make([]string, len(s.Keys))
+			for i, k := range s.Keys {
 				names[i] = k.Name
 			}
 			text = strings.Join(names, ",")
