@@ -18,8 +18,9 @@ const (
 	sendTimeMax  = 60 * time.Second // for the answer to one send
 	lineBytesMax = 1024 * 1024      // of one line of standard input
 	// SendSizeMax is the size of the largest message that is sent, in bytes.
-	SendSizeMax    = 100 * 1024 * 1024
-	propertyTotal  = 64 // application properties on the command line
+	SendSizeMax   = 100 * 1024 * 1024
+	propertyTotal = 64 // application properties on the command line
+	// FillerAlphabet is repeated in the bodies of messages that are made up.
 	FillerAlphabet = "abcdefghijklmnopqrstuvwxyz"
 )
 
