@@ -47,8 +47,8 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| scenario | Go: azservicebus 1.", "| transaction: commit is all, rollback nothing | no (1) | no (1) | no (1) | yes |\n",
-		"| transaction: commit is all, rollback nothing | no (1) | no (1) | no (1) |\n", "\n1. no coordinator\n",
+		"| scenario | Go: azservicebus 1.", "| transaction: commit applies all operations, rollback none | no (1) | no (1) | no (1) | yes |\n",
+		"| transaction: commit applies all operations, rollback none | no (1) | no (1) | no (1) |\n", "\n1. no coordinator\n",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in\n%s", want, table)
