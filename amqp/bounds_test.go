@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,6 +191,47 @@ func TestRequestCreditMax(t *testing.T) {
 	if f := expect[*wire.Flow](p); *f.Handle != 0 || *f.LinkCredit != answered {
 		t.Errorf("credit %d on link %d after %d responses, want %d", *f.LinkCredit, *f.Handle, answered, answered)
 	}
+}
+
+// peekCounter counts the peeks in progress, which it never answers.
+type peekCounter struct {
+	*fakeBroker
+	peeks atomic.Int32
+}
+
+func (b *peekCounter) Peek(ctx context.Context, _ fsm.EntityRef, _ fsm.SequenceNumber, _, _ int) ([]fsm.Delivery, error) {
+	b.peeks.Add(1)
+	defer b.peeks.Add(-1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Answers of peeks count before they are there: a connection has a few large peeks in progress at a time.
+func TestPeeksInProgressAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const requests, most = 30, inFlightBytesDefault/(2*peekBytesMax) + 1
+		b := &peekCounter{fakeBroker: newFakeBroker("orders")}
+		_, p := piped(t, b)
+		p.login()
+		p.sender(0, "orders/$management")
+		p.receiver(1, "orders/$management")
+		p.credit(1, 0, 1000)
+		go func() {
+			for i := range uint32(requests) {
+				ask(p, i, peekOperation, wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(peekMessagesMax)}})
+			}
+		}()
+		for answered := range requests {
+			synctest.Wait()
+			if n, left := b.peeks.Load(), requests-answered; n > most || int(n) > left {
+				t.Fatalf("%d peeks in progress after %d answers, at most %d are allowed", n, answered, most)
+			}
+			if r := p.response(); r.properties.Get("statusCode") != int32(503) {
+				t.Fatalf("%+v", r)
+			}
+		}
+	})
 }
 
 func TestPeekWithin(t *testing.T) {

@@ -100,6 +100,11 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	busy := c.requests >= requestsMax
 	c.requests++
 	c.memory.decodedBytes += r.decoded
+	if operation == peekOperation {
+		reserved := peekReserve(r)
+		r.bytes += reserved
+		c.inFlightBytes += reserved
+	}
 	needs := rightFor(operation)
 	managed := r.link.kind == managementNode
 	may := !managed || c.hasRight(ctx, r.link.path, needs, time.Now())

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -139,5 +140,17 @@ func (a *upgradeResponse) Write(b []byte) (int, error) {
 
 // Hijack gives the connection and what was read of it beyond the request.
 func (a *upgradeResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return a.conn, bufio.NewReadWriter(a.reader, bufio.NewWriterSize(a.conn, upgradeBufferBytes)), nil
+	conn := yieldingConn{a.conn}
+	return conn, bufio.NewReadWriter(a.reader, bufio.NewWriterSize(conn, upgradeBufferBytes)), nil
+}
+
+// yieldingConn lets other goroutines run after each read. A peer that sends fragments of one byte,
+// or empty ones, would otherwise keep a processor for up to 10 ms at a time.
+type yieldingConn struct{ net.Conn }
+
+// Read reads from the connection below.
+func (c yieldingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	runtime.Gosched()
+	return n, err //nolint:wrapcheck // a pass-through
 }

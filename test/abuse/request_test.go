@@ -119,7 +119,7 @@ func putTokens(ctx context.Context, at *target) error {
 	})
 }
 
-// manageFlood floods $management of a queue full of messages: peeks of a large message, settlements
+// manageFlood floods $management of a queue full of messages: peeks of 250 messages, settlements
 // and renewals of thousands of locks that nobody has, and operations that do not exist.
 func manageFlood(ctx context.Context, at *target) error {
 	operation := func(name string, body any) []byte {
@@ -127,7 +127,7 @@ func manageFlood(ctx context.Context, at *target) error {
 	}
 	tokens := wire.Array{Values: make([]wire.UUID, lockTokens)}
 	requests := [][]byte{
-		operation("peek-message", wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(1)}}),
+		operation("peek-message", wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(250)}}),
 		operation("renew-lock", wire.Map{{Key: "lock-tokens", Value: tokens}}),
 		operation("update-disposition", wire.Map{{Key: "disposition-status", Value: "completed"}, {Key: "lock-tokens", Value: tokens}}),
 		operation("receive-by-sequence-number", wire.Map{
