@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/message"
@@ -16,20 +17,20 @@ import (
 func littleMemory(c *Config) { c.MemoryBytesMax = budget.BytesMin }
 
 // unfinished sends the frames of deliveries that never end, one on each of the handles, with
-// perLink bytes each, until done says so after a frame.
+// perLink bytes each, until done says so after a frame or the gateway has closed the connection.
 func (p *peer) unfinished(handles []uint32, perLink int, done func() bool) {
 	p.Helper()
 	const piece = 60 << 10
 	payload := make([]byte, piece)
 	for _, handle := range handles {
+		id := handle << 16
 		for sent := 0; sent+piece <= perLink; sent += piece {
-			p.transfer(handle, handle<<16, payload, func(t *wire.Transfer) {
-				t.More = true
-				if sent > 0 {
-					t.DeliveryID = nil
-				}
-			})
-			if done() {
+			part := wire.Transfer{Handle: handle, DeliveryTag: []byte{0}, MessageFormat: new(uint32), More: true}
+			if sent == 0 {
+				part.DeliveryID = &id
+			}
+			_ = p.net.SetDeadline(time.Now().Add(10 * time.Minute))
+			if _, err := p.net.Write(wire.AppendTransfer(nil, 0, &part, payload)); err != nil || done() {
 				return
 			}
 		}

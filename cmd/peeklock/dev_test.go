@@ -108,6 +108,7 @@ func TestDevClusterKeepsMessagesOverRestarts(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"), // raft completes no future at its end
 		// memberlist does not wait for a probe under way when it shuts down.
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probe"),
 		// The default HTTP client of the commands keeps idle connections.
