@@ -17,11 +17,11 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// openRetryInterval is how long a replica that could not be opened is left alone.
+// openRetryInterval is the time between two attempts to open a replica that could not be opened.
 const openRetryInterval = 5 * time.Second
 
-// catalogLoop opens this member's replica of the catalog, finding or founding a cluster
-// first if need be, and from then on the replicas that the catalog gives this member.
+// catalogLoop opens this member's replica of the catalog, after it has joined or bootstrapped a cluster if
+// necessary, and from then on the replicas that the catalog places on this member.
 func (n *Node) catalogLoop(ctx context.Context) {
 	initial, err := n.catalogInitialMembers(ctx)
 	if err == nil {
@@ -44,7 +44,7 @@ func (n *Node) catalogLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C: // what could not be opened is tried again
+		case <-timer.C: // retries what could not be opened
 			timer.Reset(min(openRetryInterval, 10*n.config.Timing.Reconcile))
 		case <-n.catalogApplied:
 		}
@@ -52,19 +52,19 @@ func (n *Node) catalogLoop(ctx context.Context) {
 	}
 }
 
-// catalogInitialMembers says how to open the catalog: with these voters, or, for nil, as it
-// is on disk or empty.
+// catalogInitialMembers returns the members whose replicas are the initial voters of the catalog. It returns
+// nil when the catalog is opened as it is on disk, or empty.
 func (n *Node) catalogInitialMembers(ctx context.Context) ([]fsm.MemberID, error) {
 	if !n.bootstrapper.HasData() {
 		return n.bootstrapper.Run(ctx, n.config.Timing.Bootstrap)
 	}
 	if identity := n.dataDir.Identity(); identity.Bootstrapping {
-		return identity.Pledge, nil // the founding was decided, perhaps not carried out
+		return identity.Pledge, nil // the bootstrap was decided, but perhaps not executed
 	}
 	return nil, nil
 }
 
-// followCatalog does what the catalog says now.
+// followCatalog carries out the current content of the catalog.
 func (n *Node) followCatalog(ctx context.Context) {
 	group := (*n.groups.Load())[fsm.CatalogPartition]
 	if group == nil {
@@ -94,7 +94,8 @@ func (n *Node) followCatalog(ctx context.Context) {
 	n.raisePartitionLevels(ctx)
 	n.gossip.SetCluster(cluster)
 	known := n.members.Swap(&members)
-	// Last, for who is ready knows the cluster: a member without replicas is ready now.
+	// This is last, because a member that is ready must know its cluster, and a member without replicas is
+	// ready after this line.
 	before := n.partitions.Swap(&placed)
 	if before == nil {
 		n.log.InfoContext(ctx, "catalog was loaded", "cluster", cluster, "partitions", len(placed))
@@ -109,12 +110,12 @@ func (n *Node) followCatalog(ctx context.Context) {
 	n.changed.Notify()
 }
 
-// samePlacement says whether a partition lies, and shall lie, where it did.
+// samePlacement reports whether a and b have the same replicas, the same target and the same pause.
 func samePlacement(a, b fsm.Partition) bool {
 	return a.Paused == b.Paused && slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.Target, b.Target) && (a.Target == nil) == (b.Target == nil)
 }
 
-// memberRecord is what our replica of the catalog knows of a member.
+// memberRecord returns the record of a member in this member's replica of the catalog.
 func (n *Node) memberRecord(id fsm.MemberID) fsm.Member {
 	if all := n.members.Load(); all != nil {
 		if at := slices.IndexFunc(*all, func(m fsm.Member) bool { return m.ID == id }); at >= 0 {
@@ -124,14 +125,14 @@ func (n *Node) memberRecord(id fsm.MemberID) fsm.Member {
 	return fsm.Member{ID: id}
 }
 
-// openAssigned opens the replicas that the catalog gives this member and that are not
-// open yet. A group that has never had a leader is formed with the voters of the record.
-// A replica that is to come to this member opens empty and is filled by its leader.
+// openAssigned opens the replicas that the catalog places on this member and that are not open yet. A group
+// that has never had a leader is formed with the voters of its record. The replica of a move's target opens
+// empty, and its leader fills it.
 func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 	var opening sync.WaitGroup
 	defer opening.Wait()
 	slots := make(chan struct{}, concurrentOpensMax)
-	newest := func() []fsm.Partition { // asked once, if at all
+	newest := func() []fsm.Partition { // called at most once
 		all, err := n.operator.placementFromLeader(ctx, 0)
 		if err != nil {
 			n.log.InfoContext(ctx, "could not confirm new replicas with the leader of the catalog, will retry", "error", err)
@@ -146,13 +147,13 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 			continue
 		}
 		if !n.dataDir.HasReplica(part.ID, own.Number) {
-			// A record of yesterday may name a replica that has been removed since. Were it made
-			// again, empty, it could vote for what its former self knew to be wrong.
+			// An outdated record may name a replica that has been removed since. If that replica were created
+			// again, empty, it could vote against what it knew before its removal.
 			if confirmed == nil {
 				confirmed = newest()
 			}
 			if int(part.ID) > len(confirmed) {
-				continue // tried again
+				continue // retried
 			}
 			if now, still := findReplica(&confirmed[part.ID-1], n.self); !still || now != own {
 				continue
@@ -175,7 +176,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 	}
 }
 
-// findReplica is the replica of a partition that a member holds, or is to hold.
+// findReplica returns the replica of a partition that a member holds, or is to hold.
 func findReplica(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
 	for _, replica := range slices.Concat(part.Replicas, part.Target) {
 		if replica.Member == member {
@@ -185,9 +186,9 @@ func findReplica(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
 	return fsm.Replica{}, false
 }
 
-// mustOpen says whether a replica must be opened. One that was opened before the catalog
-// was known, and turns out to hold nothing of a group that was never formed, is
-// closed to be opened with its voters. While a former replica is open the new one waits.
+// mustOpen reports whether a replica must be opened. A replica that was opened before the catalog was known,
+// and that turns out to be empty in a group that was never formed, is closed, so that it can be opened again
+// with its voters. While a former replica of the group is open, the new one waits.
 func (n *Node) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replica) bool {
 	group := (*n.groups.Load())[part.ID]
 	if group == nil {
@@ -204,9 +205,8 @@ func (n *Node) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replic
 	return true
 }
 
-// openExisting opens the replicas whose folders are there, without waiting for the
-// catalog: after a restart of all members the groups then find their leaders while the
-// catalog finds its own.
+// openExisting opens the replicas whose folders exist, without waiting for the catalog: after a restart of all
+// members, the groups then elect their leaders at the same time as the catalog.
 func (n *Node) openExisting(ctx context.Context) {
 	all, err := n.dataDir.Replicas()
 	if err != nil {
@@ -216,7 +216,7 @@ func (n *Node) openExisting(ctx context.Context) {
 	var opening sync.WaitGroup
 	slots := make(chan struct{}, concurrentOpensMax)
 	for len(all) > 0 {
-		same := 1 // of one partition: one after the other, a former one may have to go first
+		same := 1 // replicas of one partition are opened one after the other, because a former one may have to be removed first
 		for same < len(all) && all[same].Partition == all[0].Partition {
 			same++
 		}
@@ -236,7 +236,7 @@ func (n *Node) openExisting(ctx context.Context) {
 	opening.Wait()
 }
 
-// openReplica opens one replica and makes it known.
+// openReplica opens one replica and registers it with setGroup.
 func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint32, voters []partition.Voter) error {
 	path := n.dataDir.ReplicaPath(id, number)
 	if (*n.groups.Load())[id] != nil {
@@ -268,12 +268,12 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	}
 	n.setGroup(id, number, group)
 	if id == fsm.CatalogPartition {
-		notify.WakeUp(n.catalogApplied) // it may have come from a snapshot
+		notify.WakeUp(n.catalogApplied) // its state may come from a snapshot, for which Applied is not called
 	}
 	return nil
 }
 
-// setGroup makes a replica known, or with nil unknown.
+// setGroup registers an open replica. With a nil group it unregisters the replica of the partition.
 func (n *Node) setGroup(id fsm.PartitionID, number uint32, group *partition.Group) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -292,14 +292,14 @@ func (n *Node) setGroup(id fsm.PartitionID, number uint32, group *partition.Grou
 	n.changed.Notify()
 }
 
-// replicaNumber is the number of our open replica of a partition, 0 when there is none.
+// replicaNumber returns the number of this member's open replica of a partition, 0 when there is none.
 func (n *Node) replicaNumber(id fsm.PartitionID) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.replicaNumbers[id]
 }
 
-// replicaName is the name in raft of our open replica of a partition, "" when there is none.
+// replicaName returns the raft name of this member's open replica of a partition, "" when there is none.
 func (n *Node) replicaName(id fsm.PartitionID) string {
 	if number := n.replicaNumber(id); number != 0 {
 		return raftgroup.ReplicaID(n.self, number)

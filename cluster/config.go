@@ -21,143 +21,141 @@ const (
 	joinNamesMax      = 256  // names to join
 	partitionsMax     = 1024 // message partitions of a cluster
 	replicationMax    = 7    // replicas of one partition
-	expectMax         = 64   // members awaited before the cluster forms
-	gossipKeysMax     = 8    // keys of gossip at a time: one in use, the others for a change
+	expectMax         = 64   // members awaited before the bootstrap
+	gossipKeysMax     = 8    // gossip keys at a time: one in use, the others for a rotation
 	partitionsDefault = 16
 	replicasDefault   = 3
 )
 
-// Config is what a member needs to know about itself. Start from [Default].
+// Config is the configuration of a member. Start from [Default].
 type Config struct {
-	// Name is what people call this member; it decides nothing. At most 64 bytes.
+	// Name is a label of this member for people; nothing depends on it. At most 64 bytes.
 	Name string
-	// Dir is the data folder. It is made if absent, and locked while the member runs.
+	// Dir is the data folder. It is created if absent, and locked while the member runs.
 	Dir string
-	// Cluster, when set, keeps members that were given another name out of the gossip.
+	// Cluster, when set, keeps members with another cluster name out of the gossip.
 	Cluster string
 
-	// Zone is where this member stands, such as an availability zone, and Weight its share of
-	// replicas against that of the others, 1 to 100. What is given is recorded in the
-	// catalog at the start; "" and 0 leave what is recorded there.
+	// Zone is the failure domain of this member, such as an availability zone. Weight, 1 to 100, is its share
+	// of replicas relative to the other members. Both are recorded in the catalog at the start; "" and 0 keep
+	// the recorded values.
 	Zone   string
 	Weight uint32
 
-	// Rebalance lets the leader of the catalog move partitions when a member holds fewer than
-	// its share by more than one, and all is calm. ReplaceAfter is after how long it gives what
-	// a member that is away held to others; 0: never. All members alike, for any may lead.
+	// Rebalance allows the leader of the catalog to move partitions when a member holds fewer than its share by
+	// more than one and the cluster is stable. ReplaceAfter is how long a member must be dead before its
+	// replicas are placed on others; 0 means never. Configure all members alike, because any of them may lead.
 	Rebalance    bool
 	ReplaceAfter time.Duration
 
-	// PeerAddr is the host:port on which other members reach this one; port 0 picks
-	// a free one. PeerListener, when set, takes its place.
+	// PeerAddr is the host:port on which other members reach this one; port 0 picks a free port. PeerListener,
+	// when set, is used instead.
 	PeerAddr     string
 	PeerListener net.Listener
-	// PeerAdvertise is the host:port told to others; empty: what the listener is bound
-	// to, and where that is no single address, the address that gossip uses.
+	// PeerAdvertise is the host:port announced to other members. If it is empty, the address of the listener is
+	// announced, or, if the listener is bound to all addresses, its port at the address that gossip uses.
 	PeerAdvertise string
 
-	// GossipAddr is the host:port (UDP and TCP) of gossip; port 0 picks a free one.
+	// GossipAddr is the host:port (UDP and TCP) of gossip; port 0 picks a free port.
 	GossipAddr string
-	// GossipAdvertise is the ip:port told to others; empty: found out from GossipAddr.
+	// GossipAdvertise is the ip:port announced to other members; if it is empty, it is derived from GossipAddr.
 	GossipAdvertise string
-	// Join are the gossip addresses (host:port, a DNS name stands for all its
-	// addresses) of other members. They are tried again and again until one answers.
+	// Join lists the gossip addresses (host:port) of other members; a DNS name means all its addresses. The
+	// member retries them until one answers.
 	Join []string
 
-	// PeerTLS encrypts the streams between members, both ways, with TLS 1.3: each end must show a
-	// certificate that RootCAs leads to and that is good for servers and clients alike;
-	// names are not checked. It gives RootCAs, and the certificate either in Certificates
-	// or, when it may be replaced while the member runs, by GetCertificate and
-	// GetClientCertificate, which are called for every new stream. Everything else is
-	// decided here. nil: streams are plain. All members alike: see DESIGN.md.
+	// PeerTLS encrypts the streams between members, in both directions, with TLS 1.3: each end must present a
+	// certificate that chains to RootCAs and is valid for servers and clients; names are not checked. Set
+	// RootCAs, and the certificate either in Certificates or, if it may be replaced while the member runs, in
+	// GetCertificate and GetClientCertificate, which are called for every new stream. Other fields are ignored.
+	// nil means plain streams. Configure all members alike: see DESIGN.md.
 	PeerTLS *tls.Config
-	// GossipKeys encrypt gossip with AES: 16, 24 or 32 bytes each, at most 8. The first encrypts, all
-	// decrypt, so that a key is changed by adding the new one behind, then putting it first, then
-	// taking the old one away, with a restart of every member between. Empty: gossip is plain.
+	// GossipKeys encrypt gossip with AES: 16, 24 or 32 bytes each, at most 8. The first key encrypts, all keys
+	// decrypt. To rotate a key, append the new one, then move it to the front, then remove the old one, and
+	// restart every member after each step. Empty means plain gossip.
 	GossipKeys [][]byte
 
-	// Expect is how many members must be seen, none of them holding data, before
-	// they found a cluster together. 1 founds alone; 0 never founds, only joins.
+	// Expect is how many members without data must be seen before they bootstrap a cluster together. 1
+	// bootstraps alone; 0 never bootstraps and only joins.
 	Expect int
-	// Partitions is how many message partitions a new cluster gets, 1 to 1024.
-	// A cluster that exists keeps its number.
+	// Partitions is the number of message partitions of a new cluster, 1 to 1024. An existing cluster keeps its
+	// number.
 	Partitions int
-	// Replication is how many replicas a message partition gets, 1 to 7; never more
-	// than there are members when the cluster is founded.
+	// Replication is the number of replicas of a message partition, 1 to 7; never more than there are members
+	// at the bootstrap.
 	Replication int
 
-	// AMQPAddr and HTTPAddr are the host:port that clients of this member use; they are
-	// only told to others. Both may be empty.
+	// AMQPAddr and HTTPAddr are the host:port that clients of this member use. They are only announced to
+	// others, and may be empty.
 	AMQPAddr string
 	HTTPAddr string
-	// Version is the version of the binary, for pictures only.
+	// Version is the version of the binary, for display only.
 	Version string
 
-	// Now is the clock that messages and queues live by; nil means time.Now. How long
-	// requests, connections and members may take is measured by the machine's own clock.
+	// Now is the clock for messages and queues; nil means time.Now. Timeouts of requests, connections and
+	// members use the system clock.
 	Now func() time.Time
 
-	// Reread reads a message again, from the payload that the gateway stored and the changes
-	// made to it since, so that it can be forwarded: it gives ID, Payload, TimeToLive and
-	// Properties. nil: what is to be forwarded waits. Called concurrently.
+	// Reread decodes a stored message for forwarding, from the payload that the gateway stored and the changes
+	// made to it since. It sets ID, Payload, TimeToLive and Properties. If it is nil, nothing is forwarded and
+	// messages wait. It is called concurrently.
 	Reread func(payload, patches []byte) (fsm.Message, error)
 
-	readableLevel uint32 // what the binary knows, in tests that play another one; 0: fsm.Level
+	readableLevel uint32 // highest level that the binary can read, for tests that simulate another binary; 0: fsm.FormatLevel
 
-	// Slow is told of requests that took SlowAfter or longer, and where the time went; nil or 0: of none.
+	// Slow logs requests that took SlowAfter or longer, with the time of each stage. A nil Slow or a SlowAfter
+	// of 0 turns this off.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
 
 	Timing Timing
-	// Sizes is how large things on disk grow; the zero value means partition.DefaultSizes.
+	// Sizes bounds the sizes of files on disk; the zero value means partition.DefaultSizes.
 	Sizes partition.Sizes
-	// Free measures the file system of a folder, in bytes; nil asks the system.
+	// Free measures the file system of a folder, in bytes; nil asks the operating system.
 	Free   func(dir string) (free, total uint64, err error)
 	Logger *slog.Logger
 }
 
-// Timing holds every length of time of the room. Tests shorten them.
+// Timing holds all timeouts and intervals of the package. Tests shorten them.
 type Timing struct {
-	// GossipProbe is how often gossip probes one member; a silent one is held for dead
-	// after about four times as long. Default 1 s.
+	// GossipProbe is the interval between two probes; a silent member is considered dead after about four times
+	// as long. Default 1 s.
 	GossipProbe time.Duration
-	// GossipInterval is how often news is passed on. Default 200 ms.
+	// GossipInterval is the interval at which changes are passed on to other members. Default 200 ms.
 	GossipInterval time.Duration
-	// Rejoin is how often the names to join are tried while members are missing. Default 2 s.
+	// Rejoin is the interval at which the names to join are tried while members are missing. Default 2 s.
 	Rejoin time.Duration
-	// Ping is how often a forward connection is tried; it is given up after three silent
-	// intervals. Default 1 s.
+	// Ping is the interval at which a forward connection is checked; it is closed after three silent intervals.
+	// Default 1 s.
 	Ping time.Duration
 	// Dial bounds the opening of a stream to another member. Default 2 s.
 	Dial time.Duration
-	// Bootstrap is how often members that hold no data look for each other. Default 200 ms.
+	// Bootstrap is the interval at which members without data look for each other. Default 200 ms.
 	Bootstrap time.Duration
-	// Reconcile is how often a leader compares what is with what is wanted. Default 2 s.
+	// Reconcile is the interval at which a leader compares the actual with the desired state. Default 2 s.
 	Reconcile time.Duration
-	// Settle is how long a preferred leader must have been alive before leadership is
-	// given to it. Default 10 s.
+	// Settle is how long a preferred leader must have been alive before leadership is transferred to it.
+	// Default 10 s.
 	Settle time.Duration
-	// Policy is how long the leader of the catalog waits between two rebalances of its own
-	// accord. Default 5 min.
+	// Policy is the least time between two automatic rebalances. Default 5 min.
 	Policy time.Duration
-	// Retry is how long a request is tried at all; far below the ten minutes after
-	// which a machine forgets who asked. Default 60 s.
+	// Retry bounds the time for which a request is retried. It must be far below the ten minutes after which a
+	// state machine forgets the sender of a request. Default 60 s.
 	Retry time.Duration
-	// Suspect is how long a request may be on its way before the other replicas are
-	// asked whether the leader is still the leader. Nothing is taken from one that is. Default
-	// 400 ms: a silent leader has a successor after about 700 ms, and who asks once a second
-	// learns that late.
+	// Suspect is how long a request may be unanswered before the other replicas are asked whether the leader
+	// still leads. A leader that still leads loses nothing by it. Default 400 ms: a silent leader has a
+	// successor after about 700 ms, and a longer interval, such as one second, learns of it late.
 	Suspect time.Duration
-	// Handover bounds the giving away of leaderships when the member closes. Default 5 s.
+	// Handover bounds the transfer of leaderships when the member closes. Default 5 s.
 	Handover time.Duration
-	// Compare is how often a leader compares digests with its followers. Default 10 s.
+	// Compare is the interval at which a leader compares digests with its followers. Default 10 s.
 	Compare time.Duration
-	// Raft is the pace of the groups; the zero value means partition.DefaultTiming.
+	// Raft holds the timing of the groups; the zero value means partition.DefaultTiming.
 	Raft partition.Timing
 }
 
-// retryMax bounds Timing.Retry: a machine forgets an idle member after ten minutes, and
-// a request must not outlive the memory of its answer.
+// retryMax bounds Timing.Retry: a state machine forgets an idle member after ten minutes, and a request must
+// not outlive the memory of its answer.
 const retryMax = 5 * time.Minute
 
 // Default returns a configuration that lacks only Dir and Logger: three members,
@@ -188,7 +186,7 @@ func Default() Config {
 	}
 }
 
-// Validate says what is wrong with the configuration, in words for the operator.
+// Validate reports the first error of the configuration, in words for the operator.
 func (c *Config) Validate() error {
 	if c.Dir == "" {
 		return errors.New("cluster: dir is empty: name the data folder")
@@ -241,7 +239,7 @@ func (c *Config) Validate() error {
 	return c.Timing.validate()
 }
 
-// validateSecrets never puts a key into its words.
+// validateSecrets checks keys and certificates. Its errors never contain a key.
 func (c *Config) validateSecrets() error {
 	if len(c.GossipKeys) > gossipKeysMax {
 		return fmt.Errorf("cluster: %d gossip keys: at most %d", len(c.GossipKeys), gossipKeysMax)

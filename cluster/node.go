@@ -62,26 +62,26 @@ type Node struct {
 	members        atomic.Pointer[[]fsm.Member]                         // of the catalog, by id; nil before it is loaded
 	featureLevel   atomic.Uint32                                        // of the catalog, 0 before it is loaded
 	changed        notify.Broadcast                                     // leaders, members, replicas, catalog
-	catalogApplied chan struct{}                                        // holds one: the catalog has applied something
-	reconcileNow   chan struct{}                                        // holds one: reconcile now
+	catalogApplied chan struct{}                                        // buffer of one: the catalog has applied something
+	reconcileNow   chan struct{}                                        // buffer of one: reconcile now
 
 	health        health
-	selfRecorded  bool          // zone and weight are recorded; reconcileLoop's
-	levelProposal levelProposal // reconcileLoop's
+	selfRecorded  bool          // zone and weight are recorded in the catalog; used by reconcileLoop only
+	levelProposal levelProposal // used by reconcileLoop only
 	policy        policy
-	outdated      chan struct{} // closed when the cluster needs more than we know
+	outdated      chan struct{} // closed when the cluster needs a higher level than this binary can read
 
-	mu                  sync.Mutex // guards what follows, and the replacing of groups
+	mu                  sync.Mutex // guards the fields below, and the replacement of groups
 	servedConns         map[fsm.MemberID]*peerServerConn
 	replicaNumbers      map[fsm.PartitionID]uint32 // of the open replicas
-	movesRunning        map[fsm.PartitionID]bool   // partitions that a goroutine moves
+	movesRunning        map[fsm.PartitionID]bool   // partitions that have a goroutine that moves them
 	retiring, isRemoved bool
-	removalReported     time.Time     // when others first said that we were removed
+	removalReported     time.Time     // when another member first reported that this one was removed
 	removed             chan struct{} // closed when this member learns that it was removed
 	startError          error         // why this member will never be ready
 	closing             bool
 	tasks               sync.WaitGroup
-	// start runs a task that close waits for; false when closing.
+	// startTask runs a task that close waits for. It returns false when the node is closing.
 	startTask  func(task func(ctx context.Context)) bool
 	stop       context.CancelFunc
 	closeOnce  sync.Once
@@ -94,8 +94,8 @@ type peerServerConn struct {
 	done chan struct{}
 }
 
-// Open starts a member. It returns as soon as the member can be reached by others; Ready
-// waits until it is of use. ctx bounds the opening only.
+// Open starts a member. It returns as soon as other members can reach this one; Ready waits until the member
+// can serve requests. ctx bounds the opening only.
 func Open(ctx context.Context, config Config) (*Node, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -141,17 +141,17 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	return n, nil
 }
 
-// newIncarnation draws 64 random bits, not 0, which means "nobody" in a Header.
+// newIncarnation returns 64 random bits. It never returns 0, which means "no incarnation" in a Header.
 func newIncarnation() uint64 {
 	var bits [8]byte
 	_, _ = rand.Read(bits[:]) // never fails
 	return max(1, binary.LittleEndian.Uint64(bits[:]))
 }
 
-// shortID is enough of a member id for people to tell members apart.
+// shortID returns a prefix of a member id that is long enough for people to tell members apart.
 func shortID(id fsm.MemberID) string { return string(id[:min(8, len(id))]) }
 
-// open starts the parts, innermost first.
+// open starts the parts, each before the parts that use it.
 func (n *Node) open(ctx context.Context) error {
 	if required := n.dataDir.Identity().Level; required > n.readableLevel() {
 		return bootstrap.OutdatedError(required, n.readableLevel())
@@ -203,7 +203,7 @@ func (n *Node) open(ctx context.Context) error {
 	return nil
 }
 
-// openParts makes the parts that reach other members through the node.
+// openParts creates the parts that reach other members through the node.
 func (n *Node) openParts() {
 	identity := n.dataDir.Identity()
 	n.bootstrapper = bootstrap.New(bootstrap.Config{
@@ -216,7 +216,7 @@ func (n *Node) openParts() {
 	})
 }
 
-// gossipConfig is the part of the configuration that gossip needs.
+// gossipConfig returns the part of the configuration that gossip needs.
 func (n *Node) gossipConfig() *gossip.Config {
 	c := &n.config
 	return &gossip.Config{
@@ -227,13 +227,13 @@ func (n *Node) gossipConfig() *gossip.Config {
 	}
 }
 
-// metadata is what this member says about itself.
+// metadata returns what this member announces about itself in gossip.
 func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 	peer := n.config.PeerAdvertise
 	if peer == "" {
 		peer = listener.Addr().String()
 		if tcp, ok := listener.Addr().(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
-			peer = fmt.Sprintf(":%d", tcp.Port) // at the address that gossip uses
+			peer = fmt.Sprintf(":%d", tcp.Port) // on the host that gossip uses
 		}
 	}
 	return gossip.Metadata{
@@ -243,23 +243,23 @@ func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 	}
 }
 
-// Router brings requests to where they are done.
+// Router returns the router, which sends requests to the leaders of their partitions.
 func (n *Node) Router() *router.Router { return n.router }
 
-// Forwarding says what this member has forwarded between entities.
+// Forwarding returns the statistics of what this member has forwarded between entities.
 func (n *Node) Forwarding() forwarding.Stats { return n.forwarder.Stats() }
 
-// ID is the member's id.
+// ID returns the id of the member.
 func (n *Node) ID() fsm.MemberID { return n.self }
 
-// GossipAddr is the ip:port that others can join.
+// GossipAddr returns the ip:port that other members can join.
 func (n *Node) GossipAddr() string { return n.gossip.Address() }
 
-// PeerAddr is the host:port of the peer port.
+// PeerAddr returns the host:port of the peer port.
 func (n *Node) PeerAddr() string { return n.peers.Addr().String() }
 
-// Ready waits until the catalog is loaded, every replica of this member is open and
-// every partition has a leader. It returns early when that can never be.
+// Ready waits until the catalog is loaded, every replica of this member is open and every partition has a
+// leader. It returns an error early when the member can never become ready.
 func (n *Node) Ready(ctx context.Context) error {
 	ticker := time.NewTicker(readyPollInterval)
 	defer ticker.Stop()
@@ -292,7 +292,8 @@ func (n *Node) Ready(ctx context.Context) error {
 	return nil
 }
 
-// allReplicasOpen says whether the catalog is loaded and every replica it gives us is open.
+// allReplicasOpen reports whether the catalog is loaded and every replica that it places on this member is
+// open.
 func (n *Node) allReplicasOpen() bool {
 	placed := n.partitions.Load()
 	if placed == nil {
@@ -307,8 +308,8 @@ func (n *Node) allReplicasOpen() bool {
 	return true
 }
 
-// Close gives the leaderships away (for at most Timing.Handover), tells the others, and
-// stops. It is idempotent.
+// Close transfers the leaderships of this member (for at most Timing.Handover), announces the leave to the
+// other members, and stops. It is idempotent.
 func (n *Node) Close(ctx context.Context) error {
 	n.closeOnce.Do(func() { n.closeError = n.close(ctx) })
 	return n.closeError
@@ -333,7 +334,7 @@ func (n *Node) close(ctx context.Context) error {
 	if n.peerClient != nil {
 		n.peerClient.Close()
 	}
-	n.tasks.Wait() // from here on nobody opens a replica
+	n.tasks.Wait() // from here on no task opens a replica
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	failed := n.closeGroups(ctx)
@@ -385,7 +386,7 @@ func (n *Node) pingLoop(ctx context.Context) {
 	}
 }
 
-// gossipLoop passes changes of members on to whoever waits for changes.
+// gossipLoop forwards changes of the member list to all goroutines that wait for changes of the node.
 func (n *Node) gossipLoop(ctx context.Context) {
 	for {
 		changed := n.gossip.Changed()
