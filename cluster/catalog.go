@@ -314,6 +314,6 @@ func (n *Node) leadershipChanged(id fsm.PartitionID, leads bool) {
 	n.forwarder.LeaderChanged(id, leads)
 	if leads {
 		notify.WakeUp(n.reconcileNow)
-		notify.WakeUp(n.catalogApplied) // its machine may not have the level of the cluster yet
+		notify.WakeUp(n.catalogApplied) // the state machine of the group may not have the level of the cluster yet
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// catalogVotersMin is how many voters the catalog should have, if there are as many members.
+// catalogVotersMin is the number of voters that the catalog should have, if there are as many members.
 const catalogVotersMin = 3
 
-// reconcileCatalogVoters keeps the voters of the catalog: an odd number of members that stay, at least
-// three where there are three. Removed members lose their vote, and then their replica; one
-// change at a time, as the leader of the catalog.
+// reconcileCatalogVoters maintains the voters of the catalog, as its leader: an odd number of members that are
+// not removed, at least three where there are three. Removed members lose their vote and then their replica. It
+// makes one change at a time.
 func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Group) {
 	status := group.Status()
 	isStaying := func(v partition.Voter) bool { return !n.memberRecord(v.Member).Removed }
@@ -28,7 +28,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 		}
 	}
 	best, candidates := n.voterCandidates(status.Voters, status.Nonvoters)
-	missing := 0 // an even number of voters survives no more than one voter less does
+	missing := 0 // an even number of voters survives no more failures than one voter less
 	switch {
 	case voters%2 == 0:
 		missing = 1
@@ -37,7 +37,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 	}
 	if missing > 0 && candidates >= missing && voters+missing <= bootstrap.VotersMax {
 		n.promoteCatalogVoter(ctx, group, best)
-		return // the others with the next look
+		return // the next round adds the others
 	}
 	self := n.memberRecord(n.self)
 	for _, v := range slices.Concat(status.Nonvoters, status.Voters) {
@@ -63,8 +63,8 @@ func (n *Node) catalogReplicas(voters []partition.Voter) []fsm.Replica {
 	return all
 }
 
-// voterCandidates counts who could vote, and says who should next: of the members that stay one in
-// a zone that has fewest votes.
+// voterCandidates counts the non-voters that could vote, and returns the best of them: a member in a zone that
+// has the fewest voters.
 func (n *Node) voterCandidates(voters, nonvoters []partition.Voter) (best partition.Voter, count int) {
 	votes := make(map[string]int)
 	for _, v := range voters {
@@ -117,7 +117,7 @@ func (n *Node) removeFromCatalog(ctx context.Context, group *partition.Group, v 
 	notify.WakeUp(n.reconcileNow)
 }
 
-// recordSelf records once what the configuration says of this member.
+// recordSelf records, once, the zone and weight that this member's configuration sets.
 func (n *Node) recordSelf(ctx context.Context) {
 	if n.selfRecorded || n.config.Zone == "" && n.config.Weight == 0 || n.partitions.Load() == nil {
 		return
@@ -138,7 +138,7 @@ func (n *Node) recordSelf(ctx context.Context) {
 	n.selfRecorded = true
 }
 
-// matchesMember matches the replica on a member.
+// matchesMember returns a function that reports whether a replica is on a member.
 func matchesMember(id fsm.MemberID) func(partition.Voter) bool {
 	return func(v partition.Voter) bool { return v.Member == id }
 }

@@ -14,41 +14,42 @@ import (
 
 // The limits of moves.
 const (
-	concurrentMovesMax    = 2                      // partitions that get new replicas at a time
+	concurrentMovesMax    = 2                      // partitions that get new replicas at the same time
 	catchUpTimeout        = 5 * time.Second        // for a replica to apply what its leader has committed
-	catchUpPollInterval   = 20 * time.Millisecond  // between two looks at it
-	placementQueryTimeout = 2 * time.Second        // for the catalog's leader to say how a partition is to lie
-	moveBackoffMin        = 100 * time.Millisecond // between two tries of a step that did not work out
+	catchUpPollInterval   = 20 * time.Millisecond  // between two checks of the replica
+	placementQueryTimeout = 2 * time.Second        // for the catalog's leader to return the placement of a partition
+	moveBackoffMin        = 100 * time.Millisecond // between two attempts of a step that failed
 	moveBackoffMax        = 5 * time.Second
-	transferRetriesMin    = 3  // looks at a hand-over that was tried in vain before the leader just leaves
-	moveRetriesMax        = 20 // of one goroutine; the reconciler starts another
+	transferRetriesMin    = 3  // checks for the effect of a failed transfer before the leader removes itself
+	moveRetriesMax        = 20 // attempts by one goroutine; the reconciler starts another
 )
 
-// moveStage is what the leader of a partition does next to bring it where it shall lie.
+// moveStage is the kind of the next step of a move, which the leader of the partition executes.
 type moveStage uint8
 
 // The stages of a move, in their order.
 const (
 	stageNone    moveStage = iota
-	stageAdd               // a replica of the target is made a non-voter
-	stageCatchUp           // it is filled, and then made a voter
-	stageReport            // all of the target vote: the catalog is told, and that cannot be taken back
-	stageRemove            // a replica that is none any more is taken out of the group
+	stageAdd               // adds a replica of the target as a non-voter
+	stageCatchUp           // waits until the replica has caught up, and makes it a voter
+	stageReport            // all replicas of the target vote: reports this to the catalog, which cannot be reverted
+	stageRemove            // removes a replica that no longer belongs to the partition from the group
 )
 
-// moveStep is one step: stage at a replica, which for stageReport is none.
+// moveStep is one step of a move: a stage and the replica that it is about. For stageReport the replica is
+// empty.
 type moveStep struct {
 	stage   moveStage
 	replica partition.Voter
 }
 
-// nextStep finds the next step from what the catalog says and from the group's own
-// configuration, so it does not matter who did the steps before, nor whether the last one
-// was told. alive says who is; the dead are taken out first.
+// nextStep derives the next step from the catalog's record and from the group's own configuration, so it does
+// not matter which leader executed the earlier steps, nor whether the result of the last one was received.
+// alive reports which members are alive; replicas on dead members are removed first.
 //
-// All additions come before all removals, with the report between them. Until the report
-// nothing is lost by giving up; a replica that is removed is none of the catalog's record any
-// more, so no later move can want it back: its number is never given again.
+// All additions come before all removals, with the report between them. Before the report, a move can be
+// abandoned without loss. A replica that is removed is no longer in the catalog's record, so no later move can
+// want it back: its number is never assigned again.
 func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, alive func(fsm.MemberID) bool) moveStep {
 	if stale := staleReplicas(part, status); len(stale) > 0 {
 		rank := func(v partition.Voter) int {
@@ -56,7 +57,7 @@ func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, 
 			case !slices.Contains(status.Voters, v):
 				return 0
 			case v.Member == self:
-				return 3 // who leads goes last
+				return 3 // the leader goes last
 			case alive(v.Member):
 				return 2
 			}
@@ -80,7 +81,8 @@ func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, 
 	return moveStep{stage: stageReport}
 }
 
-// staleReplicas are those of the group that the catalog does not know, or not any more.
+// staleReplicas returns the replicas of the group that the catalog's record does not contain, or no longer
+// contains.
 func staleReplicas(part *fsm.Partition, status *partition.Status) (stale []partition.Voter) {
 	for _, v := range slices.Concat(status.Nonvoters, status.Voters) {
 		known := func(r fsm.Replica) bool { return raftgroup.ReplicaID(r.Member, r.Number) == v.Replica }
@@ -91,14 +93,15 @@ func staleReplicas(part *fsm.Partition, status *partition.Status) (stale []parti
 	return stale
 }
 
-// addsReplicas says whether a move brings a partition to members that have none of it yet: that
-// costs, so few do it at a time.
+// addsReplicas reports whether a move adds replicas on members that have none of the partition yet. Such moves
+// copy data, so few run at a time.
 func addsReplicas(part *fsm.Partition) bool {
 	return slices.ContainsFunc(part.Target, func(r fsm.Replica) bool { return !slices.Contains(part.Replicas, r) })
 }
 
-// isAdmitted says whether it is a partition's turn: it is among the first that grow, without
-// those that wait for a member that is away or has no room.
+// isAdmitted reports whether the move of a partition may run now: the partition is among the first
+// concurrentMovesMax that get new replicas. Moves that wait for a member that is away or low on space are not
+// counted.
 func isAdmitted(id fsm.PartitionID, placed []fsm.Partition, accepts func(fsm.MemberID) bool) bool {
 	slots := concurrentMovesMax
 	for i := range placed {
@@ -118,8 +121,8 @@ func isAdmitted(id fsm.PartitionID, placed []fsm.Partition, accepts func(fsm.Mem
 	return false
 }
 
-// startMove starts a goroutine for each partition led here whose replicas are not where they
-// shall be, unless there is one.
+// startMove starts a goroutine for a partition that is led here and whose replicas differ from its target,
+// unless one is already running.
 func (n *Node) startMove(part *fsm.Partition, group *partition.Group) {
 	status := group.Status()
 	if step := nextStep(part, &status, n.self, n.isAlive); step.stage == stageNone {
@@ -145,7 +148,7 @@ func (n *Node) startMove(part *fsm.Partition, group *partition.Group) {
 	}
 }
 
-// runMove does step after step while this member leads the partition.
+// runMove executes one step after another while this member leads the partition.
 func (n *Node) runMove(ctx context.Context, id fsm.PartitionID) {
 	pause := moveBackoffMin
 	for tries := 0; tries < moveRetriesMax; {
@@ -179,10 +182,10 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// runMoveStep does one step. What is wanted is asked of the catalog's leader each time: our own
-// replica of the catalog may be of yesterday, after a restart even by much, and a step that
-// was right then could undo what was done since. done: it worked; more: there may be
-// another.
+// runMoveStep executes one step. It asks the catalog's leader for the record each time: this member's own
+// replica of the catalog may be outdated, after a restart even by much, and a step based on an outdated record
+// could undo what was done since. done means that the step succeeded; more means that there may be another
+// step.
 func (n *Node) runMoveStep(ctx context.Context, id fsm.PartitionID, group *partition.Group, tries int) (done, more bool, err error) {
 	reply, err := n.operator.placementFromLeader(ctx, id)
 	if err != nil || len(reply.Partitions) != 1 {
@@ -199,7 +202,7 @@ func (n *Node) runMoveStep(ctx context.Context, id fsm.PartitionID, group *parti
 	case stageAdd, stageCatchUp, stageReport:
 	}
 	if placed := n.partitions.Load(); part.Paused || addsReplicas(part) && (placed == nil || !isAdmitted(id, *placed, n.acceptsReplicas)) {
-		return false, false, nil // the reconciler looks again
+		return false, false, nil // the reconciler tries again
 	}
 	switch step.stage { //nolint:exhaustive // the others were before
 	case stageAdd:
@@ -215,15 +218,15 @@ func (n *Node) runMoveStep(ctx context.Context, id fsm.PartitionID, group *parti
 	return done, true, err
 }
 
-// addReplica adds an empty replica that does not vote, once its member has opened it. Asking
-// first matters: while the member still has a former replica of the group open, that
-// would take what is sent to the new one.
+// addReplica adds an empty replica that does not vote, once its member has opened it. The member is asked
+// first: while it still has a former replica of the group open, that replica would receive what is sent to the
+// new one.
 func (n *Node) addReplica(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	theirs, err := n.replicaStatus(ctx, v.Member, part.ID)
 	if err != nil || theirs.Replica != v.Replica || theirs.Halted {
-		return false, nil // it has not heard of it yet, or is away
+		return false, nil // the member does not know the replica yet, or is away
 	}
 	if err := group.AddNonvoter(ctx, v.Replica, v.Member); err != nil {
 		return false, err
@@ -232,9 +235,9 @@ func (n *Node) addReplica(ctx context.Context, part *fsm.Partition, group *parti
 	return true, nil
 }
 
-// promoteReplica gives a replica its vote when it has twice applied all that the leader had applied
-// when it was asked: once may be luck. (Applied counts commands and configurations; what else
-// is committed, such as the entry that begins a leadership, the machine never sees.)
+// promoteReplica makes a replica a voter when it has applied, twice in a row, everything that the leader had
+// applied when the replica was asked; once may be coincidence. (Applied counts commands and configurations. The
+// state machine does not see other committed entries, such as the one that begins a term.)
 func (n *Node) promoteReplica(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
 	for range 2 {
 		if !n.hasApplied(ctx, part.ID, v, group.Status().Applied) {
@@ -250,7 +253,7 @@ func (n *Node) promoteReplica(ctx context.Context, part *fsm.Partition, group *p
 	return true, nil
 }
 
-// hasApplied waits a while for a replica to have applied up to an index.
+// hasApplied waits, for at most catchUpTimeout, until a replica has applied everything up to an index.
 func (n *Node) hasApplied(ctx context.Context, id fsm.PartitionID, v partition.Voter, index uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
@@ -264,9 +267,9 @@ func (n *Node) hasApplied(ctx context.Context, id fsm.PartitionID, v partition.V
 	return false
 }
 
-// removeReplica takes a replica out that the catalog does not know any more. Should it lead,
-// it hands over first. While too few of those that would stay are there to go on without
-// it, it stays.
+// removeReplica removes a replica that the catalog's record no longer contains from its group. If that replica
+// leads, it transfers the leadership first. It stays as long as the remaining voters could not form a quorum
+// without it.
 func (n *Node) removeReplica(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter, tries int) (bool, error) {
 	status := group.Status()
 	if slices.Contains(status.Voters, v) && !n.hasQuorumWithout(ctx, part.ID, v, &status) {
@@ -275,13 +278,13 @@ func (n *Node) removeReplica(ctx context.Context, part *fsm.Partition, group *pa
 	if v.Member == n.self {
 		switch err := n.transferToHolder(ctx, part, group); {
 		case err == nil:
-			return false, nil // the next leader goes on
+			return false, nil // the next leader continues
 		case errors.Is(err, errNoSuccessor), errors.Is(err, partition.ErrTransferUsed) && tries < transferRetriesMin:
-			return false, nil // somebody will be there; or another hand-over is on its way
+			return false, nil // a successor will appear, or another transfer is in progress
 		case !errors.Is(err, partition.ErrTransferUsed):
 			return false, err
 		}
-		// It was tried in vain; leaving costs an election, and nothing else.
+		// The transfer has failed before. Removing the leader costs an election and nothing else.
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -292,8 +295,8 @@ func (n *Node) removeReplica(ctx context.Context, part *fsm.Partition, group *pa
 	return true, nil
 }
 
-// hasQuorumWithout says whether most of those who would be left are there, and know of each other
-// that they vote: they have applied the newest configuration.
+// hasQuorumWithout reports whether a majority of the voters that would remain are alive and have applied the
+// newest configuration, so that they know of each other that they vote.
 func (n *Node) hasQuorumWithout(ctx context.Context, id fsm.PartitionID, v partition.Voter, status *partition.Status) bool {
 	left, here := 0, 0
 	for _, other := range status.Voters {
@@ -314,11 +317,11 @@ func (n *Node) hasQuorumWithout(ctx context.Context, id fsm.PartitionID, v parti
 	return here > left/2
 }
 
-// errNoSuccessor says that no other voter is fit to lead now.
+// errNoSuccessor means that no other voter can lead now.
 var errNoSuccessor = errors.New("no other member is there and caught up to lead")
 
-// transferToHolder gives the leadership to the first of those that shall hold the partition, and is
-// there and caught up: before all to one that has room on its disk.
+// transferToHolder transfers the leadership to the first replica of the target, or else of the present
+// placement, that is alive and has caught up. It prefers members that have free disk space.
 func (n *Node) transferToHolder(ctx context.Context, part *fsm.Partition, group *partition.Group) error {
 	err := n.transferToEligible(ctx, part, group, n.acceptsLeaders)
 	if errors.Is(err, errNoSuccessor) {
@@ -327,7 +330,7 @@ func (n *Node) transferToHolder(ctx context.Context, part *fsm.Partition, group 
 	return err
 }
 
-// transferToEligible is handOn to somebody who is fit.
+// transferToEligible transfers the leadership to the first such replica whose member is eligible.
 func (n *Node) transferToEligible(ctx context.Context, part *fsm.Partition, group *partition.Group, eligible func(fsm.MemberID) bool) error {
 	voters := group.Status().Voters
 	for _, replica := range slices.Concat(part.Target, part.Replicas) {
@@ -347,7 +350,7 @@ func (n *Node) transferToEligible(ctx context.Context, part *fsm.Partition, grou
 	return errNoSuccessor
 }
 
-// replicaStatus asks a member, which may be this one, about its replica.
+// replicaStatus asks a member, which may be this one, for the status of its replica.
 func (n *Node) replicaStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	if member == n.self {
 		return n.router.ReplicaStatus(id)
@@ -355,7 +358,7 @@ func (n *Node) replicaStatus(ctx context.Context, member fsm.MemberID, id fsm.Pa
 	return n.askStatus(ctx, member, id)
 }
 
-// isAlive is gossip's opinion.
+// isAlive reports whether gossip considers a member alive.
 func (n *Node) isAlive(id fsm.MemberID) bool {
 	m, ok := n.gossip.Lookup(id)
 	return ok && m.Alive

@@ -18,45 +18,45 @@ import (
 // The limits of what operators ask.
 const (
 	concurrentQueriesMax = 16          // leaders asked at the same time
-	memberQueryTimeout   = time.Second // for one of them to answer
+	memberQueryTimeout   = time.Second // for one leader to answer
 	operatorPollInterval = 50 * time.Millisecond
-	transferTimeout      = 20 * time.Second // for an ordered hand-over to show
+	transferTimeout      = 20 * time.Second // for a requested transfer to take effect
 	targetReplicasMax    = 16               // replicas of a partition, as in fsm
 )
 
-// Plan is what a rebalancing would do. It is made by PlanRebalance and changes nothing.
+// Plan lists the moves of a rebalance. PlanRebalance makes it and changes nothing.
 type Plan struct{ Moves []PlanMove }
 
-// PlanMove is a partition that would lie elsewhere, or be led by another member.
+// PlanMove is a partition that would get other replicas or another preferred leader.
 type PlanMove struct {
 	Partition fsm.PartitionID
 	From, To  []fsm.MemberID // the preferred leader first
-	// Bytes is about what must be copied: to each new replica the bodies and the index of
-	// the partition as its leader has them now. 0 where the leader did not answer.
+	// Bytes estimates what must be copied: for each new replica the bodies and the index of the partition, as
+	// its leader has them now. It is 0 if the leader did not answer.
 	Bytes      int64
-	LeaderOnly bool // From and To are the same members
+	LeaderOnly bool // From and To have the same members
 }
 
 // The states of a move.
 const (
-	MoveWaiting     = "waiting"      // its turn has not come, or a member is away
-	MoveAdding      = "adding"       // a replica is opened and added
-	MoveCatchingUp  = "catching up"  // it is filled
-	MoveHandingOver = "handing over" // all have it; the leadership leaves
-	MoveRemoving    = "removing"     // former replicas go; nothing can be taken back any more
+	MoveWaiting     = "waiting"      // for its turn, or for a member that is away
+	MoveAdding      = "adding"       // a replica is being opened and added
+	MoveCatchingUp  = "catching up"  // the new replica is being filled
+	MoveHandingOver = "handing over" // all replicas of the target have caught up; the leadership is being transferred
+	MoveRemoving    = "removing"     // former replicas are being removed; the move can no longer be cancelled
 	MovePaused      = "paused"
 )
 
-// MoveStatus is a partition that does not lie where it shall.
+// MoveStatus is the progress of a partition whose replicas differ from its target.
 type MoveStatus struct {
 	Partition fsm.PartitionID
 	From, To  []fsm.MemberID
 	State     string
-	// Copied of Bytes are at the replica that is filled now; both 0 when that is not known.
+	// Copied of Bytes have arrived at the replica that is being filled; both are 0 when that is not known.
 	Copied, Bytes int64
 }
 
-// partitionRecord is the catalog's word about one partition.
+// partitionRecord returns the catalog's record of one message partition.
 func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
 	if id == fsm.CatalogPartition {
 		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: it lies on every member", fsm.InvalidArgument)
@@ -68,12 +68,11 @@ func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm
 	return all.Partitions[0], nil
 }
 
-// Move says where a partition shall lie: 1 to 16 members, each once, the preferred leader
-// first. It returns when that is recorded; what it takes to get there is done by whoever
-// leads the partition, also when members die on the way, and Moves shows it. A partition
-// that moves already gets the new target; what it has copied to members of both stays.
-// Errors wrap EntityNotFound (no such partition), InvalidArgument (a member that is unknown,
-// drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
+// Move sets the target of a partition: 1 to 16 members, each once, the preferred leader first. It returns when
+// the target is recorded. The leader of the partition, also a later one if members fail, executes the move, and
+// Moves shows its progress. A partition that is already moving gets the new target; data that was copied to
+// members of both targets stays. Errors wrap EntityNotFound (no such partition), InvalidArgument (a member that
+// is unknown, drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
 // Timeout.
 func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
 	part, err := o.partitionRecord(ctx, id)
@@ -92,7 +91,7 @@ func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.M
 	return nil
 }
 
-// checkTarget says in words what the catalog would refuse without.
+// checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation.
 func (o *Operator) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
 	if len(members) == 0 || len(members) > targetReplicasMax {
 		return fmt.Errorf("%w: a partition lies on 1 to %d members", fsm.InvalidArgument, targetReplicasMax)
@@ -119,25 +118,24 @@ func (o *Operator) checkTarget(ctx context.Context, part *fsm.Partition, members
 	return nil
 }
 
-// PauseMove lets a move wait as it stands, with what it has copied. Errors wrap
-// PreconditionFails when the partition does not move, else those of Move.
+// PauseMove pauses a move in its present state and keeps what it has copied. Errors wrap PreconditionFails when
+// the partition does not move, else those of Move.
 func (o *Operator) PauseMove(ctx context.Context, id fsm.PartitionID) error {
 	return o.updateMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target), Paused: true}
 	})
 }
 
-// ResumeMove lets a paused move go on.
+// ResumeMove continues a paused move.
 func (o *Operator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 	return o.updateMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target)}
 	})
 }
 
-// CancelMove brings a partition back to the members that it lay on; what was copied is
-// removed. Once former replicas are being removed there is nothing to cancel any more:
-// PreconditionFails. A move that was given another target on its way goes back to all that
-// have become members of it.
+// CancelMove sets the present replicas of a partition as its target; copies on other members are removed. Once
+// former replicas are being removed, a move cannot be cancelled: PreconditionFails. A move that was given
+// another target on its way goes back to all members that have become voters of the partition.
 func (o *Operator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
 	return o.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), targetReplicasMax)])}
@@ -158,10 +156,10 @@ func (o *Operator) updateMove(ctx context.Context, what string, id fsm.Partition
 	return nil
 }
 
-// TransferLeader makes a member that holds a partition its preferred leader and waits, at
-// most 20 s, until it leads. It becomes so when it is there and caught up; a leader tries to hand
-// over once while it leads. Errors wrap InvalidArgument (it does not hold the partition, or is
-// drained), EntityNotFound, ServerBusy or Timeout: it may lead later.
+// TransferLeader makes a member that holds a partition its preferred leader and waits, at most 20 s, until it
+// leads. The member becomes the leader when it is alive and caught up; a leader tries to transfer its
+// leadership once in its term. Errors wrap InvalidArgument (the member does not hold the partition, or is
+// drained), EntityNotFound, ServerBusy, or Timeout: the member may lead later.
 func (o *Operator) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
 	err := o.transferLeader(ctx, id, to)
 	if err != nil {
@@ -207,13 +205,13 @@ func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fs
 	return nil
 }
 
-// leaderReply is a leader with what it says of its replica.
+// leaderReply is the status of a partition's leader, and the member that reported it.
 type leaderReply struct {
 	raftgroup.Status
 	member fsm.MemberID
 }
 
-// leaderStatus asks the leader of a partition about itself, for up to a second.
+// leaderStatus asks the leader of a partition for its status, for at most memberQueryTimeout (1 s).
 func (o *Operator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 	defer cancel()
@@ -238,7 +236,7 @@ func (o *Operator) memberStatus(ctx context.Context, member fsm.MemberID, id fsm
 	return o.node.askStatus(ctx, member, id)
 }
 
-// leaderStatuses asks the leaders of all partitions given, some at a time.
+// leaderStatuses asks the leaders of all given partitions, concurrentQueriesMax at a time.
 func (o *Operator) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leaderReply {
 	all := make(map[fsm.PartitionID]leaderReply, len(parts))
 	var mu sync.Mutex
@@ -259,9 +257,9 @@ func (o *Operator) leaderStatuses(ctx context.Context, parts []fsm.Partition) ma
 	return all
 }
 
-// PlanRebalance says what would have to move so that replicas and leaders are spread by
-// zones and weights over the members that are there and not drained, moving as little as
-// possible. It changes nothing. Errors wrap ServerBusy or Timeout.
+// PlanRebalance computes the moves that spread replicas and leaders by zones and weights over the members that
+// are alive and not drained, with as few moves as possible. It changes nothing. Errors wrap ServerBusy or
+// Timeout.
 func (o *Operator) PlanRebalance(ctx context.Context) (Plan, error) {
 	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
@@ -274,8 +272,9 @@ func (o *Operator) PlanRebalance(ctx context.Context) (Plan, error) {
 	return o.diffPlacements(ctx, current, wanted), nil
 }
 
-// placementCandidates are those who may hold replicas, without one member. Who is away, has no room, or has
-// not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
+// placementCandidates returns the members that may hold replicas, without one member. A member that is away,
+// low on space or not yet in the catalog keeps the replicas that it holds and gets none: a replica that is
+// planned on an unknown process would never be opened.
 func (o *Operator) placementCandidates(all placement.Record, without fsm.MemberID) []placement.Candidate {
 	known := slices.DeleteFunc(o.node.gossip.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
@@ -300,7 +299,7 @@ func (o *Operator) placementCandidates(all placement.Record, without fsm.MemberI
 	return candidates
 }
 
-// diffPlacements lists the differences, with sizes.
+// diffPlacements lists the differences between two placements, with the sizes of the copies.
 func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
 	var differ []fsm.Partition
 	for i := range wanted {
@@ -324,9 +323,9 @@ func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Par
 	return plan
 }
 
-// Rebalance orders the moves of a plan and returns; Moves shows how they get on, two at a
-// time. PreconditionFails when a partition lies elsewhere than when the plan was made: what
-// came before it in the plan is ordered, make another plan for the rest.
+// Rebalance submits the moves of a plan and returns; Moves shows their progress, two at a time. It returns
+// PreconditionFails when the placement of a partition has changed since the plan was made: the moves before
+// that one in the plan are submitted; make another plan for the rest.
 func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
@@ -344,9 +343,9 @@ func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
 	return nil
 }
 
-// Grow adds n partitions (1 to 1024 in all) where there is most room, and says how many there
-// are then. Entities that are there stay where they are; new ones go to the new partitions first.
-// Errors wrap InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
+// Grow adds n partitions (1 to 1024 in all) on the members that hold least of their share, and returns the new
+// number of partitions. Existing entities stay in their partitions; new ones are placed in the new partitions
+// first. Errors wrap InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
 func (o *Operator) Grow(ctx context.Context, n int) (int, error) {
 	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
@@ -373,8 +372,8 @@ func (o *Operator) Grow(ctx context.Context, n int) (int, error) {
 	return int(result.Count), nil
 }
 
-// Moves lists the partitions that do not lie where they shall, by id. It asks their leaders
-// for up to a second each. Errors wrap ServerBusy or Timeout.
+// Moves lists the partitions whose replicas differ from their target, by id. It asks each leader for up to a
+// second. Errors wrap ServerBusy or Timeout.
 func (o *Operator) Moves(ctx context.Context) ([]MoveStatus, error) {
 	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {

@@ -13,23 +13,23 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// What queries about members and moves ask and answer.
+// The requests of queries about members and moves.
 type (
-	// placementQuery asks where partitions lie: one, or all where it is 0.
+	// placementQuery asks for the placement of one partition, or of all partitions if it is 0.
 	placementQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 	}
 
-	// departQuery asks the leader of a partition whether a replica is none of its group any
-	// more, for good: EntityNotFound means that nobody asks, PreconditionFails not yet.
+	// replicaRemovedQuery asks the leader of a partition whether a replica is out of its group for good.
+	// EntityNotFound means that there is no such partition, PreconditionFails that the replica is not out yet.
 	replicaRemovedQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 		Replica   fsm.Replica     `json:"Replica"`
 	}
 )
 
-// placementFromLeader asks the catalog's leader where partitions shall lie and what is known of
-// members: as of a moment after the call.
+// placementFromLeader asks the catalog's leader for the placement of partitions and the records of members, as
+// of a moment after the call.
 func (o *Operator) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, placementQueryTimeout)
 	defer cancel()
@@ -63,8 +63,8 @@ func (n *Node) readPlacement(ctx context.Context, q placementQuery) (all placeme
 	return all, err
 }
 
-// confirmReplicaRemoved answers replicaRemoved. That a replica is out is said only when the group has
-// committed a configuration without it and the catalog will never want it again.
+// confirmReplicaRemoved answers replicaRemovedQuery. It confirms the removal only when the group has committed
+// a configuration without the replica and the catalog will never want the replica again.
 func (n *Node) confirmReplicaRemoved(ctx context.Context, q replicaRemovedQuery) (struct{}, error) {
 	if q.Partition == fsm.CatalogPartition {
 		return struct{}{}, fsm.InvalidArgument
@@ -83,15 +83,15 @@ func (n *Node) confirmReplicaRemoved(ctx context.Context, q replicaRemovedQuery)
 	name := raftgroup.ReplicaID(q.Replica.Member, q.Replica.Number)
 	status, isThis := group.Status(), func(v partition.Voter) bool { return v.Replica == name }
 	if slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
-		notify.WakeUp(n.reconcileNow) // it is on its way out
+		notify.WakeUp(n.reconcileNow) // the replica is still to be removed
 		return struct{}{}, fsm.PreconditionFails
 	}
-	// It is not in the newest configuration; this returns when that is committed.
+	// The replica is not in the newest configuration; RemoveReplica returns when that is committed.
 	return struct{}{}, group.RemoveReplica(ctx, name)
 }
 
-// isRetired says whether a replica is none of a partition any more. The number tells a record
-// that knows of its end from one that is older than its beginning.
+// isRetired reports whether a replica no longer belongs to a partition. The number distinguishes a record that
+// knows of the replica's removal from a record that is older than the replica.
 func isRetired(part *fsm.Partition, replica fsm.Replica) bool {
 	return replica.Number <= part.Last && !slices.Contains(part.Replicas, replica) && !slices.Contains(part.Target, replica)
 }
