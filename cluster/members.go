@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// findMember is what the catalog knows of a member.
+// findMember returns the catalog's record of a member, or an empty record with its id.
 func findMember(members []fsm.Member, id fsm.MemberID) fsm.Member {
 	if at := slices.IndexFunc(members, func(m fsm.Member) bool { return m.ID == id }); at >= 0 {
 		return members[at]
@@ -18,7 +18,7 @@ func findMember(members []fsm.Member, id fsm.MemberID) fsm.Member {
 	return fsm.Member{ID: id}
 }
 
-// isKnown says whether somebody has ever heard of a member: gossip here, or the catalog.
+// isKnown reports whether gossip on this member or the catalog knows a member.
 func (n *Node) isKnown(id fsm.MemberID) bool {
 	if _, known := n.gossip.Lookup(id); known {
 		return true
@@ -43,9 +43,9 @@ func (o *Operator) Members(ctx context.Context) ([]fsm.Member, error) {
 	return slices.CompactFunc(list, func(a, b fsm.Member) bool { return a.ID == b.ID }), nil
 }
 
-// SetMember records name, zone and weight of a member, and whether it is drained. Removed is
-// RemoveMember's to set: InvalidArgument. Errors wrap EntityNotFound (nobody knows such a
-// member), InvalidArgument, ServerBusy or Timeout.
+// SetMember records name, zone and weight of a member, and whether it is drained. Only RemoveMember can set
+// Removed: InvalidArgument. Errors wrap EntityNotFound (the member is unknown), InvalidArgument, ServerBusy or
+// Timeout.
 func (o *Operator) SetMember(ctx context.Context, member fsm.Member) error {
 	if member.Removed {
 		return fmt.Errorf("set member %s: %w: a member is removed in another way", member.ID, fsm.InvalidArgument)
@@ -53,8 +53,8 @@ func (o *Operator) SetMember(ctx context.Context, member fsm.Member) error {
 	return o.updateMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
 }
 
-// updateMember reads, changes and writes what is known of a member; this member sees it
-// when it returns.
+// updateMember reads, changes and writes the record of a member. When it returns, this member's replica of the
+// catalog has the change.
 func (o *Operator) updateMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
 	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
@@ -80,15 +80,15 @@ func (o *Operator) updateMember(ctx context.Context, id fsm.MemberID, change fun
 	return nil
 }
 
-// Drain takes a member out of service: it gives its leaderships away, gets none, and gets no
-// further replicas. It returns when it leads nothing that another could lead, or with Timeout
-// when ctx ends before: the draining goes on. It is what stands before stopping a member.
+// Drain takes a member out of service: the member transfers its leaderships, and gets no leaderships and no
+// further replicas. Drain returns when the member leads nothing that another member could lead, or with Timeout
+// when ctx ends before; the draining then continues. Drain a member before you stop it.
 func (o *Operator) Drain(ctx context.Context, id fsm.MemberID) error {
 	if err := o.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
-	// Who has applied less of the catalog than we have now may not know of it yet, and make it
-	// a leader for being preferred.
+	// A member that has applied less of the catalog than this one has now may not know of the drain yet, and
+	// may make the drained member a leader because it is preferred.
 	var known uint64
 	if catalog, err := o.router.ReplicaStatus(fsm.CatalogPartition); err == nil {
 		known = catalog.Applied
@@ -103,15 +103,15 @@ func (o *Operator) Drain(ctx context.Context, id fsm.MemberID) error {
 	return nil
 }
 
-// remainingLeaderships are the partitions that a member leads or may lead in a moment, and another member
-// could: also those without a leader, those that are being handed over, and those whose
-// leader has applied less of the catalog than known.
+// remainingLeaderships returns the partitions that a member leads or may lead in a moment, and that another
+// member could lead. This includes partitions without a leader, those whose leadership is being transferred,
+// and those whose leader has applied less of the catalog than known.
 func (o *Operator) remainingLeaderships(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
 	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
-		return []fsm.PartitionID{fsm.CatalogPartition} // not known yet
+		return []fsm.PartitionID{fsm.CatalogPartition} // unknown: try again
 	}
-	catalog := fsm.Partition{ID: fsm.CatalogPartition} // every member may come to lead it
+	catalog := fsm.Partition{ID: fsm.CatalogPartition} // every member may become its leader
 	for _, m := range all.Members {
 		catalog.Replicas = append(catalog.Replicas, fsm.Replica{Member: m.ID})
 	}
@@ -126,7 +126,7 @@ func (o *Operator) remainingLeaderships(ctx context.Context, id fsm.MemberID, kn
 	return left
 }
 
-// mayLead says whether a member leads a partition or may be made its leader in a moment.
+// mayLead reports whether a member leads a partition or may become its leader in a moment.
 func mayLead(id fsm.MemberID, part *fsm.Partition, status *leaderReply, led bool, known uint64) bool {
 	switch {
 	case !led:
@@ -137,7 +137,7 @@ func mayLead(id fsm.MemberID, part *fsm.Partition, status *leaderReply, led bool
 	return status.Catalog != 0 && status.Catalog < known
 }
 
-// hasOtherCandidate says whether somebody else could lead a partition.
+// hasOtherCandidate reports whether another member could lead a partition.
 func (o *Operator) hasOtherCandidate(id fsm.MemberID, part *fsm.Partition, status *leaderReply) bool {
 	candidates := placement.Members(part.Replicas)
 	for _, v := range status.Voters {
@@ -146,8 +146,8 @@ func (o *Operator) hasOtherCandidate(id fsm.MemberID, part *fsm.Partition, statu
 	return slices.ContainsFunc(candidates, func(m fsm.MemberID) bool { return m != id && o.node.isStaying(m) })
 }
 
-// Undrain takes a member back into service. Leaderships for which it is preferred come
-// back by themselves.
+// Undrain returns a member to service. The leaders of the partitions for which it is preferred transfer
+// leadership back to it.
 func (o *Operator) Undrain(ctx context.Context, id fsm.MemberID) error {
 	if err := o.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
 		return fmt.Errorf("undrain: %w", err)
@@ -155,12 +155,12 @@ func (o *Operator) Undrain(ctx context.Context, id fsm.MemberID) error {
 	return nil
 }
 
-// RemoveMember moves everything that a member holds to others, takes it out of the catalog's
-// group and records that it is gone for good; its process, if it runs, learns that and
-// stops. It may be dead. It waits until all is done; when ctx ends before, it returns Timeout with
-// what is left, the moves go on (Moves), and it can be asked again. With too few other
-// members partitions have fewer replicas afterwards. Errors wrap InvalidArgument when some
-// partition could be held by nobody else, EntityNotFound, ServerBusy or Timeout.
+// RemoveMember moves all replicas of a member to others, removes the member from the catalog's group and
+// records that it is removed for good. Its process, if it runs, learns that and stops; the member may also be
+// dead. RemoveMember waits until all is done. When ctx ends before, it returns Timeout with what is left; the
+// moves continue (see Moves), and the call can be repeated. If there are too few other members, partitions have
+// fewer replicas afterwards. Errors wrap InvalidArgument when no other member could hold some partition,
+// EntityNotFound, ServerBusy or Timeout.
 func (o *Operator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 	return o.removeMember(ctx, id, func(all placement.Record) ([]fsm.Partition, error) {
 		current := placement.Settled(all.Partitions)
@@ -172,8 +172,8 @@ func (o *Operator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 	})
 }
 
-// ReplaceMember is RemoveMember with all replicas going to one member, that must hold none of
-// the same partitions and be there: InvalidArgument.
+// ReplaceMember is RemoveMember, except that all replicas go to one member. That member must be alive and must
+// not hold any of the same partitions: InvalidArgument.
 func (o *Operator) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
 	return o.removeMember(ctx, dead, func(all placement.Record) ([]fsm.Partition, error) {
 		if m := findMember(all.Members, replacement); replacement == dead || m.Drained || m.Removed || !o.node.isAlive(replacement) {
@@ -213,13 +213,13 @@ func (o *Operator) removeMember(ctx context.Context, id fsm.MemberID, wanted fun
 	return nil
 }
 
-// moveReplicasAway moves everything away from a member.
+// moveReplicasAway moves all replicas of a member to other members.
 func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
 	wanted, err := plan(all)
 	if err != nil {
 		return err
 	}
-	// Drained first, so that nothing comes while it goes; what was planned takes it into account.
+	// The member is drained first, so that it gets nothing new meanwhile. The plan already leaves it out.
 	if err := o.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return err
 	}
@@ -241,8 +241,8 @@ func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, all pl
 	return nil
 }
 
-// partitionsHeldBy are the partitions that a member holds by the catalog, or by the configuration of the
-// group.
+// partitionsHeldBy returns the partitions that a member holds according to the catalog or to the configuration
+// of the group, and those whose leader did not answer.
 func (o *Operator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
 	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
@@ -263,7 +263,7 @@ func (o *Operator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left 
 	return left, nil
 }
 
-// awaitRemovedFromCatalog waits until a removed member is none of the catalog's group.
+// awaitRemovedFromCatalog waits until a removed member has left the catalog's group.
 func (o *Operator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
 	if !pollUntil(ctx, func() bool {
 		status, err := o.leaderStatus(ctx, fsm.CatalogPartition)
@@ -274,8 +274,7 @@ func (o *Operator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID)
 	return nil
 }
 
-// pollUntil looks, again and again, whether something that an operator waits for is so; false: ctx
-// has ended before.
+// pollUntil calls holds until it returns true. It returns false when ctx ends before.
 func pollUntil(ctx context.Context, holds func() bool) bool {
 	for !holds() {
 		sleep(ctx, operatorPollInterval)

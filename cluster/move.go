@@ -20,7 +20,7 @@ const (
 	placementQueryTimeout = 2 * time.Second        // for the catalog's leader to return the placement of a partition
 	moveBackoffMin        = 100 * time.Millisecond // between two attempts of a step that failed
 	moveBackoffMax        = 5 * time.Second
-	transferRetriesMin    = 3  // checks for the effect of a failed transfer before the leader removes itself
+	transferRetriesMin    = 3  // attempts of a step before a leader whose transfer failed removes itself
 	moveRetriesMax        = 20 // attempts by one goroutine; the reconciler starts another
 )
 

@@ -11,18 +11,18 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// policy is what the leader of the catalog remembers of what it does unasked. The fields but
-// busy are reconcileLoop's.
+// policy is the state of automatic moves at the leader of the catalog. reconcileLoop owns all fields but
+// submitting.
 type policy struct {
-	stableSince  time.Time   // since when no partition moves; zero: one does, or we do not lead
-	lastPlanned  time.Time   // the last look at a rebalance
-	lastReplaced time.Time   // the last look at what a dead member holds
-	submitting   atomic.Bool // moves are being ordered
+	stableSince  time.Time   // when the last move ended; zero while a partition moves, or this member does not lead the catalog
+	lastPlanned  time.Time   // the last time that a rebalance was planned
+	lastReplaced time.Time   // the last time that replacing a dead member was started
+	submitting   atomic.Bool // moves are being submitted
 }
 
-// runPolicy does, as the leader of the catalog, what an operator would be asked for: it gives
-// members that have joined their share, and makes up for a member that is gone. It only orders
-// moves; those can be seen, paused and cancelled like any others.
+// runPolicy does, at the leader of the catalog, what an operator would otherwise do: it gives new members their
+// share of replicas, and replaces the replicas of a dead member. It only submits moves, which can be listed,
+// paused and cancelled like any others.
 func (n *Node) runPolicy(group *partition.Group) {
 	placed := n.partitions.Load()
 	if placed == nil || n.policy.submitting.Load() {
@@ -43,11 +43,11 @@ func (n *Node) runPolicy(group *partition.Group) {
 	}
 }
 
-// resetPolicy forgets how long it has been calm: another member leads.
+// resetPolicy clears the period of stability, because another member leads.
 func (n *Node) resetPolicy() { n.policy.stableSince, n.levelProposal = time.Time{}, levelProposal{} }
 
-// submitMoves runs beside the reconciler, which has other things to do than to wait for a
-// thousand records.
+// submitMoves submits moves in a task of its own, because the reconciler must not wait for up to a thousand
+// commands.
 func (n *Node) submitMoves(moves func(context.Context) error) {
 	n.policy.submitting.Store(true)
 	if !n.startTask(func(ctx context.Context) {
@@ -60,8 +60,8 @@ func (n *Node) submitMoves(moves func(context.Context) error) {
 	}
 }
 
-// isStable says whether, for Settle, every member has been there and no partition was to move.
-// A drained member is no calm: somebody is at work.
+// isStable reports whether, for Settle, every member has been present and no partition was to move. With a
+// drained member the cluster is not stable: an operator is at work.
 func (n *Node) isStable(members []fsm.MemberID, placed []fsm.Partition) bool {
 	if slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil || !p.Formed }) {
 		n.policy.stableSince = time.Time{}
@@ -79,7 +79,7 @@ func (n *Node) isStable(members []fsm.MemberID, placed []fsm.Partition) bool {
 	return time.Since(n.policy.stableSince) >= n.config.Timing.Settle
 }
 
-// shouldRebalance is the cheap question, asked all the time, whether a plan is worth making.
+// shouldRebalance is the cheap check, made in every round, whether a rebalance is worth planning.
 func (n *Node) shouldRebalance(members []fsm.MemberID, placed []fsm.Partition) bool {
 	candidates := make([]placement.Candidate, len(members))
 	for i, id := range members {
@@ -88,7 +88,7 @@ func (n *Node) shouldRebalance(members []fsm.MemberID, placed []fsm.Partition) b
 	return len(placement.Underloaded(candidates, placed, min(n.config.Replication, len(members))*len(placed))) > 0
 }
 
-// rebalance plans and orders, if the plan helps a member that is short.
+// rebalance plans a rebalance, and submits it if it gives replicas to a member that holds less than its share.
 func (n *Node) rebalance(ctx context.Context, members []fsm.MemberID) error {
 	if moves, err := n.operator.Moves(ctx); err != nil || len(moves) > 0 {
 		return err // former replicas are still being removed
@@ -113,7 +113,7 @@ func (n *Node) rebalance(ctx context.Context, members []fsm.MemberID) error {
 	return n.operator.Rebalance(ctx, plan)
 }
 
-// totalBytes is what a plan copies.
+// totalBytes returns the number of bytes that a plan copies.
 func (p *Plan) totalBytes() (sum int64) {
 	for i := range p.Moves {
 		sum += p.Moves[i].Bytes
@@ -121,9 +121,10 @@ func (p *Plan) totalBytes() (sum int64) {
 	return sum
 }
 
-// longDeadMember is the one member that has been away for ReplaceAfter and holds something. Two of
-// them are an outage, which somebody is repairing, and not a loss: copying then costs the rest of
-// the cluster what it needs most. The same when we see no majority: it is perhaps we who are cut off.
+// longDeadMember returns the one member that has been dead for ReplaceAfter and holds replicas. Two such
+// members are an outage that is being repaired, not a loss: copying would then take resources that the rest of
+// the cluster needs. It also returns false when this member does not see a majority, since this member may be
+// the isolated one.
 func (n *Node) longDeadMember(members []fsm.MemberID, placed []fsm.Partition) (gone fsm.MemberID, long bool) {
 	alive, dead := 0, 0
 	for _, id := range members {
@@ -143,8 +144,8 @@ func (n *Node) longDeadMember(members []fsm.MemberID, placed []fsm.Partition) (g
 	return gone, n.deadFor(gone) >= n.config.ReplaceAfter
 }
 
-// replaceMember orders that others hold what a member held. It stays a member: when it comes
-// back its former replicas are removed, and it gets its share again.
+// replaceMember submits moves that give the replicas of a dead member to others. The dead member stays a
+// member: when it comes back, its former replicas are removed, and it gets its share again.
 func (n *Node) replaceMember(ctx context.Context, gone fsm.MemberID, members []fsm.MemberID) error {
 	all, err := n.operator.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
@@ -159,7 +160,7 @@ func (n *Node) replaceMember(ctx context.Context, gone fsm.MemberID, members []f
 	n.log.WarnContext(ctx, "started to replace the replicas of a dead member", "peer", gone, "partitions", len(moves))
 	for _, part := range moves {
 		if n.isAlive(gone) {
-			return nil // it is back: the rest stays its own
+			return nil // it is back and keeps the rest
 		}
 		if err := n.operator.Move(ctx, part.ID, placement.Members(part.Replicas)); err != nil {
 			return err
@@ -168,16 +169,16 @@ func (n *Node) replaceMember(ctx context.Context, gone fsm.MemberID, members []f
 	return nil
 }
 
-// hasLostVoter says whether a member that votes in the catalog has been away for ReplaceAfter. Two
-// further votes make up for its: it keeps its own, since it may come back.
+// hasLostVoter reports whether a voter of the catalog has been dead for ReplaceAfter. Two further voters
+// compensate for it; it keeps its vote, since it may come back.
 func (n *Node) hasLostVoter(voters []partition.Voter) bool {
 	return n.config.ReplaceAfter > 0 && slices.ContainsFunc(voters, func(v partition.Voter) bool {
 		return !n.isAlive(v.Member) && !n.memberRecord(v.Member).Removed && n.deadFor(v.Member) >= n.config.ReplaceAfter
 	})
 }
 
-// deadFor is for how long a member that is not alive has been away. Who was never seen here has
-// been away since we are here.
+// deadFor returns how long a member that is not alive has been dead. A member that this one has never seen
+// counts as dead since this member was opened.
 func (n *Node) deadFor(id fsm.MemberID) time.Duration {
 	if m, known := n.gossip.Lookup(id); known {
 		return time.Since(m.Since)

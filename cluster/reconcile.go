@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	// caughtUpMax is how many entries a replica may be behind to be handed a leadership.
+	// caughtUpLagMax is the number of entries that a replica may be behind its leader to get the leadership.
 	caughtUpLagMax = 64
-	// stepMax bounds one step of the reconciler.
+	// stepTimeout bounds one step of the reconciler.
 	stepTimeout = 5 * time.Second
 )
 
-// reconcileLoop compares, for the groups that this member leads, what is with what is
-// wanted, and does what is missing: one step after the other, each safe to be repeated
-// by the next leader.
+// reconcileLoop compares, for the groups that this member leads, the actual with the desired state and executes
+// what is missing: one step after the other, each of which the next leader may safely repeat.
 func (n *Node) reconcileLoop(ctx context.Context) {
 	ticker := time.NewTicker(n.config.Timing.Reconcile)
 	defer ticker.Stop()
@@ -50,7 +49,7 @@ func (n *Node) reconcileLoop(ctx context.Context) {
 	}
 }
 
-// reconcileCatalog is the work of the catalog's leader.
+// reconcileCatalog does the work of the catalog's leader.
 func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 	founded := false
 	group.View(func(m partition.Machine) { founded = raftgroup.Catalog(m).ClusterID() != "" })
@@ -65,16 +64,16 @@ func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 	n.router.DeleteDropped(ctx, group)
 }
 
-// bootstrapCluster names the cluster, draws its key and places the partitions, once: the machine
-// refuses a second founding.
+// bootstrapCluster assigns the id of the cluster, generates its key and places the partitions. This happens
+// once: the state machine refuses a second bootstrap.
 func (n *Node) bootstrapCluster(ctx context.Context, group *partition.Group) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	var members []fsm.MemberID
 	for _, voter := range group.Status().Voters {
-		members = append(members, voter.Member) // have promised
+		members = append(members, voter.Member) // voters have pledged
 	}
-	for _, member := range n.gossip.Alive() { // whom gossip shows may be anybody
+	for _, member := range n.gossip.Alive() { // processes that only gossip lists must confirm that they are members
 		if !slices.Contains(members, member) && n.confirmMembership(ctx, member) == nil {
 			members = append(members, member)
 		}
@@ -91,8 +90,8 @@ func (n *Node) bootstrapCluster(ctx context.Context, group *partition.Group) {
 	}
 }
 
-// bootstrapCandidates candidates those that found, in the zones that they say they stand in: the catalog
-// knows nobody yet.
+// bootstrapCandidates returns the initial members as candidates, with the zones that they announce in gossip:
+// the catalog has no members yet.
 func (n *Node) bootstrapCandidates(members []fsm.MemberID) []placement.Candidate {
 	candidates := placement.Uniform(members)
 	for i := range candidates {
@@ -102,8 +101,8 @@ func (n *Node) bootstrapCandidates(members []fsm.MemberID) []placement.Candidate
 	return candidates
 }
 
-// addNewMembers takes members that have joined into the catalog's group, without a vote: every
-// member holds the catalog, so every member can resolve names by itself.
+// addNewMembers adds members that have joined to the catalog's group, without a vote: every member holds the
+// catalog, so that every member can resolve names by itself.
 func (n *Node) addNewMembers(ctx context.Context, group *partition.Group) {
 	status := group.Status()
 	for _, m := range n.gossip.All() {
@@ -128,8 +127,8 @@ func (n *Node) addMember(ctx context.Context, group *partition.Group, member fsm
 	return group.AddNonvoter(ctx, raftgroup.ReplicaID(member, raftgroup.CatalogReplica), member)
 }
 
-// confirmMembership asks the member itself whether it is one of ours: gossip may be about a process that
-// is no more, or lag, or come from somebody who has no certificate.
+// confirmMembership asks a member directly whether it belongs to this cluster: gossip may describe a process
+// that has ended, be outdated, or come from a process without a certificate.
 func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) error {
 	hello, err := n.askHello(ctx, member)
 	switch {
@@ -143,12 +142,12 @@ func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) error
 	return nil
 }
 
-// askHello asks a member about itself.
+// askHello asks a member for its identity and state.
 func (n *Node) askHello(ctx context.Context, member fsm.MemberID) (bootstrap.Hello, error) {
 	return members{n}.Hello(ctx, member, bootstrap.HelloRequest{})
 }
 
-// reconcileGroups is the work of the leaders of message partitions.
+// reconcileGroups does the work of the leaders of message partitions.
 func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
 	groups := *n.groups.Load()
 	for i := range placed {
@@ -170,8 +169,8 @@ func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
 	}
 }
 
-// reportFormed records that the group has a leader: from now on nobody forms it again,
-// and a replica that comes up empty waits to be filled.
+// reportFormed records that the group has a leader: from then on no member forms the group again, and a replica
+// that opens empty waits until it is filled.
 func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -180,10 +179,10 @@ func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
 	}
 }
 
-// transferToPreferred hands a leadership to the partition's preferred leader, once that is alive,
-// has been so for a while, and has caught up; while the partition moves that is the one
-// of the target. A drained member hands it to whoever can take it. A leader tries once in
-// its term (partition.ErrTransferSpent), and this loop hands over one group at a time.
+// transferToPreferred transfers a leadership to the partition's preferred leader, once that member is alive,
+// has been alive for Settle, and has caught up. While the partition moves, the preferred leader is that of the
+// target. A drained member transfers to any member that can lead. A leader tries once in its term
+// (partition.ErrTransferUsed), and this loop transfers the leadership of one group at a time.
 func (n *Node) transferToPreferred(ctx context.Context, part *fsm.Partition, group *partition.Group) {
 	wanted := part.Replicas[0]
 	if part.Target != nil {
@@ -201,8 +200,8 @@ func (n *Node) transferToPreferred(ctx context.Context, part *fsm.Partition, gro
 	if wanted.Member == n.self || !n.acceptsLeaders(wanted.Member) || !slices.ContainsFunc(group.Status().Voters, isThis) {
 		return
 	}
-	// A member that comes and goes is not trusted with leaderships at once. When we are
-	// young ourselves the cluster is just starting, and they are better spread at once.
+	// A member that restarts often does not get leaderships at once. If this member was opened less than Settle
+	// ago, the cluster is probably starting, and leaderships are better spread at once.
 	m, ok := n.gossip.Lookup(wanted.Member)
 	isSettled := drained || time.Since(m.Since) >= n.config.Timing.Settle || time.Since(n.openedAt) < n.config.Timing.Settle
 	if !ok || !isSettled || !n.isCaughtUp(ctx, wanted.Member, part.ID, group) {
