@@ -10,27 +10,27 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// members is the access of the node's parts to single members of the cluster, this one included. It
-// implements bootstrap.Peers and compare.Members.
+// members gives the parts of the node access to single members of the cluster, this one included. It implements
+// bootstrap.Peers and compare.Members.
 type members struct{ node *Node }
 
-// Alive lists the living members by gossip, this one included.
+// Alive lists the members that gossip considers alive, this one included.
 func (m members) Alive() []fsm.MemberID { return m.node.gossip.Alive() }
 
-// IsAlive reports what gossip says about a member.
+// IsAlive reports whether gossip considers a member alive.
 func (m members) IsAlive(member fsm.MemberID) bool { return m.node.isAlive(member) }
 
-// Hello asks another member about itself.
+// Hello asks another member for its identity and state.
 func (m members) Hello(ctx context.Context, member fsm.MemberID, request bootstrap.HelloRequest) (bootstrap.Hello, error) {
 	return sayHello.Ask(ctx, m.node.member(member), request)
 }
 
-// Pledge asks another member for its pledge.
+// Pledge asks another member for a pledge.
 func (m members) Pledge(ctx context.Context, member fsm.MemberID, request bootstrap.PledgeRequest) (bool, error) {
 	return askPledge.Ask(ctx, m.node.member(member), request)
 }
 
-// Status asks a member about its replica of a partition.
+// Status asks a member for the status of its replica of a partition.
 func (m members) Status(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	return m.node.replicaStatus(ctx, member, id)
 }
@@ -45,7 +45,7 @@ func (m members) Digest(ctx context.Context, member fsm.MemberID, request compar
 	return digestOfReplica.Ask(ctx, m.node.member(member), request)
 }
 
-// member asks one member, which may be this one.
+// member returns a function that sends queries to one member, which may be this one.
 func (n *Node) member(id fsm.MemberID) rpc.Asker {
 	return func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 		if id == n.self {

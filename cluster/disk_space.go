@@ -12,18 +12,18 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// The pace of looking after room on disks.
+// The intervals of the checks of disk space.
 const (
-	spaceCheckInterval = 100 * time.Millisecond // at what is in memory anyhow
-	// roomPatience is how long a leader without room tries to find somebody who has some before
-	// its clients hear of it; until then their requests wait.
+	spaceCheckInterval = 100 * time.Millisecond // between two checks, which read memory only
+	// spaceTransferTimeout is how long a leader without free space tries to transfer its leadership before it
+	// refuses the requests of its clients; until then they wait.
 	spaceTransferTimeout = 2 * time.Second
-	spaceRetryInterval   = 200 * time.Millisecond // of these tries
-	// roomBackAfter is for how long a quorum must have room before messages are taken again.
+	spaceRetryInterval   = 200 * time.Millisecond // between two attempts to transfer
+	// spaceRecoverDelay is how long a quorum must have free space before a group accepts messages again.
 	spaceRecoverDelay = time.Second
 )
 
-// hasSpace says whether a member has not said that its disk or its memory is nearly full.
+// hasSpace reports whether a member has announced neither that its disk nor that its memory is nearly full.
 func (n *Node) hasSpace(id fsm.MemberID) bool {
 	if id == n.self {
 		return !n.isLowOnSpace()
@@ -32,19 +32,19 @@ func (n *Node) hasSpace(id fsm.MemberID) bool {
 	return !m.ReadOnly
 }
 
-// isLowOnSpace says whether our own disk is nearly full, or our memory.
+// isLowOnSpace reports whether the disk or the memory of this member is nearly full.
 func (n *Node) isLowOnSpace() bool {
 	space := n.raftLog.DiskSpace()
 	return space.RefusesGrowth()
 }
 
-// SetLowMemory is told whether the memory of the process is nearly used up by what waits in
-// queues. While it is, this member does what it does when its disk is nearly full: it takes
-// no new messages and entities, and gives leaderships to members that have room.
+// SetLowMemory sets whether queued data has nearly used up the memory of the process. While it is set, this
+// member behaves as when its disk is nearly full: it accepts no new messages and entities, and transfers
+// leaderships to members that have free space.
 func (n *Node) SetLowMemory(on bool) { n.raftLog.SetLowMemory(on) }
 
-// BusyReason says why this member takes no new messages just now, and what to do, for clients; ""
-// when it does.
+// BusyReason returns, for clients, why this member accepts no new messages now and what to do, and "" when it
+// accepts them.
 func (n *Node) BusyReason() string {
 	switch space := n.raftLog.DiskSpace(); {
 	case space.LowMemory:
@@ -55,28 +55,28 @@ func (n *Node) BusyReason() string {
 	return ""
 }
 
-// acceptsReplicas says whether a member is there to be given replicas.
+// acceptsReplicas reports whether a member is alive and has free space for new replicas.
 func (n *Node) acceptsReplicas(id fsm.MemberID) bool { return n.isAlive(id) && n.hasSpace(id) }
 
-// groupSpace is what the room loop knows of a group that is led here.
+// groupSpace is the state of spaceLoop for a group that is led here.
 type groupSpace struct {
-	isReadOnly    bool      // what grows is refused, firmly
-	spaceSince    time.Time // since when a quorum has room again, while firm
-	transferSince time.Time // since when somebody is sought who takes over; zero: nobody is
-	lastTransfer  time.Time // when that was last tried
-	transferring  bool      // it is being tried
+	isReadOnly    bool      // the group refuses commands that grow its state, and the refusal is final
+	spaceSince    time.Time // when a quorum had free space again, while isReadOnly
+	transferSince time.Time // when spaceLoop began to look for another leader; zero: it does not
+	lastTransfer  time.Time // the last attempt to transfer
+	transferring  bool      // an attempt is in progress
 }
 
-// spaceMonitor sees to it that a full disk stops as little as possible.
+// spaceMonitor limits the effect of full disks on the groups that this member leads.
 type spaceMonitor struct {
 	node   *Node
-	mu     sync.Mutex // guards busy of all; the rest is roomLoop's
+	mu     sync.Mutex // guards transferring of all groups; spaceLoop owns the rest
 	groups map[fsm.PartitionID]*groupSpace
 }
 
-// spaceLoop tells the others when our disk is nearly full, gives our leaderships then to
-// voters that have room, and has groups refuse what grows when that is of no use: too few
-// voters have room to commit anything, or none of those can lead.
+// spaceLoop announces when this member is low on space, and then transfers its leaderships to voters that have
+// space. It makes a group read-only when that cannot help: too few voters have space to commit anything, or
+// none of those can lead.
 func (n *Node) spaceLoop(ctx context.Context) {
 	k := &spaceMonitor{node: n, groups: make(map[fsm.PartitionID]*groupSpace)}
 	told := false
@@ -89,7 +89,7 @@ func (n *Node) spaceLoop(ctx context.Context) {
 		case now := <-ticker.C:
 			if short := n.isLowOnSpace(); short != told {
 				told = short
-				n.startTask(func(context.Context) { n.gossip.SetReadOnly(n.isLowOnSpace) }) // waits for the others
+				n.startTask(func(context.Context) { n.gossip.SetReadOnly(n.isLowOnSpace) }) // a task, because it waits until the change is announced
 				notify.WakeUp(n.reconcileNow)
 			}
 			k.checkAll(ctx, now)
@@ -99,7 +99,7 @@ func (n *Node) spaceLoop(ctx context.Context) {
 
 func (k *spaceMonitor) checkAll(ctx context.Context, now time.Time) {
 	if len(k.groups) == 0 && !k.node.isLowOnSpace() && !slices.ContainsFunc(k.node.gossip.All(), func(m gossip.Member) bool { return m.ReadOnly }) {
-		return // as ever
+		return // the usual case: no member is low on space
 	}
 	groups := *k.node.groups.Load()
 	for id, group := range groups {
@@ -112,13 +112,13 @@ func (k *spaceMonitor) checkAll(ctx context.Context, now time.Time) {
 	}
 }
 
-// checkGroup does what is to be done for one group.
+// checkGroup checks one group and acts on the result.
 func (k *spaceMonitor) checkGroup(ctx context.Context, now time.Time, id fsm.PartitionID, group *partition.Group) {
 	status := group.Status()
 	of := k.groups[id]
 	if !status.IsLeader {
 		if of != nil && of.isReadOnly {
-			group.SetReadOnly(false) // that is for the next leader to say
+			group.SetReadOnly(false) // the next leader decides
 		}
 		delete(k.groups, id)
 		return
@@ -155,8 +155,8 @@ func (k *spaceMonitor) checkGroup(ctx context.Context, now time.Time, id fsm.Par
 	}
 }
 
-// hasNoQuorum says whether too few voters have room for anything to be committed. Without a full disk
-// among them it never is: members that are away are no reason.
+// hasNoQuorum reports whether too few voters have free space to commit anything. It returns false if no voter
+// is low on space, because absent members alone must not make a group read-only.
 func (k *spaceMonitor) hasNoQuorum(voters []partition.Voter) bool {
 	withSpace, lowOnSpace := 0, 0
 	for _, v := range voters {
@@ -170,7 +170,7 @@ func (k *spaceMonitor) hasNoQuorum(voters []partition.Voter) bool {
 	return lowOnSpace > 0 && withSpace < len(voters)/2+1
 }
 
-// setReadOnly has the group refuse what grows, so that clients hear of it at once.
+// setReadOnly makes the group refuse commands that grow its state, so that clients learn of it at once.
 func (k *spaceMonitor) setReadOnly(ctx context.Context, id fsm.PartitionID, group *partition.Group, of *groupSpace) {
 	if of.isReadOnly {
 		return
@@ -182,7 +182,7 @@ func (k *spaceMonitor) setReadOnly(ctx context.Context, id fsm.PartitionID, grou
 		"partition", id)
 }
 
-// transferAway gives the leadership of a group to a voter with room, in the background.
+// transferAway transfers the leadership of a group to a voter with free space, in the background.
 func (k *spaceMonitor) transferAway(now time.Time, id fsm.PartitionID, group *partition.Group, of *groupSpace) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -204,8 +204,8 @@ func (k *spaceMonitor) transferAway(now time.Time, id fsm.PartitionID, group *pa
 	}
 }
 
-// placementOf is our replica of the catalog's word about a partition, and of the catalog itself what
-// its group says.
+// placementOf returns the record of a partition in this member's replica of the catalog. For the catalog itself
+// it returns the voters of its group.
 func (n *Node) placementOf(id fsm.PartitionID, group *partition.Group) fsm.Partition {
 	if id == fsm.CatalogPartition {
 		return fsm.Partition{ID: id, Replicas: n.catalogReplicas(group.Status().Voters)}

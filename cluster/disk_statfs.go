@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// diskSpace is the size of the file system that holds a folder, and what is free in it for
-// this process; zeros when the system does not say.
+// diskSpace returns the size of the file system that holds a folder, and the free space in it that this process
+// may use. It returns zeros if the operating system reports no sizes.
 func diskSpace(dir string) (size, free uint64) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -16,17 +16,18 @@ import (
 // readableLevel is the highest level that this member's binary can read.
 func (n *Node) readableLevel() uint32 { return cmp.Or(n.config.readableLevel, fsm.FormatLevel) }
 
-// FeatureLevel is what may be written: formats and commands that every member reads, see fsm.Level. It
-// only rises, and may rise a moment earlier than this member hears of it. At least 1.
+// FeatureLevel is the level of the cluster: formats and commands up to it may be written, because every member
+// can read them (see fsm.FormatLevel). It only rises, and may rise a moment before this member learns it. At
+// least 1.
 func (n *Node) FeatureLevel() uint32 { return max(1, n.featureLevel.Load()) }
 
-// Outdated is closed when this member learns that its binary is too old for the cluster;
-// the process should then close it and end. Ready returns bootstrap.ErrOutdated from then on.
+// Outdated returns a channel that is closed when this member learns that its binary is too old for the cluster.
+// The process should then call Close and exit. From then on Ready returns bootstrap.ErrOutdated.
 func (n *Node) Outdated() <-chan struct{} { return n.outdated }
 
-// adoptLevel takes over the level of the catalog; false when it is more than we know. It is
-// written down before anything of that level is, so that the next start of an old binary
-// ends before it opens a log that it cannot read. Called by catalogLoop alone.
+// adoptLevel adopts the level of the catalog. It returns false when this binary cannot read that level. The
+// level is recorded on disk before anything of that level is written, so that an old binary fails at its next
+// start before it opens a log that it cannot read. Only catalogLoop calls it.
 func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
 	if n.featureLevel.Swap(level) == level {
 		return level <= n.readableLevel()
@@ -43,19 +44,20 @@ func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
 		return true
 	}
 	n.failStart(bootstrap.OutdatedError(level, n.readableLevel()))
-	close(n.outdated) // once: the level only rises, and after this nothing is followed any more
+	close(n.outdated) // closed once: the level only rises, and the catalog is not followed after this
 	return false
 }
 
-// levelProposal is what the leader of the catalog remembers between two looks.
+// levelProposal is the level that the leader of the catalog is about to raise to, and since when every member
+// can read it.
 type levelProposal struct {
 	level uint32
 	since time.Time
 }
 
-// raiseLevel gives the cluster the highest level that every member knows, when that has been so
-// for Settle. A member that is dead counts with what it last said: one of which we know nothing
-// holds the level down, for it may come back with any binary.
+// raiseLevel raises the cluster to the highest level that every member can read, when that has been so for
+// Settle. A dead member counts with the level that it last announced. A member of which nothing is known
+// prevents any rise, because it may come back with any binary.
 func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	level := n.readableLevel()
 	members := n.countedMembers(group)
@@ -78,7 +80,7 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	for _, id := range members { // gossip may be of a process that is no more, or a lie
+	for _, id := range members { // gossip may describe a process that has ended, or be forged
 		if id == n.self || !n.isAlive(id) {
 			continue
 		}
@@ -94,9 +96,9 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	n.log.InfoContext(ctx, "feature level of the cluster was raised: every member can read it", "level", level)
 }
 
-// raisePartitionLevels writes the level of the cluster into the logs of the partitions that we lead and
-// whose machines are below it: they know no other level than what their logs say. It is
-// called again and again, so what gets lost is written the next time.
+// raisePartitionLevels writes the level of the cluster into the logs of the partitions that this member leads
+// and whose state machines have a lower level: they know only the level in their log. It is called repeatedly,
+// so a command that is lost is written the next time.
 func (n *Node) raisePartitionLevels(ctx context.Context) {
 	level := min(n.FeatureLevel(), fsm.FormatLevel)
 	for id, group := range *n.groups.Load() {
@@ -114,8 +116,9 @@ func (n *Node) raisePartitionLevels(ctx context.Context) {
 	}
 }
 
-// countedMembers returns the members that the cluster counts with: those that hold the catalog or a
-// partition, or shall, without removed ones. Whom gossip shows besides may be anybody.
+// countedMembers returns the members that count for the level and for automatic moves: those that hold, or are
+// to hold, the catalog or a partition, without removed ones. Other processes that gossip lists may not belong
+// to the cluster.
 func (n *Node) countedMembers(group *partition.Group) (members []fsm.MemberID) {
 	add := func(id fsm.MemberID) {
 		if !slices.Contains(members, id) && !n.memberRecord(id).Removed {

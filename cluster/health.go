@@ -16,31 +16,32 @@ import (
 // The limits of health.
 const (
 	healthInterval      = time.Second
-	healthQueryTimeout  = time.Second // for others to answer
-	healthQueriesMax    = 5           // others asked at a time
-	silentHeartbeatsMax = 15          // heartbeats of raft missed by the catalog (15 s) before others are asked
-	raftCheckRounds     = 10          // rounds of healthLoop between two questions to raft
-	// stuckAfter is how long the disk or a raft goroutine may be silent before a restart is the better
-	// choice: elections, snapshots and slow syncs take a tenth of it.
+	healthQueryTimeout  = time.Second // for other members to answer
+	healthQueriesMax    = 5           // other members asked at a time
+	silentHeartbeatsMax = 15          // raft heartbeats (15 s) that the catalog may miss before others are asked
+	raftCheckRounds     = 10          // rounds of healthLoop between two checks of raft
+	// stuckTimeout is how long the disk or a raft goroutine may be silent before a restart is the better
+	// choice. Elections, snapshots and slow syncs take a tenth of it.
 	stuckTimeout = 30 * time.Second
 )
 
-// Check is a part of a member's health.
+// Check is the result of one check of a member's health.
 type Check struct {
 	Name string
-	OK   bool   // false: it makes the member not ready, or not alive
-	Text string // how it is, for people: no names of entities, no addresses
+	OK   bool   // false makes the member not ready, or not alive
+	Text string // state for people, without names of entities and addresses
 }
 
-// health is what the loop has found out.
+// health holds the results of healthLoop.
 type health struct {
 	othersHearLeader atomic.Bool // another member hears the catalog's leader, and this one does not
-	// unanswered is how long the slowest raft goroutine has owed an answer, and of which partition.
+	// unanswered is the time, as a time.Duration, for which the slowest raft goroutine has not answered;
+	// partition is the partition of that goroutine.
 	unanswered atomic.Int64
 	partition  atomic.Uint32
 }
 
-// healthLoop looks after what takes time to find out.
+// healthLoop does the checks that take time.
 func (n *Node) healthLoop(ctx context.Context) {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
@@ -58,8 +59,8 @@ func (n *Node) healthLoop(ctx context.Context) {
 	}
 }
 
-// catalogLeaderSilence is how long this member's replica of the catalog has heard nothing of its leader;
-// 0 where there is none yet.
+// catalogLeaderSilence returns the time since this member's replica of the catalog has heard its leader, and 0
+// when there is no replica yet.
 func (n *Node) catalogLeaderSilence() time.Duration {
 	group := n.localReplica(fsm.CatalogPartition)
 	if group == nil {
@@ -72,7 +73,7 @@ func (n *Node) catalogLeaderSilence() time.Duration {
 	return status.LastContact
 }
 
-// catalogLeaderSilenceMax is when such silence is no election any more.
+// catalogLeaderSilenceMax is the silence that is too long to be an election.
 func (n *Node) catalogLeaderSilenceMax() time.Duration {
 	timing := n.config.Timing.Raft
 	if timing == (partition.Timing{}) {
@@ -81,7 +82,7 @@ func (n *Node) catalogLeaderSilenceMax() time.Duration {
 	return silentHeartbeatsMax * timing.Heartbeat
 }
 
-// askOthersAboutCatalog asks up to five living members whether they lead the catalog, or hear who does.
+// askOthersAboutCatalog asks up to five living members whether they lead the catalog or hear its leader.
 func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
 	var others []fsm.MemberID
 	for _, id := range n.gossip.Alive() {
@@ -105,7 +106,7 @@ func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
 	return heard.Load()
 }
 
-// checkRaft looks for raft goroutines that do not answer.
+// checkRaft finds the raft goroutine that has not answered for the longest time.
 func (n *Node) checkRaft() {
 	var worst time.Duration
 	var where fsm.PartitionID
@@ -119,15 +120,15 @@ func (n *Node) checkRaft() {
 	n.health.unanswered.Store(int64(worst))
 }
 
-// Readiness says, part by part, whether clients should be sent here now. It waits for nothing. That
-// the member has started is for Ready to say; this is what may be lost again and come back.
+// Readiness reports, check by check, whether clients should be sent to this member now. It does not wait. Ready
+// reports that the member has started; Readiness reports what can be lost and restored afterwards.
 //
-// A member is not ready when others are better for clients, and only then: that the catalog has no
-// leader, that most members are away or all disks are full makes none of them worse than another,
-// and taking all of them away would make refusals that clients try again into refused connections. So
-// silence of the catalog counts when another member hears its leader, and a full disk and a drain
-// do not: such a member brings what clients ask to leaders elsewhere, and one that was drained,
-// stopped and started has to become ready, or a rolling restart would wait for it for ever.
+// A member is not ready when other members serve clients better, and only then. That the catalog has no leader,
+// that most members are away or that all disks are full makes no member worse than another; if all were taken
+// out of service, refusals that clients retry would become refused connections. Therefore silence of the
+// catalog's leader counts only when another member hears that leader, and a full disk and a drain do not count:
+// such a member routes requests to leaders on other members. A member that was drained, stopped and started
+// must become ready, or a rolling restart would wait for it forever.
 func (n *Node) Readiness() []Check {
 	n.mu.Lock()
 	failed, closing, expelled := n.startError, n.closing, n.isRemoved
@@ -184,9 +185,9 @@ func (n *Node) replicasCheck() Check {
 	return Check{"replicas", true, fmt.Sprintf("%d open", len(groups))}
 }
 
-// Liveness says, part by part, whether a restart would help: a write or a raft goroutine has not come
-// back for 30 s. Nothing that others cause counts, and a full disk does not: raft may have to
-// wait for room, and would have to again. It waits for nothing.
+// Liveness reports, check by check, whether a restart would help: a write or a raft goroutine has not returned
+// for 30 s. Nothing that other members cause counts. A full disk does not count either: raft may have to wait
+// for space, and would have to wait again after a restart. It does not wait.
 func (n *Node) Liveness() []Check { return n.liveness(n.raftLog.Stats(), n.raftLog.DiskSpace()) }
 
 func (n *Node) liveness(store partition.LogStats, space partition.DiskSpace) []Check {

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// transferLeaderships gives every leadership to a member that is alive and caught up.
+// transferLeaderships transfers every leadership of this member to a member that is alive and caught up.
 func (n *Node) transferLeaderships(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, n.config.Timing.Handover)
 	defer cancel()
@@ -22,8 +22,8 @@ func (n *Node) transferLeaderships(ctx context.Context) {
 	giving.Wait()
 }
 
-// transferToAnyVoter gives the leadership of a group to the first voter that can take it, before all
-// to one that has room on its disk.
+// transferToAnyVoter transfers the leadership of a group to the first voter that can lead. It prefers voters
+// that have free disk space.
 func (n *Node) transferToAnyVoter(ctx context.Context, id fsm.PartitionID, group *partition.Group) {
 	for _, eligible := range []func(fsm.MemberID) bool{n.acceptsLeaders, n.isStaying} {
 		for _, voter := range group.Status().Voters {
@@ -33,22 +33,22 @@ func (n *Node) transferToAnyVoter(ctx context.Context, id fsm.PartitionID, group
 			if err := group.Transfer(ctx, voter.Member); err != nil {
 				n.log.InfoContext(ctx, "failed to transfer a leadership before closing", "partition", id, "peer", voter.Member, "error", err)
 			}
-			return // a second try in one leadership can wedge raft
+			return // a second attempt in the same term can block raft
 		}
 	}
 }
 
-// acceptsLeaders says whether a member is alive and stays, is not drained, and has room on its
-// disk.
+// acceptsLeaders reports whether a member is alive, is not leaving or drained, and has free disk space.
 func (n *Node) acceptsLeaders(id fsm.MemberID) bool { return n.isStaying(id) && n.hasSpace(id) }
 
-// isStaying says whether a member is alive, does not leave, and is not drained.
+// isStaying reports whether a member is alive, is not leaving and is not drained.
 func (n *Node) isStaying(id fsm.MemberID) bool {
 	m, ok := n.gossip.Lookup(id)
 	return ok && m.Alive && !m.Leaving && !n.memberRecord(id).Drained
 }
 
-// isCaughtUp asks a member whether its replica has applied nearly all that ours has.
+// isCaughtUp asks a member whether its replica has applied all but caughtUpLagMax of the entries that this
+// member's replica has applied.
 func (n *Node) isCaughtUp(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, group *partition.Group) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

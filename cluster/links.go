@@ -18,8 +18,8 @@ import (
 
 // This file connects a node with other members.
 
-// onMemberLost breaks the connection to a member that gossip has marked dead: what is outstanding
-// there is sent to another member at once.
+// onMemberLost closes the connection to a member that gossip has marked dead: requests without an answer are
+// sent to another member at once.
 func (n *Node) onMemberLost(member fsm.MemberID) { n.peerClient.Drop(member) }
 
 func (n *Node) clusterID() string {
@@ -47,9 +47,9 @@ func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
 	return group != nil
 }
 
-// acceptPeer serves the requests of another member. A second connection of the same member replaces
-// the first, and is served only when nothing waits in the name of the first any more: what waits
-// there could lock messages that no receiver gets.
+// acceptPeer serves the requests of another member. A second connection of the same member replaces the first,
+// and is served only when no request of the first connection is waiting any more: such a request could lock
+// messages that no receiver gets.
 func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn) {
 	now := &peerServerConn{conn: conn, done: make(chan struct{})}
 	defer close(now.done)
@@ -82,7 +82,7 @@ func (n *Node) registerQueries() {
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
 }
 
-// The queries that nodes ask each other about themselves, and about what only a Node knows.
+// The queries between nodes about members, placement and replicas.
 var (
 	sayHello           = rpc.Query[bootstrap.HelloRequest, bootstrap.Hello]{Kind: rpc.QueryHello}
 	askPledge          = rpc.Query[bootstrap.PledgeRequest, bool]{Kind: rpc.QueryPledge}
@@ -102,7 +102,7 @@ func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind,
 	return conn.Query(ctx, kind, arguments)
 }
 
-// askStatus asks another member about its replica.
+// askStatus asks another member for the status of its replica.
 func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	return router.StatusOfReplica.Ask(ctx, n.member(member), router.StatusQuery{Partition: id})
 }
@@ -110,8 +110,8 @@ func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.Partit
 // group is this member's open replica of a partition, nil when there is none.
 func (n *Node) group(id fsm.PartitionID) *partition.Group { return (*n.groups.Load())[id] }
 
-// transport is how the router and the forwarder of a node reach replicas, and what serves the requests of
-// other members.
+// transport gives the router and the forwarder of a node access to replicas, and serves the requests of other
+// members.
 type transport struct{ node *Node }
 
 // LocalReplica returns this member's replica of a partition, nil when none is open.
@@ -138,10 +138,10 @@ func (t transport) LeaderCandidates(id fsm.PartitionID) []fsm.MemberID {
 	})
 }
 
-// Changes returns what is closed when leaders, members, replicas or the catalog have changed.
+// Changes returns a channel that is closed when leaders, members, replicas or the catalog have changed.
 func (t transport) Changes() <-chan struct{} { return t.node.changed.Wait() }
 
-// Go runs a task that Close waits for; false when the node is closing.
+// Go runs a task that Close waits for. It returns false when the node is closing.
 func (t transport) Go(task func(ctx context.Context)) bool { return t.node.startTask(task) }
 
 // AnswerQuery answers a query of another member.

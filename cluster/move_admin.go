@@ -133,9 +133,10 @@ func (o *Operator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 	})
 }
 
-// CancelMove sets the present replicas of a partition as its target; copies on other members are removed. Once
-// former replicas are being removed, a move cannot be cancelled: PreconditionFails. A move that was given
-// another target on its way goes back to all members that have become voters of the partition.
+// CancelMove makes the present replicas of a partition its target again; copies on other members are removed.
+// Once former replicas are being removed, a move cannot be cancelled: PreconditionFails. If the target was
+// changed during the move, the record also lists the members of the earlier targets, and the partition goes
+// back to all of them.
 func (o *Operator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
 	return o.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), targetReplicasMax)])}

@@ -4,7 +4,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/router"
 )
 
-// Operator does what operators ask of a whole cluster: members, placement and moves of partitions,
+// Operator implements the operations on a whole cluster: members, placement and moves of partitions,
 // verification and backups. Its methods may be called concurrently.
 type Operator struct {
 	node   *Node

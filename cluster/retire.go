@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	retireQueryTimeout = 5 * time.Second  // for the question whether a replica is out
-	retireTimeout      = 30 * time.Second // for a removed member to remove what it held
+	retireQueryTimeout = 5 * time.Second  // for the query whether a replica was removed
+	retireTimeout      = 30 * time.Second // for a removed member to remove its replicas
 )
 
-// retire closes the replicas of this member that are none any more and removes their files.
-// It runs beside everything else, once at a time, and is repeated until nothing is left.
+// retire closes the replicas of this member that are retired and removes their files, in a task of its own.
+// Only one such task runs at a time. It is repeated until no retired replica is left.
 func (n *Node) retire(placed []fsm.Partition) {
 	if len(n.retiredReplicas(placed)) == 0 {
 		return
@@ -54,10 +54,9 @@ func (n *Node) retireAll(ctx context.Context, placed []fsm.Partition) {
 	}
 }
 
-// retiredReplicas lists the replicas here that the record of their partition knows to be out. A
-// partition that the record does not know yet, or a number that it has not given yet, means
-// that the record is old: after a restart our replica of the catalog begins where its
-// snapshot ends.
+// retiredReplicas lists the replicas of this member that the record of their partition shows as removed. If the
+// record does not contain the partition yet, or has not assigned the number yet, the record is outdated: after
+// a restart, this member's replica of the catalog begins where its snapshot ends.
 func (n *Node) retiredReplicas(placed []fsm.Partition) (out []datadir.Replica) {
 	all, err := n.dataDir.Replicas()
 	if err != nil {
@@ -72,8 +71,8 @@ func (n *Node) retiredReplicas(placed []fsm.Partition) (out []datadir.Replica) {
 	return out
 }
 
-// retireOne removes one replica, once its group has removed it. partition leaves a mark
-// before the first file goes, so that a crash in between is finished at the next start.
+// retireOne removes one replica, once its group has removed it. Package partition marks the folder before it
+// removes the first file, so that the next start completes a removal that a crash has interrupted.
 func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32) error {
 	group, open := (*n.groups.Load())[id], n.replicaNumber(id) == number
 	if !open || group == nil || !group.Status().Removed {
@@ -81,7 +80,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 			return err
 		}
 	}
-	// What was begun is not left half done because this member closes.
+	// A removal that has begun is completed even if this member closes.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	path := n.dataDir.ReplicaPath(id, number)
@@ -97,12 +96,12 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 		return err
 	}
 	n.log.InfoContext(ctx, "retired replica was removed", "partition", id, "number", number)
-	notify.WakeUp(n.catalogApplied) // another one of the group may wait for its place
+	notify.WakeUp(n.catalogApplied) // another replica of the group may wait until this one is closed
 	return nil
 }
 
-// askReplicaRemoved asks the leader of the group: a replica that was away when it was removed does
-// not know it.
+// askReplicaRemoved asks the leader of the group whether the replica was removed: a replica that was away at
+// that time does not know it.
 func (n *Node) askReplicaRemoved(ctx context.Context, id fsm.PartitionID, number uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, retireQueryTimeout)
 	defer cancel()
@@ -110,11 +109,12 @@ func (n *Node) askReplicaRemoved(ctx context.Context, id fsm.PartitionID, number
 	return err
 }
 
-// Removed is closed when this member learns that it was removed from its cluster; the
-// process should then close it and end. Ready returns datadir.ErrRemoved from then on.
+// Removed returns a channel that is closed when this member learns that it was removed from its cluster. The
+// process should then call Close and exit. From then on Ready returns datadir.ErrRemoved.
 func (n *Node) Removed() <-chan struct{} { return n.removed }
 
-// markRemoved is called when the catalog, or somebody who knows it, says that we are removed.
+// markRemoved is called when the catalog, or another member that has the catalog, reports that this member was
+// removed.
 func (n *Node) markRemoved(ctx context.Context) {
 	n.mu.Lock()
 	first := !n.isRemoved
@@ -135,7 +135,7 @@ func (n *Node) markRemoved(ctx context.Context) {
 	close(n.removed)
 }
 
-// hello answers sayHello.
+// hello answers sayHello, the query for the identity and state of this member.
 func (n *Node) hello(_ context.Context, request bootstrap.HelloRequest) (bootstrap.Hello, error) {
 	hello := n.bootstrapper.Hello()
 	hello.Removed = request.From != "" && n.memberRecord(request.From).Removed
@@ -143,8 +143,8 @@ func (n *Node) hello(_ context.Context, request bootstrap.HelloRequest) (bootstr
 	return hello, nil
 }
 
-// askIfRemoved asks the others while nobody leads the catalog here: a member that was
-// removed while it was away hears of nobody else, for no leader sends to it.
+// askIfRemoved asks the other members while this one knows no leader of the catalog: no leader sends entries to
+// a member that was removed while it was away, so it cannot learn of its removal otherwise.
 func (n *Node) askIfRemoved(ctx context.Context) {
 	cluster := n.clusterID()
 	group := (*n.groups.Load())[fsm.CatalogPartition]
@@ -164,8 +164,8 @@ func (n *Node) askIfRemoved(ctx context.Context) {
 	}
 }
 
-// isRetiring says whether a member that was removed is still removing what it held: the catalog can
-// let it go before it is done.
+// isRetiring reports whether a removed member is still removing its replicas. The catalog may have dropped the
+// member before that is complete.
 func (n *Node) isRetiring() bool {
 	n.mu.Lock()
 	if n.removalReported.IsZero() {

@@ -21,77 +21,76 @@ const (
 	statsOldestMessages = 64      // messages searched for the oldest
 )
 
-// Stats is what this member has done since its start, and what it holds, for dashboards and
-// alerts. Counters never decrease while the process runs.
+// Stats holds what this member has done since its start and what it holds, for dashboards and alerts. Counters
+// never decrease while the process runs.
 type Stats struct {
 	Member  fsm.MemberID
 	Cluster string // id, empty before it is known
 	// Alive, Dead and Left count the members that gossip knows; Alive includes this one.
 	Alive, Dead, Left int
-	// Led is how many partitions this member leads, the catalog included.
+	// Led is the number of partitions that this member leads, the catalog included.
 	Led        int
 	Partitions []PartitionStats // the replicas that are open here, by id
 	Store      StoreStats
 	Requests   router.Stats
 	Forwarding forwarding.Stats
 	Streams    StreamStats
-	// Entities are those whose partition this member leads, those with the most messages first, up to
-	// the requested number; of a partitioned entity the shards led here. Omitted is how many more
-	// there are.
+	// Entities are those whose partition this member leads, those with the most messages first, up to the
+	// requested number. Of a partitioned entity, only the shards led here count. Omitted is the number of
+	// further entities.
 	Entities []EntityStats
 	Omitted  int
 }
 
-// PartitionStats is one replica.
+// PartitionStats holds the statistics of one replica.
 type PartitionStats struct {
 	partition.Status
 	partition.Stats
 	Entities int
-	Messages uint64 // of a partition of messages
-	// Moving says that the partition has a move that is not paused. Only its leader reports it.
+	Messages uint64 // 0 for the catalog
+	// Moving is set when the partition has a move that is not paused. Only its leader reports it.
 	Moving bool
-	// Undecided says that replicas differ and none of them has a majority. Only their leader reports
-	// it.
+	// Undecided is set when replicas differ and no state has a majority. Only the leader reports it.
 	Undecided bool
 }
 
-// StoreStats is the disk.
+// StoreStats holds the statistics of the log and the disk.
 type StoreStats struct {
 	partition.LogStats
-	// DiskBytes and FreeBytes are of the file system of the data directory; FreeBytes is what this
-	// process may still use. 0 when the operating system does not tell.
+	// DiskBytes and FreeBytes are the size of the file system of the data folder and the free space that this
+	// process may still use; 0 if the operating system does not report them.
 	DiskBytes, FreeBytes uint64
-	// Space is what makes the member read-only.
+	// DiskSpace is the state that makes the member read-only.
 	DiskSpace partition.DiskSpace
 }
 
-// StreamStats is the peer port.
+// StreamStats holds the statistics of the peer port.
 type StreamStats struct {
 	Dialled   uint64 // streams opened to other members
 	Accepted  uint64 // streams accepted from other members
 	Failed    uint64 // failed attempts to open one
-	Untrusted uint64 // streams refused, by either end, for a certificate or for the lack of TLS
-	Forward   int    // open connections for requests, to and from others
+	Untrusted uint64 // streams refused, by either end, because of a certificate or because TLS is missing
+	Forward   int    // open connections for requests, to and from other members
 }
 
-// EntityStats is a queue, a topic or a subscription.
+// EntityStats holds the statistics of a queue, a topic or a subscription.
 type EntityStats struct {
 	Namespace string
-	Name      string // of a subscription its path
+	Name      string // for a subscription its path
 	Kind      fsm.EntityKind
 	fsm.Counts
-	// Oldest is the age of the first message of the main queue, by number, that is not scheduled; 0
-	// when there is none among the first 64.
+	// Oldest is the age of the first message of the main queue, by number, that is not scheduled; 0 when none
+	// of the first 64 messages qualifies.
 	Oldest time.Duration
 }
 
-// messages is the number of messages, by which entities are ordered.
+// messages returns the number of messages, by which entities are ordered.
 func (f *EntityStats) messages() uint64 {
 	return f.Active + f.Deferred + f.Scheduled + f.DeadLetter + f.Transfer + f.TransferDeadLetter
 }
 
-// Stats returns the statistics, with at most that many entities (0 to 10,000). It looks at every
-// entity of the catalog and at every replica here: do not call it more than once a second.
+// Stats returns the statistics, with at most the given number of entities (0 to 10,000). It reads every entity
+// of the catalog and every replica of this member: do not call it more than once a second.
 func (n *Node) Stats(entities int) Stats {
 	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.Stats(), Requests: n.router.Stats()}
 	for _, m := range n.gossip.All() {
@@ -132,7 +131,8 @@ func (n *Node) Stats(entities int) Stats {
 	return s
 }
 
-// movingPartitions are those that have a target in our replica of the catalog and are not paused.
+// movingPartitions returns the partitions that have a target in this member's replica of the catalog and are
+// not paused.
 func (n *Node) movingPartitions() map[fsm.PartitionID]bool {
 	moving := make(map[fsm.PartitionID]bool)
 	if placed := n.partitions.Load(); placed != nil {
@@ -166,8 +166,7 @@ func (n *Node) peerConns() int {
 	return conns + n.peerClient.Conns()
 }
 
-// entityScan scans the catalog for the entities with the most messages among those that this member
-// leads.
+// entityScan searches the catalog for the entities with the most messages, among those that this member leads.
 type entityScan struct {
 	catalog *partition.Group
 	led     map[fsm.PartitionID]*partition.Group
@@ -175,11 +174,11 @@ type entityScan struct {
 	clock   func() time.Time
 
 	scanned int // entities
-	found   int // of them, led here
+	found   int // entities of which at least one shard is led here
 	top     []*shardedEntity
 }
 
-// shardedEntity is one of them with the shards that are led here.
+// shardedEntity is an entity with its shards that are led here.
 type shardedEntity struct {
 	EntityStats
 	shards []fsm.Shard
@@ -275,8 +274,8 @@ func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace str
 	r.Counts = router.AddCounts(r.Counts, counts)
 }
 
-// keepTop keeps the entities with the most messages; equal ones are ordered by name, so that the choice
-// is stable.
+// keepTop keeps the entities with the most messages. Entities with equally many are ordered by name, so that
+// the selection is stable.
 func (w *entityScan) keepTop() {
 	slices.SortFunc(w.top, func(a, b *shardedEntity) int {
 		return cmp.Or(cmp.Compare(b.messages(), a.messages()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -287,7 +286,7 @@ func (w *entityScan) keepTop() {
 	}
 }
 
-// setOldest finds the age of the oldest message.
+// setOldest sets the age of the oldest message.
 func (w *entityScan) setOldest(r *shardedEntity) {
 	if r.Active+r.Deferred == 0 {
 		return

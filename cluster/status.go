@@ -10,18 +10,18 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// statusTimeout bounds the asking of leaders for one Status.
+// statusTimeout bounds the queries to leaders for one Status.
 const statusTimeout = time.Second
 
-// Status is the cluster as the answering member sees it.
+// Status is the state of the cluster as the answering member sees it.
 type Status struct {
 	ClusterID  string
-	Level      uint32 // what may be written, see fsm.Level
+	Level      uint32 // feature level: what may be written, see fsm.FormatLevel
 	Members    []MemberStatus
 	Partitions []PartitionStatus // the catalog first
 }
 
-// MemberStatus is one process of the cluster.
+// MemberStatus is the state of one process of the cluster.
 type MemberStatus struct {
 	ID      fsm.MemberID
 	Name    string
@@ -31,28 +31,28 @@ type MemberStatus struct {
 	HTTP    string // host:port for admin
 	Leads   int    // partitions led
 	Holds   int    // replicas held
-	// ReadOnly says that its disk or its memory is nearly full: it takes no new messages, leaderships and
-	// replicas until there is room.
+	// ReadOnly is set when its disk or its memory is nearly full: it accepts no new messages, leaderships and
+	// replicas until there is space again.
 	ReadOnly bool
 }
 
-// PartitionStatus is one raft group.
+// PartitionStatus is the state of one raft group.
 type PartitionStatus struct {
 	ID       fsm.PartitionID
 	Leader   fsm.MemberID // empty: none known
 	Term     uint64
 	Applied  uint64
-	Replicas []fsm.MemberID // voters and others, the preferred leader first
+	Replicas []fsm.MemberID // voters and non-voters, the preferred leader first
 	Entities int
 	Messages uint64
 	Contact  time.Duration // since the leader was heard, on the answering member; 0 without a replica
 }
 
-// Status is the cluster as its leaders see it. It asks each for up to a second; instead of
-// what one does not answer stands what this member knows.
+// Status returns the state of the cluster as its leaders report it. It asks each leader for up to a second; if
+// a leader does not answer, Status returns what this member knows.
 func (o *Operator) Status(ctx context.Context) (Status, error) { return o.node.Status(ctx) }
 
-// Status is the cluster as this member sees it.
+// Status returns the state of the cluster as Operator.Status does.
 func (n *Node) Status(ctx context.Context) (Status, error) {
 	s := Status{ClusterID: n.clusterID(), Level: n.FeatureLevel()}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -80,8 +80,8 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// currentPlacement is where the catalog's leader says that partitions lie: whoever has just moved
-// one wants to see it there. Without a leader it is what our own replica knows.
+// currentPlacement returns the placement that the catalog's leader reports, so that an operator who has just
+// moved a partition sees the move. Without a leader it returns the placement in this member's replica.
 func (n *Node) currentPlacement(ctx context.Context) []fsm.Partition {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
 	defer cancel()
@@ -94,7 +94,7 @@ func (n *Node) currentPlacement(ctx context.Context) []fsm.Partition {
 	return nil
 }
 
-// partitionStatus is what the replica here knows, with the stats of the leader.
+// partitionStatus combines the status of this member's replica with the statistics of the leader.
 func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) PartitionStatus {
 	p := PartitionStatus{ID: part.ID}
 	for _, r := range part.Replicas {
