@@ -1,9 +1,8 @@
 // Package placement computes which members hold replicas of which partitions, and which of them
 // should lead.
 //
-// Callers are the founding of a cluster, the reconciler of the catalog's leader and the operator's
-// rebalance, drain and grow commands, all in package cluster. The package decides only: it moves no
-// replica, asks no member and reads no clock.
+// Package cluster calls it for the bootstrap, for automatic moves and for the operator's rebalance,
+// remove and grow commands. The package only decides: it moves no replica, asks no member and reads no clock.
 //
 // Invariants:
 //

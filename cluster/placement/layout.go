@@ -32,7 +32,7 @@ func SameMembers(a, b []fsm.MemberID) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(id fsm.MemberID) bool { return !slices.Contains(b, id) })
 }
 
-// HoldsReplica reports whether member holds a replica of part, the target of a move not counted.
+// HoldsReplica reports whether member holds a replica of part. The target of a move does not count.
 func HoldsReplica(part *fsm.Partition, member fsm.MemberID) bool {
 	return slices.ContainsFunc(part.Replicas, func(r fsm.Replica) bool { return r.Member == member })
 }
@@ -69,9 +69,9 @@ func Among(members []fsm.MemberID, candidates []Candidate) []Candidate {
 	return slices.DeleteFunc(candidates, func(s Candidate) bool { return !slices.Contains(members, s.ID) })
 }
 
-// Replacements returns the partitions of wanted that replace a replica of the member gone and whose
-// move can succeed: most of their replicas are alive, and another member can take the replica. Moves
-// that an operator has paused are left alone.
+// Replacements returns the partitions of wanted that replace a replica of the member gone and whose move can
+// succeed: most of their replicas are alive, and another member can take the replica. Paused moves are left
+// out.
 func Replacements(gone fsm.MemberID, placed, wanted []fsm.Partition, alive func(fsm.MemberID) bool) (moves []fsm.Partition) {
 	for i := range wanted {
 		now := &placed[i]

@@ -79,14 +79,14 @@ type plan struct {
 	candidates []Candidate // by id
 	byID       map[fsm.MemberID]*Candidate
 	partitions []fsm.Partition
-	wanted     []int                  // replicas that a partition had, 0 for a new one
-	leaderGone []bool                 // its preferred leader is gone
-	load       map[fsm.MemberID]int64 // replicas held
-	leaders    map[fsm.MemberID]int64 // of them the first
-	highest    map[fsm.PartitionID]uint32
+	wanted     []int                      // number of replicas that a partition had, 0 for a new one
+	leaderGone []bool                     // the preferred leader of the partition is no candidate any more
+	load       map[fsm.MemberID]int64     // number of replicas held
+	leaders    map[fsm.MemberID]int64     // number of partitions of which the member is the preferred leader
+	highest    map[fsm.PartitionID]uint32 // highest replica number that the partition has had
 }
 
-// loadCurrent starts from what is there, without the members that are gone.
+// loadCurrent begins with the present placement, without the replicas of members that are no candidates.
 func (p *plan) loadCurrent(n int, current []fsm.Partition) {
 	p.partitions = make([]fsm.Partition, n)
 	p.wanted, p.leaderGone = make([]int, n), make([]bool, n)
@@ -114,8 +114,8 @@ func (p *plan) loadCurrent(n int, current []fsm.Partition) {
 	}
 }
 
-// fillReplicas gives every partition its replicas, or takes those that are too many; false when one
-// gets none.
+// fillReplicas adds the replicas that partitions lack and drops those that are too many. It returns false when
+// a partition has none.
 func (p *plan) fillReplicas(replicas int, rebalance bool) bool {
 	for i := range p.partitions {
 		part := &p.partitions[i]
@@ -140,7 +140,7 @@ func (p *plan) fillReplicas(replicas int, rebalance bool) bool {
 	return true
 }
 
-// countInZone counts the replicas of a partition in a zone, without that of one member.
+// countInZone counts the replicas of a partition in a zone, except that of one member.
 func (p *plan) countInZone(part *fsm.Partition, zone string, without fsm.MemberID) (n int) {
 	for _, replica := range part.Replicas {
 		if replica.Member != without && p.byID[replica.Member].Zone == zone {
@@ -150,14 +150,14 @@ func (p *plan) countInZone(part *fsm.Partition, zone string, without fsm.MemberI
 	return n
 }
 
-// compareLoad compares how much of their share two members hold.
+// compareLoad compares the loads of two members relative to their weights.
 func (p *plan) compareLoad(a, b *Candidate) int {
 	return cmp.Compare(p.load[a.ID]*int64(b.Weight), p.load[b.ID]*int64(a.Weight))
 }
 
-// bestCandidate is who should get a further replica of part: in the zone that has fewest of it, the
-// one that holds least of its share. Equals are taken in turn, beginning elsewhere for
-// each partition, so that partitions do not all share the same few members.
+// bestCandidate returns the member that should get a further replica of part: in the zone with the fewest
+// replicas of it, the member with the least load for its weight. The search begins at a different candidate for
+// each partition, so that among equal members not always the same few share partitions.
 func (p *plan) bestCandidate(part *fsm.Partition, turn int) *Candidate {
 	var best *Candidate
 	for i := range p.candidates {
@@ -172,8 +172,8 @@ func (p *plan) bestCandidate(part *fsm.Partition, turn int) *Candidate {
 	return best
 }
 
-// replicaToDrop is who should give up its replica of part: the last of those in the zone that
-// has most of it, that hold most of their share.
+// replicaToDrop returns the member that should lose its replica of part: in the zone with the most replicas of
+// it, the last of the members with the most load for their weight.
 func (p *plan) replicaToDrop(part *fsm.Partition) fsm.MemberID {
 	var worst *Candidate
 	for _, replica := range part.Replicas {
@@ -196,7 +196,7 @@ func (p *plan) drop(part *fsm.Partition, member fsm.MemberID) {
 	p.load[member]--
 }
 
-// spreadZones brings partitions that crowd in one zone into others that have none of them.
+// spreadZones moves replicas of partitions that have several in one zone to zones that have none of them.
 func (p *plan) spreadZones() {
 	for i := range p.partitions {
 		part := &p.partitions[i]
@@ -212,12 +212,12 @@ func (p *plan) spreadZones() {
 	}
 }
 
-// improvesBalance says whether the loads of two members come closer when high gives one to low.
+// improvesBalance reports whether the loads of two members come closer when high gives one replica to low.
 func improvesBalance(high, low int64, weightHigh, weightLow uint32) bool {
 	return (2*low+1)*int64(weightHigh) < (2*high-1)*int64(weightLow)
 }
 
-// balanceReplicas moves replicas from full to less full members until no move helps.
+// balanceReplicas moves replicas from more to less loaded members until no move helps.
 func (p *plan) balanceReplicas() {
 	for p.moveOneReplica() {
 	}
@@ -236,7 +236,7 @@ func (p *plan) moveOneReplica() bool {
 			}
 			for i := range p.partitions {
 				part := &p.partitions[i]
-				// No zone loses its last replica to one that has some.
+				// A move must not leave the replicas of a partition in fewer zones.
 				if !HoldsReplica(part, high.ID) || HoldsReplica(part, low.ID) ||
 					p.countInZone(part, low.Zone, high.ID) > p.countInZone(part, high.Zone, high.ID) {
 					continue
@@ -250,9 +250,9 @@ func (p *plan) moveOneReplica() bool {
 	return false
 }
 
-// assignLeaders chooses the first replicas: those that may not lead hand on, and while one member
-// leads more than its share, a chain of partitions hands one place on to another. Without
-// level only partitions that have lost their leader get another.
+// assignLeaders chooses the first replicas. A first replica on a member that may not lead changes places with
+// another. While one member leads more than its share, leaderships are shifted along a chain of partitions
+// (shiftLeadership). Without rebalance, only partitions that have lost their preferred leader get another.
 func (p *plan) assignLeaders(rebalance bool) {
 	for i := range p.partitions {
 		p.leaders[p.partitions[i].Replicas[0].Member]++
@@ -272,8 +272,8 @@ func (p *plan) assignLeaders(rebalance bool) {
 	}
 }
 
-// leastLoadedLeader is the place in part of who leads least of its share among those who may
-// lead; 0 when nobody may.
+// leastLoadedLeader returns the index in part of the replica whose member leads least for its weight among
+// those that may lead; 0 when none may.
 func (p *plan) leastLoadedLeader(part *fsm.Partition) int {
 	best := -1
 	for i, replica := range part.Replicas {
@@ -311,11 +311,11 @@ func (p *plan) moveOneLeader() bool {
 	return false
 }
 
-// shiftLeadership searches breadth first, from high along "leads a partition that the next one
-// holds", for a member that leads so much less that one more evens it out, and turns every
-// partition on the way over to the next member.
+// shiftLeadership searches breadth first, from high, along partitions that one member leads and the next one
+// holds, for a member that leads so much less that one more partition evens it out. It then gives the
+// leadership of every partition on the path to the next member.
 func (p *plan) shiftLeadership(high *Candidate) (fsm.MemberID, bool) {
-	through := map[fsm.MemberID]int{high.ID: -1} // the partition by which a member was reached
+	through := map[fsm.MemberID]int{high.ID: -1} // the partition through which a member was reached
 	for queue := []fsm.MemberID{high.ID}; len(queue) > 0; queue = queue[1:] {
 		for i := range p.partitions {
 			part := &p.partitions[i]
@@ -339,8 +339,9 @@ func (p *plan) shiftLeadership(high *Candidate) (fsm.MemberID, bool) {
 	return "", false
 }
 
-// swapLeaders makes member first in the partition by which it was reached, then the
-// member that was first there in the one by which that one was reached, back to high.
+// swapLeaders makes member the first replica of the partition through which it was reached, then the former
+// first member of that partition the first of the partition through which that one was reached, and so on back
+// to high.
 func (p *plan) swapLeaders(member, high fsm.MemberID, through map[fsm.MemberID]int) {
 	for member != high {
 		part := &p.partitions[through[member]]
