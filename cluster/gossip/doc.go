@@ -7,8 +7,8 @@
 //
 // Invariants:
 //
-//   - Each member is represented by its latest process, by start time.
+//   - Of several processes of one member, the one that started last represents it.
 //   - Members of another cluster are refused once both sides know the id of their cluster.
 //   - Memberlist calls the Notify methods with its own locks held, so they write to the list of members
-//     and nothing else; Config.Lost is called with no lock held.
+//     and nothing else; Config.OnLost is called with no lock held.
 package gossip

@@ -22,11 +22,11 @@ const (
 	membersMax          = 1024 // members remembered, dead ones included
 	updateWaitMax       = time.Second
 	leaveWaitMax        = time.Second
-	rejoinIntervalsMax  = 15 // the pause between two tries to join grows to this many intervals
+	rejoinIntervalsMax  = 15 // the pause between two attempts to join grows to this many intervals
 	gossipPushPullEvery = 10 * time.Second
 )
 
-// Member is a process as gossip knows it.
+// Member is the state of a member as gossip reports it.
 type Member struct {
 	Metadata
 	Alive    bool
@@ -35,7 +35,7 @@ type Member struct {
 	address  string    // ip:port in gossip
 }
 
-// PeerAddress is the host:port at which the member accepts streams.
+// PeerAddress returns the host:port at which the member accepts streams.
 func (m *Member) PeerAddress() string {
 	if host, port, err := net.SplitHostPort(m.Peer); err == nil && host == "" {
 		if host, _, err = net.SplitHostPort(m.address); err == nil {
@@ -45,7 +45,7 @@ func (m *Member) PeerAddress() string {
 	return m.Peer
 }
 
-// State is "alive", "left" (after an orderly stop) or "dead".
+// State returns "alive", "left" (after an orderly stop) or "dead".
 func (m *Member) State() string {
 	switch {
 	case m.Alive:
@@ -56,19 +56,19 @@ func (m *Member) State() string {
 	return "dead"
 }
 
-// Membership knows the members of the cluster. It wraps memberlist, which calls its Notify methods from
-// its own goroutines and with its own locks held, so those only write to members.
+// Membership maintains the list of members. It wraps memberlist, which calls the Notify methods from its own
+// goroutines and with its own locks held, so those only write to members.
 type Membership struct {
 	list     *memberlist.Memberlist
 	log      *slog.Logger
 	join     []string
 	changed  notify.Broadcast
-	refusals throttle.Log       // log lines about gossip that cannot be decrypted
-	onLost   func(fsm.MemberID) // Config.Lost
+	refusals throttle.Log       // limits log lines about gossip that cannot be decrypted
+	onLost   func(fsm.MemberID) // Config.OnLost
 
 	mu              sync.Mutex
 	self            Metadata
-	members         map[fsm.MemberID]*Member // of each member the latest process
+	members         map[fsm.MemberID]*Member // for each member the latest process
 	foreignLoggedAt time.Time                // when a foreign member was last logged
 
 	stop chan struct{}
@@ -76,28 +76,28 @@ type Membership struct {
 	once sync.Once
 }
 
-// Config of the gossip of one member.
+// Config configures the gossip of one member.
 type Config struct {
-	// Label, when set, keeps out processes that were given another label.
+	// Label, when set, keeps out processes with another label.
 	Label string
-	// Addr is the host:port that is bound, for UDP and TCP; port 0 picks a free one. Advertise is the
-	// host:port told to others; empty: Addr.
+	// Addr is the host:port that is bound, for UDP and TCP; port 0 picks a free port. Advertise is the
+	// host:port announced to others; if it is empty, Addr is announced.
 	Addr, Advertise string
-	Join            []string // host:port of members to join; tried again while a member is missing
-	Keys            [][]byte // 16, 24 or 32 bytes each; the first encrypts, all decrypt; none: plain
+	Join            []string // host:port of members to join; retried while a member is missing
+	Keys            [][]byte // 16, 24 or 32 bytes each; the first encrypts, all decrypt; none: plain gossip
 
 	ProbeInterval  time.Duration // between two probes of a random member
 	GossipInterval time.Duration // between two rounds of gossip
-	RejoinInterval time.Duration // least pause between two tries to join; it grows to rejoinIntervalsMax of them
-	TCPTimeout     time.Duration // of one TCP exchange; bounds how long Close may wait for a running join
+	RejoinInterval time.Duration // least pause between two attempts to join; it grows to rejoinIntervalsMax times this value
+	TCPTimeout     time.Duration // of one TCP exchange; bounds how long Close may wait for a join in progress
 
-	// Lost is called when the process of a member is gone, from memberlist's goroutines and with no
-	// lock held. It must not block.
+	// OnLost is called when the process of a member has left or is considered dead, from memberlist's
+	// goroutines and with no lock held. It must not block.
 	OnLost func(fsm.MemberID)
 	Logger *slog.Logger
 }
 
-// Open starts to gossip about self. It does not wait for other members to answer.
+// Open starts gossip with self as this member's metadata. It does not wait for answers of other members.
 func Open(c *Config, self Metadata) (*Membership, error) {
 	g := &Membership{
 		log:     c.Logger,
@@ -129,9 +129,9 @@ func (g *Membership) memberlistConfig(c *Config) (*memberlist.Config, error) {
 	config.ProbeTimeout = c.ProbeInterval / 2
 	config.GossipInterval = c.GossipInterval
 	config.PushPullInterval = gossipPushPullEvery
-	config.TCPTimeout = c.TCPTimeout // bounds how long Close may wait for a join on its way
+	config.TCPTimeout = c.TCPTimeout // bounds how long Close may wait for a join in progress
 	var err error
-	if len(c.Keys) > 0 { // what comes in plain is then refused
+	if len(c.Keys) > 0 { // memberlist then refuses plain messages
 		if config.Keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
 			return nil, fmt.Errorf("gossip keys: %w", err)
 		}
@@ -163,7 +163,7 @@ func splitAddress(address string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// Address is the ip:port that other members can join.
+// Address returns the ip:port that other members can join.
 func (g *Membership) Address() string { return g.list.LocalNode().Address() }
 
 // rejoinLoop contacts the names to join, and the last known addresses of members, while members
@@ -222,17 +222,17 @@ func (g *Membership) addressesToContact() []string {
 // SetCluster announces the id of the cluster that this member belongs to.
 func (g *Membership) SetCluster(id string) { g.update(func(m *Metadata) { m.Cluster = id }) }
 
-// SetLeaving announces that this member stops and wants no leaderships.
+// SetLeaving announces that this member is stopping and accepts no leaderships.
 func (g *Membership) SetLeaving() { g.update(func(m *Metadata) { m.Leaving = true }) }
 
-// SetReadOnly announces whether this member is short of disk space or memory. isReadOnly is asked under the lock that
-// orders announcements, so that the last one is right.
+// SetReadOnly announces whether this member is short of disk space or memory. isReadOnly is called under the
+// lock that orders announcements, so that the last announcement is right.
 func (g *Membership) SetReadOnly(isReadOnly func() bool) {
 	g.update(func(m *Metadata) { m.ReadOnly = isReadOnly() })
 }
 
-// Changed returns a channel that is closed when something about a member changes. Take it before
-// reading what may change.
+// Changed returns a channel that is closed when something about a member changes. Call it before reading the
+// state that may change.
 func (g *Membership) Changed() <-chan struct{} { return g.changed.Wait() }
 
 // Join contacts another member by its ip:port in gossip, in addition to those of Config.Join.
@@ -255,14 +255,14 @@ func (g *Membership) update(change func(*Metadata)) {
 	}
 }
 
-// ClusterID is the id last given to SetCluster or Open.
+// ClusterID returns the id last given to SetCluster or Open.
 func (g *Membership) ClusterID() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.self.Cluster
 }
 
-// Lookup returns what is known of a member; false when it was never seen.
+// Lookup returns the state of a member; false when this process has never seen it.
 func (g *Membership) Lookup(id fsm.MemberID) (Member, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -272,7 +272,7 @@ func (g *Membership) Lookup(id fsm.MemberID) (Member, bool) {
 	return Member{}, false
 }
 
-// All returns every known member, this one included, by id.
+// All returns all known members, this one included, sorted by id.
 func (g *Membership) All() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -322,7 +322,7 @@ func (g *Membership) shutdown() {
 	}
 }
 
-// Backdate lets every absent member appear to have been away longer. For tests.
+// Backdate makes the last change of every member that is not alive appear longer ago. For tests.
 func (g *Membership) Backdate(longer time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -340,7 +340,7 @@ func (g *Membership) NotifyJoin(node *memberlist.Node) { g.NotifyUpdate(node) }
 func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	meta, err := decodeMetadata(node.Meta)
 	if err != nil {
-		return // NotifyAlive has refused it already
+		return // NotifyAlive has already refused it
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -371,7 +371,7 @@ func (g *Membership) NotifyLeave(node *memberlist.Node) {
 	known := g.members[meta.Member]
 	if known == nil || known.nodeName != node.Name {
 		g.mu.Unlock()
-		return // a later process of the member is here already
+		return // the list already has a later process of the member
 	}
 	known.Alive, known.Since = false, time.Now()
 	known.Leaving = meta.Leaving
@@ -426,7 +426,7 @@ func (g *Membership) isForeignCluster(meta *Metadata) bool {
 	return true
 }
 
-// evictOne drops the member that has been dead for longest.
+// evictOne removes the member that has been dead for the longest time. It returns false when all are alive.
 func (g *Membership) evictOne() bool {
 	var oldest *Member
 	for _, m := range g.members {
@@ -445,14 +445,14 @@ func (g *Membership) NodeMeta(limit int) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	meta := g.self.encode()
-	if len(meta) > limit { // Config.Validate keeps this from happening
+	if len(meta) > limit { // cluster.Config.Validate prevents this
 		g.log.Error("failed to encode metadata: it is too long", "bytes", len(meta), "limit", limit)
 		return nil
 	}
 	return meta
 }
 
-// NotifyMsg is not used: nothing is sent through gossip but Metadata.
+// NotifyMsg is not used: gossip carries only Metadata.
 func (g *Membership) NotifyMsg([]byte) {}
 
 // GetBroadcasts is not used.
@@ -464,8 +464,8 @@ func (g *Membership) LocalState(bool) []byte { return nil }
 // MergeRemoteState is not used.
 func (g *Membership) MergeRemoteState([]byte, bool) {}
 
-// memberlistLog turns memberlist's lines into slog records. Its warnings are about single
-// probes and are of use only when one looks for trouble in the network.
+// memberlistLog converts memberlist's log lines into slog records. Memberlist's warnings are about single
+// probes and only help to diagnose network problems, so they are logged at level DEBUG.
 type memberlistLog struct {
 	log      *slog.Logger
 	refusals *throttle.Log
@@ -480,9 +480,9 @@ func (l memberlistLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logGossip logs a line of memberlist: as a warning, at a limited rate, when it is about keys.
-// It recognizes these by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
-// security.go); TestGossipKeys fails when they change.
+// logGossip logs a line of memberlist: as a warning, at a limited rate, when it is about keys, else at level
+// DEBUG. It recognizes lines about keys by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
+// security.go); TestGossipKeys fails when those words change.
 func logGossip(log *slog.Logger, refusals *throttle.Log, about, text string) {
 	foreign := strings.Contains(text, "encrypted") || strings.Contains(strings.ToLower(text), "decrypt")
 	if foreign && refusals.Allow(about, time.Now()) {

@@ -8,8 +8,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of the texts in metadata, in bytes. They keep its encoding within the 512 bytes of
-// memberlist; the code that makes Metadata must check them.
+// The limits of the texts in metadata, in bytes. They keep its encoding within memberlist's limit of
+// 512 bytes; the code that creates Metadata must check them.
 const (
 	NameBytesMax    = 64 // a member's name
 	AddressBytesMax = 80 // one advertised address
@@ -20,21 +20,21 @@ const (
 // metadataVersion is the first byte of encoded Metadata.
 const metadataVersion = 2
 
-// Metadata is what a member says about itself in gossip. The limits of Config keep
-// its encoding within memberlist's 512 bytes.
+// Metadata is what a member announces about itself in gossip. The limits above keep its encoding within
+// memberlist's 512 bytes.
 type Metadata struct {
 	Member      fsm.MemberID
 	Name        string
 	Cluster     string // cluster id, empty while none is known
-	Peer        string // host:port; an empty host stands for the address of gossip
+	Peer        string // host:port; an empty host means the host that gossip uses
 	AMQP, HTTP  string
 	Version     string
-	Zone        string // for the founding; later the catalog says it
-	Level       uint32 // the highest that its binary knows
-	Incarnation uint64 // drawn at each start
-	Started     int64  // ms since 1970: of two processes with one member id, the later one is the member
-	Leaving     bool   // it hands over its leaderships and accepts none
-	ReadOnly    bool   // short of disk space or memory: takes no new messages, leaderships and replicas
+	Zone        string // used by the bootstrap; later the zone in the catalog counts
+	Level       uint32 // highest level that its binary can read
+	Incarnation uint64 // random, new at each start
+	Started     int64  // ms since 1970; of two processes with one member id, the later one is the member
+	Leaving     bool   // it transfers its leaderships and accepts none
+	ReadOnly    bool   // short of disk space or memory: accepts no new messages, leaderships and replicas
 }
 
 // The flags of metadata.
@@ -48,8 +48,8 @@ var errMetadata = errors.New("metadata cannot be read")
 // metadataFixedBytes is the length of the part before the texts.
 const metadataFixedBytes = 22
 
-// encode returns the metadata: version, flags, incarnation, start, level, then the texts,
-// each preceded by its length in one byte.
+// encode returns the encoded metadata: version, flags, incarnation, start, level, then the texts, each preceded
+// by its length in one byte.
 func (m *Metadata) encode() []byte {
 	var dst []byte
 	flags := byte(0)
@@ -70,7 +70,7 @@ func (m *Metadata) encode() []byte {
 	return dst
 }
 
-// decodeMetadata reads what encode wrote. It accepts nothing else.
+// decodeMetadata decodes what encode returns. It accepts nothing else.
 func decodeMetadata(src []byte) (m Metadata, err error) {
 	if len(src) < metadataFixedBytes || src[0] != metadataVersion || src[1] > metadataLeaving|metadataReadOnly {
 		return m, errMetadata
@@ -95,9 +95,8 @@ func decodeMetadata(src []byte) (m Metadata, err error) {
 	return m, nil
 }
 
-// nodeName is the name of the process in gossip. Each start is a node of its own, so a
-// member that comes back at another address is never in conflict with what gossip
-// still holds of its former self.
+// nodeName returns the name of the process in gossip. Each start is a node of its own, so a member that comes
+// back at another address does not conflict with what gossip still holds of its former process.
 func (m *Metadata) nodeName() string { return fmt.Sprintf("%s.%016x", m.Member, m.Incarnation) }
 
 // memberIDBytes is the length of a member id: 128 random bits and more in base32.
