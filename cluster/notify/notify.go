@@ -32,7 +32,7 @@ func (b *Broadcast) Notify() {
 	}
 }
 
-// WakeUp signals a channel that holds one signal. Signals that were not received yet are merged.
+// WakeUp sends a signal to a channel with a buffer of one. Signals that were not received yet are merged.
 func WakeUp(signal chan struct{}) {
 	select {
 	case signal <- struct{}{}:

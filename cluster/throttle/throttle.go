@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// LogEvery is the least time between two lines for one key.
+// LogEvery is the least time between two log lines for one key.
 const LogEvery = 10 * time.Second
 
-// keysMax is how many keys are remembered at a time. While all of them are recent, no further key may log.
+// keysMax is the number of keys remembered at a time. While all of them are recent, no further key may log.
 const keysMax = 256
 
-// Log allows one log line per key and LogEvery, for at most keysMax keys at
-// a time, so that a peer that connects again and again does not fill the log. Its zero value is ready; it
-// may be used concurrently.
+// Log allows one log line per key and LogEvery, for at most keysMax keys at a time, so that a peer that
+// connects again and again does not fill the log. Its zero value is ready; it may be used concurrently.
 type Log struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// Allow reports whether a line for key may be logged at the time now, and remembers that it was.
+// Allow reports whether a line for key may be logged at the time now. If so, it remembers that time.
 func (r *Log) Allow(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
