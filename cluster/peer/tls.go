@@ -15,11 +15,11 @@ import (
 
 // The limits of encryption between members.
 const (
-	drainBytesMax      = 64 << 10       // read from a peer of the other kind before its stream is closed
-	drainTimeout       = time.Second    // for it to close its end
+	drainBytesMax      = 64 << 10       // read from an untrusted peer before its stream is closed
+	drainTimeout       = time.Second    // for that peer to close its end
 	tlsHelloRecord     = 0x16           // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
-	tlsHelloMajor      = 0x03           // second byte of one
-	opAlert            = "remote error" // how crypto/tls marks an alert of the other end
+	tlsHelloMajor      = 0x03           // second byte of a handshake record
+	opAlert            = "remote error" // how crypto/tls marks an alert from the other end
 	msgDialUntrusted   = "failed to open a stream to a member: no mutual trust"
 	msgAcceptUntrusted = "stream refused: the peer is not trusted"
 )
@@ -29,17 +29,16 @@ var (
 	errNoCertificate = errors.New("the member shows no certificate")
 )
 
-// memberTLS is TLS on the streams between members. Both ends show a certificate of the same
-// authorities. Names in certificates are not checked, because members are reached by the addresses
-// that gossip has. The header of a stream identifies the member, as without TLS: every holder of a
-// certificate can act as any member. A nil *memberTLS leaves streams plain.
+// memberTLS is TLS on the streams between members. Both ends present a certificate of the same authorities.
+// Names in certificates are not checked, because members are reached at the addresses that gossip reports. The
+// header of a stream identifies the member, as without TLS: every holder of a certificate can act as any
+// member. A nil *memberTLS leaves streams plain.
 type memberTLS struct {
 	server, client *tls.Config
 }
 
-// newTLS makes the configurations of both ends from one. It uses its certificate (Certificates,
-// GetCertificate, GetClientCertificate), its authorities (RootCAs) and its clock, and sets
-// everything else itself.
+// newTLS derives the configurations of both ends from one. It uses the given certificate (Certificates,
+// GetCertificate, GetClientCertificate), authorities (RootCAs) and clock, and sets everything else itself.
 func newTLS(given *tls.Config) *memberTLS {
 	if given == nil {
 		return nil
@@ -47,19 +46,19 @@ func newTLS(given *tls.Config) *memberTLS {
 	config := given.Clone()
 	config.MinVersion, config.MaxVersion = tls.VersionTLS13, 0
 	config.ClientCAs, config.ClientAuth = config.RootCAs, tls.RequireAndVerifyClientCert
-	config.InsecureSkipVerify = true // checkMember does it, but for the name
+	config.InsecureSkipVerify = true // checkMember verifies everything but the name
 	config.VerifyConnection = checkMember(config)
 	// Streams are long-lived, so sessions are not resumed: every full handshake uses the current
 	// authorities and certificates.
 	config.SessionTicketsDisabled, config.ClientSessionCache = true, nil
-	config.DynamicRecordSizingDisabled = true // small first records are for browsers
+	config.DynamicRecordSizingDisabled = true // small first records only help browsers
 	config.NextProtos, config.GetConfigForClient, config.VerifyPeerCertificate = nil, nil, nil
 	return &memberTLS{server: config, client: config.Clone()}
 }
 
-// checkMember verifies the certificate of the other end. A member dials and accepts, so its
-// certificate must be valid for clients and servers: one that the same authority issued to a mere
-// client does not make a member.
+// checkMember returns a function that verifies the certificate of the other end. A member dials and accepts, so
+// its certificate must be valid for clients and servers: a certificate that the same authority issued to a
+// client only does not make its owner a member.
 func checkMember(config *tls.Config) func(tls.ConnectionState) error {
 	pool, now := config.RootCAs, config.Time
 	return func(state tls.ConnectionState) error {
@@ -84,7 +83,7 @@ func checkMember(config *tls.Config) func(tls.ConnectionState) error {
 	}
 }
 
-// dial does the TLS handshake on a stream that was dialled; ctx bounds it.
+// dial performs the TLS handshake on a dialled stream; ctx bounds it.
 func (s *memberTLS) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
@@ -101,8 +100,8 @@ func (s *memberTLS) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	return abruptConn{c}, nil
 }
 
-// accept does the TLS handshake on a stream that was accepted, within handshakeWaitMax. A peer
-// without TLS gets the reply WantsTLS in plain.
+// accept performs the TLS handshake on an accepted stream, within handshakeTimeout. A peer without TLS gets the
+// plain reply WantsTLS.
 func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
@@ -120,7 +119,7 @@ func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 		return nil, errPlainPeer
 	}
 	if err = (trustError{err}); isUntrusted(err) {
-		closeUntrusted(conn, nil) // TLS has said why
+		closeUntrusted(conn, nil) // TLS has already sent the reason
 	}
 	return nil, err
 }
@@ -155,7 +154,7 @@ type abruptConn struct{ *tls.Conn }
 // Close implements net.Conn.
 func (s abruptConn) Close() error { return s.NetConn().Close() }
 
-// trustError is a failed TLS handshake, or the alert of the other end.
+// trustError is a failed TLS handshake, or an alert from the other end.
 type trustError struct{ err error }
 
 func (e trustError) Error() string { return "tls: " + e.err.Error() }

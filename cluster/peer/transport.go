@@ -19,9 +19,9 @@ import (
 
 // The limits of the peer port.
 const (
-	handshakeTimeout   = 5 * time.Second // of TLS and header of one stream
+	handshakeTimeout   = 5 * time.Second // for TLS and the header of one stream
 	handshakesMax      = 128             // at a time
-	streamsMax         = 8192            // streams accepted and open
+	streamsMax         = 8192            // streams that are accepted and open
 	memberIDBytesMax   = 64
 	clusterIDBytesMax  = 64
 	acceptPauseMin     = 5 * time.Millisecond
@@ -32,12 +32,12 @@ const (
 	streamIdentityText = 3 // texts after the fixed part
 )
 
-// Kind says what a stream is for.
+// Kind is the purpose of a stream.
 type Kind byte
 
 // The kinds of streams.
 const (
-	RaftStream    Kind = 1 // raft's own, for one partition
+	RaftStream    Kind = 1 // raft messages of one partition
 	ForwardStream Kind = 2 // requests, as frames of package rpc
 	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
 )
@@ -48,14 +48,14 @@ type Reply byte
 // The replies.
 const (
 	Accepted       Reply = 1
-	OtherMember    Reply = 2 // the address belongs to another member now
+	OtherMember    Reply = 2 // the address now belongs to another member
 	ForeignCluster Reply = 3 // another cluster
 	NoReplica      Reply = 4 // no replica of the partition is open on this member
 	Busy           Reply = 5
 	Unreadable     Reply = 6
 	UnknownKind    Reply = 7
 	WantsTLS       Reply = 8 // a plain stream was opened to a member with TLS
-	WantsPlain     Reply = 9 // the reverse; never sent, because a TLS client could not read it
+	WantsPlain     Reply = 9 // a TLS stream was opened to a member without TLS; never sent, because a TLS client could not read it
 )
 
 // String describes the reply.
@@ -83,7 +83,7 @@ func (r Reply) String() string {
 	return fmt.Sprintf("reply %d", byte(r))
 }
 
-// RefusedError is a reply other than Accepted.
+// RefusedError is any reply except Accepted.
 type RefusedError struct{ Reply Reply }
 
 // Error implements error.
@@ -92,7 +92,7 @@ func (e RefusedError) Error() string { return e.Reply.String() }
 // streamHeader opens every stream between members.
 type streamHeader struct {
 	Kind      Kind
-	Partition fsm.PartitionID // raft only
+	Partition fsm.PartitionID // for raft and backup streams
 	To, From  fsm.MemberID
 	Cluster   string // cluster id, empty while none is known
 }
@@ -111,8 +111,8 @@ func (h *streamHeader) encode() []byte {
 	return dst
 }
 
-// readStreamHeader reads a header and never a byte more, so that what follows is left
-// to the owner of the stream. It allocates at most a few hundred bytes.
+// readStreamHeader reads a header and not a byte more, so that the handler of the stream gets what follows. It
+// allocates at most a few hundred bytes.
 func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	var fixed [streamHeaderBytes]byte
 	if _, err := io.ReadFull(r, fixed[:]); err != nil {
@@ -145,25 +145,25 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	return h, nil
 }
 
-// Config of the peer port of one member. Listener, Self, Cluster, Address, Raft, Forward and Logger are
-// needed to accept; Self, DialTimeout, Cluster, Address and Logger to dial.
+// Config configures the peer port of one member. Accepting needs Listener, Self, Cluster, Address, Raft,
+// Forward and Logger; dialling needs Self, DialTimeout, Cluster, Address and Logger.
 type Config struct {
 	Self        fsm.MemberID
 	Listener    net.Listener // closed by the Transport
 	DialTimeout time.Duration
-	// TLS, when set, makes every stream a TLS stream; see the package comment.
+	// TLS, when set, makes every stream a TLS stream; see newTLS for the fields that are used.
 	TLS *tls.Config
-	// Cluster is the id of this member's cluster, "" while none is known. Address is the host:port of a
-	// member. Both are called from any goroutine.
+	// Cluster returns the id of this member's cluster, "" while none is known. Address returns the host:port of
+	// a member. Both are called from any goroutine.
 	Cluster func() string
 	Address func(fsm.MemberID) (string, error)
 
-	// Raft takes over a stream for a partition's group. With a nil connection it only says whether the
-	// group is open here.
+	// Raft takes over a stream for a partition's group. With a nil connection it only reports whether the group
+	// is open on this member.
 	Raft func(fsm.PartitionID, net.Conn) bool
 	// Forward serves a stream and returns when it has ended.
 	Forward func(fsm.MemberID, net.Conn)
-	// Backup takes over a stream to which it writes a backup; nil refuses such streams.
+	// Backup takes over a stream to which it writes a backup. If it is nil, such streams are refused.
 	Backup func(fsm.PartitionID, net.Conn)
 	Logger *slog.Logger
 }
@@ -173,25 +173,24 @@ type Stats struct{ Dialled, Accepted, Failed, Untrusted uint64 }
 
 type counters struct{ dialled, accepted, failed, untrusted atomic.Uint64 }
 
-// Transport opens streams to other members and accepts theirs. There is one TCP connection
-// per stream: measured against multiplexing over one connection this is 7 to 12 % faster,
-// and a slow group does not hold up the others (DESIGN.md of package cluster). All methods may be
-// called concurrently.
+// Transport opens streams to other members and accepts theirs. It uses one TCP connection per stream: in
+// measurements this is 7 to 12 % faster than multiplexing over one connection, and a slow group does not block
+// the others (DESIGN.md of package cluster). All methods may be called concurrently.
 type Transport struct {
 	config   Config
 	tls      *memberTLS   // nil: plain streams
-	refusals throttle.Log // log lines about peers that are not trusted
+	refusals throttle.Log // limits log lines about untrusted peers
 	counts   counters
 
 	mu             sync.Mutex
-	streams        map[net.Conn]struct{} // accepted, and still ours to close
+	streams        map[net.Conn]struct{} // accepted streams that Close must close
 	closed         bool
 	foreignLog     time.Time     // when a foreign member was last logged
-	handshakeSlots chan struct{} // one per handshake
+	handshakeSlots chan struct{} // one per running handshake
 	done           sync.WaitGroup
 }
 
-// New makes a transport. It accepts nothing before Start.
+// New returns a transport. It accepts nothing before Start.
 func New(c *Config) *Transport {
 	return &Transport{
 		config: *c, tls: newTLS(c.TLS),
@@ -199,13 +198,13 @@ func New(c *Config) *Transport {
 	}
 }
 
-// Start begins to accept.
+// Start begins to accept streams.
 func (p *Transport) Start() { p.done.Go(p.acceptLoop) }
 
-// Addr is the address that the peer port is bound to.
+// Addr returns the address that the peer port is bound to.
 func (p *Transport) Addr() net.Addr { return p.config.Listener.Addr() }
 
-// Stats is what was counted so far.
+// Stats returns the number of streams since the start.
 func (p *Transport) Stats() Stats {
 	c := &p.counts
 	return Stats{Dialled: c.dialled.Load(), Accepted: c.accepted.Load(), Failed: c.failed.Load(), Untrusted: c.untrusted.Load()}
@@ -218,7 +217,7 @@ func (p *Transport) acceptLoop() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of file descriptors, most likely
+		if err != nil { // most likely out of file descriptors
 			p.config.Logger.Warn("failed to accept connection of a member", "error", err)
 			if p.sleep(pause) {
 				return
@@ -242,7 +241,7 @@ func (p *Transport) acceptLoop() {
 	}
 }
 
-// sleep waits and reports whether the port was closed meanwhile.
+// sleep waits, and then reports whether the transport is closed.
 func (p *Transport) sleep(length time.Duration) bool {
 	timer := time.NewTimer(length)
 	defer timer.Stop()
@@ -270,7 +269,7 @@ func (p *Transport) untrack(conn net.Conn) {
 	delete(p.streams, conn)
 }
 
-// acceptStream reads the header of one accepted stream and hands the stream on.
+// acceptStream reads the header of one accepted stream and passes the stream to its handler.
 func (p *Transport) acceptStream(raw net.Conn) {
 	defer p.untrack(raw)
 	conn, header, err := p.handshake(raw)
@@ -295,8 +294,8 @@ func (p *Transport) acceptStream(raw net.Conn) {
 	}
 }
 
-// handshake does the TLS handshake where TLS is configured, and reads, checks and answers the
-// header of a stream, all within handshakeWaitMax.
+// handshake performs the TLS handshake if TLS is configured, and reads, checks and answers the header of a
+// stream, all within handshakeTimeout.
 func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	if err := raw.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, streamHeader{}, err
@@ -308,7 +307,7 @@ func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	header, err := readStreamHeader(conn)
 	var refused RefusedError
 	if errors.As(err, &refused) && refused.Reply == WantsPlain {
-		closeUntrusted(conn, append([]byte(streamMagic), streamVersion)) // what no TLS begins with
+		closeUntrusted(conn, append([]byte(streamMagic), streamVersion)) // no TLS record begins with these bytes
 		return nil, header, err
 	}
 	reply := p.checkHeader(&header)
@@ -327,8 +326,8 @@ func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	return conn, header, conn.SetDeadline(time.Time{})
 }
 
-// logRefused logs a refused stream: as a warning, at a limited rate, when its peer is not trusted,
-// else at level DEBUG.
+// logRefused logs a refused stream: as a warning, at a limited rate, when its peer is not trusted, else at
+// level DEBUG.
 func (p *Transport) logRefused(from string, err error) {
 	if isUntrusted(err) {
 		p.counts.untrusted.Add(1)
@@ -372,8 +371,8 @@ func (p *Transport) logForeign(header *streamHeader, ours string) {
 	}
 }
 
-// Dial opens a stream to another member, within Config.DialTimeout. The partition counts for raft and
-// backup streams. A stream that the other end refuses is a RefusedError.
+// Dial opens a stream to another member, within Config.DialTimeout. The partition is used for raft and backup
+// streams only. If the other end refuses the stream, the error is a RefusedError.
 func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
 	address, err := p.config.Address(to)
 	if err != nil {
@@ -415,19 +414,19 @@ func (p *Transport) sendHeader(ctx context.Context, conn net.Conn, header *strea
 	}
 	var reply [1]byte
 	if _, err := io.ReadFull(conn, reply[:]); err != nil {
-		return err // in TLS 1.3 this is where a member that refuses our certificate says so
+		return err // in TLS 1.3, a member that refuses this member's certificate reports it here
 	}
 	if Reply(reply[0]) != Accepted {
 		return RefusedError{Reply(reply[0])}
 	}
-	if !stop() { // the deadline fired while the reply came in
+	if !stop() { // the deadline fired while the reply arrived
 		return ctx.Err()
 	}
 	return nil
 }
 
-// Close stops accepting, ends the accepted forward streams and waits. Streams that
-// were handed to groups end with their groups.
+// Close stops accepting, closes the accepted forward streams and waits until they have ended. Streams that were
+// passed to groups end with their groups.
 func (p *Transport) Close() {
 	p.mu.Lock()
 	if p.closed {
