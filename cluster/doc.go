@@ -1,11 +1,30 @@
-// Package cluster joins the parts of a member: a Node opens the replicas that the catalog places on it,
-// elects and moves leaders, and connects the router with the replicas of this and of other members.
+// Package cluster implements a member of the cluster. A [Node] opens the replicas that the catalog places on
+// its member, elects and moves leaders, and connects the router with the replicas of this and of other members.
+// An [Operator] executes the operators' commands: members, moves, verification and backups.
 //
 //	gateways ─► router ─► rpc ─► other members        requests to the leader of a partition
 //	                 └──► replicas of this member
-//	Node: gossip (members, addresses) · peer (one port for all streams) · bootstrap (first start) ·
-//	      catalogLoop (opens replicas) · reconcileLoop (leaders) · forwarding (messages between
-//	      entities) · moves (replicas to other members) · retire (removed replicas)
+//
+// The packages below this one do the parts of the work:
+//
+//	backup      copies of partitions, and restoring a data folder from them
+//	bootstrap   the first start: joins a cluster, or forms one with other members without data
+//	compare     finds replicas whose state differs from the others
+//	datadir     the data folder: identity, lock, places of log and replicas
+//	forwarding  moves messages between entities
+//	gossip      the list of members and their addresses
+//	notify      wakes goroutines that wait for a change
+//	peer        the peer port: one TCP or TLS stream per purpose
+//	placement   computes which members hold and lead which partitions
+//	raftgroup   names, state machines and status of the raft groups
+//	router      sends requests to the leaders of partitions, and retries
+//	rpc         requests and queries between members
+//	shards      which shard of a partitioned entity a message belongs to
+//	throttle    limits how often events that peers can cause are logged
+//
+// The loops of a Node are in this package: catalogLoop opens and retires replicas, reconcileLoop adds
+// members, moves partitions and transfers leaderships, spaceLoop reacts to full disks, and healthLoop does
+// the health checks that take time.
 //
 // Package cmd/peeklock opens a Node per member, gives its Router to the gateway and the control API,
 // and its Operator to the operators' commands. The package does not store messages (package partition),
@@ -13,10 +32,10 @@
 //
 // Invariants:
 //
-//   - Two bootstraps that were both decided share no member. A member that holds data never starts
+//   - Two bootstraps that were both decided share no member. A member that holds data never bootstraps
 //     another cluster.
-//   - A replica is removed only after the catalog has forgotten it and created only when the
-//     catalog's leader confirms it; its files are deleted only when its group is without it.
+//   - A replica is removed only after the catalog's record no longer contains it, and created only when
+//     the catalog's leader confirms it. Its files are deleted only when its group has removed it.
 //   - The feature level of the cluster only rises, and only to what every member can read. A binary that
 //     can read less opens nothing.
 //   - Gossip is an address book and a hint about which members are alive. Nothing that must be right
