@@ -44,8 +44,8 @@ func backupOpener(copies map[fsm.PartitionID][]byte) func(fsm.PartitionID) (io.R
 	}
 }
 
-// A cluster backed up through any member, while it runs, begins anew at one member with what
-// was there, and others join that.
+// TestBackupAndRestore backs up a running cluster through any member. The restored data serves at one member,
+// and other members join it.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
@@ -103,7 +103,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	sendMessage(t, node, restored, "d")
 
-	// Another one joins and gets its share.
+	// Another member joins and gets its share.
 	again.configs[1].Timing.Rejoin = 50 * time.Millisecond
 	again.startMore(1)
 	var plan Plan
@@ -120,22 +120,22 @@ func TestBackupAndRestore(t *testing.T) {
 		return err == nil && len(moves) == 0
 	})
 	for id := fsm.PartitionID(0); id <= 3; id++ {
-		eventually(t, "both replicas are equal", func() bool { // a catalog takes a vote after a replica
+		eventually(t, "both replicas are equal", func() bool { // a joining member gets a catalog vote after its replica
 			v, err := node.operator.Verify(ctx, id)
 			return err == nil && v.Equal() && len(v.Replicas) == 2
 		})
 	}
 }
 
-// Of one partition alone: its messages are there, entities of the others are and are empty, and
-// can be used.
+// TestRestoreSelectedPartitions restores one partition only: its messages are there; entities of the other
+// partitions exist, are empty and can be used.
 func TestRestoreSelectedPartitions(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 1, 3)
 	c.startAll()
 	places := map[string]fsm.EntityRef{}
-	for _, name := range []string{"a", "b", "c"} { // each goes where there are the fewest
+	for _, name := range []string{"a", "b", "c"} { // each is created in the partition with the fewest entities
 		places[name] = createQueue(t, c.nodes[0], name)
 		sendMessage(t, c.nodes[0], places[name], "in "+name)
 	}
@@ -174,7 +174,7 @@ func TestRestoreSelectedPartitions(t *testing.T) {
 	}
 }
 
-// What is not whole, or is of something else, makes no member.
+// TestRestoreRefuses checks that copies that are incomplete, or of something else, create no data folder.
 func TestRestoreRefuses(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -209,8 +209,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// More backups at a time than are allowed are refused before anything is written, and
-// who stops reading ends one.
+// TestBackupLimits checks that backups beyond the limit are refused before anything is written, and that a
+// backup ends when its reader stops reading.
 func TestBackupLimits(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
@@ -225,7 +225,7 @@ func TestBackupLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		running.Go(func() {
-			<-ctx.Done() // reads nothing meanwhile
+			<-ctx.Done() // does not read meanwhile
 			_, _ = io.Copy(io.Discard, from)
 			end()
 		})
@@ -245,7 +245,8 @@ func TestBackupLimits(t *testing.T) {
 	}
 }
 
-// A member that is away shows as one that gave no answer, and soon.
+// TestVerifyReportsAbsentMember checks that Verify soon reports a member that is away as one that did not
+// answer.
 func TestVerifyReportsAbsentMember(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)

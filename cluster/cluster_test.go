@@ -24,11 +24,11 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// Raft does not answer everything that it is shut down with (see await in partition), and
-// memberlist does not wait for a probe on its way, which ends with its timeouts.
+// TestMain checks for leaked goroutines. Raft does not answer all requests that are pending at its shutdown
+// (see await in partition), and memberlist does not wait for a running probe, which ends with its timeouts.
 //
-// These tests wait, for disks and timers, far more than they compute: two for each processor
-// leave half of it idle. Whoever says -parallel gets that.
+// These tests wait for disks and timers far more than they compute: two per processor leave half of it idle.
+// The flag -parallel takes precedence.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 
-// testLogger is silent unless the environment asks for lines.
+// testLogger discards log lines unless the environment requests them.
 func testLogger() *slog.Logger {
 	level := slog.LevelInfo
 	switch os.Getenv("PEEKLOCK_TEST_LOG") {
@@ -52,7 +52,7 @@ func testLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// testTiming is short, and long enough for a machine that runs other tests too.
+// testTiming is short, and long enough for a machine that runs other tests at the same time.
 func testTiming() Timing {
 	return Timing{
 		GossipProbe: 300 * time.Millisecond, GossipInterval: 20 * time.Millisecond,
@@ -60,15 +60,15 @@ func testTiming() Timing {
 		Bootstrap: 20 * time.Millisecond, Reconcile: 100 * time.Millisecond, Settle: 500 * time.Millisecond, Policy: 300 * time.Millisecond,
 		Retry: waitMax, Suspect: 500 * time.Millisecond, Handover: 3 * time.Second, Compare: 200 * time.Millisecond,
 		Raft: partition.Timing{
-			// On a busy machine members are not scheduled for tenths of a second, and a cluster whose leaders
-			// are deposed for that elects and elects, and gets nothing done.
+			// On a busy machine, members get no processor for tenths of a second. If that deposed leaders, a
+			// cluster would hold elections and do nothing else.
 			Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond, Lease: 400 * time.Millisecond,
 			Commit: 20 * time.Millisecond, SnapshotEvery: time.Minute,
 		},
 	}
 }
 
-// testCluster is some members in this process, each with a folder that outlives it.
+// testCluster runs some members in this process, each with a data folder that outlives it.
 type testCluster struct {
 	t       *testing.T
 	configs []Config
@@ -103,19 +103,19 @@ func newTestCluster(t *testing.T, members, partitions int) *testCluster {
 	return c
 }
 
-// Ports come from below the range that systems hand out to outgoing connections and to
-// port 0, so that nobody takes one between its choice and the start of the member, nor
-// while a member is down. Those of test/harness are drawn from the same range.
+// Ports are below the range that operating systems assign to outgoing connections and to port 0, so that
+// nothing takes a port between its choice and the start of the member, nor while the member is down. The ports
+// of test/harness are from the same range.
 const portLow, portHigh = 15000, 32000
 
-// nextPort counts through the range, so that no two tests of this process get one port.
+// nextPort counts through the range, so that no two tests of this process get the same port.
 var nextPort = func() *atomic.Uint32 {
 	next := new(atomic.Uint32)
-	next.Store(rand.Uint32N(portHigh - portLow)) // processes beside this one begin elsewhere
+	next.Store(rand.Uint32N(portHigh - portLow)) // processes that run at the same time begin elsewhere
 	return next
 }()
 
-// freeAddress is a loopback address that is free for TCP and UDP.
+// freeAddress returns a loopback address that is free for TCP and UDP.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range portHigh - portLow {
@@ -168,7 +168,7 @@ func (c *testCluster) ready() {
 	}
 }
 
-// stacks shows what a member that does not close waits for.
+// stacks returns the stacks of all goroutines, which show what a member that does not close waits for.
 func stacks() []byte {
 	all := make([]byte, 4<<20)
 	return all[:runtime.Stack(all, true)]
@@ -185,8 +185,8 @@ func (c *testCluster) stop(i int) {
 	}
 }
 
-// kill ends a member as a crash would, as far as one process allows: it says good-bye to
-// nobody and hands nothing over.
+// kill ends a member like a crash, as far as one process allows: the member announces nothing and transfers no
+// leadership.
 func (c *testCluster) kill(i int) {
 	node := c.nodes[i]
 	c.nodes[i] = nil
@@ -196,10 +196,10 @@ func (c *testCluster) kill(i int) {
 	}
 }
 
-// abandon cuts a member off from the others before it is closed.
+// abandon isolates a member from the others before it is closed.
 func (n *Node) abandon() {
 	n.peers.Close()
-	n.closeOnce.Do(func() {}) // Close has nothing to hand over
+	n.closeOnce.Do(func() {}) // Close then transfers nothing
 	n.mu.Lock()
 	n.closing = true
 	n.mu.Unlock()
@@ -217,8 +217,8 @@ func (c *testCluster) index(id fsm.MemberID) int {
 	return slices.IndexFunc(c.nodes, func(n *Node) bool { return n != nil && n.self == id })
 }
 
-// leader is the place of the member that leads a partition. A member's word for who leads may
-// be of one that has died or was deposed since, so that one is asked itself.
+// leader returns the index of the member that leads a partition. The leader that a member reports may have died
+// or been deposed since, so leader asks that member itself.
 func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 	c.t.Helper()
 	eventually(c.t, fmt.Sprintf("partition %d has a leader", id), func() bool {
@@ -239,18 +239,18 @@ func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 	return leader
 }
 
-// waitMax is how long a test waits for what has to come. Nothing takes that long: it is for a
-// machine that has much else to do, and a test that waits for all of it fails.
+// waitMax bounds how long a test waits for something that must happen. Nothing takes that long; it allows for a
+// busy machine, and a test that waits for all of it fails.
 const waitMax = kit.WaitMax
 
-// eventually polls until what is true, or fails.
+// eventually polls until holds returns true, or fails the test.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	kit.Eventually(t, what, holds)
 }
 
-// retryUntilLed asks again for as long as the answer is that nobody leads, which is that nothing was done. What
-// operators ask for gives up after two seconds; an election on a busy machine takes longer.
+// retryUntilLed repeats a call while it reports that there is no leader, which means that nothing was done.
+// Operator commands give up after two seconds; an election on a busy machine takes longer.
 func retryUntilLed(t *testing.T, ask func() error) (err error) {
 	t.Helper()
 	eventually(t, "somebody leads who answers", func() bool {
@@ -260,7 +260,7 @@ func retryUntilLed(t *testing.T, ask func() error) (err error) {
 	return err
 }
 
-// Locks last for longer than any test, so that none is lost because a test was slow.
+// testSettings has locks that outlast any test, so that none is lost because a test was slow.
 var testSettings = fsm.EntitySettings{LockDuration: 300_000, MaxDeliveryCount: 5, MaxMessageBytes: 1 << 20}
 
 func createQueue(t *testing.T, node *Node, name string) fsm.EntityRef {

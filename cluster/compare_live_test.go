@@ -14,11 +14,11 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// checkpointAt is where replicas are first compared (partition.checkpointEntries).
+// checkpointAt is the index at which replicas are first compared (partition.checkpointEntries).
 const checkpointAt = 4096
 
-// diverge makes a replica differ from the others, as a fault in memory would: it loses
-// messages. Apply goes on beside it only when the test sends something.
+// diverge makes a replica differ from the others as a memory fault would: it loses messages. Apply runs
+// concurrently only if the test sends something.
 func diverge(t *testing.T, node *Node, id fsm.PartitionID, purge fsm.PurgeMessages) {
 	t.Helper()
 	group := (*node.groups.Load())[id]
@@ -31,7 +31,7 @@ func diverge(t *testing.T, node *Node, id fsm.PartitionID, purge fsm.PurgeMessag
 	})
 }
 
-// advanceTo fills a partition's log beyond an index, whoever leads it.
+// advanceTo extends a partition's log beyond an index, whichever member leads it.
 func advanceTo(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 	t.Helper()
 	var pushing sync.WaitGroup
@@ -44,7 +44,7 @@ func advanceTo(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 				group.Submit(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), func(a partition.Answer) { done <- a })
 				if a := <-done; a.Outcome != partition.Done {
 					at = (at + 1) % len(c.nodes)
-					sleep(t.Context(), time.Millisecond) // nobody may lead just now
+					sleep(t.Context(), time.Millisecond) // there may be no leader now
 				} else if group.Status().Applied > index {
 					return
 				}
@@ -54,7 +54,7 @@ func advanceTo(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 	pushing.Wait()
 }
 
-// awaitSameApplied waits until all replicas have applied the same.
+// awaitSameApplied waits until all replicas have applied the same entries.
 func awaitSameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
 	t.Helper()
 	eventually(t, "all have applied the same", func() bool {
@@ -66,7 +66,7 @@ func awaitSameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
 	})
 }
 
-// divergence is one partition of a cluster in which replicas will differ.
+// divergence is a partition of a cluster whose replicas will differ.
 type divergence struct {
 	*testCluster
 	id     fsm.PartitionID
@@ -90,14 +90,14 @@ func lockSome(t *testing.T, node *Node, at fsm.EntityRef, n int) {
 	}
 }
 
-// Replicas become different in three partitions, each in another way. To be compared they must
-// have applied some thousand entries, one write to the disk after the other: all three do
-// that side by side.
+// TestDivergedReplicasAreHalted makes replicas diverge in three partitions, in each in another way. Before
+// replicas are compared, they must have applied some thousand entries, one disk write after the other: the
+// three partitions do that at the same time.
 func TestDivergedReplicasAreHalted(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
-	for i := range c.configs { // leaders that stay, on a busy machine too
+	for i := range c.configs { // leaders that keep their leadership on a busy machine
 		raft := &c.configs[i].Timing.Raft
 		raft.Heartbeat, raft.Election, raft.Lease = 2*time.Second, 2*time.Second, time.Second
 	}
@@ -120,8 +120,8 @@ func TestDivergedReplicasAreHalted(t *testing.T) {
 	}
 }
 
-// aReplica: one that has become different stops, it alone, and clients go on at every member.
-// Moving the partition off its member and back gives a new replica, equal to the others.
+// aReplica checks that one replica that has diverged stops, and no other, and that clients continue at every
+// member. Moving the partition off its member and back gives a new replica, equal to the others.
 func (d divergence) aReplica() (after func()) {
 	t, odd := d.t, (d.leader+1)%3
 	diverge(t, d.nodes[odd], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
@@ -162,7 +162,7 @@ func (d divergence) aReplica() (after func()) {
 	}
 }
 
-// theLeader: it can be the one that is wrong. It stops, and another leads.
+// theLeader checks that a leader that has diverged stops, and that another replica leads.
 func (d divergence) theLeader() (after func()) {
 	t := d.t
 	diverge(t, d.nodes[d.leader], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
@@ -178,8 +178,8 @@ func (d divergence) theLeader() (after func()) {
 	}
 }
 
-// all: where every replica has something else nobody can be told to be wrong. All go on, and a
-// figure says so.
+// all checks that all replicas continue if each has another state, because none can be shown to be wrong; a
+// statistic reports it.
 func (d divergence) all() (after func()) {
 	t := d.t
 	diverge(t, d.nodes[(d.leader+1)%3], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})

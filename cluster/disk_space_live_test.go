@@ -21,7 +21,7 @@ const (
 	diskLow   = 1 << 30 // less than the reserve, which is 5 GiB
 )
 
-// fakeDisks gives each member a disk whose room the test decides.
+// fakeDisks gives each member a disk whose free space the test sets.
 func fakeDisks(c *testCluster) []*atomic.Uint64 {
 	free := make([]*atomic.Uint64, len(c.configs))
 	for i := range free {
@@ -40,7 +40,7 @@ func trySend(node *Node, at fsm.EntityRef, payload string) fsm.Code {
 	return <-done
 }
 
-// sendSteadily sends one message after the other at each member until stop, and says how many.
+// sendSteadily sends one message after the other at each member until stop, which returns how many.
 func sendSteadily(t *testing.T, nodes []*Node, path string) (stop func() int) {
 	t.Helper()
 	var sending sync.WaitGroup
@@ -80,9 +80,9 @@ func (c *testCluster) ledBy(i int) (led []fsm.PartitionID) {
 	return led
 }
 
-// A leader whose disk is nearly full gives its partitions to members that have room, the
-// catalog too, and clients notice nothing; it gets nothing new, and its partitions back when
-// it has room again.
+// TestFullDiskMovesLeaderships checks that a leader whose disk is nearly full transfers its leaderships to
+// members that have space, that of the catalog too, without an effect on clients. It gets nothing new, and gets
+// its leaderships back when it has space again.
 func TestFullDiskMovesLeaderships(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
@@ -132,8 +132,8 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 	}
 }
 
-// Without room anywhere sends are refused at once at every member, and so are new entities;
-// what consumes goes on. With room on two of three disks all is well.
+// TestAllDisksFullRefusesGrowth checks that without space on any member, sends and new entities are refused at
+// once at every member, and that consuming continues. With space on two of three disks nothing is refused.
 func TestAllDisksFullRefusesGrowth(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -150,7 +150,7 @@ func TestAllDisksFullRefusesGrowth(t *testing.T) {
 		return !slices.ContainsFunc(c.nodes, func(n *Node) bool { return trySend(n, at, "d") != fsm.ServerBusy })
 	})
 	tries := 0
-	eventually(t, "new entities are refused everywhere", func() bool { // another leader hears of the disks later
+	eventually(t, "new entities are refused everywhere", func() bool { // the leader of the catalog learns of the disks later
 		return !slices.ContainsFunc(c.nodes, func(n *Node) bool {
 			tries++
 			_, err := n.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, fmt.Sprint("try", tries), testSettings, nil, nil)
@@ -158,7 +158,7 @@ func TestAllDisksFullRefusesGrowth(t *testing.T) {
 		})
 	})
 	for _, node := range c.nodes {
-		begun := time.Now() // a refusal that is not firm is one after Timing.Retry
+		begun := time.Now() // a refusal that is not final takes Timing.Retry
 		if code := trySend(node, at, "e"); code != fsm.ServerBusy || time.Since(begun) > testTiming().Retry/2 {
 			t.Errorf("send: %v after %s", code, time.Since(begun))
 		}
@@ -185,8 +185,8 @@ func TestAllDisksFullRefusesGrowth(t *testing.T) {
 	sendMessage(t, c.nodes[0], at, "g")
 }
 
-// What waits takes memory on every member: told so, all refuse new messages, say why, and take
-// them again.
+// TestAllMembersLowOnMemoryRefuseGrowth checks that all members refuse new messages and report why while
+// SetLowMemory is set, because queued messages take memory on every member, and accept them again afterwards.
 func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -216,7 +216,7 @@ func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
 	}
 }
 
-// A member alone keeps what it leads, with and without room.
+// TestSingleMemberWithFullDisk checks that a member alone keeps its leaderships, with and without space.
 func TestSingleMemberWithFullDisk(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)

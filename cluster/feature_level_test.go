@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// newLevelCluster has members that play binaries of some levels.
+// newLevelCluster starts members that simulate binaries of the given levels.
 func newLevelCluster(t *testing.T, levels ...uint32) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, len(levels), 1)
@@ -24,7 +24,7 @@ func newLevelCluster(t *testing.T, levels ...uint32) *testCluster {
 	return c
 }
 
-// awaitLevel waits until every member that runs knows that the cluster has a level.
+// awaitLevel waits until every running member knows that the cluster has the given level.
 func (c *testCluster) awaitLevel(level uint32) {
 	c.t.Helper()
 	eventually(c.t, "all members have heard of the level", func() bool {
@@ -37,8 +37,8 @@ func (c *testCluster) awaitLevel(level uint32) {
 	})
 }
 
-// awaitReconciles waits until the leader of the catalog has looked at everything n times more, so
-// that what it would do it has done.
+// awaitReconciles waits until the leader of the catalog has reconciled n more times, so that anything that it
+// would do is done.
 func (c *testCluster) awaitReconciles(n int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(n)*c.configs[0].Timing.Reconcile)
@@ -46,8 +46,9 @@ func (c *testCluster) awaitReconciles(n int) {
 	<-ctx.Done()
 }
 
-// TestLevelRisesWhenAllMembersCanReadIt (point 3 of operation): two members of a newer binary and one of the old stay
-// at the old level; when the third is replaced the cluster rises; the old one is refused then.
+// TestLevelRisesWhenAllMembersCanReadIt (point 3 of operation) runs two members of a newer binary and one of an
+// older: the cluster keeps the old level. When the third is replaced, the level rises, and the old binary is
+// then refused.
 func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 1)
@@ -55,7 +56,7 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	c.awaitReconciles(15) // Settle is five of them
 	c.awaitLevel(1)
 
-	// An old member that is dead may come back as it was.
+	// A dead member with an old binary may come back unchanged.
 	c.kill(2)
 	eventually(t, "the third is gone", func() bool { return !c.nodes[0].isAlive(memberAt(t, c, 2)) })
 	c.awaitReconciles(15)
@@ -76,14 +77,14 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	if !errors.Is(err, bootstrap.ErrOutdated) || !strings.Contains(err.Error(), "level 2 is needed and it knows 1") {
 		t.Fatalf("an old binary starts: %v", err)
 	}
-	c.configs[2].readableLevel = 3 // a newer one goes on, and changes nothing alone
+	c.configs[2].readableLevel = 3 // a newer binary joins, and alone changes nothing
 	c.start(2)
 	c.ready()
 	c.awaitReconciles(10)
 	c.awaitLevel(2)
 }
 
-// memberAt is the id of a member that may be down.
+// memberAt returns the id of a member that may be down.
 func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
 	t.Helper()
 	for _, node := range c.nodes {
@@ -100,8 +101,8 @@ func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
 	return ""
 }
 
-// TestOldBinaryOfMemberStops: one that was away while the level rose did not write it down, and
-// learns it from the catalog.
+// TestOldBinaryOfMemberStops checks a member that was away while the level rose: it has not recorded the level,
+// and learns it from the catalog.
 func TestOldBinaryOfMemberStops(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 2)
@@ -132,7 +133,7 @@ func TestOldBinaryOfMemberStops(t *testing.T) {
 	}
 }
 
-// TestOldBinaryCannotJoin: it is not taken in, and says why.
+// TestOldBinaryCannotJoin checks that a member with an old binary is not added, and reports why.
 func TestOldBinaryCannotJoin(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 1)
@@ -149,7 +150,7 @@ func TestOldBinaryCannotJoin(t *testing.T) {
 	if err := old.Ready(ctx); !errors.Is(err, bootstrap.ErrOutdated) {
 		t.Fatalf("ready: %v", err)
 	}
-	// It does not believe that, and asks to be taken in all the same.
+	// The member ignores that and asks to be added anyway.
 	leader := c.nodes[c.leader(fsm.CatalogPartition)]
 	if err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
 		t.Fatalf("it would be taken in: %v", err)
@@ -159,7 +160,7 @@ func TestOldBinaryCannotJoin(t *testing.T) {
 	}
 }
 
-// hasPartitionLevel says whether the machines of partition 1 have a level, at every member.
+// hasPartitionLevel reports whether the state machines of partition 1 have a level, at every member.
 func (c *testCluster) hasPartitionLevel(level uint32) bool {
 	for _, node := range c.nodes {
 		group := node.localReplica(1)
@@ -175,8 +176,8 @@ func (c *testCluster) hasPartitionLevel(level uint32) bool {
 	return true
 }
 
-// TestPartitionsFollowTheLevel: the leader of a partition tells its machine what the level of the
-// cluster is, not before the cluster has risen, and all replicas follow.
+// TestPartitionsFollowTheLevel checks that the leader of a partition raises the level of its state machine to
+// that of the cluster, not before the cluster's level has risen, and that all replicas follow.
 func TestPartitionsFollowTheLevel(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 1)

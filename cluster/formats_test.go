@@ -15,8 +15,8 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// queryFormats are the arguments and replies of all queries, by the number of the kind. Members
-// of neighbouring releases speak them with each other. Messages of a peek are no JSON.
+// queryFormats returns the arguments and replies of all queries, by the number of the kind. Members of
+// neighbouring releases exchange them. Messages of a peek are not JSON.
 func queryFormats() []golden.Format {
 	return []golden.Format{
 		{Name: "1 hello, query", Of: bootstrap.HelloRequest{}},
@@ -36,8 +36,8 @@ func queryFormats() []golden.Format {
 	}
 }
 
-// TestQueryFormats: members of neighbouring releases understand each other. The other queries have their
-// golden formats in package router.
+// TestQueryFormats checks that members of neighbouring releases understand each other's queries. The golden
+// formats of the other queries are in package router.
 func TestQueryFormats(t *testing.T) {
 	t.Parallel()
 	formats := queryFormats()
@@ -52,7 +52,7 @@ func TestQueryFormats(t *testing.T) {
 	golden.JSON(t, "testdata/queries.golden", formats, filter.Text("value"))
 }
 
-// TestValuesOfRules: the values of filters and parameters, of every kind, encode themselves.
+// TestValuesOfRules checks that the values of filters and parameters, of every kind, have their encoding.
 func TestValuesOfRules(t *testing.T) {
 	t.Parallel()
 	var written []byte

@@ -22,8 +22,8 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// newForwardingCluster is three members that can read the messages of these tests, each
-// payload being its own id.
+// newForwardingCluster starts three members that can decode the messages of these tests; each payload is its
+// own id.
 func newForwardingCluster(t *testing.T, partitions int) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, 3, partitions)
@@ -33,7 +33,7 @@ func newForwardingCluster(t *testing.T, partitions int) *testCluster {
 	return c
 }
 
-// forwards is a change of settings.
+// forwards returns a change of settings that sets ForwardTo.
 func forwards(to string) func(*fsm.EntitySettings) {
 	return func(s *fsm.EntitySettings) { s.ForwardTo = to }
 }
@@ -59,7 +59,7 @@ func (c *testCluster) remove(at fsm.EntityRef) {
 	}
 }
 
-// counted waits until the counts of an entity are what they should be.
+// counted waits until the counts of an entity satisfy holds.
 func (c *testCluster) counted(at fsm.EntityRef, what string, holds func(fsm.Counts) bool) {
 	c.t.Helper()
 	var last fsm.Counts
@@ -78,15 +78,14 @@ func active(n uint64) func(fsm.Counts) bool {
 	return func(c fsm.Counts) bool { return c.Active == n && c.Transfer == 0 }
 }
 
-// taken is one message with what was done to it.
+// taken is one message with its changes.
 type taken struct {
 	Payload string
 	Hops    uint8
 	Patches []fsm.Patch
 }
 
-// take removes up to most messages from a place, waiting for the first, and then as long as
-// there are more.
+// take removes up to most messages from an entity. It waits for the first, and then as long as there are more.
 func (c *testCluster) take(at fsm.EntityRef, most int) (all []taken) {
 	c.t.Helper()
 	receiver := c.any().Router().Receiver(at, true)
@@ -98,7 +97,7 @@ func (c *testCluster) take(at fsm.EntityRef, most int) (all []taken) {
 			c.t.Fatalf("receive from %s: %v", at.Name, got.code)
 		}
 		if len(got.deliveries) == 0 && (wait == waitMax || ready(c.t, c.any(), at) == 0) {
-			return all // else no leader was known for so long
+			return all // otherwise there was no leader: receive again
 		}
 		for _, d := range got.deliveries {
 			patches, err := fsm.DecodePatches(d.Patches)
@@ -116,7 +115,7 @@ func sub(at fsm.EntityRef, sub fsm.SubQueue) fsm.EntityRef {
 	return fsm.EntityRef{Entity: at.Entity, Sub: sub}
 }
 
-// reasons is why messages were dead-lettered: of the last time.
+// reasons returns why messages were dead-lettered the last time.
 func reasons(all []taken) (list []string) {
 	for _, m := range all {
 		reason := ""
@@ -166,8 +165,8 @@ func TestForwardToAnotherPartition(t *testing.T) {
 	}
 }
 
-// TestForwardChain: a message is forwarded four times. The fifth queue that wants to send
-// it on keeps it as a dead letter.
+// TestForwardChain forwards a message four times. The fifth queue, which would forward it again, keeps it as a
+// dead letter.
 func TestForwardChain(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
@@ -212,8 +211,7 @@ func TestForwardCycle(t *testing.T) {
 	}
 }
 
-// TestForwardDeadLetters: what was said of a message stays with it, and where it came from
-// is added.
+// TestForwardDeadLetters checks that the dead-letter reason of a message is kept, and that its source is added.
 func TestForwardDeadLetters(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
@@ -253,8 +251,8 @@ func TestForwardDeadLetters(t *testing.T) {
 	}
 }
 
-// TestForwardRefused: what its destination does not take goes to the transfer dead-letter
-// queue of its source, with the reason.
+// TestForwardRefused checks that a message that its destination refuses goes to the transfer dead-letter queue
+// of its source, with the reason.
 func TestForwardRefused(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
@@ -283,7 +281,7 @@ func TestForwardRefused(t *testing.T) {
 		if !slices.Equal(reasons(got), []string{x.reason}) || got[0].Payload != large {
 			t.Errorf("%s: %v", name, reasons(got))
 		}
-		if name == "small" || name == "full" { // what fits goes, in the same batch too
+		if name == "small" || name == "full" { // messages that fit are forwarded, also of the same batch
 			mustSend(t, c.nodes[2], source, fsm.Message{ID: "1", Payload: []byte("1")}, fsm.Message{Payload: []byte(large)}, fsm.Message{ID: "2", Payload: []byte("2")})
 			c.counted(sub(source, fsm.MainQueue), "one more is refused", func(n fsm.Counts) bool { return n.TransferDeadLetter == 1 && n.Transfer == 0 })
 			left := c.take(sink, 3)
@@ -294,8 +292,8 @@ func TestForwardRefused(t *testing.T) {
 	}
 }
 
-// TestForwardToOneMadeAgain: a name that was deleted and made again is another entity, and
-// the one that is meant from then on.
+// TestForwardToOneMadeAgain checks that a name that was deleted and created again is another entity, and the
+// destination from then on.
 func TestForwardToOneMadeAgain(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
@@ -322,8 +320,8 @@ func TestForwardToOneMadeAgain(t *testing.T) {
 	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
 
-// TestForwardToOneHalfMade: only the catalog knows the destination, since its making was
-// interrupted. It is finished, as it is for who sends.
+// TestForwardToOneHalfMade checks a destination that only the catalog knows, because its creation was
+// interrupted. Forwarding completes the creation, as a sender does.
 func TestForwardToOneHalfMade(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
@@ -331,14 +329,14 @@ func TestForwardToOneHalfMade(t *testing.T) {
 	sink := c.half(fsm.CreateEntity{Name: "sink", Partition: 1})
 	source := c.make(fsm.QueueEntity, "source", forwards("sink"))
 	sendMessage(t, c.nodes[0], source, "x")
-	c.counted(sink, "one", active(1)) // a receiver would finish it too
+	c.counted(sink, "one", active(1)) // a receiver would complete it too
 	if got := c.take(sink, 1); len(got) != 1 || got[0].Payload != "x" {
 		t.Fatalf("%+v", got)
 	}
 }
 
-// TestForwardSettingChangesMeanwhile: a batch that is out goes where it was going. What is
-// still there goes by what is set now.
+// TestForwardSettingChangesMeanwhile checks that a batch that is under way goes to its original destination,
+// and that messages that are still queued follow the new setting.
 func TestForwardSettingChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]string{"changed": "second", "removed": ""} {
@@ -381,7 +379,7 @@ func TestForwardSettingChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestForwardThroughATopic: queue, topic, subscription, queue.
+// TestForwardThroughATopic forwards through a queue, a topic, a subscription and a queue.
 func TestForwardThroughATopic(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
@@ -425,21 +423,21 @@ func (c *testCluster) fillQueue(at fsm.EntityRef, n int) map[string]int {
 	return sent
 }
 
-// readGate lets so many messages be read, and then none until it is opened again. A member
-// that closes is let through: it waits for its readers.
+// readGate lets a limited number of messages be read, and then none until it is opened again. A member that is
+// closing is let through, because it waits for its readers.
 type readGate struct {
 	mu   sync.Mutex
 	left int
 	free map[int]bool
 	more chan struct{}
-	shut chan struct{} // holds one: somebody waits
+	shut chan struct{} // buffer of one: a reader waits
 }
 
 func newReadGate(n int) *readGate {
 	return &readGate{left: n, free: make(map[int]bool), more: make(chan struct{}), shut: make(chan struct{}, 1)}
 }
 
-// of is how a member reads.
+// of returns the Reread function of a member.
 func (v *readGate) of(member int) func(payload, patches []byte) (fsm.Message, error) {
 	return func(payload, patches []byte) (fsm.Message, error) {
 		v.mu.Lock()
@@ -458,7 +456,7 @@ func (v *readGate) of(member int) func(payload, patches []byte) (fsm.Message, er
 	}
 }
 
-// release lets a member through, or holds it like the others again.
+// release lets a member through, or makes it wait like the others again.
 func (v *readGate) release(member int, free bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -475,8 +473,8 @@ func (v *readGate) open(n int) {
 	v.more = make(chan struct{})
 }
 
-// TestForwardWhileLeadersDie: 10,000 messages cross while the leader of their source goes,
-// then that of their destination, each with a batch on its way. Each arrives once.
+// TestForwardWhileLeadersDie forwards 10,000 messages while the leader of their source fails, then that of
+// their destination, each with a batch under way. Each message arrives once.
 func TestForwardWhileLeadersDie(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testCluster, int){"killed": (*testCluster).kill, "closed": (*testCluster).stop} {
@@ -528,9 +526,8 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 	}
 }
 
-// TestForwardManyMessages: a batch costs one entry in the log of its source and one in that
-// of its destination. PEEKLOCK_FORWARD sets how many messages of 1 KiB cross; the test says
-// how fast they were.
+// TestForwardManyMessages checks that a batch costs one entry in the log of its source and one in that of its
+// destination. PEEKLOCK_FORWARD sets how many messages of 1 KiB are forwarded; the test logs how fast.
 func TestForwardManyMessages(t *testing.T) {
 	t.Parallel()
 	total, err := strconv.Atoi(gocmp.Or(os.Getenv("PEEKLOCK_FORWARD"), "5000"))
@@ -563,13 +560,13 @@ func TestForwardManyMessages(t *testing.T) {
 	batches := uint64(total+batchMessagesMax-1) / batchMessagesMax
 	t.Logf("%d messages of 1 KiB in %s: %.0f messages/s, %d entries for %d batches",
 		total, took.Round(time.Millisecond), float64(total)/took.Seconds(), entries, batches)
-	if most := 2*batches + batches/4 + 20; entries > most { // the change itself, pulses, and a batch that was brought twice
+	if most := 2*batches + batches/4 + 20; entries > most { // the change itself, pulses, and a batch that was sent twice
 		t.Errorf("%d entries for %d batches", entries, batches)
 	}
 }
 
-// TestForwardWhileLeadershipsMove: both partitions get new leaders again and again, in the
-// middle of whatever is under way. Each message arrives once.
+// TestForwardWhileLeadershipsMove transfers the leaderships of both partitions repeatedly while messages are
+// forwarded. Each message arrives once.
 func TestForwardWhileLeadershipsMove(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -579,7 +576,7 @@ func TestForwardWhileLeadershipsMove(t *testing.T) {
 	sink, source := c.make(fsm.QueueEntity, "sink", nil), c.make(fsm.QueueEntity, "source", nil)
 	want := c.fillQueue(source, total)
 	c.change(source, forwards("sink"))
-	const movesMax = 100 // or they may come faster than anything gets done
+	const movesMax = 100 // otherwise they may come faster than anything is done
 	moved, left := 0, total
 	for i := 0; left > 0 && moved < movesMax; i++ {
 		id := []fsm.PartitionID{source.Partition, sink.Partition}[i%2]
@@ -603,10 +600,10 @@ func TestForwardWhileLeadershipsMove(t *testing.T) {
 	}
 }
 
-// batchMessagesMax is how many messages one batch has at most.
+// batchMessagesMax is the most messages that one batch has.
 const batchMessagesMax = 256
 
-// readWhole is Config.Reread: a payload is the whole message, and its beginning the id.
+// readWhole is a Config.Reread: a payload is the whole message, and begins with the id.
 func readWhole(payload, _ []byte) (fsm.Message, error) {
 	return fsm.Message{ID: string(payload[:min(len(payload), 100)]), Payload: payload}, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// failing are the names of the checks that are not well.
+// failing returns the names of the checks that are not OK.
 func failing(checks []Check) (names []string) {
 	for _, c := range checks {
 		if !c.OK {
@@ -31,8 +31,8 @@ func textOf(checks []Check, name string) string {
 	return ""
 }
 
-// A member is taken out of service when another hears the catalog's leader and it does not; that
-// nobody is there to lead makes it no worse than any other.
+// TestReadiness checks that a member is not ready when another hears the catalog's leader and it does not; that
+// the catalog has no leader makes no member worse than another.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -44,7 +44,7 @@ func TestReadiness(t *testing.T) {
 	}
 	eventually(t, "two members hear the catalog's leader", func() bool { return n.askOthersAboutCatalog(t.Context()) })
 	eventually(t, "not ready while others hear a leader", func() bool {
-		n.health.othersHearLeader.Store(true) // the loop takes it back: nobody was silent
+		n.health.othersHearLeader.Store(true) // the loop clears it: the leader was not silent
 		bad := failing(n.Readiness())
 		return len(bad) == 1 && bad[0] == "catalog"
 	})
@@ -73,7 +73,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// Who can never serve again is not ready.
+// TestReadinessOfIsolatedMember checks that a member that can never serve again is not ready.
 func TestReadinessOfIsolatedMember(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -102,7 +102,8 @@ func TestReadinessOfIsolatedMember(t *testing.T) {
 	}
 }
 
-// What has not come back for 30 s is worth a restart, unless it waits for room on the disk.
+// TestLiveness checks that something that has not returned for 30 s calls for a restart, unless it waits for
+// disk space.
 func TestLiveness(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A member that is drained is done when nothing can make it a leader any more, not when it
+// TestMayLead checks that a drain is complete when nothing can make the member a leader any more, not when it
 // happens to lead nothing.
 func TestMayLead(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// newGrowingCluster has a number of founders and further members that are started later.
+// newGrowingCluster starts a number of initial members; further members are started later.
 func newGrowingCluster(t *testing.T, founders, members, partitions int) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, members, partitions)
@@ -32,7 +32,7 @@ func newGrowingCluster(t *testing.T, founders, members, partitions int) *testClu
 	return c
 }
 
-// startMore starts a member of a cluster that runs, and waits until it holds the catalog.
+// startMore starts a member of a running cluster, and waits until it holds the catalog.
 func (c *testCluster) startMore(i int) fsm.MemberID {
 	c.t.Helper()
 	node := c.start(i)
@@ -44,8 +44,8 @@ func (c *testCluster) startMore(i int) fsm.MemberID {
 	return node.self
 }
 
-// traffic sends at some members all the time, receives and completes what was sent, and
-// knows that each message came once.
+// traffic sends at some members all the time, receives and completes what was sent, and checks that each
+// message arrives once.
 type traffic struct {
 	t       *testing.T
 	places  []fsm.EntityRef
@@ -71,8 +71,9 @@ func (c *testCluster) traffic(nodes []*Node, places ...fsm.EntityRef) *traffic {
 	return x
 }
 
-// trafficPause lies between two sends of one sender. Where a partition has one replica, nothing else holds
-// them up: without it they take a processor for themselves, and other groups can elect nobody.
+// trafficPause is the time between two sends of one sender. Where a partition has one replica, nothing else
+// slows the senders down: without the pause they take a whole processor, and other groups cannot elect a
+// leader.
 const trafficPause = time.Millisecond
 
 func (x *traffic) send(node *Node, at fsm.EntityRef, who string) {
@@ -96,7 +97,7 @@ func (x *traffic) send(node *Node, at fsm.EntityRef, who string) {
 	}
 }
 
-// receive goes on until everything that was sent has come.
+// receive continues until everything that was sent has arrived.
 func (x *traffic) receive(node *Node, at fsm.EntityRef) {
 	receiver := node.Router().Receiver(at, false)
 	defer receiver.Close()
@@ -135,7 +136,7 @@ func (x *traffic) receive(node *Node, at fsm.EntityRef) {
 	}
 }
 
-// stop ends the sending and waits until all has come; each message must have come once.
+// stop ends the sending and waits until all messages have arrived; each must have arrived once.
 func (x *traffic) stop() {
 	x.mu.Lock()
 	select {
@@ -159,7 +160,7 @@ func (x *traffic) stop() {
 	x.t.Logf("%d messages, the longest send took %v", x.sent.Load(), x.longest)
 }
 
-// describe shows how each member sees the partitions.
+// describe logs how each member sees the partitions.
 func (c *testCluster) describe() {
 	for i, node := range c.nodes {
 		if node == nil || node.partitions.Load() == nil {
@@ -172,7 +173,7 @@ func (c *testCluster) describe() {
 	}
 }
 
-// settled waits until nothing moves, and says where each partition lies.
+// settled waits until no partition moves, and returns the placement.
 func (c *testCluster) settled() []fsm.Partition {
 	c.t.Helper()
 	operator, last := c.any().Operator(), ""
@@ -213,7 +214,7 @@ func (c *testCluster) settled() []fsm.Partition {
 	return all.Partitions
 }
 
-// clean waits until the living members have exactly the replicas that they should.
+// clean waits until the living members have exactly the replicas that the placement gives them.
 func (c *testCluster) clean(parts []fsm.Partition) {
 	c.t.Helper()
 	for i, node := range c.nodes {
@@ -242,15 +243,15 @@ func (c *testCluster) move(id fsm.PartitionID, to ...fsm.MemberID) {
 	}
 }
 
-// TestMoveWhileInUse: a partition leaves two of its members, the leader first, for two new
-// ones, and comes back, while it is used everywhere. Nobody sees an error.
+// TestMoveWhileInUse moves a partition off two of its members, the leader first, to two new ones and back,
+// while every member uses it. No client sees an error.
 func TestMoveWhileInUse(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 5, 1)
 	c.startMore(3)
 	c.startMore(4)
 	queue := createQueue(t, c.nodes[0], "q")
-	c.fillQueue(queue, 5000) // something to copy
+	c.fillQueue(queue, 5000) // data to copy
 	x := c.traffic(c.nodes, createQueue(t, c.nodes[0], "r"))
 	leader := c.leader(1)
 	stays := (leader + 1) % 3
@@ -261,7 +262,7 @@ func TestMoveWhileInUse(t *testing.T) {
 	}
 	c.clean(parts)
 	eventually(t, "the preferred member leads", func() bool { return c.leader(1) == 3 })
-	// Who asks for a replica that is not out, or was never given, hears no; a leader too.
+	// A query about a replica that is not removed, or was never created, is denied, also at a leader.
 	for _, node := range c.nodes {
 		if err := node.askReplicaRemoved(t.Context(), 1, 99); !errors.Is(err, fsm.PreconditionFails) {
 			t.Errorf("replica 99 is out: %v", err)
@@ -272,7 +273,7 @@ func TestMoveWhileInUse(t *testing.T) {
 			t.Errorf("a replica that stays is out: %v", err)
 		}
 	}
-	// Back: the members get new numbers.
+	// When the partition moves back, the members get new replica numbers.
 	numbers := parts[0].Last
 	c.move(1, c.nodes[0].self, c.nodes[1].self, c.nodes[2].self)
 	parts = c.settled()
@@ -286,8 +287,8 @@ func TestMoveWhileInUse(t *testing.T) {
 	}
 }
 
-// TestClusterGrowsAndShrinks: three members become five and three again, in use. Who was
-// removed holds nothing, stops, and does not come back.
+// TestClusterGrowsAndShrinks grows a cluster in use from three members to five and shrinks it to three again. A
+// removed member holds nothing, stops, and does not come back.
 func TestClusterGrowsAndShrinks(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 5, 4)
@@ -306,7 +307,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	parts := c.settled()
 	held := placement.ReplicaCounts(parts)
 	for _, member := range []fsm.MemberID{c.nodes[0].self, c.nodes[1].self, c.nodes[2].self, more[0], more[1]} {
-		if n := held[member]; n < 2 || n > 3 { // 12 over 5
+		if n := held[member]; n < 2 || n > 3 { // 12 replicas on 5 members
 			t.Errorf("member %s holds %d replicas", member, n)
 		}
 	}
@@ -354,8 +355,8 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	}
 }
 
-// TestRemovedMemberIsEmpty: a member that the catalog has let go already says that it was removed
-// when it has removed what it held, and not before.
+// TestRemovedMemberIsEmpty checks that a member that the catalog has already dropped reports its removal only
+// when it has removed its replicas.
 func TestRemovedMemberIsEmpty(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 4, 1)
@@ -372,7 +373,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 		node.mu.Lock()
 		defer node.mu.Unlock()
 		was := node.retiring
-		node.retiring = true // as if it took long
+		node.retiring = true // simulates a retirement that takes long
 		return !was
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -402,8 +403,8 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	}
 }
 
-// TestMemberRemovedWhileDownLearnsIt: a member that was removed while it was dead hears of it from the
-// others, votes nowhere, and its place in the catalog has gone to another.
+// TestMemberRemovedWhileDownLearnsIt checks that a member that was removed while it was dead learns it from the
+// others and votes nowhere, and that another has its vote in the catalog.
 func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -444,8 +445,8 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	}
 }
 
-// TestMoveSurvivesItsLeader: the leader that moves a partition dies on the way; the next one
-// goes on from where the group stands.
+// TestMoveSurvivesItsLeader kills the leader that moves a partition; the next one continues from the state of
+// the group.
 func TestMoveSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 4, 1)
@@ -484,8 +485,8 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	}
 }
 
-// TestMoveIsCancelled: with its new member away a move waits, with its replica half way it
-// is taken back, and what the member had is removed when it comes again.
+// TestMoveIsCancelled checks that a move waits while its new member is away, that a move is cancelled while its
+// replica is half copied, and that what the member had is removed when it comes back.
 func TestMoveIsCancelled(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -510,7 +511,7 @@ func TestMoveIsCancelled(t *testing.T) {
 		}
 		return moves[0].State
 	}
-	// Away from the beginning.
+	// The new member is away from the beginning.
 	c.kill(3)
 	eventually(t, "it is missed", func() bool {
 		return !c.nodes[0].isAlive(fresh) && !c.nodes[1].isAlive(fresh) && !c.nodes[2].isAlive(fresh)
@@ -534,7 +535,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	if !slices.Equal(parts[0].Replicas, before.Replicas) {
 		t.Errorf("lies on %v, lay on %v", parts[0].Replicas, before.Replicas)
 	}
-	// Half way: it is a non-voter, or a voter, and goes away.
+	// The new replica is half copied: it is a non-voter or a voter, and is removed.
 	c.move(1, fresh, members[1], members[2])
 	leader := c.nodes[c.leader(1)]
 	eventually(t, "it is added, or all has moved between two looks", func() bool {
@@ -545,7 +546,7 @@ func TestMoveIsCancelled(t *testing.T) {
 		status := group.Status()
 		return slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(fresh))
 	})
-	_ = operator.PauseMove(t.Context(), 1) // perhaps too late
+	_ = operator.PauseMove(t.Context(), 1) // may be too late
 	c.kill(3)
 	if err := retryUntilLed(t, func() error { return operator.CancelMove(t.Context(), 1) }); err != nil && !errors.Is(err, fsm.PreconditionFails) {
 		t.Fatal(err)
@@ -559,7 +560,8 @@ func TestMoveIsCancelled(t *testing.T) {
 	}
 }
 
-// TestDrainMovesLeadershipsAway: a drained member leads nothing, takes nothing, and gets what it led back.
+// TestDrainMovesLeadershipsAway checks that a drained member leads nothing, gets nothing, and gets its
+// leaderships back after Undrain.
 func TestDrainMovesLeadershipsAway(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -611,7 +613,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 	x.stop()
 }
 
-// TestGrowAddsPartitions: new partitions are formed and used, the old ones stay.
+// TestGrowAddsPartitions checks that new partitions are formed and used, and that old ones stay where they are.
 func TestGrowAddsPartitions(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -638,7 +640,7 @@ func TestGrowAddsPartitions(t *testing.T) {
 	}
 }
 
-// TestZoneAndWeight are told at the start and seen by everybody.
+// TestZoneAndWeight checks that zone and weight are recorded at the start and that every member sees them.
 func TestZoneAndWeight(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -658,9 +660,9 @@ func TestZoneAndWeight(t *testing.T) {
 	}
 }
 
-// TestUnjoinedMembersGetNoReplicas: whom gossip shows and the cluster does not take in, here because
-// there is no trust, gets no replica by a plan, a growth or the end of a member: a move to it
-// would wait for ever.
+// TestUnjoinedMembersGetNoReplicas checks that a process that gossip lists and that the cluster does not add,
+// here because it is not trusted, gets no replica by a plan, a growth or the removal of a member: a move to it
+// would wait forever.
 func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()

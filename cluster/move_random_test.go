@@ -14,10 +14,10 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// TestRandomMovesWithFailures: partitions are sent here and there, paused, cancelled and sent elsewhere
-// while members die and come back, with two members in use all the time. In the end
-// everything lies where it was last sent, every member has exactly what it should, all
-// replicas are equal, and each message has come once. PEEKLOCK_MOVES sets how many things happen.
+// TestRandomMovesWithFailures moves partitions at random, and pauses, cancels and redirects moves, while
+// members die and come back and two members are in use all the time. In the end every partition has its last
+// target, every member has exactly its replicas, all replicas are equal, and each message has arrived once.
+// PEEKLOCK_MOVES sets the number of events.
 func TestRandomMovesWithFailures(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -57,7 +57,8 @@ func TestRandomMovesWithFailures(t *testing.T) {
 		case 5:
 			err = operator.ResumeMove(ctx, id)
 		default:
-			// One member at a time, and none that alone has a partition, or the two in use.
+			// Only one member is dead at a time, and never one that alone holds a partition, nor one of the two
+			// in use.
 			if dead >= 0 {
 				c.start(dead)
 				dead = -1
@@ -73,7 +74,7 @@ func TestRandomMovesWithFailures(t *testing.T) {
 		}
 		cancel()
 		if err != nil {
-			t.Logf("%v", err) // paused or cancelled what does not move, for example
+			t.Logf("%v", err) // for example, a pause or a cancel of a partition that does not move
 		}
 		sleep(t.Context(), time.Duration(random.IntN(400))*time.Millisecond)
 	}
@@ -91,14 +92,14 @@ func TestRandomMovesWithFailures(t *testing.T) {
 	}
 }
 
-// mayHold says whether a partition could come to need a member, because it lies, or shall
-// lie, on fewer than three.
+// mayHold reports whether a partition could come to depend on a member, because its replicas or its target are
+// on fewer than three members.
 func mayHold(p *fsm.Partition, id fsm.MemberID) bool {
 	_, has := findReplica(p, id)
 	return has && (len(p.Replicas) < 3 || p.Target != nil && len(p.Target) < 3)
 }
 
-// equal waits until all replicas of a partition have applied the same, and compares them.
+// equal waits until all replicas of a partition have applied the same entries, and compares them.
 func (c *testCluster) equal(part fsm.Partition) {
 	c.t.Helper()
 	eventually(c.t, "the replicas are equal", func() bool {

@@ -29,9 +29,9 @@ func votersOf(replicas ...fsm.Replica) (all []partition.Voter) {
 	return all
 }
 
-// TestMoveStepsInOrder plays moves against a group that does what it is told. Whatever they
-// begin with, they end with the target; until the report no voter of the beginning goes, and
-// what is removed is none of the record any more.
+// TestMoveStepsInOrder executes moves against a group that does every step. From any beginning they end with
+// the target; before the report no voter of the beginning is removed, and what is removed is no longer in the
+// record.
 func TestMoveStepsInOrder(t *testing.T) {
 	t.Parallel()
 	r := testReplicas("A", "B", "C", "D", "E", "F")
@@ -116,8 +116,9 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// TestConcurrentMovesAreLimited: the first two that grow, without those that are paused or wait for a
-// member that is away; what only shrinks or changes its order is free.
+// TestConcurrentMovesAreLimited checks that the first two moves that add replicas run, without those that are
+// paused or wait for a member that is away, and that moves that only remove replicas or change their order are
+// not limited.
 func TestConcurrentMovesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := testReplicas("A", "B", "C", "D")
@@ -144,8 +145,8 @@ func TestConcurrentMovesAreLimited(t *testing.T) {
 	}
 }
 
-// TestRetiredReplicaIsRecognized: a record says that a replica is out only when it is younger than the
-// replica.
+// TestRetiredReplicaIsRecognized checks that a record shows a replica as removed only if the record is newer
+// than the replica.
 func TestRetiredReplicaIsRecognized(t *testing.T) {
 	t.Parallel()
 	part := fsm.Partition{Replicas: []fsm.Replica{{Member: "A", Number: 1}}, Target: []fsm.Replica{{Member: "B", Number: 4}}, Last: 4}

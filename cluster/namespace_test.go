@@ -39,7 +39,7 @@ func testRule(name, secret string, rights fsm.Rights) fsm.AccessRule {
 	return fsm.AccessRule{Name: name, Primary: secret, Rights: rights}
 }
 
-// ruleSecrets are rules without what the machine adds.
+// ruleSecrets formats rules without what the state machine adds.
 func ruleSecrets(rules []fsm.AccessRule) string {
 	var all []string
 	for _, rule := range rules {
@@ -48,8 +48,8 @@ func ruleSecrets(rules []fsm.AccessRule) string {
 	return strings.Join(all, " ")
 }
 
-// TestNamespacesAreApart: one name in two namespaces is two queues, at every member; what
-// is asked for by name, and what is forwarded, stays within.
+// TestNamespacesAreApart checks that one name in two namespaces is two queues, at every member, and that
+// look-ups by name and forwarding stay within the namespace.
 func TestNamespacesAreApart(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestNamespacesAreApart(t *testing.T) {
 	if ours.ID == theirs.ID || theirs.Namespace != shop.ID {
 		t.Fatalf("%+v and %+v", ours, theirs)
 	}
-	// The same names and settings: each forwards to the sink of its own namespace.
+	// The names and settings are the same: each queue forwards to the sink of its own namespace.
 	for _, namespace := range []fsm.NamespaceID{fsm.DefaultNamespace, shop.ID} {
 		c.makeIn(namespace, fsm.QueueEntity, "sink", nil)
 		c.makeIn(namespace, fsm.QueueEntity, "source", forwards("sink"))
@@ -100,7 +100,7 @@ func TestNamespacesAreApart(t *testing.T) {
 			t.Errorf("namespace %d lists %d: %v", namespace, len(list), err)
 		}
 	}
-	// A name of the other namespace is none of ours.
+	// A name of the other namespace is unknown in this one.
 	c.makeIn(shop.ID, fsm.QueueEntity, "only", nil)
 	settings := testSettings
 	settings.ForwardTo = "only"
@@ -110,7 +110,8 @@ func TestNamespacesAreApart(t *testing.T) {
 	}
 }
 
-// TestNamespaceIsDeletedWhenEmpty and not before; nothing is made in one that is gone.
+// TestNamespaceIsDeletedWhenEmpty checks that a namespace with entities cannot be deleted, and that nothing is
+// created in a deleted one.
 func TestNamespaceIsDeletedWhenEmpty(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
@@ -142,7 +143,7 @@ func TestNamespaceIsDeletedWhenEmpty(t *testing.T) {
 	}
 }
 
-// TestNamespaceLimits: what is over a limit is refused with the limit in the text.
+// TestNamespaceLimits checks that a request beyond a limit is refused with the limit in the text.
 func TestNamespaceLimits(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
@@ -183,7 +184,7 @@ func TestNamespaceLimits(t *testing.T) {
 	if _, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "r", open, nil, nil); !errors.Is(err, fsm.QuotaExceeded) || !strings.Contains(fmt.Sprint(err), "2 queues and topics") {
 		t.Errorf("a third: %v", err)
 	}
-	// What is there stays as it is under smaller limits; it is not made worse.
+	// Existing entities stay under smaller limits, but cannot grow.
 	smaller, err := router.UpdateNamespace(t.Context(), "shop", fsm.NamespaceSettings{MessageBytesMax: 64 << 10, LockDurationMax: 10_000})
 	if err != nil || smaller.Version <= shop.Version {
 		t.Fatalf("%+v, %v", smaller, err)
@@ -211,8 +212,8 @@ func TestNamespaceLimits(t *testing.T) {
 	}
 }
 
-// TestAccessRules: rules are those of the member that changed them at once, and of the
-// others soon; whoever changes rules that have changed meanwhile is told.
+// TestAccessRules checks that changed rules take effect at once at the member that changed them and soon at the
+// others, and that a change based on an outdated version is refused.
 func TestAccessRules(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -255,7 +256,7 @@ func TestAccessRules(t *testing.T) {
 			t.Errorf("the default namespace has them too: %d, %d", len(own), len(shared))
 		}
 	}
-	// Two read the same version: the first wins.
+	// Two clients read the same version: the first change wins.
 	now, err := space.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)

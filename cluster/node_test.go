@@ -34,7 +34,7 @@ func TestThreeMembersServeOneQueue(t *testing.T) {
 	if got.code != fsm.OK || len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
 		t.Fatalf("locked %+v", got)
 	}
-	// Any member settles, by the token as the client has it.
+	// Any member settles, by the token that the client has.
 	token := c.nodes[2].Router().LockToken(at, got.deliveries[0].Lock)
 	id, ok := c.nodes[0].Router().ParseLockToken(at, token)
 	if !ok || id != got.deliveries[0].Lock {
@@ -104,7 +104,7 @@ func TestCreateListUpdateDelete(t *testing.T) {
 	if err := router.In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "q0"); !errors.Is(err, fsm.EntityNotFound) {
 		t.Fatalf("deleted again: %v", err)
 	}
-	// A new queue of the old name is another one.
+	// A new queue with the old name is another entity.
 	again := createQueue(t, c.nodes[2], "q0")
 	if again.ID == entity.ID {
 		t.Fatal("the id was used again")
@@ -119,7 +119,7 @@ func TestInterruptedCreationIsFinished(t *testing.T) {
 	c := newTestCluster(t, 3, 2)
 	c.startAll()
 	router := c.nodes[0].Router()
-	// Half of CreateQueue: the catalog knows the queue, its partition does not.
+	// These queues are half created: the catalog has them, their partitions do not.
 	for i, name := range []string{"half", "other"} {
 		_, err := router.Command(t.Context(), fsm.CatalogPartition, fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: name, Partition: fsm.PartitionID(i + 1), Settings: testSettings})
 		if err != nil {
@@ -132,7 +132,7 @@ func TestInterruptedCreationIsFinished(t *testing.T) {
 	if got := lockMessages(receiver, 1, 10*time.Millisecond); got.code != fsm.OK {
 		t.Fatalf("lock: %v", got.code)
 	}
-	// What the catalog does not know stays unknown.
+	// An entity that the catalog does not know stays unknown.
 	stranger := fsm.EntityRef{Entity: fsm.Entity{ID: 999, Partition: 1}}
 	done := make(chan fsm.Code, 1)
 	router.Send(stranger, []fsm.Message{{Payload: []byte("x")}}, func(code fsm.Code) { done <- code })
@@ -150,12 +150,12 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	if _, err := c.nodes[0].router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
 		t.Fatal(err)
 	}
-	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
+	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating them
 	eventually(t, "the sweeper forgets the queue", func() bool {
 		_, err := findEntity(t.Context(), c.nodes[1], router.EntityQuery{ID: at.ID})
 		return errors.Is(err, fsm.EntityNotFound)
 	})
-	// A leader that does not answer within a second is made up for by what its followers know.
+	// If a leader does not answer within a second, the status shows what its followers know.
 	eventually(t, "no partition holds anything", func() bool {
 		status, err := c.nodes[2].Status(t.Context())
 		if err != nil {
@@ -175,7 +175,7 @@ func TestRequestsSurviveLeaderDeath(t *testing.T) {
 	leader := c.leader(at.Partition)
 	client := c.nodes[(leader+1)%3]
 
-	// A receiver that waits at the leader gets what comes after its death.
+	// A receiver that waits at the leader gets the messages that arrive after its death.
 	receiver := client.Router().Receiver(at, false)
 	defer receiver.Close()
 	waiting := make(chan lockedMessages, 1)
@@ -239,7 +239,7 @@ func TestRequestsSurviveLeaderDeath(t *testing.T) {
 	}
 }
 
-// TestGracefulLeaveFailsNothing closes the leader while a client sends elsewhere.
+// TestGracefulLeaveFailsNothing closes the leader while a client sends through another member.
 func TestGracefulLeaveFailsNothing(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -301,7 +301,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	if counts := countMessages(t, c.nodes[2], at); counts.Active != 20 || counts.Locked != uint64(len(got.deliveries)) {
 		t.Fatalf("after the restart: %+v", counts)
 	}
-	// The lock outlived every process (docs/requirements.md#t14).
+	// The lock has outlived every process (docs/requirements.md#t14).
 	id, ok := c.nodes[1].Router().ParseLockToken(at, token)
 	if !ok {
 		t.Fatal("the token is not known any more")
@@ -319,7 +319,7 @@ func TestMemberWithDataNeverBootstraps(t *testing.T) {
 	for i := range c.nodes {
 		c.stop(i)
 	}
-	// Told to found alone, it waits for its majority instead.
+	// A member that holds data waits for its majority, even if it is configured to bootstrap alone.
 	c.configs[0].Expect, c.configs[0].Join = 1, nil
 	lone := c.start(0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -376,7 +376,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	})
 }
 
-// loadedHandler says when the catalog of a member is loaded, before the member goes on.
+// loadedHandler reports that the catalog of a member is loaded before the member continues.
 type loadedHandler struct {
 	slog.Handler
 	loaded func()
@@ -393,8 +393,9 @@ func (h loadedHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A member that has no replicas is ready as soon as its catalog is loaded; by then it
-// must know its cluster, for others are told of it and stay away from foreign ones.
+// TestClusterIsKnownOnceCatalogIsLoaded checks a member without replicas, which is ready as soon as its catalog
+// is loaded. By then it must know its cluster, because it announces the cluster to others, which reject foreign
+// ones.
 func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
@@ -412,8 +413,8 @@ func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
 	}
 }
 
-// TestMembersBeyondExpectedJoin starts five members that each expect three: whatever each
-// of them sees first, they found one cluster.
+// TestMembersBeyondExpectedJoin starts five members that each expect three: whatever each of them sees first,
+// they form one cluster.
 func TestMembersBeyondExpectedJoin(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 5, 2)
@@ -459,7 +460,7 @@ func TestMembersOfTwoClustersStayApart(t *testing.T) {
 	if _, ok := first.gossip.Lookup(second.self); ok {
 		t.Error("a member of another cluster was taken in")
 	}
-	// A stream that claims the wrong cluster is refused, whatever gossip says.
+	// A stream that names the wrong cluster is refused, whatever gossip shows.
 	impostor := peer.New(&peer.Config{
 		Self: first.self, DialTimeout: waitMax, Logger: testLogger(), Cluster: first.clusterID,
 		Address: func(fsm.MemberID) (string, error) { return second.PeerAddr(), nil },

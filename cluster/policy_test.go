@@ -10,7 +10,8 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// TestBootstrapSpreadsOverZones: the first placement knows the zones, and then the catalog does.
+// TestBootstrapSpreadsOverZones checks that the first placement uses the zones, and that the catalog then has
+// them.
 func TestBootstrapSpreadsOverZones(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 4, 6)
@@ -33,7 +34,7 @@ func TestBootstrapSpreadsOverZones(t *testing.T) {
 		}
 		return true
 	})
-	// What an operator says counts until the member starts again.
+	// A zone that an operator sets holds until the member starts again.
 	moved := c.nodes[0].memberRecord(west)
 	moved.Zone = "north"
 	if err := retryUntilLed(t, func() error { return c.nodes[1].Operator().SetMember(t.Context(), moved) }); err != nil {
@@ -49,8 +50,8 @@ func TestBootstrapSpreadsOverZones(t *testing.T) {
 	eventually(t, "the catalog knows the zone of the configuration", func() bool { return c.nodes[0].memberRecord(west).Zone == "west" })
 }
 
-// TestRebalanceFillsNewMembers: a fourth and a fifth member join under load and are given
-// replicas by nobody but the cluster.
+// TestRebalanceFillsNewMembers adds a fourth and a fifth member under load; the cluster gives them replicas
+// without an operator.
 func TestRebalanceFillsNewMembers(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -59,7 +60,7 @@ func TestRebalanceFillsNewMembers(t *testing.T) {
 	x := c.traffic(c.nodes[:2], at)
 	for i := 3; i < 5; i++ {
 		fresh := c.startMore(i)
-		share := 8*3/(i+1) - 1 // one less is no reason to move anything
+		share := 8*3/(i+1) - 1 // one replica less is no reason for a move
 		eventually(t, "the new member has its share", func() bool {
 			placed := *c.nodes[0].partitions.Load()
 			return placement.ReplicaCounts(placed)[fresh] >= share && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil })
@@ -69,8 +70,8 @@ func TestRebalanceFillsNewMembers(t *testing.T) {
 	c.clean(c.settled())
 }
 
-// setDeadSince has every member that is gone be so for longer. What depends on that has not to be waited for
-// then, nor can it happen before a test wants it because a busy member was held for dead.
+// setDeadSince makes every dead member appear to have been dead for longer. Tests then do not wait for what
+// depends on that time, nor does it happen too early because a busy member was considered dead.
 func (c *testCluster) setDeadSince(longer time.Duration) {
 	for _, node := range c.nodes {
 		if node == nil {
@@ -80,7 +81,7 @@ func (c *testCluster) setDeadSince(longer time.Duration) {
 	}
 }
 
-// newGrowingClusterOf is newGrowingCluster with configurations that were changed.
+// newGrowingClusterOf is newGrowingCluster with changed configurations.
 func newGrowingClusterOf(t *testing.T, founders, members, partitions int, change func(*Config)) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, members, partitions)
@@ -96,8 +97,8 @@ func newGrowingClusterOf(t *testing.T, founders, members, partitions int, change
 	return c
 }
 
-// TestDeadMemberIsReplaced: what it held is held by others; when it comes back it holds
-// nothing of that any more, and gets its share again.
+// TestDeadMemberIsReplaced checks that other members get the replicas of a dead member. When it comes back, it
+// removes its former replicas and gets its share again.
 func TestDeadMemberIsReplaced(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -125,7 +126,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	c.start(dead)
 	c.ready()
 	eventually(t, "it has its share again", func() bool {
-		return placement.ReplicaCounts(*node.partitions.Load())[id] >= 2 // of 3: one less is no reason to move anything
+		return placement.ReplicaCounts(*node.partitions.Load())[id] >= 2 // of 3: one replica less is no reason for a move
 	})
 	c.clean(c.settled())
 	if counts := countMessages(t, c.nodes[dead], at); counts.Active != 50 {
@@ -133,8 +134,8 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	}
 }
 
-// TestOutageStartsNoMoves: two of five members are away, and nothing is copied; nor when one of
-// three is, whom nobody can make up for.
+// TestOutageStartsNoMoves checks that nothing is copied when two of five members are away, nor when one of
+// three is, which no member can replace.
 func TestOutageStartsNoMoves(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -159,8 +160,8 @@ func TestOutageStartsNoMoves(t *testing.T) {
 	}
 }
 
-// TestLostCatalogVoteIsReplaced: while one of three that vote in the catalog is away for long two more get a
-// vote, so that the catalog stands the loss of another.
+// TestLostCatalogVoteIsReplaced checks that two more members get a vote while one of three voters of the
+// catalog is away for long, so that the catalog survives the loss of another.
 func TestLostCatalogVoteIsReplaced(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
