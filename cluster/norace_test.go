@@ -2,5 +2,5 @@
 
 package cluster
 
-// testsPerProcessor is how many tests run side by side on each processor.
+// testsPerProcessor is the number of tests that run in parallel on each processor.
 const testsPerProcessor = 2

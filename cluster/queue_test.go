@@ -27,7 +27,7 @@ func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahea
 
 func (c *testClock) in(d time.Duration) fsm.Instant { return fsm.Instant(c.now().Add(d).UnixMilli()) }
 
-// newTimedCluster is a cluster whose queues live by a clock that can be moved.
+// newTimedCluster starts a cluster whose queues use a clock that the test can advance.
 func newTimedCluster(t *testing.T, members, partitions int) (*testCluster, *testClock) {
 	t.Helper()
 	c, clock := newTestCluster(t, members, partitions), new(testClock)
@@ -37,8 +37,8 @@ func newTimedCluster(t *testing.T, members, partitions int) (*testCluster, *test
 	return c, clock
 }
 
-// pass lets time pass. A leader sleeps until its next deadline by the machine's clock,
-// so each is given something to do.
+// pass advances the clock. A leader sleeps until its next deadline by the system clock, so each leader gets a
+// command.
 func (c *testCluster) pass(clock *testClock, d time.Duration) {
 	c.t.Helper()
 	clock.ahead.Add(int64(d))
@@ -67,7 +67,7 @@ func (c *testCluster) create(name string, change func(*fsm.EntitySettings)) fsm.
 	return fsm.EntityRef{Entity: entity}
 }
 
-// other is a living member that does not lead the partition.
+// other returns a living member that does not lead the partition.
 func (c *testCluster) other(id fsm.PartitionID) *Node {
 	c.t.Helper()
 	leader := c.leader(id)
@@ -107,7 +107,7 @@ func cancelScheduled(node *Node, at fsm.EntityRef, numbers ...fsm.SequenceNumber
 	return <-done
 }
 
-// receive takes everything that is ready for good, in order.
+// receive removes all ready messages, and returns their payloads in order.
 func receive(t *testing.T, node *Node, at fsm.EntityRef) []string {
 	t.Helper()
 	receiver := node.Router().Receiver(at, true)
@@ -119,7 +119,7 @@ func receive(t *testing.T, node *Node, at fsm.EntityRef) []string {
 			if got.code != fsm.OK {
 				t.Fatalf("receive: %v", got.code)
 			}
-			if len(got.deliveries) == 0 { // nothing is there, or no leader was known just then
+			if len(got.deliveries) == 0 { // nothing is ready, or there was no leader at that moment
 				return ready(t, node, at) == 0
 			}
 			for _, delivery := range got.deliveries {
@@ -130,7 +130,7 @@ func receive(t *testing.T, node *Node, at fsm.EntityRef) []string {
 	return payloads
 }
 
-// ready is how many messages a place has that nobody holds.
+// ready returns how many messages of an entity are not locked.
 func ready(t *testing.T, node *Node, at fsm.EntityRef) uint64 {
 	t.Helper()
 	switch counts := countMessages(t, node, at); at.Sub {
@@ -146,8 +146,8 @@ func ready(t *testing.T, node *Node, at fsm.EntityRef) uint64 {
 	return 0
 }
 
-// Scheduled through one member, taken back through another, and what is left becomes
-// active under the next leader, once.
+// TestScheduleAndCancelOverALeaderChange schedules messages through one member and cancels some through
+// another; the rest become active under the next leader, once.
 func TestScheduleAndCancelOverALeaderChange(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -196,8 +196,8 @@ func TestScheduleAndCancelOverALeaderChange(t *testing.T) {
 	}
 }
 
-// A receiver that waits gets a scheduled message on time. At light load that is within
-// 100 ms of the leader's clock (4 to 11 ms measured); here is room for a busy machine.
+// TestScheduledMessageWakesAReceiver checks that a waiting receiver gets a scheduled message on time: at light
+// load within 100 ms of the leader's clock (4 to 11 ms measured). The limit here allows for a busy machine.
 func TestScheduledMessageWakesAReceiver(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -218,7 +218,7 @@ func TestScheduledMessageWakesAReceiver(t *testing.T) {
 	}
 }
 
-// gone is true when no member knows an entity any more, by name, by id, or in its partition.
+// gone reports whether no member knows an entity any more, by name, by id, or in its partition.
 func (c *testCluster) gone(at fsm.EntityRef) bool {
 	for _, node := range c.nodes {
 		if node == nil {
@@ -243,8 +243,8 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 	return true
 }
 
-// An idle queue deletes itself, everywhere, and its name is free (docs/requirements.md#e7); another one that
-// was used stays (docs/requirements.md#e8).
+// TestIdleQueueDeletesItself checks that an idle queue deletes itself on all members and frees its name
+// (docs/requirements.md#e7), and that a queue that was used stays (docs/requirements.md#e8).
 func TestIdleQueueDeletesItself(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -257,7 +257,7 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 
 	c.pass(clock, 4*time.Minute)
 	sendMessage(t, node, used, "x")
-	resolve(t, node, "idle") // 4 min are not enough, with a minute for this test, and looking at it is no use of it
+	resolve(t, node, "idle") // 4 min are not enough, with a minute for this test, and resolving the name is not a use
 	countMessages(t, node, idle)
 	c.pass(clock, 2*time.Minute)
 	eventually(t, "the idle queue is gone", func() bool { return c.gone(idle) })
@@ -277,7 +277,7 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 	if counts := countMessages(t, node, again); counts != (fsm.Counts{}) {
 		t.Errorf("the new queue holds %+v", counts)
 	}
-	// The leader dies; its successor goes on counting where it was.
+	// The leader dies; its successor continues to count the idle time.
 	c.pass(clock, 4*time.Minute)
 	eventually(t, "the used queue is gone", func() bool { return c.gone(used) })
 	c.kill(c.leader(again.Partition))
@@ -288,8 +288,8 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 	}
 }
 
-// A queue deletes itself, and its leader dies before anybody could tell the catalog:
-// the next leader finds the tombstone.
+// TestNextLeaderRemovesAnIdleQueue checks a queue that deletes itself and whose leader dies before the catalog
+// learns of it: the next leader finds the tombstone.
 func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -298,9 +298,9 @@ func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 	at := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
 	leader := c.leader(at.Partition)
 	survivor := c.nodes[(leader+1)%3]
-	c.nodes[leader].partitions.Store(nil) // it looks after no partitions any more
+	c.nodes[leader].partitions.Store(nil) // the leader then no longer reconciles its partitions
 	clock.ahead.Add(int64(6 * time.Minute))
-	// The send finds the queue gone, in the same entry, and must not bring it back.
+	// The send finds in the same entry that the queue is gone, and must not create it again.
 	if code := sendCode(survivor, at, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
 		t.Errorf("send: %v", code)
 	}
@@ -308,7 +308,7 @@ func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 	eventually(t, "the next leader buries it", func() bool { return c.gone(at) })
 }
 
-// However far the deletion had come, it ends clean.
+// TestIdleQueueThatWasDeletedMeanwhile checks that a deletion completes from every state that it had reached.
 func TestIdleQueueThatWasDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -327,7 +327,8 @@ func TestIdleQueueThatWasDeletedMeanwhile(t *testing.T) {
 	eventually(t, "both are gone", func() bool { return c.gone(forgotten) && c.gone(dropping) })
 }
 
-// Peeks and receivers that wait leave nothing in the log, and count all the same (docs/requirements.md#e8).
+// TestPeeksAndWaitingReceiversKeepAQueue checks that peeks and waiting receivers, which write nothing into the
+// log, count as uses (docs/requirements.md#e8).
 func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -336,7 +337,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	peeked, received, polled, left := c.create("peeked", forever), c.create("received", forever), c.create("polled", forever), c.create("left", forever)
 	node := c.other(peeked.Partition)
 
-	// The links stand before the limit is set.
+	// The links are attached before the limit is set.
 	waiting, polling := node.Router().Receiver(received, false), node.Router().Receiver(polled, false)
 	defer waiting.Close()
 	defer polling.Close()
@@ -349,7 +350,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known := func() bool { // so that the reports do not depend on how fast the catalog is
+	known := func() bool { // so that the reports do not depend on the speed of the catalog
 		found := true
 		node.localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			for _, at := range []fsm.EntityRef{peeked, received, polled} {
@@ -422,7 +423,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	if len(back.deliveries) != 1 || back.deliveries[0].Lock.Sequence != 1 || back.deliveries[0].FailedDeliveries != 0 {
 		t.Fatalf("came back as %+v", back)
 	}
-	// The locked one stays, and those that were sent later too.
+	// The locked message stays, and so do those that were sent later.
 	border := clock.now().Add(time.Second)
 	clock.ahead.Add(int64(5 * time.Second))
 	sendMessage(t, node, at, "late")
@@ -479,7 +480,7 @@ func TestPurgeAndRedriveRefuse(t *testing.T) {
 			t.Errorf("purge none: %v %d", code, n)
 		}
 	})
-	// A moment before 1970 is before everything, not "all".
+	// A time before 1970 is before all messages; it does not mean "all".
 	sendMessage(t, c.nodes[0], at, "x")
 	if n, err := router.In(fsm.DefaultNamespace).PurgeEntity(ctx, "orders", 0, time.Unix(-5, 0), 10); n != 0 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
@@ -488,7 +489,8 @@ func TestPurgeAndRedriveRefuse(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Settings change while the queue is in use, and locks are not lost by it (docs/requirements.md#t14).
+// TestLocksSurviveUpdates changes settings while the queue is in use, which loses no locks
+// (docs/requirements.md#t14).
 func TestLocksSurviveUpdates(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -528,8 +530,8 @@ func TestLocksSurviveUpdates(t *testing.T) {
 	}
 }
 
-// Who waits at a queue hears of its status at once, and everything goes on when it is
-// active again.
+// TestStatusReportsMembersAndPartitions checks that receivers that wait at a queue learn of its status at once,
+// and that everything continues when it is active again.
 func TestStatusReportsMembersAndPartitions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -557,7 +559,7 @@ func TestStatusReportsMembersAndPartitions(t *testing.T) {
 		for range 3 {
 			receiver := node.Router().Receiver(at, false)
 			defer receiver.Close()
-			lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
+			lockMessages(receiver, 1, 0) // the first lock request of a receiver never waits in a queue
 			answer := make(chan lockedMessages, 1)
 			receiver.Lock(1, 1000, waitMax, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 			waiting = append(waiting, answer)
@@ -575,14 +577,14 @@ func TestStatusReportsMembersAndPartitions(t *testing.T) {
 		}
 		receiver, wait := node.Router().Receiver(at, true), time.Duration(0)
 		if step.receive != fsm.OK {
-			wait = waitMax // for a leader that says so
+			wait = waitMax // for a leader that reports it
 		}
 		if got := lockMessages(receiver, 1, wait); got.code != step.receive {
 			t.Errorf("status %d: receive %v", step.status, got.code)
 		}
 		receiver.Close()
 		set(fsm.Active)
-		for { // empty again, and those who wait are served
+		for { // the queue is empty again, and the waiting receivers are served
 			if got := receive(t, node, at); len(got) == 0 {
 				break
 			}
@@ -603,7 +605,8 @@ func await(t *testing.T, answer chan lockedMessages) lockedMessages {
 	}
 }
 
-// A queue that is deleted tells the receivers that wait there.
+// TestWaitingReceiversHearOfDeletion checks that the deletion of a queue ends the requests of its waiting
+// receivers.
 func TestWaitingReceiversHearOfDeletion(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -628,7 +631,7 @@ func TestWaitingReceiversHearOfDeletion(t *testing.T) {
 	}
 }
 
-// A full queue refuses until something has gone.
+// TestQuotaRefusesSends checks that a full queue refuses messages until one has left it.
 func TestQuotaRefusesSends(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)

@@ -2,6 +2,6 @@
 
 package cluster
 
-// testsPerProcessor is how many tests run side by side on each processor. The race detector
-// makes them compute more than they wait.
+// testsPerProcessor is the number of tests that run in parallel on each processor. With the race detector they
+// compute more than they wait.
 const testsPerProcessor = 1

@@ -6,8 +6,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Once a change was answered, no member takes an entity for one that forwards, or that is
-// disabled, when it is not any more: a receiver that is refused for it does not try again.
+// TestResolveRefusesByTheNewestSettings checks that once a change was answered, no member considers an entity
+// forwarding or disabled that no longer is: a receiver that is refused for such a reason does not retry.
 func TestResolveRefusesByTheNewestSettings(t *testing.T) {
 	t.Parallel()
 	const rounds = 30

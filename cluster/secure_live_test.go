@@ -23,7 +23,7 @@ func (c *testCluster) useTLS(a *kit.Authority) {
 	}
 }
 
-// addUntrusted is the configuration of one more member that would join the first three.
+// addUntrusted adds the configuration of one more member that tries to join the first three.
 func (c *testCluster) addUntrusted() int {
 	config := c.configs[0]
 	config.Name, config.Dir = fmt.Sprintf("m%d", len(c.configs)), c.t.TempDir()
@@ -37,8 +37,8 @@ func (c *testCluster) addUntrusted() int {
 	return len(c.configs) - 1
 }
 
-// isKnownTo says whether a member's data name another one: its catalog's voters, the others that
-// hold it, and the replicas.
+// isKnownTo reports whether a member's data contains another one: as a voter of the catalog, as another replica
+// of the catalog, or as a replica of a partition.
 func isKnownTo(t *testing.T, node *Node, other fsm.MemberID) bool {
 	t.Helper()
 	status, err := node.Status(t.Context())
@@ -59,8 +59,8 @@ func isKnownTo(t *testing.T, node *Node, other fsm.MemberID) bool {
 	return false
 }
 
-// TestSecureCluster: three members with TLS form and serve, survive the death of a leader,
-// and a fourth with a certificate of another authority, or with none, stays outside.
+// TestSecureCluster checks that three members with TLS form a cluster, serve, and survive the death of a
+// leader, and that a fourth with a certificate of another authority, or with none, cannot join.
 func TestSecureCluster(t *testing.T) {
 	t.Parallel()
 	ours, theirs := kit.NewAuthority(t), kit.NewAuthority(t)
@@ -112,12 +112,13 @@ func TestSecureCluster(t *testing.T) {
 	c.ready()
 }
 
-// TestSecureDeathIsNoticed: that a process is gone shows through TLS as it does without: streams
-// break and nobody listens. A successor stands for that reason, before raft's timers have it stand.
+// TestSecureDeathIsNoticed checks that the end of a process is visible through TLS as it is without: its
+// streams break and its port refuses connections. A successor campaigns for that reason, before raft's timers
+// expire.
 func TestSecureDeathIsNoticed(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
-	const patience = 4 * time.Second // of raft; an election by timers takes longer
+	const patience = 4 * time.Second // raft's timeouts; an election by timers takes longer
 	c := newTestCluster(t, 3, 1)
 	c.useTLS(kit.NewAuthority(t))
 	for i := range c.configs {
@@ -137,7 +138,8 @@ func TestSecureDeathIsNoticed(t *testing.T) {
 	}
 }
 
-// A member whose certificate was replaced while all run is reached with the new one.
+// TestSecureClusterReplacesCertificates replaces the certificate of a member while all run; the others reach it
+// with the new one.
 func TestSecureClusterReplacesCertificates(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
@@ -161,14 +163,14 @@ func TestSecureClusterReplacesCertificates(t *testing.T) {
 	if want := current[1].Load().Leaf.SerialNumber; shown.Cmp(want) != 0 {
 		t.Errorf("a new stream shows %s, want %s", shown, want)
 	}
-	c.stop(2) // and a member that comes back gets along with those that stayed
+	c.stop(2) // a member that comes back connects with those that stayed
 	c.start(2)
 	c.ready()
 	sendMessage(t, c.nodes[2], createQueue(t, c.nodes[2], "orders"), "x")
 }
 
-// TestGossipKeys: a process with another key, or without one, is not seen and sees nobody; it
-// is told of at both ends. Keys are changed one member after the other.
+// TestGossipKeys checks that a process with another key, or without one, sees no member and no member sees it,
+// and that both ends log it. Keys are changed one member after the other.
 func TestGossipKeys(t *testing.T) {
 	t.Parallel()
 	key := func(b byte) []byte { return slices.Repeat([]byte{b}, 32) }
@@ -202,7 +204,7 @@ func TestGossipKeys(t *testing.T) {
 		t.Error("a key is in the log")
 	}
 
-	// The new key goes behind, then to the front, then stands alone.
+	// The new key is appended, then moved to the front, then is the only one.
 	for _, keys := range [][][]byte{{key(1), key(2)}, {key(2), key(1)}, {key(2)}} {
 		for i := range 3 {
 			c.stop(i)
@@ -216,9 +218,9 @@ func TestGossipKeys(t *testing.T) {
 	}
 }
 
-// TestSecureThroughput measures, when the environment asks, sends of 1 KiB, 256 outstanding,
-// through a member that leads some of four partitions of three replicas: forwarding and raft's
-// appends, plain and in TLS by turns.
+// TestSecureThroughput measures, when the environment requests it, sends of 1 KiB, 256 outstanding, through a
+// member that leads some of four partitions of three replicas: forwarding and raft's appends, alternately plain
+// and with TLS.
 func TestSecureThroughput(t *testing.T) {
 	count, err := strconv.Atoi(os.Getenv("PEEKLOCK_SECURE"))
 	if err != nil {

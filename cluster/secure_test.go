@@ -8,7 +8,8 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// A configuration that would let anybody in, or nobody, is refused, and no key is in the words.
+// TestSecureConfig checks that a configuration that would admit everybody, or nobody, is refused, and that no
+// error contains a key.
 func TestSecureConfig(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
@@ -32,7 +33,7 @@ func TestSecureConfig(t *testing.T) {
 			t.Errorf("%s: %v", word, err)
 		}
 	}
-	one := valid // a certificate that does not change
+	one := valid // a certificate that is not replaced at run time
 	one.PeerTLS = &tls.Config{RootCAs: ours.Pool, Certificates: []tls.Certificate{*ours.Issue(t, nil)}}
 	if err := one.Validate(); err != nil {
 		t.Error(err)

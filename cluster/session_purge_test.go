@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A deletion within one session removes the unlocked messages of that session, whether or not it is
-// held, and nothing else; the session stays with its holder.
+// TestPurgeSession checks that purging one session removes the unlocked messages of that session, whether or
+// not it is locked, and nothing else; the holder keeps the session.
 func TestPurgeSession(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]func(*fsm.EntitySettings){
@@ -42,7 +42,7 @@ func TestPurgeSession(t *testing.T) {
 				}
 			}
 			purged("red", border, 1, 1)
-			purged("red", border, 1000, 1) // neither the locked nor the late one
+			purged("red", border, 1000, 1) // neither the locked message nor the late one
 			purged("red", border, 1000, 0)
 			purged("green", 0, 1000, 0)
 			if code := settleMessage(t, near, at, locked[0].Lock, fsm.Complete); code != fsm.OK {
@@ -52,7 +52,7 @@ func TestPurgeSession(t *testing.T) {
 			if diff := cmp.Diff([]string{"late"}, payloads(left)); diff != "" || left[0].FailedDeliveries != 0 {
 				t.Errorf("left in red %s, %d attempts", diff, left[0].FailedDeliveries)
 			}
-			purged("blue", 0, 2, 2) // held by nobody
+			purged("blue", 0, 2, 2) // a session that is not locked
 			blue := acceptNamed(t, near, at, "blue")
 			defer blue.Close()
 			if diff := cmp.Diff([]string{"3"}, payloads(lockMessages(blue.Receiver, 10, time.Minute).deliveries)); diff != "" {
@@ -62,7 +62,7 @@ func TestPurgeSession(t *testing.T) {
 	}
 }
 
-// More messages than are locked at a time.
+// TestPurgeSessionInBatches purges more messages than are locked at a time.
 func TestPurgeSessionInBatches(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)

@@ -61,8 +61,9 @@ func payloads(ds []fsm.Delivery) []string {
 	return list
 }
 
-// A session that is held through one member survives the death of its leader: the holder
-// goes on, in order, with its state, and nobody else gets it (docs/requirements.md#c5).
+// TestSessionSurvivesItsLeader checks that a session that is locked through one member survives the death of
+// its leader: its holder continues, in order, with its state, and no other receiver gets it
+// (docs/requirements.md#c5).
 func TestSessionSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -115,8 +116,8 @@ func TestSessionSurvivesItsLeader(t *testing.T) {
 	}
 }
 
-// Who waits for any session gets the one with the oldest message, through any member; a
-// wait ends with its time or when it is cancelled, and takes no session along.
+// TestAcceptWaits checks that a receiver that waits for any session gets the one with the oldest message,
+// through any member, and that a wait that times out or is cancelled takes no session.
 func TestAcceptWaits(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -158,8 +159,8 @@ func TestAcceptWaits(t *testing.T) {
 	}
 }
 
-// The lock of a session ends by its time: the holder is told, its messages count an attempt,
-// and whoever waits gets the session.
+// TestSessionLockRunsOut checks that the lock of a session expires: the holder gets an error, its messages
+// count a failed delivery, and a waiting receiver gets the session.
 func TestSessionLockRunsOut(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)

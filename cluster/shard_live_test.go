@@ -18,8 +18,9 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// Sessions of a partitioned queue are found by their names through any member, in order;
-// who waits for any session waits at all shards and takes no more than one.
+// TestPartitionedSessions checks that sessions of a partitioned queue are found by name through any member,
+// with their messages in order, and that a receiver that waits for any session waits at all shards and gets no
+// more than one.
 func TestPartitionedSessions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -46,7 +47,7 @@ func TestPartitionedSessions(t *testing.T) {
 	if len(held) != sessions {
 		t.Fatalf("held %v", held)
 	}
-	// Shards that had a session too for somebody who had one already gave it back.
+	// Shards that also locked a session for a receiver that already had one have released it.
 	none, _ := accepting(c.nodes[0], at, nil, 50*time.Millisecond)
 	if a := <-none; a.code != fsm.Timeout {
 		t.Errorf("one more: %v", a.code)
@@ -101,8 +102,8 @@ func TestPartitionedSessions(t *testing.T) {
 	}
 }
 
-// A partitioned topic gives what it gets to its subscriptions in each shard; their rules
-// are the same everywhere, also when a change of them was interrupted.
+// TestPartitionedTopic checks that each shard of a partitioned topic publishes to its subscriptions in the same
+// partition, and that their rules are the same in all shards, also after an interrupted change.
 func TestPartitionedTopic(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
@@ -116,7 +117,7 @@ func TestPartitionedTopic(t *testing.T) {
 			t.Errorf("shard %d is in partition %d, that of its topic in %d", i, shard.Partition, topic.Shards[i].Partition)
 		}
 	}
-	// Interrupted: one shard has the rule already.
+	// This is the state after an interrupted change: one shard has a rule of that name already.
 	rule := sqlRule("red", "color = 'red'")
 	if _, err := c.nodes[0].router.Command(t.Context(), red.Shards[1].Partition, fsm.PutRule{Subscription: red.Shards[1].Entity, Rule: sqlRule("red", "1 = 0")}); err != nil {
 		t.Fatal(err)
@@ -172,8 +173,8 @@ func codeOfError(err error) (code fsm.Code) {
 	return code
 }
 
-// Messages are forwarded from every shard, and to the shard of their key; each arrives
-// once, while members die.
+// TestPartitionedForwarding checks that messages are forwarded from every shard, and to the shard of their key,
+// and that each arrives once while members die.
 func TestPartitionedForwarding(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
@@ -213,8 +214,8 @@ func TestPartitionedForwarding(t *testing.T) {
 	}
 }
 
-// A transaction lies in one shard: that of the message it settles. What it sends goes to
-// the same partition, and elsewhere where a key wants it.
+// TestPartitionedTransactions checks that a transaction belongs to one shard, that of the message that it
+// settles. Its messages go to the same partition, or to another if their key requires it.
 func TestPartitionedTransactions(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
@@ -271,8 +272,8 @@ func TestPartitionedTransactions(t *testing.T) {
 	}
 }
 
-// What was interrupted in the making is finished by whoever needs it, shard by shard; what
-// was interrupted in the deleting by the catalog's leader.
+// TestPartitionedInterrupted checks that an interrupted creation is completed by the member that needs the
+// entity, shard by shard, and an interrupted deletion by the catalog's leader.
 func TestPartitionedInterrupted(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 3)
@@ -311,7 +312,7 @@ func TestPartitionedInterrupted(t *testing.T) {
 	if _, err := router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: half.ID}); err != nil {
 		t.Fatal(err)
 	}
-	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
+	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating it
 	for _, shard := range half.Shards {
 		eventually(t, "the shard is dropped", func() bool {
 			there := true
@@ -321,8 +322,8 @@ func TestPartitionedInterrupted(t *testing.T) {
 	}
 }
 
-// Members die and come back while a partitioned queue is sent to and received from: what
-// was accepted is received, and nothing is given twice unless its lock was lost.
+// TestPartitionedWhileMembersDie sends to and receives from a partitioned queue while members die and come
+// back: every accepted message is received, and none is received twice unless its lock was lost.
 func TestPartitionedWhileMembersDie(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)

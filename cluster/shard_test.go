@@ -33,7 +33,7 @@ func shardIn(n fsm.SequenceNumber) int {
 	return shard
 }
 
-// lockAll locks until nothing more comes for a moment.
+// lockAll locks messages until it has as many as wanted.
 func lockAll(t *testing.T, node *Node, at fsm.EntityRef, want int) (all []fsm.Delivery) {
 	t.Helper()
 	receiver := node.Router().Receiver(at, false)
@@ -48,7 +48,8 @@ func lockAll(t *testing.T, node *Node, at fsm.EntityRef, want int) (all []fsm.De
 	return all
 }
 
-// The shard of a key is part of what is stored: it must be the same in every release.
+// TestShardOfAKey checks that the shard of a key is the same in every release, because it is part of what is
+// stored.
 func TestShardOfAKey(t *testing.T) {
 	t.Parallel()
 	e := fsm.Entity{Shards: make([]fsm.Shard, 16)}
@@ -73,7 +74,7 @@ func TestShardOfAKey(t *testing.T) {
 	}
 }
 
-// A partitioned queue is one queue to whoever uses it, through any member.
+// TestPartitionedQueue checks that a partitioned queue behaves as one queue, through any member.
 func TestPartitionedQueue(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -114,7 +115,7 @@ func TestPartitionedQueue(t *testing.T) {
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Error(diff)
 	}
-	// Locks are renewed and settled through another member, by their tokens.
+	// Another member renews and settles the locks, by their tokens.
 	locks := make([]fsm.LockID, total)
 	settlements := make([]fsm.Settlement, total)
 	for i := range got {
@@ -159,7 +160,8 @@ func TestPartitionedQueue(t *testing.T) {
 	}
 }
 
-// Messages with one key stay together and in order, and a batch goes to one shard.
+// TestPartitionKeys checks that messages with one key stay together and in order, and that a batch goes to one
+// shard.
 func TestPartitionKeys(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -186,7 +188,7 @@ func TestPartitionKeys(t *testing.T) {
 	if code := sendCode(c.nodes[0], at, keyed("a", "1"), fsm.Message{Payload: []byte("2")}); code != fsm.InvalidArgument {
 		t.Errorf("a key and none in a batch: %v", code)
 	}
-	// Where duplicates are detected the id binds, so that the shard knows the first one.
+	// With duplicate detection the message id selects the shard, so that the shard knows the first message.
 	once := c.make(fsm.QueueEntity, "once", both(partitioned, func(s *fsm.EntitySettings) { s.RequiresDuplicateDetection = true }))
 	for i := range 9 {
 		mustSend(t, c.nodes[i%3], once, fsm.Message{ID: fmt.Sprint(i % 3), Payload: []byte("x")})
@@ -196,15 +198,16 @@ func TestPartitionKeys(t *testing.T) {
 	}
 }
 
-// A link gets from all shards in turn, waits at all of them, and keeps nothing that it does
-// not give: what was locked too much can be had by others at once, and counts no attempt.
+// TestPartitionedReceivers checks that a receiver gets messages from all shards in turn, waits at all of them,
+// and keeps no lock on a message that it does not deliver: other receivers can lock such messages at once, and
+// they count no delivery.
 func TestPartitionedReceivers(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	receiver := c.nodes[0].Router().Receiver(at, false)
-	for i := range 4 { // whichever shard it is that gets one
+	for i := range 4 { // whichever shard gets the message
 		waiting := make(chan lockedMessages, 1)
 		receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waiting <- lockedMessages{code, d} })
 		text := fmt.Sprint("w", i)
@@ -229,8 +232,8 @@ func TestPartitionedReceivers(t *testing.T) {
 	for i := range 40 {
 		sendAll(t, c.nodes[1], at, fsm.Message{Payload: []byte(fmt.Sprint(i))})
 	}
-	// Eight messages, one by one, are of all four shards, unless one was slow: nobody waits for
-	// that. Then they go back, which counts no attempt, and it begins again.
+	// Eight messages, received one by one, come from all four shards, unless one shard was slow, because the
+	// receiver waits for none. The messages are then released, which counts no delivery, and the test repeats.
 	eventually(t, "the shards take turns", func() bool {
 		turns, taken := map[int]int{}, []fsm.Delivery{}
 		for range 8 {
@@ -252,7 +255,7 @@ func TestPartitionedReceivers(t *testing.T) {
 		}
 		return false
 	})
-	// The link stays and asks for no more: everything else is there for another.
+	// The receiver stays open and requests nothing more: another can lock all other messages.
 	for _, d := range lockAll(t, c.nodes[2], at, 32) {
 		if d.FailedDeliveries != 0 {
 			t.Errorf("%s counts %d attempts", d.Payload, d.FailedDeliveries)
@@ -264,7 +267,7 @@ func TestPartitionedReceivers(t *testing.T) {
 	}
 }
 
-// Receive-and-delete loses nothing when the link goes.
+// TestPartitionedReceiveAndDeleteLosesNothing checks that receive-and-delete loses nothing when the link ends.
 func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -294,8 +297,8 @@ func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
 	c.counted(at, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
 
-// A partition without a leader holds up what needs it, and nothing else; everything goes
-// on when it has one again.
+// TestPartitionedWithoutALeader checks that a partition without a leader delays only the requests that need it,
+// and that everything continues when it has a leader again.
 func TestPartitionedWithoutALeader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -340,8 +343,8 @@ func TestPartitionedWithoutALeader(t *testing.T) {
 	c.counted(at, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
 
-// One shard that nobody leads does not keep the others from being received from, or from
-// being sent to.
+// TestOneSilentShard checks that one shard without a leader does not prevent receiving from and sending to the
+// others.
 func TestOneSilentShard(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -379,7 +382,7 @@ func TestOneSilentShard(t *testing.T) {
 	if d := lockMessages(receiver, 1, 50*time.Millisecond); len(d.deliveries) != 0 {
 		t.Errorf("received %+v", d)
 	}
-	// One send finds out; those after it go elsewhere.
+	// One send detects the silent shard; the sends after it go to others.
 	for range 3 {
 		node.Router().Send(at, []fsm.Message{{Payload: []byte("late")}}, func(fsm.Code) {})
 	}
@@ -396,7 +399,8 @@ func TestOneSilentShard(t *testing.T) {
 	c.counted(at, "what waited has come", active(12))
 }
 
-// What cannot be had is refused when it is asked for, with a sentence.
+// TestPartitionedEntitiesRefuseWhatTheyCannotHave checks that unsupported settings are refused at creation,
+// with an explanation.
 func TestPartitionedEntitiesRefuseWhatTheyCannotHave(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 2)

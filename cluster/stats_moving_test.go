@@ -8,7 +8,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A partition moves while it has a target and was not told to wait.
+// TestStatsCountMovingPartitions checks that a partition counts as moving while it has a target and is not
+// paused.
 func TestStatsCountMovingPartitions(t *testing.T) {
 	t.Parallel()
 	n := &Node{}

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// total sums what all members say.
+// stats returns the statistics of all members.
 func (c *testCluster) stats(entities int) (all []Stats) {
 	for _, node := range c.nodes {
 		if node != nil {
@@ -21,7 +21,7 @@ func (c *testCluster) stats(entities int) (all []Stats) {
 	return all
 }
 
-// find is the stats of an entity, summed over the members; who is how many show it.
+// find sums the statistics of an entity over the members; who is the number of members that report it.
 func find(all []Stats, name string) (sum EntityStats, who int) {
 	for _, s := range all {
 		for _, e := range s.Entities {
@@ -35,7 +35,7 @@ func find(all []Stats, name string) (sum EntityStats, who int) {
 	return sum, who
 }
 
-// TestStatsCountEntitiesAndMessages: what the members say of themselves adds up, each entity once.
+// TestStatsCountEntitiesAndMessages checks that the statistics of all members add up, each entity once.
 func TestStatsCountEntitiesAndMessages(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -105,7 +105,7 @@ func TestStatsCountEntitiesAndMessages(t *testing.T) {
 	}
 }
 
-// shardsSeen is how many members lead a shard.
+// shardsSeen returns how many members lead a shard.
 func shardsSeen(c *testCluster, e *fsm.Entity) int {
 	members := map[int]bool{}
 	for _, shard := range e.Shards {
@@ -114,13 +114,14 @@ func shardsSeen(c *testCluster, e *fsm.Entity) int {
 	return len(members)
 }
 
-// Requests that end busy or late are counted as such, further attempts too.
+// TestRequestStatsCountRetries checks that requests that end busy or late are counted as such, and that retries
+// are counted too.
 func TestRequestStatsCountRetries(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	for i := range c.configs {
-		c.configs[i].Timing.Retry = 5 * time.Second // the send below lasts so long
+		c.configs[i].Timing.Retry = 5 * time.Second // the duration of the send below
 	}
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
@@ -147,7 +148,7 @@ func TestRequestStatsCountRetries(t *testing.T) {
 	}
 }
 
-// Looking at many entities is cheap and locks nobody for long.
+// BenchmarkStats shows that scanning many entities is cheap; no state machine is locked for long.
 func BenchmarkStats(b *testing.B) {
 	config := Default()
 	config.Dir, config.Logger, config.Expect, config.Partitions = b.TempDir(), testLogger(), 1, 4

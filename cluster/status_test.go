@@ -6,8 +6,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Partitions are listed where the catalog's leader has them, also at a member that has not
-// heard of the last change.
+// TestStatusShowsNewestPlacement checks that partitions are listed where the catalog's leader has them, also at
+// a member that does not have the last change yet.
 func TestStatusShowsNewestPlacement(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 2)

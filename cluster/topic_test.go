@@ -31,7 +31,7 @@ func (c *testCluster) make(kind fsm.EntityKind, name string, change func(*fsm.En
 	return fsm.EntityRef{Entity: entity}
 }
 
-// any is a living member.
+// any returns a living member.
 func (c *testCluster) any() *Node {
 	for _, node := range c.nodes {
 		if node != nil {
@@ -42,8 +42,8 @@ func (c *testCluster) any() *Node {
 	return nil
 }
 
-// half does what an interrupted creation leaves: the catalog knows the entity, its
-// partition does not.
+// half creates the state that an interrupted creation leaves: the catalog has the entity, its partition does
+// not.
 func (c *testCluster) half(command fsm.CreateEntity) fsm.EntityRef {
 	c.t.Helper()
 	command.Settings = testSettings
@@ -61,7 +61,7 @@ func (c *testCluster) half(command fsm.CreateEntity) fsm.EntityRef {
 	return fsm.EntityRef{Entity: entity}
 }
 
-// coloured is a message that rules can ask for its color.
+// coloured returns a message with the property color, which rules can match.
 func coloured(color, payload string) fsm.Message {
 	return fsm.Message{
 		ID: payload, Payload: []byte(payload),
@@ -93,7 +93,7 @@ func ruleNames(t *testing.T, node *Node, path string) []string {
 	return names
 }
 
-// holds says what a partition has, at every living member once they are level.
+// holds reports whether a partition has exactly these entities, at every living member.
 func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
 	for _, node := range c.nodes {
 		if node == nil {
@@ -116,8 +116,8 @@ func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
 	return true
 }
 
-// What is sent to a topic through one member is received from its subscriptions through
-// others, by the rules that were put in through any of them.
+// TestThreeMembersServeOneTopic sends to a topic through one member and receives from its subscriptions through
+// others, by rules that were created through any of them.
 func TestThreeMembersServeOneTopic(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -172,8 +172,8 @@ func TestThreeMembersServeOneTopic(t *testing.T) {
 	}
 }
 
-// A rule comes back as it was put in, whichever way it took: with the subscription that it
-// was made for, or by itself, and to a member that does not lead.
+// TestRulesTravelWhole checks that a rule is returned as it was created: with its subscription or by itself,
+// and through a member that does not lead.
 func TestRulesTravelWhole(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -303,7 +303,7 @@ func TestResolveSubQueues(t *testing.T) {
 	}
 }
 
-// What is refused is refused with words that help.
+// TestRefusalsOfTopics checks that refusals have helpful texts.
 func TestRefusalsOfTopics(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
@@ -370,7 +370,7 @@ func TestRefusalsOfTopics(t *testing.T) {
 	if got := lockMessages(receiver, 1, time.Minute); got.code != fsm.NotAllowed {
 		t.Errorf("receive from a topic: %v", got.code)
 	}
-	// Destinations that are there are taken, and may go later.
+	// Destinations that exist are accepted, and may be deleted later.
 	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity} {
 		c.make(kind, "to-"+kind.String(), nil)
 		c.make(fsm.QueueEntity, "from-"+kind.String(), func(s *fsm.EntitySettings) { s.ForwardTo = "TO-" + kind.String() })
@@ -378,7 +378,7 @@ func TestRefusalsOfTopics(t *testing.T) {
 	if err := router.In(fsm.DefaultNamespace).DeleteEntity(ctx, fsm.QueueEntity, "to-queue"); err != nil {
 		t.Error(err)
 	}
-	// What forwards there can still be changed in all else.
+	// All other settings of an entity that forwards can still be changed.
 	settings := forward("TO-queue")
 	settings.Status = fsm.Disabled
 	if _, err := router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.QueueEntity, "from-queue", settings); err != nil {
@@ -390,7 +390,7 @@ func TestRefusalsOfTopics(t *testing.T) {
 	}
 }
 
-// Whatever was made half is finished by whoever uses it first.
+// TestInterruptedCreationOfTopics checks that the first use of a half created entity completes its creation.
 func TestInterruptedCreationOfTopics(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -405,7 +405,7 @@ func TestInterruptedCreationOfTopics(t *testing.T) {
 	topic, sub := halves("by-receive")
 	receiver := c.nodes[1].Router().Receiver(resolve(t, c.nodes[1], sub.Name), true)
 	defer receiver.Close()
-	// It ends as soon as the making is finished; before that the topic would drop what comes.
+	// The wait ends when the creation is complete; before that, the topic would drop messages.
 	if got := lockMessages(receiver, 1, waitMax); got.code != fsm.OK {
 		t.Fatalf("lock: %v", got.code)
 	}
@@ -431,7 +431,7 @@ func TestInterruptedCreationOfTopics(t *testing.T) {
 	if diff := cmp.Diff([]string{"mine"}, ruleNames(t, c.nodes[0], sub.Name)); diff != "" {
 		t.Error(diff)
 	}
-	// A new subscription beside one, of a topic that its partition does not know.
+	// A new subscription completes the creation of a topic that its partition does not know.
 	topic = c.half(fsm.CreateEntity{Kind: fsm.TopicEntity, Name: "by-another", Partition: 1})
 	sub = c.make(fsm.SubscriptionEntity, "by-another/Subscriptions/s", nil)
 	mustSend(t, c.nodes[1], topic, fsm.Message{Payload: []byte("x")})
@@ -440,7 +440,8 @@ func TestInterruptedCreationOfTopics(t *testing.T) {
 	}
 }
 
-// A deletion that was cut in the middle ends clean, and what is put late stays away.
+// TestInterruptedDeletionOfTopics checks that an interrupted deletion completes, and that late sends have no
+// effect.
 func TestInterruptedDeletionOfTopics(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -460,7 +461,7 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 		}
 	}
 	cut(other)
-	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
+	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating it
 	eventually(t, "the sweeper forgets the subscription", forgotten(other))
 	eventually(t, "the others stay", func() bool { return c.holds(1, topic.ID, sub.ID) })
 	if got := receive(t, c.nodes[2], sub); len(got) != 1 {
@@ -476,7 +477,7 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	clock.ahead.Add(int64(time.Minute))
 	eventually(t, "the sweeper forgets the topic", forgotten(topic))
 	eventually(t, "the partition has nothing", func() bool { return c.holds(1) })
-	// Late words of the old ones bring nothing back.
+	// Late commands for the old entities create nothing.
 	for _, at := range []fsm.EntityRef{topic, sub} {
 		if _, err := c.nodes[0].router.PutEntity(t.Context(), at.ID); !errors.Is(err, fsm.EntityNotFound) {
 			t.Errorf("put %s: %v", at.Name, err)
@@ -498,7 +499,8 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	}
 }
 
-// A topic that is deleted tells those who wait at its subscriptions.
+// TestWaitingReceiversHearThatTheTopicIsDeleted checks that the deletion of a topic ends the requests of
+// receivers that wait at its subscriptions.
 func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -526,8 +528,8 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 	}
 }
 
-// Idle deletion of one kind leaves the others alone, but a topic takes its subscriptions
-// along (docs/requirements.md#e7, #e8).
+// TestIdleTopicsAndSubscriptions checks that idle deletion of one entity leaves the others alone, but that a
+// topic takes its subscriptions with it (docs/requirements.md#e7, #e8).
 func TestIdleTopicsAndSubscriptions(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -565,8 +567,8 @@ func TestIdleTopicsAndSubscriptions(t *testing.T) {
 	}
 }
 
-// A topic deletes itself, and its leader dies before anybody could tell the catalog: the
-// next leader finds the tombstone, and the catalog forgets the subscriptions too.
+// TestNextLeaderRemovesAnIdleTopic checks a topic that deletes itself and whose leader dies before the catalog
+// learns of it: the next leader finds the tombstone, and the subscriptions are removed from the catalog too.
 func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -575,12 +577,12 @@ func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
 	sub := c.make(fsm.SubscriptionEntity, "idle/Subscriptions/s", nil)
 	leader := c.leader(topic.Partition)
 	survivor := c.nodes[(leader+1)%3]
-	c.nodes[leader].partitions.Store(nil) // it looks after no partitions any more
+	c.nodes[leader].partitions.Store(nil) // the leader then no longer reconciles its partitions
 	clock.ahead.Add(int64(6 * time.Minute))
 	if code := sendCode(survivor, topic, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
 		t.Errorf("send: %v", code)
 	}
-	// Nor does a receiver bring the subscription back, or its topic.
+	// A receiver does not recreate the subscription or its topic either.
 	receiver := survivor.Router().Receiver(sub, false)
 	defer receiver.Close()
 	if got := lockMessages(receiver, 1, waitMax); got.code != fsm.EntityNotFound {
@@ -590,8 +592,8 @@ func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
 	eventually(t, "the next leader buries it", func() bool { return c.gone(topic) && c.gone(sub) })
 }
 
-// The leader dies while others send to a topic: every send ends OK, and each subscription
-// has each message once.
+// TestLeaderOfATopicDies kills the leader while others send to a topic: every send ends OK, and each
+// subscription has each message once.
 func TestLeaderOfATopicDies(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 2)
@@ -652,8 +654,8 @@ func TestLeaderOfATopicDies(t *testing.T) {
 	eventually(t, "no body is kept", func() bool { return countMessages(t, client, topic).Bytes == 0 })
 }
 
-// Settings of a subscription and of its topic reach those who use them, and each has its
-// own: what is sent while a subscription is disabled waits there.
+// TestSettingsOfSubscriptions checks that changed settings of a subscription and of its topic reach their
+// users, and that each has its own: messages that are sent while a subscription is disabled wait there.
 func TestSettingsOfSubscriptions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
@@ -690,8 +692,8 @@ func TestSettingsOfSubscriptions(t *testing.T) {
 	}
 }
 
-// Topics are made, used and deleted by everybody at once, under one name: in the end
-// nothing is left that nobody can name.
+// TestTopicsComeAndGo creates, uses and deletes topics concurrently under one name: in the end no entity is
+// left that has no name.
 func TestTopicsComeAndGo(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)

@@ -33,8 +33,8 @@ func transacted(node *Node, tx fsm.Transaction) fsm.Code {
 	return <-done
 }
 
-// A transaction through any member moves a message from one queue to two others, one of
-// them in another partition, and finishes their making if that was interrupted.
+// TestTransactionThroughAnyMember runs a transaction through any member that moves a message from one queue to
+// two others, one of them in another partition, and completes their creation if that was interrupted.
 func TestTransactionThroughAnyMember(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
@@ -55,7 +55,7 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 		if code := transacted(c.nodes[(i+1)%3], tx); code != fsm.OK {
 			t.Fatalf("transaction %d: %v", i, code)
 		}
-		// Its locks are gone: the same again is refused, and adds nothing.
+		// The locks are gone: the same transaction is refused, and adds nothing.
 		if code := transacted(node, tx); code != fsm.MessageLockLost {
 			t.Errorf("the same again: %v", code)
 		}
@@ -77,8 +77,8 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 	c.counted(near, "nothing came of that", active(3))
 }
 
-// What a transaction sends through a topic, and its destination refuses, is received from the
-// topic's transfer dead-letter queue: nobody else has it.
+// TestTransferDeadLettersOfATopic checks that messages that a transaction sends through a topic and that their
+// destination refuses are received from the topic's transfer dead-letter queue, and from no other.
 func TestTransferDeadLettersOfATopic(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
@@ -107,8 +107,8 @@ func TestTransferDeadLettersOfATopic(t *testing.T) {
 	}
 }
 
-// The leader dies again and again while transactions are being committed: each is whole or
-// absent, and of two that settle the same message one is absent.
+// TestTransactionsWhileLeadersDie kills the leader repeatedly while transactions are committed: each is
+// complete or absent, and of two that settle the same message one is absent.
 func TestTransactionsWhileLeadersDie(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -116,7 +116,7 @@ func TestTransactionsWhileLeadersDie(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	in := c.make(fsm.QueueEntity, "in", nil)
-	var outs []fsm.EntityRef // one of them beside in
+	var outs []fsm.EntityRef // one of them in the partition of in
 	for _, name := range []string{"a", "b", "c"} {
 		outs = append(outs, c.make(fsm.QueueEntity, name, nil))
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestSubscriptionWithoutRoomForItsRule: a subscription that its partition refuses, because
-// the topic has all the rules that it may, is not there afterwards. It used to be listed for
-// ever, its name taken and itself of no use to anybody.
+// TestSubscriptionWithoutRoomForItsRule checks that a subscription that its partition refuses, because the
+// topic has its maximum number of rules, does not exist afterwards. Without undoCreate it would stay in the
+// catalog, with a name that nothing else could use.
 func TestSubscriptionWithoutRoomForItsRule(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
@@ -21,7 +21,7 @@ func TestSubscriptionWithoutRoomForItsRule(t *testing.T) {
 	topic := c.make(fsm.TopicEntity, "full", nil)
 	sub := c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath("full", "one"), nil)
 	router := c.any().Router()
-	const atATime = 32 // go to the disk together
+	const atATime = 32 // in one log transaction
 	var adding sync.WaitGroup
 	for first := range atATime {
 		adding.Go(func() {
