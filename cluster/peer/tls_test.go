@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// port is a peer port that serves forward streams by reading them, and counts those.
+// port is a peer port that serves forward streams by reading them, and counts them.
 type port struct {
 	*Transport
 	lines   *kit.LogLines
@@ -47,8 +47,8 @@ func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *por
 	return p
 }
 
-// TestPeersTrust: who may open a stream to whom. Whoever may not is told why, and told
-// of, at both ends.
+// TestPeersTrust checks which peers may open a stream to which. A refused peer learns the reason, and both ends
+// log it.
 func TestPeersTrust(t *testing.T) {
 	t.Parallel()
 	ours, theirs := kit.NewAuthority(t), kit.NewAuthority(t)
@@ -63,7 +63,7 @@ func TestPeersTrust(t *testing.T) {
 	late := with(ours, ours.Issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
 	for name, c := range map[string]struct {
 		from, to       *tls.Config
-		dialer, server string // words of the log; empty: the stream stands
+		dialer, server string // texts in the logs; empty: the stream is accepted
 	}{
 		"plain":                       {nil, nil, "", ""},
 		"tls":                         {ours.MemberTLSConfig(t), ours.MemberTLSConfig(t), "", ""},
@@ -82,7 +82,7 @@ func TestPeersTrust(t *testing.T) {
 			t.Parallel()
 			server := newPort(t, "B", c.to, nil)
 			dialer := newPort(t, "A", c.from, server)
-			for range 2 { // refused again, told of once
+			for range 2 { // refused twice, logged once
 				conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
 				if (err == nil) != (c.dialer == "") {
 					t.Fatalf("dial: %v", err)
@@ -117,8 +117,8 @@ func TestPeersTrust(t *testing.T) {
 	}
 }
 
-// A silent peer holds a handshake for no longer than its bound, at either end, and what
-// breaks off is no matter of trust.
+// TestSecureHandshakeIsBounded checks that a silent peer occupies a handshake only until its timeout, at either
+// end, and that a broken connection is not reported as untrusted.
 func TestSecureHandshakeIsBounded(t *testing.T) {
 	t.Parallel()
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
@@ -150,8 +150,8 @@ func TestSecureHandshakeIsBounded(t *testing.T) {
 	}
 }
 
-// A process that is gone is told from one that is not trusted: the first lets a follower
-// stand for election at once (partition, campaign.go).
+// TestSecureDialTellsTheDead checks that a process that has ended is distinguished from one that is not
+// trusted: the first lets a follower campaign at once (partition, campaign.go).
 func TestSecureDialTellsTheDead(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
@@ -166,7 +166,7 @@ func TestSecureDialTellsTheDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = closed.Close() // our own doing is told apart, too
+	_ = closed.Close() // a stream that this end has closed is distinguished too
 	if _, err := closed.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("our own closing reads as %v", err)
 	}
@@ -179,7 +179,7 @@ func TestSecureDialTellsTheDead(t *testing.T) {
 	}
 }
 
-// Closing never waits, not even for a peer that reads nothing.
+// TestSecureCloseDoesNotWait checks that closing never waits, not even for a peer that reads nothing.
 func TestSecureCloseDoesNotWait(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
@@ -194,7 +194,7 @@ func TestSecureCloseDoesNotWait(t *testing.T) {
 	}
 	raw := conn.(abruptConn).NetConn()
 	_ = raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	for err == nil { // fill the way
+	for err == nil { // fill the buffers of the connection
 		_, err = raw.Write(make([]byte, 64<<10))
 	}
 	_ = raw.SetWriteDeadline(time.Time{})
@@ -205,8 +205,8 @@ func TestSecureCloseDoesNotWait(t *testing.T) {
 	}
 }
 
-// A certificate that is replaced is shown by the next stream, at both ends; those that
-// stand go on.
+// TestSecureCertificateIsReplaced checks that the next stream presents a replaced certificate, at both ends,
+// and that open streams continue.
 func TestSecureCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
@@ -244,7 +244,7 @@ func TestSecureCertificateIsReplaced(t *testing.T) {
 	}
 }
 
-// BenchmarkSecureHandshake is what opening one stream costs.
+// BenchmarkSecureHandshake measures opening one stream.
 func BenchmarkSecureHandshake(b *testing.B) {
 	ours := kit.NewAuthority(b)
 	for _, c := range []struct {

@@ -43,8 +43,8 @@ func TestStreamHeader(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedPeersAreBounded: a port scan costs no more than its handshakes, and members get through
-// once the unauthenticated peers have gone.
+// TestUnauthenticatedPeersAreBounded checks that a port scan costs no more than its handshakes, and that
+// members get through once the unauthenticated peers have gone.
 func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,7 +105,8 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 	}
 }
 
-// Members of other releases read these bytes; the numbers of kinds are in them.
+// TestStreamHeaderBytes checks the encoded headers, with the numbers of kinds, because members of other
+// releases read them.
 func TestStreamHeaderBytes(t *testing.T) {
 	t.Parallel()
 	var written []byte
