@@ -41,7 +41,8 @@ func TestMetadataRoundTrip(t *testing.T) {
 	}
 }
 
-// Members of other releases read these bytes.
+// TestMetadataFitsLimit compares the encoded metadata with the golden file, because members of other releases
+// read these bytes.
 func TestMetadataFitsLimit(t *testing.T) {
 	t.Parallel()
 	m := Metadata{
