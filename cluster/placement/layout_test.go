@@ -18,7 +18,8 @@ func layout(parts ...string) (placed []fsm.Partition) {
 	return placed
 }
 
-// TestUnderloadedFindsMembersBelowTheirShare: who holds fewer than its share by more than one.
+// TestUnderloadedFindsMembersBelowTheirShare checks that only members that hold fewer replicas than their share
+// by more than one are returned.
 func TestUnderloadedFindsMembersBelowTheirShare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,13 +51,13 @@ func members(letters string) (ids []fsm.MemberID) {
 	return ids
 }
 
-// TestReplacementsOfDeadMember: what a dead member held goes to others where most replicas are there and
-// somebody can take it.
+// TestReplacementsOfDeadMember checks that the replicas of a dead member go to others if most replicas of the
+// partition are alive and another member can take the replica.
 func TestReplacementsOfDeadMember(t *testing.T) {
 	t.Parallel()
 	alive := func(id fsm.MemberID) bool { return id != "a" && id != "x" }
 	placed := layout("abc", "bcd", "ax", "bad", "cab", "abc", "a")
-	placed[3].Target = layout("bcd")[0].Replicas // it goes away already
+	placed[3].Target = layout("bcd")[0].Replicas // a move already takes it off the dead member
 	placed[4].Target, placed[4].Paused = layout("abd")[0].Replicas, true
 	placed[5].Formed = false
 	candidates := slices.DeleteFunc(Uniform(members("abcdx")), func(s Candidate) bool { return s.ID == "a" })
@@ -68,7 +69,7 @@ func TestReplacementsOfDeadMember(t *testing.T) {
 	if len(moves) != 1 || moves[0].ID != 1 || !SameMembers(Members(moves[0].Replicas), members("bcd")) {
 		t.Errorf("moves %v", moves)
 	}
-	// Nobody can take it.
+	// No member can take the replica.
 	few := Compute(Spec{Candidates: candidates[:2], Partitions: 1, Replication: 3, Current: placed[:1]})
 	if moves := Replacements("a", placed[:1], few, alive); len(moves) != 0 {
 		t.Errorf("moves %v with nobody to take them", moves)

@@ -35,7 +35,7 @@ func spread(members []fsm.MemberID, partitions []fsm.Partition) (replicas, leade
 	return replicas, leaders
 }
 
-// computeUniform places on members that are all alike.
+// computeUniform computes a placement on members that differ only in their ids.
 func computeUniform(members []fsm.MemberID, n, replication int, current []fsm.Partition) []fsm.Partition {
 	return Compute(Spec{Candidates: Uniform(members), Partitions: n, Replication: replication, Current: current, Rebalance: true})
 }
@@ -92,7 +92,7 @@ func TestComputeIsStable(t *testing.T) {
 	}
 }
 
-// moved counts replicas that are in b and not in a.
+// moved counts the replicas that are in b and not in a.
 func moved(a, b []fsm.Partition) (n int) {
 	for i := range b {
 		for _, replica := range b[i].Replicas {
@@ -108,11 +108,11 @@ func TestComputeMovesAsLittleAsPossible(t *testing.T) {
 	t.Parallel()
 	before := computeUniform(memberNames(4), 16, 3, nil) // 12 replicas each
 	grown := computeUniform(memberNames(5), 16, 3, before)
-	if got := moved(before, grown); got != 9 { // 48 replicas over five: the newcomer gets 9
+	if got := moved(before, grown); got != 9 { // 48 replicas on five members: the new one gets 9
 		t.Errorf("a fifth member moves %d replicas, want 9", got)
 	}
 	shrunk := computeUniform(memberNames(3), 16, 3, before)
-	if got := moved(before, shrunk); got != 12 { // what the fourth held
+	if got := moved(before, shrunk); got != 12 { // the replicas of the fourth member
 		t.Errorf("a lost member moves %d replicas, want 12", got)
 	}
 	for i := range shrunk {
@@ -133,7 +133,7 @@ func TestComputeWithoutCandidates(t *testing.T) {
 	}
 }
 
-// zoned are members in zones a, b, c by turns.
+// zoned returns members in zones a, b and c in turn.
 func zoned(n int) []Candidate {
 	candidates := Uniform(memberNames(n))
 	for i := range candidates {
@@ -142,7 +142,7 @@ func zoned(n int) []Candidate {
 	return candidates
 }
 
-// zones counts the zones of each partition; the smallest.
+// fewestZones returns the smallest number of zones that a partition is in.
 func fewestZones(candidates []Candidate, partitions []fsm.Partition) int {
 	zone := map[fsm.MemberID]string{}
 	for _, s := range candidates {
@@ -167,7 +167,7 @@ func TestComputeSpreadsOverZones(t *testing.T) {
 		if zones := fewestZones(candidates, got); zones != 3 {
 			t.Errorf("%d members: a partition lies in %d zones", n, zones)
 		}
-		// The same without zones first, then told of them: everything moves into three.
+		// The members have no zones first and get them later: every partition moves into three zones.
 		before := computeUniform(memberNames(n), 16, 3, nil)
 		after := Compute(Spec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
 		if zones := fewestZones(candidates, after); zones != 3 {
@@ -177,7 +177,7 @@ func TestComputeSpreadsOverZones(t *testing.T) {
 			t.Errorf("%d members: a second look moves %d", n, moved(after, again))
 		}
 	}
-	// Zones of unequal size: one alone in its zone holds a replica of everything.
+	// The zones have different sizes: a member alone in its zone holds a replica of every partition.
 	candidates := Uniform(memberNames(4))
 	candidates[0].Zone, candidates[1].Zone, candidates[2].Zone, candidates[3].Zone = "a", "b", "b", "b"
 	got := Compute(Spec{Candidates: candidates, Partitions: 12, Replication: 2, Rebalance: true})
@@ -189,7 +189,7 @@ func TestComputeSpreadsOverZones(t *testing.T) {
 func TestComputeRespectsWeight(t *testing.T) {
 	t.Parallel()
 	candidates := Uniform(memberNames(4))
-	candidates[0].Weight = 30 // three times the normal one
+	candidates[0].Weight = 30 // three times the default
 	got := Compute(Spec{Candidates: candidates, Partitions: 60, Replication: 1, Rebalance: true})
 	held := map[fsm.MemberID]int{}
 	for _, part := range got {
@@ -218,7 +218,7 @@ func TestComputeReplacesDrainedAndGoneMembers(t *testing.T) {
 			t.Errorf("partition %d goes to a drained member", part.ID)
 		}
 	}
-	// A member that is gone: only what it held moves, with or without room to level.
+	// With one member gone, only its replicas move.
 	gone := slices.Delete(Uniform(memberNames(5)), 0, 1)
 	got = Compute(Spec{Candidates: gone, Partitions: 16, Replication: 3, Current: before})
 	for i, part := range got {
@@ -231,7 +231,7 @@ func TestComputeReplacesDrainedAndGoneMembers(t *testing.T) {
 			t.Errorf("partition %d moves more than one", part.ID)
 		}
 	}
-	// With nobody to take them replicas are fewer, with nobody at all there is no plan.
+	// If no member can take the replicas, partitions have fewer; without any member there is no placement.
 	got = Compute(Spec{Candidates: Uniform(memberNames(4))[2:], Partitions: 16, Replication: 3, Current: before})
 	for _, part := range got {
 		if len(part.Replicas) != 2 {
@@ -243,7 +243,8 @@ func TestComputeReplacesDrainedAndGoneMembers(t *testing.T) {
 	}
 }
 
-// TestComputePlacesAddedPartitions: further partitions go where there is most room, those that are there stay.
+// TestComputePlacesAddedPartitions checks that added partitions go to the least loaded members, and that
+// existing ones stay.
 func TestComputePlacesAddedPartitions(t *testing.T) {
 	t.Parallel()
 	before := computeUniform(memberNames(3), 4, 2, nil)
