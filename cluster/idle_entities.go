@@ -12,7 +12,7 @@ import (
 // removeIdleMax is how many entities one step removes; the next step follows at once.
 const removeIdleMax = 256
 
-// handleEffect is called by a group that leads. The state machine holds what is to be done, also for
+// handleEffect is called by a group that this member leads. The state machine stores the pending work, also for
 // the next leader; the effect only wakes up this member.
 func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
 	if e.Kind == fsm.EffectIdle {

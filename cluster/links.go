@@ -48,7 +48,7 @@ func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
 }
 
 // acceptPeer serves the requests of another member. A second connection of the same member replaces the first,
-// and is served only when no request of the first connection is waiting any more: such a request could lock
+// and is served only when no request of the first connection is still waiting: such a request could lock
 // messages that no receiver gets.
 func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn) {
 	now := &peerServerConn{conn: conn, done: make(chan struct{})}

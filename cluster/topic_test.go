@@ -511,7 +511,7 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 	for _, node := range c.nodes {
 		receiver := node.Router().Receiver(sub, false)
 		defer receiver.Close()
-		lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
+		lockMessages(receiver, 1, 0) // the first lock request of a receiver never waits in a queue
 		answer := make(chan lockedMessages, 1)
 		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 		waiting = append(waiting, answer)
@@ -674,7 +674,7 @@ func TestSettingsOfSubscriptions(t *testing.T) {
 	}
 	receiver := node.Router().Receiver(sub, true)
 	defer receiver.Close()
-	lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
+	lockMessages(receiver, 1, 0) // the first lock request of a receiver never waits in a queue
 	answer := make(chan lockedMessages, 1)
 	receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 	set(fsm.SubscriptionEntity, "T/subscriptions/S", fsm.Disabled)
