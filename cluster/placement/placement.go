@@ -80,7 +80,7 @@ type plan struct {
 	byID       map[fsm.MemberID]*Candidate
 	partitions []fsm.Partition
 	wanted     []int                      // number of replicas that a partition had, 0 for a new one
-	leaderGone []bool                     // the preferred leader of the partition is no candidate any more
+	leaderGone []bool                     // whether the preferred leader of the partition is no longer a candidate
 	load       map[fsm.MemberID]int64     // number of replicas held
 	leaders    map[fsm.MemberID]int64     // number of partitions of which the member is the preferred leader
 	highest    map[fsm.PartitionID]uint32 // highest replica number that the partition has had
