@@ -55,7 +55,7 @@ const (
 	Unreadable     Reply = 6
 	UnknownKind    Reply = 7
 	WantsTLS       Reply = 8 // a plain stream was opened to a member with TLS
-	WantsPlain     Reply = 9 // a TLS stream was opened to a member without TLS; never sent, because a TLS client could not read it
+	WantsPlain     Reply = 9 // a TLS stream to a member without TLS; never sent, because a TLS client could not read it
 )
 
 // String describes the reply.
