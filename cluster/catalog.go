@@ -216,7 +216,7 @@ func (n *Node) openExisting(ctx context.Context) {
 	var opening sync.WaitGroup
 	slots := make(chan struct{}, concurrentOpensMax)
 	for len(all) > 0 {
-		same := 1 // replicas of one partition are opened one after the other, because a former one may have to be removed first
+		same := 1 // replicas of one partition: opened in turn, because a former one may have to be removed first
 		for same < len(all) && all[same].Partition == all[0].Partition {
 			same++
 		}

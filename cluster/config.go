@@ -101,7 +101,7 @@ type Config struct {
 	// messages wait. It is called concurrently.
 	Reread func(payload, patches []byte) (fsm.Message, error)
 
-	readableLevel uint32 // highest level that the binary can read, for tests that simulate another binary; 0: fsm.FormatLevel
+	readableLevel uint32 // highest level that the binary can read, set by tests only; 0: fsm.FormatLevel
 
 	// Slow logs requests that took SlowAfter or longer, with the time of each stage. A nil Slow or a SlowAfter
 	// of 0 turns this off.

@@ -89,7 +89,7 @@ func (n *Node) spaceLoop(ctx context.Context) {
 		case now := <-ticker.C:
 			if short := n.isLowOnSpace(); short != told {
 				told = short
-				n.startTask(func(context.Context) { n.gossip.SetReadOnly(n.isLowOnSpace) }) // a task, because it waits until the change is announced
+				n.startTask(func(context.Context) { n.gossip.SetReadOnly(n.isLowOnSpace) }) // waits until others know
 				notify.WakeUp(n.reconcileNow)
 			}
 			k.checkAll(ctx, now)

@@ -14,7 +14,7 @@ import (
 // policy is the state of automatic moves at the leader of the catalog. reconcileLoop owns all fields but
 // submitting.
 type policy struct {
-	stableSince  time.Time   // when the last move ended; zero while a partition moves, or this member does not lead the catalog
+	stableSince  time.Time   // since when no partition moves; zero: one does, or this member does not lead the catalog
 	lastPlanned  time.Time   // the last time that a rebalance was planned
 	lastReplaced time.Time   // the last time that replacing a dead member was started
 	submitting   atomic.Bool // moves are being submitted
