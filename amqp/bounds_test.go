@@ -353,6 +353,7 @@ func TestDrainWithReceivedAndDeletedMessagesQueued(t *testing.T) {
 	p.credit(0, 0, 10)
 	p.quiet()
 	p.credit(0, 0, 0)
+	p.quiet() // the credit is gone
 	h.messages(t, "orders", 2)
 	p.quiet()
 	p.credit(0, 0, 0, func(f *wire.Flow) { f.Drain = true })

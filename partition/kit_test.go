@@ -106,9 +106,14 @@ func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.Partit
 	far := <-got
 	n.mu.Lock()
 	delete(n.wanted, token)
-	n.conns[c] = [2]fsm.MemberID{from, to}
-	n.conns[far] = [2]fsm.MemberID{from, to}
+	if cut = n.cut[[2]fsm.MemberID{from, to}]; !cut { // it may have been cut meanwhile
+		n.conns[c] = [2]fsm.MemberID{from, to}
+		n.conns[far] = [2]fsm.MemberID{from, to}
+	}
 	n.mu.Unlock()
+	if cut {
+		return nil, errors.Join(errCut, c.Close(), far.Close())
+	}
 	g.Accept(far)
 	return c, nil
 }
