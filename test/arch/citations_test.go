@@ -9,28 +9,28 @@ import (
 	"testing"
 )
 
-// Nothing that is written here may cite a text that is not here: a reader could not follow
-// it, and nobody would notice when the two part.
+// The repository may cite only texts that it contains: readers could not follow any other citation,
+// and nobody would notice when the two texts diverge.
 
-// fault is a citation that leads nowhere.
+// fault is a citation whose target does not exist.
 type fault struct {
-	at  int // byte in the content
+	at  int // byte offset in the content
 	why string
 }
 
-// citationCheck finds the citations of a text that lead nowhere.
+// citationCheck finds the citations in a text whose targets do not exist.
 type citationCheck struct {
 	have     map[string]map[string]bool // the headings of each document
-	citation *regexp.Regexp             // a document.md#heading, #another
+	citation *regexp.Regexp             // matches document.md#heading, #another
 	heading  *regexp.Regexp
-	promise  *regexp.Regexp // its set and its number
+	promise  *regexp.Regexp // matches the set of a promise and its number
 	rules    []danglingRule
 }
 
-// danglingRule is a way to cite what is not here.
+// danglingRule describes a form of citation whose target cannot be in the repository.
 type danglingRule struct {
 	pattern *regexp.Regexp
-	code    string // the folder of the Go code that it is about; "" for all texts
+	code    string // the folder of the Go code that the rule applies to; "" for all texts
 	instead string
 }
 
@@ -52,7 +52,7 @@ func newCitationCheck(have map[string]map[string]bool) citationCheck {
 	}
 }
 
-// faults finds what is wrong in the content of a file.
+// faults returns the faults in the content of a file.
 func (c citationCheck) faults(file, content string) []fault {
 	var faults []fault
 	add := func(at int, format string, args ...any) {
@@ -90,8 +90,8 @@ func (c citationCheck) faults(file, content string) []fault {
 	return faults
 }
 
-// named finds the documents that a text may mean by a name: by its path from the root, from the
-// text or in the repository's address, or by its name alone.
+// named returns the documents that name may refer to in the text from: by the path from the root or
+// from the text, by the address of the repository, or by the file name alone.
 func (c citationCheck) named(from, name string) []string {
 	if _, below, ok := strings.Cut(name, "peeklock/peeklock/blob/main/"); ok {
 		name = below
@@ -110,8 +110,8 @@ func (c citationCheck) named(from, name string) []string {
 	return found
 }
 
-// namesItsCases says whether the cases in a file may begin with the number of a promise alone, as
-// docs/requirements.md says of these suites.
+// namesItsCases says whether the names of cases in a file may begin with the number of a promise
+// alone, which docs/requirements.md allows for these suites.
 func namesItsCases(file string) bool {
 	for _, suite := range []string{"js", "java", "python"} {
 		if strings.HasPrefix(file, "test/conformance/"+suite+"/") {
@@ -121,14 +121,14 @@ func namesItsCases(file string) bool {
 	return false
 }
 
-// Every document that is cited exists, with the headings that are named, and promises are
-// cited by the document that lists them.
+// TestCitationsLeadSomewhere checks that every cited document and heading exists, and that
+// promises are cited together with the document that lists them.
 func TestCitationsLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	check := newCitationCheck(documents(t))
 	cited(t, func(file, content string) {
 		if file == "test/arch/citations_test.go" {
-			return // names what is forbidden
+			return // contains the forbidden forms
 		}
 		for _, f := range check.faults(file, content) {
 			t.Errorf("%s:%d: %s", file, 1+strings.Count(content[:f.at], "\n"), f.why)
@@ -136,7 +136,7 @@ func TestCitationsLeadSomewhere(t *testing.T) {
 	})
 }
 
-// The check can fail.
+// TestCitationCheckSeesPlantedFaults shows that the check can fail.
 func TestCitationCheckSeesPlantedFaults(t *testing.T) {
 	t.Parallel()
 	have := map[string]map[string]bool{

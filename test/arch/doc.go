@@ -1,8 +1,7 @@
-// Package arch holds the tests that keep the house in shape: which room may import
-// which, where each outside library lives, what the machine may not do, how long a
-// file may grow, and that the documents name things that exist: functions, tests, files
-// and headings.
+// Package arch holds the tests of the architecture: which package may import which, which package
+// may use each external library, what the state machine may not do, how long a file may
+// be, and that the functions, tests, files and headings that documents name exist.
 //
-// The linters check a part of this too (depguard). The tests here need nothing but Go,
-// so the law holds for whoever runs `go test ./...` alone.
+// The linters check a part of this too (depguard). These tests need only Go, so the rules also
+// apply when a developer runs nothing but `go test ./...`.
 package arch

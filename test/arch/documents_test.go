@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// read returns a file of the repository.
+// read returns the content of a file of the repository.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(root, path))
@@ -23,8 +23,9 @@ func read(t *testing.T, path string) string {
 	return string(content)
 }
 
-// The newest raft, raft-boltdb and memberlist do not build together. Whoever raises one
-// must meet the reason first, so it stands beside the require lines.
+// TestPinsKeepTheirReason checks that go.mod explains its pins beside the require lines: the newest
+// versions of raft, raft-boltdb and memberlist do not build together, and a developer who updates
+// one of them must see why.
 func TestPinsKeepTheirReason(t *testing.T) {
 	t.Parallel()
 	mod, err := modfile.Parse("go.mod", []byte(read(t, "go.mod")), nil)
@@ -56,7 +57,7 @@ func TestPinsKeepTheirReason(t *testing.T) {
 	}
 }
 
-// reasons gives each required module the comments over its line and over its block.
+// reasons maps each required module to the comments above its line and above its block.
 func reasons(mod *modfile.File) map[string]string {
 	text := func(c *modfile.Comments) string {
 		var b strings.Builder
@@ -81,7 +82,7 @@ func reasons(mod *modfile.File) map[string]string {
 	return over
 }
 
-// The two commands are the first thing a newcomer types.
+// TestReadmeOpensWithTheTwoCommands checks the two commands that a new user types first.
 func TestReadmeOpensWithTheTwoCommands(t *testing.T) {
 	t.Parallel()
 	head, _, _ := strings.Cut(read(t, "README.md"), "\n## ")
@@ -95,8 +96,8 @@ func TestReadmeOpensWithTheTwoCommands(t *testing.T) {
 	}
 }
 
-// The path of a message in ARCHITECTURE.md is read by people who then look for the
-// functions it names.
+// TestPathOfAMessageNamesWhatExists checks that the functions named in the path of a message in
+// ARCHITECTURE.md exist, because readers search for them.
 func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 	t.Parallel()
 	_, section, ok := strings.Cut(read(t, "ARCHITECTURE.md"), "\n## The path of a message\n")
@@ -112,7 +113,7 @@ func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 	have := loadPackages(t)
 	for _, step := range steps {
 		names := declared(have, step[1])
-		text, _, _ := strings.Cut(step[2], "  ") // two spaces, then words for people
+		text, _, _ := strings.Cut(step[2], "  ") // two spaces, then a description
 		for _, part := range strings.Split(text, "→") {
 			if n := name.FindString(part); n != "" && !names[n] {
 				t.Errorf("ARCHITECTURE.md: %s has no %s", step[1], n)
@@ -121,8 +122,8 @@ func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 	}
 }
 
-// declared collects the functions, methods (as Type.Method), interface methods and
-// types of a room and its sub-rooms, the latter also with the sub-room before the name.
+// declared collects the functions, methods (as Type.Method), interface methods and types of a
+// package and the packages below it; the latter also with the package name as a prefix.
 func declared(have map[string]*packages.Package, room string) map[string]bool {
 	names := map[string]bool{}
 	for at, p := range have {
@@ -141,7 +142,7 @@ func declared(have map[string]*packages.Package, room string) map[string]bool {
 	return names
 }
 
-// declaredBy names what one declaration declares.
+// declaredBy returns the names that one declaration declares.
 func declaredBy(d ast.Decl) []string {
 	var names []string
 	switch d := d.(type) {
@@ -169,7 +170,7 @@ func declaredBy(d ast.Decl) []string {
 	return names
 }
 
-// receiver is the type name of a method's receiver.
+// receiver returns the type name of a method's receiver.
 func receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

@@ -14,9 +14,9 @@ const (
 	root   = "../.."
 )
 
-// packageImports maps a room to the rooms it may import. A room that is not listed as a value
-// of another is invisible to it; a room that is no key fails the test. Rooms under
-// test may import everything and are imported by nobody outside test.
+// packageImports maps a package to the packages that it may import. It may import no others, and a
+// package that is not a key fails the test. Packages under test may import all packages; only
+// packages under test may import them.
 func packageImports() map[string][]string {
 	return map[string][]string{
 		"fsm/filter": {},
@@ -65,9 +65,8 @@ func packageImports() map[string][]string {
 	}
 }
 
-// libraryImporters gives every outside module the rooms that may import it from code that is
-// not a test, so that replacing one is a change of one room. "test" stands for
-// everything below test.
+// libraryImporters maps each external module to the packages whose non-test code may import it, so
+// that replacing a module changes few packages. "test" is everything below test.
 func libraryImporters() map[string][]string {
 	return map[string][]string{
 		"github.com/hashicorp/raft":             {"partition", "partition/raftlog", "partition/transport"},
@@ -80,20 +79,20 @@ func libraryImporters() map[string][]string {
 		"github.com/coder/websocket":            {"cmd/listen"},
 		"github.com/pires/go-proxyproto":        {"cmd/listen"},
 		"github.com/coreos/go-oidc":             {"admin/auth"},
-		"github.com/go-jose/go-jose":            {"admin/auth"}, // what go-oidc verifies signatures with
+		"github.com/go-jose/go-jose":            {"admin/auth"}, // go-oidc verifies signatures with it
 		"github.com/hashicorp/golang-lru":       {"admin/auth"},
 		"golang.org/x/time":                     {"admin/auth", "cmd/objects"},
 		"golang.org/x/crypto":                   {"cmd/peeklock"},
 		"github.com/spf13/cobra":                {"cmd/peeklock", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench"},
 		"github.com/spf13/pflag":                {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/config"},
 		"github.com/knadh/koanf":                {"cmd/peeklock/internal/config"},
-		"github.com/go-viper/mapstructure":      {"cmd/peeklock/internal/config"}, // decodes what koanf has read
+		"github.com/go-viper/mapstructure":      {"cmd/peeklock/internal/config"}, // decodes the settings that koanf has read
 		"go.yaml.in/yaml":                       {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/config"},
 		"github.com/jedib0t/go-pretty":          {"cmd/peeklock/internal/cli"},
 		"github.com/HdrHistogram":               {"cmd/peeklock/internal/bench"},
 		"github.com/minio/minio-go":             {"cmd/objects"},
 		"github.com/prometheus/client_golang":   {"cmd/metrics"},
-		"go.opentelemetry.io/otel/trace":        {"amqp", "cmd/peeklock"}, // the API: what does nothing unless told to
+		"go.opentelemetry.io/otel/trace":        {"amqp", "cmd/peeklock"}, // the API, which does nothing until a provider is configured
 		"go.opentelemetry.io/otel":              {"amqp", "cmd/peeklock"},
 		"go.opentelemetry.io/otel/sdk":          {"cmd/peeklock"},
 		"go.opentelemetry.io/otel/exporters":    {"cmd/peeklock"},
@@ -107,9 +106,9 @@ func libraryImporters() map[string][]string {
 	}
 }
 
-// stateMachineImports is all of the standard library that fsm may use: nothing that reads a
-// clock, a random source, the system, or that runs beside it. crypto/sha256 is a pure
-// function of its input; ids that are watched for duplicates are kept as such hashes.
+// stateMachineImports lists the packages of the standard library that fsm may import: none reads a
+// clock, a random source or the system, or runs code concurrently. crypto/sha256 is a pure function
+// of its input; fsm keeps the ids of duplicate detection as such hashes.
 func stateMachineImports() []string {
 	return []string{
 		"bytes", "cmp", "crypto/sha256", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter",
@@ -117,7 +116,7 @@ func stateMachineImports() []string {
 	}
 }
 
-// load reads all packages of the module once, with syntax and types.
+// load parses all packages of the module once, with syntax and types.
 var load = sync.OnceValues(func() ([]*packages.Package, error) {
 	return packages.Load(&packages.Config{
 		Dir: root,
@@ -126,8 +125,8 @@ var load = sync.OnceValues(func() ([]*packages.Package, error) {
 	}, "./...")
 })
 
-// loadPackages returns the packages of the module by their room, the import path below the
-// module path. A package that does not compile fails the test.
+// loadPackages returns the packages of the module by their import path below the module path. A
+// package that does not compile fails the test.
 func loadPackages(t *testing.T) map[string]*packages.Package {
 	t.Helper()
 	all, err := load()
@@ -149,7 +148,7 @@ func loadPackages(t *testing.T) map[string]*packages.Package {
 	return byPath
 }
 
-// importerName is the room as addresses name it: everything under test is one.
+// importerName returns the name that the tables use for a package: "test" for all packages below test.
 func importerName(room string) string {
 	if strings.HasPrefix(room, "test/") {
 		return "test"
@@ -194,7 +193,7 @@ func TestEveryLibraryHasOneImporter(t *testing.T) {
 		for path := range p.Imports {
 			first, _, _ := strings.Cut(path, "/")
 			if strings.HasPrefix(path, module) || !strings.Contains(first, ".") {
-				continue // ours, or of the standard library
+				continue // a package of this module or of the standard library
 			}
 			allowed, ok := importersOf(table, path)
 			switch {
@@ -207,7 +206,7 @@ func TestEveryLibraryHasOneImporter(t *testing.T) {
 	}
 }
 
-// importersOf finds the entry of the module that holds path: the longest prefix that ends
+// importersOf returns the entry of the module that contains path: the longest prefix that ends
 // at a path element.
 func importersOf(table map[string][]string, path string) ([]string, bool) {
 	for at := path; ; {

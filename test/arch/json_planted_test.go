@@ -11,7 +11,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// The check itself must see each way in which a struct without tags gets to encoding/json.
+// TestJSONCheckSeesPlantedBugs checks that the check finds each way in which a struct without tags
+// reaches encoding/json.
 func TestJSONCheckSeesPlantedBugs(t *testing.T) {
 	t.Parallel()
 	for name, code := range map[string]string{
@@ -51,7 +52,7 @@ func TestJSONCheckSeesPlantedBugs(t *testing.T) {
 	}
 }
 
-// planted runs the check over a package with the code given.
+// planted runs the check on a package that contains code.
 func planted(t *testing.T, code string) *tagCheck {
 	t.Helper()
 	fset := token.NewFileSet()

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// jsonPackages are the packages, and those below them, whose JSON is stored or crosses the border
-// of a process.
+// jsonPackages lists packages whose JSON is stored or leaves the process. The packages below them
+// count too.
 func jsonPackages() []string { return []string{"partition", "cluster", "admin", "cmd"} }
 
-// jsonRooms are the packages that jsonPackages name.
+// jsonRooms returns the packages that jsonPackages lists and those below them.
 func jsonRooms(t *testing.T) []*packages.Package {
 	t.Helper()
 	var all []*packages.Package
@@ -42,7 +42,7 @@ func TestJSONNamesAreExplicit(t *testing.T) {
 	}
 }
 
-// withoutGolden are the structs that no golden file has to show, with the reason.
+// withoutGolden maps the structs that need no golden file to the reason.
 func withoutGolden() map[string]string {
 	return map[string]string{
 		"cmd/peeklock/internal/cli.statefulSet": "Kubernetes writes it, and it is only read",
@@ -51,8 +51,8 @@ func withoutGolden() map[string]string {
 	}
 }
 
-// TestJSONHasGoldenBytes: every struct that becomes JSON, or is read from it, stands in the golden
-// files of its package or of another one, by itself or in what does.
+// TestJSONHasGoldenBytes checks that every struct that is encoded as JSON or decoded from it appears
+// in a golden file of its package or of another one, either itself or as part of another struct.
 func TestJSONHasGoldenBytes(t *testing.T) {
 	t.Parallel()
 	all := jsonRooms(t)
@@ -74,7 +74,7 @@ func TestJSONHasGoldenBytes(t *testing.T) {
 	}
 }
 
-// goldenTypes are the types in the formats_test.go of a package.
+// goldenTypes returns the types in the formats_test.go of a package.
 func goldenTypes(t *testing.T, p *packages.Package) (found []types.Type) {
 	t.Helper()
 	if len(p.GoFiles) == 0 {
@@ -113,7 +113,7 @@ func goldenTypes(t *testing.T, p *packages.Package) (found []types.Type) {
 	return found
 }
 
-// imported is the object that a selector names in a package that is imported.
+// imported returns the object that a selector names in an imported package.
 func imported(p *types.Package, n *ast.SelectorExpr) types.Object {
 	for _, other := range p.Imports() {
 		if from, ok := n.X.(*ast.Ident); ok && other.Name() == from.Name {

@@ -13,15 +13,15 @@ import (
 	"github.com/peeklock/peeklock/test/document"
 )
 
-// limit is a row of docs/limits.md: a constant of the code, and what it bounds.
+// limit is a row of docs/limits.md: a constant of the code and what it limits.
 type limit struct {
 	text     string
-	at       string // package and constant; a sub-package may hold it, too
-	unit     string // bytes, ms and ns are shown in larger units; others stand behind the number
+	at       string // package and constant; a package below it may declare the constant
+	unit     string // bytes, ms and ns are converted to larger units; other units follow the number
 	exceeded string
 }
 
-// entityLimits are what may be asked of entities, and how many there may be.
+// entityLimits are the limits of the settings and the number of entities.
 func entityLimits() []limit {
 	return []limit{
 		{"name of a queue or topic", "admin.NameCharactersMax", "characters", "`InvalidArgument`"},
@@ -59,7 +59,7 @@ func entityLimits() []limit {
 	}
 }
 
-// messageLimits are those of messages and of the requests of AMQP clients.
+// messageLimits are the limits of messages and of requests of AMQP clients.
 func messageLimits() []limit {
 	return []limit{
 		{"maximum message size of an entity, default", "admin.messageBytesDefault", "bytes", ""},
@@ -80,7 +80,7 @@ func messageLimits() []limit {
 	}
 }
 
-// connectionLimits are those of connections, of AMQP and HTTP.
+// connectionLimits are the limits of AMQP and HTTP connections.
 func connectionLimits() []limit {
 	return []limit{
 		{"AMQP connections of a member (fewer with a memory limit below 6.2 GiB: see [sizing](sizing.md#memory))", "amqp.connectionsMaxDefault", "", "closed at once"},
@@ -103,7 +103,7 @@ func connectionLimits() []limit {
 	}
 }
 
-// TestDocsLimits: the reference shows the limits that the code has.
+// TestDocsLimits checks that the reference shows the limits of the code.
 func TestDocsLimits(t *testing.T) {
 	t.Parallel()
 	have := loadPackages(t)
@@ -121,7 +121,7 @@ func TestDocsLimits(t *testing.T) {
 	}
 }
 
-// constantOf finds a package-level constant in a package or those below it, nil when there is none.
+// constantOf returns a package-level constant of a package or of those below it, or nil.
 func constantOf(have map[string]*packages.Package, at string) constant.Value {
 	room, name, _ := strings.Cut(at, ".")
 	for path, p := range have {
@@ -135,7 +135,7 @@ func constantOf(have map[string]*packages.Package, at string) constant.Value {
 	return nil
 }
 
-// shown is a value as people read it.
+// shown formats a value for readers.
 func shown(t *testing.T, value constant.Value, unit string) string {
 	t.Helper()
 	n, exact := constant.Int64Val(constant.ToInt(value))
@@ -153,7 +153,7 @@ func shown(t *testing.T, value constant.Value, unit string) string {
 	return strings.TrimSpace(grouped(n) + " " + unit)
 }
 
-// duration is a length of time in its largest whole unit.
+// duration formats a duration in its largest whole unit.
 func duration(d time.Duration) string {
 	for _, u := range []struct {
 		of   time.Duration
@@ -166,7 +166,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%g seconds", d.Seconds())
 }
 
-// size is a number of bytes in its largest whole unit.
+// size formats a number of bytes in its largest whole unit.
 func size(n int64) string {
 	for i, unit := range []string{"GiB", "MiB", "KiB"} {
 		if of := int64(1) << (30 - 10*i); n >= of && n%of == 0 {
@@ -176,7 +176,7 @@ func size(n int64) string {
 	return grouped(n) + " bytes"
 }
 
-// grouped is a number with a comma between groups of three digits.
+// grouped formats a number with commas between groups of three digits.
 func grouped(n int64) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

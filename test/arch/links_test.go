@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// cited visits every file whose text may cite another one, in the order of their paths: what
-// texts visits, and besides stories in test data and the suites of other languages.
+// cited visits every file whose text may cite another one, in the order of their paths: the files of
+// visitTexts, the scenarios in test data, and the suites of other languages.
 func cited(t *testing.T, visit func(file, content string)) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -36,12 +36,12 @@ func cited(t *testing.T, visit func(file, content string)) {
 	}
 }
 
-// leftOut says whether a folder holds what tools made, or tests and `dev` leave behind.
+// leftOut says whether to skip a folder because tools generate it, or tests or `dev` leave it behind.
 func leftOut(name string) bool {
 	return name == "node_modules" || name == "target" || name == "bin" || strings.HasPrefix(name, ".") && name != ".ci" || strings.HasPrefix(name, "peeklock-")
 }
 
-// cites says whether files of this name hold prose.
+// cites says whether files with this name contain prose.
 func cites(name string) bool {
 	switch filepath.Ext(name) {
 	case ".java", ".py", ".scenarios", ".txt", ".tpl", ".ini":
@@ -50,8 +50,8 @@ func cites(name string) bool {
 	return isWritten(name)
 }
 
-// anchors are the headings of a Markdown file as links name them, made as GitHub does: lower case,
-// no punctuation, hyphens for spaces, and a number behind those that come again.
+// anchors returns the anchors of the headings of a Markdown file, formed as GitHub forms them: lower
+// case, no punctuation, hyphens for spaces, and a number after repeated headings.
 func anchors(content string) map[string]bool {
 	link, punctuation := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`), regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 	found, times := map[string]bool{}, map[string]int{}
@@ -71,7 +71,7 @@ func anchors(content string) map[string]bool {
 	return found
 }
 
-// proseLines are the lines of a Markdown file; those of code are empty.
+// proseLines returns the lines of a Markdown file, with lines of code replaced by empty ones.
 func proseLines(content string) []string {
 	lines := strings.Split(content, "\n")
 	fenced := false
@@ -87,7 +87,7 @@ func proseLines(content string) []string {
 	return lines
 }
 
-// documents are the Markdown files of the repository with their anchors.
+// documents returns the Markdown files of the repository with their anchors.
 func documents(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	found := map[string]map[string]bool{}
@@ -102,7 +102,7 @@ func documents(t *testing.T) map[string]map[string]bool {
 	return found
 }
 
-// Every relative link of a document leads to a file that exists, and to a heading of it.
+// TestLinksLeadSomewhere checks that every relative link of a document leads to an existing file and heading.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	have := documents(t)
@@ -118,7 +118,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// deadLink says what is wrong with a link of a document, "" when nothing is.
+// deadLink describes what is wrong with a link of a document, or returns "".
 func deadLink(have map[string]map[string]bool, from, target string) string {
 	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 		return ""

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// raftMessages hands on what hashicorp/raft logs.
+// raftMessages is the file that forwards the log messages of hashicorp/raft.
 const raftMessages = "raft_logger.go:"
 
-// sharedLogMessages are logged from several places, with the reason.
+// sharedLogMessages maps messages that several places log to the reason.
 func sharedLogMessages() map[string]string {
 	return map[string]string{
 		"audit":          "the attribute event says what happened",
@@ -28,14 +28,14 @@ func sharedLogMessages() map[string]string {
 	}
 }
 
-// logLine is one call that logs.
+// logLine is one call that writes a log message.
 type logLine struct {
 	at, message string
 	isConstant  bool
 	keys        []string // of its attributes, as far as they are constant
 }
 
-// logLines are the calls of slog.Logger in a package, outside its tests.
+// logLines returns the calls of slog.Logger in a package, outside its tests.
 func logLines(p *packages.Package) (found []logLine) {
 	for _, file := range p.Syntax {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -70,11 +70,11 @@ func logLines(p *packages.Package) (found []logLine) {
 	return found
 }
 
-// withAttributes stands for calls of slog.Logger that add attributes and log nothing.
+// withAttributes marks calls of slog.Logger that add attributes and log nothing.
 const withAttributes = -2
 
-// messageArgument is the position of the message among the arguments of a call of slog.Logger, withAttributes, or -1 for
-// other calls.
+// messageArgument returns the position of the message among the arguments of a call of slog.Logger. It returns
+// withAttributes for calls that only add attributes, and -1 for all other calls.
 func messageArgument(info *types.Info, call *ast.CallExpr) int {
 	selector, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -110,7 +110,7 @@ var (
 	pastWords    = regexp.MustCompile(`^(failed to|could not) |\b(\w+ed|became|began|found|gave|held|left|lost|met|read|sent|shut|took|was|were|went|wrote)\b`)
 )
 
-// logMistake says what is wrong with a line, "" when nothing is.
+// logMistake describes what is wrong with a line, or returns "".
 func logMistake(line logLine) string {
 	switch {
 	case !line.isConstant:
@@ -129,7 +129,7 @@ func logMistake(line logLine) string {
 	return ""
 }
 
-// TestLogMessagesAreEvents: an operator knows from the message alone what has happened, and whether it failed.
+// TestLogMessagesAreEvents checks that a message alone tells an operator what happened and whether it failed.
 func TestLogMessagesAreEvents(t *testing.T) {
 	t.Parallel()
 	places := map[string][]string{}
@@ -157,7 +157,7 @@ func TestLogMessagesAreEvents(t *testing.T) {
 	}
 }
 
-// TestLogMistakesAreFound shows that the rules above refuse what they should.
+// TestLogMistakesAreFound checks that the rules above reject bad messages.
 func TestLogMistakesAreFound(t *testing.T) {
 	t.Parallel()
 	for _, line := range []logLine{

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// impure says why a node could make two replicas differ, or nothing. Filters compare
-// the doubles that clients send, so there floats are allowed; the machine has none.
+// impure says why a node could make two replicas differ, or returns "". Only filters may use
+// floating point, because they compare the doubles that clients send.
 func impure(info *types.Info, n ast.Node, floats bool) string {
 	switch n := n.(type) {
 	case *ast.RangeStmt:
@@ -64,7 +64,7 @@ func TestMachineIsDeterministic(t *testing.T) {
 	}
 }
 
-// The check itself must see each of the things it forbids.
+// TestMachineCheckSeesPlantedBugs checks that the check finds each thing that it forbids.
 func TestMachineCheckSeesPlantedBugs(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
@@ -83,7 +83,7 @@ func TestMachineCheckSeesPlantedBugs(t *testing.T) {
 	}
 }
 
-// inspect runs the check over a function with the body given.
+// inspect runs the check on a function with the given body.
 func inspect(t *testing.T, body string) []string {
 	t.Helper()
 	fset := token.NewFileSet()

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// glossary maps old names to new ones.
+// glossary is the document that maps old names to new ones.
 const glossary = "docs/glossary.md"
 
-// Tests that documents name exist, so that a promise is not said to be shown by what was
-// renamed or removed.
+// TestCitedTestsExist checks that the tests that documents name exist, so that no document cites a
+// renamed or removed test as evidence of a promise.
 func TestCitedTestsExist(t *testing.T) {
 	t.Parallel()
 	declared := testsDeclared(t)
@@ -32,8 +32,7 @@ func TestCitedTestsExist(t *testing.T) {
 	}
 }
 
-// testsDeclared are the tests, fuzz targets and benchmarks in Go, with the folders that declare
-// them.
+// testsDeclared maps the tests, fuzz targets and benchmarks in Go to the folders that declare them.
 func testsDeclared(t *testing.T) map[string][]string {
 	t.Helper()
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
@@ -48,8 +47,8 @@ func testsDeclared(t *testing.T) map[string][]string {
 	return declared
 }
 
-// Each promise of docs/requirements.md names tests that show it, with their cases, and all of
-// them exist.
+// TestPromisesAreShown checks that each promise of docs/requirements.md names tests that show it,
+// with their cases, and that all of them exist.
 func TestPromisesAreShown(t *testing.T) {
 	t.Parallel()
 	declared, sources := testsDeclared(t), map[string]string{}
@@ -81,9 +80,9 @@ func TestPromisesAreShown(t *testing.T) {
 	}
 }
 
-// caseExists says whether a folder declares a test, and every case of its path: as a text in one
-// of its tests, or as a story in its test data. What is no test in Go is the name of a case
-// in another language.
+// caseExists says whether a folder declares a test and every case of its path: as a text in one of
+// its tests, or as a scenario in its test data. A name that is not a test in Go is the name of a
+// case in another language.
 func caseExists(declared map[string][]string, sources map[string]string, folder, name string) bool {
 	elements := strings.Split(name, "/")
 	if strings.HasPrefix(name, "Test") {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The sizes. Soft ones are told with -v, hard ones fail.
+// The size limits. Files above a soft limit are only listed with -v; a hard limit fails the test.
 const (
 	fileLinesSoft     = 400
 	fileLinesHard     = 800
@@ -19,9 +19,8 @@ const (
 	functionLinesHard = 70
 )
 
-// visitTexts visits the files of the repository that people wrote: Go, Markdown, YAML,
-// shell, the Makefile. It leaves out hidden folders except .ci, test data, generated
-// code, and the licence.
+// visitTexts visits the files of the repository that developers write: Go, Markdown, YAML, shell and
+// the Makefile. It skips hidden folders except .ci, test data, generated code and the licence.
 func visitTexts(t *testing.T, visit func(path string, content []byte)) {
 	t.Helper()
 	seen := 0
@@ -51,7 +50,7 @@ func visitTexts(t *testing.T, visit func(path string, content []byte)) {
 	}
 }
 
-// isWritten says whether people write files of this name.
+// isWritten says whether developers write files with this name.
 func isWritten(name string) bool {
 	switch filepath.Ext(name) {
 	case ".go", ".md", ".yml", ".yaml", ".json", ".mod", ".sh", ".js", ".mjs":
@@ -125,8 +124,8 @@ func TestDesignDocumentsExist(t *testing.T) {
 	}
 }
 
-// Words that are not of this house, and what must not leave the machine a change was
-// written on. This file is left out, because it has to name them.
+// TestForbiddenWords rejects terms that the project does not use, and details of a developer's
+// machine. This file is skipped because it has to contain them.
 func TestForbiddenWords(t *testing.T) {
 	t.Parallel()
 	forbidden := map[*regexp.Regexp]string{
@@ -145,7 +144,7 @@ func TestForbiddenWords(t *testing.T) {
 		}
 		for n, line := range strings.Split(string(content), "\n") {
 			if strings.Contains(line, `" link set "`) {
-				continue // ip-link(8) has words of its own
+				continue // ip-link(8) has a vocabulary of its own
 			}
 			for word, instead := range forbidden {
 				if hit := word.FindString(line); hit != "" {

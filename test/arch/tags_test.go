@@ -12,8 +12,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// sinks are the functions and generic types that hand a value to encoding/json, by their full
-// name: which of their parameters, type parameters or results get there.
+// sinks maps the full names of functions and generic types that pass a value to encoding/json to
+// the parameters, type parameters or results that they pass.
 type sinks map[string]map[position]bool
 
 type position struct {
@@ -41,7 +41,7 @@ func (s sinks) count() (n int) {
 	return n
 }
 
-// encoders are the sinks that everything begins with.
+// encoders returns the sinks that the check starts from.
 func encoders() sinks {
 	s := sinks{}
 	s.add("encoding/json.Marshal", parameters, 0)
@@ -53,18 +53,18 @@ func encoders() sinks {
 	return s
 }
 
-// tagCheck looks for structs that are handed to encoding/json, and lists the fields whose name in
+// tagCheck looks for structs that are passed to encoding/json, and lists the fields whose name in
 // the encoding is the one in the code. It follows parameters of type any, type parameters, and
-// results of type any to where the values come from. It does not follow fields of type any, nor
-// calls through interfaces and variables: a value whose type it cannot see is reported.
+// results of type any back to where the values come from. It does not follow fields of type any, nor
+// calls through interfaces and variables; it reports a value whose type it cannot determine.
 type tagCheck struct {
 	sinks    sinks
 	structs  map[string]bool // of the module
 	untagged map[string]bool
-	opaque   map[string]bool // values whose type cannot be seen
+	opaque   map[string]bool // values whose type the check cannot determine
 }
 
-// checkTags checks packages. It goes round until no further sink is found.
+// checkTags checks packages. It repeats the check until it finds no further sink.
 func checkTags(all []*packages.Package) *tagCheck {
 	known := encoders()
 	for {
@@ -83,7 +83,7 @@ func checkTags(all []*packages.Package) *tagCheck {
 	}
 }
 
-// declaration looks at one function, or at variables and the functions in them.
+// declaration checks one function, or variables and the functions in them.
 func (c *tagCheck) declaration(p *packages.Package, d ast.Decl) {
 	v := &bodyCheck{tagCheck: c, info: p.TypesInfo, fset: p.Fset, called: map[*ast.Ident]bool{}}
 	if f, ok := d.(*ast.FuncDecl); ok {
@@ -104,16 +104,16 @@ func (c *tagCheck) declaration(p *packages.Package, d ast.Decl) {
 	})
 }
 
-// bodyCheck looks at the body of a function.
+// bodyCheck checks the body of a function.
 type bodyCheck struct {
 	*tagCheck
 	info     *types.Info
 	fset     *token.FileSet
-	function *types.Func // nil: not in one
+	function *types.Func // nil outside of a function
 	called   map[*ast.Ident]bool
 }
 
-// call follows the arguments of a call of a sink.
+// call follows the arguments of a call to a sink.
 func (v *bodyCheck) call(n *ast.CallExpr) {
 	name := calleeName(n.Fun)
 	callee, ok := v.info.Uses[name].(*types.Func)
@@ -134,7 +134,7 @@ func (v *bodyCheck) call(n *ast.CallExpr) {
 	}
 }
 
-// calleeName is the name of the function that is called, nil when it has none.
+// calleeName returns the name of the called function, or nil when it has none.
 func calleeName(e ast.Expr) *ast.Ident {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
@@ -150,7 +150,7 @@ func calleeName(e ast.Expr) *ast.Ident {
 }
 
 // name checks the type arguments of generic functions and types that encode their type parameters,
-// and that a sink is called and not kept in a variable.
+// and that a sink is called directly instead of being stored in a variable.
 func (v *bodyCheck) name(n *ast.Ident) {
 	of := v.sinks[fullName(v.info.Uses[n])]
 	instance, generic := v.info.Instances[n]
@@ -164,7 +164,7 @@ func (v *bodyCheck) name(n *ast.Ident) {
 	}
 }
 
-// results follows what a function returns, when its result is encoded.
+// results follows the values that a function returns when its result is encoded.
 func (v *bodyCheck) results(n *ast.ReturnStmt) {
 	if v.function == nil {
 		return
@@ -192,7 +192,7 @@ func (v *bodyCheck) at(e ast.Expr) string {
 	return fmt.Sprintf("%s: %s", v.fset.Position(e.Pos()), types.ExprString(e))
 }
 
-// value follows a value that is handed to encoding/json.
+// value follows a value that is passed to encoding/json.
 func (v *bodyCheck) value(e ast.Expr, t types.Type) {
 	bare := t
 	for {
@@ -219,8 +219,8 @@ func (v *bodyCheck) value(e ast.Expr, t types.Type) {
 	}
 }
 
-// fromTypeParameter makes a type parameter of the function, or of the type whose method it is, a
-// sink.
+// fromTypeParameter turns a type parameter of the function, or of the type whose method it is, into
+// a sink.
 func (v *bodyCheck) fromTypeParameter(t *types.TypeParam) bool {
 	if v.function == nil {
 		return false
@@ -248,7 +248,7 @@ func (v *bodyCheck) fromTypeParameter(t *types.TypeParam) bool {
 	return false
 }
 
-// fromParameter makes a parameter of the function a sink.
+// fromParameter turns a parameter of the function into a sink.
 func (v *bodyCheck) fromParameter(e ast.Expr) bool {
 	name, ok := ast.Unparen(e).(*ast.Ident)
 	if !ok || v.function == nil {
@@ -264,7 +264,7 @@ func (v *bodyCheck) fromParameter(e ast.Expr) bool {
 	return false
 }
 
-// fromCall makes the result of a function that is called a sink.
+// fromCall turns the result of the called function into a sink.
 func (v *bodyCheck) fromCall(e ast.Expr) bool {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
 	if !ok {
@@ -298,7 +298,7 @@ func (v *bodyCheck) elements(e ast.Expr) {
 	}
 }
 
-// fields lists the exported fields without explicit names in a type and in what it holds.
+// fields lists the exported fields without explicit names in a type and in the types that it contains.
 func (c *tagCheck) fields(t types.Type, seen map[types.Type]bool) {
 	if seen[t] || encodesItself(t) {
 		return
@@ -325,7 +325,7 @@ func (c *tagCheck) fields(t types.Type, seen map[types.Type]bool) {
 	}
 }
 
-// encodesItself says whether a type, or the pointer to it, has an encoding of its own.
+// encodesItself says whether a type, or the pointer to it, has its own encoding.
 func encodesItself(t types.Type) bool {
 	for _, name := range []string{"MarshalJSON", "UnmarshalJSON", "MarshalText", "UnmarshalText"} {
 		if m, _, _ := types.LookupFieldOrMethod(t, true, nil, name); m != nil {
