@@ -1,9 +1,9 @@
-// Package document compares the generated documents of docs/ with what the code says, and rewrites them.
+// Package document compares the generated documents of docs/ with the code, and rewrites them.
 //
 // Callers are tests beside the code that a document describes; their names begin with TestDocs. Run
-// `make docs` to rewrite all generated documents. The package does not know what a document says.
+// `make docs` to rewrite all generated documents. The package does not know the content of a document.
 //
-// What always holds: without -update nothing is written; text outside of a generated section is kept.
+// The package writes nothing without -update, and never changes text outside of a generated section.
 package document
 
 import (
@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the generated documents in docs/") //nolint:gochecknoglobals // a flag of tests, like those of package testing
 
 // File compares a whole document with its generated content. path is relative to the folder of the
-// test. Safe for concurrent use on different files.
+// test. Concurrent calls for different files are safe.
 func File(t *testing.T, path, want string) {
 	t.Helper()
 	have, err := os.ReadFile(filepath.FromSlash(path))
@@ -31,7 +31,7 @@ func File(t *testing.T, path, want string) {
 }
 
 // Section compares one generated section of a document: the lines between `<!-- generated: name -->`
-// and `<!-- end: name -->`. The section is separated from both by an empty line.
+// and `<!-- end: name -->`. An empty line separates the section from each marker.
 func Section(t *testing.T, path, name, want string) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.FromSlash(path))
@@ -46,7 +46,7 @@ func Section(t *testing.T, path, name, want string) {
 	compare(t, path, have, fresh)
 }
 
-// replace puts want into the section; false when the text has no such section.
+// replace returns the text with want as the section, and false when the text has no such section.
 func replace(text, name, want string) (string, bool) {
 	begin, end := "<!-- generated: "+name+" -->\n", "<!-- end: "+name+" -->\n"
 	before, rest, opened := strings.Cut(text, begin)
