@@ -1,5 +1,5 @@
-// Package fakegroup has a replica of a partition for tests of the packages that use replicas. Only
-// tests import it; it decides nothing: a test answers what was submitted.
+// Package fakegroup provides a replica of a partition for tests of the packages that use replicas. Only
+// tests import it. It has no logic of its own: a test answers the submissions.
 package fakegroup
 
 import (
@@ -25,9 +25,9 @@ type Group struct {
 	Locks   []partition.LockRequest
 	Cancels int
 	arrived notify.Broadcast
-	// Answer, when set, answers submissions at once.
+	// Answer, when set, answers submissions immediately.
 	Answer func(command []byte) partition.Answer
-	Forget bool // do not keep submissions
+	Forget bool // discard submissions instead of keeping them
 }
 
 // Submission is one call of Submit.
@@ -36,7 +36,7 @@ type Submission struct {
 	Done    func(partition.Answer)
 }
 
-// Submit does what [partition.Group] does.
+// Submit implements [partition.Group].
 func (g *Group) Submit(command []byte, done func(partition.Answer)) {
 	g.Mu.Lock()
 	answer := g.Answer
@@ -50,9 +50,9 @@ func (g *Group) Submit(command []byte, done func(partition.Answer)) {
 	}
 }
 
-// Lock does what [partition.Group] does.
+// Lock implements [partition.Group].
 func (g *Group) Lock(r partition.LockRequest) func() {
-	// As with a real group there is one answer: a stop that comes after it says nothing.
+	// A real group answers once, too: a stop after the answer has no effect.
 	var answered atomic.Bool
 	answer := r.Done
 	r.Done = func(a partition.Answer) {
@@ -72,25 +72,25 @@ func (g *Group) Lock(r partition.LockRequest) func() {
 	}
 }
 
-// Status does what [partition.Group] does.
+// Status implements [partition.Group].
 func (g *Group) Status() partition.Status {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	return g.State
 }
 
-// View does what [partition.Group] does.
+// View implements [partition.Group].
 func (g *Group) View(func(partition.Machine)) {}
 
-// Read does what [partition.Group] does.
+// Read implements [partition.Group].
 func (g *Group) Read(context.Context, func(partition.Machine)) error {
 	return partition.ErrNotLeader
 }
 
-// ReadBodies does what [partition.Group] does.
+// ReadBodies implements [partition.Group].
 func (g *Group) ReadBodies(d []fsm.Delivery) ([]fsm.Delivery, error) { return d, nil }
 
-// Await waits until that many submissions and locks have come.
+// Await waits until the group has received the given numbers of submissions and locks.
 func (g *Group) Await(t *testing.T, submits, locks int) {
 	t.Helper()
 	for {
@@ -109,14 +109,14 @@ func (g *Group) Await(t *testing.T, submits, locks int) {
 	}
 }
 
-// Lead makes the fake group the leader, or not.
+// Lead sets whether the fake group is the leader, and its term.
 func (g *Group) Lead(leads bool, term uint64) {
 	g.Mu.Lock()
 	g.State.IsLeader, g.State.Term = leads, term
 	g.Mu.Unlock()
 }
 
-// Take returns what was submitted so far and forgets it.
+// Take returns the submissions so far and forgets them.
 func (g *Group) Take() []Submission {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
