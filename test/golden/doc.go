@@ -2,5 +2,5 @@
 // change of the code changes a format by accident.
 //
 // The golden files name formats, not Go types, and the values in them do not depend on the names
-// of Go fields: renaming a field must leave them unchanged, else it has changed the format.
+// of Go fields: a golden file that changes when a field is renamed shows that the format changed.
 package golden

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// filler sets every field that is encoded to a value other than zero. The values depend on the
-// order of the fields in their struct alone: one that is added at its end changes no other.
+// filler sets every encoded field to a non-zero value. The values depend only on the order of the
+// fields in their struct, so adding a field at the end leaves the others unchanged.
 type filler struct {
 	samples map[reflect.Type]reflect.Value
 	serial  int

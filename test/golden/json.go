@@ -11,22 +11,22 @@ import (
 	"testing"
 )
 
-// rewriteVariable, set to 1, has golden files written instead of compared.
+// rewriteVariable is the environment variable that, set to 1, rewrites golden files instead of comparing them.
 const rewriteVariable = "REWRITE_FORMATS"
 
 // Format is one format of a golden file.
 type Format struct {
-	Name string // in the golden file: unique there, and kept when the Go type changes its name
+	Name string // in the golden file: unique there, and kept when the Go type is renamed
 	Of   any    // any value of the type
 }
 
 // JSON compares the encodings of formats with the golden file at path, and checks that each line
-// decodes into the value that it was encoded from. Each format is encoded twice: with every field
+// decodes into the value from which it was encoded. It encodes each format twice: with every field
 // set, then as the zero value, which shows which fields are omitted. A field that was added, removed,
 // renamed or moved fails the test. REWRITE_FORMATS=1 rewrites the file. Use it for added fields only:
-// peers and files of earlier releases have the other ones.
+// peers and files of earlier releases have the other fields.
 //
-// Values of types that encode themselves are taken from samples, by their type.
+// JSON takes values of types that encode themselves from samples, by type.
 func JSON(t *testing.T, path string, formats []Format, samples ...any) {
 	t.Helper()
 	written, err := encode(formats, samples...)
@@ -36,7 +36,7 @@ func JSON(t *testing.T, path string, formats []Format, samples ...any) {
 	Compare(t, path, written)
 }
 
-// encode writes two lines for each format, and checks that they are decoded as what they were.
+// encode writes two lines for each format, and checks that they decode into the original values.
 func encode(formats []Format, samples ...any) ([]byte, error) {
 	f := filler{samples: map[reflect.Type]reflect.Value{}}
 	for _, sample := range samples {
@@ -66,7 +66,7 @@ func encode(formats []Format, samples ...any) ([]byte, error) {
 	return written.Bytes(), nil
 }
 
-// Compare compares bytes with a golden file, line by line.
+// Compare compares bytes with a golden file line by line.
 func Compare(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if os.Getenv(rewriteVariable) == "1" {
@@ -86,7 +86,7 @@ func Compare(t *testing.T, path string, got []byte) {
 	}
 }
 
-// difference names the first line in which two texts differ.
+// difference describes the first line in which two texts differ.
 func difference(want, got []byte) error {
 	if bytes.Equal(want, got) {
 		return nil
@@ -107,8 +107,8 @@ func difference(want, got []byte) error {
 	return nil
 }
 
-// decodes says whether a text is decoded as the value that a pointer points to, and nothing in it
-// is unknown.
+// decodes returns an error unless the text decodes into the value that a pointer points to, without
+// unknown fields.
 func decodes(text []byte, want reflect.Value) error {
 	read := reflect.New(want.Type().Elem())
 	decoder := json.NewDecoder(bytes.NewReader(text))

@@ -36,7 +36,7 @@ func TestEveryFieldIsSet(t *testing.T) {
 	}
 }
 
-// TestChangesAreSeen: whatever changes the bytes of a format is a difference.
+// TestChangesAreSeen checks that every change of the bytes of a format is reported as a difference.
 func TestChangesAreSeen(t *testing.T) {
 	t.Parallel()
 	type before struct {
@@ -85,7 +85,7 @@ func TestChangesAreSeen(t *testing.T) {
 	}
 }
 
-// lossy is written and not read again.
+// lossy encodes a field and does not decode it.
 type lossy struct{ hidden int }
 
 func (l lossy) MarshalJSON() ([]byte, error) { return []byte(`{"hidden":1}`), nil }
