@@ -14,8 +14,8 @@ import (
 
 const algorithm = "AWS4-HMAC-SHA256"
 
-// signatureError says what is wrong with the signature (version 4) of a request, in the words of the
-// protocol, or nothing.
+// signatureError returns the error code of the protocol for a wrong signature (version 4) of a
+// request, or "".
 func signatureError(r *http.Request) string {
 	fields := map[string]string{}
 	text, found := strings.CutPrefix(r.Header.Get("Authorization"), algorithm+" ")
@@ -67,7 +67,7 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// decodeChunks reads pieces, each with its size in hex and a signature before it; an empty one ends.
+// decodeChunks decodes a body of chunks, each preceded by its size in hex and a signature. An empty chunk ends it.
 func decodeChunks(r io.Reader) ([]byte, error) {
 	in := bufio.NewReader(r)
 	var whole bytes.Buffer

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// The key and the bucket that every store has, and its region.
+// The region, the key and the bucket of every store.
 const (
 	KeyID  = "AKIATEST"
 	Secret = "not/a+secret"
@@ -27,11 +27,11 @@ const (
 	Region = "us-east-1"
 )
 
-// Store is an object store. It may be used concurrently.
+// Store is an object store. It is safe for concurrent use.
 type Store struct {
 	URL string // http://127.0.0.1:port
-	// Before looks at each request whose signature is right, and answers it when it says true.
-	// It is set before the first one.
+	// Before is called for each request with a valid signature. It returns true when it has answered
+	// the request. Set it before the first request.
 	Before func(w http.ResponseWriter, r *http.Request) bool
 
 	mu          sync.Mutex
@@ -41,7 +41,7 @@ type Store struct {
 	storedBytes int64
 }
 
-// Start begins a store that ends with the test.
+// Start starts a store that stops at the end of the test.
 func Start(t testing.TB) *Store {
 	t.Helper()
 	s := &Store{objects: map[string][]byte{}, uploads: map[string]map[int][]byte{}}
@@ -51,7 +51,7 @@ func Start(t testing.TB) *Store {
 	return s
 }
 
-// Environment is what a client of the store has in its environment.
+// Environment returns the environment variables for a client of the store.
 func (s *Store) Environment() []string {
 	return []string{
 		"AWS_ENDPOINT_URL_S3=" + s.URL, "AWS_ACCESS_KEY_ID=" + KeyID, "AWS_SECRET_ACCESS_KEY=" + Secret,
@@ -59,35 +59,35 @@ func (s *Store) Environment() []string {
 	}
 }
 
-// Names lists the objects in order.
+// Names returns the names of the objects in order.
 func (s *Store) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.objects))
 }
 
-// Object gives an object, nil when there is none.
+// Object returns an object, or nil when it does not exist.
 func (s *Store) Object(name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[name]
 }
 
-// Set makes an object.
+// Set stores an object.
 func (s *Store) Set(name string, body []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects[name] = body
 }
 
-// Unfinished counts uploads that were neither completed nor aborted.
+// Unfinished returns the number of uploads that were neither completed nor aborted.
 func (s *Store) Unfinished() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.uploads)
 }
 
-// StoredBytes counts the bytes of all parts that were stored.
+// StoredBytes returns the total size of all stored parts.
 func (s *Store) StoredBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func WriteError(w http.ResponseWriter, status int, code, message string) {
 	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
 }
 
-// ServeHTTP is one request of the protocol.
+// ServeHTTP handles one request of the protocol.
 func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if code := signatureError(r); code != "" {
 		WriteError(w, http.StatusForbidden, code, "the request is not signed as it should be")
@@ -230,7 +230,7 @@ func (s *Store) read(w http.ResponseWriter, r *http.Request, name string) {
 	http.ServeContent(w, r, "", time.Unix(1, 0), bytes.NewReader(body))
 }
 
-// payload is the body of a request: as it is, or in pieces with a signature each.
+// payload returns the body of a request: as sent, or decoded from signed chunks.
 func payload(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
 		return io.ReadAll(r.Body)
