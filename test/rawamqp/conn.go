@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// FrameBytesMax is the largest frame that a Conn takes.
+	// FrameBytesMax is the largest frame that a Conn accepts.
 	FrameBytesMax = 1 << 20
-	// WindowTransfers is the window that Begin and Credit give, in transfers.
+	// WindowTransfers is the window that Begin and Credit grant, in transfers.
 	WindowTransfers = 1 << 16
 	dialWithin      = 60 * time.Second
 )
@@ -20,16 +20,16 @@ const (
 // Conn is a connection to a member. One goroutine may write while another reads.
 type Conn struct {
 	net.Conn
-	// Blind makes Login, Anonymous, Open and Attach wait for no answer, for peers that read and
+	// SendOnly makes Login, Anonymous, Open and Attach wait for no answer, for peers that read and
 	// never answer. Set it before the first of these calls.
 	SendOnly bool
 	reader   *wire.Reader
-	stop     func() bool // stops closing the connection with its context
+	stop     func() bool // cancels closing the connection at the end of its context
 	next     uint32      // delivery-id of the next transfer of session 0
 }
 
-// Dial opens a TCP connection to a member and sends nothing. The connection is closed when ctx
-// ends, which also ends reads and writes in progress.
+// Dial opens a TCP connection to a member and sends nothing. The end of ctx closes the connection
+// and thereby ends reads and writes in progress.
 func Dial(ctx context.Context, address string) (*Conn, error) {
 	conn, err := (&net.Dialer{Timeout: dialWithin}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -38,8 +38,7 @@ func Dial(ctx context.Context, address string) (*Conn, error) {
 	return New(ctx, conn), nil
 }
 
-// New uses a connection that is already open, for example through TLS. The connection is closed
-// when ctx ends.
+// New uses a connection that is already open, for example a TLS connection. The end of ctx closes it.
 func New(ctx context.Context, conn net.Conn) *Conn {
 	c := &Conn{Conn: conn, reader: wire.NewReader(conn, FrameBytesMax)}
 	c.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -67,7 +66,7 @@ func (c *Conn) Login(name, key string) error {
 	return c.header(wire.HeaderAMQP())
 }
 
-// RefusedError says that the member refused a login, with the code of its SASL outcome.
+// RefusedError reports that the member refused a login, with the code of its SASL outcome.
 type RefusedError struct{ Code uint8 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("SASL outcome %d", e.Code) }
@@ -98,7 +97,7 @@ func (c *Conn) Anonymous() error {
 	return c.header(wire.HeaderAMQP())
 }
 
-// header sends a protocol header and reads that of the member.
+// header sends a protocol header and reads the member's.
 func (c *Conn) header(want [8]byte) error {
 	if _, err := c.Write(want[:]); err != nil {
 		return err
@@ -146,7 +145,7 @@ func (c *Conn) ReadFrame() (wire.Frame, error) {
 	}
 }
 
-// EndedError says that the member ended a connection, a session or a link.
+// EndedError reports that the member ended a connection, a session or a link.
 type EndedError struct {
 	What string // close, end or detach
 	Why  *wire.Error
@@ -181,7 +180,7 @@ func Expect[P wire.Performative](c *Conn) (P, error) {
 	}
 }
 
-// Begin is the begin of a session with a large window.
+// Begin returns the begin of a session with a large window.
 func Begin() *wire.Begin {
 	handles := uint32(1 << 16)
 	return &wire.Begin{IncomingWindow: WindowTransfers, OutgoingWindow: WindowTransfers, HandleMax: &handles}

@@ -16,7 +16,7 @@ const (
 
 func ptr[T any](v T) *T { return &v }
 
-// Sender is the attach of a link that sends to an entity.
+// Sender returns the attach of a link that sends to an entity.
 func Sender(handle uint32, entity string) *wire.Attach {
 	return &wire.Attach{
 		Name: fmt.Sprintf("sender-%d", handle), Handle: handle, Role: wire.RoleSender,
@@ -25,7 +25,7 @@ func Sender(handle uint32, entity string) *wire.Attach {
 	}
 }
 
-// Receiver is the attach of a link that receives from an entity under locks.
+// Receiver returns the attach of a link that receives from an entity under locks.
 func Receiver(handle uint32, entity string) *wire.Attach {
 	return &wire.Attach{
 		Name: fmt.Sprintf("receiver-%d", handle), Handle: handle, Role: wire.RoleReceiver,
@@ -34,7 +34,7 @@ func Receiver(handle uint32, entity string) *wire.Attach {
 	}
 }
 
-// Controller is the attach of a link to the transaction coordinator.
+// Controller returns the attach of a link to the transaction coordinator.
 func Controller(handle uint32) *wire.Attach {
 	return &wire.Attach{
 		Name: fmt.Sprintf("controller-%d", handle), Handle: handle, Role: wire.RoleSender,
@@ -42,8 +42,8 @@ func Controller(handle uint32) *wire.Attach {
 	}
 }
 
-// Attach attaches a link of session 0 and waits for the answer; for a link that sends, also
-// for its first credit.
+// Attach attaches a link of session 0 and waits for the answer. For a link that sends, it also waits
+// for the first credit.
 func (c *Conn) Attach(a *wire.Attach) error {
 	if err := c.Send(0, a); err != nil || c.SendOnly {
 		return err
@@ -54,11 +54,11 @@ func (c *Conn) Attach(a *wire.Attach) error {
 	if a.Role == wire.RoleReceiver {
 		return nil
 	}
-	_, err := Expect[*wire.Flow](c) // a refused link has a detach instead
+	_, err := Expect[*wire.Flow](c) // a refused link receives a detach instead
 	return err
 }
 
-// Credit is the flow that grants credit to a link of a new session.
+// Credit returns the flow that grants credit to a link of a new session.
 func Credit(handle, credit uint32) *wire.Flow {
 	return &wire.Flow{
 		NextIncomingID: new(uint32), IncomingWindow: WindowTransfers, OutgoingWindow: WindowTransfers,
@@ -66,13 +66,13 @@ func Credit(handle, credit uint32) *wire.Flow {
 	}
 }
 
-// Message is an encoded message with one data section.
+// Message returns an encoded message with one data section.
 func Message(body []byte) []byte {
 	return wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), body)
 }
 
-// Transfer sends one whole message on a link of session 0, with a state when it is part of a
-// transaction, and waits for its disposition.
+// Transfer sends one whole message on a link of session 0 and waits for its disposition. state is
+// the transactional state of a message in a transaction, otherwise nil.
 func (c *Conn) Transfer(handle uint32, message []byte, state any) (*wire.Disposition, error) {
 	id := c.next
 	c.next++
@@ -84,7 +84,7 @@ func (c *Conn) Transfer(handle uint32, message []byte, state any) (*wire.Disposi
 	return Expect[*wire.Disposition](c)
 }
 
-// Declare begins a transaction on a controller's link.
+// Declare begins a transaction on a controller link.
 func (c *Conn) Declare(handle uint32) ([]byte, error) {
 	d, err := c.Transfer(handle, section(&wire.Declare{}), nil)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Conn) Declare(handle uint32) ([]byte, error) {
 	return append([]byte{}, declared.TxnID...), nil
 }
 
-// Discharge ends a transaction: commits it, or rolls it back with fail.
+// Discharge ends a transaction: it commits the transaction, or rolls it back when fail is true.
 func (c *Conn) Discharge(handle uint32, txn []byte, fail bool) error {
 	d, err := c.Transfer(handle, section(&wire.Discharge{TxnID: txn, Fail: fail}), nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *Conn) Discharge(handle uint32, txn []byte, fail bool) error {
 	return nil
 }
 
-// section is a command to the coordinator as a message.
+// section encodes a command to the coordinator as a message.
 func section(command any) []byte {
 	return wire.AppendValue(wire.AppendSectionDescriptor(nil, wire.SectionValue), command)
 }
