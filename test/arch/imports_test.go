@@ -86,13 +86,13 @@ func libraryImporters() map[string][]string {
 		"github.com/spf13/cobra":                {"cmd/peeklock", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench"},
 		"github.com/spf13/pflag":                {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/config"},
 		"github.com/knadh/koanf":                {"cmd/peeklock/internal/config"},
-		"github.com/go-viper/mapstructure":      {"cmd/peeklock/internal/config"}, // decodes the settings that koanf has read
+		"github.com/go-viper/mapstructure":      {"cmd/peeklock/internal/config"}, // decodes what koanf has read
 		"go.yaml.in/yaml":                       {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/config"},
 		"github.com/jedib0t/go-pretty":          {"cmd/peeklock/internal/cli"},
 		"github.com/HdrHistogram":               {"cmd/peeklock/internal/bench"},
 		"github.com/minio/minio-go":             {"cmd/objects"},
 		"github.com/prometheus/client_golang":   {"cmd/metrics"},
-		"go.opentelemetry.io/otel/trace":        {"amqp", "cmd/peeklock"}, // the API, which does nothing until a provider is configured
+		"go.opentelemetry.io/otel/trace":        {"amqp", "cmd/peeklock"}, // the API, a no-op until configured
 		"go.opentelemetry.io/otel":              {"amqp", "cmd/peeklock"},
 		"go.opentelemetry.io/otel/sdk":          {"cmd/peeklock"},
 		"go.opentelemetry.io/otel/exporters":    {"cmd/peeklock"},
