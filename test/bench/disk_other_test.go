@@ -4,5 +4,5 @@ package bench
 
 import "io/fs"
 
-// taken is how much of a disk a file takes, at most.
+// taken returns the disk space that a file occupies at most.
 func taken(info fs.FileInfo) int64 { return info.Size() }

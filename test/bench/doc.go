@@ -1,5 +1,5 @@
-// Package bench measures the product as its users meet it: real processes, real clients.
-// Everything here is a benchmark; nothing asserts a speed.
+// Package bench measures the product from the users' side: with real processes and real clients.
+// It contains only benchmarks; no test asserts a speed.
 //
 //	go test -run '^$' -bench . -benchtime 1x ./test/bench
 //

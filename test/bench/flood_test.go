@@ -13,13 +13,13 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// flood is how many connections do nothing, all from one address to one member.
+// flood is the number of idle connections, all from one address to one member.
 const flood = 10_000
 
-// BenchmarkFlood opens 10,000 connections to one member that open and then do nothing, and
-// reports what each costs in resident memory, and how long confirmations took of steady
-// senders at that member and at another one: before, while they come, and with all of them
-// there. They prove nothing, so after a minute they are closed.
+// BenchmarkFlood opens 10,000 connections to one member that stay idle after the open. It reports
+// the resident memory per connection, and the time of confirmations for steady senders at that
+// member and at another one: before, while the connections arrive, and with all of them open. The
+// connections do not authenticate, so the member closes them after a minute.
 func BenchmarkFlood(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes half a minute with three processes: left out by -short")
@@ -59,10 +59,10 @@ func BenchmarkFlood(b *testing.B) {
 			_ = conn.Close()
 		}
 	}
-	b.ReportMetric(0, "ns/op") // the length of a run says nothing
+	b.ReportMetric(0, "ns/op") // the duration of a run has no meaning
 }
 
-// openConnections opens the connections: SASL ANONYMOUS, open, and its answer.
+// openConnections opens the connections: SASL ANONYMOUS, open, and the answer to it.
 func openConnections(b *testing.B, address string) []net.Conn {
 	b.Helper()
 	hello := []byte("AMQP\x03\x01\x00\x00")
@@ -86,11 +86,11 @@ func openConnections(b *testing.B, address string) []net.Conn {
 	return conns
 }
 
-// opened reads up to the answer to open.
+// opened reads frames up to the answer to the open.
 func opened(conn net.Conn) error {
 	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 	r := wire.NewReader(conn, 65536)
-	for seen := 0; seen < 2; { // the header of SASL, that of AMQP
+	for seen := 0; seen < 2; { // the headers of SASL and AMQP
 		if _, err := r.ReadHeader(); err != nil {
 			return fmt.Errorf("header: %w", err)
 		}

@@ -24,21 +24,21 @@ const (
 	movedBytes           = 8 << 10 // of each message of the backlog
 	movedMessages        = 1024    // of the backlog of each partition: 64 MiB in all
 	movedBatch           = 16      // messages of the backlog in one transfer
-	workloadBytes        = 1024    // of each message that is sent meanwhile
-	workloadInFlight     = 128     // sends of one queue under way; then the sender waits for its turn
+	workloadBytes        = 1024    // of each message sent during the run
+	workloadInFlight     = 128     // unconfirmed sends of one queue; the sender waits when it reaches them
 	workloadCredit       = 128     // messages at the receiver of one queue
 	measuredFor          = 5 * time.Second
-	phaseFor             = 10 * time.Second // of the phases in which nothing moves
-	moveMax              = 5 * time.Minute  // for one of the phases in which partitions do
-	workloadQueuesMax    = 64               // made until each partition has one
+	phaseFor             = 10 * time.Second // of the phases without moves
+	moveMax              = 5 * time.Minute  // for a phase in which partitions move
+	workloadQueuesMax    = 64               // queues to create until each partition has one
 	workloadDrainsWithin = time.Minute
 )
 
-// BenchmarkRebalance brings eight partitions with 64 MiB of messages from three members to five
+// BenchmarkRebalance moves eight partitions with 64 MiB of messages from three members to five
 // and back to three, as an operator would, while each partition has a queue in use at half the
-// rate that the three can bear. It reports what clients of the members that stay see before, while
-// partitions move, and after. It fails when a client sees an error, when a message is lost or comes
-// twice, and when replicas differ in the end.
+// maximum rate of the three members. It reports what clients of the members that stay observe before,
+// during and after the moves. It fails when a client gets an error, when a message is lost or
+// delivered twice, and when replicas differ at the end.
 func BenchmarkRebalance(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes two minutes with five processes: left out by -short")
@@ -46,24 +46,24 @@ func BenchmarkRebalance(b *testing.B) {
 	for range b.N {
 		newRebalance(b).run(b)
 	}
-	b.ReportMetric(0, "ns/op") // the length of a run says nothing
+	b.ReportMetric(0, "ns/op") // the duration of a run has no meaning
 }
 
-// rebalance is one run of it.
+// rebalance is one run of the benchmark.
 type rebalance struct {
 	c       *harness.Cluster
-	backlog []string    // a queue of each partition that is only full
-	lanes   []*workload // a queue of each partition that is in use
+	backlog []string    // one queue of each partition that only holds a backlog
+	lanes   []*workload // one queue of each partition that is in use
 	phases  []phase
 	work    context.Context
 	stop    context.CancelFunc
 }
 
-// phase is a time whose sends are told of together.
+// phase is a period whose sends are reported together.
 type phase struct {
 	name     string
 	from, to time.Time
-	replicas int // copied meanwhile
+	replicas int // replicas copied during the phase
 }
 
 func newRebalance(b *testing.B) *rebalance {
@@ -79,7 +79,7 @@ func newRebalance(b *testing.B) *rebalance {
 	return r
 }
 
-// queues makes a queue in each partition, wherever that is led.
+// queues creates a queue in each partition, independent of which members lead.
 func (r *rebalance) queues(b *testing.B, name string) []string {
 	b.Helper()
 	in := map[uint32]string{}
@@ -142,14 +142,14 @@ func (r *rebalance) run(b *testing.B) {
 	r.report(b)
 }
 
-// phase does something and notes when.
+// phase runs do and records its start and end.
 func (r *rebalance) phase(name string, do func() (replicas int)) {
 	p := phase{name: name, from: time.Now()}
 	p.replicas, p.to = do(), time.Now()
 	r.phases = append(r.phases, p)
 }
 
-// watch lets time pass, unless a client sees an error.
+// watch waits for the given time, and ends early when a client gets an error.
 func (r *rebalance) watch(b *testing.B, long time.Duration) {
 	b.Helper()
 	over := time.After(long)
@@ -165,7 +165,7 @@ func (r *rebalance) watch(b *testing.B, long time.Duration) {
 	}
 }
 
-// sound ends the benchmark when a client has seen an error.
+// sound ends the benchmark when a client has got an error.
 func (r *rebalance) sound(b *testing.B) {
 	b.Helper()
 	for _, l := range r.lanes {
@@ -175,7 +175,7 @@ func (r *rebalance) sound(b *testing.B) {
 	}
 }
 
-// measure says how many messages a second go through all queues when the senders do not rest.
+// measure returns how many messages per second go through all queues when senders do not pause.
 func (r *rebalance) measure(b *testing.B) float64 {
 	b.Helper()
 	done := func() (n int) {
@@ -189,7 +189,7 @@ func (r *rebalance) measure(b *testing.B) float64 {
 	return float64(done()-before) / time.Since(begun).Seconds()
 }
 
-// caughtUp waits until what was sent has been completed, but for so many of each queue.
+// caughtUp waits until all but the given number of messages of each queue are completed.
 func (r *rebalance) caughtUp(b *testing.B, but int64) {
 	b.Helper()
 	for _, l := range r.lanes {
@@ -203,7 +203,7 @@ func (r *rebalance) caughtUp(b *testing.B, but int64) {
 	}
 }
 
-// grow starts two members and spreads the partitions over all.
+// grow starts two members and spreads the partitions over all members.
 func (r *rebalance) grow(b *testing.B) (replicas int) {
 	b.Helper()
 	fourth, fifth := r.c.Join(b), r.c.Join(b)
@@ -222,7 +222,7 @@ func (r *rebalance) grow(b *testing.B) (replicas int) {
 	return replicas
 }
 
-// shrink removes the members that came.
+// shrink removes the members that grow added.
 func (r *rebalance) shrink(b *testing.B) (replicas int) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), moveMax)
@@ -238,7 +238,7 @@ func (r *rebalance) shrink(b *testing.B) (replicas int) {
 	return replicas
 }
 
-// holds is how many partitions a member holds, by the record.
+// holds returns how many partitions the catalog assigns to a member.
 func (r *rebalance) holds(b *testing.B, m *harness.Member) (n int) {
 	b.Helper()
 	s, err := r.c.Members[0].Status(b.Context())
@@ -255,7 +255,7 @@ func (r *rebalance) holds(b *testing.B, m *harness.Member) (n int) {
 	return n
 }
 
-// equal asserts that the replicas of each partition are equal, and lie on the members that stayed.
+// equal asserts that the replicas of each partition are equal and are on the members that stayed.
 func (r *rebalance) equal(b *testing.B) {
 	b.Helper()
 	for id := range movedPartitions {
@@ -273,7 +273,7 @@ func (r *rebalance) equal(b *testing.B) {
 	}
 }
 
-// report prints what was seen in each phase.
+// report prints the results of each phase.
 func (r *rebalance) report(b *testing.B) {
 	b.Helper()
 	var table strings.Builder
@@ -310,7 +310,7 @@ func (r *rebalance) report(b *testing.B) {
 	b.Logf("no client saw an error, nothing was lost or doubled\n%s", table.String())
 }
 
-// fill makes the backlog of a queue: each message holds its number, over and over.
+// fill creates the backlog of a queue. The body of each message repeats the number of the message.
 func (r *rebalance) fill(b *testing.B, queue string) {
 	b.Helper()
 	sender := link(b.Context(), b, r.c.Members[0], queue)
@@ -342,7 +342,7 @@ func (r *rebalance) fill(b *testing.B, queue string) {
 	confirm(0)
 }
 
-// take asserts that a backlog is all there, each message once.
+// take asserts that a backlog is complete and has each message once.
 func (r *rebalance) take(b *testing.B, queue string) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), workloadDrainsWithin)
@@ -369,7 +369,7 @@ func (r *rebalance) take(b *testing.B, queue string) {
 	})
 }
 
-// source opens a receiving link to a queue at a member; delete: without locks.
+// source opens a receiving link to a queue at a member. With remove it receives and deletes.
 func source(ctx context.Context, b *testing.B, m *harness.Member, queue string, credit int32, remove bool) *amqp.Receiver {
 	b.Helper()
 	conn, err := amqp.Dial(ctx, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
@@ -392,37 +392,37 @@ func source(ctx context.Context, b *testing.B, m *harness.Member, queue string, 
 	return receiver
 }
 
-// numbered is a body that holds a number over and over.
+// numbered returns a body that repeats a number.
 func numbered(n uint64, size int) []byte {
 	return bytes.Repeat(binary.BigEndian.AppendUint64(nil, n), size/8)
 }
 
-// number is what a body holds.
+// number returns the number in a body.
 func number(m *amqp.Message) uint64 {
 	return binary.BigEndian.Uint64(append(m.GetData(), make([]byte, 8)...))
 }
 
-// workload is a queue in use: a sender at a pace and a receiver that completes what comes.
+// workload is a queue in use: a sender with a fixed rate and a receiver that completes messages.
 type workload struct {
 	queue    string
 	sender   *amqp.Sender
 	receiver *amqp.Receiver
-	pace     atomic.Int64 // nanoseconds between two sends; 0: as fast as it goes
-	ended    atomic.Bool  // no further sends
+	pace     atomic.Int64 // nanoseconds between two sends; 0: without a pause
+	ended    atomic.Bool  // send no more messages
 
 	sent, confirmed, completed atomic.Int64
 
 	mu       sync.Mutex
 	failed   error
-	took     []confirmation // in the order of their confirmations
-	receipts []time.Time    // of completions
-	times    []uint8        // that each message has come
+	took     []confirmation // in the order of the confirmations
+	receipts []time.Time    // times of completions
+	times    []uint8        // deliveries per message
 }
 
-// fail notes the first error that a client of the queue has seen.
+// fail records the first error that a client of the queue gets.
 func (l *workload) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
-		return // the end of the benchmark
+		return // the benchmark has ended
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -437,7 +437,8 @@ func (l *workload) error() error {
 	return l.failed
 }
 
-// send sends at the pace until it is to end, and waits for the last confirmation. A send that had to wait for its turn counts from
+// send sends at the pace until ended is set, and waits for the last confirmation. The time of a delayed send
+// counts from when it was due.
 // when it was due.
 func (l *workload) send(ctx context.Context) {
 	places := make(chan struct{}, workloadInFlight)
@@ -484,7 +485,7 @@ func (l *workload) send(ctx context.Context) {
 	}
 }
 
-// receive completes what comes.
+// receive completes the messages that arrive.
 func (l *workload) receive(ctx context.Context) {
 	for {
 		m, err := l.receiver.Receive(ctx, nil)
@@ -503,7 +504,7 @@ func (l *workload) receive(ctx context.Context) {
 			l.failed = fmt.Errorf("message %d came and was never sent", n)
 		}
 		l.mu.Unlock()
-		go func() { // as many as there are credits
+		go func() { // one for each credit
 			if err := l.receiver.AcceptMessage(ctx, m); err != nil {
 				l.fail(ctx, fmt.Errorf("complete: %w", err))
 				return
@@ -516,7 +517,7 @@ func (l *workload) receive(ctx context.Context) {
 	}
 }
 
-// judge asserts that each message came once. Call it when all goroutines have ended.
+// judge asserts that each message was delivered once. Call it when all goroutines have ended.
 func (l *workload) judge(b *testing.B) {
 	b.Helper()
 	l.mu.Lock()
@@ -534,8 +535,8 @@ func (l *workload) judge(b *testing.B) {
 	}
 }
 
-// during is how long the sends took that were due in a phase, and the longest time between two
-// confirmations that began in it.
+// during returns how long the sends took that were due in a phase, and the longest time between two
+// confirmations that began in the phase.
 func (l *workload) during(p *phase) (took []time.Duration, gap time.Duration) {
 	var ends []time.Time
 	for _, c := range l.took {

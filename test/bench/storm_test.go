@@ -18,21 +18,21 @@ func TestMain(m *testing.M) { harness.Main(m) }
 const (
 	batchFormat = 0x80013700 // message format of a transfer that carries a batch
 	perBatch    = 1000
-	filling     = 8                    // batches on their way at a time
+	filling     = 8                    // concurrent batches
 	pace        = 5 * time.Millisecond // between two sends of each steady sender: 200 a second
 	bodyBytes   = 64
 )
 
-// storm says how much expires, and how long it takes to put it there.
+// storm describes how many messages expire, and the time to send them.
 type storm struct {
 	messages int
 	fillTime time.Duration // from the first send to the moment at which all expire
-	watched  time.Duration // before the storm at least, and after it
+	watched  time.Duration // at least before the storm, and after it
 }
 
 // BenchmarkExpiryStorm lets 200,000 messages of one queue expire at one moment, dropped or
-// dead-lettered, and reports how long confirmations took of steady senders to another queue
-// of the same partition and to one of another partition: before, during and after the storm.
+// dead-lettered, and reports the time of confirmations for steady senders to another queue
+// of the same partition and to a queue of another partition: before, during and after the storm.
 func BenchmarkExpiryStorm(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes a minute with three processes: left out by -short")
@@ -89,11 +89,11 @@ func (s storm) run(b *testing.B, more harness.Fields) {
 		sender.report(b, name, "during", at, over)
 		sender.report(b, name, "after", over, time.Now())
 	}
-	b.ReportMetric(0, "ns/op") // the length of a run says nothing
+	b.ReportMetric(0, "ns/op") // the duration of a run has no meaning
 }
 
-// queues makes the queue that fills, one of the same partition, and one of another
-// partition, wherever that one is led.
+// queues creates the queue to fill, another queue of the same partition, and one of another
+// partition, independent of which members lead.
 func (s storm) queues(b *testing.B, c *harness.Cluster, more harness.Fields) (full, near, far string) {
 	b.Helper()
 	settings := harness.Settings{More: more}
@@ -138,7 +138,7 @@ func link(ctx context.Context, b *testing.B, m *harness.Member, queue string) *a
 	return sender
 }
 
-// fill sends the messages, each with the life that ends at one moment.
+// fill sends the messages with times to live that all end at one moment.
 func (s storm) fill(ctx context.Context, b *testing.B, m *harness.Member, queue string, at time.Time) {
 	b.Helper()
 	sender := link(ctx, b, m, queue)
@@ -168,8 +168,8 @@ func (s storm) fill(ctx context.Context, b *testing.B, m *harness.Member, queue 
 	confirm(0)
 }
 
-// watch waits until the messages of the queue are gone, on a member that does not lead,
-// and says when; dead says that they are to be dead letters then.
+// watch waits until a member that does not lead reports that the queue has no such messages, and returns
+// the time. With dead, the messages must then be dead letters.
 func (s storm) watch(b *testing.B, m *harness.Member, queue string, at time.Time, dead bool) (over time.Time) {
 	b.Helper()
 	want := harness.Counts{}
@@ -180,7 +180,7 @@ func (s storm) watch(b *testing.B, m *harness.Member, queue string, at time.Time
 	return time.Now()
 }
 
-// counted waits until a member counts these messages of a queue.
+// counted waits until a member reports these counts for a queue.
 func (s storm) counted(b *testing.B, m *harness.Member, queue string, want harness.Counts, within time.Duration) {
 	b.Helper()
 	harness.Eventually(b, within, "counts of "+queue, func(ctx context.Context) error {
@@ -192,14 +192,14 @@ func (s storm) counted(b *testing.B, m *harness.Member, queue string, want harne
 	})
 }
 
-// steady is a sender that sends at one pace, whatever happens, and notes how long each
-// confirmation took. A send that had to wait for its turn counts from its turn on.
+// steady is a sender with a fixed rate, which records the time of each confirmation. The time of a
+// delayed send counts from when it was due.
 type steady struct {
 	sender *amqp.Sender
-	took   []confirmation // of one goroutine, until run has ended
+	took   []confirmation // written by one goroutine until run has ended
 }
 
-// confirmation is one send: when it was due and how long that took.
+// confirmation is one send: when it was due and how long its confirmation took.
 type confirmation struct {
 	due  time.Time
 	took time.Duration
@@ -210,9 +210,9 @@ func newSteady(b *testing.B, m *harness.Member, queue string) *steady {
 	return &steady{sender: link(b.Context(), b, m, queue)}
 }
 
-// run sends until ctx ends. The sends overlap: a slow one does not delay the next.
+// run sends until ctx ends. The sends overlap: a slow send does not delay the next one.
 func (v *steady) run(ctx context.Context) error {
-	const most = 900 // under way: about as many as the link has credit for; then it waits
+	const most = 900 // concurrent sends, about the link's credit; then run waits
 	type sent struct {
 		due     time.Time
 		receipt amqp.SendReceipt
@@ -234,7 +234,7 @@ func (v *steady) run(ctx context.Context) error {
 		if late := <-failed; err == nil {
 			err = late
 		}
-		if ctx.Err() != nil { // the client has errors of its own for a send that was given up
+		if ctx.Err() != nil { // the client reports its own errors for cancelled sends
 			err = ctx.Err()
 		}
 		return err
@@ -261,7 +261,7 @@ func (v *steady) run(ctx context.Context) error {
 	}
 }
 
-// report gives the times of the sends that were due in a period.
+// report reports the times of the sends that were due in a period.
 func (v *steady) report(b *testing.B, name, period string, from, to time.Time) {
 	b.Helper()
 	var took []time.Duration

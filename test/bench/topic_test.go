@@ -17,26 +17,26 @@ import (
 )
 
 const (
-	publishers     = 8    // links that publish, each over a connection of its own
-	underWay       = 64   // messages of each that wait for their confirmation
+	publishers     = 8    // links that publish, each over its own connection
+	underWay       = 64   // unconfirmed messages of each link
 	publishedBytes = 1024 // of each body
-	makers         = 16   // requests to the control API at a time
-	// All of the log is to be there when it is weighed.
+	makers         = 16   // concurrent requests to the control API
+	// The benchmark measures the whole log, so none of it may be truncated.
 	keepLogBytes = 1 << 30
 )
 
-// fanout is a topic with its subscriptions and rules, and what is published to it.
+// fanout is a topic with its subscriptions and rules, and the messages published to it.
 type fanout struct {
 	name          string
 	messages      int // to publish
 	subscriptions int
-	rules         int                          // of each subscription; 0 takes everything
-	rule          func(n int) harness.Rule     // the one with a number, counted over all subscriptions
-	shape         func(n int, m *amqp.Message) // makes a message one that some rules take
-	copies        int                          // that each message leaves
+	rules         int                          // of each subscription; 0: the default rule
+	rule          func(n int) harness.Rule     // the rule with this number, counted over all subscriptions
+	shape         func(n int, m *amqp.Message) // makes message n match some rules
+	copies        int                          // of each message
 }
 
-// fanouts are the topics that are measured.
+// fanouts returns the topics to measure.
 func fanouts() []fanout {
 	sql := func(n int) harness.Rule {
 		return harness.Rule{SQL: fmt.Sprintf("bucket = %d AND color IN ('red', 'green')", n%100)}
@@ -60,10 +60,10 @@ func fanouts() []fanout {
 	}
 }
 
-// BenchmarkTopic publishes to topics and reports messages and copies a second, and what
-// each message leaves on the disk of a member: in segments, where bodies lie once, and in the
-// log, of which nothing is cut. The publishers are at the member that leads; nobody receives.
-// A queue is measured in the same way, for comparison.
+// BenchmarkTopic publishes to topics and reports messages and copies per second, and how many bytes
+// each message adds to a member's disk: in segments, which store a body once, and in the log,
+// which is not truncated. The publishers are at the leader; nobody receives.
+// A queue is measured in the same way for comparison.
 func BenchmarkTopic(b *testing.B) {
 	if testing.Short() {
 		b.Skip("takes minutes with three processes: left out by -short")
@@ -92,7 +92,7 @@ func (f fanout) start(b *testing.B) *harness.Cluster {
 	return harness.Start(b, harness.Options{Args: []string{"--snapshot-bytes", fmt.Sprint(keepLogBytes)}})
 }
 
-// subscribe makes the subscriptions with all their rules, and returns the path of one.
+// subscribe creates the subscriptions with all their rules, and returns the path of one.
 func (f fanout) subscribe(b *testing.B, c *harness.Cluster, topic string) string {
 	b.Helper()
 	begun := time.Now()
@@ -117,7 +117,7 @@ func (f fanout) numbered(n int) harness.Rule {
 	return r
 }
 
-// each does something with the numbers below n, many at a time.
+// each calls do concurrently with the numbers below n.
 func (f fanout) each(b *testing.B, n int, do func(ctx context.Context, n int) error) {
 	b.Helper()
 	var next atomic.Int64
@@ -137,7 +137,7 @@ func (f fanout) each(b *testing.B, n int, do func(ctx context.Context, n int) er
 	}
 }
 
-// publish sends all messages and reports. Holder is an entity that says where the leader is.
+// publish sends all messages and reports the results. holder is an entity that identifies the leader.
 func (f fanout) publish(b *testing.B, c *harness.Cluster, entity, holder string) {
 	b.Helper()
 	leader := c.Leader(b, holder)
@@ -171,7 +171,7 @@ func (f fanout) publish(b *testing.B, c *harness.Cluster, entity, holder string)
 	b.ReportMetric(0, "ns/op")
 }
 
-// send publishes messages until there is none left, so many under way.
+// send publishes messages until none is left, with a limited number unconfirmed.
 func (f fanout) send(ctx context.Context, sender *amqp.Sender, next *atomic.Int64) error {
 	body := make([]byte, publishedBytes)
 	var receipts []amqp.SendReceipt
@@ -201,7 +201,7 @@ func (f fanout) send(ctx context.Context, sender *amqp.Sender, next *atomic.Int6
 	return confirm(0)
 }
 
-// arrived asserts that a subscription got its part, where the parts are equal.
+// arrived asserts that a subscription got its part, if the parts are equal.
 func (f fanout) arrived(b *testing.B, leader *harness.Member, holder string) {
 	b.Helper()
 	q, err := leader.Queue(b.Context(), holder)
@@ -214,7 +214,7 @@ func (f fanout) arrived(b *testing.B, leader *harness.Member, holder string) {
 	}
 }
 
-// weighFolder says how many bytes of a disk the segments and all else of a member take.
+// weighFolder returns how many bytes on disk the segments and all other files of a member occupy.
 func weighFolder(b *testing.B, dir string) (segments, logs int64) {
 	b.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
