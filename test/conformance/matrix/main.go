@@ -1,11 +1,11 @@
 // Command matrix makes the table of clients and scenarios from the results that the
-// suites left in $PEEKLOCK_MATRIX, and fails when a cell has failed or is missing.
+// suites left in $PEEKLOCK_MATRIX, and fails when a result has failed or is missing.
 //
 //	matrix          prints the table
-//	matrix -check   compares it with the one in docs/clients.md
-//	matrix -write   puts it there
+//	matrix -check   compares it with the table in docs/clients.md
+//	matrix -write   writes it to docs/clients.md
 //
-// It is run in the root of the repository.
+// Run it in the root of the repository.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const (
 	document = "docs/clients.md"
-	// The table stands between two of these.
+	// marker precedes and follows the table.
 	marker = "<!-- matrix -->\n"
 )
 
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// run makes the table and does with it what the flags say.
+// run makes the table and prints, compares or writes it as the flags say.
 func run(out io.Writer, folder string, check, write bool) error {
 	if folder == "" {
 		return fmt.Errorf("%s does not name the folder of the results", scenario.Variable)
@@ -63,7 +63,7 @@ func run(out io.Writer, folder string, check, write bool) error {
 	return nil
 }
 
-// replace puts the table between the markers of a text.
+// replace replaces the text between the markers with the table.
 func replace(text, table string) (string, error) {
 	before, rest, begins := strings.Cut(text, marker)
 	_, after, ends := strings.Cut(rest, marker)

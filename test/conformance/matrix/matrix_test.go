@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/test/conformance/scenario"
 )
 
-// results writes what suites would leave when everything passed; change may spoil it.
+// results writes what suites leave when all cases pass; change may modify each result.
 func results(t *testing.T, change func(client, name string) string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -63,7 +63,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A failed cell, a missing one and a missing client are errors.
+// TestTableRefuses checks that a failed result, a missing result and a missing client are errors.
 func TestTableRefuses(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(client, name string) string{

@@ -14,8 +14,8 @@ import (
 // cell is one result.
 type cell struct{ result, note string }
 
-// build reads the results and returns the table as Markdown, one for the official clients
-// and one for the others. It returns what it has beside an error.
+// build reads the results and returns two tables as Markdown: one for the official clients
+// and one for the others. With an error, it also returns what it has built.
 func build(folder string, read func(path string) ([]byte, error)) (string, error) {
 	list, err := scenario.List()
 	if err != nil {
@@ -50,7 +50,7 @@ type column struct {
 	cells   map[string]cell
 }
 
-// newColumn reads what a suite left.
+// newColumn reads the results of a suite.
 func newColumn(c scenario.Client, folder string, read func(string) ([]byte, error)) (column, error) {
 	version, err := c.Version(read)
 	col := column{Client: c, version: version, cells: map[string]cell{}}
@@ -71,7 +71,7 @@ func newColumn(c scenario.Client, folder string, read func(string) ([]byte, erro
 	return col, nil
 }
 
-// notes numbers the reasons, each one once.
+// notes numbers the reasons and lists each one once.
 type notes struct{ texts []string }
 
 func (n *notes) number(text string) int {
@@ -83,7 +83,7 @@ func (n *notes) number(text string) int {
 	return at + 1
 }
 
-// writeTable writes the rows that are asked of the columns.
+// writeTable writes the scenarios that the columns must show as rows.
 func writeTable(text *strings.Builder, list []scenario.Scenario, columns []column, notes *notes) error {
 	head, line := "| scenario |", "|---|"
 	for _, c := range columns {
