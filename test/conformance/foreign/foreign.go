@@ -1,8 +1,8 @@
 // Package foreign runs a suite of another language against three members. Such a suite
 // needs tools that a Go developer may not have, and packages from the network, so a plain
-// `go test ./...` leaves it out and says so. The script `run` beside the suite installs
-// the tools and sets PEEKLOCK_CONFORMANCE to "require": then whatever is missing is a
-// failure. Any other value runs the suite where its tools are there.
+// `go test ./...` skips it and says so. The script `run` beside the suite installs the
+// tools and sets PEEKLOCK_CONFORMANCE to "require": then a missing tool is a failure. With
+// any other value the suite runs if its tools are present.
 package foreign
 
 import (
@@ -31,13 +31,13 @@ import (
 const (
 	runVariable   = "PEEKLOCK_CONFORMANCE"
 	required      = "require"
-	suiteWithin   = 6 * time.Minute // a suite takes less than two; a busy machine more
+	suiteWithin   = 6 * time.Minute // a suite takes less than two; a busy machine needs more
 	installWithin = 5 * time.Minute
 )
 
-// Need ends the test, in the way that PEEKLOCK_CONFORMANCE says, when a suite is not
-// wanted or find does not find its tools. what names the client, as in "the official Java
-// client".
+// Need skips or fails the test, depending on PEEKLOCK_CONFORMANCE, when a suite is not
+// requested or find does not find its tools. what names the client, for example "the official
+// Java client".
 func Need(t *testing.T, what string, find func() error) {
 	t.Helper()
 	mode := os.Getenv(runVariable)
@@ -54,8 +54,8 @@ func Need(t *testing.T, what string, find func() error) {
 	}
 }
 
-// Copy copies files and folders of this folder into one of the test, because what other
-// tools leave beside their sources does not belong into the repository.
+// Copy copies files and folders of this folder into a folder of the test, because files that other
+// tools leave beside their sources do not belong in the repository.
 func Copy(t *testing.T, names ...string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -85,9 +85,9 @@ func isFolder(t *testing.T, path string) bool {
 	return info.IsDir()
 }
 
-// Installed returns a folder in the user's cache that install has made and filled, once for
-// each content of key: what another version needs lies beside it. What an install that was
-// broken off has left is thrown away.
+// Installed returns a folder in the user's cache that install fills once for each content of key, so
+// that different versions have different folders. It discards the results of an interrupted
+// install.
 func Installed(t *testing.T, name string, key []byte, install func(ctx context.Context, at string) error) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -111,38 +111,38 @@ func Installed(t *testing.T, name string, key []byte, install func(ctx context.C
 	return at
 }
 
-// Suite is how the cases of another language are run.
+// Suite describes how to run the test cases of another language.
 type Suite struct {
-	Name    string         // its folder below test/conformance
-	Folder  string         // where the command runs
-	Passed  *regexp.Regexp // has to match what it prints, because a run of nothing is no success
-	Reports string         // pattern of the reports in JUnit's format that it leaves in Folder
-	// Case makes the name that the files <client>.scenarios use of the class and name in a report.
+	Name    string         // the folder below test/conformance
+	Folder  string         // working directory of the command
+	Passed  *regexp.Regexp // must match the output, because a run without cases is not a success
+	Reports string         // pattern of the JUnit reports that the command leaves in Folder
+	// Case maps the class and name in a report to the name in the files <client>.scenarios.
 	Case    func(class, name string) string
 	Command []string
 }
 
-// Run starts three members, and three more in one process that speak TLS, and then the
-// command of the suite, which finds in its environment
+// Run starts three members, and three more in one process that use TLS, and then the command
+// of the suite with these environment variables:
 //
 //	PEEKLOCK_MEMBER_1 to _3  connection strings
 //	PEEKLOCK_ADMIN_1 to _3   addresses of the control API
-//	PEEKLOCK_TLS             a connection string of a member that speaks TLS, for everything
+//	PEEKLOCK_TLS             connection string for a member that uses TLS, with all rights
 //	PEEKLOCK_TLS_ADMIN       the address of its control API
-//	PEEKLOCK_CA              the file with the authority that it is to be trusted by
+//	PEEKLOCK_CA              the file with the certificate authority of that member
 //	PEEKLOCK_TRUSTED         host and port of member 1 for TLS by that authority
 //	PEEKLOCK_ISSUER          the identity provider of the three; see harness.Issuer
-//	PEEKLOCK_CLIENT_CERT     the files with the certificate of a client in the name of the rule
-//	PEEKLOCK_CLIENT_KEY      that may manage, and its key
-//	PEEKLOCK_OPERATOR        where a member can be had that may be killed; see operator
-//	PEEKLOCK_REPORT          a file for its report, if it writes one itself
+//	PEEKLOCK_CLIENT_CERT     the file with a client certificate in the name of the rule
+//	PEEKLOCK_CLIENT_KEY      that may manage, and the file with its key
+//	PEEKLOCK_OPERATOR        address that starts a member for tests to kill; see clusterOperator
+//	PEEKLOCK_REPORT          a file for the report of a command that writes it itself
 //
-// The results go into the matrix of clients and scenarios.
+// Run adds the results to the matrix of clients and scenarios.
 func Run(t *testing.T, s Suite) {
 	t.Helper()
 	secure, issuer := harness.StartDev(t, "--tls"), harness.NewIssuer(t)
 	certificate, key := secure.ClientCertificate(t, harness.KeyName)
-	// The suites ask the control API without a key, and not every language has a client for sockets.
+	// The suites use the control API without a key, and not every language has a client for Unix sockets.
 	cluster := harness.Start(t, harness.Options{Args: slices.Concat(issuer.Args(), secure.TLSArgs(), []string{"--trust-loopback"})})
 	_, port, _ := strings.Cut(cluster.Members[0].AMQP, ":")
 	ctx, cancel := context.WithTimeout(t.Context(), suiteWithin)
@@ -177,7 +177,7 @@ func Run(t *testing.T, s Suite) {
 	}
 }
 
-// record reads the reports and writes the results of the clients that the suite is for.
+// record reads the reports and writes the results of the suite's clients.
 func (s Suite) record() error {
 	reports, err := filepath.Glob(filepath.Join(s.Folder, s.Reports))
 	if err != nil || len(reports) == 0 {

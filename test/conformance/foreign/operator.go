@@ -10,20 +10,20 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-const inUseTimeout = 90 * time.Second // a scenario that waits for its turn waits for another one of few
+const inUseTimeout = 90 * time.Second // longer than the few other scenarios that may use the member first
 
-// clusterOperator does for scenarios what a process of its own cannot be asked for over the
-// network. One scenario has the doomed member at a time; others wait.
+// clusterOperator does for scenarios what they cannot do over the network: start and kill a
+// member. One scenario at a time has the member; others wait.
 //
 //	POST /doomed  starts it and answers with its connection string
 //	POST /kill    kills it
 type clusterOperator struct {
 	url   string
-	inUse chan struct{}                           // holds one while somebody has the member
+	inUse chan struct{}                           // holds one value while a scenario has the member
 	tasks chan func(*testing.T, *harness.Cluster) // for the goroutine of the test
 }
 
-// newClusterOperator listens until the test ends.
+// newClusterOperator starts a server that stops at the end of the test.
 func newClusterOperator(ctx context.Context, t *testing.T) *clusterOperator {
 	t.Helper()
 	o := &clusterOperator{inUse: make(chan struct{}, 1), tasks: make(chan func(*testing.T, *harness.Cluster))}
@@ -55,7 +55,7 @@ func newClusterOperator(ctx context.Context, t *testing.T) *clusterOperator {
 	return o
 }
 
-// do has a task done by the goroutine of the test, which alone may fail it.
+// do runs a task in the goroutine of the test, because only that one may fail the test.
 func (o *clusterOperator) do(ctx context.Context, task func(*testing.T, *harness.Cluster)) {
 	done := make(chan struct{})
 	select {
@@ -65,7 +65,7 @@ func (o *clusterOperator) do(ctx context.Context, task func(*testing.T, *harness
 	}
 }
 
-// serve does tasks until the suite has ended.
+// serve runs tasks until the suite has ended.
 func (o *clusterOperator) serve(t *testing.T, cluster *harness.Cluster, ended <-chan error) error {
 	t.Helper()
 	for {
