@@ -12,27 +12,26 @@ import (
 	"sync"
 )
 
-// Variable names the folder that suites write their results into; without it they write none.
+// Variable names the folder for the results of suites. Without it, suites write no results.
 const Variable = "PEEKLOCK_MATRIX"
 
-// The words of a result.
+// The results.
 const (
 	OK         = "ok"
 	Failed     = "failed"
 	NotOffered = "not-offered"
 )
 
-// notOffered begins the line of a <client>.scenarios that says why.
+// notOffered begins the line of a <client>.scenarios that says why the client cannot show a scenario.
 const notOffered = "not offered: "
 
-// Outcomes are the cases that ran, and whether each passed. Its methods may be called
-// concurrently.
+// Outcomes records the cases that ran, and whether each passed. It is safe for concurrent use.
 type Outcomes struct {
 	mutex  sync.Mutex
 	passed map[string]bool
 }
 
-// Add notes how a case ended. One that runs several times passed when it did each time.
+// Add records how a case ended. A case that runs several times must pass each time.
 func (o *Outcomes) Add(name string, passed bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -43,7 +42,7 @@ func (o *Outcomes) Add(name string, passed bool) {
 	o.passed[name] = passed && (before || !again)
 }
 
-// junit is what matters of the reports that JUnit's followers of all languages write.
+// junit is the part that Outcomes reads of the JUnit reports of all languages.
 type junit struct {
 	Suites []junit `xml:"testsuite"`
 	Cases  []struct {
@@ -55,8 +54,8 @@ type junit struct {
 	} `xml:"testcase"`
 }
 
-// AddJUnit adds the cases of a report under the names that name makes of class and case;
-// "" leaves one out.
+// AddJUnit adds the cases of a report. name makes the name of a case from class and test, and
+// returns "" to skip it.
 func (o *Outcomes) AddJUnit(report []byte, name func(class, test string) string) error {
 	var root junit
 	if err := xml.Unmarshal(report, &root); err != nil {
@@ -73,10 +72,10 @@ func (o *Outcomes) AddJUnit(report []byte, name func(class, test string) string)
 	return nil
 }
 
-// Write judges the scenarios of a client and writes them into $PEEKLOCK_MATRIX, if that is
-// set: name, result and note, parted by tabs. cases is its file <client>.scenarios.
+// Write evaluates the scenarios of a client and writes them into $PEEKLOCK_MATRIX, if that is
+// set: name, result and note, separated by tabs. cases is the client's file <client>.scenarios.
 //
-// What is written last has everything: several may write as their cases end.
+// Several tests may call Write as their cases end: the last call writes all results.
 func (o *Outcomes) Write(client string, cases []byte) error {
 	folder := os.Getenv(Variable)
 	if folder == "" {
@@ -95,7 +94,7 @@ func (o *Outcomes) Write(client string, cases []byte) error {
 	return os.WriteFile(filepath.Join(folder, client+".tsv"), []byte(strings.Join(lines, "")), 0o600)
 }
 
-// judge makes a line of each scenario that is asked of the client. The caller holds mutex.
+// judge returns a line for each scenario that the client must show. The caller holds mutex.
 func (o *Outcomes) judge(client Client, cases []byte) ([]string, error) {
 	shownBy, err := parse(string(cases))
 	if err != nil {
@@ -120,7 +119,7 @@ func (o *Outcomes) judge(client Client, cases []byte) ([]string, error) {
 	return lines, nil
 }
 
-// result judges one scenario by its cases. The caller holds mutex.
+// result evaluates one scenario from its cases. The caller holds mutex.
 func (o *Outcomes) result(cases []string) (result, note string) {
 	if len(cases) == 1 {
 		if reason, ok := strings.CutPrefix(cases[0], notOffered); ok {
@@ -141,7 +140,7 @@ func (o *Outcomes) result(cases []string) (result, note string) {
 	return OK, ""
 }
 
-// parse reads scenarios with their indented cases.
+// parse reads scenarios and their indented cases.
 func parse(text string) (map[string][]string, error) {
 	shownBy := map[string][]string{}
 	current := ""

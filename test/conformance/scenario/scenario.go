@@ -1,14 +1,14 @@
-// Package scenario is the list of what is asked of every client, the clients that it is
-// asked of, and the results. A suite runs its cases as it likes; its file
-// <client>.scenarios says which of them show a scenario, or why the client cannot:
+// Package scenario lists the scenarios that clients must show and the clients, and evaluates the
+// results. A suite runs its cases as it likes; its file <client>.scenarios says which of them
+// show a scenario, or why the client cannot:
 //
 //	complete
 //	    settles and is gone
 //	transaction
 //	    not offered: the client has no coordinator link (its source)
 //
-// A scenario is ok when all its cases passed. A case that did not run, or that nobody
-// knows, makes it fail: so a case that was renamed does not pass in silence.
+// A scenario is ok when all its cases passed. A case that did not run or is unknown
+// fails the scenario, so that a renamed case does not pass unnoticed.
 package scenario
 
 import (
@@ -22,24 +22,24 @@ import (
 //go:embed scenarios.txt
 var text string
 
-// Audience says which clients a scenario is asked of.
+// Audience says which clients must show a scenario.
 type Audience string
 
-// The audiences, as scenarios.txt names them.
+// The audiences, by their names in scenarios.txt.
 const (
 	All      Audience = "all"
 	Official Audience = "official"
 	Generic  Audience = "generic"
 )
 
-// Scenario is one line of the list.
+// Scenario is one line of scenarios.txt.
 type Scenario struct {
 	Name string
 	Of   Audience
-	Text string // what is shown, for people
+	Text string // description for readers
 }
 
-// List returns the scenarios in their order.
+// List returns the scenarios in the order of scenarios.txt.
 func List() ([]Scenario, error) {
 	var all []Scenario
 	for line := range strings.Lines(text) {
@@ -64,16 +64,16 @@ func List() ([]Scenario, error) {
 
 // Client is a column of the matrix.
 type Client struct {
-	ID       string // names the files of its results
-	Title    string // as its registry names it
+	ID       string // prefix of the files of its results
+	Title    string // its name in the registry
 	Language string
 	Of       Audience // Official or Generic
-	Suite    string   // the folder below test/conformance that has its cases
+	Suite    string   // the folder below test/conformance with its cases
 	pinned   string   // the file of the repository that pins its version
-	pattern  string   // that finds the version there
+	pattern  string   // matches the version in that file
 }
 
-// Clients returns the columns in their order.
+// Clients returns the columns in order.
 func Clients() []Client {
 	return []Client{
 		{"azservicebus", "azservicebus", "Go", Official, "go", "go.mod", `messaging/azservicebus v(\S+)`},
@@ -86,11 +86,11 @@ func Clients() []Client {
 	}
 }
 
-// Asked says whether a scenario is asked of a client.
+// Asked says whether a client must show a scenario.
 func (c Client) Asked(s Scenario) bool { return s.Of == All || s.Of == c.Of }
 
-// Version finds the version of the client that the tests use. read returns a file of the
-// repository by its path there.
+// Version returns the version of the client that the tests use. read returns a file of the
+// repository by its path.
 func (c Client) Version(read func(path string) ([]byte, error)) (string, error) {
 	content, err := read(c.pinned)
 	if err != nil {

@@ -14,8 +14,8 @@ const report = `<?xml version="1.0"?><testsuites><testsuite name="outer"><testsu
 </testsuite><testcase name="late" classname="b"><error/></testcase><testcase name="left out" classname="b"><skipped/></testcase>
 </testsuite></testsuites>`
 
-// Every way in which a scenario is not shown is a failure: a case that failed, that was
-// left out, that is not there, and no case at all.
+// TestResults checks that a scenario fails when a case failed, was skipped or does not exist, and
+// when it has no case at all.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	var o Outcomes
@@ -54,8 +54,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// Each client has a version, a suite, and a file that speaks of every scenario that it
-// is asked, and of no other.
+// TestClientsAreWhole checks that each client has a version, a suite, and a file that covers exactly
+// the scenarios that the client must show.
 func TestClientsAreWhole(t *testing.T) {
 	t.Parallel()
 	list, err := List()
