@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// knownWithin is how long other members may take to hear of a change of keys.
+// knownWithin is how long other members may take to learn of a change of keys.
 const knownWithin = 30 * time.Second
 
-// adminAccess: keys of a queue are made, read, used, changed and taken away by the official
+// adminAccess creates, reads, uses, changes and removes keys of a queue with the official
 // administration client alone.
 func adminAccess(s suite) {
 	name := s.queue + "-keys"
@@ -45,7 +45,7 @@ func adminAccess(s suite) {
 	s.must("receive by the owner's", s.receiveBy(name, "owner", *owner.PrimaryKey))
 	s.noAccess("send elsewhere", s.sendBy(s.queue, "owner", *owner.PrimaryKey))
 
-	// The owner's key manages the queue, and nothing beside it.
+	// The owner's key manages the queue and nothing else.
 	own, err := s.adminClient(s.Members[2].Admin, s.Members[2].Admin, "owner", *owner.PrimaryKey)
 	s.must("client", err)
 	mine, err := own.GetQueue(s.ctx, name, nil)
@@ -55,7 +55,7 @@ func adminAccess(s suite) {
 	_, err = own.CreateQueue(s.ctx, name+"-more", nil)
 	s.refusedAs("create", err, http.StatusUnauthorized, "401")
 
-	// A key is changed by an update, and the old one ends.
+	// An update changes a key, and the old key becomes invalid.
 	mine.AuthorizationRules = []admin.AuthorizationRule{owner, sender}
 	mine.AuthorizationRules[1].PrimaryKey = ptr("new key of the sender")
 	_, err = own.UpdateQueue(s.ctx, name, mine.QueueProperties, nil)
@@ -63,7 +63,7 @@ func adminAccess(s suite) {
 	s.known("send by the new key", true, func() error { return s.sendBy(name, "sender", "new key of the sender") })
 	s.noAccess("send by the old one", s.sendBy(name, "sender", "first key of the sender"))
 
-	// A list that is not there is empty: this client has no other way to say it.
+	// A missing list means an empty list: this client cannot express it differently.
 	mine.AuthorizationRules = nil
 	none, err := s.admin(1).UpdateQueue(s.ctx, name, mine.QueueProperties, nil)
 	s.must("take all away", err)
@@ -82,7 +82,7 @@ func ruleNamed(queue *admin.GetQueueResponse, name string) admin.AuthorizationRu
 	return admin.AuthorizationRule{}
 }
 
-// known asserts that a key works, or does not, once every member has heard of it.
+// known asserts that a key works, or does not work, as soon as every member has learned of it.
 func (s suite) known(what string, works bool, try func() error) {
 	s.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -102,7 +102,7 @@ func (s suite) known(what string, works bool, try func() error) {
 	}
 }
 
-// noAccess asserts that a client was refused for its key.
+// noAccess asserts that a client was refused because of its key.
 func (s suite) noAccess(what string, err error) {
 	s.Helper()
 	var known *azservicebus.Error
@@ -141,7 +141,7 @@ func (s suite) receiveBy(queue, rule, key string) error {
 	return err
 }
 
-// at is a transport that asks one address for whatever host the client knows, without TLS.
+// at is a transport that sends every request to one address without TLS, whatever host the client uses.
 type at string
 
 func (a at) Do(r *http.Request) (*http.Response, error) {
@@ -158,8 +158,8 @@ func (s suite) adminClient(address, host, rule, key string) (*admin.Client, erro
 	return admin.NewClientFromConnectionString("Endpoint=sb://"+host+";SharedAccessKeyName="+rule+";SharedAccessKey="+key, options)
 }
 
-// adminNamespaces: a namespace is another set of queues with keys of its own, chosen by the
-// host that the client knows; keys of one open no other.
+// adminNamespaces: a namespace has its own queues and keys and is selected by the host that the
+// client uses; keys of one namespace do not open another.
 func adminNamespaces(s suite) {
 	name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.ToLower(s.queue)) // a label
 	name = "n" + name[max(0, len(name)-40):]
@@ -178,7 +178,7 @@ func adminNamespaces(s suite) {
 	if info.Name != name || info.SKU != "Premium" || info.MessagingUnits == nil || *info.MessagingUnits != 1 || time.Since(info.CreatedTime).Abs() > time.Hour {
 		s.Errorf("%+v", info)
 	}
-	_, err = own.CreateQueue(s.ctx, s.queue, nil) // there is one of that name in the default namespace
+	_, err = own.CreateQueue(s.ctx, s.queue, nil) // the default namespace has a queue of that name
 	s.must("create a queue", err)
 	pager, listed := own.NewListQueuesPager(nil), []string{}
 	for pager.More() {

@@ -15,8 +15,8 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// adminChecks let the official administration client loose on the ATOM API. It always asks
-// over https; like the samples for the emulator, these give it a transport that does not.
+// adminChecks run the official administration client against the ATOM API. The client always uses
+// https; like the samples for the emulator, these cases give it a transport that uses http.
 func adminChecks() []check {
 	return []check{
 		{name: "queues", run: adminQueues},
@@ -35,13 +35,13 @@ func adminChecks() []check {
 	}
 }
 
-// everAfter is how the service writes a length of time that does not end.
+// everAfter is how the service writes a duration without end.
 const everAfter = "P10675199DT2H48M5.4775807S"
 
-// plainHTTP is a transport for clients that insist on https.
+// plainHTTP is a transport that replaces https with http for clients that insist on https.
 type plainHTTP struct{}
 
-// Do asks the same over http.
+// Do sends the request over http.
 func (plainHTTP) Do(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Scheme = "http"
@@ -58,7 +58,7 @@ func (s suite) adminWith(member int, key string) *admin.Client {
 	s.Helper()
 	options := &admin.ClientOptions{}
 	options.Transport = plainHTTP{}
-	options.Retry.MaxRetries = -1 // a retry would hide what went wrong
+	options.Retry.MaxRetries = -1 // a retry would hide the failure
 	text := "Endpoint=sb://" + s.Members[member-1].Admin + ";SharedAccessKeyName=" + harness.KeyName + ";SharedAccessKey=" + key
 	c, err := admin.NewClientFromConnectionString(text, options)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s suite) adminWith(member int, key string) *admin.Client {
 	return c
 }
 
-// refusedAs asserts that the service answered with a status and a text.
+// refusedAs asserts that the service refused with a status and a text.
 func (s suite) refusedAs(what string, err error, status int, text string) {
 	s.Helper()
 	if err == nil || !strings.Contains(err.Error(), "RESPONSE "+strconv.Itoa(status)) || !strings.Contains(err.Error(), text) {
@@ -75,7 +75,7 @@ func (s suite) refusedAs(what string, err error, status int, text string) {
 	}
 }
 
-// queueDefaults are the service's, as its own client shows them.
+// queueDefaults returns the service's defaults as its own client shows them.
 func queueDefaults() admin.QueueProperties {
 	active := admin.EntityStatusActive
 	return admin.QueueProperties{
@@ -86,7 +86,7 @@ func queueDefaults() admin.QueueProperties {
 	}
 }
 
-// same asserts that two answers say the same; no rules of access and an empty list of them are.
+// same asserts that two answers are equal. Missing and empty lists of access rules are equal.
 func (s suite) same(what string, want, got any) {
 	s.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -112,7 +112,7 @@ func adminQueues(s suite) {
 	updated, err := s.admin(3).UpdateQueue(s.ctx, name, want, nil)
 	s.must("update", err)
 	s.same("updated", want, updated.QueueProperties)
-	want.UserMetadata = nil // the client sends none, and there is none then
+	want.UserMetadata = nil // the client does not send it, so it is not set
 	_, err = s.admin(1).UpdateQueue(s.ctx, name, want, nil)
 	s.must("clear a text", err)
 	got, err = s.admin(2).GetQueue(s.ctx, name, nil)
@@ -132,7 +132,7 @@ func adminQueues(s suite) {
 	s.refusedAs("update what is deleted", err, http.StatusNotFound, "could not be found")
 }
 
-// adminPartitioned: what is chosen at creation is shown, used, and not changed.
+// adminPartitioned: the settings made at creation are shown, used and unchangeable.
 func adminPartitioned(s suite) {
 	name := s.queue + "-spread"
 	want := queueDefaults()
@@ -221,7 +221,7 @@ func adminSubscriptions(s suite) {
 	}
 }
 
-// adminRulesWritten are rules as the client writes and reads them back.
+// adminRulesWritten returns rules as the client writes them and reads them back.
 func adminRulesWritten() []admin.RuleProperties {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	return []admin.RuleProperties{
@@ -251,7 +251,7 @@ func adminRules(s suite) {
 	s.must("delete the default rule", err)
 	written := adminRulesWritten()
 	for i, want := range written {
-		name := strings.ReplaceAll(want.Name, " ", "%20") // which the client leaves to the application
+		name := strings.ReplaceAll(want.Name, " ", "%20") // the client leaves the escaping to the application
 		written[i].Name = want.Name
 		created, err := s.admin(1+i%3).CreateRule(s.ctx, topic, "sub", &admin.CreateRuleOptions{Name: &want.Name, Filter: want.Filter, Action: want.Action})
 		s.must("create "+want.Name, err)
@@ -260,7 +260,7 @@ func adminRules(s suite) {
 		s.must("get "+want.Name, err)
 		s.same("got "+want.Name, want, got.RuleProperties)
 	}
-	// Without a name, the path of the client ends with a slash.
+	// Without a name, the client's path ends with a slash.
 	byDefault, err := s.admin(2).CreateRule(s.ctx, topic, "sub", &admin.CreateRuleOptions{})
 	s.must("create the default rule", err)
 	s.same("the default rule", admin.RuleProperties{Name: "$Default", Filter: &admin.TrueFilter{}}, byDefault.RuleProperties)
@@ -291,7 +291,7 @@ func adminRules(s suite) {
 	}
 }
 
-// adminLists has other cases make and delete entities beside it, so it looks for its own only.
+// adminLists checks only its own entities, because other cases create and delete entities concurrently.
 func adminLists(s suite) {
 	topic := s.topic(nil).queue
 	var want []string
@@ -380,7 +380,7 @@ func adminRuntime(s suite) {
 	}
 }
 
-// adminForwarding gives the destination as a name and as an address; the client signs either.
+// adminForwarding sets the destination as a name and as an address; the client signs both.
 func adminForwarding(s suite) {
 	for i, to := range []string{s.queue, "sb://" + s.Members[0].Admin + "/" + s.queue} {
 		name := fmt.Sprintf("%s-from-%d", s.queue, i)

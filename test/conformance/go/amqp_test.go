@@ -32,7 +32,7 @@ func amqpChecks() []check {
 	}
 }
 
-// session opens an AMQP session over a connection of its own to a member.
+// session opens an AMQP session over its own connection to a member.
 func (s suite) session(member int) *amqp.Session {
 	s.Helper()
 	conn := s.dial(member, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
@@ -58,7 +58,7 @@ func (s suite) amqpSender(member int, o *amqp.SenderOptions) *amqp.Sender {
 	return sender
 }
 
-// amqpReceiver opens a receiving link whose settlements wait for their answer.
+// amqpReceiver opens a receiving link whose settlements wait for an answer.
 func (s suite) amqpReceiver(member int, o *amqp.ReceiverOptions) *amqp.Receiver {
 	s.Helper()
 	if o == nil {
@@ -80,7 +80,7 @@ func (s suite) get(r *amqp.Receiver) *amqp.Message {
 	return m
 }
 
-// none asserts that a link gets no message for a while.
+// none asserts that a link gets no message for noMessageWait.
 func (s suite) none(r *amqp.Receiver) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
@@ -92,7 +92,7 @@ func (s suite) none(r *amqp.Receiver) {
 	}
 }
 
-// text is a message with a text body.
+// text returns a message with a text body.
 func text(format string, a ...any) *amqp.Message {
 	return amqp.NewMessage(fmt.Appendf(nil, format, a...))
 }
@@ -106,7 +106,7 @@ func wantCondition(s suite, what string, err error, want amqp.ErrCond) {
 	}
 }
 
-// Pre-settled transfers are stored like others, without an answer (docs/requirements.md#t3).
+// Pre-settled transfers are stored like others, but not answered (docs/requirements.md#t3).
 func preSettled(s suite) {
 	const n = 50
 	sender := s.amqpSender(1, &amqp.SenderOptions{SettlementMode: amqp.SenderSettleModeSettled.Ptr()})
@@ -119,8 +119,8 @@ func preSettled(s suite) {
 	s.counts(harness.Counts{Active: n + 2})
 }
 
-// A hundred sends under way on one link are confirmed as they are stored (docs/requirements.md#t2), and lie
-// in the queue in the order sent.
+// A hundred concurrent sends on one link are confirmed as they are stored (docs/requirements.md#t2), and the
+// queue has the messages in the order sent.
 func pipelined(s suite) {
 	const n, window = 1000, 100
 	sender := s.amqpSender(2, nil)
@@ -153,8 +153,8 @@ func pipelined(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// A batch by hand: each data section one whole message; an empty or broken one is
-// refused and stores nothing.
+// rawBatch builds batches by hand: each data section is one whole message. The member refuses an empty or
+// malformed batch and stores nothing.
 func rawBatch(s suite) {
 	one := func(body string) []byte {
 		m := amqp.NewMessage([]byte(body))
@@ -180,8 +180,8 @@ func rawBatch(s suite) {
 	s.none(r)
 }
 
-// Released does not count as an attempt, modified does, whatever its delivery-failed
-// says; undeliverable-here sets aside; rejected dead-letters.
+// A released message does not count an attempt, a modified one does, whatever its delivery-failed
+// field; undeliverable-here defers the message; rejected dead-letters it.
 func eachOutcome(s suite) {
 	sender := s.amqpSender(1, nil)
 	s.must("send", sender.Send(s.ctx, text("x"), nil))
@@ -203,7 +203,7 @@ func eachOutcome(s suite) {
 	s.counts(harness.Counts{Deferred: 1, DeadLetter: 1})
 }
 
-// A link that ends with a delivery unsettled leaves the lock as it is (docs/requirements.md#t14).
+// The end of a link with an unsettled delivery leaves the lock unchanged (docs/requirements.md#t14).
 func unsettledEnd(s suite) {
 	s.must("send", s.amqpSender(1, nil).Send(s.ctx, text("x"), nil))
 	r := s.amqpReceiver(2, nil)
@@ -213,7 +213,7 @@ func unsettledEnd(s suite) {
 	s.none(s.amqpReceiver(3, nil))
 }
 
-// The transfer of a peek-lock delivery has what clients read by position or by type.
+// The transfer of a peek-lock delivery has the fields that clients read by position or by type.
 func delivery(s suite) {
 	s.must("send", s.amqpSender(1, nil).Send(s.ctx, text("x"), nil))
 	m := s.get(s.amqpReceiver(2, nil))
@@ -232,8 +232,8 @@ func delivery(s suite) {
 	}
 }
 
-// PLAIN with the right key opens, with a wrong one does not, and who did not
-// authenticate at all may attach to nothing.
+// PLAIN with the right key opens a connection, with a wrong key it does not, and an unauthenticated
+// client may not attach any link.
 func sasl(s suite) {
 	address := "amqp://" + s.Members[2].AMQP
 	for name, o := range map[string]amqp.SASLType{
@@ -273,8 +273,8 @@ func linkChecks() []check {
 	}
 }
 
-// Drain answers with what there is and takes the rest of the credit back; the link
-// goes on afterwards.
+// drain: the member sends the available messages and takes back the rest of the credit; the link
+// stays usable.
 func drain(s suite) {
 	sender := s.amqpSender(1, nil)
 	r := s.amqpReceiver(2, &amqp.ReceiverOptions{Credit: -1})
@@ -283,7 +283,7 @@ func drain(s suite) {
 	for i := range 3 {
 		s.must("send", sender.Send(s.ctx, text("%d", i), nil))
 	}
-	s.none(r) // the credit is gone
+	s.none(r) // no credit is left
 	s.must("issue credit", r.IssueCredit(10))
 	for i := range 3 {
 		m := s.get(r)
@@ -301,7 +301,7 @@ func drain(s suite) {
 	}
 }
 
-// Nothing is delivered beyond the credit.
+// The member delivers no more messages than the link has credit for.
 func credit(s suite) {
 	sender := s.amqpSender(1, nil)
 	for i := range 10 {
@@ -323,12 +323,12 @@ func credit(s suite) {
 	s.counts(harness.Counts{Active: 10, Locked: 10})
 }
 
-// A link that asks for much does not starve one that asks for little: both are served
-// from what is sent (docs/requirements.md#c1).
+// A link with much credit does not starve a link with little: both get some of the messages
+// sent (docs/requirements.md#c1).
 func twoLinksShare(s suite) {
 	greedy := s.amqpReceiver(2, &amqp.ReceiverOptions{Credit: 1000})
 	modest := s.amqpReceiver(3, &amqp.ReceiverOptions{Credit: 1})
-	s.none(greedy) // both wait now
+	s.none(greedy) // now both wait
 	s.none(modest)
 	sender := s.amqpSender(1, nil)
 	stop, got := make(chan struct{}), make(chan struct{})
@@ -364,7 +364,7 @@ func twoLinksShare(s suite) {
 	wg.Wait()
 }
 
-// A link name is free again when its link is gone, and free on every other connection.
+// A link name can be used again when its link has ended, and on every other connection at any time.
 func linkNames(s suite) {
 	session := s.session(1)
 	o := &amqp.SenderOptions{Name: "the name"}
@@ -379,7 +379,7 @@ func linkNames(s suite) {
 		s.must("send elsewhere", elsewhere.Send(s.ctx, text("%d", i), nil))
 		s.must("close", sender.Close(s.ctx))
 	}
-	// The same name may stand for a sender and a receiver at once.
+	// A sender and a receiver may have the same name at the same time.
 	sender, err := session.NewSender(s.ctx, s.queue, o)
 	s.must("attach", err)
 	r, err := session.NewReceiver(s.ctx, s.queue, &amqp.ReceiverOptions{Name: "the name"})
@@ -388,7 +388,7 @@ func linkNames(s suite) {
 	s.get(r)
 }
 
-// Many links of one session stand beside each other.
+// One session carries many links at the same time.
 func manyLinks(s suite) {
 	const links = 60
 	session := s.session(2)
@@ -405,7 +405,7 @@ func manyLinks(s suite) {
 	}
 }
 
-// An address has four spellings and no case.
+// An address has four spellings and ignores case.
 func spellings(s suite) {
 	host := s.Members[0].AMQP
 	r := s.amqpReceiver(3, &amqp.ReceiverOptions{Credit: 10})
@@ -428,7 +428,7 @@ func spellings(s suite) {
 	s.none(dlq)
 }
 
-// A refused attach says why, in the words that clients look for, and leaves the
+// A refused attach states the reason in the text that clients look for, and leaves the
 // session usable.
 func attachRefused(s suite) {
 	session := s.session(1)
@@ -446,7 +446,7 @@ func attachRefused(s suite) {
 	s.must("send", sender.Send(s.ctx, text("x"), nil))
 }
 
-// What a client of next year adds to open, attach or a message does not hurt.
+// Unknown properties that a future client adds to open, attach or a message are ignored.
 func unknownProperties(s suite) {
 	conn := s.dial(1, &amqp.ConnOptions{
 		SASLType:   amqp.SASLTypePlain(harness.KeyName, harness.Key),
@@ -470,8 +470,8 @@ func unknownProperties(s suite) {
 	}
 }
 
-// A connection with the smallest frames there are carries messages of any size, both
-// ways, beside other links of the session.
+// A connection with the smallest allowed frames carries messages of any size in both
+// directions, while the session has other links.
 func frames(s suite) {
 	conn := s.dial(1, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key), MaxFrameSize: 512, IdleTimeout: 20 * time.Second})
 	session, err := conn.NewSession(s.ctx, nil)

@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	caseWithin    = 5 * time.Minute        // of one try of a case; generous, since all cases share two cores
-	noMessageWait = 700 * time.Millisecond // how long "nothing comes" is watched
-	lockMinimum   = 5 * time.Second        // the shortest lock that a queue may have
-	lockLong      = 5 * time.Minute        // the longest: for cases that take long, and are not about locks
+	caseWithin    = 5 * time.Minute        // of one try of a case; generous, because all cases share two cores
+	noMessageWait = 700 * time.Millisecond // how long a case watches that nothing arrives
+	lockMinimum   = 5 * time.Second        // the shortest lock duration of a queue
+	lockLong      = 5 * time.Minute        // the longest: for long cases that do not test locks
 )
 
-// A case that has to do something before a moment comes lays that moment so far ahead in its
-// first try, and, when the machine was too slow for it, ever farther in the next ones.
+// A case that must act before a certain moment sets that moment paceFirst ahead in its first
+// try, and, when the machine was too slow, farther ahead in each further try.
 const (
 	paceFirst  = time.Second
 	paceFactor = 4
 	paceMost   = 16 * time.Second
 )
 
-// outcomes are those of all cases, for the matrix of clients and scenarios.
+// outcomes are the outcomes of all cases, for the matrix of clients and scenarios.
 var outcomes scenario.Outcomes
 
 // parallelCases is how many cases run at once, whatever the number of processors: most wait for
-// a lock or a clock. With -short, which the race detector comes with, as many as processors.
+// a lock or a clock. With -short, which is used with the race detector, the number of processors applies.
 const parallelCases = "5"
 
 func TestMain(m *testing.M) {
@@ -51,23 +51,23 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// suite is what a case works with: the members, a queue of its own, a deadline. The same with
-// a topic or a subscription for queue is made by topic and subscription.
+// suite is the environment of a case: the members, its own queue, a deadline. The methods topic and
+// subscription return a suite that has a topic or a subscription as its queue.
 type suite struct {
 	*harness.Cluster
 	*testing.T
 	ctx   context.Context
 	queue string
 	pace  time.Duration // of this try, paceFirst to paceMost
-	// moment is when it is too late for what this suite does; zero: never. See until.
+	// moment is when the actions of this suite are too late; zero: never. See until.
 	moment time.Time
 }
 
-// tooLate is what a try of a case ends with that was not done in time.
+// tooLate is the panic value that ends a try of a case that was too slow.
 type tooLate struct{}
 
-// until is the suite for what can be done, or seen, only before a moment: what it does
-// waits no longer, and what fails after it ends the try, for it says nothing.
+// until returns the suite for actions and observations that are valid only before a moment: its waits
+// end at the moment, and a failure after it ends the try, because it proves nothing.
 func (s suite) until(moment time.Time) suite {
 	ctx, cancel := context.WithDeadline(s.ctx, moment)
 	s.Cleanup(cancel)
@@ -75,8 +75,8 @@ func (s suite) until(moment time.Time) suite {
 	return s
 }
 
-// inTime ends the try when the moment has come. To be called by the goroutine of the case,
-// before it looks at what was found.
+// inTime ends the try when the moment has passed. Call it in the goroutine of the case before
+// checking results.
 func (s suite) inTime() {
 	s.Helper()
 	if s.moment.IsZero() || time.Now().Before(s.moment) {
@@ -88,13 +88,13 @@ func (s suite) inTime() {
 	panic(tooLate{})
 }
 
-// lock is the duration of locks in a queue whose settings ask for lockMinimum.
+// lock returns the lock duration of a queue whose settings ask for lockMinimum.
 func (s suite) lock() time.Duration {
 	times := int(s.pace / paceFirst)
 	return lockMinimum * time.Duration(times)
 }
 
-// try runs a case, and says whether it came to its end.
+// try runs a case, and says whether it completed.
 func (s suite) try(c check) (done bool) {
 	s.Helper()
 	defer func() {
@@ -123,7 +123,7 @@ type check struct {
 	run      func(suite)
 }
 
-// TestClients starts three members and lets every case loose on them at once.
+// TestClients starts three members and runs all cases against them concurrently.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	runChecks(t, harness.Start(t, harness.Options{}), map[string][]check{
@@ -143,7 +143,7 @@ func TestClients(t *testing.T) {
 	})
 }
 
-// TestSecure lets cases loose on members that speak TLS, with the authority that `dev --tls` makes.
+// TestSecure runs cases against members that use TLS, with the authority that `dev --tls` creates.
 func TestSecure(t *testing.T) {
 	t.Parallel()
 	dev := harness.StartDev(t, "--tls")
@@ -154,8 +154,8 @@ func TestSecure(t *testing.T) {
 	runChecks(t, one, map[string][]check{"identity": identityChecks(dev, issuer)})
 }
 
-// longCases are the cases that take more than five seconds each, most of them to wait for a moment. They make more
-// than half of the time of all.
+// longCases lists the cases that take more than five seconds each, most of them because they wait for a moment. They
+// take more than half of the total time.
 func longCases() []string {
 	return []string{
 		"azservicebus/consumer that fails", "azservicebus/one delivery", "azservicebus/receive disabled", "azservicebus/token expires",
@@ -166,7 +166,7 @@ func longCases() []string {
 	}
 }
 
-// runChecks runs all cases side by side, each with a queue of its own.
+// runChecks runs all cases concurrently, each with its own queue.
 func runChecks(t *testing.T, cluster *harness.Cluster, groups map[string][]check) {
 	t.Helper()
 	t.Cleanup(func() { writeOutcomes(t) })
@@ -193,7 +193,7 @@ func runChecks(t *testing.T, cluster *harness.Cluster, groups map[string][]check
 	}
 }
 
-// writeOutcomes writes what is known so far: the last test to end knows all.
+// writeOutcomes writes the outcomes known so far: the last test to end writes all of them.
 func writeOutcomes(t *testing.T) {
 	t.Helper()
 	for _, client := range []string{"azservicebus", "go-amqp"} {
@@ -204,8 +204,8 @@ func writeOutcomes(t *testing.T) {
 	}
 }
 
-// client opens an azservicebus client at member 1, 2 or 3, from the connection string
-// that users of the emulator know.
+// client opens an azservicebus client at member 1, 2 or 3, with the connection string of the
+// emulator.
 func (s suite) client(member int) *azservicebus.Client {
 	s.Helper()
 	c, err := azservicebus.NewClientFromConnectionString(s.Members[member-1].ConnectionString(), nil)
@@ -226,7 +226,7 @@ func (s suite) sender(member int) *azservicebus.Sender {
 	return sender
 }
 
-// receiver opens a peek-lock receiver of the queue of the case, over a connection of its own.
+// receiver opens a peek-lock receiver of the queue of the case over its own connection.
 func (s suite) receiver(member int) *azservicebus.Receiver {
 	s.Helper()
 	return s.receiverWith(member, nil)
@@ -266,7 +266,7 @@ func (s suite) send(n int) {
 	}
 }
 
-// receive collects exactly n messages, over as many calls as it takes.
+// receive returns exactly n messages, with as many calls as needed.
 func (s suite) receive(r *azservicebus.Receiver, n int) []*azservicebus.ReceivedMessage {
 	s.Helper()
 	var all []*azservicebus.ReceivedMessage
@@ -285,8 +285,8 @@ func (s suite) receive(r *azservicebus.Receiver, n int) []*azservicebus.Received
 	return all
 }
 
-// inOrder sorts what took several calls: the client releases what arrives between two calls
-// (GO: the releaser of receiver.go), and that comes again behind messages already under way.
+// inOrder sorts messages from several calls: the client releases messages that arrive between two calls
+// (GO: the releaser of receiver.go), and these are delivered again after messages already under way.
 func inOrder(all []*azservicebus.ReceivedMessage) {
 	slices.SortStableFunc(all, func(a, b *azservicebus.ReceivedMessage) int { return cmp.Compare(*a.SequenceNumber, *b.SequenceNumber) })
 }
@@ -297,7 +297,7 @@ func (s suite) receiveOne(r *azservicebus.Receiver) *azservicebus.ReceivedMessag
 	return s.receive(r, 1)[0]
 }
 
-// nothing asserts that a receiver gets no message for a while.
+// nothing asserts that a receiver gets no message for noMessageWait.
 func (s suite) nothing(r *azservicebus.Receiver) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
@@ -316,7 +316,7 @@ func (s suite) must(what string, err error) {
 	}
 }
 
-// counts waits until every member counts these messages in the queue.
+// counts waits until every member reports these counts for the queue.
 func (s suite) counts(want harness.Counts) {
 	s.Helper()
 	if s.moment.IsZero() {
@@ -326,7 +326,7 @@ func (s suite) counts(want harness.Counts) {
 	s.countsInTime(want, (*harness.Member).Queue)
 }
 
-// countsInTime is counts for a suite with a moment, of what look asks about.
+// countsInTime is counts for a suite with a moment; look reads the counts.
 func (s suite) countsInTime(want harness.Counts, look func(*harness.Member, context.Context, string) (harness.Queue, error)) {
 	s.Helper()
 	harness.Eventually(s.T, caseWithin, "counts of "+s.queue, func(ctx context.Context) error {
@@ -344,7 +344,7 @@ func (s suite) countsInTime(want harness.Counts, look func(*harness.Member, cont
 	})
 }
 
-// ids are the message ids in order.
+// ids returns the message ids in order.
 func ids(messages []*azservicebus.ReceivedMessage) []string {
 	out := make([]string, len(messages))
 	for i, m := range messages {
@@ -353,5 +353,5 @@ func ids(messages []*azservicebus.ReceivedMessage) []string {
 	return out
 }
 
-// ptr is a pointer to a value.
+// ptr returns a pointer to a value.
 func ptr[T any](v T) *T { return &v }

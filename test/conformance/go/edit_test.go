@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// entityDisabled is the condition of what a queue's status forbids.
+// entityDisabled is the condition of operations that the status of a queue forbids.
 const entityDisabled amqp.ErrCond = "com.microsoft:entity-disabled"
 
 func editChecks() []check {
@@ -25,7 +25,7 @@ func editChecks() []check {
 	}
 }
 
-// Locks outlive every change of the settings; a renewal goes by the new ones (docs/requirements.md#t14).
+// Locks survive every change of the settings; a renewal uses the new ones (docs/requirements.md#t14).
 func editWhileLocked(s suite) {
 	s.send(4)
 	r := s.receiver(2)
@@ -49,8 +49,8 @@ func editWhileLocked(s suite) {
 	}
 }
 
-// A lower delivery count holds for messages that are there: the next failed attempt
-// beyond it dead-letters.
+// A lower maximum delivery count applies to existing messages: the next failed attempt
+// beyond it dead-letters them.
 func editDeliveryCount(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -63,8 +63,8 @@ func editDeliveryCount(s suite) {
 	s.counts(harness.Counts{DeadLetter: 1})
 }
 
-// With a delivery count of 1 the first failure is the last, whether by abandoning or by
-// the end of the lock; releasing is no failure (docs/requirements.md#t8).
+// With a maximum delivery count of 1 the first failure is the last, whether the message is abandoned or
+// the lock expires; releasing is not a failure (docs/requirements.md#t8).
 func oneDelivery(s suite) {
 	link := s.amqpReceiver(1, &amqp.ReceiverOptions{Credit: 1})
 	s.send(2)
@@ -81,7 +81,7 @@ func oneDelivery(s suite) {
 	}
 	early.must("abandon", r.AbandonMessage(s.ctx, held[0], nil))
 	early.counts(harness.Counts{Active: 1, Locked: 1, DeadLetter: 1})
-	s.counts(harness.Counts{DeadLetter: 2}) // by the end of the lock
+	s.counts(harness.Counts{DeadLetter: 2}) // the lock expired
 	for _, m := range s.receive(s.deadLetters(3), 2) {
 		if m.DeadLetterReason == nil || *m.DeadLetterReason != "MaxDeliveryCountExceeded" {
 			s.Errorf("%s has the reason %v", m.MessageID, m.DeadLetterReason)
@@ -89,7 +89,7 @@ func oneDelivery(s suite) {
 	}
 }
 
-// wantDisabled asserts that something is refused for the status of the queue.
+// wantDisabled asserts that an operation is refused because of the status of the queue.
 func wantDisabled(s suite, what string, try func() error) {
 	s.Helper()
 	err := try()
@@ -98,8 +98,8 @@ func wantDisabled(s suite, what string, try func() error) {
 	}
 }
 
-// SendDisabled refuses sends and scheduling and nothing else; enabled again, the queue
-// takes them.
+// SendDisabled refuses sends and scheduling and nothing else; the queue accepts them when it is
+// enabled again.
 func sendDisabled(s suite) {
 	s.send(2)
 	sender, r := s.sender(1), s.receiver(2)
@@ -122,8 +122,8 @@ func sendDisabled(s suite) {
 	}
 }
 
-// ReceiveDisabled refuses receivers, those that wait too; what is locked is renewed and
-// settled, and senders go on.
+// ReceiveDisabled refuses receivers, including waiting ones; locked messages can be renewed and
+// settled, and senders are not affected.
 func receiveDisabled(s suite) {
 	s.send(3)
 	r := s.receiver(2)
@@ -135,7 +135,7 @@ func receiveDisabled(s suite) {
 		_, err := waiter.Receive(s.ctx, nil)
 		waiting <- err
 	}()
-	s.none(s.amqpReceiver(3, nil)) // by then the other one waits too
+	s.none(s.amqpReceiver(3, nil)) // by then the other receiver waits too
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"status": "ReceiveDisabled"})
 	wantDisabled(s, "a receiver that waits", func() error { return <-waiting })
 	wantDisabled(s, "a new receiver", func() error {
@@ -156,7 +156,7 @@ func receiveDisabled(s suite) {
 	}
 }
 
-// Disabled refuses both; what is due happens all the same.
+// Disabled refuses sends and receives; messages still expire and become due.
 func disabled(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -171,17 +171,17 @@ func disabled(s suite) {
 		return err
 	})
 	s.must("complete", r.CompleteMessage(s.ctx, held, nil))
-	s.counts(harness.Counts{Active: 1}) // the scheduled one came, the short one went
+	s.counts(harness.Counts{Active: 1}) // the scheduled message is active, the short-lived one expired
 }
 
-// Every kind of settlement by token alone, over another connection, at a member that
-// never saw the message; done once, the answer is lock lost (docs/requirements.md#t9 to #t13).
+// Every kind of settlement works by lock token alone, over another connection, at a member that
+// has not delivered the message; the second settlement gets lock lost (docs/requirements.md#t9 to #t13).
 func settleElsewhere(s suite) {
 	s.send(4)
 	settleHeldElsewhere(s)
 }
 
-// settleHeldElsewhere is settleElsewhere with the four messages that the queue has.
+// settleHeldElsewhere is settleElsewhere for the four messages that the queue has.
 func settleHeldElsewhere(s suite) {
 	s.Helper()
 	first := s.receiver(2)

@@ -15,10 +15,10 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// hopsMax is how often a message is forwarded at most.
+// hopsMax is the maximum number of times that a message is forwarded.
 const hopsMax = 4
 
-// forwardingTo are settings of an entity whose messages go on.
+// forwardingTo returns the settings of an entity that forwards its messages.
 func forwardingTo(to suite) harness.Fields { return harness.Fields{"forwardTo": to.queue} }
 
 func forwardChecks() []check {
@@ -42,8 +42,8 @@ func forwardChecks() []check {
 	}
 }
 
-// What is sent to a queue that forwards comes at the other one, in order, whole, once,
-// and says under which number it was first enqueued.
+// Messages sent to a forwarding queue arrive at the other queue in order, whole and once, with
+// the sequence number under which they were first enqueued.
 func queueToQueue(s suite) {
 	source := s
 	to := s.another("to", source, harness.Settings{})
@@ -62,7 +62,7 @@ func queueToQueue(s suite) {
 	}
 }
 
-// A queue forwards to a topic, whose rules then say who gets what.
+// A queue forwards to a topic, whose rules then select the subscriptions.
 func queueToTopic(s suite) {
 	topic := s.topic(nil)
 	large := topic.subscription("large", harness.Settings{}, harness.Rule{Name: "large", SQL: "quantity > 50"})
@@ -85,7 +85,7 @@ func queueToTopic(s suite) {
 	}
 }
 
-// A subscription forwards its copies with what its rules did to them.
+// A subscription forwards its copies with the changes that its rules made.
 func subscriptionToQueue(s suite) {
 	topic := s.topic(nil)
 	beside := topic.subscription("beside", harness.Settings{})
@@ -104,7 +104,7 @@ func subscriptionToQueue(s suite) {
 	beside.gets(3, "small", "large", "odd", "plain")
 }
 
-// Dead letters go on with their reason, their description and where they are from.
+// Dead letters are forwarded with their reason, their description and their source.
 func forwardDeadLetters(s suite) {
 	to := s.another("to", s, harness.Settings{})
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"forwardDeadLetteredMessagesTo": to.queue})
@@ -135,7 +135,7 @@ func forwardDeadLetters(s suite) {
 	}
 }
 
-// The dead letters of a subscription, expired ones and those of filter errors too.
+// The dead letters of a subscription are forwarded, including expired messages and filter errors.
 func forwardDeadLettersOfSubscription(s suite) {
 	topic := s.topic(nil)
 	from := topic.subscription("from", harness.Settings{More: harness.Fields{
@@ -156,7 +156,7 @@ func forwardDeadLettersOfSubscription(s suite) {
 	from.counts(harness.Counts{})
 }
 
-// What a queue holds when it is told to forward goes on too, large and many.
+// Messages that a queue has when forwarding is turned on are forwarded too, large and many.
 func forwardBacklog(s suite) {
 	const all, large = 2000, 20
 	to := s.another("to", s, harness.Settings{})
@@ -172,7 +172,7 @@ func forwardBacklog(s suite) {
 		}
 		s.must("send", sender.SendMessageBatch(s.ctx, batch, nil))
 	}
-	for i := range large { // several of these are more than one request of the house carries
+	for i := range large { // several of these exceed one internal request
 		id := fmt.Sprintf("large %02d", i)
 		want = append(want, id)
 		s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{MessageID: &id, Body: []byte(id + strings.Repeat(".", 200<<10))}, nil))
@@ -183,8 +183,8 @@ func forwardBacklog(s suite) {
 	to.counts(harness.Counts{Active: all + large})
 	r := to.receiver(2)
 	got := to.receive(r, all+large)
-	// The client releases some between its calls, so that they come to it in no strict order;
-	// their numbers are in that in which they were sent.
+	// The client releases some messages between its calls, so they do not arrive in strict order;
+	// their sequence numbers are in the order in which they were sent.
 	slices.SortFunc(got, func(a, b *azservicebus.ReceivedMessage) int { return cmp.Compare(*a.SequenceNumber, *b.SequenceNumber) })
 	if diff := gocmp.Diff(want, ids(got)); diff != "" {
 		s.Errorf("received (-want +got)\n%s", diff)
@@ -196,9 +196,9 @@ func forwardBacklog(s suite) {
 	}
 }
 
-// Locks that are held when forwarding begins stay; what comes back from them goes on, and
-// deferred messages stay where they are. The Go client has no way to settle while it
-// cannot attach, so that this asks the management node as others do.
+// Locks that exist when forwarding begins stay valid; messages that return from them are forwarded, and
+// deferred messages stay where they are. The Go client cannot settle while it cannot
+// attach, so the case uses the management node as other clients do.
 func heldWhileForwarding(s suite) {
 	to := s.another("to", s, harness.Settings{})
 	s.send(4)
@@ -237,7 +237,7 @@ func heldWhileForwarding(s suite) {
 	})
 }
 
-// Forwarding is turned on, to another place and off while messages come.
+// Forwarding is turned on, redirected and turned off while messages arrive.
 func editForwarding(s suite) {
 	first, second := s.another("first", s, harness.Settings{}), s.another("second", s, harness.Settings{})
 	s.sendWith(0, "kept")
@@ -253,7 +253,7 @@ func editForwarding(s suite) {
 	}
 }
 
-// Nobody receives from a queue that forwards; a receiver that waits there is told so.
+// Receivers of a forwarding queue are refused; a waiting receiver is detached with the reason.
 func refusedWhileForwarding(s suite) {
 	to := s.another("to", s, harness.Settings{})
 	waiting := s.receiver(2)
@@ -275,7 +275,7 @@ func refusedWhileForwarding(s suite) {
 	}
 	_, err := waiting.ReceiveMessages(s.ctx, 1, nil)
 	s.notAllowed("receive over the link that was there", err)
-	// To peek stays possible. The Go client cannot, for it wants to attach first.
+	// Peeking stays possible. The Go client cannot peek, because it attaches first.
 	status, answer := s.ask(1, "com.microsoft:peek-message", map[string]any{"from-sequence-number": int64(1), "message-count": int32(10)})
 	if peeked, _ := answer["messages"].([]any); status != 200 || len(peeked) != 1 {
 		s.Errorf("peek: status %d, %v", status, answer)
@@ -285,7 +285,7 @@ func refusedWhileForwarding(s suite) {
 	to.gets(2, "m1")
 }
 
-// Forwarding to nothing, to itself, or from a topic is refused, and changes nothing.
+// Forwarding to a missing entity, to itself, or from a topic is refused and changes nothing.
 func settingsOfForwarding(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -327,7 +327,7 @@ func forwardScheduled(s suite) {
 	}
 }
 
-// A forwarded message has its sender's time to live anew, cut by where it comes to.
+// The sender's time to live of a forwarded message starts again, limited by the destination.
 func forwardTimeToLive(s suite) {
 	to := s.another("to", s, harness.Settings{More: harness.Fields{"defaultMessageTimeToLive": "1m"}})
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"forwardTo": to.queue, "defaultMessageTimeToLive": "5s"})
@@ -342,7 +342,7 @@ func forwardTimeToLive(s suite) {
 	}
 }
 
-// Where duplicates are detected, a message that was forwarded before is one of them.
+// A destination with duplicate detection drops messages that were forwarded to it before.
 func forwardDuplicates(s suite) {
 	to := s.another("to", s, harness.Settings{More: harness.Fields{"requiresDuplicateDetection": true}})
 	s.UpdateQueue(s.T, s.queue, forwardingTo(to))
@@ -352,11 +352,11 @@ func forwardDuplicates(s suite) {
 	to.gets(2, "m1", "m2", "m3", "m4")
 }
 
-// A message crosses four queues at most; then it is a dead letter where it is.
+// A message passes four queues at most; then the last one dead-letters it.
 func hops(s suite) {
 	last := s.another("last", s, harness.Settings{})
 	chain := []suite{last}
-	for i := range hopsMax + 1 { // from the end on
+	for i := range hopsMax + 1 { // beginning with the last
 		next := s
 		next.queue = fmt.Sprintf("%s.hop%d", s.queue, hopsMax-i)
 		s.CreateQueue(s.T, next.queue, harness.Settings{More: forwardingTo(chain[0])})
@@ -374,7 +374,7 @@ func hops(s suite) {
 	last.counts(harness.Counts{})
 }
 
-// Queues that forward to each other end it after four hops.
+// Queues that forward to each other dead-letter a message after four hops.
 func circle(s suite) {
 	other := s.another("other", s, harness.Settings{More: forwardingTo(s)})
 	s.UpdateQueue(s.T, s.queue, forwardingTo(other))

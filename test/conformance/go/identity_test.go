@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// identityChecks are those who show who they are by somebody else's word.
+// identityChecks are the cases of clients that prove their identity through a third party.
 func identityChecks(authority *harness.Cluster, issuer *harness.Issuer) []check {
 	return []check{
 		{name: "jwt", run: func(s suite) { identityJWT(s, issuer) }},
@@ -21,7 +21,7 @@ func identityChecks(authority *harness.Cluster, issuer *harness.Issuer) []check 
 	}
 }
 
-// bearer is a credential with a role at an identity provider.
+// bearer is a credential with a role from an identity provider.
 type bearer struct {
 	issuer *harness.Issuer
 	role   string
@@ -33,7 +33,7 @@ func (b bearer) GetToken(context.Context, policy.TokenRequestOptions) (azcore.Ac
 	return azcore.AccessToken{Token: b.issuer.Token(b.role, bearerLife), ExpiresOn: time.Now().Add(bearerLife)}, nil
 }
 
-// A token lets in to what its roles allow, and to nothing else.
+// A token grants what its roles allow, and nothing else.
 func identityJWT(s suite, issuer *harness.Issuer) {
 	as := func(role string) *azservicebus.Client {
 		c, err := azservicebus.NewClient("localhost", bearer{issuer, role}, &azservicebus.ClientOptions{
@@ -56,7 +56,7 @@ func identityJWT(s suite, issuer *harness.Issuer) {
 	wantCode(s, "send with a role of nobody's", sender.SendMessage(s.ctx, &azservicebus.Message{}, nil), azservicebus.CodeUnauthorizedAccess)
 }
 
-// A certificate in the name of a rule is as good as its key; in another name it is nothing.
+// A certificate in the name of a rule has the rights of its key; another name has none.
 func identityExternal(s suite, authority *harness.Cluster) {
 	dial := func(name string) (*amqp.Conn, error) {
 		certificate, err := tls.LoadX509KeyPair(authority.ClientCertificate(s.T, name))

@@ -29,7 +29,7 @@ func keyChecks() []check {
 }
 
 // quickstart is the program of the client's manual: a message, a batch, and a loop that
-// receives, with nothing changed but the connection string.
+// receives. Only the connection string is changed.
 func quickstart(s suite) {
 	client, err := azservicebus.NewClientFromConnectionString(s.Members[0].ConnectionString(), nil)
 	s.must("client", err)
@@ -64,7 +64,7 @@ func quickstart(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// oneTryAt is a client with a connection string of its own that does not try again.
+// oneTryAt returns a client with its own connection string that does not retry.
 func (s suite) oneTryAt(connection string) *azservicebus.Client {
 	s.Helper()
 	c, err := azservicebus.NewClientFromConnectionString(connection, &azservicebus.ClientOptions{
@@ -75,7 +75,7 @@ func (s suite) oneTryAt(connection string) *azservicebus.Client {
 	return c
 }
 
-// Who may send may not receive, and the other way round; the refusal has its own code.
+// A client with only the send right may not receive, and vice versa; the refusal has its own code.
 func missingRight(s suite) {
 	as := func(key string) *azservicebus.Client {
 		return s.oneTryAt(strings.Replace(s.Members[0].ConnectionString(), harness.KeyName, key, 1))
@@ -98,7 +98,7 @@ func missingRight(s suite) {
 	s.counts(harness.Counts{Active: 1, Locked: 1})
 }
 
-// signed is a connection string with a signature in the place of the key, good for a while.
+// signed returns a connection string with a signature of limited validity in place of the key.
 func (s suite) signed(member int, life time.Duration) string {
 	address := "sb://" + s.Members[member-1].AMQP + "/"
 	resource, expires := url.QueryEscape(address), time.Now().Add(life).Unix()
@@ -109,18 +109,18 @@ func (s suite) signed(member int, life time.Duration) string {
 		address, resource, signature, expires, harness.KeyName)
 }
 
-// A link ends with its token: the client hears so, and what it had locked is settled under
-// the next token.
+// The expiry of a token ends the link: the client gets the reason, and settles its locked messages
+// under the next token.
 func tokenExpires(s suite) {
 	life := 8 * s.pace
 	s.send(2)
-	early := s.until(time.Now().Add(life).Truncate(time.Second)) // tokens end with a second
+	early := s.until(time.Now().Add(life).Truncate(time.Second)) // tokens expire at full seconds
 	short := s.oneTryAt(s.signed(2, life))
 	r, err := short.NewReceiverForQueue(s.queue, nil)
 	s.must("receiver", err)
 	locked := early.receive(r, 2)
 	early.must("complete before the end", r.CompleteMessage(s.ctx, locked[0], nil))
-	_, err = r.ReceiveMessages(s.ctx, 1, nil) // waits until the broker takes the link away
+	_, err = r.ReceiveMessages(s.ctx, 1, nil) // waits until the broker detaches the link
 	wantCode(s, "receive over the end of the token", err, azservicebus.CodeUnauthorizedAccess)
 	sender, err := short.NewSender(s.queue, nil)
 	s.must("sender", err)
@@ -133,7 +133,7 @@ func tokenExpires(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// The key of one queue opens that queue and no other, by whatever name its token is put.
+// The key of one queue opens that queue and no other, whatever audience its token is put for.
 func audiences(s suite) {
 	host, theirs := "localhost", s.another("theirs", s, harness.Settings{})
 	body := map[string]any{"rights": []string{"Send", "Listen"}, "primaryKey": "the secret of mine"}
@@ -173,7 +173,7 @@ func audiences(s suite) {
 	theirs.counts(harness.Counts{})
 }
 
-// putToken puts a token under a name and returns what is answered.
+// putToken puts a token for an audience and returns the answer.
 func (s suite) putToken(session *amqp.Session, name, token string) (status int32, text string) {
 	s.Helper()
 	const node, replyTo = "$cbs", "answers"

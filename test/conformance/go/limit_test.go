@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// batchMessagesMax is how many messages one batch may hold.
+// batchMessagesMax is the maximum number of messages in one batch.
 const batchMessagesMax = 4096
 
 func limitChecks() []check {
@@ -29,14 +29,14 @@ func limitChecks() []check {
 	}
 }
 
-// alive asserts that a sender that was refused still sends, over the same link.
+// alive asserts that a refused sender can still send over the same link.
 func alive(s suite, sender *azservicebus.Sender) {
 	s.Helper()
 	s.must("send after a refusal", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("small")}, nil))
 }
 
-// A link says how large a message may be, and a larger one is refused with the SDK's own
-// error; the sender lives on.
+// A link announces the maximum message size; a larger message fails with the SDK's own
+// error, and the sender stays usable.
 func messageSize(s suite) {
 	link := s.amqpSender(3, nil)
 	if got := link.MaxMessageSize(); got != 4096 {
@@ -51,8 +51,8 @@ func messageSize(s suite) {
 	s.counts(harness.Counts{Active: 2})
 }
 
-// Lowered while a link is open, the limit holds on that link too: this time it is the
-// member that refuses.
+// A limit that is lowered while a link is open applies to that link too: here the member
+// refuses the message.
 func messageSizeLowered(s suite) {
 	sender := s.sender(1)
 	s.must("large", sender.SendMessage(s.ctx, &azservicebus.Message{Body: make([]byte, 5000)}, nil))
@@ -64,8 +64,8 @@ func messageSizeLowered(s suite) {
 	s.counts(harness.Counts{Active: 2})
 }
 
-// A queue that is full refuses sends, single or in batches, whole; the client's link stays,
-// receiving makes room.
+// A full queue refuses sends, single or in batches, as a whole; the client's link stays, and
+// receiving frees space.
 func quota(s suite) {
 	sender, r := s.sender(1), s.receiver(2)
 	body := make([]byte, 200<<10)
@@ -82,7 +82,7 @@ func quota(s suite) {
 	small := make([]byte, 30<<10)
 	batch, err := sender.NewMessageBatch(s.ctx, nil)
 	s.must("new batch", err)
-	for range 2 { // one alone would have room
+	for range 2 { // one alone would fit
 		s.must("add", batch.AddMessage(&azservicebus.Message{Body: small}, nil))
 	}
 	err = sender.SendMessageBatch(s.ctx, batch, nil)
@@ -92,7 +92,7 @@ func quota(s suite) {
 	s.counts(harness.Counts{Active: 5})
 	alive(s, sender)
 	m := s.receiveOne(r)
-	s.must("dead-letter", r.DeadLetterMessage(s.ctx, m, nil)) // frees nothing
+	s.must("dead-letter", r.DeadLetterMessage(s.ctx, m, nil)) // frees no space
 	if err := sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil); err == nil {
 		s.Error("dead letters do not count against the quota")
 	}
@@ -102,7 +102,7 @@ func quota(s suite) {
 	s.must("send when the quota is raised", sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil))
 }
 
-// A message refused for the quota was not stored, so its id is not remembered either.
+// A message refused because of the quota is not stored, so its id is not remembered either.
 func quotaAndDuplicates(s suite) {
 	sender, r := s.sender(1), s.receiver(2)
 	body := make([]byte, 250<<10)
@@ -118,7 +118,7 @@ func quotaAndDuplicates(s suite) {
 	s.counts(harness.Counts{Active: 4})
 }
 
-// A batch of too many messages is refused whole, one of as many as may be is not.
+// A batch with too many messages is refused as a whole; a batch with the maximum number is not.
 func batchLimits(s suite) {
 	one, err := amqp.NewMessage([]byte("x")).MarshalBinary()
 	s.must("encode", err)
@@ -137,7 +137,7 @@ func batchLimits(s suite) {
 	s.counts(harness.Counts{Active: batchMessagesMax})
 }
 
-// One property of 32 KiB at most, 64 KiB in all; refused, and the sender lives on.
+// A property may have 32 KiB, all properties 64 KiB; larger ones are refused, and the sender stays usable.
 func propertySizes(s suite) {
 	sender := s.sender(1)
 	send := func(sizes ...int) error {
@@ -157,8 +157,8 @@ func propertySizes(s suite) {
 	s.counts(harness.Counts{Active: 3})
 }
 
-// Names that no queue may have are refused where queues are made, and not found where
-// they are used.
+// Invalid queue names are refused when queues are created, and not found when
+// clients use them.
 func names(s suite) {
 	for _, name := range []string{"-a", "a-", "a%2F%2Fb", "a b", "a%23b", "a%3Fb", "ä", strings.Repeat("x", 261)} {
 		if err := s.Members[0].Call(s.ctx, http.MethodPut, "/v1/queues/"+strings.ReplaceAll(name, " ", "%20"), harness.Fields{}, nil); err == nil || !strings.Contains(err.Error(), " 400 ") {
@@ -176,7 +176,7 @@ func names(s suite) {
 	wantCode(s, "too long a name", s.sender(2).SendMessage(s.ctx, &azservicebus.Message{}, nil), azservicebus.CodeNotFound)
 }
 
-// Settings out of their range are refused, and change nothing.
+// Settings out of range are refused and change nothing.
 func settingsRefused(s suite) {
 	for field, values := range map[string][]any{
 		"lockDuration": {"4s", "6m"}, "maxDeliveryCount": {0, 2001}, "defaultMessageTimeToLive": {"0s", "-1s", "soon"},

@@ -22,30 +22,30 @@ func lockChecks() []check {
 	}
 }
 
-// byToken is all that another process needs to know of a message to settle it.
+// byToken returns what another process needs to settle a message.
 func byToken(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage {
 	return &azservicebus.ReceivedMessage{LockToken: m.LockToken}
 }
 
-// receiveBriefly receives for a moment; that nothing came is no error.
+// receiveBriefly receives for a moment; receiving nothing is not an error.
 func receiveBriefly(s suite, r *azservicebus.Receiver, n int) ([]*azservicebus.ReceivedMessage, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	got, err := r.ReceiveMessages(ctx, n, nil)
-	if ctx.Err() != nil { // whatever the client, that may have been connecting, makes of it
+	if ctx.Err() != nil { // whatever error a client reports that may still have been connecting
 		err = nil
 	}
 	return got, err
 }
 
-// After its lock has run out, a message is given to another receiver with one more
-// delivery counted, and the first holder is refused whatever it asks, with the error
-// that the SDK has for it; the second holder is not disturbed (docs/requirements.md#t7, #t13, #c3).
+// After its lock has expired, a message is delivered to another receiver with one more
+// delivery counted. All requests of the first holder are refused with the SDK's error for
+// a lost lock; the second holder is not affected (docs/requirements.md#t7, #t13, #c3).
 func late(s suite) {
 	s.send(2)
 	first, second := s.receiver(2), s.receiver(3)
 	old := s.receiveOne(first)
-	again := s.receive(second, 2) // the other one at once, then the expired one
+	again := s.receive(second, 2) // the other message at once, then the expired one
 	var m *azservicebus.ReceivedMessage
 	for _, got := range again {
 		if got.MessageID == old.MessageID {
@@ -74,7 +74,7 @@ func late(s suite) {
 	s.until(*m.LockedUntil).must("complete by the second holder", second.CompleteMessage(s.ctx, m, nil))
 }
 
-// A lock that is renewed holds beyond its first end (docs/requirements.md#t6).
+// A renewed lock is valid beyond its first expiry (docs/requirements.md#t6).
 func renew(s suite) {
 	s.send(1)
 	r, other := s.receiver(2), s.receiver(3)
@@ -96,7 +96,7 @@ func renew(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// A locked message is hidden from others, who get the next ones (docs/requirements.md#t5).
+// A locked message is hidden from other receivers, which get the next ones (docs/requirements.md#t5).
 func exclusive(s suite) {
 	s.send(3)
 	holder := s.receiver(2)
@@ -111,8 +111,8 @@ func exclusive(s suite) {
 	s.counts(harness.Counts{Active: 3, Locked: 3})
 }
 
-// Any member settles and renews with nothing but the token: locks are facts in the
-// log, not of a connection (docs/requirements.md#t13).
+// Any member settles and renews with the lock token alone: a lock is an entry of the
+// log, and not a property of a connection (docs/requirements.md#t13).
 func settleByToken(s suite) {
 	s.send(4)
 	m := s.receive(s.receiver(2), 4)
@@ -136,8 +136,8 @@ func settleByToken(s suite) {
 	wantCode(s, "complete with a forged token", other.CompleteMessage(s.ctx, forged, nil), azservicebus.CodeLockLost)
 }
 
-// The end of its connection does not end a lock (docs/requirements.md#t14): nobody else gets the message,
-// and its token still settles it.
+// The end of its connection does not end a lock (docs/requirements.md#t14): no other receiver gets the
+// message, and its token still settles it.
 func lockOutlivesConnection(s suite) {
 	s.send(1)
 	client := s.client(2)
@@ -152,7 +152,7 @@ func lockOutlivesConnection(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// A consumer that goes without a word: its lock runs out and another gets the message (docs/requirements.md#c3).
+// A consumer disappears without notice: its lock expires and another consumer gets the message (docs/requirements.md#c3).
 func consumerThatFails(s suite) {
 	s.send(1)
 	client := s.client(2)
