@@ -26,8 +26,8 @@ const (
 	lockLong      = 5 * time.Minute        // the longest: for long cases that do not test locks
 )
 
-// A case that must act before a certain moment sets that moment paceFirst ahead in its first
-// try, and, when the machine was too slow, farther ahead in each further try.
+// A case that must act before a certain moment sets that moment by its pace, which is paceFirst in
+// the first try and, when the machine was too slow, longer in each further try.
 const (
 	paceFirst  = time.Second
 	paceFactor = 4

@@ -11,13 +11,13 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// transferDeadLetters opens a receiver of what could not be forwarded.
+// transferDeadLetters opens a receiver of messages that could not be forwarded.
 func (s suite) transferDeadLetters(member int) *azservicebus.Receiver {
 	s.Helper()
 	return s.receiverWith(member, &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueTransfer})
 }
 
-// topic makes a topic of the case's own, and is the case with that for its queue.
+// topic creates a topic for the case, and returns the suite with it as the queue.
 func (s suite) topic(more harness.Fields) suite {
 	s.Helper()
 	s.queue += ".topic"
@@ -25,8 +25,8 @@ func (s suite) topic(more harness.Fields) suite {
 	return s
 }
 
-// subscription makes a subscription of the topic, and is the case with that for its queue.
-// Without rules it takes everything.
+// subscription creates a subscription of the topic, and returns the suite with it as the queue.
+// Without rules, the subscription matches all messages.
 func (s suite) subscription(name string, settings harness.Settings, rules ...harness.Rule) suite {
 	s.Helper()
 	s.CreateSubscription(s.T, s.queue, name, settings, rules...)
@@ -34,8 +34,8 @@ func (s suite) subscription(name string, settings harness.Settings, rules ...har
 	return s
 }
 
-// another makes a queue of the case's own, and is the case with that for its queue. From
-// is the one whose messages it is to get: it lies in another partition.
+// another creates a queue for the case, and returns the suite with it as the queue. from is the
+// queue whose messages it is to get: the new queue is in another partition.
 func (s suite) another(name string, from suite, settings harness.Settings) suite {
 	s.Helper()
 	name = s.queue + "." + name
@@ -48,7 +48,7 @@ func (s suite) another(name string, from suite, settings harness.Settings) suite
 	}
 }
 
-// partition is that of the queue or subscription of the case.
+// partition returns the partition of the queue or subscription of the case.
 func (s suite) partition() uint32 {
 	s.Helper()
 	q, err := s.Members[0].Queue(s.ctx, s.queue)
@@ -56,7 +56,7 @@ func (s suite) partition() uint32 {
 	return q.Partition
 }
 
-// gets asserts that messages with these ids come, in this order, and completes them.
+// gets asserts that messages with these ids arrive in this order, and completes them.
 func (s suite) gets(member int, want ...string) []*azservicebus.ReceivedMessage {
 	s.Helper()
 	r := s.receiver(member)
@@ -71,7 +71,7 @@ func (s suite) gets(member int, want ...string) []*azservicebus.ReceivedMessage 
 	return got
 }
 
-// notAllowed asserts the condition of what an entity is not for.
+// notAllowed asserts the condition for an operation that an entity does not support.
 func (s suite) notAllowed(what string, err error) {
 	s.Helper()
 	if conditionOf(err) != string(amqp.ErrCondNotAllowed) {
@@ -79,8 +79,8 @@ func (s suite) notAllowed(what string, err error) {
 	}
 }
 
-// gone asserts that an entity is not found, in either way in which a client hears of it: a
-// member that learns of a deletion a moment later than others says so at the link only.
+// gone asserts that an entity is not found, in either form in which a client learns of it: a
+// member that learns of a deletion slightly later than others reports it only on the link.
 func (s suite) gone(what string, err error) {
 	s.Helper()
 	known := (*azservicebus.Error)(nil)

@@ -152,7 +152,7 @@ func lockOutlivesConnection(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// A consumer disappears without notice: its lock expires and another consumer gets the message (docs/requirements.md#c3).
+// A consumer disappears without notice: its lock expires and another one gets the message (docs/requirements.md#c3).
 func consumerThatFails(s suite) {
 	s.send(1)
 	client := s.client(2)

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// plainChecks are what a program finds that knows AMQP 1.0 and nothing of the service.
+// plainChecks are the cases of a program that knows AMQP 1.0 and nothing of the service.
 func plainChecks() []check {
 	return []check{
 		{name: "quickstart", run: plainQuickstart},
@@ -48,7 +48,7 @@ func plainQuickstart(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Properties keep their types, a value and a sequence stay what they are.
+// Properties keep their types; value and sequence bodies keep their form.
 func plainContent(s suite) {
 	sender, r := s.amqpSender(1, nil), s.amqpReceiver(3, nil)
 	m := &amqp.Message{
@@ -68,7 +68,7 @@ func plainContent(s suite) {
 	s.same("sequence", [][]any{{"one", int64(2)}}, s.get(r).Sequence)
 }
 
-// As large as the link says, and not larger.
+// A message may have the maximum size of the link, and no more.
 func plainLarge(s suite) {
 	sender, r := s.amqpSender(1, nil), s.amqpReceiver(2, nil)
 	limit := sender.MaxMessageSize()
@@ -93,7 +93,7 @@ func plainLarge(s suite) {
 	}
 }
 
-// What is settled as it is sent is gone.
+// A message that is settled when it is sent is removed.
 func plainReceiveAndDelete(s suite) {
 	s.must("send", s.amqpSender(1, nil).Send(s.ctx, text("x"), nil))
 	r := s.amqpReceiver(2, &amqp.ReceiverOptions{RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr(), SettlementMode: amqp.ReceiverSettleModeFirst.Ptr()})
@@ -103,7 +103,7 @@ func plainReceiveAndDelete(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Each outcome does what the service says of it; a dead letter keeps its reason.
+// Each outcome has the effect that the service documents; a dead letter keeps its reason.
 func plainSettlements(s suite) {
 	sender, r := s.amqpSender(1, nil), s.amqpReceiver(2, &amqp.ReceiverOptions{Credit: 10})
 	for _, name := range []string{"accept", "release", "reject", "aside"} {
@@ -127,7 +127,7 @@ func plainSettlements(s suite) {
 	}
 }
 
-// A message is scheduled by its annotation.
+// An annotation schedules a message.
 func plainSchedule(s suite) {
 	due := time.Now().Add(2 * time.Second).Truncate(time.Millisecond)
 	m := text("later")
@@ -147,7 +147,7 @@ func plainDuplicates(s suite) {
 	s.counts(harness.Counts{Active: 1})
 }
 
-// A topic is an address to send to, its subscriptions are addresses to receive from.
+// The address of a topic is for sending, the addresses of its subscriptions are for receiving.
 func plainTopic(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})

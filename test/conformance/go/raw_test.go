@@ -14,8 +14,8 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// The cases here speak AMQP frame by frame: what go-amqp never sends, and the exact
-// shape of what comes back. Clients of other languages depend on these.
+// The cases here use AMQP frame by frame, for what go-amqp never sends and for the exact
+// form of the answers. Clients of other languages depend on both.
 
 func rawChecks() []check {
 	return []check{
@@ -29,20 +29,20 @@ func rawChecks() []check {
 	}
 }
 
-// raw is a connection spoken by hand.
+// raw is a connection that the case drives frame by frame.
 type raw struct {
 	suite
 	conn   net.Conn
 	reader *wire.Reader
-	tags   [][]byte // of all deliveries read
+	tags   [][]byte // of all deliveries read so far
 }
 
-// plain is the SASL response for the key of the cluster.
+// plain returns the SASL response for the key of the cluster.
 func plain() *wire.SASLInit {
 	return &wire.SASLInit{Mechanism: "PLAIN", InitialResponse: []byte("\x00" + harness.KeyName + "\x00" + harness.Key)}
 }
 
-// rawConn opens a TCP connection to a member and no more.
+// rawConn opens a TCP connection to a member and sends nothing.
 func (s suite) rawConn(member int) *raw {
 	s.Helper()
 	conn, err := (&net.Dialer{}).DialContext(s.ctx, "tcp", s.Members[member-1].AMQP)
@@ -52,7 +52,7 @@ func (s suite) rawConn(member int) *raw {
 	return &raw{suite: s, conn: conn, reader: wire.NewReader(conn, 1<<20)}
 }
 
-// rawSession opens connection and session 0, step by step.
+// rawSession opens the connection and session 0 step by step.
 func (s suite) rawSession(member int) *raw {
 	s.Helper()
 	r := s.rawConn(member)
@@ -80,7 +80,7 @@ func begin() *wire.Begin {
 	return &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000, HandleMax: ptr(uint32(10))}
 }
 
-// attach is the attach of a client that sends to, or receives from, the case's queue.
+// attach returns the attach of a client that sends to, or receives from, the queue of the case.
 func (r *raw) attach(role wire.Role, handle uint32) *wire.Attach {
 	a := &wire.Attach{
 		Name: fmt.Sprintf("link-%d", handle), Handle: handle, Role: role,
@@ -95,7 +95,7 @@ func (r *raw) attach(role wire.Role, handle uint32) *wire.Attach {
 	return a
 }
 
-// flow grants credit for a link.
+// flow returns a flow that grants credit to a link.
 func flow(handle, deliveryCount, credit uint32, drain bool) *wire.Flow {
 	return &wire.Flow{
 		NextIncomingID: ptr(uint32(0)), IncomingWindow: 5000, OutgoingWindow: 5000,
@@ -139,7 +139,7 @@ func (r *raw) read() wire.Performative {
 	}
 }
 
-// expect reads up to the next frame of a type; the others are passed over.
+// expect reads up to the next frame of type P and skips the others.
 func expect[P wire.Performative](r *raw) P {
 	r.Helper()
 	for {
@@ -178,8 +178,8 @@ func (r *raw) deliveries(n int) []uint32 {
 	return ids
 }
 
-// settled reads dispositions until they cover the ids given, all with a state that
-// pleases, settled, and from the sender.
+// settled reads dispositions until they cover the given ids. Each must be settled, come from the sender,
+// and have a state that pleases accepts.
 func (r *raw) settled(ids []uint32, pleases func(any) bool) {
 	r.Helper()
 	left := slices.Clone(ids)
@@ -201,7 +201,7 @@ func is[P any](state any) bool {
 	return ok
 }
 
-// One disposition settles a range of deliveries; a settled one is done and not answered.
+// One disposition settles a range of deliveries; a settled disposition gets no answer.
 func ranges(s suite) {
 	s.send(12)
 	r := s.rawSession(2)
@@ -216,10 +216,10 @@ func ranges(s suite) {
 	r.write(&wire.Disposition{Role: wire.RoleReceiver, First: ids[0], Last: &ids[5], State: &wire.Accepted{}})
 	r.settled(ids[:6], is[*wire.Accepted])
 	s.counts(harness.Counts{Active: 6, Locked: 6})
-	// Settled already: no answer. A range may reach over what is settled and beyond the end.
+	// The disposition is settled, so there is no answer. A range may include settled deliveries and end beyond the last.
 	r.write(&wire.Disposition{Role: wire.RoleReceiver, First: ids[0], Last: ptr(ids[11] + 100), Settled: true, State: &wire.Accepted{}})
 	s.counts(harness.Counts{})
-	// The next disposition on the wire is the answer to a later request.
+	// The next disposition received is the answer to a later request.
 	s.send(1)
 	r.write(flow(0, 12, 1, false))
 	next := r.deliveries(1)
@@ -230,8 +230,8 @@ func ranges(s suite) {
 	}
 }
 
-// A settlement is answered with the outcome that was asked for, a dead-letter with a
-// rejected that has no error; one that cannot be done with a rejected that has.
+// The answer to a settlement has the outcome that the client asked for; for a dead-letter it is a
+// rejected without an error. A settlement that fails gets a rejected with an error.
 func shapeOfAnswers(s suite) {
 	s.send(4)
 	r := s.rawSession(2)
@@ -256,7 +256,7 @@ func shapeOfAnswers(s suite) {
 		r.settled(ids[i:i+1], c.pleases)
 	}
 	s.counts(harness.Counts{Active: 1, Locked: 1, Deferred: 1, DeadLetter: 1})
-	// The last is settled elsewhere first: here it is too late, and the answer says why.
+	// The last delivery is first settled over another link: settling it here is too late, and the answer says why.
 	token := tokenOf(r.tags[3])
 	s.must("complete elsewhere", s.receiver(3).CompleteMessage(s.ctx, &azservicebus.ReceivedMessage{LockToken: token}, nil))
 	r.write(&wire.Disposition{Role: wire.RoleReceiver, First: ids[3], State: &wire.Accepted{}})
@@ -266,7 +266,7 @@ func shapeOfAnswers(s suite) {
 	})
 }
 
-// tokenOf is the lock token that a delivery tag stands for: a GUID in .NET's order,
+// tokenOf returns the lock token of a delivery tag: a GUID in the byte order of .NET,
 // whose first three groups are reversed.
 func tokenOf(tag []byte) [16]byte {
 	token := [16]byte(tag)
@@ -276,8 +276,8 @@ func tokenOf(tag []byte) [16]byte {
 	return token
 }
 
-// A drain is answered by a flow that has all its fields: drain set, no credit left, the
-// delivery-count advanced by what was not used, no echo.
+// The answer to a drain is a flow with all its fields: drain set, no credit left, the
+// delivery-count advanced by the unused credit, no echo.
 func shapeOfDrain(s suite) {
 	s.send(2)
 	r := s.rawSession(3)
@@ -289,7 +289,7 @@ func shapeOfDrain(s suite) {
 		*f.Handle != 0 || f.DeliveryCount == nil || *f.DeliveryCount != 10 || f.LinkCredit == nil || *f.LinkCredit != 0 {
 		s.Errorf("drain answered with %+v", f)
 	}
-	// A sender gets its credit at once, with all fields.
+	// A sender gets its credit immediately, with all fields.
 	r.write(r.attach(wire.RoleSender, 1))
 	answer := expect[*wire.Attach](r)
 	if answer.MaxMessageSize == nil || *answer.MaxMessageSize == 0 || *answer.SndSettleMode != 2 || *answer.RcvSettleMode != 0 {
@@ -301,7 +301,7 @@ func shapeOfDrain(s suite) {
 	}
 }
 
-// A refused attach is an attach without the terminus and a closing detach behind it.
+// A refused attach is answered with an attach without the terminus, followed by a closing detach.
 func shapeOfRefusal(s suite) {
 	r := s.rawSession(1)
 	for _, role := range []wire.Role{wire.RoleSender, wire.RoleReceiver} {
@@ -320,7 +320,7 @@ func shapeOfRefusal(s suite) {
 	}
 }
 
-// A client may write all but its transfers before it reads anything.
+// A client may write everything except its transfers before it reads anything.
 func allAtOnce(s suite) {
 	r := s.rawConn(2)
 	sasl, amqp := wire.HeaderSASL(), wire.HeaderAMQP()
@@ -348,12 +348,12 @@ func allAtOnce(s suite) {
 	}
 }
 
-// message is an encoded message with a data section.
+// message returns an encoded message with a data section.
 func message(body string) []byte {
 	return wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), []byte(body))
 }
 
-// A delivery that is aborted midway was never sent; others beside it were.
+// A delivery that is aborted midway is discarded; concurrent deliveries are not.
 func abortedTransfer(s suite) {
 	r := s.rawSession(1)
 	r.write(r.attach(wire.RoleSender, 0))
@@ -376,7 +376,7 @@ func abortedTransfer(s suite) {
 	s.counts(harness.Counts{Active: 1, Locked: 1})
 }
 
-// A peer that sends rubbish loses its connection, and nobody else notices.
+// A peer that sends invalid data loses its connection, and no other client is affected.
 func hostile(s suite) {
 	sasl := wire.HeaderSASL()
 	for name, b := range map[string][]byte{
@@ -390,7 +390,7 @@ func hostile(s suite) {
 		r := s.rawConn(1)
 		_, _ = r.conn.Write(b)
 		if _, err := io.Copy(io.Discard, r.conn); err != nil && r.ctx.Err() == nil {
-			// A reset is as good an end as any.
+			// A reset is also an acceptable end.
 			s.Logf("%s: %v", name, err)
 		}
 	}

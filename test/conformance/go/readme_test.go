@@ -10,10 +10,10 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// emulator is the connection string of the documents, in which only the port is exchanged.
+// emulator is the connection string in the documents; tests replace only the port.
 const emulator = "Endpoint=sb://localhost:5672;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true"
 
-// TestDocumentedPrograms runs the Go programs of the documents, as they stand there, against `dev`.
+// TestDocumentedPrograms runs the Go programs of the documents unchanged against `dev`.
 func TestDocumentedPrograms(t *testing.T) {
 	t.Parallel()
 	dev := harness.StartDev(t)

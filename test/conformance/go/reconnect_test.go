@@ -9,14 +9,14 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// reconnectChecks kill a member. It is a fourth one, which holds nothing: the cases beside
-// them are not to notice.
+// reconnectChecks are the cases that kill a member: a fourth member without replicas, so that
+// concurrent cases are not affected.
 func reconnectChecks() []check {
 	return []check{{name: "member dies", run: memberIsKilled}}
 }
 
-// The member of a client dies: the same sender and receiver go on at another one, and what
-// the receiver had locked is still its own.
+// The member of a client dies: the same sender and receiver continue at another member, and the
+// receiver keeps its locks.
 func memberIsKilled(s suite) {
 	doomed := s.StartKillable(s.T)
 	client, err := azservicebus.NewClientFromConnectionString(harness.ConnectionString(doomed.Address), &azservicebus.ClientOptions{
@@ -40,7 +40,7 @@ func memberIsKilled(s suite) {
 		s.Errorf("received %s after the death", got.MessageID)
 	}
 	s.must("complete what came after", r.CompleteMessage(s.ctx, got, nil))
-	// By its token: of the message itself, this client settles on the connection that is gone, and tries that again.
+	// By its token: given the message itself, this client settles it on the lost connection, and retries there.
 	s.must("complete what was locked before", r.CompleteMessage(s.ctx, byToken(held), nil))
 	s.counts(harness.Counts{})
 }

@@ -17,7 +17,7 @@ func replyChecks() []check {
 	}
 }
 
-// temporary makes a queue that goes by itself when its owner is gone.
+// temporary creates a queue that is deleted automatically when its owner is gone.
 func (s suite) temporary(name string) suite {
 	s.Helper()
 	s.queue += "." + name
@@ -25,8 +25,8 @@ func (s suite) temporary(name string) suite {
 	return s
 }
 
-// answer takes requests from the queue of the case and sends each reply to where the
-// request says, until n were answered.
+// answer takes requests from the queue of the case and sends each reply to the address in the
+// request, until it has answered n requests.
 func (s suite) answer(member, n int) {
 	s.Helper()
 	client, r := s.client(member), s.receiver(member)
@@ -46,8 +46,8 @@ func (s suite) answer(member, n int) {
 	}
 }
 
-// Several callers, each with a temporary queue for its replies, ask one service; each gets
-// the answers to its own questions, with the ids that it gave.
+// Several callers, each with a temporary queue for replies, use one service; each caller gets
+// the answers to its own requests, with the ids that it set.
 func requestAndReply(s suite) {
 	const callers, each = 3, 10
 	var wg sync.WaitGroup
@@ -81,8 +81,8 @@ func requestAndReply(s suite) {
 	wg.Wait()
 }
 
-// Requests over a topic, which a subscription forwards to the service, and replies over a
-// topic, which a correlation filter sorts: what they carry is untouched on the way.
+// Requests go through a topic, whose subscription forwards them to the service, and replies through a
+// topic with correlation filters. Their content arrives unchanged.
 func replyOverTopic(s suite) {
 	topic := s.topic(nil)
 	topic.subscription("service", harness.Settings{More: forwardingTo(s)}, harness.Rule{Name: "questions", SQL: "sys.ReplyTo IS NOT NULL"})

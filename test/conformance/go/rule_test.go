@@ -29,7 +29,7 @@ func ruleChecks() []check {
 	}
 }
 
-// orders are messages as the rules below tell them apart.
+// orders returns messages that the rules below distinguish.
 func orders() []*azservicebus.Message {
 	order := func(id, label string, quantity int64, more map[string]any) *azservicebus.Message {
 		properties := map[string]any{"quantity": quantity}
@@ -55,8 +55,8 @@ func (s suite) publishAll(messages []*azservicebus.Message) {
 	}
 }
 
-// filtered makes a subscription for each filter, publishes the orders, and asserts which
-// of them each subscription gets.
+// filtered creates a subscription for each filter, publishes the orders, and asserts which
+// orders each subscription gets.
 func (s suite) filtered(filters []harness.Rule, want [][]string) {
 	s.Helper()
 	topic := s.topic(nil)
@@ -78,8 +78,8 @@ func (s suite) filtered(filters []harness.Rule, want [][]string) {
 	}
 }
 
-// A new subscription has a rule $Default that takes everything; without any rule it gets
-// nothing.
+// A new subscription has a rule $Default that matches all messages; without any rule it gets
+// no message.
 func defaultRule(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -102,7 +102,7 @@ func defaultRule(s suite) {
 	}
 }
 
-// SQL filters say which messages a subscription gets.
+// SQL filters select the messages of a subscription.
 func sqlFilters(s suite) {
 	cases := map[string][]string{
 		"quantity > 5":                          {"large", "odd", "plain"},
@@ -110,7 +110,7 @@ func sqlFilters(s suite) {
 		"user.color LIKE '%blue'":               {"large", "odd"},
 		`color LIKE 'light\_%' ESCAPE '\'`:      {"odd"},
 		"color IN ('red', 'blue')":              {"small", "large"},
-		"color NOT IN ('red', 'blue')":          {"odd"}, // unknown for what has no color
+		"color NOT IN ('red', 'blue')":          {"odd"}, // unknown for messages without color
 		"EXISTS(color)":                         {"small", "large", "odd"},
 		"NOT EXISTS(color)":                     {"plain"},
 		"urgent = TRUE":                         {"large"},
@@ -131,7 +131,7 @@ func sqlFilters(s suite) {
 	s.filtered(filters, want)
 }
 
-// Correlation filters compare exactly, and every condition has to hold.
+// Correlation filters compare exactly, and every condition must match.
 func correlationFilters(s suite) {
 	s.filtered([]harness.Rule{
 		{Conditions: harness.Fields{"sys.Label": "order"}},
@@ -158,7 +158,7 @@ func correlationFilters(s suite) {
 	})
 }
 
-// A text may have parameters, which are given with it.
+// A filter text may have parameters, whose values are set with it.
 func parameters(s suite) {
 	s.filtered([]harness.Rule{
 		{SQL: "quantity >= @least AND sys.Label = @label", Parameters: harness.Fields{"least": 100, "label": "order"}},
@@ -166,8 +166,8 @@ func parameters(s suite) {
 	}, [][]string{{"large"}, {"small"}})
 }
 
-// A rule with an action gives a copy of its own, with the name of the rule and what the
-// action changed; other copies and other subscriptions do not have that.
+// A rule with an action creates its own copy with the name of the rule and the changes of the
+// action; other copies and other subscriptions do not have them.
 func actions(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{}, harness.Rule{
@@ -191,7 +191,7 @@ func actions(s suite) {
 	}
 }
 
-// An action may set what the service knows of a message.
+// An action may set system properties of a message.
 func systemActions(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{}, harness.Rule{
@@ -202,7 +202,7 @@ func systemActions(s suite) {
 	m.ContentType = ptr("text/plain")
 	topic.publishAll([]*azservicebus.Message{m})
 	r := a.receiver(2)
-	for range 2 { // what an action did stays, and so does what an abandon adds
+	for range 2 { // the changes of an action persist, and so do those of an abandon
 		got := a.receiveOne(r)
 		if got.Subject == nil || *got.Subject != "new label" || got.To == nil || *got.To != "there" || got.ReplyTo == nil || *got.ReplyTo != "small" ||
 			got.CorrelationID == nil || *got.CorrelationID != "c-red" || got.ContentType != nil {
@@ -220,7 +220,7 @@ func systemActions(s suite) {
 	}
 }
 
-// All rules without action together give one copy, each rule with one gives its own.
+// All matching rules without an action create one copy together, each rule with an action creates its own.
 func copies(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{},
@@ -247,8 +247,8 @@ func copies(s suite) {
 	a.nothing(r)
 }
 
-// A filter that cannot be evaluated makes the message a dead letter of the subscription,
-// once, or is as if it had not matched, as the subscription says. Its other rules count.
+// A filter that cannot be evaluated dead-letters the message of the subscription once, or counts as
+// not matching, depending on the subscription. The other rules are evaluated.
 func filterErrors(s suite) {
 	topic := s.topic(nil)
 	divides := harness.Rule{Name: "divides", SQL: "1 / (quantity - 1) = 5"}
@@ -279,7 +279,7 @@ func filterErrors(s suite) {
 	}
 }
 
-// Once a change of the rules is answered, it holds for all that is sent anywhere.
+// A change of the rules that has been answered applies to all later sends at any member.
 func editRules(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{}, harness.Rule{Name: "one", SQL: "sys.MessageId = '1'"})
@@ -306,7 +306,7 @@ func editRules(s suite) {
 	}
 }
 
-// A rule that is wrong is refused, with the place and what was expected there.
+// An invalid rule is refused with the position and what was expected there.
 func refusedRules(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -342,7 +342,7 @@ func refusedRules(s suite) {
 }
 
 // add-rule, remove-rule and enumerate-rules at the management node of a subscription
-// answer with the statuses that the rule managers of the clients know.
+// answer with the status codes that the rule managers of the clients know.
 func rulesOverAMQP(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -389,8 +389,8 @@ func rulesOverAMQP(s suite) {
 	}
 }
 
-// Several hundred rules of both kinds on one subscription are listed whole, and each takes
-// what it names.
+// Several hundred rules of both kinds on one subscription are listed completely, and each matches
+// the messages that it names.
 func manyRules(s suite) {
 	const each = 100
 	topic := s.topic(nil)

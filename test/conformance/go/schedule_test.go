@@ -12,7 +12,7 @@ import (
 )
 
 // lateMax is how late a scheduled message may be here, where many cases share two cores with
-// other packages. The promise is 100 ms at light load; the log says what it was.
+// other packages. The promise is 100 ms at light load; the log shows the actual delay.
 const lateMax = 30 * time.Second
 
 func scheduleChecks() []check {
@@ -43,7 +43,7 @@ func duplicateChecks() []check {
 	}
 }
 
-// numbered are messages with the ids and bodies 1 to n.
+// numbered returns messages with the ids and bodies 1 to n.
 func numbered(n int) []*azservicebus.Message {
 	all := make([]*azservicebus.Message, n)
 	for i := range all {
@@ -52,8 +52,8 @@ func numbered(n int) []*azservicebus.Message {
 	return all
 }
 
-// Scheduled by the management operation, messages have numbers at once, are seen by
-// peeking only, and come on time, in order, under new numbers.
+// Messages scheduled by the management operation have numbers immediately, are visible only to
+// peek, and arrive on time, in order, under new numbers.
 func schedule(s suite) {
 	const n = 5
 	sender := s.sender(1)
@@ -98,8 +98,8 @@ func schedule(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Scheduled by a property of a message that is sent, alone or within a batch; a time that
-// has passed is no time.
+// Messages are scheduled by a property, alone or within a batch; a time in the past has no
+// effect.
 func scheduleByProperty(s suite) {
 	sender := s.sender(1)
 	due := time.Now().Add(2 * s.pace).Truncate(time.Millisecond)
@@ -130,7 +130,7 @@ func scheduleByProperty(s suite) {
 	}
 }
 
-// A scheduled message lives from its activation on (docs/requirements.md#e1), however long it waited.
+// The time to live of a scheduled message starts at its activation (docs/requirements.md#e1), however late that is.
 func scheduleAndTimeToLive(s suite) {
 	const life = 3 * time.Second
 	due := time.Now().Add(life + time.Second)
@@ -143,7 +143,7 @@ func scheduleAndTimeToLive(s suite) {
 	}
 }
 
-// Nobody needs to be there: at its time a scheduled message is active, and counted so.
+// A scheduled message becomes active on time, and is counted so, without any receiver.
 func scheduleAlone(s suite) {
 	due := time.Now().Add(3 * s.pace / 2)
 	_, err := s.sender(1).ScheduleMessages(s.ctx, numbered(3), due, nil)
@@ -155,7 +155,7 @@ func scheduleAlone(s suite) {
 	s.witnessed("counts of all members", due, seen)
 }
 
-// Cancelled messages never come; it is all or none, and once.
+// Cancelled messages never arrive; a request cancels all of its messages or none, and only once.
 func cancelScheduled(s suite) {
 	due := time.Now().Add(3 * s.pace)
 	sender := s.sender(1)
@@ -171,7 +171,7 @@ func cancelScheduled(s suite) {
 	if err := sender.CancelScheduledMessages(s.ctx, []int64{numbers[1], 4711}, nil); err == nil {
 		s.Error("a number that never was is cancelled")
 	}
-	early.counts(harness.Counts{Scheduled: 3}) // and the other one of the two stays
+	early.counts(harness.Counts{Scheduled: 3}) // the other one of the two stays, too
 	early.must("cancel the last", sender.CancelScheduledMessages(s.ctx, numbers[4:], nil))
 	r := s.receiver(2)
 	if diff := cmp.Diff([]string{"2", "4"}, ids(s.receive(r, 2))); diff != "" {
@@ -181,7 +181,7 @@ func cancelScheduled(s suite) {
 	s.counts(harness.Counts{Active: 2, Locked: 2})
 }
 
-// What is active can no longer be cancelled, neither under its old number nor its new one.
+// An active message can no longer be cancelled, neither by its old number nor by its new one.
 func cancelTooLate(s suite) {
 	sender := s.sender(1)
 	numbers, err := sender.ScheduleMessages(s.ctx, numbered(1), time.Now().Add(300*time.Millisecond), nil)
@@ -197,8 +197,8 @@ func cancelTooLate(s suite) {
 	}
 }
 
-// A second message with an id is accepted and dropped, from any member, also when the
-// first is long gone (docs/requirements.md#t15).
+// A second message with an id is accepted and dropped, at any member, even when the
+// first was removed long ago (docs/requirements.md#t15).
 func duplicates(s suite) {
 	s.send(2)
 	for member := 1; member <= 3; member++ {
@@ -206,7 +206,7 @@ func duplicates(s suite) {
 		s.must("send again", sender.SendMessage(s.ctx, &azservicebus.Message{MessageID: ptr("m1"), Body: []byte("again")}, nil))
 		s.must("send again in other letters", sender.SendMessage(s.ctx, &azservicebus.Message{MessageID: ptr("M1")}, nil))
 	}
-	s.counts(harness.Counts{Active: 3}) // ids are compared letter by letter
+	s.counts(harness.Counts{Active: 3}) // ids are compared case-sensitively
 	r := s.receiver(2)
 	for _, m := range s.receive(r, 3) {
 		if m.MessageID == "m1" && string(m.Body) != "body of m1" {
@@ -222,7 +222,7 @@ func duplicates(s suite) {
 	}
 }
 
-// A batch loses what is double, within it or from before, and keeps the rest in order.
+// Duplicates within a batch or of earlier messages are dropped; the rest of the batch keeps its order.
 func duplicatesInBatches(s suite) {
 	s.sendWith(0, "b")
 	sender := s.sender(2)
@@ -240,7 +240,7 @@ func duplicatesInBatches(s suite) {
 	}
 }
 
-// Scheduled messages count when they are scheduled, and not again when they come.
+// Scheduled messages are recorded for duplicate detection when they are scheduled, and not again when activated.
 func duplicatesOfScheduled(s suite) {
 	sender := s.sender(1)
 	due := time.Now().Add(3 * s.pace / 2)
@@ -259,14 +259,14 @@ func duplicatesOfScheduled(s suite) {
 	}
 }
 
-// Without detection, messages with one id are different messages.
+// Without duplicate detection, messages with one id are different messages.
 func duplicatesNotDetected(s suite) {
 	s.send(1)
 	s.send(1)
 	s.counts(harness.Counts{Active: 2})
 }
 
-// An id is forgotten when its window is over, not before; duplicates do not extend it.
+// An id is forgotten when its window ends, not before; duplicates do not extend the window.
 func duplicateWindow(s suite) {
 	const window = 20 * time.Second
 	sender := s.sender(1)

@@ -28,7 +28,7 @@ func secureChecks() []check {
 	}
 }
 
-// trust is the TLS of a client that trusts the development authority and nobody else.
+// trust returns the TLS configuration of a client that trusts only the development authority.
 func (s suite) trust() *tls.Config {
 	s.Helper()
 	content, err := os.ReadFile(s.CA)
@@ -40,9 +40,9 @@ func (s suite) trust() *tls.Config {
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 }
 
-// secured opens a client by a connection string as the service gives it. For TLS on another
-// port than 5671 this client takes that as an endpoint of its own: it would look for a port
-// in the string in the certificate too.
+// secured opens a client with a connection string in the form of the service. With TLS on another
+// port than 5671, this client needs the address as a custom endpoint: it would expect the port of
+// the string in the certificate too.
 func (s suite) secured(o *azservicebus.ClientOptions) *azservicebus.Client {
 	s.Helper()
 	o.CustomEndpoint = s.Members[0].AMQP
@@ -57,7 +57,7 @@ func (s suite) roundTrip(c *azservicebus.Client) {
 	s.Helper()
 	sender, err := c.NewSender(s.queue, nil)
 	s.must("sender", err)
-	body := string(make([]byte, 100_000)) // over several frames and records
+	body := string(make([]byte, 100_000)) // larger than a frame or a record
 	s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte(body)}, nil))
 	r, err := c.NewReceiverForQueue(s.queue, nil)
 	s.must("receiver", err)
@@ -71,7 +71,7 @@ func (s suite) roundTrip(c *azservicebus.Client) {
 
 func secureClient(s suite) { s.roundTrip(s.secured(&azservicebus.ClientOptions{TLSConfig: s.trust()})) }
 
-// Who does not trust the authority does not come through by accident.
+// A client that does not trust the authority cannot connect by accident.
 func secureUntrusted(s suite) {
 	c := s.secured(&azservicebus.ClientOptions{RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}})
 	sender, err := c.NewSender(s.queue, nil)
@@ -82,7 +82,7 @@ func secureUntrusted(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// webSocket dials as the client's own example does.
+// webSocket dials like the client's own example.
 func (s suite) webSocket(ctx context.Context, url string) (net.Conn, error) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: s.trust()}}
 	conn, _, err := websocket.Dial(ctx, url, &websocket.DialOptions{Subprotocols: []string{"amqp"}, HTTPClient: client}) //nolint:bodyclose // it has none after an upgrade
@@ -100,7 +100,7 @@ func secureWebSocket(s suite) {
 	}))
 }
 
-// The port of the connection string answers the administration client too.
+// The port of the connection string also serves the administration client.
 func secureAdmin(s suite) {
 	transport := &http.Transport{TLSClientConfig: s.trust()}
 	s.Cleanup(transport.CloseIdleConnections)

@@ -33,7 +33,7 @@ func sendChecks() []check {
 	}
 }
 
-// A thousand messages, half of them one by one and overlapping, half in batches, go to
+// A thousand messages, half of them as single concurrent sends, half in batches, go to
 // member 1; receivers at members 2 and 3 compete for them and complete them. Each
 // message is received once, whole (docs/requirements.md#t1, #t2, #t5, #t9, #c1, #c9).
 func thousand(s suite) {
@@ -136,7 +136,7 @@ func wholeBatch(s suite) {
 	}
 }
 
-// What a sender sets comes out as it went in (docs/requirements.md#t15: the message id among it).
+// Receivers get the properties of a message as the sender set them (docs/requirements.md#t15: including the message id).
 func properties(s suite) {
 	sent := &azservicebus.Message{
 		MessageID:        ptr("the id"),
@@ -171,7 +171,7 @@ func properties(s suite) {
 	}
 }
 
-// All three kinds of body pass through, also several data sections.
+// All three kinds of body arrive unchanged, including several data sections.
 func bodies(s suite) {
 	sender, r := s.sender(1), s.receiver(2)
 	for name, body := range map[string]azservicebus.AMQPAnnotatedMessageBody{
@@ -195,8 +195,8 @@ func bodies(s suite) {
 	}
 }
 
-// The broker's own annotations are there with their types, the client's forgeries of
-// them are not, and others pass.
+// The broker's own annotations are present with their types, forged ones from the client are
+// dropped, and other annotations arrive unchanged.
 func annotations(s suite) {
 	const sends = 3
 	sender := s.sender(1)
@@ -235,7 +235,7 @@ func annotations(s suite) {
 	}
 }
 
-// A message of many frames passes whole; one above the limit is refused with the
+// A message of many frames arrives whole; a message above the limit fails with the
 // client's own error, before or after it is sent.
 func sizes(s suite) {
 	const largest = 255 * 1024 // the limit is 256 KiB with all sections
@@ -259,8 +259,8 @@ func sizes(s suite) {
 	}
 }
 
-// Peek shows messages in order, locked and deferred ones too, from any number on,
-// without locking them or counting.
+// Peek returns messages in order, including locked and deferred ones, from any number on,
+// without locking them or counting an attempt.
 func peek(s suite) {
 	const n = 5
 	s.send(n)
@@ -295,7 +295,7 @@ func peek(s suite) {
 	}
 }
 
-// A queue that does not exist is told at once, with the code for it.
+// A queue that does not exist is reported immediately, with the code for it.
 func unknownQueue(s suite) {
 	client := s.client(2)
 	sender, err := client.NewSender("no-such-queue", nil)
@@ -307,7 +307,7 @@ func unknownQueue(s suite) {
 	wantCode(s, "receive", err, azservicebus.CodeNotFound)
 }
 
-// A wrong key lets nobody in.
+// A wrong key is refused.
 func wrongKey(s suite) {
 	wrong := strings.Replace(s.Members[0].ConnectionString(), harness.Key, "not the key", 1)
 	client, err := azservicebus.NewClientFromConnectionString(wrong, nil)
@@ -319,7 +319,7 @@ func wrongKey(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Names are matched without regard to case.
+// Names are compared case-insensitively.
 func caseOfNames(s suite) {
 	s.send(1)
 	r, err := s.client(2).NewReceiverForQueue(strings.ToUpper(s.queue), nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// The conditions that only sessions have.
+// The conditions that only sessions use.
 const (
 	cannotBeLocked  = "com.microsoft:session-cannot-be-locked"
 	sessionLockLost = "com.microsoft:session-lock-lost"
@@ -23,7 +23,7 @@ const (
 	sessionFilter = "com.microsoft:session-filter" // of the source of a link
 )
 
-// grouped are the settings of a queue or subscription with sessions.
+// grouped returns the settings of a queue or subscription with sessions.
 func grouped(s harness.Settings) harness.Settings {
 	if s.More == nil {
 		s.More = harness.Fields{}
@@ -42,7 +42,7 @@ func (s suite) sendIn(session string, ids ...string) {
 	}
 }
 
-// oneTry is a client that does not try again what failed: the answers are to be seen.
+// oneTry opens a client that does not retry, so that the case sees each answer.
 func (s suite) oneTry(member int) *azservicebus.Client {
 	s.Helper()
 	c, err := azservicebus.NewClientFromConnectionString(s.Members[member-1].ConnectionString(), &azservicebus.ClientOptions{
@@ -55,7 +55,7 @@ func (s suite) oneTry(member int) *azservicebus.Client {
 	return c
 }
 
-// tryAccept accepts a session, for nil the next one.
+// tryAccept accepts a session; nil means the next available one.
 func (s suite) tryAccept(ctx context.Context, c *azservicebus.Client, session *string, o *azservicebus.SessionReceiverOptions) (*azservicebus.SessionReceiver, error) {
 	topic, subscription, ok := harness.SplitSubscriptionPath(s.queue)
 	switch {
@@ -69,7 +69,7 @@ func (s suite) tryAccept(ctx context.Context, c *azservicebus.Client, session *s
 	return c.AcceptNextSessionForQueue(ctx, s.queue, o)
 }
 
-// accept holds a session over a connection of its own.
+// accept accepts a session over its own connection.
 func (s suite) accept(member int, session string) *azservicebus.SessionReceiver {
 	s.Helper()
 	r, err := s.tryAccept(s.ctx, s.oneTry(member), &session, nil)
@@ -80,7 +80,7 @@ func (s suite) accept(member int, session string) *azservicebus.SessionReceiver 
 	return r
 }
 
-// next holds the next session, which must be this one.
+// next accepts the next session, which must have the wanted id.
 func (s suite) next(member int, want string) *azservicebus.SessionReceiver {
 	s.Helper()
 	r, err := s.tryAccept(s.ctx, s.oneTry(member), nil, nil)
@@ -91,7 +91,7 @@ func (s suite) next(member int, want string) *azservicebus.SessionReceiver {
 	return r
 }
 
-// held asserts that nobody can accept a session.
+// held asserts that nobody else can accept a session.
 func (s suite) held(member int, session string) {
 	s.Helper()
 	_, err := s.tryAccept(s.ctx, s.oneTry(member), &session, nil)
@@ -100,7 +100,7 @@ func (s suite) held(member int, session string) {
 	}
 }
 
-// noSession asserts that no session is to be had for a while.
+// noSession asserts that no session is available for a while.
 func (s suite) noSession(member int) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
@@ -110,7 +110,7 @@ func (s suite) noSession(member int) {
 	}
 }
 
-// inSession asserts that messages with these ids come in a session, in this order.
+// inSession asserts that messages with these ids arrive in a session in this order.
 func (s suite) inSession(r *azservicebus.SessionReceiver, want ...string) []*azservicebus.ReceivedMessage {
 	s.Helper()
 	var all []*azservicebus.ReceivedMessage
@@ -137,7 +137,7 @@ func (s suite) inSession(r *azservicebus.SessionReceiver, want ...string) []*azs
 	return all
 }
 
-// noneIn asserts that a session gives nothing for a while.
+// noneIn asserts that a session delivers no message for a while.
 func (s suite) noneIn(r *azservicebus.SessionReceiver) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
@@ -155,7 +155,7 @@ func (s suite) completed(r *azservicebus.SessionReceiver, messages ...*azservice
 	}
 }
 
-// linkTo is a link of go-amqp that holds a session, with credit for so many messages.
+// linkTo opens a link of go-amqp that holds a session, with this credit.
 func (s suite) linkTo(member int, session string, credit uint32) *amqp.Receiver {
 	s.Helper()
 	r := s.amqpReceiver(member, &amqp.ReceiverOptions{
@@ -165,12 +165,12 @@ func (s suite) linkTo(member int, session string, credit uint32) *amqp.Receiver 
 	return r
 }
 
-// workWithin is how long a consumer waits for a session. What is left in the client of a wait
-// that was given up too early, while it still connects, is not what is tried here.
+// workWithin is how long a consumer waits for a session. It is long enough for the client to connect,
+// because the cases do not test what remains in the client of a wait that ends before.
 const workWithin = 15 * time.Second
 
-// receiveAllSessions accepts the next session, completes what is there and closes it. That there is
-// none for a while is no error.
+// receiveAllSessions accepts the next session, completes its messages and closes it. Finding no
+// session for a while is not an error.
 func (s suite) receiveAllSessions(ctx context.Context, c *azservicebus.Client) (session string, got []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()

@@ -30,8 +30,8 @@ func sessionMoreChecks() []check {
 	}
 }
 
-// What is kept with a session outlives its holders and its messages, whoever asks where.
-// azservicebus has no way to take it away: its nil is sent as nothing in it.
+// The state of a session outlives its holders and its messages, at every member.
+// azservicebus cannot delete it: its nil is sent as an empty state.
 func sessionState(s suite) {
 	state := func(r *azservicebus.SessionReceiver) []byte {
 		s.Helper()
@@ -68,7 +68,7 @@ func sessionState(s suite) {
 	}
 }
 
-// A state may be as large as a message, and no larger.
+// A state may be as large as a message, but no larger.
 func stateTooLarge(s suite) {
 	r := s.accept(2, "red")
 	s.must("set state", r.SetSessionState(s.ctx, make([]byte, 1024), nil))
@@ -80,8 +80,8 @@ func stateTooLarge(s suite) {
 	}
 }
 
-// What is deferred in a session does not keep the rest waiting, and is fetched by who
-// holds the session, also a later holder, and by nobody else.
+// A deferred message in a session does not block the others. The holder of the
+// session can fetch it, also a later holder, but no other client.
 func deferInSession(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
 	s.sendIn("blue", "x1")
@@ -94,7 +94,7 @@ func deferInSession(s suite) {
 	s.must("close", r.Close(s.ctx))
 
 	numbers := []int64{*held[0].SequenceNumber, *held[1].SequenceNumber}
-	blue := s.next(3, "blue") // deferred ones make no session available
+	blue := s.next(3, "blue") // deferred messages make no session available
 	if got, err := blue.ReceiveDeferredMessages(s.ctx, numbers, nil); len(got) != 0 {
 		s.Errorf("session blue got %v of session red, %v", ids(got), err)
 	}
@@ -118,8 +118,8 @@ func deferInSession(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// The dead letters of all sessions lie together, without sessions, and know theirs: brought
-// back, they are in it again, before what follows.
+// The dead letters of all sessions are in one dead-letter queue without sessions and keep their session
+// ids: redriven, they are in their session again, before later messages.
 func deadLettersOfSessions(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
 	s.sendIn("blue", "x1")
@@ -157,7 +157,7 @@ func deadLettersOfSessions(s suite) {
 	}
 }
 
-// Abandoned too often, a message leaves its session, which goes on.
+// A message that is abandoned too often leaves its session; the other messages of the session are not affected.
 func maxDeliveryInSession(s suite) {
 	s.sendIn("red", "m1", "m2")
 	r := s.accept(2, "red")
@@ -168,8 +168,8 @@ func maxDeliveryInSession(s suite) {
 	s.counts(harness.Counts{DeadLetter: 1})
 }
 
-// A scheduled message is in its session from its time on; until then the session has
-// nothing to give, and it can be taken back.
+// A scheduled message is in its session from its scheduled time on; until then the session is not
+// available, and the message can be cancelled.
 func scheduleInSession(s suite) {
 	at := time.Now().Add(2 * s.pace)
 	early := s.until(at)
@@ -186,7 +186,7 @@ func scheduleInSession(s suite) {
 	s.notBefore("the session", at, time.Now())
 	s.completed(r, s.inSession(r, "m1")...)
 	s.counts(harness.Counts{})
-	// Into a session that is held and waited for.
+	// A message is scheduled for a session that is held while its holder waits.
 	got := make(chan []*azservicebus.ReceivedMessage, 1)
 	go func() {
 		some, _ := r.ReceiveMessages(s.ctx, 1, nil)
@@ -201,8 +201,8 @@ func scheduleInSession(s suite) {
 	s.notBefore("m3", at, time.Now())
 }
 
-// What expires leaves its session and is never given out; a session with nothing else left
-// is not to be had.
+// An expired message leaves its session and is never delivered; a session without other messages
+// is not available.
 func expireInSession(s suite) {
 	sender := s.sender(1)
 	for _, id := range []string{"m1", "m2"} {
@@ -219,7 +219,7 @@ func expireInSession(s suite) {
 	}
 }
 
-// Who holds a session peeks at its messages, in whatever state, and at no others.
+// The holder of a session can peek at its messages in any state, and at no others.
 func peekInSession(s suite) {
 	s.sendIn("red", "m1")
 	s.sendIn("blue", "x1", "x2")
@@ -248,8 +248,8 @@ func peekInSession(s suite) {
 	s.counts(harness.Counts{Active: 4, Locked: 1, Deferred: 1, Scheduled: 1})
 }
 
-// The sessions with messages or a state are listed, over as many pages as it takes, or those
-// whose state was set after a moment; others are not.
+// All sessions with messages or a state are listed, over as many pages as needed, or only those
+// whose state was set after a given time.
 func listSessions(s suite) {
 	const n = 250 // a page of azservicebus has 100
 	list := func(member int, after *time.Time) []string {
@@ -302,15 +302,15 @@ func listSessions(s suite) {
 	}
 }
 
-// A subscription with sessions groups its copies; one without a session is a dead letter
-// there, with the reason, and comes at the subscription beside as ever.
+// A subscription with sessions groups its copies; it dead-letters a copy without a session
+// with the reason, while another subscription delivers that copy as usual.
 func sessionsOfSubscriptions(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", grouped(harness.Settings{}))
 	plain := topic.subscription("plain", harness.Settings{})
 	named := topic.subscription("named", grouped(harness.Settings{}), harness.Rule{Name: "name", SQL: "1 = 1", Action: "SET sys.SessionId = 'of the rule'"})
 	topic.sendIn("red", "m1")
-	topic.send(1) // m1 again by name, without session
+	topic.send(1) // m1 again, without a session
 	topic.sendIn("", "m2")
 	topic.sendIn("red", "m3")
 
@@ -335,8 +335,8 @@ func sessionsOfSubscriptions(s suite) {
 	s.WaitTopicCounts(s.T, topic.queue, harness.Counts{Subscriptions: 3})
 }
 
-// What is forwarded to a queue with sessions is in its session there; what has none is a
-// dead letter there.
+// A message that is forwarded to a queue with sessions is in its session there; the queue dead-letters
+// a message without one.
 func forwardToSessions(s suite) {
 	to := s.another("to", s, grouped(harness.Settings{}))
 	s.UpdateQueue(s.T, s.queue, forwardingTo(to))
@@ -354,7 +354,7 @@ func forwardToSessions(s suite) {
 	}
 }
 
-// Purging takes what is ready in sessions that nobody holds.
+// Purging removes the available messages of sessions that nobody holds.
 func purgeSessions(s suite) {
 	s.sendIn("red", "m1", "m2")
 	s.sendIn("blue", "x1", "x2")
@@ -369,8 +369,8 @@ func purgeSessions(s suite) {
 	s.noSession(3)
 }
 
-// com.microsoft:batch-delete-messages with a session-id deletes what is not locked in that session,
-// whoever holds it, and nothing of others.
+// com.microsoft:batch-delete-messages with a session-id deletes the unlocked messages of that session,
+// whoever holds it, and none of other sessions.
 func batchDeleteInSession(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
 	s.sendIn("blue", "x1", "x2")

@@ -39,8 +39,8 @@ func sessionChecks() []check {
 	}
 }
 
-// A session is accepted by name at any member, whoever leads, also one without messages
-// and the one whose name is empty; its messages are its own only.
+// A session can be accepted by name at any member, whichever leads, also a session without messages
+// or with an empty name; it delivers only its own messages.
 func acceptNamed(s suite) {
 	s.sendIn("red", "r1", "r2")
 	s.sendIn("", "e1")
@@ -80,7 +80,7 @@ func acceptNext(s suite) {
 	a := s.next(2, "a")
 	c := s.next(3, "c")
 	s.noSession(1)
-	s.sendIn("a", "a2") // is held: nothing new for others
+	s.sendIn("a", "a2") // is held: not available to others
 	s.noSession(2)
 	s.completed(a, s.inSession(a, "a1", "a2")...)
 	s.must("close", a.Close(s.ctx))
@@ -93,7 +93,7 @@ func acceptNext(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Of many that wait, each gets one session, and none gets that of another.
+// Each of many waiting receivers gets its own session.
 func acceptAtOnce(s suite) {
 	const n = 12
 	got := make(chan string, n)
@@ -127,8 +127,8 @@ func acceptAtOnce(s suite) {
 	}
 }
 
-// Who waits in vain is told so by the time that the client sends along, and leaves nothing
-// behind: a session that comes then is not his.
+// A receiver that waits in vain gets an answer after the time that the client sends, and its request
+// leaves nothing behind: it does not get a session that becomes available later.
 func waitForSession(s suite) {
 	begun := time.Now()
 	_, err := s.session(2).NewReceiver(s.ctx, s.queue, &amqp.ReceiverOptions{
@@ -139,7 +139,7 @@ func waitForSession(s suite) {
 	if waited := time.Since(begun); waited < noMessageWait {
 		s.Errorf("was told so after %v", waited)
 	}
-	// azservicebus sends its own deadline less a hundredth, and may give up before the answer.
+	// azservicebus sends its own deadline minus a hundredth, and may give up before the answer.
 	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	_, err = s.tryAccept(ctx, s.oneTry(2), nil, nil)
@@ -164,8 +164,8 @@ func waitForSession(s suite) {
 	s.completed(r, s.inSession(r, "m1")...)
 }
 
-// Several are in flight, in order; they are settled in any order, and what is given back
-// comes first again, at its place, before what follows.
+// Several messages are in flight, in order; they can be settled in any order, and released messages
+// are delivered first again, at their old place before later messages.
 func orderInSession(s suite) {
 	s.sendIn("red", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8")
 	s.sendIn("blue", "x1")
@@ -183,7 +183,7 @@ func orderInSession(s suite) {
 	s.counts(harness.Counts{Active: 7})
 	r = s.accept(3, "red")
 	rest := s.inSession(r, "m2", "m3", "m4", "m6", "m7", "m8")
-	// The end of the link counts for none of those that it had; the abandoning did.
+	// The end of the link does not count an attempt for its messages; abandoning did.
 	for i, want := range []uint32{2, 1, 2, 1, 1, 1} {
 		if rest[i].DeliveryCount != want {
 			s.Errorf("%s comes with delivery count %d, want %d", rest[i].MessageID, rest[i].DeliveryCount, want)
@@ -193,7 +193,7 @@ func orderInSession(s suite) {
 	s.counts(harness.Counts{Active: 1})
 }
 
-// A session has one holder, whoever asks where; closing gives it up at once.
+// A session has one holder across all members; closing frees it immediately.
 func oneHolder(s suite) {
 	s.sendIn("red", "m1", "m2")
 	r := s.accept(1, "red")
@@ -204,7 +204,7 @@ func oneHolder(s suite) {
 	s.noSession(2)
 	s.completed(r, held...)
 	s.must("close", r.Close(s.ctx))
-	r = s.accept(2, "red") // not a moment later
+	r = s.accept(2, "red") // immediately
 	s.held(1, "red")
 	s.completed(r, s.inSession(r, "m2")...)
 	s.must("close", r.Close(s.ctx))
@@ -213,7 +213,7 @@ func oneHolder(s suite) {
 	s.noneIn(r)
 }
 
-// One connection holds several sessions; what is asked of one of them is not answered
+// One connection holds several sessions; a request for one of them is not answered
 // for another.
 func severalSessions(s suite) {
 	client := s.oneTry(2)
@@ -245,7 +245,7 @@ func severalSessions(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// When a connection goes, its sessions are free at once, and no attempt is counted.
+// The loss of a connection frees its sessions immediately, and no attempt is counted.
 func connectionIsLost(s suite) {
 	s.sendIn("red", "m1", "m2")
 	client := s.client(2)
@@ -262,7 +262,7 @@ func connectionIsLost(s suite) {
 	s.completed(again, got...)
 }
 
-// A session that is renewed is held beyond its first end, with all that is locked under it.
+// A renewed session is held beyond its first expiry, with all messages locked under it.
 func renewSession(s suite) {
 	s.sendIn("red", "m1", "m2")
 	r := s.accept(2, "red")
@@ -281,8 +281,8 @@ func renewSession(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// A session that is not renewed goes to the next, with one more delivery counted for what
-// was locked under it; its first holder hears so, whatever it does, and settles nothing.
+// A session that is not renewed goes to the next receiver, with one more delivery counted for the
+// messages locked under it; all requests of its first holder fail with the reason, and settle nothing.
 func sessionLockEnds(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
 	early := s.until(time.Now().Add(s.lock()))
@@ -311,20 +311,20 @@ func sessionLockEnds(s suite) {
 	s.counts(harness.Counts{})
 
 	waits := s.linkTo(1, "red", 5)
-	_, err := waits.Receive(s.ctx, nil) // until the lock has ended
+	_, err := waits.Receive(s.ctx, nil) // until the lock has expired
 	wantCondition(s, "wait beyond the end of the lock", err, sessionLockLost)
 	s.must("close", s.accept(3, "red").Close(s.ctx))
 }
 
-// azservicebus takes a session lock that is lost for a link that is lost: it accepts the
-// session again, if that is to be had, and calls done what was refused. The broker does not.
+// azservicebus treats a lost session lock as a lost link: it accepts the session again, if it is
+// available, and reports success for the refused request. The broker does not settle the message.
 func sessionLockEndsUnseen(s suite) {
 	s.sendIn("red", "m1", "m2")
 	early := s.until(time.Now().Add(s.lock()))
 	r := s.accept(2, "red")
 	late := early.inSession(r, "m1")
 	early.counts(harness.Counts{Active: 2, Locked: 1})
-	s.counts(harness.Counts{Active: 2}) // the lock has ended
+	s.counts(harness.Counts{Active: 2}) // the lock has expired
 	if err := r.CompleteMessage(s.ctx, late[0], nil); err != nil {
 		s.Logf("a settlement that is too late: %v", err)
 	}
@@ -337,8 +337,8 @@ func sessionLockEndsUnseen(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// By hand: the reply names the session in the form in which it was asked for, with the end
-// of the lock in the ticks of .NET; a null state is none, which azservicebus cannot say.
+// By hand: the reply names the session in the form of the request, with the expiry of the lock
+// in the ticks of .NET; a null state deletes the state, which azservicebus cannot do.
 func sessionByHand(s suite) {
 	const ticks1970 = 621355968000000000
 	s.sendIn("red", "m1")
@@ -375,7 +375,7 @@ func sessionByHand(s suite) {
 		"com.microsoft:renew-session-lock": {}, "com.microsoft:get-session-state": {}, "com.microsoft:set-session-state": {"session-state": nil},
 	} {
 		body["session-id"] = "red"
-		if status, _ := s.ask(3, operation, body); status != http.StatusGone { // is of another connection
+		if status, _ := s.ask(3, operation, body); status != http.StatusGone { // belongs to another connection
 			s.Errorf("%s over another connection: status %d, want 410", operation, status)
 		}
 	}
@@ -385,7 +385,7 @@ func sessionByHand(s suite) {
 	}
 }
 
-// Receive and delete takes the messages of a session in order, once, and no others.
+// Receive-and-delete takes the messages of a session in order, once, and no others.
 func receiveAndDeleteSession(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
 	s.sendIn("blue", "x1")
@@ -397,8 +397,8 @@ func receiveAndDeleteSession(s suite) {
 	s.noneIn(r)
 }
 
-// What has no session does not come in, who asks for none is not let in, and a queue
-// without sessions has none to give.
+// A message without a session is refused, a receiver that asks for no session is refused, and a
+// queue without sessions refuses receivers that ask for one.
 func wrongEndsOfSessions(s suite) {
 	sender := s.sender(1)
 	s.notAllowed("send without session", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("x")}, nil))
@@ -427,12 +427,12 @@ func wrongEndsOfSessions(s suite) {
 	if m := plain.gets(3, "m1")[0]; m.SessionID == nil || *m.SessionID != "red" {
 		s.Errorf("the message has lost its session id, which is %v", m.SessionID)
 	}
-	s.sendIn("red", "m2") // the sender's links have lived on
+	s.sendIn("red", "m2") // the sender's links are still open
 	r := s.next(1, "red")
 	s.completed(r, s.inSession(r, "m2")...)
 }
 
-// A session has any name of up to 128 characters; names differ by case and by every character.
+// A session id has up to 128 characters and is compared case-sensitively, character by character.
 func namesOfSessions(s suite) {
 	long := ""
 	for len(long) < 3*126 {
@@ -458,8 +458,8 @@ func namesOfSessions(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Two consumers at different members work through two hundred sessions, which grow
-// meanwhile: each message comes once, those of a session in order.
+// Two consumers at different members process two hundred sessions that receive more messages
+// meanwhile: each message arrives once, the messages of a session in order.
 func twoHundredSessions(s suite) {
 	const sessions, rounds = 200, 5
 	var mu sync.Mutex

@@ -23,7 +23,7 @@ func settleChecks() []check {
 	}
 }
 
-// Completing removes the message; the second completion of one lock is refused (docs/requirements.md#t9, #t13).
+// Completing removes the message; a second completion with the same lock is refused (docs/requirements.md#t9, #t13).
 func complete(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -34,7 +34,7 @@ func complete(s suite) {
 	wantCode(s, "complete again", s.receiver(3).CompleteMessage(s.ctx, byToken(m), nil), azservicebus.CodeLockLost)
 }
 
-// An abandoned message is back at its place at the front, with one more delivery counted
+// An abandoned message returns to its place at the front, with one more delivery counted
 // and the changed properties merged into its own (docs/requirements.md#t7, #t10).
 func abandon(s suite) {
 	sender := s.sender(1)
@@ -65,8 +65,8 @@ func abandon(s suite) {
 	}
 }
 
-// A deferred message is not received again, but fetched by its sequence number, at any
-// member, and settled there (docs/requirements.md#t12).
+// A deferred message is not delivered again; a client fetches it by its sequence number at any
+// member, and settles it there (docs/requirements.md#t12).
 func deferral(s suite) {
 	s.send(2)
 	r := s.receiver(2)
@@ -91,7 +91,7 @@ func deferral(s suite) {
 	}
 	s.must("renew", other.RenewMessageLock(s.ctx, fetched[0], nil))
 	s.must("abandon", other.AbandonMessage(s.ctx, fetched[0], nil))
-	// Abandoned, it is deferred again, and still no receiver gets it.
+	// After an abandon it is deferred again, and still no receiver gets it.
 	fetched, err = other.ReceiveDeferredMessages(s.ctx, []int64{*m.SequenceNumber}, nil)
 	s.must("fetch again", err)
 	if len(fetched) != 1 {
@@ -101,7 +101,7 @@ func deferral(s suite) {
 	s.counts(harness.Counts{Active: 1, Locked: 1})
 }
 
-// A dead-lettered message lies in the dead-letter queue with its reason, description
+// A dead-lettered message is in the dead-letter queue with its reason, description
 // and properties, and is completed there (docs/requirements.md#t11).
 func deadLetter(s suite) {
 	s.send(1)
@@ -124,8 +124,8 @@ func deadLetter(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Without a reason a message is dead-lettered too; in the dead-letter queue it can be
-// abandoned without end, peeked, and put back into the queue by sending it again (docs/requirements.md#c6).
+// A message can be dead-lettered without a reason. In the dead-letter queue it can be abandoned any number
+// of times, peeked, and returned to the queue by sending it again (docs/requirements.md#c6).
 func deadLetterAgain(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -148,7 +148,7 @@ func deadLetterAgain(s suite) {
 	s.counts(harness.Counts{Active: 1, Locked: 1})
 }
 
-// Received and deleted, a message is gone when it was sent to the receiver (docs/requirements.md#t4).
+// A message that is received and deleted is removed when the member sends it (docs/requirements.md#t4).
 func receiveAndDelete(s suite) {
 	const n = 25
 	s.send(n)
@@ -164,7 +164,7 @@ func receiveAndDelete(s suite) {
 	s.nothing(s.receiver(3))
 }
 
-// Abandoned too often, a message moves to the dead-letter queue by itself, with the
+// A message that is abandoned too often moves to the dead-letter queue automatically, with the
 // reason for it (docs/requirements.md#t8, #c6).
 func maxDeliveryCount(s suite) {
 	s.send(1)
@@ -184,7 +184,7 @@ func maxDeliveryCount(s suite) {
 	}
 }
 
-// Every member gives the same counts, by state (docs/requirements.md#c11).
+// Every member reports the same counts by state (docs/requirements.md#c11).
 func allCounts(s suite) {
 	s.send(6)
 	r := s.receiver(2)
@@ -195,13 +195,13 @@ func allCounts(s suite) {
 	s.counts(harness.Counts{Active: 3, Locked: 1, Deferred: 1, DeadLetter: 1})
 }
 
-// Many receivers at all members, each message to one of them; a slow one does not keep
+// Many receivers at all members get each message once; a slow receiver does not keep
 // the others from working (docs/requirements.md#c1, #c2).
 func competing(s suite) {
 	const receivers, messages = 9, 90
 	slow := s.receiver(1)
 	s.send(1)
-	held := s.receiveOne(slow) // and not settled until the end
+	held := s.receiveOne(slow) // not settled until the end
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	seen, total, all := map[int64]int{}, 0, make(chan struct{})

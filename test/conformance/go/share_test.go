@@ -14,17 +14,17 @@ func shareChecks() []check {
 	}
 }
 
-// served counts what each receiver got, window by window: a second, and as much longer as a
-// slow machine needs for so many messages that everybody should have got some.
+// served counts what each receiver got in each window. A window is a second, or longer when a
+// slow machine needs more time for enough messages to give some to every receiver.
 type served struct {
 	sync.Mutex
 	begun   time.Time
 	least   int // messages in a window
 	window  map[int]int
-	windows []map[int]int // that are over
+	windows []map[int]int // that have ended
 }
 
-// begin starts the first window of so many receivers.
+// begin starts the first window for so many receivers.
 func (v *served) begin(receivers int) {
 	v.begun, v.least, v.window = time.Now(), 20*receivers, map[int]int{}
 }
@@ -46,8 +46,8 @@ func total(got map[int]int) (n int) {
 	return n
 }
 
-// consume starts receivers with these credits, in turn at the members, each of which
-// accepts n messages in all or stops with the case.
+// consume starts receivers with these credits, in turn at the members. Each of them
+// accepts n messages in total or stops with the case.
 func (s suite) consume(v *served, all *sync.WaitGroup, credits []int32) {
 	s.Helper()
 	for i, credit := range credits {
@@ -56,7 +56,7 @@ func (s suite) consume(v *served, all *sync.WaitGroup, credits []int32) {
 			for {
 				m, err := r.Receive(s.ctx, nil)
 				if err != nil {
-					return // the case is over
+					return // the case has ended
 				}
 				v.add(i)
 				if err := r.AcceptMessage(s.ctx, m); err != nil && s.ctx.Err() == nil {
@@ -68,7 +68,7 @@ func (s suite) consume(v *served, all *sync.WaitGroup, credits []int32) {
 	}
 }
 
-// judge looks at windows, in which there was much for everybody: no receiver that waits gets
+// judge evaluates the windows with many messages per receiver: no waiting receiver may get
 // nothing while another one gets more than its share (docs/requirements.md#c1).
 func (v *served) judge(s suite, receivers int) {
 	s.Helper()
@@ -95,7 +95,7 @@ func fairShare(s suite) {
 	var all sync.WaitGroup
 	all.Add(messages)
 	v := &served{}
-	v.Lock() // nobody counts before the first send
+	v.Lock() // no receiver counts before the first send
 	s.consume(v, &all, credits)
 	sender := s.amqpSender(1, nil)
 	v.begin(len(credits))
@@ -110,8 +110,8 @@ func fairShare(s suite) {
 	v.judge(s, len(credits))
 }
 
-// From a backlog a receiver with much credit takes much at once, but the one that asks
-// for a single message gets it each time.
+// From a backlog, a receiver with much credit takes many messages at once, but the receiver that asks
+// for a single message gets one each time.
 func fairShareOfBacklog(s suite) {
 	const messages = 6000
 	sender := s.amqpSender(1, nil)

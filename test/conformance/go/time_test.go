@@ -13,11 +13,11 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// short is the life of messages that a case lets expire: long enough to be received
+// short is the time to live of messages that a case lets expire: long enough to receive them
 // before, on a machine that is busy with other cases.
 const short = 2 * time.Second
 
-// asDeadLetters makes a queue keep what expires.
+// asDeadLetters makes a queue dead-letter expired messages.
 func asDeadLetters() harness.Fields { return harness.Fields{"deadLetteringOnMessageExpiration": true} }
 
 func timeToLiveChecks() []check {
@@ -34,7 +34,7 @@ func timeToLiveChecks() []check {
 	}
 }
 
-// sendWith sends messages to member 1 that live for so long, 0 for ever, with these ids.
+// sendWith sends messages with these ids and this time to live to member 1; 0 means no expiry.
 func (s suite) sendWith(life time.Duration, ids ...string) {
 	s.Helper()
 	sender := s.sender(1)
@@ -47,7 +47,7 @@ func (s suite) sendWith(life time.Duration, ids ...string) {
 	}
 }
 
-// timeToLive is the time that a message was given from its enqueueing on.
+// timeToLive returns the time to live of a message from its enqueued time on.
 func timeToLive(m *azservicebus.ReceivedMessage) time.Duration {
 	if m.ExpiresAt == nil || m.EnqueuedTime == nil {
 		return 0
@@ -55,7 +55,7 @@ func timeToLive(m *azservicebus.ReceivedMessage) time.Duration {
 	return m.ExpiresAt.Sub(*m.EnqueuedTime)
 }
 
-// A message expires its time to live after it was enqueued, and that is fixed (docs/requirements.md#e1).
+// A message expires a fixed time after it was enqueued: its time to live (docs/requirements.md#e1).
 func expiresAt(s suite) {
 	before := time.Now()
 	s.sendWith(time.Minute, "a minute")
@@ -79,7 +79,7 @@ func expiresAt(s suite) {
 	}
 }
 
-// The queue's time to live is the default of messages without one, and silently cuts
+// The queue's time to live is the default for messages without one, and silently limits
 // longer ones (docs/requirements.md#e4).
 func ceiling(s suite) {
 	s.sendWith(0, "none")
@@ -96,7 +96,7 @@ func ceiling(s suite) {
 	}
 }
 
-// Changed later, the queue's time to live holds for what is sent from then on (docs/requirements.md#e1, #e4).
+// A changed time to live of the queue applies to later messages only (docs/requirements.md#e1, #e4).
 func ceilingChanged(s suite) {
 	s.sendWith(0, "before")
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"defaultMessageTimeToLive": "45s"})
@@ -109,7 +109,7 @@ func ceilingChanged(s suite) {
 	}
 }
 
-// Expired messages leave by themselves, with nobody receiving, from anywhere in the queue (docs/requirements.md#e2).
+// Expired messages are removed automatically, without receivers, from anywhere in the queue (docs/requirements.md#e2).
 func expiredAreDropped(s suite) {
 	s.sendWith(short, "short 1")
 	s.sendWith(0, "long 1")
@@ -127,15 +127,15 @@ func expiredAreDropped(s suite) {
 	}
 }
 
-// Whatever a receiver gets while messages expire under its hands, it got before the
-// expiry, and each message comes either to it or to the dead-letter queue (docs/requirements.md#e2, #e6).
+// A receiver gets only messages that have not expired, even while messages expire during its
+// requests, and each message goes either to it or to the dead-letter queue (docs/requirements.md#e2, #e6).
 func expiredAreNeverDelivered(s suite) {
 	const n = 2000
 	r := s.receiver(2)
 	sender := s.sender(1)
 	batch, err := sender.NewMessageBatch(s.ctx, nil)
 	s.must("new batch", err)
-	for i := range n { // due one after the other, over two seconds
+	for i := range n { // they expire one after the other, over two seconds
 		id, life := fmt.Sprint(i), time.Duration(i+1)*short/n
 		s.must("add", batch.AddMessage(&azservicebus.Message{MessageID: &id, TimeToLive: &life}, nil))
 	}
@@ -172,8 +172,8 @@ func expiredAreNeverDelivered(s suite) {
 	s.Logf("%d were delivered, %d expired", delivered, n-delivered)
 }
 
-// With dead-lettering on expiration a message comes back through the dead-letter queue,
-// once, with the reason among its properties, and stays there (docs/requirements.md#e5, #e6).
+// With dead-lettering on expiration, an expired message arrives in the dead-letter queue once,
+// with the reason among its properties, and stays there (docs/requirements.md#e5, #e6).
 func expiredAreDeadLettered(s suite) {
 	s.sendWith(short, "job")
 	s.counts(harness.Counts{DeadLetter: 1})
@@ -187,14 +187,14 @@ func expiredAreDeadLettered(s suite) {
 	if m.ApplicationProperties["DeadLetterReason"] != "TTLExpiredException" || m.ApplicationProperties["own"] != "job" {
 		s.Errorf("properties %v", m.ApplicationProperties)
 	}
-	s.must("abandon", dlq.AbandonMessage(s.ctx, m, nil)) // its time is long over, and does not count here
+	s.must("abandon", dlq.AbandonMessage(s.ctx, m, nil)) // it expired long ago, which has no effect here
 	m = s.receiveOne(s.deadLetters(3))
 	s.must("complete", dlq.CompleteMessage(s.ctx, byToken(m), nil))
 	s.counts(harness.Counts{})
 }
 
 // A locked message survives its expiry and may be renewed and completed; it expires when
-// it is abandoned, released or left to its lock's end (docs/requirements.md#e3).
+// it is abandoned or released, or when its lock expires (docs/requirements.md#e3).
 func expiryAndLocks(s suite) {
 	r := s.receiver(2)
 	link := s.amqpReceiver(3, &amqp.ReceiverOptions{Credit: 1})
@@ -216,7 +216,7 @@ func expiryAndLocks(s suite) {
 	locked.counts(harness.Counts{Active: 2, Locked: 2, DeadLetter: 2})
 	locked.must("release", link.ReleaseMessage(s.ctx, released))
 	locked.counts(harness.Counts{Active: 1, Locked: 1, DeadLetter: 3})
-	s.counts(harness.Counts{DeadLetter: 4}) // when the last lock ends
+	s.counts(harness.Counts{DeadLetter: 4}) // when the last lock expires
 	if at := *held[2].LockedUntil; time.Now().Before(at.Add(-time.Second)) {
 		s.Errorf("the lock ended before %v", at)
 	}
@@ -233,8 +233,8 @@ func expiryAndLocks(s suite) {
 	}
 }
 
-// A deferred message stays when it expires, until somebody asks for it: then it is not
-// found, and is among the dead letters.
+// A deferred message stays when it expires, until a client asks for it: then the request finds
+// nothing, and the message is dead-lettered.
 func expiryOfDeferred(s suite) {
 	life := 2 * s.pace
 	early := s.until(time.Now().Add(life))
@@ -252,26 +252,26 @@ func expiryOfDeferred(s suite) {
 	s.counts(harness.Counts{DeadLetter: 2})
 }
 
-// The time to live of dead letters counts from their dead-lettering.
+// The time to live of dead letters starts when they are dead-lettered.
 func deadLetterTimeToLive(s suite) {
 	s.send(2)
 	r := s.receiver(2)
 	m := s.receive(r, 2)
 	s.must("dead-letter", r.DeadLetterMessage(s.ctx, m[0], nil))
-	held := s.receiveOne(s.deadLetters(3)) // locked, it stays
+	held := s.receiveOne(s.deadLetters(3)) // a locked message stays
 	s.must("dead-letter", r.DeadLetterMessage(s.ctx, m[1], nil))
 	s.counts(harness.Counts{DeadLetter: 1})
 	s.must("complete the one held", s.deadLetters(1).CompleteMessage(s.ctx, byToken(held), nil))
 	s.counts(harness.Counts{})
 }
 
-// witnessed reports how late an event was seen; it is for the log, machines differ.
+// witnessed logs how late an event was observed; it asserts nothing, because machines differ.
 func (s suite) witnessed(what string, due, seen time.Time) {
 	s.Helper()
 	s.Logf("%s: %v late", what, seen.Sub(due).Round(time.Millisecond))
 }
 
-// notBefore asserts that something did not happen too early; the clocks are one.
+// notBefore asserts that something did not happen too early; both times are from the same clock.
 func (s suite) notBefore(what string, due, seen time.Time) {
 	s.Helper()
 	if seen.Before(due.Truncate(time.Millisecond)) {
@@ -279,7 +279,7 @@ func (s suite) notBefore(what string, due, seen time.Time) {
 	}
 }
 
-// conditionOf is the AMQP condition within an error, or its text.
+// conditionOf returns the AMQP condition within an error, or its text.
 func conditionOf(err error) string {
 	var remote *amqp.Error
 	switch {

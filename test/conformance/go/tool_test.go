@@ -30,7 +30,7 @@ func toolChecks() []check {
 	}
 }
 
-// command runs the command line against a member and reads what it prints.
+// command runs the command line against a member and decodes its output.
 func command[T any](s suite, member int, args ...string) T {
 	s.Helper()
 	out, err := s.Members[member-1].Command(s.ctx, args...)
@@ -42,11 +42,11 @@ func command[T any](s suite, member int, args ...string) T {
 	return answer
 }
 
-// purged is what `message purge` prints.
+// purged is the output of `message purge`.
 type purged struct{ Purged int }
 
-// Purging takes what is ready, oldest first, and leaves what is locked, deferred or
-// scheduled; the dead-letter queue is purged apart.
+// A purge removes available messages, oldest first, and keeps locked, deferred and
+// scheduled ones; the dead-letter queue is purged separately.
 func purge(s suite) {
 	s.send(6)
 	r := s.receiver(2)
@@ -80,7 +80,7 @@ func purge(s suite) {
 	s.counts(harness.Counts{Deferred: 1, Scheduled: 1})
 }
 
-// Over HTTP, only what was enqueued before a moment goes.
+// Over HTTP, a purge can be limited to messages enqueued before a given time.
 func purgeByTime(s suite) {
 	s.sendWith(0, "old 1", "old 2")
 	r := s.receiver(2)
@@ -104,13 +104,13 @@ func purgeByTime(s suite) {
 	}
 }
 
-// ask sends a request to the management node of the queue and returns status and body.
+// ask sends a request to the management node of the queue and returns the status and the body.
 func (s suite) ask(member int, operation string, body map[string]any) (int32, map[string]any) {
 	s.Helper()
 	return s.askOver(s.session(member), operation, body)
 }
 
-// askOver is ask over a connection that is there.
+// askOver is ask over an existing session.
 func (s suite) askOver(session *amqp.Session, operation string, body map[string]any) (int32, map[string]any) {
 	s.Helper()
 	const replyTo = "answers"
@@ -125,14 +125,14 @@ func (s suite) askOver(session *amqp.Session, operation string, body map[string]
 	}, nil))
 	m := s.get(answers)
 	s.must("accept", answers.AcceptMessage(s.ctx, m))
-	s.must("close", errors.Join(requests.Close(s.ctx), answers.Close(s.ctx))) // the next asks under the same name
+	s.must("close", errors.Join(requests.Close(s.ctx), answers.Close(s.ctx))) // the next request uses the same link names
 	status, _ := m.ApplicationProperties["statusCode"].(int32)
 	content, _ := m.Value.(map[string]any)
 	return status, content
 }
 
-// com.microsoft:batch-delete-messages deletes what is ready, oldest first, by count and
-// by time, and says how many.
+// com.microsoft:batch-delete-messages deletes available messages, oldest first, by count and
+// by time, and returns how many.
 func batchDelete(s suite) {
 	s.send(5)
 	r := s.receiver(2)
@@ -161,8 +161,8 @@ func batchDelete(s suite) {
 	s.counts(harness.Counts{Active: 2, Locked: 2})
 }
 
-// Redriven, dead letters are back under their old number with attempts at zero, without
-// the reason, with their life beginning anew.
+// Redriven dead letters keep their sequence numbers, with attempts at zero, without
+// the reason, and with their time to live starting again.
 func redrive(s suite) {
 	life := 5 * s.pace
 	early := s.until(time.Now().Add(life))
@@ -177,7 +177,7 @@ func redrive(s suite) {
 			}))
 			continue
 		}
-		s.must("abandon", r.AbandonMessage(s.ctx, m, nil)) // once too often
+		s.must("abandon", r.AbandonMessage(s.ctx, m, nil)) // one time too many
 	}
 	early.inTime()
 	s.counts(harness.Counts{DeadLetter: 3})
@@ -208,13 +208,13 @@ func redrive(s suite) {
 			s.Errorf("%s expires at %v, redriven at %v with a life of %v", m.MessageID, m.ExpiresAt, at, life)
 		}
 	}
-	s.counts(harness.Counts{DeadLetter: 2}) // expired this time
+	s.counts(harness.Counts{DeadLetter: 2}) // this time they expired
 	if m := s.receiveOne(s.deadLetters(2)); m.DeadLetterReason == nil || *m.DeadLetterReason != "TTLExpiredException" {
 		s.Errorf("reason %v", m.DeadLetterReason)
 	}
 }
 
-// The command line schedules and cancels.
+// The command line schedules and cancels messages.
 func scheduleByCommand(s suite) {
 	type scheduled struct{ SequenceNumbers []int64 }
 	late := command[scheduled](s, 1, "message", "send", s.queue, "never", "--in", "1h")
@@ -229,8 +229,8 @@ func scheduleByCommand(s suite) {
 	s.counts(harness.Counts{Active: 1, Locked: 1})
 }
 
-// A message abandoned until a moment comes then and not before, at its place, with its
-// attempts; the others go on meanwhile.
+// A message that is abandoned until a given time returns then and not before, at its place, with its
+// attempts; other messages are delivered meanwhile.
 func delayedAbandon(s suite) {
 	s.send(2)
 	r := s.amqpReceiver(2, &amqp.ReceiverOptions{Credit: 1})
@@ -255,7 +255,7 @@ func delayedAbandon(s suite) {
 	} else {
 		s.must("release", r.ReleaseMessage(s.ctx, m3))
 	}
-	s.must("close", r.Close(s.ctx)) // m3 may be on its way again: it goes back
+	s.must("close", r.Close(s.ctx)) // m3 may be in flight again: closing returns it
 	s.counts(harness.Counts{Active: 2})
 	seen := time.Now()
 	s.notBefore("the message", due, seen)
@@ -270,7 +270,7 @@ func delayedAbandon(s suite) {
 	}
 }
 
-// What was put off cannot be cancelled: it is no scheduled message.
+// A delayed message cannot be cancelled, because it is not a scheduled message.
 func delayedAbandonIsNoSchedule(s suite) {
 	s.send(1)
 	r := s.amqpReceiver(2, &amqp.ReceiverOptions{Credit: 1})
@@ -285,8 +285,8 @@ func delayedAbandonIsNoSchedule(s suite) {
 	}
 }
 
-// With a back-off each failed attempt is followed by a longer pause, up to the longest;
-// the last attempt dead-letters at once.
+// With a back-off, each failed attempt is followed by a longer pause, up to the maximum;
+// the last attempt dead-letters immediately.
 func backOff(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -296,7 +296,7 @@ func backOff(s suite) {
 			before = time.Now()
 		}
 		m := s.receiveOne(r)
-		if waited := time.Since(before); attempt > 0 && waited < pause-50*time.Millisecond { // a renewal of credit came between
+		if waited := time.Since(before); attempt > 0 && waited < pause-50*time.Millisecond { // a credit renewal came between
 			s.Errorf("attempt %d after %v, want %v", attempt+1, waited, pause)
 		}
 		if m.DeliveryCount != uint32(attempt+1) {
@@ -307,7 +307,7 @@ func backOff(s suite) {
 	s.counts(harness.Counts{DeadLetter: 1})
 }
 
-// The end of a lock is a failed attempt too, and is followed by the pause.
+// An expired lock is a failed attempt too, and is followed by the pause.
 func backOffOfLockEnds(s suite) {
 	s.send(1)
 	m := s.receiveOne(s.receiver(2))
@@ -319,8 +319,8 @@ func backOffOfLockEnds(s suite) {
 	}
 }
 
-// Topics, subscriptions and rules come and go by command, and what a subscription holds
-// can be purged and redriven like that of a queue.
+// Commands create and delete topics, subscriptions and rules, and purge and redrive the messages of
+// a subscription like those of a queue.
 func topicByCommand(s suite) {
 	topic, sub := s.queue+".topic", s.queue+".topic/Subscriptions/reds"
 	run := func(args ...string) {
@@ -353,5 +353,5 @@ func topicByCommand(s suite) {
 	}
 	copied.counts(harness.Counts{})
 	run("topic", "delete", topic)
-	s.CreateQueue(s.T, topic, harness.Settings{}) // the name is free
+	s.CreateQueue(s.T, topic, harness.Settings{}) // the name can be used again
 }

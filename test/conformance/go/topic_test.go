@@ -34,8 +34,8 @@ func topicChecks() []check {
 	}
 }
 
-// What is sent to a topic comes in order to each of its subscriptions, at another member,
-// under numbers of their own; what one does with its copies does not touch the other's.
+// Messages sent to a topic arrive in order in each of its subscriptions, at another member,
+// under their own numbers; settling the copies of one subscription does not affect those of another.
 func publish(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
@@ -51,7 +51,7 @@ func publish(s suite) {
 	late := topic.subscription("late", harness.Settings{})
 	b.gets(3, "m1", "m2", "m3", "m4", "m5")
 	topic.send(1)
-	late.gets(1, "m1") // from when it was made
+	late.gets(1, "m1") // from the messages after its creation on
 	a.gets(2, "m1")
 	for _, m := range b.gets(3, "m1") {
 		if *m.SequenceNumber != 6 {
@@ -61,7 +61,7 @@ func publish(s suite) {
 	s.WaitTopicCounts(s.T, topic.queue, harness.Counts{Subscriptions: 3})
 }
 
-// A batch to a topic is a batch at each subscription.
+// A batch sent to a topic arrives as a batch at each subscription.
 func publishBatches(s suite) {
 	const batches, each = 5, 100
 	topic := s.topic(nil)
@@ -82,7 +82,7 @@ func publishBatches(s suite) {
 	b.gets(3, want...)
 }
 
-// What a sender sets comes out of a subscription as it went in at the topic.
+// The subscription delivers the content that the sender set, unchanged.
 func publishContent(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{}, harness.Rule{Name: "all", SQL: "sys.Label = 'the subject'"})
@@ -113,7 +113,7 @@ func publishContent(s suite) {
 	}
 }
 
-// A message that nobody wants is accepted, and gone.
+// A message without a matching subscription is accepted and dropped.
 func noSubscription(s suite) {
 	topic := s.topic(nil)
 	topic.send(3)
@@ -123,8 +123,8 @@ func noSubscription(s suite) {
 	a.nothing(a.receiver(3))
 }
 
-// Each way to settle a copy does to it what it does to a message of a queue, and nothing
-// to the copy beside it.
+// Each kind of settlement has the same effect on a copy as on a message of a queue, and no effect
+// on the copies of other subscriptions.
 func settleCopies(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
@@ -164,7 +164,7 @@ func settleCopies(s suite) {
 	}
 }
 
-// The same by token alone, at members that never saw the message (docs/requirements.md#t9 to #t13).
+// Lock tokens alone settle copies, at members that have not delivered them (docs/requirements.md#t9 to #t13).
 func settleCopiesElsewhere(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -172,7 +172,7 @@ func settleCopiesElsewhere(s suite) {
 	settleHeldElsewhere(a)
 }
 
-// Receive-and-delete takes the copy of its subscription only.
+// Receive-and-delete removes only the copy of its subscription.
 func receiveAndDeleteCopies(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
@@ -185,7 +185,7 @@ func receiveAndDeleteCopies(s suite) {
 	b.gets(3, "m1", "m2", "m3")
 }
 
-// Peek shows the copies of a subscription, those of its dead-letter queue apart.
+// Peek shows the copies of a subscription; those of its dead-letter queue are shown separately.
 func peekCopies(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -210,7 +210,7 @@ func peekCopies(s suite) {
 	a.counts(harness.Counts{Active: 3, Locked: 1, Deferred: 1, DeadLetter: 1})
 }
 
-// Each subscription has a delivery count of its own, and a ceiling for it.
+// Each subscription has its own delivery counts and maximum.
 func deliveryCountsOfCopies(s suite) {
 	topic := s.topic(nil)
 	once := topic.subscription("once", harness.Settings{MaxDeliveryCount: 1})
@@ -232,7 +232,7 @@ func deliveryCountsOfCopies(s suite) {
 	}
 }
 
-// Each subscription has a lock duration of its own; a lock that ran out is lost.
+// Each subscription has its own lock duration; an expired lock is lost.
 func locksOfCopies(s suite) {
 	topic := s.topic(nil)
 	brief := topic.subscription("brief", harness.Settings{LockDuration: lockMinimum})
@@ -243,7 +243,7 @@ func locksOfCopies(s suite) {
 	if left := time.Until(*held.LockedUntil); left < 90*time.Second {
 		s.Errorf("locked for %v, the subscription says 2m", left)
 	}
-	again := brief.receiveOne(brief.receiver(3)) // when the lock has run out
+	again := brief.receiveOne(brief.receiver(3)) // when the lock has expired
 	if again.MessageID != m.MessageID || again.DeliveryCount != 2 {
 		s.Errorf("after the lock came %s with delivery count %d", again.MessageID, again.DeliveryCount)
 	}
@@ -252,7 +252,7 @@ func locksOfCopies(s suite) {
 	s.must("complete", other.CompleteMessage(s.ctx, held, nil))
 }
 
-// Fifty subscriptions each get everything.
+// Each of fifty subscriptions gets every message.
 func fiftySubscriptions(s suite) {
 	const subscriptions, messages = 50, 20
 	topic := s.topic(nil)
@@ -284,8 +284,8 @@ func fiftySubscriptions(s suite) {
 	}
 }
 
-// Receivers at all members compete for the copies of one subscription; another has all of
-// them for itself.
+// Receivers at all members compete for the copies of one subscription; the only receiver of another
+// subscription gets all of its copies.
 func competeForCopies(s suite) {
 	const all = 300
 	topic := s.topic(nil)
@@ -302,7 +302,7 @@ func competeForCopies(s suite) {
 			for {
 				some, err := r.ReceiveMessages(ctx, 20, nil)
 				if err != nil {
-					return // all have come, or the case is over
+					return // all have arrived, or the case has ended
 				}
 				for _, m := range some {
 					if err := r.CompleteMessage(s.ctx, m, nil); err != nil {
@@ -330,7 +330,7 @@ func competeForCopies(s suite) {
 	alone.counts(harness.Counts{Active: all})
 }
 
-// A topic gives nothing, a subscription takes nothing, and neither do dead-letter queues.
+// Topics have no receivers; subscriptions and dead-letter queues accept no sends.
 func wrongEnds(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -355,8 +355,8 @@ func wrongEnds(s suite) {
 	a.gets(2, "m1")
 }
 
-// Topics and queues share one space of names, without case; subscriptions have one in
-// each topic.
+// Topics and queues share one namespace and ignore case; each topic has its own namespace for
+// subscriptions.
 func namesOfTopics(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -380,8 +380,8 @@ func namesOfTopics(s suite) {
 	}
 }
 
-// A subscription that is deleted ends its receivers and forgets what it held; made again
-// it is empty. The others do not notice.
+// Deleting a subscription ends its receivers and removes its messages; a new one with the same name
+// is empty. Other subscriptions are not affected.
 func subscriptionIsDeleted(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
@@ -399,7 +399,7 @@ func subscriptionIsDeleted(s suite) {
 	a.gets(3, "m1")
 }
 
-// With a topic its subscriptions go, and both names are free again.
+// Deleting a topic deletes its subscriptions, and the names can be used again.
 func topicIsDeleted(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})

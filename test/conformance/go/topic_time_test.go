@@ -34,8 +34,8 @@ func topicLimitChecks() []check {
 	}
 }
 
-// Scheduled at a topic, messages have numbers of the topic at once, come to every
-// subscription when they are due, and not at all when they were cancelled before.
+// Messages scheduled at a topic have numbers of the topic immediately, and arrive in every
+// subscription when they are due, unless they were cancelled before.
 func scheduleAtTopic(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
@@ -66,7 +66,7 @@ func scheduleAtTopic(s suite) {
 	s.WaitTopicCounts(s.T, topic.queue, harness.Counts{Subscriptions: 2})
 }
 
-// Which subscriptions get a scheduled message is found out when it is due.
+// The subscriptions of a scheduled message are determined when it is due.
 func rulesOfTheMoment(s suite) {
 	topic := s.topic(nil)
 	before := topic.subscription("before", harness.Settings{})
@@ -80,7 +80,7 @@ func rulesOfTheMoment(s suite) {
 	before.counts(harness.Counts{})
 }
 
-// A copy lives as long as the shortest of the message, the topic and the subscription says.
+// The shortest of the times to live of message, topic and subscription applies to a copy.
 func timeToLiveOfCopies(s suite) {
 	topic := s.topic(harness.Fields{"defaultMessageTimeToLive": "1m"})
 	plain := topic.subscription("plain", harness.Settings{})
@@ -102,7 +102,7 @@ func timeToLiveOfCopies(s suite) {
 	}
 }
 
-// An expired copy is dropped or dead-lettered as its own subscription says.
+// An expired copy is dropped or dead-lettered according to its own subscription.
 func expiredCopies(s suite) {
 	topic := s.topic(nil)
 	drops := topic.subscription("drops", harness.Settings{})
@@ -118,12 +118,12 @@ func expiredCopies(s suite) {
 	drops.gets(3, "long")
 }
 
-// A duplicate is dropped at the topic, before any subscription.
+// A duplicate is dropped at the topic, before any subscription gets it.
 func duplicatesAtTopic(s suite) {
 	topic := s.topic(harness.Fields{"requiresDuplicateDetection": true})
 	a := topic.subscription("a", harness.Settings{})
 	topic.send(3)
-	topic.send(4) // three of them again
+	topic.send(4) // three of them are duplicates
 	late := topic.subscription("late", harness.Settings{})
 	topic.send(5)
 	a.gets(2, "m1", "m2", "m3", "m4", "m5")
@@ -140,7 +140,7 @@ func duplicatesAtTopic(s suite) {
 	a.gets(3, "1", "3")
 }
 
-// A scheduled message is known from when it was accepted.
+// A scheduled message is recorded for duplicate detection when it is accepted.
 func duplicatesOfScheduledAtTopic(s suite) {
 	topic := s.topic(harness.Fields{"requiresDuplicateDetection": true})
 	a := topic.subscription("a", harness.Settings{})
@@ -159,8 +159,8 @@ func duplicatesOfScheduledAtTopic(s suite) {
 	a.nothing(r)
 }
 
-// A body counts once against the quota of its topic, however many subscriptions have it,
-// and until the last of them has let it go.
+// A body counts once against the quota of its topic, whatever the number of subscriptions that have it,
+// until the last of them has removed it.
 func quotaOfTopic(s suite) {
 	topic := s.topic(harness.Fields{"maxSizeInMegabytes": 1})
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
@@ -184,7 +184,7 @@ func quotaOfTopic(s suite) {
 	}
 	s.must("complete at b", rb.CompleteMessage(s.ctx, b.receiveOne(rb), nil))
 	s.must("send when both are done", sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil))
-	s.DeleteQueue(s.T, b.queue) // gives nothing back, a still has all
+	s.DeleteQueue(s.T, b.queue) // frees no space, because a still has all
 	if err := sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil); err == nil {
 		s.Error("a body that one subscription still has was taken off the quota when another was deleted")
 	}
@@ -192,7 +192,7 @@ func quotaOfTopic(s suite) {
 	s.must("send when all is gone", sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil))
 }
 
-// The largest message is a matter of the topic.
+// The topic determines the maximum message size.
 func sizeAtTopic(s suite) {
 	topic := s.topic(harness.Fields{"maxMessageBytes": 4096})
 	a := topic.subscription("a", harness.Settings{})
@@ -204,7 +204,7 @@ func sizeAtTopic(s suite) {
 	a.counts(harness.Counts{Active: 1})
 	s.UpdateTopic(s.T, topic.queue, harness.Fields{"maxMessageBytes": 300 << 10})
 	large := []byte(strings.Repeat("x", 280<<10))
-	// A link says the size that its member knew when it was opened.
+	// A link announces the size that its member knew when the link was opened.
 	harness.Eventually(s.T, lateMax, "a large one is sent", func(ctx context.Context) error {
 		return topic.sender(2).SendMessage(ctx, &azservicebus.Message{Body: large}, nil)
 	})
@@ -213,8 +213,8 @@ func sizeAtTopic(s suite) {
 	}
 }
 
-// A topic that is disabled takes nothing; what its subscriptions have can be received, and
-// what is due comes all the same.
+// A disabled topic accepts no messages; the messages of its subscriptions can be received, and
+// scheduled messages are still published when due.
 func statusOfTopic(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -234,7 +234,7 @@ func statusOfTopic(s suite) {
 	a.gets(3, "m1")
 }
 
-// A subscription that may not be received from goes on getting its copies.
+// A subscription with receiving disabled still gets its copies.
 func statusOfSubscription(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
@@ -246,12 +246,12 @@ func statusOfSubscription(s suite) {
 			return err
 		})
 	}
-	s.UpdateQueue(s.T, a.queue, harness.Fields{"status": "SendDisabled"}) // of no concern to a topic
+	s.UpdateQueue(s.T, a.queue, harness.Fields{"status": "SendDisabled"}) // has no effect on publishing
 	topic.sendWith(0, "2")
 	a.gets(3, "0", "1", "2")
 }
 
-// What a topic or subscription cannot have is refused, and so is a subscription of nothing.
+// Settings that topics or subscriptions do not support are refused, and so is a subscription of a missing topic.
 func settingsOfTopics(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})

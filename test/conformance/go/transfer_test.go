@@ -21,7 +21,7 @@ func transferChecks() []check {
 	}
 }
 
-// failed asserts that messages with these ids are transfer dead letters with a reason,
+// failed asserts that messages with these ids are transfer dead letters with the given reason,
 // completes them, and returns them.
 func (s suite) failed(member int, reason string, want ...string) {
 	s.Helper()
@@ -36,8 +36,8 @@ func (s suite) failed(member int, reason string, want ...string) {
 	s.counts(harness.Counts{})
 }
 
-// When the destination is gone, messages are kept as transfer dead letters; a new one of
-// its name gets what comes then.
+// When the destination is deleted, messages become transfer dead letters; a new destination
+// with the same name gets later messages.
 func destinationIsDeleted(s suite) {
 	to := s.another("to", s, harness.Settings{})
 	s.UpdateQueue(s.T, s.queue, forwardingTo(to))
@@ -51,7 +51,7 @@ func destinationIsDeleted(s suite) {
 	to.gets(2, "again")
 }
 
-// A destination that takes no sends.
+// The destination has sending disabled.
 func destinationDisabled(s suite) {
 	to := s.another("to", s, harness.Settings{})
 	s.UpdateQueue(s.T, s.queue, forwardingTo(to))
@@ -68,7 +68,7 @@ func destinationDisabled(s suite) {
 	to.counts(harness.Counts{Active: 1})
 }
 
-// A destination that is full keeps what it took, and the rest is kept at the source.
+// A full destination keeps the messages that it accepted, and the source keeps the rest.
 func destinationFull(s suite) {
 	to := s.another("to", s, harness.Settings{More: harness.Fields{"maxSizeInMegabytes": 1}})
 	s.UpdateQueue(s.T, s.queue, forwardingTo(to))
@@ -83,7 +83,7 @@ func destinationFull(s suite) {
 	to.gets(1, "m1")
 }
 
-// A message that its destination would not take from a sender; those around it pass.
+// A message that the destination would refuse from a sender is dead-lettered; the messages around it are forwarded.
 func tooLargeForDestination(s suite) {
 	to := s.another("to", s, harness.Settings{More: harness.Fields{"maxMessageBytes": 4096}})
 	sender := s.sender(1)
@@ -96,7 +96,7 @@ func tooLargeForDestination(s suite) {
 	to.gets(3, "0", "2", "4")
 }
 
-// The copies of a subscription fail alone: its topic and the other subscriptions go on.
+// The copies of one subscription fail alone: its topic and the other subscriptions are not affected.
 func transferDeadLettersOfSubscription(s suite) {
 	topic := s.topic(nil)
 	from := topic.subscription("from", harness.Settings{More: forwardingTo(s)})
@@ -108,8 +108,8 @@ func transferDeadLettersOfSubscription(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// Dead letters that cannot go on are transfer dead letters; a reason of their own is not
-// lost before. They can be browsed, by the command line too, and settled like others.
+// Dead letters that cannot be forwarded become transfer dead letters and keep their own
+// reason until then. They can be browsed, also with the command line, and settled like others.
 func transferDeadLettersOfDeadLetters(s suite) {
 	to := s.another("to", s, harness.Settings{More: harness.Fields{"status": "SendDisabled"}})
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"forwardDeadLetteredMessagesTo": to.queue})
