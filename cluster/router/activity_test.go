@@ -7,7 +7,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Reports are paced per entity, and what is remembered of entities is bounded.
+// TestActivityReportsAreLimitedAndBounded checks that reports are rate-limited per entity, and that
+// the record of entities is bounded.
 func TestActivityReportsAreLimitedAndBounded(t *testing.T) {
 	t.Parallel()
 	var touches activityLimiter

@@ -13,8 +13,8 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// queryFormats are the arguments and replies of the queries that the router answers, by the number of
-// the kind. Messages of a peek are not JSON.
+// queryFormats returns the arguments and replies of the queries that the router answers, by the number
+// of the query kind. The messages of a peek are not JSON.
 func queryFormats() []golden.Format {
 	return []golden.Format{
 		{Name: "3 status, query", Of: StatusQuery{}},
@@ -43,7 +43,7 @@ func queryFormats() []golden.Format {
 	}
 }
 
-// TestQueryFormats: members of neighbouring releases understand each other.
+// TestQueryFormats checks that members of consecutive releases understand each other.
 func TestQueryFormats(t *testing.T) {
 	t.Parallel()
 	formats, handlers := queryFormats(), make(rpc.Handlers)

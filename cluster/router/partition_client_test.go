@@ -16,8 +16,8 @@ import (
 	"github.com/peeklock/peeklock/test/fakegroup"
 )
 
-// fakeTransport is the world of one partition client: a local group that may lead, and other members
-// behind real connections.
+// fakeTransport is the environment of one partition client: a local group that may lead, and other
+// members behind real connections.
 type fakeTransport struct {
 	group      *fakegroup.Group
 	peerClient *rpc.Client
@@ -91,7 +91,7 @@ func done(code fsm.Code) partition.Answer {
 	return partition.Answer{Outcome: partition.Done, Result: fsm.Result{Code: code}}
 }
 
-// submitted starts a send and returns where its end appears.
+// submitted starts a send and returns the channel that gets its result.
 func submitted(client *partitionClient) chan fsm.Result {
 	end := make(chan fsm.Result, 1)
 	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
@@ -113,7 +113,7 @@ func TestPartitionClientNumbersRequestsAndAdvancesLow(t *testing.T) {
 			t.Errorf("request %d has %+v", i, got)
 		}
 	}
-	// Low passes what has ended in a row, and nothing else.
+	// Low rises over the requests that have ended in sequence, and no further.
 	first[0].Done(done(fsm.OK))
 	first[2].Done(done(fsm.OK))
 	submitted(client)
@@ -162,8 +162,8 @@ func TestPartitionClientRetriesWithTheSameBytes(t *testing.T) {
 	}
 }
 
-// TestPartitionClientLeavesASilentLeader: the leader takes requests and answers nothing, while another
-// member leads in a later term. The late answer of the first still counts, once.
+// TestPartitionClientLeavesASilentLeader: the leader accepts requests and answers none, while another
+// member leads in a later term. The late answer of the first leader still counts, once.
 func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 	t.Parallel()
 	group, other := &fakegroup.Group{}, &fakegroup.Group{}
@@ -184,15 +184,15 @@ func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 	if string(again.Command) != string(stuck.Command) {
 		t.Error("the bytes changed")
 	}
-	stuck.Done(partition.Answer{Outcome: partition.Unknown}) // of no interest any more
+	stuck.Done(partition.Answer{Outcome: partition.Unknown}) // no longer has an effect
 	again.Done(done(fsm.OK))
 	if result := <-end; result.Code != fsm.OK {
 		t.Fatalf("ended %v", result.Code)
 	}
 }
 
-// A leader that is slow and still leads keeps what it was asked, however often it is doubted,
-// and is doubted no more often than Suspect says.
+// TestPartitionClientKeepsASlowLeader: a slow leader that still leads keeps its requests, however often
+// the client suspects it, and the client suspects it no more often than Suspect allows.
 func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	t.Parallel()
 	group, other := &fakegroup.Group{}, &fakegroup.Group{}
@@ -230,8 +230,8 @@ func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	}
 }
 
-// TestPartitionClientRetriesARefusedRequest: a leader that refuses on the spot, from within Submit, is not
-// asked in a tight loop.
+// TestPartitionClientRetriesARefusedRequest: the client does not retry in a tight loop when a leader
+// refuses immediately, from within Submit.
 func TestPartitionClientRetriesARefusedRequest(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
@@ -253,8 +253,9 @@ func TestPartitionClientRetriesARefusedRequest(t *testing.T) {
 	}
 }
 
-// TestPartitionClientDoesNotRetryAFinalRefusal: where no disk has room the asker hears of it at once, and others
-// still get to the same leader; but what may have been done is not said to be refused.
+// TestPartitionClientDoesNotRetryAFinalRefusal: when no disk has space, the caller gets the refusal
+// immediately, and other requests still reach the same leader; a request that may have been applied
+// is not reported as refused.
 func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
@@ -296,7 +297,7 @@ func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	default:
 	}
 	client.tick(time.Now().Add(2 * time.Minute))
-	if result := <-refused; result.Code != fsm.ServerBusy { // certainly not done
+	if result := <-refused; result.Code != fsm.ServerBusy { // certainly not applied
 		t.Fatalf("never sent: %v", result.Code)
 	}
 	group.Lead(true, 1)
@@ -304,11 +305,11 @@ func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	group.Await(t, 1, 0)
 	stuck := group.Take()[0]
 	client.tick(time.Now().Add(2 * time.Minute))
-	if result := <-perhaps; result.Code != fsm.Timeout { // perhaps done
+	if result := <-perhaps; result.Code != fsm.Timeout { // possibly applied
 		t.Fatalf("sent: %v", result.Code)
 	}
 	stuck.Done(done(fsm.OK)) // a late answer has no effect
-	// Low has passed both, so that the state machine performs neither any more.
+	// Low has passed both, so the state machine will apply neither of them.
 	submitted(client)
 	group.Await(t, 1, 0)
 	if got := header(t, group.Take()[0].Command); got.Low != 3 || got.Serial != 3 {
@@ -334,7 +335,7 @@ func TestPartitionClientBoundsWindowAndQueue(t *testing.T) {
 		t.Errorf("%d in the window, %d wait", client.next-client.low, len(client.waiting))
 	}
 	client.mu.Unlock()
-	// As answers come, those who wait move up, and all end.
+	// As answers arrive, waiting requests are sent, and all end.
 	for open := len(ends); open > 0; {
 		group.Await(t, 1, 0)
 		for _, s := range group.Take() {
@@ -366,7 +367,7 @@ func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	if result := <-end; result.Code != fsm.InvalidArgument {
 		t.Fatalf("no messages: %v", result.Code)
 	}
-	// The one that was never sent does not hold up others.
+	// The command that was never sent does not delay others.
 	submitted(client)
 	group.Await(t, 1, 0)
 	if got := header(t, group.Take()[0].Command); got.Low != got.Serial {
@@ -394,8 +395,8 @@ func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 	}
 }
 
-// TestReceiverResolvesALockWithUnknownOutcome: the outcome of a Lock is unknown, so the same header
-// is submitted (it does not wait again) until the state machine has said what it locked.
+// TestReceiverResolvesALockWithUnknownOutcome: when the outcome of a Lock is unknown, the receiver submits
+// the same header again, without waiting, until the state machine reports what it has locked.
 func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
@@ -415,7 +416,7 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	if header(t, probe.Command) != want {
 		t.Fatalf("probe with %+v", header(t, probe.Command))
 	}
-	// It has locked nothing: it waits again, for the time that is left.
+	// It has locked nothing: the receiver waits again, for the remaining time.
 	probe.Done(done(fsm.OK))
 	group.Await(t, 0, 2)
 	if group.Locks[1].Header != want {
@@ -423,7 +424,7 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	}
 	group.Locks[1].Done(partition.Answer{Outcome: partition.Unknown})
 	group.Await(t, 1, 2)
-	// Even cancelled it waits for the answer: messages may be locked for it.
+	// Even a cancelled Lock waits for the answer, because messages may be locked for it.
 	receiver.Cancel()
 	select {
 	case early := <-got:
@@ -436,7 +437,7 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	if end := <-got; end.code != fsm.OK || len(end.deliveries) != 1 {
 		t.Fatalf("ended with %+v", end)
 	}
-	// The next one has the next serial, and closing frees the lane.
+	// The next Lock has the next serial, and closing frees the receiver id.
 	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
 	group.Await(t, 0, 3)
 	if h := group.Locks[2].Header; h.Serial != 2 || h.Low != 2 {
@@ -466,7 +467,7 @@ func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	receiver.Cancel()
 }
 
-// TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time runs out without a leader ends empty.
+// TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time expires without a leader ends empty.
 func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 	t.Parallel()
 	client := newTestPartitionClient(t, &fakegroup.Group{}, nil)

@@ -15,7 +15,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	kit.Eventually(t, what, holds)
 }
 
-// lockedMessages is the answer to a Lock.
+// lockedMessages is the result of a Lock.
 type lockedMessages struct {
 	code       fsm.Code
 	deliveries []fsm.Delivery

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A request that took long is told with its parts and without what is in it.
+// TestSlowRequestIsLoggedWithItsStages checks that the log shows the stages of a slow request and not its content.
 func TestSlowRequestIsLoggedWithItsStages(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -36,7 +36,7 @@ func TestSlowRequestIsLoggedWithItsStages(t *testing.T) {
 	}
 }
 
-// Every command that clients cause has a word.
+// TestCommandsHaveOperationNames checks that every command that clients can cause has an operation name.
 func TestCommandsHaveOperationNames(t *testing.T) {
 	t.Parallel()
 	if name := operationName(fsm.KindPutRule); name != "command 14" {

@@ -68,7 +68,7 @@ func TestTokenCannotBeGuessed(t *testing.T) {
 			t.Fatal("a random token was accepted")
 		}
 	}
-	// Neighbouring locks differ in about half of their bits, not in the last byte.
+	// The tokens of adjacent locks differ in about half of their bits, not only in the last byte.
 	a, b := s.encrypt(at, fsm.LockID{Sequence: 1}), s.encrypt(at, fsm.LockID{Sequence: 2})
 	same := 0
 	for i := range a {

@@ -25,8 +25,9 @@ func sendTo(at fsm.EntityRef, texts ...string) fsm.SendTo {
 	return s
 }
 
-// What lies in the partition of the settlements, or else of the first send, is done there;
-// the rest leaves through the first entity of that partition, or the one that is named.
+// TestTransactionBecomesOneCommand: the partition of the settlements, or else of the first send, performs
+// the operations on its entities; it sends the others through its first entity, or through the entity
+// that the send names.
 func TestTransactionBecomesOneCommand(t *testing.T) {
 	t.Parallel()
 	at := func(id fsm.EntityID, in fsm.PartitionID) fsm.EntityRef {
