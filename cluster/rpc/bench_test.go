@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkForwardStream measures commands of 1 KiB that one member forwards to another,
-// 256 outstanding, with a replica that answers at once.
+// 256 outstanding, with a replica that answers immediately.
 func BenchmarkForwardStream(b *testing.B) {
 	ours := kit.NewAuthority(b)
 	for _, c := range []struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestStreamFormats: what fills the streams between members, byte by byte.
-// The numbers of kinds, statuses and outcomes are in them.
+// TestStreamFormats checks the content of the streams between members byte by byte,
+// including the numbers of kinds, statuses and outcomes.
 func TestStreamFormats(t *testing.T) {
 	t.Parallel()
 	var written []byte

@@ -22,7 +22,7 @@ const waitMax = kit.WaitMax
 
 func testLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// fakeHost serves one group as every partition but 9.
+// fakeHost serves one group as every partition except 9.
 type fakeHost struct{ group *fakegroup.Group }
 
 func (h fakeHost) LocalReplica(id fsm.PartitionID) Group {
@@ -39,7 +39,7 @@ func (h fakeHost) AnswerQuery(_ context.Context, kind QueryKind, arguments []byt
 	return Reply{Status: StatusOK, Body: append([]byte{byte(kind)}, arguments...)}
 }
 
-// answers collects what attempts end with.
+// answers collects the answers to attempts.
 type answers chan answered
 
 type answered struct {
@@ -129,7 +129,7 @@ func TestSubmitIsAnsweredByTheOtherMember(t *testing.T) {
 	if a.tag != 7 || a.answer.Outcome != partition.Done || a.answer.Result.Sequence != 5 || string(a.answer.Result.Deliveries[0].Payload) != "p" {
 		t.Fatalf("answered %+v", a)
 	}
-	// A refusal names the leader; a partition that is not here is refused too.
+	// A refusal names the leader; a partition without a replica on this member is refused too.
 	f.Conn("server").Submit(1, pulseCommand(), got, 8)
 	group.Await(t, 2, 0)
 	group.Submits[1].Done(partition.Answer{Outcome: partition.Refused})
@@ -165,7 +165,7 @@ func TestLockWaitsAtTheOtherMemberUntilCancelled(t *testing.T) {
 	if a := got.next(t); a.answer.Outcome != partition.Done || len(a.answer.Result.Deliveries) != 0 {
 		t.Fatalf("cancelled with %+v", a)
 	}
-	conn.Cancel(id) // of what has ended: nothing happens
+	conn.Cancel(id) // cancelling an ended request has no effect
 }
 
 func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
@@ -192,7 +192,7 @@ func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 	kit.Eventually(t, "a new connection", func() bool { return f.Conn("server") != conn })
 	f.Conn("server").Submit(1, pulseCommand(), got, 3)
 	group.Await(t, 2, 1)
-	// To a member that cannot be reached, nothing was sent.
+	// Nothing is sent to an unreachable member.
 	f.Conn("nobody").Submit(1, pulseCommand(), got, 4)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 4 {
 		t.Fatalf("unreachable: %+v", a)
@@ -206,7 +206,7 @@ func TestQueryIsAnsweredByTheOtherMember(t *testing.T) {
 	if err != nil || string(reply.Body) != string([]byte{byte(QueryCounts)})+"abc" {
 		t.Fatalf("replied %q, %v", reply.Body, err)
 	}
-	// A reply that fits no frame ends the query, not the connection.
+	// A reply that exceeds a frame ends the query, not the connection.
 	reply, err = f.Conn("server").Query(t.Context(), QueryPeek, nil)
 	if err != nil || reply.Status != StatusFailed || reply.Code != fsm.Internal {
 		t.Fatalf("replied %+v, %v", reply, err)
@@ -218,7 +218,7 @@ func TestQueryIsAnsweredByTheOtherMember(t *testing.T) {
 	}
 }
 
-// TestSilentMemberIsDisconnected: a member that accepts and then says nothing is given up.
+// TestSilentMemberIsDisconnected: the client closes a connection whose server accepts it and sends nothing.
 func TestSilentMemberIsDisconnected(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -264,7 +264,7 @@ func TestFrameReaderReturnsWholeFrames(t *testing.T) {
 			}
 			bodies = append(bodies, body)
 		}
-		for i, size := range sizes { // what was read later left the earlier ones alone
+		for i, size := range sizes { // later reads left the earlier frames unchanged
 			if !bytes.Equal(bodies[i], bytes.Repeat([]byte{byte(i)}, size)) {
 				t.Fatalf("body %d of %d bytes was written over", i, size)
 			}
@@ -275,7 +275,7 @@ func TestFrameReaderReturnsWholeFrames(t *testing.T) {
 	}
 }
 
-// oneByteReader reads at most step bytes at a time.
+// oneByteReader reads a limited number of bytes at a time.
 type oneByteReader struct {
 	left []byte
 	step int
@@ -302,15 +302,15 @@ func TestFrameReaderRefusesMalformedFrames(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// The largest length that is allowed, and no bytes behind it, takes no memory.
+	// The largest allowed length without following bytes allocates no memory.
 	reader := frameReader{from: &oneByteReader{binary.LittleEndian.AppendUint32(nil, FrameBytesMax), 100}}
 	if _, _, _, err := reader.next(); !errors.Is(err, io.EOF) || len(reader.chunk) > readChunkBytes {
 		t.Errorf("empty promise: %v, %d bytes taken", err, len(reader.chunk))
 	}
 }
 
-// TestServerRefusesMalformedFrames feeds the server frames that no member sends: it ends the
-// connection and nothing else.
+// TestServerRefusesMalformedFrames sends the server frames that no member sends: the server ends only
+// the connection.
 func TestServerRefusesMalformedFrames(t *testing.T) {
 	t.Parallel()
 	for name, bytes := range map[string][]byte{
@@ -349,7 +349,7 @@ func TestServerRefusesMalformedFrames(t *testing.T) {
 	}
 }
 
-// TestServerBoundsOutstandingRequests: what one member may have going on is bounded by number and bytes.
+// TestServerBoundsOutstandingRequests: the outstanding requests of one member are bounded in number and bytes.
 func TestServerBoundsOutstandingRequests(t *testing.T) {
 	t.Parallel()
 	s := &server{}
