@@ -23,15 +23,15 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// fakeOutboxes is a leading replica that holds sub-queues to be forwarded, as the machine
-// would: it stands for all partitions that are led.
+// fakeOutboxes is a leading replica with sub-queues to forward, which behaves like the state machine.
+// It is the replica of every partition that the test leads.
 type fakeOutboxes struct {
 	fakegroup.Group
-	partition.Machine // of which nothing is asked but what is here
+	partition.Machine // implemented only where the forwarder uses it
 
 	mu       sync.Mutex
 	boxes    map[fsm.Address]*fakeBox
-	answers  []partition.Answer // to be given first, whatever is asked
+	answers  []partition.Answer // the first answers, whatever the request
 	commands []fsm.ForwardMessages
 }
 
@@ -41,9 +41,9 @@ type fakeBox struct {
 	to     fsm.Destination
 	serial uint64
 	wants  string
-	codes  []fsm.Code // of all that went, in order
+	codes  []fsm.Code // of all forwarded messages, in order
 	patch  []byte     // of every message
-	most   int        // of a batch, 0: what the forwarder asks for
+	most   int        // messages of a batch; 0: as the forwarder asks
 }
 
 func (o *fakeOutboxes) View(look func(partition.Machine)) { look(o) }
@@ -120,14 +120,14 @@ func (o *fakeOutboxes) forward(c fsm.ForwardMessages) (result fsm.Result) {
 	return result
 }
 
-// fakeForwardDeps is the rest of the cluster.
+// fakeForwardDeps replaces the rest of the cluster.
 type fakeForwardDeps struct {
 	mu      sync.Mutex
 	names   map[string]fsm.Entity
-	gone    map[fsm.EntityID]bool  // what the catalog has forgotten
-	brought []fsm.TransferMessages // in order
-	asked   []bool                 // newest, of named
-	// answer says how a transfer ends; nil: all arrive.
+	gone    map[fsm.EntityID]bool  // not in the catalog
+	brought []fsm.TransferMessages // transfers in order
+	asked   []bool                 // the argument newest of each call of named
+	// answer returns the result of a transfer; nil: all messages are accepted.
 	answer func(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
 }
 
@@ -167,7 +167,7 @@ func (r *fakeForwardDeps) set(answer func(context.Context, fsm.PartitionID, fsm.
 	r.answer = answer
 }
 
-// fakeTransport has the same replica for every partition.
+// fakeTransport returns the same replica for every partition.
 type fakeTransport struct {
 	source  *fakeOutboxes
 	changed notify.Broadcast
@@ -182,7 +182,7 @@ func (w *fakeTransport) Go(task func(ctx context.Context)) bool {
 	return true
 }
 
-// rereadWhole takes the beginning of a payload for its id; all of it where it says so.
+// rereadWhole uses the beginning of a payload as the message id, or a long one where the payload says so.
 func rereadWhole(payload, _ []byte) (fsm.Message, error) {
 	if strings.HasPrefix(string(payload), "broken") {
 		return fsm.Message{}, errors.New("not a message")
@@ -202,7 +202,7 @@ type forwarderTest struct {
 	log       *bytes.Buffer
 }
 
-// newForwarderTest is a forwarder that leads partition 1, from where entity 1 forwards to
+// newForwarderTest returns a forwarder that leads partition 1, in which entity 1 forwards to
 // "there", entity 50 in partition 2.
 func newForwarderTest(t *testing.T) *forwarderTest {
 	t.Helper()
@@ -242,7 +242,7 @@ func texts(n int) []string {
 	return all
 }
 
-// put makes messages ready, and tells the forwarder as the state machine would.
+// put makes messages ready, and wakes the forwarder as the state machine would.
 func (x *forwarderTest) put(entity fsm.EntityID, payloads ...string) {
 	x.source.mu.Lock()
 	box := x.source.boxes[fsm.Address{Entity: entity}]
@@ -251,7 +251,7 @@ func (x *forwarderTest) put(entity fsm.EntityID, payloads ...string) {
 	x.Wake(fsm.Outbox{Partition: 1, Address: fsm.Address{Entity: entity}})
 }
 
-// ended returns what became of the messages of a box, once all of n have gone.
+// ended waits until n messages of a box have ended, and returns their codes.
 func (x *forwarderTest) ended(t *testing.T, entity fsm.EntityID, n int) (codes []fsm.Code) {
 	t.Helper()
 	kit.Eventually(t, fmt.Sprintf("%d messages of %d have gone", n, entity), func() bool {
@@ -263,8 +263,8 @@ func (x *forwarderTest) ended(t *testing.T, entity fsm.EntityID, n int) (codes [
 	return codes
 }
 
-// TestForwarderStopsForADeletedEntity: what the catalog has forgotten holds no place and does not
-// rest for ever; the next look through the partition tries again.
+// TestForwarderStopsForADeletedEntity: an entity that is not in the catalog uses no task slot and does
+// not back off indefinitely; the next scan of the partition tries again.
 func TestForwarderStopsForADeletedEntity(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -284,7 +284,7 @@ func TestForwarderStopsForADeletedEntity(t *testing.T) {
 	}
 }
 
-// idle waits until the forwarder has nothing under way.
+// idle waits until the forwarder has no task.
 func (x *forwarderTest) idle(t *testing.T) {
 	t.Helper()
 	kit.Eventually(t, "the forwarder is idle", func() bool {
@@ -300,12 +300,12 @@ func (x *forwarderTest) logged(text string) int {
 	return strings.Count(x.log.String(), text)
 }
 
-// TestForwarderNeedsTwoLogEntriesPerBatch: ending one batch and taking the next is one command.
+// TestForwarderNeedsTwoLogEntriesPerBatch: one command ends a batch and takes the next.
 func TestForwarderNeedsTwoLogEntriesPerBatch(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
 	x.source.boxes[fsm.Address{Entity: 1}].ready = texts(3 * forwardMessagesMax)
-	x.LeaderChanged(1, true) // and finds them without an effect
+	x.LeaderChanged(1, true) // the forwarder finds them without an effect
 	for _, code := range x.ended(t, 1, 3*forwardMessagesMax) {
 		if code != fsm.OK {
 			t.Fatal(code)
@@ -340,12 +340,12 @@ func TestForwarderNeedsTwoLogEntriesPerBatch(t *testing.T) {
 	if got := x.Stats(); got != (Stats{Batches: 3, Messages: 3 * forwardMessagesMax}) {
 		t.Errorf("%+v", got)
 	}
-	x.put(1, "one more") // an task that is over begins again
+	x.put(1, "one more") // a task that has ended starts again
 	x.ended(t, 1, 3*forwardMessagesMax+1)
 }
 
-// TestForwarderRecordsTheFirstNumberAndTheSource: the first number stays, the topic's is the first of a copy, and a
-// dead letter names where it comes from.
+// TestForwarderRecordsTheFirstNumberAndTheSource: the first sequence number stays; a copy's first number is that
+// of the topic; a dead letter names its source.
 func TestForwarderRecordsTheFirstNumberAndTheSource(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -381,7 +381,7 @@ func TestForwarderRecordsTheFirstNumberAndTheSource(t *testing.T) {
 	}
 }
 
-// TestForwarderReturnsRefusedMessages: what cannot go goes aside, each with its reason, and the others go.
+// TestForwarderReturnsRefusedMessages: refused messages return with their reasons, and the others are forwarded.
 func TestForwarderReturnsRefusedMessages(t *testing.T) {
 	t.Parallel()
 	t.Run("single messages", func(t *testing.T) {
@@ -451,7 +451,7 @@ func TestForwarderReturnsRefusedMessages(t *testing.T) {
 	})
 }
 
-// TestForwarderBacksOffAndRetries: what may pass is waited for, and the same batch is brought again.
+// TestForwarderBacksOffAndRetries: after a temporary failure the forwarder waits and sends the same batch again.
 func TestForwarderBacksOffAndRetries(t *testing.T) {
 	t.Parallel()
 	for _, code := range []fsm.Code{fsm.ServerBusy, fsm.Timeout, fsm.Stale, fsm.Internal} {
@@ -486,7 +486,7 @@ func TestForwarderBacksOffAndRetries(t *testing.T) {
 	}
 }
 
-// TestForwarderRetriesTheSource: answers that say nothing are asked for again.
+// TestForwarderRetriesTheSource: the forwarder repeats a request whose answer is inconclusive.
 func TestForwarderRetriesTheSource(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -500,7 +500,7 @@ func TestForwarderRetriesTheSource(t *testing.T) {
 	x.idle(t)
 }
 
-// TestForwarderBackoffEndsEarlyOnAChange: a change of any kind ends a rest, however long it has become.
+// TestForwarderBackoffEndsEarlyOnAChange: a change of any kind ends a back-off, however long.
 func TestForwarderBackoffEndsEarlyOnAChange(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -523,7 +523,7 @@ func TestForwarderBackoffEndsEarlyOnAChange(t *testing.T) {
 	x.ended(t, 1, 1)
 }
 
-// TestForwarderWithoutMessageReaderBacksOff: nothing is taken, nothing is lost, and the log says so.
+// TestForwarderWithoutMessageReaderBacksOff: no message is taken or lost, and the log shows the reason.
 func TestForwarderWithoutMessageReaderBacksOff(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -536,8 +536,8 @@ func TestForwarderWithoutMessageReaderBacksOff(t *testing.T) {
 	}
 }
 
-// TestForwarderStopsWhenLeadershipIsLost while a batch is on its way: the turn ends, and the next
-// leader, here the same member, brings the same batch.
+// TestForwarderStopsWhenLeadershipIsLost while a batch is in flight: the task ends, and the next
+// leader, here the same member, sends the same batch.
 func TestForwarderStopsWhenLeadershipIsLost(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -552,7 +552,7 @@ func TestForwarderStopsWhenLeadershipIsLost(t *testing.T) {
 	<-arrived
 	x.LeaderChanged(1, false)
 	x.idle(t)
-	x.put(1, "b") // an effect that comes late
+	x.put(1, "b") // a late effect
 	x.idle(t)
 	x.deps.set(nil)
 	x.LeaderChanged(1, true)
@@ -567,7 +567,7 @@ func TestForwarderStopsWhenLeadershipIsLost(t *testing.T) {
 	if n := x.logged("level=WARN") + x.logged("level=ERROR"); n > 0 {
 		t.Error("losing a partition was logged as a failure")
 	}
-	// A group that has been deposed and says so before Led does.
+	// The group has lost leadership and reports it before LeaderChanged is called.
 	x.idle(t)
 	x.source.mu.Lock()
 	x.source.answers = []partition.Answer{{Outcome: partition.Refused}}
@@ -576,7 +576,7 @@ func TestForwarderStopsWhenLeadershipIsLost(t *testing.T) {
 	x.idle(t)
 }
 
-// gate is a destination that lets batches wait, and counts them.
+// gate is a destination that holds batches back and counts them.
 type gate struct {
 	mu       sync.Mutex
 	inside   map[fsm.PartitionID]int
@@ -602,8 +602,8 @@ func (g *gate) pass(ctx context.Context, to fsm.PartitionID, c fsm.TransferMessa
 	return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, ctx.Err()
 }
 
-// TestForwarderBoundsConcurrentTasks: a partition nobody leads does not take all places, and nobody has
-// more than there are.
+// TestForwarderBoundsConcurrentTasks: a partition without a leader does not use all task slots, and no
+// source or destination uses more than its limit.
 func TestForwarderBoundsConcurrentTasks(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -622,7 +622,7 @@ func TestForwarderBoundsConcurrentTasks(t *testing.T) {
 		}
 		return g.pass(ctx, to, c)
 	})
-	x.LeaderChanged(1, true) // 512 sub-queues, of one partition: 64 places
+	x.LeaderChanged(1, true) // 512 sub-queues of one partition: 64 slots
 	full := func(n int) func() bool {
 		return func() bool {
 			g.mu.Lock()
@@ -634,7 +634,7 @@ func TestForwarderBoundsConcurrentTasks(t *testing.T) {
 	x.LeaderChanged(1, false)
 	x.idle(t)
 
-	// With only one dead destination there is a place for others.
+	// With only one unreachable destination, there are slots for others.
 	x.source.mu.Lock()
 	for to := 1; to < 4; to++ {
 		for i := range each {
@@ -656,8 +656,8 @@ func TestForwarderBoundsConcurrentTasks(t *testing.T) {
 	}
 }
 
-// TestForwarderServesTasksInTurn: of twice as many sub-queues as there are places, all with much to
-// forward, one half has its turn, then the other.
+// TestForwarderServesTasksInTurn: with twice as many sub-queues as slots, all with many messages to
+// forward, one half is served first, then the other.
 func TestForwarderServesTasksInTurn(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
@@ -700,7 +700,7 @@ func TestForwarderServesTasksInTurn(t *testing.T) {
 	}
 }
 
-// TestForwarderBoundsRememberedFailures.
+// TestForwarderBoundsRememberedFailures checks that the record of failures is bounded.
 func TestForwarderBoundsRememberedFailures(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
