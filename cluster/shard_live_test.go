@@ -18,9 +18,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// TestPartitionedSessions checks that sessions of a partitioned queue are found by name through any member,
-// with their messages in order, and that a receiver that waits for any session waits at all shards and gets no
-// more than one.
+// TestPartitionedSessions: sessions of a partitioned queue are found by name through any member, in
+// order; a receiver that accepts any session waits at all shards and takes only one.
 func TestPartitionedSessions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -47,7 +46,7 @@ func TestPartitionedSessions(t *testing.T) {
 	if len(held) != sessions {
 		t.Fatalf("held %v", held)
 	}
-	// Shards that also locked a session for a receiver that already had one have released it.
+	// Other shards that had also found a session for that receiver have released it.
 	none, _ := accepting(c.nodes[0], at, nil, 50*time.Millisecond)
 	if a := <-none; a.code != fsm.Timeout {
 		t.Errorf("one more: %v", a.code)
@@ -102,8 +101,8 @@ func TestPartitionedSessions(t *testing.T) {
 	}
 }
 
-// TestPartitionedTopic checks that each shard of a partitioned topic publishes to its subscriptions in the same
-// partition, and that their rules are the same in all shards, also after an interrupted change.
+// TestPartitionedTopic: each shard of a partitioned topic copies its messages to its subscriptions; their
+// rules are the same in all shards, even after an interrupted change.
 func TestPartitionedTopic(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
@@ -117,7 +116,7 @@ func TestPartitionedTopic(t *testing.T) {
 			t.Errorf("shard %d is in partition %d, that of its topic in %d", i, shard.Partition, topic.Shards[i].Partition)
 		}
 	}
-	// This is the state after an interrupted change: one shard has a rule of that name already.
+	// Simulate an interrupted change: one shard has the rule already.
 	rule := sqlRule("red", "color = 'red'")
 	if _, err := c.nodes[0].router.Command(t.Context(), red.Shards[1].Partition, fsm.PutRule{Subscription: red.Shards[1].Entity, Rule: sqlRule("red", "1 = 0")}); err != nil {
 		t.Fatal(err)
@@ -173,8 +172,8 @@ func codeOfError(err error) (code fsm.Code) {
 	return code
 }
 
-// TestPartitionedForwarding checks that messages are forwarded from every shard, and to the shard of their key,
-// and that each arrives once while members die.
+// TestPartitionedForwarding: messages are forwarded from every shard, and to the shard of their key; each
+// arrives once, while members die.
 func TestPartitionedForwarding(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
@@ -214,8 +213,8 @@ func TestPartitionedForwarding(t *testing.T) {
 	}
 }
 
-// TestPartitionedTransactions checks that a transaction belongs to one shard, that of the message that it
-// settles. Its messages go to the same partition, or to another if their key requires it.
+// TestPartitionedTransactions: a transaction is in one shard: that of the message it settles. Its sends go
+// to the same partition, or to another one if their key requires it.
 func TestPartitionedTransactions(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
@@ -272,8 +271,8 @@ func TestPartitionedTransactions(t *testing.T) {
 	}
 }
 
-// TestPartitionedInterrupted checks that an interrupted creation is completed by the member that needs the
-// entity, shard by shard, and an interrupted deletion by the catalog's leader.
+// TestPartitionedInterrupted: the next request that needs a partly created entity completes it, shard by
+// shard; the catalog's leader completes an interrupted deletion.
 func TestPartitionedInterrupted(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 3)
@@ -312,7 +311,7 @@ func TestPartitionedInterrupted(t *testing.T) {
 	if _, err := router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: half.ID}); err != nil {
 		t.Fatal(err)
 	}
-	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating it
+	clock.ahead.Add(int64(time.Minute)) // no member is still working on it
 	for _, shard := range half.Shards {
 		eventually(t, "the shard is dropped", func() bool {
 			there := true
@@ -322,8 +321,8 @@ func TestPartitionedInterrupted(t *testing.T) {
 	}
 }
 
-// TestPartitionedWhileMembersDie sends to and receives from a partitioned queue while members die and come
-// back: every accepted message is received, and none is received twice unless its lock was lost.
+// TestPartitionedWhileMembersDie sends to and receives from a partitioned queue while members die and
+// return: accepted messages are received, and none is delivered twice unless its lock was lost.
 func TestPartitionedWhileMembersDie(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)

@@ -33,7 +33,7 @@ func shardIn(n fsm.SequenceNumber) int {
 	return shard
 }
 
-// lockAll locks messages until it has as many as wanted.
+// lockAll locks messages until none arrives for a moment.
 func lockAll(t *testing.T, node *Node, at fsm.EntityRef, want int) (all []fsm.Delivery) {
 	t.Helper()
 	receiver := node.Router().Receiver(at, false)
@@ -48,8 +48,7 @@ func lockAll(t *testing.T, node *Node, at fsm.EntityRef, want int) (all []fsm.De
 	return all
 }
 
-// TestShardOfAKey checks that the shard of a key is the same in every release, because it is part of what is
-// stored.
+// TestShardOfAKey: the shard of a key is part of the stored data, so it must be the same in every release.
 func TestShardOfAKey(t *testing.T) {
 	t.Parallel()
 	e := fsm.Entity{Shards: make([]fsm.Shard, 16)}
@@ -74,7 +73,7 @@ func TestShardOfAKey(t *testing.T) {
 	}
 }
 
-// TestPartitionedQueue checks that a partitioned queue behaves as one queue, through any member.
+// TestPartitionedQueue: a partitioned queue behaves as one queue through any member.
 func TestPartitionedQueue(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -115,7 +114,7 @@ func TestPartitionedQueue(t *testing.T) {
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Error(diff)
 	}
-	// Another member renews and settles the locks, by their tokens.
+	// Locks are renewed and settled through another member, by their tokens.
 	locks := make([]fsm.LockID, total)
 	settlements := make([]fsm.Settlement, total)
 	for i := range got {
@@ -160,8 +159,7 @@ func TestPartitionedQueue(t *testing.T) {
 	}
 }
 
-// TestPartitionKeys checks that messages with one key stay together and in order, and that a batch goes to one
-// shard.
+// TestPartitionKeys: messages with one key are in one shard and in order, and a batch goes to one shard.
 func TestPartitionKeys(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -188,7 +186,7 @@ func TestPartitionKeys(t *testing.T) {
 	if code := sendCode(c.nodes[0], at, keyed("a", "1"), fsm.Message{Payload: []byte("2")}); code != fsm.InvalidArgument {
 		t.Errorf("a key and none in a batch: %v", code)
 	}
-	// With duplicate detection the message id selects the shard, so that the shard knows the first message.
+	// With duplicate detection, the message id selects the shard, so that the shard knows the first message.
 	once := c.make(fsm.QueueEntity, "once", both(partitioned, func(s *fsm.EntitySettings) { s.RequiresDuplicateDetection = true }))
 	for i := range 9 {
 		mustSend(t, c.nodes[i%3], once, fsm.Message{ID: fmt.Sprint(i % 3), Payload: []byte("x")})
@@ -198,16 +196,15 @@ func TestPartitionKeys(t *testing.T) {
 	}
 }
 
-// TestPartitionedReceivers checks that a receiver gets messages from all shards in turn, waits at all of them,
-// and keeps no lock on a message that it does not deliver: other receivers can lock such messages at once, and
-// they count no delivery.
+// TestPartitionedReceivers: a link gets messages from all shards in turn, waits at all of them, and returns
+// messages locked in excess: they are available to other links immediately, with no attempt counted.
 func TestPartitionedReceivers(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	receiver := c.nodes[0].Router().Receiver(at, false)
-	for i := range 4 { // whichever shard gets the message
+	for i := range 4 { // whichever shard gets one
 		waiting := make(chan lockedMessages, 1)
 		receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waiting <- lockedMessages{code, d} })
 		text := fmt.Sprint("w", i)
@@ -232,8 +229,8 @@ func TestPartitionedReceivers(t *testing.T) {
 	for i := range 40 {
 		sendAll(t, c.nodes[1], at, fsm.Message{Payload: []byte(fmt.Sprint(i))})
 	}
-	// Eight messages, received one by one, come from all four shards, unless one shard was slow, because the
-	// receiver waits for none. The messages are then released, which counts no delivery, and the test repeats.
+	// Eight messages, one by one, come from all four shards, unless one was slow: the link does not wait
+	// for it. Then they are released, which counts no attempt, and the check repeats.
 	eventually(t, "the shards take turns", func() bool {
 		turns, taken := map[int]int{}, []fsm.Delivery{}
 		for range 8 {
@@ -255,7 +252,7 @@ func TestPartitionedReceivers(t *testing.T) {
 		}
 		return false
 	})
-	// The receiver stays open and requests nothing more: another can lock all other messages.
+	// The link stays and asks for no more: all other messages are available to another link.
 	for _, d := range lockAll(t, c.nodes[2], at, 32) {
 		if d.FailedDeliveries != 0 {
 			t.Errorf("%s counts %d attempts", d.Payload, d.FailedDeliveries)
@@ -267,7 +264,7 @@ func TestPartitionedReceivers(t *testing.T) {
 	}
 }
 
-// TestPartitionedReceiveAndDeleteLosesNothing checks that receive-and-delete loses nothing when the link ends.
+// TestPartitionedReceiveAndDeleteLosesNothing when the link ends.
 func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -297,8 +294,8 @@ func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
 	c.counted(at, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
 
-// TestPartitionedWithoutALeader checks that a partition without a leader delays only the requests that need it,
-// and that everything continues when it has a leader again.
+// TestPartitionedWithoutALeader: a partition without a leader delays only the operations that need it;
+// they continue when it has a leader again.
 func TestPartitionedWithoutALeader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
@@ -343,8 +340,8 @@ func TestPartitionedWithoutALeader(t *testing.T) {
 	c.counted(at, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
 
-// TestOneSilentShard checks that one shard without a leader does not prevent receiving from and sending to the
-// others.
+// TestOneSilentShard: a shard without a leader does not stop receives from the other shards, or
+// sends to them.
 func TestOneSilentShard(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -382,7 +379,7 @@ func TestOneSilentShard(t *testing.T) {
 	if d := lockMessages(receiver, 1, 50*time.Millisecond); len(d.deliveries) != 0 {
 		t.Errorf("received %+v", d)
 	}
-	// One send detects the silent shard; the sends after it go to others.
+	// One send detects the failure; later sends use other shards.
 	for range 3 {
 		node.Router().Send(at, []fsm.Message{{Payload: []byte("late")}}, func(fsm.Code) {})
 	}
@@ -399,8 +396,7 @@ func TestOneSilentShard(t *testing.T) {
 	c.counted(at, "what waited has come", active(12))
 }
 
-// TestPartitionedEntitiesRefuseWhatTheyCannotHave checks that unsupported settings are refused at creation,
-// with an explanation.
+// TestPartitionedEntitiesRefuseWhatTheyCannotHave: unsupported settings are refused on request, with an explanation.
 func TestPartitionedEntitiesRefuseWhatTheyCannotHave(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 2)
