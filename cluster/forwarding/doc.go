@@ -1,5 +1,5 @@
-// Package forwarding moves messages between entities: those of entities that forward (ForwardTo,
-// ForwardDeadLettersTo), and what transactions send to other partitions.
+// Package forwarding moves messages between entities: the messages of entities that forward (ForwardTo,
+// ForwardDeadLettersTo), and those that transactions send to other partitions.
 //
 //	sub-queue with something to forward ─► task ─► step ─► step ─► ... ─► done
 //	                                        ▲        │
@@ -13,6 +13,6 @@
 //
 //   - A forwarded message arrives once: the state machines at both ends know how far a batch has come,
 //     and the Forwarder remembers nothing that the next leader would need.
-//   - A destination that does not answer cannot take all slots.
+//   - A destination that does not answer cannot occupy all slots.
 //   - No lock is held while a replica or the router is called.
 package forwarding

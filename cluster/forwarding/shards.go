@@ -9,9 +9,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// sendBatch sends messages to an entity, or to the shards of one: each to that of its key, those
-// without a key all to one, which the serial selects. A batch that is sent again is spread in the
-// same way, and each shard knows what it has accepted, so each message arrives once.
+// sendBatch sends messages to an entity, or to the shards of one: each message with a key to the shard of
+// the key, all others to one shard, which the serial selects. A repeated batch is distributed in the
+// same way, and each shard knows which messages it has accepted, so each message arrives once.
 func (f *Forwarder) sendBatch(ctx context.Context, to fsm.Destination, entity *fsm.Entity, command fsm.TransferMessages) ([]fsm.Code, error) {
 	if len(entity.Shards) == 0 || to.Entity != entity.ID {
 		return f.sendBatchTo(ctx, to.Partition, command)

@@ -14,24 +14,24 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// noDestination is the destination of a batch whose setting names no existing entity: an id that no
-// catalog gives. Its messages are taken all the same, to be moved aside.
+// noDestination is the destination of a batch whose setting names no existing entity: an id that the
+// catalog never assigns. Its messages are still taken, to be moved to the transfer dead-letter queue.
 const noDestination = fsm.EntityID(math.MaxUint64)
 
-// perMessageDestination is the destination of a batch that transactions sent: each of its
-// messages has its own, so any destination but the zero one will do.
+// perMessageDestination returns the destination of a batch that transactions sent: each of its
+// messages has its own, so any non-zero destination works.
 func perMessageDestination() fsm.Destination {
 	return fsm.Destination{Partition: math.MaxUint32, Entity: noDestination}
 }
 
-// errSourceGone says that the source is no longer in the catalog: its partition drops it, or has, and
-// its messages are not forwarded.
+// errSourceGone says that the source is no longer in the catalog: its partition drops it or has dropped
+// it, and its messages are not forwarded.
 var errSourceGone = errors.New("the entity that forwards is deleted")
 
 // step ends the batch that has arrived, takes the next, and transfers it to its destination:
 // one entry in the log of the source, one in that of the destination. An interrupted step is
-// repeated, by this leader or another: the source returns the batch in transit until it is told
-// its end, and the destination accepts its serial once.
+// repeated, by this leader or another: the source returns the batch in transit until a command
+// ends it, and the destination accepts its serial once.
 func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 	group := f.transport.LocalReplica(task.source.Partition)
 	if group == nil {
@@ -58,7 +58,7 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 		toward = next
 	}
 	if toward == (fsm.Destination{}) && task.done == 0 {
-		return stepDone // the entity does not forward any more
+		return stepDone // the entity no longer forwards
 	}
 	if toward == perMessageDestination() {
 		toward.Partition = 0 // not known yet
@@ -95,8 +95,8 @@ func readOutbox(group rpc.Group, at fsm.Address) (out bool, to fsm.Destination, 
 	return out, to, wants, ok
 }
 
-// destination finds the entity that the setting names: in our own catalog, which lags only by
-// moments, or, when the last batch had no destination, at the catalog's leader.
+// destination finds the entity that the setting names: in the local replica of the catalog, which lags only
+// briefly, or, when the last batch had no destination, at the catalog's leader.
 func (f *Forwarder) destination(ctx context.Context, task *forwardTask, wants string) (fsm.Destination, error) {
 	switch {
 	case task.source.Address.Sub == fsm.TransferQueue:
@@ -133,7 +133,7 @@ func (f *Forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.En
 	return source, nil
 }
 
-// takeBatch ends the batch before and takes the next; with stepMore it returns the one in transit.
+// takeBatch ends the previous batch and takes the next; with stepMore it returns the batch in transit.
 func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.Group, next fsm.Destination) (fsm.Result, stepResult) {
 	command := fsm.ForwardMessages{
 		Address: task.source.Address, Done: task.done, Codes: task.codes,
@@ -150,9 +150,9 @@ func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.
 	result := answer.Result
 	switch {
 	case answer.Outcome == partition.Refused && result.Code == fsm.OK:
-		return result, stepLostLead // another leads
+		return result, stepLostLead // another member leads
 	case answer.Outcome != partition.Done:
-		return result, stepBackoff // overloaded, or losing leadership: the same again
+		return result, stepBackoff // overloaded, or losing leadership: repeat
 	case result.Code == fsm.EntityNotFound:
 		return result, stepDone // deleted meanwhile
 	case result.Code != fsm.OK:
@@ -166,8 +166,8 @@ func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.
 	return result, stepMore
 }
 
-// transferBatch transfers a batch to its destination and returns a code per message; nil when all
-// have arrived. After an error nothing is known, and the batch stays in transit.
+// transferBatch transfers a batch to its destination and returns a code per message, or nil when all
+// were accepted. After an error the outcome is unknown, and the batch stays in transit.
 func (f *Forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result) ([]fsm.Code, error) {
 	codes := make([]fsm.Code, len(batch.Deliveries))
 	if batch.To.Entity == noDestination {
@@ -193,8 +193,8 @@ func (f *Forwarder) transferBatch(ctx context.Context, task *forwardTask, batch 
 func refused(code fsm.Code) bool { return code != fsm.OK }
 
 // mayPass reports whether a destination may answer differently later: it has no leader, or another
-// member has transferred the batch before us (Stale). So may codes of later releases: waiting loses
-// nothing.
+// member has already transferred the batch (Stale). Unknown codes of later releases count too, because
+// waiting loses nothing.
 func mayPass(code fsm.Code) bool {
 	final := []fsm.Code{
 		fsm.OK, fsm.EntityNotFound, fsm.EntityDisabled, fsm.InvalidArgument,
@@ -221,7 +221,7 @@ func fillCodes(codes []fsm.Code, code fsm.Code) []fsm.Code {
 }
 
 // encodeBatch makes the command for the destination, and returns that entity. A message that cannot
-// be forwarded gets its code and is left out, so that it does not hold up the others.
+// be forwarded gets its code and is left out, so that it does not delay the others.
 func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code) (fsm.TransferMessages, fsm.Entity, error) {
 	command := fsm.TransferMessages{
 		Entity: batch.To.Entity, Source: task.source, Serial: batch.Serial,
@@ -275,7 +275,7 @@ func (f *Forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred
 		return fsm.Transferred{}, err
 	}
 	if sent := slices.IndexFunc(patches, func(p fsm.Patch) bool { return p.To != fsm.Destination{} }); sent >= 0 {
-		// A transaction sent it to the destination: no other entity has held it.
+		// A transaction sent the message to the destination: no other entity has held it.
 		patches = slices.Delete(patches, sent, sent+1)
 		return fsm.Transferred{Message: message, Patches: fsm.AppendPatches(nil, patches), Hops: d.Hops}, nil
 	}
@@ -337,7 +337,7 @@ func (f *Forwarder) countBatch(ctx context.Context, task *forwardTask, messages 
 		f.logAttrs(ctx, task, slog.String("reason", worst.String()), slog.Int("messages", refusedCount))...)
 }
 
-// logLevel is WARN for what an operator can correct, ERROR for a fault of this program.
+// logLevel is WARN for failures that an operator can correct, and ERROR for faults of this program.
 func logLevel(code fsm.Code) slog.Level {
 	if code == fsm.Internal {
 		return slog.LevelError
@@ -362,7 +362,7 @@ func (f *Forwarder) setFailure(task *forwardTask, code fsm.Code) bool {
 	return code != before
 }
 
-// logAttrs names the sub-queue of a task for people.
+// logAttrs returns attributes that name the sub-queue of a task.
 func (f *Forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slog.Attr) []slog.Attr {
 	attrs := []slog.Attr{slog.Uint64("partition", uint64(task.source.Partition)), slog.Uint64("entity_id", uint64(task.source.Address.Entity))}
 	if entity, err := f.deps.EntityByID(ctx, task.source.Address.Entity); err == nil {
