@@ -1,13 +1,13 @@
 // Package rpc carries requests between members: commands and locks for the replicas of the other
-// member, and queries. There is one connection per ordered pair of members; frames that gather while
-// a write is under way are written together.
+// member, and queries. There is one connection per ordered pair of members; frames collected during
+// a write are written together.
 //
 //	Conn.Submit, Lock, Query ─► frame ─► Serve ─► Host.LocalReplica, Host.AnswerQuery
 //	AnswerHandler, Reply     ◄─ frame ◄─
 //
-// Package router uses a Client to send, package cluster serves the connections that package peer
-// has accepted and registers what answers queries. This package does not choose members, retries
-// nothing and does not know what a query is about.
+// Package router sends with a Client; package cluster serves the connections that package peer
+// has accepted, and registers the handlers of queries. This package does not choose members, does not
+// retry, and does not know the meaning of a query.
 //
 // Invariants:
 //
@@ -15,8 +15,8 @@
 //     was certainly not sent, or as Unknown when the connection broke.
 //   - No command reaches a log before it was verified: one that does not decode would stop every
 //     replica that applies it.
-//   - What another member can have outstanding here is bounded, and so is what waits to be written
-//     to one that does not read.
+//   - The number of outstanding requests of another member is bounded, and so are the bytes that wait to
+//     be written to a member that does not read.
 //   - No lock is held while a replica, a handler or a connection is called.
 //   - The numbers of frames, queries and statuses are wire format: they are never reused.
 package rpc

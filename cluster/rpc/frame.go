@@ -21,10 +21,10 @@ const (
 	writeBufferKeepBytes = 1 << 20 // a larger write buffer is not kept for reuse
 	requestBufferBytes   = 32 << 20
 	answerBufferBytes    = 256 << 20
-	writeTimeout         = 10 * time.Second // for one write to a member that does not read
+	writeTimeout         = 10 * time.Second // for one write to a member that stopped reading
 )
 
-// frameKind says what is in a frame.
+// frameKind is the kind of a frame.
 type frameKind byte
 
 // The kinds of frames. The asking member sends the first group, the serving one the second.
@@ -41,7 +41,7 @@ const (
 )
 
 var (
-	// ErrFrame means that a frame is malformed; the stream cannot be used any more.
+	// ErrFrame means that a frame is malformed; the stream can no longer be used.
 	ErrFrame      = errors.New("frame cannot be read")
 	errBufferFull = errors.New("too much is waiting to be written")
 	// ErrClosed means that the stream is closed, by either side.
@@ -55,10 +55,10 @@ var (
 //	id      8 bytes, little endian: given by the asking member, returned in the answer
 //	body
 
-// frameWriter collects frames, and one goroutine (writeTo) writes all that have gathered with one
-// write. Its other methods may be called concurrently.
+// frameWriter collects frames; one goroutine (writeTo) writes all collected frames with one
+// write. Its other methods are safe for concurrent use.
 type frameWriter struct {
-	limit int // bytes that may gather; a frame may exceed it
+	limit int // bytes that may be collected; a frame may exceed it
 
 	mu         sync.Mutex
 	pending    []byte
@@ -112,7 +112,7 @@ func (o *frameWriter) close() {
 	notify.WakeUp(o.wake)
 }
 
-// writeTo writes what gathers until the writer is closed or a write fails.
+// writeTo writes the collected frames until the writer is closed or a write fails.
 func (o *frameWriter) writeTo(conn net.Conn) error {
 	var spare []byte
 	for {
@@ -141,7 +141,7 @@ func (o *frameWriter) writeTo(conn net.Conn) error {
 }
 
 // frameReader reads frames without copying them: bodies point into the chunk that was read, and
-// bytes that a body points to are never overwritten.
+// it never overwrites bytes of a returned body.
 type frameReader struct {
 	from  io.Reader
 	chunk []byte
@@ -167,7 +167,7 @@ func (r *frameReader) next() (kind frameKind, id uint64, body []byte, err error)
 }
 
 // readAtLeast reads until n bytes are buffered. It allocates as bytes arrive, at most twice their
-// number, so a length that no bytes follow costs nothing.
+// number, so a length without following bytes allocates nothing.
 func (r *frameReader) readAtLeast(n int) error {
 	for r.end-r.start < n {
 		if r.end == len(r.chunk) {

@@ -10,14 +10,14 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// QueryKind says what is asked.
+// QueryKind is the kind of a query.
 type QueryKind byte
 
 // The queries. Their arguments and answers are JSON, except for the messages of a
-// peek: nothing here is asked per message.
+// peek: no query is sent per message.
 const (
 	QueryHello        QueryKind = 1  // bootstrap: identity of a member, and whether it holds data
-	QueryPledge       QueryKind = 2  // bootstrap: promise to found with these members
+	QueryPledge       QueryKind = 2  // bootstrap: promise to found a cluster with these members
 	QueryStatus       QueryKind = 3  // of one replica
 	QueryEntity       QueryKind = 4  // an entity, at the catalog's leader
 	QueryEntities     QueryKind = 5  // entities, at the catalog's leader
@@ -32,20 +32,20 @@ const (
 	QueryNamespaces QueryKind = 13 // a list, at the catalog's leader
 
 	QueryPlacement      QueryKind = 14 // of partitions and members, at the catalog's leader
-	QueryReplicaRemoved QueryKind = 15 // whether a replica is out, at its partition's leader
+	QueryReplicaRemoved QueryKind = 15 // whether a replica is removed, at its partition's leader
 
 	QueryDigest QueryKind = 16 // of a replica's state at an index
 	QueryVerify QueryKind = 17 // of all replicas, at their partition's leader
 
-	QueryCheckpoints QueryKind = 18 // of a replica, which may be told that it differs
+	QueryCheckpoints QueryKind = 18 // of a replica, which the query may mark as different
 
 	QueryPurgeable QueryKind = 19 // in a session, at its partition's leader
 )
 
-// ReplyStatus is how a query ended.
+// ReplyStatus says how a query ended.
 type ReplyStatus byte
 
-// The ends of a query.
+// The results of a query.
 const (
 	StatusOK        ReplyStatus = 1
 	StatusNotLeader ReplyStatus = 2 // ask the leader
@@ -95,7 +95,7 @@ func NewReply(value any, err error) Reply {
 	return Reply{Status: StatusFailed, Code: fsm.Internal}
 }
 
-// AnswerTyped decodes the arguments, asks, and encodes the answer.
+// AnswerTyped decodes the arguments, calls answer, and encodes the result.
 func AnswerTyped[Q, R any](arguments []byte, answer func(Q) (R, error)) Reply {
 	var q Q
 	if json.Unmarshal(arguments, &q) != nil {
@@ -104,13 +104,13 @@ func AnswerTyped[Q, R any](arguments []byte, answer func(Q) (R, error)) Reply {
 	return NewReply(answer(q))
 }
 
-// Asker sends a query somewhere and returns the reply. Conn.Query is one.
+// Asker sends a query and returns the reply. Conn.Query is one.
 type Asker func(ctx context.Context, kind QueryKind, arguments []byte) (Reply, error)
 
 // Query ties the number of a query to the types of its arguments and its reply.
 type Query[Q, R any] struct{ Kind QueryKind }
 
-// Ask asks and decodes the reply. Errors wrap those of ask, ErrNotLeader or an fsm.Code.
+// Ask sends a query and decodes the reply. Errors wrap those of ask, ErrNotLeader or an fsm.Code.
 func (q Query[Q, R]) Ask(ctx context.Context, ask Asker, arguments Q) (reply R, err error) {
 	encoded, err := json.Marshal(arguments)
 	if err != nil {
@@ -123,7 +123,7 @@ func (q Query[Q, R]) Ask(ctx context.Context, ask Asker, arguments Q) (reply R, 
 	return reply, err
 }
 
-// Handlers answer queries by their kind. They are registered before the first query comes.
+// Handlers maps kinds to the functions that answer queries. Register them before the first query arrives.
 type Handlers map[QueryKind]func(ctx context.Context, arguments []byte) Reply
 
 // Handle registers the function that answers a query.
@@ -133,7 +133,7 @@ func (q Query[Q, R]) Handle(h Handlers, answer func(context.Context, Q) (R, erro
 	}
 }
 
-// Answer answers a query, with NotImplemented when no handler knows its kind.
+// Answer answers a query; the answer is NotImplemented when the kind has no handler.
 func (h Handlers) Answer(ctx context.Context, kind QueryKind, arguments []byte) Reply {
 	if answer := h[kind]; answer != nil {
 		return answer(ctx, arguments)

@@ -36,9 +36,9 @@ type Group interface {
 
 // Host answers the requests of other members.
 type Host interface {
-	// localReplica returns this member's replica of a partition, nil when it has none open.
+	// LocalReplica returns this member's replica of a partition, or nil when none is open.
 	LocalReplica(id fsm.PartitionID) Group
-	// answerQuery answers a query. It may block until ctx ends.
+	// AnswerQuery answers a query. It may block until ctx ends.
 	AnswerQuery(ctx context.Context, kind QueryKind, arguments []byte) Reply
 }
 
@@ -143,7 +143,7 @@ func (s *server) handleSubmit(id uint64, body []byte) error {
 	return nil
 }
 
-// verify refuses what must not get into a log: a command that the state machine of the partition does
+// verify refuses a command that must not reach a log: one that the state machine of the partition does
 // not know, or that does not decode, stops every replica that applies it. A member that sends one is
 // newer than this one, or faulty.
 func verify(to fsm.PartitionID, command []byte) error {
@@ -213,8 +213,8 @@ func (s *server) handleCancel(id uint64) {
 	}
 }
 
-// cancelLocks ends the waits of a member that is gone; it gets what was locked for it meanwhile by
-// asking with the same header.
+// cancelLocks ends the waits of a disconnected member; the member gets the messages locked for it meanwhile
+// when it asks again with the same header.
 func (s *server) cancelLocks() {
 	s.mu.Lock()
 	s.ended = true
@@ -270,7 +270,7 @@ func (s *server) release(bytes int) {
 	s.bytes -= bytes
 }
 
-// answer sends the end of a submission or lock; a refusal names the leader, if this member knows it.
+// answer sends the answer to a submission or lock; a refusal names the leader, if this member knows it.
 func (s *server) answer(id uint64, group Group, a partition.Answer) {
 	hint := fsm.MemberID("")
 	if a.Outcome == partition.Refused && group != nil {
@@ -294,7 +294,7 @@ func (s *server) answer(id uint64, group Group, a partition.Answer) {
 	}
 }
 
-// reply sends the end of a query.
+// reply sends the reply to a query.
 func (s *server) reply(id uint64, r Reply) {
 	buf, err := s.writer.begin(frameReply, id)
 	if err != nil {
