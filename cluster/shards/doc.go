@@ -3,6 +3,6 @@
 //
 // Invariants:
 //
-//   - The hash of a key and the place of the shard in a sequence number never change: messages of one
-//     key would be in two shards, and lock tokens would name the wrong one.
+//   - The hash of a key and the position of the shard in a sequence number never change: otherwise messages
+//     of one key would be in two shards, and lock tokens would name the wrong shard.
 package shards

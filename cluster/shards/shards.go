@@ -2,11 +2,11 @@ package shards
 
 import "github.com/peeklock/peeklock/fsm"
 
-// Shift is the lowest bit of the shard in a sequence number, as in the cloud: 48 bits are left
+// Shift is the lowest bit of the shard in a sequence number, as in the cloud service: it leaves 48 bits
 // for the number within the shard.
 const Shift = 48
 
-// Ref refers to one shard of a partitioned entity, which is an entity like any other.
+// Ref returns a reference to one shard of a partitioned entity; a shard is an entity like any other.
 func Ref(at fsm.EntityRef, shard int) fsm.EntityRef {
 	at.ID, at.Partition = at.Shards[shard].Entity, at.Shards[shard].Partition
 	if at.Topic != 0 {
@@ -16,7 +16,7 @@ func Ref(at fsm.EntityRef, shard int) fsm.EntityRef {
 	return at
 }
 
-// Bits are added to the sequence numbers of a shard for clients.
+// Bits returns the bits that are added to the sequence numbers of a shard for clients.
 func Bits(shard int) fsm.SequenceNumber { return fsm.SequenceNumber(shard) << Shift }
 
 // Split splits a client's sequence number into the shard and the number within it.
@@ -24,7 +24,7 @@ func Split(n fsm.SequenceNumber) (shard int, inside fsm.SequenceNumber) {
 	return int(n >> Shift), n & (1<<Shift - 1)
 }
 
-// ToClient gives deliveries of a shard the sequence numbers that clients see.
+// ToClient replaces the sequence numbers of deliveries of a shard with those that clients see.
 func ToClient(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm.Delivery {
 	if bits == 0 {
 		return deliveries
@@ -39,8 +39,8 @@ func ToClient(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm.Delivery
 	return deliveries
 }
 
-// Key returns what binds a message to a shard: its session, else its partition key, else
-// its id if the entity detects duplicates. False means that any shard will do.
+// Key returns the key that binds a message to a shard: its session, else its partition key, else
+// its id if the entity detects duplicates. False means that the message may go to any shard.
 func Key(e *fsm.Entity, m *fsm.Message) (key string, bound bool) {
 	switch {
 	case m.HasSession:
