@@ -20,13 +20,13 @@ const (
 	forwardBytesMax               = 512 << 10 // their payloads, unless one alone is larger
 	forwardTasksMax               = 128       // running tasks of this member: about 1 MiB each
 	forwardTasksPerSourceMax      = 64        // of them, from one partition
-	forwardTasksPerDestinationMax = 32        // of them, to one partition, so that a dead one does not take all slots
+	forwardTasksPerDestinationMax = 32        // of them, to one partition, so that a dead one cannot take all slots
 	forwardBackoffMin             = 50 * time.Millisecond
 	forwardBackoffMax             = 5 * time.Second
 	failuresMax                   = 4096 // sub-queues whose last failure is remembered, so that it is logged once
 )
 
-// outboxSource is what the forwarder reads of a state machine. *fsm.Queues is one.
+// outboxSource is the part of a state machine that the forwarder reads. *fsm.Queues implements it.
 type outboxSource interface {
 	Outboxes() []fsm.Address
 	Outbox(at fsm.Address) (batchOut bool, to fsm.Destination, wants string, ok bool)
@@ -34,28 +34,28 @@ type outboxSource interface {
 
 var _ outboxSource = (*fsm.Queues)(nil)
 
-// Deps is what the forwarder needs to find and reach other entities. *Router is one.
+// Deps finds and reaches other entities for the forwarder. *Router implements it.
 type Deps interface {
-	// named finds an entity of a namespace by name; with newest it asks the catalog's leader at once.
+	// EntityByName finds an entity of a namespace by name; with newest it asks the catalog's leader immediately.
 	EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (fsm.Entity, error)
-	// known finds an entity or shard by id.
+	// EntityByID finds an entity or shard by id.
 	EntityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, error)
 	// Transfer transfers a batch to its destination. Its errors are temporary.
 	Transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
 }
 
-// Transport is how the forwarder reaches the replicas of its member.
+// Transport gives the forwarder access to the replicas of its member.
 type Transport interface {
-	// LocalReplica returns this member's replica of a partition, nil when none is open.
+	// LocalReplica returns this member's replica of a partition, or nil when none is open.
 	LocalReplica(id fsm.PartitionID) rpc.Group
-	// Changes returns what is closed when leaders, members, replicas or the catalog have changed.
+	// Changes returns a channel that is closed when leaders, members, replicas or the catalog change.
 	Changes() <-chan struct{}
-	// Go runs a task that the end of the member waits for; false when it is closing.
+	// Go runs a task that the shutdown of the member waits for; it returns false when the member is closing.
 	Go(task func(ctx context.Context)) bool
 }
 
 // Forwarder forwards the messages of the partitions that this member leads. The state machines
-// know what is to be forwarded and how far that has come; the forwarder remembers nothing that
+// know which messages to forward and the progress; the forwarder keeps no state that
 // the next leader would need.
 //
 //	EffectForward, Led, tick -> task (queued) -> runs, one step after the other -> done
@@ -85,7 +85,7 @@ type Forwarder struct {
 	failures   map[fsm.Outbox]fsm.Code // last logged code
 }
 
-// forwardCounts counts since the start.
+// forwardCounts counts events since the start.
 type forwardCounts struct {
 	batches  atomic.Uint64 // transferred to their destinations
 	messages atomic.Uint64 // that arrived
@@ -101,13 +101,13 @@ type Stats struct {
 	Backoffs uint64 // attempts postponed because the destination or the catalog was not available
 }
 
-// task is one sub-queue with something to forward. It is queued, or backs off, or has
+// forwardTask is one sub-queue with something to forward. It is queued, or backs off, or has
 // a slot and a goroutine.
 type forwardTask struct {
 	source fsm.Outbox
 
 	// Guarded by forwarder.mu.
-	woken   bool // there is something new since the step began
+	woken   bool // new messages or changes since the step began
 	dropped bool // leadership was lost
 	cancel  context.CancelFunc
 	to      fsm.PartitionID // last destination; 0: not known
@@ -116,12 +116,12 @@ type forwardTask struct {
 
 	// Used only by the goroutine that runs it.
 	done    uint64        // serial of the batch that the next step ends, 0: none
-	codes   []fsm.Code    // of its messages, nil: all have arrived
-	backoff time.Duration // the last one, 0 after a step that succeeded
+	codes   []fsm.Code    // of its messages, nil: all were accepted
+	backoff time.Duration // the last one, 0 after a successful step
 }
 
-// New makes a Forwarder, which does nothing until Run. reread makes a message of a stored payload and its patches; every is
-// the time between two looks for work that no event has announced.
+// New returns a Forwarder, which does nothing until Run. reread makes a message from a stored payload and its patches;
+// every is the time between two scans for work that no event has announced.
 func New(transport Transport, deps Deps, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *Forwarder {
 	return &Forwarder{
 		transport: transport, deps: deps, reread: reread, scanEvery: every, log: log, wakeUp: make(chan struct{}, 1),
@@ -130,7 +130,7 @@ func New(transport Transport, deps Deps, reread func(payload, patches []byte) (f
 	}
 }
 
-// Stats returns what was counted since the start.
+// Stats returns the counts since the start.
 func (f *Forwarder) Stats() Stats {
 	return Stats{
 		Batches: f.counts.batches.Load(), Messages: f.counts.messages.Load(),
@@ -152,8 +152,8 @@ func (f *Forwarder) LeaderChanged(id fsm.PartitionID, leads bool) {
 	notify.WakeUp(f.wakeUp)
 }
 
-// drop ends the tasks of a partition; mu is held. Running steps end by themselves, and the state
-// machines ensure that what these still do is done once.
+// drop ends the tasks of a partition; mu is held. Running steps end on their own; the state
+// machines ensure that their remaining actions take effect once.
 func (f *Forwarder) drop(id fsm.PartitionID) {
 	for source, task := range f.tasks {
 		if source.Partition != id {
@@ -179,7 +179,7 @@ func (f *Forwarder) Wake(source fsm.Outbox) {
 	}
 }
 
-// add makes a task, or makes a running one look again; mu is held.
+// add adds a task, or marks a running one as woken; mu is held.
 func (f *Forwarder) add(source fsm.Outbox) (fresh bool) {
 	if task := f.tasks[source]; task != nil {
 		task.woken = true
@@ -218,8 +218,8 @@ func (f *Forwarder) Run(ctx context.Context) {
 	}
 }
 
-// scan makes a task for every sub-queue with something to forward: in partitions that this member
-// leads and has not scanned yet, or with all in every one. An effect is lost with its leader.
+// scan adds a task for every sub-queue with something to forward: in partitions that this member leads and
+// has not scanned yet, or with all in every partition that it leads. An effect is lost with its leader.
 func (f *Forwarder) scan(all bool) {
 	f.mu.Lock()
 	groups := make(map[fsm.PartitionID]rpc.Group)
@@ -263,8 +263,8 @@ func (f *Forwarder) shortenBackoffs(now time.Time) {
 	}
 }
 
-// dispatch starts the tasks that there are slots for, and returns how long there is nothing to start
-// unless something happens.
+// dispatch starts tasks while slots are free, and returns the time until the next task can start
+// unless an event comes first.
 func (f *Forwarder) dispatch(now time.Time) time.Duration {
 	f.mu.Lock()
 	sleep := time.Hour
@@ -311,8 +311,8 @@ func (f *Forwarder) acquireSlot(task *forwardTask, n int) {
 	}
 }
 
-// setDestination records the destination of a running task. It returns false when too many tasks go
-// there already.
+// setDestination records the destination of a running task. It returns false when too many tasks
+// have that destination already.
 func (f *Forwarder) setDestination(task *forwardTask, to fsm.PartitionID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -326,7 +326,7 @@ func (f *Forwarder) setDestination(task *forwardTask, to fsm.PartitionID) bool {
 	return !full
 }
 
-// stepResult is how a step of a task ended.
+// stepResult says how a step of a task ended.
 type stepResult uint8
 
 const (
@@ -334,7 +334,7 @@ const (
 	stepDone                       // nothing is left
 	stepYield                      // too many tasks go to the same partition: wait in the queue
 	stepBackoff                    // something is not available: try later
-	stepLostLead                   // this member does not lead the source any more
+	stepLostLead                   // this member no longer leads the source
 )
 
 // runTask runs a task until it is done, backs off, or others wait for its slot.
@@ -346,7 +346,7 @@ func (f *Forwarder) runTask(ctx context.Context, task *forwardTask) {
 	f.mu.Unlock()
 	for {
 		f.mu.Lock()
-		task.woken = false // the step may miss what comes from here on
+		task.woken = false // the step may miss events from here on
 		f.mu.Unlock()
 		if !f.keepsSlot(task, f.step(ctx, task)) {
 			notify.WakeUp(f.wakeUp)
