@@ -18,15 +18,15 @@ import (
 // pingIntervalsSilentMax is how many intervals a connection may be silent before it is closed.
 const pingIntervalsSilentMax = 3
 
-// AnswerHandler gets the end of one submission: the answer, the tag of the submission and, with a
-// refusal, the member that the other one takes for the leader. It is called exactly once per
-// submission, from any goroutine, and must not block.
+// AnswerHandler gets the result of one submission: the answer, the tag of the submission and, with a
+// refusal, the presumed leader. HandleAnswer is called exactly once per submission, from any goroutine,
+// and must not block.
 type AnswerHandler interface {
 	HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID)
 }
 
 // Client sends requests to other members: it has one connection per member, opened when
-// first needed and kept. Its methods may be called concurrently.
+// first needed and kept. It is safe for concurrent use.
 type Client struct {
 	dial func(ctx context.Context, to fsm.MemberID) (net.Conn, error)
 	log  *slog.Logger
@@ -38,8 +38,8 @@ type Client struct {
 	running sync.WaitGroup
 }
 
-// NewClient returns a client that opens connections with dial, and pings them once per interval (ping) when
-// PingAll is called so often.
+// NewClient returns a client that opens connections with dial. ping is the interval at which the caller
+// calls PingAll.
 func NewClient(log *slog.Logger, ping time.Duration, dial func(context.Context, fsm.MemberID) (net.Conn, error)) *Client {
 	return &Client{dial: dial, log: log, ping: ping, conns: make(map[fsm.MemberID]*Conn)}
 }
@@ -65,15 +65,15 @@ func (f *Client) Conn(member fsm.MemberID) *Conn {
 	return c
 }
 
-// Conns returns the number of connections, those that are being opened included.
+// Conns returns the number of connections, including those that are being opened.
 func (f *Client) Conns() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.conns)
 }
 
-// Drop breaks the connection to a member that is gone: what is outstanding there
-// ends as Unknown at once.
+// Drop breaks the connection to a member that has left: the outstanding requests
+// end as Unknown immediately.
 func (f *Client) Drop(member fsm.MemberID) {
 	f.mu.Lock()
 	c := f.conns[member]
@@ -107,7 +107,7 @@ func (f *Client) PingAll(now time.Time) {
 	}
 }
 
-// Close closes all connections and waits until everything outstanding has ended.
+// Close closes all connections and waits until all outstanding requests have ended.
 func (f *Client) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -120,7 +120,7 @@ func (f *Client) Close() {
 	f.running.Wait()
 }
 
-// run serves one connection: it dials, reads until the connection breaks, and ends what is outstanding.
+// run serves one connection: it dials, reads until the connection breaks, and ends the outstanding requests.
 func (f *Client) run(ctx context.Context, c *Conn) {
 	outcome := partition.Refused // nothing has been sent
 	conn, err := f.dial(ctx, c.member)
@@ -152,7 +152,7 @@ type pendingCall struct {
 	reply   chan<- Reply
 }
 
-// Reply is the end of a query; err is set when no reply came.
+// Reply is the result of a query; err is set when no reply came.
 type Reply struct {
 	Status ReplyStatus
 	Code   fsm.Code
@@ -160,7 +160,7 @@ type Reply struct {
 	err    error
 }
 
-// Conn is a connection to another member, in the direction of our requests.
+// Conn is a connection to another member, in the direction of this member's requests.
 // Invariant: every id in calls was written or is about to be, and is answered exactly once.
 type Conn struct {
 	member     fsm.MemberID
@@ -188,7 +188,7 @@ func (c *Conn) opened(conn net.Conn) bool {
 	return true
 }
 
-// close closes the connection; run then ends what is outstanding.
+// close closes the connection; run then ends the outstanding requests.
 func (c *Conn) close() {
 	c.mu.Lock()
 	c.broken = true
@@ -200,7 +200,7 @@ func (c *Conn) close() {
 	c.writer.close()
 }
 
-// endAll ends everything outstanding, and everything that is still to come.
+// endAll ends all outstanding requests and all later ones.
 func (c *Conn) endAll(outcome partition.Outcome, err error) {
 	c.mu.Lock()
 	c.broken = true
@@ -246,8 +246,8 @@ func (c *Conn) Submit(id fsm.PartitionID, command []byte, to AnswerHandler, tag 
 	c.send(frameSubmit, id, 0, command, to, tag)
 }
 
-// Lock sends an encoded LockMessages or AcceptSession, which waits there up to wait. It returns the
-// id for cancel; 0 when the request has ended already.
+// Lock sends an encoded LockMessages or AcceptSession, which waits at the other member up to wait. It
+// returns the id for Cancel, or 0 when the request has ended already.
 func (c *Conn) Lock(id fsm.PartitionID, wait time.Duration, command []byte, to AnswerHandler, tag uint64) uint64 {
 	return c.send(frameLock, id, wait, command, to, tag)
 }
@@ -275,7 +275,7 @@ func (c *Conn) send(kind frameKind, id fsm.PartitionID, wait time.Duration, comm
 	return request
 }
 
-// Cancel ends the wait of a lock request; its answer still comes.
+// Cancel ends the wait of a lock request, which is still answered.
 func (c *Conn) Cancel(request uint64) {
 	if buf, err := c.writer.begin(frameCancel, request); err == nil {
 		_ = c.writer.end(buf)
