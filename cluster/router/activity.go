@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// touchEvery is the least time between two reports of activity that leaves no trace in
+	// activityReportEvery is the minimum time between two reports of activity that leaves no entry in
 	// the log, per entity: a tenth of the shortest AutoDeleteOnIdle, so that nine may be lost.
 	activityReportEvery = 30 * time.Second
-	// touchesMax is the most entities that are remembered; when there are more, all are
+	// activityEntitiesMax is the maximum number of remembered entities; when it is exceeded, all are
 	// forgotten, at the cost of one look-up and perhaps one report each.
 	activityEntitiesMax = 65536
 )
 
-// activityLimiter remembers when the activity of an entity was last looked at, whether it was reported
-// or not: most entities never delete themselves, and the look-up of that is limited, too.
+// activityLimiter remembers when the activity of an entity was last checked, whether it was reported
+// or not: most entities are never deleted when idle, and the look-up of that setting is limited, too.
 type activityLimiter struct {
 	mu   sync.Mutex
 	last map[fsm.EntityID]time.Time
 }
 
-// due reports whether an entity is to be looked at now, and remembers that it was.
+// due reports whether to check an entity now, and records the check.
 func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,7 +40,7 @@ func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 	return true
 }
 
-// LastActivity returns when the activity of an entity was last looked at on this member, zero for never.
+// LastActivity returns when the activity of an entity was last checked on this member, or zero.
 func (r *Router) LastActivity(id fsm.EntityID) time.Time {
 	r.activity.mu.Lock()
 	defer r.activity.mu.Unlock()
@@ -54,7 +54,7 @@ func (r *Router) reportActivity(entity fsm.Entity) {
 	if !r.activity.due(entity.ID, r.now()) {
 		return
 	}
-	// A link has the settings of the time when it was attached.
+	// A link has the settings from the time when it was attached.
 	settings := entity.Settings
 	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
@@ -79,7 +79,7 @@ func (p *partitionClient) markTouched(r *Receiver, now time.Time) {
 	p.touched = append(p.touched, r.at.Entity)
 }
 
-// takeTouched returns the entities that messages were received from, and those that receivers wait
+// takeTouched returns the entities from which messages were received, and those that receivers wait
 // for.
 func (p *partitionClient) takeTouched() []fsm.Entity {
 	now := p.now()

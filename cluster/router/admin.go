@@ -63,8 +63,8 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 	return entity, err
 }
 
-// undoCreate deletes an entity that its partition refuses for good because the topic of a
-// subscription cannot hold its rule. It would be listed and could not be used.
+// undoCreate deletes an entity that its partition refuses permanently because the topic of a
+// subscription cannot hold its rule. Otherwise the entity would be listed but unusable.
 func (r *Router) undoCreate(ctx context.Context, id fsm.EntityID) error {
 	entity, err := r.lookup(ctx, EntityQuery{ID: id})
 	if err == nil {
@@ -79,8 +79,8 @@ func (r *Router) undoCreate(ctx context.Context, id fsm.EntityID) error {
 	return nil
 }
 
-// withPlacement adds the place of a new entity to the command: the partitions with the fewest
-// entities, or the topic of a subscription, whose spelling its path takes.
+// withPlacement adds the partition of a new entity to the command: the partitions with the fewest
+// entities, or that of the topic of a subscription, whose spelling the path adopts.
 func (r NamespaceView) withPlacement(ctx context.Context, command fsm.CreateEntity) (fsm.CreateEntity, error) {
 	var err error
 	command.Namespace = r.id
@@ -306,7 +306,7 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	return partitions, nil
 }
 
-// catalogLoaded reports whether our replica of the catalog knows the cluster.
+// catalogLoaded reports whether this member's replica of the catalog has loaded the cluster.
 func (r *Router) catalogLoaded() (loaded bool) {
 	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) { loaded = raftgroup.Catalog(m).ClusterID() != "" })
@@ -314,13 +314,13 @@ func (r *Router) catalogLoaded() (loaded bool) {
 	return loaded
 }
 
-// PutEntity puts an entity, as the catalog's leader knows it now, in its partitions. If the entity is
-// deleted meanwhile, it is dropped there again: its partition would keep it for ever.
+// PutEntity puts an entity, in its current state at the catalog's leader, in its partitions. If the entity
+// is deleted meanwhile, PutEntity drops it there again: otherwise its partition would keep it forever.
 func (r *Router) PutEntity(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef { return at })
 }
 
-// putShard is putEntity for the one shard of a partitioned entity that has the id.
+// putShard is PutEntity for the one shard of a partitioned entity that has the id.
 func (r *Router) putShard(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef {
 		if shard, found := at.ShardOf(id); found {
@@ -438,7 +438,7 @@ func (r *Router) DeleteDropped(ctx context.Context, group rpc.Group) {
 	now := fsm.Instant(r.now().UnixMilli())
 	for _, entity := range dropping {
 		if entity.Updated.After(deleteDroppedAfter) > now {
-			continue // the caller that deletes it is most likely still at work
+			continue // the caller that deletes it is most likely still working
 		}
 		if err := r.dropEntity(ctx, entity); err != nil {
 			r.log.WarnContext(ctx, "failed to complete the deletion of an entity, will retry", "entity", entity.Name, "error", err)
@@ -448,14 +448,14 @@ func (r *Router) DeleteDropped(ctx context.Context, group rpc.Group) {
 	}
 }
 
-// deleteDroppedAfter is how long a deletion is left to its caller.
+// deleteDroppedAfter is how long the caller of a deletion has to complete it.
 const deleteDroppedAfter = fsm.Millis(2000)
 
 // RemoveIdleEntity removes one entity that deleted itself from the catalog.
 func (r *Router) RemoveIdleEntity(ctx context.Context, at fsm.PartitionID, id fsm.EntityID) error {
 	entity, err := r.lookup(ctx, EntityQuery{ID: id})
 	if errors.Is(err, fsm.EntityNotFound) {
-		// Removed already, and an id is never given twice: only the tombstone is left.
+		// Removed already, and ids are never reused: only the tombstone is left.
 		_, err = r.Command(ctx, at, fsm.DropEntity{Entity: id})
 		return err
 	}

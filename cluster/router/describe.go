@@ -9,16 +9,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits that error texts name, as in fsm.
+// The limits that error texts state, as in fsm.
 const (
 	subscriptionsMax = 2000    // of a topic
 	entitiesMax      = 100_000 // of a cluster
 )
 
-// subscriptionsSegment is the part of a path that makes it one of a subscription.
+// subscriptionsSegment is the part of a path that marks the path of a subscription.
 const subscriptionsSegment = "subscriptions"
 
-// checkNew refuses what is wrong with a new entity, except what only the catalog knows.
+// checkNew refuses an invalid new entity, except for errors that only the catalog can detect.
 func checkNew(kind fsm.EntityKind, name string, rule *fsm.Rule) error {
 	_, _, isPath := fsm.SplitSubscriptionPath(name)
 	switch {

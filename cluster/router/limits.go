@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// defaultLockDurationMax is the longest lock in a namespace without a limit of its own, as in the cloud.
+// defaultLockDurationMax is the longest lock in a namespace without its own limit, as in the cloud service.
 const defaultLockDurationMax = fsm.Millis(5 * 60 * 1000)
 
 // namespaceLimits returns the namespace, with its limits, as the catalog's leader knows it.

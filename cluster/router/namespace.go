@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// namespacesMax is the most namespaces of one list.
+// namespacesMax is the maximum number of namespaces in one list.
 const namespacesMax = 1000
 
 // NamespaceView is a Router with the operations on the entities of one namespace that take names.
@@ -24,7 +24,7 @@ type NamespaceView struct {
 // do. It does not block.
 func (r *Router) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceView{r, namespace} }
 
-// NamespaceByHost returns the namespace that a host name selects in our own replica of the catalog,
+// NamespaceByHost returns the namespace that a host name selects in this member's replica of the catalog,
 // by default the default namespace. It does not block.
 func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
 	id := fsm.DefaultNamespace
