@@ -10,11 +10,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The pace of looking for a leader.
+// The intervals of the search for a leader.
 const (
 	findPauseMin   = 2 * time.Millisecond
 	findPauseMax   = 50 * time.Millisecond
-	askReplicasMax = 150 * time.Millisecond // for the replicas to answer
+	askReplicasMax = 150 * time.Millisecond // for replicas to answer
 )
 
 // findLeader looks for the leader in a goroutine, one per partition client; mu is held.
@@ -29,7 +29,7 @@ func (p *partitionClient) findLeader() {
 func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 	p.mu.Lock()
 	pause := min(findPauseMin<<min(p.refusals, 10), findPauseMax)
-	wait := p.refusals > 1 // the last leader found refused at once
+	wait := p.refusals > 1 // the last leader found refused immediately
 	p.mu.Unlock()
 	changed := p.transport.Changes()
 	for {
@@ -80,12 +80,12 @@ func (p *partitionClient) verifyLeader() {
 			p.followLeader(leader, term)
 			return
 		}
-		p.sendQueued() // what was queued meanwhile could not look for a leader itself
+		p.sendQueued() // requests queued meanwhile could not start a search
 	})
 }
 
-// followLeader sends everything to the leader from now on. What is in flight to another member is
-// sent again: the header keeps it from being done twice. mu is held and is released.
+// followLeader sends all requests to the leader from now on. It sends requests in flight to another member
+// again; their headers prevent them from being applied twice. mu is held and is released.
 func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 	if leader != p.leader {
 		p.log.Debug("leader found", "partition", p.id, "peer", leader, "term", term)
@@ -107,8 +107,8 @@ func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 	p.sendQueued()
 }
 
-// askReplicas asks our own replica and the living others, all at once, whether they lead. Only a
-// replica that says so of itself counts; of several, the one with the highest term.
+// askReplicas asks this member's replica and those of other live members concurrently whether they lead.
+// Only a replica that says so about itself counts; of several, the one with the highest term.
 func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID, term uint64) {
 	if own := p.transport.LocalReplica(p.id); own != nil {
 		if status := own.Status(); status.IsLeader {

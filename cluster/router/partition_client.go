@@ -17,11 +17,11 @@ const (
 	// outstandingMax bounds the serials between the oldest unanswered one and the newest: half of
 	// the answers that a state machine remembers for one receiver id (fsm.answersOutstandingMax).
 	outstandingMax       = 8192
-	waitingRequestsMax   = 32768 // requests behind the window; more are answered ServerBusy
+	waitingRequestsMax   = 32768 // requests waiting for the window; further ones are answered with ServerBusy
 	sendBatchMax         = 64    // submissions collected under one lock
 	windowMin            = 64    // first size of a window, a power of two
-	commandOverheadBytes = 64    // bytes of a command that are not messages, roughly
-	messageOverheadBytes = 32    // bytes of a message that are not its payload, roughly
+	commandOverheadBytes = 64    // estimated size of a command without its messages
+	messageOverheadBytes = 32    // estimated size of a message without its payload
 )
 
 // requestState is the progress of a request or a lock call.
@@ -30,7 +30,7 @@ type requestState uint8
 const (
 	requestQueued requestState = iota // sent when a leader is known
 	requestSent                       // one submission is in flight
-	requestDone                       // answered or given up
+	requestDone                       // answered or abandoned
 )
 
 // request is one command of receiver id 0 that has not ended.
@@ -43,17 +43,17 @@ type request struct {
 	sentAt      time.Time
 	target      fsm.MemberID
 	serial      uint64
-	submissions uint64 // number of the latest; a Done of an older one counts, too
+	submissions uint64 // number of the latest; a Done for an older one counts, too
 	state       requestState
-	unknown     bool // some submission may have got into the log
+	unknown     bool // some submission may have reached the log
 }
 
-// HandleAnswer is called at the end of an attempt.
+// HandleAnswer handles the answer to one submission.
 func (q *request) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	q.client.handleAnswer(q, tag, answer, hint)
 }
 
-// partitionClient brings this member's commands to one partition, each exactly once. It numbers
+// partitionClient sends this member's commands to one partition, each exactly once. It numbers
 // them (fsm.Header), keeps them until they are answered, and submits them, with the same
 // bytes, to the leader of the partition, as often as needed.
 //
@@ -86,13 +86,13 @@ type partitionClient struct {
 	waiting []*request
 
 	receivers       map[*Receiver]struct{} // with an outstanding Lock
-	queuedReceivers []*Receiver            // those of them whose Lock is to be sent
-	touched         []fsm.Entity           // that messages were received from since the last tick
+	queuedReceivers []*Receiver            // those of them whose Lock must be sent
+	touched         []fsm.Entity           // from which messages were received since the last tick
 
 	leader        fsm.MemberID     // empty: unknown
 	term          uint64           // highest term in which a leader was found
 	hint          fsm.MemberID     // member that may be the leader
-	refusals      int              // in a row
+	refusals      int              // consecutive
 	leaderWaiters int              // callers of awaitLeader
 	leaderKnown   notify.Broadcast // notified when a leader is found
 	verifiedAt    time.Time        // when the leader was last verified
@@ -103,27 +103,27 @@ type partitionClient struct {
 	closed  bool
 }
 
-// Transport is how the router reaches replicas.
+// Transport gives the router access to replicas.
 type Transport interface {
-	// localReplica returns this member's replica of the partition, nil when it has none open.
+	// LocalReplica returns this member's replica of the partition, or nil when it has none open.
 	LocalReplica(id fsm.PartitionID) rpc.Group
-	// conn returns the connection to another member, nil while closing.
+	// Conn returns the connection to another member, or nil while closing.
 	Conn(member fsm.MemberID) *rpc.Conn
-	// replicas returns the other members that may hold replicas and are alive.
+	// LeaderCandidates returns the other live members that may hold replicas.
 	LeaderCandidates(id fsm.PartitionID) []fsm.MemberID
-	// changes is closed when leaders or members have changed.
+	// Changes returns a channel that is closed when leaders or members have changed.
 	Changes() <-chan struct{}
-	// work runs a goroutine that Close waits for; ctx ends with the router. False: closing.
+	// Go runs a goroutine that Close waits for; ctx ends with the router. It returns false while closing.
 	Go(func(ctx context.Context)) bool
 }
 
-// submission is one attempt to have a request or a lock call done.
+// submission is one attempt to submit a request or a lock call.
 type submission struct {
 	request *request
 	lock    *lockCall
 	tag     uint64
 	bytes   []byte
-	probe   bool // of a lock: ask what an earlier submission has locked, do not wait
+	probe   bool // of a lock: ask what an earlier submission has locked, and do not wait
 }
 
 func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberID, transport Transport, timing Timing, log *slog.Logger) *partitionClient {
@@ -136,7 +136,7 @@ func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberI
 }
 
 // submit sends a command and calls done exactly once: with its result, or with ServerBusy
-// (certainly not done) or Timeout (perhaps done) when it was given up after Timing.Retry. It does
+// (certainly not applied) or Timeout (possibly applied) when Timing.Retry has passed. It does
 // not block; done may be called before it returns.
 func (p *partitionClient) submit(command fsm.Command, done func(fsm.Result)) {
 	if code := fsm.Check(command); code != fsm.OK {
@@ -181,8 +181,8 @@ func (p *partitionClient) windowSlot(serial uint64) **request {
 	return &p.window[serial%uint64(len(p.window))]
 }
 
-// encode encodes a numbered request and sends it. It encodes without the lock: requests behind this
-// one wait for it in sendQueued, and others are numbered meanwhile.
+// encode encodes a numbered request and sends it. It encodes without the lock: sendQueued waits for this
+// request before it sends later ones, and others are numbered meanwhile.
 func (p *partitionClient) encode(q *request, header fsm.Header) {
 	bytes := fsm.AppendCommand(make([]byte, 0, commandSize(q.command)), header, q.command)
 	p.mu.Lock()
@@ -288,8 +288,8 @@ func (p *partitionClient) advanceLow(q *request) (admitted []windowEntry) {
 	return admitted
 }
 
-// sendQueued sends what is queued. mu is held and is released. One goroutine at a time sends;
-// another one that comes meanwhile leaves its requests to the first.
+// sendQueued sends the queued requests. mu is held and is released. One goroutine at a time sends;
+// the requests of others that call meanwhile are sent by the first.
 func (p *partitionClient) sendQueued() {
 	if p.sending {
 		p.mu.Unlock()
@@ -314,7 +314,7 @@ func (p *partitionClient) sendQueued() {
 }
 
 // collectBatch fills batch with submissions for the leader. It returns false when there is nothing to
-// send, or no known leader, which it then starts to look for. mu is held.
+// send, or when no leader is known; then it starts the search for one. mu is held.
 func (p *partitionClient) collectBatch() bool {
 	p.batch = p.batch[:0]
 	if p.leader == "" {
@@ -341,7 +341,7 @@ func (p *partitionClient) collectBatch() bool {
 	return p.collectReceivers() || len(p.batch) > 0
 }
 
-// hasQueued reports whether something waits for a leader; mu is held.
+// hasQueued reports whether any request waits for a leader; mu is held.
 func (p *partitionClient) hasQueued() bool {
 	for ; p.cursor < p.next; p.cursor++ {
 		if (*p.windowSlot(p.cursor)).state == requestQueued {
@@ -376,7 +376,7 @@ func (p *partitionClient) submitTo(target fsm.MemberID, command []byte, handler 
 	handler.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
 }
 
-// leaderHint returns the member that a replica which refused takes for the leader.
+// leaderHint returns the presumed leader according to a replica that refused.
 func leaderHint(group rpc.Group, answer partition.Answer) fsm.MemberID {
 	if answer.Outcome != partition.Refused {
 		return ""
@@ -384,7 +384,7 @@ func leaderHint(group rpc.Group, answer partition.Answer) fsm.MemberID {
 	return group.Status().Leader
 }
 
-// handleAnswer handles the end of one submission.
+// handleAnswer handles the answer to one submission.
 func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	p.mu.Lock()
 	if q.state == requestDone {
@@ -422,7 +422,7 @@ func (p *partitionClient) suspectLeader(target, hint fsm.MemberID) {
 	}
 }
 
-// tick gives up what is overdue, and verifies the leader when it is slow. It is called a few times
+// tick ends overdue requests, and verifies the leader when it is slow. It is called a few times
 // a second.
 func (p *partitionClient) tick(now time.Time) {
 	p.mu.Lock()
@@ -452,10 +452,10 @@ func (p *partitionClient) tick(now time.Time) {
 	}
 	p.mu.Unlock()
 	for _, q := range overdue {
-		code := fsm.ServerBusy // certainly not done
+		code := fsm.ServerBusy // certainly not applied
 		p.mu.Lock()
 		if q.unknown || q.state == requestSent {
-			code = fsm.Timeout // it may have been done
+			code = fsm.Timeout // possibly applied
 		}
 		p.finish(q, fsm.Result{Code: code})
 	}

@@ -12,14 +12,14 @@ import (
 
 // The limits of queries.
 const (
-	peekBytesMax = 8 << 20 // payloads of one peek; the first is given even when it is larger
+	peekBytesMax = 8 << 20 // payloads of one peek; the first is returned even when it is larger
 	peekCountMax = 1024    // messages of one peek
 	listMax      = 1000    // entities of one list
 	countsMax    = 4096    // entities of one counts query
 	rulesMax     = 1000    // rules of one list
 )
 
-// What queries ask and answer.
+// The arguments and replies of queries.
 type (
 	// StatusQuery asks for the status of the replica of a partition.
 	StatusQuery struct {
@@ -62,7 +62,7 @@ type (
 	}
 )
 
-// The queries that the router asks and answers. A peek is answered in binary form.
+// The queries that the router sends and answers. A peek is answered in binary form.
 var (
 	StatusOfReplica = rpc.Query[StatusQuery, raftgroup.Status]{Kind: rpc.QueryStatus}
 	FindEntity      = rpc.Query[EntityQuery, fsm.Entity]{Kind: rpc.QueryEntity}
@@ -83,7 +83,7 @@ type queryHandler struct {
 	replicaName func(fsm.PartitionID) string // of the replica, in raft; nil in tests
 }
 
-// RegisterQueries registers the answers to all queries about replicas and what they hold.
+// RegisterQueries registers the handlers of all queries about replicas and their content.
 func (r *Router) RegisterQueries(h rpc.Handlers) {
 	d := r.queries
 	StatusOfReplica.Handle(h, func(_ context.Context, q StatusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
@@ -119,7 +119,7 @@ func (r *Router) ReplicaStatus(id fsm.PartitionID) (raftgroup.Status, error) {
 	return r.queries.status(id)
 }
 
-// status reads a replica as it stands, leader or not.
+// status reads the local replica, whether it leads or not.
 func (d queryHandler) status(id fsm.PartitionID) (raftgroup.Status, error) {
 	group := d.local(id)
 	if group == nil {
@@ -191,7 +191,7 @@ func (d queryHandler) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, 
 	counts := make([]fsm.Counts, len(q.Entities))
 	err := d.read(ctx, q.Partition, func(m partition.Machine) {
 		for i, id := range q.Entities {
-			counts[i], _ = raftgroup.Queues(m).Counts(id) // not there yet: nothing in it
+			counts[i], _ = raftgroup.Queues(m).Counts(id) // not there yet: empty
 		}
 	})
 	return counts, err
@@ -211,8 +211,8 @@ func (d queryHandler) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule
 	return rules, err
 }
 
-// peek reads messages at the leader. Bodies are read while the state machine is not locked, so a
-// slow disk does not hold up other requests.
+// peek reads messages at the leader. It reads bodies while the state machine is not locked, so a
+// slow disk does not delay other requests.
 func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
 	if q.Partition == fsm.CatalogPartition {
 		return nil, fsm.InvalidArgument

@@ -8,16 +8,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of what one request removes or redrives, as in fsm. A caller that wants more asks
-// again.
+// The limits of what one request removes or redrives, as in fsm. Callers repeat the request for
+// more.
 const (
-	purgeMessagesMax   = 4000 // of one purge: what the cloud allows
+	purgeMessagesMax   = 4000 // of one purge: as in the cloud service
 	redriveMessagesMax = 1000 // of one redrive
 )
 
 // Schedule stores messages, all or none, of which some or all have an EnqueueAt. done gets one
 // sequence number per message, in order, for CancelScheduled; 0 for a duplicate that was dropped. As
-// with Send, the caller gives the messages away.
+// with Send, the caller must not change the messages afterwards.
 func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
 	n := len(messages)
 	r.sendMessages(at, messages, func(result fsm.Result) {
@@ -26,7 +26,7 @@ func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fs
 			return
 		}
 		numbers := result.Sequences
-		if len(numbers) != n { // no duplicate: they follow one another
+		if len(numbers) != n { // no duplicate: the numbers are consecutive
 			numbers = make([]fsm.SequenceNumber, n)
 			for i := range numbers {
 				numbers[i] = result.Sequence + fsm.SequenceNumber(i)
@@ -51,9 +51,9 @@ func (r *Router) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumbe
 	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code) })
 }
 
-// Purge removes ready messages that were enqueued before a moment (0: all), oldest first, at most
-// max (1 to 4000; more is cut). done gets the number of removed messages. 0 means that there are no
-// more; fewer than max does not, because expired messages are not counted.
+// Purge removes ready messages that were enqueued before a given time (0: all), oldest first, at most
+// max (1 to 4000; larger values are reduced). done gets the number of removed messages. 0 means that none
+// are left; fewer than max does not, because expired messages are not counted.
 func (r *Router) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(fsm.Code, int)) {
 	if max < 1 {
 		done(fsm.InvalidArgument, 0)

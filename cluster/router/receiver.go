@@ -13,14 +13,14 @@ import (
 // single message may be larger.
 const lockBytesMax = 8 << 20
 
-// lockGrace is how long after its time a Lock that waits at a leader may stay unanswered
+// lockGrace is how long after its wait time a Lock at a leader may stay unanswered
 // before the router verifies that the leader still leads.
 const lockGrace = time.Second
 
-// Receiver gets messages for one receiving link, from one sub-queue, under a receiver id of its
-// own. At most one Lock is outstanding, so a retry after a change of leader gets
-// the same messages again and none is lost between two leaders. Its methods may be
-// called concurrently; none blocks.
+// Receiver gets messages for one receiving link, from one sub-queue, under its own receiver id.
+// At most one Lock is outstanding, so a retry after a change of leader gets
+// the same messages again and none is lost between two leaders. Its methods are
+// safe for concurrent use; none blocks.
 type Receiver struct {
 	shards *shardReceiver // of a partitioned entity; then the other fields are not set
 
@@ -36,7 +36,7 @@ type Receiver struct {
 	call        *lockCall       // outstanding; nil: none
 	session     fsm.SessionLock // of a session receiver; set before the first Lock
 	closed      bool
-	lastTouched time.Time // when its activity was last noted
+	lastTouched time.Time // when its activity was last recorded
 }
 
 // lockCall is one outstanding Lock or AcceptSession. Its fields are guarded by partitionClient.mu.
@@ -58,10 +58,10 @@ type lockCall struct {
 	probe       bool // the submission in flight asks what an earlier one has locked
 }
 
-// Lock locks up to max messages (1 to 4096) with payloads of at most maxBytes (8 MiB) in all, and
+// Lock locks up to max messages (1 to 4096) with payloads of at most maxBytes (8 MiB) in total, and
 // waits up to wait (10 minutes) for the first; a single message may be larger. done is called once
-// with what was locked, or with nothing when the time ran out or Cancel was called. A Code other
-// than OK means that the entity cannot be received from any more (EntityNotFound) or not now
+// with the locked messages, or with none when the time expired or Cancel was called. A Code other
+// than OK means that the entity can no longer be received from (EntityNotFound) or not now
 // (ServerBusy, also for a second Lock while one is outstanding).
 func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	if r.shards != nil {
@@ -209,7 +209,7 @@ func (c *lockCall) finish(result fsm.Result) {
 	}
 }
 
-// HandleAnswer is called at the end of an attempt.
+// HandleAnswer handles the answer to one submission.
 func (c *lockCall) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	client := c.receiver.client
 	client.mu.Lock()
@@ -315,7 +315,7 @@ func (p *partitionClient) sendLock(target fsm.MemberID, a *submission) {
 	}
 }
 
-// expireReceivers returns the calls to give up, and whether a call has waited for so long that its
+// expireReceivers returns the overdue calls, and whether a call has waited for so long that its
 // leader must be verified; mu is held.
 func (p *partitionClient) expireReceivers(now time.Time) (givenUp []*lockCall, slow bool) {
 	for receiver := range p.receivers {

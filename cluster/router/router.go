@@ -22,15 +22,15 @@ import (
 const (
 	lockMessagesMax    = 4096 // messages of one Lock, as in fsm
 	tickEvery          = 100 * time.Millisecond
-	recreatingMax      = 1024 // entities being recreated at a time
+	recreatingMax      = 1024 // entities being recreated concurrently
 	recreateWaitersMax = 4096 // requests that wait for one of them
 	askPauseMin        = 5 * time.Millisecond
 	askPauseMax        = 200 * time.Millisecond
 )
 
-// Router brings the requests of the gateways to the leader of their partition and retries until
-// there is an answer, for at most Timing.Retry: then the result is ServerBusy (certainly not done)
-// or Timeout (perhaps done). All methods may be called concurrently. done functions are called
+// Router sends the requests of the gateways to the leader of their partition and retries until
+// there is an answer, for at most Timing.Retry: then the result is ServerBusy (certainly not applied)
+// or Timeout (possibly applied). All methods are safe for concurrent use. done functions are called
 // exactly once, possibly before the method returns, and must not block.
 type Router struct {
 	transport   Transport
@@ -43,7 +43,7 @@ type Router struct {
 	now         func() time.Time                                                          // the clock of messages
 	answerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply // answers this member's own queries
 	receiverIDs atomic.Uint64
-	shardTurns  atomic.Uint64 // whose turn it is among the shards of partitioned entities
+	shardTurns  atomic.Uint64 // selects the next shard of partitioned entities
 	tokens      atomic.Pointer[tokenCipher]
 
 	activity activityLimiter
@@ -54,24 +54,24 @@ type Router struct {
 	closed     bool
 }
 
-// Config is what a Router needs of its member. All fields but Slow are required.
+// Config configures a Router. All fields but Slow are required.
 type Config struct {
 	Transport   Transport
 	Incarnation uint64 // of this member's process; identifies its requests
 	Self        fsm.MemberID
 	Timing      Timing
-	// AnswerLocal answers the queries that the router asks this member itself.
+	// AnswerLocal answers the queries that the router sends to this member.
 	AnswerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply
-	ReplicaName func(fsm.PartitionID) string // in raft, of this member's open replica; "" when there is none
+	ReplicaName func(fsm.PartitionID) string // raft name of this member's open replica; "" when there is none
 	Now         func() time.Time             // the clock of messages
-	Slow        *slog.Logger                 // of slow operations; nil: none is logged
+	Slow        *slog.Logger                 // for slow operations; nil: none is logged
 	SlowAfter   time.Duration                // 0: none is slow
 	Logger      *slog.Logger
 }
 
-// Timing are the times of a Router.
+// Timing holds the time limits of a Router.
 type Timing struct {
-	Retry   time.Duration // after which a request is given up
+	Retry   time.Duration // after which a request ends unanswered
 	Suspect time.Duration // after which a leader that does not answer is verified
 }
 
@@ -109,7 +109,7 @@ func (r *Router) allClients() []*partitionClient {
 	return clients
 }
 
-// Run gives up overdue requests and reports activity until ctx ends.
+// Run ends overdue requests and reports activity until ctx ends.
 func (r *Router) Run(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
@@ -146,7 +146,7 @@ func (r *Router) Close() {
 }
 
 // LeaderChanged is called when this member has gained or lost the leadership of a partition: the
-// search for a leader begins again at once, and what is in flight to an old leader is sent again.
+// search for a leader restarts immediately, and requests in flight to an old leader are sent again.
 func (r *Router) LeaderChanged(id fsm.PartitionID) {
 	client := r.client(id)
 	client.mu.Lock()
@@ -172,7 +172,7 @@ func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef,
 	if !loaded {
 		return fsm.EntityRef{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	// Our replica may be behind: an entity that was just created at another member must be found, and
+	// The local replica may be behind: an entity that was just created at another member must be found, and
 	// one that was just enabled there, or that just stopped forwarding, must not be refused, since
 	// clients do not retry then.
 	if !found || entity.Settings.Status != fsm.Active || isForwarding(entity.Settings, sub) {
@@ -199,7 +199,7 @@ func isForwarding(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
 	return false
 }
 
-// splitPath splits the sub-queue off a path.
+// splitPath separates the sub-queue from a path.
 func splitPath(path string) (name string, sub fsm.SubQueue) {
 	path = strings.Trim(path, "/")
 	for _, known := range [...]struct {
@@ -217,9 +217,8 @@ func splitPath(path string) (name string, sub fsm.SubQueue) {
 }
 
 // Send stores the messages, all or none, and calls done exactly once, possibly before it returns.
-// The caller gives the messages away: neither they nor what they refer to (payloads, properties) may
-// be changed after the call, not even after done, because a request that was given up may still be
-// encoded.
+// The caller must not change the messages or the data that they refer to (payloads, properties) after
+// the call, not even after done, because a request that has timed out may still be encoded.
 func (r *Router) Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code)) {
 	r.sendMessages(at, messages, func(result fsm.Result) { done(result.Code) })
 }
@@ -401,8 +400,8 @@ func (r *Router) tokenCipher() *tokenCipher {
 	return s
 }
 
-// Leader returns what asks the leader of a partition and, when it has changed, the next one, until ctx or
-// Timing.Retry ends. Its errors wrap an fsm.Code.
+// Leader returns an Asker that asks the leader of a partition and, when it has changed, the next one, until
+// ctx or Timing.Retry ends. Its errors wrap an fsm.Code.
 func (r *Router) Leader(id fsm.PartitionID) rpc.Asker {
 	return func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 		return r.askLeader(ctx, id, kind, arguments)
@@ -422,8 +421,8 @@ func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind rpc.Que
 	return reply, nil
 }
 
-// AtLeader calls a function with the leader of a partition, and again, until ctx or Timing.Retry
-// ends, while that member does not lead or does not answer. An error of the function that wraps an
+// AtLeader calls a function with the leader of a partition. Until ctx or Timing.Retry ends, it repeats
+// the call while that member does not lead or does not answer. An error of the function that wraps an
 // fsm.Code is an answer.
 func (r *Router) AtLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
@@ -444,7 +443,7 @@ func (r *Router) AtLeader(ctx context.Context, id fsm.PartitionID, call func(lea
 	}
 }
 
-// askMember asks a member, which may be this one. It gives up a member that does not answer, so
+// askMember asks a member, which may be this one. It stops waiting for a member that does not answer, so
 // that another one can be asked.
 func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
@@ -469,7 +468,7 @@ func (r *Router) AwaitLeader(ctx context.Context, id fsm.PartitionID) (fsm.Membe
 	return r.client(id).awaitLeader(ctx)
 }
 
-// SuspectLeader makes the router look for the leader of a partition again, if it takes that member for it.
+// SuspectLeader restarts the search for the leader of a partition if the router considers member the leader.
 func (r *Router) SuspectLeader(id fsm.PartitionID, member fsm.MemberID) {
 	client := r.client(id)
 	client.mu.Lock()

@@ -13,12 +13,12 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// sessionsListMax is the most sessions of one list.
+// sessionsListMax is the maximum number of sessions in one list.
 const sessionsListMax = 1000
 
 // SessionReceiver holds the lock of a session and gets its messages for the link that accepted
-// it: Lock gives them in order, and SessionLockLost once the session lock has ended. Its methods
-// may be called concurrently; those without a context do not block.
+// it: Lock returns them in order, or SessionLockLost after the session lock has ended. Its methods
+// are safe for concurrent use; those without a context do not block.
 type SessionReceiver struct {
 	*Receiver
 
@@ -87,7 +87,7 @@ func (a *sessionAccept) cancel() {
 	a.receiver.Cancel()
 }
 
-// handleResult is called with the answer.
+// handleResult handles the answer.
 func (a *sessionAccept) handleResult(result fsm.Result) {
 	code := result.Code
 	switch {
@@ -189,8 +189,8 @@ func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete
 func (s *SessionReceiver) Close() { s.Release(func() {}) }
 
 // Release unlocks the session and the messages locked under it, and frees the receiver id. done is
-// called when another receiver can lock the session, or when the request was given up: then the
-// lock ends by its time.
+// called when another receiver can lock the session, or when the request failed: then the
+// lock expires.
 func (s *SessionReceiver) Release(done func()) {
 	client := s.client
 	client.mu.Lock()

@@ -47,15 +47,15 @@ func (d queryHandler) purgeable(ctx context.Context, q purgeableQuery) (reply pu
 	return reply, err
 }
 
-// PurgeSession is Purge for the messages of one session, also while it is held: at most max (1 to
-// 4000; more is cut) are removed, oldest first, and how many is returned. Locked messages stay.
+// PurgeSession is Purge for the messages of one session, also while it is held: it removes at most max (1 to
+// 4000; larger values are reduced), oldest first, and returns how many. Locked messages stay.
 // Errors wrap InvalidArgument, NotAllowed (no sessions there), EntityNotFound, EntityDisabled,
 // NotImplemented (the leader is of an older release), ServerBusy or Timeout, and are returned only
 // when no message is known to have been removed.
 //
-// The messages are locked under the lock of the session, that of its holder or one of our own, and
-// completed: no command removes ready messages of one session, and what is locked and not completed
-// when this member fails returns with the end of the session lock.
+// PurgeSession locks the messages under the lock of the session, that of its holder or its own, and
+// completes them, because no command removes ready messages of one session. Messages that are locked and
+// not completed when this member fails return with the end of the session lock.
 func (r *Router) PurgeSession(ctx context.Context, at fsm.EntityRef, session string, before fsm.Instant, max int) (int, error) {
 	if max < 1 {
 		return 0, fsm.InvalidArgument
@@ -83,7 +83,7 @@ type sessionPurge struct {
 	removed int
 }
 
-// run starts again when the session gets another holder meanwhile.
+// run repeats the purge when the session gets another holder meanwhile.
 func (p *sessionPurge) run(ctx context.Context) error {
 	var err error
 	for range purgeSessionAttemptsMax {
@@ -115,7 +115,7 @@ func (p *sessionPurge) purgeOnce(ctx context.Context) error {
 }
 
 // purgeUnderLock locks up to reach messages under a lock of the session and removes those that are
-// old enough. The others are released at the end: earlier they would be locked again at once.
+// old enough. It releases the others at the end: earlier they would be locked again immediately.
 func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock, reach int) error {
 	var toRelease []fsm.Settlement
 	defer func() {
@@ -123,7 +123,7 @@ func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock,
 			p.submitAlways(ctx, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRelease})
 		}
 	}()
-	// What was locked must be settled, so a client that goes away ends this only between batches.
+	// Locked messages must be settled, so a client that disconnects ends the purge only between batches.
 	uncancelled := context.WithoutCancel(ctx)
 	for reach > 0 && p.removed < p.most && ctx.Err() == nil {
 		result, err := p.router.Command(uncancelled, p.at.Partition, fsm.LockMessages{

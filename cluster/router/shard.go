@@ -126,8 +126,8 @@ func (r *Router) renewShards(at fsm.EntityRef, locks []fsm.LockID, done func([]f
 // lockLostCodes returns n times MessageLockLost, the code of locks whose shard does not exist.
 func lockLostCodes(n int) []fsm.Code { return slices.Repeat([]fsm.Code{fsm.MessageLockLost}, n) }
 
-// fetchShards is Fetch for a partitioned entity. It returns what some shards have locked even when
-// others do not answer.
+// fetchShards is Fetch for a partitioned entity. It returns the messages that some shards have locked even
+// when others do not answer.
 func (r *Router) fetchShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	var mu sync.Mutex
@@ -163,7 +163,7 @@ func toShardSequences(sequences []fsm.SequenceNumber, positions []int) []fsm.Seq
 }
 
 // cancelShards is CancelScheduled for a partitioned entity: all or none within each shard, and an
-// error when one of them refuses, although others may have done their part.
+// error when one of them refuses, although others may have cancelled their messages.
 func (r *Router) cancelShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
 	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	known := 0
@@ -187,7 +187,7 @@ func (r *Router) cancelShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, 
 }
 
 // purgeShards is Purge for a partitioned entity, one shard after the other. It skips a shard that
-// does not answer; the code of that one is returned when nothing was removed.
+// does not answer, and returns its code when nothing was removed.
 func (r *Router) purgeShards(at fsm.EntityRef, before fsm.Instant, max, shard, removed int, worst fsm.Code, done func(fsm.Code, int)) {
 	if shard == len(at.Shards) || max <= 0 {
 		if removed > 0 {
@@ -204,7 +204,7 @@ func (r *Router) purgeShards(at fsm.EntityRef, before fsm.Instant, max, shard, r
 	})
 }
 
-// countdown calls a function when a number of parts are done; at once when there are none.
+// countdown calls a function when a number of parts are done, or immediately when there are none.
 type countdown struct {
 	left atomic.Int64
 	then func()

@@ -125,9 +125,9 @@ func (r *Router) redriveShards(ctx context.Context, at fsm.EntityRef, sequences 
 	return total, err
 }
 
-// changeShardRules changes the rules of every shard of a subscription. Shards may differ while such
-// a change is interrupted: a shard that refuses because it has the change already is no error as long
-// as another one had to make it, and repair then makes those equal that refused.
+// changeShardRules changes the rules of every shard of a subscription. Shards may differ after an
+// interrupted change: a shard that refuses because it has the change already is not an error if
+// another shard needed the change; repair then makes the shards that refused equal.
 func (r *Router) changeShardRules(ctx context.Context, at fsm.EntityRef, refusal fsm.Code, change, repair func(fsm.EntityID) fsm.Command) error {
 	refusals := make([]bool, len(at.Shards))
 	err := onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// fanLinger is how long surplus messages are kept for the next Lock.
+	// keepFor is how long surplus messages are kept for the next Lock.
 	keepFor = 200 * time.Millisecond
-	// fanGrace is how long after the time of a Lock to wait for a silent shard.
+	// silentShardGrace is how long after the wait time of a Lock to wait for a silent shard.
 	silentShardGrace = time.Second
 )
 
 // shardReceiver gets messages for one receiving link from a partitioned entity: it has a receiver for
 // every shard, and one Lock that asks all of them at the same time.
 //
-//	Lock -> messages kept?  returned at once
+//	Lock -> messages kept?  returned immediately
 //	     -> each idle shard: its share of the messages; the first that has some ends the Lock,
-//	        and what the others bring is kept for the next one
+//	        and messages from the others are kept for the next one
 //
 // Shards take turns message by message. A shard is not asked while messages of it are kept, so at
 // most one share of each is kept, and none waits without a Lock. Messages that no Lock asks for
-// within keepFor are released, which counts no failed delivery. A silent shard holds up its own
-// receiver only.
+// within keepFor are released, which counts no failed delivery. A silent shard delays only its own
+// receiver.
 //
 // With receiveAndDelete messages are locked, and completed before they are returned: kept ones can
-// be released, and nothing is lost with a link that ends.
+// be released, and no message is lost when a link ends.
 type shardReceiver struct {
 	router           *Router
 	at               fsm.EntityRef
@@ -37,7 +37,7 @@ type shardReceiver struct {
 
 	mu        sync.Mutex
 	parts     []shardPart
-	nextShard int // whose turn it is
+	nextShard int // the shard whose turn it is
 	call      *shardLock
 	keepTimer *time.Timer // runs between two Locks; nil: none does
 	closed    bool
@@ -110,7 +110,7 @@ func (f *shardReceiver) ask(shard int, call *shardLock) {
 	})
 }
 
-// handleDeliveries handles what a shard has locked.
+// handleDeliveries handles the messages that a shard has locked.
 func (f *shardReceiver) handleDeliveries(shard int, code fsm.Code, got []fsm.Delivery) {
 	f.mu.Lock()
 	part := &f.parts[shard]
@@ -153,7 +153,7 @@ func (f *shardReceiver) isWaiting() bool {
 	return false
 }
 
-// collect takes kept messages, one of each shard in turn, as many as the call wants; mu is held.
+// collect removes kept messages, one of each shard in turn, as many as the call wants; mu is held.
 func (f *shardReceiver) collect(call *shardLock) (got []fsm.Delivery) {
 	bytesLeft := call.maxBytes
 	for empty := 0; empty < len(f.parts) && len(got) < call.max; {
@@ -220,7 +220,7 @@ func (f *shardReceiver) complete(call *shardLock, code fsm.Code, got []fsm.Deliv
 	}
 }
 
-// expire ends a call that a silent shard holds up.
+// expire ends a call that a silent shard delays.
 func (f *shardReceiver) expire(call *shardLock) {
 	f.mu.Lock()
 	if f.call != call || call.settling {
@@ -249,7 +249,7 @@ func (f *shardReceiver) cancelParts() {
 	}
 }
 
-// takeKept takes all kept messages; mu is held.
+// takeKept removes and returns all kept messages; mu is held.
 func (f *shardReceiver) takeKept() (kept []fsm.Delivery) {
 	for i := range f.parts {
 		kept = append(kept, f.parts[i].kept...)
@@ -274,7 +274,7 @@ func settleAll(deliveries []fsm.Delivery, verb fsm.Verb) []fsm.Settlement {
 	return settlements
 }
 
-// cancel ends the outstanding Lock with the kept messages; those that come later are released.
+// cancel ends the outstanding Lock with the kept messages; later ones are released.
 func (f *shardReceiver) cancel() {
 	f.mu.Lock()
 	call := f.call

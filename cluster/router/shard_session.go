@@ -46,8 +46,8 @@ func (r *Router) acceptAny(at fsm.EntityRef, receiveAndDelete bool, wait time.Du
 	return a.cancel
 }
 
-// handleAccept is called with the answer of each shard. A session that comes after another one won is
-// released at once, which counts no failed delivery.
+// handleAccept handles the answer of each shard. A session that arrives after another one won is
+// released immediately, which counts no failed delivery.
 func (a *acceptAny) handleAccept(code fsm.Code, s *SessionReceiver) {
 	a.mu.Lock()
 	a.left--

@@ -15,12 +15,12 @@ type slowLogger struct {
 	after  time.Duration // 0: nothing is slow
 }
 
-// isSlow reports whether something took long enough to be logged.
+// isSlow reports whether a duration is long enough to be logged.
 func (s *slowLogger) isSlow(took time.Duration) bool {
 	return s.after > 0 && took >= s.after && s.logger != nil
 }
 
-// requestProgress is what was done for a request when it ended.
+// requestProgress describes the progress of a request when it ended.
 type requestProgress struct {
 	command     []byte       // encoded; nil when it was not encoded yet
 	sentAt      time.Time    // of the last submission; zero when there was none
@@ -28,7 +28,7 @@ type requestProgress struct {
 	submissions uint64
 }
 
-// logRequest logs where the time of a command went: until its last submission (sought: no leader, a full
+// logRequest logs how the time of a command was spent: until its last submission (sought: no leader, a full
 // window, earlier submissions), and at the presumed leader.
 func (s *slowLogger) logRequest(id fsm.PartitionID, progress requestProgress, code fsm.Code, took time.Duration) {
 	atLeader := time.Duration(0)
@@ -59,7 +59,7 @@ func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.
 	s.logger.Warn("slow operation", attrs...)
 }
 
-// operationName returns the operators' word for a command.
+// operationName returns the name of a command for operators.
 func operationName(kind fsm.Kind) string {
 	switch kind { //nolint:exhaustive // the others by their number
 	case fsm.KindSendMessages:

@@ -17,13 +17,13 @@ import (
 //	bytes 12-15 the address, hashed to 32 bits
 //
 // Encrypting one whole block is a permutation that cannot be predicted without the key: a guessed
-// token decrypts to noise, which fits an address once in 2^32 attempts and an existing lock far
+// token decrypts to random bytes, which match an address once in 2^32 attempts and an existing lock far
 // less often. Two tokens never share a plain text, because a LockID is granted once, so no nonce is
 // needed. The hash is exact for the first 2^30 entities of a cluster, so a token of one entity is
-// never taken for that of another. A tokenCipher may be used concurrently.
+// never accepted for another. A tokenCipher is safe for concurrent use.
 type tokenCipher struct{ block cipher.Block }
 
-// newTokenCipher makes a cipher from the key of the cluster, which the catalog holds.
+// newTokenCipher makes a cipher from the key of the cluster, which the catalog stores.
 func newTokenCipher(key [16]byte) (*tokenCipher, error) {
 	block, err := aes.NewCipher(key[:])
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Transact does all of a transaction, once, or nothing. done gets OK, or NotAllowed when the
+// Transact applies a whole transaction, once, or nothing of it. done gets OK, or NotAllowed when the
 // transaction settles messages in more than one partition, or sends through an entity of another
-// partition than that: one entry of one log does all of it, and no entry is in two logs. ServerBusy
-// means that nothing was done, Timeout that all or nothing was. As with Send, the caller gives the
-// messages away. It does not block.
+// partition than that: one entry of one log contains the whole transaction. ServerBusy
+// means that nothing was applied, Timeout that all or nothing was. As with Send, the caller must not
+// change the messages afterwards. It does not block.
 //
 // Messages to entities of other partitions are stored in this one and forwarded from there: they
 // arrive once, a moment after the rest.
@@ -95,7 +95,7 @@ func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 	return out, fsm.OK
 }
 
-// shardForSend returns the shard that a send of a transaction goes to, or through.
+// shardForSend returns the shard to which, or through which, a send of a transaction goes.
 func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm.PartitionID) (fsm.EntityRef, fsm.Code) {
 	if len(at.Shards) == 0 {
 		return at, fsm.OK
@@ -113,8 +113,8 @@ func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm
 	return shards.Ref(at, shard), fsm.OK
 }
 
-// groupTransaction makes the command of a transaction for its home, which is the entity of the first
-// settlement, without settlements that of the first send, or the one that this goes through.
+// groupTransaction makes the command of a transaction for its home: the entity of the first
+// settlement, or, without settlements, the entity of the first send or the one through which it goes.
 func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Transact, code fsm.Code) {
 	for i := range tx.Settles {
 		s := &tx.Settles[i]

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// EntityByName finds an entity by name in our own catalog, or at the catalog's leader when it is
+// EntityByName finds an entity by name in this member's catalog, or at the catalog's leader when it is
 // not there or newest is set. Errors wrap EntityNotFound, ServerBusy or Timeout.
 func (r *Router) EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
 	found := false
@@ -23,7 +23,7 @@ func (r *Router) EntityByName(ctx context.Context, namespace fsm.NamespaceID, na
 	return entity, nil
 }
 
-// EntityByID finds an entity or shard by id in our own catalog, or at the catalog's leader.
+// EntityByID finds an entity or shard by id in this member's catalog, or at the catalog's leader.
 func (r *Router) EntityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
 	found := false
 	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
