@@ -4,5 +4,5 @@ package bench
 
 import "io/fs"
 
-// taken returns the disk space that a file occupies at most.
-func taken(info fs.FileInfo) int64 { return info.Size() }
+// diskBytes returns the disk space that a file occupies at most.
+func diskBytes(info fs.FileInfo) int64 { return info.Size() }
