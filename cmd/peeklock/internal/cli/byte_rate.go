@@ -8,13 +8,13 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// rateFlag is a flag: bytes a second, with or without a unit; 0 is no bound.
+// rateFlag is a flag for a rate in bytes per second, with or without a unit; 0 is no limit.
 type rateFlag int64
 
 // String implements pflag.Value.
 func (r *rateFlag) String() string { return strconv.FormatInt(int64(*r), 10) }
 
-// Type is the name in the help.
+// Type returns the name of the value in the help.
 func (r *rateFlag) Type() string { return "bytes" }
 
 // Set reads a rate like 50MiB.

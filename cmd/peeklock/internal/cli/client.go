@@ -23,33 +23,32 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// How the command line behaves towards the cluster.
+// Limits and times of requests to the control API.
 const (
 	ServerDefault   = "http://127.0.0.1:5300"
 	requestTimeMax  = 40 * time.Second // the server answers or gives up within 30 s
-	signatureLife   = 5 * time.Minute  // of the SAS of one request
-	answerBytesMax  = 64 * 1024 * 1024 // a status of thousands of entities fits
-	completionNames = 200              // entity names offered by the shell
+	signatureLife   = 5 * time.Minute  // of the SAS token of one request
+	answerBytesMax  = 64 * 1024 * 1024 // the status of thousands of entities fits
+	completionNames = 200              // entity names offered to the shell
 	completionTime  = 2 * time.Second
 )
 
-// Client is the command line as a client of the control API.
+// Client is a client of the control API.
 type Client struct {
 	Process
 	Servers        []string // addresses of members, tried in order
 	keyName        string
 	key            string
 	form           string
-	namespaceFlag  string // namespace, "": that of the host
+	namespaceFlag  string // "": the namespace of the host
 	caFile         string
-	http           *http.Client // nil: the default one
-	trusted        *tls.Config  // set with http; nil: the default one
+	http           *http.Client // nil: the default client
+	trusted        *tls.Config  // set with http; nil: the default configuration
 	usesTLS        bool         // the control API was reached over TLS
-	controlAddress string       // host:port where it was asked; it speaks AMQP there, too. "": a control socket
+	controlAddress string       // host:port that has answered; it accepts AMQP, too. "": a control socket
 }
 
-// flags adds what every client command understands. Values that are not given come
-// from the environment.
+// flags adds the flags that every client command accepts. Values that are not given come from the environment.
 func (c *Client) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringSliceVar(&c.Servers, "server", nil, "control address of a member: http://, https://, or unix:// and the path of its control socket; several separated by commas (env PEEKLOCK_SERVER, default the control socket of PEEKLOCK_CONTROL_SOCKET or in PEEKLOCK_DIR, else "+ServerDefault+")")
@@ -60,13 +59,13 @@ func (c *Client) flags(root *cobra.Command) {
 	f.StringVarP(&c.form, "output", "o", "table", "output format: table, json or yaml")
 }
 
-// namespace is the one that was asked for, "" when none was.
+// namespace returns the requested namespace, or "" if none was requested.
 func (c *Client) namespace() string { return cmp.Or(c.namespaceFlag, c.Getenv("PEEKLOCK_NAMESPACE")) }
 
-// Output returns the output in the format that was asked for.
+// Output returns the output in the requested format.
 func (c *Client) Output() (*Output, error) { return NewOutput(c.Out, c.form) }
 
-// credentials are the flags, the environment, and for AMQP the emulator's well-known key.
+// credentials returns the key from the flags or the environment, or, for AMQP, the well-known key of the emulator.
 func (c *Client) credentials() (name, key string, given bool) {
 	name, key = c.keyName, c.key
 	if name == "" {
@@ -84,7 +83,7 @@ func (c *Client) credentials() (name, key string, given bool) {
 	return name, key, true
 }
 
-// Addresses are the control addresses as URLs without a trailing slash.
+// Addresses returns the control addresses as URLs without a trailing slash.
 func (c *Client) Addresses() ([]string, error) {
 	list := c.Servers
 	if len(list) == 0 {
@@ -118,8 +117,8 @@ func (c *Client) Addresses() ([]string, error) {
 	return urls, nil
 }
 
-// localServer is the control socket of the member whose settings are in the environment, as in
-// its container, "" where there is none.
+// localServer returns the control socket of the member whose settings are in the environment, as in its container,
+// or "" if there is none.
 func (c *Client) localServer() string {
 	if path := c.Getenv("PEEKLOCK_CONTROL_SOCKET"); path != "" {
 		return SocketScheme + path
@@ -130,13 +129,13 @@ func (c *Client) localServer() string {
 	return ""
 }
 
-// Call asks the first member that answers. in may be nil; out may be nil.
+// Call sends a request to the first member that answers. in and out may be nil.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	_, err := c.callVia(ctx, method, path, in, out)
 	return err
 }
 
-// callVia is Call that also returns the address that answered.
+// callVia is like Call and also returns the address that answered.
 func (c *Client) callVia(ctx context.Context, method, path string, in, out any) (string, error) {
 	urls, err := c.Addresses()
 	if err != nil {
@@ -156,15 +155,14 @@ func (c *Client) callVia(ctx context.Context, method, path string, in, out any) 
 		last = c.callOnce(ctx, method, base, path, body, out)
 		if dial := dialError(last); dial != nil {
 			last = fmt.Errorf("no member answers at %s: %w", base, dial)
-			continue // nothing was sent: another member may be asked
+			continue // nothing was sent, so it is safe to try another member
 		}
 		return base, last
 	}
 	return "", last
 }
 
-// prepareHTTP makes the HTTP client, once, when it must trust other certificates than those
-// of the system.
+// prepareHTTP creates the HTTP client, once, if it must trust other certificates than those of the system.
 func (c *Client) prepareHTTP() error {
 	file := cmp.Or(c.caFile, c.Getenv("PEEKLOCK_CA"))
 	if c.http != nil || file == "" {
@@ -179,7 +177,7 @@ func (c *Client) prepareHTTP() error {
 	return nil
 }
 
-// dialError is why no connection came to be, nil when that is not what went wrong.
+// dialError returns the reason why a connection could not be opened, or nil if err has another cause.
 func dialError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -188,7 +186,7 @@ func dialError(err error) error {
 	return nil
 }
 
-// request is a signed request to one member, for do.
+// request returns a signed request to one member, for do.
 func (c *Client) request(ctx context.Context, method, base, path string, body []byte) (*http.Request, error) {
 	if socket, ok := socketPath(base); ok {
 		ctx, base = context.WithValue(ctx, socketKey{}, socket), "http://"+SocketHost
@@ -203,7 +201,7 @@ func (c *Client) request(ctx context.Context, method, base, path string, body []
 	if name, key, given := c.credentials(); given {
 		resource := base + "/"
 		if namespace := r.URL.Query().Get("namespace"); namespace != "" {
-			resource = "http://" + namespace + hostSuffix + "/" // a key is good for hosts of its namespace
+			resource = "http://" + namespace + hostSuffix + "/" // a key is valid for hosts of its namespace
 		}
 		r.Header.Set("Authorization", auth.Sign(resource, name, key, time.Now().Add(signatureLife)))
 	}
@@ -246,8 +244,8 @@ func (c *Client) callOnce(ctx context.Context, method, base, path string, body [
 	return nil
 }
 
-// responseError turns an answer that is not 2xx into an error. Time that ran out inside
-// the cluster leaves open what became of a change.
+// responseError turns a response whose status is not 2xx into an error. After a timeout inside the cluster the
+// outcome of a change is unknown.
 func responseError(status int, method, base string, body []byte) error {
 	var p admin.Problem
 	if json.Unmarshal(body, &p) != nil || p.Message == "" {
@@ -259,19 +257,19 @@ func responseError(status int, method, base string, body []byte) error {
 	return &refusedError{p}
 }
 
-// refusedError is a problem that the control API answered.
+// refusedError is a problem that the control API returned.
 type refusedError struct{ admin.Problem }
 
-// Error is the member's text.
+// Error returns the text of the member.
 func (e *refusedError) Error() string { return e.Message }
 
-// IsNotFound reports that a member answered that an entity is not there.
+// IsNotFound reports whether a member answered that an entity does not exist.
 func IsNotFound(err error) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.Code == "EntityNotFound"
 }
 
-// Endpoints learns the AMQP addresses of the members, those that are alive first.
+// Endpoints returns the AMQP addresses of the members, live members first.
 func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
 	var list admin.Endpoints
 	base, err := c.callVia(ctx, http.MethodGet, "/v1/endpoints", nil, &list)
@@ -288,7 +286,7 @@ func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
 		if err != nil {
 			continue // the member has not announced its address yet
 		}
-		// A member that listens everywhere cannot know by which name it is reached.
+		// A member that listens on all addresses cannot know the name by which clients reach it.
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 			host = via
 		}
@@ -305,7 +303,7 @@ func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
 	return append(alive, others...), nil
 }
 
-// recordControlAddress records the address at which a member has answered, and returns its host.
+// recordControlAddress records the address at which a member has answered and returns its host.
 func (c *Client) recordControlAddress(base string, list admin.Endpoints) (host string, err error) {
 	if _, ok := socketPath(base); ok {
 		c.usesTLS, c.controlAddress = list.RequireTLS, ""
@@ -326,7 +324,7 @@ func (c *Client) recordControlAddress(base string, list admin.Endpoints) (host s
 	return via.Hostname(), nil
 }
 
-// namePath puts a name behind a path. Slashes in the name stay slashes.
+// namePath appends a name to a path. Slashes in the name are not escaped.
 func namePath(path, name string) string {
 	parts := strings.Split(name, "/")
 	for i := range parts {

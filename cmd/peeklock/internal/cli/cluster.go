@@ -10,7 +10,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// aliveStateText is a member's state for people: one whose disk is nearly full is alive, and of less use.
+// aliveStateText returns the state of a member for a table. A member whose disk is nearly full is alive but
+// read-only.
 func aliveStateText(m admin.MemberStatus) string {
 	if m.ReadOnly && m.State == "alive" {
 		return m.State + ", read-only"
@@ -18,7 +19,7 @@ func aliveStateText(m admin.MemberStatus) string {
 	return m.State
 }
 
-// printStatus is the status for people: names instead of identities.
+// printStatus prints the status as tables, with names instead of ids.
 func printStatus(out *Output, st admin.Status) error {
 	slices.SortFunc(st.Members, func(a, b admin.MemberStatus) int { return strings.Compare(a.Name, b.Name) })
 	names := make(map[fsm.MemberID]string, len(st.Members))
@@ -57,7 +58,7 @@ func printStatus(out *Output, st admin.Status) error {
 	return out.Rows(nil, []any{"partition", "leader", "term", "applied", "replicas", "entities", "messages", "contact"}, partitions)
 }
 
-// sinceText is how long ago, as people read it.
+// sinceText returns an age for a table.
 func sinceText(d time.Duration) string {
 	if d < time.Second {
 		return d.Round(time.Millisecond).String()

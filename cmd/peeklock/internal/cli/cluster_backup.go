@@ -22,19 +22,19 @@ const (
 	manifestFile     = "manifest.json"
 	manifestVersion  = 1
 	manifestBytesMax = 4 << 20
-	backupTries      = 5 // of one partition
+	backupTries      = 5 // attempts for one partition
 	backupRetry      = 2 * time.Second
 )
 
-// backupManifest describes a backup of a cluster. It is written last: a place without one
-// holds no backup.
+// backupManifest describes a backup of a cluster. It is written last, so a store without a manifest holds no
+// backup.
 type backupManifest struct {
 	Version   int       `json:"version"`
 	ClusterID string    `json:"clusterId"`
 	Release   string    `json:"release"` // of the command that wrote it
 	Began     time.Time `json:"began"`
 	Ended     time.Time `json:"ended"`
-	// CatalogChanged says that entities, keys or placements changed between began and ended.
+	// CatalogChanged says that entities, keys or placements changed between Began and Ended.
 	CatalogChanged bool           `json:"catalogChanged"`
 	Partitions     []backedUpPart `json:"partitions"` // the catalog first
 }
@@ -51,13 +51,13 @@ type backedUpPart struct {
 
 // backedUp is the answer of cluster backup.
 type backedUp struct {
-	Dir            string `json:"dir"` // or where in an object store
+	Dir            string `json:"dir"` // or location in an object store
 	Partitions     int    `json:"partitions"`
 	Bytes          int64  `json:"bytes"`
 	CatalogChanged bool   `json:"catalogChanged"`
 }
 
-// backupRun is one copy on its way.
+// backupRun is a backup in progress.
 type backupRun struct {
 	*Client
 
@@ -106,9 +106,9 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 	return out.Note("%d partitions, %s, copied to %s", answer.Partitions, signedBytesText(answer.Bytes), location)
 }
 
-// copyAll copies the catalog, the partitions and the catalog again. A partition that was
-// copied before an entity was made in it is filled by the cluster that is restored; one that
-// knows of an entity that the catalog does not would be worse. So the last catalog counts.
+// copyAll copies the catalog, the partitions and then the catalog again. If a partition was copied before an
+// entity was created in it, the restored cluster creates the entity there. An entity that is in a partition and
+// not in the catalog would be worse, so the last catalog is the one that counts.
 func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *Meter) error {
 	first, err := x.copyPartition(ctx, fsm.CatalogPartition)
 	if err != nil {
@@ -151,7 +151,7 @@ func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *Meter) erro
 	})
 }
 
-// copyPartition copies one partition, and tries again while its leader changes.
+// copyPartition copies one partition, and retries while its leader changes.
 func (x *backupRun) copyPartition(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
 	for range backupTries {
 		if part, err = x.tryPartition(ctx, id); err == nil {
@@ -166,7 +166,7 @@ func (x *backupRun) copyPartition(ctx context.Context, id fsm.PartitionID) (part
 	return part, fmt.Errorf("partition %d: %w", id, err)
 }
 
-// tryPartition copies one partition. What arrives is checked as it is written.
+// tryPartition copies one partition, and checks the data while it is written.
 func (x *backupRun) tryPartition(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
 	name := fmt.Sprintf("partition-%d.backup", id)
 	sum := sha256.New()
@@ -178,7 +178,7 @@ func (x *backupRun) tryPartition(ctx context.Context, id fsm.PartitionID) (part 
 	return part, err
 }
 
-// copyAndCheck writes the copy of a partition, and makes sure that it is a whole one.
+// copyAndCheck writes the copy of a partition and checks that it is complete.
 func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.Writer) (n int64, info partition.BackupInfo, err error) {
 	checked, checking := io.Pipe()
 	found := make(chan error, 1)
@@ -189,10 +189,10 @@ func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.
 		found <- err
 	}()
 	n, err = x.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.rateLimit.Writer(ctx), to, checking))
-	_ = checking.CloseWithError(err) // nil: the end
+	_ = checking.CloseWithError(err) // nil: end of the data
 	judged := <-found
 	switch {
-	case errors.As(err, new(*objects.Error)): // what was not written cannot be judged
+	case errors.As(err, new(*objects.Error)): // data that was not written cannot be checked
 	case cmp.Or(judged, err) != nil:
 		err = cmp.Or(judged, err)
 	case info.Partition != id:
@@ -201,7 +201,7 @@ func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.
 	return n, info, err
 }
 
-// download writes the answer to a request as it comes, without a limit of time or size.
+// download writes the body of a response as it arrives, without a limit of time or size.
 func (c *Client) download(ctx context.Context, path string, to io.Writer) (n int64, err error) {
 	urls, err := c.Addresses()
 	if err != nil {

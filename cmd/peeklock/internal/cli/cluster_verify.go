@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// errReplicasDiffer is the end of a verification that found something.
+// errReplicasDiffer is the error of a verification that could not show that all replicas are equal.
 var errReplicasDiffer = errors.New("not all replicas are known to be equal")
 
 // verified is the answer of cluster verify.
@@ -20,7 +20,7 @@ type verified struct {
 
 type verifiedPartitions struct {
 	admin.VerifyResult
-	Error string `json:"error,omitempty"` // why nothing could be compared
+	Error string `json:"error,omitempty"` // why the replicas could not be compared
 }
 
 func (c *Client) verify(i invocation) error {
@@ -60,7 +60,7 @@ func (c *Client) verify(i invocation) error {
 	return nil
 }
 
-// comparisonText is the result for a partition in a table.
+// comparisonText returns the result for a partition in a table.
 func comparisonText(r *memberList, v verifiedPartitions) string {
 	if v.Error != "" {
 		return "not compared: " + v.Error

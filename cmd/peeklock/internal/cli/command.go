@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// noun is a kind of object that commands are about; it becomes the command "peeklock NAME", with a command for each verb.
+// noun is a kind of object that commands act on; it becomes the command "peeklock NAME", with a subcommand for
+// each verb.
 type noun struct {
 	name, short string
 	long        string // "": short
@@ -22,9 +23,9 @@ type verb struct {
 	example string
 	aliases []string
 	args    cobra.PositionalArgs // nil: no arguments
-	// complete offers arguments to the shell; nil: none.
+	// complete offers arguments to the shell; nil: no completion.
 	complete cobra.CompletionFunc
-	flags    func(cmd *cobra.Command) // adds flags whose values run reads; nil: none
+	flags    func(cmd *cobra.Command) // adds flags whose values run reads; nil: no flags
 	run      func(i invocation) error
 }
 
@@ -37,7 +38,7 @@ type invocation struct {
 	changed func(flag string) bool
 }
 
-// command builds a command of the table.
+// command builds the command of a verb.
 func (c *Client) command(v verb) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: v.use, Short: v.short, Long: v.long, Example: v.example, Aliases: v.aliases,
@@ -72,7 +73,7 @@ func (c *Client) commands(nouns ...noun) []*cobra.Command {
 	return all
 }
 
-// getVerb completes a verb that prints what the control API answers at a path.
+// getVerb completes a verb that prints the response of the control API to a GET of path.
 func getVerb[T any](c *Client, v verb, path func(args []string) string) verb {
 	v.run = func(i invocation) error {
 		var value T
@@ -84,7 +85,8 @@ func getVerb[T any](c *Client, v verb, path func(args []string) string) verb {
 	return v
 }
 
-// deleteVerb completes a verb that deletes what is at a path; name is its name in the answer, done the line for people.
+// deleteVerb completes a verb that deletes the object at path; name is its name in the answer, done the line of
+// the table output.
 func deleteVerb(c *Client, v verb, path, name, done func(args []string) string) verb {
 	v.run = func(i invocation) error {
 		if err := c.Call(i.ctx, http.MethodDelete, path(i.args), nil, nil); err != nil {
@@ -104,7 +106,7 @@ type deleted struct {
 	Deleted bool   `json:"deleted"`
 }
 
-// listVerb completes a verb that prints a list, with one row of the table for each element.
+// listVerb completes a verb that prints a list, with one table row for each element.
 func listVerb[T any](v verb, fetch func(i invocation) ([]T, error), header []any, row func(*T) []any) verb {
 	v.run = func(i invocation) error {
 		list, err := fetch(i)
@@ -120,10 +122,10 @@ func listVerb[T any](v verb, fetch func(i invocation) ([]T, error), header []any
 	return v
 }
 
-// firstArg is the first argument.
+// firstArg returns the first argument.
 func firstArg(args []string) string { return args[0] }
 
-// Group is a command that does nothing itself and refuses verbs that it does not know.
+// Group returns a command that only has subcommands and refuses verbs that it does not know.
 func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: NoArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -131,7 +133,7 @@ func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// argCount asks for low to high arguments; high < 0: any number from low.
+// argCount requires low to high arguments; high < 0: low or more.
 func argCount(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < low || high >= 0 && len(args) > high {

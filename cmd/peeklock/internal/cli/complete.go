@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// complete offers the names of entities to the shell: of queues, topics or subscriptions.
-// It offers nothing when no member answers.
+// complete offers the names of queues, topics or subscriptions to the shell. It offers nothing when no member
+// answers.
 func (c *Client) complete(plurals ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -42,7 +42,7 @@ func (c *Client) someNames(ctx context.Context, plural string) []string {
 	return names
 }
 
-// pageNames are the names on one page of any list.
+// pageNames returns the names on one page of any list.
 func (c *Client) pageNames(ctx context.Context, path string) []string {
 	type named struct {
 		Name string `json:"name"`
@@ -66,7 +66,7 @@ func (c *Client) pageNames(ctx context.Context, path string) []string {
 	return names
 }
 
-// completeRule offers subscriptions, and then the rules of the one that was chosen.
+// completeRule offers subscriptions, and then the rules of the chosen subscription.
 func (c *Client) completeRule(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
 	if len(args) != 1 {
 		return c.complete("subscriptions")(cmd, args, part)
@@ -86,7 +86,7 @@ func (c *Client) completeNamespace(cmd *cobra.Command, args []string, _ string) 
 	return c.pageNames(ctx, "/v1/namespaces?max="+strconv.Itoa(completionNames)), cobra.ShellCompDirectiveNoFileComp
 }
 
-// notTopic adds to an error that a queue is not there what a topic of that name would say.
+// notTopic extends the error of a missing queue with a hint if a topic of that name exists.
 func (c *Client) notTopic(ctx context.Context, name string, err error) error {
 	var t admin.Topic
 	if IsNotFound(err) && c.Call(ctx, http.MethodGet, topicResource().path(name), nil, &t) == nil {

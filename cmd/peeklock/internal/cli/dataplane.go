@@ -14,14 +14,15 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 )
 
-// How the command line connects to the AMQP side.
+// Names and times of AMQP connections.
 const (
 	dialTimeMax = 5 * time.Second
-	// containerID shows in the members' logs and traces.
+	// containerID appears in the logs and traces of the members.
 	containerID = "peeklock-cli"
-	// hostSuffix makes a host name of the name of a namespace, whose first label it is.
+	// hostSuffix is appended to the name of a namespace to make a host name, whose first label selects the
+	// namespace.
 	hostSuffix = ".peeklock"
-	// connectionLife is how long a connection of ours may be used: no command runs longer.
+	// connectionLife is the longest use of one of our connections: no command runs longer.
 	connectionLife = 24 * time.Hour
 )
 
@@ -31,8 +32,8 @@ type AMQPSession struct {
 	Session *amqp.Session
 }
 
-// dial opens a session with the first member that answers. Signing in is SASL PLAIN:
-// putting tokens to $cbs would need two more links for the same result.
+// dial opens a session with the first member that answers. It authenticates with SASL PLAIN: putting tokens to
+// $cbs would need two more links for the same result.
 func (c *Client) dial(ctx context.Context, addresses []string) (*AMQPSession, error) {
 	var all []error
 	for _, address := range addresses {
@@ -57,13 +58,13 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	if err != nil {
 		return nil, Usagef("%q is no address: write host:port", address)
 	}
-	scheme, trusted := "amqp://", c.trusted.Clone() // the dialler writes the name into it
+	scheme, trusted := "amqp://", c.trusted.Clone() // the dialer writes the name into it
 	if c.usesTLS {
 		scheme = "amqps://"
 		if trusted == nil {
 			trusted = &tls.Config{MinVersion: tls.VersionTLS12}
 		}
-		trusted.ServerName = host // and not the one that selects the namespace
+		trusted.ServerName = host // not the name that selects the namespace
 	}
 	options := &amqp.ConnOptions{ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key), TLSConfig: trusted}
 	if c.namespace() != "" {
@@ -88,8 +89,8 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	return d, nil
 }
 
-// PutToken signs in to a namespace. SASL PLAIN authenticates before the connection says
-// where, and this library leaves the host name out of it; a token is put after that.
+// PutToken authenticates to a namespace. SASL PLAIN authenticates before the connection names its host, and
+// go-amqp leaves the host name out of it, so a token is put afterwards.
 func (d *AMQPSession) PutToken(ctx context.Context, audience, name, key string) error {
 	const node, answers = "$cbs", "cbs-answers"
 	sender, err := d.Session.NewSender(ctx, node, nil)
@@ -124,12 +125,12 @@ func (d *AMQPSession) PutToken(ctx context.Context, audience, name, key string) 
 	return nil
 }
 
-// Close ends the connection; links and session end with it.
+// Close closes the connection, which ends its links and its session.
 func (d *AMQPSession) Close() { _ = d.Conn.Close() }
 
-// connect learns the addresses from the control API and dials. The last of them is the one where
-// it was asked: members may tell names that mean nothing here, as containers do, and pods behind
-// a forwarded port.
+// connect gets the addresses from the control API and dials them. The last one is the address where the control
+// API answered: members may announce names that do not resolve here, as members in containers and pods behind a
+// forwarded port do.
 func (c *Client) connect(ctx context.Context) (*AMQPSession, error) {
 	addresses, err := c.Endpoints(ctx)
 	if err != nil {
@@ -141,9 +142,8 @@ func (c *Client) connect(ctx context.Context) (*AMQPSession, error) {
 	return c.dial(ctx, addresses)
 }
 
-// Receiver attaches a peek-lock receiver, or a receive-and-delete one. The modes
-// are those of the official clients (second means: wait for the broker's word on every
-// settlement).
+// Receiver attaches a peek-lock or a receive-and-delete receiver. The settle modes are those of the official
+// clients (second means: wait for the broker to confirm every settlement).
 func (d *AMQPSession) Receiver(ctx context.Context, source string, credit int32, receiveAndDelete bool) (*amqp.Receiver, error) {
 	return d.Session.NewReceiver(ctx, source, receiverOptions(credit, receiveAndDelete))
 }
@@ -159,8 +159,8 @@ func receiverOptions(credit int32, receiveAndDelete bool) *amqp.ReceiverOptions 
 	return options
 }
 
-// IsRefused reports whether err is the member's answer to one message. Anything else (a link
-// that was detached, a lost connection, time that ran out) leaves open what happened.
+// IsRefused reports whether err is the member's answer to one message. After any other error (a detached link, a
+// lost connection, a timeout) the outcome is unknown.
 func IsRefused(err error) bool {
 	var answer *amqp.Error
 	var link *amqp.LinkError
@@ -169,7 +169,7 @@ func IsRefused(err error) bool {
 	return errors.As(err, &answer) && !errors.As(err, &link) && !errors.As(err, &session) && !errors.As(err, &conn)
 }
 
-// PlainError reduces an error of go-amqp to the answer of the broker.
+// PlainError reduces an error of go-amqp to the broker's answer.
 func PlainError(err error) error {
 	var link *amqp.LinkError
 	if errors.As(err, &link) && link.RemoteErr != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// resource is a kind of entity on the command line; T is its form in the control API.
+// resource is a kind of entity on the command line; T is its type in the control API.
 type resource[T any] struct {
 	kind     fsm.EntityKind
 	plural   string // in paths of the API
-	argument string // the name in the help
-	contents string // what is deleted with it, in the help
-	example  string // a name
+	argument string // name of the argument in the help
+	contents string // what is deleted with the entity, in the help
+	example  string // an example of a name
 	args     cobra.PositionalArgs
 	summary  func(*T) (name string, partition fsm.PartitionID)
 }
@@ -39,7 +39,7 @@ func (r *resource[T]) put(c *Client, i invocation, method, done string, body any
 	return i.out.fields(e)
 }
 
-// createVerb completes create with the settings of the kind, which are returned.
+// createVerb completes create with the settings of the kind, and returns the settings that the flags fill.
 func (r *resource[T]) createVerb(c *Client, v verb) (verb, *entity.Settings) {
 	var s entity.Settings
 	v.use, v.short, v.args = "create "+r.argument, "Create a "+r.kind.String(), r.args
@@ -71,8 +71,8 @@ func (r *resource[T]) deleteVerb(c *Client) verb {
 	}, func(args []string) string { return r.path(args[0]) }, firstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" })
 }
 
-// allPages fetches a list page by page. items gives the items of a page and where the next one begins, which is the
-// parameter next.
+// allPages fetches a list page by page. items returns the items of a page and the value of the parameter next for
+// the following page.
 func allPages[P, T any](ctx context.Context, c *Client, path, next string, items func(*P) ([]T, string)) ([]T, error) {
 	all := []T{}
 	for after := ""; ; {
@@ -124,7 +124,7 @@ func (c *Client) subscriptions(ctx context.Context, names []string) ([]admin.Sub
 	return all, nil
 }
 
-// countsHeader and countsRow lay out the counts of a queue or subscription.
+// countsHeader and countsRow return the table columns for the counts of a queue or subscription.
 func countsHeader() []any {
 	return []any{"name", "active", "locked", "deferred", "scheduled", "dead-letter", "transfer", "transfer-dead-letter", "size", "partition"}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// subscriptionArg is how a subscription is written: as clients address it.
+// subscriptionArg is the form of a subscription name, the same that clients use as its address.
 const subscriptionArg = "TOPIC/Subscriptions/NAME"
 
 func queueResource() *resource[admin.Queue] {
@@ -97,7 +97,7 @@ or with those that match its rules ("peeklock rule").`, []verb{
 	}}
 }
 
-// createSubscriptionVerb is create with a filter, which becomes the first rule.
+// createSubscriptionVerb returns create with an optional filter, which becomes the first rule.
 func createSubscriptionVerb(c *Client, r *resource[admin.Subscription]) verb {
 	var first ruleFlags
 	v, settings := r.createVerb(c, verb{long: `Create a subscription of a topic. It gets all messages that are sent from now on. With a filter, it gets those that
@@ -134,7 +134,7 @@ func TopicPath(name string) string { return topicResource().path(name) }
 // SubscriptionPath returns the path of a subscription in the control API.
 func SubscriptionPath(name string) string { return subscriptionResource().path(name) }
 
-// wantSubscription asks for a subscription as the first argument, and more arguments.
+// wantSubscription requires a subscription as the first argument, and more arguments after it.
 func wantSubscription(more int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1+more {

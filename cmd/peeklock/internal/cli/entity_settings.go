@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// settingFlag is the flag of one setting of entities. The default is the server's: a setting whose flag is
-// not given stays nil.
+// settingFlag is the flag of one setting of entities. A setting whose flag is not given stays nil, and the server
+// applies its default.
 type settingFlag struct {
 	*entity.Setting
 	given *entity.Settings
@@ -23,11 +23,11 @@ var _ pflag.Value = settingFlag{}
 // Set parses the value of the flag.
 func (f settingFlag) Set(text string) error { return f.Parse(text, f.given) }
 
-// String is the default for the help, which Usage shows.
+// String returns no default: the help text from Usage shows it.
 func (settingFlag) String() string { return "" }
 
-// settingFlags adds the flags of the settings that entities of the kind have; those that are fixed after
-// creation only to a command that creates. Given flags are stored in given.
+// settingFlags adds the flags of the settings of the kind. Settings that are fixed after creation get a flag only
+// in a command that creates. The values of the flags are stored in given.
 func (c *Client) settingFlags(cmd *cobra.Command, given *entity.Settings, kind fsm.EntityKind, creates bool) {
 	settings := entity.Table()
 	for i := range settings {
@@ -50,7 +50,7 @@ func (c *Client) settingFlags(cmd *cobra.Command, given *entity.Settings, kind f
 	}
 }
 
-// optionalFlag is a flag whose value is nil until it is given: the server has the default.
+// optionalFlag is a flag whose value is nil until it is given, because the server has the default.
 type optionalFlag[T any] struct {
 	to    **T
 	parse func(string) (T, error)
@@ -68,7 +68,7 @@ func (f optionalFlag[T]) Set(text string) error {
 	return err
 }
 
-// String implements pflag.Value; there is no default.
+// String implements pflag.Value and returns no default.
 func (f optionalFlag[T]) String() string {
 	if f.to == nil || *f.to == nil {
 		return ""

@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
-// accessPath is the path of the keys of an entity, or of the namespace where none is named.
+// accessPath returns the path of the keys of an entity, or of the namespace if no entity is named.
 func accessPath(noun string, entity []string) string {
 	if len(entity) == 0 {
 		return "/v1/" + noun
@@ -22,18 +22,18 @@ func accessPath(noun string, entity []string) string {
 	return namePath("/v1/"+noun+"/", entity[0])
 }
 
-// keyPath is the path of one key: args are its name and perhaps an entity.
+// keyPath returns the path of one key: args are its name and optionally an entity.
 func keyPath(args []string) string {
 	return accessPath("access", args[1:]) + "?rule=" + url.QueryEscape(args[0])
 }
 
-// keyText is a key for people: what an application needs, where that is known.
+// keyText returns a key as text: the connection string that an application needs, if it is known.
 func keyText(k *admin.AccessRule) string {
 	return Printable(cmp.Or(k.PrimaryConnectionString, k.Name+"  "+k.PrimaryKey), FieldCharactersMax)
 }
 
-// completeKey offers the keys of the namespace, and then queues and topics: which entity is
-// meant is not known before.
+// completeKey offers the keys of the namespace, and then queues and topics: the shell completes the key before it
+// knows the entity.
 func (c *Client) completeKey(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -46,7 +46,7 @@ func (c *Client) completeKey(cmd *cobra.Command, args []string, part string) ([]
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// keyHelp explains what the keys belong to.
+// keyHelp explains the scope of keys.
 const keyHelp = `A key gives access to the queue or topic that is named, or, without a name, to the whole namespace. Its rights are
 send, listen and manage; manage includes the other two. A key has two secrets, so that one can be replaced while
 clients use the other.`
@@ -121,7 +121,7 @@ func putKeyVerb(c *Client, v verb, update bool) verb {
 		case len(request.Rights) == 0:
 			return Usagef("a key needs rights: give --rights with some of send, listen, manage")
 		}
-		var made admin.AccessRule // not key: fields that are left out of the answer would stay
+		var made admin.AccessRule // not key: fields that are missing in the answer would keep their values
 		if err := c.Call(i.ctx, http.MethodPut, path, request, &made); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func putKeyVerb(c *Client, v verb, update bool) verb {
 	return v
 }
 
-// listedKey is a key without its secrets: lists appear on screens and in logs.
+// listedKey is a key without its secrets, because lists appear on screens and in logs.
 type listedKey struct {
 	Name    string    `json:"name"`
 	Rights  []string  `json:"rights"`
@@ -165,7 +165,7 @@ func regenerateKeyVerb(c *Client, v verb) verb {
 		if err := c.Call(i.ctx, http.MethodPost, accessPath("regenerate", i.args[1:]), admin.RegenerateRequest{Rule: i.args[0], Which: which}, &key); err != nil {
 			return err
 		}
-		if which == admin.KeySecondary && i.out.IsTable() { // people want to see the new secret
+		if which == admin.KeySecondary && i.out.IsTable() { // the table shows the new secret
 			key.PrimaryKey, key.PrimaryConnectionString = key.SecondaryKey, key.SecondaryConnectionString
 		}
 		return printKey(i.out, &key, "has a new "+which+" secret")
@@ -173,7 +173,7 @@ func regenerateKeyVerb(c *Client, v verb) verb {
 	return v
 }
 
-// printKey prints a key that was created or changed.
+// printKey prints a key after it was created or changed.
 func printKey(out *Output, k *admin.AccessRule, done string) error {
 	if out.IsTable() {
 		return out.Note("key %s %s\n  %s", k.Name, done, keyText(k))

@@ -25,23 +25,23 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 )
 
-// How a pod that is to stop behaves towards Kubernetes.
+// Times and paths of the prestop hook.
 const (
 	kubernetesAccount    = "/var/run/secrets/kubernetes.io/serviceaccount"
 	kubernetesAskMax     = 10 * time.Second
 	kubernetesBytesMax   = 4 << 20
 	kubernetesTries      = 3
-	prestopWithin        = 55 * time.Minute // less than the pod's grace, or it would be killed while it moves
-	prestopEndpointDelay = 5 * time.Second  // for services to forget a pod that ends
+	prestopWithin        = 55 * time.Minute // less than the grace period of the pod, after which Kubernetes kills it
+	prestopEndpointDelay = 5 * time.Second  // time for services to remove a terminating pod
 )
 
-// prestop is one run of peeklock kubernetes prestop.
+// prestop is one execution of "peeklock kubernetes prestop".
 type prestop struct {
 	*Client
-	set            string // the StatefulSet
+	set            string // name of the StatefulSet
 	within         time.Duration
 	endpointDelay  time.Duration
-	serviceAccount string // folder of the service account
+	serviceAccount string // directory of the service account
 }
 
 func kubernetesNoun(c *Client) noun {
@@ -73,7 +73,7 @@ Kubernetes creates an event (FailedPreStopHook) and stops the pod nevertheless.`
 			},
 		},
 		{
-			// A pod that comes back after the set was scaled down finds the disk of a member that was removed.
+			// A pod that returns after the set was scaled down finds the disk of a member that was removed.
 			use: "prepare --dir DATA", short: "Empty a data directory whose member was removed from its cluster",
 			long: `Empty the data directory of a member that was removed from its cluster, so that a new member starts with it. Any other
 directory is left as it is.`,
@@ -96,8 +96,8 @@ func (p *prestop) logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.Err, "prestop: "+format+"\n", args...)
 }
 
-// run does what is to be done, within its time. That it is not known whether the pod comes back is an error, too: the
-// data of one that does not would stay behind without a word.
+// run removes the member within its time limit if the pod does not return. If run cannot find out whether the pod
+// returns, that is an error, too: the data of a pod that does not return would be left behind silently.
 func (p *prestop) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
@@ -117,7 +117,7 @@ func (p *prestop) run(ctx context.Context) error {
 	return err
 }
 
-// statefulSet has the fields that are read of a StatefulSet.
+// statefulSet has the fields of a StatefulSet that prestop reads.
 type statefulSet struct {
 	Metadata struct {
 		Deleted *time.Time `json:"deletionTimestamp"`
@@ -130,7 +130,7 @@ type statefulSet struct {
 	} `json:"spec"`
 }
 
-// isScaledDown reports whether the set was scaled down so that it does not need this pod any more.
+// isScaledDown reports whether the set was scaled down so that it no longer needs this pod.
 func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 	name, err := p.podName()
 	if err != nil {
@@ -151,17 +151,17 @@ func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case set.Metadata.Deleted != nil: // all go, and the disks stay
+	case set.Metadata.Deleted != nil: // the whole set is deleted, and the disks stay
 		return false, nil
 	case set.Spec.Replicas == nil:
 		return false, errors.New("the StatefulSet does not say how many replicas there shall be")
-	case *set.Spec.Replicas == 0: // the cluster is suspended; there is no member to move to
+	case *set.Spec.Replicas == 0: // the cluster is suspended, and there is no member to move replicas to
 		return false, nil
 	}
 	return ordinal >= set.Spec.Ordinals.Start+*set.Spec.Replicas, nil
 }
 
-// podName is the host name of a pod, which Kubernetes makes its name.
+// podName returns the name of the pod, which Kubernetes uses as its host name.
 func (p *prestop) podName() (string, error) {
 	if name := cmp.Or(p.Getenv("PEEKLOCK_NAME"), p.Getenv("HOSTNAME")); name != "" {
 		return name, nil
@@ -215,8 +215,8 @@ func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
 	return json.Unmarshal(body, set)
 }
 
-// wasRemoved reports whether the member, which does not answer any more, has stopped because it was removed. Its data folder
-// knows; one that crashed on the way is none of those.
+// wasRemoved reports whether the member, which no longer answers, stopped because it was removed. The data
+// directory shows that; a member that crashed during its removal does not count as removed.
 func (p *prestop) wasRemoved() bool {
 	dir := p.Getenv("PEEKLOCK_DIR")
 	if dir == "" {
@@ -226,8 +226,8 @@ func (p *prestop) wasRemoved() bool {
 	return err == nil && removed
 }
 
-// removeSelf removes this member and waits for that. The process may stop as soon as it has
-// learnt that it was removed; then nobody answers any more.
+// removeSelf removes this member and waits for the removal. The process may stop as soon as it has learned that it
+// was removed; after that it no longer answers.
 func (p *prestop) removeSelf(ctx context.Context) error {
 	name, err := p.podName()
 	if err != nil {
@@ -238,7 +238,7 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 	err = p.retryUntilDone(ctx, "removing "+name, func(ctx context.Context) error {
 		err := p.Call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
 		if begun && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) && p.wasRemoved() {
-			return nil // its socket was removed with it, or no process listens there
+			return nil // the socket was removed with the member, or no process listens on it
 		}
 		begun = begun || errors.As(err, new(unknownError))
 		return err

@@ -17,7 +17,7 @@ const (
 	noteState       = "x-opt-message-state"
 )
 
-// PropertyReason is the application property with the reason of a dead letter.
+// PropertyReason is the application property that holds the reason of a dead letter.
 const PropertyReason = "DeadLetterReason"
 
 // ShownMessage is a message as receive and peek print it.
@@ -25,21 +25,21 @@ type ShownMessage struct {
 	Sequence      int64          `json:"sequenceNumber"`
 	ID            any            `json:"messageId,omitempty"`
 	Session       *string        `json:"sessionId,omitempty"`
-	State         string         `json:"state,omitempty"` // peek only
+	State         string         `json:"state,omitempty"` // set by peek only
 	DeliveryCount uint32         `json:"deliveryCount"`
 	Enqueued      *time.Time     `json:"enqueuedAt,omitempty"`
 	LockedUntil   *time.Time     `json:"lockedUntil,omitempty"`
 	Expires       *time.Time     `json:"expiresAt,omitempty"`
-	Scheduled     *time.Time     `json:"scheduledFor,omitempty"` // peek only, until then
+	Scheduled     *time.Time     `json:"scheduledFor,omitempty"` // set by peek only, until the message is enqueued
 	Subject       string         `json:"subject,omitempty"`
 	ContentType   string         `json:"contentType,omitempty"`
 	CorrelationID any            `json:"correlationId,omitempty"`
 	ReplyTo       string         `json:"replyTo,omitempty"`
 	To            string         `json:"to,omitempty"`
 	Properties    map[string]any `json:"properties,omitempty"`
-	Body          string         `json:"body,omitempty"`       // when it is text
-	BodyBase64    string         `json:"bodyBase64,omitempty"` // when it is not
-	Settled       string         `json:"settled,omitempty"`    // what receive did with it
+	Body          string         `json:"body,omitempty"`       // if it is text
+	BodyBase64    string         `json:"bodyBase64,omitempty"` // if it is not text
+	Settled       string         `json:"settled,omitempty"`    // how receive settled it
 }
 
 // NewShownMessage converts a received message to its printed form.
@@ -84,10 +84,10 @@ func (s *ShownMessage) setBody(m *amqp.Message) {
 	s.BodyBase64 = base64.StdEncoding.EncodeToString(body)
 }
 
-// stateActive is ready or locked.
+// stateActive is the state of a message that is ready or locked.
 const stateActive = "active"
 
-// stateName names x-opt-message-state: 0 active, 1 deferred, 2 scheduled.
+// stateName returns the name of an x-opt-message-state: 0 active, 1 deferred, 2 scheduled.
 func stateName(v any) string {
 	switch v {
 	case int32(0), int64(0):
@@ -100,8 +100,8 @@ func stateName(v any) string {
 	return ""
 }
 
-// expiry is when a message expires, as official clients reckon it; nil for never. A
-// header cannot say more than 49 days.
+// expiry returns the time at which a message expires, computed as official clients do, or nil for never. The
+// header cannot hold more than 49 days.
 func expiry(m *amqp.Message, enqueued *time.Time) *time.Time {
 	if m.Properties != nil && m.Properties.AbsoluteExpiryTime != nil && m.Properties.CreationTime != nil {
 		return timeOf(*m.Properties.AbsoluteExpiryTime)
@@ -127,8 +127,8 @@ func textOf(s *string) string {
 	return *s
 }
 
-// lineHeader and line lay messages out for people: they are printed one by one as they
-// come, so the columns have fixed widths.
+// lineHeader and line format messages for the table output. Messages are printed one by one as they arrive, so the
+// columns have fixed widths.
 const lineHeader = "SEQUENCE  ATTEMPTS  ENQUEUED (UTC)           ID                    BODY"
 
 func (s *ShownMessage) tableLine() string {

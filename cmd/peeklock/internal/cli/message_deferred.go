@@ -7,7 +7,7 @@ import (
 	"github.com/Azure/go-amqp"
 )
 
-// deferredCountMax bounds the numbers on one command line.
+// deferredCountMax limits the sequence numbers on one command line.
 const deferredCountMax = 1000
 
 // The receiver settle modes of receive-by-sequence-number (docs/service-bus-protocol.md#receive-by-sequence-number).
@@ -16,13 +16,13 @@ const (
 	settleModeSecond uint32 = 1
 )
 
-// deferredMessage is a deferred message, with the token of its lock unless it was received and deleted.
+// deferredMessage is a deferred message, with its lock token unless it was received and deleted.
 type deferredMessage struct {
 	message *amqp.Message
 	token   amqp.UUID
 }
 
-// receiveDeferred receives one deferred message by its number.
+// receiveDeferred receives one deferred message by its sequence number.
 func (n *managementNode) receiveDeferred(ctx context.Context, number int64, receiveAndDelete bool) (deferredMessage, error) {
 	mode := settleModeSecond
 	if receiveAndDelete {
@@ -48,14 +48,14 @@ func (n *managementNode) receiveDeferred(ctx context.Context, number int64, rece
 	return f, nil
 }
 
-// settle ends the lock of a fetched message in the way that was asked for.
+// settle settles a fetched message as requested.
 func (n *managementNode) settle(ctx context.Context, f deferredMessage, o *receiveOptions) error {
 	request := map[string]any{"lock-tokens": []amqp.UUID{f.token}}
 	switch {
 	case o.abandon:
 		request["disposition-status"] = "abandoned"
 	case o.deferred:
-		request["disposition-status"] = "defered" // as the service spells it
+		request["disposition-status"] = "defered" // the spelling of the service
 	case o.deadLetter:
 		request["disposition-status"] = "suspended"
 		request["deadletter-reason"], request["deadletter-description"] = o.reason, o.description
@@ -66,8 +66,8 @@ func (n *managementNode) settle(ctx context.Context, f deferredMessage, o *recei
 	return err
 }
 
-// receiveBySequence receives and settles deferred messages, one after the other in the order
-// asked for, and stops at the first that is not there.
+// receiveBySequence receives and settles deferred messages one after another in the requested order, and stops at
+// the first that does not exist.
 func (o *receiveOptions) receiveBySequence(ctx context.Context, out *Output, node *managementNode) (int, error) {
 	if err := out.Note("%s", lineHeader); err != nil {
 		return 0, err

@@ -82,17 +82,17 @@ func (c *Client) peek(i invocation, o *peekOptions) error {
 	return out.Note("%d seen in %s", seen, queue)
 }
 
-// managementNode is the management node of an entity: requests over one link, answers over
+// managementNode is the management node of an entity: it sends requests over one link and receives answers over
 // another (docs/service-bus-protocol.md#the-management-node).
 type managementNode struct {
 	requests *amqp.Sender
 	answers  *amqp.Receiver
 	replyTo  string
 	serial   int
-	session  *string // peeked at or fetched from; nil: whatever there is
+	session  *string // session that is peeked or fetched from; nil: any
 }
 
-// withSession adds to the body of a request which session is meant.
+// withSession adds the session to the body of a request.
 func (n *managementNode) withSession(body map[string]any) map[string]any {
 	if n.session != nil {
 		body["session-id"] = *n.session
@@ -143,17 +143,17 @@ func (n *managementNode) request(ctx context.Context, operation string, body map
 	return content, nil
 }
 
-// answerError is the refusal of a management node.
+// answerError is the refusal of a request by a management node.
 type answerError struct {
 	status int32
 	text   string
 }
 
-// Error is the member's text.
+// Error returns the text of the member.
 func (e *answerError) Error() string { return e.text }
 
-// requestChange is ask for what changes something: unless an answer says that it was not done,
-// nobody knows.
+// requestChange is like request, for operations that change something: the outcome of a failure is unknown, unless
+// the node refused with a status other than a timeout.
 func (n *managementNode) requestChange(ctx context.Context, operation string, body map[string]any) (map[string]any, error) {
 	content, err := n.request(ctx, operation, body)
 	var answer *answerError
@@ -166,8 +166,8 @@ func (n *managementNode) requestChange(ctx context.Context, operation string, bo
 	return nil, unknownError{fmt.Errorf("it may or may not have been done: %w", err)}
 }
 
-// peek reads up to count messages from a sequence number on; fewer when an answer is
-// full, none at the end.
+// peek reads up to count messages from a sequence number on. It returns fewer when the answer is full, and none at
+// the end.
 func (n *managementNode) peek(ctx context.Context, from int64, count int) ([]*amqp.Message, error) {
 	content, err := n.request(ctx, "com.microsoft:peek-message", n.withSession(map[string]any{
 		"from-sequence-number": from, "message-count": int32(count),

@@ -6,13 +6,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The addresses of sub-queues are the name of the entity and one of these.
+// Suffixes that turn the address of an entity into the address of a sub-queue.
 const (
 	deadLetterSuffix         = "/$DeadLetterQueue"
 	transferDeadLetterSuffix = "/$Transfer/$DeadLetterQueue"
 )
 
-// subQueue are the flags that choose a sub-queue; without them it is the main one.
+// subQueue has the flags that choose a sub-queue; without them it is the main queue.
 type subQueue struct{ deadLetters, transfer bool }
 
 func (s *subQueue) flags(f *pflag.FlagSet, verb string) {
@@ -27,7 +27,7 @@ func (s *subQueue) check() error {
 	return nil
 }
 
-// address is the address of the sub-queue of an entity.
+// address returns the address of the sub-queue of an entity.
 func (s *subQueue) address(name string) string {
 	switch {
 	case s.deadLetters:
@@ -38,7 +38,7 @@ func (s *subQueue) address(name string) string {
 	return name
 }
 
-// apiName is what the control API calls it.
+// apiName returns the name of the sub-queue in the control API.
 func (s *subQueue) apiName() string {
 	switch {
 	case s.deadLetters:
@@ -49,7 +49,7 @@ func (s *subQueue) apiName() string {
 	return ""
 }
 
-// checkSendTarget refuses to send to a subscription before anything is asked.
+// checkSendTarget refuses to send to a subscription before any request is sent.
 func checkSendTarget(name string) error {
 	if topic, _, ok := fsm.SplitSubscriptionPath(name); ok {
 		return Usagef("messages are sent to the topic %s, not to its subscriptions", Printable(topic, 100))

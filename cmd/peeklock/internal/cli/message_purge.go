@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// purgeStep is how many messages one request removes: what the API allows would be 4000,
-// but a bar should move.
+// purgeStep is the number of messages that one request removes. The API allows 4000; smaller requests keep the
+// progress bar moving.
 const purgeStep = 1000
 
 // purgeOptions are the flags of message purge.
@@ -32,7 +32,7 @@ type purged struct {
 	Purged      int    `json:"purged"`
 }
 
-// bound is the moment before which messages go, nil for all.
+// bound returns the time before which messages are removed, or nil for all messages.
 func (o *purgeOptions) bound(now time.Time) (*time.Time, error) {
 	switch {
 	case o.max < 0:
@@ -80,7 +80,7 @@ func (c *Client) purge(i invocation, o *purgeOptions) error {
 		done += step.Count
 		m.Add(step.Count)
 		if step.Count == 0 {
-			break // some went another way meanwhile
+			break // other receivers took some of them meanwhile
 		}
 	}
 	m.End(err != nil)
@@ -93,7 +93,7 @@ func (c *Client) purge(i invocation, o *purgeOptions) error {
 	return out.Data(purged{Queue: queue, DeadLetters: o.deadLetters, Transfer: o.transfer, Purged: done})
 }
 
-// purgeable is how many messages a purge may have to remove.
+// purgeable returns how many messages a purge may have to remove.
 func (c *Client) purgeable(ctx context.Context, name string, sub subQueue) (int, error) {
 	counts, err := c.CountsOf(ctx, name)
 	if err != nil || counts == nil {
@@ -105,11 +105,11 @@ func (c *Client) purgeable(ctx context.Context, name string, sub subQueue) (int,
 	case sub.transfer:
 		return int(counts.TransferDeadLetter), nil
 	}
-	// What waits to be forwarded is ready too.
+	// Messages that wait to be forwarded count as ready, too.
 	return int(counts.Active-min(counts.Active, counts.Locked)) + int(counts.Transfer), nil
 }
 
-// CountsOf asks about a queue or a subscription.
+// CountsOf returns the counts of a queue or a subscription.
 func (c *Client) CountsOf(ctx context.Context, name string) (*admin.Counts, error) {
 	if _, _, ok := fsm.SplitSubscriptionPath(name); ok {
 		var s admin.Subscription

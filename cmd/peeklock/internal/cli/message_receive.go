@@ -12,10 +12,11 @@ import (
 
 const (
 	settleTimeMax = 30 * time.Second
-	receiveCredit = 100 // messages locked ahead at most
+	receiveCredit = 100 // most messages that are locked ahead
 	manageTimeMax = 30 * time.Second
-	peekPage      = 100 // messages asked for at once
-	// deadLetterCondition marks a rejection as a dead-lettering (docs/service-bus-protocol.md#settlement-requests).
+	peekPage      = 100 // messages per request
+	// deadLetterCondition is the error condition of a rejection that dead-letters
+	// (docs/service-bus-protocol.md#settlement-requests).
 	deadLetterCondition = "com.microsoft:dead-letter"
 )
 
@@ -52,11 +53,10 @@ func (o *receiveOptions) checkAll() error {
 	return errors.Join(o.subQueue.check(), o.chosenSession.check(&o.subQueue))
 }
 
-// credit is how many messages may be on their way: never more than are wanted, because
-// those that are not printed would stay locked.
+// credit returns the link credit. It is never more than the requested count, because messages that are not printed
+// would stay locked.
 func (o *receiveOptions) credit() int32 {
-	// An abandoned message would be delivered again at once, and with credit to
-	// spare a message could be seen twice in one run.
+	// An abandoned message is delivered again at once, so with spare credit one run could receive a message twice.
 	if o.count == 0 && !o.abandon {
 		return receiveCredit
 	}
@@ -92,13 +92,13 @@ func (c *Client) receive(i invocation, o *receiveOptions) error {
 	return out.Note("%d received from %s", got, queue)
 }
 
-// attach opens the link, and with it the session, that messages come over: nil for deferred
-// messages without session.
+// attach opens the link, and with it the session, over which messages arrive. It returns nil for deferred messages
+// without a session.
 func (o *receiveOptions) attach(ctx context.Context, out *Output, d *AMQPSession, queue string) (*amqp.Receiver, error) {
-	// The credit is given by hand: go-amqp's own way would ask for more than --count.
+	// Credit is issued manually, because go-amqp would issue more than --count.
 	if !o.wanted() {
 		if len(o.sequences) > 0 {
-			return nil, nil //nolint:nilnil // none is needed
+			return nil, nil //nolint:nilnil // no link is needed
 		}
 		return d.Receiver(ctx, o.address(queue), -1, o.receiveAndDelete)
 	}
@@ -109,7 +109,7 @@ func (o *receiveOptions) attach(ctx context.Context, out *Output, d *AMQPSession
 	return receiver, out.Note("session %s", Printable(strconv.Quote(SessionOf(receiver)), 140))
 }
 
-// fetch receives deferred messages, of the session that a receiver holds if there is one.
+// fetch receives deferred messages, from the session that a receiver holds if there is one.
 func (o *receiveOptions) fetch(ctx context.Context, out *Output, d *AMQPSession, queue string, holder *amqp.Receiver) (int, error) {
 	node, err := d.openManagement(ctx, o.address(queue))
 	if err != nil {
@@ -122,7 +122,7 @@ func (o *receiveOptions) fetch(ctx context.Context, out *Output, d *AMQPSession,
 	return o.receiveBySequence(ctx, out, node)
 }
 
-// run receives until there are enough or none comes.
+// run receives until the count is reached or no message arrives in time.
 func (o *receiveOptions) run(ctx context.Context, out *Output, receiver *amqp.Receiver) (int, error) {
 	if err := out.Note("%s", lineHeader); err != nil {
 		return 0, err
@@ -152,7 +152,7 @@ func (o *receiveOptions) run(ctx context.Context, out *Output, receiver *amqp.Re
 	return got, nil
 }
 
-// Next waits for a message; errNothing when none came in time.
+// Next waits for a message and returns ErrNoMessage if none arrives in time.
 func Next(ctx context.Context, receiver *amqp.Receiver, wait time.Duration) (*amqp.Message, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -166,7 +166,7 @@ func Next(ctx context.Context, receiver *amqp.Receiver, wait time.Duration) (*am
 	return nil, PlainError(err)
 }
 
-// printAndSettle prints a message and then settles it: what was not printed must not be gone.
+// printAndSettle prints a message and then settles it, so that a message is never settled without being printed.
 func (o *receiveOptions) printAndSettle(ctx context.Context, out *Output, receiver *amqp.Receiver, m *amqp.Message) error {
 	shown := NewShownMessage(m)
 	shown.Settled = o.verb()

@@ -15,7 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// redriveStep is how many messages one request brings back: the API allows 1000.
+// redriveStep is the number of messages that one request moves back; the API allows 1000.
 const redriveStep = 500
 
 // redriveOptions are the flags of message redrive.
@@ -28,8 +28,8 @@ type redriveOptions struct {
 	dryRun    bool
 }
 
-// redriven is the answer of message redrive. Without DryRun, Matched minus Redriven is
-// how many were locked or gone when their turn came.
+// redriven is the answer of message redrive. Without DryRun, Matched minus Redriven is the number of messages that
+// were locked or gone when redrive reached them.
 type redriven struct {
 	Queue    string `json:"queue"`
 	Matched  int    `json:"matched"`
@@ -40,7 +40,7 @@ type redriven struct {
 // matches reports whether a dead letter matches the filters.
 func (o *redriveOptions) matches(s *ShownMessage, now time.Time) bool {
 	if s.State != stateActive {
-		return false // a receiver has deferred it there
+		return false // a receiver has deferred it in the dead-letter queue
 	}
 	if reason, _ := s.Properties[PropertyReason].(string); o.reason != "" && reason != o.reason {
 		return false
@@ -88,7 +88,7 @@ func (c *Client) redrive(i invocation, o *redriveOptions) error {
 	return out.Note("%d of %d redriven to %s", run.redriven, run.matched, queue)
 }
 
-// redriveRun is one redrive under way.
+// redriveRun is one redrive in progress.
 type redriveRun struct {
 	client  *Client
 	out     *Output
@@ -102,8 +102,8 @@ type redriveRun struct {
 	redriven int
 }
 
-// scan walks the dead letters in order, once: one that fails again and comes back while
-// the walk goes on has its old number, which is behind us.
+// scan peeks at the dead letters once, in order. A message that fails again during the scan returns with its old
+// number, which scan has already passed.
 func (r *redriveRun) scan(ctx context.Context, node *managementNode) error {
 	if r.options.dryRun {
 		if err := r.out.Note("%s", lineHeader); err != nil {
@@ -154,7 +154,7 @@ func (r *redriveRun) consider(ctx context.Context, m *amqp.Message, shown *Shown
 	return r.flush(ctx)
 }
 
-// flush brings back what has gathered.
+// flush moves the collected messages back.
 func (r *redriveRun) flush(ctx context.Context) error {
 	if len(r.pending) == 0 {
 		return nil

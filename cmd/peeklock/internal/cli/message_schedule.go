@@ -19,22 +19,22 @@ import (
 const (
 	scheduleCountMax = 100        // messages
 	scheduleBytesMax = 128 * 1024 // of their encodings, unless one alone is larger
-	cancelCountMax   = 1000       // sequence numbers of one command line
+	cancelCountMax   = 1000       // sequence numbers on one command line
 )
 
-// noteScheduled is when a message is to be enqueued (docs/service-bus-protocol.md#message-annotations).
+// noteScheduled is the annotation with the time at which a message is enqueued
+// (docs/service-bus-protocol.md#message-annotations).
 const noteScheduled = "x-opt-scheduled-enqueue-time"
 
-// scheduleOptions are the flags of message send that are about time.
+// scheduleOptions has the flags of message send that concern time.
 type scheduleOptions struct {
 	ttl *entity.Duration
 	at  string
 	in  *entity.Duration
 }
 
-// apply puts the time to live into a message. In the header it is a number of
-// milliseconds in 32 bits (49 days); longer ones stand in the properties, as official
-// clients write them.
+// apply sets the time to live of a message. The header holds it in 32 bits of milliseconds (49 days); a longer one
+// goes into the properties, as official clients do.
 func (o *scheduleOptions) apply(m *amqp.Message, now time.Time) error {
 	if o.ttl == nil || *o.ttl == entity.Duration(entity.Forever) {
 		return nil
@@ -53,7 +53,7 @@ func (o *scheduleOptions) apply(m *amqp.Message, now time.Time) error {
 	return nil
 }
 
-// moment is when the messages are to be enqueued; false: at once.
+// moment returns the time at which the messages are enqueued; false: immediately.
 func (o *scheduleOptions) moment(now time.Time) (time.Time, bool, error) {
 	switch {
 	case o.at != "" && o.in != nil:
@@ -80,8 +80,8 @@ type Scheduled struct {
 	Sequences []int64   `json:"sequenceNumbers"` // 0: a duplicate, accepted and dropped
 }
 
-// schedule hands messages over that become active later, and prints their numbers,
-// which cancel wants.
+// schedule sends messages that become active later, and prints their sequence numbers, which cancel takes as
+// arguments.
 func (c *Client) schedule(ctx context.Context, out *Output, d *AMQPSession, queue string, template amqp.Message, at time.Time, bodies iter.Seq2[[]byte, error]) error {
 	node, err := d.openManagement(ctx, queue)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *Client) schedule(ctx context.Context, out *Output, d *AMQPSession, queu
 	return out.Note("%d scheduled in %s for %s: %s", len(s.numbers), queue, at.Format(time.RFC3339Nano), numberText(s.numbers))
 }
 
-// numberText is a list of numbers for people.
+// numberText returns numbers as text.
 func numberText(numbers []int64) string {
 	text := make([]string, len(numbers))
 	for i, n := range numbers {
@@ -107,7 +107,7 @@ func numberText(numbers []int64) string {
 	return strings.Join(text, " ")
 }
 
-// scheduleBatch gathers messages into requests.
+// scheduleBatch collects messages into requests.
 type scheduleBatch struct {
 	node     *managementNode
 	template amqp.Message
@@ -138,7 +138,7 @@ func (s *scheduleBatch) all(ctx context.Context, bodies iter.Seq2[[]byte, error]
 	return s.flush(ctx)
 }
 
-// flush asks for what has gathered. Whether it was done is unknown unless an answer came.
+// flush sends the collected messages. Without an answer the outcome is unknown.
 func (s *scheduleBatch) flush(ctx context.Context) error {
 	if len(s.pending) == 0 {
 		return nil
@@ -186,7 +186,7 @@ func (c *Client) cancel(i invocation) error {
 	return out.Data(cancelled{Queue: queue, Cancelled: numbers})
 }
 
-// parseNumbers reads sequence numbers.
+// parseNumbers parses sequence numbers.
 func parseNumbers(args []string) ([]int64, error) {
 	numbers := make([]int64, len(args))
 	for i, arg := range args {

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	sendWindow   = 100              // sends that await their answer at once
+	sendWindow   = 100              // sends that may await their answer at the same time
 	sendTimeMax  = 60 * time.Second // for the answer to one send
 	lineBytesMax = 1024 * 1024      // of one line of standard input
 	// SendSizeMax is the size of the largest message that is sent, in bytes.
 	SendSizeMax   = 100 * 1024 * 1024
-	propertyTotal = 64 // application properties on the command line
-	// FillerAlphabet is repeated in the bodies of messages that are made up.
+	propertyTotal = 64 // most application properties on the command line
+	// FillerAlphabet is repeated in the bodies of generated messages.
 	FillerAlphabet = "abcdefghijklmnopqrstuvwxyz"
 )
 
@@ -83,7 +83,7 @@ func (c *Client) send(i invocation, o *sendOptions) error {
 	return out.Data(sent{Queue: queue, Sent: n})
 }
 
-// template is the message without its body.
+// template returns the message without its body.
 func (o *sendOptions) template() (amqp.Message, error) {
 	var m amqp.Message
 	switch {
@@ -123,7 +123,7 @@ func (o *sendOptions) template() (amqp.Message, error) {
 	return m, o.apply(&m, time.Now())
 }
 
-// bodies yields what to send: from the arguments, generated, or line by line.
+// bodies yields the bodies to send: from the arguments, generated, or line by line from in.
 func (o *sendOptions) bodies(in io.Reader, args []string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		each := func(body []byte) bool {
@@ -159,7 +159,7 @@ func (o *sendOptions) bodies(in io.Reader, args []string) iter.Seq2[[]byte, erro
 	}
 }
 
-// sendWindowState is a stream of sends with up to sendWindow answers outstanding.
+// sendWindowState is a stream of sends with up to sendWindow unconfirmed sends.
 type sendWindowState struct {
 	waiting   []amqp.SendReceipt // in the order of sending
 	confirmed int
@@ -189,8 +189,8 @@ func (s *sendWindowState) count(err error) {
 	}
 }
 
-// sendAll sends until one fails and returns how many were confirmed. What is under way
-// then is still awaited: the count should be right.
+// sendAll sends until one send fails and returns how many were confirmed. It still awaits the sends that are in
+// flight at that time, so that the count is exact.
 func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bodies iter.Seq2[[]byte, error]) (int, error) {
 	var s sendWindowState
 	for body, err := range bodies {
@@ -232,7 +232,7 @@ func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
 	return ClassifyOutcome(state)
 }
 
-// ErrNoMessage ends a receive that waited in vain; it is not shown.
+// ErrNoMessage ends a receive that timed out; it is not printed.
 var ErrNoMessage = errors.New("no message came")
 
 // rejection is the refusal of a message by the broker.
@@ -247,7 +247,7 @@ func IsRejection(err error) bool {
 	return errors.As(err, &r)
 }
 
-// ClassifyOutcome reports whether a delivery state means that the message was accepted: nil, or the refusal.
+// ClassifyOutcome returns nil if a delivery state means that the message was accepted, else the refusal.
 func ClassifyOutcome(state amqp.DeliveryState) error {
 	switch state := state.(type) {
 	case *amqp.StateAccepted:

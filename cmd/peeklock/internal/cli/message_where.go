@@ -15,7 +15,7 @@ DeadLetterReason and DeadLetterErrorDescription; names that begin with sys. are 
 sys.CorrelationId, sys.DeliveryCount, sys.SequenceNumber, ...). Messages for which the expression is unknown, for example
 because a property is missing, are left out. The command evaluates it, not the members.`
 
-// whereFlag reads --where when the flags are read, so that a wrong expression is wrong usage.
+// whereFlag parses --where while the flags are parsed, so that an invalid expression is a usage error.
 type whereFlag struct{ to **filter.Expr }
 
 // Set implements pflag.Value.
@@ -24,7 +24,7 @@ func (f whereFlag) Set(text string) (err error) {
 	return err
 }
 
-// String is the expression in its canonical form.
+// String returns the expression in its canonical form.
 func (f whereFlag) String() string {
 	if f.to == nil || *f.to == nil {
 		return ""
@@ -35,9 +35,9 @@ func (f whereFlag) String() string {
 // Type implements pflag.Value.
 func (whereFlag) Type() string { return "expression" }
 
-// matchesWhere reports whether a message is wanted: without an expression all are. An expression
-// that fails for one message, say by dividing by zero, fails the command: leaving the
-// message out would hide it.
+// matchesWhere reports whether a message matches; without an expression every message does. An expression that
+// fails for one message, for example because it divides by zero, fails the command: leaving the message out would
+// hide the error.
 func matchesWhere(where *filter.Expr, m *amqp.Message, s *ShownMessage) (bool, error) {
 	if where == nil {
 		return true, nil
@@ -49,16 +49,16 @@ func matchesWhere(where *filter.Expr, m *amqp.Message, s *ShownMessage) (bool, e
 	return truth == filter.True, nil
 }
 
-// NewPeeked makes a message, with its printed form, a message that filters evaluate.
+// NewPeeked combines a message and its printed form into a message that filters evaluate.
 func NewPeeked(m *amqp.Message, s *ShownMessage) Peeked { return Peeked{m, s} }
 
-// Peeked is a message that was peeked at, as filters see it.
+// Peeked is a peeked message in the form that filters evaluate.
 type Peeked struct {
 	m     *amqp.Message
 	shown *ShownMessage
 }
 
-// System returns a property of Service Bus, as far as a peeked message has it.
+// System returns a property of Service Bus if a peeked message has it.
 func (p Peeked) System(name string) (filter.Value, bool) {
 	switch name {
 	case filter.SequenceNumber:
@@ -111,8 +111,8 @@ func (p Peeked) property(name string) (filter.Value, bool) {
 	return filter.Value{}, false
 }
 
-// User finds an application property by its folded name. Of several that differ in case
-// only, the first in order of the alphabet is meant, so that the answer is always the same.
+// User finds an application property by its folded name. If several differ only in case, User returns the
+// alphabetically first, so that the result is always the same.
 func (p Peeked) User(folded string) (filter.Value, bool) {
 	found := ""
 	for name := range p.m.ApplicationProperties {
@@ -124,7 +124,7 @@ func (p Peeked) User(folded string) (filter.Value, bool) {
 	return valueOf(v), ok && filter.Fold(found) == folded
 }
 
-// NewID gives the ids of newid(): of no use in --where, but the language has it.
+// NewID returns the ids for newid(). They are of no use in --where, but the language has the function.
 func (p Peeked) NewID(call int) filter.GUID {
 	return filter.DeriveID(uint64(p.shown.Sequence), 0, call)
 }
@@ -143,8 +143,8 @@ func optional(s *string) filter.Value {
 	return filter.Text(*s)
 }
 
-// valueOf turns what came over the wire into a value of the language; NULL for types that
-// it does not have.
+// valueOf converts a value from the wire into a value of the language, and types that the language lacks into
+// NULL.
 func valueOf(v any) filter.Value {
 	switch v := v.(type) {
 	case bool:

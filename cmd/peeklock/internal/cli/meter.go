@@ -6,18 +6,17 @@ import (
 	"github.com/jedib0t/go-pretty/v6/progress"
 )
 
-// meterEvery is how often a meter is painted.
+// meterEvery is the time between two updates of a meter.
 const meterEvery = 100 * time.Millisecond
 
-// Meter shows on a terminal how far a long command has come. Elsewhere (a script, a
-// pipe) it is silent: standard output holds results only.
+// Meter shows the progress of a long command on a terminal. If the output is not a terminal (a script, a pipe), it
+// prints nothing: standard output holds results only.
 type Meter struct {
 	tracker *progress.Tracker
 	done    chan struct{}
 }
 
-// NewMeter begins to paint, on standard error. total is how many things are to be done, as
-// far as is known.
+// NewMeter starts a meter on standard error. total is the amount of work as far as it is known.
 func (c *Client) NewMeter(what string, total int) *Meter {
 	m := &Meter{tracker: &progress.Tracker{Message: what, Total: int64(max(1, total)), AutoStopDisabled: true}, done: make(chan struct{})}
 	c.paint(m)
@@ -40,14 +39,14 @@ func (c *Client) paint(m *Meter) {
 	}()
 }
 
-// bytesMeter is a meter of bytes. Its total may be learnt later (set).
+// bytesMeter returns a meter of bytes. set may change its total later.
 func (c *Client) bytesMeter(what string, total int64) *Meter {
 	m := &Meter{tracker: &progress.Tracker{Message: what, Total: max(1, total), Units: progress.UnitsBytes, AutoStopDisabled: true}, done: make(chan struct{})}
 	c.paint(m)
 	return m
 }
 
-// set sets the progress: done of total.
+// set sets the progress to done of total.
 func (m *Meter) set(done, total int64) {
 	m.tracker.UpdateTotal(max(1, total))
 	m.tracker.SetValue(min(done, max(1, total)))
@@ -59,12 +58,12 @@ func (m *Meter) say(text string) { m.tracker.UpdateMessage(text) }
 // Add adds n to the progress.
 func (m *Meter) Add(n int) { m.tracker.Increment(int64(n)) }
 
-// End paints the last state and stops; failed shows that it was not all.
+// End draws the last state and stops; failed marks the work as incomplete.
 func (m *Meter) End(failed bool) {
 	if failed {
 		m.tracker.MarkAsErrored()
 	} else {
 		m.tracker.MarkAsDone()
 	}
-	<-m.done // at most one painting away
+	<-m.done // the renderer draws at most once more
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// inNamespace adds the namespace that was asked for to the path of a request. What is about
-// the cluster as a whole has none; there it must not be looked for either, or a variable in
-// the environment would keep the namespace that it names from being made.
+// inNamespace adds the requested namespace to the path of a request. Requests about the whole cluster have no
+// namespace, and inNamespace must not look for one there: a variable in the environment would prevent the creation
+// of the namespace that it names.
 func inNamespace(path, namespace string) string {
 	if namespace == "" {
 		return path
@@ -105,7 +105,7 @@ func putNamespaceVerb(c *Client, v verb, method, done string) verb {
 	return v
 }
 
-// limitText is a limit, of which 0 is none.
+// limitText returns a limit for a table; 0 is no limit.
 func limitText(limit *uint32) any {
 	if limit == nil || *limit == 0 {
 		return "-"

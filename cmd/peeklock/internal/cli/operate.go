@@ -17,18 +17,19 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// How the command line accompanies what the cluster does by itself.
+// Times and rates of commands that watch the work of the cluster.
 const (
-	watchInterval  = 500 * time.Millisecond // between two looks at how far it has come
-	retryInterval  = time.Second            // before a member that is busy or gone is asked again
-	unreachableMax = 15 * time.Second       // without an answer, after which we stop asking
+	watchInterval  = 500 * time.Millisecond // between two checks of the progress
+	retryInterval  = time.Second            // before a retry when a member is busy or unreachable
+	unreachableMax = 15 * time.Second       // time without an answer after which the command gives up
 	// copyRate is the rate of two concurrent copies that an estimate assumes, in bytes per second.
 	copyRate = 50 << 20
-	// copyOverhead is the additional time per partition: to open, to vote, to transfer the leadership.
+	// copyOverhead is the additional time per partition to open the replica, to elect a leader and to transfer the
+	// leadership.
 	copyOverhead = 2 * time.Second
 )
 
-// memberList resolves names of members.
+// memberList resolves member names.
 type memberList struct{ members []admin.Member }
 
 func (c *Client) memberList(ctx context.Context) (*memberList, error) {
@@ -39,7 +40,7 @@ func (c *Client) memberList(ctx context.Context) (*memberList, error) {
 	return &memberList{list.Members}, nil
 }
 
-// name returns the name of a member if it is unique, else the id.
+// name returns the name of a member if it is unique, otherwise the id.
 func (r *memberList) name(id fsm.MemberID) string {
 	at := slices.IndexFunc(r.members, func(m admin.Member) bool { return m.ID == id })
 	if at < 0 {
@@ -59,7 +60,7 @@ func (r *memberList) names(ids []fsm.MemberID) string {
 	return strings.Join(texts, " ")
 }
 
-// find looks for a member by name or id, as the control API does.
+// find finds a member by name or id, as the control API does.
 func (r *memberList) find(text string) (admin.Member, error) {
 	var named []admin.Member
 	for _, m := range r.members {
@@ -82,7 +83,8 @@ func (r *memberList) find(text string) (admin.Member, error) {
 	return admin.Member{}, fmt.Errorf("%d members are called %q: use the id, which peeklock member list --all -o json shows", len(named), Printable(text, 100))
 }
 
-// completeMember offers names of members for the first arguments, from of them at most.
+// completeMember offers partition numbers for the first from arguments and member names for the others, up to most
+// arguments; most < 0: no limit.
 func (c *Client) completeMember(from, most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) < from {
@@ -107,7 +109,7 @@ func (c *Client) completeMember(from, most int) cobra.CompletionFunc {
 	}
 }
 
-// completePartition offers the numbers of partitions for the only argument.
+// completePartition offers partition numbers for the only argument.
 func (c *Client) completePartition(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
 	return c.completeMember(1, 1)(cmd, args, part)
 }
@@ -128,20 +130,20 @@ func (c *Client) partitionIDs(ctx context.Context) []string {
 	return ids
 }
 
-// isCode reports that a member answered with this problem.
+// isCode reports whether err is a problem with this code.
 func isCode(err error, code string) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// detachedError is the error of a command that stopped to look at what the cluster does.
+// detachedError is the error of a command that stopped watching while the cluster continues the work.
 func detachedError(what string, why error) error {
 	return unknownError{fmt.Errorf("%s goes on in the cluster, nobody watches it any more (%w): peeklock partition moves shows how far it is, and the same command takes it up again", what, why)}
 }
 
-// retryUntilDone asks for something until it is done. A member waits with us for up to half a
-// minute, then says Timeout and goes on, so it is asked again; so it is when it is busy, or
-// cannot be reached for a moment. look is called now and then.
+// retryUntilDone repeats a request until the change is complete. A member waits for up to half a minute, then
+// answers Timeout and continues the work, so the request is repeated; so it is when the member is busy or briefly
+// unreachable. look is called from time to time to show the progress.
 func (c *Client) retryUntilDone(ctx context.Context, what string, ask func(context.Context) error, look func(context.Context)) error {
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -161,13 +163,13 @@ func (c *Client) retryUntilDone(ctx context.Context, what string, ask func(conte
 			return detachedError(what, errors.New("interrupted"))
 		case isCode(err, "Timeout"):
 			begun, lost = true, time.Time{}
-			sleepContext(ctx, watchInterval) // it has waited; a member that does not must not be flooded
+			sleepContext(ctx, watchInterval) // the member has waited; one that does not wait must not be flooded
 			continue
 		case isCode(err, "ServerBusy"):
 		case !begun && !errors.As(err, new(unknownError)), errors.As(err, &refused):
 			return err
 		}
-		// Nobody answered, or not now. It has begun, or may have.
+		// The member did not answer, or not now. The change has started, or may have.
 		now := time.Now()
 		if lost.IsZero() {
 			lost = now
@@ -182,7 +184,7 @@ func (c *Client) retryUntilDone(ctx context.Context, what string, ask func(conte
 	}
 }
 
-// pollWhile calls at once and then repeatedly, until the call returns false or ctx ends.
+// pollWhile calls call at once and then repeatedly, until it returns false or ctx ends.
 func pollWhile(ctx context.Context, pause time.Duration, call func() bool) {
 	for ctx.Err() == nil && call() {
 		sleepContext(ctx, pause)
@@ -198,19 +200,19 @@ func sleepContext(ctx context.Context, d time.Duration) {
 	}
 }
 
-// estimate returns the approximate time to copy this many bytes in this many moves.
+// estimate returns the approximate time to copy bytes in this number of moves.
 func estimate(bytes int64, moves int) time.Duration {
 	return (time.Duration(float64(bytes)/copyRate*float64(time.Second)) + time.Duration(moves)*copyOverhead).Round(time.Second)
 }
 
-// signedBytesText is BytesText of a signed number; negative ones count as 0.
+// signedBytesText is BytesText for a signed number; a negative number counts as 0.
 func signedBytesText(n int64) string { return BytesText(uint64(max(0, n))) }
 
-// errMovesPaused ends the watching of moves that will not end by themselves.
+// errMovesPaused ends the watching of moves that do not end on their own.
 var errMovesPaused = errors.New("paused")
 
-// watchMoves watches moves until none of these partitions is on its way any more. sizes are
-// what has to be copied, as far as is known.
+// watchMoves watches the moves of these partitions until all have ended. sizes has the bytes to copy, as far as
+// they are known.
 func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.PartitionID]int64) (err error) {
 	m := c.bytesMeter(what, 1)
 	defer func() { m.End(err != nil) }()
@@ -243,7 +245,7 @@ func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.Part
 
 // moves paints how far moves have come and counts those that are left.
 func (m *Meter) moves(what string, sizes map[fsm.PartitionID]int64, list []admin.Move) (left, paused int) {
-	const least = 1 << 20 // so that partitions without a byte count for something
+	const least = 1 << 20 // so that partitions without data count, too
 	total, done := int64(0), int64(0)
 	moving := map[fsm.PartitionID]admin.Move{}
 	states := []string{}

@@ -58,7 +58,7 @@ the old member from the cluster. The old member may be dead.`, example: "  peekl
 	}}
 }
 
-// memberListFlags are the flags of member list, memberSetFlags those of member set.
+// memberListFlags has the flags of member list, memberSetFlags those of member set.
 type (
 	memberListFlags struct{ all bool }
 	memberSetFlags  struct{ admin.MemberChange }
@@ -72,7 +72,7 @@ func memberPath(name, verb string) string {
 	return path
 }
 
-// memberStateText is the state of a member in a table.
+// memberStateText returns the state of a member for a table.
 func memberStateText(m admin.Member) string {
 	switch {
 	case m.Removed:
@@ -123,10 +123,10 @@ func (c *Client) setMember(i invocation, change admin.MemberChange) error {
 type memberDone struct {
 	Member string `json:"member"`
 	Did    string `json:"did"`            // drained, undrained, removed, replaced
-	With   string `json:"with,omitempty"` // of replaced
+	With   string `json:"with,omitempty"` // the replacement, of replaced only
 }
 
-// removalVerb completes remove and replace, which take one member and two.
+// removalVerb completes remove, which takes one member, and replace, which takes two.
 func removalVerb(c *Client, v verb) verb {
 	var yes, dryRun bool
 	v.flags = func(cmd *cobra.Command) {
@@ -151,11 +151,11 @@ func removalVerb(c *Client, v verb) verb {
 	return v
 }
 
-// removalPlan is the answer of --dry-run.
+// removalPlan is the answer of a removal with --dry-run.
 type removalPlan struct {
 	Member     fsm.MemberID      `json:"member"`
 	With       fsm.MemberID      `json:"with,omitempty"`
-	Partitions []fsm.PartitionID `json:"partitions"` // of which it has replicas
+	Partitions []fsm.PartitionID `json:"partitions"` // of which the member has replicas
 	Leads      int               `json:"leads"`
 }
 
@@ -192,7 +192,7 @@ func (c *Client) printRemovalPlan(i invocation, name, replacement string) error 
 	return i.out.Note("%s holds %d partitions %v and leads %d: they would go to %s", name, len(plan.Partitions), plan.Partitions, m.Leads, to)
 }
 
-// changeMember repeats a change until it is complete, and prints the answer.
+// changeMember repeats a change until it is complete and prints the answer.
 func (c *Client) changeMember(i invocation, verb string, body any, done memberDone) error {
 	name := done.Member
 	what := fmt.Sprintf("%s %s", verb, name)
@@ -223,7 +223,8 @@ func (c *Client) changeMember(i invocation, verb string, body any, done memberDo
 	return i.out.Note("%s %s", name, done.Did)
 }
 
-// remainingAt returns what a member still has: leaderships for drain, replicas otherwise; -1 when that is not known.
+// remainingAt returns how many leaderships (for drain) or replicas (otherwise) a member still has, or -1 if that
+// is unknown.
 func (c *Client) remainingAt(ctx context.Context, name, verb string) (left int64, detail string) {
 	r, err := c.memberList(ctx)
 	if err != nil {

@@ -55,7 +55,7 @@ the new partitions first. Partitions cannot be removed.`, example: "  peeklock p
 	}}
 }
 
-// partitionID parses an argument.
+// partitionID parses a partition number.
 func partitionID(text string) (fsm.PartitionID, error) {
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
@@ -68,7 +68,7 @@ func partitionPath(id fsm.PartitionID, verb string) string {
 	return fmt.Sprintf("/v1/partitions/%d/%s", id, verb)
 }
 
-// PartitionInfo is a partition with its move, if there is one.
+// PartitionInfo is a partition and its move, if there is one.
 type PartitionInfo struct {
 	admin.PartitionStatus
 	Move *admin.Move `json:"move,omitempty"`
@@ -139,7 +139,7 @@ func (c *Client) showPartition(i invocation) error {
 		return fmt.Errorf("there is no partition %d: peeklock partition list shows them", id)
 	}
 	p := list[at]
-	if i.out.IsTable() { // names, not ids
+	if i.out.IsTable() { // the table shows names
 		replaceMemberIDs(r, &p)
 	}
 	return i.out.fields(p)
@@ -171,7 +171,7 @@ type partitionDone struct {
 	Members   []string        `json:"members,omitempty"`
 }
 
-// print prints the answer; detail is for people.
+// print prints the answer; detail appears only in the table output.
 func (d partitionDone) print(out *Output, detail string) error {
 	if !out.IsTable() {
 		return out.Data(d)

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	planStep = 200 // moves of one request: the API takes 256
-	// leadersFollowMax is how long we wait for leaderships behind the last move: they go by
-	// themselves, but not to a member that has just come.
+	planStep = 200 // moves in one request; the API allows 256
+	// leadersFollowMax is how long the command waits for leaderships after the last move. They follow
+	// automatically, but not to a member that has just started.
 	leadersFollowMax = 15 * time.Second
 )
 
@@ -24,10 +24,10 @@ type rebalanceOptions struct{ dryRun, noWait bool }
 // rebalanced is the answer of partition rebalance.
 type rebalanced struct {
 	Moves    []admin.PlannedMove `json:"moves"`
-	Bytes    int64               `json:"bytes"`    // to copy, about
-	Estimate string              `json:"estimate"` // how long that takes, about
+	Bytes    int64               `json:"bytes"`    // approximate bytes to copy
+	Estimate string              `json:"estimate"` // approximate duration
 	State    string              `json:"state"`    // planned, ordered, done
-	// Leaders is how many leaderships of done have still to follow.
+	// Leaders is the number of leaderships that had not yet followed when State became done.
 	Leaders int `json:"leaders,omitempty"`
 }
 
@@ -78,7 +78,7 @@ func (c *Client) rebalance(i invocation, o rebalanceOptions) error {
 	return nil
 }
 
-// printPlan shows people what would move.
+// printPlan prints the moves of a plan as a table.
 func printPlan(out *Output, r *memberList, plan rebalanced, copies int) error {
 	if !out.IsTable() {
 		return nil
@@ -100,7 +100,7 @@ func printPlan(out *Output, r *memberList, plan rebalanced, copies int) error {
 	return out.Note("\n%d of %d partitions are copied, %s in all: about %s at %s/s", copies, len(plan.Moves), signedBytesText(plan.Bytes), plan.Estimate, signedBytesText(copyRate))
 }
 
-// submitMoves records the moves of a plan, some at a time.
+// submitMoves submits the moves of a plan in several requests.
 func (c *Client) submitMoves(ctx context.Context, moves []admin.PlannedMove) error {
 	for done := 0; done < len(moves); done += planStep {
 		some := moves[done:min(len(moves), done+planStep)]

@@ -11,16 +11,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Output prints answers in the form that was asked for. Everything that a command says
-// on standard output goes through here, so that --output means the same everywhere:
-// a table for people, or one JSON value (stable: fields are only ever added), or YAML
-// of the same fields.
+// Output prints answers in the requested format. All standard output of a command goes through it, so that
+// --output has the same meaning everywhere: a table, one JSON value (stable: fields are only ever added), or YAML
+// with the same fields.
 type Output struct {
 	w    io.Writer
 	form string // table, json, yaml
 }
 
-// NewOutput prints to w in a format: table, json or yaml.
+// NewOutput returns an output that prints to w in a format: table, json or yaml.
 func NewOutput(w io.Writer, form string) (*Output, error) {
 	switch form {
 	case "table", "json", "yaml":
@@ -29,10 +28,10 @@ func NewOutput(w io.Writer, form string) (*Output, error) {
 	return nil, Usagef("unknown output %q: choose from table, json, yaml", form)
 }
 
-// IsTable reports that a person reads the output.
+// IsTable reports whether the format is a table, which people read.
 func (o *Output) IsTable() bool { return o.form == "table" }
 
-// Rows prints value, for people as a table.
+// Rows prints value, or rows in the table format.
 func (o *Output) Rows(value any, header []any, rows [][]any) error {
 	if !o.IsTable() {
 		return o.Data(value)
@@ -54,12 +53,12 @@ func (o *Output) Rows(value any, header []any, rows [][]any) error {
 	return o.write(t.Render() + "\n")
 }
 
-// fields prints value, for people as lines of name and value, in the order of the JSON.
+// fields prints value; the table format has a line for each name and value, in the order of the JSON.
 func (o *Output) fields(value any) error {
 	if !o.IsTable() {
 		return o.Data(value)
 	}
-	// By way of YAML nodes: they keep the order, a map would not.
+	// YAML nodes keep the order of the fields; a map would not.
 	node, err := toNode(value)
 	if err != nil {
 		return err
@@ -70,7 +69,7 @@ func (o *Output) fields(value any) error {
 	return o.write(t.Render() + "\n")
 }
 
-// FieldCharactersMax is where a field ends on a terminal; JSON and YAML have all of it.
+// FieldCharactersMax is the length at which a field is cut off on a terminal; JSON and YAML show all of it.
 const FieldCharactersMax = 2000
 
 func appendFields(t table.Writer, prefix string, node *yaml.Node) {
@@ -91,8 +90,8 @@ func appendFields(t table.Writer, prefix string, node *yaml.Node) {
 	}
 }
 
-// item prints one of many, as soon as it is known: a line for people (already laid
-// out), one JSON value a line, or one YAML document.
+// item prints one of many values as soon as it is known: the given line in the table format, one JSON value per
+// line, or one YAML document.
 func (o *Output) item(value any, line string) error {
 	switch o.form {
 	case "json":
@@ -110,7 +109,7 @@ func (o *Output) item(value any, line string) error {
 	return o.write(line + "\n")
 }
 
-// Note prints a line for people only.
+// Note prints a line in the table format only.
 func (o *Output) Note(format string, args ...any) error {
 	if !o.IsTable() {
 		return nil
@@ -145,8 +144,8 @@ func (o *Output) write(s string) error {
 	return nil
 }
 
-// toNode turns value into YAML by way of its JSON, so that both have the same names in
-// the same order: JSON is YAML.
+// toNode converts value to YAML through its JSON, so that both formats have the same names in the same order. JSON
+// is valid YAML.
 func toNode(value any) (*yaml.Node, error) {
 	body, err := json.Marshal(value)
 	if err != nil {
@@ -188,7 +187,7 @@ func isNumber(v any) bool {
 	return false
 }
 
-// BytesText is a size as people read it.
+// BytesText returns a size with a unit, as "1.5 GiB".
 func BytesText(n uint64) string {
 	const unit = 1024
 	if n < unit {
@@ -202,8 +201,8 @@ func BytesText(n uint64) string {
 	return fmt.Sprintf("%.1f %ciB", value, "KMGTP"[prefix])
 }
 
-// Printable makes text safe for a terminal: control characters are shown, not sent, and
-// it ends after so many characters.
+// Printable makes text safe for a terminal: it escapes control characters and cuts the text after charactersMax
+// characters.
 func Printable(s string, charactersMax int) string {
 	var b strings.Builder
 	n := 0

@@ -71,7 +71,7 @@ type restored struct {
 	Dir        string `json:"dir"`
 	ClusterID  string `json:"clusterId"`
 	Partitions int    `json:"partitions"`
-	Messages   string `json:"asOf"` // when the last partition was copied
+	Messages   string `json:"asOf"` // time at which the last partition was copied
 }
 
 func (c *Client) restore(i invocation, o *restoreOptions) error {
@@ -136,7 +136,7 @@ func readManifest(ctx context.Context, from objects.Store) (*backupManifest, err
 	return &m, nil
 }
 
-// openBackup opens the copy of a partition, whose checksum is compared with the manifest.
+// openBackup opens the copy of a partition. Its checksum is compared with the manifest.
 func openBackup(ctx context.Context, from objects.Store, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
 	for _, p := range m.Partitions {
 		if p.Partition != id {
@@ -170,7 +170,7 @@ func (f *checksummedFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close returns an error when the content read differs from the content written.
+// Close returns an error if the content read differs from the content written.
 func (f *checksummedFile) Close() error {
 	err := f.ReadCloser.Close()
 	if got := hex.EncodeToString(f.sum.Sum(nil)); got != f.want {

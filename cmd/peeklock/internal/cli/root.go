@@ -18,10 +18,10 @@ type Process struct {
 	Env         []string // KEY=value
 	In          io.Reader
 	Out, Err    io.Writer
-	Interactive bool // err is a terminal: progress may be painted
+	Interactive bool // Err is a terminal, so a progress bar may be shown
 }
 
-// Getenv is the last value of a variable, "" when it is not set.
+// Getenv returns the last value of a variable, or "" if it is not set.
 func (p Process) Getenv(name string) string {
 	value := ""
 	for _, pair := range p.Env {
@@ -32,12 +32,12 @@ func (p Process) Getenv(name string) string {
 	return value
 }
 
-// Exit codes. They are part of the interface: scripts branch on them.
+// Exit codes. They are part of the interface, because scripts depend on them.
 const (
 	ExitDone    = 0
-	ExitRefused = 1 // the cluster or the machine said no; nothing was done
+	ExitRefused = 1 // the cluster or the machine refused; nothing was done
 	ExitUsage   = 2 // the command line or configuration is wrong
-	exitUnknown = 3 // it may or may not have been done
+	exitUnknown = 3 // the outcome is unknown
 )
 
 // UsageError is a mistake on the command line or in the configuration.
@@ -46,16 +46,16 @@ type UsageError struct{ error }
 // Unwrap lets errors.Is and errors.As see the cause.
 func (e UsageError) Unwrap() error { return e.error }
 
-// unknownError is a request whose answer never came.
+// unknownError is the error of a request whose answer did not arrive.
 type unknownError struct{ error }
 
 // Unwrap lets errors.Is and errors.As see the cause.
 func (e unknownError) Unwrap() error { return e.error }
 
-// Usage makes an error a mistake of the user.
+// Usage marks an error as a usage error.
 func Usage(err error) error { return UsageError{err} }
 
-// Usagef formats a mistake of the user.
+// Usagef formats a usage error.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 // Execute runs one command line and returns its exit code. Every error is printed as one line on standard error.
@@ -80,12 +80,12 @@ func Execute(ctx context.Context, p Process, root *cobra.Command) int {
 	return ExitRefused
 }
 
-// oneLine keeps errors that were joined or quoted from elsewhere on one line.
+// oneLine joins the lines of an error into one.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
 }
 
-// NewRoot builds the root command with all commands that are clients, and their client.
+// NewRoot builds the root command with all client commands, and returns their client.
 func NewRoot(p Process) (*cobra.Command, *Client) {
 	root := &cobra.Command{
 		Use:   "peeklock",
@@ -110,12 +110,12 @@ three members in one process.`,
 	return root, c
 }
 
-// NoArgs refuses arguments: on a noun they are a verb that does not exist.
+// NoArgs refuses arguments. For a noun, an argument is a verb that does not exist.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2 // letters; cobra sets it on its own path only
+	cmd.SuggestionsMinimumDistance = 2 // letters; cobra sets this only on its own path
 	hint := ""
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf(" (did you mean %q?)", near[0])

@@ -16,7 +16,7 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
-// ruleFlags are the flags that say what a rule is.
+// ruleFlags has the flags that describe a rule.
 type ruleFlags struct {
 	sql                    string
 	all, none              bool
@@ -35,14 +35,13 @@ func (r *ruleFlags) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&r.parameter, "parameter", nil, "value of @name in --sql and --action, as name=value or name:=json; repeatable")
 }
 
-// given reports whether the command line describes a rule at all, and notes which filters it
-// names.
+// given reports whether the command line describes a rule, and records which filters it names.
 func (r *ruleFlags) given(changed func(flag string) bool) bool {
 	r.isSQL, r.isCorrelation = changed("sql"), changed("correlation")
 	return r.isSQL || r.isCorrelation || changed("true") || changed("false") || changed("action") || changed("parameter")
 }
 
-// rule is the rule without its name. given must have been called.
+// rule returns the rule without its name. given must have been called before.
 func (r *ruleFlags) rule() (entity.Rule, error) {
 	var rule entity.Rule
 	filters := 0
@@ -83,7 +82,7 @@ func (r *ruleFlags) rule() (entity.Rule, error) {
 	return rule, nil
 }
 
-// RulePath is the path of a rule in the API.
+// RulePath returns the path of a rule in the API.
 func RulePath(subscription, name string) string {
 	return namePath("/v1/rules/", subscription) + "?name=" + url.QueryEscape(name)
 }
@@ -97,7 +96,7 @@ func (c *Client) rules(ctx context.Context, subscription string) ([]entity.Rule,
 	})
 }
 
-// filterText is a filter for people.
+// filterText returns a filter as text.
 func filterText(f *entity.Filter) string {
 	switch f.Kind {
 	case entity.FilterSQL:
@@ -108,7 +107,7 @@ func filterText(f *entity.Filter) string {
 	return f.Kind
 }
 
-// parametersText stands behind an expression.
+// parametersText returns the parameters, which follow an expression.
 func parametersText(values map[string]entity.Value) string {
 	if len(values) == 0 {
 		return ""
@@ -116,7 +115,7 @@ func parametersText(values map[string]entity.Value) string {
 	return "  (" + strings.TrimSpace(pairsText(values, "@")) + ")"
 }
 
-// pairsText is names and values, those of text in quotes, in the order of the names.
+// pairsText returns names and values, sorted by name. Text values are quoted.
 func pairsText(values map[string]entity.Value, before string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(values)) {

@@ -18,11 +18,11 @@ import (
 const (
 	sessionFilter   = "com.microsoft:session-filter"
 	acceptTimeout   = "com.microsoft:timeout"
-	acceptCondition = "com.microsoft:timeout" // no session came in time
-	sessionsPage    = 1000                    // sessions asked for at once
+	acceptCondition = "com.microsoft:timeout" // no session became available in time
+	sessionsPage    = 1000                    // sessions per request
 )
 
-// acceptTimeMax is how long an answer may take beyond the waiting.
+// acceptTimeMax is how long an answer may take in addition to the wait time.
 const acceptTimeMax = 10 * time.Second
 
 // sessions lists up to count sessions, 0 for all.
@@ -52,7 +52,7 @@ func timeText(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000")
 }
 
-// stateText distinguishes no state from an empty one.
+// stateText distinguishes a missing state from an empty one.
 func stateText(s *admin.Session) string {
 	if s.Updated == nil {
 		return "-"
@@ -60,7 +60,7 @@ func stateText(s *admin.Session) string {
 	return BytesText(s.Bytes)
 }
 
-// sessionFlag is the name of a session; "" is one too, so it knows whether it was given.
+// sessionFlag is the name of a session. "" is a valid name, so the flag records whether it was given.
 type sessionFlag struct{ to **string }
 
 var _ pflag.Value = sessionFlag{}
@@ -71,7 +71,7 @@ func (s sessionFlag) Set(text string) error {
 	return nil
 }
 
-// String is the value so far.
+// String returns the current value.
 func (s sessionFlag) String() string {
 	if s.to == nil || *s.to == nil {
 		return ""
@@ -82,7 +82,7 @@ func (s sessionFlag) String() string {
 // Type implements pflag.Value.
 func (s sessionFlag) Type() string { return "name" }
 
-// chosenSession are the flags of receive that ask for a session.
+// chosenSession has the flags of receive that select a session.
 type chosenSession struct {
 	session *string
 	next    bool
@@ -105,13 +105,13 @@ func (s *chosenSession) check(o *subQueue) error {
 	return nil
 }
 
-// AcceptSession attaches a receiver that holds a session: the one named, or the next for nil.
-// errNothing when none came in time. The session is given back with the link.
+// AcceptSession attaches a receiver that holds the named session, or the next available one if session is nil. It
+// returns ErrNoMessage if none becomes available in time. Closing the link releases the session.
 func (d *AMQPSession) AcceptSession(ctx context.Context, source string, credit int32, receiveAndDelete bool, session *string, wait time.Duration) (*amqp.Receiver, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+acceptTimeMax)
 	defer cancel()
 	options := receiverOptions(credit, receiveAndDelete)
-	var name any // nil would be no nil in an interface
+	var name any // a nil pointer in an interface would not be nil
 	if session != nil {
 		name = *session
 	}
@@ -125,7 +125,7 @@ func (d *AMQPSession) AcceptSession(ctx context.Context, source string, credit i
 	return receiver, err
 }
 
-// SessionOf is the name of the session that a receiver holds.
+// SessionOf returns the name of the session that a receiver holds.
 func SessionOf(r *amqp.Receiver) string {
 	name, _ := r.LinkSourceFilterValue(sessionFilter).(string)
 	return name

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// SocketScheme begins the address of a control socket; what follows is its path as it is.
+	// SocketScheme begins the address of a control socket. The rest of the address is the path, unescaped.
 	SocketScheme = "unix://"
-	// SocketHost is the host of requests through a socket: it selects the default namespace.
+	// SocketHost is the host name of requests through a socket; it selects the default namespace.
 	SocketHost = "localhost"
 )
 
-// socketPath is the path in the address of a control socket.
+// socketPath returns the path from the address of a control socket.
 func socketPath(address string) (path string, ok bool) {
 	return strings.CutPrefix(address, SocketScheme)
 }
 
-// socketKey is the context key of the path of the socket that a request is sent to.
+// socketKey is the context key for the path of the socket that receives a request.
 type socketKey struct{}
 
 // socketClient returns an HTTP client for a control socket. It keeps no idle connections, because new ones are cheap.

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// typedPair reads key=value, which is text, or key:=json, which keeps its type.
+// typedPair parses key=value, where the value is text, or key:=json, where the value keeps its type.
 func typedPair(flag, pair string) (string, entity.Value, error) {
 	key, text, found := strings.Cut(pair, "=")
 	key, typed := strings.CutSuffix(key, ":")
@@ -28,7 +28,7 @@ func typedPair(flag, pair string) (string, entity.Value, error) {
 	return key, value, nil
 }
 
-// typedPairs reads many; a key may stand there once.
+// typedPairs parses several pairs; each key may occur once.
 func typedPairs(flag string, pairs []string) (map[string]entity.Value, error) {
 	var values map[string]entity.Value
 	for _, pair := range pairs {
@@ -47,7 +47,7 @@ func typedPairs(flag string, pairs []string) (map[string]entity.Value, error) {
 	return values, nil
 }
 
-// wireValue is a value as go-amqp sends it.
+// wireValue converts a value to the type that go-amqp sends.
 func wireValue(v filter.Value) any {
 	switch v.Kind() {
 	case filter.KindNull:
