@@ -17,19 +17,19 @@ import (
 
 // Limits of a benchmark.
 const (
-	benchLinksMax    = 1024    // senders, and receivers
+	benchLinksMax    = 1024    // senders, and likewise receivers
 	benchQueuesMax   = 1024    //
 	benchWindowMax   = 100_000 // outstanding sends of one sender
 	benchCreditMax   = 100_000
 	benchSettlersMax = 4096
-	benchMegabytes   = 80 << 10         // quota of queues that are made: the most there is
-	benchIdleMax     = 15 * time.Second // without progress, and not waiting for a lock to end
-	benchEmptyMax    = 3 * time.Second  // without a message: a receiving run has emptied the queues
+	benchMegabytes   = 80 << 10         // quota of created queues: the largest possible
+	benchIdleMax     = 15 * time.Second // without progress, unless a lock must end first
+	benchEmptyMax    = 3 * time.Second  // without a message; after that a receiving run treats the queues as empty
 	benchConnectMax  = 15 * time.Second // until all clients are connected
 	benchCleanupMax  = 30 * time.Second
 )
 
-// What a benchmark does.
+// Modes of a benchmark.
 const (
 	modeSend    = "send"
 	modeReceive = "receive"
@@ -59,7 +59,7 @@ type benchOptions struct {
 	lockDuration       time.Duration // lock duration of the queues
 }
 
-// New returns the command that measures a cluster.
+// New returns the command that runs a benchmark against a cluster.
 func New(c *cli.Client) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
@@ -109,8 +109,8 @@ also fails when messages of a session arrive out of order.`,
 	f.IntSliceVar(&o.pids, "pids", nil, "process ids of the members on this machine, whose CPU time is reported")
 	f.DurationVar(&o.lockDuration, "lock-duration", 30*time.Second, "lock duration of queues that are created")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
-		// A run with an end of its own (a number of messages, an empty queue) is only
-		// limited in time when that was asked for.
+		// A run with another end (a number of messages, an empty queue) has a time limit only if the user sets
+		// one.
 		if (o.messages > 0 || o.mode == modeReceive) && !cmd.Flags().Changed("duration") {
 			o.duration = 24 * time.Hour
 		}
@@ -165,7 +165,7 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-// sources is how many queues or subscriptions there are to receive from.
+// sources returns the number of queues or subscriptions to receive from.
 func (o *benchOptions) sources() int {
 	if o.topic.subscriptions > 0 {
 		return o.topic.copies()
@@ -178,7 +178,7 @@ func (o *benchOptions) receives() bool { return o.mode != modeSend }
 
 func (o *benchOptions) queue(i int) string { return o.prefix + "-" + strconv.Itoa(i%o.queues) }
 
-// runBench runs one benchmark: entities, load, report, and away with the entities.
+// runBench runs one benchmark: it creates the entities, generates the load, reports, and deletes the entities.
 func runBench(ctx context.Context, c *cli.Client, o *benchOptions) error {
 	out, err := c.Output()
 	if err != nil {
@@ -223,9 +223,8 @@ func measure(ctx context.Context, c *cli.Client, o *benchOptions, addresses []st
 	return result.report(out)
 }
 
-// createEntities makes what is missing and returns the paths in the API of what it made. It
-// takes over the lock duration of what exists: it says how long to wait for messages at the
-// end.
+// createEntities creates the missing entities and returns their API paths. It copies the lock duration of existing
+// entities into the options, because the run waits that long for messages at the end.
 func createEntities(ctx context.Context, c *cli.Client, o *benchOptions) ([]string, error) {
 	lock := entity.Duration(o.lockDuration)
 	quota := uint32(benchMegabytes)

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// cpuTime is what processes have used so far. known is false where the system does not
-// tell (/proc is Linux's), or a process is gone.
+// cpuTime is what processes have used so far. known is false if the system does not report it (/proc exists on
+// Linux only) or if a process has ended.
 type cpuTime struct {
 	used     time.Duration // user and system
 	resident uint64        // bytes
-	written  uint64        // bytes sent to storage; 0 where the system does not tell
+	written  uint64        // bytes written to storage; 0 if the system does not report it
 	known    bool
 }
 
 const (
-	ticksPerSecond = 100 // USER_HZ: fixed in Linux's interface, whatever the kernel's own rate
-	statUser       = 11  // fields of /proc/PID/stat behind the name (proc_pid_stat(5))
+	ticksPerSecond = 100 // USER_HZ: fixed in the interface of Linux, independent of the kernel's tick rate
+	statUser       = 11  // index of the field in /proc/PID/stat, counted after the name (proc_pid_stat(5))
 	statSystem     = 12
 	statResident   = 21
 )
 
-// cpuOf adds up processes; none: not known.
+// cpuOf returns the sum over processes; without processes it is unknown.
 func cpuOf(pids ...int) cpuTime {
 	total := cpuTime{known: len(pids) > 0}
 	for _, pid := range pids {
@@ -36,7 +36,7 @@ func cpuOf(pids ...int) cpuTime {
 	return total
 }
 
-// writtenBy is the line write_bytes of /proc/PID/io: what the process made go to disk.
+// writtenBy returns write_bytes of /proc/PID/io: the bytes that the process caused to be written to storage.
 func writtenBy(path string) uint64 {
 	data, err := os.ReadFile(path) //nolint:gosec // a path under /proc
 	if err != nil {
@@ -61,7 +61,7 @@ func readStat(path string) cpuTime {
 	if err != nil {
 		return cpuTime{}
 	}
-	// The name is in parentheses and may hold spaces and parentheses itself.
+	// The name is in parentheses and may itself contain spaces and parentheses.
 	_, rest, found := strings.Cut(string(data[strings.LastIndexByte(string(data), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if !found || len(fields) <= statResident {

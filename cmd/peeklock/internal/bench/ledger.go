@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// A stamp is the head of every body: which message this is and when it was sent.
+// messageHeader begins every body: it identifies the message and says when it was sent.
 //
 //	0  "PLB1"
 //	4  run      uint64, drawn at random
@@ -47,20 +47,20 @@ func readHeader(body []byte) (messageHeader, bool) {
 }
 
 const (
-	chunkBits   = 64 * 1024 // counters of one chunk: 8 KiB
+	chunkBits   = 64 * 1024 // counters in one chunk: 8 KiB
 	chunksMax   = 4096
 	countersMax = chunkBits * chunksMax // messages of one sender in one run: 268 million
 )
 
-// bitmap is a set of counters, written by many goroutines at once. It takes one bit per
-// counter up to the highest, in chunks that come when they are needed.
+// bitmap is a set of counters that many goroutines write concurrently. It takes one bit per counter up to the
+// highest, in chunks that are allocated on demand.
 type bitmap struct {
 	chunks [chunksMax]atomic.Pointer[chunk]
 }
 
 type chunk [chunkBits / 64]atomic.Uint64
 
-// set adds the counter, which is below countersMax, and says whether it was there.
+// set adds the counter, which must be below countersMax, and reports whether it was in the set before.
 func (b *bitmap) set(counter uint64) bool {
 	slot := &b.chunks[counter/chunkBits]
 	c := slot.Load()
@@ -84,23 +84,23 @@ func (b *bitmap) word(i uint64) uint64 {
 	return c[i%(chunkBits/64)].Load()
 }
 
-// senderTrack has the states of the messages of one sender.
+// senderTrack holds the states of the messages of one sender.
 type senderTrack struct {
-	attempted          atomic.Uint64 // counters below it may have been sent
+	attempted          atomic.Uint64 // lower counters may have been sent
 	confirmed, refused bitmap
-	copies             []copyState // of each copy: one, or one for each subscription that gets all messages
+	copies             []copyState // one element, or one for each subscription that gets all messages
 }
 
-// copyState has the states of one copy of each message.
+// copyState holds the states of one copy of each message.
 type copyState struct{ received, settled bitmap }
 
-// trackKey names the sender of some run.
+// trackKey identifies a sender of a run, which need not be this run.
 type trackKey struct {
 	run    uint64
 	sender uint32
 }
 
-// deliveryLedger checks every message against what was sent.
+// deliveryLedger compares every received message with what was sent.
 //
 //	lost        confirmed and never received
 //	duplicated  received again after its completion was confirmed (or received twice with receive-and-delete)
@@ -109,15 +109,15 @@ type trackKey struct {
 //	foreign     not of this run
 type deliveryLedger struct {
 	run     uint64
-	copies  int            // of every message
+	copies  int            // of each message
 	tracks  []*senderTrack // of this run, by sender
-	foreign bool           // also follow other runs: there is no sender in this one
+	foreign bool           // also follow other runs, because this run does not send
 
 	mu     sync.Mutex
 	others map[trackKey]*senderTrack
 }
 
-// othersMax bounds what a receiving run follows of earlier ones, all copies together.
+// othersMax limits how many senders of earlier runs a receiving run follows, over all copies.
 const othersMax = 1024
 
 func newDeliveryLedger(run uint64, senders, copies int, foreign bool) *deliveryLedger {
@@ -132,7 +132,7 @@ func (l *deliveryLedger) newTrack() *senderTrack {
 	return &senderTrack{copies: make([]copyState, l.copies)}
 }
 
-// trackOf finds the track of a message, nil when it is none of ours.
+// trackOf returns the track of a message, or nil if the ledger does not follow its sender.
 func (l *deliveryLedger) trackOf(s messageHeader) *senderTrack {
 	if s.counter >= countersMax {
 		return nil
@@ -169,7 +169,8 @@ const (
 	foreign
 )
 
-// recordDelivery records a delivery of one of the copies and classifies it. With receiveAndDelete it is settled, too.
+// recordDelivery records a delivery of one copy of a message and classifies it. With receiveAndDelete, the
+// delivery also settles the message.
 func (l *deliveryLedger) recordDelivery(s messageHeader, copyIndex int, receiveAndDelete bool) (verdict, *copyState) {
 	t := l.trackOf(s)
 	if t == nil {
@@ -179,8 +180,8 @@ func (l *deliveryLedger) recordDelivery(s messageHeader, copyIndex int, receiveA
 		return foreign, nil
 	}
 	f := &t.copies[copyIndex]
-	// Asked before received is set: a settlement follows its own delivery, so a settled
-	// bit seen here is of an earlier one.
+	// Read settled before setting received: a settlement follows its own delivery, so a bit that is set here
+	// belongs to an earlier delivery.
 	settled := f.settled.has(s.counter)
 	again := f.received.set(s.counter)
 	if receiveAndDelete {
@@ -197,7 +198,7 @@ func (l *deliveryLedger) recordDelivery(s messageHeader, copyIndex int, receiveA
 	return firstDelivery, f
 }
 
-// lost counts the copies of what was confirmed that were not received.
+// lost returns the number of confirmed copies that were not received.
 func (l *deliveryLedger) lost() uint64 {
 	var n uint64
 	for _, t := range l.tracks {
@@ -211,5 +212,5 @@ func (l *deliveryLedger) lost() uint64 {
 	return n
 }
 
-// words is how many words hold so many counters.
+// words returns the number of 64-bit words that hold this many counters.
 func words(counters uint64) uint64 { return (min(counters, countersMax) + 63) / 64 }

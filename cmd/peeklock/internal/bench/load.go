@@ -13,14 +13,14 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// counters are what all clients of a run have done. Each is written by many goroutines;
-// the few that run at once on a client machine make that cheaper than adding up.
+// counters count the work of all clients of a run. Many goroutines write each counter. Because few of them run at
+// the same time on a client machine, shared counters cost less than adding up one counter per goroutine.
 type counters struct {
 	confirmed, sendRefused, sendUnknown          atomic.Uint64
 	received, settled, settleLost, settleUnknown atomic.Uint64
 	redelivered, duplicated, unexpected, foreign atomic.Uint64
 	reconnects                                   atomic.Uint64
-	accepted, misordered                         atomic.Uint64 // of sessions
+	accepted, misordered                         atomic.Uint64 // of runs with sessions
 	lastConfirm, lastReceive, lastSettle         atomic.Int64  // nanoseconds since 1970
 }
 
@@ -34,9 +34,9 @@ type load struct {
 	measuring atomic.Bool
 	senders   []*sender
 	receivers []*receiver
-	attached  sync.WaitGroup // clients that are not connected yet
-	begin     chan struct{}  // closed: all are connected, or were waited for
-	stop      chan struct{}  // closed: no new sends
+	attached  sync.WaitGroup // clients that are not yet connected
+	begin     chan struct{}  // closed when all clients are connected, or the wait for them has ended
+	stop      chan struct{}  // closed when sending is to stop
 	failure   atomic.Pointer[error]
 }
 
@@ -63,12 +63,12 @@ func newLoad(c *cli.Client, o *benchOptions, addresses []string) *load {
 	return l
 }
 
-// fail ends the run early: a client cannot do its work, and trying again will not help.
+// fail ends the run early, because a client cannot do its work and a retry would not help.
 func (l *load) fail(err error) { l.failure.CompareAndSwap(nil, &err) }
 
 // run generates the load, measures, waits for pending work and returns the result.
 func (l *load) run(ctx context.Context) (benchResult, error) {
-	// The clients live longer than ctx: after Ctrl-C, what is under way is still counted.
+	// The clients outlive ctx, so that after Ctrl-C the messages in flight are still counted.
 	work, endWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWork()
 	var receiving, sending sync.WaitGroup
@@ -95,10 +95,10 @@ func (l *load) run(ctx context.Context) (benchResult, error) {
 	return l.result(first, second), nil
 }
 
-// phases are warm-up, measuring, and the wait for the rest. It returns what was counted at the
-// beginning and at the end of measuring.
+// phases runs the warm-up, the measurement and the wait for pending work. It returns the counts at the beginning
+// and at the end of the measurement.
 func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second progressMark, err error) {
-	// Connecting is not measured.
+	// The time to connect is not measured.
 	attached := make(chan struct{})
 	go func() {
 		defer close(attached)
@@ -132,10 +132,10 @@ func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second 
 	return first, second, err
 }
 
-// progressEvery is how often a run looks at itself.
+// progressEvery is the interval at which a run checks its progress.
 const progressEvery = 50 * time.Millisecond
 
-// wait returns when the time is up, the work is done, or there is a reason to stop.
+// wait returns when the time limit is reached, the work is done, or the run has to stop.
 func (l *load) wait(ctx context.Context, limit time.Duration, finished <-chan struct{}) {
 	timer, poll := time.NewTimer(limit), time.NewTicker(progressEvery)
 	defer timer.Stop()
@@ -156,7 +156,7 @@ func (l *load) wait(ctx context.Context, limit time.Duration, finished <-chan st
 			if l.options.mode != modeReceive {
 				continue
 			}
-			// Receiving alone ends with the number asked for or when nothing comes.
+			// A run that only receives ends at the requested number, or when no message arrives.
 			got := l.counts.received.Load()
 			if got != last {
 				last, since = got, now
@@ -168,8 +168,8 @@ func (l *load) wait(ctx context.Context, limit time.Duration, finished <-chan st
 	}
 }
 
-// drain waits until everything sent is confirmed, received and settled, or until nothing
-// moves any more for longer than a lock lasts.
+// drain waits until everything sent is confirmed, received and settled, or until there was no progress for longer
+// than a lock lasts.
 func (l *load) drain(ctx context.Context, sent <-chan struct{}) {
 	poll := time.NewTicker(progressEvery)
 	defer poll.Stop()
@@ -199,7 +199,7 @@ func (l *load) drain(ctx context.Context, sent <-chan struct{}) {
 	}
 }
 
-// caughtUp reports that no work is pending: all senders have ended already.
+// caughtUp reports whether no work is pending. All senders must have ended before.
 func (l *load) caughtUp() bool {
 	switch l.options.mode {
 	case modeSend:
@@ -210,7 +210,7 @@ func (l *load) caughtUp() bool {
 	return l.settling() == 0 && l.ledger.lost() == 0
 }
 
-// settling is how many settlements are under way.
+// settling returns the number of settlements in flight.
 func (l *load) settling() int64 {
 	var n int64
 	for _, r := range l.receivers {
@@ -219,7 +219,7 @@ func (l *load) settling() int64 {
 	return n
 }
 
-// progressMark has the counts at a moment.
+// progressMark holds the counts at one point in time.
 type progressMark struct {
 	at                           time.Time
 	confirmed, received, settled uint64
@@ -234,13 +234,13 @@ func (l *load) mark() progressMark {
 	}
 }
 
-// Latencies are in microseconds, to three digits, up to ten minutes.
+// Latencies are in microseconds, with a precision of three digits, up to ten minutes.
 const (
 	latencyMaxMicros = 10 * 60 * 1_000_000
 	latencyDigits    = 3
 )
 
-// latencies is a histogram for several goroutines.
+// latencies is a histogram that several goroutines may use.
 type latencies struct {
 	mu sync.Mutex
 	h  *hdrhistogram.Histogram
@@ -253,17 +253,17 @@ func newLatencies() *latencies {
 func (l *latencies) add(nanos int64) {
 	micros := min(max(nanos/1000, 1), latencyMaxMicros)
 	l.mu.Lock()
-	_ = l.h.RecordValue(micros) // within its limits
+	_ = l.h.RecordValue(micros) // the value is within the limits of the histogram
 	l.mu.Unlock()
 }
 
-// backoff is how long a client waits before it connects again.
+// Times that a client waits before it reconnects.
 const (
 	backoffMin = 50 * time.Millisecond
 	backoffMax = time.Second
 )
 
-// backOff waits and returns the next, longer wait; false when the work has ended.
+// backOff waits and returns the next, longer wait time; false if the work has ended.
 func backOff(ctx context.Context, d time.Duration) (time.Duration, bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

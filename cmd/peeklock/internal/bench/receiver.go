@@ -12,15 +12,14 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// receiver is one receiving client. Its workers each receive a message, check it and
-// settle it, so that a message passes no goroutine of ours on its way; as many
-// settlements are under way as there are workers. (go-amqp settles one at a time per
-// caller and offers no ranges.)
+// receiver is one receiving client. Each worker receives a message, checks it and settles it, so a message is
+// never handed to another of our goroutines. There are as many settlements in flight as there are workers: go-amqp
+// settles one message at a time per caller and offers no ranges.
 type receiver struct {
 	load      *load
 	index     int
 	queue     string
-	copyIndex int // of every message that it gets
+	copyIndex int // index of the copy that this receiver gets
 	arrivals  *latencies
 	attached  func() // called when the first connection is open
 	settling  atomic.Int64
@@ -68,7 +67,7 @@ func (r *receiver) connection(ctx context.Context, address string) error {
 		return err
 	}
 	r.attached()
-	// The first worker that meets the end of the link ends the others.
+	// The first worker that finds the link closed ends the others.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var workers sync.WaitGroup
@@ -79,7 +78,7 @@ func (r *receiver) connection(ctx context.Context, address string) error {
 	return context.Cause(ctx)
 }
 
-// work is one worker; it returns why the link cannot be used any more.
+// work runs one worker; it returns why the link cannot be used any longer.
 func (r *receiver) work(ctx context.Context, link *amqp.Receiver) error {
 	receiveAndDelete := r.load.options.receiveAndDelete
 	for {
@@ -101,7 +100,7 @@ func (r *receiver) work(ctx context.Context, link *amqp.Receiver) error {
 	}
 }
 
-// countArrival checks a message and counts it. The fate is nil when it is not of this run.
+// countArrival checks a message and counts it. The state is nil if the message does not belong to this run.
 func (r *receiver) countArrival(message *amqp.Message) (*copyState, uint64) {
 	c := &r.load.counts
 	now := time.Now().UnixNano()
@@ -137,7 +136,7 @@ func (r *receiver) countArrival(message *amqp.Message) (*copyState, uint64) {
 	return t, s.counter
 }
 
-// countSettlement counts how a settlement ended; an error ends the worker.
+// countSettlement counts the outcome of a settlement; an error ends the worker.
 func (r *receiver) countSettlement(err error, t *copyState, counter uint64) error {
 	c := &r.load.counts
 	switch {
@@ -149,7 +148,7 @@ func (r *receiver) countSettlement(err error, t *copyState, counter uint64) erro
 		c.lastSettle.Store(time.Now().UnixNano())
 		return nil
 	case cli.IsRefused(err):
-		c.settleLost.Add(1) // the lock had ended: the message comes again
+		c.settleLost.Add(1) // the lock had expired: the message will be delivered again
 		return nil
 	}
 	c.settleUnknown.Add(1)

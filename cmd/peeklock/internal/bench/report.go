@@ -17,43 +17,43 @@ type benchResult struct {
 	Senders   int           `json:"senders"`
 	Receivers int           `json:"receivers"`
 	Queues    int           `json:"queues"`
-	Topic     *benchFanOut  `json:"topic,omitempty"` // instead of queues
+	Topic     *benchFanOut  `json:"topic,omitempty"` // set instead of queues
 	Groups    *benchGroups  `json:"grouped,omitempty"`
 	Window    int           `json:"window"`
 	Credit    int           `json:"credit"`
 	Size      int           `json:"size"`
-	Rate      float64       `json:"rate"` // asked for; 0: none
+	Rate      float64       `json:"rate"` // requested messages per second; 0: unlimited
 	Addresses []string      `json:"addresses"`
-	Seconds   float64       `json:"seconds"` // measured
+	Seconds   float64       `json:"seconds"` // measured duration
 	Send      *benchRate    `json:"send,omitempty"`
 	Receive   *benchRate    `json:"receive,omitempty"`
 	Settle    *benchRate    `json:"settle,omitempty"`
 	Confirm   *benchLatency `json:"confirm,omitempty"`
 	EndToEnd  *benchLatency `json:"endToEnd,omitempty"`
-	// Stored is what the broker counts for each message: its payload once, however many
-	// subscriptions hold a copy. Only of a run that does not receive.
+	// Stored is the size that the broker counts for each message: its payload once, independent of the number of
+	// subscriptions that hold a copy. Only runs that do not receive have it.
 	Stored     float64     `json:"storedBytesPerMessage,omitempty"`
 	Verify     benchVerify `json:"verify"`
 	ServersCPU *benchCPU   `json:"serversCpu,omitempty"`
 	ClientCPU  *benchCPU   `json:"clientCpu,omitempty"`
 }
 
-// benchFanOut is a topic and how it was used.
+// benchFanOut describes a topic and its use.
 type benchFanOut struct {
 	Subscriptions    int `json:"subscriptions"`
-	Copies           int `json:"copies"` // of every message
+	Copies           int `json:"copies"` // of each message
 	SQLRules         int `json:"sqlRules"`
 	CorrelationRules int `json:"correlationRules"`
-	Matching         int `json:"matching"` // rules of each kind that take every message
+	Matching         int `json:"matching"` // rules of each kind that match every message
 }
 
-// benchRate is work done while measuring.
+// benchRate is the work done during the measurement.
 type benchRate struct {
 	Messages  uint64  `json:"messages"`
 	PerSecond float64 `json:"perSecond"`
 }
 
-// benchLatency is a distribution in milliseconds.
+// benchLatency is a distribution of latencies in milliseconds.
 type benchLatency struct {
 	Samples int64   `json:"samples"`
 	P50     float64 `json:"p50Ms"`
@@ -63,14 +63,14 @@ type benchLatency struct {
 	Max     float64 `json:"maxMs"`
 }
 
-// benchVerify is the fate of all messages of the run, warm-up and rest included.
+// benchVerify has the outcomes of all messages of the run, including those of the warm-up and of the end.
 type benchVerify struct {
 	Confirmed     uint64 `json:"confirmed"`
 	SendRefused   uint64 `json:"sendRefused"`
-	SendUnknown   uint64 `json:"sendUnknown"` // the connection broke before the answer
+	SendUnknown   uint64 `json:"sendUnknown"` // the connection broke before the confirmation
 	Received      uint64 `json:"received"`
 	Settled       uint64 `json:"settled"`
-	SettleLost    uint64 `json:"settleLost"` // the lock had ended
+	SettleLost    uint64 `json:"settleLost"` // the lock had expired
 	SettleUnknown uint64 `json:"settleUnknown"`
 	Lost          uint64 `json:"lost"`
 	Duplicated    uint64 `json:"duplicated"`
@@ -80,7 +80,7 @@ type benchVerify struct {
 	Reconnects    uint64 `json:"reconnects"`
 }
 
-// benchCPU is processor time while measuring, and memory at its end.
+// benchCPU is the processor time during the measurement, and the memory at its end.
 type benchCPU struct {
 	Seconds       float64 `json:"seconds"`
 	MicrosPerItem float64 `json:"microsPerMessage"`
@@ -88,7 +88,7 @@ type benchCPU struct {
 	WrittenBytes  uint64  `json:"writtenBytes,omitempty"` // to disk
 }
 
-// result puts together what was measured between two marks.
+// result combines what was measured between two marks.
 func (l *load) result(first, second progressMark) benchResult {
 	o := l.options
 	r := benchResult{
@@ -103,8 +103,8 @@ func (l *load) result(first, second progressMark) benchResult {
 	if n := o.perSession.sessions; n > 0 {
 		r.Groups = &benchGroups{Sessions: n, Accepted: l.counts.accepted.Load(), Misordered: l.counts.misordered.Load()}
 	}
-	// A run over a number of messages, or until a queue is empty, ends with the last of
-	// them, not with the moment at which that was noticed.
+	// A run over a number of messages, or until a queue is empty, ends with the last message, not when the end is
+	// noticed.
 	end := func(last int64) time.Duration {
 		whole := second.at.Sub(first.at)
 		if counted := o.messages > 0 || !o.sends(); counted && last > first.at.UnixNano() {
@@ -205,7 +205,7 @@ func cpuBetween(first, second cpuTime, items uint64) *benchCPU {
 	return c
 }
 
-// report prints the result and fails when a promise was broken.
+// report prints the result and returns an error if messages were lost, duplicated or unexpected.
 func (r benchResult) report(out *cli.Output) error {
 	if err := r.print(out); err != nil {
 		return err
@@ -309,8 +309,7 @@ func (r benchResult) printRest(out *cli.Output) error {
 		v.Confirmed, v.Received, v.Settled, v.SendRefused, v.SendUnknown, v.SettleLost, v.SettleUnknown, v.Redelivered, v.Foreign, v.Reconnects)
 }
 
-// showProgress shows rates once a second while the run lasts, on a terminal only. The function
-// that is returned ends it.
+// showProgress shows rates once a second during the run, on a terminal only. The returned function ends it.
 func (l *load) showProgress() func() {
 	if !l.client.Interactive {
 		return func() {}
@@ -343,7 +342,7 @@ func (l *load) showProgress() func() {
 	}
 }
 
-// backlog is how many copies of messages are confirmed and not yet received.
+// backlog returns the number of copies that are confirmed and not yet received.
 func (l *load) backlog(m progressMark) uint64 {
 	copies := m.confirmed * uint64(l.options.topic.copies())
 	if l.options.mode != modeBoth || m.received > copies {

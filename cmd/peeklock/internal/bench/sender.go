@@ -12,21 +12,21 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// sender is one sending client. Two goroutines per connection: one sends, one takes the
-// confirmations in the order of sending; nothing else runs per message.
+// sender is one sending client. It has two goroutines per connection: one sends, the other takes the confirmations
+// in the order of sending. No other goroutine runs per message.
 type sender struct {
 	load     *load
 	index    int
 	queue    string
 	next     uint64 // counter of the next message
-	limit    uint64 // of messages; 0: none
+	limit    uint64 // number of messages; 0: unlimited
 	body     []byte
 	message  *amqp.Message // reused: go-amqp has copied it when a send returns
 	confirms *latencies
 	attached func() // called when the first connection is open
 
-	interval time.Duration // between messages; 0: as fast as can be
-	due      time.Time     // of the next message
+	interval time.Duration // between two messages; 0: as fast as possible
+	due      time.Time     // time of the next message
 	timer    *time.Timer
 }
 
@@ -79,7 +79,7 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// isPermanent reports whether connecting again would get the same answer.
+// isPermanent reports whether a new connection would fail with the same error.
 func isPermanent(err error) bool {
 	var answer *amqp.Error
 	if !errors.As(err, &answer) {
@@ -108,7 +108,7 @@ type pendingSend struct {
 	start   time.Time
 }
 
-// connection sends over one connection; nil when there is no more to send.
+// connection sends over one connection; it returns nil when there is nothing left to send.
 func (s *sender) connection(ctx context.Context, address string) error {
 	d, err := s.load.client.DialOne(ctx, address)
 	if err != nil {
@@ -126,15 +126,15 @@ func (s *sender) connection(ctx context.Context, address string) error {
 		return ctx.Err()
 	}
 	if s.due.IsZero() {
-		// Spread over the interval, so that senders do not march in step.
+		// Spread the first sends over the interval, so that senders do not send at the same moment.
 		s.due = time.Now().Add(s.interval * time.Duration(s.index) / time.Duration(s.load.options.senders))
 	}
 	window := s.load.options.window
 	if window == 1 {
 		return s.sendOneByOne(ctx, link)
 	}
-	// One message is being sent, one is awaited by the other goroutine and the rest wait
-	// in the channel: together the window.
+	// One message is being sent, the other goroutine awaits one, and the rest are in the channel. Together they
+	// are the window.
 	flights := make(chan pendingSend, window-2)
 	confirmed := make(chan error, 1)
 	go func() { confirmed <- s.confirm(ctx, flights) }()
@@ -157,8 +157,8 @@ func (s *sender) stream(ctx context.Context, link *amqp.Sender, flights chan<- p
 	return nil
 }
 
-// sendOneByOne waits for each confirmation before the next send, in this goroutine: a hop to
-// another would be a good part of the latency that is measured.
+// sendOneByOne waits for each confirmation before the next send. It does so in this goroutine, because the switch
+// to another one would be a considerable part of the measured latency.
 func (s *sender) sendOneByOne(ctx context.Context, link *amqp.Sender) error {
 	for !s.done() {
 		f, err := s.sendNext(ctx, link)
@@ -175,7 +175,7 @@ func (s *sender) sendOneByOne(ctx context.Context, link *amqp.Sender) error {
 	return nil
 }
 
-// sendNext sends the next message. The result is empty when the run was stopped while it waited.
+// sendNext sends the next message. The result is empty if the run was stopped while sendNext waited.
 func (s *sender) sendNext(ctx context.Context, link *amqp.Sender) (pendingSend, error) {
 	start, more := s.waitUntilDue()
 	if !more {
@@ -195,12 +195,12 @@ func (s *sender) sendNext(ctx context.Context, link *amqp.Sender) (pendingSend, 
 	return pendingSend{receipt: receipt, counter: counter, start: start}, nil
 }
 
-// lateMax is how late a timer may fire without the message counting as held up: below it
-// lies the scheduler's own imprecision, which is not the broker's.
+// lateMax is how late a timer may fire before the message counts as delayed. Smaller delays come from the
+// scheduler and not from the broker.
 const lateMax = time.Millisecond
 
-// waitUntilDue waits until the next message is due and returns the moment from which its
-// latency counts; false when there is nothing more to send.
+// waitUntilDue waits until the next message is due and returns the time from which its latency counts; false if
+// there is nothing left to send.
 func (s *sender) waitUntilDue() (time.Time, bool) {
 	now := time.Now()
 	if s.interval == 0 {
@@ -223,8 +223,8 @@ func (s *sender) waitUntilDue() (time.Time, bool) {
 	return now, true
 }
 
-// confirm awaits the confirmations. When the connection is lost it continues: every message
-// in flight then has an unknown outcome and is counted so.
+// confirm awaits the confirmations. If the connection is lost, it continues, and counts every message in flight as
+// one with an unknown outcome.
 func (s *sender) confirm(ctx context.Context, flights <-chan pendingSend) error {
 	var first error
 	for f := range flights {
@@ -235,7 +235,7 @@ func (s *sender) confirm(ctx context.Context, flights <-chan pendingSend) error 
 	return first
 }
 
-// awaitConfirmation waits for what became of one message and counts it.
+// awaitConfirmation waits for the outcome of one message and counts it.
 func (s *sender) awaitConfirmation(ctx context.Context, f *pendingSend) error {
 	c := &s.load.counts
 	err := awaitOutcome(ctx, &f.receipt)
@@ -261,8 +261,8 @@ func (s *sender) awaitConfirmation(ctx context.Context, f *pendingSend) error {
 	return err
 }
 
-// awaitOutcome is awaitReceipt without a time limit of its own: a timer per message would
-// cost more than all else here.
+// awaitOutcome is like awaitReceipt but has no time limit of its own: a timer per message would cost more than
+// everything else here.
 func awaitOutcome(ctx context.Context, receipt *amqp.SendReceipt) error {
 	state, err := receipt.Wait(ctx)
 	if err != nil {

@@ -19,18 +19,18 @@ import (
 const (
 	benchSessionsMax     = 1 << 20
 	benchLastCountersMax = 1 << 24         // senders times sessions: 8 bytes each
-	benchAcceptMax       = 2 * time.Second // one waiting for the next session
+	benchAcceptMax       = 2 * time.Second // one wait for the next session
 )
 
-// benchSessions are the flags of bench about sessions, and what is checked of them. Without
-// sessions there are none.
+// benchSessions has the flags of bench for sessions, and the state to check the order within sessions. Without
+// these flags, messages have no session.
 //
 // Message c of a sender belongs to session c mod sessions of its queue. A receiver accepts the
 // next session, receives its messages, settles them and releases the session.
 type benchSessions struct {
 	sessions     int
 	names        []string
-	lastCounters [][]atomic.Uint64 // by sender, then session: one more than the counter that came last
+	lastCounters [][]atomic.Uint64 // by sender, then session: the last received counter plus one
 }
 
 func (b *benchSessions) flags(cmd *cobra.Command) {
@@ -51,7 +51,7 @@ func (b *benchSessions) check(o *benchOptions) error {
 	return nil
 }
 
-// prepare makes the names and the counters.
+// prepare creates the session names and the counters.
 func (b *benchSessions) prepare(senders int) {
 	b.names = make([]string, b.sessions)
 	for i := range b.names {
@@ -63,16 +63,15 @@ func (b *benchSessions) prepare(senders int) {
 	}
 }
 
-// setSession puts message counter of a sender into its session.
+// setSession assigns the message with this counter to its session.
 func (b *benchSessions) setSession(m *amqp.Message, counter uint64) {
 	if b.sessions > 0 {
 		m.Properties = &amqp.MessageProperties{GroupID: &b.names[counter%uint64(b.sessions)]}
 	}
 }
 
-// ordered notes an arrival for the first time and says whether it came after those that were
-// sent before it to the same session. A session has one holder, so arrivals are one after
-// the other.
+// ordered records the first arrival of a message and reports whether it came after all messages that the same
+// sender had sent to the session before. A session has one holder, so arrivals do not overlap.
 func (b *benchSessions) ordered(s messageHeader) bool {
 	if b.sessions == 0 || int(s.sender) >= len(b.lastCounters) {
 		return true
@@ -85,14 +84,14 @@ func (b *benchSessions) ordered(s messageHeader) bool {
 	return true
 }
 
-// benchGroups is how sessions were used.
+// benchGroups has the counts of session use.
 type benchGroups struct {
-	Sessions   int    `json:"sessions"` // of each queue
-	Accepted   uint64 `json:"accepted"` // times that a receiver was given one
+	Sessions   int    `json:"sessions"` // in each queue
+	Accepted   uint64 `json:"accepted"` // how often a receiver accepted a session
 	Misordered uint64 `json:"misordered"`
 }
 
-// sessions works off one session after the other over a connection.
+// sessions receives from one session after another over a connection.
 func (r *receiver) sessions(ctx context.Context, d *cli.AMQPSession) error {
 	r.attached()
 	for {
@@ -118,8 +117,8 @@ func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error 
 	if err := link.IssueCredit(uint32(r.load.options.credit)); err != nil {
 		return err
 	}
-	// A session is accepted for a message that it has, unless that expires now. To drain before
-	// it is here would not do: go-amqp may put the drain before the credit.
+	// A session is accepted because it has a message, unless that expires now. Drain only after the first message
+	// has arrived, because go-amqp may send the drain before the credit.
 	first, err := cli.Next(ctx, link, benchAcceptMax)
 	switch {
 	case errors.Is(err, cli.ErrNoMessage):
@@ -133,7 +132,7 @@ func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error 
 	return r.settleAll(ctx, link, first)
 }
 
-// settleAll checks what has arrived, in order, and settles it, several at a time.
+// settleAll checks the arrived messages in order and settles them, several at a time.
 func (r *receiver) settleAll(ctx context.Context, link *amqp.Receiver, first *amqp.Message) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -23,14 +23,13 @@ const (
 	benchSubscriptionsMax    = 2000
 	benchSQLRulesMax         = 2000
 	benchCorrelationRulesMax = 100_000
-	benchRuleWorkers         = 64 // requests under way at once: half of what a member accepts
+	benchRuleWorkers         = 64 // concurrent requests: half of what a member accepts
 )
 
-// createTopic are the flags of bench about a topic. Without subscriptions there is none.
+// benchTopic has the flags of bench for a topic. Without subscriptions there is no topic.
 //
-// Rules are dealt out to the subscriptions in turn, rule i to subscription i mod
-// subscriptions; the first of each kind, matching of them, take every message and the others
-// none.
+// Rule i belongs to subscription i mod subscriptions. Of each kind of rule, the first ones (matching of them)
+// match every message, and the others match none.
 type benchTopic struct {
 	subscriptions    int
 	sqlRules         int
@@ -48,7 +47,7 @@ func (b *benchTopic) flags(cmd *cobra.Command) {
 
 func (b *benchTopic) rules() int { return b.sqlRules + b.correlationRules }
 
-// prepare puts in what depends on other flags.
+// prepare sets the options that depend on other flags.
 func (b *benchTopic) prepare() {
 	if b.matching == 0 {
 		b.matching = b.subscriptions
@@ -82,7 +81,7 @@ func (b *benchTopic) check(queues int) error {
 	return nil
 }
 
-// copies is how many subscriptions take every message; one without a topic.
+// copies returns how many subscriptions match every message, or one without a topic.
 func (b *benchTopic) copies() int {
 	switch {
 	case b.subscriptions == 0:
@@ -95,7 +94,7 @@ func (b *benchTopic) copies() int {
 
 func (o *benchOptions) topicName() string { return o.prefix + "-topic" }
 
-// target is where a sender sends.
+// target returns the address to which a sender sends.
 func (o *benchOptions) target(sender int) string {
 	if o.topic.subscriptions > 0 {
 		return o.topicName()
@@ -103,7 +102,7 @@ func (o *benchOptions) target(sender int) string {
 	return o.queue(sender)
 }
 
-// source is where a receiver receives, and which of the copies of a message it gets.
+// source returns the address from which a receiver receives, and the index of the message copy that it gets.
 func (o *benchOptions) source(receiver int) (address string, copyIndex int) {
 	if o.topic.subscriptions > 0 {
 		copyIndex = receiver % o.topic.copies()
@@ -116,7 +115,7 @@ func (o *benchOptions) subscription(i int) string {
 	return fsm.SubscriptionPath(o.topicName(), "s-"+strconv.Itoa(i))
 }
 
-// The properties that rules ask about.
+// Properties that the rules refer to.
 const (
 	benchLabel  = "order"
 	benchRegion = "eu"
@@ -132,7 +131,7 @@ func (b *benchTopic) setProperties(m *amqp.Message) {
 	m.ApplicationProperties = map[string]any{"customer": int64(0), "region": benchRegion}
 }
 
-// customer is the customer that rule i matches: all messages have customer 0.
+// customer returns the customer that rule i matches; all messages have customer 0.
 func (b *benchTopic) customer(i int) int {
 	if i < b.matching {
 		return 0
@@ -148,7 +147,7 @@ func (b *benchTopic) sqlRule(i int) entity.Rule {
 
 func (b *benchTopic) correlationRule(i int) entity.Rule {
 	value := func(json string) (v entity.Value) {
-		_ = v.UnmarshalJSON([]byte(json)) // a constant form
+		_ = v.UnmarshalJSON([]byte(json)) // the argument is constant and valid
 		return v
 	}
 	return entity.Rule{Name: "correlation-" + strconv.Itoa(i), Filter: entity.Filter{
@@ -159,7 +158,7 @@ func (b *benchTopic) correlationRule(i int) entity.Rule {
 	}}
 }
 
-// firstRule is the first rule of subscription i, nil for the rule that matches all messages.
+// firstRule returns the first rule of subscription i, or nil for the rule that matches all messages.
 func (b *benchTopic) firstRule(i int) *entity.Rule {
 	var rule entity.Rule
 	switch {
@@ -173,10 +172,10 @@ func (b *benchTopic) firstRule(i int) *entity.Rule {
 	return &rule
 }
 
-// createTopic makes what is missing and returns the paths in the API of what it made that
-// has to be deleted. The rules of subscriptions that exist stay as they are.
+// createTopic creates the missing entities and returns the API paths of those that must be deleted afterwards. It
+// does not change the rules of existing subscriptions.
 func createTopic(ctx context.Context, c *cli.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
-	// The default client keeps two connections and would open another for most requests.
+	// The default client keeps two idle connections and would open a new one for most requests.
 	transport := &http.Transport{MaxIdleConnsPerHost: benchRuleWorkers}
 	defer transport.CloseIdleConnections()
 	return createTopicWith(ctx, c.WithHTTP(&http.Client{Transport: transport}), o, settings)
@@ -192,7 +191,7 @@ func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settin
 		return nil, fmt.Errorf("topic %s: %w", o.topicName(), err)
 	}
 	if isNew {
-		made = append(made, cli.TopicPath(o.topicName())) // its subscriptions go with it
+		made = append(made, cli.TopicPath(o.topicName())) // its subscriptions are deleted with it
 	}
 	fresh := make([]bool, o.topic.subscriptions)
 	locks := make([]time.Duration, o.topic.subscriptions)
@@ -220,7 +219,7 @@ func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settin
 	return made, addRules(ctx, c, o, fresh)
 }
 
-// addRules adds the rules that subscriptions were not made with.
+// addRules adds the rules that were not created together with their subscriptions.
 func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool) error {
 	b := &o.topic
 	m := c.NewMeter("adding rules", b.rules())
@@ -245,7 +244,7 @@ func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool)
 	return nil
 }
 
-// ensureEntity gets an entity, or makes it when it is not there and the run sends.
+// ensureEntity gets an entity, or creates it if it is missing and the run sends.
 func ensureEntity(ctx context.Context, c *cli.Client, o *benchOptions, path string, body, out any) (made bool, err error) {
 	err = c.Call(ctx, http.MethodGet, path, nil, out)
 	if !o.sends() || !cli.IsNotFound(err) {
@@ -254,7 +253,7 @@ func ensureEntity(ctx context.Context, c *cli.Client, o *benchOptions, path stri
 	return true, c.Call(ctx, http.MethodPut, path, body, out)
 }
 
-// parallel does n things, several at a time, and ends early at the first error.
+// parallel calls do for n indexes, several at a time, and stops at the first error.
 func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -280,7 +279,7 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 	return context.Cause(ctx)
 }
 
-// storedBytes returns the size of the payloads that the broker reports, in all queues or the topic.
+// storedBytes returns the size of the payloads that the broker reports for all queues, or for the topic.
 func storedBytes(ctx context.Context, c *cli.Client, o *benchOptions) (uint64, error) {
 	if o.topic.subscriptions > 0 {
 		var t admin.Topic
