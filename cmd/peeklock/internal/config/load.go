@@ -15,10 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fileBytesMax bounds the configuration file, which people write by hand.
+// fileBytesMax limits the size of the configuration file, which people write by hand.
 const fileBytesMax = 1024 * 1024
 
-// The layers of the configuration, from weak to strong.
+// The layers of the configuration, from lowest to highest precedence.
 const (
 	fromDefault = "default"
 	fromFile    = "file"
@@ -79,8 +79,8 @@ func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
 		}
 	}
 	if len(s.merged.Strings("join")) > 0 && s.origin("expect") == fromDefault {
-		// A member that names others is to join them. With the default it would bootstrap a cluster of its own before
-		// it has heard of them.
+		// A member that names others is to join them. With the default, it would bootstrap a cluster of its own
+		// before it has heard from them.
 		if err := s.merged.Set("expect", 0); err != nil {
 			return nil, fmt.Errorf("read the configuration: %w", err)
 		}
@@ -91,7 +91,7 @@ func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
 	return s, nil
 }
 
-// defaults are the default values by name.
+// defaults returns the default values by name.
 func defaults() map[string]any {
 	all := make(map[string]any)
 	for _, s := range Table() {
@@ -158,7 +158,7 @@ func splitList(text string) []string {
 	return out
 }
 
-// sortedTable is Table by name.
+// sortedTable returns Table sorted by name.
 func sortedTable() []Setting {
 	all := Table()
 	slices.SortFunc(all, func(a, b Setting) int { return strings.Compare(a.Name, b.Name) })
@@ -173,7 +173,7 @@ func names() []string {
 	return list
 }
 
-// origin names the strongest layer that has the setting.
+// origin returns the layer with the highest precedence that has the setting.
 func (s *Settings) origin(key string) string {
 	for _, layer := range []string{fromFlag, fromEnv, fromFile} {
 		if s.layers[layer].Exists(key) {
@@ -183,17 +183,17 @@ func (s *Settings) origin(key string) string {
 	return fromDefault
 }
 
-// IsGiven reports whether a setting is given, also when its value is that of the default.
+// IsGiven reports whether a setting is given, even if its value equals the default.
 func (s *Settings) IsGiven(name string) bool { return s.origin(name) != fromDefault }
 
-// Value is a setting with its effective value, as config print shows it.
+// Value is a setting with its effective value, for config print.
 type Value struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"`
 }
 
-// List returns all settings by name. Of secrets it tells only whether they are set.
+// List returns all settings sorted by name. For secrets it shows only whether they are set.
 func (s *Settings) List() []Value {
 	var out []Value
 	for _, row := range sortedTable() {
@@ -217,7 +217,7 @@ func (s *Settings) List() []Value {
 	return out
 }
 
-// decodeList decodes a list, which may be one text with commas; nil when it is none.
+// decodeList decodes a list, which may also be one text with commas; it returns nil if value is neither.
 func decodeList(value any) (list []string) {
 	decoder, err := mapstructure.NewDecoder(decoderConfig(&list))
 	if err != nil || decoder.Decode(value) != nil {
@@ -226,8 +226,8 @@ func decodeList(value any) (list []string) {
 	return list
 }
 
-// decoderConfig reads numbers and booleans from text, which is all that the environment has, and refuses fields that do
-// not exist. A setting belongs to the field that has its name without underscores.
+// decoderConfig parses numbers and booleans from text, the only type that environment variables have, and refuses
+// fields that do not exist. A setting is stored in the field that has its name without underscores.
 func decoderConfig(result any) *mapstructure.DecoderConfig {
 	return &mapstructure.DecoderConfig{
 		Result: result, WeaklyTypedInput: true, ErrorUnused: true,

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// NewLogger logs to w. Level and format were checked before.
+// NewLogger returns a logger that writes to w. Level and format must have been validated.
 func NewLogger(w io.Writer, level, format string) *slog.Logger {
 	var l slog.Level
 	if l.UnmarshalText([]byte(level)) != nil {

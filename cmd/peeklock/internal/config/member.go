@@ -54,10 +54,10 @@ type Member struct {
 // OperatorKey is an element of the setting keys. Rights are send, listen and manage, separated by commas.
 type OperatorKey struct{ Name, Primary, Secondary, Rights string }
 
-// The values of the setting metrics: what /metrics shows to whom (docs/metrics.md).
+// Values of the setting metrics: which callers see what at /metrics (docs/metrics.md).
 const (
-	MetricsOpen      = "open"      // everything but the names of entities to everybody, these to operators
-	MetricsAll       = "all"       // everything to everybody
+	MetricsOpen      = "open"      // everything except entity names to everyone, entity names to operators
+	MetricsAll       = "all"       // everything to everyone
 	MetricsOperators = "operators" // everything to operators, nothing to others
 	MetricsOff       = "off"
 )
@@ -66,13 +66,13 @@ const (
 const (
 	nameBytesMax     = 64
 	zoneBytesMax     = 64
-	diskReserveMin   = 64 << 20 // the log must be able to grow, and snapshots must be written
+	diskReserveMin   = 64 << 20 // the log must have space to grow, and for snapshots
 	snapshotBytesMin = 64 << 10
 	snapshotBytesMax = 1 << 30
-	replaceAfterMin  = time.Minute // a restart must not be taken for a loss
+	replaceAfterMin  = time.Minute // so that a restart is not mistaken for a loss
 )
 
-// Validate returns the first mistake in the settings. It opens nothing.
+// Validate returns the first error in the settings. It opens nothing.
 func (s *Settings) Validate() error {
 	for _, a := range s.ListenAddresses() {
 		if _, _, err := net.SplitHostPort(a.Address); err != nil {
@@ -126,13 +126,13 @@ func (s *Settings) validatePlacement() error {
 	return nil
 }
 
-// ReplaceAfterDuration is replace_after of settings that are valid.
+// ReplaceAfterDuration returns the setting replace_after. The settings must be valid.
 func (s *Settings) ReplaceAfterDuration() time.Duration { return duration(s.ReplaceAfter) }
 
-// SlowAfter is the setting slow of settings that are valid; 0: nothing is slow.
+// SlowAfter returns the setting slow; with 0, no operation counts as slow. The settings must be valid.
 func (s *Settings) SlowAfter() time.Duration { return duration(s.Slow) }
 
-// duration reads a text that was validated.
+// duration parses a text that was validated.
 func duration(text string) time.Duration {
 	d, _ := time.ParseDuration(text)
 	return d
@@ -162,7 +162,7 @@ func (s *Settings) validateObservation() error {
 	return nil
 }
 
-// CheckLogLevel refuses unknown levels of the log.
+// CheckLogLevel refuses unknown log levels.
 func CheckLogLevel(text string) error {
 	var level slog.Level
 	if level.UnmarshalText([]byte(text)) != nil {
@@ -171,7 +171,7 @@ func CheckLogLevel(text string) error {
 	return nil
 }
 
-// CheckLogFormat refuses unknown formats of the log.
+// CheckLogFormat refuses unknown log formats.
 func CheckLogFormat(text string) error {
 	if text != LogText && text != LogJSON {
 		return fmt.Errorf("%s or %s, not %q", LogText, LogJSON, text)

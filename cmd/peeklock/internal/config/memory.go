@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// MemoryLimitMin is the least memory limit in bytes: an idle member needs this much, with free memory for the collector.
+// MemoryLimitMin is the lowest memory limit, in bytes: an idle member needs this much, including free memory for
+// the garbage collector.
 const MemoryLimitMin = 256 << 20
 
 // ParseMemoryLimit parses a memory limit in bytes; 0 for "", which means the default.
@@ -30,7 +31,7 @@ func (s *Settings) validateMemory() error {
 	return err
 }
 
-// ParseBytes parses a number of bytes such as 50MiB, 0 or more; false when it is none.
+// ParseBytes parses a number of bytes such as 50MiB, 0 or more; ok is false if text is not such a number.
 func ParseBytes(text string) (bytes int64, ok bool) {
 	for _, unit := range []struct {
 		name  string

@@ -18,7 +18,7 @@ const (
 	SocketPathBytesMax = 103
 )
 
-// CheckSocketPath returns an error when the path is too long for a socket.
+// CheckSocketPath returns an error if the path is too long for a socket.
 func CheckSocketPath(path string) error {
 	if len(path) > SocketPathBytesMax {
 		return fmt.Errorf("the path of the control socket has %d bytes, at most %d are possible: %s", len(path), SocketPathBytesMax, path)
@@ -32,7 +32,7 @@ type ListenAddress struct {
 	ForClients       bool // not for other members
 }
 
-// ListenAddresses are all of them.
+// ListenAddresses returns all addresses that the member listens on.
 func (s *Settings) ListenAddresses() []ListenAddress {
 	all := []ListenAddress{{"amqp", s.AMQP, true}, {"admin", s.Admin, true}, {"peer", s.Peer, false}, {"gossip", s.Gossip, false}}
 	for _, address := range s.Also {
@@ -41,8 +41,9 @@ func (s *Settings) ListenAddresses() []ListenAddress {
 	return all
 }
 
-// checkListenAddresses refuses addresses that other machines can reach without encryption, unless allow_remote_plain is
-// set, or without a key other than the emulator's, which everybody knows. Both are decisions of the operator.
+// checkListenAddresses refuses addresses that other machines can reach without encryption, unless
+// allow_remote_plain is set, or without a key other than the emulator's, which is public. Both are decisions of
+// the operator.
 func (s *Settings) checkListenAddresses(ownKey bool) error {
 	for _, a := range s.ListenAddresses() {
 		if IsLoopback(a.Address) {
@@ -58,7 +59,8 @@ func (s *Settings) checkListenAddresses(ownKey bool) error {
 	return nil
 }
 
-// missingEncryption names the settings without which an address is not encrypted, "" when it is.
+// missingEncryption returns the names of the settings without which an address is not encrypted, or "" if it is
+// encrypted.
 func (s *Settings) missingEncryption(a ListenAddress) string {
 	switch {
 	case a.ForClients && s.TLSCert == "":
@@ -80,7 +82,7 @@ func IsLoopback(address string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// AdvertisedAddress returns the address under which others reach an address that is bound here.
+// AdvertisedAddress returns the address at which others reach a listener that is bound to this address.
 func (s *Settings) AdvertisedAddress(bound string) string {
 	_, port, err := net.SplitHostPort(bound)
 	if err != nil || s.Advertise == "" {
@@ -94,7 +96,7 @@ func (s *Settings) ControlSocketPath() string {
 	return cmp.Or(s.ControlSocket, filepath.Join(s.Dir, SocketName))
 }
 
-// ProxyNetworks returns the networks that proxy_protocol_from names.
+// ProxyNetworks returns the networks in proxy_protocol_from.
 func (s *Settings) ProxyNetworks() ([]netip.Prefix, error) {
 	var networks []netip.Prefix
 	for _, text := range s.ProxyProtocolFrom {
@@ -115,7 +117,7 @@ func (s *Settings) validateNetwork() error {
 	return err
 }
 
-// validateURL refuses texts that are no URL of an HTTP server.
+// validateURL refuses texts that are not a URL of an HTTP server.
 func validateURL(text string) error {
 	u, err := url.Parse(text)
 	switch {

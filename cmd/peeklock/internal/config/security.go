@@ -17,15 +17,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// gossipKeysMax is how many keys a file may hold: two during a rotation, and a few that were not removed.
+// gossipKeysMax is the number of keys that a file may hold: two during a rotation, and a few old keys that were
+// not removed.
 const gossipKeysMax = 8
 
-// HasOwnKey reports whether a key other than the emulator's, which everybody knows, is configured. It is known after
+// HasOwnKey reports whether a key other than the emulator's, which is public, is configured. It is valid after
 // AuthConfig.
 func (s *Settings) HasOwnKey() bool { return s.ownKey }
 
-// AuthConfig reads the keys of operators. It refuses to listen on addresses that others can reach without a key or without
-// encryption, unless the settings allow it explicitly.
+// AuthConfig reads the keys of operators. It refuses to listen on addresses that other machines can reach without
+// a key or without encryption, unless the settings allow it explicitly.
 func (s *Settings) AuthConfig() (auth.Config, error) {
 	secret := s.Key
 	if s.KeyFile != "" {
@@ -40,7 +41,8 @@ func (s *Settings) AuthConfig() (auth.Config, error) {
 		return auth.Config{}, err
 	}
 	if !hasKey && !s.TrustLoopback {
-		// With the emulator's key, every client that reaches a loopback port would be an operator, through a proxy too.
+		// With the emulator's key, every client that reaches a loopback port would be an operator, including
+		// clients of a proxy.
 		return auth.Config{}, errors.New("no key of operators is configured: write one to a file (head -c 32 /dev/urandom | base64) and give key_file, or say trust_loopback where every process and forwarded connection of this machine may administer the cluster")
 	}
 	var config auth.Config
@@ -70,7 +72,8 @@ func (s *Settings) AuthConfig() (auth.Config, error) {
 	return config, nil
 }
 
-// readSecret reads a key from a file, as orchestrators mount them: one line, with or without a line end.
+// readSecret reads a key from a file in the form in which orchestrators mount them: one line, with or without a
+// newline.
 func readSecret(path string) (string, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -143,8 +146,8 @@ func (s *Settings) validateIssuer() error {
 	return nil
 }
 
-// issuer verifies the tokens of the identity provider, nil for none. It contacts the provider when the first token
-// comes, so that a member starts without it.
+// issuer returns the verifier for tokens of the identity provider, or nil if none is configured. It contacts the
+// provider when the first token arrives, so that a member can start while the provider is down.
 func (s *Settings) issuer() (*auth.Issuer, error) {
 	if s.OIDCIssuer == "" {
 		return nil, nil //nolint:nilnil // no issuer is configured, which is no error
@@ -156,7 +159,7 @@ func (s *Settings) issuer() (*auth.Issuer, error) {
 	return issuer, nil
 }
 
-// PeerTLS returns the TLS configuration of connections between members, nil without TLS.
+// PeerTLS returns the TLS configuration for connections between members, or nil without TLS.
 func (s *Settings) PeerTLS(logger *slog.Logger) (*tls.Config, error) {
 	if s.PeerCert == "" {
 		return nil, nil //nolint:nilnil // no certificate is configured, which is no error
@@ -174,8 +177,8 @@ func (s *Settings) PeerTLS(logger *slog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// ClientTLS returns the configuration of a TLS client that trusts the authorities in the PEM file, and those of the
-// system without a file.
+// ClientTLS returns the configuration of a TLS client that trusts the authorities in the PEM file, or those of the
+// system if no file is given.
 func ClientTLS(caFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {
@@ -192,7 +195,7 @@ func ClientTLS(caFile string) (*tls.Config, error) {
 	return config, nil
 }
 
-// GossipKeys reads the file of gossip_key. Its errors never show the content.
+// GossipKeys reads the gossip_key file. Its errors never show the content.
 func (s *Settings) GossipKeys() ([][]byte, error) {
 	if s.GossipKey == "" {
 		return nil, nil

@@ -12,9 +12,9 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// Setting describes one setting. Everything that is derived from a setting comes from here: its flag, its environment
-// variable, its key in the file, its row in config print and in docs/configuration.md. The field of Member has the
-// same name without underscores.
+// Setting describes one setting. Everything that is derived from a setting comes from here: its flag, its
+// environment variable, its key in the file, its row in config print and in docs/configuration.md. The field of
+// Member has the same name without underscores.
 type Setting struct {
 	// Name is the key in the file. The flag has dashes instead of underscores, the environment variable is PEEKLOCK_
 	// and the name in capitals.
@@ -26,7 +26,7 @@ type Setting struct {
 	Help        string
 	// IsSecret hides the value in config print.
 	IsSecret bool
-	// NoFlag leaves the flag out: the setting has none, or shares one with all commands.
+	// NoFlag omits the flag: the setting has none, or shares one with all commands.
 	NoFlag bool
 }
 
@@ -131,14 +131,14 @@ func observationTable() []Setting {
 	}
 }
 
-// The help of --memory-limit, which dev has as well.
+// Help texts of --memory-limit, which dev has as well.
 const (
 	MemoryLimitHelp    = "memory that the process may use, 256MiB or more, such as 4GiB; the member refuses sends before it is used up"
 	MemoryLimitDefault = "the limit of the cgroup, else a part of the machine's memory"
 )
 
-// AddFlags adds the flags of all settings and --config. The flags have no defaults of their own: only those that were
-// given count.
+// AddFlags adds the flags of all settings, and --config. The flags have no defaults of their own: only flags that
+// were given take effect.
 func AddFlags(f *pflag.FlagSet) {
 	f.StringP("config", "c", "", "configuration file, YAML (env PEEKLOCK_CONFIG)")
 	for _, s := range Table() {
@@ -163,7 +163,7 @@ func AddFlags(f *pflag.FlagSet) {
 
 func (s *Setting) flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
 
-// usage is the help text of the flag.
+// usage returns the help text of the flag.
 func (s *Setting) usage() string {
 	switch text := s.defaultText(); {
 	case s.DefaultText != "":
@@ -174,7 +174,7 @@ func (s *Setting) usage() string {
 	return s.Help
 }
 
-// defaultText is the default value as it is written in the file, "" when it is empty.
+// defaultText returns the default value in the syntax of the file, or "" if it is empty.
 func (s *Setting) defaultText() string { return strings.Trim(fmt.Sprint(s.Default), "[]") }
 
 // Reference returns the table of settings in docs/configuration.md.
