@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// openAudit opens the audit log, which is the ordinary log unless a file is configured. It shows some of the refusals of
-// a client and counts the others. end may be called when nothing is written any more.
+// openAudit opens the audit log: a file if one is configured, otherwise the ordinary log. Of the refusals of a
+// client it logs a limited number and counts the others. Call end after the last write.
 func openAudit(s *config.Settings, logger *slog.Logger) (audit *slog.Logger, end func(), err error) {
 	if s.AuditLog == "" {
 		lines := newRefusalLimiter(logger.With("component", "audit").Handler(), time.Now)

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Limits of the refusals in the audit log, so that guessing keys does not fill the disk.
+// Limits of refusals in the audit log, so that a client that guesses keys cannot fill the disk.
 const (
-	auditLinesMax   = 10 // lines of one client in auditLinesEvery; the others are counted
+	auditLinesMax   = 10 // lines of one client per auditLinesEvery; the others are counted
 	auditLinesEvery = time.Minute
-	auditClientsMax = 10_000 // clients that are counted apart; further ones share a count
-	auditPrefixBits = 64     // of an IPv6 address: the prefix that one customer usually gets
+	auditClientsMax = 10_000 // clients with a count of their own; further clients share one
+	auditPrefixBits = 64     // of an IPv6 address: the prefix that one customer usually has
 )
 
 // isRefusal reports whether a client can cause this event of the audit log without any right.
@@ -26,14 +26,14 @@ type refusalLimiter struct {
 	state *refusalCounts
 }
 
-// refusalCounts is shared by a handler and those derived from it with WithAttrs and WithGroup.
+// refusalCounts is shared by a handler and the handlers derived from it with WithAttrs and WithGroup.
 type refusalCounts struct {
 	to  slog.Handler // for the lines with the numbers of omitted refusals
 	now func() time.Time
 
 	mu      sync.Mutex
 	clients map[string]*refusalCount
-	timer   *time.Timer // calls tell; nil: no line was omitted
+	timer   *time.Timer // calls logOmitted; nil: no line was omitted
 	closed  bool
 }
 
@@ -47,7 +47,7 @@ func newRefusalLimiter(to slog.Handler, now func() time.Time) *refusalLimiter {
 	return &refusalLimiter{to, &refusalCounts{to: to, now: now, clients: make(map[string]*refusalCount)}}
 }
 
-// close logs the numbers of omitted lines. Lines that are omitted after that are not reported.
+// close logs the numbers of omitted lines. Lines omitted later are not reported.
 func (h *refusalLimiter) close() {
 	h.state.mu.Lock()
 	h.state.closed = true
@@ -58,7 +58,7 @@ func (h *refusalLimiter) close() {
 	h.state.logOmitted(true)
 }
 
-// pass reports whether a line of a client may be written, and counts it.
+// pass counts a line of a client and reports whether it may be written.
 func (c *refusalCounts) pass(client string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +89,7 @@ func (c *refusalCounts) pass(client string) bool {
 	return false
 }
 
-// forget removes clients whose interval is over. mu is held.
+// forget removes clients whose interval has ended. The caller holds mu.
 func (c *refusalCounts) forget(now time.Time) {
 	for client, count := range c.clients {
 		if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
@@ -98,8 +98,8 @@ func (c *refusalCounts) forget(now time.Time) {
 	}
 }
 
-// logOmitted writes a line for each client with omitted lines, and removes the client. Unless all is set,
-// clients whose interval is not over wait for the next call.
+// logOmitted writes a line for each client with omitted lines, and removes the client. Unless all is set, it
+// leaves clients whose interval has not ended for the next call.
 func (c *refusalCounts) logOmitted(all bool) {
 	c.mu.Lock()
 	now, left := c.now(), false
@@ -125,7 +125,7 @@ func (c *refusalCounts) logOmitted(all bool) {
 		}
 		r := slog.NewRecord(now, slog.LevelWarn, "audit", 0)
 		r.AddAttrs(slog.String("event", "refusals_omitted"), slog.String("client", client), slog.Int("count", count))
-		_ = c.to.Handle(context.Background(), r) // as slog itself does
+		_ = c.to.Handle(context.Background(), r) // slog ignores errors of handlers, too
 	}
 }
 

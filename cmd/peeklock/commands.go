@@ -9,11 +9,11 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// newRoot builds the command tree. A tree serves one run: its flags hold the values.
+// newRoot builds the command tree. A tree is for one run, because its flags hold the values.
 func newRoot(p cli.Process) *cobra.Command {
 	root, c := cli.NewRoot(p)
 	root.AddCommand(newDev(p), newServe(p), newConfig(p), bench.New(c))
-	// cobra adds help and completion. Added here, they refuse wrong arguments as usage errors.
+	// cobra adds help and completion itself. When they are added here, wrong arguments are usage errors.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(p.Args...)
 	return root

@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// newConfig is the command that prints the settings.
+// newConfig returns the command that prints the settings.
 func newConfig(p cli.Process) *cobra.Command {
 	show := &cobra.Command{
 		Use: "print", Short: "Print all settings of serve with their values and origins", Args: cli.NoArgs,

@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	devPortStep   = 10 // between the ports of neighbours
+	devPortStep   = 10 // between the ports of two members
 	devPartitions = 4
 	devReplicas   = 3
 	devReadyMax   = 60 * time.Second
-	// A developer's disk may be nearly full, and all members share it.
+	// The disk of a developer may be nearly full, and all members share it.
 	devReserveBytes = 256 << 20
 	devBallastBytes = 8 << 20
 	portMax         = 65535
 )
 
-// devOptions are the flags of dev. Port 0 picks free ones.
+// devOptions has the flags of dev. Port 0 selects free ports.
 type devOptions struct {
 	amqpPort, adminPort int
 	members             int
@@ -49,13 +49,13 @@ type devOptions struct {
 	config              string // the emulator's Config.json, or ""
 }
 
-// devMember describes one member for the user.
+// devMember describes one member in the output.
 type devMember struct {
 	Name             string `json:"name"`
 	AMQP             string `json:"amqp"`
 	Admin            string `json:"admin"`
 	ConnectionString string `json:"connectionString"`
-	// With --tls: for clients that trust the development CA, and further addresses.
+	// With --tls: the connection string for clients that trust the development CA, and additional addresses.
 	TLSConnectionString string   `json:"tlsConnectionString,omitempty"`
 	Also                []string `json:"also,omitempty"`
 }
@@ -148,7 +148,7 @@ func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) err
 		return err
 	}
 	defer stopProfile()
-	// Ports before data: when a port is in use, no data must have been touched yet.
+	// Bind the ports first: when a port is in use, no data must have been changed yet.
 	parts, err := o.bind(ctx)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) err
 		parts[i].metrics = metricsParts{config.MetricsOpen, metrics.EntitiesDefault}
 	}
 	members, err := openMembers(ctx, parts)
-	if ctx.Err() != nil { // Ctrl-C while starting is no failure
+	if ctx.Err() != nil { // Ctrl-C during the start is not a failure
 		return closeMembers(ctx, members)
 	}
 	if err != nil {
@@ -197,7 +197,7 @@ func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) err
 	return errors.Join(out.Note("stopping"), closeMembers(ctx, members))
 }
 
-// bind binds all client ports or none.
+// bind binds all client ports, or none.
 func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
 	parts := make([]memberParts, o.members)
 	for i := range parts {
@@ -228,7 +228,7 @@ func closeListeners(parts []memberParts) {
 	}
 }
 
-// devFile remembers what the folder was made for: its partitions have replicas on that
+// devFile records the number of members for which the directory was created: its partitions have replicas on that
 // many members and cannot work with fewer.
 type devFile struct {
 	Version int `json:"version"` // 1
@@ -237,7 +237,7 @@ type devFile struct {
 
 const devFileVersion = 1
 
-// prepareDir makes the folder, or checks that it was made for as many members.
+// prepareDir creates the directory, or checks that it was created for the same number of members.
 func (o *devOptions) prepareDir() error {
 	if err := os.MkdirAll(o.dir, 0o750); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
@@ -257,7 +257,7 @@ func (o *devOptions) prepareDir() error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the data folder: %w", err)
 	}
-	// The directory is usually inside a project: keep it out of its commits.
+	// The directory is usually inside a project: keep it out of the project's commits.
 	if err := os.WriteFile(filepath.Join(o.dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
 		return fmt.Errorf("write the data folder: %w", err)
 	}
@@ -271,8 +271,8 @@ func (o *devOptions) prepareDir() error {
 	return nil
 }
 
-// configureMembers sets the configuration of every member. Ports between members are free ones, chosen
-// at each start: nothing outside needs to know them.
+// configureMembers sets the configuration of every member. The ports between members are free ports, chosen at
+// each start, because nothing outside needs to know them.
 func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, logger *slog.Logger) error {
 	keys := auth.Config{Keys: []auth.Key{{Name: auth.DevKeyName, Primary: auth.DevKey, Rights: fsm.Manage}}}
 	gossip := make([]string, len(parts))
@@ -303,14 +303,14 @@ func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, 
 	return nil
 }
 
-// localhost is the address of a loopback listener as people write it.
+// localhost returns the address of a loopback listener with the host name "localhost".
 func localhost(l net.Listener) string {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return net.JoinHostPort("localhost", port)
 }
 
-// openMembers opens all members at the same time: they found the cluster together. Those
-// that did open are returned with the error of those that did not.
+// openMembers opens all members at the same time, because they bootstrap the cluster together. If some fail, it
+// returns the others with the error.
 func openMembers(ctx context.Context, parts []memberParts) ([]*member, error) {
 	members := make([]*member, len(parts))
 	var group errgroup.Group
@@ -324,7 +324,7 @@ func openMembers(ctx context.Context, parts []memberParts) ([]*member, error) {
 	return members, group.Wait()
 }
 
-// waitReady waits until every member serves clients, or the user has had enough.
+// waitReady waits until every member serves clients, or ctx ends.
 func waitReady(ctx context.Context, members []*member) error {
 	waiting, cancel := context.WithTimeout(ctx, devReadyMax)
 	defer cancel()

@@ -12,17 +12,17 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// The ports of the cloud service. Several clients cannot be given others.
+// Ports of the cloud service. Several clients cannot use others.
 const (
 	portAMQPS = 5671
 	portHTTPS = 443
 )
 
-// devTLS is the part of the output that --tls adds: absolute paths.
+// devTLS is the part of the output that --tls adds. Its paths are absolute.
 type devTLS struct{ listen.DevelopmentFiles }
 
-// bindTLS binds the ports of the cloud service for the first member, if they are available: 443 needs
-// permission, and another process may use either. Nothing depends on them.
+// bindTLS binds the ports of the cloud service for the first member, if they are available: 443 needs permission,
+// and another process may use either port. Nothing depends on them.
 func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) {
 	if !o.tls || o.amqpPort == 0 {
 		return
@@ -34,7 +34,7 @@ func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) {
 	}
 }
 
-// loadTLS sets the development certificate of every member; the result is nil without --tls.
+// loadTLS sets the development certificate of every member; it returns nil without --tls.
 func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS, error) {
 	for i := range parts {
 		parts[i].origins = origins(false)
@@ -60,8 +60,8 @@ func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS,
 	return &devTLS{files}, nil
 }
 
-// addTLS adds the connection string for TLS. Where the member has both ports of the cloud service, the
-// endpoint goes without one, which is the only form that all clients understand.
+// addTLS adds the connection string for TLS. If the member has both ports of the cloud service, the endpoint has
+// no port, which is the only form that all clients understand.
 func (m *devMember) addTLS(p memberParts) {
 	if p.tls == nil {
 		return
@@ -76,7 +76,7 @@ func (m *devMember) addTLS(p memberParts) {
 	m.TLSConnectionString = fmt.Sprintf("Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s", host, auth.DevKeyName, auth.DevKey)
 }
 
-// note prints the paths for people.
+// note prints the paths in the table output.
 func (t *devTLS) note(out *cli.Output, members []devMember) error {
 	if t == nil {
 		return nil

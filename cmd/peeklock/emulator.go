@@ -11,19 +11,18 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// emulatorTimeMax is how long dev works at what a Config.json lists: thousands of entities
-// are made in it.
+// emulatorTimeMax is how long dev may take to apply a Config.json: that is enough time to create thousands of
+// entities.
 const emulatorTimeMax = 2 * time.Minute
 
-// emulatorConfig is a Config.json on its way into the cluster; nil where none is given.
+// emulatorConfig is a Config.json that is applied to the cluster; nil if none is given.
 type emulatorConfig struct {
 	path   string
 	file   *emulator.File
-	opened chan struct{} // closed once the entities are there
+	opened chan struct{} // closed once the entities exist
 }
 
-// readEmulator reads the file, nil for "". Everything that can be wrong with it is known
-// before a port is bound or a directory created.
+// readEmulator reads and validates the file, before a port is bound or a directory created. It returns nil for "".
 func readEmulator(path string) (*emulatorConfig, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
@@ -35,7 +34,7 @@ func readEmulator(path string) (*emulatorConfig, error) {
 	return &emulatorConfig{path: path, file: file, opened: make(chan struct{})}, nil
 }
 
-// gate is closed when members may report that they are ready.
+// gate returns a channel that is closed when members may report that they are ready.
 func (e *emulatorConfig) gate() <-chan struct{} {
 	if e == nil {
 		return nil
@@ -43,8 +42,8 @@ func (e *emulatorConfig) gate() <-chan struct{} {
 	return e.opened
 }
 
-// apply makes what the file lists and opens the gate, whatever could not be made: a member
-// that never becomes ready would hide why.
+// apply creates what the file lists and opens the gate, even if some of it could not be created: if the member
+// never became ready, the reason would stay hidden.
 func (e *emulatorConfig) apply(ctx context.Context, m *member) (emulator.Report, error) {
 	report, err := e.file.Apply(ctx, control{m.node.Router(), m.node.Operator()})
 	if err != nil {
@@ -59,16 +58,16 @@ type devConfig struct {
 	File string `json:"file"`
 	emulator.Report
 	Warnings   []string       `json:"warnings,omitempty"`
-	Namespaces []devNamespace `json:"namespaces"` // all of the file, the first is the default one
+	Namespaces []devNamespace `json:"namespaces"` // all namespaces of the file; the first is the default one
 }
 
 // devNamespace is a namespace with its connection string.
 type devNamespace struct {
-	Name             string `json:"name"` // in the file
+	Name             string `json:"name"` // as in the file
 	ConnectionString string `json:"connectionString"`
 }
 
-// applyDev is apply for dev, which prints what could not be applied as written.
+// applyDev calls apply for dev, and prints what could not be applied as written.
 func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member, address string) (*devConfig, error) {
 	if e == nil || ctx.Err() != nil {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
@@ -76,7 +75,7 @@ func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member,
 	working, cancel := context.WithTimeout(ctx, emulatorTimeMax)
 	defer cancel()
 	report, err := e.apply(working, m)
-	if ctx.Err() != nil { // Ctrl-C is no failure
+	if ctx.Err() != nil { // Ctrl-C is not a failure
 		return nil, nil //nolint:nilnil // as above
 	}
 	if err != nil {
@@ -99,7 +98,7 @@ func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member,
 	return config, nil
 }
 
-// note prints for people what was made.
+// note prints the created namespaces in the table output.
 func (d *devConfig) note(out *cli.Output) error {
 	if d == nil {
 		return nil
@@ -122,8 +121,8 @@ func (d *devConfig) note(out *cli.Output) error {
 	return nil
 }
 
-// applyServe is apply for serve: other members may do the same at the same time, and what
-// is not as the file says is for the log.
+// applyServe calls apply for serve. Other members may apply the file at the same time. Deviations from the file
+// are logged.
 func (e *emulatorConfig) applyServe(ctx context.Context, m *member, logger *slog.Logger) {
 	if e == nil {
 		return

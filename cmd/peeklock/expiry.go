@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expiries returns when the current certificates of a member expire, by the peers that see them. Asking is
-// what a client does, so a file that was replaced is seen.
+// expiries returns when the current certificates of a member expire, by the peers that see them (clients,
+// members). It requests the certificates as a client would, so that it notices a replaced file.
 func (p memberParts) expiries() map[string]time.Time {
 	ends := make(map[string]time.Time)
 	for peers, config := range map[string]*tls.Config{"clients": p.tls, "members": p.cluster.PeerTLS} {

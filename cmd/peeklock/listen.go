@@ -13,8 +13,8 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// listenOn binds host:port. The host "localhost" means both loopback addresses, because
-// clients resolve it to either. The error for a port in use says so.
+// listenOn binds host:port. The host "localhost" means both loopback addresses, because clients resolve it to
+// either. If the port is in use, the error says so.
 func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -35,8 +35,7 @@ func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// listenLoopback binds the port on 127.0.0.1 and, where the machine has it, on ::1. Port
-// 0 picks a free one.
+// listenLoopback binds the port on 127.0.0.1 and, if the machine has IPv6, on ::1. Port 0 selects a free one.
 func listenLoopback(ctx context.Context, port int) (net.Listener, error) {
 	var lc net.ListenConfig
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
@@ -54,13 +53,13 @@ func listenLoopback(ctx context.Context, port int) (net.Listener, error) {
 	case err == nil:
 		return joinListeners(v4, v6), nil
 	case errors.Is(err, syscall.EADDRINUSE) && port != 0:
-		// Somebody else's service there would get some of our clients.
+		// Another service on that port would receive some of our clients.
 		return nil, errors.Join(portError(address, err), v4.Close())
 	}
-	return v4, nil // no IPv6 here
+	return v4, nil // the machine has no IPv6
 }
 
-// portError is the one line for a port that cannot be had.
+// portError returns a one-line error for a port that cannot be bound.
 func portError(address string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -71,7 +70,7 @@ func portError(address string, err error) error {
 	return fmt.Errorf("listen on %s: %w", address, err)
 }
 
-// joinListeners makes one listener of several. It shows the address of the first.
+// joinListeners combines several listeners into one, with the address of the first.
 func joinListeners(listeners ...net.Listener) net.Listener {
 	j := &multiListener{listeners: listeners, accepted: make(chan accepted), closed: make(chan struct{})}
 	for _, l := range listeners {
@@ -133,19 +132,19 @@ func (j *multiListener) Close() error {
 	return err
 }
 
-// Addr is the address of the first listener.
+// Addr returns the address of the first listener.
 func (j *multiListener) Addr() net.Addr { return j.listeners[0].Addr() }
 
-// Where ports for gossip are looked for: below what systems hand out to connections that go out
-// (from 32768 on Linux, 49152 elsewhere). One of those can be given away between here and its
-// use, and a machine with many clients does that.
+// Range in which free gossip ports are searched. It is below the range that systems use for outgoing connections
+// (from 32768 on Linux, 49152 elsewhere): one of those could be assigned between the search and its use, which
+// happens on a machine with many clients.
 const (
 	gossipPortMin = 15000
 	gossipPortMax = 31999
 )
 
-// freeGossipPort finds a loopback port that is free for TCP and UDP. Between here and
-// its use another server could take it; then opening fails and says so.
+// freeGossipPort finds a loopback port that is free for TCP and UDP. Another server could take it before it is
+// used; then opening the member fails with an error that says so.
 func freeGossipPort(ctx context.Context) (string, error) {
 	const tries = 100
 	var lc net.ListenConfig

@@ -6,8 +6,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	// The image holds no certificates; an identity provider's must be known all the same. They
-	// count only where the system has none.
+	// The image contains no certificates, but a member must trust the certificate of an identity provider. These
+	// certificates apply only if the system has none.
 	_ "golang.org/x/crypto/x509roots/fallback"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -15,12 +15,12 @@ import (
 
 func main() { os.Exit(start()) }
 
-// start is main with a result, so that deferred calls run before the exit.
+// start does the work of main and returns the exit code, so that deferred calls run before the exit.
 func start() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// The first signal ends the work in order. From then on a second one kills, should
-	// that take too long.
+	// The first signal starts an orderly shutdown. After that, a second one kills the process, in case the
+	// shutdown takes too long.
 	context.AfterFunc(ctx, stop)
 	return run(ctx, cli.Process{
 		Args: os.Args[1:], Env: os.Environ(),

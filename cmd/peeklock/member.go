@@ -23,27 +23,26 @@ import (
 	"github.com/peeklock/peeklock/cmd/listen"
 )
 
-// member is one member of a cluster, whole: the node that stores, the gateway and the
-// control API in front of it.
+// member is one complete member of a cluster: the node that stores messages, with the gateway and the control API.
 type member struct {
 	node    *cluster.Node
-	port    *listen.Port // in front of the two servers
+	port    *listen.Port // accepts the connections of both servers
 	gateway *amqp.Server
 	admin   *admin.Server
 	ready   atomic.Bool
 	// connectionsMax is the number of client connections that the gateway accepts.
 	connectionsMax int
-	stop           context.CancelFunc // of the wait for readiness
+	stop           context.CancelFunc // ends the wait for readiness
 	waiting        sync.WaitGroup
 }
 
-// memberParts is what a member is made of. The listeners are bound already, so that a
-// port that is taken is known before any data is touched.
+// memberParts configures a member. The listeners are already bound, so that a port in use is found before any data
+// is changed.
 type memberParts struct {
 	cluster cluster.Config
 	amqp    net.Listener
 	admin   net.Listener
-	also    []net.Listener // further ones; every listener serves every protocol
+	also    []net.Listener // additional listeners; every listener serves every protocol
 	tls     *tls.Config    // nil: no TLS
 	// requireTLS refuses clients without TLS.
 	requireTLS bool
@@ -51,29 +50,29 @@ type memberParts struct {
 	trustLoopback bool
 	// socket is the path of the control socket; "": there is none.
 	socket    string
-	proxyFrom []netip.Prefix // networks of proxies that tell the address of clients
+	proxyFrom []netip.Prefix // networks of proxies that report client addresses
 	origins   []string       // hosts whose web pages may connect
-	auth      auth.Config    // without Rules, which are the node's
-	// gate, when set, keeps the member from calling itself ready until it is closed.
+	auth      auth.Config    // without Rules, which come from the node
+	// gate, if set, keeps the member from reporting that it is ready until it is closed.
 	gate    <-chan struct{}
 	metrics metricsParts
-	tracer  trace.Tracer // nil: nothing is traced
-	// connectionsPerAddress bounds the AMQP connections of one address; 0: no limit. It may be lowered for want
-	// of memory unless the operator has given it.
+	tracer  trace.Tracer // nil: no tracing
+	// connectionsPerAddress limits the AMQP connections of one address; 0: no limit. A low memory limit reduces
+	// it, unless the operator has set it.
 	connectionsPerAddress        int
 	connectionsPerAddressIsGiven bool
-	// memory divides that of the process; nil: only the defaults of the packages limit it.
+	// memory divides the memory of the process; nil: only the defaults of the packages limit it.
 	memory *memoryGuard
 	audit  *slog.Logger // of security decisions
 	logger *slog.Logger
 }
 
-// listeners are those that are there.
+// listeners returns all listeners of the member.
 func (p memberParts) listeners() []net.Listener {
 	return slices.DeleteFunc(append([]net.Listener{p.amqp, p.admin}, p.also...), func(l net.Listener) bool { return l == nil })
 }
 
-// openPort puts the listeners behind one port.
+// openPort opens one port over all listeners.
 func (p memberParts) openPort(ctx context.Context) (*listen.Port, error) {
 	config := listen.DefaultConfig()
 	config.Listeners = p.listeners()
@@ -83,20 +82,19 @@ func (p memberParts) openPort(ctx context.Context) (*listen.Port, error) {
 	return listen.Open(ctx, config)
 }
 
-// closeListeners gives the listeners back, on the way out of a failure that is worth telling;
-// what closing says is not.
+// closeListeners closes the listeners after another failure, whose error is reported; errors of closing are not.
 func (p memberParts) closeListeners() {
 	for _, l := range p.listeners() {
 		_ = l.Close()
 	}
 }
 
-// openMember starts a member. It answers clients at once; until it is ready they are
-// told to come back (server-busy). The listeners are the member's, also when it fails.
+// openMember starts a member. It answers clients at once; until it is ready, it tells them to retry (server-busy).
+// It takes over the listeners, even when it fails.
 func openMember(ctx context.Context, p memberParts) (*member, error) {
 	m := &member{}
 	var err error
-	p.cluster.Reread = message.Reread // only the gateway can read the stored messages that are forwarded
+	p.cluster.Reread = message.Reread // only the gateway can parse the stored messages that are forwarded
 	if m.node, err = cluster.Open(ctx, p.cluster); err != nil {
 		p.closeListeners()
 		return nil, err
@@ -151,8 +149,8 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	return m, nil
 }
 
-// openAdmin opens the control API, on the port of clients and on the control socket. The data
-// folder is this process's own by now, so a socket in it is no other member's.
+// openAdmin opens the control API on the client port and on the control socket. At this time the data directory
+// belongs to this process, so a socket in it is not that of another member.
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
 	api := admin.Config{
 		Listener:        m.port.HTTP(),
@@ -185,8 +183,8 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 	return server, err
 }
 
-// reachableAddress is an address that clients can be told, "" for one that only says to listen
-// everywhere.
+// reachableAddress returns an address that clients can use, or "" for one that only means to listen on all
+// addresses.
 func reachableAddress(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() {
@@ -195,8 +193,8 @@ func reachableAddress(address string) string {
 	return address
 }
 
-// awaitReady is ready when the node is and the gate is open: a client that waits for /health may use
-// what the configuration lists.
+// awaitReady waits until the node is ready and the gate is open: a client that waits for /health may use the
+// entities that the configuration lists.
 func (m *member) awaitReady(ctx context.Context, gate <-chan struct{}) {
 	if m.node.Ready(ctx) != nil {
 		return
@@ -211,13 +209,13 @@ func (m *member) awaitReady(ctx context.Context, gate <-chan struct{}) {
 	m.ready.Store(true)
 }
 
-// isReady reports whether clients should be sent here: the member has started, and has not lost since what
-// they need of it.
+// isReady reports whether the member should receive clients: it has started, and still has everything that clients
+// need.
 func (m *member) isReady() bool {
 	return m.ready.Load() && !slices.ContainsFunc(m.node.Readiness(), func(c cluster.Check) bool { return !c.OK })
 }
 
-// readiness is that part by part.
+// readiness returns the readiness checks, one for each part.
 func (m *member) readiness() []admin.Check {
 	start := admin.Check{Name: "start", OK: m.ready.Load(), Text: "done"}
 	if !start.OK {
@@ -236,7 +234,7 @@ func toChecks(from []cluster.Check) []admin.Check {
 	return out
 }
 
-// close closes the client side first and the storage last.
+// close closes the listeners for clients first and the storage last.
 func (m *member) close(ctx context.Context) error {
 	m.ready.Store(false)
 	if m.stop != nil {
@@ -256,12 +254,12 @@ func (m *member) close(ctx context.Context) error {
 	return errors.Join(append(all, m.node.Close(ctx))...)
 }
 
-// closeTimeMax is how long members take to leave in order: hand over leadership, end
-// their connections, sync.
+// closeTimeMax is how long members may take for an orderly shutdown: to transfer leadership, close connections and
+// sync.
 const closeTimeMax = 15 * time.Second
 
-// closeMembers closes members at the same time: one after the other, each would hand its
-// leaderships to one that closes next.
+// closeMembers closes members at the same time: one after another, each would transfer its leaderships to one that
+// closes next.
 func closeMembers(ctx context.Context, members []*member) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeMax)
 	defer cancel()

@@ -20,24 +20,24 @@ import (
 // for memory that Go does not count (mapped pages of the log, stacks of the system).
 const (
 	memoryGoPercent          = 90 // GOMEMLIMIT: all memory that Go counts
-	memoryIndexPercent       = 40 // the index of waiting messages, without bodies; above it sends are refused
-	memoryGatewayPercent     = 20 // what connections hold that is not stored, settled or sent (amqp/budget)
-	memoryConnectionsPercent = 10 // the fixed costs of connections: it limits their number
+	memoryIndexPercent       = 40 // the index of waiting messages, without bodies; above it, sends are refused
+	memoryGatewayPercent     = 20 // data that connections hold until it is stored, settled or sent (amqp/budget)
+	memoryConnectionsPercent = 10 // the fixed cost of connections: it limits their number
 )
 
 const (
 	// connectionCostBytes is the fixed cost of a connection with its socket and TLS (cmd/listen).
 	connectionCostBytes = 32 << 10
-	// connectionsMin is the number of connections that are accepted however low the limit is.
+	// connectionsMin is the number of connections that are accepted even under the lowest limit.
 	connectionsMin = 256
 	// Shares of the machine's memory when the system sets no limit: serve assumes that other
 	// processes run on the machine, dev that it runs on a workstation.
 	memoryOfMachineServePercent = 50
 	memoryOfMachineDevPercent   = 25
-	memoryUnknownBytes          = 2 << 30 // when the memory of the machine is not known
+	memoryUnknownBytes          = 2 << 30 // assumed if the memory of the machine is unknown
 )
 
-// The sources of a limit, as they are logged.
+// Sources of a limit, for the log.
 const (
 	memoryFromSetting   = "memory_limit"
 	memoryFromGo        = "GOMEMLIMIT"
@@ -46,7 +46,7 @@ const (
 	memoryFromNoSources = "assumed"
 )
 
-// memoryPlan is the memory of the process and its parts, in bytes unless said otherwise.
+// memoryPlan divides the memory of the process, in bytes unless stated otherwise.
 type memoryPlan struct {
 	limit       int64
 	source      string // of the limit
@@ -55,9 +55,9 @@ type memoryPlan struct {
 	connections int    // that each member accepts
 }
 
-// perAddress returns how many connections of one address a member accepts. When memory allows fewer connections
-// than usual, the default is half of them. A value that the operator gives is used as it is, because all clients
-// behind a load balancer may have one address.
+// perAddress returns how many connections of one address a member accepts. If memory allows fewer connections than
+// usual, the default is half of them. A value from the operator is used as it is, because all clients behind a
+// load balancer may have one address.
 func (p memoryPlan) perAddress(value int, isGiven bool) int {
 	if isGiven {
 		return value
@@ -77,16 +77,16 @@ func planMemory(limit int64, source string, members int) memoryPlan {
 	}
 }
 
-// memorySource is where limits are read from: the root of the file system, the environment, and
-// the limit that the Go runtime took from it.
+// memorySource provides the sources of limits: the root of the file system, the environment, and the limit that
+// the Go runtime read from it.
 type memorySource struct {
 	root    fs.FS
 	getenv  func(string) string
 	goLimit int64
 }
 
-// find returns the limit of the process: the setting, else GOMEMLIMIT, else the limit of the cgroup,
-// else a part of the machine's memory.
+// find returns the limit of the process: the setting, otherwise GOMEMLIMIT, otherwise the limit of the cgroup,
+// otherwise a part of the machine's memory.
 func (m memorySource) find(set, ofMachinePercent int64) (limit int64, source string) {
 	if set > 0 {
 		return set, memoryFromSetting
@@ -104,7 +104,7 @@ func (m memorySource) find(set, ofMachinePercent int64) (limit int64, source str
 	return memoryUnknownBytes, memoryFromNoSources
 }
 
-// limitMemory sets GOMEMLIMIT, unless the environment does.
+// limitMemory sets GOMEMLIMIT, unless the environment sets it.
 func limitMemory(ctx context.Context, plan *memoryPlan, getenv func(string) string, logger *slog.Logger) {
 	if getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(plan.limit / 100 * memoryGoPercent)
@@ -116,8 +116,8 @@ func limitMemory(ctx context.Context, plan *memoryPlan, getenv func(string) stri
 	}
 }
 
-// cgroupMemory returns the smallest limit of the cgroups that the process is in, 0 when there is
-// none. In a container the files of its own group are at the root, whatever the path of the group is.
+// cgroupMemory returns the smallest limit of the cgroups of the process, or 0 if there is none. In a container,
+// the files of its own cgroup are at the root, independent of the path of the cgroup.
 func cgroupMemory(root fs.FS) (limit int64) {
 	lower := func(name string) {
 		if n, ok := readNumber(root, name); ok && n > 0 && (limit == 0 || n < limit) {
@@ -126,7 +126,7 @@ func cgroupMemory(root fs.FS) (limit int64) {
 	}
 	lower("sys/fs/cgroup/memory.max")
 	lower("sys/fs/cgroup/memory/memory.limit_in_bytes")
-	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // without it there are no groups
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // without the file there are no cgroups
 	for line := range strings.Lines(string(groups)) {
 		id, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, _ := strings.Cut(rest, ":")
@@ -146,7 +146,7 @@ func cgroupMemory(root fs.FS) (limit int64) {
 	return limit
 }
 
-// machineMemory returns the memory of the machine in bytes, 0 when it is not known.
+// machineMemory returns the memory of the machine in bytes, or 0 if it is unknown.
 func machineMemory(root fs.FS) int64 {
 	info, _ := fs.ReadFile(root, "proc/meminfo")
 	for line := range strings.Lines(string(info)) {
@@ -160,7 +160,7 @@ func machineMemory(root fs.FS) int64 {
 	return 0
 }
 
-// readNumber reads a file with one number; false for "max" too.
+// readNumber reads a file with one number; it returns false for "max", too.
 func readNumber(root fs.FS, name string) (int64, bool) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -243,7 +243,7 @@ func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.Part
 	return nil
 }
 
-// moves paints how far moves have come and counts those that are left.
+// moves shows the progress of moves and counts those that are unfinished.
 func (m *Meter) moves(what string, sizes map[fsm.PartitionID]int64, list []admin.Move) (left, paused int) {
 	const least = 1 << 20 // so that partitions without data count, too
 	total, done := int64(0), int64(0)
