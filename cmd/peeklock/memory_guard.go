@@ -18,27 +18,27 @@ import (
 // Intervals and thresholds of the guard.
 const (
 	memoryCheckEvery = time.Second
-	// memoryCollectEvery is how often the collector is run while sends are refused. Otherwise minutes
-	// could pass until a cycle shows that receiving has freed memory.
+	// memoryCollectEvery is the interval at which the guard runs the garbage collector while sends are refused.
+	// Without it, minutes could pass before a cycle shows that receiving has freed memory.
 	memoryCollectEvery = 10 * time.Second
-	// Sends are accepted again when the index is below memoryBackPercent of its share.
+	// Sends are accepted again when the index is below memoryResumePercent of its share.
 	memoryResumePercent = 90
 )
 
-// memoryConsumer is a member as the guard sees it.
+// memoryConsumer is the part of a member that the guard uses.
 type memoryConsumer interface {
-	memoryUsed() int64 // by its gateway, in bytes
+	memoryUsed() int64 // by the gateway of the member, in bytes
 	setShortOfMemory(on bool)
 }
 
-// memoryGuard makes the members of the process refuse sends while the index of waiting messages
-// takes more than its share. Every replica holds its index in memory, so it grows with the backlog,
-// and near GOMEMLIMIT the collector would run all the time. The index is measured, not estimated: it
-// is the live heap of the collector's last cycle, less what the gateways hold.
+// memoryGuard makes the members of the process refuse sends while the index of waiting messages takes more than
+// its share. Every replica holds its index in memory, so the index grows with the backlog, and near GOMEMLIMIT the
+// garbage collector would run all the time. The index is measured, not estimated: it is the live heap after the
+// last cycle of the collector, less what the gateways hold.
 type memoryGuard struct {
 	plan    memoryPlan
 	logger  *slog.Logger
-	read    func() (live int64, cycles uint64) // of the collector
+	read    func() (live int64, cycles uint64) // from the garbage collector
 	collect func()
 
 	mu        sync.Mutex
@@ -53,8 +53,7 @@ func newMemoryGuard(plan memoryPlan, logger *slog.Logger) *memoryGuard {
 	return &memoryGuard{plan: plan, logger: logger, read: readHeap, collect: runtime.GC}
 }
 
-// guardMemory determines the limit of the process, sets GOMEMLIMIT, and divides the limit among the
-// members.
+// guardMemory determines the limit of the process, sets GOMEMLIMIT, and divides the limit among the members.
 func guardMemory(ctx context.Context, p cli.Process, set, ofMachinePercent int64, members int, logger *slog.Logger) *memoryGuard {
 	from := memorySource{root: os.DirFS("/"), getenv: p.Getenv, goLimit: debug.SetMemoryLimit(-1)}
 	limit, source := from.find(set, ofMachinePercent)
@@ -72,7 +71,8 @@ func (o *devOptions) guardMemory(ctx context.Context, p cli.Process, logger *slo
 	return guardMemory(ctx, p, set, memoryOfMachineDevPercent, o.members, logger), nil
 }
 
-// readHeap returns the live heap of the collector's last cycle in bytes, and the number of cycles.
+// readHeap returns the live heap after the last cycle of the garbage collector, in bytes, and the number of
+// cycles.
 func readHeap() (live int64, cycles uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(samples)
@@ -92,7 +92,7 @@ func (g *memoryGuard) watch(u memoryConsumer) {
 	u.setShortOfMemory(g.overLimit)
 }
 
-// start checks memory every memoryLookEvery until the returned function is called.
+// start checks memory at a fixed interval until the returned function is called.
 func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -111,7 +111,7 @@ func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 	return func() { cancel(); group.Wait() }
 }
 
-// check compares the index with its share, when the collector has finished another cycle.
+// check compares the index with its share after each cycle of the garbage collector.
 func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,7 +138,7 @@ func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 	}
 }
 
-// set changes the state and calls the members. mu is held.
+// set changes the state and notifies the members. The caller holds mu.
 func (g *memoryGuard) set(short bool) {
 	g.overLimit = short
 	for _, u := range g.consumers {
@@ -146,7 +146,7 @@ func (g *memoryGuard) set(short bool) {
 	}
 }
 
-// statsFunc returns the source of the memory metrics, nil when nothing is limited.
+// statsFunc returns the source of the memory metrics, or nil without a memory limit.
 func (g *memoryGuard) statsFunc() func() membermetrics.Memory {
 	if g == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// metricsParts are the settings of /metrics; the zero value turns it off.
+// metricsParts has the settings of /metrics; the zero value turns it off.
 type metricsParts struct {
 	access   string
 	entities int

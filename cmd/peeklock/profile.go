@@ -15,12 +15,10 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// raiseProcs gives the scheduler at least so many processors. A thread that waits for
-// fsync keeps its processor until the runtime takes it back (up to 10 ms later); with
-// only two, nothing can queue up behind a sync meanwhile and group commit finds nothing
-// to group: three members in one process on two cores did 2,100 commits/s with
-// GOMAXPROCS=2 and 5,900 with 8. A process per member does not suffer on two cores, but
-// would on one.
+// raiseProcs raises GOMAXPROCS to at least this number. A thread that waits for fsync keeps its processor until
+// the runtime takes it back (up to 10 ms later). With only two processors, nothing can queue behind a sync
+// meanwhile, and group commit has nothing to group: three members in one process on two cores did 2,100 commits/s
+// with GOMAXPROCS=2 and 5,900 with 8. One member per process is not affected on two cores, but would be on one.
 func raiseProcs(least int) {
 	if runtime.GOMAXPROCS(0) < least {
 		runtime.GOMAXPROCS(least)
@@ -28,7 +26,7 @@ func raiseProcs(least int) {
 }
 
 const (
-	procsDev   = 8 // three members or more
+	procsDev   = 8 // for three members or more
 	procsServe = 4
 )
 
@@ -38,8 +36,8 @@ func pprofFlag(cmd *cobra.Command, to *string) {
 	_ = cmd.Flags().MarkHidden("pprof")
 }
 
-// servePprof answers net/http/pprof on a listener of its own until the returned function
-// is called. It is not part of the control API: a profile shows more than an operator's key allows.
+// servePprof serves net/http/pprof on a listener of its own until the returned function is called. It is not part
+// of the control API, because a profile shows more than the key of an operator allows.
 func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(), error) {
 	if address == "" {
 		return func() {}, nil

@@ -92,7 +92,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 		parts.closeListeners()
 		return cli.Usage(err)
 	}
-	set, _ := config.ParseMemoryLimit(s.MemoryLimit) // it was validated
+	set, _ := config.ParseMemoryLimit(s.MemoryLimit) // validated before
 	parts.memory = guardMemory(ctx, p, set, memoryOfMachineServePercent, 1, logger)
 	m, err := openMember(ctx, parts)
 	if err != nil {
@@ -111,9 +111,9 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	select {
 	case <-ctx.Done():
-	case <-m.node.Removed(): // it takes no part any more: the operator must know
+	case <-m.node.Removed(): // it no longer takes part in the cluster: the operator must learn of it
 		err = datadir.ErrRemoved
-	case <-m.node.Outdated(): // members of a newer release have gone ahead
+	case <-m.node.Outdated(): // the cluster has moved to a newer release
 		err = m.node.Ready(ctx)
 	}
 	logger.InfoContext(context.WithoutCancel(ctx), "member shutdown started", "name", s.Name)

@@ -9,16 +9,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Bounds of the search for short keys at start.
+// Limits of the search for short keys at the start.
 const (
-	shortKeysPageMax   = 100 // namespaces or entities asked for at a time
-	shortKeysLoggedMax = 100 // rules that get a line of their own; the others are counted
+	shortKeysPageMax   = 100 // namespaces or entities per request
+	shortKeysLoggedMax = 100 // rules that get a log line each; the others are counted
 )
 
 // shortKeyAdvice tells the operator what to do about a short key.
 const shortKeyAdvice = "shorter keys can be guessed: replace it with a random one of 32 bytes"
 
-// warnShortKeys logs configured keys that are too short for new ones.
+// warnShortKeys logs configured keys that are shorter than the minimum for new keys.
 func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
 	for _, k := range keys {
 		if k.HasShortSecret() {
@@ -27,21 +27,21 @@ func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
 	}
 }
 
-// accessSource is the router as the search sees it.
+// accessSource is the part of the router that the search uses.
 type accessSource interface {
 	Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error)
 	Entities(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, after string, max int) ([]fsm.Entity, error)
 }
 
-// accessCatalog is a router as the source of access rules.
+// accessCatalog uses a router as the source of access rules.
 type accessCatalog struct{ router *router.Router }
 
-// Namespaces lists namespaces by name.
+// Namespaces lists namespaces sorted by name.
 func (c accessCatalog) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {
 	return c.router.Namespaces(ctx, after, max)
 }
 
-// Entities lists the queues or topics of a namespace by name.
+// Entities lists the queues or topics of a namespace sorted by name.
 func (c accessCatalog) Entities(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, after string, max int) ([]fsm.Entity, error) {
 	return c.router.In(namespace).Entities(ctx, kind, "", after, max)
 }
@@ -54,7 +54,7 @@ type shortKeySearch struct {
 	found  int
 }
 
-// run logs each of them, or why the search failed.
+// run logs each short key, or why the search failed.
 func (s *shortKeySearch) run(ctx context.Context) {
 	err := s.namespaces(ctx)
 	switch {
@@ -101,7 +101,7 @@ func (s *shortKeySearch) entities(ctx context.Context, namespace fsm.Namespace, 
 	return nil
 }
 
-// rules logs the short keys of a namespace or, when entity is not empty, of an entity.
+// rules logs the short keys of a namespace or, if entity is not empty, of an entity.
 func (s *shortKeySearch) rules(ctx context.Context, namespace, entity string, rules []fsm.AccessRule) {
 	for _, rule := range rules {
 		if !(auth.Key{Primary: rule.Primary, Secondary: rule.Secondary}).HasShortSecret() {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// slowLinesMax is how many lines about slow operations a member writes in a second; the others are
-// counted on the next line. When a disk hangs everything is slow at once.
+// slowLinesMax is the number of lines about slow operations that a member writes in a second; it counts the others
+// on the next line. When a disk hangs, everything is slow at once.
 const slowLinesMax = 10
 
 // slowLogger returns the logger to which all packages of a member report slow operations.
@@ -19,22 +19,22 @@ func rateLimited(to *slog.Logger) *slog.Logger {
 	return slog.New(&rateLimitedHandler{to: to.Handler(), state: &lineCount{}, now: time.Now})
 }
 
-// rateLimitedHandler is a slog.Handler that passes on some lines of each second.
+// rateLimitedHandler is a slog.Handler that passes a limited number of lines per second.
 type rateLimitedHandler struct {
 	to    slog.Handler
 	state *lineCount
 	now   func() time.Time
 }
 
-// lineCount is shared by a handler and those that were made of it.
+// lineCount is shared by a handler and the handlers derived from it.
 type lineCount struct {
 	mu      sync.Mutex
-	second  time.Time // since when lines are counted
+	second  time.Time // start of the second that lines counts
 	lines   int
 	omitted uint64
 }
 
-// pass reports whether another line may be written, and how many were left out before it.
+// pass reports whether another line may be written, and how many lines were omitted before it.
 func (c *lineCount) pass(now time.Time) (ok bool, omitted uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 )
 
 // listenSocket opens a control socket that only its owner can connect to. It replaces the socket that a killed
-// process left at the path; it fails when another process listens there, or when the file is not a socket.
+// process left at the path. It fails if another process listens there, or if the file is not a socket.
 //
-// The socket is bound in a new folder with mode 0700 and then renamed: at no moment can other users connect, whatever
-// the umask is, and the old socket is replaced atomically.
+// The socket is bound in a new directory with mode 0700 and then renamed. So other users can never connect,
+// whatever the umask is, and the old socket is replaced atomically.
 func listenSocket(ctx context.Context, path string) (_ net.Listener, err error) {
 	if err := config.CheckSocketPath(path); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func listenSocket(ctx context.Context, path string) (_ net.Listener, err error) 
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	if unix, ok := l.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false) // it would remove the path that was bound, not the new one
+		unix.SetUnlinkOnClose(false) // it would remove the path that was bound, not the renamed one
 	}
 	err = os.Chmod(bound, 0o600)
 	if err == nil {
@@ -53,7 +53,7 @@ func listenSocket(ctx context.Context, path string) (_ net.Listener, err error) 
 	return &socketListener{Listener: l, path: path, own: own}, nil
 }
 
-// socketIsFree returns an error when a socket cannot be opened at a path.
+// socketIsFree returns an error if a socket cannot be opened at a path.
 func socketIsFree(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -68,7 +68,7 @@ func socketIsFree(ctx context.Context, path string) error {
 	switch {
 	case err == nil:
 		return errors.Join(fmt.Errorf("%s is in use: another process listens on it", path), conn.Close())
-	case errors.Is(err, syscall.ECONNREFUSED): // its process was killed
+	case errors.Is(err, syscall.ECONNREFUSED): // the process that bound it was killed
 		return nil
 	}
 	return fmt.Errorf("check whether a process listens on %s: %w", path, err)

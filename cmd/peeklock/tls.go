@@ -10,9 +10,9 @@ import (
 
 // applyTLS sets the TLS configuration of the client listeners of serve.
 //
-// TLS alone must never be weakened by the word that is needed for the members among
-// themselves, nor by silence: without allow_remote_plain clients speak TLS, with it require_tls still asks
-// for that. No address is exempt: a proxy on this machine has a loopback address.
+// TLS for clients must not be weakened by allow_remote_plain, which may be set for the connections between
+// members, nor by default. Without allow_remote_plain clients must use TLS; with it they must if require_tls is
+// set. No address is exempt: a proxy on this machine has a loopback address.
 func applyTLS(s *config.Settings, p *memberParts) error {
 	p.origins = origins(s.HasOwnKey())
 	if s.TLSCert == "" {
@@ -33,9 +33,9 @@ func applyTLS(s *config.Settings, p *memberParts) error {
 	return nil
 }
 
-// origins are the hosts whose web pages may connect over WebSocket. Signing in is by key
-// or token, which a page has to know. The emulator's key is known to every page there is,
-// and the browser of a developer reaches loopback: with it, pages of this machine only.
+// origins returns the hosts whose web pages may connect over WebSocket. Clients authenticate with a key or token,
+// which a page has to know. The key of the emulator is public, and the browser of a developer reaches loopback, so
+// with that key only pages of this machine may connect.
 func origins(ownKey bool) []string {
 	if ownKey {
 		return []string{"*"}

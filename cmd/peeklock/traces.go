@@ -15,15 +15,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// tracesCloseMax is how long spans that are left may take to be sent at the end.
+// tracesCloseMax is how long sending the remaining spans may take at the end.
 const tracesCloseMax = 2 * time.Second
 
-// tracerName is the instrumentation scope of our spans.
+// tracerName is the name of our instrumentation scope.
 const tracerName = "github.com/peeklock/peeklock"
 
-// openTraces begins to send spans to a collector; without an endpoint there is no tracer and nothing to
-// close. Only what a sender has sampled is traced. A
-// collector that is away costs lines in the log and lost spans (2,048 wait at most), never messages.
+// openTraces starts to send spans to a collector; without an endpoint there is no tracer and nothing to close.
+// Only operations that the sender has sampled are traced. If the collector is unavailable, the log gets lines and
+// spans are lost (2,048 wait at most), but never messages.
 func openTraces(ctx context.Context, endpoint, member, version string, logger *slog.Logger) (tracer trace.Tracer, done func(), err error) {
 	if endpoint == "" {
 		return nil, func() {}, nil

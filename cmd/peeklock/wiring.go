@@ -14,26 +14,26 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The packages of a member do not import each other: each declares an interface of what it needs. The adapters here only
-// convert types.
+// The packages of a member do not import each other: each declares an interface for what it needs. The adapters
+// here only convert types.
 
-// broker is the router as the gateway wants it.
+// broker adapts the router to the gateway.
 type broker struct{ *router.Router }
 
 // Namespace returns the namespace that a host name selects.
 func (b broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
 
-// Resolve finds an entity of a namespace.
+// Resolve returns the entity at a path of a namespace.
 func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	return b.In(namespace).Resolve(ctx, path)
 }
 
-// Receiver opens a receiver. Those of both packages have the same methods.
+// Receiver opens a receiver. The receivers of both packages have the same methods.
 func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver {
 	return b.Router.Receiver(at, receiveAndDelete)
 }
 
-// AcceptSession hands a session over as the gateway knows it.
+// AcceptSession accepts a session and passes it to done as the type of the gateway.
 func (b broker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
 	return b.Router.AcceptSession(at, name, receiveAndDelete, wait, func(code fsm.Code, s *router.SessionReceiver) {
 		if s == nil {
@@ -44,7 +44,7 @@ func (b broker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete b
 	})
 }
 
-// Sessions lists names only.
+// Sessions lists the names of sessions.
 func (b broker) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) ([]string, error) {
 	list, err := b.Router.Sessions(ctx, at, updatedAfter, skip, most)
 	names := make([]string, len(list))
@@ -60,12 +60,12 @@ type control struct {
 	*cluster.Operator
 }
 
-// In is the entities of a namespace.
+// In returns the view of a namespace.
 func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
 	return namespaceView{c.Router.In(namespace)}
 }
 
-// Status copies the status field by field: the JSON is admin's, not cluster's.
+// Status copies the status field by field, because the JSON is part of admin, not of cluster.
 func (c control) Status(ctx context.Context) (admin.Status, error) {
 	st, err := c.Operator.Status(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c control) Plan(ctx context.Context) ([]admin.PlannedMove, error) {
 	return moves, err
 }
 
-// Rebalance records such moves.
+// Rebalance submits the moves of a plan.
 func (c control) Rebalance(ctx context.Context, moves []admin.PlannedMove) error {
 	plan := cluster.Plan{Moves: make([]cluster.PlanMove, len(moves))}
 	for i, m := range moves {
@@ -104,7 +104,7 @@ func (c control) Rebalance(ctx context.Context, moves []admin.PlannedMove) error
 	return c.Operator.Rebalance(ctx, plan)
 }
 
-// Moves lists the partitions that move.
+// Moves lists the moves that have not ended.
 func (c control) Moves(ctx context.Context) ([]admin.Move, error) {
 	list, err := c.Operator.Moves(ctx)
 	moves := make([]admin.Move, len(list))
@@ -131,10 +131,10 @@ func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.VerifyRe
 	return out, nil
 }
 
-// namespaceView is the entities of a namespace as the control API wants them.
+// namespaceView adapts the view of a namespace to the control API.
 type namespaceView struct{ router.NamespaceView }
 
-// Sessions lists the sessions of what a path names. A topic has none itself.
+// Sessions lists the sessions of the entity at a path. A topic itself has none.
 func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int) ([]fsm.Session, error) {
 	at, err := s.Resolve(ctx, path)
 	switch {
@@ -146,7 +146,7 @@ func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int
 	return s.Router.Sessions(ctx, at, 0, skip, most)
 }
 
-// accessRules are those of the catalog as the keyring wants them.
+// accessRules adapts the catalog to the keyring.
 type accessRules struct{ router *router.Router }
 
 // Access returns the access rules in the local replica of the catalog.
@@ -154,7 +154,7 @@ func (r accessRules) Access(namespace fsm.NamespaceID, path string) (own, shared
 	return r.router.Access(namespace, path)
 }
 
-// NamespaceName is how a namespace is called.
+// NamespaceName returns the name of a namespace.
 func (r accessRules) NamespaceName(id fsm.NamespaceID) string { return r.router.NamespaceName(id) }
 
 // NamespaceByHost returns the namespace that a host name selects in the local replica of the catalog.
@@ -162,26 +162,26 @@ func (r accessRules) NamespaceByHost(host string) fsm.NamespaceID {
 	return r.router.NamespaceByHost(host)
 }
 
-// authorizer is the keyring as the gateway wants it.
+// authorizer adapts the keyring to the gateway.
 type authorizer struct{ ring *auth.Keyring }
 
-// Token checks a put-token.
+// Token verifies the token of a put-token request.
 func (a authorizer) Token(ctx context.Context, from amqp.Client, kind, token, audience string) (amqp.Grant, error) {
 	return toGrant(a.ring.Token(ctx, authClient(from), kind, token, audience))
 }
 
-// Password checks SASL PLAIN.
+// Password verifies the credentials of SASL PLAIN.
 func (a authorizer) Password(ctx context.Context, from amqp.Client, user, password string) (amqp.Grant, error) {
 	return toGrant(a.ring.Password(ctx, authClient(from), user, password))
 }
 
-// Certificate checks SASL EXTERNAL.
+// Certificate verifies the certificate of SASL EXTERNAL.
 func (a authorizer) Certificate(ctx context.Context, from amqp.Client, certificate *x509.Certificate) (amqp.Grant, error) {
 	return toGrant(a.ring.Certificate(ctx, authClient(from), certificate))
 }
 
-// authClient is the client that the keyring is asked about. It holds nothing that others need: each
-// login is a goroutine of its connection.
+// authClient converts a client for a query to the keyring. A login may wait, because it runs in a goroutine of its
+// own connection.
 func authClient(from amqp.Client) auth.Client {
 	return auth.Client{Namespace: from.Namespace, Peer: from.Peer}
 }
