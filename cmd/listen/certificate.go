@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	reloadEvery    = time.Second // the files are read at most this often, and only when a client connects
+	reloadEvery    = time.Second // shortest time between two reads of the files, which only new clients cause
 	pemBytesMax    = 1 << 20     // of a certificate or key file
 	minimumVersion = tls.VersionTLS12
 )
 
-// Certificate is a certificate and its key in two PEM files that may be replaced while it
-// is used. It may be used by any number of goroutines.
+// Certificate is a certificate and its key, in two PEM files that may be replaced while they are in use. It is
+// safe for concurrent use.
 type Certificate struct {
 	certFile, keyFile string
 	logger            *slog.Logger
 
 	mu        sync.Mutex
 	current   *tls.Certificate
-	cert, key []byte // the bytes that current was made of, or that were refused last
+	cert, key []byte // the bytes of current, or those that were refused last
 	checked   time.Time
 }
 
-// LoadCertificate reads the two files: the certificate, followed by those of intermediate
-// authorities if there are any, and the key.
+// LoadCertificate reads the two files: the certificate, followed by those of intermediate authorities if there are
+// any, and the key.
 func LoadCertificate(certFile, keyFile string, logger *slog.Logger) (*Certificate, error) {
 	c := &Certificate{certFile: certFile, keyFile: keyFile, logger: logger, checked: time.Now()}
 	var err error
@@ -45,8 +45,8 @@ func LoadCertificate(certFile, keyFile string, logger *slog.Logger) (*Certificat
 	return c, nil
 }
 
-// TLS is the configuration of a server that shows the certificate: TLS 1.2 and up, with
-// the cipher suites that Go considers safe. Open connections keep the certificate that they started with.
+// TLS returns the configuration of a server with this certificate: TLS 1.2 and later, with the cipher suites that
+// Go considers safe. Open connections keep the certificate with which they started.
 func (c *Certificate) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: minimumVersion,
@@ -56,9 +56,9 @@ func (c *Certificate) TLS() *tls.Config {
 	}
 }
 
-// get returns the certificate, reloaded when the files have changed. It compares the bytes and not the times of the files,
-// which is reliable, and the files are small. A pair that does not match is one that is being replaced, or a mistake: the
-// previous certificate stays.
+// get returns the certificate, reloaded if the files have changed. It compares the contents and not the times of
+// the files: that is reliable, and the files are small. If the pair does not match, a replacement is in progress
+// or someone made a mistake, and the previous certificate stays.
 func (c *Certificate) get() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()

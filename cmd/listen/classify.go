@@ -7,7 +7,7 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// protocol is what the first bytes of a connection say.
+// protocol is the protocol that the first bytes of a connection show.
 type protocol uint8
 
 const (
@@ -15,22 +15,22 @@ const (
 	protocolAMQP
 	protocolTLS
 	protocolHTTP
-	protocolWebSocket // HTTP, and asks for the path of AMQP over WebSocket
-	protocolProxy     // a PROXY protocol header, where none is due
+	protocolWebSocket // HTTP with the path of AMQP over WebSocket
+	protocolProxy     // a PROXY protocol header where none is expected
 )
 
-// firstBytesMax is how much is looked at. A request line with a longer target is HTTP,
-// which says what is wrong with it.
+// firstBytesMax is how many bytes are examined. A request line with a longer target counts as HTTP, whose server
+// answers with the reason.
 const firstBytesMax = 1024
 
-// webSocketPath is where the cloud service takes AMQP over WebSocket; .NET adds a slash.
+// webSocketPath is the path at which the cloud service accepts AMQP over WebSocket; .NET adds a slash.
 const webSocketPath = "/$servicebus/websocket"
 
-// classify tells the protocol from the first bytes. More bytes never change an answer
-// other than undecided, and firstBytesMax of them are always enough.
+// classify detects the protocol by the first bytes. More bytes never change a result other than protocolUnknown,
+// and firstBytesMax bytes are always enough.
 //
-// What is none of the others goes to the gateway: it answers a header that it does not
-// know with the one it speaks (part 2, 2.2).
+// Bytes of no other protocol go to the gateway: it answers an unknown header with the header of the version that
+// it supports (part 2, 2.2).
 func classify(first []byte) protocol {
 	const header, get = "AMQP", "GET "
 	switch {
@@ -62,13 +62,13 @@ func classify(first []byte) protocol {
 	return protocolHTTP
 }
 
-// classifyTarget tells AMQP over WebSocket from the rest by the target of a GET request. Most
+// classifyTarget distinguishes AMQP over WebSocket from other requests by the target of a GET request. Most
 // clients send a path. The Java client sends the whole URL, as if to a proxy.
 func classifyTarget(b []byte) protocol {
 	end := bytes.IndexAny(b, " \r\n")
 	if end < 0 {
 		if len(b) > 0 && b[0] == '/' && !mayBecomeWebSocketPath(string(b)) {
-			return protocolHTTP // the usual case: no need to see the whole line
+			return protocolHTTP // the usual case, which does not need the whole line
 		}
 		return protocolUnknown
 	}
@@ -84,13 +84,13 @@ func classifyTarget(b []byte) protocol {
 	return protocolHTTP
 }
 
-// isWebSocketPath compares as the router of the service does: the dollar may be escaped.
+// isWebSocketPath compares paths as the router of the service does: the dollar sign may be escaped.
 func isWebSocketPath(path string) bool {
 	path = strings.TrimSuffix(path, "/")
 	return strings.EqualFold(path, webSocketPath) || strings.EqualFold(path, escapedPath())
 }
 
-// mayBecomeWebSocketPath reports whether the path of which b is the beginning may yet be the one.
+// mayBecomeWebSocketPath reports whether a path that begins with b may still be the path of AMQP over WebSocket.
 func mayBecomeWebSocketPath(b string) bool {
 	for _, full := range []string{webSocketPath, escapedPath()} {
 		if n := min(len(b), len(full)); strings.EqualFold(b[:n], full[:n]) {

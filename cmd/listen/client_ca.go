@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Authorities are the certificates of the authorities that sign client certificates, in a PEM file that may be replaced
-// while it is used. It may be used by any number of goroutines.
+// Authorities holds the certificates of the authorities that sign client certificates, in a PEM file that may be
+// replaced while it is in use. It is safe for concurrent use.
 type Authorities struct {
 	file   string
 	logger *slog.Logger
 
 	mu      sync.Mutex
 	current *x509.CertPool
-	pem     []byte // that current was made of, or that was refused last
+	pem     []byte // content of current, or that which was refused last
 	checked time.Time
 }
 
-// LoadAuthorities reads the file: one certificate or more.
+// LoadAuthorities reads the file, which has one certificate or more.
 func LoadAuthorities(file string, logger *slog.Logger) (*Authorities, error) {
 	a := &Authorities{file: file, logger: logger, checked: time.Now()}
 	var err error
@@ -43,9 +43,8 @@ func (a *Authorities) pool(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// get returns the authorities, reloaded when the file has changed. A file that cannot be
-// read, or that holds none, changes nothing: an empty one would refuse all clients, and its intention is
-// unknown.
+// get returns the authorities, reloaded if the file has changed. A file that cannot be read or has no certificate
+// changes nothing: an empty one would refuse all clients, and it is unknown whether that is intended.
 func (a *Authorities) get() *x509.CertPool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -71,8 +70,8 @@ func (a *Authorities) get() *x509.CertPool {
 	return a.current
 }
 
-// TLSFor is [Certificate.TLS] of a server that also asks clients for a certificate. None is
-// needed; one that is shown must lead to the authorities and be good for clients.
+// TLSFor is [Certificate.TLS] for a server that also requests a certificate from clients. Clients may connect
+// without one; a certificate must be signed by the authorities and valid for clients.
 func (c *Certificate) TLSFor(clients *Authorities) *tls.Config {
 	config := c.TLS()
 	config.ClientAuth = tls.VerifyClientCertIfGiven
@@ -86,8 +85,8 @@ func (c *Certificate) TLSFor(clients *Authorities) *tls.Config {
 	return config
 }
 
-// Peer is the configuration of a member towards others, which shows the certificate at
-// either end. The caller sets the authorities that it trusts.
+// Peer returns the configuration for connections between members, which present the certificate as client and as
+// server. The caller sets the authorities that it trusts.
 func (c *Certificate) Peer() *tls.Config {
 	config := c.TLS()
 	config.MinVersion = tls.VersionTLS13

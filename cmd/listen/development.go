@@ -18,28 +18,27 @@ import (
 	"time"
 )
 
-// Lifetimes of what Development makes.
+// Lifetimes of the certificates that Development creates.
 const (
-	authorityLife   = 10 * 365 * 24 * time.Hour // people trust it by hand, once
-	certificateLife = 397 * 24 * time.Hour      // what browsers take at most
-	renewBefore     = 30 * 24 * time.Hour       // at a start with less left, a new one is made
+	authorityLife   = 10 * 365 * 24 * time.Hour // users trust it manually, once
+	certificateLife = 397 * 24 * time.Hour      // the most that browsers accept
+	renewBefore     = 30 * 24 * time.Hour       // when less is left at a start, a new one is created
 	backdate        = time.Hour                 // clocks of containers differ
 )
 
 // DevelopmentFiles are the paths of the development certificate.
 type DevelopmentFiles struct {
-	CA   string `json:"ca"`          // the authority: what clients are told to trust
-	Cert string `json:"certificate"` // what the listeners show
+	CA   string `json:"ca"`          // certificate of the authority, which clients must trust
+	Cert string `json:"certificate"` // certificate that the listeners present
 	Key  string `json:"key"`
 }
 
-// Development makes an authority and a certificate for this machine's loopback names in
-// the folder, or finds them there. A certificate that soon ends is made anew; the
-// authority stays, so that clients that trust it need no change.
+// Development creates an authority and a certificate for the loopback names of this machine in the directory, or
+// loads existing ones. A certificate that expires soon is replaced. The authority stays, so that clients that
+// trust it need no change.
 //
-// The authority can sign for loopback names alone (name constraints, RFC 5280,
-// 4.2.1.10): its key is stored unencrypted in a development directory, and a developer may have told a browser
-// to trust it.
+// The authority can sign for loopback names only (name constraints, RFC 5280, 4.2.1.10): its key is stored
+// unencrypted in a development directory, and a developer may have configured a browser to trust it.
 func Development(dir string) (DevelopmentFiles, error) {
 	f := DevelopmentFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -58,14 +57,14 @@ func Development(dir string) (DevelopmentFiles, error) {
 	if err == nil && now.Add(renewBefore).Before(cert.NotAfter) && cert.CheckSignatureFrom(ca) == nil {
 		return f, nil
 	}
-	// Missing, old, of another authority, or written incompletely: it can be replaced.
+	// Missing, old, signed by another authority, or written incompletely: replace it.
 	if _, _, err := issue(f.Cert, f.Key, loopback(now), ca, caKey); err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("development certificate: %w", err)
 	}
 	return f, nil
 }
 
-// authority is the template of the authority.
+// authority returns the template of the authority certificate.
 func authority(now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "Peeklock development CA", Organization: []string{"peeklock dev"}},
@@ -73,7 +72,7 @@ func authority(now time.Time) *x509.Certificate {
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage:                    x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 		PermittedDNSDomainsCritical: true,
-		PermittedDNSDomains:         []string{"localhost"}, // and what is below it
+		PermittedDNSDomains:         []string{"localhost"}, // and its subdomains
 		PermittedIPRanges: []*net.IPNet{
 			{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)},
 			{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
@@ -81,7 +80,7 @@ func authority(now time.Time) *x509.Certificate {
 	}
 }
 
-// loopback is the template of the certificate.
+// loopback returns the template of the server certificate.
 func loopback(now time.Time) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:   pkix.Name{CommonName: "localhost", Organization: []string{"peeklock dev"}},
@@ -89,14 +88,13 @@ func loopback(now time.Time) *x509.Certificate {
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:              []string{"localhost", "*.localhost"}, // a namespace is a name below localhost
+		DNSNames:              []string{"localhost", "*.localhost"}, // a namespace is a subdomain of localhost
 		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1).To4(), net.IPv6loopback},
 	}
 }
 
-// issue makes a key and a certificate for it, signed by the parent or, without one, by
-// itself, and writes both. The key is written first: a certificate without its key would
-// be found at the next start and be of no use.
+// issue creates a key and a certificate for it, signed by the parent or self-signed without one, and writes both.
+// The key is written first, because a certificate without its key would be found at the next start and be useless.
 func issue(certFile, keyFile string, template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -129,7 +127,7 @@ func issue(certFile, keyFile string, template, parent *x509.Certificate, parentK
 	return cert, key, err
 }
 
-// writeFileAtomically writes a file whole or not at all.
+// writeFileAtomically writes a file completely or not at all.
 func writeFileAtomically(path string, data []byte, mode fs.FileMode) error {
 	if err := os.WriteFile(path+".new", data, mode); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -140,7 +138,7 @@ func writeFileAtomically(path string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// readPair reads what issue wrote.
+// readPair reads the certificate and the key that issue wrote.
 func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error) {
 	var der [2][]byte
 	for i, path := range []string{certFile, keyFile} {

@@ -14,24 +14,24 @@ import (
 	"time"
 )
 
-// Limits of pending connections, whose protocol is not known yet. Each costs a
-// goroutine, 1 KiB of first bytes, and during a TLS handshake some 30 KiB more.
+// Limits of pending connections, whose protocol is not known yet. Each costs a goroutine, 1 KiB of first bytes,
+// and about 30 KiB more during a TLS handshake.
 const (
 	pendingMaxDefault     = 1000
-	pendingTimeoutDefault = 10 * time.Second // as long as the gateway waits for open
-	originBitsIPv6        = 64               // of an IPv6 address: the prefix that one customer usually gets
-	refusalTimeMax        = time.Second      // for the peer to read the refusal
+	pendingTimeoutDefault = 10 * time.Second // the gateway waits as long for an open frame
+	originBitsIPv6        = 64               // of an IPv6 address: the prefix that one customer usually has
+	refusalTimeMax        = time.Second      // time for the peer to read the refusal
 	refusalBytesMax       = 64 * 1024        // read from the peer after the refusal
 )
 
 // Config configures a Port. Start from DefaultConfig.
 type Config struct {
-	// Listeners are where clients come; every one takes every protocol. The Port closes them.
+	// Listeners accept clients; each of them accepts every protocol. The Port closes them.
 	Listeners []net.Listener
-	// TLS is how TLS is spoken; nil refuses it. ALPN is not offered: HTTP/2 would not be
-	// understood behind it, and AMQP clients name no protocol.
+	// TLS is the TLS configuration; nil refuses TLS. ALPN is not offered: the servers do not support HTTP/2, and
+	// AMQP clients name no protocol.
 	TLS *tls.Config
-	// RequireTLS refuses clients that do not speak TLS.
+	// RequireTLS refuses clients without TLS.
 	RequireTLS bool
 	// TrustLoopback waives RequireTLS for peers on a loopback address. It does not apply to connections with a PROXY
 	// protocol header, whatever address the header has.
@@ -39,17 +39,16 @@ type Config struct {
 	// ProxyFrom are the networks of proxies that begin each connection with a PROXY protocol header, version 1 or 2.
 	// Connections from there without a header are refused, and so are connections from elsewhere with one.
 	ProxyFrom []netip.Prefix
-	// Origins are hosts whose web pages may open a WebSocket, in the patterns of
-	// path.Match with an optional scheme; pages of the host itself always may. Clients
-	// that are no browser send no origin.
+	// Origins are hosts whose web pages may open a WebSocket, in the patterns of path.Match with an optional
+	// scheme. Pages of the host itself always may. Clients other than browsers send no origin.
 	Origins []string
 	Logger  *slog.Logger
 
-	PendingMax     int           // connections at a time whose protocol is not known yet
-	PendingTimeout time.Duration // from accept until the connection is handed to a server
+	PendingMax     int           // connections at the same time whose protocol is not known yet
+	PendingTimeout time.Duration // from accept until delivery to a server
 }
 
-// DefaultConfig is a Config with the limits set; the Listeners are left to the caller.
+// DefaultConfig returns a Config with default limits. The caller sets the Listeners.
 func DefaultConfig() Config {
 	return Config{
 		Logger:         slog.New(slog.DiscardHandler),
@@ -58,7 +57,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate says what is missing or out of range.
+// Validate returns an error that names what is missing or out of range.
 func (c Config) Validate() error {
 	switch {
 	case len(c.Listeners) == 0:
@@ -75,8 +74,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Port takes connections and hands each to the server of its protocol. All methods may
-// be called from any goroutine.
+// Port accepts connections and delivers each one to the server of its protocol. It is safe for concurrent use.
 type Port struct {
 	config Config
 	stop   context.CancelFunc
@@ -85,26 +83,26 @@ type Port struct {
 	http   *protocolListener
 
 	mu          sync.Mutex
-	pending     *list.List         // of *pendingConn, the oldest in front
-	origins     map[netip.Addr]int // how many of them come from each address
+	pending     *list.List         // of *pendingConn, oldest first
+	origins     map[netip.Addr]int // number of pending connections of each address
 	closed      bool
-	lastWarning time.Time // when tellRefused last told people
+	lastWarning time.Time // time of the last warning of logRefused
 }
 
 // pendingConn is a connection that no server has accepted yet.
 type pendingConn struct {
 	port    *Port
 	raw     net.Conn      // as accepted
-	peer    net.Addr      // for logs: of raw, or what the header of a proxy says
-	conn    net.Conn      // what the server will read: raw, TLS or WebSocket, unread
+	peer    net.Addr      // for logs: the address of raw, or the one in a PROXY header
+	conn    net.Conn      // the connection for the server: raw, TLS or WebSocket, with all bytes still to be read
 	element *list.Element // in pending; nil once delivered or closed; under mu of the port
-	origin  netip.Addr    // that of peer, or the /64 of IPv6; the zero Addr when it has none; under mu of the port
-	// proxied reports that a header of a proxy was read.
+	origin  netip.Addr    // address of peer, or its /64 for IPv6; zero if it has none; under mu of the port
+	// proxied reports whether a PROXY header was read.
 	proxied bool
 }
 
-// Open starts to accept. ctx gives values only; the Port lives until Close. When Open
-// fails the listeners are still the caller's.
+// Open starts to accept. It uses ctx for values only: the Port runs until Close. If Open fails, the caller still
+// owns the listeners.
 func Open(ctx context.Context, config Config) (*Port, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("open port: %w", err)
@@ -119,22 +117,22 @@ func Open(ctx context.Context, config Config) (*Port, error) {
 	return p, nil
 }
 
-// AMQP is the listener that gives the connections of AMQP clients, whatever they came
-// in. Closing it closes connections of that kind that come later, and nothing else.
+// AMQP returns the listener for the connections of AMQP clients, over any transport. Closing it closes later
+// connections of that protocol, and nothing else.
 func (p *Port) AMQP() net.Listener { return p.amqp }
 
-// HTTP is the same for HTTP clients.
+// HTTP returns the listener for the connections of HTTP clients; see AMQP.
 func (p *Port) HTTP() net.Listener { return p.http }
 
-// Pending returns the number of connections that were not delivered yet.
+// Pending returns the number of connections that have not been delivered.
 func (p *Port) Pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pending.Len()
 }
 
-// Close stops to accept, closes pending connections and waits for all goroutines. Connections that
-// were handed over are not touched. It may be called more than once.
+// Close stops accepting, closes pending connections and waits for all goroutines. Delivered connections stay open.
+// It may be called more than once.
 func (p *Port) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.closed
@@ -163,7 +161,7 @@ func (p *Port) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (p *Port) accept(ctx context.Context, l net.Listener) {
 	for pause := time.Duration(0); ; {
 		raw, err := l.Accept()
@@ -177,7 +175,7 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
 			return
 		}
-		// Out of file descriptors and the like: it passes, but not faster for asking.
+		// An error such as too many open files is temporary, but immediate retries do not help.
 		pause = min(time.Second, max(10*time.Millisecond, 2*pause))
 		p.config.Logger.WarnContext(ctx, "failed to accept client connection", "error", err)
 		select {
@@ -188,9 +186,9 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
-// register registers a pending connection. When there are too many, it closes the oldest one of the address that
-// has the most: an honest client sends its first bytes at once, and a client that opens thousands of
-// connections loses its own.
+// register registers a pending connection. If there are too many, it closes the oldest one of the address that has
+// the most: a well-behaved client sends its first bytes at once, and a client that opens thousands of connections
+// loses its own.
 func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -211,7 +209,7 @@ func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
 }
 
 // oldestOfMost returns the oldest pending connection of the address, or addresses, with the most of them. There
-// is at least one.
+// must be at least one.
 func (p *Port) oldestOfMost() *pendingConn {
 	most := 0
 	for _, n := range p.origins {
@@ -237,7 +235,7 @@ func (p *Port) uncount(s *pendingConn) {
 	}
 }
 
-// countAs counts a pending connection by another address, the one in a PROXY header.
+// countAs counts a pending connection under another address, that of the PROXY header.
 func (p *Port) countAs(s *pendingConn, from netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -249,8 +247,8 @@ func (p *Port) countAs(s *pendingConn, from netip.Addr) {
 	p.origins[from]++
 }
 
-// originOf is what a connection is counted by: its IP address, or the /64 of IPv6 that one
-// customer has. The zero Addr for what comes from elsewhere.
+// originOf returns the address under which a connection is counted: its IP address, or for IPv6 its /64, which one
+// customer usually has. It is zero for addresses of other kinds.
 func originOf(addr net.Addr) netip.Addr {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -267,7 +265,7 @@ func originOf(addr net.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
-// claim ends being pending; false when the connection was closed before.
+// claim removes the connection from the pending ones; it returns false if it was closed before.
 func (s *pendingConn) claim() bool {
 	s.port.mu.Lock()
 	defer s.port.mu.Unlock()
@@ -303,8 +301,8 @@ var (
 	errServerClosed = errors.New("the server of that protocol is closed")
 )
 
-// identify reads the first bytes, sheds the header of a proxy, TLS and WebSocket, leaves
-// what is inside in s.conn and returns the side that serves it.
+// identify reads the first bytes, unwraps PROXY header, TLS and WebSocket, stores the connection inside them in
+// s.conn, and returns the listener of its protocol.
 func (p *Port) identify(ctx context.Context, s *pendingConn) (*protocolListener, error) {
 	from, err := p.unwrap(s)
 	if err != nil {
@@ -350,8 +348,8 @@ func (p *Port) identify(ctx context.Context, s *pendingConn) (*protocolListener,
 	return p.amqp, nil
 }
 
-// refuse says in the client's own protocol that it has come in the wrong way. Without
-// it people would see no more than that the connection was closed.
+// refuse tells the client in its own protocol why it is refused. Otherwise users would see only that the
+// connection was closed.
 func refuse(raw net.Conn, kind protocol) {
 	var b []byte
 	switch kind {
@@ -360,15 +358,15 @@ func refuse(raw net.Conn, kind protocol) {
 	case protocolHTTP, protocolWebSocket:
 		b = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nUse TLS (https or wss): plain connections are refused.\n")
 	case protocolUnknown, protocolAMQP, protocolProxy:
-		b = []byte("AMQP\x02\x01\x00\x00") // the header of TLS (part 5, 5.2.1): what we would like to see
+		b = []byte("AMQP\x02\x01\x00\x00") // the TLS protocol header (part 5, 5.2.1), which we expect
 	}
 	_ = raw.SetWriteDeadline(time.Now().Add(refusalTimeMax))
 	_, _ = raw.Write(b)
 	drainBeforeClose(raw)
 }
 
-// drainBeforeClose ends what we send and reads for a moment what is still coming: closing a socket
-// with unread bytes would destroy the refusal on its way.
+// drainBeforeClose ends our direction and briefly reads what still arrives: closing a socket with unread bytes
+// would discard the refusal on its way to the client.
 func drainBeforeClose(conn net.Conn) {
 	if u, ok := conn.(*peekedConn); ok {
 		conn = u.Conn
@@ -380,7 +378,7 @@ func drainBeforeClose(conn net.Conn) {
 	_, _ = io.CopyN(io.Discard, conn, refusalBytesMax)
 }
 
-// isExemptFromTLS reports whether a peer is excused from TLS.
+// isExemptFromTLS reports whether a peer may connect without TLS although TLS is required.
 func (p *Port) isExemptFromTLS(s *pendingConn) bool {
 	return p.config.TrustLoopback && !s.proxied && onLoopback(s.raw.RemoteAddr())
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// protocolListener is the listener of one kind of client.
+// protocolListener is the listener for one protocol.
 type protocolListener struct {
 	addr   net.Addr
 	queue  chan *pendingConn
@@ -27,7 +27,7 @@ func (l *protocolListener) Accept() (net.Conn, error) {
 		case <-l.closed:
 			return nil, net.ErrClosed
 		case s := <-l.queue:
-			if s.claim() { // else it was cut off while it waited here
+			if s.claim() { // otherwise it was closed while it waited here
 				return s.conn, nil
 			}
 		}
@@ -40,11 +40,11 @@ func (l *protocolListener) Close() error {
 	return nil
 }
 
-// Addr is the address of the first listener of the port.
+// Addr returns the address of the first listener of the port.
 func (l *protocolListener) Addr() net.Addr { return l.addr }
 
-// deliver waits until the server accepts the connection or ctx ends. While it
-// waits it stays pending: a server at its limit does not make the port hold more connections.
+// deliver waits until the server accepts the connection or ctx ends. Meanwhile the connection stays pending: a
+// server at its limit does not make the port hold more connections.
 func (l *protocolListener) deliver(ctx context.Context, s *pendingConn) error {
 	select {
 	case l.queue <- s:
@@ -56,8 +56,7 @@ func (l *protocolListener) deliver(ctx context.Context, s *pendingConn) error {
 	}
 }
 
-// peekProtocol reads until the protocol is certain. The connection that it returns gives the
-// bytes read once more.
+// peekProtocol reads until the protocol is certain. The returned connection returns these bytes again.
 func peekProtocol(conn net.Conn) (protocol, *peekedConn, error) {
 	first := make([]byte, 0, firstBytesMax)
 	for {
@@ -72,24 +71,24 @@ func peekProtocol(conn net.Conn) (protocol, *peekedConn, error) {
 	}
 }
 
-// peekedConn is a connection of which some bytes were read and are given again. As with any
-// net.Conn whose protocol is a stream, one goroutine reads at a time.
+// peekedConn is a connection whose first bytes were read and are returned again. As with every stream connection,
+// one goroutine may read at a time.
 type peekedConn struct {
 	net.Conn
-	first []byte // not read again yet; nil when all are, so that the buffer is freed
+	first []byte // not read again yet; nil once all have been, which frees the buffer
 	// proxied is the result of Proxied.
 	proxied bool
 }
 
-// Proxied reports whether the address of the peer is one that a proxy has told: it proves nothing about where a client
-// is, and no right may rest on it.
+// Proxied reports whether a proxy reported the address of the peer. Such an address proves nothing about the
+// location of a client, so no right may depend on it.
 func (u *peekedConn) Proxied() bool { return u.proxied }
 
-// ConnectionState is that of the TLS connection below; without one it is zero.
+// ConnectionState returns the state of the TLS connection below; it is zero without TLS.
 func (u *peekedConn) ConnectionState() tls.ConnectionState { return tlsState(u.Conn) }
 
-// tlsState is the zero value of a connection that is not in TLS. A server learns from it the
-// certificate of the client and the server name that it requested.
+// tlsState returns the TLS state of a connection, which is zero without TLS. A server uses it to get the
+// certificate of the client and the server name that the client requested.
 func tlsState(conn net.Conn) tls.ConnectionState {
 	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		return secure.ConnectionState()

@@ -16,18 +16,17 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Limits of a PROXY protocol header. It has to arrive within the time that an unauthenticated connection has,
-// StrangerTimeMax.
+// Limits of a PROXY protocol header. It must arrive within Config.PendingTimeout.
 const (
-	proxyLineBytesMax   = 107 // of version 1 with its line end, as the protocol says
-	proxyFixedBytes     = 16  // of version 2, up to and with the length of the rest
+	proxyLineBytesMax   = 107 // of version 1 with its line end, as specified
+	proxyFixedBytes     = 16  // of version 2, up to and including the length of the rest
 	proxyHeaderBytesMax = proxyFixedBytes + 4096
-	proxyBufferBytes    = 256         // holds all headers but those with certificates in them
-	proxyWarnEvery      = time.Minute // between two log lines about headers that are wrong
+	proxyBufferBytes    = 256         // enough for all headers except those with certificates
+	proxyWarnEvery      = time.Minute // between two log lines about invalid headers
 )
 
-// Errors that are caused by a wrong setting here or on the balancer. Unlike ends of connections they
-// are logged as warnings.
+// Errors that a wrong setting here or on the balancer causes. Unlike other ends of connections, they are logged as
+// warnings.
 var (
 	errProxyMissing   = errors.New("the peer is in a network of proxy_protocol_from and sent no PROXY protocol header: let it send one, or take its network out of the setting")
 	errProxyTooLong   = errors.New("the PROXY protocol header is too long")
@@ -38,11 +37,11 @@ var (
 // proxied is a connection from a proxy, after its header. One goroutine reads at a time.
 type proxied struct {
 	net.Conn
-	first  []byte   // came with the header and is not yet read; nil once it is
-	client net.Addr // the peer of the proxy; the proxy itself where the connection is its own
+	first  []byte   // bytes that arrived with the header and are not yet read; nil afterwards
+	client net.Addr // the peer of the proxy, or the proxy itself if the connection is its own
 }
 
-// RemoteAddr is the address that the header names: that of the client.
+// RemoteAddr returns the address in the header: that of the client.
 func (c *proxied) RemoteAddr() net.Addr { return c.client }
 
 func (c *proxied) Read(b []byte) (int, error) {
@@ -56,7 +55,7 @@ func (c *proxied) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// CloseWrite ends what we send, where the connection can.
+// CloseWrite closes the write direction, if the connection supports it.
 func (c *proxied) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -64,7 +63,7 @@ func (c *proxied) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// fromProxy reports whether a peer must send a header.
+// fromProxy reports whether a peer must send a PROXY header.
 func (p *Port) fromProxy(peer net.Addr) bool {
 	tcp, ok := peer.(*net.TCPAddr)
 	if !ok {
@@ -74,8 +73,8 @@ func (p *Port) fromProxy(peer net.Addr) bool {
 	return slices.ContainsFunc(p.config.ProxyFrom, func(n netip.Prefix) bool { return n.Contains(address) })
 }
 
-// readProxy reads the header of a connection. Bytes that arrived after it are returned by the Read of
-// the result.
+// readProxy reads the header of a connection. The Read method of the result returns bytes that arrived after the
+// header.
 func readProxy(raw net.Conn) (*proxied, error) {
 	buffer := make([]byte, 0, proxyBufferBytes)
 	for {
@@ -94,8 +93,8 @@ func readProxy(raw net.Conn) (*proxied, error) {
 	}
 }
 
-// proxyHeaderSize returns the length of the header, by its first bytes, and whether it is complete. size is 0 until
-// the length is known.
+// proxyHeaderSize returns the length of the header, computed from its first bytes, and whether the header is
+// complete. size is 0 until the length is known.
 func proxyHeaderSize(b []byte) (size int, whole bool, err error) {
 	one, two := proxyproto.SIGV1, proxyproto.SIGV2
 	switch {
@@ -122,7 +121,7 @@ func proxyHeaderSize(b []byte) (size int, whole bool, err error) {
 	return 0, false, nil
 }
 
-// parseProxy makes the connection of a complete header. Health checks of balancers (LOCAL, UNKNOWN) and clients
+// parseProxy returns the connection of a complete header. Health checks of balancers (LOCAL, UNKNOWN) and clients
 // without a TCP address count as connections of the proxy itself, as the protocol specifies.
 func parseProxy(raw net.Conn, b []byte, size int) (*proxied, error) {
 	header, err := proxyproto.Read(bufio.NewReader(bytes.NewReader(b[:size])))
@@ -139,7 +138,7 @@ func parseProxy(raw net.Conn, b []byte, size int) (*proxied, error) {
 	return conn, nil
 }
 
-// unwrap reads the PROXY header of a connection where one is required, and else returns the connection as it is.
+// unwrap reads the PROXY header of a connection if one is required, and otherwise returns the connection as it is.
 func (p *Port) unwrap(s *pendingConn) (net.Conn, error) {
 	if !p.fromProxy(s.raw.RemoteAddr()) {
 		return s.raw, nil
@@ -153,8 +152,8 @@ func (p *Port) unwrap(s *pendingConn) (net.Conn, error) {
 	return conn, nil
 }
 
-// logRefused logs why a connection ended before it was handed to a server: as a warning, at most once per
-// proxyWarnEvery, when a setting here or on the balancer is wrong, else at level DEBUG.
+// logRefused logs why a connection ended before it was delivered to a server: as a warning, at most once per
+// proxyWarnEvery, if a setting here or on the balancer is wrong, otherwise at level DEBUG.
 func (p *Port) logRefused(ctx context.Context, s *pendingConn, err error) {
 	wrong := errors.Is(err, errProxyMissing) || errors.Is(err, errProxyTooLong) || errors.Is(err, errProxyMalformed) || errors.Is(err, errProxyUntrusted)
 	level := slog.LevelDebug

@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	upgradeBytesMax     = 16 * 1024              // of the request that asks for the upgrade; the limit of the admin server
+	upgradeBytesMax     = 16 * 1024              // of the upgrade request; the limit of the admin server
 	upgradeBufferBytes  = 4 * 1024               // read and write buffer of a WebSocket connection
-	messageBytesMax     = 64 * 1024              // of a WebSocket message of ours; AMQP does not care where it is cut
+	messageBytesMax     = 64 * 1024              // of a WebSocket message that we send; AMQP ignores message boundaries
 	closeFrameTimeMax   = 100 * time.Millisecond // to write the close frame: the kernel buffers it or is full
-	subprotocolCloud    = "AMQPWSB10"            // what the cloud service and its clients say
-	subprotocolStandard = "amqp"                 // AMQP over WebSocket, OASIS, 2.1; the Go client's documentation shows it
+	subprotocolCloud    = "AMQPWSB10"            // subprotocol of the cloud service and its clients
+	subprotocolStandard = "amqp"                 // AMQP over WebSocket, OASIS, 2.1; in the documentation of the Go client
 )
 
 var errUpgrade = errors.New("no upgrade to websocket")
 
-// upgrade answers a request for WebSocket and returns the stream inside. conn has a
-// deadline; it is removed by the caller.
+// upgrade answers a WebSocket request and returns the stream inside. conn has a deadline, which the caller
+// removes.
 //
-// The request is answered here and not by the HTTP server, because what comes out of it is
-// an AMQP client, and because until then the connection is pending like any other.
+// This package answers the request, and not the HTTP server, because the result is an AMQP client, and because
+// until then the connection is pending like any other.
 func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, error) {
 	reader := bufio.NewReaderSize(&io.LimitedReader{R: conn, N: upgradeBytesMax}, upgradeBufferBytes)
 	w := &upgradeResponse{conn: conn, reader: reader, header: make(http.Header)}
@@ -55,11 +55,11 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUpgrade, err)
 	}
-	// Deadlines and Close end the stream; the context is that of a pending connection.
+	// Deadlines and Close end the stream. ctx is that of a pending connection and must not end it.
 	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: conn}, nil
 }
 
-// offersAMQP reports whether a subprotocol that we speak is among those offered.
+// offersAMQP reports whether the client offers a subprotocol that we support.
 func offersAMQP(h http.Header) bool {
 	for _, line := range h.Values("Sec-WebSocket-Protocol") {
 		for name := range strings.SplitSeq(line, ",") {
@@ -76,13 +76,13 @@ func offersAMQP(h http.Header) bool {
 type webSocket struct {
 	net.Conn
 	ws        *websocket.Conn
-	transport net.Conn // what the WebSocket runs in
+	transport net.Conn // connection that carries the WebSocket
 }
 
-// ConnectionState is that of the TLS connection below; without one it is zero.
+// ConnectionState returns the state of the TLS connection below; it is zero without TLS.
 func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.transport) }
 
-// Write sends b in messages that are not too large for any client's buffer.
+// Write sends b in messages that fit into the buffers of all clients.
 func (c *webSocket) Write(b []byte) (int, error) {
 	written := 0
 	for part := range slices.Chunk(b, messageBytesMax) {
@@ -94,17 +94,17 @@ func (c *webSocket) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// Close sends a close frame and does not wait for the frame of the peer: the AMQP connection inside was closed already,
-// and a server that shuts down closes thousands.
+// Close sends a close frame and does not wait for that of the peer: the AMQP connection inside is already closed,
+// and a server that shuts down closes thousands of connections.
 func (c *webSocket) Close() error {
 	_ = c.transport.SetReadDeadline(time.Unix(1, 0))
 	_ = c.transport.SetWriteDeadline(time.Now().Add(closeFrameTimeMax))
 	_ = c.ws.Close(websocket.StatusNormalClosure, "")
-	_ = c.Conn.Close() // its timers; the rest is closed
+	_ = c.Conn.Close() // stops its timers; everything else is closed
 	return nil
 }
 
-// upgradeResponse writes one HTTP response to a connection. It is all that is needed of a server.
+// upgradeResponse writes one HTTP response to a connection. It has only what the upgrade needs.
 type upgradeResponse struct {
 	conn   net.Conn
 	reader *bufio.Reader
@@ -113,10 +113,10 @@ type upgradeResponse struct {
 	err    error
 }
 
-// Header is what WriteHeader will send.
+// Header returns the header that WriteHeader sends.
 func (a *upgradeResponse) Header() http.Header { return a.header }
 
-// WriteHeader sends the head, once. The end of the connection is the end of the body.
+// WriteHeader sends status and header, once. The end of the connection is the end of the body.
 func (a *upgradeResponse) WriteHeader(status int) {
 	if a.wrote {
 		return
@@ -138,14 +138,14 @@ func (a *upgradeResponse) Write(b []byte) (int, error) {
 	return a.conn.Write(b)
 }
 
-// Hijack gives the connection and what was read of it beyond the request.
+// Hijack returns the connection, and the bytes that were read after the request.
 func (a *upgradeResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn := yieldingConn{a.conn}
 	return conn, bufio.NewReadWriter(a.reader, bufio.NewWriterSize(conn, upgradeBufferBytes)), nil
 }
 
-// yieldingConn lets other goroutines run after each read. A peer that sends fragments of one byte,
-// or empty ones, would otherwise keep a processor for up to 10 ms at a time.
+// yieldingConn lets other goroutines run after each read. Otherwise, a peer that sends fragments of one byte, or
+// empty ones, could keep a processor for up to 10 ms at a time.
 type yieldingConn struct{ net.Conn }
 
 // Read reads from the connection below.

@@ -92,7 +92,7 @@ func (g *memoryGuard) watch(u memoryConsumer) {
 	u.setShortOfMemory(g.overLimit)
 }
 
-// start checks memory at a fixed interval until the returned function is called.
+// start checks memory every memoryCheckEvery until the returned function is called.
 func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
