@@ -5,9 +5,9 @@
 //	                                          │          └── amqp.Server.Stats
 //	                                          └── families: name, labels, help, how to read it
 //
-// Package main creates a [Collector] per member and gives its handlers to the admin server, which decides who gets which. It
-// is the only package that imports the client library of Prometheus: the other packages count with atomics and return plain
-// numbers in typed structs, without names and labels.
+// Package main creates a [Collector] per member and passes its handlers to the admin server, which decides which
+// callers get which. It is the only package that imports the client library of Prometheus: the other packages
+// count with atomics and return plain numbers in typed structs, without names and labels.
 //
 // Invariants:
 //

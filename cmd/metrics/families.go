@@ -164,7 +164,7 @@ func partitionFamilies() []family {
 	}
 }
 
-// replicaFamilies are about what a replica holds on disk.
+// replicaFamilies describe what a replica stores on disk.
 func replicaFamilies() []family {
 	type part = cluster.PartitionStats
 	return []family{
@@ -223,7 +223,7 @@ func storeFamilies() []family {
 	}
 }
 
-// perEntity makes a family with one sample for each entity that is shown.
+// perEntity returns a family with one sample for each entity that is shown.
 func perEntity(name, help string, read func(*cluster.EntityStats) float64) family {
 	return family{name: name, kind: gauge, labels: entityLabels(), entityNames: true, help: help, read: func(p *statsSnapshot, to emit) {
 		for i := range p.node.Entities {

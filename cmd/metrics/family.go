@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// kind is the type of a family, in the word of Prometheus.
+// kind is the type of a family, in the terms of Prometheus.
 type kind string
 
 // The kinds.
@@ -21,13 +21,13 @@ const (
 	histogram kind = "histogram"
 )
 
-// emit and emitTimes take one sample with the values of its labels.
+// emit and emitTimes send one sample with the values of its labels.
 type (
 	emit      func(value float64, labels ...string)
 	emitTimes func(times partition.Durations, labels ...string)
 )
 
-// family is one metric: everything that is known of it stands in one place.
+// family describes one metric completely.
 type family struct {
 	name        string
 	kind        kind
@@ -35,17 +35,17 @@ type family struct {
 	help        string
 	read        func(p *statsSnapshot, to emit)      // of gauges and counters
 	times       func(p *statsSnapshot, to emitTimes) // of histograms
-	entityNames bool                                 // it tells the names of entities
+	entityNames bool                                 // shows the names of entities
 
 	desc *prometheus.Desc
 }
 
-// sample makes a gauge or counter without labels.
+// sample returns a gauge or counter without labels.
 func sample(name string, k kind, help string, read func(*statsSnapshot) float64) family {
 	return family{name: name, kind: k, help: help, read: func(p *statsSnapshot, to emit) { to(read(p)) }}
 }
 
-// perPartition makes a family with one sample for each replica of this member.
+// perPartition returns a family with one sample for each replica of this member.
 func perPartition(name string, k kind, help string, read func(*cluster.PartitionStats) float64) family {
 	return family{name: name, kind: k, labels: []string{"partition"}, help: help, read: func(p *statsSnapshot, to emit) {
 		for i := range p.node.Partitions {
@@ -79,7 +79,7 @@ func (f *family) collect(p *statsSnapshot, to chan<- prometheus.Metric) {
 	}
 }
 
-// families are all of them, in the order of their packages.
+// families returns all families in the order of their packages.
 func families() []family {
 	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
 	for i := range all {
@@ -89,7 +89,7 @@ func families() []family {
 	return all
 }
 
-// Table is the list of all metrics in Markdown.
+// Table returns the table of all metrics in Markdown.
 func Table() string {
 	var b strings.Builder
 	b.WriteString("| metric | type | labels | what it is |\n|---|---|---|---|\n")
@@ -103,7 +103,8 @@ func Table() string {
 	return b.String()
 }
 
-// sanitizeLabels makes labels of what Prometheus takes, which is UTF-8 alone: one name must not cost all others.
+// sanitizeLabels replaces invalid UTF-8, which Prometheus refuses: one invalid label would make the whole scrape
+// fail.
 func sanitizeLabels(labels []string) {
 	for i := range labels {
 		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")

@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// gateway makes a family with one sample, where there is a gateway.
+// gateway returns a family with one sample, which is missing without a gateway.
 func gateway(name string, k kind, help string, read func(*amqp.Stats) uint64) family {
 	return family{name: name, kind: k, help: help, read: func(p *statsSnapshot, to emit) {
 		if p.hasGateway {
@@ -78,7 +78,7 @@ func gatewayFamilies() []family {
 	}
 }
 
-// gatewayMemoryFamilies are about what connections hold.
+// gatewayMemoryFamilies describe the memory that connections use.
 func gatewayMemoryFamilies() []family {
 	return []family{
 		gateway("peeklock_amqp_memory_bytes", gauge, "Memory of client connections: data that is not yet stored, settled or sent, and their fixed costs, rounded up.",

@@ -16,43 +16,43 @@ import (
 	"github.com/peeklock/peeklock/cluster"
 )
 
-// The limits of scrapes.
+// Limits of scrapes.
 const (
-	// EntitiesDefault is how many entities a member shows unless told otherwise.
+	// EntitiesDefault is the default number of entities that a member shows.
 	EntitiesDefault = 1000
-	// EntitiesMax is how many it may be told to show: ten series each.
+	// EntitiesMax is the largest number of entities that a member can show, with ten series each.
 	EntitiesMax   = 10_000
-	snapshotEvery = time.Second // a younger snapshot is used again
-	scrapesMax    = 4           // at once; more are answered 503
+	snapshotEvery = time.Second // maximum age of a snapshot that is used again
+	scrapesMax    = 4           // concurrent scrapes; more are answered with 503
 	scrapeTimeMax = 10 * time.Second
 )
 
-// Config says where the stats come from. Node, Ready and Logger are needed.
+// Config configures the sources of the stats. Node, Ready and Logger are required.
 type Config struct {
 	Name    string // of the member
 	Version string // of the binary
 	Node    func(entities int) cluster.Stats
 	Gateway func() amqp.Stats // nil: no stats of the gateway
 	Ready   func() bool
-	// ConnectionsMax is how many connections of clients the gateway takes; 0: it is not told.
+	// ConnectionsMax is the number of client connections that the gateway accepts; 0: not exported.
 	ConnectionsMax int
-	// Expiries tells when certificates expire, by the peers that see them: clients, members. It may be nil.
+	// Expiries returns when certificates expire, by the peers that see them: clients, members. It may be nil.
 	Expiries func() map[string]time.Time
-	// Memory tells how much the process may use, and uses; nil: it is not told.
+	// Memory returns the memory limits and use of the process; nil: not exported.
 	Memory func() Memory
-	// Entities is how many entities are shown, 0 to EntitiesMax: those with the most messages.
+	// Entities is the number of entities shown, 0 to EntitiesMax: those with the most messages.
 	Entities int
 	Logger   *slog.Logger
 }
 
-// Memory is that of the process, in bytes.
+// Memory is the memory of the process, in bytes.
 type Memory struct {
-	Limit    int64 // that it may use
-	Index    int64 // what waits in queues and belongs to it, without bodies, as the collector last found it
-	IndexMax int64 // above which sends are refused
+	Limit    int64 // of the process
+	Index    int64 // index of waiting messages, without bodies, as measured by the last cycle of the garbage collector
+	IndexMax int64 // above it, sends are refused
 }
 
-// Validate says what is missing.
+// Validate returns an error that names what is missing.
 func (c *Config) Validate() error {
 	switch {
 	case c.Node == nil || c.Ready == nil || c.Logger == nil:
@@ -63,7 +63,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Collector exports the stats of one member. It may be used by any number of goroutines.
+// Collector exports the stats of one member. It is safe for concurrent use.
 type Collector struct {
 	config   Config
 	families []family
@@ -72,7 +72,7 @@ type Collector struct {
 	last *statsSnapshot
 }
 
-// statsSnapshot is a member at one moment.
+// statsSnapshot holds the stats of a member at one point in time.
 type statsSnapshot struct {
 	at             time.Time
 	name, version  string
@@ -80,13 +80,13 @@ type statsSnapshot struct {
 	node           cluster.Stats
 	gateway        amqp.Stats
 	hasGateway     bool
-	connectionsMax int // that the gateway takes
+	connectionsMax int // that the gateway accepts
 	expiries       map[string]time.Time
 	memory         Memory
 	hasMemory      bool
 }
 
-// New prepares the collection; nothing is asked before the first scrape.
+// New prepares the collection; it reads no stats before the first scrape.
 func New(c Config) (*Collector, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func New(c Config) (*Collector, error) {
 	return &Collector{config: c, families: families()}, nil
 }
 
-// snapshot takes a picture, or gives the last one when it is young: several who scrape, or one who
-// does it without end, cost no more than one a second.
+// snapshot returns the last snapshot if it is recent, otherwise a new one: any number of scrapers causes at most
+// one collection per second.
 func (m *Collector) snapshot() *statsSnapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +121,7 @@ func (m *Collector) snapshot() *statsSnapshot {
 	return p
 }
 
-// handlerCollector is the member as one kind of caller sees it. It implements prometheus.Collector.
+// handlerCollector is a prometheus.Collector for one kind of caller.
 type handlerCollector struct {
 	member      *Collector
 	entityNames bool
@@ -146,8 +146,8 @@ func (v handlerCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Handler answers scrapes, with those of the Go runtime and the process. names says whether the
-// names of entities are told.
+// Handler serves scrapes of these metrics and those of the Go runtime and the process. names says whether they
+// include the names of entities.
 func (m *Collector) Handler(names bool) (http.Handler, error) {
 	registry := prometheus.NewPedanticRegistry()
 	for _, c := range []prometheus.Collector{

@@ -12,39 +12,38 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// The limits of an upload. A part is held in memory until the store has it, so that it can be
-// sent again; while one is sent the next is read. With both on their way nothing is read, and
-// a member waits a minute for a piece to be taken: a store that takes less than
-// half a MiB a second is too slow.
+// Limits of an upload. A part stays in memory until the store has it, so that it can be sent again; while one part
+// is sent, the next one is read. While both are in flight, nothing is read, and a member waits a minute for each
+// piece to be read: a store that accepts less than half a MiB per second is too slow.
 const (
 	partBytes     = 16 << 20
 	partsInMemory = 2
-	partsMax      = 10_000 // of one object, the bound of S3
-	// ObjectBytesMax is the size of the largest object, in bytes: one partition.
+	partsMax      = 10_000 // in one object, the limit of S3
+	// ObjectBytesMax is the size of the largest object, in bytes. An object is one partition.
 	ObjectBytesMax = partBytes * partsMax
 )
 
-// errSourceFailed stands for the error of a writer where the library reads: that takes some errors,
-// io.ErrUnexpectedEOF among them, for the end of the object.
+// errSourceFailed stands for the error of a writer at the place where the library reads: the library takes some
+// errors, io.ErrUnexpectedEOF among them, for the end of the object.
 var errSourceFailed = errors.New("the source broke off")
 
-// bucket is a place in an object store. Every object is uploaded in parts, for how large it
-// will be is not known; it comes to be when the last part is there and the upload is
-// completed. What breaks off is aborted; what could not be aborted is no object, but is kept
-// (and billed) until it is: stores have a rule for that.
+// bucket is a prefix in a bucket of an object store. Every object is uploaded in parts, because its size is not
+// known in advance. The object appears when the upload is completed after the last part. An interrupted upload is
+// aborted. If the abort fails, the parts are not an object, but the store keeps (and bills) them until they are
+// removed; stores have a lifecycle rule for that.
 type bucket struct {
 	client           *minio.Client
 	name             string
-	prefix           string // empty, or with a slash at its end
+	prefix           string // empty, or ends with a slash
 	part             uint64 // bytes
 	bytesMax         int64
-	withoutChecksums bool // no checksum of parts: the library has none for this store
+	withoutChecksums bool // send no checksums of parts: the library has none for this store
 }
 
 func (b *bucket) String() string { return "s3://" + b.name + "/" + b.prefix }
 
-// Claim looks whether anything has a name with the prefix. A folder that a console has made, an
-// empty object, is nothing.
+// Claim checks that no object has a name with the prefix. It ignores a directory that a console has created, which
+// is an empty object.
 func (b *bucket) Claim(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the listing
@@ -60,7 +59,7 @@ func (b *bucket) Claim(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Put uploads what is written.
+// Put uploads the bytes that write writes.
 func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) error {
 	from, to := io.Pipe()
 	stored := make(chan error, 1)
@@ -70,7 +69,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 			ConcurrentStreamParts: true, NumThreads: partsInMemory, SendContentMd5: !b.withoutChecksums,
 		})
 		err = b.wrapError("write", name, err)
-		_ = from.CloseWithError(err) // a writer that still writes gets the reason
+		_ = from.CloseWithError(err) // a writer that is still writing gets the reason
 		stored <- err
 	}()
 	err := write(to)
@@ -80,10 +79,10 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 		_ = to.Close()
 	}
 	failed := <-stored
-	return cmp.Or(err, failed) // the former also when it is what the place told write
+	return cmp.Or(err, failed) // the former also if write returned an error of the store
 }
 
-// Get opens an object. It is asked for when it is read first.
+// Get opens an object. The request is sent at the first read.
 func (b *bucket) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	o, err := b.client.GetObject(ctx, b.name, b.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
@@ -92,14 +91,14 @@ func (b *bucket) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return &bucketReader{b, name, o}, nil
 }
 
-// bucketReader is one that is being read.
+// bucketReader is an object that is being read.
 type bucketReader struct {
 	bucket *bucket
 	name   string
 	*minio.Object
 }
 
-// Read names what failed.
+// Read returns errors that name the object.
 func (o *bucketReader) Read(p []byte) (int, error) {
 	n, err := o.Object.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -108,7 +107,7 @@ func (o *bucketReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedReader refuses more than left bytes before they are uploaded in vain.
+// boundedReader fails after remaining bytes, before more are uploaded in vain.
 type boundedReader struct {
 	from      io.Reader
 	remaining int64
@@ -122,7 +121,7 @@ func (r *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wrapError makes an *Error of what the library says, and says what to do where that is known.
+// wrapError converts an error of the library to an *Error, with a hint if one is known.
 func (b *bucket) wrapError(verb, name string, err error) error {
 	if err == nil {
 		return nil

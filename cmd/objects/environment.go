@@ -23,11 +23,11 @@ certificates to trust.`
 
 const (
 	endpointDefault   = "https://s3.amazonaws.com"
-	regionDefault     = "us-east-1" // what stores other than AWS expect
+	regionDefault     = "us-east-1" // the region that stores other than AWS expect
 	roleAnswerTimeMax = 5 * time.Second
 )
 
-// newBucket makes the client of an object store out of the environment.
+// newBucket creates the client of an object store from the environment.
 func newBucket(ctx context.Context, name, prefix string, getenv func(string) string) (*bucket, error) {
 	if err := s3utils.CheckValidBucketNameStrict(name); err != nil {
 		return nil, fmt.Errorf("%q is no name of a bucket: %w", name, err)
@@ -43,7 +43,7 @@ func newBucket(ctx context.Context, name, prefix string, getenv func(string) str
 	}
 	region := cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION"))
 	if region == "" && given != "" {
-		region = regionDefault // or the library asks, which needs a right of its own
+		region = regionDefault // otherwise the library requests it, which needs an additional permission
 	}
 	client, err := minio.New(endpoint.Host, &minio.Options{Creds: keys, Secure: endpoint.Scheme == "https", Region: region})
 	if err != nil {
@@ -56,9 +56,9 @@ func newBucket(ctx context.Context, name, prefix string, getenv func(string) str
 	}, nil
 }
 
-// credentialChain is the library's chain: the environment, the shared files, which it finds and reads by
-// itself, and the role. The address that tells a machine of AWS its role is asked only where
-// it may be there.
+// credentialChain returns the chain of the library: the environment, the shared files, which the library finds and
+// reads itself, and the role. The address at which AWS tells a machine its role is requested only if the machine
+// may be in AWS.
 func credentialChain(getenv func(string) string, amazon bool) *credentials.Credentials {
 	chain := []credentials.Provider{
 		&credentials.Static{Value: credentials.Value{
@@ -74,7 +74,7 @@ func credentialChain(getenv func(string) string, amazon bool) *credentials.Crede
 	return credentials.NewChainCredentials(chain)
 }
 
-// credContext lets the asking for a role end with ctx.
+// credContext returns a context in which the request for a role ends with ctx.
 func credContext(ctx context.Context) *credentials.CredContext {
 	return &credentials.CredContext{Client: &http.Client{Timeout: roleAnswerTimeMax}, Context: ctx}
 }

@@ -9,16 +9,16 @@ import (
 	"path/filepath"
 )
 
-// folder is a place on a disk. An object is a file of its name, readable by its owner alone;
-// while it is written it is called otherwise.
+// folder is a directory on a disk. An object is a file with its name, readable by the owner only. While it is
+// written, it has another name.
 type folder string
 
-// partialSuffix is the end of the name of a file that is being written.
+// partialSuffix is the suffix of the name of a file that is being written.
 const partialSuffix = ".part"
 
 func (f folder) String() string { return string(f) }
 
-// Claim makes the folder, or finds it empty.
+// Claim creates the directory, or checks that it is empty.
 func (f folder) Claim(context.Context) error {
 	names, err := os.ReadDir(string(f))
 	switch {
@@ -30,14 +30,14 @@ func (f folder) Claim(context.Context) error {
 	return f.wrapError(err)
 }
 
-// Put writes a file, syncs it, and gives it its name.
+// Put writes a file, syncs it, and renames it to its name.
 func (f folder) Put(_ context.Context, name string, write func(io.Writer) error) error {
 	path := filepath.Join(string(f), name)
 	file, err := os.OpenFile(path+partialSuffix, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // in the folder that was named
 	if err != nil {
 		return f.wrapError(err)
 	}
-	defer func() { _ = file.Close() }() // closed before where it counts
+	defer func() { _ = file.Close() }() // closed earlier where the error matters
 	if err := write(fileWriter{f, file}); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (f folder) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return fileReader{ctx, file}, nil
 }
 
-// wrapError makes an *Error, whose paths are in the cause.
+// wrapError returns an *Error; its cause contains the path.
 func (f folder) wrapError(err error) error {
 	if err == nil {
 		return nil
@@ -64,7 +64,7 @@ func (f folder) wrapError(err error) error {
 	return &Error{Op: string(f), Err: err}
 }
 
-// fileWriter tells failures of the disk from those of the source.
+// fileWriter distinguishes errors of the disk from those of the source.
 type fileWriter struct {
 	folder folder
 	file   *os.File
@@ -75,7 +75,7 @@ func (w fileWriter) Write(p []byte) (int, error) {
 	return n, w.folder.wrapError(err)
 }
 
-// fileReader is a file that ends with a context.
+// fileReader is a file whose reads end with a context.
 type fileReader struct {
 	ctx  context.Context //nolint:containedctx // it lives as long as the reading
 	file *os.File

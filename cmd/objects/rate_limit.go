@@ -7,27 +7,27 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The limits of a pace.
+// Limits of a rate.
 const (
-	// PaceBytesMin is the slowest pace, in bytes a second. A member that sends a copy waits a
-	// minute for each piece of 256 KiB to be taken.
+	// RateBytesMin is the lowest rate, in bytes per second. A member that sends a copy waits a minute for each
+	// piece of 256 KiB to be read.
 	RateBytesMin = 64 << 10
-	// paceBurstParts of a second may go at once: timers are late by milliseconds, and
-	// what they lose has to be made up for.
+	// A burst is the bytes of a second divided by burstsPerSecond. Bursts compensate for timers, which are late by
+	// milliseconds.
 	burstsPerSecond = 10
 )
 
-// RateLimit holds up what is copied so that it is no faster than so many bytes a second, all
-// objects together. nil holds up nothing.
+// RateLimit limits copying to a number of bytes per second, over all objects together. A nil RateLimit limits
+// nothing.
 type RateLimit struct{ limiter *rate.Limiter }
 
-// NewRateLimit makes a pace, of PaceBytesMin or more.
+// NewRateLimit returns a rate limit of RateBytesMin or more.
 func NewRateLimit(bytesPerSecond int64) *RateLimit {
 	return &RateLimit{rate.NewLimiter(rate.Limit(bytesPerSecond), int(max(RateBytesMin, bytesPerSecond/burstsPerSecond)))}
 }
 
-// Writer takes bytes at that pace, and forgets them. It is put beside, and before, the writer
-// that is to be held up. Its writes end with ctx.
+// Writer returns a writer that discards bytes at the limited rate. Use it as the first writer of an
+// io.MultiWriter, before the writer to be limited. Its writes end with ctx.
 func (p *RateLimit) Writer(ctx context.Context) io.Writer {
 	if p == nil {
 		return io.Discard

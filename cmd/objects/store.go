@@ -8,30 +8,33 @@ import (
 	"strings"
 )
 
-// ErrNotEmpty reports that a store that was to be claimed holds something.
+// ErrNotEmpty reports that a store to be claimed is not empty.
 var ErrNotEmpty = errors.New("is not empty")
 
-// Store is a directory or a prefix in a bucket that holds one backup. Its methods are called one after the other, by one
-// goroutine.
+// Store is a directory or a prefix in a bucket that holds one backup. Its methods must be called one after
+// another.
 type Store interface {
-	// Claim makes sure that the store can be used and is empty; it returns ErrNotEmpty otherwise. Two callers that claim one
-	// store at the same time may both succeed; no manifest matches what they write together.
+	// Claim checks that the store is usable and empty; otherwise it returns an error, ErrNotEmpty in the latter
+	// case. Two callers that claim one store at the same time may both succeed; no manifest matches what they
+	// write together.
 	Claim(ctx context.Context) error
-	// Put makes an object of what write writes, and replaces an object of the same name. When write or the store fails, or
-	// ctx ends, there is no new object. Errors of write are returned unchanged, errors of the store as an *Error, also to
-	// write.
+	// Put creates an object from the bytes that write writes, and replaces an object of the same name. If write or
+	// the store fails, or ctx ends, there is no new object. Errors of write are returned unchanged. Errors of the
+	// store are returned as an *Error, also to write.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
-	// Get opens an object. A missing object is fs.ErrNotExist, now or when it is read. The reader ends with ctx.
+	// Get opens an object. If the object is missing, Get or the first read returns fs.ErrNotExist. Reads end with
+	// ctx.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 	// String returns the location that Open was given.
 	String() string
 }
 
-// Error is a failure of a store. Retrying at once is of no use: the store has retried what may pass by itself.
+// Error is a failure of a store. An immediate retry does not help: the store has already retried temporary
+// failures.
 type Error struct {
 	Op   string // verb and object
 	Err  error
-	Hint string // what to do, or nothing
+	Hint string // what to do, or ""
 }
 
 // Error returns one line.
@@ -43,12 +46,13 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Open opens the store at a location: s3://bucket/prefix, or a directory. getenv reads the environment, which has the
-// address and the keys of an object store; see [EnvironmentHelp]. Open contacts no store; for keys it reads the credentials file
-// and asks the service that hands out roles. All its errors are mistakes of the user.
+// Open opens the store at a location: s3://bucket/prefix, or a directory. getenv reads the environment, which has
+// the address and the keys of an object store; see [EnvironmentHelp]. Open does not contact the store; for keys,
+// it reads the credentials file and requests them from the service that assigns roles. All its errors are usage
+// errors.
 func Open(ctx context.Context, location string, getenv func(string) string) (Store, error) {
 	scheme, rest, isURL := strings.Cut(location, "://")
 	switch {
