@@ -10,7 +10,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// ways are how AMQP comes: the client's side of each, connected.
+// ways returns functions that connect a client over each transport of AMQP.
 func ways(b *testing.B) map[string]func() net.Conn {
 	files, trusted := development(b)
 	r := openRig(b, func(c *Config) { c.TLS = load(b, files).TLS() })
@@ -38,7 +38,7 @@ func ways(b *testing.B) map[string]func() net.Conn {
 	}
 }
 
-// From connect until the server has spoken, and closed again.
+// BenchmarkConnect measures a connection until the server has sent its first bytes, and its close.
 func BenchmarkConnect(b *testing.B) {
 	for name, dial := range ways(b) {
 		b.Run(name, func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// 32 KiB to the server and back.
+// BenchmarkStream sends 32 KiB to the server and back.
 func BenchmarkStream(b *testing.B) {
 	for name, dial := range ways(b) {
 		b.Run(name, func(b *testing.B) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// development makes certificates in a folder of the test and what a client needs to
-// trust them.
+// development creates certificates in a directory of the test, and returns the configuration of a client that
+// trusts them.
 func development(t testing.TB) (DevelopmentFiles, *tls.Config) {
 	t.Helper()
 	files, err := Development(filepath.Join(t.TempDir(), "tls"))
@@ -48,7 +48,7 @@ func load(t testing.TB, files DevelopmentFiles) *Certificate {
 	return c
 }
 
-// serial is the number of the certificate that the port shows now.
+// serial returns the number of the certificate that the port presents now.
 func (r *rig) serial(t testing.TB, config *tls.Config) *big.Int {
 	t.Helper()
 	conn := tls.Client(r.dial(t), config)
@@ -58,7 +58,7 @@ func (r *rig) serial(t testing.TB, config *tls.Config) *big.Int {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber
 }
 
-// lockedBuffer is a log that is written and read at the same time.
+// lockedBuffer is a log that may be written and read concurrently.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -76,8 +76,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A certificate is replaced while the port runs; one that does not fit its key changes
-// nothing and is told once; connections that are open go on.
+// A certificate is replaced while the port runs. One that does not match its key changes nothing and is logged
+// once. Open connections continue.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -91,7 +91,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	open := tls.Client(r.dial(t), trusted)
 	exchange(t, open, "AMQP", "amqp:AMQP")
 
-	if err := os.Remove(files.Cert); err != nil { // then Development makes the pair anew
+	if err := os.Remove(files.Cert); err != nil { // then Development recreates the pair
 		t.Fatal(err)
 	}
 	key, err := os.ReadFile(files.Key)
@@ -105,7 +105,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(files.Key, key, 0o600); err != nil { // the new one has not come yet
+	if err := os.WriteFile(files.Key, key, 0o600); err != nil { // the new certificate has not been written yet
 		t.Fatal(err)
 	}
 	eventually(t, "the pair that does not fit is noticed", func() bool {
@@ -145,7 +145,7 @@ func TestLoadCertificateRefuses(t *testing.T) {
 	}
 }
 
-// The authority outlives certificates, and can sign for loopback alone.
+// The authority outlives certificates and can sign for loopback only.
 func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -175,7 +175,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Another certificate by the same authority, for a name that is not this machine's.
+	// Another certificate from the same authority, for a name that is not of this machine.
 	root, rootKey, err := readPair(files.CA, filepath.Join(filepath.Dir(files.CA), "ca-key.pem"))
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 		}
 	}
 
-	// Half written, or nearly over: made anew under the same authority.
+	// Incomplete or about to expire: recreated under the same authority.
 	if err := os.WriteFile(files.Key, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}

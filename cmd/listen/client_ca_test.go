@@ -22,7 +22,7 @@ import (
 	"github.com/coder/websocket"
 )
 
-// issuer signs certificates of clients.
+// issuer signs client certificates.
 type issuer struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -49,7 +49,7 @@ func newIssuer(t *testing.T, name string) issuer {
 	return issuer{cert, key}
 }
 
-// pem is the file that names the issuer as one to trust.
+// pem returns the file that declares the issuer as trusted.
 func (i issuer) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.cert.Raw})
 }
@@ -71,8 +71,7 @@ func (i issuer) sign(t *testing.T, name string, use x509.ExtKeyUsage) tls.Certif
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// identified opens a port that asks for certificates of clients and hands what the AMQP
-// server gets to the test.
+// identified opens a port that requests client certificates, and returns the TLS states that the AMQP server sees.
 func identified(t *testing.T, clients *Authorities, files DevelopmentFiles) (string, <-chan tls.ConnectionState) {
 	t.Helper()
 	config := DefaultConfig()
@@ -103,7 +102,7 @@ func identified(t *testing.T, clients *Authorities, files DevelopmentFiles) (str
 	return p.AMQP().Addr().String(), states
 }
 
-// speak sends an AMQP header with a certificate, or without, and says how it ended.
+// speak sends an AMQP header with or without a certificate, and returns the error that ended the connection.
 func speak(t *testing.T, address string, config *tls.Config, certificates ...tls.Certificate) error {
 	t.Helper()
 	config = config.Clone()
@@ -117,13 +116,13 @@ func speak(t *testing.T, address string, config *tls.Config, certificates ...tls
 	if _, err := conn.Write([]byte("AMQP\x00\x01\x00\x00")); err != nil {
 		return err
 	}
-	_, err = conn.Read(make([]byte, 1)) // in TLS 1.3 the refusal comes after the client's handshake
+	_, err = conn.Read(make([]byte, 1)) // in TLS 1.3 the refusal arrives after the client's handshake
 	return err
 }
 
-// The servers behind the port learn who the client is and by which name it called, in TLS
-// and in WebSocket; without TLS they learn nothing. A certificate is not needed, and one that
-// leads nowhere is refused.
+// The servers behind the port get the certificate of the client and the server name that it requested, in TLS and
+// in WebSocket over TLS; without TLS they get neither. Clients may connect without a certificate, and one from an
+// unknown authority is refused.
 func TestClientCertificatesAreVerified(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -160,7 +159,7 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 	for what, certificate := range map[string]tls.Certificate{
 		"of a foreign issuer": foreign.sign(t, "reader", x509.ExtKeyUsageClientAuth), "of a server": ours.sign(t, "reader", x509.ExtKeyUsageServerAuth),
 	} {
-		// crypto/tls keeps a certificate back that no named issuer has signed.
+		// crypto/tls sends no certificate if none of the named issuers has signed it.
 		forced := trusted.Clone()
 		forced.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 		if err := speak(t, address, forced); err == nil || !strings.Contains(err.Error(), "tls:") {
@@ -189,8 +188,8 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 	expect("", "")
 }
 
-// Who signs for clients is replaced while the port runs; a file without a certificate
-// changes nothing and is told once.
+// The authorities of clients are replaced while the port runs. A file without a certificate changes nothing and is
+// logged once.
 func TestAuthoritiesAreReplaced(t *testing.T) {
 	t.Parallel()
 	before, after := newIssuer(t, "before"), newIssuer(t, "after")
@@ -232,7 +231,7 @@ func TestAuthoritiesAreReplaced(t *testing.T) {
 	}
 }
 
-// A member shows its certificate at both ends of a stream, with TLS 1.3.
+// A member presents its certificate at both ends of a stream, with TLS 1.3.
 func TestPeerShowsItsCertificate(t *testing.T) {
 	t.Parallel()
 	files, _ := development(t)

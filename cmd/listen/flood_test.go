@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// from is one end of a pipe that seems to come from an IP address.
+// from is one end of a pipe with the IP address of another machine.
 type from struct {
 	net.Conn
 	ip string
@@ -17,18 +17,18 @@ type from struct {
 
 func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip), Port: 1} }
 
-// dialFrom connects from an address, and gives the client's end.
+// dialFrom connects from an address and returns the client's end.
 func (p *pipes) dialFrom(t *testing.T, ip string) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()
 	t.Cleanup(func() { _ = client.Close() })
 	p.come <- from{server, ip}
-	synctest.Wait() // it is admitted
+	synctest.Wait() // it is registered
 	return client
 }
 
-// Thousands of silent connections of one address cut off each other, and not a client elsewhere
-// that is slow to say what it speaks. Addresses of one /64 of IPv6 are one.
+// Thousands of silent connections of one address close each other, and not a client elsewhere that is slow to send
+// its first bytes. Addresses in one /64 of IPv6 count as one.
 func TestFloodClosesConnectionsOfItsOwnAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestFloodClosesConnectionsOfItsOwnAddress(t *testing.T) {
 	})
 }
 
-// Behind a proxy all connections have one address, and are counted by that in their header.
+// Behind a proxy all connections have one address, and are counted by the address in their header.
 func TestFloodBehindAProxyClosesItsOwnConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

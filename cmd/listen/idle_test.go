@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// idleConnections is how many the benchmark opens of each kind; two descriptors each.
+// idleConnections is how many connections of each kind the benchmark opens; each needs two descriptors.
 const idleConnections = 2000
 
-// The memory of connections that do nothing behind the port: heap and stacks of the socket,
-// of what it is wrapped into, and of one goroutine that waits in Read. The client's end costs
-// a socket: what it needed to get in is thrown away.
+// BenchmarkIdle measures the memory of idle connections behind the port: heap and stacks of the socket, of its
+// wrappers, and of one goroutine that waits in Read. The client's end costs only a socket: everything else that it
+// needed to connect is released.
 func BenchmarkIdle(b *testing.B) {
 	files, trusted := development(b)
 	for _, kind := range []string{"plain", "tls", "websocket"} {
@@ -50,7 +50,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// idle connects in one of the ways, says the first bytes of AMQP, and leaves it at that.
+// idle connects over one of the transports, sends the first bytes of AMQP, and nothing more.
 func (p *Port) idle(b *testing.B, kind string, trusted *tls.Config, waiting *sync.WaitGroup) (client, server net.Conn) {
 	b.Helper()
 	client, err := new(net.Dialer).DialContext(b.Context(), "tcp", p.AMQP().Addr().String())
@@ -91,10 +91,10 @@ func (p *Port) idle(b *testing.B, kind string, trusted *tls.Config, waiting *syn
 	return client, server
 }
 
-// inUse is heap and stacks in bytes, without garbage.
+// inUse returns heap and stacks in bytes, without garbage.
 func inUse() float64 {
 	var m runtime.MemStats
-	for range 3 { // pools take two, and stacks shrink while one runs
+	for range 3 { // pools need two cycles, and stacks shrink during one
 		debug.FreeOSMemory()
 	}
 	runtime.ReadMemStats(&m)

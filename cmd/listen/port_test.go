@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a port on loopback with two servers behind it that say which they are and what
-// they read: "amqp:" or "http:", and all that comes.
+// rig is a port on loopback with two servers behind it that send their name ("amqp:" or "http:") and everything
+// they read.
 type rig struct {
 	port *Port
 	addr string
@@ -61,7 +61,7 @@ func openRig(t testing.TB, change func(*Config)) *rig {
 	return &rig{p, p.AMQP().Addr().String()}
 }
 
-// echo says name and repeats what it reads until the client has said all.
+// echo sends its name and repeats what it reads until the client has closed its direction.
 func echo(servers *sync.WaitGroup, l net.Listener, name string) {
 	for {
 		conn, err := l.Accept()
@@ -88,7 +88,7 @@ func (r *rig) dial(t testing.TB) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// exchange sends and reads as many bytes as want has.
+// exchange sends say and reads as many bytes as want has.
 func exchange(t testing.TB, conn io.ReadWriter, say, want string) {
 	t.Helper()
 	if _, err := io.WriteString(conn, say); err != nil {
@@ -100,7 +100,7 @@ func exchange(t testing.TB, conn io.ReadWriter, say, want string) {
 	}
 }
 
-// ended fails unless the other side closes the connection; it returns what came before.
+// ended fails unless the other side closes the connection; it returns the bytes received before.
 func ended(t testing.TB, conn net.Conn) string {
 	t.Helper()
 	b, err := io.ReadAll(conn)
@@ -111,7 +111,7 @@ func ended(t testing.TB, conn net.Conn) string {
 	return string(b)
 }
 
-// eventually polls, because nothing tells when a stranger has been forgotten.
+// eventually polls, because no event reports that a pending connection was removed.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -138,7 +138,7 @@ func TestClassifyRecognizesEveryProtocol(t *testing.T) {
 		"\x16":                                  protocolUnknown,
 		"\x16\x03":                              protocolTLS,
 		"\x16\x03\x01\x02\x00\x01":              protocolTLS,
-		"\x16\x04":                              protocolAMQP, // who answers with what we speak
+		"\x16\x04":                              protocolAMQP, // the gateway answers with the version that it supports
 		"\x00\x00\x00\x08\x02\x00\x00\x00":      protocolAMQP,
 		"hello":                                 protocolAMQP,
 		"PUT /orders HTTP/1.1":                  protocolHTTP,
@@ -178,8 +178,8 @@ func TestClassifyRecognizesEveryProtocol(t *testing.T) {
 	}
 }
 
-// Whatever comes first, and however it is cut into packets: it is decided in bounded space,
-// never reconsidered, and no byte is lost.
+// Whatever the first bytes are, and however they are divided into packets: the protocol is decided in bounded
+// memory, is never reconsidered, and no byte is lost.
 func FuzzFirstBytes(f *testing.F) {
 	for _, seed := range []string{
 		"AMQP\x00\x01\x00\x00", "\x16\x03\x01", "GET /v1/queues HTTP/1.1\r\n\r\n", "GET /$servicebus/websocket HTTP/1.1\r\n", "GET x://", "GE", "A", "\x00",
@@ -212,7 +212,7 @@ func FuzzFirstBytes(f *testing.F) {
 	})
 }
 
-// script is a connection that gives what was sent in packets of step bytes.
+// script is a connection whose reads return the sent bytes in packets of step bytes.
 type script struct {
 	net.Conn
 	left []byte
@@ -228,7 +228,7 @@ func (s *script) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Byte by byte or all at once, plain or in TLS.
+// Clients send byte by byte or all at once, unencrypted or in TLS.
 func TestConnectionsReachTheServerOfTheirProtocol(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -261,12 +261,12 @@ func TestConnectionsReachTheServerOfTheirProtocol(t *testing.T) {
 	eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
 }
 
-// Who says nothing, or nothing whole, is gone after the time, in every state. In a bubble: on
-// sockets, a machine that is busy for a third of a second is a stranger that is too slow.
+// Connections that send nothing, or incomplete first bytes, are closed after the timeout in every state. The test
+// runs in a bubble: on sockets, a machine that is busy for a third of a second would make a client too slow.
 func TestPendingConnectionsTimeOut(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
-	now := time.Now() // of the certificates: bubbles begin in another year
+	now := time.Now() // for the certificates: bubbles begin in another year
 	trusted.Time = func() time.Time { return now }
 	synctest.Test(t, func(t *testing.T) {
 		const within = 300 * time.Millisecond
@@ -286,7 +286,7 @@ func TestPendingConnectionsTimeOut(t *testing.T) {
 			silent = append(silent, conn)
 		}
 		inside := tls.Client(pipes.dial(t), trusted)
-		exchange(t, inside, "AM", "") // the handshake, and then half a word
+		exchange(t, inside, "AM", "") // the handshake, and then half of the protocol name
 		silent = append(silent, inside)
 		synctest.Wait()
 		if n := r.port.Pending(); n != len(silent) {
@@ -304,17 +304,16 @@ func TestPendingConnectionsTimeOut(t *testing.T) {
 		if n := r.port.Pending(); n != 0 {
 			t.Errorf("%d strangers after the time", n)
 		}
-		// Who could have been told why is waited for a moment longer.
+		// The port waits a moment longer for clients that can read a reason.
 		if took := time.Since(begin); took < within || took > within+refusalTimeMax {
 			t.Errorf("closed after %s, want %s", took, within)
 		}
 		exchange(t, pipes.dial(t), "AMQP", "amqp:AMQP")
-		exchange(t, known, "later", "later") // who was handed over has all the time
+		exchange(t, known, "later", "later") // a delivered connection has no timeout
 	})
 }
 
-// pipes is a listener without sockets, for bubbles: a socket that waits does not let their
-// time pass.
+// pipes is a listener without sockets, for bubbles: time in a bubble does not advance while a socket waits.
 type pipes struct {
 	come   chan net.Conn
 	closed chan struct{}
@@ -341,7 +340,7 @@ func (p *pipes) Close() error {
 
 func (*pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-// dial connects, and gives the client's end.
+// dial connects and returns the client's end.
 func (p *pipes) dial(t testing.TB) net.Conn {
 	t.Helper()
 	client, server := net.Pipe()
@@ -354,8 +353,7 @@ func (p *pipes) dial(t testing.TB) net.Conn {
 	return client
 }
 
-// Many that say nothing do not keep out one that speaks, and not more than StrangersMax
-// are held.
+// Many silent connections do not lock out a client that sends, and at most PendingMax connections are pending.
 func TestPendingConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	r := openRig(t, func(c *Config) { c.PendingMax = 3 })
@@ -366,14 +364,14 @@ func TestPendingConnectionsAreBounded(t *testing.T) {
 	}
 	ended(t, silent[0])
 	ended(t, silent[1])
-	exchange(t, r.dial(t), "AMQP", "amqp:AMQP") // cuts off a third
+	exchange(t, r.dial(t), "AMQP", "amqp:AMQP") // closes the third one
 	ended(t, silent[2])
 	exchange(t, silent[3], "POST", "http:POST")
 	exchange(t, silent[4], "AMQP", "amqp:AMQP")
 }
 
-// A server that takes nothing does not make the port hold connections for ever. In a bubble,
-// for the time of a stranger passes here too.
+// A server that does not accept cannot make the port hold connections forever. The test runs in a bubble, because
+// the timeout of pending connections passes here, too.
 func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -398,7 +396,7 @@ func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 		begin = time.Now()
 		conn = waits.dial(t)
 		exchange(t, conn, "AMQP", "")
-		ended(t, conn) // the side is closed
+		ended(t, conn) // the listener is closed
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("closed after %s, not at once", took)
 		}
@@ -425,7 +423,7 @@ func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 	})
 }
 
-// elsewhere makes every peer look as if it came from another machine.
+// elsewhere gives every peer the address of another machine.
 type elsewhere struct{ net.Listener }
 
 func (l elsewhere) Accept() (net.Conn, error) {
@@ -442,7 +440,7 @@ func (r remote) CloseWrite() error { return r.Conn.(*net.TCPConn).CloseWrite() }
 
 func (remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
-// What is refused is refused in the words of the client's protocol.
+// Refusals use the protocol of the client.
 func TestRefusalsUseTheProtocolOfTheClient(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -459,24 +457,24 @@ func TestRefusalsUseTheProtocolOfTheClient(t *testing.T) {
 		exchange(t, conn, say, want)
 		ended(t, conn)
 	}
-	// The refusal arrives although the client goes on talking.
+	// The refusal arrives although the client continues to send.
 	for range 20 {
 		conn := strict.dial(t)
 		exchange(t, conn, "POST /large HTTP/1.1\r\n"+strings.Repeat("x", refusalBytesMax/2), "HTTP/1.1 400 Bad Request")
 		if rest, err := io.ReadAll(conn); err != nil || !strings.Contains(string(rest), "Use TLS") {
-			t.Fatalf("%q, %v", rest, err) // a reset may destroy what was sent before
+			t.Fatalf("%q, %v", rest, err) // a reset could discard bytes that were sent before
 		}
 	}
 	exchange(t, tls.Client(strict.dial(t), trusted), "AMQP", "amqp:AMQP")
 	near := openRig(t, func(c *Config) { c.TLS, c.RequireTLS = load(t, files).TLS(), true })
-	exchange(t, near.dial(t), "AMQP\x00\x01\x00\x00", "AMQP\x02\x01\x00\x00") // loopback is no exception
+	exchange(t, near.dial(t), "AMQP\x00\x01\x00\x00", "AMQP\x02\x01\x00\x00") // loopback is not exempt
 
 	plain := openRig(t, nil)
 	err := tls.Client(plain.dial(t), trusted).HandshakeContext(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "handshake failure") {
 		t.Error(err)
 	}
-	// TLS inside TLS leads nowhere.
+	// TLS inside TLS is refused.
 	twice := tls.Client(tls.Client(near.dial(t), trusted), trusted)
 	if err := twice.HandshakeContext(t.Context()); err == nil {
 		t.Error("TLS inside TLS")
@@ -501,7 +499,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 	}
 }
 
-// failing accepts nothing for a while, as when file descriptors run out.
+// failing accepts nothing for a while, as if file descriptors had run out.
 type failing struct {
 	net.Listener
 	left int
@@ -520,7 +518,7 @@ func TestAcceptContinuesAfterErrors(t *testing.T) {
 	exchange(t, r.dial(t), "AMQP", "amqp:AMQP")
 }
 
-// ws opens a WebSocket as a client does that offers the subprotocol.
+// ws opens a WebSocket as a client that offers the subprotocol.
 func (r *rig) ws(t *testing.T, scheme, path, subprotocol, origin string, config *tls.Config) (*websocket.Conn, error) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: config}
@@ -571,7 +569,7 @@ func TestWebSocketCarriesAMQP(t *testing.T) {
 		}
 		stream := websocket.NetConn(t.Context(), conn, websocket.MessageBinary)
 		exchange(t, stream, "any bytes", "amqp:any bytes")
-		// Larger than any message of ours and any buffer, there and back.
+		// Larger than any message of ours and any buffer, in both directions.
 		go func() { _, _ = stream.Write(bytes.Repeat([]byte("x"), 3*messageBytesMax+1)) }()
 		exchange(t, stream, "", strings.Repeat("x", 3*messageBytesMax+1))
 		_ = stream.Close()
@@ -579,8 +577,8 @@ func TestWebSocketCarriesAMQP(t *testing.T) {
 	eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
 }
 
-// The request as the Java client writes it: the whole URL, no port in Host, and the first
-// bytes of the WebSocket in the same packet.
+// The request has the form that the Java client uses: the whole URL, no port in Host, and the first bytes of the
+// WebSocket in the same packet.
 func TestUpgradeRequestOfTheJavaClientIsAccepted(t *testing.T) {
 	t.Parallel()
 	r := openRig(t, nil)
@@ -597,7 +595,7 @@ func TestUpgradeRequestOfTheJavaClientIsAccepted(t *testing.T) {
 	exchange(t, conn, "", "\x82\x05amqp:\x82\x04AMQP")
 }
 
-// A request that is no upgrade, or too large, is told so.
+// Requests that are not an upgrade, or too large, get a refusal.
 func TestInvalidUpgradeRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -616,7 +614,7 @@ func TestInvalidUpgradeRequestsAreRefused(t *testing.T) {
 			}
 			exchange(t, conn, say, want)
 			if rest, err := io.ReadAll(conn); err != nil {
-				t.Errorf("%.60q: %q, %v", say, rest, err) // a body that may be cut short
+				t.Errorf("%.60q: %q, %v", say, rest, err) // a body that may be incomplete
 			}
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// doors is a broker with one queue in every namespace and an Authorizer that knows one
-// certificate; it remembers what it was asked. Whatever else it is asked for is a panic.
+// doors is a broker with one queue in every namespace, and an Authorizer that accepts one certificate. It records
+// the peers that it sees. Every other call panics.
 type doors struct {
 	amqp.Broker
 	amqp.Authorizer
@@ -49,8 +49,8 @@ func (d *doors) Certificate(_ context.Context, from amqp.Client, c *x509.Certifi
 	return amqp.Grant{Rights: fsm.Send, Expires: c.NotAfter}, nil
 }
 
-// A client certificate reaches the gateway through the port, in TLS and in WebSocket in
-// TLS, and opens what its rule allows.
+// A client certificate reaches the gateway through the port, in TLS and in WebSocket over TLS, and gives the
+// access of its rule.
 func TestSASLExternalWorksThroughThePort(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -110,14 +110,14 @@ func TestSASLExternalWorksThroughThePort(t *testing.T) {
 	if !seen["localhost"] || !seen["orders.localhost:5671"] {
 		t.Errorf("asked about the hosts %v: want that of TLS and that of open", d.hosts)
 	}
-	for _, peer := range d.peers { // limits on addresses rest on it
+	for _, peer := range d.peers { // limits by address depend on it
 		if _, ok := peer.(*net.TCPAddr); !ok {
 			t.Errorf("peer %T %v", peer, peer)
 		}
 	}
 }
 
-// external logs in with EXTERNAL in one of the ways and, if it can, attaches a sender.
+// external authenticates with EXTERNAL over one of the transports and, if that succeeds, attaches a sender.
 func (r *rig) external(t *testing.T, way string, secure *tls.Config) (login, attach error) {
 	t.Helper()
 	var conn net.Conn = r.dial(t)

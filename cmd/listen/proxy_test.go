@@ -21,10 +21,11 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// behind is where a proxy of the tests comes from: see elsewhere.
+// behind is the network of the proxies in the tests: see elsewhere.
 var behind = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 
-// openProxied is a port whose servers say which they are, which address the client has, and whether a proxy said so.
+// openProxied returns a port whose servers send their name, the address of the client, and whether a proxy
+// reported it.
 func openProxied(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
 	config := DefaultConfig()
@@ -61,7 +62,7 @@ func openProxied(t *testing.T, change func(*Config)) *rig {
 	return &rig{p, p.AMQP().Addr().String()}
 }
 
-// header is one of version 2, with as much else behind the addresses as is asked for.
+// header returns a header of version 2, with extra bytes after the addresses.
 func header(t testing.TB, command proxyproto.ProtocolVersionAndCommand, protocol proxyproto.AddressFamilyAndProtocol, source net.Addr, extra int) string {
 	t.Helper()
 	h := &proxyproto.Header{Version: 2, Command: command, TransportProtocol: protocol, SourceAddr: source, DestinationAddr: source}
@@ -79,11 +80,11 @@ func header(t testing.TB, command proxyproto.ProtocolVersionAndCommand, protocol
 
 const (
 	lineTCP4   = "PROXY TCP4 198.51.100.7 203.0.113.1 4711 5672\r\n"
-	ownAddress = "192.0.2.1:1" // that of elsewhere
+	ownAddress = "192.0.2.1:1" // the address of elsewhere
 )
 
-// The client's address is that of the header, and the proxy's own where the connection is its own; what follows is
-// as without a proxy, however it is cut into packets.
+// The address of the client is that in the header, or the proxy's own if the connection is its own. Everything
+// after the header works as without a proxy, however it is divided into packets.
 func TestProxyHeaderSetsTheClientAddress(t *testing.T) {
 	t.Parallel()
 	four := &net.TCPAddr{IP: net.IPv4(198, 51, 100, 7), Port: 4711}
@@ -121,7 +122,7 @@ func TestProxyHeaderSetsTheClientAddress(t *testing.T) {
 	}
 }
 
-// The header comes before TLS and WebSocket, and its address is that of what is inside.
+// The header precedes TLS and WebSocket, and its address applies to the connection inside.
 func TestProxyHeaderBeforeTLSAndWebSocket(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -147,7 +148,7 @@ func TestProxyHeaderBeforeTLSAndWebSocket(t *testing.T) {
 	exchange(t, stream, "", "amqp 198.51.100.7:4711")
 }
 
-// records keeps what is logged.
+// records collects what is logged.
 type records struct {
 	slog.Handler
 	mu    sync.Mutex
@@ -171,8 +172,8 @@ func (r *records) all() []string {
 	return append([]string(nil), r.texts...)
 }
 
-// A proxy that sends no header, or a wrong one, is refused and never taken for the client; so is whoever sends one
-// and is no proxy. The log says it to people once, not for each.
+// A proxy that sends no header, or an invalid one, is refused and never treated as the client; so is a peer that
+// sends a header and is not a proxy. The log has one warning, not one for each.
 func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
@@ -180,7 +181,7 @@ func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		say  string
 		from []netip.Prefix
-		tls  bool // said inside TLS
+		tls  bool // sent inside TLS
 		want error
 	}{
 		"missing, AMQP":              {"AMQP\x00\x01\x00\x00", behind, false, errProxyMissing},
@@ -213,7 +214,7 @@ func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 					conn = tls.Client(conn, trusted)
 				}
 				exchange(t, conn, c.say, "")
-				b, err := io.ReadAll(conn) // a reset, where bytes of the client were not read
+				b, err := io.ReadAll(conn) // a reset, if bytes of the client were not read
 				var late net.Error
 				if len(b) > 0 || errors.As(err, &late) && late.Timeout() {
 					t.Fatalf("answered %q, %v", b, err)
@@ -228,12 +229,12 @@ func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// nearProxy makes peers of a pipe look as if they came from the proxy.
+// nearProxy gives peers of a pipe the address of the proxy.
 type nearProxy struct{ *pipes }
 
 func (l nearProxy) Accept() (net.Conn, error) { return elsewhere{l.pipes}.Accept() }
 
-// A header that does not come, or does not end, takes no more time than anything else before sign-in.
+// A header that does not arrive, or is incomplete, has no more time than anything else before authentication.
 func TestSlowProxyHeadersTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -254,7 +255,7 @@ func TestSlowProxyHeadersTimeOut(t *testing.T) {
 	})
 }
 
-// TLS is waived for loopback where that is asked for, and never for an address that a header claims.
+// With TrustLoopback, TLS is not required on loopback, and always for a loopback address in a header.
 func TestTrustedLoopbackIsExemptFromTLS(t *testing.T) {
 	t.Parallel()
 	files, _ := development(t)
@@ -283,8 +284,8 @@ func TestTrustedLoopbackIsExemptFromTLS(t *testing.T) {
 	}
 }
 
-// Whatever comes, and however it is cut: a header is found or refused alike, within its bound, and no byte behind it
-// is lost.
+// Whatever arrives, and however it is divided: a header is found or refused in the same way, within its bound, and
+// no byte after it is lost.
 func FuzzProxyHeader(f *testing.F) {
 	for _, seed := range []string{
 		lineTCP4 + "AMQP", "PROXY UNKNOWN\r\n", "PROXY TCP6 ::1 ::1 0 65535\r\nGET /", "PROXYTCP4", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00AMQP",

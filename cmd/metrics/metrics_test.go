@@ -23,7 +23,7 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// figures is a member with something of everything.
+// figures returns the stats of a member in which every kind of value occurs.
 func figures() cluster.Stats {
 	var times partition.Histogram
 	times.Observe(time.Millisecond)
@@ -84,7 +84,7 @@ func scrape(t *testing.T, m *Collector, names bool) string {
 	return w.Body.String()
 }
 
-// TestNamesFollowTheConventions: what Prometheus thinks of our names and helps, and the rule of the house.
+// TestNamesFollowTheConventions checks names and help texts against the conventions of Prometheus and our own.
 func TestNamesFollowTheConventions(t *testing.T) {
 	t.Parallel()
 	text := scrape(t, newMember(t, nil), true)
@@ -111,7 +111,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	}
 }
 
-// TestValuesComeFromTheStats: figures arrive as they are, under their labels.
+// TestValuesComeFromTheStats checks that stats are exported unchanged, under their labels.
 func TestValuesComeFromTheStats(t *testing.T) {
 	t.Parallel()
 	text := scrape(t, newMember(t, nil), true)
@@ -158,7 +158,7 @@ func TestValuesComeFromTheStats(t *testing.T) {
 	}
 }
 
-// Whoever is not told the names of entities finds none, and everything else.
+// Callers that may not see the names of entities see none, and everything else.
 func TestEntityNamesAreHidden(t *testing.T) {
 	t.Parallel()
 	m := newMember(t, nil)
@@ -171,7 +171,7 @@ func TestEntityNamesAreHidden(t *testing.T) {
 	}
 }
 
-// A member that is asked by many, or without end, is looked at once a second.
+// Stats are collected at most once a second, even if many scrape, or without pause.
 func TestScrapesShareASnapshot(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
@@ -206,7 +206,7 @@ func TestScrapesShareASnapshot(t *testing.T) {
 	}
 }
 
-// More scrapes at a time than are served are refused.
+// Concurrent scrapes above the limit are refused.
 func TestScrapesAreBounded(t *testing.T) {
 	t.Parallel()
 	hold, held := make(chan struct{}), make(chan struct{}, 1)
@@ -239,7 +239,7 @@ func TestScrapesAreBounded(t *testing.T) {
 		go get()
 	}
 	<-held
-	if code := <-codes; code != http.StatusServiceUnavailable { // the one too many comes back while the others wait
+	if code := <-codes; code != http.StatusServiceUnavailable { // the surplus one returns while the others wait
 		t.Errorf("status %d", code)
 	}
 	close(hold)

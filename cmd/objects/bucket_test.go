@@ -21,15 +21,15 @@ import (
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
-// testPart is the smallest part that the protocol has.
+// testPart is the smallest part that the protocol allows.
 const testPart = 5 << 20
 
 func TestMain(m *testing.M) {
-	minio.DefaultRetryUnit, minio.DefaultRetryCap = time.Millisecond, time.Millisecond // between its tries
+	minio.DefaultRetryUnit, minio.DefaultRetryCap = time.Millisecond, time.Millisecond // between retries
 	os.Exit(m.Run())
 }
 
-// environment makes a getenv; later pairs win.
+// environment returns a getenv; later pairs override earlier ones.
 func environment(pairs ...string) func(string) string {
 	return func(name string) string {
 		value := ""
@@ -42,7 +42,7 @@ func environment(pairs ...string) func(string) string {
 	}
 }
 
-// at is a place in a store, with small parts.
+// at returns a bucket in a store, with small parts.
 func at(t *testing.T, s *objectstore.Store, location string, pairs ...string) *bucket {
 	t.Helper()
 	place, err := Open(t.Context(), location, environment(append(s.Environment(), pairs...)...))
@@ -57,17 +57,17 @@ func at(t *testing.T, s *objectstore.Store, location string, pairs ...string) *b
 	return b
 }
 
-// allNoise is where noise comes from.
+// allNoise returns the bytes that noise uses.
 var allNoise = sync.OnceValue(func() []byte {
 	body := make([]byte, 3*testPart)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(body)
 	return body
 })
 
-// noise is n bytes, always the same.
+// noise returns n bytes, always the same.
 func noise(n int) []byte { return allNoise()[:n] }
 
-// writing writes a body, and then fails with err.
+// writing writes a body and then returns err.
 func writing(body []byte, err error) func(io.Writer) error {
 	return func(w io.Writer) error {
 		if _, failed := io.Copy(struct{ io.Writer }{w}, bytes.NewReader(body)); failed != nil {
@@ -87,7 +87,7 @@ func get(t *testing.T, p Store, name string) ([]byte, error) {
 	return body, errors.Join(err, r.Close())
 }
 
-// What both kinds of place promise.
+// What both kinds of stores guarantee.
 func TestStoresKeepWholeObjectsOnly(t *testing.T) {
 	t.Parallel()
 	for kind, start := range map[string]func(t *testing.T) func() Store{
@@ -98,7 +98,7 @@ func TestStoresKeepWholeObjectsOnly(t *testing.T) {
 		"bucket": func(t *testing.T) func() Store {
 			s := objectstore.Start(t)
 			s.Set("copy-1/neighbour", []byte("x")) // not under the prefix
-			s.Set("copy/", []byte{})               // a folder, as consoles make it
+			s.Set("copy/", []byte{})               // a directory, as consoles create it
 			return func() Store { return at(t, s, "s3://"+objectstore.Bucket+"/copy/") }
 		},
 	} {
@@ -125,7 +125,7 @@ func TestStoresKeepWholeObjectsOnly(t *testing.T) {
 				t.Error(err)
 			}
 
-			// What fails leaves what was there. The third is what a connection that breaks off says,
+			// A failed Put leaves the previous object. The third error is what a connection that breaks returns,
 			// and what the library takes for the end of an object.
 			for _, failure := range []error{errors.New("broken"), io.EOF, io.ErrUnexpectedEOF} {
 				for _, size := range []int{100, testPart, testPart + 100} {
@@ -158,8 +158,8 @@ func TestStoresKeepWholeObjectsOnly(t *testing.T) {
 	}
 }
 
-// A store that fails in the middle is an error of the place, for whoever writes too, and leaves
-// no object and no part that would be billed. So does one who cancels.
+// A store that fails in the middle causes an error of the store, for the writer, too, and leaves no object and no
+// part that would be billed. The same holds for a canceled upload.
 func TestInterruptedUploadLeavesNoObject(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(w http.ResponseWriter, cancel func()){
@@ -201,7 +201,7 @@ func TestInterruptedUploadLeavesNoObject(t *testing.T) {
 	}
 }
 
-// One failed try of a part is nothing.
+// One failed attempt of a part does not fail the upload.
 func TestFailedPartIsRetried(t *testing.T) {
 	t.Parallel()
 	s := objectstore.Start(t)
@@ -226,7 +226,7 @@ func TestFailedPartIsRetried(t *testing.T) {
 	}
 }
 
-// Whatever the store is slow to take is not read from the member.
+// Data that the store is slow to accept is not read from the member.
 func TestUploadMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	s := objectstore.Start(t)
@@ -259,7 +259,7 @@ func TestUploadMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// The limit of an object, here a smaller one, is met before the upload is completed.
+// The limit of an object, here a smaller one, is detected before the upload is completed.
 func TestTooLargeObjectIsRefused(t *testing.T) {
 	t.Parallel()
 	if ObjectBytesMax != 10_000*16<<20 {
@@ -282,7 +282,7 @@ func TestTooLargeObjectIsRefused(t *testing.T) {
 	}
 }
 
-// What an operator gets wrong, and what is said about it.
+// Mistakes of operators, and the hints for them.
 func TestStoreErrorsHaveHints(t *testing.T) {
 	t.Parallel()
 	s := objectstore.Start(t)

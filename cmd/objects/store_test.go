@@ -46,7 +46,7 @@ func TestLocationsSelectFolderOrBucket(t *testing.T) {
 	}
 }
 
-// The endpoint of S3 alone goes before the one of everything; HTTP is had by its URL only.
+// The endpoint of S3 takes precedence over the endpoint of all services; only a URL with http:// disables TLS.
 func TestEndpointComesFromTheEnvironment(t *testing.T) {
 	t.Parallel()
 	keys := []string{"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}
@@ -97,7 +97,7 @@ func TestKeysComeFromTheEnvironment(t *testing.T) {
 	}
 }
 
-// By a clock that goes when everybody waits.
+// The clock advances when all goroutines wait.
 func TestRateLimitBoundsAllWriters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestRateLimitBoundsAllWriters(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
-		// A tenth of a second goes at once.
+		// A tenth of a second is sent at once.
 		if took := time.Since(began).Round(time.Second / 10); took < 59*time.Second || took > 60*time.Second {
 			t.Error("60 MiB at 1 MiB a second took", took)
 		}
@@ -127,7 +127,7 @@ func TestRateLimitBoundsAllWriters(t *testing.T) {
 	}
 }
 
-// A disk that fails is a failure of the place.
+// A disk that fails causes an error of the store.
 func TestFolderErrorsNameThePath(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
