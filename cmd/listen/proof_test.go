@@ -19,7 +19,7 @@ import (
 )
 
 // doors is a broker with one queue in every namespace, and an Authorizer that accepts one certificate. It records
-// the peers that it sees. Every other call panics.
+// what it is asked. Every other call panics.
 type doors struct {
 	amqp.Broker
 	amqp.Authorizer

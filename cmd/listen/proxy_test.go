@@ -255,7 +255,7 @@ func TestSlowProxyHeadersTimeOut(t *testing.T) {
 	})
 }
 
-// With TrustLoopback, TLS is not required on loopback, and always for a loopback address in a header.
+// With TrustLoopback, TLS is not required on loopback. A loopback address in a header does not count.
 func TestTrustedLoopbackIsExemptFromTLS(t *testing.T) {
 	t.Parallel()
 	files, _ := development(t)

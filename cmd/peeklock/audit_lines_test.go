@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// refuse writes a refusal as the packages do.
+// refuse logs a refusal in the form that the packages use.
 func refuse(to *slog.Logger, event, peer string) {
 	to.Warn("audit", "event", event, "peer", peer)
 }
 
-// Some refusals of each client are told, the others counted and the count told within two
-// intervals, or at the end; what is no refusal is always told.
+// Some refusals of each client are logged. The others are counted, and their number is logged within two
+// intervals, or at the end. Lines that are not refusals are always logged.
 func TestAuditedRefusalsAreBoundedPerClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

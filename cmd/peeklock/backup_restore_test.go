@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
-// runWith runs a command in an environment and returns its exit code and what it printed.
+// runWith runs a command in an environment and returns its exit code and its output.
 func runWith(t *testing.T, env []string, args ...string) (int, string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -20,8 +20,8 @@ func runWith(t *testing.T, env []string, args ...string) (int, string) {
 	return code, out.String()
 }
 
-// The main job, with members that are real: a copy goes to an object store, and a cluster
-// begins with it; one byte that is another lets it be refused.
+// The main use, with real members: a backup goes to an object store and starts a new cluster; a backup with one
+// changed byte is refused.
 func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 	kit.Long(t)
 	if testing.Short() {
@@ -47,7 +47,7 @@ func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 	}
 	servesKept(t, dir)
 
-	// The only queue lies in the first partition.
+	// The only queue is in the first partition.
 	if code, text := restore(filepath.Join(t.TempDir(), "none"), "--partition", "99"); code != cli.ExitRefused || !strings.Contains(text, "no partition 99") {
 		t.Error(code, text)
 	}

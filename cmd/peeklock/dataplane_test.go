@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Members in containers tell names that mean nothing outside. The member that was asked speaks
-// AMQP where it was asked, so that is where a command connects at last.
+// Members in containers announce host names that do not resolve outside. The member that answered the request
+// accepts AMQP at the same address, so a command tries that address last.
 func TestControlAddressIsAFallbackForAMQP(t *testing.T) {
 	t.Parallel()
 	server := startStub(newStub())

@@ -14,11 +14,11 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// sampleConfig has every property and every kind of rule that the emulator's samples have.
+// sampleConfig has every property and every kind of rule that the samples of the emulator have.
 const sampleConfig = "../../admin/emulator/testdata/Config.json"
 
-// Who used the emulator gives its Config.json to dev and finds everything in place, with
-// the official client and the connection string of the emulator's documentation.
+// A user of the emulator passes its Config.json to dev, and everything in it exists, for the official client and
+// the connection string in the documentation of the emulator.
 func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
@@ -37,7 +37,7 @@ func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
-	// Into a queue that forwards to a topic, whose rule by size takes and changes it.
+	// Send to a queue that forwards to a topic, where a rule by size matches the message and changes it.
 	sender, err := client.NewSender("intake", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 	}
 	wants(t, say(t, ready.Members[2], 0, "subscription", "show", "orders/Subscriptions/web", "-o", "json"), `"active": 0`)
 
-	// A second start finds everything, with what was changed since and is not in the file.
+	// A second start finds everything, including changes since then that are not in the file.
 	say(t, ready.Members[1], 0, "queue", "update", "lost", "--max-delivery-count", "9")
 	say(t, ready.Members[1], 0, "queue", "update", "intake", "--max-delivery-count", "9")
 	if code := stop(); code != 0 {
@@ -80,8 +80,8 @@ func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 	wants(t, say(t, ready.Members[0], 0, "queue", "show", "intake", "-o", "json"), `"maxDeliveryCount": 3`)
 }
 
-// A file that is wrong is told before anything is touched; one that does not fit what
-// exists is told and the rest is done.
+// An invalid file is reported before anything is changed. A file that contradicts existing entities is reported,
+// and the rest is applied.
 func TestDevRefusesInvalidConfigJSON(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

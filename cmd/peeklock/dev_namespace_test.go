@@ -20,9 +20,8 @@ const secondConfig = `{"UserConfig":{"Namespaces":[
 	{"Name":"sbemulatorns","Queues":[{"Name":"orders"}],"Topics":[]},
 	{"Name":"shop","Queues":[{"Name":"orders","Properties":{"MaxDeliveryCount":8}}],"Topics":[]}]}}`
 
-// Two namespaces keep what is theirs apart, for the official client, that chooses by host
-// name, and for the command line, by flag. Keys open one of them, and no more once they
-// are changed.
+// Two namespaces are isolated from each other, for the official client, which selects one by host name, and for
+// the command line, which selects one by flag. A key is valid for one of them, and no longer after it is changed.
 func TestNamespacesAreIsolated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
@@ -41,7 +40,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	wants(t, say(t, c, 0, "queue", "show", "orders", "--namespace", "shop", "-o", "json"), `"maxDeliveryCount": 8`, `"active": 1`)
 	wants(t, say(t, c, 1, "queue", "list", "--namespace", "none"), "no namespace 'none'")
 
-	// A key of the namespace, for whoever has no other.
+	// A key of the namespace, for clients that have no other.
 	var key admin.AccessRule
 	if err := json.Unmarshal([]byte(say(t, b, 0, "key", "create", "backend", "--rights", "send,listen", "--namespace", "shop", "-o", "json")), &key); err != nil {
 		t.Fatal(err)
@@ -51,7 +50,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 		var out, errs bytes.Buffer
 		return run(t.Context(), cli.Process{Args: append(append(args, "--server", m.Admin), with...), Out: &out, Err: &errs})
 	}
-	// The member that was asked knows the key at once, the others a little later.
+	// The member that received the request knows the key at once, the others a little later.
 	if code := tried(b, "message", "peek", "orders"); code != cli.ExitDone {
 		t.Error("the key does not open the member that made it:", code)
 	}
@@ -63,7 +62,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	with[1] = "default"
 	wants(t, say(t, c, 1, append([]string{"message", "peek", "orders"}, with...)...), "nauthorized")
 
-	// The official client, with what key show prints; the name need not resolve here.
+	// The official client, with the output of key show; the host name need not resolve here.
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if !strings.HasPrefix(key.PrimaryConnectionString, "Endpoint=sb://shop.localhost:") {

@@ -16,8 +16,8 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// An operator's day, against members that are real: look, weigh, drain, hand over, move,
-// rebalance, grow, compare, copy, remove; and the copy begins anew.
+// The commands of an operator, against real members: list, set weights, drain, transfer, move, rebalance, grow,
+// verify, back up, remove; and a new cluster from the backup.
 func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts four members")
@@ -48,7 +48,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	if err := json.Unmarshal([]byte(say(t, a, 0, "member", "show", "member-3", "-o", "json")), &third); err != nil {
 		t.Fatal(err)
 	}
-	// Whoever may be elected by raft's own timers, on a busy machine, hands on at once.
+	// A member that raft's own timers may elect, on a busy machine, transfers the leadership at once.
 	eventually(t, "the drained member leads nothing", func() bool {
 		look()
 		return !slices.ContainsFunc(list.Partitions, func(p cli.PartitionInfo) bool { return p.Leader == third.ID })
@@ -90,7 +90,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	beginAnew(t, copied)
 }
 
-// beginAnew restores a copy and uses it.
+// beginAnew restores a backup and uses it.
 func beginAnew(t *testing.T, copied string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "restored")
@@ -109,7 +109,7 @@ func beginAnew(t *testing.T, copied string) {
 	}
 	servesKept(t, dir)
 
-	// One byte of it is another.
+	// A backup with one changed byte.
 	names, err := filepath.Glob(filepath.Join(copied, "partition-1.backup"))
 	if err != nil || len(names) != 1 {
 		t.Fatal(names, err)
@@ -130,7 +130,7 @@ func beginAnew(t *testing.T, copied string) {
 	}
 }
 
-// servesKept starts a member with a restored folder, whose queue holds a message.
+// servesKept starts a member with a restored directory, in which a queue holds a message.
 func servesKept(t *testing.T, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

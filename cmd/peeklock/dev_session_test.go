@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// Sessions as a user of the command line meets them: sent to, listed, peeked at, received
-// from by name and as they come.
+// Sessions on the command line: messages are sent to them, listed, peeked at, and received from named sessions and
+// from the next one.
 func TestMessagesOfSessionsStayInOrder(t *testing.T) {
 	kit.Long(t)
 	if testing.Short() {
@@ -71,8 +71,7 @@ func TestMessagesOfSessionsStayInOrder(t *testing.T) {
 	wants(t, say(t, c, 0, "message", "receive", "news/Subscriptions/all", "--session", "green"), "n1")
 }
 
-// Each message comes once, in the order of its session, to consumers that work off one
-// session after the other.
+// Consumers that receive from one session after another get each message once and in the order of its session.
 func TestBenchVerifiesSessions(t *testing.T) {
 	kit.Long(t)
 	if testing.Short() {

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// items reads the JSON lines that receive and peek print.
+// items parses the JSON lines that receive and peek print.
 func items(t *testing.T, text string) []cli.ShownMessage {
 	t.Helper()
 	var list []cli.ShownMessage
@@ -24,8 +24,7 @@ func items(t *testing.T, text string) []cli.ShownMessage {
 	return list
 }
 
-// Schedules, lives and limits as a user of the command line meets them, each step at
-// another member.
+// Scheduled messages, times to live and limits on the command line, with each step at another member.
 func TestScheduledAndExpiringMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
@@ -37,7 +36,7 @@ func TestScheduledAndExpiringMessages(t *testing.T) {
 	say(t, a, 0, "queue", "create", "jobs", "--default-ttl", "1h", "--dead-letter-on-expiry")
 	wants(t, say(t, b, 0, "queue", "show", "jobs"), "defaultMessageTimeToLive", "1h0m0s", "counts.scheduled")
 
-	// Scheduled, seen, taken back, and one that comes in time.
+	// One message is scheduled, listed and canceled, and another becomes active in time.
 	var later cli.Scheduled
 	if err := json.Unmarshal([]byte(say(t, a, 0, "message", "send", "jobs", "one", "two", "--in", "1h", "-o", "json")), &later); err != nil || later.Sent != 2 || len(later.Sequences) != 2 {
 		t.Fatalf("%+v %v", later, err)
@@ -56,14 +55,14 @@ func TestScheduledAndExpiringMessages(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	// What expires is found among the dead letters (docs/requirements.md#e5).
+	// Expired messages go to the dead-letter queue (docs/requirements.md#e5).
 	say(t, a, 0, "message", "send", "jobs", "fleeting", "--ttl", "100ms")
 	got = items(t, say(t, b, 0, "message", "receive", "jobs", "--dead-letters", "--wait", "60s", "-o", "json"))
 	if len(got) != 1 || got[0].Body != "fleeting" || got[0].Properties[cli.PropertyReason] != "TTLExpiredException" {
 		t.Errorf("%+v", got)
 	}
 
-	// Deferred messages come by their number, once.
+	// Deferred messages are received by their number, once.
 	say(t, a, 0, "message", "send", "jobs", "set aside")
 	got = items(t, say(t, a, 0, "message", "receive", "jobs", "--defer", "-o", "json"))
 	number := strconv.FormatInt(got[0].Sequence, 10)
@@ -72,7 +71,7 @@ func TestScheduledAndExpiringMessages(t *testing.T) {
 	say(t, a, 1, "message", "receive", "jobs", "--sequence", number)
 }
 
-// Dead letters go back, filtered; what is left is purged.
+// Dead letters are redriven by filter, and the rest is purged.
 func TestDeadLettersAreRedriven(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")

@@ -9,8 +9,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// Topics as a user of the command line meets them: copies by rules, types of properties,
-// actions, and messages that travel on by themselves.
+// Topics on the command line: copies by rules, types of properties, actions, and messages that are forwarded.
 func TestTopicsGiveCopiesToSubscriptions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
@@ -56,7 +55,7 @@ func TestTopicsGiveCopiesToSubscriptions(t *testing.T) {
 	wants(t, say(t, b, 1, "subscription", "show", audit), "could not be found")
 }
 
-// What cannot go on is kept, with the reason, and can be received.
+// Messages that cannot be forwarded are kept, with the reason, and can be received.
 func TestForwardingMovesMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
@@ -86,7 +85,7 @@ func TestForwardingMovesMessages(t *testing.T) {
 	wants(t, say(t, a, 0, "message", "purge", "news/Subscriptions/all", "--transfer-dead-letters", "--yes"), "1 purged")
 }
 
-// Each subscription that is to take the messages gets each of them once.
+// Each subscription whose rules match the messages gets each of them once.
 func TestBenchVerifiesTopics(t *testing.T) {
 	kit.Long(t)
 	if testing.Short() {

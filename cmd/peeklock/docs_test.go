@@ -15,13 +15,13 @@ import (
 
 const docs = "../../docs/"
 
-// TestDocsMetrics: the reference lists every metric that a member exports.
+// TestDocsMetrics checks that the reference lists every metric that a member exports.
 func TestDocsMetrics(t *testing.T) {
 	t.Parallel()
 	document.Section(t, docs+"metrics.md", "metrics", metrics.Table())
 }
 
-// TestDocsCLI: the reference shows the help of every command.
+// TestDocsCLI checks that the reference has the help of every command.
 func TestDocsCLI(t *testing.T) {
 	t.Parallel()
 	root := newRoot(cli.Process{})
@@ -47,7 +47,7 @@ Commands other than ` + "`dev`, `serve`, `config` and `restore`" + ` are clients
 	document.File(t, docs+"cli.md", intro+index.String()+"\n"+strings.TrimRight(text.String(), "\n")+"\n")
 }
 
-// writeCommands writes the command and those below it, in the order of the help.
+// writeCommands writes a command and its subcommands, in the order of the help.
 func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
 	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" && cmd.HasParent() && !cmd.HasSubCommands() {
 		return
@@ -62,8 +62,8 @@ func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// writeCommand writes the help of one command, with its own flags; those of all commands stand at
-// the root.
+// writeCommand writes the help of one command, with its own flags; flags of all commands are in the help of the
+// root.
 func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	cmd.InitDefaultHelpFlag()
 	long := cmd.Long
@@ -84,7 +84,7 @@ func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	text.WriteString("```\n\n")
 }
 
-// TestDocsConfiguration: the reference lists every setting of serve.
+// TestDocsConfiguration checks that the reference lists every setting of serve.
 func TestDocsConfiguration(t *testing.T) {
 	t.Parallel()
 	document.Section(t, docs+"configuration.md", "settings", config.Reference())

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Each certificate is told under who is shown it, as it is now; what is plain is not.
+// The expiry of each certificate is reported for the peers that see it, and follows changes; unencrypted listeners
+// have none.
 func TestCertificateExpiriesAreReported(t *testing.T) {
 	t.Parallel()
 	end := time.Unix(1_900_000_000, 0)

@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestStoredFormats: what the commands keep in files is read by later releases.
+// TestStoredFormats checks the formats of files, because later releases read the files.
 func TestStoredFormats(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/stored.golden", []golden.Format{
@@ -15,7 +15,7 @@ func TestStoredFormats(t *testing.T) {
 	})
 }
 
-// TestPrintedFormats: scripts key on the names in what is printed with --output json.
+// TestPrintedFormats checks the names in the output of --output json, because scripts depend on them.
 func TestPrintedFormats(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{

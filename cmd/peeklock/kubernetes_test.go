@@ -20,8 +20,8 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// apiServer answers about one StatefulSet, as Kubernetes does, and gives the environment
-// and the service account that a pod finds it by.
+// apiServer serves one StatefulSet as Kubernetes does, and returns the environment and the service account with
+// which a pod finds it.
 func apiServer(t *testing.T, status int, body string) (env []string, account string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +50,8 @@ func apiServer(t *testing.T, status int, body string) (env []string, account str
 	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}, account
 }
 
-// A pod that is one too many takes its data away; one that comes back does not, nor one
-// that cannot know, which is a failure that Kubernetes tells people of.
+// A pod that is scaled down moves its data away. A pod that returns does not, nor does one that cannot find out;
+// the latter is a failure, which Kubernetes reports as an event.
 func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 	t.Parallel()
 	three := `{"metadata":{"name":"peeklock"},"spec":{"replicas":3}}`
@@ -102,7 +102,7 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 	}
 }
 
-// A pod stops in its time, whatever the cluster does, and says that its data has not left.
+// A pod stops in time, whatever the cluster does, and reports that its data was not moved.
 func TestPrestopEndsInTime(t *testing.T) {
 	t.Parallel()
 	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
@@ -122,7 +122,7 @@ func TestPrestopEndsInTime(t *testing.T) {
 	if code, text := prestop(slow.URL, "--within", "300ms"); code != cli.ExitRefused || !strings.Contains(text, "300ms was not enough") {
 		t.Error(code, text)
 	}
-	// Much less than it would take by default, and much more than a busy machine needs.
+	// Much less than the default, and much more than a busy machine needs.
 	if took := time.Since(began); took > 60*time.Second {
 		t.Error("took", took)
 	}
@@ -132,14 +132,14 @@ func TestPrestopEndsInTime(t *testing.T) {
 	if code, _ := prestop(slow.URL, "--within", "0s"); code != cli.ExitUsage {
 		t.Error(code)
 	}
-	// No API server: nothing is moved.
+	// Without an API server nothing is moved.
 	env = nil
 	if code, text := prestop(slow.URL); code != cli.ExitRefused || !strings.Contains(text, "this is no pod") {
 		t.Error(code, text)
 	}
 }
 
-// A member that ends while it is asked to leave has left only if its data folder says that it was removed.
+// A member that stops during its removal counts as removed only if its data directory says so.
 func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
@@ -165,7 +165,7 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 			if err == nil {
 				_, err = http.ReadRequest(bufio.NewReader(conn))
 			}
-			if err = errors.Join(err, l.Close()); err == nil { // the socket goes, and then the connection
+			if err = errors.Join(err, l.Close()); err == nil { // first the socket is removed, then the connection is closed
 				err = conn.Close()
 			}
 			if err != nil {

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// A port that systems hand out to connections that go out can be gone before gossip listens
-// on it; on a busy machine it was, and dev did not start.
+// Another connection can take a port of the range for outgoing connections before gossip listens on it; that
+// happened on a busy machine, and dev did not start.
 func TestGossipPortIsOutsideTheEphemeralRange(t *testing.T) {
 	t.Parallel()
-	const lowest = 32768 // of those handed out; on other systems than Linux 49152
+	const lowest = 32768 // of the range on Linux; 49152 on other systems
 	for range 100 {
 		address, err := freeGossipPort(t.Context())
 		if err != nil {

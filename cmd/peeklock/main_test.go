@@ -19,12 +19,12 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The scripts run this test binary as if it were peeklock.
+// The scripts run this test binary as peeklock.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"peeklock": func() { os.Exit(start()) }})
 }
 
-// Each script has a control server of its own, which PEEKLOCK_SERVER points to.
+// Each script has a control server of its own, whose address is in PEEKLOCK_SERVER.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -40,8 +40,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startStub serves a stub. It closes connections that speak AMQP soon: commands that try the control address as an AMQP
-// address, too, would otherwise wait for seconds.
+// startStub serves a stub. It soon closes connections that use AMQP: commands that try the control address as an
+// AMQP address, too, would otherwise wait for seconds.
 func startStub(h http.Handler) *httptest.Server {
 	server := httptest.NewUnstartedServer(h)
 	server.Config.ReadHeaderTimeout = 200 * time.Millisecond
@@ -49,8 +49,8 @@ func startStub(h http.Handler) *httptest.Server {
 	return server
 }
 
-// exits CODE COMMAND...: the command ends with that code, and a failure says why in
-// exactly one line on standard error.
+// exits CODE COMMAND... runs a command and checks that it ends with this code, and that a failure gives the reason
+// in exactly one line on standard error.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")
@@ -73,7 +73,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// stub answers like a member, with queues in memory.
+// stub answers like a member with queues in memory.
 type stub struct {
 	mu     sync.Mutex
 	queues []admin.Queue
@@ -104,7 +104,7 @@ func newStub() http.Handler {
 			},
 		})
 	})
-	// Port 1 never answers: scripts that need AMQP see a refused connection.
+	// Port 1 never answers: in scripts that need AMQP, the connection is refused.
 	mux.HandleFunc("GET /v1/endpoints", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, admin.Endpoints{Members: []admin.Endpoint{{Name: "one", State: "alive", AMQP: "127.0.0.1:1"}}})
 	})
@@ -134,7 +134,7 @@ func (s *stub) create(w http.ResponseWriter, r *http.Request) {
 	answer(w, 201, q)
 }
 
-// update shows what it was sent, so that scripts see exactly what the flags become.
+// update returns what was sent to it, so that scripts see the exact effect of flags.
 func (s *stub) update(w http.ResponseWriter, r *http.Request) {
 	q := admin.Queue{Name: r.PathValue("name"), Partition: 2, Version: 2}
 	if err := json.NewDecoder(r.Body).Decode(&q.Settings); err != nil {
@@ -144,8 +144,8 @@ func (s *stub) update(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, q)
 }
 
-// purge takes a thousand at most, whatever is asked for, and the dead-letter queue is
-// not to be purged.
+// purge removes at most a thousand messages, whatever the request says, and refuses to purge the dead-letter
+// queue.
 func (s *stub) purge(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *stub) delete(w http.ResponseWriter, r *http.Request) {
 	answer(w, 404, admin.Problem{Code: "EntityNotFound", Message: "entity not found", TrackingID: "t"})
 }
 
-// list gives one queue a page, so that walking the pages is tested.
+// list returns one queue per page, which tests the paging.
 func (s *stub) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

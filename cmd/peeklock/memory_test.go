@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// files makes a file system of names and contents.
+// files returns a file system with these names and contents.
 func files(pairs ...string) fs.FS {
 	m := fstest.MapFS{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -23,8 +23,8 @@ func files(pairs ...string) fs.FS {
 	return m
 }
 
-// The limit is what was set, else what Go was told, else the smallest of the cgroups, else a
-// part of the machine.
+// The limit is the setting, otherwise that of the Go runtime, otherwise the smallest of the cgroups, otherwise a
+// part of the memory of the machine.
 func TestMemoryLimitSources(t *testing.T) {
 	t.Parallel()
 	const machine = "MemFree: 1 kB\nMemTotal:       16777216 kB\n"
@@ -68,7 +68,7 @@ func TestMemoryLimitSources(t *testing.T) {
 	}
 }
 
-// The parts fit into the whole, whatever it is, and are never too small to work with.
+// The sum of the parts fits into the limit, whatever it is, and no part is too small to work with.
 func TestMemoryLimitIsDividedAmongMembers(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int64{1, config.MemoryLimitMin, 1 << 30, 2 << 30, 64 << 30} {
@@ -96,7 +96,7 @@ func TestMemoryLimitIsDividedAmongMembers(t *testing.T) {
 	}
 }
 
-// user is a member that holds something.
+// user is a member that uses a given amount of memory.
 type user struct {
 	used  int64
 	short bool
@@ -106,9 +106,8 @@ type user struct {
 func (u *user) memoryUsed() int64        { return u.used }
 func (u *user) setShortOfMemory(on bool) { u.short, u.told = on, u.told+1 }
 
-// Sends are refused from the share of the index on, and taken again when it is clearly below;
-// what connections hold is not the index, and nothing is judged twice between two cycles of
-// the collector.
+// Sends are refused from the share of the index on, and accepted again when it is clearly below. What connections
+// hold does not count as index, and the guard decides only once between two cycles of the garbage collector.
 func TestMemoryGuardRefusesSendsAboveTheShare(t *testing.T) {
 	t.Parallel()
 	const share = 1000
@@ -154,7 +153,7 @@ func TestMemoryGuardRefusesSendsAboveTheShare(t *testing.T) {
 	}
 }
 
-// The runtime knows the figures that the guard goes by.
+// The runtime provides the values that the guard uses.
 func TestLiveHeapIsMeasured(t *testing.T) {
 	t.Parallel()
 	g := newMemoryGuard(memoryPlan{index: math.MaxInt64}, slog.New(slog.DiscardHandler))

@@ -33,7 +33,7 @@ func scrape(t *testing.T, m devMember) string {
 	return string(text)
 }
 
-// sum adds up the samples whose lines begin so, over all scrapes.
+// sum adds the samples whose lines begin with begin, over all scrapes.
 func sum(t *testing.T, scrapes []string, begin string) (total float64) {
 	t.Helper()
 	for _, text := range scrapes {
@@ -50,8 +50,8 @@ func sum(t *testing.T, scrapes []string, begin string) (total float64) {
 	return total
 }
 
-// TestMetricsOfMembersAddUp: what the members of a cluster say of themselves can be read by Prometheus, adds
-// up, and follows what clients do.
+// TestMetricsOfMembersAddUp checks that Prometheus can parse the metrics of the members of a cluster, that they
+// add up, and that they follow the actions of clients.
 func TestMetricsOfMembersAddUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
@@ -77,8 +77,8 @@ func TestMetricsOfMembersAddUp(t *testing.T) {
 		`peeklock_amqp_settled_messages_total{verb="co`:  1,
 		"peeklock_amqp_refused_presettled_deliveries_to": 0,
 	}
-	// While a leadership moves to its preferred member nobody may tell of what is led, so a
-	// picture that does not add up is taken again.
+	// While a leadership moves to its preferred member, there may be no member that reports the partition as its
+	// own, so the test scrapes again until the metrics add up.
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	var all []string

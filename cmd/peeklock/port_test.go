@@ -29,7 +29,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// getJSON asks over HTTP or HTTPS.
+// getJSON sends a request over HTTP or HTTPS.
 func getJSON(t *testing.T, config *tls.Config, url string, to any) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}
@@ -48,7 +48,7 @@ func getJSON(t *testing.T, config *tls.Config, url string, to any) {
 	}
 }
 
-// roundTrip sends a message with the official client and takes it again.
+// roundTrip sends a message with the official client and receives it.
 func roundTrip(t *testing.T, connection string, options *azservicebus.ClientOptions) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -79,7 +79,7 @@ func roundTrip(t *testing.T, connection string, options *azservicebus.ClientOpti
 	}
 }
 
-// overWebSocket makes the official client use WebSocket, as its documentation shows.
+// overWebSocket configures the official client to use WebSocket, as its documentation shows.
 func overWebSocket(t *testing.T, scheme, subprotocol string, config *tls.Config) *azservicebus.ClientOptions {
 	transport := &http.Transport{TLSClientConfig: config.Clone()}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -100,8 +100,8 @@ func overWebSocket(t *testing.T, scheme, subprotocol string, config *tls.Config)
 	}
 }
 
-// Every protocol on every port, plain and in TLS, with clients that know nothing of us.
-// Not parallel: it looks for goroutines that stay behind.
+// Every port serves every protocol, unencrypted and in TLS, with unmodified clients. Not parallel: the test looks
+// for leaked goroutines.
 func TestEveryProtocolOnEveryPort(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
@@ -134,8 +134,8 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 			}
 		}
 		secure := strings.Replace(m.TLSConnectionString, m.AMQP, address, 1)
-		// With a port in the endpoint this client compares the certificate with
-		// "localhost:port"; a custom endpoint is its way to say a port.
+		// With a port in the endpoint, this client compares the certificate with "localhost:port"; a custom
+		// endpoint is its way to set a port.
 		noPort := strings.Replace(m.TLSConnectionString, m.AMQP, "localhost", 1)
 		roundTrip(t, noPort, &azservicebus.ClientOptions{TLSConfig: trusted.Clone(), CustomEndpoint: address})
 		roundTrip(t, secure+";UseDevelopmentEmulator=true", nil)
@@ -151,8 +151,7 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 	}
 }
 
-// startServe runs serve alone on free ports until it is ready. Its log goes on being
-// written.
+// startServe runs one serve on free ports until it is ready. Its log continues to be written.
 func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *lockedBuffer) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -196,7 +195,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// A member shows a new certificate when its files are replaced, and does not restart.
+// A member presents a new certificate after its files are replaced, without a restart.
 func TestServeReloadsItsCertificate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
@@ -231,7 +230,7 @@ func TestServeReloadsItsCertificate(t *testing.T) {
 	wants(t, log.String(), "certificate reloaded")
 }
 
-// outward is an address of this machine that is not loopback, or none.
+// outward returns an address of this machine that is not loopback, or none.
 func outward(t *testing.T) string {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -246,8 +245,8 @@ func outward(t *testing.T) string {
 	return ""
 }
 
-// With a certificate a member may listen beyond loopback, and then takes from other
-// machines what is encrypted and nothing else, unless it is told that plain will do.
+// With a certificate, a member may listen beyond loopback. It then accepts only encrypted connections from other
+// machines, unless a setting allows unencrypted ones.
 func TestServeRequiresTLSBeyondLoopback(t *testing.T) {
 	kit.Long(t)
 	if testing.Short() {
@@ -312,13 +311,13 @@ func TestServeRequiresTLSBeyondLoopback(t *testing.T) {
 	}
 }
 
-// Further addresses serve the same as the first.
+// Additional addresses serve the same as the first.
 func TestServeListensOnAdditionalAddresses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}
 	t.Parallel()
-	also, err := freeGossipPort(t.Context()) // nobody is given one of these between here and its use
+	also, err := freeGossipPort(t.Context()) // such a port is not assigned to others between here and its use
 	if err != nil {
 		t.Fatal(err)
 	}

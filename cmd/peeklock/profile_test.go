@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Profiles show what memory holds: they are served to this machine alone.
+// Profiles show the content of memory, so they are served to this machine only.
 func TestPprofStaysOnLoopback(t *testing.T) {
 	t.Parallel()
 	logger := slog.New(slog.DiscardHandler)

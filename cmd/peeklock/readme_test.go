@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestReadmeCommands runs the commands of the README in their order, against one cluster. Those that
-// start a cluster, and the tests, are left out: this is both.
+// TestReadmeCommands runs the commands of the README in order, against one cluster. It omits those that start a
+// cluster or run tests, because the test does that itself.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -39,8 +39,8 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// readmeCommands are the command lines of the README behind the name of the program: what stands in
-// blocks that are indented, or fenced as sh. An unknown program in such a block fails the test.
+// readmeCommands returns the command lines of the README after the name of the program: those in blocks that are
+// indented, or fenced as sh. An unknown program in such a block fails the test.
 func readmeCommands(t *testing.T, content string) []string {
 	t.Helper()
 	var commands []string
@@ -75,7 +75,7 @@ func readmeCommands(t *testing.T, content string) []string {
 	return commands
 }
 
-// shellWords splits a command line: words, and words in double quotes, without a comment at the end.
+// shellWords splits a command line into words and words in double quotes, without a comment at the end.
 func shellWords(line string) []string {
 	line, _, _ = strings.Cut(line, " #")
 	var words []string

@@ -21,7 +21,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
-// startAlone runs one member that is a cluster, until the test ends or stop is called.
+// startAlone runs a cluster of one member, until the test ends or stop is called.
 func startAlone(t testing.TB, args ...string) (m devMember, log *lockedBuffer, stop func()) {
 	t.Helper()
 	gossip, err := freeGossipPort(t.Context())
@@ -53,7 +53,7 @@ func startAlone(t testing.TB, args ...string) (m devMember, log *lockedBuffer, s
 	return devMember{AMQP: field("amqp"), Admin: "http://" + field("http")}, log, stop
 }
 
-// plainLogin signs in over AMQP by SASL PLAIN.
+// plainLogin authenticates over AMQP by SASL PLAIN.
 func plainLogin(ctx context.Context, address, name, secret string) error {
 	conn, err := amqp.Dial(ctx, "amqp://"+address, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(name, secret)})
 	if err != nil {
@@ -62,8 +62,8 @@ func plainLogin(ctx context.Context, address, name, secret string) error {
 	return conn.Close()
 }
 
-// A client that guesses is told to come back later, over HTTP and AMQP, in few lines of the
-// audit log; a valid key from the same address passes all the while.
+// A client that guesses keys is told to retry later, over HTTP and AMQP, and causes few lines in the audit log.
+// Meanwhile a valid key from the same address is accepted.
 func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
@@ -153,8 +153,8 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	}
 }
 
-// BenchmarkLoginInFlood measures logins with a valid key, from the connection on, while 64
-// connections at a time from the same address try wrong ones without end.
+// BenchmarkLoginInFlood measures logins with a valid key, including the connection, while 64 concurrent
+// connections from the same address continuously try wrong ones.
 func BenchmarkLoginInFlood(b *testing.B) {
 	const secret = "the-key-of-the-operators"
 	m, _, _ := startAlone(b, "--key-file", writtenKey(b, secret))
@@ -197,7 +197,7 @@ func writtenKey(b *testing.B, secret string) string {
 	return path
 }
 
-// cbsLogin puts a token on $cbs.
+// cbsLogin puts a token to $cbs.
 func cbsLogin(ctx context.Context, address, name, secret string) error {
 	conn, err := amqp.Dial(ctx, "amqp://"+address, &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// peerFiles are a certificate for members, as an operator makes it: for servers and
-// clients alike, signed by an authority of the house.
+// peerFiles returns a certificate for members as an operator creates it: valid for servers and clients, signed by
+// a private authority.
 func peerFiles(t *testing.T) (cert, key, ca string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,8 +68,8 @@ func peerFiles(t *testing.T) (cert, key, ca string) {
 	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "PRIVATE KEY", private), write("ca.pem", "CERTIFICATE", authority)
 }
 
-// Three members that encrypt what they say to each other found a cluster and all make what
-// the same Config.json lists; what is done is in the audit log.
+// Three members with encryption between them bootstrap a cluster, and each of them applies the same Config.json.
+// The audit log has the changes.
 func TestServeWithEncryptionEverywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")

@@ -28,7 +28,7 @@ func settingsOf(t *testing.T, args ...string) *config.Settings {
 	return s
 }
 
-// written writes a file of the test and gives its path.
+// written writes a file of the test and returns its path.
 func written(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -38,7 +38,7 @@ func written(t *testing.T, content string) string {
 	return path
 }
 
-// The audit log is appended to, is nobody else's to read, and holds JSON.
+// The audit log is appended to, is readable by its owner only, and has JSON lines.
 func TestAuditLogFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit.log")
@@ -77,7 +77,7 @@ func TestAuditLogFile(t *testing.T) {
 	}
 }
 
-// TestOpenSettingsAreLogged: what lets others in is told at the start.
+// TestOpenSettingsAreLogged checks that settings that give access to others are logged at the start.
 func TestOpenSettingsAreLogged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -101,7 +101,7 @@ func TestOpenSettingsAreLogged(t *testing.T) {
 	}
 }
 
-// TestDevPrintsThatLoopbackIsTrusted: the first lines that people read say that no key is needed.
+// TestDevPrintsThatLoopbackIsTrusted checks that the first lines of output say that no key is needed.
 func TestDevPrintsThatLoopbackIsTrusted(t *testing.T) {
 	t.Parallel()
 	var printed bytes.Buffer

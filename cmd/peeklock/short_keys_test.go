@@ -32,8 +32,8 @@ func (a *accessPages) Entities(_ context.Context, in fsm.NamespaceID, kind fsm.E
 	return list[i:min(i+max, len(list))], a.err
 }
 
-// Every stored key that is short is found, wherever it is, and told without its secret; of very
-// many some are told, and how many more there are.
+// Every short stored key is found, wherever it is, and logged without its secret. Of a large number, some are
+// logged, with the number of the others.
 func TestShortStoredKeysAreLogged(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("l", auth.SecretBytesMin)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Ten lines a second, the others counted on the next that is written.
+// Ten lines per second are passed; the others are counted on the next line.
 func TestSlowOperationLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

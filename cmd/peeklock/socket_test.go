@@ -25,8 +25,8 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
-// TestControlSocketIsOpenToItsOwnerOnly: only its owner can open the socket, what a killed process left is replaced, what lives or is
-// somebody else's is not, and a closed one leaves nothing.
+// TestControlSocketIsOpenToItsOwnerOnly checks that only its owner can open the socket, that a socket left by a
+// killed process is replaced, that one in use or of another kind is not, and that closing removes the socket.
 func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -48,13 +48,13 @@ func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A process that is killed leaves the file.
+	// A killed process leaves the file.
 	left := filepath.Join(dir, "left")
 	if err := os.Rename(path, left); err != nil {
 		t.Fatal(err)
 	}
 	stale := open()
-	if err := stale.(*socketListener).Listener.Close(); err != nil { // and not its file
+	if err := stale.(*socketListener).Listener.Close(); err != nil { // without removing the file
 		t.Fatal(err)
 	}
 	second := open()
@@ -63,7 +63,7 @@ func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	if err := first.Close(); err != nil { // whose name has gone to another
+	if err := first.Close(); err != nil { // another socket has its path now
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(path); err != nil {
@@ -90,7 +90,8 @@ func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 	}
 }
 
-// TestControlSocketPathIsBounded: a path that no system takes is refused before anything is opened, with what to do.
+// TestControlSocketPathIsBounded checks that a path that is too long for a system is refused before anything is
+// opened, with a hint.
 func TestControlSocketPathIsBounded(t *testing.T) {
 	t.Parallel()
 	long := "/" + strings.Repeat("d", config.SocketPathBytesMax-len("//"+config.SocketName))
@@ -115,7 +116,7 @@ func TestControlSocketPathIsBounded(t *testing.T) {
 			t.Errorf("%q: %s", c.args, s.ControlSocketPath())
 		}
 	}
-	// The longest path that is allowed can be opened on this system.
+	// The longest allowed path can be opened on this system.
 	dir := t.TempDir()
 	path := filepath.Join(dir, strings.Repeat("s", config.SocketPathBytesMax-len(dir)-1))
 	l, err := listenSocket(t.Context(), path)
@@ -127,12 +128,13 @@ func TestControlSocketPathIsBounded(t *testing.T) {
 	}
 }
 
-// TestServerAddressesFromFlagsAndEnvironment: which member a command asks when nothing, or several things, say so.
+// TestServerAddressesFromFlagsAndEnvironment checks which member a command contacts when no setting, or several,
+// name one.
 func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		servers, env []string
-		want         string // joined by commas; "": a mistake
+		want         string // joined by commas; "": an error
 	}{
 		{nil, nil, cli.ServerDefault},
 		{nil, []string{"PEEKLOCK_DIR=/data"}, "unix:///data/peeklock.sock"},
@@ -150,7 +152,7 @@ func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 	}
 }
 
-// status is the answer to a request that wants an operator, under a name of this machine; after what is said first.
+// status returns the status of a request for operators, with a host name of this machine; first is sent before it.
 func status(t *testing.T, address, first string) int {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
@@ -170,8 +172,9 @@ func status(t *testing.T, address, first string) int {
 	return response.StatusCode
 }
 
-// TestServeTrustsNoAddressByDefault: who connects from 127.0.0.1 and calls for localhost is nobody in serve, unless the operator
-// says otherwise, and never when it is a proxy that says 127.0.0.1; the socket is the operator's, with TLS required, too.
+// TestServeTrustsNoAddressByDefault checks that serve trusts no client that connects from 127.0.0.1 to localhost,
+// unless the operator configures it, and never an address 127.0.0.1 that a proxy reports. The socket is for
+// operators, even when TLS is required.
 func TestServeTrustsNoAddressByDefault(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -207,7 +210,7 @@ func TestServeTrustsNoAddressByDefault(t *testing.T) {
 			wants(t, say(t, m, 0, "cluster", "status"), "alive")
 			say(t, m, 0, "queue", "create", "orders")
 			if slices.Contains(c.args, "--proxy-protocol-from") {
-				return // the command is no proxy
+				return // the command does not act as a proxy
 			}
 			wants(t, say(t, m, 0, "message", "send", "orders", "hello", "--ca", files.CA))
 			wants(t, say(t, m, 0, "message", "receive", "orders", "--ca", files.CA), "hello")
@@ -215,7 +218,7 @@ func TestServeTrustsNoAddressByDefault(t *testing.T) {
 	}
 }
 
-// TestProxiedClientsAreAudited: the audit log names the client behind a proxy.
+// TestProxiedClientsAreAudited checks that the audit log has the address of the client behind a proxy.
 func TestProxiedClientsAreAudited(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
@@ -241,7 +244,8 @@ func TestProxiedClientsAreAudited(t *testing.T) {
 	}
 }
 
-// TestCommandsUseTheControlSocket: a command speaks plain HTTP through a socket, and says so when nobody is there.
+// TestCommandsUseTheControlSocket checks that a command uses plain HTTP through a socket, and reports when no
+// process listens on it.
 func TestCommandsUseTheControlSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")

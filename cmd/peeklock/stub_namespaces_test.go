@@ -12,8 +12,8 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
-// namespaceStub answers about namespaces and keys as a member does, and has a stub of its own
-// for the entities of every namespace.
+// namespaceStub answers requests for namespaces and keys as a member does, and has a stub for the entities of each
+// namespace.
 type namespaceStub struct {
 	mu     sync.Mutex
 	spaces map[string]admin.Namespace
@@ -54,7 +54,7 @@ func (s *namespaceStub) enter(w http.ResponseWriter, r *http.Request, _ string) 
 	s.inside[space].ServeHTTP(w, r)
 }
 
-// list gives one namespace a page where all pages will be asked for.
+// list returns one namespace per page for requests that read all pages.
 func (s *namespaceStub) list(w http.ResponseWriter, r *http.Request, _ string) {
 	page := admin.NamespacePage{Namespaces: []admin.Namespace{}}
 	for _, name := range slices.Sorted(maps.Keys(s.spaces)) {
@@ -78,7 +78,7 @@ func (s *namespaceStub) show(w http.ResponseWriter, _ *http.Request, name string
 	answer(w, 200, n)
 }
 
-// put shows what it was sent.
+// put returns what was sent to it.
 func (s *namespaceStub) put(w http.ResponseWriter, r *http.Request, name string) {
 	n := admin.Namespace{Name: name, Version: 1}
 	var asked admin.NamespaceRequest

@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// operateStub answers about members and partitions as a member does: it needs to be asked
-// twice for whatever takes long.
+// operateStub answers requests for members and partitions as a member does: long operations complete at the second
+// request.
 type operateStub struct {
 	mu    sync.Mutex
 	asked map[string]int
@@ -34,7 +34,7 @@ func (s *operateStub) routes(mux *http.ServeMux) {
 	}
 }
 
-// again reports whether this has been asked before.
+// again reports whether the same request was sent before.
 func (s *operateStub) again(r *http.Request) bool { return s.asked[r.Method+" "+r.URL.Path] > 1 }
 
 func (s *operateStub) members(w http.ResponseWriter, _ *http.Request) {
@@ -75,8 +75,7 @@ func (s *operateStub) grow(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, admin.GrowResult{Partitions: 1 + asked.Add})
 }
 
-// partition lets partition 7 be a move that is paused, and others move until they were looked
-// at twice.
+// partition returns a paused move for partition 7, and for others a move that ends after two requests.
 func (s *operateStub) partition(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("verb") == "move" {
 		state, id := "catching up", fsm.PartitionID(1)

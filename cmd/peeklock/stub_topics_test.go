@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
-// topicStub answers about topics, subscriptions and rules as a member does.
+// topicStub answers requests for topics, subscriptions and rules as a member does.
 type topicStub struct {
 	mu            sync.Mutex
 	topics        map[string]admin.Topic
@@ -43,7 +43,7 @@ func missing(w http.ResponseWriter, what string) {
 	answer(w, 404, admin.Problem{Code: what + "NotFound", Message: strings.ToLower(what) + " not found", TrackingID: "t"})
 }
 
-// putTopic shows what it was sent.
+// putTopic returns what was sent to it.
 func (s *topicStub) putTopic(w http.ResponseWriter, r *http.Request, name string) {
 	t := admin.Topic{Name: name, Partition: 3, Version: 1}
 	_ = json.NewDecoder(r.Body).Decode(&t.Settings)
@@ -67,8 +67,7 @@ func (s *topicStub) delete(w http.ResponseWriter, _ *http.Request, name string) 
 	w.WriteHeader(204)
 }
 
-// walks reports that all pages will be asked for. Then each has one entry, so that the
-// walking is tested.
+// walks reports whether the client reads all pages. Each page then has one entry, which tests the paging.
 func walks(r *http.Request) bool { return r.URL.Query().Get("max") == "1000" }
 
 func (s *topicStub) listTopics(w http.ResponseWriter, r *http.Request, _ string) {

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Spans below a sampled parent reach the collector, others are not even made; without an endpoint there
-// is nothing.
+// Spans below a sampled parent reach the collector; others are not created. Without an endpoint there are no spans
+// at all.
 func TestSampledTracesAreExported(t *testing.T) {
 	t.Parallel()
 	got := make(chan []byte, 4)

@@ -6,7 +6,7 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestPrintedReportFormat: scripts key on the names in what is printed with --output json.
+// TestPrintedReportFormat checks the names in the output of --output json, because scripts depend on them.
 func TestPrintedReportFormat(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{

@@ -29,7 +29,7 @@ func TestMessageHeaderRoundTrip(t *testing.T) {
 	}
 }
 
-// Several goroutines set the same counters: exactly one of them is the first.
+// Several goroutines set the same counters, and exactly one of them is the first for each.
 func TestBitmapHoldsEveryCounter(t *testing.T) {
 	t.Parallel()
 	var b bitmap
@@ -59,7 +59,7 @@ func TestBitmapHoldsEveryCounter(t *testing.T) {
 	}
 }
 
-// The checker itself: each planted fault is found, and what is allowed is not a fault.
+// The ledger finds each planted fault, and reports nothing that is allowed.
 func TestLedgerDetectsLossAndDuplication(t *testing.T) {
 	t.Parallel()
 	const run = 77
@@ -141,7 +141,7 @@ func TestLedgerDetectsLossAndDuplication(t *testing.T) {
 	}
 }
 
-// A receiving run follows what earlier runs sent, but not without limit.
+// A receiving run follows what earlier runs have sent, up to a limit.
 func TestLedgerFollowsOtherRuns(t *testing.T) {
 	t.Parallel()
 	l := newDeliveryLedger(0, 0, 1, true)
@@ -161,13 +161,13 @@ func TestLedgerFollowsOtherRuns(t *testing.T) {
 func TestSendersKeepTheRate(t *testing.T) {
 	t.Parallel()
 	s := &sender{load: &load{stop: make(chan struct{})}, interval: 10 * time.Millisecond, timer: time.NewTimer(time.Hour)}
-	// Due long ago: held up, so its latency counts from then.
+	// Due long ago: the message was delayed, so its latency counts from that time.
 	s.due = time.Now().Add(-time.Second)
 	due := s.due
 	if start, more := s.waitUntilDue(); !more || start != due || s.due != due.Add(s.interval) {
 		t.Errorf("start %s, want %s", start, due)
 	}
-	// Due soon: not before its time.
+	// Due soon: it is not sent before its time.
 	s.due = time.Now().Add(20 * time.Millisecond)
 	due = s.due
 	if start, more := s.waitUntilDue(); !more || start.Before(due) {
@@ -187,7 +187,7 @@ func TestCPUOfThisProcess(t *testing.T) {
 	}
 	before := cpuOfSelf()
 	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
-		_ = before // burns
+		_ = before // uses processor time
 	}
 	if after := cpuOf(os.Getpid()); !before.known || !after.known || after.used <= before.used || after.resident == 0 {
 		t.Errorf("before %+v, after %+v", before, after)
@@ -197,8 +197,8 @@ func TestCPUOfThisProcess(t *testing.T) {
 	}
 }
 
-// What the bench adds to each message on top of go-amqp, all in all: it must stay far
-// below the client's 15 us a send and 30 us a cycle.
+// BenchmarkBookkeeping measures everything that the bench adds to each message on top of go-amqp. It must stay far
+// below the 15 us per send and the 30 us per cycle of the client.
 func BenchmarkBookkeeping(b *testing.B) {
 	o := &benchOptions{mode: modeBoth, senders: 1, receivers: 1, queues: 1, size: 1024, window: 100, credit: 100, settlers: 1}
 	l := newLoad(&cli.Client{}, o, []string{"x"})

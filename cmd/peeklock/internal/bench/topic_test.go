@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Copies of one message are judged on their own.
+// Each copy of a message is classified on its own.
 func TestLedgerCountsCopies(t *testing.T) {
 	t.Parallel()
 	l := newDeliveryLedger(7, 1, 3, false)
@@ -39,8 +39,8 @@ func TestLedgerCountsCopies(t *testing.T) {
 	}
 }
 
-// The rules are dealt out so that exactly the subscriptions that are received from take the
-// messages: evaluated here, by the language of the broker.
+// The rules are distributed so that exactly the subscriptions with receivers match the messages, as the filter
+// package of the broker evaluates them.
 func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
 	t.Parallel()
 	for _, b := range []benchTopic{

@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// runClient runs a command of the client commands.
+// runClient runs one of the client commands.
 func runClient(ctx context.Context, p Process) int {
 	root, _ := NewRoot(p)
 	return Execute(ctx, p, root)
 }
 
-// writeJSON answers a request as a member does.
+// writeJSON writes a response as a member does.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

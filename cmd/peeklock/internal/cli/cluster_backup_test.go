@@ -29,11 +29,11 @@ import (
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
-// copiedMember answers as a member with two partitions and the catalog does. What is in the
-// copies nobody could restore; that they are whole can be checked.
+// copiedMember answers as a member with two partitions and the catalog does. Its copies cannot be restored, but
+// they pass the check for completeness.
 type copiedMember struct{ size int }
 
-// copyOf is the copy of a partition.
+// copyOf returns the copy of a partition.
 func (m copiedMember) copyOf(id fsm.PartitionID) []byte {
 	text, _ := json.Marshal(partition.BackupInfo{Partition: id, Index: 7, StreamBytes: int64(m.size)})
 	b := append([]byte("PKBK"), 1, 0, 0, 0)
@@ -57,7 +57,7 @@ func (m copiedMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(m.copyOf(id))
 }
 
-// RoundTrip lets a member be asked without a network.
+// RoundTrip answers requests without a network.
 func (m copiedMember) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	m.ServeHTTP(w, r)
@@ -74,7 +74,7 @@ func copyTo(ctx context.Context, server string, env []string, args ...string) (i
 	return code, out.String() + errs.String()
 }
 
-// A copy in an object store is that of a folder, under the same names.
+// A backup in an object store has the same content as in a directory, under the same names.
 func TestBackupToAnObjectStore(t *testing.T) {
 	t.Parallel()
 	m := copiedMember{size: 6 << 20}
@@ -138,14 +138,14 @@ func TestBackupToAnObjectStore(t *testing.T) {
 	}
 }
 
-// Whatever fails in the middle, there is no manifest, so no copy; a second one elsewhere is whole.
+// Whatever fails in the middle, there is no manifest, so there is no backup; a second one elsewhere is complete.
 func TestInterruptedBackupIsNoBackup(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(copiedMember{size: 100 << 10})
 	t.Cleanup(server.Close)
 	t.Cleanup(server.Close)
 	for _, c := range []struct {
-		name string // of the object that is not taken
+		name string // name of the object that the store refuses
 		cut  func(w http.ResponseWriter, cancel func())
 		want string
 	}{
@@ -194,7 +194,7 @@ func TestInterruptedBackupIsNoBackup(t *testing.T) {
 	}
 }
 
-// cutMember is a member whose copies of a partition break off, as often as it is to.
+// cutMember is a member whose copies of a partition are interrupted a given number of times.
 type cutMember struct {
 	copiedMember
 
@@ -210,8 +210,8 @@ func (m cutMember) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// A member that breaks off is asked again, five times in all; what it sent of it is no file. By
-// a clock that goes when everybody waits.
+// If a member interrupts a copy, the command retries, five times in all; incomplete data does not become a file.
+// The clock advances when all goroutines wait.
 func TestBackupRetriesPartitions(t *testing.T) {
 	t.Parallel()
 	for times, whole := range map[int32]bool{backupTries - 1: true, backupTries: false} {
@@ -232,7 +232,7 @@ func TestBackupRetriesPartitions(t *testing.T) {
 	}
 }
 
-// By a clock that goes when everybody waits: 3 MiB and the catalog once more, at 1 MiB a second.
+// The clock advances when all goroutines wait: 3 MiB and the catalog once more, at 1 MiB per second.
 func TestBackupKeepsTheRate(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[string]time.Duration{"1MiB": 4 * time.Second, "512KiB": 8 * time.Second, "0": 0, "": 0} {

@@ -6,7 +6,7 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestBackupManifestFormat: later releases restore the backups of this one.
+// TestBackupManifestFormat checks the format because later releases restore the backups of this one.
 func TestBackupManifestFormat(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/stored.golden", []golden.Format{
@@ -14,7 +14,7 @@ func TestBackupManifestFormat(t *testing.T) {
 	})
 }
 
-// TestPrintedAnswerFormats: scripts key on the names in what is printed with --output json.
+// TestPrintedAnswerFormats checks the names in the output of --output json, because scripts depend on them.
 func TestPrintedAnswerFormats(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{

@@ -44,7 +44,7 @@ func TestMessagesArePrintedWhole(t *testing.T) {
 	}
 }
 
-// A body is somebody else's: it must not reach the terminal as commands.
+// A body comes from another party: it must not reach the terminal as commands.
 func TestControlCharactersAreEscaped(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -56,7 +56,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	}
 }
 
-// Nor may a field: rules and metadata are somebody else's too. JSON has all of it.
+// Nor may a field: rules and metadata come from other parties, too. JSON shows all of it.
 func TestFieldsAreEscaped(t *testing.T) {
 	t.Parallel()
 	value := map[string]string{"a": "\x1b[2J", "b": strings.Repeat("x", FieldCharactersMax+1)}
@@ -73,7 +73,7 @@ func TestFieldsAreEscaped(t *testing.T) {
 	}
 }
 
-// After := a property has a type, and it is the type of the wire.
+// After := a property has a type, which is its type on the wire.
 func TestTypedProperties(t *testing.T) {
 	t.Parallel()
 	o := sendOptions{count: 1, properties: []string{
@@ -129,7 +129,7 @@ func TestBodiesComeFromArgumentsSizeOrInput(t *testing.T) {
 	}
 }
 
-// What a script may retry depends on this: refused is certain, everything else is not.
+// Scripts decide what to retry by this outcome: only a refusal is certain.
 func TestSendsReportUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	answer := &amqp.Error{Condition: amqp.ErrCondNotFound, Description: "gone"}

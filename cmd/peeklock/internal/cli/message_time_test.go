@@ -14,8 +14,8 @@ import (
 
 func lengthOf(d time.Duration) *entity.Duration { return (*entity.Duration)(&d) }
 
-// A time to live stands where official clients put it: in the header while it fits into 32
-// bits of milliseconds, else in the properties too.
+// A time to live is where official clients put it: in the header while it fits into 32 bits of milliseconds,
+// otherwise in the properties, too.
 func TestTimeToLiveOfMessages(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -128,7 +128,7 @@ func TestRedriveFilters(t *testing.T) {
 	}
 }
 
-// On a terminal the bar is painted on standard error up to its end; elsewhere nothing is.
+// On a terminal, the bar is drawn on standard error until its end; elsewhere nothing is drawn.
 func TestMeter(t *testing.T) {
 	t.Parallel()
 	for _, interactive := range []bool{true, false} {
@@ -141,7 +141,7 @@ func TestMeter(t *testing.T) {
 			t.Errorf("interactive %t: %q", interactive, got)
 		}
 	}
-	// One that has nothing to do ends too.
+	// A meter without work ends, too.
 	c := &Client{Process: Process{Err: &kit.LogLines{}, Interactive: true}}
 	c.NewMeter("nothing", 0).End(true)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// What a member is for people: one that takes no messages says so, wherever it is shown.
+// The state of a member in tables: a member that accepts no messages is shown as such everywhere.
 func TestMemberStateText(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]admin.Member{

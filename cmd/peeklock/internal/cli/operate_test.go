@@ -14,8 +14,8 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// Whoever stops watching is told that it goes on and how to look, with the exit code of what is
-// not known to be done; a terminal sees how far it is meanwhile.
+// A command that stops watching says that the operation continues and how to check it, and its exit code is that
+// of an unknown outcome. Meanwhile a terminal shows the progress.
 func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -54,14 +54,14 @@ func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 	}
 }
 
-// A member that is gone for a moment is asked again, one that is never there is not waited for.
+// Requests to a member that is briefly gone are retried; a member that never answers is given up.
 func TestRetryUntilDone(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		switch asked.Add(1) {
 		case 1:
-			panic(http.ErrAbortHandler) // it may or may not have begun
+			panic(http.ErrAbortHandler) // it may or may not have started
 		case 2:
 			writeJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
 		case 3:

@@ -29,7 +29,7 @@ func settingsOf(t *testing.T, args ...string) *Settings {
 	return s
 }
 
-// written writes a file of the test and gives its path.
+// written writes a file of the test and returns its path.
 func written(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -39,8 +39,8 @@ func written(t *testing.T, content string) string {
 	return path
 }
 
-// What is reached from other machines must be encrypted, each place by what it takes,
-// unless somebody says that the network is trusted (S.1).
+// Addresses that other machines can reach must be encrypted, each with the settings of its protocol, unless a
+// setting says that the network is trusted (S.1).
 func TestAddressesBeyondLoopbackNeedEncryption(t *testing.T) {
 	t.Parallel()
 	peers := []string{"--peer-cert", "c", "--peer-key", "k", "--peer-ca", "a"}
@@ -48,7 +48,7 @@ func TestAddressesBeyondLoopbackNeedEncryption(t *testing.T) {
 	clients := []string{"--tls-cert", "c", "--tls-key", "k"}
 	for _, c := range []struct {
 		args []string
-		want string // "": may be opened
+		want string // "": allowed
 	}{
 		{[]string{"--peer", ":7947"}, "peer: :7947 can be reached from other machines and nothing is encrypted: give peer_cert, peer_key and peer_ca, or say --allow-remote-plain"},
 		{append([]string{"--peer", ":7947"}, clients...), "give peer_cert"},
@@ -73,7 +73,7 @@ func TestAddressesBeyondLoopbackNeedEncryption(t *testing.T) {
 	}
 }
 
-// Halves of what works only as a whole are refused.
+// Incomplete combinations of settings are refused.
 func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	const oidc = "--oidc-issuer=https://login.example.com/t"
@@ -100,7 +100,7 @@ func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
 	}
 }
 
-// The file of gossip keys holds one to eight; what stands in it is in no error.
+// The file of gossip keys holds one to eight; errors never show its content.
 func TestGossipKeys(t *testing.T) {
 	t.Parallel()
 	const (
@@ -133,7 +133,7 @@ func TestGossipKeys(t *testing.T) {
 	}
 }
 
-// An identity provider is configured without being asked: a member starts when it is away.
+// The identity provider is not contacted at the start: a member starts while it is unavailable.
 func TestIssuerIsNotContactedAtStart(t *testing.T) {
 	t.Parallel()
 	keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey), "--oidc-issuer", "http://127.0.0.1:1/tenant", "--oidc-audience", "peeklock").AuthConfig()
@@ -145,7 +145,7 @@ func TestIssuerIsNotContactedAtStart(t *testing.T) {
 	}
 }
 
-// TestProxyNetworks: networks are read in every layer's form, and what is none is refused.
+// TestProxyNetworks checks that networks are parsed in the form of every layer, and that invalid ones are refused.
 func TestProxyNetworks(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -175,15 +175,15 @@ func TestProxyNetworks(t *testing.T) {
 	}
 }
 
-// TestPlacementPolicySettings: where a member stands and what the cluster does unasked reach it, and
-// what cannot be is refused before anything is opened.
-// placement is what the placement settings are to become.
+// placement holds the expected values of the placement settings.
 type placement struct {
 	Zone         string
 	Rebalance    bool
 	ReplaceAfter time.Duration
 }
 
+// TestPlacementPolicySettings checks that the zone of a member and the policy for automatic moves reach it, and
+// that invalid values are refused before anything is opened.
 func TestPlacementPolicySettings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -292,7 +292,8 @@ func TestParseMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestEverySettingHasAField: a setting without a field could never be read, and a field without a setting never be set.
+// TestEverySettingHasAField checks that each setting has a field, or it could not be read, and each field a
+// setting, or it could not be set.
 func TestEverySettingHasAField(t *testing.T) {
 	t.Parallel()
 	fields := map[string]bool{}
@@ -311,7 +312,7 @@ func TestEverySettingHasAField(t *testing.T) {
 	}
 }
 
-// A value that equals the default is told from one that is not given.
+// A value that equals the default is distinguished from one that is not given.
 func TestExplicitDefaultIsGiven(t *testing.T) {
 	t.Parallel()
 	if settingsOf(t).IsGiven("connections_per_address") {
@@ -322,7 +323,7 @@ func TestExplicitDefaultIsGiven(t *testing.T) {
 	}
 }
 
-// TestLogFormatSetting: json and text are the only formats.
+// TestLogFormatSetting checks that json and text are the only formats.
 func TestLogFormatSetting(t *testing.T) {
 	t.Parallel()
 	for format, ok := range map[string]bool{"json": true, "text": true, "": false, "logfmt": false} {
