@@ -98,7 +98,7 @@ func (o *receiveOptions) attach(ctx context.Context, out *Output, d *AMQPSession
 	// Credit is issued manually, because go-amqp would issue more than --count.
 	if !o.wanted() {
 		if len(o.sequences) > 0 {
-			return nil, nil //nolint:nilnil // no link is needed
+			return nil, nil //nolint:nilnil // none is needed
 		}
 		return d.Receiver(ctx, o.address(queue), -1, o.receiveAndDelete)
 	}
