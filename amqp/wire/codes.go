@@ -1,8 +1,8 @@
 package wire
 
-// The constructors of part 1, 1.6. The high half of a code says how the data behind it
-// is laid out (part 1, 1.2): 4 no data, 5 one byte, 6 two, 7 four, 8 eight, 9 sixteen,
-// a and b variable with one or four size bytes, c and d compound, e and f array.
+// Constructors (part 1, 1.6). The high four bits of a code determine the layout of the data that follows (part
+// 1, 1.2): 4 no data, 5 one byte, 6 two, 7 four, 8 eight, 9 sixteen, a and b variable width with one or four
+// size bytes, c and d compound, e and f array.
 const (
 	codeDescribed  = 0x00
 	codeNull       = 0x40
@@ -49,8 +49,8 @@ const (
 	code32Offset = 0x10
 )
 
-// The descriptors of the composite types (part 2, 2.7; part 3, 3.4 and 3.5; part 4,
-// 4.5; part 5, 5.3.3). All are below 256, so all are written as small ulong.
+// Descriptors of the composite types (part 2, 2.7; part 3, 3.4 and 3.5; part 4, 4.5; part 5, 5.3.3). All are
+// below 256, so all are encoded as smallulong.
 const (
 	descOpen           = 0x10
 	descBegin          = 0x11
@@ -80,19 +80,19 @@ const (
 	descSASLResponse   = 0x43
 	descSASLOutcome    = 0x44
 
-	// descUnknown stands for every descriptor that is not in this list.
+	// descUnknown represents every descriptor that is not in this list.
 	descUnknown = 0
 )
 
-// The limits of what is decoded from a peer.
+// Limits for decoding the bytes of a peer.
 const (
-	// depthMax is how deep compound and described values may be nested. Nothing that
-	// the client libraries send is deeper than 6.
+	// depthMax limits the nesting of compound and described values. The client libraries send no value nested
+	// deeper than 6.
 	depthMax = 32
-	// zeroWidthElementsMax is how many elements that take no bytes on the wire (an
-	// array of null, true, uint0 ...) one decoded value may hold in all. Without it
-	// seven bytes could claim four thousand million elements. No client sends such arrays;
-	// 4096 cost 64 KiB, no more than the frame that they come in may.
+	// zeroWidthElementsMax limits the elements without bytes on the wire (an array of null, true, uint0 ...)
+	// that one decoded value may hold in total. Without it, seven bytes could claim four thousand million
+	// elements. No client sends such arrays; 4096 elements cost 64 KiB, which is no more than their frame may
+	// hold.
 	zeroWidthElementsMax = 4096
 )
 
@@ -130,7 +130,7 @@ func descriptorOfName(name []byte) uint64 {
 	return stateOrSASLOfName(name)
 }
 
-// stateOrSASLOfName is the second half of descriptorOfName.
+// stateOrSASLOfName continues descriptorOfName for delivery states and SASL frames.
 func stateOrSASLOfName(name []byte) uint64 {
 	switch string(name) {
 	case "amqp:received:list":

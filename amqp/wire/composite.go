@@ -5,13 +5,12 @@ import (
 	"math"
 )
 
-// composite is a composite value (part 1, 1.4) that is described by a table: its fields in the order of the
-// standard, as pointers. The type of a pointer says how the field is written and read; a pointer to a
-// pointer is a field that may be null. The wrappers below say what a type cannot say. appendTable
-// and into go by the table.
+// composite is a composite value (part 1, 1.4) that a table describes: pointers to its fields in the order of the
+// standard. The type of a pointer determines how the field is read and written; a pointer to a pointer is a field
+// that may be null. The wrapper types below express what a type cannot. appendTable and into follow the table.
 //
-// Flow, transfer and disposition, the traffic of a connection, have no table: to encode them by one takes
-// two to three times as long. Neither have the sections of a message: a table is allocated.
+// Flow, transfer and disposition, which make up the traffic of a connection, have no table, because encoding by a
+// table takes two to three times as long. The sections of a message have none either, because a table is allocated.
 type composite interface {
 	descriptor() uint64
 	table() []any
@@ -23,7 +22,8 @@ type (
 		name  string
 		field any // *uint8, *uint32, *uint64, *string, *Symbol
 	}
-	// filled is a binary or an array of symbols that is written also when it is empty; otherwise these are null.
+	// filled is a binary or an array of symbols that is written even when empty; other empty ones are written
+	// as null.
 	filled struct{ field any }
 	// either is a field that holds a target or a coordinator.
 	either struct {
@@ -33,7 +33,7 @@ type (
 )
 
 func (p *Open) table() []any {
-	return []any{ // the container-id is mandatory, but its absence means nothing to a broker
+	return []any{ // the container-id is mandatory, but the broker accepts messages without it because it does not use it
 		&p.ContainerID, &p.Hostname, &p.MaxFrameSize, &p.ChannelMax, &p.IdleTimeOut, &p.OutgoingLocales, &p.IncomingLocales,
 		&p.OfferedCapabilities, &p.DesiredCapabilities, &p.Properties,
 	}
@@ -77,7 +77,7 @@ func (p *Detach) table() []any { return []any{mandatory{"handle", &p.Handle}, &p
 func (p *End) table() []any    { return []any{&p.Error} }
 func (p *Close) table() []any  { return []any{&p.Error} }
 
-// All three are always written, because the Python SDK reads them by position (part 2, 2.8.14).
+// All three fields are always written, because the Python SDK reads them by position (part 2, 2.8.14).
 func (e *Error) table() []any { return []any{&e.Condition, &e.Description, &e.Info} }
 
 func (s *Received) table() []any {
@@ -130,7 +130,7 @@ func (*SASLChallenge) descriptor() uint64      { return descSASLChallenge }
 func (*SASLResponse) descriptor() uint64       { return descSASLResponse }
 func (*SASLOutcome) descriptor() uint64        { return descSASLOutcome }
 
-// appendTable appends a composite value with all its fields, the trailing nulls too: the Python SDK
+// appendTable appends a composite value with all its fields, including trailing nulls, because the Python SDK
 // reads them by position. Nothing of the table escapes to the heap.
 func appendTable(dst []byte, desc uint64, table []any) []byte {
 	dst, mark := openComposite(dst, byte(desc))
@@ -185,7 +185,7 @@ func appendField(dst []byte, field any) []byte {
 	return appendWrapped(dst, field)
 }
 
-// appendWrapped is appendField for the rarer fields.
+// appendWrapped continues appendField for the rarer fields.
 func appendWrapped(dst []byte, field any) []byte {
 	switch v := field.(type) {
 	case filled:
@@ -214,7 +214,7 @@ func appendWrapped(dst []byte, field any) []byte {
 	return append(dst, codeNull)
 }
 
-// into decodes the fields of a composite value and checks that nothing is left.
+// into decodes the fields of a composite value and checks that no bytes are left.
 func (f *fields) into(c composite) error {
 	for _, field := range c.table() {
 		f.decode(field)
@@ -262,7 +262,7 @@ func (f *fields) decode(field any) {
 	}
 }
 
-// decodeWrapped is decode for the rarer fields.
+// decodeWrapped continues decode for the rarer fields.
 func (f *fields) decodeWrapped(field any) {
 	switch v := field.(type) {
 	case mandatory:
@@ -315,7 +315,7 @@ func (f *fields) decodeMandatory(m mandatory) {
 	}
 }
 
-// newPerformative makes an empty performative of those that have a table; nil for every other descriptor.
+// newPerformative returns an empty performative of a type that has a table, nil for every other descriptor.
 func newPerformative(desc uint64) composite {
 	switch desc {
 	case descOpen:
@@ -344,8 +344,8 @@ func newPerformative(desc uint64) composite {
 	return nil
 }
 
-// newState makes an empty delivery state, or a command to a coordinator, which come as values too; nil for
-// every other descriptor.
+// newState returns an empty delivery state, or an empty command to a coordinator, which is encoded as a value
+// too; nil for every other descriptor.
 func newState(desc uint64) composite {
 	switch desc {
 	case descReceived:

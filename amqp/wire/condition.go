@@ -1,7 +1,7 @@
 package wire
 
-// The error conditions of the protocol (part 2, 2.8.15 to 2.8.18; part 4,
-// 4.5.8) that the gateway sends or understands.
+// Error conditions of the protocol (part 2, 2.8.15 to 2.8.18; part 4, 4.5.8) that the gateway sends or
+// interprets.
 const (
 	ConditionInternalError         Symbol = "amqp:internal-error"
 	ConditionNotFound              Symbol = "amqp:not-found"
@@ -36,7 +36,7 @@ const (
 	ConditionStolen                Symbol = "amqp:link:stolen"
 )
 
-// The error conditions of Service Bus, as its five client libraries know them.
+// Error conditions of Service Bus that its five client libraries know.
 const (
 	ConditionServerBusy             Symbol = "com.microsoft:server-busy"
 	ConditionTimeout                Symbol = "com.microsoft:timeout"

@@ -8,26 +8,23 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeValue decodes the first value of b and returns what follows it. The Go types
-// are: nil, bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float32,
-// float64, Char, time.Time (UTC, whole milliseconds; every AMQP timestamp fits), UUID,
-// []byte, string, Symbol, []any, Map, Array, Raw for decimals, Described, and the
-// delivery states and commands to coordinators as pointers when the descriptor is theirs. An Array holds
-// []int64, []uint64, []int32, []uint32, []time.Time, []UUID, []Symbol or []string, and
-// []any for every other element type, except that an array of described elements comes
-// as Raw.
+// DecodeValue decodes the first value of b and returns the bytes that follow it. The Go types are: nil, bool,
+// uint8, uint16, uint32, uint64, int8, int16, int32, int64, float32, float64, Char, time.Time (UTC, whole
+// milliseconds; every AMQP timestamp fits), UUID, []byte, string, Symbol, []any, Map, Array, Raw for decimals,
+// Described, and pointers to delivery states and commands to coordinators if the descriptor is theirs. An Array
+// holds []int64, []uint64, []int32, []uint32, []time.Time, []UUID, []Symbol or []string, and []any for every other
+// element type; an array of described elements is returned as Raw.
 //
-// []byte and Raw values are parts of b; everything else is a copy. Memory is bounded
-// by a small multiple of len(b): counts and lengths that the bytes cannot back are
-// errors. Nesting is bounded. No input makes it panic.
+// []byte and Raw values are parts of b; all other values are copies. Memory is bounded by a small multiple of
+// len(b): a count or length that exceeds the bytes present is an error. Nesting is bounded. No input causes a panic.
 func DecodeValue(b []byte) (v any, rest []byte, err error) {
 	d := decoder{zeroWidth: zeroWidthElementsMax}
 	return d.value(b, depthMax)
 }
 
-// decoder carries what bounds one decoding.
+// decoder holds the limits of one decoding.
 type decoder struct {
-	zeroWidth uint32 // elements without bytes that may still be made
+	zeroWidth uint32 // elements without bytes that may still be created
 }
 
 func (d *decoder) value(b []byte, depth int) (v any, rest []byte, err error) {
@@ -40,7 +37,7 @@ func (d *decoder) value(b []byte, depth int) (v any, rest []byte, err error) {
 	return d.data(b[0], b[1:], depth)
 }
 
-// described decodes a described value, its leading zero included.
+// described decodes a described value, including its leading zero.
 func (d *decoder) described(b []byte, depth int) (v any, rest []byte, err error) {
 	if depth == 0 {
 		return nil, nil, errNesting
@@ -64,7 +61,7 @@ func (d *decoder) described(b []byte, depth int) (v any, rest []byte, err error)
 	return Described{Descriptor: descriptor, Value: inner}, rest, nil
 }
 
-// data decodes one value whose constructor has been read.
+// data decodes one value after its constructor was read.
 func (d *decoder) data(code byte, b []byte, depth int) (v any, rest []byte, err error) {
 	data, rest, err := cut(code, b)
 	if err != nil {
@@ -132,7 +129,7 @@ func scalar(code byte, data []byte) (any, error) {
 	return otherScalar(code, data)
 }
 
-// otherScalar is the second half of scalar.
+// otherScalar continues scalar for the remaining types.
 func otherScalar(code byte, data []byte) (any, error) {
 	switch code {
 	case codeUbyte:
@@ -176,7 +173,7 @@ func (d *decoder) list(code byte, data []byte, depth int) (any, error) {
 	if depth == 0 {
 		return nil, errNesting
 	}
-	if uint64(count) > uint64(len(body)) { // an item takes a byte at least
+	if uint64(count) > uint64(len(body)) { // an item takes at least one byte
 		return nil, errCount
 	}
 	values := make([]any, count)
@@ -259,9 +256,9 @@ func (d *decoder) array(code byte, data []byte, depth int) (any, error) {
 	return Array{Values: values}, nil
 }
 
-// describedArray keeps an array of described elements as it is, in the 32 bit form:
-// decoded, each of thousands of elements would carry the descriptor that the array holds
-// once, and be encoded with it. No known client sends such arrays.
+// describedArray keeps an array of described elements encoded, in the 32-bit form. If it were decoded, each of
+// thousands of elements would carry the descriptor that the array holds once, and would be encoded with it. No
+// known client sends such arrays.
 func describedArray(count uint32, constructor []byte, element byte, body []byte, depth int) (any, error) {
 	if err := checkElements(element, count, body, depth); err != nil {
 		return nil, err
@@ -272,8 +269,7 @@ func describedArray(count uint32, constructor []byte, element byte, body []byte,
 	return append(raw, constructor...), nil
 }
 
-// typedElements decodes the element types that have a slice type of their own; ok is
-// false for the others.
+// typedElements decodes elements whose type has its own slice type; ok is false for other types.
 func typedElements(code byte, count int, body []byte) (values any, ok bool, err error) {
 	switch code {
 	case codeLong:
@@ -309,7 +305,7 @@ func typedElements(code byte, count int, body []byte) (values any, ok bool, err 
 	return values, true, err
 }
 
-// elements decodes count elements of one constructor. count has been bounded.
+// elements decodes count elements that share one constructor. The caller has bounded count.
 func elements[T any](code byte, count int, body []byte, get func(data []byte) (T, error)) ([]T, error) {
 	values := make([]T, count)
 	for i := range values {
@@ -328,8 +324,8 @@ func elements[T any](code byte, count int, body []byte, get func(data []byte) (T
 	return values, nil
 }
 
-// DecodeMap decodes one encoded map, alone in value. null gives a nil Map. As in
-// DecodeValue, []byte values are parts of value.
+// DecodeMap decodes one encoded map, which must fill value. null returns a nil Map. As with DecodeValue,
+// []byte values are parts of value.
 func DecodeMap(value []byte) (Map, error) {
 	v, rest, err := DecodeValue(value)
 	if err != nil {
@@ -349,9 +345,8 @@ func isList(code byte) bool {
 	return code == codeList0 || code == codeList8 || code == codeList32
 }
 
-// peekDescriptor reads the descriptor of a described value (its leading zero included)
-// when it is a number or a symbol, and returns what follows. Anything else gives
-// descUnknown.
+// peekDescriptor reads the descriptor of a described value (including its leading zero) if it is a number or a
+// symbol, and returns the bytes that follow. It returns descUnknown for any other descriptor.
 func peekDescriptor(b []byte) (desc uint64, value []byte) {
 	if len(b) < 3 || b[0] != codeDescribed {
 		return descUnknown, nil

@@ -11,10 +11,10 @@
 //	                                         ▼
 //	◄───────────  AppendFrame, AppendTransfer, AppendValue, AppendMapOf ...
 //
-// There are two ways to read a value. DecodeValue turns it into Go values: for
-// performatives, management requests, anything rare. NextSection, CheckValue, ListIter,
-// MapIter and the ...Of functions walk over the encoded bytes: for messages, which the
-// broker passes on without understanding them.
+// There are two ways to read a value. DecodeValue converts it into Go values; it is for
+// performatives, management requests and everything rare. NextSection, CheckValue, ListIter,
+// MapIter and the ...Of functions iterate over the encoded bytes; they are for messages, which
+// the broker passes on without interpreting them.
 //
 // Invariants:
 //

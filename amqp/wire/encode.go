@@ -10,18 +10,16 @@ import (
 // Char is an AMQP char: one UTF-32 code point (part 1, 1.6.16).
 type Char rune
 
-// Raw is one value already encoded, constructor and all. AppendValue copies it as it
-// is. DecodeValue gives Raw for the decimal types (part 1, 1.6.13 to 1.6.15), which Go
-// has no type for, so that they can be passed on bit for bit, and for arrays of described
-// elements.
+// Raw is one encoded value with its constructor. AppendValue copies it unchanged. DecodeValue returns Raw for
+// the decimal types (part 1, 1.6.13 to 1.6.15), which Go has no type for, so that they can be passed on bit
+// for bit, and for arrays of described elements.
 type Raw []byte
 
-// AppendValue appends v in the shortest encoding of its type (part 1, 1.6) and returns
-// the longer slice. The Go types are those that DecodeValue gives, and *Received,
-// *Accepted, *Rejected, *Released, *Modified, *Declared, *TransactionalState, *Declare,
-// *Discharge, *Error, and []Symbol, which is written as "multiple" (part 1, 1.4): null when empty, else an
-// array. int is written as long. A value of any other type, and a nil pointer, is
-// written as null. An empty list is written as list8, never as list0.
+// AppendValue appends v in the shortest encoding of its type (part 1, 1.6) and returns the extended slice. The
+// Go types are those that DecodeValue returns, and *Received, *Accepted, *Rejected, *Released, *Modified,
+// *Declared, *TransactionalState, *Declare, *Discharge, *Error, and []Symbol, which is written as "multiple"
+// (part 1, 1.4): null if empty, otherwise an array. int is written as long. A value of any other type, and a
+// nil pointer, is written as null. An empty list is written as list8, never as list0.
 func AppendValue(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -66,7 +64,7 @@ func AppendValue(dst []byte, v any) []byte {
 	return appendOther(dst, v)
 }
 
-// appendOther is the second half of AppendValue: the types that seldom occur.
+// appendOther continues AppendValue for types that are rare.
 func appendOther(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case uint8:
@@ -165,8 +163,8 @@ func AppendSymbol[T ~string | ~[]byte](dst []byte, v T) []byte {
 	return append(appendSize(dst, codeSymbol8, len(v)), v...)
 }
 
-// appendSize appends the constructor of a variable width value of n bytes and its size;
-// code8 is the constructor with one size byte.
+// appendSize appends the constructor and the size of a variable width value of n bytes; code8 is the
+// constructor with one size byte.
 func appendSize(dst []byte, code8 byte, n int) []byte {
 	if n <= math.MaxUint8 {
 		return append(dst, code8, byte(n))
@@ -174,15 +172,14 @@ func appendSize(dst []byte, code8 byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, code8+code32Offset), uint32(n))
 }
 
-// openCompound appends the head of a compound or array in its 8 bit form and returns
-// where it stands. closeCompound must be called with that mark when the items are in.
+// openCompound appends the head of a compound or array in its 8-bit form and returns the position of the head.
+// The caller passes it to closeCompound after appending the items.
 func openCompound(dst []byte, code8 byte) (longer []byte, mark int) {
 	return append(dst, code8, 0, 0), len(dst)
 }
 
-// closeCompound fills in size and count of the compound opened at mark. When one of
-// them does not fit into a byte, the items move up to make room for the 32 bit form.
-// The size counts the bytes behind the size field (part 1, 1.6.22).
+// closeCompound fills in size and count of the compound opened at mark. If either exceeds a byte, it moves the
+// items to insert the 32-bit form. The size counts the bytes that follow the size field (part 1, 1.6.22).
 func closeCompound(dst []byte, mark, count int) []byte {
 	size := len(dst) - mark - 2
 	if size <= math.MaxUint8 && count <= math.MaxUint8 {
@@ -192,7 +189,7 @@ func closeCompound(dst []byte, mark, count int) []byte {
 	return convertHeadTo32(dst, mark, size, count)
 }
 
-// convertHeadTo32 turns the 8 bit head at mark into a 32 bit one; size is what an 8 bit head
+// convertHeadTo32 replaces the 8-bit head at mark with a 32-bit one; size is the size that the 8-bit head
 // counts.
 func convertHeadTo32(dst []byte, mark, size, count int) []byte {
 	const more = 6 // 4 + 4 bytes of size and count instead of 1 + 1
@@ -225,9 +222,8 @@ func AppendMap(dst []byte, m Map) []byte {
 	return closeCompound(dst, mark, 2*len(m))
 }
 
-// AppendMapOf appends the head of a map, lets pairs append the keys and values, and
-// closes it: for maps that are written without building a Map. pairs returns the longer
-// slice and how many pairs it wrote.
+// AppendMapOf appends a map without building a Map: it appends the head, calls pairs to append the keys and
+// values, and closes the map. pairs returns the extended slice and the number of pairs that it wrote.
 func AppendMapOf(dst []byte, pairs func(dst []byte) (longer []byte, count int)) []byte {
 	dst, mark := openCompound(dst, codeMap8)
 	dst, count := pairs(dst)
@@ -242,9 +238,8 @@ func appendMultiple(dst []byte, symbols []Symbol) []byte {
 	return appendArray(dst, Array{Values: symbols})
 }
 
-// appendArray appends an AMQP array (part 1, 1.6.24). All elements of an array share
-// one constructor, so the widest form of their type is used. Elements of []any that
-// have no constructor in common are written as a list.
+// appendArray appends an AMQP array (part 1, 1.6.24). All elements of an array share one constructor, so it
+// uses the widest form of their type. Elements of []any without a common constructor are written as a list.
 func appendArray(dst []byte, a Array) []byte {
 	if values, ok := a.Values.([]any); ok {
 		if dst, ok = appendMixed(dst, values); !ok {
@@ -272,7 +267,7 @@ func appendArray(dst []byte, a Array) []byte {
 	case []string:
 		dst, count = appendTexts(dst, codeString8, values)
 	default:
-		dst = append(dst, codeNull) // an empty array still has a constructor
+		dst = append(dst, codeNull) // an empty array has a constructor too
 	}
 	return closeCompound(dst, mark, count)
 }
@@ -295,8 +290,8 @@ func appendElements[T any](dst []byte, code byte, values []T, put func([]byte, T
 	return dst, len(values)
 }
 
-// appendTexts appends the constructor and the elements of an array of strings or
-// symbols, with one size byte each if the longest allows it.
+// appendTexts appends the constructor and the elements of an array of strings or symbols, with one size byte
+// per element if the longest allows it.
 func appendTexts[T ~string](dst []byte, code8 byte, values []T) (longer []byte, count int) {
 	code := code8
 	for _, v := range values {
@@ -316,9 +311,9 @@ func appendTexts[T ~string](dst []byte, code8 byte, values []T) (longer []byte, 
 	return dst, len(values)
 }
 
-// appendMixed appends an array whose elements have no slice type of their own. Each
-// element is encoded once, in the widest form of its type, and the constructor is kept
-// once. ok is false, and dst as it was, when the elements do not share a constructor.
+// appendMixed appends an array whose elements have no slice type of their own. It encodes each element once,
+// in the widest form of its type, and keeps one constructor. If the elements do not share a constructor, ok is
+// false and dst is unchanged.
 func appendMixed(dst []byte, values []any) (longer []byte, ok bool) {
 	dst, mark := openCompound(dst, codeArray8)
 	if len(values) == 0 {
@@ -342,21 +337,21 @@ func appendMixed(dst []byte, values []any) (longer []byte, ok bool) {
 	return closeCompound(dst, mark, len(values)), true
 }
 
-// constructorLen is the length of the constructor of an encoded value: the code, and
-// before it the descriptors if there are any. b was made by appendWide.
+// constructorLen returns the length of the constructor of an encoded value: the code and the descriptors
+// before it, if any. b was encoded by appendWide.
 func constructorLen(b []byte) int {
 	at := 0
 	for at < len(b) && b[at] == codeDescribed {
 		rest, err := SkipValue(b[at+1:])
 		if err != nil {
-			return len(b) // only a broken Raw comes here: it is its own constructor
+			return len(b) // only a malformed Raw reaches this: it is its own constructor
 		}
 		at = len(b) - len(rest)
 	}
 	return min(at+1, len(b))
 }
 
-// appendWide appends v in an encoding whose constructor depends on the type of v alone.
+// appendWide appends v in an encoding whose constructor depends only on the type of v.
 func appendWide(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case bool:
@@ -388,7 +383,7 @@ func appendWide(dst []byte, v any) []byte {
 	return AppendValue(dst, v)
 }
 
-// convertTo32 rewrites the compound or array that starts at mark into its 32 bit form.
+// convertTo32 converts the compound or array that starts at mark to its 32-bit form.
 func convertTo32(dst []byte, mark int) []byte {
 	switch dst[mark] {
 	case codeList8, codeMap8, codeArray8:

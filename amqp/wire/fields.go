@@ -6,19 +6,18 @@ import (
 	"unicode/utf8"
 )
 
-// fields reads the fields of a composite value one after the other (part 1, 1.4).
-// Fields that the sender left off at the end read as null; fields beyond those we know
-// are ignored. The first error is kept and makes every later field null, so that
-// callers look at err once, at the end.
+// fields reads the fields of a composite value in order (part 1, 1.4). Trailing fields that the sender omitted
+// read as null; fields beyond the known ones are ignored. fields keeps the first error and reads every later
+// field as null, so that callers check err once, at the end.
 type fields struct {
 	d     *decoder
 	body  []byte
 	left  uint32 // fields not yet read
-	depth int    // nesting still allowed
+	depth int    // nesting levels still allowed
 	err   error
 }
 
-// fields opens the list that stands at the start of b.
+// fields opens the list at the start of b.
 func (d *decoder) fields(b []byte, depth int) (f fields, rest []byte, err error) {
 	if len(b) == 0 {
 		return fields{}, nil, errTruncated
@@ -49,7 +48,7 @@ func (f *fields) fail(err error) {
 	}
 }
 
-// end checks that the fields not asked for are there and fill the list.
+// end checks that the fields not yet read are present and fill the list.
 func (f *fields) end() error {
 	for f.err == nil && f.left > 0 {
 		rest, err := check(f.body, f.depth)
@@ -64,8 +63,7 @@ func (f *fields) end() error {
 	return f.err
 }
 
-// next takes the next field, which must not be described. code is codeNull when it is
-// null or missing.
+// next returns the next field, which must not be described. code is codeNull if the field is null or missing.
 func (f *fields) next() (code byte, data []byte) {
 	if f.err != nil || f.left == 0 {
 		return codeNull, nil
@@ -88,7 +86,7 @@ func (f *fields) unexpected(code byte, want string) {
 	f.fail(fmt.Errorf("%s expected, got 0x%02x", want, code))
 }
 
-// uint reads any unsigned type whose value is at most limit. ok is false on null.
+// uint reads any unsigned type whose value is at most limit. ok is false for null.
 func (f *fields) uint(limit uint64) (v uint64, ok bool) {
 	code, data := f.next()
 	switch code {
@@ -114,7 +112,7 @@ func (f *fields) mustUint32(name string) uint32 {
 	return uint32(v)
 }
 
-// uint32In reads an optional uint into store and returns store, or nil on null.
+// uint32In reads an optional uint into store and returns store, or nil for null.
 func (f *fields) uint32In(store *uint32) *uint32 {
 	v, ok := f.uint(math.MaxUint32)
 	if !ok {
@@ -144,7 +142,7 @@ func optionalText[T ~string](f *fields) *T {
 	return &text
 }
 
-// boolean reads a boolean. ok is false on null.
+// boolean reads a boolean. ok is false for null.
 func (f *fields) boolean() (v, ok bool) {
 	code, data := f.next()
 	switch code {
@@ -187,7 +185,7 @@ func (f *fields) role() Role {
 	return Role(v)
 }
 
-// text reads a string or symbol. ok is false on null.
+// text reads a string or symbol. ok is false for null.
 func (f *fields) text() (v []byte, ok bool) {
 	code, data := f.next()
 	switch code {
@@ -204,7 +202,7 @@ func (f *fields) text() (v []byte, ok bool) {
 	return nil, false
 }
 
-// binary reads a binary; the bytes are part of the input. null gives nil.
+// binary reads a binary; the bytes are part of the input. null returns nil.
 func (f *fields) binary() []byte {
 	code, data := f.next()
 	switch code {
@@ -231,7 +229,7 @@ func (f *fields) value() any {
 	return v
 }
 
-// mapping reads a map; null gives nil.
+// mapping reads a map; null returns nil.
 func (f *fields) mapping() Map {
 	v := f.value()
 	m, ok := v.(Map)
@@ -241,8 +239,8 @@ func (f *fields) mapping() Map {
 	return m
 }
 
-// multiple reads a symbol that may occur several times: null, one symbol, an array of
-// symbols (part 1, 1.4), or, from loose clients, a list of symbols.
+// multiple reads a symbol field that may have several values: null, one symbol, an array of symbols (part 1,
+// 1.4), or a list of symbols, which some clients send against the standard.
 func (f *fields) multiple() []Symbol {
 	switch v := f.value().(type) {
 	case nil:
@@ -271,8 +269,8 @@ func (f *fields) multiple() []Symbol {
 	return nil
 }
 
-// composite decodes a field that is a composite value: c, or other when that has its descriptor. The
-// result is the descriptor, descUnknown on null.
+// composite decodes a field that holds a composite value into c, or into other if the field has the descriptor
+// of other. It returns the descriptor, descUnknown for null.
 func (f *fields) composite(want uint64, c, other composite) (desc uint64) {
 	if f.err != nil || f.left == 0 {
 		return descUnknown
@@ -306,7 +304,7 @@ func (f *fields) composite(want uint64, c, other composite) (desc uint64) {
 	return desc
 }
 
-// listFields opens a list that nothing may follow.
+// listFields opens a list that must end with the input.
 func (d *decoder) listFields(b []byte) (fields, error) {
 	f, rest, err := d.fields(b, depthMax)
 	if err == nil && len(rest) != 0 {
@@ -315,8 +313,8 @@ func (d *decoder) listFields(b []byte) (fields, error) {
 	return f, err
 }
 
-// performative decodes the performatives that are not the traffic itself. b is the list behind
-// the descriptor; the result keeps parts of it.
+// performative decodes the performatives other than transfer, flow and disposition. b is the list behind the
+// descriptor; the result keeps parts of it.
 func (d *decoder) performative(desc uint64, b []byte) (Performative, error) {
 	f, err := d.listFields(b)
 	if err != nil {

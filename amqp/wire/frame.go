@@ -11,42 +11,41 @@ import (
 // HeaderAMQP is the protocol header that begins AMQP itself (part 2, 2.2).
 func HeaderAMQP() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 0, 1, 0, 0} }
 
-// HeaderTLS is the protocol header that asks for TLS within the connection (part 5, 5.2).
+// HeaderTLS is the protocol header that requests TLS within the connection (part 5, 5.2).
 func HeaderTLS() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 2, 1, 0, 0} }
 
 // HeaderSASL is the protocol header that begins SASL (part 5, 5.3).
 func HeaderSASL() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 3, 1, 0, 0} }
 
-// ProtocolError means that the peer violated the protocol. The connection must be closed
-// with Condition. Returned by Reader as a pointer: use errors.As.
+// ProtocolError reports that the peer violated the protocol. The connection must be closed with Condition.
+// Reader returns it as a pointer: use errors.As.
 type ProtocolError struct {
 	Condition   Symbol // ConditionFramingError or ConditionDecodeError
 	Description string
 }
 
-// Error returns condition and description.
+// Error returns the condition and the description.
 func (e *ProtocolError) Error() string { return string(e.Condition) + ": " + e.Description }
 
-// Frame is one frame read (part 2, 2.3).
+// Frame is one frame that was read (part 2, 2.3).
 type Frame struct {
 	Type    byte         // FrameAMQP or FrameSASL
 	Channel uint16       // 0 in SASL frames
 	Body    Performative // nil for an empty frame (heartbeat)
 }
 
-// The sizes of the read buffer.
+// Sizes of the read buffer, and a limit on reads.
 const (
-	readBufferBytes    = 512      // at the start, and of an idle connection
-	readBufferMaxBytes = 64 << 10 // to which a busy connection's buffer grows; larger frames grow it further
-	emptyReadsMax      = 100      // reads in a row that bring neither bytes nor an error
+	readBufferBytes    = 512      // initially, and while a connection is idle
+	readBufferMaxBytes = 64 << 10 // limit of the buffer of a busy connection; larger frames extend it further
+	emptyReadsMax      = 100      // consecutive reads that return neither bytes nor an error
 )
 
-// Reader reads frames from one connection. It is for one goroutine. A read error of the
-// connection (a deadline, say) leaves it intact: reading may go on afterwards.
+// Reader reads frames from one connection. One goroutine may use it. A read error of the connection (for example a
+// deadline) leaves the Reader intact: reading may continue afterwards.
 //
-// A *Transfer, *Flow or *Disposition that ReadFrame returns, and the Payload, DeliveryTag
-// and other byte slices within, belong to the Reader and are valid until the next
-// ReadFrame. All other performatives are the caller's.
+// A *Transfer, *Flow or *Disposition that ReadFrame returns, and the Payload, DeliveryTag and other byte slices in
+// it, belong to the Reader and are valid until the next ReadFrame. All other performatives belong to the caller.
 type Reader struct {
 	source io.Reader
 	buffer []byte
@@ -61,8 +60,8 @@ type Reader struct {
 	disposition dispositionStore
 }
 
-// The stores hold a performative and what its optional fields point to, so that the
-// three frames that make up a connection's traffic are read without allocating.
+// Each store holds a performative and the values of its optional fields, so that the three frames that make up
+// the traffic of a connection are read without allocating.
 type (
 	transferStore struct {
 		Transfer
@@ -80,19 +79,19 @@ type (
 	}
 )
 
-// NewReader makes a Reader that takes frames of at most maxFrameBytes.
+// NewReader returns a Reader that accepts frames of at most maxFrameBytes.
 func NewReader(r io.Reader, maxFrameBytes uint32) *Reader {
 	return &Reader{source: r, buffer: make([]byte, readBufferBytes), max: maxFrameBytes}
 }
 
-// SetMaxFrame changes the largest frame taken, in bytes.
+// SetMaxFrame changes the size of the largest frame accepted, in bytes.
 func (r *Reader) SetMaxFrame(maxFrameBytes uint32) { r.max = maxFrameBytes }
 
-// Buffered is the number of bytes read from the connection and not yet returned.
+// Buffered returns the number of bytes that were read from the connection and not yet returned.
 func (r *Reader) Buffered() int { return r.end - r.start }
 
-// Shrink returns a buffer back that traffic has made large, unless more is unread than a small
-// one holds. What ReadFrame returned before is not valid any more.
+// Shrink releases a buffer that traffic has enlarged, unless a small one cannot hold the unread bytes. Values
+// that ReadFrame returned before become invalid.
 func (r *Reader) Shrink() {
 	left := r.buffer[r.start:r.end]
 	if len(r.buffer) == readBufferBytes || len(left) > readBufferBytes {
@@ -100,12 +99,11 @@ func (r *Reader) Shrink() {
 	}
 	r.buffer = make([]byte, readBufferBytes)
 	r.start, r.end, r.full = 0, copy(r.buffer, left), false
-	r.transfer, r.flow, r.disposition = transferStore{}, flowStore{}, dispositionStore{} // they point into the old one
+	r.transfer, r.flow, r.disposition = transferStore{}, flowStore{}, dispositionStore{} // they point into the old buffer
 }
 
-// ReadHeader reads the eight bytes of a protocol header (part 2, 2.2) and does not judge
-// them. Errors are those of the connection; io.ErrUnexpectedEOF when it ends amid the
-// header.
+// ReadHeader reads the eight bytes of a protocol header (part 2, 2.2) without validating them. It returns the
+// errors of the connection; io.ErrUnexpectedEOF if the connection ends within the header.
 func (r *Reader) ReadHeader() (header [8]byte, err error) {
 	if err := r.readAtLeast(len(header)); err != nil {
 		return header, err
@@ -115,9 +113,9 @@ func (r *Reader) ReadHeader() (header [8]byte, err error) {
 	return header, nil
 }
 
-// ReadFrame reads the next frame. io.EOF means that the peer closed the connection
-// between frames; a *ProtocolError, that the frame is wrong or too large. See Reader
-// for how long the result is valid.
+// ReadFrame reads the next frame. io.EOF means that the peer closed the connection between frames; a
+// *ProtocolError means that the frame is malformed or too large. Reader documents how long the result is
+// valid.
 func (r *Reader) ReadFrame() (Frame, error) {
 	if err := r.readAtLeast(frameHeaderBytes); err != nil {
 		return Frame{}, err
@@ -157,8 +155,8 @@ func framing(format string, args ...any) error {
 	return &ProtocolError{Condition: ConditionFramingError, Description: fmt.Sprintf(format, args...)}
 }
 
-// readAtLeast reads until n bytes are buffered. The buffer doubles as bytes arrive, so a length
-// that is claimed and never sent costs nothing.
+// readAtLeast reads until n bytes are buffered. The buffer doubles as bytes arrive, so a length that the peer
+// claims without sending the bytes costs nothing.
 func (r *Reader) readAtLeast(n int) error {
 	for empty := 0; r.end-r.start < n; {
 		r.grow()
@@ -180,8 +178,8 @@ func (r *Reader) readAtLeast(n int) error {
 	return nil
 }
 
-// grow moves what is left to the front of the buffer, so that one read can bring
-// many frames, and enlarges it when the last read filled it.
+// grow moves the unread bytes to the front of the buffer, so that one read can return many frames, and
+// enlarges the buffer if the last read filled it.
 func (r *Reader) grow() {
 	left := r.buffer[r.start:r.end]
 	if r.full && (len(r.buffer) < readBufferMaxBytes || len(left) == len(r.buffer)) {
@@ -212,7 +210,7 @@ func (r *Reader) performative(frameType byte, body []byte) (Performative, error)
 	case descDisposition:
 		p, err = r.readDisposition(value)
 	default:
-		// These are rare and kept: they get bytes of their own.
+		// These are rare and the caller keeps them: they get their own bytes.
 		p, err = r.decoder.performative(desc, bytes.Clone(value))
 	}
 	if err != nil {
@@ -221,7 +219,7 @@ func (r *Reader) performative(frameType byte, body []byte) (Performative, error)
 	return p, nil
 }
 
-// readTransfer decodes a transfer; what follows the list is the payload.
+// readTransfer decodes a transfer; the bytes that follow the list are the payload.
 func (r *Reader) readTransfer(b []byte) (*Transfer, error) {
 	f, payload, err := r.decoder.fields(b, depthMax)
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// errNotMap says that an encoded value is not of the type that an iterator walks.
+// errNotMap reports that an encoded value is not of the type that an iterator reads.
 var errNotMap = errors.New("map expected")
 
-// ListIter walks an encoded list without decoding or allocating.
+// ListIter iterates over an encoded list without decoding or allocating.
 type ListIter struct {
 	body []byte
 	left uint32
 	err  error
 }
 
-// IterList starts to walk the encoded list that stands alone in value.
+// IterList returns an iterator over the encoded list, which must fill value.
 func IterList(value []byte) (ListIter, error) {
 	if len(value) == 0 || !isList(value[0]) {
 		return ListIter{}, fmt.Errorf("list expected")
@@ -26,11 +26,11 @@ func IterList(value []byte) (ListIter, error) {
 	return ListIter{body: body, left: count}, err
 }
 
-// Len is the number of items not yet taken.
+// Len returns the number of items not yet returned.
 func (it *ListIter) Len() int { return int(it.left) }
 
-// Next returns the next encoded item; ok is false at the end, and on an error, which Err
-// then returns. The item is a part of the list.
+// Next returns the next encoded item. ok is false at the end and after an error, which Err returns. The item
+// is a part of the list.
 func (it *ListIter) Next() (item []byte, ok bool) {
 	if it.left == 0 || it.err != nil {
 		return nil, false
@@ -43,21 +43,21 @@ func (it *ListIter) Next() (item []byte, ok bool) {
 	item = it.body[:len(it.body)-len(rest)]
 	it.body, it.left = rest, it.left-1
 	if it.left == 0 && len(rest) != 0 {
-		it.err = errTrailing // seen with the last item, told by Err
+		it.err = errTrailing // detected with the last item, returned by Err
 	}
 	return item, true
 }
 
-// Err is the error that ended the walk, if any.
+// Err returns the error that ended the iteration, if any.
 func (it *ListIter) Err() error { return it.err }
 
-// MapIter walks an encoded map without decoding or allocating.
+// MapIter iterates over an encoded map without decoding or allocating.
 type MapIter struct {
 	items    ListIter
-	headless bool // there is no count: the pairs end where the bytes end
+	headless bool // there is no count: the pairs end with the bytes
 }
 
-// IterMap starts to walk the encoded map that stands alone in value.
+// IterMap returns an iterator over the encoded map, which must fill value.
 func IterMap(value []byte) (MapIter, error) {
 	if len(value) == 0 || value[0] != codeMap8 && value[0] != codeMap32 {
 		return MapIter{}, errNotMap
@@ -69,18 +69,16 @@ func IterMap(value []byte) (MapIter, error) {
 	return MapIter{items: ListIter{body: body, left: count}}, err
 }
 
-// IterPairs starts to walk encoded keys and values that stand one behind the other with
-// no map around them: a map without its head.
+// IterPairs returns an iterator over consecutive encoded keys and values without the head of a map.
 func IterPairs(pairs []byte) MapIter {
-	// An item takes a byte at least, so this count, rounded up to even, is never too low.
+	// An item takes at least one byte, so this count, rounded up to even, is never too low.
 	return MapIter{items: ListIter{body: pairs, left: uint32(len(pairs)+1) &^ 1}, headless: true}
 }
 
-// Len is the number of pairs not yet taken; after IterPairs only an upper bound.
+// Len returns the number of pairs not yet returned; after IterPairs it is an upper bound.
 func (it *MapIter) Len() int { return it.items.Len() / 2 }
 
-// Next returns the next pair, encoded; ok is false at the end, and on an error, which Err
-// then returns.
+// Next returns the next encoded pair. ok is false at the end and after an error, which Err returns.
 func (it *MapIter) Next() (key, value []byte, ok bool) {
 	if it.headless && len(it.items.body) == 0 {
 		return nil, nil, false
@@ -94,10 +92,10 @@ func (it *MapIter) Next() (key, value []byte, ok bool) {
 	return key, value, true
 }
 
-// Err is the error that ended the walk, if any.
+// Err returns the error that ended the iteration, if any.
 func (it *MapIter) Err() error { return it.items.err }
 
-// openIter reads the head of the compound in value, which must end with it.
+// openIter reads the head of the compound, which must fill value.
 func openIter(value []byte) (body []byte, count uint32, err error) {
 	data, rest, err := cut(value[0], value[1:])
 	if err != nil {
@@ -119,13 +117,13 @@ func openIter(value []byte) (body []byte, count uint32, err error) {
 	return body, count, nil
 }
 
-// The functions below read one encoded value without allocating. ok is false when it is
-// of another type, null included, or not complete. The bytes are parts of value.
+// The functions below read one encoded value without allocating. ok is false if the value has another type,
+// null included, or is incomplete. Returned bytes are parts of value.
 
 // IsNull reports whether an encoded value is null.
 func IsNull(value []byte) bool { return len(value) == 1 && value[0] == codeNull }
 
-// TextOf reads a string or a symbol. Strings that are not UTF-8 are refused.
+// TextOf reads a string or a symbol. It refuses strings that are not UTF-8.
 func TextOf(value []byte) (text []byte, ok bool) {
 	if text, ok = StringOf(value); ok {
 		return text, true
@@ -154,8 +152,8 @@ func UUIDOf(value []byte) (id UUID, ok bool) {
 	return UUID(data), true
 }
 
-// MillisOf reads a timestamp in milliseconds since the Unix epoch, also from a long, as
-// the Python SDK writes times that it passes on.
+// MillisOf reads a timestamp in milliseconds since the Unix epoch. It accepts a long too, because the Python
+// SDK encodes times that it passes on as long.
 func MillisOf(value []byte) (ms int64, ok bool) {
 	if data, ok := expect(value, codeTimestamp, codeLong); ok {
 		return int64(binary.BigEndian.Uint64(data)), true
@@ -206,8 +204,7 @@ func BoolOf(value []byte) (v, ok bool) {
 	return false, false
 }
 
-// expect cuts the data of the value when its constructor is one of the two and nothing
-// follows it.
+// expect returns the data of the value if its constructor is one of the two and no bytes follow it.
 func expect(value []byte, one, other byte) (data []byte, ok bool) {
 	if len(value) == 0 || value[0] != one && value[0] != other {
 		return nil, false

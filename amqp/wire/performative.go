@@ -8,8 +8,7 @@ type SASLChallenge struct{ Challenge []byte }
 // SASLResponse is part 5, 5.3.3.4.
 type SASLResponse struct{ Response []byte }
 
-// appendPerformative appends p with all its fields, the trailing nulls too. A transfer is followed by its
-// payload.
+// appendPerformative appends p with all its fields, including trailing nulls. The payload follows a transfer.
 func appendPerformative(dst []byte, p Performative) []byte {
 	switch p := p.(type) {
 	case *Flow:
@@ -39,7 +38,7 @@ func (p *Flow) append(dst []byte) []byte {
 	return closeCompound(AppendMap(dst, p.Properties), mark, 11)
 }
 
-// append writes the performative without the payload.
+// append appends the performative without the payload.
 func (p *Transfer) append(dst []byte) []byte {
 	dst, mark := openComposite(dst, descTransfer)
 	dst = appendUint(dst, p.Handle)
@@ -68,16 +67,15 @@ func (p *Disposition) append(dst []byte) []byte {
 // frameHeaderBytes is the size of a frame header without extension (part 2, 2.3.1).
 const frameHeaderBytes = 8
 
-// TransferOverheadMaxBytes is the most that frame header and performative of a transfer
-// take when State is nil and the delivery-tag has at most 32 bytes (part 2, 2.6.12 allows
-// no more): 8 of header, 3 of descriptor, 3 of list, 5 each of handle, delivery-id and
-// message-format, 34 of tag, 2 of rcv-settle-mode, 6 of booleans and null.
+// TransferOverheadMaxBytes is the maximum size of the frame header and the performative of a transfer if State
+// is nil and the delivery-tag has at most 32 bytes (part 2, 2.6.12 allows no more): 8 of header, 3 of
+// descriptor, 3 of list, 5 each of handle, delivery-id and message-format, 34 of tag, 2 of rcv-settle-mode, 6
+// of booleans and null.
 const TransferOverheadMaxBytes = 8 + 3 + 3 + 3*5 + 34 + 2 + 6
 
-// AppendFrame appends one frame (part 2, 2.3) and returns the longer slice. A nil p makes
-// an empty frame, which is how AMQP keeps a connection alive. A Transfer writes its
-// Payload behind the performative. The caller sees to it that the frame is not longer
-// than the peer's max-frame-size. channel means nothing in SASL frames.
+// AppendFrame appends one frame (part 2, 2.3) and returns the extended slice. A nil p appends an empty frame,
+// which AMQP uses as a heartbeat. The Payload of a Transfer follows the performative. The caller ensures that
+// the frame does not exceed the peer's max-frame-size. channel has no meaning in SASL frames.
 func AppendFrame(dst []byte, typ byte, channel uint16, p Performative) []byte {
 	dst, mark := openFrame(dst, typ, channel)
 	if p != nil {
@@ -86,8 +84,8 @@ func AppendFrame(dst []byte, typ byte, channel uint16, p Performative) []byte {
 	return closeFrame(dst, mark)
 }
 
-// AppendTransfer is AppendFrame for a transfer whose payload is given beside it;
-// t.Payload is ignored. It does not allocate when dst has room.
+// AppendTransfer is AppendFrame for a transfer with a separate payload; it ignores t.Payload. It does not
+// allocate if the capacity of dst suffices.
 func AppendTransfer(dst []byte, channel uint16, t *Transfer, payload []byte) []byte {
 	dst, mark := openFrame(dst, FrameAMQP, channel)
 	dst = t.append(dst)
@@ -95,14 +93,14 @@ func AppendTransfer(dst []byte, channel uint16, t *Transfer, payload []byte) []b
 	return closeFrame(dst, mark)
 }
 
-// AppendFlow is AppendFrame for a flow. It does not allocate when dst has room.
+// AppendFlow is AppendFrame for a flow. It does not allocate if the capacity of dst suffices.
 func AppendFlow(dst []byte, channel uint16, f *Flow) []byte {
 	dst, mark := openFrame(dst, FrameAMQP, channel)
 	return closeFrame(f.append(dst), mark)
 }
 
-// AppendDisposition is AppendFrame for a disposition. It does not allocate when dst has room and State is nil,
-// accepted or released.
+// AppendDisposition is AppendFrame for a disposition. It does not allocate if the capacity of dst suffices and
+// State is nil, accepted or released.
 func AppendDisposition(dst []byte, channel uint16, d *Disposition) []byte {
 	dst, mark := openFrame(dst, FrameAMQP, channel)
 	return closeFrame(d.append(dst), mark)

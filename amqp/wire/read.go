@@ -5,23 +5,23 @@ import (
 	"math"
 )
 
-// Rest is the number of bytes behind the item taken last. The list ends with its value, so
-// this says where in the value an item stands.
+// Rest returns the number of bytes behind the last item returned. The list ends with its value, so this
+// determines the position of the item in the value.
 func (it *ListIter) Rest() int { return len(it.body) }
 
-// Rest is the number of bytes behind the pair taken last.
+// Rest returns the number of bytes behind the last pair returned.
 func (it *MapIter) Rest() int { return it.items.Rest() }
 
-// AppendListOf appends the head of a list, lets items append the values, and closes it:
-// for lists that are written without building a slice. items returns the longer slice and
-// how many values it wrote. It is never list0.
+// AppendListOf appends a list without building a slice: it appends the head, calls items to append the values,
+// and closes the list. items returns the extended slice and the number of values that it wrote. The list is
+// never list0.
 func AppendListOf(dst []byte, items func(dst []byte) (longer []byte, count int)) []byte {
 	dst, mark := openCompound(dst, codeList8)
 	dst, count := items(dst)
 	return closeCompound(dst, mark, count)
 }
 
-// The functions below read one encoded value without allocating, as those beside TextOf.
+// The functions below read one encoded value without allocating, like TextOf.
 
 // IntOf reads a signed number of any width.
 func IntOf(value []byte) (n int64, ok bool) {
@@ -73,8 +73,8 @@ func DecimalOf(value []byte) (data []byte, ok bool) {
 	return expect(value, codeDecimal128, codeDecimal128)
 }
 
-// DescribedOf splits a described value into its descriptor and the value described, both
-// encoded (part 1, 1.2).
+// DescribedOf splits a described value into its descriptor and the described value, both encoded (part 1,
+// 1.2).
 func DescribedOf(value []byte) (descriptor, inner []byte, ok bool) {
 	if len(value) == 0 || value[0] != codeDescribed {
 		return nil, nil, false

@@ -9,7 +9,7 @@ import (
 // SectionKind is the descriptor of a message section (part 3, 3.2).
 type SectionKind uint8
 
-// The sections in the order in which they stand in a message.
+// Sections in the order in which a message contains them.
 const (
 	SectionHeader                SectionKind = 0x70
 	SectionDeliveryAnnotations   SectionKind = 0x71
@@ -22,7 +22,7 @@ const (
 	SectionFooter                SectionKind = 0x78
 )
 
-// String names the section as the standard does.
+// String returns the name of the section in the standard.
 func (k SectionKind) String() string {
 	switch k {
 	case SectionHeader:
@@ -72,7 +72,7 @@ func sectionOfName(name []byte) SectionKind {
 	return 0
 }
 
-// allows reports whether a value with this constructor may be the body of the section.
+// allows reports whether the body of the section may be a value with this constructor.
 func (k SectionKind) allows(code byte) bool {
 	switch k {
 	case SectionHeader, SectionProperties, SectionSequence:
@@ -87,12 +87,11 @@ func (k SectionKind) allows(code byte) bool {
 	return false
 }
 
-// NextSection splits the first section off an encoded message. value is the encoded
-// value behind the descriptor, whole the section with its descriptor, rest what
-// follows; all are parts of b. Descriptors are taken in both numeric forms and as
-// symbols. value is complete by its length and of a type that the section may have, but
-// what lies inside is not looked at: see CheckValue. Nothing is allocated unless there
-// is an error. An empty b is an error.
+// NextSection splits the first section off an encoded message. value is the encoded value behind the
+// descriptor, whole is the section with its descriptor, rest is what follows; all are parts of b. A descriptor
+// may have either numeric form or be a symbol. value has its full length and a type that the section allows,
+// but its content is not checked: see CheckValue. NextSection allocates only for an error. An empty b is an
+// error.
 func NextSection(b []byte) (kind SectionKind, value, whole, rest []byte, err error) {
 	if len(b) < 3 {
 		return 0, nil, nil, nil, errTruncated
@@ -127,9 +126,9 @@ func NextSection(b []byte) (kind SectionKind, value, whole, rest []byte, err err
 	return kind, value[:len(value)-len(rest)], b[:len(b)-len(rest)], rest, nil
 }
 
-// Follows reports whether a section of kind k may stand behind one of kind before (part 3,
-// 3.2: fixed order, each once; only data and amqp-sequence may be repeated, and a body is
-// of one kind). before is 0 at the start of a message.
+// Follows reports whether a section of kind k may follow one of kind before (part 3, 3.2: fixed order, each
+// once; only data and amqp-sequence may be repeated, and a body is of one kind). before is 0 at the start of a
+// message.
 func (k SectionKind) Follows(before SectionKind) bool {
 	body := k >= SectionData && k <= SectionValue
 	if body && before >= SectionData && before <= SectionValue {
@@ -138,7 +137,7 @@ func (k SectionKind) Follows(before SectionKind) bool {
 	return k > before
 }
 
-// AppendSectionDescriptor appends the descriptor of a section; its value must follow.
+// AppendSectionDescriptor appends the descriptor of a section; the caller must append its value.
 func AppendSectionDescriptor(dst []byte, kind SectionKind) []byte {
 	return append(dst, codeDescribed, codeSmallUlong, byte(kind))
 }
@@ -153,7 +152,7 @@ func AppendHeader(dst []byte, h *Header) []byte {
 	return closeCompound(appendUint(dst, h.DeliveryCount), mark, 5)
 }
 
-// DecodeHeader decodes the value of a header section, as NextSection gives it.
+// DecodeHeader decodes the value of a header section as returned by NextSection.
 func DecodeHeader(value []byte) (Header, error) {
 	d := decoder{zeroWidth: zeroWidthElementsMax}
 	f, err := d.listFields(value)
@@ -188,8 +187,8 @@ func AppendProperties(dst []byte, p *Properties) []byte {
 	return closeCompound(appendOptional(dst, p.ReplyToGroupID, AppendString[string]), mark, 13)
 }
 
-// DecodeProperties decodes the value of a properties section, as NextSection gives it.
-// Byte slices in the result are parts of value.
+// DecodeProperties decodes the value of a properties section as returned by NextSection. Byte slices in the
+// result are parts of value.
 func DecodeProperties(value []byte) (Properties, error) {
 	d := decoder{zeroWidth: zeroWidthElementsMax}
 	f, err := d.listFields(value)
@@ -217,7 +216,7 @@ func DecodeProperties(value []byte) (Properties, error) {
 	return p, nil
 }
 
-// time reads a timestamp; null gives nil.
+// time reads a timestamp; null returns nil.
 func (f *fields) time() *time.Time {
 	code, data := f.next()
 	switch code {

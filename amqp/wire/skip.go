@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// The ways in which encoded bytes can be wrong. They are wrapped with what was read.
+// Errors of encoded bytes. Callers wrap them with the name of what was read.
 var (
 	errTruncated   = errors.New("value is cut short")
 	errNesting     = errors.New("values are nested too deep")
@@ -19,9 +19,8 @@ var (
 	errBool        = errors.New("boolean that is neither 0 nor 1")
 )
 
-// cut splits b, which starts behind the constructor code, into the data of that value
-// and the rest. For compounds and arrays data begins with the count. Nothing is
-// allocated and no length is trusted beyond len(b).
+// cut splits b, which starts behind the constructor code, into the data of that value and the rest. The data
+// of compounds and arrays begins with the count. cut does not allocate and trusts no length beyond len(b).
 func cut(code byte, b []byte) (data, rest []byte, err error) {
 	n := uint64(0)
 	switch code >> 4 {
@@ -55,8 +54,8 @@ func cut(code byte, b []byte) (data, rest []byte, err error) {
 	return b[:n], b[n:], nil
 }
 
-// items reads the count of the compound or array whose data is given and returns the
-// encoded items behind it.
+// items reads the count of the compound or array with the given data and returns the encoded items that follow
+// it.
 func items(code byte, data []byte) (count uint32, body []byte, err error) {
 	switch code {
 	case codeList0:
@@ -75,8 +74,8 @@ func items(code byte, data []byte) (count uint32, body []byte, err error) {
 	return 0, nil, errConstructor
 }
 
-// SkipValue returns what follows the first encoded value of b. It goes by the lengths
-// alone and does not look inside compound values: see CheckValue. It does not allocate.
+// SkipValue returns the bytes that follow the first encoded value of b. It uses only the lengths and does not
+// check the content of compound values: see CheckValue. It does not allocate.
 func SkipValue(b []byte) (rest []byte, err error) { return skip(b, depthMax) }
 
 func skip(b []byte, depth int) (rest []byte, err error) {
@@ -96,10 +95,10 @@ func skip(b []byte, depth int) (rest []byte, err error) {
 	return skip(rest, depth-1)
 }
 
-// CheckValue is SkipValue that also looks inside: every nested value must be of a known
-// type, complete, within the nesting bound, and fill its compound exactly; strings must
-// be UTF-8. What passes CheckValue can be decoded by DecodeValue, unless it holds several
-// large arrays of elements without bytes. It does not allocate unless there is an error.
+// CheckValue is SkipValue with a check of the content: every nested value must have a known type, be complete,
+// respect the nesting limit, and fill its compound exactly; strings must be UTF-8. DecodeValue can decode
+// every value that passes CheckValue, unless the value holds several large arrays of elements without bytes.
+// CheckValue allocates only for an error.
 func CheckValue(b []byte) (rest []byte, err error) { return check(b, depthMax) }
 
 func check(b []byte, depth int) (rest []byte, err error) {
@@ -118,7 +117,7 @@ func check(b []byte, depth int) (rest []byte, err error) {
 	return check(rest, depth-1)
 }
 
-// checkData checks one value whose constructor has been read.
+// checkData checks one value after its constructor was read.
 func checkData(code byte, b []byte, depth int) (rest []byte, err error) {
 	if !known(code) {
 		return nil, fmt.Errorf("0x%02x: %w", code, errConstructor)
@@ -170,7 +169,7 @@ func checkArray(count uint32, body []byte, depth int) error {
 	return checkElements(code, count, body, depth)
 }
 
-// checkElements checks the elements of an array behind the constructor.
+// checkElements checks the elements of an array that follow the constructor.
 func checkElements(code byte, count uint32, body []byte, depth int) (err error) {
 	if err := boundElements(code, count, body); err != nil {
 		return err
@@ -189,8 +188,8 @@ func checkElements(code byte, count uint32, body []byte, depth int) (err error) 
 	return nil
 }
 
-// elementCode reads the constructor of an array and skips its descriptor. Only one
-// descriptor is taken: each would be repeated in every element decoded.
+// elementCode reads the constructor of an array and skips its descriptor. It accepts only one descriptor,
+// because each would be repeated in every decoded element.
 func elementCode(b []byte, depth int) (code byte, rest []byte, err error) {
 	if len(b) > 0 && b[0] == codeDescribed {
 		if depth == 0 {
@@ -209,7 +208,7 @@ func elementCode(b []byte, depth int) (code byte, rest []byte, err error) {
 	return b[0], b[1:], nil
 }
 
-// boundElements refuses a count that the bytes present cannot back.
+// boundElements refuses a count that exceeds the bytes present.
 func boundElements(code byte, count uint32, body []byte) error {
 	n, width := uint64(count), uint64(1)
 	switch code >> 4 {

@@ -1,14 +1,14 @@
 package wire
 
-// openComposite appends the descriptor and the head of the list of a composite value.
-// closeComposite, with the number of fields written, ends it. Never list0: the Python
-// SDK reads only list8 and list32.
+// openComposite appends the descriptor and the head of the list of a composite value. closeComposite, called
+// with the number of fields written, ends it. The list is never list0, because the Python SDK reads only list8
+// and list32.
 func openComposite(dst []byte, desc byte) (longer []byte, mark int) {
 	return openCompound(append(dst, codeDescribed, codeSmallUlong, desc), codeList8)
 }
 
-// appendState appends a delivery state, a command to a coordinator or an error; null for a nil pointer and
-// for every other type.
+// appendState appends a delivery state, a command to a coordinator or an error. It appends null for a nil
+// pointer and for every other type.
 func appendState(dst []byte, state any) []byte {
 	switch s := state.(type) {
 	case *Accepted:
@@ -76,7 +76,7 @@ func appendUint32Pointer(dst []byte, v *uint32) []byte {
 	return appendUint(dst, *v)
 }
 
-// appendOptional appends a field that is null when v is nil.
+// appendOptional appends a field that is null if v is nil.
 func appendOptional[T any](dst []byte, v *T, put func([]byte, T) []byte) []byte {
 	if v == nil {
 		return append(dst, codeNull)
@@ -84,7 +84,7 @@ func appendOptional[T any](dst []byte, v *T, put func([]byte, T) []byte) []byte 
 	return put(dst, *v)
 }
 
-// appendBinaryOrNull appends a binary field that is null when nil.
+// appendBinaryOrNull appends a binary field that is null if nil.
 func appendBinaryOrNull(dst, v []byte) []byte {
 	if v == nil {
 		return append(dst, codeNull)

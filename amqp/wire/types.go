@@ -8,18 +8,17 @@ type Symbol string
 // UUID is an AMQP uuid in network order (part 1, 1.6.18).
 type UUID [16]byte
 
-// Described is a described value whose descriptor this package does not know; it is
-// kept so that it can be sent on unchanged (part 1, 1.2).
+// Described is a described value with a descriptor that this package does not know. It is kept so that it can
+// be passed on unchanged (part 1, 1.2).
 type Described struct{ Descriptor, Value any }
 
-// Map is an AMQP map in the order received (part 1, 1.6.23). Keys and values are the
-// Go types of DecodeValue.
+// Map is an AMQP map in the order received (part 1, 1.6.23). Keys and values have the Go types of DecodeValue.
 type Map []Pair
 
 // Pair is one entry of a Map.
 type Pair struct{ Key, Value any }
 
-// Get returns the value of a key, nil when there is none. Some clients write symbols for strings, so the
+// Get returns the value of a key, nil if the key is missing. Some clients write symbols for strings, so the
 // types of the keys do not matter.
 func (m Map) Get(key string) any {
 	for _, pair := range m {
@@ -30,7 +29,7 @@ func (m Map) Get(key string) any {
 	return nil
 }
 
-// Text returns the value of a key when it is a string or symbol, otherwise "".
+// Text returns the value of a key if it is a string or symbol, otherwise "".
 func (m Map) Text(key string) string {
 	text, _ := AsText(m.Get(key))
 	return text
@@ -47,15 +46,14 @@ func AsText(v any) (text string, ok bool) {
 	return "", false
 }
 
-// Array marks a slice to be written as an AMQP array instead of a list
-// (part 1, 1.6.24): []int64, []time.Time, []UUID, []Symbol, []string and []uint64 are
-// the element types known.
+// Array marks a slice that is written as an AMQP array instead of a list (part 1, 1.6.24). Its known element
+// types are []int64, []time.Time, []UUID, []Symbol, []string and []uint64.
 type Array struct{ Values any }
 
 // Role is the role of a link endpoint (part 2, 2.8.1).
 type Role bool
 
-// The roles.
+// Roles of link endpoints.
 const (
 	RoleSender   Role = false
 	RoleReceiver Role = true
@@ -67,11 +65,10 @@ const (
 	FrameSASL byte = 1
 )
 
-// Performative is one of the frame bodies: *Open, *Begin, *Attach, *Flow, *Transfer,
-// *Disposition, *Detach, *End, *Close, *SASLMechanisms, *SASLInit, *SASLOutcome and the
-// SASL challenge and response. Optional fields are pointers; nil is null on the wire.
-// All fields are always written, null where unset, in list8 or list32, because the
-// Python SDK reads them by position.
+// Performative is one of the frame bodies: *Open, *Begin, *Attach, *Flow, *Transfer, *Disposition, *Detach,
+// *End, *Close, *SASLMechanisms, *SASLInit, *SASLOutcome and the SASL challenge and response. Optional fields
+// are pointers; nil is null on the wire. All fields are always written, null if unset, in list8 or list32,
+// because the Python SDK reads them by position.
 type Performative interface{ descriptor() uint64 }
 
 // Open is part 2, 2.7.1.
@@ -119,7 +116,7 @@ type Attach struct {
 	Properties           Map
 }
 
-// Source is part 3, 3.5.3. Fields that the gateway only echoes are kept as decoded.
+// Source is part 3, 3.5.3. Fields that the gateway only echoes are kept as decoded values.
 type Source struct {
 	Address               any // string, or nil
 	Durable               *uint32
@@ -209,7 +206,7 @@ type Error struct {
 	Info        Map
 }
 
-// The delivery states (part 3, 3.4 and part 4, 4.5).
+// Delivery states (part 3, 3.4 and part 4, 4.5).
 type (
 	// Received is part 3, 3.4.1.
 	Received struct {
@@ -237,7 +234,7 @@ type (
 	}
 )
 
-// The commands to a coordinator, which come as the values of messages (part 4, 4.5).
+// Commands to a coordinator, which are sent as the values of messages (part 4, 4.5).
 type (
 	// Declare is part 4, 4.5.2.
 	Declare struct{ GlobalID any }
@@ -273,7 +270,7 @@ type Header struct {
 	DeliveryCount uint32
 }
 
-// Properties is part 3, 3.2.4. Ids keep the AMQP type they came with.
+// Properties is part 3, 3.2.4. Ids keep the AMQP type in which they were received.
 type Properties struct {
 	MessageID          any // string, uint64, UUID, []byte or nil
 	UserID             []byte
