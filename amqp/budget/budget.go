@@ -5,73 +5,73 @@ import (
 	"sync/atomic"
 )
 
-// The thresholds of the Budget, in percent of the bytes that a pool has to share.
+// Thresholds of the Budget, in percent of the bytes that a pool can share.
 const (
-	// From CreditPercent on, accounts above their fair share get no more credit, until all together
-	// are below ReliefPercent again. Fair shares are computed from ReliefPercent.
+	// CreditPercent is the threshold above which accounts that exceed their fair share get no more credit,
+	// until the sum of all accounts is below ReliefPercent again. Fair shares are computed from ReliefPercent.
 	CreditPercent = 70
 	ReliefPercent = 60
-	// BusyPercent is from where on sends of accounts above their fair share are refused.
+	// BusyPercent is the threshold above which sends of accounts that exceed their fair share are refused.
 	BusyPercent = 85
-	// EvictPercent is from where on the largest accounts are closed.
+	// EvictPercent is the threshold above which the largest accounts are closed.
 	EvictPercent = 95
-	// UnauthenticatedPercent of the limit is for unauthenticated connections.
+	// UnauthenticatedPercent is the part of the limit for unauthenticated connections.
 	UnauthenticatedPercent = 6
-	// connectionsPercentMax is the largest part of the limit that the fixed costs of connections take
-	// off: the number of connections is limited elsewhere, and some bytes must be left to share.
+	// connectionsPercentMax is the largest part of the limit that the fixed costs of connections may subtract:
+	// the number of connections is limited elsewhere, and some bytes must remain to be shared.
 	connectionsPercentMax = 50
 )
 
 const (
-	// BytesMin is the smallest limit: less does not hold one large message.
+	// BytesMin is the smallest limit: fewer bytes cannot hold one large message.
 	BytesMin = 16 << 20
 	// ConnectionBytes is the fixed cost of an idle connection: two stacks, small buffers, its
 	// entries in maps. It is subtracted from the bytes that are shared.
 	ConnectionBytes = 16 << 10
-	// freeBytes of an account are part of its fixed cost: a connection that is being opened, or
+	// freeBytes is the part of an account that its fixed cost covers: a connection that is being opened, or
 	// that waits with a few links, uses none of the shared bytes.
 	freeBytes = 16 << 10
 
 	chunkBytesMin = 4 << 10
 	chunkBytesMax = 64 << 10
-	chunksPerPool = 1 << 14 // chunks that the limit has at least, within these bounds
+	chunksPerPool = 1 << 14 // minimum number of chunks in the limit; chunkBytesMin and chunkBytesMax take precedence
 
-	// reviewsPerPool limits the work of computing fair shares: a pool is reviewed again when the
-	// bytes that are held have changed by 1/reviewsPerPool of its capacity.
+	// reviewsPerPool limits the work of computing fair shares: a pool is reviewed again when the bytes held
+	// have changed by 1/reviewsPerPool of its capacity.
 	reviewsPerPool = 64
 )
 
-// Level is how far an account is restricted. Each level includes those below it.
+// Level is the degree of restriction of an account. Each level includes those below it.
 type Level int32
 
-// The levels.
+// Levels of restriction.
 const (
 	Unrestricted Level = iota
-	NoCredit           // it gets no new credit, and is read no faster than its messages are stored
-	Busy               // its sends are refused
-	Evicted            // it is being closed
+	NoCredit           // the account gets no new credit, and is read no faster than its messages are stored
+	Busy               // the sends of the account are refused
+	Evicted            // the account is being closed
 )
 
-// Owner is the party that an account belongs to: the connections of one owner divide its share.
+// Owner is the party that an account belongs to. The connections of one owner divide its share.
 type Owner struct {
 	Namespace uint32
 	Key       string
 }
 
-// Stats is a Budget at one moment, in bytes unless said otherwise.
+// Stats is the state of a Budget at one moment, in bytes unless stated otherwise.
 type Stats struct {
 	Limit int64
-	// Used is what accounts have reserved, and the fixed costs of connections: at most twice what
-	// they hold, and little more than that near the limit.
+	// Used is the number of bytes that accounts have reserved, plus the fixed costs of connections. It is at
+	// most twice what accounts hold, and only a little more than that near the limit.
 	Used            int64
-	Unauthenticated int64  // the part of Used that unauthenticated connections hold
-	Accounts        int    // that are open
-	Restricted      int    // that are on a level above Unrestricted
-	Evictions       uint64 // accounts that were evicted since the Budget was made
+	Unauthenticated int64  // part of Used that unauthenticated connections hold
+	Accounts        int    // accounts that are open
+	Restricted      int    // accounts with a level above Unrestricted
+	Evictions       uint64 // accounts evicted since the Budget was created
 }
 
-// Budget is a number of bytes and the accounts that share it. Its methods, and those of
-// different accounts, may be called from any goroutine.
+// Budget is a number of bytes and the accounts that share it. Its methods, and those of different accounts,
+// may be called from any goroutine.
 type Budget struct {
 	limit int64
 	chunk int64
@@ -85,7 +85,7 @@ type Budget struct {
 	evictions       uint64
 }
 
-// New makes a Budget of so many bytes, at least BytesMin.
+// New returns a Budget of the given number of bytes, at least BytesMin.
 func New(bytes int64) *Budget {
 	bytes = max(bytes, BytesMin)
 	b := &Budget{limit: bytes, chunk: min(chunkBytesMax, max(chunkBytesMin, bytes/chunksPerPool))}
@@ -94,26 +94,25 @@ func New(bytes int64) *Budget {
 	return b
 }
 
-// Account counts what one connection holds. Set, Trim and Close must be called by one goroutine
-// at a time (the gateway holds the mutex of the connection); the other methods may be called
-// concurrently. A nil *Account counts nothing and is never restricted.
+// Account counts the bytes that one connection holds. Set, Trim and Close must be called by one goroutine at a
+// time (the gateway holds the mutex of the connection); the other methods may be called concurrently. A nil
+// *Account counts nothing and is never restricted.
 type Account struct {
 	budget  *Budget
 	changed func(Level)
 	level   atomic.Int32
 	fair    atomic.Int64
 
-	// reserved is written under the mutex of the Budget by the caller of Set, which may read it
-	// without. The rest belongs to the mutex of the Budget.
+	// The caller of Set writes reserved under the mutex of the Budget and may read it without that mutex. The
+	// mutex of the Budget guards the fields below.
 	reserved int64
 	pool     *pool
 	share    *share
 	serial   uint64
 }
 
-// Open adds the account of an unauthenticated connection. changed is called when its level
-// changes, under the mutex of the Budget and from any goroutine: it must not block, and must
-// not call back.
+// Open adds the account of an unauthenticated connection. The Budget calls changed when the level of the
+// account changes, from any goroutine and with its mutex held: changed must neither block nor call the Budget.
 func (b *Budget) Open(changed func(Level)) *Account {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +123,7 @@ func (b *Budget) Open(changed func(Level)) *Account {
 	return a
 }
 
-// Assign moves the account to an owner, when its connection has signed in.
+// Assign moves the account to an owner after its connection has authenticated.
 func (a *Account) Assign(to Owner) {
 	if a == nil {
 		return
@@ -146,8 +145,8 @@ func (a *Account) Assign(to Owner) {
 	b.review(&b.authenticated)
 }
 
-// Set records how many bytes the connection holds now. It only compares two numbers unless that
-// is more than the account has reserved, or much less.
+// Set records how many bytes the connection holds now. It only compares two numbers unless that is more than
+// the account has reserved, or much less.
 func (a *Account) Set(bytes int64) {
 	if a == nil {
 		return
@@ -156,14 +155,14 @@ func (a *Account) Set(bytes int64) {
 	b := a.budget
 	chunk, spare := b.chunk, b.chunk
 	if !b.short.Load() {
-		spare += a.reserved / 2 // what is held rises and falls with every answer
+		spare += a.reserved / 2 // the bytes held rise and fall with every answer
 	}
 	if bytes > a.reserved || bytes < a.reserved-spare {
 		a.reserve((bytes + chunk - 1) / chunk * chunk)
 	}
 }
 
-// Trim returns the spare bytes that Set keeps reserved.
+// Trim releases the spare bytes that Set keeps reserved.
 func (a *Account) Trim(bytes int64) {
 	if a == nil {
 		return
@@ -191,7 +190,7 @@ func (a *Account) reserve(bytes int64) {
 	b.review(a.pool)
 }
 
-// Close returns everything. It may be called more than once.
+// Close releases all bytes of the account. It may be called more than once.
 func (a *Account) Close() {
 	if a == nil {
 		return
@@ -209,7 +208,7 @@ func (a *Account) Close() {
 	b.review(was)
 }
 
-// Level returns the current level of the account. It is an atomic load.
+// Level returns the current level of the account. It is one atomic load.
 func (a *Account) Level() Level {
 	if a == nil {
 		return Unrestricted
@@ -217,18 +216,18 @@ func (a *Account) Level() Level {
 	return Level(a.level.Load())
 }
 
-// Fair returns how many bytes the account may hold without being restricted. It is meaningful
-// while the account is restricted.
+// Fair returns how many bytes the account may hold without being restricted. The number is valid only while
+// the account is restricted.
 func (a *Account) Fair() int64 { return a.fair.Load() + freeBytes }
 
-// set changes the level and calls changed. The mutex of the Budget is held.
+// set changes the level and calls changed. The caller holds the mutex of the Budget.
 func (a *Account) set(level Level) {
 	if Level(a.level.Swap(int32(level))) != level {
 		a.changed(level)
 	}
 }
 
-// Stats returns what is used.
+// Stats returns the current stats.
 func (b *Budget) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,7 +240,7 @@ func (b *Budget) Stats() Stats {
 // fixed returns the fixed costs of all connections, in bytes.
 func (b *Budget) fixed() int64 { return int64(b.accounts) * ConnectionBytes }
 
-// capacity returns the bytes that a pool has to share.
+// capacity returns the number of bytes that a pool can share.
 func (b *Budget) capacity(p *pool) int64 {
 	unauthenticated := b.limit / 100 * UnauthenticatedPercent
 	if p == &b.unauthenticated {
@@ -250,8 +249,8 @@ func (b *Budget) capacity(p *pool) int64 {
 	return b.limit - unauthenticated - min(b.fixed(), b.limit/100*connectionsPercentMax)
 }
 
-// review recomputes the levels of a pool's accounts if they may have changed. The mutex of the
-// Budget is held.
+// review recomputes the levels of a pool's accounts if they may have changed. The caller holds the mutex of
+// the Budget.
 func (b *Budget) review(p *pool) {
 	capacity := b.capacity(p)
 	tight := p.reviewed > 0

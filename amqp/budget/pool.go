@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// fillRoundsMax bounds the search for a fair share. After so many rounds the result is slightly
-// too low, which restricts more accounts than necessary and never fewer.
+// fillRoundsMax bounds the search for a fair share. After that many rounds the result is slightly too low,
+// which restricts more accounts than necessary and never fewer.
 const fillRoundsMax = 32
 
-// pool is a part of the budget and the accounts that share it. It belongs to the mutex of the Budget.
+// pool is a part of the budget with the accounts that share it. The mutex of the Budget guards it.
 type pool struct {
 	shares     map[Owner]*share
 	accounts   int
 	used       int64
-	reviewed   int64 // used, when it was last divided; 0: nothing is restricted
+	reviewed   int64 // value of used at the last review; 0: no account is restricted
 	restricted int   // accounts above Unrestricted
-	// oldest: of the accounts above their fair share the oldest is evicted, not the largest. Honest
-	// connections sign in and leave the pool of unauthenticated ones within milliseconds.
+	// oldest selects the oldest of the accounts above their fair share for eviction instead of the largest.
+	// Honest connections authenticate and leave the pool of unauthenticated connections within milliseconds.
 	oldest bool
 }
 
-// share is what the accounts of one owner hold.
+// share is the sum of what the accounts of one owner hold.
 type share struct {
 	owner    Owner
 	accounts map[*Account]struct{}
@@ -71,8 +71,8 @@ func (p *pool) relieve() {
 	}
 }
 
-// restrict sets the level of every account for a capacity in bytes, and returns how many accounts
-// it evicted.
+// restrict sets the level of every account for a capacity in bytes and returns the number of accounts that it
+// evicted.
 func (p *pool) restrict(capacity int64) (ended int) {
 	credit := p.fairShares(capacity / 100 * ReliefPercent)
 	var busy fairShares
@@ -105,7 +105,8 @@ func (p *pool) restrict(capacity int64) (ended int) {
 	return ended
 }
 
-// evict evicts accounts above their fair share until those evicted hold at least the given bytes.
+// evict evicts accounts above their fair share until the evicted accounts hold at least the given number of
+// bytes.
 func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
 	var greedy []*Account
 	for _, s := range p.shares {
@@ -130,8 +131,8 @@ func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
 	return ended
 }
 
-// order compares two accounts; the one to evict first comes first: the largest account of the
-// largest owner, or in a pool with oldest set the oldest account.
+// order compares two accounts and places the one to evict first at the front: the largest account of the
+// largest owner, or the oldest account in a pool with oldest set.
 func (p *pool) order(a, b *Account) int {
 	if p.oldest {
 		return cmp.Compare(a.serial, b.serial)
@@ -139,8 +140,8 @@ func (p *pool) order(a, b *Account) int {
 	return cmp.Or(cmp.Compare(b.share.used, a.share.used), cmp.Compare(b.reserved, a.reserved), cmp.Compare(a.serial, b.serial))
 }
 
-// fairShares is how many bytes an account may hold, for each owner above its share. Accounts of
-// other owners have no limit. It may be nil.
+// fairShares maps each owner above its share to the number of bytes that one of its accounts may hold.
+// Accounts of other owners have no limit. It may be nil.
 type fairShares map[*share]int64
 
 const unlimited = int64(1) << 62
@@ -152,8 +153,7 @@ func (f fairShares) of(s *share) int64 {
 	return unlimited
 }
 
-// fairShares divides bytes among the owners, and what an owner with too much gets among its
-// accounts.
+// fairShares divides bytes among the owners, and the part of an owner with too much among its accounts.
 func (p *pool) fairShares(bytes int64) fairShares {
 	each := fill(bytes, len(p.shares), func(yield func(int64) bool) {
 		for _, s := range p.shares {
@@ -171,7 +171,7 @@ func (p *pool) fairShares(bytes int64) fairShares {
 	return fair
 }
 
-// reserved yields the reserved bytes of each account.
+// reserved iterates over the reserved bytes of the accounts.
 func (s *share) reserved(yield func(int64) bool) {
 	for a := range s.accounts {
 		if !yield(a.reserved) {
@@ -180,8 +180,8 @@ func (s *share) reserved(yield func(int64) bool) {
 	}
 }
 
-// fill computes the max-min fair share: the number to which the largest of n amounts must be cut
-// so that all together are at most bytes. Amounts below it are kept as they are.
+// fill computes the max-min fair share: the limit to apply to each of n amounts so that their sum is at most
+// bytes. Amounts below the limit are not reduced.
 func fill(bytes int64, n int, held iter.Seq[int64]) int64 {
 	if n == 0 {
 		return bytes
