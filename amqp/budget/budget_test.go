@@ -13,7 +13,7 @@ const limit = 256 << 20
 // shared is the number of bytes that n authenticated connections share.
 func shared(b *Budget) int64 { return b.capacity(&b.authenticated) }
 
-// client is an account and the levels that were reported to it.
+// client is an account with the levels that were reported to it.
 type client struct {
 	*Account
 	told []Level
@@ -39,8 +39,8 @@ func check(t *testing.T, b *Budget, want map[*client]Level) {
 	}
 }
 
-// First credit goes, then sends are refused, then the greediest ends; and only accounts with
-// more than their part are affected.
+// As use rises, the budget first stops credit, then refuses sends, then evicts the largest account. Only
+// accounts that exceed their part are affected.
 func TestRestrictionsRiseWithUse(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
@@ -62,7 +62,7 @@ func TestRestrictionsRiseWithUse(t *testing.T) {
 		t.Errorf("stats %+v", f)
 	}
 	greedy.Close()
-	greedy.Close() // once is enough
+	greedy.Close() // a second Close has no effect
 	honest.Close()
 	small.Close()
 	if f := b.Stats(); f.Used != 0 || f.Restricted != 0 || f.Accounts != 0 {
@@ -70,8 +70,8 @@ func TestRestrictionsRiseWithUse(t *testing.T) {
 	}
 }
 
-// An account that gives back what is too much is unrestricted at once, and so are all when there
-// is enough.
+// An account that releases its excess becomes unrestricted at once, and so do all accounts when memory
+// suffices again.
 func TestReturnedBytesLiftRestrictions(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
@@ -95,8 +95,8 @@ func TestReturnedBytesLiftRestrictions(t *testing.T) {
 	}
 }
 
-// Many connections do not make the part of a key larger: another key with one connection gets
-// as much as they have together.
+// More connections do not increase the part of a key: another key with one connection gets as much as they get
+// together.
 func TestFairShareIsByOwner(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
@@ -120,7 +120,7 @@ func TestFairShareIsByOwner(t *testing.T) {
 	}
 }
 
-// Within one key the same holds for its connections.
+// The connections of one key divide its part in the same way.
 func TestFairShareIsByConnectionWithinAnOwner(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
@@ -137,7 +137,7 @@ func TestFairShareIsByConnectionWithinAnOwner(t *testing.T) {
 	}
 }
 
-// However many connections hold too much, those that are not evicted stay below the limit.
+// The accounts that are not evicted stay below the limit, however many connections hold too much.
 func TestEvictionsKeepTheRestBelowTheLimit(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
@@ -162,8 +162,8 @@ func TestEvictionsKeepTheRestBelowTheLimit(t *testing.T) {
 	}
 }
 
-// Connections that have proved nothing share a pool of their own: those with too much that
-// came first go first, and the others know nothing of it.
+// Unauthenticated connections share a pool of their own: of those with too much, the oldest are evicted first,
+// and the others are not affected.
 func TestUnauthenticatedShare(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
@@ -190,7 +190,7 @@ func TestUnauthenticatedShare(t *testing.T) {
 	}
 	last.Assign(key("b"))
 	check(t, b, map[*client]Level{last: Unrestricted})
-	unauthenticated[1].Assign(key("c")) // it is on its way out
+	unauthenticated[1].Assign(key("c")) // the account is already evicted
 	check(t, b, map[*client]Level{unauthenticated[1]: Evicted})
 	for _, c := range append(unauthenticated, honest) {
 		c.Close()
@@ -200,15 +200,15 @@ func TestUnauthenticatedShare(t *testing.T) {
 	}
 }
 
-// The common case touches nothing shared: a connection that works within what it has reserved
-// is not counted anew.
+// The common case touches no shared state: a connection that stays within its reserved bytes is not counted
+// again.
 func TestSetRarelyReserves(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	c := open(b, key("a"))
 	changes, last := 0, int64(0)
 	for i := range 10_000 {
-		c.hold(int64(1<<20 + i%400<<10)) // it goes up and down by 400 KiB
+		c.hold(int64(1<<20 + i%400<<10)) // the bytes held vary by 400 KiB
 		if c.reserved != last {
 			changes, last = changes+1, c.reserved
 		}
@@ -223,7 +223,7 @@ func TestSetRarelyReserves(t *testing.T) {
 	}
 }
 
-// A connection at rest has nothing but its fixed cost, however many there are.
+// An idle connection costs only its fixed cost, however many there are.
 func TestFixedCost(t *testing.T) {
 	t.Parallel()
 	b := New(BytesMin)
@@ -248,7 +248,7 @@ func TestNilAccountCountsNothing(t *testing.T) {
 	}
 }
 
-// fill against the definition, on random heights.
+// The result of fill matches the definition for random amounts.
 func TestFillMatchesItsDefinition(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
@@ -276,8 +276,8 @@ func TestFillMatchesItsDefinition(t *testing.T) {
 	}
 }
 
-// Random clients: the sums are always those of the parts, and no account with less than a fair
-// part is restricted.
+// With random clients, the sums always equal the sums of the parts, and no account below a fair part is
+// restricted.
 func TestSumsMatchTheAccounts(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 7))
@@ -318,7 +318,7 @@ func TestSumsMatchTheAccounts(t *testing.T) {
 	}
 }
 
-// Accounts of many goroutines, for the race detector.
+// Many goroutines use accounts concurrently, for the race detector.
 func TestConcurrentAccounts(t *testing.T) {
 	t.Parallel()
 	b := New(BytesMin)
@@ -342,8 +342,8 @@ func TestConcurrentAccounts(t *testing.T) {
 	}
 }
 
-// BenchmarkSet is what every answer to a client costs: bytes that go up by one message at a
-// time and come back together.
+// BenchmarkSet measures the cost of Set per answer to a client: the bytes held rise by one message at a time
+// and are released together.
 func BenchmarkSet(b *testing.B) {
 	budget := New(limit)
 	a := budget.Open(func(Level) {})
@@ -353,7 +353,7 @@ func BenchmarkSet(b *testing.B) {
 	}
 }
 
-// BenchmarkReview is dividing the budget among 20,000 connections.
+// BenchmarkReview measures the division of the budget among 20,000 connections.
 func BenchmarkReview(b *testing.B) {
 	budget := New(limit)
 	for i := range 20_000 {

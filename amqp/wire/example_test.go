@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// A transfer with a message is encoded, read again and taken apart.
+// The example encodes a transfer with a message, reads it back and iterates over its sections.
 func Example() {
 	message := wire.AppendProperties(nil, &wire.Properties{MessageID: "m1"})
 	message = wire.AppendBinary(wire.AppendSectionDescriptor(message, wire.SectionData), []byte("one coffee"))

@@ -16,7 +16,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// unhex reads hexadecimal with blanks and line ends in it.
+// unhex decodes hexadecimal and ignores spaces and line breaks.
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
@@ -26,8 +26,7 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// goldenFrame is a frame with its bytes, worked out by hand from part 1, 1.6 and part 2,
-// 2.7.
+// goldenFrame is a frame with its bytes, which were derived by hand from part 1, 1.6 and part 2, 2.7.
 type goldenFrame struct {
 	name    string
 	typ     byte
@@ -76,7 +75,8 @@ func goldenOpening() []goldenFrame {
 	}
 }
 
-// goldenTraffic is the second half: what flows when everything is attached, and the end.
+// goldenTraffic continues goldenFrames with the frames after the attach: traffic and the end of the
+// connection.
 func goldenTraffic() []goldenFrame {
 	return []goldenFrame{
 		{"transfer", FrameAMQP, 0, &Transfer{
@@ -161,7 +161,7 @@ func TestFramesGolden(t *testing.T) {
 	}
 }
 
-// Every frame of the list in one stream, by one byte a read and by the largest reads.
+// All frames of the list in one stream, read one byte at a time and with the largest reads.
 func TestReaderReadsAllFramesOfAStream(t *testing.T) {
 	t.Parallel()
 	header := HeaderAMQP()
@@ -295,7 +295,7 @@ func TestReaderEnds(t *testing.T) {
 	}
 }
 
-// A deadline that passes amid a frame leaves the Reader able to go on.
+// After a deadline that passes within a frame, the Reader can continue.
 func TestReaderGoesOnAfterError(t *testing.T) {
 	t.Parallel()
 	frame := AppendFrame(nil, FrameAMQP, 1, &End{})
@@ -340,7 +340,7 @@ func TestTransferOverheadMaxBytes(t *testing.T) {
 	}
 }
 
-// Frames that do not fit into list8 go to list32.
+// Frames that exceed list8 are written as list32.
 func TestLongFramesUseList32(t *testing.T) {
 	t.Parallel()
 	want := &Detach{Handle: 1, Error: &Error{Condition: "c", Description: strings.Repeat("x", 1000), Info: Map{{"k", []any{strings.Repeat("y", 300)}}}}}
@@ -357,7 +357,7 @@ func TestLongFramesUseList32(t *testing.T) {
 	}
 }
 
-// A length within the limit that is claimed and never sent costs one small buffer.
+// A length within the limit that the peer claims without sending the bytes costs one small buffer.
 func TestClaimedLengthCostsOneSmallBuffer(t *testing.T) {
 	claim := append(unhex(t, `20000000 02 00 0000`), make([]byte, 5000)...)
 	var before, after runtime.MemStats
@@ -372,7 +372,7 @@ func TestClaimedLengthCostsOneSmallBuffer(t *testing.T) {
 	}
 }
 
-// A Reader that was busy becomes small again and loses no byte that it has.
+// A Reader that was busy shrinks its buffer and loses none of the buffered bytes.
 func TestReaderShrinksWithoutLosingBytes(t *testing.T) {
 	t.Parallel()
 	large := AppendFrame(nil, FrameAMQP, 0, &Transfer{Payload: make([]byte, 20<<10)})
@@ -398,7 +398,7 @@ func TestReaderShrinksWithoutLosingBytes(t *testing.T) {
 	}
 }
 
-// Under load the buffer grows so that one read brings many frames, and no further.
+// Under load the buffer grows until one read returns many frames, and no further.
 func TestReaderBufferGrowsAndIsReused(t *testing.T) {
 	t.Parallel()
 	r := NewReader(&loop{frame: AppendFrame(nil, FrameAMQP, 0, &Transfer{Payload: make([]byte, 900)})}, 1024)
@@ -415,7 +415,7 @@ func TestReaderBufferGrowsAndIsReused(t *testing.T) {
 	}
 }
 
-// The Reader's own performatives do not allocate.
+// Reading the performatives that belong to the Reader does not allocate.
 func TestReadAllocations(t *testing.T) {
 	for _, body := range []Performative{
 		&Transfer{Handle: 1, DeliveryID: ptr(uint32(7)), DeliveryTag: make([]byte, 16), MessageFormat: ptr(uint32(0)), Settled: ptr(false), Payload: make([]byte, 1024)},
@@ -429,7 +429,7 @@ func TestReadAllocations(t *testing.T) {
 			}
 		}
 		for range 1000 {
-			read() // lets the buffer grow
+			read() // the buffer grows
 		}
 		if n := testing.AllocsPerRun(1000, read); n != 0 {
 			t.Errorf("%T: %v allocations", body, n)
@@ -441,7 +441,7 @@ func TestReadAllocations(t *testing.T) {
 	}
 }
 
-// loop is a connection that brings the same frame for ever.
+// loop is a connection that repeats the same frame without end.
 type loop struct {
 	frame []byte
 	at    int

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Signed numbers, floats and chars are read in every encoding, and nothing else is taken
-// for one.
+// Signed numbers, floats and chars are read in every encoding, and no other value is accepted as one of them.
 func TestReadNumbers(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{
@@ -59,7 +58,7 @@ func TestDescribedOf(t *testing.T) {
 	}
 }
 
-// Rest returns the position of items.
+// Rest determines the position of an item.
 func TestRestIsTheDistanceToTheEnd(t *testing.T) {
 	t.Parallel()
 	value := AppendListOf(nil, func(dst []byte) ([]byte, int) {

@@ -255,7 +255,7 @@ func TestDecodeMap(t *testing.T) {
 	}
 }
 
-// FuzzSections walks a message as the gateway does.
+// FuzzSections iterates over a message as the gateway does.
 func FuzzSections(f *testing.F) {
 	p, h := fullProperties(), Header{TTL: ptr(uint32(5))}
 	message := AppendProperties(AppendHeader(nil, &h), &p)

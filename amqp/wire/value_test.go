@@ -92,7 +92,7 @@ func TestValuesGolden(t *testing.T) {
 	}
 }
 
-// Encodings that we read and never write.
+// Encodings that are read and never written.
 func TestValuesRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -138,8 +138,7 @@ func TestValuesRead(t *testing.T) {
 	}
 }
 
-// Timestamps beyond the year 9999 must not fail: clients send
-// .NET's greatest date for "all".
+// Timestamps beyond the year 9999 must not fail: clients send the greatest date of .NET to mean "all".
 func TestTimestampsOutOfRange(t *testing.T) {
 	t.Parallel()
 	for _, ms := range []int64{253402300800000, 922337203685477, math.MaxInt64, math.MinInt64, -62135596800000, 0, -1} {
@@ -183,7 +182,7 @@ func TestAppendValueOddities(t *testing.T) {
 	}
 }
 
-// hostile values: each claims much and holds little.
+// hostile returns malformed values that claim more than they hold.
 func hostile(t testing.TB) map[string][]byte {
 	deepList := bytes.Repeat([]byte{codeList32, 0, 0, 0xff, 0, 0, 0, 0, 1}, 100)
 	arrays := bytes.Repeat(unhex(t, `f0 00000005 00000fff 40`), 200)
@@ -222,8 +221,9 @@ func hostile(t testing.TB) map[string][]byte {
 	}
 }
 
-// leastAllocated runs f several times and returns the fewest bytes that the process allocated during one run: the
-// counter belongs to the process, so the runtime's own goroutines can add to any single run.
+// leastAllocated runs f several times and returns the fewest bytes that the process allocated during one run.
+// It runs f more than once because the counter covers the whole process, so the goroutines of the runtime can
+// add to any single run.
 func leastAllocated(f func()) uint64 {
 	least := uint64(math.MaxUint64)
 	for range 5 {
@@ -246,14 +246,14 @@ func TestHostileValues(t *testing.T) {
 		}
 		limit := uint64(64*len(b) + 4096)
 		if strings.HasPrefix(name, "200 arrays") {
-			limit = 2 * 16 * zeroWidthElementsMax // one array is within the bound
+			limit = 2 * 16 * zeroWidthElementsMax // one array is within the limit
 		}
 		if got > limit {
 			t.Errorf("%s: %d bytes allocated for %d", name, got, len(b))
 		}
 		switch name {
 		case "200 arrays of 4095 nulls", "accepted cut short", "modified of wrong type", "discharge of wrong type":
-			continue // well formed by themselves, or judged by their meaning
+			continue // valid on its own, or refused because of its meaning
 		}
 		if _, err := CheckValue(b); err == nil {
 			t.Errorf("%s: checked", name)
@@ -283,8 +283,7 @@ func TestNestingBound(t *testing.T) {
 	}
 }
 
-// Arrays within arrays are encoded in time linear in their size: each level is written
-// once.
+// Nested arrays are encoded in linear time: each level is written once.
 func TestNestedArraysLinear(t *testing.T) {
 	t.Parallel()
 	v := any(Array{[]any{true}})
@@ -309,8 +308,8 @@ func TestZeroWidthBound(t *testing.T) {
 	}
 }
 
-// A descriptor that an array holds once is not multiplied by its elements, neither in
-// memory nor when the array is sent back.
+// A descriptor that an array holds once is not multiplied by the elements, neither in memory nor when the
+// array is encoded again.
 func TestDescribedArrayIsKept(t *testing.T) {
 	constructor := append([]byte{codeDescribed}, AppendSymbol(nil, Symbol(strings.Repeat("d", 1000)))...)
 	constructor = append(constructor, codeNull)
