@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The annotations that Service Bus knows (docs/service-bus-protocol.md#message-annotations, #lock-tokens).
+// Annotations that Service Bus defines (docs/service-bus-protocol.md#message-annotations, #lock-tokens).
 const (
 	sequenceNumberKey        = "x-opt-sequence-number"
 	enqueuedTimeKey          = "x-opt-enqueued-time"
@@ -25,25 +25,24 @@ const (
 	viaPartitionKeyKey       = "x-opt-via-partition-key"
 )
 
-// The application properties that dead-lettering sets. They are also the keys under
-// which clients send reason and description in the info map of rejected
-// (docs/service-bus-protocol.md#settlement-requests).
+// Application properties that dead-lettering sets. Clients use the same keys for reason and description in the
+// info map of rejected (docs/service-bus-protocol.md#settlement-requests).
 const (
 	deadLetterReasonKey      = "DeadLetterReason"
 	deadLetterDescriptionKey = "DeadLetterErrorDescription"
 )
 
-// The values of x-opt-message-state.
+// Values of x-opt-message-state.
 const (
 	messageStateActive    int32 = 0
 	messageStateDeferred  int32 = 1
 	messageStateScheduled int32 = 2 // also of messages that were abandoned with a delivery time
 )
 
-// DeliveryOptions says how a message is shown.
+// DeliveryOptions determines how a message is encoded for a receiver.
 type DeliveryOptions struct {
 	LockToken *fsm.LockToken // written as a delivery annotation, for deferred messages fetched under a lock
-	Peeked    bool           // only shown: the message is not locked, and no lock is written
+	Peeked    bool           // the message is only peeked: it is not locked, and no lock is written
 }
 
 // errPayload reports that stored bytes are not a payload of a known version.
@@ -59,11 +58,11 @@ type payloadView struct {
 	properties  []byte // section
 	application []byte // section
 	bare        []byte // properties, application-properties and all that follows
-	body        []byte // what follows application-properties
+	body        []byte // the sections that follow application-properties
 }
 
-// ApplicationProperties returns the application-properties section of a stored payload, as a part of it;
-// empty when there is none.
+// ApplicationProperties returns the application-properties section of a stored payload, as a part of it; empty
+// if there is none.
 func ApplicationProperties(payload []byte) (section []byte, err error) {
 	v, err := openPayload(payload)
 	return v.application, err
@@ -104,7 +103,7 @@ func openPayload(b []byte) (payloadView, error) {
 	return v, nil
 }
 
-// takeUvarint takes a number of at most limit off b.
+// takeUvarint splits a number of at most limit off b.
 func takeUvarint(b []byte, limit uint64) (n uint64, rest []byte, ok bool) {
 	n, size := binary.Uvarint(b)
 	if size <= 0 || n > limit {
@@ -113,10 +112,10 @@ func takeUvarint(b []byte, limit uint64) (n uint64, rest []byte, ok bool) {
 	return n, b[size:], true
 }
 
-// AppendDelivery appends the encoded message that a receiver gets for d. place is where
-// it was received. Header, message annotations and properties are always there: the Go
-// client derives delivery count and time to live only when they are. An error means that
-// the stored bytes are damaged. Without patches it does not allocate when dst has room.
+// AppendDelivery appends the encoded message that a receiver gets for d. place is the entity from which it was
+// received. Header, message annotations and properties are always present, because the Go client derives
+// delivery count and time to live only from these sections. An error means that the stored bytes are damaged.
+// Without patches it does not allocate if the capacity of dst suffices.
 func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryOptions) ([]byte, error) {
 	v, err := openPayload(d.Payload)
 	if err != nil {
@@ -152,10 +151,10 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 	return dst, nil
 }
 
-// appendHeader appends the header section. Attempts is the number of deliveries before
-// this one that failed, which is what delivery-count means (part 3, 3.2.1). Clients add
-// the ttl to the time of enqueueing to know when the message expires (docs/requirements.md#e1), so it is what
-// the queue made of it. Where no time is kept, in the dead-letter queue, it is the sender's.
+// appendHeader appends the header section. The delivery-count is the number of earlier deliveries that failed
+// (part 3, 3.2.1). Clients add the ttl to the time of enqueueing to compute when the message expires
+// (docs/requirements.md#e1), so the ttl is the one that the queue applies. The dead-letter queue applies none,
+// so there it is the ttl of the sender.
 func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: d.FailedDeliveries}
 	if v.flags&payloadHasPriority != 0 {
@@ -173,19 +172,19 @@ func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 // lifetimeOf returns how long a message that expires lives after it was enqueued, in milliseconds.
 func lifetimeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
 
-// timestampBytes is what an encoded timestamp takes; the time is behind its first byte.
+// timestampBytes is the size of an encoded timestamp; the time follows its first byte.
 const timestampBytes = 9
 
-// correctExpiry puts the life that the queue has cut into the properties that stand at
-// the beginning of bare. Clients that send both creation-time and absolute-expiry-time
-// believe the span between them more than the header. The creation-time stays as it is.
+// correctExpiry writes the lifetime that the queue has shortened to the properties at the beginning of bare.
+// Clients that send both creation-time and absolute-expiry-time trust their difference more than the header.
+// The creation-time does not change.
 func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 	if d.Expires == 0 || len(v.properties) == 0 {
 		return
 	}
 	fields, err := wire.IterList(v.properties[sectionDescriptorBytes:])
 	if err != nil {
-		return // cannot happen: they were checked when the message came
+		return // cannot happen: they were checked when the message was sent
 	}
 	end, expiry := 0, 0
 	var created int64
@@ -206,13 +205,13 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 	if expiry == 0 || !timed {
 		return
 	}
-	// The fields end where the section ends.
+	// The fields end with the section.
 	at := len(v.properties) - end + expiry - timestampBytes + 1
 	binary.BigEndian.PutUint64(bare[at:], uint64(created+lifetimeOf(d)))
 }
 
-// appendBrokerAnnotations appends the annotations of the broker. The types are exact
-// and no value is null: the Go client panics on anything else.
+// appendBrokerAnnotations appends the annotations of the broker. The types are exact and no value is null,
+// because the Go client panics on anything else.
 func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, changed changes, peeked bool) (longer []byte, pairs int) {
 	dst = wire.AppendSymbol(dst, sequenceNumberKey)
 	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
@@ -237,7 +236,7 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 	}
 	source := changed.source
 	if place.Sub != fsm.MainQueue {
-		source = place.Name // the entity where it was dead-lettered last
+		source = place.Name // the entity where it was last dead-lettered
 	}
 	if source != "" {
 		dst = wire.AppendSymbol(dst, deadLetterSourceKey)
@@ -247,8 +246,8 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 	return dst, pairs
 }
 
-// enqueueSequenceNumber returns the number that a message got where it was sent: at the queue or topic
-// from which it was forwarded first, otherwise at the topic of the subscription, otherwise here.
+// enqueueSequenceNumber returns the sequence number that the message got where it was sent: at the queue or
+// topic that forwarded it first, otherwise at the topic of the subscription, otherwise here.
 func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber {
 	switch {
 	case changed.enqueued != 0:
@@ -259,8 +258,8 @@ func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber 
 	return d.Lock.Sequence
 }
 
-// withoutNullReasons writes the encoded map of application properties again without
-// dead-letter properties that are null.
+// withoutNullReasons encodes the map of application properties again without dead-letter properties that are
+// null.
 func withoutNullReasons(value []byte) []byte {
 	pairs, err := wire.IterMap(value)
 	if err != nil {
@@ -282,10 +281,9 @@ func withoutNullReasons(value []byte) []byte {
 }
 
 // EncodeProperties encodes the changes of a settlement to the application properties, for
-// fsm.Settlement.Properties: keys and values in turn. Keys may be strings
-// or symbols and become strings. Dead-letter properties that are not strings are left
-// out, because the Go client panics on them. No properties give nil. Errors are
-// *Error.
+// fsm.Settlement.Properties: alternating keys and values. Keys may be strings or symbols and become strings.
+// Dead-letter properties that are not strings are omitted, because the Go client panics on them. Without
+// properties it returns nil. Errors are *Error.
 func EncodeProperties(m wire.Map) ([]byte, error) {
 	var pairs []byte
 	for _, p := range m {
@@ -309,8 +307,8 @@ func EncodeProperties(m wire.Map) ([]byte, error) {
 	return pairs, nil
 }
 
-// SplitDeadLetter separates reason and description of a dead-lettering from the map that
-// came with it; a value that is not a string is ignored.
+// SplitDeadLetter separates the reason and description of a dead-lettering from the map sent with it. It
+// ignores a value that is not a string.
 func SplitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	for _, p := range m {
 		key, _ := wire.AsText(p.Key)
@@ -326,12 +324,12 @@ func SplitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	return reason, description, rest
 }
 
-// UUIDFromToken returns the AMQP uuid of a lock token. The delivery-tag is the token as it is, and
-// clients read that as a GUID in .NET's byte order: the first three groups in little-endian
-// order, where AMQP has network order (docs/service-bus-protocol.md#lock-tokens).
+// UUIDFromToken returns the AMQP uuid of a lock token. The delivery-tag is the unchanged token, and clients
+// read it as a GUID in the byte order of .NET: the first three groups are little-endian, whereas AMQP uses
+// network order (docs/service-bus-protocol.md#lock-tokens).
 func UUIDFromToken(token fsm.LockToken) wire.UUID { return wire.UUID(swapGUID(token)) }
 
-// TokenFromUUID is the inverse, for tokens in management requests.
+// TokenFromUUID is the inverse of UUIDFromToken, for tokens in management requests.
 func TokenFromUUID(id wire.UUID) fsm.LockToken { return fsm.LockToken(swapGUID(id)) }
 
 // swapGUID converts a GUID from .NET's byte order to network order, or back.

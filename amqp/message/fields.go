@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// scanProperties checks the type of every field (part 3, 3.2.4): clients that receive a
-// wrong one drop the connection, again and again, because the message stays.
+// scanProperties checks the type of every field (part 3, 3.2.4). A client that receives a wrong type drops the
+// connection, and does so repeatedly, because the message remains in the queue.
 func (p *parsedMessage) scanProperties(value []byte) error {
 	fields, err := wire.IterList(value)
 	if err != nil {
@@ -48,8 +48,8 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 	}
 }
 
-// keepField keeps the value of field number i of the properties when the broker needs it. The field has
-// the right type and is not null.
+// keepField keeps the value of field number i of the properties if the broker needs it. The field has the
+// right type and is not null.
 func (p *parsedMessage) keepField(i int, field []byte) (err error) {
 	switch i {
 	case messageIDField:
@@ -103,10 +103,9 @@ func propertyHasType(i int, field []byte) (ok bool) {
 	return ok
 }
 
-// messageIDText turns a message-id into text so that ids of different types stay
-// different: strings as they are, "u:" and digits for ulong, "g:" and the usual form for
-// uuid, "b:" and hexadecimal for binary. A string that itself starts like one of these
-// gets "s:" in front.
+// messageIDText converts a message-id to text so that ids of different types remain different: strings are
+// unchanged, a ulong becomes "u:" and digits, a uuid "g:" and the usual form, a binary "b:" and hexadecimal. A
+// string that starts with one of these prefixes gets the prefix "s:".
 func messageIDText(field []byte) (string, error) {
 	if text, ok := wire.StringOf(field); ok {
 		if utf8.RuneCount(text) > NameCharactersMax {
@@ -133,8 +132,8 @@ func messageIDText(field []byte) (string, error) {
 	return "b:" + hex.EncodeToString(data), nil
 }
 
-// scanApplication checks that the keys are strings (part 3, 3.2.5). The values may be of
-// any type: the .NET client sends described ones.
+// scanApplication checks that the keys are strings (part 3, 3.2.5). The values may have any type: the .NET
+// client sends described ones.
 func (p *parsedMessage) scanApplication(value []byte) error {
 	pairs, err := wire.IterMap(value)
 	if err != nil {
@@ -153,7 +152,7 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 		if len(key)+len(v) > propertyBytesMax {
 			return NewError(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
 		}
-		// The Go client assumes that these two are strings, and panics otherwise.
+		// The Go client assumes that these two properties are strings, and panics otherwise.
 		if string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey {
 			if _, isString := wire.StringOf(v); !isString {
 				if !wire.IsNull(v) {
@@ -165,8 +164,8 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 	}
 }
 
-// appendAnnotations appends the client's own annotations, with their
-// length and count in front. kept is the length of the pairs.
+// appendAnnotations appends the annotations of the client, preceded by their length and count. kept is the
+// length of the pairs.
 func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, err error) {
 	if p.annotations == nil {
 		return append(dst, 0, 0), 0, nil
@@ -189,7 +188,7 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 			count++
 		}
 	}
-	// The two numbers stand in front of the pairs, and are known only now.
+	// The length and the count precede the pairs, and are known only now.
 	kept = len(dst) - start
 	var numbers [2 * binary.MaxVarintLen64]byte
 	head := binary.AppendUvarint(numbers[:0], uint64(kept))
@@ -200,9 +199,9 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 	return dst, kept, nil
 }
 
-// appendAnnotation appends one annotation of the client with the key as a symbol, or
-// nothing when it is one of the broker's or null. Clients rely on the types of the known
-// ones (docs/service-bus-protocol.md#message-annotations), so those are corrected or refused.
+// appendAnnotation appends one annotation of the client with its key as a symbol. It appends nothing if the
+// annotation is null or belongs to the broker. Clients rely on the types of the annotations of Service Bus
+// (docs/service-bus-protocol.md#message-annotations), so wrong types are corrected or refused.
 func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error) {
 	name, ok := wire.TextOf(key)
 	if !ok {
@@ -226,7 +225,7 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		if !ok {
 			return dst, NewError(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
 		}
-		p.enqueueAt = fsm.Instant(max(1, ms)) // a time in 1970 is over, but differs from none
+		p.enqueueAt = fsm.Instant(max(1, ms)) // a time before 1970 is over, but 0 means none
 		return wire.AppendMillis(wire.AppendSymbol(dst, name), ms), nil
 	case partitionKeyKey, viaPartitionKeyKey:
 		if wire.IsNull(value) {

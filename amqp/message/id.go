@@ -8,13 +8,13 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// Every message has a message-id once it is stored: who sends none gets one, as in the
-// cloud. The JavaScript client cannot settle a message without: it keeps its lock
-// timers by message-id and throws when that is null. The id also has to be the same at
-// every delivery, so that a receiver can recognise what it did before (docs/requirements.md#t16); it is
-// therefore made when the message comes in.
+// Every stored message has a message-id: as in the cloud, a message sent without one gets one. The JavaScript
+// client cannot settle a message without message-id: it uses the id as the key of its lock timers and throws
+// when the id is null. The id must also be the same at every delivery, so that a receiver can recognise a
+// message that it has processed (docs/requirements.md#t16). Therefore the gateway creates the id when it
+// receives the message.
 
-// newMessageID is 32 hexadecimal digits, like a GUID without its dashes.
+// newMessageID returns 32 hexadecimal digits, like a GUID without its dashes.
 func newMessageID() string {
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:], rand.Uint64())  //nolint:gosec // must be unique, need not be secret
@@ -22,8 +22,8 @@ func newMessageID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// AppendWithID appends message with a message-id to dst. Nothing is appended, and ok
-// is false, when it has one already or cannot be read, which the parser then says.
+// AppendWithID appends message with a new message-id to dst. It appends nothing, and ok is false, if the
+// message has one already or cannot be read; the parser then reports the error.
 func AppendWithID(dst, message []byte) (longer []byte, ok bool) {
 	for rest := message; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
@@ -62,8 +62,7 @@ func hasMessageID(properties []byte) bool {
 	return ok && !wire.IsNull(first)
 }
 
-// AppendBatchWithIDs does the same for the messages of a batch: ok is false when
-// there is nothing to change.
+// AppendBatchWithIDs applies AppendWithID to the messages of a batch: ok is false if no message changes.
 func AppendBatchWithIDs(dst, batch []byte) (longer []byte, ok bool) {
 	start := len(dst)
 	var scratch []byte

@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The payload is what the machines keep of a message. They do not look inside: it is
-// laid out so that sending the message on is nearly copying.
+// The payload is the part of a message that the state machines store. They do not interpret
+// it; its layout makes delivering the message little more than a copy.
 //
 //	┌─────────┬───────┬──────────┬─────────┬─────────────────────────────────────────┐
 //	│ version │ flags │ priority │ ttl     │ annotations kept                        │
@@ -26,14 +26,14 @@ import (
 //	└─────────────┴──────────────┴─────────────────────────────────────┴─────────────┘
 //
 // A section that the client did not send has no bytes. The order of the sections is the
-// order on the wire, so a delivery is header and annotations, written anew, and then
-// everything from the properties on, copied. Only a message that was changed by a
-// settlement (Delivery.Patches) gets its application-properties written anew.
+// order on the wire, so a delivery consists of a new header and new annotations, followed by a
+// copy of everything from the properties on. Only for a message that a settlement changed
+// (Delivery.Patches) are the application-properties written again.
 //
 // first-acquirer and delivery-annotations are not kept: the broker writes its own.
 const payloadVersion = 1
 
-// The flags of a payload.
+// Flags of a payload.
 const (
 	payloadDurable     = 1 << 0
 	payloadHasPriority = 1 << 1
@@ -41,20 +41,20 @@ const (
 	payloadFlagsKnown  = payloadDurable | payloadHasPriority | payloadHasTTL
 )
 
-// The limits of a message besides the size that its queue allows. They are the cloud's
+// Limits of a message in addition to the size that its queue allows. They are the limits of the cloud
 // (docs/service-bus-protocol.md#message-sizes, #batches).
 const (
 	NameCharactersMax  = 128      // message-id, group-id and partition keys
 	propertiesBytesMax = 64 << 10 // annotations kept, properties and application properties together
 	propertyBytesMax   = 32 << 10 // one property with its key
-	BatchMessagesMax   = 4096     // messages of one batch: what one command may hold
-	// payloadOverheadBytes is the most that a payload is longer than the message: version,
-	// flags, priority, and five numbers of at most five bytes.
+	BatchMessagesMax   = 4096     // messages of one batch: the maximum of one command
+	// payloadOverheadBytes is the maximum by which a payload exceeds the message: version, flags, priority,
+	// and five numbers of at most five bytes.
 	payloadOverheadBytes = 3 + 5*5
 )
 
-// Error is why a message or its properties are refused. Its text is fit for the client: a clause
-// without advice.
+// Error is the reason why a message or its properties are refused. Its text is a clause without advice that
+// can be shown to the client.
 type Error struct {
 	Condition wire.Symbol
 	Text      string
@@ -62,7 +62,7 @@ type Error struct {
 
 func (e *Error) Error() string { return string(e.Condition) + ": " + e.Text }
 
-// NewError makes an *Error.
+// NewError returns a new *Error.
 func NewError(condition wire.Symbol, format string, args ...any) error {
 	return &Error{condition, fmt.Sprintf(format, args...)}
 }
@@ -72,15 +72,15 @@ func sectionError(what fmt.Stringer, err error) error {
 	return NewError(wire.ConditionDecodeError, "%s: %s", what, err)
 }
 
-// Parse turns one complete encoded message (AMQP 1.0 part 3, 3.2) into its stored
-// form. All sections are checked to the last byte, so that no receiver
-// gets anything that it cannot decode. Errors are *Error. b is not kept.
+// Parse converts one complete encoded message (AMQP 1.0 part 3, 3.2) to its stored form. It checks all
+// sections to the last byte, so that no receiver gets bytes that it cannot decode. Errors are *Error. Parse
+// does not keep b.
 func Parse(b []byte) (fsm.Message, error) {
 	m, _, err := parseInto(make([]byte, 0, len(b)+payloadOverheadBytes), b)
 	return m, err
 }
 
-// parseInto is Parse with the payload appended to arena, which it returns.
+// parseInto is Parse, but appends the payload to arena and returns arena.
 func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	var p parsedMessage
 	if err := p.scan(b); err != nil {
@@ -98,10 +98,10 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	return m, arena, nil
 }
 
-// ParseBatch makes the messages of a batch: transfer.message-format 0x80013700, sections
-// of an envelope that is only advice, then data sections that each hold one encoded
-// message (docs/service-bus-protocol.md#batches). Errors are *Error and concern the whole batch. b
-// is not kept.
+// ParseBatch parses the messages of a batch: transfer.message-format 0x80013700, sections of an envelope that
+// are only informative, then data sections that each hold one encoded message
+// (docs/service-bus-protocol.md#batches). Errors are *Error and concern the whole batch. ParseBatch does not
+// keep b.
 func ParseBatch(b []byte) ([]fsm.Message, error) {
 	count := 0
 	var before wire.SectionKind
@@ -151,16 +151,16 @@ type parsedMessage struct {
 	annotations []byte // encoded map, nil when absent
 	properties  []byte // encoded list, nil when absent or empty
 	application []byte // encoded map, nil when absent
-	body        []byte // sections from the body on; a footer among them is the one below
+	body        []byte // sections from the body on; a footer among them is the field footer
 	footer      []byte // encoded map, nil when absent
 	id          string
 	session     string // group-id
 	hasSession  bool
-	// partitionKey is read where the annotations are written.
+	// partitionKey is set when the annotations are written.
 	partitionKey    string
 	created         int64       // creation-time, ms, if bit 1 of timed is set
 	expires         int64       // absolute-expiry-time, ms, if bit 0 of timed is set
-	timed           byte        // which of the two are present
+	timed           byte        // which of the two times are present
 	enqueueAt       fsm.Instant // 0: at once
 	dropNullReasons bool        // application holds a null where clients rely on a string
 }
@@ -174,7 +174,7 @@ func (p *parsedMessage) scan(b []byte) error {
 		if err != nil {
 			return NewError(wire.ConditionDecodeError, "message: %s", err)
 		}
-		// rhea, under the JavaScript client, writes the footer in front of the body.
+		// rhea, which the JavaScript client uses, writes the footer before the body.
 		early := kind == wire.SectionFooter && p.footer == nil
 		if !early && (!kind.Follows(before) || kind == wire.SectionFooter) {
 			return NewError(wire.ConditionDecodeError, "%s is out of place", kind)
@@ -199,7 +199,7 @@ func (p *parsedMessage) scan(b []byte) error {
 			}
 		case wire.SectionFooter:
 			p.footer = value
-		case wire.SectionDeliveryAnnotations: // meant for the next hop only, which is the broker
+		case wire.SectionDeliveryAnnotations: // these are meant for the next hop only, which is the broker
 		}
 		if err != nil {
 			return err
@@ -251,10 +251,10 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 	}
 }
 
-// timeToLive is how long the message is to live, 0 when it does not say. The header has
-// room for 49 days; clients write a longer life as the span between creation-time and
-// absolute-expiry-time (part 3, 3.2.4) and then the highest number into the header
-// (docs/service-bus-protocol.md#time-to-live). Clients that know no life at all may write 0.
+// timeToLive returns the requested lifetime of the message, 0 if it requests none. The header can express 49
+// days; clients write a longer lifetime as the difference between creation-time and absolute-expiry-time (part
+// 3, 3.2.4) and the highest number in the header (docs/service-bus-protocol.md#time-to-live). Clients that set
+// no lifetime may write 0.
 func (p *parsedMessage) timeToLive() fsm.Millis {
 	if p.ttl > 0 && p.ttl < math.MaxUint32 {
 		return fsm.Millis(p.ttl)
@@ -305,10 +305,10 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 	return appendSection(dst, wire.SectionFooter, p.footer), nil
 }
 
-// sectionDescriptorBytes is what a descriptor in small ulong form takes.
+// sectionDescriptorBytes is the size of a descriptor in smallulong form.
 const sectionDescriptorBytes = 3
 
-// sectionLen is the length of the section with this value, 0 without one.
+// sectionLen returns the length of the section with this value, 0 if there is no value.
 func sectionLen(value []byte) uint64 {
 	if value == nil {
 		return 0
@@ -316,8 +316,8 @@ func sectionLen(value []byte) uint64 {
 	return uint64(sectionDescriptorBytes + len(value))
 }
 
-// appendSection appends a section whose value is encoded, nothing for nil. The descriptor
-// becomes a small ulong, because the Python SDK reads no other form.
+// appendSection appends a section whose value is encoded, or nothing for nil. The descriptor is written as a
+// smallulong, because the Python SDK reads no other form.
 func appendSection(dst []byte, kind wire.SectionKind, value []byte) []byte {
 	if value == nil {
 		return dst

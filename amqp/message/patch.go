@@ -9,20 +9,19 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Changes to a message after it was sent are stored beside it as patches: settlements that
-// modify properties, dead-lettering, actions of rules, forwarding. They are applied to the
-// sections each time the message is shown: the payload never changes.
+// Changes to a message after it was sent are stored beside it as patches: settlements that modify properties,
+// dead-lettering, actions of rules, forwarding. They are applied to the sections each time the message is
+// delivered or peeked; the payload never changes.
 
-// changes is the effect of the patches besides that on the sections.
+// changes reports the effects of the patches that are not in the sections themselves.
 type changes struct {
 	sections bool               // properties or application-properties were changed
-	enqueued fsm.SequenceNumber // number where it was sent first; 0: not known
+	enqueued fsm.SequenceNumber // number where it was first sent; 0: not known
 	source   string             // entity from whose dead-letter queue it was forwarded
 }
 
-// patch applies the patches of a message, in the order in which they were made, to the
-// sections of the view: later ones win over earlier ones and all win over the values of the
-// sender. bare does not change.
+// patch applies the patches of a message to the sections of the view, in the order of their creation: later
+// patches override earlier ones, and all override the values of the sender. bare does not change.
 func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 	if len(encoded) == 0 {
 		return c, nil
@@ -57,12 +56,12 @@ func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 	return c, nil
 }
 
-// messagePatcher is the sections of one message while patches are applied.
+// messagePatcher holds the sections of one message while patches are applied.
 type messagePatcher struct {
 	set     propertySet
 	opened  bool                       // set holds the application properties
-	fields  [propertyFieldCount][]byte // of the properties; nil: unchanged
-	changed bool                       // fields holds at least one
+	fields  [propertyFieldCount][]byte // fields of the properties; nil: unchanged
+	changed bool                       // at least one of fields is set
 }
 
 // apply applies one patch.
@@ -90,7 +89,7 @@ func (p *messagePatcher) apply(v *payloadView, patch *fsm.Patch) error {
 	return nil
 }
 
-// open reads the application properties that the sender wrote, once.
+// open reads the application properties of the sender on its first call.
 func (p *messagePatcher) open(v *payloadView) error {
 	if p.opened || len(v.application) == 0 {
 		p.opened = true
@@ -104,8 +103,7 @@ func (p *messagePatcher) open(v *payloadView) error {
 	return p.set.merge(&own)
 }
 
-// change applies one change of an action. A system property that is not a field of a
-// message is ignored.
+// change applies one change of an action. It ignores a system property that is not a field of a message.
 func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	name := c.Property.Name
 	if c.Property.Scope == filter.System {
@@ -123,7 +121,7 @@ func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	}
 	value := EncodeFilterValue(c.Value)
 	if isDeadLetterKey(name) {
-		value = nil // the Go client assumes that these two are strings
+		value = nil // the Go client assumes that these two properties are strings
 		if c.Value.Kind() != filter.KindNull {
 			value = wire.AppendString(nil, validText(c.Value))
 		}
@@ -132,15 +130,15 @@ func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	return nil
 }
 
-// isDeadLetterKey reports whether a name is one of the two properties of a dead letter. A rule may
-// write it in any case, and the property keeps its spelling.
+// isDeadLetterKey reports whether a name is one of the two properties of a dead letter. A rule may use any
+// case, and the property keeps its spelling.
 func isDeadLetterKey(name string) bool {
 	folded := filter.Fold(name)
 	return folded == filter.Fold(deadLetterReasonKey) || folded == filter.Fold(deadLetterDescriptionKey)
 }
 
-// changeField changes a field of the properties. Fields are texts to clients, ids have
-// a maximum length, and the id cannot be removed: no client could settle a message without one.
+// changeField changes a field of the properties. Clients read fields as text, ids have a maximum length, and
+// the id cannot be removed, because no client could settle a message without one.
 func (p *messagePatcher) changeField(field int, c *fsm.Change) {
 	none := c.Remove || c.Value.Kind() == filter.KindNull
 	if none && field == messageIDField {
@@ -159,7 +157,7 @@ func (p *messagePatcher) changeField(field int, c *fsm.Change) {
 	}
 }
 
-// truncateCharacters is the beginning of a text, at most most characters.
+// truncateCharacters returns the first characters of a text, as many as most allows.
 func truncateCharacters(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -174,7 +172,7 @@ func truncateCharacters(text string, most int) string {
 	return text[:at]
 }
 
-// replaceFields writes a properties section again with some fields changed.
+// replaceFields encodes a properties section again with some fields changed.
 func replaceFields(section []byte, changed *[propertyFieldCount][]byte) ([]byte, error) {
 	var fields wire.ListIter
 	if len(section) > 0 {
@@ -201,15 +199,14 @@ func replaceFields(section []byte, changed *[propertyFieldCount][]byte) ([]byte,
 	return out, nil
 }
 
-// propertySet is a map of encoded keys and values that keeps their order. The zero value is
-// empty.
+// propertySet is a map of encoded keys and values that keeps their order. Its zero value is empty.
 type propertySet struct {
 	index       map[string]int   // text of the key -> index in pairs
-	foldedIndex map[string][]int // the same without case, for rules; nil until needed
+	foldedIndex map[string][]int // the same, ignoring case, for rules; nil until needed
 	pairs       []encodedPair
 }
 
-// encodedPair is one property; its key is nil when it was removed.
+// encodedPair is one property; the key of a removed property is nil.
 type encodedPair struct{ key, value []byte }
 
 // put sets one property. key is an encoded string.
@@ -231,9 +228,8 @@ func (s *propertySet) put(key, value []byte) {
 	s.pairs = append(s.pairs, encodedPair{key: key, value: value})
 }
 
-// change sets a property as rules do, without regard to case, or removes it when value is
-// nil. An existing one keeps its spelling; of several that differ only in case, the first
-// stays.
+// change sets a property as rules do, ignoring case, or removes it if value is nil. An existing property keeps
+// its spelling; of several that differ only in case, the first is kept.
 func (s *propertySet) change(name string, value []byte) {
 	if s.foldedIndex == nil {
 		s.indexFolded()
@@ -256,7 +252,7 @@ func (s *propertySet) change(name string, value []byte) {
 	}
 }
 
-// indexFolded builds the index without case.
+// indexFolded builds the index that ignores case.
 func (s *propertySet) indexFolded() {
 	s.foldedIndex = make(map[string][]int, len(s.pairs))
 	for i := range s.pairs {
@@ -293,7 +289,7 @@ func (s *propertySet) appendMap(dst []byte) []byte {
 	})
 }
 
-// appendSection appends application-properties, nothing when there are none.
+// appendSection appends the application-properties section, or nothing if there are no properties.
 func (s *propertySet) appendSection(dst []byte) []byte {
 	if len(s.index) == 0 {
 		return dst

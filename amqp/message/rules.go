@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// The fields of the properties section (part 3, 3.2.4) that the package uses.
+// Fields of the properties section (part 3, 3.2.4) that the package uses.
 const (
 	messageIDField     = 0
 	toField            = 2
@@ -46,7 +46,7 @@ func systemName(field int) (name string, ok bool) {
 	return "", false
 }
 
-// fieldOf is the inverse; -1 for a name that no field has.
+// fieldOf is the inverse of systemName; it returns -1 if no field has the name.
 func fieldOf(name string) int {
 	for field := range propertyFieldCount {
 		if known, ok := systemName(field); ok && known == name {
@@ -56,17 +56,16 @@ func fieldOf(name string) int {
 	return -1
 }
 
-// rulePropertiesBytesMax is how much the machine takes of what rules can ask about (as
-// fsm.AppendProperties writes it). What is in a message may come to a little more there
-// than in its sections.
+// rulePropertiesBytesMax is the largest size that the state machine accepts for the properties that rules can
+// refer to (in the form that fsm.AppendProperties writes). They can be slightly larger in that form than in
+// the sections of a message.
 const rulePropertiesBytesMax = 64 << 10
 
-// RuleReader takes the properties of messages out for the rules of a topic. It keeps its
-// buffer, so it is used by one goroutine. The zero value is ready.
+// RuleReader extracts the properties of messages for the rules of a topic. It reuses its buffer, so only one
+// goroutine may use it. The zero value is ready.
 type RuleReader struct{ list []fsm.Property }
 
-// read encodes the properties of a stored message, for fsm.Message.Properties. Errors are
-// *Error.
+// read encodes the properties of a stored message for fsm.Message.Properties. Errors are *Error.
 func (r *RuleReader) read(payload []byte) ([]byte, error) {
 	v, err := openPayload(payload)
 	if err != nil {
@@ -92,8 +91,8 @@ func (r *RuleReader) ReadAll(messages []fsm.Message) (err error) {
 	return nil
 }
 
-// encode encodes the sections and the annotations of a view. source is the entity from whose
-// dead-letter queue the message comes, if any.
+// encode encodes the sections and the annotations of a view. source is the entity from whose dead-letter queue
+// the message was forwarded, if any.
 func (r *RuleReader) encode(v *payloadView, source string) ([]byte, error) {
 	r.list = r.list[:0]
 	if source != "" {
@@ -110,7 +109,7 @@ func (r *RuleReader) encode(v *payloadView, source string) ([]byte, error) {
 	}
 	size := len(v.properties) + len(v.application) + 32*len(r.list)
 	encoded := fsm.AppendProperties(make([]byte, 0, size), r.list)
-	clear(r.list) // otherwise it would keep the texts of this message alive
+	clear(r.list) // otherwise the list would keep the texts of this message in memory
 	if cap(r.list) > ruleListKept {
 		r.list = nil
 	}
@@ -154,7 +153,7 @@ func (r *RuleReader) properties(section []byte) error {
 	return nil
 }
 
-// idValue returns an id as rules compare it: as text, whatever its type.
+// idValue returns an id as rules compare it: as text, regardless of its type.
 func idValue(v filter.Value) filter.Value {
 	switch v.Kind() { //nolint:exhaustive // fields have no other types
 	case filter.KindInt, filter.KindDouble, filter.KindGUID:
@@ -163,7 +162,7 @@ func idValue(v filter.Value) filter.Value {
 	return v
 }
 
-// annotations reads the annotations that are properties of a message to rules.
+// annotations reads the annotations that rules see as properties of a message.
 func (r *RuleReader) annotations(pairs []byte) error {
 	all := wire.IterPairs(pairs)
 	for {
@@ -193,8 +192,8 @@ func (r *RuleReader) annotations(pairs []byte) error {
 	return nil
 }
 
-// application reads the application properties. A null one is present; the reason and
-// description of a dead letter are system properties, too.
+// application reads the application properties. A null property is present; the reason and description of a
+// dead letter are also system properties.
 func (r *RuleReader) application(section []byte) error {
 	if len(section) == 0 {
 		return nil
@@ -231,12 +230,11 @@ func (r *RuleReader) application(section []byte) error {
 	return nil
 }
 
-// Reread makes of a stored message, which is forwarded, what is sent to its destination:
-// the payload as it is, and ID, TimeToLive and Properties as payload and patches say
-// together. The patches are no part of the payload: whoever sends the message on sends them
-// along. There is no EnqueueAt. Changes may have made the Properties more than the machine
-// takes; a destination that is a queue does not want them. An error says that the bytes are
-// damaged. It may be called from any goroutine.
+// Reread converts a stored message that is forwarded to the message that is sent to its destination: the
+// unchanged payload, and ID, TimeToLive and Properties as payload and patches determine them together. The
+// patches are not part of the payload: the caller must send them with the message. EnqueueAt is not set.
+// Changes may have made the Properties larger than the state machine accepts; a queue as destination does not
+// need them. An error means that the bytes are damaged. Reread may be called from any goroutine.
 func Reread(payload, patches []byte) (fsm.Message, error) {
 	v, err := openPayload(payload)
 	if err != nil {
@@ -260,8 +258,8 @@ func Reread(payload, patches []byte) (fsm.Message, error) {
 	}, nil
 }
 
-// partitionKey finds the annotation of that name, which was checked when it came; "" when
-// there is none.
+// partitionKey returns the annotation of that name, which was checked when the message was sent; "" if there
+// is none.
 func (v *payloadView) partitionKey() string {
 	pairs := wire.IterPairs(v.annotations)
 	for {
@@ -276,7 +274,8 @@ func (v *payloadView) partitionKey() string {
 	}
 }
 
-// readStoredProperties reads id and times from a properties section that was checked when it came.
+// readStoredProperties reads the id and times from a properties section that was checked when the message was
+// sent.
 func (p *parsedMessage) readStoredProperties(section []byte) error {
 	if len(section) == 0 {
 		return nil

@@ -11,44 +11,43 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Values on the wire and values of the language of rules. The language has fewer types:
+// Values on the wire and values of the rule language. The rule language has fewer types:
 //
-//	AMQP                                     rules      and back
-//	null                                     NULL       null
-//	boolean                                  boolean    boolean
-//	all integers; ulong from 2^63: decimal   integer    long
-//	float, double, decimals                  decimal    double
-//	string, symbol, char, com.microsoft:uri  string     string
-//	timestamp, com.microsoft:datetime-offset timestamp  timestamp
-//	com.microsoft:timespan                   integer    long, in ticks
-//	uuid                                     GUID       uuid
-//	binary                                   binary     binary
+// 	AMQP                                     rules      and back
+// 	null                                     NULL       null
+// 	boolean                                  boolean    boolean
+// 	all integers; ulong from 2^63: decimal   integer    long
+// 	float, double, decimals                  decimal    double
+// 	string, symbol, char, com.microsoft:uri  string     string
+// 	timestamp, com.microsoft:datetime-offset timestamp  timestamp
+// 	com.microsoft:timespan                   integer    long, in ticks
+// 	uuid                                     GUID       uuid
+// 	binary                                   binary     binary
 //
-// What a rule does not touch keeps its AMQP type: only what an action has set is written
-// from a value of the language. Lists, maps, arrays and other described values are nothing
-// that a rule can ask about.
+// A value that no rule changes keeps its AMQP type: only values that an action has set are converted
+// from the rule language. Rules cannot refer to lists, maps, arrays and other described values.
 
-// The descriptors of .NET (docs/service-bus-protocol.md#described-values).
+// Descriptors that .NET defines (docs/service-bus-protocol.md#described-values).
 const (
 	timespanDescriptor       = "com.microsoft:timespan"        // long, in ticks
 	uriDescriptor            = "com.microsoft:uri"             // string
 	dateTimeOffsetDescriptor = "com.microsoft:datetime-offset" // long, in ticks since the year 1, UTC
 )
 
-// .NET counts time in ticks of 100 ns, moments from the first day of year 1 on.
+// .NET counts time in ticks of 100 ns, and moments from the first day of year 1.
 const (
 	TicksPerMillisecond = 10_000
 	ticksOf1970         = 621_355_968_000_000_000
 )
 
-// Ticks returns a moment as .NET counts it.
+// Ticks returns a moment in ticks of .NET.
 func Ticks(at fsm.Instant) int64 { return int64(at)*TicksPerMillisecond + ticksOf1970 }
 
-// FilterValue returns an encoded value as rules see it. text holds the same bytes; texts are slices
-// of it, so that all properties of a message cost one allocation together. ok is false
-// for types that rules do not see.
+// FilterValue converts an encoded value to a value of the rule language. text holds the same bytes; strings
+// are slices of it, so that all properties of a message share one allocation. ok is false for types that rules
+// do not see.
 func FilterValue(encoded []byte, text string) (v filter.Value, ok bool) {
-	if data, ok := wire.TextOf(encoded); ok { // the data of a string ends where its value ends
+	if data, ok := wire.TextOf(encoded); ok { // the data of a string ends with its value
 		return filter.Text(text[len(text)-len(data):]), true
 	}
 	if n, ok := wire.IntOf(encoded); ok {
@@ -73,7 +72,7 @@ func FilterValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	return rareRuleValue(encoded, text)
 }
 
-// rareRuleValue is the second half of FilterValue: the rarer types.
+// rareRuleValue continues FilterValue for the rarer types.
 func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	if wire.IsNull(encoded) {
 		return filter.Value{}, true
@@ -106,9 +105,9 @@ func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	return v, false
 }
 
-// decimalValue is the double nearest to a decimal in the binary encoding of IEEE 754-2008,
-// 3.5.2: a sign, an exponent of 8, 10 or 14 bits and an integer of 23, 53 or 113; an
-// integer three bits longer says so with two bits set where the exponent begins.
+// decimalValue returns the double nearest to a decimal in the binary encoding of IEEE 754-2008, 3.5.2: a sign,
+// an exponent of 8, 10 or 14 bits and an integer of 23, 53 or 113 bits. Two set bits at the start of the
+// exponent indicate an integer that is three bits longer.
 func decimalValue(data []byte) filter.Value {
 	exponentBits, bias := 14, 6176
 	switch len(data) {
@@ -118,7 +117,7 @@ func decimalValue(data []byte) filter.Value {
 		exponentBits, bias = 10, 398
 	}
 	all := new(big.Int).SetBytes(data)
-	width := uint(8*len(data) - 1 - exponentBits) // of the integer
+	width := uint(8*len(data) - 1 - exponentBits) // width of the integer
 	sign := ""
 	if data[0]&0x80 != 0 {
 		sign = "-"
@@ -141,7 +140,7 @@ func decimalValue(data []byte) filter.Value {
 	return decimalText(sign + integer.String() + "e" + strconv.Itoa(exponent-bias))
 }
 
-// decimalText parses a number as Go parses a float. One that is too large becomes infinity.
+// decimalText parses a number as Go parses a float. A number that is too large becomes infinity.
 func decimalText(text string) filter.Value {
 	f, _ := strconv.ParseFloat(text, 64)
 	return filter.Double(f)
@@ -171,8 +170,7 @@ func EncodeFilterValue(v filter.Value) []byte {
 	return wire.AppendValue(nil, nil)
 }
 
-// validText returns a value as text that a client can decode. Only symbols may hold
-// invalid UTF-8.
+// validText converts a value to text that a client can decode. Only symbols may hold invalid UTF-8.
 func validText(v filter.Value) string {
 	text := v.String()
 	if utf8.ValidString(text) {
