@@ -6,17 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// The parts of addresses that the gateway interprets. Everything else
-// of a path is for Broker.Resolve.
+// Parts of addresses that the gateway interprets. Broker.Resolve interprets the rest of a path.
 const (
 	cbsPath          = "$cbs"
 	managementSuffix = "/$management"
 	addressBytesMax  = 4096 // longest address accepted; entity paths are 260 characters
 )
 
-// reducePath turns an address as clients spell it into a path: "queue", "/queue",
-// "amqps://host:port/queue" and their percent-encoded forms are all "queue"
-// (.NET sends the second, Python the third). False when it cannot be a path.
+// reducePath reduces an address, in any spelling that clients use, to a path: "queue", "/queue",
+// "amqps://host:port/queue" and their percent-encoded forms all become "queue" (.NET sends the second, Python
+// the third). It returns false if the address cannot be a path.
 func reducePath(address any) (string, bool) {
 	var path string
 	switch a := address.(type) {
@@ -34,12 +33,12 @@ func reducePath(address any) (string, bool) {
 	path = strings.TrimPrefix(path, "/")
 	path = strings.TrimSuffix(path, "/")
 	if plain, err := url.PathUnescape(path); err == nil && utf8.ValidString(plain) {
-		path = plain // otherwise a name with a bare percent sign; paths are shown in texts, which are UTF-8
+		path = plain // otherwise the name contains a bare percent sign; texts show paths, and texts are UTF-8
 	}
 	return path, true
 }
 
-// cutManagement splits "<entity>/$management" and reports whether path was one.
+// cutManagement removes the suffix of "<entity>/$management" and reports whether path had it.
 func cutManagement(path string) (entity string, ok bool) {
 	cut := len(path) - len(managementSuffix)
 	if cut <= 0 || !strings.EqualFold(path[cut:], managementSuffix) {

@@ -12,15 +12,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The prefix of a shared access signature, and its type for the Authorizer.
+// Prefix of a shared access signature, and its type for the Authorizer.
 const (
 	sharedAccessPrefix = "SharedAccessSignature "
 	sharedAccessKind   = "servicebus.windows.net:sastoken"
 )
 
-// putToken is the operation of $cbs: it makes a credential valid for what it was authorized for and
-// everything below that, on this connection (docs/service-bus-protocol.md#put-token). The expiration that
-// clients send beside the token is ignored: the token has its own.
+// putToken is the operation of $cbs: it makes a credential valid for its scope and everything below, on this
+// connection (docs/service-bus-protocol.md#put-token). The expiration that clients send with the token is
+// ignored, because the token contains its own.
 func (c *conn) putToken(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
@@ -36,7 +36,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	}
 	kind := r.argument("type")
 	if strings.HasPrefix(token, sharedAccessPrefix) {
-		kind = sharedAccessKind // Python 7.15 says "jwt" of these too
+		kind = sharedAccessKind // Python 7.15 sends "jwt" as the type of these too
 	}
 	allowed, err := c.config.Authorizer.Token(ctx, c.client(), kind, token, audience)
 	if err != nil {
@@ -50,8 +50,8 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	if kind == sharedAccessKind {
 		held.kind = kindSharedAccess
 	}
-	// The cloud reports a missing entity here already: only from this answer
-	// does the Go client make its CodeNotFound. Other errors show at the attach.
+	// The cloud reports a missing entity already here: the Go client returns its CodeNotFound only for this
+	// answer. Other errors are reported at the attach.
 	entity, _ := cutManagement(allowed.Path)
 	if entity != "" {
 		var code fsm.Code
@@ -70,9 +70,9 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	return tokenAccepted()
 }
 
-// tokenRefused is the response to a token that the Authorizer does not accept. Never 403:
-// .NET reports that as an exceeded limit. A token that was not verified, or came after too many
-// failures, is answered with a status after which clients retry.
+// tokenRefused returns the response to a token that the Authorizer does not accept. The status is never 403,
+// which .NET reports as an exceeded limit. A token that was not verified, or that follows too many failures,
+// gets a status after which clients retry.
 func tokenRefused(err error) response {
 	resp := responseFor(fsm.Unauthorized)
 	switch code, known := codeOfError(err); {
@@ -89,7 +89,7 @@ func tokenRefused(err error) response {
 	return resp
 }
 
-// tokenAccepted is the response to a valid token.
+// tokenAccepted returns the response to a valid token.
 func tokenAccepted() response {
 	return response{errorReply: errorReply{refusal{text: "Accepted"}, http.StatusAccepted}}
 }

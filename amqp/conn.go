@@ -26,13 +26,12 @@ const (
 	phaseOpening phase = iota // protocol headers, SASL, open
 	phaseOpen
 	phaseClosing // our close is sent; frames are discarded until the peer's close
-	phaseClosed  // nothing is sent any more
+	phaseClosed  // nothing more is sent
 )
 
-// conn is one connection. Its reader (the goroutine of serve) takes frames in, its
-// writer sends what has been appended to out. Everything below mu belongs to mu and is
-// accessed by the reader, the writer, timers, and the broker's goroutines in done
-// functions. The broker is never called with mu held, because it may call done
+// conn is one connection. Its reader (the goroutine of serve) handles incoming frames, its writer sends what
+// was appended to out. mu guards all fields below it; the reader, the writer, timers, and the goroutines of
+// the broker in done functions access them. The broker is never called with mu held, because it may call done
 // at once: calls are appended to brokerCalls and made by unlock.
 type conn struct {
 	config          *Config
@@ -43,15 +42,15 @@ type conn struct {
 	refusalLog      *logLimiter // of the Server, for refusals
 	missingRightLog *logLimiter // of the Server, for rights that are missing
 	origin          netip.Addr  // the client address that limits and logs use
-	tracer          *tracer     // nil: nothing is traced
+	tracer          *tracer     // nil: no messages are traced
 
-	wake      chan struct{} // there is output; one token is enough
+	wake      chan struct{} // there is output; one token suffices
 	written   chan struct{} // closed when the writer has ended
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
-	idBuffer []byte             // of the reader: a message that was given an id
-	rules    message.RuleReader // of the reader, too
+	idBuffer []byte             // used by the reader: a message with the id that it was given
+	rules    message.RuleReader // used by the reader too
 
 	mu               sync.Mutex
 	phase            phase
@@ -68,15 +67,15 @@ type conn struct {
 	grants           grants
 	timer            *time.Timer
 
-	transactions        map[txnID]*transaction // open ones
-	expiredTransactions []txnID                // ids of the last ones that took too long
+	transactions        map[txnID]*transaction // open transactions
+	expiredTransactions []txnID                // ids of the last transactions that took too long
 	transactedBytes     int                    // bytes of transactions, including those being committed
 	committing          int                    // transactions passed to the broker
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted
-	onAuthenticated func()    // tells the Server that it was; may be nil
-	release         func()    // tells the Server that the connection has ended
+	onAuthenticated func()    // notifies the Server of the authentication; may be nil
+	release         func()    // notifies the Server of the end of the connection
 	refusals        int       // links that were refused
 	linksChanged    time.Time // when a link was last attached or ended
 	grantsChecked   time.Time // when the grants were last checked for revoked keys
@@ -88,7 +87,7 @@ type conn struct {
 	readPaused    bool // the reader waits in readAllowed
 	inFlightBytes int  // bytes received and not yet stored
 	partialBytes  int  // bytes of deliveries received in part
-	queuedBytes   int  // bytes of payloads that are locked and not yet sent
+	queuedBytes   int  // bytes of payloads that are locked and not sent yet
 	links         int
 	requests      int // requests to nodes in progress
 	memory        memory
@@ -100,10 +99,10 @@ type conn struct {
 func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
 		config:          config,
-		totals:          new(totals), // admit replaces it with that of the Server
+		totals:          new(totals), // admit replaces it with the totals of the Server
 		peer:            peer,
 		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
-		refusalLog:      new(logLimiter), // replaced like totals
+		refusalLog:      new(logLimiter), // replaced in the same way
 		missingRightLog: new(logLimiter),
 		origin:          originOf(peer.RemoteAddr()),
 		tracer:          newTracer(config.Tracer),
@@ -126,7 +125,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 	return c
 }
 
-// client identifies the connection to the Authorizer.
+// client returns the identity of the connection for the Authorizer.
 func (c *conn) client() Client { return Client{Namespace: c.namespace, Peer: c.peer.RemoteAddr()} }
 
 // timestampingReader records when the peer last sent something.
@@ -139,9 +138,8 @@ func (r timestampingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unlock releases mu and then makes the calls to the broker that were collected
-// under it. Every function that may collect one, or changes how much the connection
-// holds, ends with unlock, not mu.Unlock.
+// unlock releases mu and then makes the calls to the broker that were collected under it. Every function that
+// may collect a call, or changes how much the connection holds, ends with unlock instead of mu.Unlock.
 func (c *conn) unlock() {
 	calls := c.brokerCalls
 	c.brokerCalls = nil
@@ -152,9 +150,9 @@ func (c *conn) unlock() {
 	}
 }
 
-// serve runs the connection from the first byte to the last. Its goroutine is nearly always in
-// read, so its stack there is part of the cost of an idle connection: everything
-// else is done in functions that have returned.
+// serve runs the connection from the first byte to the last. Its goroutine spends nearly all its time in read,
+// so the size of its stack there is part of the cost of an idle connection: everything else is done in
+// functions that have returned.
 func (c *conn) serve(ctx context.Context) {
 	ctx, cancel := c.start(ctx)
 	err := c.read(ctx)
@@ -186,8 +184,8 @@ func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error)
 	}
 }
 
-// recovered is deferred wherever a connection runs. A panic is a bug in the gateway: it
-// ends this connection and no other.
+// recovered is deferred by every goroutine of a connection. A panic is a bug in the gateway: it ends this
+// connection and no other.
 func (c *conn) recovered(ctx context.Context) {
 	if p := recover(); p != nil {
 		c.log.ErrorContext(ctx, "connection panicked", "panic", p, "stack", string(debug.Stack()))
@@ -231,8 +229,8 @@ func (c *conn) read(ctx context.Context) error {
 	}
 }
 
-// waitUntilReadAllowed stops the reader while the connection holds too much: deliveries
-// that are not yet stored, or output that the peer does not read. TCP flow control then stops the peer.
+// waitUntilReadAllowed blocks the reader while the connection holds too much: deliveries that are not stored
+// yet, or output that the peer does not read. TCP flow control then stops the peer.
 func (c *conn) waitUntilReadAllowed() {
 	for c.phase < phaseClosing && (c.inFlightBytes > c.inFlightMax() || len(c.out) > outBytesMax) {
 		c.readPaused = true
@@ -241,15 +239,15 @@ func (c *conn) waitUntilReadAllowed() {
 	c.readPaused = false
 }
 
-// resumeReader makes the reader check again.
+// resumeReader makes the reader check its condition again.
 func (c *conn) resumeReader() {
 	if c.readPaused {
 		c.readAllowed.Signal()
 	}
 }
 
-// readFailed answers bytes that are not a frame. It then reads on until the peer closes:
-// closing a socket with unread bytes would destroy our close on its way.
+// readFailed answers bytes that are not a frame. It continues to read until the peer closes, because closing a
+// socket with unread bytes would discard our close before it is delivered.
 func (c *conn) readFailed(ctx context.Context, err error) error {
 	var fault *wire.ProtocolError
 	if !errors.As(err, &fault) {
@@ -260,7 +258,7 @@ func (c *conn) readFailed(ctx context.Context, err error) error {
 	return err
 }
 
-// fail sends close with an error, once, and gives the peer closeWithin to answer it.
+// fail sends a close with an error, once, and gives the peer closeWithin to answer it.
 func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 	c.mu.Lock()
 	if c.phase >= phaseClosing {
@@ -302,8 +300,8 @@ func (c *conn) end() {
 	c.unlock()
 }
 
-// handle handles a frame. last is true when it was the peer's close; fault is
-// the error that the connection must be closed with.
+// handle handles a frame. last is true if the frame is the peer's close; fault is the error with which the
+// connection must be closed.
 func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault *wire.Error) {
 	if frame.Type != wire.FrameAMQP {
 		return false, &wire.Error{Condition: wire.ConditionFramingError, Description: "SASL frame after the SASL layer."}
@@ -348,15 +346,15 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	return false, nil
 }
 
-// tick is the one timer of the connection: heartbeats, silent peers, connections
-// that do not authenticate, and grants that expire.
+// tick handles the only timer of the connection: heartbeats, silent peers, connections that do not
+// authenticate, and grants that expire.
 func (c *conn) tick(ctx context.Context) {
 	defer c.recovered(ctx)
 	now := time.Now()
 	c.mu.Lock()
 	phase, proven := c.phase, c.authenticated
 	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
-	busy := c.readPaused // we do not read, so we cannot tell whether the peer is silent
+	busy := c.readPaused // the reader is paused, so a silent peer cannot be detected
 	linkless := c.links == 0 && now.Sub(c.linksChanged) >= linklessWithin
 	c.mu.Unlock()
 	switch {
@@ -394,8 +392,8 @@ func (c *conn) tick(ctx context.Context) {
 	c.timer.Reset(c.nextTick(now))
 }
 
-// heartbeatInterval is how long we may send nothing: half of the peer's idle-time-out,
-// and never more than heartbeatMax (docs/service-bus-protocol.md#keep-alive).
+// heartbeatInterval returns the longest time without sending anything: half of the peer's idle-time-out, and
+// never more than heartbeatMax (docs/service-bus-protocol.md#keep-alive).
 func (c *conn) heartbeatInterval() time.Duration {
 	if c.peerIdleTimeout == 0 {
 		return heartbeatMax
@@ -403,7 +401,7 @@ func (c *conn) heartbeatInterval() time.Duration {
 	return min(heartbeatMax, c.peerIdleTimeout/2)
 }
 
-// nextTick returns how long it is until tick has something to do.
+// nextTick returns the time until tick must run again.
 func (c *conn) nextTick(now time.Time) time.Duration {
 	next := now.Add(heartbeatMax)
 	soonest := func(t time.Time) {
@@ -438,15 +436,15 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 	return max(next.Sub(now), time.Millisecond)
 }
 
-// resetTimer sets the timer again after a change.
+// resetTimer resets the timer after a change.
 func (c *conn) resetTimer() { c.timer.Reset(c.nextTick(time.Now())) }
 
 func connectionForced(text string) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionConnectionForced, Description: text}
 }
 
-// inFlightMax is how many bytes may be received and not yet stored or answered. An
-// unauthenticated connection has space for a few tokens.
+// inFlightMax returns how many bytes may be received and not stored or answered yet. For an unauthenticated
+// connection it suffices for a few tokens.
 func (c *conn) inFlightMax() int {
 	if !c.authenticated {
 		return min(unauthenticatedBytesMax, c.config.InFlightBytesMax)
@@ -454,7 +452,7 @@ func (c *conn) inFlightMax() int {
 	return c.fairPart(c.config.InFlightBytesMax)
 }
 
-// partialBytesMax is the same for deliveries received in part.
+// partialBytesMax is inFlightMax for deliveries of which only a part was received.
 func (c *conn) partialBytesMax() int {
 	if !c.authenticated {
 		return unauthenticatedBytesMax
@@ -462,15 +460,15 @@ func (c *conn) partialBytesMax() int {
 	return partialBytesMax
 }
 
-// unauthenticatedLimit returns the error for an unauthenticated connection that wants more of
-// something than it needs to put a token on $cbs.
+// unauthenticatedLimit returns the error for an unauthenticated connection that requests more than it needs to
+// put a token on $cbs.
 func (*conn) unauthenticatedLimit(what string, most int) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionResourceLimitExceeded, Description: fmt.Sprintf(
 		"The connection has proved nothing and has %d %s. Put a token on $cbs first.", most, what)}
 }
 
-// shrinkBuffers releases buffers that work has made large. The reader calls it when a heartbeat
-// comes: the peer has nothing else to send. mu is held.
+// shrinkBuffers releases buffers that traffic has enlarged. The reader calls it at a heartbeat, which the peer
+// sends when it has nothing else to send. mu is held.
 func (c *conn) shrinkBuffers() {
 	c.reader.Shrink()
 	c.idBuffer, c.rules, c.scratch = nil, message.RuleReader{}, nil

@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// connLimiter tracks the open connections. All of it belongs to the mutex of the Server.
+// connLimiter tracks the open connections. The mutex of the Server guards all of it.
 type connLimiter struct {
 	conns                    map[*conn]*trackedConn
-	perOrigin                map[netip.Addr]int // connections of each
-	unauthenticated          *list.List         // of *conn, the oldest in front
-	unauthenticatedPerOrigin map[netip.Addr]int // how many of these come from each address
+	perOrigin                map[netip.Addr]int // number of connections by address
+	unauthenticated          *list.List         // of *conn, oldest first
+	unauthenticatedPerOrigin map[netip.Addr]int // number of unauthenticated connections by address
 	rejected                 int                // since rejectionLogged
 	rejectionLogged          time.Time          // when rejections were last logged
 }
 
 // trackedConn is an open connection.
 type trackedConn struct {
-	origin          netip.Addr    // the zero Addr when it does not come from an IP address
-	unauthenticated *list.Element // nil once it is authenticated or was closed
+	origin          netip.Addr    // the zero Addr if the connection does not come from an IP address
+	unauthenticated *list.Element // nil after it was authenticated or closed
 }
 
 func newConnLimiter() connLimiter {
 	return connLimiter{conns: make(map[*conn]*trackedConn), perOrigin: make(map[netip.Addr]int), unauthenticated: list.New(), unauthenticatedPerOrigin: make(map[netip.Addr]int)}
 }
 
-// admit registers a connection, or closes it when there are too many. When the member is full, it
-// closes an unauthenticated connection instead: the oldest of the address that has the most. An
-// honest client has put a token long before, and a client that opens thousands closes its own.
+// admit registers a connection, or closes it if there are too many. If the member is full, it closes an
+// unauthenticated connection instead: the oldest of the address that has the most. Honest clients put a token
+// early, and a client that opens thousands of connections loses its own.
 func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	origin := originOf(peer.RemoteAddr())
 	s.mu.Lock()
@@ -59,8 +59,8 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	return c, true
 }
 
-// reject closes a connection that is over a limit, and logs that at most once per rejectLogEvery:
-// a flood of connections must not become a flood of log lines.
+// reject closes a connection that exceeds a limit. It logs at most once per rejectLogEvery, so that a flood of
+// connections does not become a flood of log lines.
 func (s *Server) reject(ctx context.Context, peer net.Conn, cause string, most int) {
 	s.rejected++
 	s.totals.rejected.Add(1)
@@ -68,12 +68,12 @@ func (s *Server) reject(ctx context.Context, peer net.Conn, cause string, most i
 		s.config.Logger.WarnContext(ctx, "connections refused", "reason", cause, "peer", peer.RemoteAddr(), "max", most, "count", s.rejected)
 		s.rejectionLogged, s.rejected = now, 0
 	}
-	s.group.Go(func() { _ = peer.Close() }) // it may take a moment (WebSocket), and mu is held
+	s.group.Go(func() { _ = peer.Close() }) // Close may take a moment (WebSocket), and mu is held
 }
 
-// closeOldestUnauthenticated frees a place for one connection: of the address that has the most unauthenticated
-// connections, it closes the oldest; false when there is none. The place
-// is free at once, although the goroutines of the connection have yet to end.
+// closeOldestUnauthenticated makes space for one connection: it closes the oldest unauthenticated connection
+// of the address that has the most of them; false if there is none. The connection is not counted any longer,
+// although its goroutines have yet to end.
 func (s *Server) closeOldestUnauthenticated() bool {
 	most := 0
 	for _, n := range s.unauthenticatedPerOrigin {
@@ -99,7 +99,7 @@ func (s *Server) markAuthenticated(c *conn) {
 	}
 }
 
-// removeUnauthenticated removes a connection from the unauthenticated ones, once.
+// removeUnauthenticated removes a connection from the list of unauthenticated connections, once.
 func (s *Server) removeUnauthenticated(a *trackedConn) {
 	if a.unauthenticated == nil {
 		return
@@ -132,8 +132,9 @@ func (s *Server) untrack(c *conn) {
 	}
 }
 
-// originOf is the address that the limits count a connection for: its IP address, or the /64 of IPv6 that one
-// customer has. The zero Addr for connections without an IP address, such as a pipe.
+// originOf returns the address for which the limits count a connection: its IP address, or its /64 of IPv6,
+// which belongs to one customer. It returns the zero Addr for connections without an IP address, such as a
+// pipe.
 func originOf(addr net.Addr) netip.Addr {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {

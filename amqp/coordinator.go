@@ -11,19 +11,19 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The coordinator is where a client opens and ends transactions (part 4, 4.1): a link whose
-// target is not an entity, on which it sends commands. It needs no right: every operation in
-// a transaction needs its own.
+// The coordinator is the target at which a client opens and ends transactions (part 4, 4.1): the client sends
+// commands on a link whose target is not an entity. The link needs no right, because every operation in a
+// transaction needs its own.
 
-// The capabilities of the coordinator (part 4, 4.5.7): several transactions of a session, and
-// one over several sessions of a connection.
+// Capabilities of the coordinator (part 4, 4.5.7): several transactions in a session, and one transaction over
+// several sessions of a connection.
 const (
 	localTransactions    = wire.Symbol("amqp:local-transactions")
 	sessionsHaveSeveral  = wire.Symbol("amqp:multi-txns-per-ssn")
 	severalSessionsShare = wire.Symbol("amqp:multi-ssns-per-txn")
 )
 
-// coordinatorReply is the target of our attach.
+// coordinatorReply returns the target of our attach.
 func coordinatorReply() *wire.Coordinator {
 	return &wire.Coordinator{Capabilities: []wire.Symbol{localTransactions, sessionsHaveSeveral, severalSessionsShare}}
 }
@@ -71,7 +71,7 @@ func (c *conn) handleCommand(ctx context.Context, a *incomingDelivery) {
 	}
 }
 
-// declareFor opens a transaction and puts its id into the answer.
+// declareFor opens a transaction and writes its id to the answer.
 func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
 	switch {
 	case d.GlobalID != nil:
@@ -80,7 +80,7 @@ func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
 		return newRefusal(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled.")
 	}
 	var id txnID
-	_, _ = rand.Read(id[:]) // it never fails
+	_, _ = rand.Read(id[:]) // Read never fails
 	c.mu.Lock()
 	defer c.unlock()
 	if a.link.state != attached {
@@ -91,8 +91,8 @@ func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
 	return cause
 }
 
-// discharge ends a transaction: rolled back when the client asks for it, otherwise committed. answered
-// is false when the answer comes later.
+// discharge ends a transaction: it rolls the transaction back if the client requests that, otherwise it
+// commits. answered is false if the answer follows later.
 func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Discharge) (cause refusal, answered bool) {
 	var id *txnID
 	if known, ok := txnIDOf(d.TxnID); ok {
@@ -109,7 +109,7 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 		cause = t.rollbackOnlyRefusal()
 		c.rollback(t)
 	case t.operations == 0:
-		c.rollback(t) // there is nothing to do
+		c.rollback(t) // the transaction is empty
 	default:
 		c.commit(ctx, t, a)
 		return refusal{}, false
@@ -125,9 +125,9 @@ func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, mess
 	c.finishSend(ctx, a, cause)
 }
 
-// manageInTransaction does an operation of a request that is part of a transaction. Schedule and
-// settle are enlisted. Operations that only read or lock are done at once, and those that the state machine
-// could not roll back are refused. done is false for operations that are done as outside of a transaction.
+// manageInTransaction handles an operation of a request that is part of a transaction. Schedule and settle are
+// enlisted. Operations that only read or lock are done at once, and operations that the state machine could
+// not roll back are refused. done is false for operations that are done as they are outside of a transaction.
 func (c *conn) manageInTransaction(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
 	var resp response
 	switch operation {
@@ -151,14 +151,14 @@ func (c *conn) manageInTransaction(ctx context.Context, r *request, operation st
 	return true
 }
 
-// causesRollback reports whether a transaction becomes rollback-only when an operation in it is refused:
-// if the operation would have changed something, and a retry is pointless.
+// causesRollback reports whether a refused operation makes its transaction rollback-only: the operation would
+// have changed something, and a retry is pointless.
 func causesRollback(operation string, cause refusal) bool {
 	switch operation {
 	case dispositionOperation, scheduleOperation, cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
 		return cause.condition != "" && cause.retry != retryLater
 	case deferredOperation:
-		return cause.condition == wire.ConditionNotAllowed // receive and delete
+		return cause.condition == wire.ConditionNotAllowed // receive-and-delete
 	}
 	return false
 }
@@ -179,8 +179,8 @@ func (c *conn) dispositionInTransaction(r *request, body wire.Map) response {
 	return enlistedResponse(cause, nil)
 }
 
-// scheduleInTransaction is scheduleMessage in a transaction. The messages have no numbers before the
-// commit, so each is reported as 0: a client that wants to cancel one later finds its number by a peek.
+// scheduleInTransaction is scheduleMessage in a transaction. The messages have no numbers before the commit,
+// so each is reported as 0: a client that cancels one later must find its number by a peek.
 func (c *conn) scheduleInTransaction(r *request, body wire.Map) response {
 	messages, resp, ok := c.scheduledMessages(r, body)
 	if !ok {
@@ -192,7 +192,7 @@ func (c *conn) scheduleInTransaction(r *request, body wire.Map) response {
 	return enlistedResponse(cause, wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, len(messages))}}})
 }
 
-// enlistedResponse is the response to a request that was enlisted, or not.
+// enlistedResponse returns the response to a request that was enlisted or refused.
 func enlistedResponse(cause refusal, body wire.Map) response {
 	switch cause.condition {
 	case "":

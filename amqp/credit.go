@@ -1,11 +1,9 @@
 package amqp
 
-// The arithmetic of flow control: numbers in, numbers out, no locks and no frames.
-// Delivery counts and transfer ids are serial numbers (RFC 1982): they wrap, and only
-// their differences mean anything.
+// The types below compute flow control: they take and return numbers, and use no locks and no frames. Delivery
+// counts and transfer ids are serial numbers (RFC 1982): they wrap, and only their differences are meaningful.
 
-// ahead returns how far a is in front of b on the circle of 32 bit serial numbers,
-// 0 when it is not in front (RFC 1982, 3.2).
+// ahead returns how far a is ahead of b among 32-bit serial numbers, 0 if it is not ahead (RFC 1982, 3.2).
 func ahead(a, b uint32) uint32 {
 	if d := a - b; d < 1<<31 {
 		return d
@@ -26,18 +24,18 @@ func remaining(allowance, used uint32) uint32 {
 type sendingCredit struct {
 	count uint32 // delivery-count: deliveries begun, and credit drained
 	left  uint32 // deliveries that may still begin
-	drain bool   // the receiver wants the credit used up or given back
+	drain bool   // the receiver requests that the credit is used up or returned
 
-	// go-amqp does not advance its own delivery-count when a drain is answered, as
-	// 2.6.7 asks, so all its later flows count from too low. lag is the difference.
+	// go-amqp does not advance its own delivery-count when a drain is answered, which 2.6.7 requires, so all
+	// its later flows start from a count that is too low. lag is the difference.
 	lag       uint32
-	drained   uint32 // credit given back by the drain just answered
-	undecided bool   // no flow has come since that answer
+	drained   uint32 // credit returned by the latest answer to a drain
+	undecided bool   // no flow was received since that answer
 }
 
-// flow applies the delivery-count (nil before the receiver saw our attach) and the
-// link-credit of a flow. Deliveries sent since the receiver counted are subtracted: it
-// must never get more than it asked for.
+// flow applies the delivery-count (nil before the receiver has seen our attach) and the link-credit of a flow.
+// It subtracts deliveries that were sent after the receiver counted, because a receiver must never get more
+// than it asked for.
 func (c *sendingCredit) flow(deliveryCount *uint32, linkCredit uint32, drain bool) {
 	theirs := uint32(0)
 	if deliveryCount != nil {
@@ -50,35 +48,35 @@ func (c *sendingCredit) flow(deliveryCount *uint32, linkCredit uint32, drain boo
 		}
 	}
 	if c.lag != 0 && ahead(theirs+c.lag, c.count) > 0 {
-		c.lag = 0 // it does count as 2.6.7 says: its flow and our answer crossed
+		c.lag = 0 // the receiver counts as 2.6.7 requires: its flow and our answer crossed
 	}
 	c.left = remaining(linkCredit, ahead(c.count, theirs+c.lag))
 	c.drain = drain
 }
 
-// take uses one credit, for a delivery that begins now.
+// take uses one credit for a delivery that begins now.
 func (c *sendingCredit) take() {
 	c.count++
 	c.left--
 }
 
-// endDrain returns the rest of the credit, as the answer to a drain.
+// endDrain returns the remaining credit for the answer to a drain.
 func (c *sendingCredit) endDrain() {
 	c.drained, c.undecided = c.left, c.left > 0
 	c.count += c.left
 	c.left, c.drain = 0, false
 }
 
-// receivingCredit is the credit that the gateway grants a sender on one link. Credit and the deliveries
-// received but not yet answered are together never above linkCreditMax, so a
-// slow log slows its senders down.
+// receivingCredit is the credit that the gateway grants a sender on one link. The sum of the credit and the
+// deliveries that are received but not yet answered never exceeds linkCreditMax, so a slow log slows its
+// senders down.
 type receivingCredit struct {
 	count    uint32 // delivery-count as the gateway sees it
 	left     uint32 // deliveries that the sender may still begin
 	unstored uint32 // deliveries received and not yet answered
 }
 
-// take counts a delivery that begins; false when the sender had no credit for it.
+// take counts a delivery that begins; it returns false if the sender had no credit for the delivery.
 func (c *receivingCredit) take() bool {
 	if c.left == 0 {
 		return false
@@ -89,14 +87,14 @@ func (c *receivingCredit) take() bool {
 	return true
 }
 
-// settle counts an answered delivery. It returns true when enough of them came together
-// for a flow, which then carries the new value of left.
+// settle counts an answered delivery. It returns true when enough answers have accumulated for a flow, which
+// then carries the new value of left.
 func (c *receivingCredit) settle() bool {
 	c.unstored--
 	return c.refill(linkCreditMax / 2)
 }
 
-// refill raises the credit to the free part, when that raises it by at least step.
+// refill raises the credit to the unused part of linkCreditMax if that raises it by at least step.
 func (c *receivingCredit) refill(step uint32) bool {
 	free := remaining(linkCreditMax, c.unstored)
 	if free < c.left+step {

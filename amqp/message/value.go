@@ -13,16 +13,16 @@ import (
 
 // Values on the wire and values of the rule language. The rule language has fewer types:
 //
-// 	AMQP                                     rules      and back
-// 	null                                     NULL       null
-// 	boolean                                  boolean    boolean
-// 	all integers; ulong from 2^63: decimal   integer    long
-// 	float, double, decimals                  decimal    double
-// 	string, symbol, char, com.microsoft:uri  string     string
-// 	timestamp, com.microsoft:datetime-offset timestamp  timestamp
-// 	com.microsoft:timespan                   integer    long, in ticks
-// 	uuid                                     GUID       uuid
-// 	binary                                   binary     binary
+//	AMQP                                     rules      and back
+//	null                                     NULL       null
+//	boolean                                  boolean    boolean
+//	all integers; ulong from 2^63: decimal   integer    long
+//	float, double, decimals                  decimal    double
+//	string, symbol, char, com.microsoft:uri  string     string
+//	timestamp, com.microsoft:datetime-offset timestamp  timestamp
+//	com.microsoft:timespan                   integer    long, in ticks
+//	uuid                                     GUID       uuid
+//	binary                                   binary     binary
 //
 // A value that no rule changes keeps its AMQP type: only values that an action has set are converted
 // from the rule language. Rules cannot refer to lists, maps, arrays and other described values.
