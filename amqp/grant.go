@@ -6,11 +6,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// audiencesMax bounds the tokens kept for one connection. An SDK puts one for each
-// entity and one for its management node; 500 entities on a connection are many.
+// audiencesMax limits the tokens kept for one connection. An SDK puts one for each entity and one for its
+// management node; 500 entities on one connection are many.
 const audiencesMax = 1024
 
-// The kinds of credentials, as the audit log calls them.
+// Kinds of credentials, as named in the audit log.
 const (
 	kindSharedAccess = "sas"
 	kindBearer       = "jwt"
@@ -18,11 +18,11 @@ const (
 	kindExternal     = "external"
 )
 
-// grant is one credential that the Authorizer accepted, with what the audit log records of it.
+// grant is one credential that the Authorizer accepted, with the attributes that the audit log records.
 type grant struct {
 	Grant
 	kind string // kindSharedAccess and so on
-	name string // name of the access rule, where the gateway knows it: not of tokens
+	name string // name of the access rule, if the gateway knows it: empty for tokens
 }
 
 // expired reports whether the credential has expired.
@@ -31,11 +31,11 @@ func (g *grant) expired(now time.Time) bool { return !g.Expires.IsZero() && !now
 // revoked reports whether the key of the credential was changed or removed.
 func (g *grant) revoked() bool { return g.Valid != nil && !g.Valid() }
 
-// grants is what the credentials of a connection allow, by the Path that was authorized. The path
-// "" is the namespace. Owned by the connection's mutex.
+// grants holds the rights of the credentials of a connection by the authorized Path. The path "" is the
+// namespace. The mutex of the connection guards it.
 type grants map[string]grant
 
-// put stores a grant in place of an older one for the same path, which it returns. False when there
+// put stores a grant in place of an older one for the same path, which it returns. It returns false if there
 // are too many.
 func (g grants) put(add grant) (old grant, ok bool) {
 	old, known := g[add.Path]
@@ -46,9 +46,8 @@ func (g grants) put(add grant) (old grant, ok bool) {
 	return old, true
 }
 
-// allow reports whether the grants for path, for the entity that it is a part of, and for the
-// namespace together give right. revoked reports that one of them is still stored although its
-// key is no longer valid.
+// allow reports whether the grants for path, for its entity, and for the namespace together give right.
+// revoked reports that one of them is still stored although its key is no longer valid.
 func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, revoked bool) {
 	path = fsm.PathKey(path)
 	var have fsm.Rights
@@ -70,7 +69,7 @@ func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, revoked
 	}
 }
 
-// lossReason is why a grant is no longer valid.
+// lossReason is the reason why a grant is no longer valid.
 type lossReason uint8
 
 const (
@@ -120,8 +119,7 @@ func (l lostGrants) find(path string, right fsm.Rights) (lostGrant, bool) {
 	}
 }
 
-// next returns when the next grant expires, the zero Time when none does; and whether there are
-// keys to check.
+// next returns when the next grant expires, the zero Time if none does, and whether there are keys to check.
 func (g grants) next() (first time.Time, revocable bool) {
 	for _, grant := range g {
 		if e := grant.Expires; !e.IsZero() && (first.IsZero() || e.Before(first)) {

@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// The protocol headers (part 2, 2.2 and part 5, 5.3.1). The header for TLS inside TCP
-// (protocol id 2) is used by no SDK and is answered with one that the gateway supports.
+// Protocol headers (part 2, 2.2 and part 5, 5.3.1). No SDK uses the header for TLS inside TCP (protocol id 2);
+// the gateway answers it with a header that it supports.
 const (
 	headerAMQP = "AMQP\x00\x01\x00\x00"
 	headerSASL = "AMQP\x03\x01\x00\x00"
@@ -19,8 +19,8 @@ const (
 
 var errProtocol = errors.New("protocol fault in the handshake")
 
-// handshake handles everything from the first byte to open. Clients may send everything at once
-// without waiting for answers (Python does).
+// handshake handles everything from the first byte to open. Clients may send all of it at once without waiting
+// for answers (Python does).
 func (c *conn) handshake(ctx context.Context) error {
 	header, err := c.reader.ReadHeader()
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *conn) open(ctx context.Context) error {
 	if peer.Hostname == nil || c.selectNamespace(*peer.Hostname) {
 		return nil
 	}
-	// A right in one namespace is not valid in another. Our open goes first: before it
-	// there is no way to report an error (part 2, 2.4.1).
+	// A right in one namespace is not valid in another. Our open is sent first, because an error can be
+	// reported only after it (part 2, 2.4.1).
 	c.mu.Lock()
 	c.audit(ctx, slog.LevelWarn, auditLoginRefused, slog.String("kind", c.login.kind), slog.String("name", c.login.name),
 		slog.String("reason", "the open names another namespace than the login was for"))
@@ -80,8 +80,8 @@ func (c *conn) open(ctx context.Context) error {
 	return nil
 }
 
-// idleTimeOutTooShort returns the error for a connection whose idle-time-out is so short that keeping
-// it alive would cost too much (part 2, 2.4.5); nil when it is long enough. 0 means none at all.
+// idleTimeOutTooShort returns the error for a connection whose idle-time-out is so short that keeping it alive
+// would cost too much (part 2, 2.4.5); nil if it is long enough. 0 means no time-out.
 func idleTimeOutTooShort(peer *wire.Open) *wire.Error {
 	if peer.IdleTimeOut == nil || *peer.IdleTimeOut == 0 || time.Duration(*peer.IdleTimeOut)*time.Millisecond >= idleTimeOutMin {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// batchFormat is the message-format of a batch: one delivery whose data sections are
-// whole messages, all or none of which are stored (docs/service-bus-protocol.md#batches).
+// batchFormat is the message-format of a batch: one delivery whose data sections are whole messages, of which
+// all or none are stored (docs/service-bus-protocol.md#batches).
 const batchFormat = 0x80013700
 
 // incomingLink is a link on which the client sends.
@@ -19,20 +19,20 @@ type incomingLink struct {
 	link
 	credit          receivingCredit
 	messageBytesMax int
-	viaEntity       *fsm.EntityRef // the entity that its messages go through in transactions; nil for none
+	viaEntity       *fsm.EntityRef // the entity through which its messages are sent in transactions; nil for none
 
-	// The delivery that is being received in several frames.
+	// State of the delivery that is being received in several frames.
 	partial        bool
 	id             uint32
 	format         uint32
 	settled        bool
 	transaction    *txnID  // the transaction that it belongs to; nil for none
-	refused        refusal // why the delivery is refused; its frames are discarded
+	refused        refusal // the reason why the delivery is refused; its frames are discarded
 	partialPayload []byte
 
-	// closeReason is why the link can no longer be used: its entity is gone, and another entity may have
-	// its name now or later. Further deliveries are refused, and when all are answered,
-	// the link is detached.
+	// closeReason is the reason why the link cannot be used any longer: its entity was deleted, and another
+	// entity may have the same name now or later. Further deliveries are refused, and the link is detached
+	// when all deliveries are answered.
 	closeReason refusal
 }
 
@@ -44,18 +44,18 @@ type incomingDelivery struct {
 	settled    bool
 	refused    refusal
 	entityGone bool // the entity no longer exists
-	isRequest  bool // a request: its credit is granted again with its response
-	bytes      int  // what it counts in conn.inFlightBytes
-	decoded    int  // what it counts in conn.memory
-	// messages is how many it holds, set when it is parsed.
+	isRequest  bool // the delivery is a request: its credit is granted again with its response
+	bytes      int  // bytes counted in conn.inFlightBytes
+	decoded    int  // bytes counted in conn.memory
+	// messages is the number of messages in the delivery, set when it is parsed.
 	messages    int
 	transaction *txnID // the transaction that it belongs to; nil for none
-	state       any    // the state that answers it on success; nil: accepted
+	state       any    // the delivery state that answers it on success; nil: accepted
 	spans       []trace.Span
-	payload     []byte // lies in the reader's buffer or in link.partialPayload: valid until the next frame
+	payload     []byte // part of the reader's buffer or of link.partialPayload: valid until the next frame
 }
 
-// ready grants credit at once: JavaScript considers a link without credit for a second as busy.
+// ready grants credit at once: JavaScript considers a link busy that has no credit for a second.
 func (l *incomingLink) ready() {
 	switch {
 	case l.kind != entityNode:
@@ -68,8 +68,8 @@ func (l *incomingLink) ready() {
 	l.emitFlow()
 }
 
-// setMaxMessageSize sets the largest delivery that is accepted. A request may hold a message to be
-// scheduled, so it may be larger than one.
+// setMaxMessageSize sets the size of the largest delivery that is accepted. A request may hold a message to be
+// scheduled, so it may be larger than a message.
 func (l *incomingLink) setMaxMessageSize(entityMax int) {
 	switch l.kind {
 	case entityNode:
@@ -83,8 +83,8 @@ func (l *incomingLink) setMaxMessageSize(entityMax int) {
 	}
 }
 
-// setVia makes the messages of a link go through another entity, or returns why they cannot.
-// Outside of transactions they go directly to their destination, and the sender gets any refusal.
+// setVia makes the messages of a link go through another entity, or returns the reason why they cannot.
+// Outside of transactions they are sent directly to their destination, and the sender gets any refusal.
 func (l *incomingLink) setVia(via fsm.EntityRef) refusal {
 	if cause := attachNotAllowed(&via, true); cause.condition != "" {
 		return cause
@@ -103,7 +103,7 @@ func (l *incomingLink) emitFlow() {
 	l.session.conn.emitFlow(l.session.channel, f)
 }
 
-// flow answers a sender that asks for the state of the link (.NET does every 10 s).
+// flow answers a sender that requests the state of the link (.NET does so every 10 s).
 func (l *incomingLink) flow(f *wire.Flow) {
 	if f.Echo && l.state == attached {
 		l.emitFlow()
@@ -123,8 +123,8 @@ func (l *incomingLink) discardPartial() {
 	l.partial, l.partialPayload, l.refused, l.transaction = false, nil, refusal{}, nil
 }
 
-// handleTransfer handles one transfer frame and, when it completes a delivery, stores
-// or answers that. mu is not held while the message is parsed and the broker called.
+// handleTransfer handles one transfer frame and, if it completes a delivery, stores or answers the delivery.
+// mu is not held while the message is parsed and the broker is called.
 func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Transfer) *wire.Error {
 	a, fault := c.receive(ctx, channel, t)
 	switch {
@@ -166,7 +166,7 @@ func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a
 		return a, nil
 	}
 	if l.state != attached && l.state != attaching {
-		return a, nil // crossed our detach
+		return a, nil // it crossed our detach
 	}
 	return l.receive(ctx, t), nil
 }
@@ -220,7 +220,7 @@ func (l *incomingLink) joinTransaction(state *wire.TransactionalState) {
 	}
 }
 
-// start begins a delivery; false when the link had to be detached instead.
+// start begins a delivery; it returns false if it had to detach the link instead.
 func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	if !l.credit.take() {
 		if l.state == attaching {
@@ -249,8 +249,8 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	return true
 }
 
-// join returns the bytes of the delivery so far. A delivery in one frame is not copied.
-// A delivery that is refused is counted but not kept.
+// join returns the bytes of the delivery received so far. A delivery in one frame is not copied. A refused
+// delivery is counted but not kept.
 func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c := l.session.conn
 	switch {
@@ -274,7 +274,7 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	return l.partialPayload
 }
 
-// refusePartial refuses a delivery of which a part was received, and releases that.
+// refusePartial refuses a delivery that was received in part, and releases that part.
 func (l *incomingLink) refusePartial(cause refusal) {
 	l.session.conn.partialBytes -= len(l.partialPayload)
 	l.partialPayload, l.refused = nil, cause
@@ -310,8 +310,8 @@ func (c *conn) store(ctx context.Context, a *incomingDelivery) {
 	})
 }
 
-// chargeDecoded counts the memory that messages take besides their payloads, where the overhead of one
-// delivery does not cover it: in a batch, and with properties for rules.
+// chargeDecoded counts the memory that messages need besides their payloads, if the overhead of one delivery
+// does not cover it: for a batch, and for properties that rules use.
 func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
 	bytes := (len(messages) - 1) * inFlightOverhead
 	for i := range messages {
@@ -326,8 +326,8 @@ func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
 	c.memory.decodedBytes += bytes
 }
 
-// parse makes the stored form of a delivery; for a topic, with the properties that its rules see.
-// Only the reader calls it.
+// parse converts a delivery to its stored form; for a topic, with the properties that its rules see. Only the
+// reader calls it.
 func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 	if cap(c.idBuffer) > bufferBytesKept {
 		c.idBuffer = nil
@@ -352,7 +352,7 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 	return messages, err
 }
 
-// parseOne makes the stored form of one encoded message. Only the reader calls it.
+// parseOne converts one encoded message to its stored form. Only the reader calls it.
 func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 	var ok bool
 	if c.idBuffer, ok = message.AppendWithID(c.idBuffer[:0], encoded); ok {
@@ -361,8 +361,8 @@ func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 	return message.Parse(encoded)
 }
 
-// finishSend answers a delivery: accepted without a refusal, otherwise rejected. It is
-// called from the broker's goroutines as well as from the reader.
+// finishSend answers a delivery: accepted without a refusal, otherwise rejected. The goroutines of the broker
+// call it as well as the reader.
 func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusal) {
 	if a.spans != nil {
 		endSpans(a.spans, cause.condition)
@@ -382,7 +382,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 		return
 	}
 	switch {
-	case a.settled: // fire and forget (docs/requirements.md#t3)
+	case a.settled: // sent settled: no answer (docs/requirements.md#t3)
 	case cause.condition == "" && a.state != nil:
 		last := a.id
 		c.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})
@@ -406,7 +406,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	}
 }
 
-// returnCredit grants the credit of one delivery again, with a flow when enough of it has come together.
+// returnCredit grants the credit of one delivery again, and sends a flow when enough credit has accumulated.
 func (l *incomingLink) returnCredit() {
 	if l.kind != entityNode {
 		l.credit.unstored--

@@ -2,7 +2,7 @@ package amqp
 
 import "time"
 
-// The limits of what a peer can make the gateway hold, and of how long it may take. A test meets each of them.
+// Limits of the memory and time that a peer can make the gateway use. A test reaches each of them.
 const (
 	frameBytesMax     = 65536 // max-frame-size that we announce (part 2, 2.7.1)
 	frameBytesMin     = 512   // smallest max-frame-size that a peer may announce
@@ -10,31 +10,31 @@ const (
 	handleMax         = 9999  // handle-max that we announce, per session
 	linksMax          = 10000 // links of one connection
 	linkNameBytesMax  = 1024  // link names; SDKs use up to about 300 bytes
-	saslFrameBytesMax = 4096  // one SASL frame. 512 says part 5, 5.3.1; a rule name and a key may be 256 bytes each
+	saslFrameBytesMax = 4096  // one SASL frame; part 5, 5.3.1 says 512, but a rule name and a key may have 256 bytes each
 
-	linkCreditMax       = 1000     // deliveries a sender may have on the way on one link
-	requestCreditMax    = 100      // requests on the way and in work on one link to a node
-	requestsMax         = 128      // requests being worked on for one connection
+	linkCreditMax       = 1000     // deliveries in flight from a sender on one link
+	requestCreditMax    = 100      // requests in flight or in progress on one link to a node
+	requestsMax         = 128      // requests in progress for one connection
 	responsesMax        = 256      // responses that wait for credit on one link
 	nodeMessageBytesMax = 1 << 20  // largest request of a node, unless messages of the entity are larger
 	tokenBytesMax       = 64 << 10 // largest request of $cbs; tokens of identity providers have up to about 16 KiB
 	requestOverhead     = 64 << 10 // bytes of a request besides the message that it holds
 	messageBytesMax     = 16 << 20 // largest message accepted, whatever its queue allows
-	batchBytesMax       = 1 << 20  // largest batch that clients are told to make
+	batchBytesMax       = 1 << 20  // largest batch that clients are told to send
 
 	windowFrames     = 5000     // incoming-window of each session
-	inFlightOverhead = 512      // bytes counted for a delivery besides its payload
+	inFlightOverhead = 512      // bytes counted for a delivery in addition to its payload
 	partialBytesMax  = 32 << 20 // unfinished deliveries of one connection together
-	outBytesHigh     = 1 << 20  // above it no delivery is started
-	outBytesMax      = 4 << 20  // above it nothing more is read from the peer
+	outBytesHigh     = 1 << 20  // above this no delivery is started
+	outBytesMax      = 4 << 20  // above this nothing more is read from the peer
 	bufferBytesKept  = 1 << 20  // a larger buffer is not kept for the next use
 	bufferBytesIdle  = 1 << 10  // a larger buffer is not kept while there are only heartbeats
 	heartbeatBytes   = 8        // one empty frame
-	lockBatchMax     = 256      // messages asked for at a time by one link
-	lockBytesMax     = 1 << 20  // bytes asked for at a time by one link
+	lockBatchMax     = 256      // messages requested at a time by one link
+	lockBytesMax     = 1 << 20  // bytes requested at a time by one link
 	queuedBytesMax   = 32 << 20 // locked but unsent payloads of one connection together
 	unsettledMax     = 65536    // deliveries of one session sent and not settled
-	fairBytesMin     = 64 << 10 // what a connection may use however short memory is
+	fairBytesMin     = 64 << 10 // bytes that a connection may use even when memory is short
 
 	openWithin                   = 10 * time.Second   // from accept to open
 	authenticateWithin           = 60 * time.Second   // from accept to the first token or link
@@ -42,51 +42,51 @@ const (
 	grantCheckEvery              = 10 * time.Second   // how often the keys that links depend on are checked
 	idleTimeOut                  = 240 * time.Second  // idle-time-out that we announce
 	idleTimeOutMin               = time.Second        // shortest idle-time-out that a peer may announce
-	heartbeatMax                 = 15 * time.Second   // longest time in which we send nothing
+	heartbeatMax                 = 15 * time.Second   // longest time without sending anything
 	writeWithin                  = 30 * time.Second   // one write to the peer
 	closeWithin                  = 5 * time.Second    // from our close to the peer's
 	deliveryTimeMax              = 7 * 24 * time.Hour // how far ahead the delivery time of an abandoned message may be
 	lockWait                     = 60 * time.Second   // one wait of a receiving link
-	sweepEvery                   = time.Second        // how often expired deliveries are looked for, at most
+	sweepEvery                   = time.Second        // shortest interval between searches for expired deliveries
 	connectionsMaxDefault        = 20000
 	connectionsPerPeerMaxDefault = 5000        // of one address, or of one /64 of IPv6
-	rejectLogEvery               = time.Second // how often rejected connections are logged, at most
+	rejectLogEvery               = time.Second // shortest interval between log lines about rejected connections
 	inFlightBytesDefault         = 16 << 20    // received and not yet stored, per connection
 	memoryBytesDefault           = 1 << 30     // held by all connections together
 )
 
-// The limits of an unauthenticated connection. No client
-// needs more than two sessions and four links to put a token.
+// Limits of an unauthenticated connection. No client needs more than two sessions and four links to put a
+// token.
 const (
 	unauthenticatedSessionsMax = 64        // sessions at a time
 	unauthenticatedLinksMax    = 128       // links at a time
 	unauthenticatedRefusalsMax = 64        // links refused for lack of a token
-	unauthenticatedBytesMax    = 256 << 10 // received and not yet answered; and as much received in part
+	unauthenticatedBytesMax    = 256 << 10 // received and not answered yet; also received in part
 )
 
-// The limits of one request to the management node.
+// Limits of one request to the management node.
 const (
 	peekMessagesMax  = 250     // messages of one peek
 	peekBytesMax     = 1 << 20 // payloads of one peek
 	tokensMax        = 4096    // lock tokens or sequence numbers of one request
-	fetchAtOnceMax   = 64      // deferred messages asked of the broker at a time
-	purgeMessagesMax = 4000    // messages of one batch delete: what the cloud deletes at most
+	fetchAtOnceMax   = 64      // deferred messages requested from the broker at a time
+	purgeMessagesMax = 4000    // messages of one batch delete: the maximum of the cloud
 	fetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
-	rulesAtOnceMax   = 100     // rules asked of the broker at a time
-	rulesBytesMax    = 4 << 20 // rules of one answer, above which no more are asked for
+	rulesAtOnceMax   = 100     // rules requested from the broker at a time
+	rulesBytesMax    = 4 << 20 // rules of one answer, above which no more are requested
 	peekWithin       = 60 * time.Second
 	ruleWithin       = 60 * time.Second // one operation on rules
 	putTokenWithin   = 20 * time.Second
 )
 
-// The limits of the transactions of a connection.
+// Limits of the transactions of a connection.
 const (
-	transactionsMax          = 16              // of one connection, those being committed included
-	transactionOperationsMax = 100             // messages sent and settled in one: what the cloud allows
-	transactionBytesMax      = 16 << 20        // one: payloads, and what settlements carry
-	transactedTotalMax       = 32 << 20        // all of a connection together
+	transactionsMax          = 16              // of one connection, including those being committed
+	transactionOperationsMax = 100             // messages sent and settled in one transaction: the maximum of the cloud
+	transactionBytesMax      = 16 << 20        // one transaction: payloads, and the properties of settlements
+	transactedTotalMax       = 32 << 20        // all transactions of a connection together
 	transactionWithin        = 2 * time.Minute // from declare to discharge
-	expiredTransactionsMax   = 64              // ids remembered of those that took too long
-	operationOverhead        = 256             // bytes counted for an operation besides what it carries
-	coordinatorBytesMax      = 4096            // largest command to a coordinator: a discharge takes 28 bytes
+	expiredTransactionsMax   = 64              // remembered ids of transactions that took too long
+	operationOverhead        = 256             // bytes counted for an operation in addition to its payload
+	coordinatorBytesMax      = 4096            // largest command to a coordinator; a discharge has 28 bytes
 )

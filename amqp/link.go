@@ -15,9 +15,9 @@ import (
 type linkState uint8
 
 const (
-	attaching linkState = iota // the broker resolves the entity; our attach is not sent
+	attaching linkState = iota // the broker resolves the entity; our attach is not sent yet
 	attached
-	detaching // our detach is sent, the peer's has not come
+	detaching // our detach is sent, the peer's has not been received
 	gone
 )
 
@@ -36,10 +36,10 @@ type endpoint interface {
 	base() *link
 	flow(f *wire.Flow)
 	ready() // our attach is sent
-	drop()  // the link has ended: release what it holds
+	drop()  // the link has ended: release its resources
 }
 
-// link has the fields of both kinds of links. Incoming and outgoing are meant from the gateway's side: on an
+// link has the fields of both kinds of links. Incoming and outgoing are seen from the gateway: on an
 // incomingLink the client sends.
 type link struct {
 	session     *session
@@ -48,8 +48,8 @@ type link struct {
 	clientSends bool // the client sends
 	state       linkState
 	kind        nodeKind
-	path        string        // reduced address, which grants are checked against
-	viaPath     string        // of a link that sends through another entity: that entity's path
+	path        string        // reduced address, which grants must cover
+	viaPath     string        // path of the entity through which a link sends to another entity
 	right       fsm.Rights    // the right that a link to an entity needs
 	entity      fsm.EntityRef // the entity at path
 	reply       *wire.Attach
@@ -57,8 +57,8 @@ type link struct {
 
 func (l *link) base() *link { return l }
 
-// attach begins a link (part 2, 2.7.3). Slow work is done on a goroutine of
-// its own, so a slow catalog delays only the links that need it.
+// attach begins a link (part 2, 2.7.3). Slow work runs on its own goroutine, so a slow catalog delays only the
+// links that need it.
 func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	c := s.conn
 	if a.Handle > s.handleMax {
@@ -116,10 +116,9 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	return nil
 }
 
-// linkKey identifies a link on a connection: by its name and direction
-// (part 2, 2.6.1), and its address, contrary to that section: Java names the
-// link to a session after the session, and has "s1" of two queues on one connection. A
-// client may use one name for both directions.
+// linkKey identifies a link on a connection: by its name and direction (part 2, 2.6.1), and, contrary to that
+// section, by its address: Java names the link to a session after the session, and uses the name "s1" for two
+// queues on one connection. A client may use one name for both directions.
 type linkKey struct {
 	name        string
 	path        string // in lower case
@@ -128,8 +127,8 @@ type linkKey struct {
 
 func (l *link) key() linkKey { return linkKey{l.name, strings.ToLower(l.path), l.clientSends} }
 
-// takeOver ends the link that has had the key, because the client has
-// attached it again: it has forgotten the old one, or wants to replace it.
+// takeOver ends the previous link with the key, because the client has attached the link again: the client has
+// forgotten the old link, or wants to replace it.
 func (c *conn) takeOver(ctx context.Context, id linkKey) {
 	e := c.linksByKey[id]
 	if e == nil {
@@ -139,7 +138,7 @@ func (c *conn) takeOver(ctx context.Context, id linkKey) {
 	e.base().detach(ctx, e, cause)
 }
 
-// detach ends a link, or its attaching, whatever it waits for.
+// detach ends a link, or its attach, regardless of what it waits for.
 func (l *link) detach(ctx context.Context, e endpoint, cause refusal) {
 	switch l.state {
 	case attaching:
@@ -154,7 +153,7 @@ func (l *link) detach(ctx context.Context, e endpoint, cause refusal) {
 	}
 }
 
-// readAttach reads what an attach asks for, or returns why it is refused.
+// readAttach reads the request of an attach, or returns the reason why it is refused.
 func (l *link) readAttach(a *wire.Attach) refusal {
 	var address any
 	switch {
@@ -189,12 +188,12 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 	return l.readTransferDestination(a)
 }
 
-// destinationKey is the property of a sender's attach that names the destination of its messages; the
-// target is then the entity that they go through (docs/service-bus-protocol.md#sending-through-another-entity).
+// destinationKey is the property of a sender's attach that names the destination of its messages; the target
+// is then the entity through which they are sent
+// (docs/service-bus-protocol.md#sending-through-another-entity).
 const destinationKey = wire.Symbol("com.microsoft:transfer-destination-address")
 
-// readTransferDestination reads the destination of a sender that names another entity than
-// its target.
+// readTransferDestination reads the destination of a sender whose destination differs from its target.
 func (l *link) readTransferDestination(a *wire.Attach) refusal {
 	if l.kind != entityNode || !l.clientSends {
 		return refusal{}
@@ -217,9 +216,10 @@ func noDynamicNodes() refusal {
 	return newRefusal(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
 }
 
-// permitted reports whether the credentials of the connection allow the link, and if not,
-// which entity they do not allow; revoked, that the key of one is no longer valid. Any right in an entity is enough to attach to its management
-// node (the Go client does for senders too); its operations are checked one by one.
+// permitted reports whether the credentials of the connection allow the link. If not, it returns the entity
+// that they do not allow; revoked reports that the key of a credential is no longer valid. Any right in an
+// entity suffices to attach to its management node (the Go client does so for senders too); its operations are
+// checked one by one.
 func (l *link) permitted(now time.Time) (path string, ok, revoked bool) {
 	switch g := l.session.conn.grants; l.kind {
 	case cbsNode, coordinatorNode:
@@ -241,14 +241,14 @@ func (l *link) permitted(now time.Time) (path string, ok, revoked bool) {
 	return l.path, false, false
 }
 
-// newEndpoint makes the link of the kind that the attach asks for.
+// newEndpoint returns a link of the kind that the attach requests.
 func (l *link) newEndpoint(a *wire.Attach) endpoint {
 	if a.Role == wire.RoleSender {
 		return &incomingLink{link: *l, messageBytesMax: nodeMessageBytesMax}
 	}
 	o := &outgoingLink{link: *l}
 	o.receiveAndDelete = a.SndSettleMode != nil && *a.SndSettleMode == settledMode
-	// A response needs no settling. Only a client that forbids settled transfers gets unsettled ones.
+	// A response needs no settling. Only a client that forbids settled transfers gets unsettled responses.
 	o.presettled = o.receiveAndDelete || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
 	if l.kind != entityNode {
 		if t := a.Target; t != nil {
@@ -258,16 +258,16 @@ func (l *link) newEndpoint(a *wire.Attach) endpoint {
 	return o
 }
 
-// The sender settle modes (part 2, 2.8.2).
+// Sender settle modes (part 2, 2.8.2).
 const (
 	unsettledMode = 0
 	settledMode   = 1
 	mixedMode     = 2
 )
 
-// attachReply is the attach that answers a: the same settle modes, source and target,
-// because SDKs compare them (docs/service-bus-protocol.md#attach-replies). Only values that outlive the frame and
-// that the gateway supports are echoed: no filters, and no values that it did not understand.
+// attachReply returns the attach that answers a: with the same settle modes, source and target, because SDKs
+// compare them (docs/service-bus-protocol.md#attach-replies). It echoes only values that outlive the frame and
+// that the gateway supports: no filters, and no values that the gateway does not know.
 func attachReply(a *wire.Attach) *wire.Attach {
 	snd, rcv := uint8(mixedMode), uint8(0)
 	if a.SndSettleMode != nil {
@@ -302,7 +302,7 @@ func attachReply(a *wire.Attach) *wire.Attach {
 	return r
 }
 
-// echoAddress returns strings only: other values may lie in the reader's buffer.
+// echoAddress returns only strings: other values may be part of the reader's buffer.
 func echoAddress(address any) any {
 	if s, ok := address.(string); ok {
 		return s
@@ -310,7 +310,7 @@ func echoAddress(address any) any {
 	return nil
 }
 
-// echoOutcome returns the four outcomes without their fields.
+// echoOutcome returns one of the four outcomes without its fields.
 func echoOutcome(state any) any {
 	switch state.(type) {
 	case *wire.Accepted:
@@ -325,8 +325,8 @@ func echoOutcome(state any) any {
 	return nil
 }
 
-// resolve asks the broker for the entity of a link that is attaching, and for the entity that
-// its messages go through.
+// resolve asks the broker for the entity of a link that is being attached, and for the entity through which
+// its messages are sent.
 func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.recovered(ctx)
 	l := e.base()
@@ -389,7 +389,7 @@ func isDisabled(status fsm.EntityStatus, sends bool) bool {
 	return false
 }
 
-// The property of an attach that says how large a batch may be (docs/service-bus-protocol.md#link-properties).
+// Property of an attach that limits the size of a batch (docs/service-bus-protocol.md#link-properties).
 const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 
 // completeAttach sends our attach.
@@ -402,7 +402,7 @@ func (l *link) completeAttach(ctx context.Context, e endpoint, place fsm.EntityR
 		}
 		in.setMaxMessageSize(int(most))
 		limit := uint64(in.messageBytesMax)
-		l.reply.MaxMessageSize = &limit // clients cut batches to it; if it were absent, they would send none
+		l.reply.MaxMessageSize = &limit // clients limit batches to it; without it, they would send no batches
 		if l.kind != coordinatorNode {
 			l.reply.Properties = wire.Map{{Key: batchBytesKey, Value: min(limit, batchBytesMax)}}
 		}
@@ -414,8 +414,8 @@ func (l *link) completeAttach(ctx context.Context, e endpoint, place fsm.EntityR
 	e.ready()
 }
 
-// refuse answers an attach with an attach without our terminus and, in the same write,
-// a closing detach: otherwise go-amqp and rhea would consider the link open.
+// refuse answers an attach with an attach without our terminus and, in the same write, a closing detach:
+// otherwise go-amqp and rhea would consider the link open.
 func (l *link) refuse(ctx context.Context, cause refusal) {
 	if l.reply.Role == wire.RoleSender {
 		l.reply.Source = nil
@@ -427,7 +427,7 @@ func (l *link) refuse(ctx context.Context, cause refusal) {
 	c.emit(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: c.newError(ctx, cause, "link", l.name, "path", l.path)})
 }
 
-// refuseAttaching refuses a link that is in the session already.
+// refuseAttaching refuses a link that already belongs to the session.
 func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
 	l.refuse(ctx, cause)
 	l.state = gone
@@ -436,11 +436,12 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
 	l.releaseName()
 }
 
-// releaseName frees the key of the link. No other link can have it: takeOver ends the old one first.
+// releaseName frees the key of the link. No other link can have the key, because takeOver ends the old link
+// first.
 func (l *link) releaseName() { delete(l.session.conn.linksByKey, l.key()) }
 
-// detachWithError detaches a link with an error. The link stays until the peer's detach comes,
-// so that frames that crossed are recognised.
+// detachWithError detaches a link with an error. The link is kept until the peer's detach is received, so that
+// frames that crossed are recognised.
 func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal) {
 	if l.state != attached {
 		return
@@ -450,10 +451,10 @@ func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal) {
 	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.newError(ctx, cause, "link", l.name, "path", l.path)})
 	e.drop()
 	l.state = detaching
-	s.conn.links++ // drop subtracted it; it counts until the peer has seen the detach
+	s.conn.links++ // drop subtracted it; the link counts until the peer has seen the detach
 }
 
-// detached handles the peer's detach. A handle without a link was refused before.
+// detached handles the peer's detach. A handle without a link belonged to a link that was refused.
 func (s *session) detached(d *wire.Detach) {
 	e := s.links[d.Handle]
 	if e == nil {
@@ -481,7 +482,7 @@ func (s *session) detached(d *wire.Detach) {
 	s.conn.emit(s.channel, reply)
 }
 
-// end does what both kinds of links do at their end; false when the link had ended before.
+// end releases what both kinds of links hold at their end; it returns false if the link had ended before.
 func (l *link) end() bool {
 	if l.state == gone || l.state == detaching {
 		if l.state == detaching {

@@ -14,9 +14,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The SASL mechanisms, in the order of the cloud service. .NET uses only MSSBCBS; with it
-// and with ANONYMOUS a client authenticates by a token on $cbs. With EXTERNAL it does so when
-// it has no certificate: some clients choose EXTERNAL because it is there.
+// SASL mechanisms, in the order of the cloud service. .NET uses only MSSBCBS; with MSSBCBS and with ANONYMOUS
+// a client authenticates by a token on $cbs. With EXTERNAL it does so if it has no certificate: some clients
+// choose EXTERNAL merely because it is offered.
 const (
 	mechanismCBS       = "MSSBCBS"
 	mechanismPlain     = "PLAIN"
@@ -24,18 +24,18 @@ const (
 	mechanismExternal  = "EXTERNAL"
 )
 
-// The outcome codes (part 5, 5.3.3.6).
+// SASL outcome codes (part 5, 5.3.3.6).
 const (
 	saslOK   = 0
 	saslAuth = 1 // the credential is wrong
-	saslTemp = 4 // it was not verified, or came after too many failures; a retry may succeed
+	saslTemp = 4 // the credential was not verified, or follows too many failures; a retry may succeed
 )
 
-// login is the login that SASL accepted, for the audit log. The zero value: none.
+// login is the login that SASL accepted, for the audit log. The zero value means that there was none.
 type login struct{ kind, name string }
 
-// tlsState returns the state of TLS; the zero value without TLS. A listener that terminates
-// TLS below a connection wraps it into a type that has the state.
+// tlsState returns the state of TLS; the zero value without TLS. A listener that terminates TLS below a
+// connection wraps the connection in a type that has the state.
 func (c *conn) tlsState() tls.ConnectionState {
 	if t, ok := c.peer.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		return t.ConnectionState()
@@ -43,9 +43,8 @@ func (c *conn) tlsState() tls.ConnectionState {
 	return tls.ConnectionState{}
 }
 
-// selectNamespace puts the connection into the namespace of a host name, as far
-// as it is known: by TLS, then SASL, then open. False when the connection has proved a right in another
-// one.
+// selectNamespace assigns the connection to the namespace of a host name, once the name is known: from TLS,
+// then SASL, then open. It returns false if the connection has proved a right in another namespace.
 func (c *conn) selectNamespace(host string) bool {
 	if host == "" {
 		return true
@@ -60,7 +59,7 @@ func (c *conn) selectNamespace(host string) bool {
 	return true
 }
 
-// sasl is the security layer (part 5, 5.3.2): mechanisms, init, outcome.
+// sasl runs the security layer (part 5, 5.3.2): mechanisms, init, outcome.
 func (c *conn) sasl(ctx context.Context) error {
 	c.sendRaw(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLMechanisms{
 		Mechanisms: []wire.Symbol{mechanismCBS, mechanismPlain, mechanismAnonymous, mechanismExternal},
@@ -103,8 +102,8 @@ func codeOfError(err error) (code fsm.Code, known bool) {
 	return code, known
 }
 
-// authenticate checks a sasl-init. PLAIN and a certificate authenticate, and prove a right in
-// the whole namespace.
+// authenticate checks a sasl-init. PLAIN and a certificate authenticate the client and prove a right in the
+// whole namespace.
 func (c *conn) authenticate(ctx context.Context, init *wire.SASLInit) error {
 	ctx, cancel := context.WithTimeout(ctx, openWithin)
 	defer cancel()
@@ -122,7 +121,7 @@ func (c *conn) authenticate(ctx context.Context, init *wire.SASLInit) error {
 	return fmt.Errorf("mechanism %.32q: %w", init.Mechanism, errProtocol)
 }
 
-// plain checks a user, which is an access rule, and a password, which is a key of it.
+// plain checks a user, which is the name of an access rule, and a password, which is one of its keys.
 func (c *conn) plain(ctx context.Context, response []byte) error {
 	parts := bytes.Split(response, []byte{0}) // authzid, authcid, passwd (RFC 4616)
 	if len(parts) != 3 {

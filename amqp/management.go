@@ -12,8 +12,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// manage does one operation of an entity's management node (docs/service-bus-protocol.md#management-operations). The
-// response is sent when the broker answers: nothing here waits on the reader.
+// manage performs one operation of an entity's management node
+// (docs/service-bus-protocol.md#management-operations). The response is sent when the broker answers: nothing
+// here blocks the reader.
 func (c *conn) manage(ctx context.Context, r *request, operation string) {
 	if cause := operationNotAllowed(operation, &r.link.entity); cause.condition != "" {
 		c.respond(ctx, r, response{errorReply: errorReply{cause, http.StatusBadRequest}})
@@ -57,8 +58,8 @@ func (c *conn) manage(ctx context.Context, r *request, operation string) {
 	}
 }
 
-// lockIDs reads the lock tokens of a request. ok is false when one is not of this
-// entity, or when there are none or too many: then resp is the answer.
+// lockIDs reads the lock tokens of a request. ok is false if a token does not belong to this entity, or if
+// there are none or too many: then resp is the answer.
 func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp response, ok bool) {
 	tokens := valuesOf[wire.UUID](body.Get("lock-tokens"))
 	if len(tokens) == 0 || len(tokens) > tokensMax {
@@ -93,7 +94,7 @@ func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
 	})
 }
 
-// worst is the first code that is not OK.
+// worst returns the first code that is not OK.
 func worst(codes []fsm.Code) fsm.Code {
 	for _, code := range codes {
 		if code != fsm.OK {
@@ -103,8 +104,7 @@ func worst(codes []fsm.Code) fsm.Code {
 	return fsm.OK
 }
 
-// updateDisposition settles by lock token: deferred messages always, others when their
-// link is gone.
+// updateDisposition settles by lock token: always for deferred messages, for others if their link has ended.
 func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map) {
 	settlements, resp, ok := c.settlementsOf(r, body)
 	if !ok {
@@ -121,8 +121,7 @@ func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map)
 	})
 }
 
-// settlementsOf reads an update-disposition. ok is false when it cannot be done: then resp is
-// the answer.
+// settlementsOf reads an update-disposition. ok is false if it cannot be done: then resp is the answer.
 func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settlement, resp response, ok bool) {
 	what, resp, ok := decideByName(body)
 	if !ok {
@@ -140,7 +139,7 @@ func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settl
 	return settlements, resp, true
 }
 
-// decideByName turns the status names of update-disposition into a settlement.
+// decideByName converts the status names of update-disposition to a settlement.
 func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 	switch status := body.Text("disposition-status"); status {
 	case "completed":
@@ -163,10 +162,10 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 	return what, resp, true
 }
 
-// peekReserve returns the bytes that a peek counts while it is in progress, because the size of
-// its answer is not known before it is there: what it may find, as payloads and once more encoded.
-// The reader stops while the requests of a connection count more than it may have in progress, so
-// a connection peeks a few batches at a time, or one when memory is short.
+// peekReserve returns the bytes that a peek counts while it is in progress, because the size of its answer is
+// not known in advance: the messages that it may find, as payloads and once more encoded. The reader stops
+// while the requests of a connection count more than it may have in progress, so a connection peeks a few
+// batches at a time, or one when memory is short.
 func peekReserve(r *request) int {
 	body, _ := r.body.(wire.Map)
 	count, _ := integerOf(body.Get("message-count"))
@@ -213,16 +212,16 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, success(wire.Map{{Key: "messages", Value: messages}}))
 }
 
-// codeOf returns the code of an error of the broker; ServerBusy when it has none, for example
-// when its time is over.
+// codeOf returns the code of an error of the broker; ServerBusy for an error without a code, for example when
+// its time is over.
 func codeOf(err error) fsm.Code {
 	code := fsm.ServerBusy
 	_ = errors.As(err, &code)
 	return code
 }
 
-// deferredFetch is a receive-by-sequence-number in progress: deferred messages are fetched a
-// few at a time, so that the size of an answer is limited.
+// deferredFetch is a receive-by-sequence-number in progress: deferred messages are fetched a few at a time, so
+// that the size of an answer is limited.
 type deferredFetch struct {
 	c                *conn
 	r                *request
@@ -233,8 +232,8 @@ type deferredFetch struct {
 	bytes            int
 }
 
-// sequenceNumbers reads the numbers of a request. ok is false when there are none or too
-// many: then resp is the answer.
+// sequenceNumbers reads the numbers of a request. ok is false if there are none or too many: then resp is the
+// answer.
 func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp response, ok bool) {
 	given := valuesOf[int64](body.Get("sequence-numbers"))
 	if len(given) == 0 || len(given) > tokensMax {
@@ -271,7 +270,7 @@ func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wir
 	f.next(ctx)
 }
 
-// next asks for the next few, or answers.
+// next requests the next few messages, or answers.
 func (f *deferredFetch) next(ctx context.Context) {
 	if len(f.left) == 0 || f.bytes >= fetchBytesMax {
 		f.finish(ctx, fsm.OK)
@@ -293,8 +292,8 @@ func (f *deferredFetch) next(ctx context.Context) {
 	})
 }
 
-// add encodes one message. Go and Python read the lock token in the message, the other clients
-// beside it.
+// add encodes one message. Go and Python read the lock token from the message, the other clients from the
+// entry beside it.
 func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	d.State = fsm.Deferred // the state that clients show for a fetched message, locked or not
 	var options message.DeliveryOptions
@@ -316,15 +315,15 @@ func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	f.bytes += len(encoded)
 }
 
-// charge counts the part of the answer that is there.
+// charge counts the part of the answer that exists.
 func (f *deferredFetch) charge(bytes int) {
 	f.c.mu.Lock()
 	defer f.c.unlock()
 	f.c.memory.responseBytes += bytes
 }
 
-// finish answers. Messages that were fetched before a failure are returned, and the
-// client asks again for the rest.
+// finish answers. It returns messages that were fetched before a failure, and the client requests the rest
+// again.
 func (f *deferredFetch) finish(ctx context.Context, code fsm.Code) {
 	defer f.charge(-f.bytes)
 	if len(f.messages) == 0 {
@@ -337,7 +336,7 @@ func (f *deferredFetch) finish(ctx context.Context, code fsm.Code) {
 	f.c.respond(ctx, f.r, success(wire.Map{{Key: "messages", Value: f.messages}}))
 }
 
-// valuesOf reads an array or a list of one type; nil when it is something else.
+// valuesOf reads an array or a list of one type; it returns nil for any other value.
 func valuesOf[T any](v any) []T {
 	if array, ok := v.(wire.Array); ok {
 		v = array.Values
@@ -355,13 +354,13 @@ func valuesOf[T any](v any) []T {
 			all = append(all, t)
 		}
 		return all
-	case T: // an array of one may come as the value itself
+	case T: // an array of one element may be sent as the element itself
 		return []T{values}
 	}
 	return nil
 }
 
-// integerOf reads any AMQP integer: SDKs do not agree on the widths.
+// integerOf reads any AMQP integer: SDKs use different widths.
 func integerOf(v any) (int64, bool) {
 	switch n := v.(type) {
 	case int8:

@@ -9,26 +9,26 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// Estimated sizes of the parts of a connection, in bytes. They are rather too high than too low.
+// Estimated sizes of the parts of a connection, in bytes. The estimates are high rather than low.
 const (
 	linkBytes        = 1024 // a link, its name and its place in maps
 	sessionBytes     = 512
 	unsettledBytes   = 80  // a delivery in the map of those that are not settled
-	grantBytes       = 512 // a token that counts
-	settlementBytes  = 256 // a settlement on its way to the broker, and its delivery
-	decodedPairBytes = 64  // a key and a value of a decoded map, without what they refer to
+	grantBytes       = 512 // a token that is stored
+	settlementBytes  = 256 // a settlement that the broker has not answered, with its delivery
+	decodedPairBytes = 64  // a key and a value of a decoded map, without the data that they refer to
 	decodedItemBytes = 32  // an element of a decoded list
 )
 
-// memory counts what the connection holds, for the budget of the process, as far as other
-// counters of the connection do not. The mutex of the connection guards all of it.
+// memory counts what the connection holds, for the budget of the process, unless another counter of the
+// connection counts it. The mutex of the connection guards all of it.
 type memory struct {
 	account        *budget.Account
 	creditWithheld bool // credit was withheld because the account was restricted
 	closed         bool // the connection has ended; its account is closed with the last answer of the broker
-	panicked       bool // a panic ended the connection: what it holds is not known, and no answer is awaited
+	panicked       bool // a panic ended the connection: the memory it holds is not known, and no answer is awaited
 
-	decodedBytes      int // bytes that batches and requests take besides those in inFlightBytes
+	decodedBytes      int // bytes of batches and requests besides those in inFlightBytes
 	responseBytes     int // bytes of responses that are being assembled
 	settlements       int // settlements that the broker has not answered
 	unsettled         int // deliveries in the maps of all sessions
@@ -59,8 +59,8 @@ func (c *conn) updateAccount() {
 	}
 }
 
-// endMemory is called when reader and writer have ended. Requests that the broker has not answered
-// yet are counted until it has.
+// endMemory is called when reader and writer have ended. Requests without an answer are counted until the
+// broker answers.
 func (c *conn) endMemory() {
 	c.mu.Lock()
 	defer c.unlock()
@@ -92,8 +92,8 @@ func (c *conn) refuseForMemory() refusal {
 	}
 }
 
-// memoryChanged is called by the budget when the level of the connection changes. It must not
-// block: the mutex of the budget is held, and perhaps that of the connection.
+// memoryChanged is called by the budget when the level of the connection changes. It must not block: the
+// caller holds the mutex of the budget, and perhaps that of the connection.
 func (c *conn) memoryChanged(level budget.Level) {
 	if level == budget.Evicted {
 		go c.closeForMemory()
@@ -117,8 +117,8 @@ func (c *conn) restoreCredit() {
 	}
 }
 
-// closeForMemory closes the connection because it holds more than any other while memory is nearly
-// used up. Its memory is released at once, before the peer has answered the close.
+// closeForMemory closes the connection because it holds more than any other while memory is nearly used up.
+// Its memory is released at once, before the peer has answered the close.
 func (c *conn) closeForMemory() {
 	ctx := context.Background()
 	defer c.recovered(ctx)
@@ -141,7 +141,7 @@ func (c *conn) closeForMemory() {
 	case <-c.written:
 	case <-timer.C:
 	}
-	_ = c.peer.Close() // the peer may not even read our close
+	_ = c.peer.Close() // the peer may not read our close
 }
 
 // countUnsettled updates the number of unsettled deliveries of the connection for this session. mu is held.
@@ -150,7 +150,7 @@ func (s *session) countUnsettled() {
 	s.unsettledCounted = len(s.unsettled)
 }
 
-// decodedBytes returns what a decoded value takes besides the bytes that it was decoded from.
+// decodedBytes returns the size of a decoded value, without the bytes from which it was decoded.
 func decodedBytes(v any) int {
 	switch v := v.(type) {
 	case wire.Map:
