@@ -11,10 +11,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Sessions of messages are unrelated to the sessions of AMQP: a receiving link
-// asks for one by a filter of its source, and holds it as long as it lives.
+// Message sessions are unrelated to AMQP sessions: a receiving link requests one by a filter of its source,
+// and holds it until the link ends.
 
-// The names for sessions of messages in an attach (docs/service-bus-protocol.md#link-properties, #accepting-a-session).
+// Names for message sessions in an attach (docs/service-bus-protocol.md#link-properties,
+// #accepting-a-session).
 const (
 	sessionFilterKey  = wire.Symbol("com.microsoft:session-filter")
 	lockedUntilUTCKey = wire.Symbol("com.microsoft:locked-until-utc")
@@ -22,23 +23,23 @@ const (
 )
 
 const (
-	acceptWithin     = 60 * time.Second // for a session, when the client sends no time
+	acceptWithin     = 60 * time.Second // wait for a session, if the client sends no time
 	acceptWithinMax  = 10 * time.Minute
 	sessionsAtOnce   = 1000             // sessions of one answer
 	sessionWithin    = 60 * time.Second // one operation on a session
-	farFutureMillis  = 253402300800000  // the year 10000: from then on a moment means "whenever"
+	farFutureMillis  = 253402300800000  // the year 10000: a later moment means "whenever"
 	sessionBytesMax  = 1 << 20          // names of sessions in one answer
 	bytesPerNameMost = 4 * message.NameCharactersMax
 )
 
-// sessionFilter is the session that a link asks for. The reply has the same form: the Go
-// client sends a described value and the others a plain one, and each refuses the other.
+// sessionFilter is the session that a link requests. The reply has the same form: the Go client sends a
+// described value and the others a plain one, and each refuses the other form.
 type sessionFilter struct {
 	name       *string // nil: the next one available
 	descriptor any     // nil: plain
 }
 
-// sessionFilterOf reads the filter of a source, nil when it asks for no session.
+// sessionFilterOf reads the filter of a source, nil if it requests no session.
 func sessionFilterOf(filter wire.Map) (*sessionFilter, refusal) {
 	for _, pair := range filter {
 		if pair.Key != sessionFilterKey && pair.Key != string(sessionFilterKey) {
@@ -91,7 +92,7 @@ func openTimeout(properties wire.Map) time.Duration {
 	return acceptWithin
 }
 
-// sessionMismatch says why a receiving link cannot be attached because of sessions.
+// sessionMismatch returns the reason why a receiving link cannot be attached because of sessions.
 func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
 	has := at.Settings.RequiresSession && at.Sub == fsm.MainQueue
 	switch {
@@ -103,8 +104,8 @@ func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
 	return refusal{}
 }
 
-// acceptSession asks for the session of a link whose entity is known. The attach is answered when
-// it is granted and not before. mu is held.
+// acceptSession requests the session of a link whose entity is known. The attach is answered only after the
+// session is granted. mu is held.
 func (l *outgoingLink) acceptSession(place fsm.EntityRef) {
 	c := l.session.conn
 	l.entity = place
@@ -147,9 +148,9 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 	l.completeAttach(ctx, l, l.entity)
 }
 
-// heldSession finds the session of a request among those that links of the
-// connection hold: by its name, which the Go client omits when it asks for deferred
-// messages, and by the name of the link. ok is false when there is none: then resp is the answer.
+// heldSession finds the session of a request among those that links of the connection hold: by the name of the
+// session, which the Go client omits when it requests deferred messages, and by the name of the link. ok is
+// false if there is none: then resp is the answer.
 func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp response, ok bool) {
 	name, named := body.Get("session-id").(string)
 	link := r.argument("associated-link-name")
@@ -178,8 +179,8 @@ func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp respon
 	return held, response{}, true
 }
 
-// requestedSession returns the name of the session of a request, whether or not a link holds it; false
-// when the request is about the whole entity.
+// requestedSession returns the name of the session of a request, whether or not a link holds it; false if the
+// request concerns the whole entity.
 func (c *conn) requestedSession(r *request, body wire.Map) (name string, one bool) {
 	if at := &r.link.entity; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 		return "", false
@@ -187,7 +188,7 @@ func (c *conn) requestedSession(r *request, body wire.Map) (name string, one boo
 	if name, one = body.Get("session-id").(string); one {
 		return name, true
 	}
-	if held, _, ok := c.heldSession(r, body); ok { // the Go client names its link only
+	if held, _, ok := c.heldSession(r, body); ok { // the Go client sends only the name of its link
 		return held.Name(), true
 	}
 	return "", false
@@ -199,7 +200,7 @@ func (l *outgoingLink) releaseSession() {
 	c.brokerCalls = append(c.brokerCalls, func() { l.messageSession.Release(l.sessionReleased) })
 }
 
-// sessionReleased answers the client's detach, if that ended the link: a client that has closed a
+// sessionReleased answers the client's detach, if the detach ended the link: a client that has closed a
 // receiver may tell others that the session is free.
 func (l *outgoingLink) sessionReleased() {
 	c := l.session.conn
@@ -228,7 +229,7 @@ func (c *conn) renewSessionLock(ctx context.Context, r *request, body wire.Map) 
 	})
 }
 
-// getSessionState answers with the state that is stored with a session; the key is there even when
+// getSessionState answers with the state that is stored with a session; the answer contains the key even if
 // there is no state.
 func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
@@ -276,8 +277,8 @@ func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, success(nil))
 }
 
-// listSessions answers with names of sessions: those with messages or state, or those whose
-// state was set after a moment.
+// listSessions answers with the names of sessions: those with messages or state, or those whose state was set
+// after a moment.
 func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
 	skip, _ := integerOf(body.Get("skip"))
@@ -306,8 +307,8 @@ func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	}
 }
 
-// applySessions adapts messages to an entity: where there are no sessions, messages are stored without one,
-// and where sessions are required, messages without one are refused.
+// applySessions adapts messages to an entity: an entity without sessions stores messages without a session,
+// and one that requires sessions refuses messages without one.
 func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 	switch {
 	case at.Settings.RequiresSession:
@@ -328,7 +329,7 @@ func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 	return nil
 }
 
-// noSessions is the answer to an operation on sessions where there are none.
+// noSessions returns the answer to an operation on sessions of an entity without sessions.
 func noSessions(at *fsm.EntityRef) response {
 	return response{errorReply: errorReply{newRefusal(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name), http.StatusBadRequest}}
 }

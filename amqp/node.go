@@ -12,14 +12,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A node is an address that answers requests: $cbs, and $management of an entity. The
-// client has a link on which it sends requests and one on which it receives responses.
+// A node is an address that answers requests: $cbs, and $management of an entity. The client has one link on
+// which it sends requests and one on which it receives responses.
 
-// request is one message to a node. Its values are slices of a copy made for it.
+// request is one request to a node. Its values are slices of a copy that was made for it.
 type request struct {
 	link        *incomingLink
-	bytes       int // what it counts in conn.inFlightBytes
-	decoded     int // what it counts in conn.memory
+	bytes       int // bytes counted in conn.inFlightBytes
+	decoded     int // bytes counted in conn.memory
 	began       time.Time
 	transaction *txnID // the transaction that it belongs to; nil for none
 	properties  wire.Properties
@@ -69,22 +69,21 @@ func responseFor(code fsm.Code) response {
 // success returns a response without error.
 func success(body wire.Map) response { return response{errorReply: errorReplyOf(fsm.OK), body: body} }
 
-// noContent returns the response that there is nothing: 204 with a body works with every client
+// noContent returns the response for an empty result: 204 with a body works with every client
 // (docs/service-bus-protocol.md#management-responses).
 func noContent(text string, body wire.Map) response {
 	return response{errorReply: errorReply{refusal{text: text}, http.StatusNoContent}, body: body}
 }
 
-// badRequest returns the response to a request that cannot be understood.
+// badRequest returns the response to a malformed request.
 func badRequest(format string, args ...any) response {
 	return response{errorReply: errorReply{newRefusal(wire.ConditionArgumentError, format, args...), http.StatusBadRequest}}
 }
 
-// request handles a delivery to a node: it is accepted at once and answered by a
-// response. At most requestsMax are in progress, so goroutines and memory are
-// limited whatever a client sends. One link alone never reaches the limit, because its credit
-// is granted again with the responses: Java settles hundreds of messages at once through
-// $management when their link is gone, and ServerBusy would make them fail.
+// request handles a delivery to a node: it accepts the delivery at once and answers it by a response. At most
+// requestsMax requests are in progress, so goroutines and memory are limited whatever a client sends. One link
+// alone never reaches the limit, because its credit is granted again with the responses: Java settles hundreds
+// of messages at once through $management when their link has ended, and ServerBusy would make them fail.
 func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r, err := parseRequest(a.link, a.payload)
 	a.payload = nil
@@ -93,7 +92,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 		return
 	}
 	r.transaction, r.decoded = a.transaction, decodedBytes(r.body)+decodedBytes(r.arguments)
-	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // held until the response
+	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // counted until the response is sent
 	c.finishSend(ctx, a, refusal{})
 	operation := r.argument("operation")
 	c.mu.Lock()
@@ -134,7 +133,7 @@ func unknownOperation(operation string) response {
 	return resp
 }
 
-// logSlow logs a request that took long, and its client.
+// logSlow logs a slow request with its client.
 func (c *conn) logSlow(ctx context.Context, r *request) {
 	if c.config.SlowAfter <= 0 || c.config.Slow == nil {
 		return
@@ -172,14 +171,14 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	if r.link.state == attached && !r.link.session.ended {
 		r.link.returnCredit()
 	}
-	if resp.entityGone { // its name may mean another entity by now
+	if resp.entityGone { // another entity may have its name by now
 		r.link.detachWithError(ctx, r.link, cause.forReattach())
 	}
 }
 
-// appendResponse encodes a response. The correlation-id has the AMQP type of the
-// request's message-id, the status is an int and the condition a symbol: .NET and Java
-// fail on anything else (docs/service-bus-protocol.md#put-token-responses, #management-responses).
+// appendResponse encodes a response. The correlation-id has the AMQP type of the request's message-id, the
+// status is an int and the condition a symbol: .NET and Java fail on any other types
+// (docs/service-bus-protocol.md#put-token-responses, #management-responses).
 func appendResponse(dst []byte, r *request, resp response) []byte {
 	status, text, condition := "statusCode", "statusDescription", "errorCondition"
 	if r.link.kind == cbsNode {
@@ -199,10 +198,10 @@ func appendResponse(dst []byte, r *request, resp response) []byte {
 	return wire.AppendMap(dst, resp.body)
 }
 
-// responseLink finds the link for a response (docs/service-bus-protocol.md#reply-routing): in the
-// request's session before the others, because Python gives all its links one reply-to;
-// by target address, by link name (JavaScript), and otherwise the only one of the session (Python's
-// $cbs has no reply-to at all).
+// responseLink finds the link for a response (docs/service-bus-protocol.md#reply-routing). It searches the
+// session of the request before the others, because Python uses one reply-to for all its links: by target
+// address, by link name (JavaScript), and otherwise the only link of the session (Python's $cbs has no
+// reply-to).
 func (c *conn) responseLink(r *request) *outgoingLink {
 	s := r.link.session
 	replyTo, _ := wire.AsText(r.properties.ReplyTo)
@@ -224,7 +223,7 @@ func (c *conn) responseLink(r *request) *outgoingLink {
 	return nil
 }
 
-// findByReplyTo searches one session, target addresses before names.
+// findByReplyTo searches one session, by target address before name.
 func (s *session) findByReplyTo(r *request, replyTo string) *outgoingLink {
 	var named *outgoingLink
 	for _, e := range s.links {
@@ -242,7 +241,7 @@ func (s *session) findByReplyTo(r *request, replyTo string) *outgoingLink {
 	return named
 }
 
-// isResponseLink reports whether responses of the request's node can be sent on l.
+// isResponseLink reports whether l can send responses of the node of the request.
 func (l *outgoingLink) isResponseLink(r *request) bool {
 	return l.state == attached && l.kind == r.link.kind && strings.EqualFold(l.path, r.link.path)
 }

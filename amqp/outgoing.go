@@ -12,9 +12,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// lockState is the state of the one outstanding Lock of a link. Between the decision to
-// lock, made with mu held, and the call, made without, a Cancel would overtake the
-// Lock; it is recorded and made after the call.
+// lockState is the state of the one outstanding Lock of a link. The decision to lock is made with mu held, and
+// the call without, so a Cancel in between would overtake the Lock; it is recorded and made after the call.
 type lockState uint8
 
 const (
@@ -23,51 +22,50 @@ const (
 	lockWaiting
 )
 
-// outgoingLink is a link on which the client receives: from an entity, or the
-// responses of a node.
+// outgoingLink is a link on which the client receives: messages from an entity, or responses of a node.
 type outgoingLink struct {
 	link
 	credit           sendingCredit
 	receiveAndDelete bool   // receive-and-delete
 	presettled       bool   // deliveries are sent settled
-	replyTo          string // target address, which requests name as their reply-to
+	replyTo          string // target address, which requests use as their reply-to
 
-	// Of a link that asks for a session, and of one that holds one.
+	// Fields of a link that requests or holds a session.
 	wantedSession  *sessionFilter
 	acceptTimeout  time.Duration
-	cancelAccept   func() // ends AcceptSession; nil before it has begun
+	cancelAccept   func() // ends AcceptSession; nil before AcceptSession was called
 	messageSession Session
 	pendingDetach  *wire.Detach // our detach, once the session is released
 
-	receiver       Receiver // nil on nodes
+	receiver       Receiver // nil for nodes
 	lock           lockState
-	lockRound      uint64 // counts calls of Lock, to tell the end of a call from that of a later one
-	lockDrains     bool   // the outstanding call was made for a drain, and does not wait
-	cancelling     bool   // Cancel is to be called, or was called, for the outstanding Lock
+	lockRound      uint64 // counts calls of Lock, to distinguish the end of a call from that of a later one
+	lockDrains     bool   // the outstanding call serves a drain, and does not wait
+	cancelling     bool   // Cancel was called, or is to be called, for the outstanding Lock
 	receiverClosed bool   // Close was called
 
-	queue            []queuedDelivery // locked messages, or responses, that are not begun
-	partial          partialDelivery  // the delivery that is partly sent
-	waitingForOutput bool             // in conn.waitingForOutput
+	queue            []queuedDelivery // locked messages, or responses, that are not started
+	partial          partialDelivery  // the delivery that was sent in part
+	waitingForOutput bool             // the link is in conn.waitingForOutput
 }
 
 // queuedDelivery is one delivery that waits for credit, window or output space.
 type queuedDelivery struct {
 	delivery fsm.Delivery
-	response []byte // an encoded response; then delivery is empty
+	response []byte // an encoded response; delivery is then empty
 }
 
-// bytes is what it counts in conn.queuedBytes.
+// bytes returns the number of bytes that the delivery counts in conn.queuedBytes.
 func (q *queuedDelivery) bytes() int { return len(q.response) + len(q.delivery.Payload) }
 
-// partialDelivery is the rest of a delivery whose first frames are sent.
+// partialDelivery is the rest of a delivery whose first frames were sent.
 type partialDelivery struct {
-	rest  []byte // nil when there is none
-	bytes int    // what it counts in conn.memory
+	rest  []byte // nil if there is none
+	bytes int    // bytes counted in conn.memory
 	lock  fsm.LockID
 }
 
-// transferHead is the storage for the optional fields of a transfer.
+// transferHead stores the optional fields of a transfer.
 type transferHead struct {
 	transfer wire.Transfer
 	id       uint32
@@ -76,7 +74,7 @@ type transferHead struct {
 	tag      fsm.LockToken
 }
 
-// ready opens the receiver and starts, because credit may have come before our attach.
+// ready opens the receiver and starts to lock, because credit may have been granted before our attach.
 func (l *outgoingLink) ready() {
 	if l.kind == entityNode && l.receiver == nil {
 		l.receiver = l.session.conn.config.Broker.Receiver(l.entity, l.receiveAndDelete)
@@ -104,8 +102,8 @@ func (l *outgoingLink) flow(f *wire.Flow) {
 	}
 }
 
-// emitFlow tells the receiver the state of the link. go-amqp panics without
-// link-credit, and answers echo, so echo is never set.
+// emitFlow sends the state of the link to the receiver. go-amqp panics if link-credit is missing, and answers
+// echo, so echo is never set.
 func (l *outgoingLink) emitFlow(drain bool) {
 	f := l.session.flowState()
 	handle, count, left, available := l.handle, l.credit.count, l.credit.left, uint32(len(l.queue))
@@ -113,9 +111,9 @@ func (l *outgoingLink) emitFlow(drain bool) {
 	l.session.conn.emitFlow(l.session.channel, f)
 }
 
-// sendQueued sends what can be sent and then asks the broker for more if there is credit. It
-// is called whenever something that it waits for may have come: credit, window, space in
-// the output, or the end of a Lock.
+// sendQueued sends as much as possible and then requests more from the broker if there is credit. It is called
+// whenever something that it waits for may be available: credit, window, space in the output, or the end of a
+// Lock.
 func (l *outgoingLink) sendQueued() {
 	if l.state != attached {
 		return
@@ -144,14 +142,14 @@ func (l *outgoingLink) waitForOutput() {
 	}
 }
 
-// endDrain answers a drain: everything that was there is sent, and the rest of the credit is
-// given back (part 2, 2.6.7).
+// endDrain answers a drain: all available messages were sent, and the rest of the credit is returned (part 2,
+// 2.6.7).
 func (l *outgoingLink) endDrain() {
 	l.credit.endDrain()
 	l.emitFlow(true)
 }
 
-// startLock asks for as many messages as there is credit for. A draining link does not wait.
+// startLock requests as many messages as there is credit for. A draining link does not wait.
 func (l *outgoingLink) startLock() {
 	wait := lockWait
 	if l.lockDrains = l.credit.drain; l.lockDrains {
@@ -163,7 +161,7 @@ func (l *outgoingLink) startLock() {
 	c := l.session.conn
 	bytes := lockBytesMax
 	if c.restricted() {
-		bytes = fairBytesMin // receiving continues, with less at a time
+		bytes = fairBytesMin // receiving continues, with fewer bytes at a time
 	}
 	c.brokerCalls = append(c.brokerCalls, func() {
 		l.receiver.Lock(most, bytes, wait, l.locked)
@@ -176,7 +174,7 @@ func (l *outgoingLink) startLock() {
 	})
 }
 
-// makeDelayedCalls makes the calls that waited until a Lock was called.
+// makeDelayedCalls makes the calls that were delayed until Lock was called.
 func (l *outgoingLink) makeDelayedCalls(round uint64) {
 	c := l.session.conn
 	switch {
@@ -201,7 +199,7 @@ func (l *outgoingLink) closeReceiver() {
 	}
 }
 
-// cancel ends the waiting of the outstanding Lock.
+// cancel ends the wait of the outstanding Lock.
 func (l *outgoingLink) cancel() {
 	if l.cancelling {
 		return
@@ -232,17 +230,17 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 		c.queuedBytes += len(d.Payload)
 		l.queue = append(l.queue, queuedDelivery{delivery: d})
 	}
-	// A call that waited and was cancelled for the drain may have ended before the broker
-	// looked: only a call that does not wait shows that there are no messages. sendQueued makes it.
+	// A call that waited and was cancelled for the drain may have ended before the broker searched for
+	// messages: only a call that does not wait shows that there are none. sendQueued makes that call.
 	if len(deliveries) == 0 && l.lockDrains && l.credit.drain {
 		l.endDrain()
 	}
 	l.sendQueued()
 }
 
-// lockFailed detaches a link whose entity is gone or cannot be reached at the moment. The second
-// is reported as detach-forced, on which every SDK attaches again: after server-busy Go
-// would continue to use the dead link.
+// lockFailed detaches a link whose entity was deleted or cannot be reached at the moment. The second case is
+// reported as detach-forced, on which every SDK attaches again: after server-busy, Go would continue to use
+// the ended link.
 func (l *outgoingLink) lockFailed(code fsm.Code) {
 	cause := errorReplyOf(code).withEntity(l.path).refusal
 	switch {
@@ -262,7 +260,7 @@ func (l *outgoingLink) flush() {
 		case l.partial.rest == nil && (len(l.queue) == 0 || l.credit.left == 0):
 			return
 		case s.remoteWindow == 0:
-			return // session.flow resumes
+			return // session.flow resumes the link
 		case len(c.out) >= outBytesHigh:
 			l.waitForOutput()
 			return
@@ -271,7 +269,7 @@ func (l *outgoingLink) flush() {
 				l.endPartial()
 			}
 		case c.memory.partlySentBytes > queuedBytesMax:
-			l.waitForOutput() // other deliveries of the connection have begun and not ended: the window is too small
+			l.waitForOutput() // other deliveries of the connection have started and not ended: the window is too small
 			return
 		default:
 			next := l.queue[0]
@@ -295,7 +293,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 		h.tag = c.config.Broker.LockToken(l.entity, q.delivery.Lock)
 		var err error
 		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, message.DeliveryOptions{})
-		if err != nil { // it was checked when it was sent; its lock will expire
+		if err != nil { // it was valid when it was stored; its lock will expire
 			c.log.Error("failed to encode stored message", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
 			return
 		}
@@ -321,7 +319,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 		Handle: l.handle, DeliveryID: &h.id, DeliveryTag: h.tag[:], MessageFormat: &h.format, Settled: &h.settled,
 	}, payload)
 	if rest != nil && q.response == nil {
-		rest = append([]byte(nil), rest...) // out of scratch
+		rest = append([]byte(nil), rest...) // copied out of scratch
 	}
 	l.partial.rest, l.partial.bytes = rest, len(rest)
 	c.memory.partlySentBytes += len(rest)
@@ -331,7 +329,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	}
 }
 
-// endPartial drops the delivery that is partly sent.
+// endPartial drops the delivery that was sent in part.
 func (l *outgoingLink) endPartial() {
 	l.session.conn.memory.partlySentBytes -= l.partial.bytes
 	l.partial = partialDelivery{}
@@ -340,8 +338,8 @@ func (l *outgoingLink) endPartial() {
 // transferHeadBytes is an upper bound for the frame header and the fields of a transfer.
 const transferHeadBytes = 64
 
-// sendFrames writes frames until the payload or the window is used up, and returns the
-// rest of the payload, nil for none.
+// sendFrames writes frames until the payload or the window is used up, and returns the rest of the payload,
+// nil if there is none.
 func (l *outgoingLink) sendFrames(t wire.Transfer, payload []byte) []byte {
 	s, c := l.session, l.session.conn
 	most := int(c.peerFrameMax) - transferHeadBytes
@@ -364,9 +362,9 @@ func (l *outgoingLink) sendFrames(t wire.Transfer, payload []byte) []byte {
 	return payload
 }
 
-// releaseExcess releases messages that were locked for credit that the receiver has revoked, and
-// those that would make the connection hold too much. Received and deleted messages cannot be
-// released: they wait until the receiver grants credit again.
+// releaseExcess releases messages that were locked for credit that the receiver has revoked, and messages that
+// would make the connection hold too much. Messages received with receive-and-delete cannot be released: they
+// wait until the receiver grants credit again.
 func (l *outgoingLink) releaseExcess() {
 	if l.receiveAndDelete || l.receiver == nil {
 		return
@@ -379,7 +377,7 @@ func (l *outgoingLink) releaseExcess() {
 	l.queue = l.queue[:keep]
 }
 
-// releaseQueued releases deliveries that were not begun.
+// releaseQueued releases deliveries that were not started.
 func (l *outgoingLink) releaseQueued(queue []queuedDelivery) {
 	if len(queue) == 0 {
 		return
@@ -393,7 +391,7 @@ func (l *outgoingLink) releaseQueued(queue []queuedDelivery) {
 	l.release(deliveries)
 }
 
-// release unlocks messages that the client never saw; this is no failed delivery.
+// release unlocks messages that the client has not received; this does not count as a failed delivery.
 func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 	if l.receiveAndDelete || l.kind != entityNode || len(deliveries) == 0 {
 		return
@@ -408,10 +406,11 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 	})
 }
 
-// drop ends the link. What the client has locked stays locked until it expires, so the client
-// can still settle through the management node (docs/requirements.md#t14, docs/service-bus-protocol.md#settlement-answers);
-// deliveries that were not completely sent are released. A session is released, with everything that was locked under
-// it (docs/service-bus-protocol.md#holding-a-session).
+// drop ends the link. Messages that the client has locked remain locked until the lock expires, so the client
+// can still settle them through the management node (docs/requirements.md#t14,
+// docs/service-bus-protocol.md#settlement-answers); deliveries that were not completely sent are released. A
+// session is released with all messages that were locked under it
+// (docs/service-bus-protocol.md#holding-a-session).
 func (l *outgoingLink) drop() {
 	if !l.end() {
 		return
@@ -438,8 +437,8 @@ func (l *outgoingLink) drop() {
 	s.unsettledFreed()
 }
 
-// respond queues a response of a node. A client that grants no credit for its own
-// responses loses the link before they fill the memory.
+// respond queues a response of a node. If a client grants no credit for its own responses, its link is
+// detached before they fill the memory.
 func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 	if l.state != attached {
 		return

@@ -15,16 +15,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// retry reports whether the same request can succeed later (docs/requirements.md#t1).
+// retry states whether the same request can succeed later (docs/requirements.md#t1).
 type retry uint8
 
 const (
-	retryNever       retry = iota // not as long as the request is the same
-	retryAfterChange              // once the text's advice is followed
-	retryLater                    // by itself
+	retryNever       retry = iota // not unless the request changes
+	retryAfterChange              // after the client follows the advice in the text
+	retryLater                    // without a change
 )
 
-// advice is the sentence for clients.
+// advice returns the sentence that advises clients.
 func (r retry) advice() string {
 	switch r {
 	case retryLater:
@@ -36,24 +36,22 @@ func (r retry) advice() string {
 	return "A retry will not help."
 }
 
-// refusal is why something is not done, in the terms of AMQP. The zero value refuses
-// nothing.
+// refusal is the reason why a request is refused, in AMQP terms. The zero value refuses nothing.
 type refusal struct {
 	condition wire.Symbol
-	text      string // whole sentences: what is wrong, and what to do about it
+	text      string // whole sentences: the error, and the advice
 	retry     retry
 }
 
-// newRefusal makes a refusal that no retry changes.
+// newRefusal returns a refusal that a retry does not change.
 func newRefusal(condition wire.Symbol, format string, args ...any) refusal {
 	return refusal{condition: condition, text: fmt.Sprintf(format, args...)}
 }
 
-// newError turns a refusal into the error that a client gets. Every rejected transfer and
-// settlement, every refused or failed link, every failed request, ended session and
-// closed connection comes through here, so each has a condition, a text with advice on
-// retrying, and a tracking id that is logged with the reason (docs/requirements.md#t1): with the id an operator finds
-// the error that a client got.
+// newError converts a refusal to the error that a client gets. Every rejected transfer and settlement, every
+// refused or failed link, every failed request, ended session and closed connection uses it, so each has a
+// condition, a text with advice on retries, and a tracking id that is logged with the reason
+// (docs/requirements.md#t1): an operator searches for the id to find the error that a client got.
 func (c *conn) newError(ctx context.Context, r refusal, about ...any) *wire.Error {
 	c.totals.countRefusal(r.condition)
 	id, now := newTrackingID(), time.Now().UTC()
@@ -69,8 +67,8 @@ func (c *conn) newError(ctx context.Context, r refusal, about ...any) *wire.Erro
 	}
 }
 
-// refusalOf turns an error of the message parser about something that a client sent into a refusal. The
-// error is a clause; here it becomes a sentence with advice.
+// refusalOf converts an error of the message parser about client input to a refusal. The error is a clause;
+// refusalOf extends it to a sentence with advice.
 func refusalOf(what string, err error) refusal {
 	r := refusal{condition: wire.ConditionDecodeError, text: err.Error()}
 	var m *message.Error
@@ -81,7 +79,8 @@ func refusalOf(what string, err error) refusal {
 	return r
 }
 
-// withBusyReason adds to a server-busy refusal why the member accepts no new messages, when that is known.
+// withBusyReason adds the reason why the member accepts no new messages to a server-busy refusal, if the
+// reason is known.
 func (c *conn) withBusyReason(code fsm.Code, cause refusal) refusal {
 	if code == fsm.ServerBusy && c.config.BusyReason != nil {
 		if reason := c.config.BusyReason(); reason != "" {
@@ -91,7 +90,8 @@ func (c *conn) withBusyReason(code fsm.Code, cause refusal) refusal {
 	return cause
 }
 
-// newTrackingID is a GUID, as in the texts of the cloud (docs/service-bus-protocol.md#error-descriptions).
+// newTrackingID returns a GUID, as in the texts of the cloud
+// (docs/service-bus-protocol.md#error-descriptions).
 func newTrackingID() string {
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:], rand.Uint64())  //nolint:gosec // an id to search logs by, not a secret
@@ -100,13 +100,13 @@ func newTrackingID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// errorReply is a fsm.Code in the terms of AMQP and of the management node.
+// errorReply is an fsm.Code in the terms of AMQP and of the management node.
 type errorReply struct {
 	refusal       // its condition is empty for OK
 	status  int32 // statusCode of a management response (docs/service-bus-protocol.md#management-status-codes)
 }
 
-// errorReplyOf is the table from codes to conditions: one row per Code.
+// errorReplyOf maps codes to conditions: one row per Code.
 func errorReplyOf(code fsm.Code) errorReply {
 	switch code {
 	case fsm.OK:
@@ -152,11 +152,11 @@ func errorReplyOf(code fsm.Code) errorReply {
 	return errorReply{refusal{wire.ConditionInternalError, "The service was unable to process the request. If it stays so, look for the tracking id in the log of the member.", retryLater}, http.StatusInternalServerError}
 }
 
-// forSettlement is the refusal of a settlement on a link. The Go client retries after conditions that it
-// considers temporary, finds that the delivery was answered once, and reports success.
-// So a settlement that is not confirmed is never refused with a condition that asks for
-// a retry, or with one that this client does not know as final. Clients are prepared for
-// lock lost (docs/requirements.md#t13), and a client that asks again gets the answer of that time.
+// forSettlement returns the refusal of a settlement on a link. The Go client retries after conditions that it
+// considers temporary, finds that the delivery was answered once, and reports success. Therefore an
+// unconfirmed settlement is never refused with a condition that requests a retry, or with one that this client
+// does not know as final. Clients are prepared for lock lost (docs/requirements.md#t13), and a client that
+// asks again gets the answer that applies at that time.
 func (r refusal) forSettlement() refusal {
 	switch r.condition {
 	case wire.ConditionMessageLockLost, wire.ConditionNotFound, wire.ConditionEntityDisabled, wire.ConditionNotAllowed,
@@ -170,15 +170,15 @@ func (r refusal) forSettlement() refusal {
 	return r
 }
 
-// forReattach is the refusal as the end of a link that the client is to attach again,
-// when it learns the reason. After another condition the Go client would keep the dead
-// link of a sender for ever, and every client would after server-busy.
+// forReattach returns the refusal that ends a link which the client should attach again; the new attach
+// reports the reason. After another condition the Go client would keep the ended link of a sender for ever,
+// and every client would after server-busy.
 func (r refusal) forReattach() refusal {
 	return refusal{wire.ConditionDetachForced, r.text + " Attach the link again.", retryAfterChange}
 }
 
-// withEntity names the entity where clients look for it: JavaScript and Java tell a missing entity
-// from other errors by this very text (docs/service-bus-protocol.md#error-descriptions).
+// withEntity adds the name of the entity in the form that clients search for: JavaScript and Java distinguish
+// a missing entity from other errors by this exact text (docs/service-bus-protocol.md#error-descriptions).
 func (v errorReply) withEntity(path string) errorReply {
 	switch v.condition {
 	case wire.ConditionNotFound:
@@ -189,7 +189,7 @@ func (v errorReply) withEntity(path string) errorReply {
 	return v
 }
 
-// notFoundText is the text that the Java and JavaScript clients look for.
+// notFoundText returns the text that the Java and JavaScript clients search for.
 func notFoundText(entity string) string {
 	return fmt.Sprintf("The messaging entity '%s' could not be found. Create it, or correct its name.", entity)
 }

@@ -8,9 +8,9 @@ import (
 
 // Limits of the log lines about refusals.
 const (
-	logLinesMax   = 20          // of one client in logEvery
+	logLinesMax   = 20          // lines of one client within logEvery
 	logEvery      = time.Second // one window
-	logClientsMax = 1024        // clients that are counted separately; all others are counted as one
+	logClientsMax = 1024        // clients that are counted separately; all others share one count
 )
 
 // logLimiter allows a few log lines per client and second, so that a client that repeats an error
@@ -18,7 +18,7 @@ const (
 type logLimiter struct {
 	mu      sync.Mutex
 	clients map[netip.Addr]*logWindow
-	others  logWindow // of all clients beyond logClientsMax
+	others  logWindow // window of all clients beyond logClientsMax
 }
 
 // logWindow counts the log lines of one client in the last second.
@@ -28,8 +28,8 @@ type logWindow struct {
 	suppressed int // lines that were suppressed since the last logged one
 }
 
-// allow reports whether a line about a client may be logged now, and how many were suppressed since
-// the last one that was logged.
+// allow reports whether a line about a client may be logged now, and how many were suppressed since the last
+// logged one.
 func (l *logLimiter) allow(client netip.Addr, now time.Time) (ok bool, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *logLimiter) window(client netip.Addr, now time.Time) *logWindow {
 	}
 	if len(l.clients) >= logClientsMax {
 		if now.Sub(l.others.since) < logEvery && !l.others.since.IsZero() {
-			return &l.others // searched for a free entry in this second already
+			return &l.others // a free entry was searched for in this second already
 		}
 		for other, w := range l.clients {
 			if now.Sub(w.since) >= logEvery {

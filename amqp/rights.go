@@ -12,20 +12,21 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A connection stores here what its credentials allow, and detaches links that they no longer allow.
+// The functions below store the rights that credentials give a connection, and detach links that have lost
+// their right.
 
-// addGrant makes a credential valid where it was authorized. False when there are too many. mu is held.
+// addGrant makes a credential valid for its scope. It returns false if there are too many. mu is held.
 func (c *conn) addGrant(ctx context.Context, add grant, now time.Time) bool {
 	old, ok := c.grants.put(add)
 	if !ok {
-		c.checkGrants(ctx, now, false) // removes those that have expired
+		c.checkGrants(ctx, now, false) // this removes expired grants
 		if old, ok = c.grants.put(add); !ok {
 			return false
 		}
 	}
 	if lost := old.Rights &^ add.Rights; lost != 0 {
-		// Only the latest token for an audience is valid (docs/service-bus-protocol.md#token-lifetime). Otherwise links that
-		// depend on rights of the one before would never end.
+		// Only the latest token for an audience is valid (docs/service-bus-protocol.md#token-lifetime).
+		// Otherwise links that depend on rights of the previous one would never end.
 		old.Rights = lost
 		c.detachUnauthorized(ctx, now, lostGrants{add.Path: {old, grantReplaced}})
 	}
@@ -37,8 +38,8 @@ func (c *conn) addGrant(ctx context.Context, add grant, now time.Time) bool {
 	return true
 }
 
-// setAuthenticated records that the connection is authenticated, the first time: from then on what it
-// holds counts for a key, or a subject, of its namespace. mu is held.
+// setAuthenticated records that the connection is authenticated. From the first call on, the memory that the
+// connection holds counts for a key, or a subject, of its namespace. mu is held.
 func (c *conn) setAuthenticated(key string) {
 	if c.authenticated {
 		return
@@ -50,8 +51,8 @@ func (c *conn) setAuthenticated(key string) {
 	}
 }
 
-// hasRight reports whether the credentials of the connection give a right for path. When a key turns out
-// to be no longer valid, its links are detached at once. mu is held.
+// hasRight reports whether the credentials of the connection give a right for path. If it finds that a key is
+// no longer valid, it detaches the links of that key at once. mu is held.
 func (c *conn) hasRight(ctx context.Context, path string, right fsm.Rights, now time.Time) bool {
 	ok, revoked := c.grants.allow(path, right, now)
 	if revoked {
@@ -60,8 +61,8 @@ func (c *conn) hasRight(ctx context.Context, path string, right fsm.Rights, now 
 	return ok
 }
 
-// checkGrants removes the grants that are no longer valid and detaches the links that depend on them;
-// the connection stays. With checkKeys it checks the keys, too. mu is held.
+// checkGrants removes the grants that are no longer valid and detaches the links that depend on them; the
+// connection remains. With checkKeys it also checks the keys. mu is held.
 func (c *conn) checkGrants(ctx context.Context, now time.Time, checkKeys bool) {
 	if checkKeys {
 		c.grantsChecked = now
@@ -78,8 +79,8 @@ func (c *conn) checkGrants(ctx context.Context, now time.Time, checkKeys bool) {
 	c.detachUnauthorized(ctx, now, lost)
 }
 
-// detachUnauthorized detaches the links that no grant covers any more, including those that
-// still wait to be attached. mu is held.
+// detachUnauthorized detaches the links that no grant covers any longer, including those whose attach is not
+// complete. mu is held.
 func (c *conn) detachUnauthorized(ctx context.Context, now time.Time, lost lostGrants) {
 	for _, s := range c.sessions {
 		for _, e := range s.links {
@@ -91,7 +92,7 @@ func (c *conn) detachUnauthorized(ctx context.Context, now time.Time, lost lostG
 	}
 }
 
-// refusal tells a link why it has lost its right. A right of 0 is any.
+// refusal returns the reason why a link has lost its right. A right of 0 means any right.
 func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	if right == 0 {
 		right = fsm.Manage
@@ -99,7 +100,7 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	was, ok := l.find(path, right)
 	text := "The token for '%s' has expired. Put a new one on $cbs."
 	switch {
-	case !ok: // noticed when another link lost its right
+	case !ok: // detected when another link lost its right
 		return unauthorized(path, right)
 	case was.reason == keyRevoked:
 		text = "Unauthorized access to '%s': the key was changed or removed. Use one that is valid."
@@ -111,13 +112,13 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(text, path), retryAfterChange}
 }
 
-// unauthorized is the refusal for lack of a right, in the words of the cloud.
+// unauthorized returns the refusal for a missing right, in the words of the cloud.
 func unauthorized(path string, right fsm.Rights) refusal {
 	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(
 		"Unauthorized access. %s claim(s) are required to perform this operation. Resource: '%s'. Put a token on $cbs that has them.", claimText(right), path), retryAfterChange}
 }
 
-// claimText names a right as the cloud's messages do.
+// claimText returns the name of a right as the messages of the cloud spell it.
 func claimText(right fsm.Rights) string {
 	if right == fsm.Send {
 		return "'Send'"
@@ -128,8 +129,8 @@ func claimText(right fsm.Rights) string {
 	return "'Send' or 'Listen'"
 }
 
-// The events of the audit log. The Authorizer records which tokens, passwords and
-// certificates it refused; only a connection knows of these.
+// Events of the audit log. The Authorizer records which tokens, passwords and certificates it refused; the
+// events below are known only to a connection.
 const (
 	auditLogin        = "login"         // a password or certificate was accepted
 	auditLoginRefused = "login_refused" // before or after the Authorizer was asked
@@ -147,8 +148,8 @@ func (c *conn) audit(ctx context.Context, level slog.Level, event string, about 
 	c.config.Audit.LogAttrs(ctx, level, "audit", append(all, about...)...)
 }
 
-// auditMissing records that a right was missing, a few times a second for each
-// client: a client that repeats its requests must not fill the log.
+// auditMissing records that a right was missing, a few times a second for each client, so that a client that
+// repeats its requests does not fill the log.
 func (c *conn) auditMissing(ctx context.Context, path string, right fsm.Rights, operation string) {
 	ok, before := c.missingRightLog.allow(c.origin, time.Now())
 	if !ok {

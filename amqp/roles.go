@@ -7,13 +7,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What entities can be used for. Queues are sent to and received from; topics are sent to,
-// subscriptions received from; every sub-queue is received from, unless its messages are
-// forwarded. A topic has one too: it holds messages that transactions sent through the topic and that could not be delivered
-// to other entities.
+// Each type of entity allows certain operations. Clients send to queues and receive from them; they send to
+// topics and receive from subscriptions. Every sub-queue can be received from unless its messages are
+// forwarded. A topic has a sub-queue too: it holds messages that transactions sent through the topic and that
+// could not be delivered to other entities.
 
-// attachNotAllowed says why there can be no link of a direction at an entity
-// (docs/service-bus-protocol.md#refused-links); the zero refusal when there can be one. sends means that the client sends.
+// attachNotAllowed returns the reason why an entity does not allow a link of a direction
+// (docs/service-bus-protocol.md#refused-links); the zero refusal if it allows one. sends means that the client
+// sends.
 func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal {
 	switch {
 	case sends && at.Sub != fsm.MainQueue:
@@ -32,12 +33,13 @@ func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal {
 	return receiveForwarded(at)
 }
 
-// holdsTransfers reports whether this is the sub-queue of a topic that holds messages to receive.
+// holdsTransfers reports whether at is the sub-queue of a topic that holds messages to receive.
 func holdsTransfers(at *fsm.EntityRef) bool {
 	return at.Kind == fsm.TopicEntity && at.Sub == fsm.TransferDeadLetterQueue
 }
 
-// receiveForwarded says that an entity cannot be received from because its messages are forwarded.
+// receiveForwarded returns the refusal for an entity that cannot be received from because its messages are
+// forwarded.
 func receiveForwarded(at *fsm.EntityRef) refusal {
 	to, setting := "", ""
 	switch at.Sub { //nolint:exhaustive // the others go nowhere
@@ -52,13 +54,13 @@ func receiveForwarded(at *fsm.EntityRef) refusal {
 	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting), retryAfterChange}
 }
 
-// receiveNotAllowed is the refusal for a receiving link that was attached before the state machine began
-// to refuse it: the settings have changed since.
+// receiveNotAllowed returns the refusal for a receiving link that was attached before the state machine began
+// to refuse it, because the settings have changed since.
 func receiveNotAllowed(at *fsm.EntityRef) refusal {
 	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here any more: they are forwarded. Receive where they go, or end the forwarding.", at.Name), retryAfterChange}
 }
 
-// The operations of the management node (docs/service-bus-protocol.md#management-operations).
+// Operations of the management node (docs/service-bus-protocol.md#management-operations).
 const (
 	renewOperation          = "com.microsoft:renew-lock"
 	peekOperation           = "com.microsoft:peek-message"
@@ -85,8 +87,8 @@ func rightFor(operation string) fsm.Rights {
 	return fsm.Listen
 }
 
-// operationNotAllowed says why an operation cannot be done at an entity; the zero refusal when it can,
-// or when the operation is unknown.
+// operationNotAllowed returns the reason why an entity does not allow an operation; the zero refusal if it
+// does, or if the operation is unknown.
 func operationNotAllowed(operation string, at *fsm.EntityRef) refusal {
 	switch operation {
 	case scheduleOperation, cancelOperation:

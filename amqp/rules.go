@@ -10,10 +10,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The operations on the rules of a subscription (docs/service-bus-protocol.md#rule-operations). Each waits for the
-// broker on a goroutine of its own; requestsMax limits them.
+// The functions below handle the operations on the rules of a subscription
+// (docs/service-bus-protocol.md#rule-operations). Each waits for the broker on its own goroutine; requestsMax
+// limits their number.
 
-// addRule adds a rule: 409 when there is one of its name.
+// addRule adds a rule: 409 if a rule of its name exists.
 func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
 	added, err := rule.Parse(body)
@@ -26,7 +27,7 @@ func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, ruleResponse(r, added.Name, c.config.Broker.AddRule(ctx, r.link.entity, added)))
 }
 
-// removeRule removes a rule by name: 404 when there is none.
+// removeRule removes a rule by name: 404 if it does not exist.
 func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
 	name := body.Text(rule.NameKey)
@@ -39,7 +40,7 @@ func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.link.entity, name)))
 }
 
-// ruleResponse is the response to a result of the broker for one rule.
+// ruleResponse returns the response for the broker's result of an operation on one rule.
 func ruleResponse(r *request, name string, err error) response {
 	if err == nil {
 		return success(nil)
@@ -57,9 +58,9 @@ func ruleResponse(r *request, name string, err error) response {
 	return resp
 }
 
-// enumerateRules lists rules in the order of their creation. The answer holds up to top of
-// them, and fewer when they take more than rulesBytesMax. A page of 100 always fits: .NET asks for
-// 100, and considers a shorter page the last one.
+// enumerateRules lists rules in the order of their creation. The answer holds up to top rules, and fewer if
+// they exceed rulesBytesMax. A page of 100 always fits: .NET requests 100, and considers a shorter page the
+// last one.
 func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
 	top, okTop := integerOr(body.Get("top"), math.MaxInt32)
@@ -81,7 +82,7 @@ func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, resp)
 }
 
-// listRules asks for rules, a few at a time, and encodes them.
+// listRules requests rules, a few at a time, and encodes them.
 func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (rules []any, resp response) {
 	for size := 0; int64(len(rules)) < top && size < rulesBytesMax; {
 		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
@@ -101,7 +102,7 @@ func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (
 	return rules, success(nil)
 }
 
-// integerOr returns an AMQP integer, or a default when it is missing.
+// integerOr returns the value of an AMQP integer, or a default if the value is missing.
 func integerOr(v any, absent int64) (n int64, ok bool) {
 	if v == nil {
 		return absent, true

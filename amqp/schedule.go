@@ -10,9 +10,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// scheduleMessage stores messages that become active at the time that each one names in
-// its annotations; a time in the past means now. The answer is an array of long, one
-// number per message, in order; 0 stands for a duplicate, which was not stored.
+// scheduleMessage stores messages that become active at the time in their annotations; a time in the past
+// means now. The answer is an array of long, one number per message, in order; 0 represents a duplicate, which
+// was not stored.
 func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 	messages, resp, ok := c.scheduledMessages(r, body)
 	if !ok {
@@ -33,8 +33,8 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 	})
 }
 
-// scheduledMessages reads the messages of a request. The entries that clients write beside a message
-// are ignored: the message has the values itself.
+// scheduledMessages reads the messages of a request. It ignores the entries that clients write beside a
+// message, because the message itself contains the values.
 func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Message, resp response, ok bool) {
 	entries, _ := body.Get("messages").([]any)
 	if len(entries) == 0 || len(entries) > message.BatchMessagesMax {
@@ -78,8 +78,7 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 	return messages, resp, true
 }
 
-// cancelScheduled cancels scheduled messages: all of them, or none when one is not
-// scheduled any more.
+// cancelScheduled cancels scheduled messages: all of them, or none if one is not scheduled any longer.
 func (c *conn) cancelScheduled(ctx context.Context, r *request, body wire.Map) {
 	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
@@ -91,22 +90,22 @@ func (c *conn) cancelScheduled(ctx context.Context, r *request, body wire.Map) {
 	})
 }
 
-// The keys of the body of a batch delete.
+// Keys of the body of a batch delete.
 const (
 	messageCountKey    = "message-count"
 	enqueuedTimeUTCKey = "enqueued-time-utc"
 	sessionIDKey       = "session-id"
 )
 
-// deletion is what a batch delete deletes.
+// deletion holds the conditions of a batch delete.
 type deletion struct {
 	most    int
 	before  fsm.Instant // 0: at any time
 	session *string     // only messages of this session; nil: of every session that no link holds
 }
 
-// batchDelete removes messages that are not locked, oldest first. Fewer than asked for
-// means that there are no more.
+// batchDelete removes messages that are not locked, oldest first. A number below the requested one means that
+// no more remain.
 func (c *conn) batchDelete(ctx context.Context, r *request) {
 	asked, cause := deletionOf(r)
 	if cause.condition != "" {
@@ -122,7 +121,7 @@ func (c *conn) batchDelete(ctx context.Context, r *request) {
 	})
 }
 
-// deleteInSession is a batch delete in one session, which some link may hold.
+// deleteInSession performs a batch delete in one session, which a link may hold.
 func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) {
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
@@ -135,7 +134,7 @@ func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) 
 	c.respond(ctx, r, deleted(code, count))
 }
 
-// deleted is the response to a batch delete.
+// deleted returns the response to a batch delete.
 func deleted(code fsm.Code, count int) response {
 	resp := responseFor(code)
 	body := wire.Map{{Key: messageCountKey, Value: int32(count)}}
@@ -148,8 +147,8 @@ func deleted(code fsm.Code, count int) response {
 	return resp
 }
 
-// deletionOf reads a batch delete. It refuses what it does not understand: ignoring a
-// condition would delete messages that should stay.
+// deletionOf reads a batch delete. It refuses entries that it does not know: ignoring a condition would delete
+// messages that should remain.
 func deletionOf(r *request) (asked deletion, cause refusal) {
 	body, ok := r.body.(wire.Map)
 	if !ok {
@@ -177,7 +176,7 @@ func deletionOf(r *request) (asked deletion, cause refusal) {
 	return asked, cause
 }
 
-// checkDeletionKeys refuses entries that a batch delete does not have, and duplicate ones.
+// checkDeletionKeys refuses keys that a batch delete does not have, and duplicate ones.
 func checkDeletionKeys(body wire.Map) refusal {
 	given := make(map[string]bool, 3)
 	for _, pair := range body {
