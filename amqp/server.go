@@ -17,8 +17,8 @@ import (
 
 // Config configures a Server. Start from DefaultConfig.
 type Config struct {
-	// Listener accepts the clients; the Server closes it. It is responsible for
-	// TLS. Nil when all connections come through Serve.
+	// Listener accepts the clients; the Server closes it. It is responsible for TLS. Nil if all connections
+	// are passed to Serve.
 	Listener   net.Listener
 	Broker     Broker
 	Authorizer Authorizer
@@ -27,30 +27,31 @@ type Config struct {
 	// revoked keys (see audit). Never secrets.
 	Audit *slog.Logger
 
-	// Tracer makes spans of messages whose sender was sampled; nil: nothing is traced, and no
-	// message is looked into. Its sampler must follow the parent.
+	// Tracer creates spans for messages whose sender was sampled. Nil: no messages are traced or searched for
+	// a context. Its sampler must follow the parent.
 	Tracer trace.Tracer
-	// Slow gets the requests to $management and $cbs that took SlowAfter or longer; nil or 0: none. The
-	// times of sends and settlements are measured behind the Broker.
+	// Slow logs the requests to $management and $cbs that took SlowAfter or longer; nil or 0: none. The times
+	// of sends and settlements are measured behind the Broker.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
 
 	ContainerID string // container-id of open (part 2, 2.7.1): the name of this member
 	Version     string // shown to clients in the properties of open
 
-	ConnectionsMax        int // connections at a time; above it new ones are closed at once
-	ConnectionsPerPeerMax int // of those, from one IP address, or one /64 of IPv6; 0: no limit
+	ConnectionsMax        int // limit of concurrent connections; new ones above it are closed at once
+	ConnectionsPerPeerMax int // limit of those from one IP address, or one /64 of IPv6; 0: no limit
 	InFlightBytesMax      int // bytes received on a connection and not yet stored
-	// MemoryBytesMax limits what all connections hold together: messages not yet stored, settled or
-	// sent. It is shared fairly by namespace and key; see package budget. At least budget.BytesMin.
+	// MemoryBytesMax limits the memory of all connections together: messages that are not stored, settled or
+	// sent yet. It is shared fairly by namespace and key; see package budget. At least budget.BytesMin.
 	MemoryBytesMax int64
-	// BusyReason returns why this member accepts no new messages at the moment, and what to do, in whole sentences;
-	// "" when it accepts them. nil: it always does. Clients get it with server-busy. It must be cheap.
+	// BusyReason returns the reason why this member accepts no new messages at the moment, with advice, in
+	// whole sentences; "" if it accepts them. nil: it always accepts them. Clients get the reason with
+	// server-busy. BusyReason must be cheap.
 	BusyReason func() string
 }
 
-// DefaultConfig is a Config with every limit set; Broker, Authorizer and usually
-// Listener are left to the caller.
+// DefaultConfig returns a Config with every limit set. The caller adds Broker, Authorizer and usually
+// Listener.
 func DefaultConfig() Config {
 	return Config{
 		Logger:                slog.New(slog.DiscardHandler),
@@ -64,7 +65,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports what is missing or out of range.
+// Validate reports fields that are missing or out of range.
 func (c Config) Validate() error {
 	switch {
 	case c.Broker == nil:
@@ -89,23 +90,23 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Server is the gateway: it speaks AMQP 1.0 with every client that connects. All
-// methods may be called from any goroutine.
+// Server is the gateway: it speaks AMQP 1.0 with every client that connects. All methods may be called from
+// any goroutine.
 type Server struct {
 	config          Config
-	stop            context.CancelFunc // ends the waiting of every connection
+	stop            context.CancelFunc // ends the waits of every connection
 	group           sync.WaitGroup     // the accept loop and the connections
 	totals          *totals
 	budget          *budget.Budget
-	refusalLog      logLimiter // limits what connections log about refusals
-	missingRightLog logLimiter // and what they write to the audit log
+	refusalLog      logLimiter // limits the log lines of connections about refusals
+	missingRightLog logLimiter // limits their lines in the audit log
 
 	mu     sync.Mutex
 	closed bool
 	connLimiter
 }
 
-// Open starts a Server. ctx gives values only; the Server lives until Close.
+// Open starts a Server. The Server uses ctx only for its values, and runs until Close.
 func Open(ctx context.Context, config Config) (*Server, error) {
 	if err := config.Validate(); err != nil {
 		return nil, fmt.Errorf("open gateway: %w", err)
@@ -130,7 +131,8 @@ func (s *Server) accept(ctx context.Context) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		// For example out of file descriptors: that ends by itself, but not sooner for asking.
+		// For example, no file descriptors are left: that ends without intervention, but not sooner if accept
+		// retries at once.
 		pause = min(time.Second, max(10*time.Millisecond, 2*pause))
 		s.config.Logger.WarnContext(ctx, "failed to accept connection", "error", err)
 		select {
@@ -141,7 +143,7 @@ func (s *Server) accept(ctx context.Context) {
 	}
 }
 
-// start serves peer on a goroutine of its own.
+// start serves peer on its own goroutine.
 func (s *Server) start(ctx context.Context, peer net.Conn) {
 	c, ok := s.admit(ctx, peer)
 	if !ok {
@@ -150,9 +152,9 @@ func (s *Server) start(ctx context.Context, peer net.Conn) {
 	go c.serve(ctx)
 }
 
-// Serve serves one client over an open connection until it ends, and closes it.
-// It is for connections that do not come from the Listener, such as net.Pipe. When ctx
-// ends, waiting for the broker ends; only Close closes the connection.
+// Serve serves one client over an open connection until the connection ends, and closes it. It is for
+// connections that the Listener does not accept, such as net.Pipe. When ctx ends, waits for the broker end;
+// only Close closes the connection.
 func (s *Server) Serve(ctx context.Context, peer net.Conn) {
 	c, ok := s.admit(ctx, peer)
 	if !ok {
@@ -168,9 +170,8 @@ func (s *Server) Connections() int {
 	return len(s.conns)
 }
 
-// Close tells every client that the connection is closed with
-// amqp:connection:forced, on which all SDKs connect again, waits until they are gone,
-// and disconnects the others when ctx ends. It may be called more than once.
+// Close closes every connection with amqp:connection:forced, on which all SDKs connect again, waits until the
+// clients have disconnected, and disconnects the others when ctx ends. It may be called more than once.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

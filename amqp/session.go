@@ -12,41 +12,40 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// session is one AMQP session: a channel, its windows and its links (part 2, 2.5).
-// All of it belongs to the connection's mutex. The gateway answers on the channels and handles
-// that the peer uses.
+// session is one AMQP session: a channel, its windows and its links (part 2, 2.5). The mutex of the connection
+// guards all of it. The gateway answers on the channels and handles that the peer uses.
 type session struct {
 	conn    *conn
 	channel uint16
-	ended   bool // our end is sent, the peer's has not come
+	ended   bool // our end is sent, the peer's has not been received
 
 	links     map[uint32]endpoint
 	handleMax uint32
 
-	nextIncoming   uint32 // transfer-id that we expect next
+	nextIncoming   uint32 // next transfer-id that we expect
 	incomingWindow uint32 // transfers that the peer may still send
 	nextOutgoing   uint32 // transfer-id of our next transfer; the first is 0
 	remoteWindow   uint32 // transfers that we may still send
-	nextDelivery   uint32 // delivery-id of our next delivery: contiguous over all links
+	nextDelivery   uint32 // delivery-id of our next delivery: consecutive over all links
 
-	// unsettled holds the deliveries that the peer has not settled, by delivery-id. It is a map:
-	// a range is looked up at the cost of its width or of the number of unsettled deliveries, whichever
-	// is less, and one delivery that stays for minutes holds up no others.
+	// unsettled holds the deliveries that the peer has not settled, by delivery-id. It is a map, so that the
+	// lookup of a range costs its width or the number of unsettled deliveries, whichever is less, and one
+	// delivery that remains for minutes delays no others.
 	unsettled           map[uint32]unsettled
-	unsettledCounted    int  // of unsettled, as counted in conn.memory
-	unsettledMaxReached bool // a link waits until unsettled shrinks
+	unsettledCounted    int  // number of unsettled deliveries counted in conn.memory
+	unsettledMaxReached bool // a link waits until unsettled has fewer entries
 	lastSweep           time.Time
 
 	ranges [2]dispositionRange // by role: sender, receiver
 }
 
-// unsettled is one delivery that the peer has not settled. It is 40 bytes: a
-// receiver with a long prefetch has many.
+// unsettled is one delivery that the peer has not settled. Its size is 40 bytes, because a receiver with a
+// long prefetch has many.
 type unsettled struct {
 	link  *outgoingLink
 	lock  fsm.LockID
-	until fsm.Instant // when the lock expires unless it was renewed
-	// delivered is the span of the delivery, nil when it is not traced.
+	until fsm.Instant // end of the lock unless it was renewed
+	// delivered is the span of the delivery, nil if it is not traced.
 	delivered *trace.SpanContext
 }
 
@@ -89,7 +88,7 @@ func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
 	return nil
 }
 
-// endSession closes a session for the peer, or handles its answer to our end.
+// endSession closes a session at the peer's request, or handles the peer's answer to our end.
 func (c *conn) endSession(channel uint16) *wire.Error {
 	s := c.sessions[channel]
 	if s == nil {
@@ -105,9 +104,8 @@ func (c *conn) endSession(channel uint16) *wire.Error {
 	return nil
 }
 
-// session finds the session of a frame. It is nil, without fault, when the frame is to be
-// ignored: it crossed our end, or the peer goes on after its own, as Python
-// does with detaches.
+// session finds the session of a frame. It returns nil without fault for a frame that must be ignored: the
+// frame crossed our end, or the peer sends more frames after its own end, as Python does with detaches.
 func (c *conn) session(channel uint16) (*session, *wire.Error) {
 	s := c.sessions[channel]
 	if s != nil && !s.ended {
@@ -119,14 +117,14 @@ func (c *conn) session(channel uint16) (*session, *wire.Error) {
 	return nil, &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", channel)}
 }
 
-// fail ends the session with an error; the connection lives on (part 2, 2.5.5).
+// fail ends the session with an error; the connection continues (part 2, 2.5.5).
 func (s *session) fail(ctx context.Context, cause refusal) {
 	s.flushDispositions()
 	s.conn.emit(s.channel, &wire.End{Error: s.conn.newError(ctx, cause, "channel", s.channel)})
 	s.drop()
 }
 
-// drop releases everything that the session holds. What clients have locked stays locked.
+// drop releases everything that the session holds. Messages that clients have locked remain locked.
 func (s *session) drop() {
 	s.ended, s.unsettledMaxReached = true, false
 	clear(s.unsettled)
@@ -137,7 +135,7 @@ func (s *session) drop() {
 	clear(s.links)
 }
 
-// flow handles a flow frame: the session part of each, and the link part if it has one.
+// flow handles a flow frame: its session part, and its link part if it has one.
 func (s *session) flow(f *wire.Flow) {
 	theirs := uint32(0)
 	if f.NextIncomingID != nil {
@@ -146,7 +144,7 @@ func (s *session) flow(f *wire.Flow) {
 	before := s.remoteWindow
 	s.remoteWindow = remaining(f.IncomingWindow, ahead(s.nextOutgoing, theirs))
 	if f.Handle != nil {
-		// A flow for a link that is gone, or was refused, crossed our detach.
+		// A flow for a link that has ended, or was refused, crossed our detach.
 		if e := s.links[*f.Handle]; e != nil {
 			e.flow(f)
 		}
@@ -158,7 +156,7 @@ func (s *session) flow(f *wire.Flow) {
 	}
 }
 
-// flowState returns the session part of a flow. All fields are always set: without them rhea does not
+// flowState returns the session part of a flow. All fields are always set: if they are missing, rhea does not
 // send, and go-amqp ends the session.
 func (s *session) flowState() *wire.Flow {
 	next := s.nextIncoming
@@ -170,9 +168,8 @@ func (s *session) flowState() *wire.Flow {
 	}
 }
 
-// countTransfer counts one transfer frame and reopens the window at half. Windows are
-// not enforced: Python counts deliveries where it should count frames, and memory
-// is limited in bytes, by waitUntilReadAllowed.
+// countTransfer counts one transfer frame and reopens the window when half of it is used. Windows are not
+// enforced, because Python counts deliveries instead of frames; waitUntilReadAllowed limits memory in bytes.
 func (s *session) countTransfer() {
 	s.nextIncoming++
 	s.incomingWindow = remaining(s.incomingWindow, 1)
@@ -232,9 +229,9 @@ func (s *session) takeUnsettled(first, last uint32) []settledDelivery {
 	return found
 }
 
-// unsettledFull reports whether the session holds as many unsettled deliveries as it may. Those
-// whose lock has expired are forgotten first: some clients settle through the
-// management node, or by the token from another process, and never by delivery-id.
+// unsettledFull reports whether the session has reached its limit of unsettled deliveries. It first removes
+// deliveries whose lock has expired: some clients settle through the management node, or by the token from
+// another process, and never by delivery-id.
 func (s *session) unsettledFull() bool {
 	if len(s.unsettled) < unsettledMax {
 		return false

@@ -12,16 +12,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// decision is the settlement that a receiver's delivery state asks for.
+// decision is the settlement that a receiver's delivery state requests.
 type decision struct {
 	settlement  fsm.Settlement // without the lock
-	outcome     outcome        // the answer on success: the outcome that was asked for
+	outcome     outcome        // the answer on success, which is the requested outcome
 	notTerminal bool           // not a terminal state: nothing is settled
 	refused     refusal
 }
 
-// decide turns a delivery state into a settlement (docs/service-bus-protocol.md#settlement-requests). Abandon and
-// defer are told apart by undeliverable-here alone: delivery-failed differs by SDK.
+// decide converts a delivery state to a settlement (docs/service-bus-protocol.md#settlement-requests). Only
+// undeliverable-here distinguishes abandon from defer: SDKs set delivery-failed differently.
 func decide(state any, settled bool) decision {
 	switch state := state.(type) {
 	case *wire.Accepted:
@@ -41,7 +41,7 @@ func decide(state any, settled bool) decision {
 			var rest wire.Map
 			d.settlement.Reason, d.settlement.Description, rest = message.SplitDeadLetter(e.Info)
 			if d.settlement.Description == "" {
-				d.settlement.Description = e.Description // Python puts it there
+				d.settlement.Description = e.Description // Python sends the description there
 			}
 			d.setModifications(rest)
 		}
@@ -49,7 +49,7 @@ func decide(state any, settled bool) decision {
 	case *wire.TransactionalState:
 		return decision{refused: newRefusal(wire.ConditionInvalidField, "The outcome within a transaction is a transaction itself. Give one of the four outcomes.")}
 	case nil:
-		if settled { // the receiver forgets it: it counts as never sent
+		if settled { // the receiver forgets the delivery, which then counts as never sent
 			return decision{settlement: fsm.Settlement{Verb: fsm.Release}, outcome: released}
 		}
 	}
@@ -61,12 +61,12 @@ func (d *decision) setModifications(properties wire.Map) {
 	d.refused = setModifications(&d.settlement, properties)
 }
 
-// deliveryTimeKey is the annotation that delays an abandoned message: it is not
-// delivered before that time. The cloud has no such annotation; its users ask for it.
+// deliveryTimeKey is the annotation that delays an abandoned message: the message is not delivered before that
+// time. The cloud has no such annotation; its users ask for one.
 const deliveryTimeKey = "x-opt-delivery-time"
 
-// setModifications adds to a settlement the properties that are to be merged into the message. The
-// delivery time of an abandoned message is not a property: it says when the message comes back.
+// setModifications adds to a settlement the properties that are merged into the message. The delivery time of
+// an abandoned message is not a property: it determines when the message becomes available again.
 func setModifications(s *fsm.Settlement, properties wire.Map) refusal {
 	rest := properties
 	for i, p := range properties {
@@ -100,8 +100,8 @@ func setDeliveryTime(s *fsm.Settlement, at any) refusal {
 	return refusal{}
 }
 
-// settleReplyOf is the reply to a settlement. A command of which the gateway has
-// checked everything else is invalid for one reason only.
+// settleReplyOf returns the reply to a settlement. The gateway has checked everything else in the command, so
+// it is invalid for one reason only.
 func settleReplyOf(code fsm.Code) errorReply {
 	v := errorReplyOf(code)
 	if code == fsm.InvalidArgument {
@@ -122,19 +122,18 @@ func instantOf(v any) (fsm.Instant, bool) {
 	return 0, false
 }
 
-// settleCall is one call of Broker.Settle: the deliveries of one disposition frame that
-// came from one link.
+// settleCall is one call of Broker.Settle: the deliveries of one disposition frame that belong to one link.
 type settleCall struct {
 	link          *outgoingLink
 	deliveries    []settledDelivery
 	settlements   []fsm.Settlement
 	outcome       outcome
-	clientSettled bool // the client has settled: no answer
+	clientSettled bool // the client has settled: it gets no answer
 	spans         []trace.Span
 }
 
-// disposition handles the outcome that a receiver reports for deliveries. What a sender reports about its own
-// deliveries changes nothing: the gateway has settled those already.
+// disposition handles the outcome that a receiver reports for deliveries. A report of a sender about its own
+// deliveries changes nothing, because the gateway has settled them already.
 func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	if d.Role != wire.RoleReceiver {
 		return
@@ -175,14 +174,14 @@ func (s *session) settleDeliveries(ctx context.Context, taken []settledDelivery,
 	}
 }
 
-// settleOfLink settles deliveries that are of one link.
+// settleOfLink settles deliveries of one link.
 func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what decision, settled bool) {
 	if len(mine) == 0 {
 		return
 	}
 	c := s.conn
 	group := &settleCall{link: mine[0].link, deliveries: mine, outcome: what.outcome, clientSettled: settled}
-	if group.link.kind != entityNode { // a response: there is nothing to settle at the broker
+	if group.link.kind != entityNode { // responses: the broker has nothing to settle
 		if !settled {
 			s.answerRange(group, 0, len(mine))
 		}
@@ -200,7 +199,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 	})
 }
 
-// ofOneLink reports whether all deliveries are of one link, as they usually are.
+// ofOneLink reports whether all deliveries belong to one link, which is the usual case.
 func ofOneLink(taken []settledDelivery) bool {
 	for i := range taken {
 		if taken[i].link != taken[0].link {
@@ -210,10 +209,10 @@ func ofOneLink(taken []settledDelivery) bool {
 	return true
 }
 
-// byLink divides n deliveries by their links, those of each in their order. It calls at once for
-// each of them: the cost is that of the deliveries, however many links they are of.
+// byLink groups n deliveries by link, in their order. at returns each of them. The cost is proportional to the
+// number of deliveries, regardless of the number of links.
 func byLink(n int, at func(i int) settledDelivery) (groups [][]settledDelivery) {
-	places := make(map[*outgoingLink]int) // in groups
+	places := make(map[*outgoingLink]int) // index in groups
 	for i := range n {
 		t := at(i)
 		place, known := places[t.link]
@@ -227,8 +226,8 @@ func byLink(n int, at func(i int) settledDelivery) (groups [][]settledDelivery) 
 	return groups
 }
 
-// answerRange reports that deliveries[from:to] of the call are settled as asked; ids without neighbours
-// become frames of their own.
+// answerRange reports that deliveries[from:to] of the call are settled as requested; each id without
+// neighbours gets its own frame.
 func (s *session) answerRange(g *settleCall, from, to int) {
 	for _, t := range g.deliveries[from:to] {
 		s.queueDisposition(wire.RoleSender, g.outcome, t.id, t.id)
@@ -271,7 +270,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 	}
 }
 
-// refuseAll answers a disposition that cannot be understood. The locks stay.
+// refuseAll answers a malformed disposition. The locks remain.
 func (s *session) refuseAll(ctx context.Context, taken []settledDelivery, what decision, settled bool) {
 	for _, t := range taken {
 		s.unsettled[t.id] = t.unsettled
@@ -281,7 +280,7 @@ func (s *session) refuseAll(ctx context.Context, taken []settledDelivery, what d
 	}
 }
 
-// reject reports that deliveries could not be settled as asked.
+// reject reports that deliveries could not be settled as requested.
 func (s *session) reject(e *wire.Error, first, last uint32) {
 	s.conn.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleSender, First: first, Last: &last, Settled: true, State: &wire.Rejected{Error: e}})
 }

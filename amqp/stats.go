@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	verbs         = int(fsm.Release) + 1 // that a settlement may have, and 0
-	conditionsMax = 64                   // conditions counted one by one: all that we have fit
+	verbs         = int(fsm.Release) + 1 // verbs of settlements, and 0
+	conditionsMax = 64                   // conditions with a count of their own, enough for all that the gateway sends
 )
 
-// Stats are the statistics of the gateway since it was opened. All but the first three only
-// rise. Events on connections are included with a short delay.
+// Stats holds the statistics of the gateway since it was opened. All but the first three only rise. Events on
+// connections are included with a short delay.
 type Stats struct {
 	Connections int // open now
 	Sessions    int // open
-	Links       int // attached, those to $cbs and other nodes included
+	Links       int // attached links, including those to $cbs and other nodes
 
 	Accepted  uint64 // connections accepted
-	Rejected  uint64 // connections rejected because there were too many, in all or from one address
-	BytesIn   uint64 // of clients, as AMQP; TLS and WebSocket not counted
-	BytesOut  uint64 // to clients
-	Received  uint64 // messages of clients that were stored; in a transaction those that were enlisted
-	Delivered uint64 // messages sent to clients, each time
+	Rejected  uint64 // connections rejected because there were too many in total or from one address
+	BytesIn   uint64 // bytes from clients as AMQP, without TLS and WebSocket
+	BytesOut  uint64 // bytes to clients
+	Received  uint64 // messages from clients that were stored, or enlisted in a transaction
+	Delivered uint64 // messages sent to clients, counted at each delivery
 	Requests  uint64 // requests to $management and $cbs
-	// Settled counts messages by verb, in whichever way the receiver settled them.
+	// Settled counts messages by verb, regardless of how the receiver settled them.
 	Settled [verbs]uint64
-	// Presettled counts deliveries that were refused although their sender had settled them and gets no answer.
+	// Presettled counts refused deliveries that their sender had settled, so that the sender gets no answer.
 	Presettled uint64
 	Logins     uint64 // refused credentials: by SASL, and tokens put to $cbs
 	// Refused counts refusals by the condition that the client got.
 	Refused map[wire.Symbol]uint64
-	// Memory is the memory of connections, and MemoryRefused counts the messages refused
-	// because their connection held more than its fair share.
+	// Memory holds the stats of the memory for connections. MemoryRefused counts the messages that were
+	// refused because their connection held more than its fair share.
 	Memory        budget.Stats
 	MemoryRefused uint64
 }
@@ -54,14 +54,14 @@ type totals struct {
 	refused map[wire.Symbol]uint64
 }
 
-// connStats are events that a connection has counted and not reported yet. It belongs to the mutex of the
-// connection and is added to the totals once for everything that one write of output answers: a message
-// costs no atomic operation of its own.
+// connStats counts events of a connection that are not reported yet. The mutex of the connection guards it. It
+// is added to the totals once for everything that one write of output answers, so a single message costs no
+// atomic operation.
 type connStats struct {
 	counted                                   bool
 	received, delivered, requests, presettled uint64
 	settled                                   [verbs]uint64
-	sessions, links                           int // as reported
+	sessions, links                           int // the values last reported
 }
 
 // Stats returns the statistics. It does not wait for connections.
@@ -83,8 +83,7 @@ func (s *Server) Stats() Stats {
 	return f
 }
 
-// countRefusal counts a refusal. Refusals are written and logged: rare
-// enough for a lock.
+// countRefusal counts a refusal. Refusals are written and logged, so they are rare enough for a lock.
 func (t *totals) countRefusal(condition wire.Symbol) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +96,7 @@ func (t *totals) countRefusal(condition wire.Symbol) {
 	t.refused[condition]++
 }
 
-// flushStats adds what was counted to the totals. mu is held.
+// flushStats adds the counts to the totals. mu is held.
 func (c *conn) flushStats() {
 	t, all := &c.stats, c.totals
 	sessions, links := len(c.sessions), c.links
@@ -139,8 +138,8 @@ func addTo(to *atomic.Uint64, from *uint64) {
 	}
 }
 
-// countStats returns the counters of the connection and makes sure that they are reported: by the writer, or
-// by the caller when the writer has ended. mu is held; the caller counts before the next unlock.
+// countStats returns the counters of the connection and ensures that they are reported: by the writer, or by
+// the caller if the writer has ended. mu is held; the caller counts before the next unlock.
 func (c *conn) countStats() *connStats {
 	c.stats.counted = true
 	return &c.stats
@@ -162,7 +161,7 @@ func (c *conn) countSend(a *incomingDelivery, cause refusal) {
 	}
 }
 
-// countSettled counts what was settled. mu is held.
+// countSettled counts settled messages. mu is held.
 func (c *conn) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
 	t := c.countStats()
 	for i := range min(len(settlements), len(codes)) {
@@ -175,7 +174,7 @@ func (c *conn) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
 	}
 }
 
-// countCommitted counts what a transaction has settled.
+// countCommitted counts the settlements of a transaction.
 func (c *conn) countCommitted(work *fsm.Transaction) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,25 +14,25 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Official clients write the context of the sender into the application properties of a message, in
-// the form of W3C Trace Context: .NET, Java and Python under traceparent and Diagnostic-Id,
-// older ones, and JavaScript's, under Diagnostic-Id alone. The names keep their case.
+// Official clients write the context of the sender to the application properties of a message, in the form of
+// W3C Trace Context: .NET, Java and Python under traceparent and Diagnostic-Id, older clients, and those for
+// JavaScript, only under Diagnostic-Id. The names are case-sensitive.
 const (
 	traceparentKey  = "traceparent"
 	diagnosticIDKey = "Diagnostic-Id"
 )
 
-// The limits of tracing.
+// Limits of tracing.
 const (
-	traceSpansMax       = 32      // spans of one delivery or one disposition; further messages get none
-	traceSearchBytesMax = 8 << 10 // of application properties that are searched
+	traceSpansMax       = 32      // spans of one delivery or one disposition; no spans are created for further messages
+	traceSearchBytesMax = 8 << 10 // bytes of application properties that are searched
 )
 
-// tracer makes spans of messages whose sender was sampled, and of no others. A message that is not
-// traced costs the search for two names in its properties; nothing when the tracer is nil.
+// tracer creates spans for messages whose sender was sampled, and for no others. A message that is not traced
+// costs the search for two names in its properties, or nothing if the tracer is nil.
 type tracer struct{ inner trace.Tracer }
 
-// newTracer is nil for nil.
+// newTracer returns nil for a nil tracer.
 func newTracer(to trace.Tracer) *tracer {
 	if to == nil {
 		return nil
@@ -40,8 +40,8 @@ func newTracer(to trace.Tracer) *tracer {
 	return &tracer{to}
 }
 
-// senderContext returns the span context of the sender of a stored message; invalid when it was not
-// sampled.
+// senderContext returns the span context of the sender of a stored message; it is invalid if the sender was
+// not sampled.
 func (t *tracer) senderContext(payload []byte) trace.SpanContext {
 	application, err := message.ApplicationProperties(payload)
 	if err != nil || len(application) == 0 || len(application) > traceSearchBytesMax {
@@ -90,7 +90,7 @@ func parseTraceparent(s string) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.TraceFlags(flags[0]), Remote: true})
 }
 
-// start begins a span below a context of another process.
+// start begins a span whose parent belongs to another process.
 func (t *tracer) start(name string, below trace.SpanContext, kind trace.SpanKind, path string, options ...trace.SpanStartOption) trace.Span {
 	options = append(options, trace.WithSpanKind(kind), trace.WithAttributes(
 		attribute.String("messaging.system", "servicebus"), attribute.String("messaging.destination.name", path)))
@@ -98,7 +98,7 @@ func (t *tracer) start(name string, below trace.SpanContext, kind trace.SpanKind
 	return span
 }
 
-// startReceive begins the spans of messages from a client, one for each whose sender was sampled.
+// startReceive begins the spans of messages from a client, one for each message whose sender was sampled.
 func (t *tracer) startReceive(path string, messages []fsm.Message) (spans []trace.Span) {
 	if t == nil {
 		return nil
@@ -121,8 +121,8 @@ func endSpans(spans []trace.Span, condition wire.Symbol) {
 	}
 }
 
-// startDeliver begins the span of a delivery, nil when its sender was not sampled. It is a child of the sender's
-// span and is linked to it: days may lie between them.
+// startDeliver begins the span of a delivery, nil if the sender was not sampled. It is a child of the sender's
+// span and is linked to it, because days may pass between them.
 func (t *tracer) startDeliver(path string, d *fsm.Delivery) trace.Span {
 	if t == nil {
 		return nil
@@ -136,8 +136,8 @@ func (t *tracer) startDeliver(path string, d *fsm.Delivery) trace.Span {
 	return span
 }
 
-// startSettle begins the spans of deliveries that a client settles, as children of the deliveries. A settlement
-// through $management has none: it names a lock, and the delivery may have been another member's.
+// startSettle begins the spans of deliveries that a client settles, as children of the deliveries. A
+// settlement through $management has none: it names a lock, and another member may have made the delivery.
 func (t *tracer) startSettle(path string, taken []settledDelivery, verb fsm.Verb) (spans []trace.Span) {
 	if t == nil {
 		return nil

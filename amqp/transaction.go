@@ -13,7 +13,7 @@ import (
 // txnID identifies a transaction: 16 random bytes.
 type txnID [16]byte
 
-// txnIDOf reads the id that a peer sent; false when it cannot be one of ours.
+// txnIDOf reads the id that a peer sent; false if the gateway cannot have issued it.
 func txnIDOf(b []byte) (id txnID, ok bool) {
 	if len(b) != len(id) {
 		return id, false
@@ -23,26 +23,26 @@ func txnIDOf(b []byte) (id txnID, ok bool) {
 
 func (id txnID) String() string { return hex.EncodeToString(id[:]) }
 
-// transaction collects the operations that a client wants done as a whole. They are
-// checked as far as that is possible without the state machine; nothing is done before the
-// commit, and then everything with one call. It belongs to the connection's mutex.
+// transaction collects the operations that a client wants to perform atomically. The gateway checks them as
+// far as possible without the state machine. Nothing is done before the commit, which does everything with one
+// call. The mutex of the connection guards it.
 type transaction struct {
 	id          txnID
-	coordinator *incomingLink // the transaction does not outlive the link that declared it
+	coordinator *incomingLink // the transaction ends with the link that declared it
 	deadline    time.Time
 
 	work       fsm.Transaction
-	deliveries []enlistedDelivery // the deliveries that work settles
+	deliveries []enlistedDelivery // the deliveries that the settlements in work settle
 	operations int
 	bytes      int
 
-	// rollbackReason is why it can only be rolled back: an operation was refused. Java ignores
-	// the outcome of a send in a transaction, and would commit the rest.
+	// rollbackReason is the reason why the transaction can only be rolled back: an operation was refused. Java
+	// ignores the outcome of a send in a transaction, and would commit the rest.
 	rollbackReason refusal
 }
 
-// enlistedDelivery is one delivery that a transaction settles. It stays in the unsettled map of its
-// session until the commit, so that the client can settle it again after a rollback.
+// enlistedDelivery is one delivery that a transaction settles. It remains in the unsettled map of its session
+// until the commit, so that the client can settle it again after a rollback.
 type enlistedDelivery struct {
 	session *session
 	settledDelivery
@@ -61,7 +61,7 @@ func (c *conn) declare(l *incomingLink, now time.Time, id txnID) refusal {
 	return refusal{}
 }
 
-// transaction finds an open transaction by its id, or returns why there is none.
+// transaction finds an open transaction by its id, or returns the reason why there is none.
 func (c *conn) transaction(id *txnID) (*transaction, refusal) {
 	if id == nil {
 		return nil, unknownTransaction()
@@ -81,8 +81,8 @@ func unknownTransaction() refusal {
 	return refusal{wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.", retryAfterChange}
 }
 
-// enlist reserves space in a transaction for operations on messages, together of a size; the
-// caller then adds them to its work. A refusal makes the transaction rollback-only.
+// enlist reserves space in a transaction for operations on messages of a total size; the caller then adds them
+// to its work. A refusal makes the transaction rollback-only.
 func (c *conn) enlist(id *txnID, operations, bytes int) (*transaction, refusal) {
 	t, cause := c.transaction(id)
 	bytes += operations * operationOverhead
@@ -108,7 +108,7 @@ func (c *conn) enlist(id *txnID, operations, bytes int) (*transaction, refusal) 
 	return t, refusal{}
 }
 
-// markRollbackOnly makes a transaction rollback-only, and drops its operations.
+// markRollbackOnly makes a transaction rollback-only and drops its operations.
 func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
 	if t.rollbackReason.condition == "" {
 		t.rollbackReason = cause
@@ -117,7 +117,7 @@ func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
 	t.bytes, t.work, t.deliveries = 0, fsm.Transaction{}, nil
 }
 
-// markRollbackOnlyByID does that to the transaction of an operation that was refused, if it is open.
+// markRollbackOnlyByID makes the transaction of a refused operation rollback-only, if it is open.
 func (c *conn) markRollbackOnlyByID(id *txnID, cause refusal) {
 	if id != nil {
 		if t := c.transactions[*id]; t != nil {
@@ -126,7 +126,7 @@ func (c *conn) markRollbackOnlyByID(id *txnID, cause refusal) {
 	}
 }
 
-// rollbackOnlyRefusal is the answer to further operations in a transaction that is rollback-only.
+// rollbackOnlyRefusal returns the answer to further operations in a transaction that is rollback-only.
 func (t *transaction) rollbackOnlyRefusal() refusal {
 	return refusal{wire.ConditionTransactionRollback, "An operation of the transaction was refused, so nothing of it is done: " + t.rollbackReason.text + " Roll the transaction back, and do all of the work again in another one.", retryAfterChange}
 }
@@ -177,7 +177,7 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.
 	return t, refusal{}
 }
 
-// settlementsAt returns where the settlements at an entity are collected.
+// settlementsAt returns the collection of settlements at an entity.
 func (t *transaction) settlementsAt(at fsm.EntityRef) *fsm.SettleAt {
 	for i := range t.work.Settles {
 		if s := &t.work.Settles[i]; s.At.Address() == at.Address() {
@@ -188,8 +188,8 @@ func (t *transaction) settlementsAt(at fsm.EntityRef) *fsm.SettleAt {
 	return &t.work.Settles[len(t.work.Settles)-1]
 }
 
-// rollback ends a transaction without doing its operations. The deliveries that it would have settled are
-// locked and unsettled, as before.
+// rollback ends a transaction without performing its operations. The deliveries that it would have settled
+// remain locked and unsettled.
 func (c *conn) rollback(t *transaction) {
 	c.markRollbackOnly(t, t.rollbackReason)
 	delete(c.transactions, t.id)
@@ -218,7 +218,7 @@ func (c *conn) expireTransactions(now time.Time) {
 	}
 }
 
-// commit does all of a transaction, and then answers the discharge. mu is held.
+// commit performs a whole transaction, and then answers the discharge. mu is held.
 func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) {
 	delete(c.transactions, t.id)
 	c.committing++
@@ -253,7 +253,7 @@ func (c *conn) committed(ctx context.Context, t *transaction, discharge *incomin
 	c.finishSend(ctx, discharge, commitRefusal(code))
 }
 
-// commitRefusal is why a transaction was not committed. Its condition is empty for OK.
+// commitRefusal returns the reason why a transaction was not committed. Its condition is empty for OK.
 func commitRefusal(code fsm.Code) refusal {
 	v := settleReplyOf(code)
 	switch code { //nolint:exhaustive // what the others say is true of a transaction too
@@ -269,7 +269,8 @@ func commitRefusal(code fsm.Code) refusal {
 	return refusal{wire.ConditionTransactionRollback, "The transaction was rolled back, and nothing of it was done: " + v.text, v.retry}
 }
 
-// firstTransactionDeadline is when the first transaction of the connection expires; false without any.
+// firstTransactionDeadline returns when the first transaction of the connection expires; false if there is
+// none.
 func (c *conn) firstTransactionDeadline() (first time.Time, ok bool) {
 	for _, t := range c.transactions {
 		if !ok || t.deadline.Before(first) {
@@ -279,14 +280,14 @@ func (c *conn) firstTransactionDeadline() (first time.Time, ok bool) {
 	return first, ok
 }
 
-// settleInTransaction handles a disposition that is part of a transaction: its settlements are
-// enlisted, and the client gets the outcome that they will have. A refusal is answered with a plain
-// rejected: Java considers every transactional state a success.
+// settleInTransaction handles a disposition that is part of a transaction: its settlements are enlisted, and
+// the client gets the outcome that they will have. A refusal is answered with a plain rejected, because Java
+// considers every transactional state a success.
 func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, last uint32, state *wire.TransactionalState) {
 	c := s.conn
 	taken := s.takeUnsettled(d.First, last)
 	for _, t := range taken {
-		s.unsettled[t.id] = t.unsettled // until the commit
+		s.unsettled[t.id] = t.unsettled // kept until the commit
 	}
 	what := decideInTransaction(state.Outcome)
 	var id *txnID
@@ -328,7 +329,7 @@ func decideInTransaction(outcome any) decision {
 	return what
 }
 
-// enlistDeliveries enlists deliveries, which may be of several links.
+// enlistDeliveries enlists deliveries, which may belong to several links.
 func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what decision) refusal {
 	c := s.conn
 	if _, cause := c.transaction(id); cause.condition != "" {
@@ -342,7 +343,7 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 		for n < len(taken) && taken[n].link == l {
 			n++
 		}
-		if l.kind != entityNode { // responses: there is nothing to settle at the broker
+		if l.kind != entityNode { // responses: the broker has nothing to settle
 			for _, t := range taken[:n] {
 				delete(s.unsettled, t.id)
 			}
@@ -350,7 +351,7 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 			continue
 		}
 		if n > transactionOperationsMax {
-			n = transactionOperationsMax + 1 // too many, and never a large slice
+			n = transactionOperationsMax + 1 // too many, without ever allocating a large slice
 		}
 		settlements := make([]fsm.Settlement, n)
 		for i, t := range taken[:n] {

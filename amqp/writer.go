@@ -26,7 +26,7 @@ func (c *conn) emitDisposition(channel uint16, d *wire.Disposition) {
 	c.notify()
 }
 
-// emitFlow is the same for a flow.
+// emitFlow is emit for a flow. It does not let f escape to the heap.
 func (c *conn) emitFlow(channel uint16, f *wire.Flow) {
 	if c.phase == phaseClosed {
 		return
@@ -43,15 +43,15 @@ func (c *conn) notify() {
 	}
 }
 
-// write is the writer: it sends all output with one call. What
-// accumulates during that call is sent with the next one.
+// write is the writer goroutine: it sends all output with one call. Output that accumulates during that call
+// is sent with the next one.
 func (c *conn) write(ctx context.Context) {
 	defer close(c.written)
 	defer c.recovered(ctx)
 	var spare []byte
 	for range c.wake {
-		// The goroutine that woke us usually has more to add: one log entry answers hundreds of
-		// sends one by one. Letting it run first puts their answers into one frame.
+		// The goroutine that woke the writer usually adds more: one log entry answers hundreds of sends one by
+		// one. Yielding to it first combines their answers in one frame.
 		runtime.Gosched()
 		c.mu.Lock()
 		c.restoreCredit()
@@ -71,13 +71,13 @@ func (c *conn) write(ctx context.Context) {
 		}
 		spare = nil
 		if cap(batch) <= c.fairPart(bufferBytesKept) && (len(batch) != heartbeatBytes || cap(batch) <= bufferBytesIdle) {
-			spare = batch // otherwise there was only a heartbeat: a buffer is allocated when there is more
+			spare = batch // otherwise the batch was only a heartbeat: a buffer is allocated when there is more
 		}
 		c.resume()
 	}
 }
 
-// send writes one batch; false when the connection is broken, which ends the reader.
+// send writes one batch; it returns false if the connection is broken, which ends the reader.
 func (c *conn) send(batch []byte) bool {
 	_ = c.peer.SetWriteDeadline(time.Now().Add(writeWithin))
 	if _, err := c.peer.Write(batch); err != nil {
@@ -124,7 +124,7 @@ const (
 	rejected // without an error: the answer to a successful dead-lettering
 )
 
-// state returns the outcome as it is written (part 3, 3.4).
+// state returns the outcome in its form on the wire (part 3, 3.4).
 func (o outcome) state() any {
 	switch o {
 	case accepted:
@@ -139,16 +139,15 @@ func (o outcome) state() any {
 	return nil
 }
 
-// dispositionRange is a range of neighbouring deliveries with one outcome that becomes
-// one disposition frame.
+// dispositionRange is a range of consecutive deliveries with one outcome that becomes one disposition frame.
 type dispositionRange struct {
 	filled      bool
 	outcome     outcome
 	first, last uint32
 }
 
-// queueDisposition settles the deliveries first to last with an outcome. The gateway is
-// the receiver for deliveries of clients and the sender for those to clients.
+// queueDisposition settles the deliveries first to last with an outcome. The gateway is the receiver of
+// deliveries from clients and the sender of deliveries to clients.
 func (s *session) queueDisposition(role wire.Role, o outcome, first, last uint32) {
 	g := &s.ranges[0]
 	if role == wire.RoleReceiver {
