@@ -22,11 +22,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// scriptedAuthorizer is an Authorizer that answers as a test wants, and records its callers.
+// scriptedAuthorizer is an Authorizer that answers as a test requests, and records its callers.
 type scriptedAuthorizer struct {
 	mu     sync.Mutex
 	asked  []Client
-	err    error            // refuses everybody
+	err    error            // refuses every credential
 	grants map[string]Grant // by audience, for tokens; by user or common name, for the others
 }
 
@@ -57,17 +57,17 @@ func (g *scriptedAuthorizer) Certificate(_ context.Context, from Client, c *x509
 	return g.answer(from, c.Subject.CommonName)
 }
 
-// give sets the grant of a name from now on.
+// give sets the grant of a name.
 func (g *scriptedAuthorizer) give(name string, grant Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.grants[name] = grant
 }
 
-// through makes a Server ask the gate.
+// through connects a Server to the authorizer.
 func (g *scriptedAuthorizer) through(c *Config) { c.Authorizer = g }
 
-// unknown sends everything up to begin with a mechanism that proves nothing.
+// unknown sends everything up to begin with a mechanism that does not authenticate.
 func (p *peer) unknown() *peer {
 	p.Helper()
 	p.open(mechanismAnonymous, "")
@@ -112,7 +112,7 @@ func (j *auditCapture) Write(b []byte) (int, error) {
 
 func (j *auditCapture) into(c *Config) { c.Audit = slog.New(slog.NewJSONHandler(j, nil)) }
 
-// lines are those written so far, without time and level.
+// lines returns the lines written so far, without time and level.
 func (j *auditCapture) lines(t *testing.T) (lines []map[string]any) {
 	t.Helper()
 	j.mu.Lock()
@@ -131,7 +131,7 @@ func (j *auditCapture) lines(t *testing.T) (lines []map[string]any) {
 	return lines
 }
 
-// certified makes an authority, a server that trusts its clients, and certificates for them.
+// certified creates an authority, a server that trusts its clients, and certificates for them.
 func certified(t *testing.T, names ...string) (server *tls.Config, clients map[string]*tls.Config) {
 	t.Helper()
 	caKey, ca := sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
@@ -172,7 +172,7 @@ func sign(t *testing.T, template, parent *x509.Certificate, parentKey *ecdsa.Pri
 	return key, cert
 }
 
-// connectTLS adds a connection in TLS to a Server. It ends with the test.
+// connectTLS adds a TLS connection to a Server. The connection ends with the test.
 func connectTLS(t *testing.T, s *Server, server, client *tls.Config) *peer {
 	t.Helper()
 	ours, theirs := net.Pipe()

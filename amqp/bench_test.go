@@ -61,7 +61,7 @@ func (n *noopBroker) Receiver(fsm.EntityRef, bool) Receiver {
 	return &endlessReceiver{payload: n.payload}
 }
 
-// endlessReceiver always has as many messages as are asked for.
+// endlessReceiver always has as many messages as requested.
 type endlessReceiver struct {
 	payload []byte
 	next    uint64
@@ -78,7 +78,7 @@ func (e *endlessReceiver) Lock(most, _ int, _ time.Duration, done func(fsm.Code,
 func (e *endlessReceiver) Cancel() {}
 func (e *endlessReceiver) Close()  {}
 
-// plain dials with go-amqp and SASL PLAIN.
+// plain connects with go-amqp and SASL PLAIN.
 func plain(t testing.TB, address string) *goamqp.Session {
 	t.Helper()
 	conn, err := goamqp.Dial(t.Context(), "amqp://"+address, &goamqp.ConnOptions{SASLType: goamqp.SASLTypePlain(ruleName, ruleKey)})
@@ -93,7 +93,7 @@ func plain(t testing.TB, address string) *goamqp.Session {
 	return session
 }
 
-// BenchmarkSendWindow100 is one sender of 1 KiB messages with 100 on the way.
+// BenchmarkSendWindow100 measures one sender of 1 KiB messages with 100 in flight.
 func BenchmarkSendWindow100(b *testing.B) {
 	_, address := gateway(b, &noopBroker{})
 	session := plain(b, address)
@@ -129,8 +129,7 @@ func BenchmarkSendWindow100(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }
 
-// BenchmarkReceive is one receiver of 1 KiB messages with a credit of 500 that
-// completes each.
+// BenchmarkReceive measures one receiver of 1 KiB messages with a credit of 500 that completes each message.
 func BenchmarkReceive(b *testing.B) {
 	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
@@ -156,7 +155,7 @@ func BenchmarkReceive(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }
 
-// encodedMessage is a message as go-amqp writes it.
+// encodedMessage returns a message in the encoding of go-amqp.
 func encodedMessage(t testing.TB, body []byte) []byte {
 	t.Helper()
 	encoded, err := goamqp.NewMessage(body).MarshalBinary()
@@ -166,7 +165,7 @@ func encodedMessage(t testing.TB, body []byte) []byte {
 	return encoded
 }
 
-// raw connects a peer of bare frames over loopback: the client costs almost nothing.
+// raw connects a peer of bare frames over loopback: the client costs very little.
 func raw(b *testing.B, n *noopBroker) *peer {
 	b.Helper()
 	_, address := gateway(b, n)
@@ -184,8 +183,8 @@ func rawAt(b *testing.B, address string) *peer {
 	return (&peer{TB: b, net: conn, reader: wire.NewReader(conn, 1<<20)}).login()
 }
 
-// BenchmarkGatewaySend is what one 1 KiB message costs the gateway: 100 transfers with
-// each write, and their answers awaited.
+// BenchmarkGatewaySend measures the cost of one 1 KiB message for the gateway: each write contains 100
+// transfers, and the client awaits the answers.
 func BenchmarkGatewaySend(b *testing.B) {
 	p := raw(b, &noopBroker{})
 	p.sender(0, "orders")
@@ -210,8 +209,8 @@ func BenchmarkGatewaySend(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }
 
-// BenchmarkGatewayReceive is what one 1 KiB message costs the gateway: 200 credits at
-// a time, settled by one disposition.
+// BenchmarkGatewayReceive measures the cost of one 1 KiB message for the gateway: 200 credits at a time,
+// settled by one disposition.
 func BenchmarkGatewayReceive(b *testing.B) {
 	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
@@ -245,8 +244,8 @@ func (*noopBroker) ListRules(context.Context, fsm.EntityRef, int, int) ([]fsm.Ru
 	return nil, nil
 }
 
-// BenchmarkGatewayTransaction is declare, one send, one settlement, discharge, all from bare frames,
-// with a broker that answers at once.
+// BenchmarkGatewayTransaction measures declare, one send, one settlement and discharge as bare frames, with a
+// broker that answers at once.
 func BenchmarkGatewayTransaction(b *testing.B) {
 	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
@@ -274,7 +273,7 @@ func BenchmarkGatewayTransaction(b *testing.B) {
 	}
 }
 
-// benchAnswer reads the next disposition; flows that give credit may come before.
+// benchAnswer reads the next disposition and skips flows that grant credit.
 func benchAnswer(p *peer) any {
 	p.Helper()
 	for {

@@ -24,8 +24,8 @@ func onlyConn(t *testing.T, s *Server) *conn {
 	return nil
 }
 
-// A receiver that does not read its socket makes us hold no more than a batch above
-// outBytesHigh, and gets everything when it reads again.
+// For a receiver that does not read its socket, the gateway holds at most one batch above outBytesHigh. The
+// receiver gets everything when it reads again.
 func TestSlowReaderStopsTheLink(t *testing.T) {
 	t.Parallel()
 	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<10)))
@@ -37,7 +37,7 @@ func TestSlowReaderStopsTheLink(t *testing.T) {
 	p.receiver(0, "orders")
 	const credit = 4 * outBytesHigh / (8 << 10)
 	p.credit(0, 0, credit)
-	p.send(nil) // the frame before it is handled
+	p.send(nil) // the previous frame was handled
 	c := onlyConn(t, s)
 	c.mu.Lock()
 	waiting, stalled := len(c.out), len(c.waitingForOutput)
@@ -48,7 +48,7 @@ func TestSlowReaderStopsTheLink(t *testing.T) {
 	p.deliveries(credit)
 }
 
-// A peer that causes output and does not read it is not read from any more.
+// The gateway stops reading from a peer that causes output and does not read it.
 func TestOutBytesMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestOutBytesMax(t *testing.T) {
 			many = append(many, echo...)
 		}
 		for stopped := false; !stopped; {
-			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second)) // of the bubble: passes when all wait
+			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second)) // clock of the bubble: the deadline passes when all goroutines wait
 			_, err := p.net.Write(many)
 			stopped = err != nil
 		}
@@ -80,7 +80,7 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		before := time.Now()
-		p.send(&wire.Flow{Echo: true}) // and the answer is not read
+		p.send(&wire.Flow{Echo: true}) // the peer does not read the answer
 		<-p.ended
 		if d := time.Since(before); d < writeWithin || d > writeWithin+closeWithin+time.Second {
 			t.Errorf("ended after %v", d)
@@ -94,7 +94,7 @@ func TestCloseWithin(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		p.send(&wire.Open{})
-		expect[*wire.Close](p) // and is not answered
+		expect[*wire.Close](p) // the peer does not answer it
 		before := time.Now()
 		<-p.ended
 		if d := time.Since(before); d > closeWithin {
@@ -103,7 +103,7 @@ func TestCloseWithin(t *testing.T) {
 	})
 }
 
-// unansweringBroker is a broker whose management never answers by itself.
+// unansweringBroker is a broker whose management operations do not answer on their own.
 type unansweringBroker struct{ *fakeBroker }
 
 func (unansweringBroker) neverAnswers() {}
@@ -149,7 +149,7 @@ func TestRequestsMax(t *testing.T) {
 	}
 }
 
-// slowRenewBroker is a broker that renews when a test lets it.
+// slowRenewBroker is a broker that renews only when a test allows it.
 type slowRenewBroker struct {
 	*fakeBroker
 	renewals chan func([]fsm.Code, []fsm.Instant)
@@ -161,8 +161,8 @@ func (s slowRenewBroker) Renew(_ fsm.EntityRef, _ []fsm.LockID, done func([]fsm.
 	s.renewals <- done
 }
 
-// The credit of a link to a node is for requests that nobody works on yet: it comes back
-// with the responses, so that one link never has so many in work that some are refused.
+// The credit of a link to a node covers requests that are not in progress yet. It is returned with the
+// responses, so that one link never has so many requests in progress that some are refused.
 func TestRequestCreditMax(t *testing.T) {
 	t.Parallel()
 	h := slowRenewBroker{newFakeBroker("orders"), make(chan func([]fsm.Code, []fsm.Instant), requestCreditMax)}
@@ -206,7 +206,7 @@ func (b *peekCounter) Peek(ctx context.Context, _ fsm.EntityRef, _ fsm.SequenceN
 	return nil, ctx.Err()
 }
 
-// Answers of peeks count before they are there: a connection has a few large peeks in progress at a time.
+// Peeks count their answers in advance: a connection has only a few large peeks in progress at a time.
 func TestPeeksInProgressAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestPeekWithin(t *testing.T) {
 	})
 }
 
-// slowKeys is an Authorizer that waits for ever.
+// slowKeys is an Authorizer that blocks until its context ends.
 type slowKeys struct{ fakeAuthorizer }
 
 func (slowKeys) Token(ctx context.Context, _ Client, _, _, _ string) (Grant, error) {
@@ -264,14 +264,14 @@ func TestPutTokenWithin(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = slowKeys{fakeAuthorizer{Grant{Rights: fsm.Manage}}} })
 		p.login()
 		before := time.Now()
-		p.putToken("sb://h/orders", 503) // it was not looked at
+		p.putToken("sb://h/orders", 503) // the token was not verified
 		if d := time.Since(before); d != putTokenWithin {
 			t.Errorf("after %v", d)
 		}
 	})
 }
 
-// An answer to receive-by-sequence-number stops at a size; the rest stays deferred.
+// An answer to receive-by-sequence-number stops at a size limit; the remaining messages stay deferred.
 func TestFetchBytesMax(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -322,8 +322,8 @@ func TestFetchBytesMax(t *testing.T) {
 	}
 }
 
-// A key with Send alone may attach to the management node, as the Go client does for
-// every sender, and do nothing there that needs Listen.
+// A key with only Send may attach to the management node, as the Go client does for every sender, but may not
+// perform operations there that need Listen.
 func TestSendRightAttachesToManagementOnly(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
@@ -343,7 +343,7 @@ func TestSendRightAttachesToManagementOnly(t *testing.T) {
 	}
 }
 
-// A drain is answered although taken messages wait for credit.
+// A drain is answered although received-and-deleted messages wait for credit.
 func TestDrainWithReceivedAndDeletedMessagesQueued(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")

@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// fakeSession is a Session of the broker, and before that the wish for one.
+// fakeSession is a Session of the broker, and before that a request for one.
 type fakeSession struct {
 	*fakeReceiver
 	wanted   fsm.AcceptSession
@@ -35,7 +35,7 @@ func (h *fakeBroker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDel
 	return s.giveUp
 }
 
-// try asks the machine once; nil when there is no session to be had. broker.mu is held.
+// try asks the state machine once; it returns nil if no session is available. broker.mu is held.
 func (s *fakeSession) try() func() {
 	r := s.broker.apply(s.wanted)
 	switch {
@@ -64,7 +64,7 @@ func (s *fakeSession) giveUp() {
 	}
 }
 
-// acceptsWaiting is how many wait for a session.
+// acceptsWaiting returns the number of calls that wait for a session.
 func (h *fakeBroker) acceptsWaiting() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

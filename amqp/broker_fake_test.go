@@ -20,9 +20,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broker is a Broker over one fsm.Queues: the real rules of queues and locks, without
-// raft and disk. Done functions are called before the methods return, which is the
-// harder case for the gateway, unless later is set.
+// broker is a Broker over one fsm.Queues: it applies the real rules of queues and locks, without raft and
+// disk. Done functions are called before the methods return, unless later is set, because that is the harder
+// case for the gateway.
 type fakeBroker struct {
 	mu       sync.Mutex
 	queues   *fsm.Queues
@@ -31,14 +31,14 @@ type fakeBroker struct {
 	settings fsm.EntitySettings // of new queues
 	entities fsm.EntityID
 	index    uint64
-	shift    time.Duration // the clock of the machine runs ahead by this
+	shift    time.Duration // the clock of the state machine is ahead by this
 	waiters  []*fakeReceiver
-	accepts  []*fakeSession // who wait for a session
+	accepts  []*fakeSession // calls that wait for a session
 	sendCode fsm.Code       // answers sends instead of storing them
 	lockCode fsm.Code       // answers locks
 	settle   fsm.Code       // answers settlements
-	busy     bool           // Resolve says ServerBusy
-	hold     chan struct{}  // when set, answers of sends wait until it is closed
+	busy     bool           // Resolve returns ServerBusy
+	hold     chan struct{}  // if set, answers of sends wait until it is closed
 	closed   int            // receivers closed
 	ruleErr  error          // answers operations on rules
 	cancels  int
@@ -73,16 +73,16 @@ func newFakeBrokerOf(settings fsm.EntitySettings, names ...string) *fakeBroker {
 // secondNamespace is chosen by hosts whose first label is "second".
 const secondNamespace = fsm.DefaultNamespace + 1
 
-// add makes a queue.
+// add creates a queue.
 func (h *fakeBroker) add(name string) { h.create(fsm.Entity{Name: name}) }
 
-// addSecond makes a queue in the second namespace, and returns the broker.
+// addSecond creates a queue in the second namespace, and returns the broker.
 func (h *fakeBroker) addSecond(name string) *fakeBroker {
 	h.create(fsm.Entity{Name: name, Namespace: secondNamespace})
 	return h
 }
 
-// inNamespace is the name of an entity among those of all namespaces.
+// inNamespace returns the name of an entity among those of all namespaces.
 func inNamespace(id fsm.NamespaceID, name string) string {
 	if id == secondNamespace {
 		return "second:" + strings.ToLower(name)
@@ -90,7 +90,7 @@ func inNamespace(id fsm.NamespaceID, name string) string {
 	return strings.ToLower(name)
 }
 
-// create makes an entity of any kind.
+// create creates an entity of any kind.
 func (h *fakeBroker) create(e fsm.Entity) fsm.EntityID {
 	h.mu.Lock()
 	h.entities++
@@ -101,7 +101,7 @@ func (h *fakeBroker) create(e fsm.Entity) fsm.EntityID {
 	return e.ID
 }
 
-// apply performs one command at the machine's time, after the pulses that are due. mu is held.
+// apply performs one command at the time of the state machine, after the pulses that are due. mu is held.
 func (h *fakeBroker) apply(command fsm.Command) fsm.Result {
 	now := fsm.Instant(time.Now().Add(h.shift).UnixMilli())
 	for at, ok := h.queues.NextDeadline(); ok && at <= now; at, ok = h.queues.NextDeadline() {
@@ -125,7 +125,7 @@ func (h *fakeBroker) loadPayloads(deliveries []fsm.Delivery) {
 	}
 }
 
-// do performs a command and then serves the receivers that wait.
+// do performs a command and then serves the waiting receivers.
 func (h *fakeBroker) do(command fsm.Command) fsm.Result {
 	h.mu.Lock()
 	r := h.apply(command)
@@ -138,8 +138,8 @@ func (h *fakeBroker) do(command fsm.Command) fsm.Result {
 }
 
 // serveWaiters returns the ready messages to the waiting receivers, in their order, as the leader of a
-// partition does: what there is divided by those who wait, rounded up, is what each may
-// have at most. mu is held.
+// partition does: each receiver gets at most the number of messages divided by the number of waiting
+// receivers, rounded up. mu is held.
 func (h *fakeBroker) serveWaiters() (calls []func()) {
 	shares := make(map[fsm.Address]int)
 	for _, l := range h.waiters {
@@ -180,7 +180,7 @@ func (h *fakeBroker) advanceClock(d time.Duration) {
 	h.do(fsm.Pulse{})
 }
 
-// clockOffset is how far the machine's clock runs ahead.
+// clockOffset returns how far the clock of the state machine is ahead.
 func (h *fakeBroker) clockOffset() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,7 +296,7 @@ func (h *fakeBroker) Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm
 	done(codesOf(r, len(locks)), r.Untils)
 }
 
-// codesOf is one code for each of n items, also when all were refused together.
+// codesOf returns one code for each of n items, also if all were refused together.
 func codesOf(r fsm.Result, n int) []fsm.Code {
 	if r.Code == fsm.OK {
 		return r.Codes
@@ -380,7 +380,7 @@ func (l *fakeReceiver) Lock(most, mostBytes int, wait time.Duration, done func(f
 	h.mu.Unlock()
 }
 
-// finish takes the done function out of the receiver. broker.mu is held.
+// finish removes the done function from the receiver. broker.mu is held.
 func (l *fakeReceiver) finish(code fsm.Code, deliveries []fsm.Delivery) func() {
 	done := l.done
 	l.done = nil
@@ -390,7 +390,7 @@ func (l *fakeReceiver) finish(code fsm.Code, deliveries []fsm.Delivery) func() {
 	return func() { done(code, deliveries) }
 }
 
-// give ends the waiting with nothing.
+// give ends the wait without messages.
 func (l *fakeReceiver) give(code fsm.Code) {
 	h := l.broker
 	h.mu.Lock()
@@ -421,7 +421,7 @@ func (l *fakeReceiver) Close() {
 	l.give(fsm.Timeout)
 }
 
-// fakeAuthorizer is an Authorizer that knows one rule.
+// fakeAuthorizer is an Authorizer that knows one access rule.
 type fakeAuthorizer struct {
 	grant Grant
 }
@@ -438,7 +438,7 @@ func (k fakeAuthorizer) Token(_ context.Context, from Client, kind, token, audie
 	return authorized(k.grant, from, audience), nil
 }
 
-// authorized is a grant for what an audience names. How audiences are read is tested in admin/auth.
+// authorized returns a grant for an audience. Tests of admin/auth cover how audiences are parsed.
 func authorized(grant Grant, from Client, audience string) Grant {
 	_, path, _ := strings.Cut(audience, "://")
 	_, path, _ = strings.Cut(path, "/")
@@ -457,12 +457,12 @@ func (k fakeAuthorizer) Certificate(context.Context, Client, *x509.Certificate) 
 	return Grant{}, fsm.Unauthorized
 }
 
-// checkNothingHeld checks the invariant of every test with a gateway: when all connections have
-// ended, on whatever way, and the broker has answered, nothing is counted for them any more.
+// checkNothingHeld checks the invariant of every test with a gateway: when all connections have ended, for
+// whatever reason, and the broker has answered, no memory is counted for them.
 func checkNothingHeld(t testing.TB, s *Server) {
 	t.Helper()
 	if _, silent := s.config.Broker.(interface{ neverAnswers() }); silent {
-		return // what it was asked counts until it answers
+		return // unanswered requests count until the broker answers
 	}
 	comes(t, s, "all connections have ended, and the budget counts nothing", func(f Stats) bool {
 		return f.Memory.Used == 0 && f.Memory.Accounts == 0 && f.Memory.Restricted == 0

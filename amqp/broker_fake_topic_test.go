@@ -16,7 +16,7 @@ func (h *fakeBroker) topic(name string, subscriptions ...string) *fakeBroker {
 	return h
 }
 
-// rule performs a command about rules; the code is wrapped as the cluster does.
+// rule performs a command about rules; it wraps the code as the cluster does.
 func (h *fakeBroker) rule(what string, command fsm.Command) error {
 	h.mu.Lock()
 	refuse := h.ruleErr

@@ -57,8 +57,8 @@ func TestSASLMechanisms(t *testing.T) {
 	}
 }
 
-// A connection without SASL proves itself on $cbs: JS does so when its connection
-// string holds only a signature.
+// A connection without SASL authenticates on $cbs: JS does so if its connection string contains only a
+// signature.
 func TestWithoutSASLTokenComesFirst(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"))
@@ -95,7 +95,7 @@ func TestUnknownHeaderIsAnsweredWithOurs(t *testing.T) {
 	}
 }
 
-// Protocol faults close the connection, or end the session, with the right condition.
+// Protocol faults close the connection, or end the session, with the correct condition.
 func TestProtocolErrorsCloseTheConnection(t *testing.T) {
 	t.Parallel()
 	frame := func(b ...byte) func(*peer) { return func(p *peer) { p.write(b) } }
@@ -153,7 +153,7 @@ func TestProtocolErrorsEndTheSession(t *testing.T) {
 			if e := expect[*wire.End](p); e.Error == nil || e.Error.Condition != c.want {
 				t.Errorf("ended with %+v, want %s", e.Error, c.want)
 			}
-			p.send(&wire.Flow{}) // crossed our end: ignored
+			p.send(&wire.Flow{}) // it crossed our end: ignored
 			p.send(&wire.End{}, &wire.Begin{})
 			expect[*wire.Begin](p)
 		})
@@ -175,7 +175,7 @@ func TestFramesAfterEndAreIgnored(t *testing.T) {
 	p.sender(0, "orders")
 }
 
-// Whatever bytes come, the connection ends and the process does not.
+// Arbitrary input ends the connection, not the process.
 func TestHostileBytesEndOnlyTheConnection(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -268,7 +268,7 @@ func TestTokenExpiryDetachesLinks(t *testing.T) {
 		})
 		p.login()
 		p.sender(0, "orders")
-		go func() { // stay alive
+		go func() { // send heartbeats
 			for range 60 {
 				time.Sleep(time.Minute) //nolint:forbidigo // of the bubble's clock
 				p.send(nil)
@@ -279,7 +279,7 @@ func TestTokenExpiryDetachesLinks(t *testing.T) {
 		if e := time.Since(before); d.Error.Condition != wire.ConditionUnauthorizedAccess || !d.Closed || e < 59*time.Minute || e > 61*time.Minute {
 			t.Errorf("detached after %v with %+v", e, d.Error)
 		}
-		p.transfer(0, 0, encodedMessage(t, []byte("late"))) // crossed our detach: ignored
+		p.transfer(0, 0, encodedMessage(t, []byte("late"))) // it crossed our detach: ignored
 		p.send(&wire.Detach{Handle: 0, Closed: true})
 		p.send(&wire.Flow{Echo: true})
 		expect[*wire.Flow](p)
@@ -322,7 +322,7 @@ func TestConnectionsMax(t *testing.T) {
 	s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 1 })
 	p.login()
 	connect(t, s).gone()
-	p.sender(0, "orders") // the first is not disturbed
+	p.sender(0, "orders") // the first connection is not affected
 }
 
 func TestConfigIsValidated(t *testing.T) {
@@ -348,7 +348,7 @@ func TestConfigIsValidated(t *testing.T) {
 	}
 }
 
-// A mistake of ours ends one connection, with a word to the client.
+// A panic of the gateway ends only one connection, with an error for the client.
 func TestPanicEndsOneConnection(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, panicking{newFakeBroker("orders")})

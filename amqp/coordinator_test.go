@@ -24,14 +24,14 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// The frames of one empty transaction as Java and .NET write them, and ours byte by byte. The
-// id is the one of the answer.
+// The frames of one empty transaction in the encoding of Java and .NET, and ours byte by byte. The id is the
+// one in the answer.
 func TestCoordinatorGolden(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newTransactionLog())
 	p.login()
-	// attach: name "c", handle 0, sender, source without fields, target described 0x30 as
-	// list0; trailing fields left off.
+	// attach: name "c", handle 0, sender, source without fields, target described 0x30 as list0; trailing
+	// fields omitted.
 	p.write(unhex(t, `00000020 02 00 0000 00 53 12 c0 13 0a a1 01 63 43 42 40 40 00 53 28 45 00 53 30 45 40 42 43`))
 	raw := func() []byte {
 		t.Helper()
@@ -67,7 +67,7 @@ func TestCoordinatorGolden(t *testing.T) {
 	equal("accepted", `0000001b 02 00 0000 00 53 15 c0 0e 06 41 52 01 52 01 41 00 53 24 c0 01 00 42`)
 }
 
-// idle waits and fails on anything but heartbeats.
+// idle waits and fails on any frame other than a heartbeat.
 func (p *peer) idle(d time.Duration) {
 	p.Helper()
 	_ = p.net.SetReadDeadline(time.Now().Add(d))
@@ -94,7 +94,7 @@ func eventually(t testing.TB, done func() bool) {
 	}
 }
 
-// read takes bytes as they come.
+// read consumes bytes in the order received.
 func (p *peer) read(b []byte) {
 	p.Helper()
 	_ = p.net.SetDeadline(time.Now().Add(10 * time.Minute))
@@ -127,7 +127,7 @@ func TestCoordinatorRefusesCommands(t *testing.T) {
 	txn := p.declare(7)
 	p.transfer(coordinatorHandle, 8, section(nil, wire.SectionValue, &wire.Declare{}), in(txn))
 	p.refused(8, wire.RoleReceiver, wire.ConditionNotAllowed)
-	// Nobody hears the answers of settled ones: a declare does nothing, a discharge does it.
+	// Settled commands get no answer: a declare has no effect, a discharge takes effect.
 	p.transfer(coordinatorHandle, 9, section(nil, wire.SectionValue, &wire.Declare{}), settled)
 	txn = p.declare(10)
 	p.transfer(coordinatorHandle, 11, section(nil, wire.SectionValue, &wire.Discharge{TxnID: txn}), settled)
@@ -135,7 +135,7 @@ func TestCoordinatorRefusesCommands(t *testing.T) {
 	p.refused(12, wire.RoleReceiver, wire.ConditionTransactionUnknownID)
 }
 
-// The credit of a coordinator comes back, however many transactions there are.
+// The credit of a coordinator is granted again, regardless of the number of transactions.
 func TestCoordinatorCredit(t *testing.T) {
 	t.Parallel()
 	p := transactionPeer(t, newTransactionLog())
@@ -176,7 +176,7 @@ func TestCoordinatorsOfOneName(t *testing.T) {
 	p.sendOn(1, &wire.Attach{Name: "coordinator", Role: wire.RoleSender, Source: &wire.Source{}, Coordinator: &wire.Coordinator{}, InitialDeliveryCount: new(uint32)})
 	expect[*wire.Attach](p)
 	expect[*wire.Flow](p)
-	// A transaction is of the connection: work in it and its end may come over any session.
+	// A transaction belongs to the connection: work in it and its discharge may use any session.
 	p.sendOn(1, &wire.Attach{Name: "s", Handle: 1, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: "orders"}, InitialDeliveryCount: new(uint32)})
 	expect[*wire.Attach](p)
 	expect[*wire.Flow](p)
@@ -188,7 +188,7 @@ func TestCoordinatorsOfOneName(t *testing.T) {
 	p.accepted()
 }
 
-// Who has shown no token may open a coordinator, and is cut off all the same.
+// A client without a token may open a coordinator, but its connection is closed all the same.
 func TestCoordinatorDoesNotAuthenticate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -210,12 +210,12 @@ func TestCoordinatorDoesNotAuthenticate(t *testing.T) {
 	})
 }
 
-// A transaction ends with its coordinator link, its session, and its connection.
+// A transaction ends with its coordinator link, its session, or its connection.
 func TestTransactionEndsWithItsCoordinator(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end   func(p *peer)
-		again bool // the session is there still
+		again bool // the session still exists
 	}{
 		"link": {func(p *peer) {
 			p.send(&wire.Detach{Handle: coordinatorHandle, Closed: true})
@@ -274,7 +274,7 @@ func (c *conn) nothingHeld(t testing.TB) {
 	}
 }
 
-// The connection ends while the broker works: there is no answer, and nothing breaks.
+// If the connection ends while the broker works, there is no answer, and nothing fails.
 func TestConnectionEndsDuringCommit(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
@@ -300,7 +300,7 @@ func TestConnectionEndsDuringCommit(t *testing.T) {
 	}
 }
 
-// Two minutes after its declare a transaction is rolled back, and its client gets the reason.
+// A transaction is rolled back two minutes after its declare, and its client gets the reason.
 func TestTransactionWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -362,7 +362,7 @@ func TestExpiredTransactionsMax(t *testing.T) {
 	}
 }
 
-// A link whose messages go through another entity needs both, and rights on both.
+// A link whose messages go through another entity needs both entities, and rights on both.
 func TestSendThroughAnotherEntity(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("via", "orders", "off")

@@ -13,8 +13,8 @@ import (
 
 const errorsDocument = "../docs/errors.md"
 
-// TestDocsErrors: the reference shows the row of every code as clients get it, and explains every
-// condition that the table has.
+// TestDocsErrors checks that the reference shows the row of every code as clients get it, and explains every
+// condition in the table.
 func TestDocsErrors(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(errorsDocument)

@@ -8,8 +8,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// slowReceiveBroker has not yet looked for messages when a waiting Lock is cancelled at once: its
-// leader is far away, or busy.
+// slowReceiveBroker has not searched for messages yet when a waiting Lock is cancelled at once: its leader is
+// far away, or busy.
 type slowReceiveBroker struct{ *fakeBroker }
 
 func (h slowReceiveBroker) Receiver(at fsm.EntityRef, receiveAndDelete bool) Receiver {
@@ -31,8 +31,8 @@ func (l *slowReceiver) Lock(most, mostBytes int, wait time.Duration, done func(f
 
 func (l *slowReceiver) Cancel() { l.cancelled() }
 
-// A drain on the heels of the credit brings what is there, although the call for the credit
-// was cancelled before the broker looked.
+// A drain that follows the credit immediately returns the available messages, although the call for the credit
+// was cancelled before the broker searched.
 func TestDrainDirectlyAfterCredit(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")

@@ -13,8 +13,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Receivers whose credit differs by three powers of ten get the same when messages are
-// scarce (docs/requirements.md#c1): nobody who waits is passed over, however much credit others have.
+// Receivers whose credit differs by three powers of ten get the same number of messages when messages are
+// scarce (docs/requirements.md#c1): no waiting receiver is skipped, regardless of the credit of others.
 func TestReceiversShareFairly(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -67,7 +67,7 @@ func TestReceiversShareFairly(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatal("a message did not come")
 		}
-		h.waitForReceivers(t, len(credits)) // its flow has come, or it had credit left
+		h.waitForReceivers(t, len(credits)) // its flow was received, or it had credit left
 	}
 	for i, n := range got {
 		if n != rounds {
@@ -136,7 +136,7 @@ func TestBurstIsSharedAmongReceivers(t *testing.T) {
 	group.Wait()
 }
 
-// A message that a receiver releases unseen has no failed delivery, however it is released.
+// A message that a receiver releases before it is sent has no failed delivery, however it is released.
 func TestReleaseIsNoFailedDelivery(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")
@@ -191,7 +191,7 @@ func TestAdvertisedSizes(t *testing.T) {
 	}
 }
 
-// With large messages allowed, batches stay small and single messages may be large.
+// If large messages are allowed, batches remain small and single messages may be large.
 func TestSDKBatchLimit(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 4 << 20}, "orders")

@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// BenchmarkSendBesideDetachStorm measures one send after another while ten connections attach and
-// detach links as fast as the gateway reads them: the percentiles are what honest clients wait for.
+// BenchmarkSendBesideDetachStorm measures consecutive sends while ten connections attach and detach links as
+// fast as the gateway reads them: the percentiles are the waiting times of honest clients.
 func BenchmarkSendBesideDetachStorm(b *testing.B) {
 	n := &noopBroker{}
 	_, address := gateway(b, n)

@@ -15,7 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// closedBroker is a broker that notes whether anybody got in: what is asked for a link or a request
+// closedBroker is a broker that records whether a client got access: it is called only for a link or a request
 // that needs a right.
 type closedBroker struct {
 	*fakeBroker
@@ -27,8 +27,8 @@ func (h *closedBroker) Resolve(ctx context.Context, in fsm.NamespaceID, path str
 	return h.fakeBroker.Resolve(ctx, in, path)
 }
 
-// Whatever a client without a credential says from the first byte on, it does not get in,
-// meets no mistake of ours, and its connection ends with it. All that it is told is frames.
+// Whatever bytes a client without a credential sends, it gets no access, causes no panic, and its connection
+// ends. It receives only frames.
 func FuzzHandshake(f *testing.F) {
 	attach := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}, Target: &wire.Target{}})
 	session := wire.AppendFrame(wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Open{ContainerID: "c", Hostname: ptr("second.localhost:5672"), MaxFrameSize: ptr(uint32(512))}),
@@ -43,7 +43,7 @@ func FuzzHandshake(f *testing.F) {
 	cbs = wire.AppendTransfer(cbs, 0, &wire.Transfer{DeliveryID: new(uint32), DeliveryTag: []byte{1}}, token)
 	f.Add(bytes.Join([][]byte{[]byte(headerAMQP), session, cbs, attach}, nil), uint16(50))
 	odd := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "r", Role: wire.RoleSender, Target: &wire.Target{Address: "%80"}})
-	f.Add(bytes.Join([][]byte{[]byte(headerAMQP), session, odd}, nil), uint16(50)) // told in a text that was no UTF-8
+	f.Add(bytes.Join([][]byte{[]byte(headerAMQP), session, odd}, nil), uint16(50)) // a text with invalid UTF-8
 	f.Add([]byte("AMQP\x02\x01\x00\x00"), uint16(1))
 	f.Fuzz(func(t *testing.T, said []byte, step uint16) {
 		h := &closedBroker{fakeBroker: newFakeBroker("orders")}
@@ -69,12 +69,12 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// recordedConn is a peer that says what it has to say, whatever it is told, and goes.
+// recordedConn is a peer that sends its recorded bytes, ignores the answers, and closes.
 type recordedConn struct {
 	nopConn
 	said  []byte
 	step  int
-	heard []byte // by the one writer of the connection
+	heard []byte // written by the one writer of the connection
 }
 
 func (r *recordedConn) Read(b []byte) (int, error) {
@@ -95,7 +95,7 @@ func (*recordedConn) Close() error                     { return nil }
 func (*recordedConn) SetReadDeadline(time.Time) error  { return nil }
 func (*recordedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// understood fails unless bytes are headers and frames.
+// understood fails unless the bytes are headers and frames.
 func understood(t *testing.T, heard []byte) {
 	t.Helper()
 	for rest := heard; len(rest) > 0; {

@@ -16,12 +16,12 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// idleConnections is how many the benchmark opens when file descriptors allow it: both
-// ends of each are in this process.
+// idleConnections is the number of connections that the benchmark opens if file descriptors allow it: both
+// ends of each belong to this process.
 const idleConnections = 10_000
 
-// The memory of connections that do nothing: heap and stacks of the gateway for each, both
-// sockets and the client's end not counted.
+// The memory of idle connections: heap and stacks of the gateway for each, without both sockets and the
+// client's end.
 func BenchmarkIdleConnections(b *testing.B) {
 	for name, act := range map[string]func(p *peer){
 		"anonymous": func(p *peer) { p.open(mechanismAnonymous, "") },
@@ -39,7 +39,7 @@ func BenchmarkIdleConnections(b *testing.B) {
 				p.accepted()
 			}
 			p.send(nil)
-			p.send(nil, &wire.Flow{Echo: true}) // what came before is read when this is answered
+			p.send(nil, &wire.Flow{Echo: true}) // the earlier frames were read when this is answered
 			expect[*wire.Flow](p)
 		},
 	} {
@@ -55,7 +55,7 @@ func BenchmarkIdleConnections(b *testing.B) {
 	}
 }
 
-// waitingBroker is a broker in which nothing happens.
+// waitingBroker is a broker that never delivers anything.
 type waitingBroker struct{ noopBroker }
 
 func (*waitingBroker) Receiver(fsm.EntityRef, bool) Receiver { return &waitingReceiver{} }
@@ -84,7 +84,7 @@ func (w *waitingReceiver) Cancel() {
 
 func (w *waitingReceiver) Close() { w.Cancel() }
 
-// affordable is how many connections of two descriptors each the process may have.
+// affordable returns how many connections of two descriptors each the process may open.
 func affordable(b *testing.B) int {
 	b.Helper()
 	var limit syscall.Rlimit
@@ -94,8 +94,7 @@ func affordable(b *testing.B) int {
 	return min(idleConnections, (int(limit.Cur)-200)/2)
 }
 
-// measureIdle opens n connections, runs act on each, and returns the bytes that
-// the gateway has for one.
+// measureIdle opens n connections, runs act on each, and returns the bytes that the gateway holds for one.
 func measureIdle(b *testing.B, n int, act func(*peer)) (heap, stack float64) {
 	b.Helper()
 	config := DefaultConfig()
@@ -132,7 +131,7 @@ func measureIdle(b *testing.B, n int, act func(*peer)) (heap, stack float64) {
 	return (heapAfter - heapBefore) / float64(n), (stackAfter - stackBefore) / float64(n)
 }
 
-// sockets are both ends of n TCP connections.
+// sockets returns both ends of n TCP connections.
 func sockets(b *testing.B, n int) (clients, servers []net.Conn) {
 	b.Helper()
 	l, err := new(net.ListenConfig).Listen(b.Context(), "tcp", "127.0.0.1:0")
@@ -154,10 +153,10 @@ func sockets(b *testing.B, n int) (clients, servers []net.Conn) {
 	return clients, servers
 }
 
-// inUse is heap and stacks in bytes, without garbage.
+// inUse returns heap and stacks in bytes, without garbage.
 func inUse() (heap, stack float64) {
 	var m runtime.MemStats
-	for range 3 { // pools take two, and stacks shrink while one runs
+	for range 3 { // pools need two, and stacks shrink during one
 		debug.FreeOSMemory()
 	}
 	runtime.ReadMemStats(&m)

@@ -65,7 +65,7 @@ func TestRefusedLinks(t *testing.T) {
 			if !d.Closed || d.Error == nil || d.Error.Condition != c.want || !strings.Contains(d.Error.Description, c.text) || !strings.Contains(d.Error.Description, "TrackingId:") {
 				t.Errorf("detach %+v", d.Error)
 			}
-			p.send(&wire.Detach{Closed: true}) // the client's answer is taken in silence
+			p.send(&wire.Detach{Closed: true}) // the gateway accepts the client's answer silently
 			p.sender(0, "orders")
 		})
 	}
@@ -84,7 +84,7 @@ func TestCatalogNotLoadedIsBusyNotMissing(t *testing.T) {
 	}
 }
 
-// The reply says back what the client said: SDKs compare.
+// The reply repeats the values of the client, because SDKs compare them.
 func TestAttachIsEchoed(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"))
@@ -113,7 +113,7 @@ func TestDeliveryInManyFrames(t *testing.T) {
 	p.accepted()
 	p.transfer(0, 1, whole[:100], more)
 	p.transfer(0, 1, nil, aborted)
-	p.transfer(0, 2, whole, settled) // fire and forget: no answer (docs/requirements.md#t3)
+	p.transfer(0, 2, whole, settled) // sent settled: no answer (docs/requirements.md#t3)
 	p.transfer(0, 3, whole)
 	if first, _ := p.accepted(); first != 3 {
 		t.Errorf("accepted %d", first)
@@ -172,7 +172,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// Every code that a send can meet reaches the client as its condition.
+// The client gets the condition of every code that a send can return.
 func TestSendRefusedByBroker(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -188,7 +188,7 @@ func TestSendRefusedByBroker(t *testing.T) {
 	}
 }
 
-// Sends that become stored together are answered by one frame.
+// Sends that are stored together are answered by one frame.
 func TestAcceptedNeighboursShareADisposition(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -249,7 +249,7 @@ func TestNeighbouringDispositionsBecomeRanges(t *testing.T) {
 	}
 }
 
-// Credit comes back when sends are stored, not when they arrive.
+// Credit is granted again when sends are stored, not when they are received.
 func TestCreditFollowsTheLog(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -292,7 +292,7 @@ func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 	}
 }
 
-// Above the bytes in flight the connection is not read, until something is stored.
+// Above the limit of bytes in flight, the connection is not read until some are stored.
 func TestInFlightBytesMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestInFlightBytesMax(t *testing.T) {
 		p.sender(0, "orders")
 		message := encodedMessage(t, make([]byte, 60<<10))
 		var wrote int
-		for i := uint32(0); ; i++ { // the pipe has no buffer: a write that blocks is not read
+		for i := uint32(0); ; i++ { // the pipe has no buffer: a write blocks if nobody reads
 			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second))
 			b := wire.AppendTransfer(nil, 0, &wire.Transfer{DeliveryID: &i, DeliveryTag: []byte{1}}, message)
 			n, err := p.net.Write(b)
@@ -330,7 +330,7 @@ func TestInFlightBytesMax(t *testing.T) {
 	})
 }
 
-// Unfinished deliveries of one connection are bounded together.
+// Unfinished deliveries of one connection share one limit.
 func TestJoinedBytesMax(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -350,7 +350,7 @@ func TestJoinedBytesMax(t *testing.T) {
 	}
 }
 
-// The incoming window is opened again long before it is used up.
+// The incoming window is reopened long before it is used up.
 func TestIncomingWindowIsReopened(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"))

@@ -13,8 +13,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// go-amqp counts on from its own delivery-count after a drain. It must get its full
-// credit all the same, every time.
+// After a drain, go-amqp continues from its own delivery-count. It must still get its full credit every time.
 func TestGoAMQPDrainsAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -45,8 +44,8 @@ func TestGoAMQPDrainsAgainAndAgain(t *testing.T) {
 	}
 }
 
-// Many clients send and compete for the messages (docs/requirements.md#c1, #c2); some vanish with what they
-// hold (docs/requirements.md#c3). Every message is completed once, none is lost.
+// Many clients send and compete for the messages (docs/requirements.md#c1, #c2); some disappear with locked
+// messages (docs/requirements.md#c3). Every message is completed once, and none is lost.
 func TestCompetingReceiversCompleteEveryMessageOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -85,7 +84,7 @@ func TestCompetingReceiversCompleteEveryMessageOnce(t *testing.T) {
 			}
 			var refused *goamqp.Error
 			if err := receiver.AcceptMessage(ctx, m); errors.As(err, &refused) && refused.Condition == goamqp.ErrCond(wire.ConditionMessageLockLost) {
-				continue // its lock ran out while it waited here (docs/requirements.md#t13)
+				continue // its lock expired while it waited here (docs/requirements.md#t13)
 			} else if err != nil {
 				t.Error(err)
 				return
@@ -108,7 +107,7 @@ func TestCompetingReceiversCompleteEveryMessageOnce(t *testing.T) {
 			work(receiver, senders*each)
 		})
 	}
-	for range 3 { // these take some, complete some, and are gone
+	for range 3 { // these lock some messages, complete some, and disappear
 		group.Go(func() {
 			conn, err := goamqp.Dial(ctx, "amqp://"+address, &goamqp.ConnOptions{SASLType: goamqp.SASLTypePlain(ruleName, ruleKey)})
 			if err != nil {
@@ -130,7 +129,7 @@ func TestCompetingReceiversCompleteEveryMessageOnce(t *testing.T) {
 		})
 	}
 	stop := make(chan struct{})
-	go func() { // locks of the vanished run out
+	go func() { // locks of the clients that disappeared expire
 		defer close(stop)
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
@@ -158,7 +157,7 @@ func TestCompetingReceiversCompleteEveryMessageOnce(t *testing.T) {
 	}
 }
 
-// idle reports whether only locked messages are left.
+// idle reports whether only locked messages remain.
 func (h *fakeBroker) idle() bool {
 	c := h.counts("orders")
 	return c.Active == c.Locked

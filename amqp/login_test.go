@@ -36,8 +36,8 @@ func (p *peer) beginAt(mechanism wire.Symbol, response, saslHost, openHost strin
 	expect[*wire.Open](p)
 }
 
-// The namespace is that of the host in open, before it in SASL, before that in TLS, and
-// else the default one. Who has proved a right in one is not let into another.
+// The namespace is determined by the host in open, otherwise in SASL, otherwise in TLS, and otherwise it is
+// the default namespace. A client that has proved a right in one namespace is refused in another.
 func TestNamespaceOfAConnection(t *testing.T) {
 	t.Parallel()
 	server, clients := certified(t, "sender")
@@ -45,7 +45,7 @@ func TestNamespaceOfAConnection(t *testing.T) {
 	for _, c := range []struct {
 		mechanism       wire.Symbol
 		tls, sasl, open string
-		proven          fsm.NamespaceID // in which the login was asked about; 0: it was not
+		proven          fsm.NamespaceID // namespace of the login; 0: there was no login
 		want            fsm.NamespaceID // 0: closed
 	}{
 		{mechanismAnonymous, "-", "-", "-", 0, first},
@@ -112,7 +112,8 @@ func TestNamespaceOfAConnection(t *testing.T) {
 	}
 }
 
-// A certificate proves its rule with EXTERNAL alone; without one, EXTERNAL proves nothing.
+// A certificate authenticates as its rule only with EXTERNAL; EXTERNAL without a certificate does not
+// authenticate.
 func TestCertificateProvesItsRule(t *testing.T) {
 	t.Parallel()
 	server, clients := certified(t, "sender", "unknown")
@@ -170,7 +171,7 @@ func TestCertificateProvesItsRule(t *testing.T) {
 	}
 }
 
-// A client learns from the outcome whether to try again.
+// The outcome tells a client whether to try again.
 func TestSASLOutcomeTellsWhetherToRetry(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]uint8{
@@ -191,8 +192,8 @@ func TestSASLOutcomeTellsWhetherToRetry(t *testing.T) {
 	}
 }
 
-// A token that is wrong, one that cannot be read and one that was not looked at are
-// different things to clients (docs/service-bus-protocol.md#put-token-responses).
+// Clients distinguish a token that is wrong, one that is malformed and one that was not verified
+// (docs/service-bus-protocol.md#put-token-responses).
 func TestTokenRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -217,7 +218,7 @@ func TestTokenRefused(t *testing.T) {
 	}
 }
 
-// The audit log has names and never secrets.
+// The audit log contains names and never secrets.
 func TestAuditOfALogin(t *testing.T) {
 	t.Parallel()
 	var j auditCapture
@@ -256,14 +257,14 @@ func TestAuditOfALogin(t *testing.T) {
 	}
 }
 
-// A frame of SASL need not be large, and a response that is no user and password is told.
+// A SASL frame need not be large, and a response without user and password is reported.
 func TestSASLFrameBytesMax(t *testing.T) {
 	t.Parallel()
 	for n, refused := range map[int]bool{saslFrameBytesMax / 2: false, saslFrameBytesMax: true} {
 		var j auditCapture
 		_, p := piped(t, newFakeBroker(), j.into)
 		frame := wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: make([]byte, n)})
-		go func() { // the end may come before all of it is read
+		go func() { // the connection may end before all of it is read
 			_ = p.net.SetDeadline(time.Now().Add(time.Minute))
 			_, _ = p.net.Write(frame)
 		}()

@@ -65,7 +65,7 @@ func (p sessionPair) receive(r *azservicebus.SessionReceiver, n int) (bodies []s
 	return bodies, all
 }
 
-// A session has one holder, keeps its order, its state and its name, also the empty one.
+// A session has one holder, and keeps its order, its state and its name, including the empty name.
 func TestSDKHoldsSessions(t *testing.T) {
 	t.Parallel()
 	p := newSessionPair(t)
@@ -132,8 +132,8 @@ func TestSDKHoldsSessions(t *testing.T) {
 	}
 }
 
-// Who waits for a session does so until one comes or the time is over, and leaves nothing
-// behind when it goes.
+// A client waits for a session until one is available or the time is over, and leaves nothing behind when it
+// disconnects.
 func TestSDKWaitsForSessions(t *testing.T) {
 	t.Parallel()
 	p := newSessionPair(t)
@@ -164,8 +164,8 @@ func TestSDKWaitsForSessions(t *testing.T) {
 	}
 }
 
-// Entities with sessions and without are not interchangeable (docs/service-bus-protocol.md#refused-links), and what was not settled
-// in time comes again.
+// Entities with sessions and without are not interchangeable (docs/service-bus-protocol.md#refused-links), and
+// messages that were not settled in time are delivered again.
 func TestSDKSessionRefusals(t *testing.T) {
 	t.Parallel()
 	p := newSessionPair(t)
@@ -193,8 +193,8 @@ func TestSDKSessionRefusals(t *testing.T) {
 	if found, err := dead.ReceiveMessages(p.ctx, 1, nil); err != nil || len(found) != 1 {
 		t.Errorf("%d dead letters, %v", len(found), err)
 	}
-	// The Go client treats a lost session lock as a lost link: it accepts the session again and
-	// calls the settlement done. The broker does not: the message comes again.
+	// The Go client treats a lost session lock as a lost link: it accepts the session again and considers the
+	// settlement done. The broker does not: it delivers the message again.
 	p.send("red", "2")
 	_, messages = p.receive(r, 1)
 	p.broker.advanceClock(time.Minute)
@@ -208,8 +208,8 @@ func TestSDKSessionRefusals(t *testing.T) {
 	}
 }
 
-// A session binds a message to its shard also where the entity requires none, and is not
-// stored there.
+// A session binds a message to its shard also if the entity requires no sessions; the session is then not
+// stored.
 func TestSessionIsPartitionKey(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{0, 2} {

@@ -30,8 +30,7 @@ func user(name string, v filter.Value) fsm.Property {
 	return fsm.Property{Name: filter.Property{Scope: filter.User, Name: name}, Value: v}
 }
 
-// What is stored where: a topic gets the properties with single messages, batches and what
-// is scheduled; a queue gets none and pays nothing.
+// A topic gets the properties of single, batched and scheduled messages; a queue gets none and bears no cost.
 func TestPropertiesGoToTopicsOnly(t *testing.T) {
 	t.Parallel()
 	h := &recording{fakeBroker: newFakeBroker("queue").topic("topic", "sub")}
@@ -119,8 +118,8 @@ func TestSDKTimeToLive(t *testing.T) {
 			t.Errorf("%q lives %v, until %v, enqueued %v", m.Body, *m.TimeToLive, *m.ExpiresAt, *m.EnqueuedTime)
 		}
 	}
-	// A locked message outlives its time and may be completed; an abandoned one expires
-	// at once (docs/requirements.md#e3), with a reason (docs/requirements.md#e5).
+	// A locked message may be completed after it has expired; an abandoned one expires at once
+	// (docs/requirements.md#e3), with a reason (docs/requirements.md#e5).
 	p.broker.advanceClock(2 * time.Minute)
 	p.must(p.receiver.CompleteMessage(p.ctx, held["done"], nil))
 	p.must(p.receiver.AbandonMessage(p.ctx, held["short"], nil))

@@ -15,14 +15,14 @@ func requestMessage(properties wire.Properties, arguments wire.Map, body any) []
 	return wire.AppendValue(wire.AppendSectionDescriptor(b, wire.SectionValue), body)
 }
 
-// nodeResponse is a response taken apart.
+// nodeResponse is a decoded response.
 type nodeResponse struct {
 	correlation any
 	properties  wire.Map
 	body        any
 }
 
-// response reads a transfer with a response on it.
+// response reads a transfer that contains a response.
 func (p *peer) response() nodeResponse {
 	p.Helper()
 	t := expect[*wire.Transfer](p)
@@ -46,8 +46,8 @@ func sectionOf(p *peer, _ *request, b []byte) []byte {
 	return append([]byte(nil), value...)
 }
 
-// putToken puts a token the way Python does: no reply-to, a ulong message-id that
-// starts at 0, links $cbs on both sides. The links are detached again.
+// putToken puts a token as Python does: no reply-to, a ulong message-id that starts at 0, links to $cbs in
+// both directions. It detaches the links again.
 func (p *peer) putToken(audience string, status int32) {
 	p.Helper()
 	p.sender(100, "$cbs")
@@ -105,8 +105,8 @@ func TestPutToken(t *testing.T) {
 	}
 }
 
-// Replies go to the link with the target address, else with the name, of the reply-to;
-// in the request's session first.
+// Replies are sent on the link with the target address of the reply-to, otherwise on the link of that name;
+// the session of the request takes precedence.
 func TestReplyRouting(t *testing.T) {
 	t.Parallel()
 	ask := func(replyTo any) []byte {
@@ -190,7 +190,7 @@ func TestManagementFaults(t *testing.T) {
 	}
 }
 
-// A peek is bounded in messages; locked and deferred ones are shown too.
+// A peek is limited in messages; it also returns locked and deferred messages.
 func TestPeekIsBounded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -210,7 +210,7 @@ func TestPeekIsBounded(t *testing.T) {
 	}
 }
 
-// Who grants no credit for responses loses that link, and not the memory of the member.
+// If a client grants no credit for responses, its link is detached before they fill the memory of the member.
 func TestResponsesMax(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"))

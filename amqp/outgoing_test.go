@@ -13,8 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// deliveries reads n whole deliveries and returns their ids; handles must not mix
-// within one.
+// deliveries reads n whole deliveries and returns their ids; the frames of one delivery must not mix handles.
 func (p *peer) deliveries(n int) (ids []uint32) {
 	p.Helper()
 	for len(ids) < n {
@@ -30,7 +29,7 @@ func (p *peer) deliveries(n int) (ids []uint32) {
 	return ids
 }
 
-// quiet checks that nothing comes but the answer to an echo.
+// quiet checks that no frame is received except the answer to an echo.
 func (p *peer) quiet() *wire.Flow {
 	p.Helper()
 	p.send(&wire.Flow{NextIncomingID: new(uint32), IncomingWindow: 5000, Echo: true})
@@ -51,7 +50,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 	p.credit(0, 0, 3)
 	ids := p.deliveries(3)
 	p.quiet()
-	p.credit(0, 1, 3) // it has counted only one of the three so far: one more
+	p.credit(0, 1, 3) // it has counted only one of the three so far: one more is due
 	ids = append(ids, p.deliveries(1)...)
 	p.quiet()
 	p.credit(0, 4, 2)
@@ -65,7 +64,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 	}
 }
 
-// Credit may come before our attach has gone out, and without a delivery-count.
+// Credit may be granted before our attach was sent, and without a delivery-count.
 func TestPipelinedCredit(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -78,7 +77,7 @@ func TestPipelinedCredit(t *testing.T) {
 	p.deliveries(2)
 }
 
-// A range settles what is unsettled in it, at the cost of that and not of its width.
+// A range settles the unsettled deliveries in it; the cost depends on their number and not on its width.
 func TestRangesSettleWhatIsThere(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders", "bills")
@@ -119,7 +118,7 @@ func TestRangesSettleWhatIsThere(t *testing.T) {
 	p.refused(0, wire.RoleSender, wire.ConditionMessageLockLost)
 }
 
-// The answer has the outcome that was asked for, and never the client's own error.
+// The answer contains the requested outcome, and never the client's own error.
 func TestOutcomesAndTheirAnswers(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
@@ -175,8 +174,8 @@ func typeName(v any) string {
 	return "other"
 }
 
-// When the broker could not be reached the delivery stays, and the client may settle it
-// again on the same link. It is not told "busy": the Go client would report success.
+// If the broker could not be reached, the delivery remains, and the client may settle it again on the same
+// link. The answer is not "busy", after which the Go client would report success.
 func TestSettleAgainAfterServerBusy(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -221,7 +220,7 @@ func TestDrainIsAnswered(t *testing.T) {
 	drain := func(f *wire.Flow) { f.Drain = true }
 	for name, c := range map[string]struct {
 		there, credit int
-		before        bool // the credit is given first, and a Lock waits
+		before        bool // credit is granted first, and a Lock waits
 	}{
 		"nothing there":         {0, 10, false},
 		"some there":            {3, 10, false},
@@ -268,7 +267,7 @@ func (h *fakeBroker) cancelled() int {
 	return h.cancels
 }
 
-// Credit taken back while a Lock waits: what comes then is released, not sent.
+// Credit is revoked while a Lock waits: messages that arrive then are released, not sent.
 func TestRevokedCreditReleasesMessages(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -288,7 +287,7 @@ func TestRevokedCreditReleasesMessages(t *testing.T) {
 	p.deliveries(3)
 }
 
-// What is taken for good cannot be given back: it waits for the next credit.
+// Received-and-deleted messages cannot be released: they wait for the next credit.
 func TestReceivedAndDeletedMessagesWaitForCredit(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -307,7 +306,7 @@ func TestReceivedAndDeletedMessagesWaitForCredit(t *testing.T) {
 	}
 }
 
-// Deliveries stop at the peer's window, amid a delivery if need be, and go on there.
+// Deliveries stop at the peer's window, within a delivery if necessary, and continue there.
 func TestOutgoingWindow(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -347,8 +346,8 @@ func TestOutgoingWindow(t *testing.T) {
 	}
 }
 
-// What was locked and not wholly sent is released when the link goes; what was sent
-// stays locked (docs/requirements.md#t14).
+// Messages that were locked and not completely sent are released when the link ends; messages that were sent
+// remain locked (docs/requirements.md#t14).
 func TestDetachReleasesOnlyWhatWasNotSent(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -388,8 +387,7 @@ func TestConnectionLossReleasesAndCloses(t *testing.T) {
 	}
 }
 
-// A broker that cannot be reached makes the client attach again; an entity that is
-// gone makes it give up.
+// If the broker cannot be reached, the client attaches again; if an entity was deleted, the client gives up.
 func TestFailedLockDetachesTheLink(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[fsm.Code]wire.Symbol{fsm.ServerBusy: wire.ConditionDetachForced, fsm.EntityNotFound: wire.ConditionNotFound} {
@@ -405,7 +403,7 @@ func TestFailedLockDetachesTheLink(t *testing.T) {
 	}
 }
 
-// A wait that ends without a message is begun again, unseen by the client.
+// A wait that ends without a message is repeated; the client does not notice.
 func TestLockIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -422,8 +420,7 @@ func TestLockIsAskedAgain(t *testing.T) {
 	})
 }
 
-// Who never settles gets no more than unsettledMax, until the locks of the old ones
-// have run out.
+// A receiver that never settles gets at most unsettledMax deliveries, until the locks of the old ones expire.
 func TestUnsettledMax(t *testing.T) {
 	t.Parallel()
 	s := &session{unsettled: make(map[uint32]unsettled)}
@@ -446,7 +443,7 @@ func TestUnsettledMax(t *testing.T) {
 	}
 }
 
-// Too much that is locked and cannot be sent is given back.
+// Messages that are locked and cannot be sent are released above a limit.
 func TestHeldBytesMax(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")

@@ -14,8 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// peer is a client made of bare frames, for everything that a well-behaved library
-// would never send.
+// peer is a client of bare frames, for input that a well-behaved library never sends.
 type peer struct {
 	testing.TB
 	net    net.Conn
@@ -50,7 +49,7 @@ func piped(t testing.TB, b Broker, change ...func(*Config)) (*Server, *peer) {
 func connect(t testing.TB, s *Server) *peer {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	t.Cleanup(func() { _ = ours.Close() }) // else Close waits for a peer that does not read
+	t.Cleanup(func() { _ = ours.Close() }) // otherwise Close waits for a peer that does not read
 	p := &peer{TB: t, net: ours, reader: wire.NewReader(ours, 1<<20), ended: make(chan struct{})}
 	go func() { defer close(p.ended); s.Serve(context.Background(), theirs) }()
 	return p
@@ -114,7 +113,7 @@ func expect[T wire.Performative](p *peer) T {
 	}
 }
 
-// gone reads until the connection ends; nothing but heartbeats may come.
+// gone reads until the connection ends; only heartbeats may be received.
 func (p *peer) gone() {
 	p.Helper()
 	_ = p.net.SetDeadline(time.Now().Add(10 * time.Minute))
@@ -166,7 +165,7 @@ func (p *peer) login(change ...func(*wire.Open, *wire.Begin)) *peer {
 	return p
 }
 
-// sender attaches a link on which the peer sends, and takes the credit.
+// sender attaches a link on which the peer sends, and reads the credit.
 func (p *peer) sender(handle uint32, address string, change ...func(*wire.Attach)) *wire.Flow {
 	p.Helper()
 	a := &wire.Attach{Name: fmt.Sprint("s", handle), Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: address}, InitialDeliveryCount: new(uint32)}
@@ -206,7 +205,7 @@ func (p *peer) credit(handle, count, credit uint32, change ...func(*wire.Flow)) 
 	p.send(f)
 }
 
-// accepted reads a disposition about what the peer sent and returns its range.
+// accepted reads a disposition for deliveries of the peer and returns its range.
 func (p *peer) accepted() (first, last uint32) {
 	p.Helper()
 	d := expect[*wire.Disposition](p)

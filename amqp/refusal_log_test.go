@@ -12,8 +12,7 @@ import (
 
 func client(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}) }
 
-// Each client has its lines in each window, and the first line after some were left out says
-// how many.
+// Each client has its own lines in each window, and the first line after omitted ones contains their number.
 func TestLogLimiter(t *testing.T) {
 	t.Parallel()
 	var l logLimiter
@@ -39,7 +38,7 @@ func TestLogLimiter(t *testing.T) {
 	}
 }
 
-// However many clients there are, the limiter remembers a fixed number; the others share one window.
+// Regardless of the number of clients, the limiter remembers a fixed number; the others share one window.
 func TestLogLimiterIsBounded(t *testing.T) {
 	t.Parallel()
 	var l logLimiter
@@ -59,8 +58,8 @@ func TestLogLimiterIsBounded(t *testing.T) {
 	}
 }
 
-// A client that does something wrong without end is answered each time, and logged a few times
-// a second, with the number of the lines that are missing.
+// A client that repeats an error is answered each time, and logged a few times a second, with the number of
+// omitted lines.
 func TestRefusalsAreLoggedRarely(t *testing.T) {
 	t.Parallel()
 	var log auditCapture

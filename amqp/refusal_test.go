@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// logCapture keeps log lines by tracking id.
+// logCapture records log lines by tracking id.
 type logCapture struct {
 	mu      sync.Mutex
 	entries map[string]map[string]any
@@ -32,8 +32,8 @@ func (b *logCapture) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// refusalForm is what every text looks like: what is wrong and what to do, whether a
-// retry can help, and where to look for more (docs/requirements.md#t1).
+// refusalForm is the form of every text: the error and the advice, whether a retry can help, and a reference
+// for more information (docs/requirements.md#t1).
 var refusalForm = regexp.MustCompile(`^[A-Z].*[.] (A retry will not help|A retry helps only after that|A retry may help)[.] ` +
 	`TrackingId:([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}), Timestamp:([0-9TZ:.+-]+)$`)
 
@@ -57,7 +57,7 @@ func (b *logCapture) check(t *testing.T, what string, condition wire.Symbol, tex
 	}
 }
 
-// Every error that a client gets has the same form, and is in the member's log.
+// Every error that a client gets has the same form, and is in the log of the member.
 func TestEveryRefusalIsExplained(t *testing.T) {
 	t.Parallel()
 	book := &logCapture{entries: make(map[string]map[string]any)}
@@ -132,7 +132,7 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 	book.check(t, "connection", closed.Error.Condition, closed.Error.Description)
 }
 
-// Every text says what to do, in sentences.
+// Every text contains advice, in sentences.
 func TestRefusalTextsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for code := fsm.OK + 1; code <= fsm.EntityDisabled; code++ {

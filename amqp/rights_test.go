@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// detached reads detaches until there were n, and returns their errors by handle.
+// detached reads n detaches and returns their errors by handle.
 func (p *peer) detached(n int) map[uint32]*wire.Error {
 	p.Helper()
 	got := make(map[uint32]*wire.Error)
@@ -22,14 +22,14 @@ func (p *peer) detached(n int) map[uint32]*wire.Error {
 	return got
 }
 
-// still checks that a connection is as it was: nothing came but the answer to an echo.
+// still checks that a connection has not changed: only the answer to an echo is received.
 func (p *peer) undisturbed() {
 	p.Helper()
 	p.send(&wire.Flow{Echo: true})
 	expect[*wire.Flow](p)
 }
 
-// A token that runs out costs exactly the links that nothing else covers.
+// A token that expires ends exactly the links that no other grant covers.
 func TestExpiryDetachesWhatNothingElseCovers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,10 +47,10 @@ func TestExpiryDetachesWhatNothingElseCovers(t *testing.T) {
 		}
 		p.sender(0, "orders")
 		p.receiver(1, "orders")                  // the namespace covers it
-		p.sender(2, "orders/$management")        // and this, with Listen
-		p.receiver(3, "topic/subscriptions/sub") // and this
-		p.sender(4, "topic")                     // lives longer
-		p.sender(5, "bills", through("topic"))   // its destination does not
+		p.sender(2, "orders/$management")        // the namespace covers it too, with Listen
+		p.receiver(3, "topic/subscriptions/sub") // the namespace covers it too
+		p.sender(4, "topic")                     // its grant lives longer
+		p.sender(5, "bills", through("topic"))   // the grant of its destination does not
 		p.send(&wire.Attach{Name: "c", Handle: 6, Role: wire.RoleSender, Source: &wire.Source{}, Coordinator: &wire.Coordinator{}})
 		expect[*wire.Attach](p)
 		expect[*wire.Flow](p)
@@ -68,11 +68,11 @@ func TestExpiryDetachesWhatNothingElseCovers(t *testing.T) {
 			t.Errorf("after three minutes: %+v", second)
 		}
 		p.undisturbed()
-		p.receiver(7, "orders") // and may be made anew
+		p.receiver(7, "orders") // the client may attach it again
 	})
 }
 
-// through makes the links of sender go through another entity.
+// through makes the links of a sender go through another entity.
 func through(via string) func(*wire.Attach) {
 	return func(a *wire.Attach) {
 		a.Properties = wire.Map{{Key: destinationKey, Value: a.Target.Address}}
@@ -80,14 +80,14 @@ func through(via string) func(*wire.Attach) {
 	}
 }
 
-// revocable is a grant whose key can be taken away.
+// revocable is a grant whose key can be revoked.
 func revocable(rights fsm.Rights) (grant Grant, revoke func()) {
 	var gone atomic.Bool
 	return Grant{Rights: rights, Valid: func() bool { return !gone.Load() }}, func() { gone.Store(true) }
 }
 
-// A key that is changed or removed ends its links within stillEvery, those included that
-// wait for a session, and nothing else.
+// A changed or removed key ends its links within stillEvery, including those that wait for a session, and
+// nothing else.
 func TestRevokedKeyDetachesItsLinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestRevokedKeyDetachesItsLinks(t *testing.T) {
 	})
 }
 
-// Whoever asks for something that needs a right finds out at once that the key is gone,
-// and all links that rest on it are ended with it.
+// A request that needs a right detects at once that the key was revoked, and all links that depend on the key
+// end with it.
 func TestRevokedKeyIsNoticedAtTheNextUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -216,7 +216,7 @@ func TestTokenWithFewerRightsDetachesLinks(t *testing.T) {
 	p.undisturbed()
 }
 
-// Putting tokens one after the other does not put off the question about a key.
+// Putting tokens repeatedly does not delay the check of a key.
 func TestPuttingTokensDoesNotHideARevokedKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

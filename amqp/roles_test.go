@@ -8,7 +8,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Every entity in every spelling of docs/service-bus-protocol.md#addresses, and what each is for.
+// Every entity in every spelling of docs/service-bus-protocol.md#addresses, with the operations that it
+// allows.
 func TestTopicAddresses(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker().topic("Shop/Orders", "Paid"))
@@ -36,7 +37,7 @@ func TestTopicAddresses(t *testing.T) {
 	}
 }
 
-// A token may be for an entity of any kind in any spelling, and counts for what is in it.
+// A token may name an entity of any kind in any spelling, and is valid for that entity and everything in it.
 func TestTopicAudiences(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -75,7 +76,7 @@ func (p *peer) anonymous(open *wire.Open, begin *wire.Begin) {
 	<-done
 }
 
-// Which links can be attached where; the refusals say what to do instead.
+// The links that can be attached at each entity; the refusals give advice.
 func TestRolesOfLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("queue", "out", "dead").topic("topic", "sub", "fwd")
@@ -87,7 +88,7 @@ func TestRolesOfLinks(t *testing.T) {
 	for i, c := range []struct {
 		path  string
 		sends bool
-		text  string // of the refusal
+		text  string // text of the refusal
 	}{
 		{"queue", true, ""},
 		{"queue", false, ""},
@@ -135,8 +136,8 @@ func TestRolesOfLinks(t *testing.T) {
 	p.quiet()
 }
 
-// Forwarding may begin while somebody receives: the machine refuses the next lock, and the
-// link is ended with a sentence and a condition that no client tries again on.
+// Forwarding may be enabled while a client receives: the state machine refuses the next lock, and the link
+// ends with an explanation and a condition after which no client retries.
 func TestForwardingEndsReceivingLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -153,7 +154,7 @@ func TestForwardingEndsReceivingLinks(t *testing.T) {
 	}
 }
 
-// Which operations work where; the refusals say where to do them.
+// The operations that work at each entity; the refusals name the right entity.
 func TestRolesOfOperations(t *testing.T) {
 	t.Parallel()
 	places := map[string]fsm.EntityRef{
@@ -185,8 +186,8 @@ func TestRolesOfOperations(t *testing.T) {
 	}
 }
 
-// On the wire: a topic takes what is scheduled and refuses the rest; what nobody knows is
-// not implemented there either.
+// On the wire, a topic accepts scheduled messages and refuses other operations; an unknown operation is not
+// implemented at a topic either.
 func TestOperationsOfATopic(t *testing.T) {
 	t.Parallel()
 	p := managementPeerAt(t, newFakeBroker().topic("topic", "sub"), fsm.Manage, "topic/$management")

@@ -64,12 +64,12 @@ func TestRuleRequestFaults(t *testing.T) {
 	}
 }
 
-// badRule is the text of the refusal without its advice.
+// badRule returns the text of the refusal without its advice.
 func badRule(name string, err error) string {
 	return badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", name, err).text
 }
 
-// rulesOf reads the names in an answer to enumerate-rules.
+// rulesOf returns the names in an answer to enumerate-rules.
 func rulesOf(t *testing.T, answer wire.Map) (names []string) {
 	t.Helper()
 	rules, _ := answer.Get("rules").([]any)
@@ -93,7 +93,7 @@ func page(top, skip any) wire.Map {
 	return wire.Map{{Key: "top", Value: top}, {Key: "skip", Value: skip}}
 }
 
-// Rules are added, shown and removed over the management node of their subscription.
+// Rules are added, listed and removed through the management node of their subscription.
 func TestRulesOnTheWire(t *testing.T) {
 	t.Parallel()
 	p := managementPeerAt(t, newFakeBroker().topic("Topic", "Sub"), fsm.Listen, "topic/subscriptions/sub/$management")
@@ -184,7 +184,7 @@ func TestRuleRights(t *testing.T) {
 	}
 }
 
-// many is a broker with as many rules as are asked for.
+// many is a broker with as many rules as requested.
 type many struct {
 	*fakeBroker
 	rule  fsm.Rule
@@ -196,8 +196,7 @@ func (m *many) ListRules(_ context.Context, _ fsm.EntityRef, _, most int) ([]fsm
 	return slices.Repeat([]fsm.Rule{m.rule}, most), nil
 }
 
-// An answer has a bound whatever is asked for, and a page of .NET fits with rules of any
-// size.
+// An answer is limited regardless of the request, and a page of .NET fits with rules of any size.
 func TestRulesAreBounded(t *testing.T) {
 	t.Parallel()
 	longest := fsm.Rule{Name: strings.Repeat("n", 50), Action: fsm.SQLText{Text: strings.Repeat("😀", filter.TextCharactersMax)}}

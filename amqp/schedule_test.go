@@ -80,7 +80,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 	if c := h.counts("orders"); c.Scheduled != 2 || c.Active != 1 {
 		t.Errorf("counts %+v: a time that has passed means now", c)
 	}
-	// All or nothing: 3 is not scheduled.
+	// All or none: 3 is not scheduled.
 	status, condition, _ = p.manage(1, cancelOperation, numbers(1, 3))
 	if c := h.counts("orders"); status != int32(404) || condition != wire.ConditionMessageNotFound || c.Scheduled != 2 {
 		t.Errorf("status %v condition %v counts %+v", status, condition, c)
@@ -203,8 +203,8 @@ func TestBatchDelete(t *testing.T) {
 	}
 }
 
-// A batch delete that names a session touches no other, however it is held, and one that is not
-// understood deletes nothing.
+// A batch delete that names a session affects no other session, whoever holds it, and a malformed one deletes
+// nothing.
 func TestBatchDeleteInSession(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
@@ -255,7 +255,7 @@ func TestBatchDeleteInSession(t *testing.T) {
 	}
 }
 
-// Where there are no sessions, one that is named is refused: it is no batch delete of everything.
+// At an entity without sessions, a batch delete that names one is refused, instead of deleting everything.
 func TestBatchDeleteWithoutSessions(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -313,7 +313,7 @@ func TestSDKSchedules(t *testing.T) {
 	if len(sequences) != 3 || sequences[0] != 1 || sequences[2] != 3 {
 		t.Fatalf("numbers %v", sequences)
 	}
-	// On an ordinary send the property does the same.
+	// On an ordinary send, the property has the same effect.
 	p.must(p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: []byte("d"), ScheduledEnqueueTime: &at}, nil))
 	seen, err := p.receiver.PeekMessages(p.ctx, 10, nil)
 	p.must(err)
@@ -340,7 +340,7 @@ func TestSDKSchedules(t *testing.T) {
 	}
 }
 
-// What is scheduled lives from its activation on (docs/requirements.md#e1).
+// The lifetime of a scheduled message starts at its activation (docs/requirements.md#e1).
 func TestSDKScheduledMessageLivesFromActivation(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
@@ -407,7 +407,7 @@ func TestSDKDelayedAbandon(t *testing.T) {
 	}
 }
 
-// A delivery time that cannot be is refused, and the lock stays as it is.
+// An invalid delivery time is refused, and the lock does not change.
 func TestDeliveryTimeFaults(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")

@@ -15,7 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// sdk makes the official Go client, unmodified, from an emulator connection string.
+// sdk creates the official Go client, unmodified, from an emulator connection string.
 func sdk(t *testing.T, address string) *azservicebus.Client {
 	t.Helper()
 	text := fmt.Sprintf("Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s;UseDevelopmentEmulator=true", address, ruleName, ruleKey)
@@ -71,7 +71,7 @@ func sdkPairOf(t *testing.T, h *fakeBroker, options *azservicebus.ReceiverOption
 	return sdkPair{T: t, ctx: within(t, 60*time.Second), broker: h, address: address, client: client, sender: sender, receiver: receiver}
 }
 
-// byToken is all that another process needs of a message to settle it.
+// byToken holds everything that another process needs to settle a message.
 func byToken(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage {
 	return &azservicebus.ReceivedMessage{LockToken: m.LockToken}
 }
@@ -91,7 +91,7 @@ func (p sdkPair) send(bodies ...string) {
 	}
 }
 
-// receive receives exactly n messages, with as many calls as that needs.
+// receive receives exactly n messages, with as many calls as necessary.
 func (p sdkPair) receive(r *azservicebus.Receiver, n int) []*azservicebus.ReceivedMessage {
 	p.Helper()
 	var all []*azservicebus.ReceivedMessage
@@ -100,7 +100,7 @@ func (p sdkPair) receive(r *azservicebus.Receiver, n int) []*azservicebus.Receiv
 		p.must(err)
 		all = append(all, some...)
 	}
-	// Between calls the SDK releases what comes, so a later one may come first.
+	// Between calls the SDK releases messages, so a later message may be delivered first.
 	slices.SortFunc(all, func(a, b *azservicebus.ReceivedMessage) int {
 		return cmp.Compare(*a.SequenceNumber, *b.SequenceNumber)
 	})
@@ -248,7 +248,7 @@ func TestSDKPeekDoesNotLock(t *testing.T) {
 	}
 }
 
-// Locks outlive links: with the link gone the client settles by token (docs/requirements.md#t14).
+// Locks outlive links: after the link has ended, the client settles by token (docs/requirements.md#t14).
 func TestSDKSettlesAfterLinkIsGone(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// settledHow are the ways to settle, as the client knows them, and what is to be seen after.
+// settledHow lists the ways to settle, as the client names them, and their visible effects.
 func settledHow() map[string]struct {
 	do    func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error
 	after fsm.Counts
@@ -35,9 +35,9 @@ func settledHow() map[string]struct {
 	}
 }
 
-// Whoever has the token settles, wherever: on the link, through the management node when
-// the link is gone, over another connection, at another member (docs/requirements.md#t9 to #t13). The second
-// settlement of a lock, and one of a lock that ran out, are told so.
+// A client with the token can settle anywhere: on the link, through the management node after the link has
+// ended, over another connection, at another member (docs/requirements.md#t9 to #t13). The second settlement
+// of a lock, and a settlement of an expired lock, get an error that says so.
 func TestSDKSettlesAnywhere(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(p sdkPair, m *azservicebus.ReceivedMessage) (*azservicebus.Receiver, *azservicebus.ReceivedMessage){
@@ -104,7 +104,7 @@ func (p sdkPair) isLost(err error) {
 	}
 }
 
-// A settlement that could not be confirmed is not reported as done.
+// A settlement that could not be confirmed is not reported as successful.
 func TestSDKUnconfirmedSettlementIsNotSuccess(t *testing.T) {
 	t.Parallel()
 	for _, code := range []fsm.Code{fsm.ServerBusy, fsm.Timeout, fsm.Internal, fsm.InvalidArgument} {
@@ -120,7 +120,7 @@ func TestSDKUnconfirmedSettlementIsNotSuccess(t *testing.T) {
 	}
 }
 
-// What comes back comes back at the front, and only an abandon counts (docs/requirements.md#t7, #t8).
+// Messages return to the front of the queue, and only an abandon counts (docs/requirements.md#t7, #t8).
 func TestSDKFrontOfTheQueue(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
@@ -138,7 +138,7 @@ func TestSDKFrontOfTheQueue(t *testing.T) {
 	}
 }
 
-// deliveriesOf are n deliveries that lie in turn on so many links.
+// deliveriesOf returns n deliveries that alternate among the given number of links.
 func deliveriesOf(n, links int) []settledDelivery {
 	of := make([]*outgoingLink, links)
 	for i := range of {
@@ -151,8 +151,8 @@ func deliveriesOf(n, links int) []settledDelivery {
 	return taken
 }
 
-// A disposition over deliveries of many links costs as much as over those of one: each is
-// looked at once.
+// A disposition over deliveries of many links costs as much as one over deliveries of one link: each delivery
+// is examined once.
 func TestSettlementCostsByDeliveriesNotLinks(t *testing.T) {
 	t.Parallel()
 	for _, links := range []int{1, 2, 1000} {

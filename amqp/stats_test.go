@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// comes waits for statistics: they are updated a moment after the event.
+// comes waits for stats, which are updated a moment after the event.
 func comes(t testing.TB, s *Server, what string, holds func(Stats) bool) Stats {
 	t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
@@ -31,7 +31,8 @@ func comes(t testing.TB, s *Server, what string, holds func(Stats) bool) Stats {
 	}
 }
 
-// TestStatsCountEveryKindOfEvent: every kind of figure, by one connection that does some of each.
+// TestStatsCountEveryKindOfEvent checks every kind of stat with one connection that causes some events of
+// each.
 func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	t.Parallel()
 	h := newTransactionLog("orders")
@@ -46,7 +47,7 @@ func TestStatsCountEveryKindOfEvent(t *testing.T) {
 		p.accepted()
 	}
 	p.transfer(0, 4, encodedMessage(t, []byte{1}), settled)
-	p.transfer(0, 5, []byte{0xff}, settled) // nobody is told
+	p.transfer(0, 5, []byte{0xff}, settled) // nobody is notified
 	p.transfer(0, 6, []byte{0xff})
 	p.refused(6, wire.RoleReceiver, wire.ConditionDecodeError)
 	txn := p.declare(7)
@@ -71,7 +72,7 @@ func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	p.commit(9, txn)
 
 	f := comes(t, s, "all is told", func(f Stats) bool { return f.Settled[fsm.Complete] == 3 && f.Received == 6 && f.Delivered >= 5 })
-	if f.BytesIn == 0 || f.BytesOut == 0 || f.Delivered > 6 { // the abandoned one may have come again
+	if f.BytesIn == 0 || f.BytesOut == 0 || f.Delivered > 6 { // the abandoned one may have been delivered again
 		t.Errorf("%d bytes in, %d out, %d delivered", f.BytesIn, f.BytesOut, f.Delivered)
 	}
 	if m := f.Memory; m.Limit != memoryBytesDefault || m.Accounts != 1 || m.Used < budget.ConnectionBytes {
@@ -98,7 +99,7 @@ func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	}
 }
 
-// Settlements by token count like the others; requests and refused connections are counted.
+// Settlements by token count like others; requests and refused connections are counted.
 func TestStatsOfRequestsAndLogins(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -132,7 +133,7 @@ func TestStatsOfRequestsAndLogins(t *testing.T) {
 	}
 }
 
-// Conditions are ours and few; whatever they were, no more are counted than there is room for.
+// There are few conditions, all of them ours; even if there were more, the number of counts is limited.
 func TestRefusalsCountedAreBounded(t *testing.T) {
 	t.Parallel()
 	var all totals

@@ -45,10 +45,9 @@ func TestStatusOfNewLinks(t *testing.T) {
 	}
 }
 
-// When an entity is disabled or deleted its receivers lose their link at once and its
-// senders get their sends refused. A sender whose entity is deleted loses the link too, in
-// a way that lets every client attach again; one of a disabled entity goes on when it is
-// enabled again.
+// When an entity is disabled or deleted, its receivers lose their link at once and its senders get their sends
+// refused. A sender whose entity is deleted also loses its link, in a way that lets every client attach again;
+// a sender of a disabled entity continues when it is enabled again.
 func TestDeletedEntityEndsItsLinks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -91,8 +90,8 @@ func TestDeletedEntityEndsItsLinks(t *testing.T) {
 	}
 }
 
-// Sends that were on their way get their own answers before the link goes, and what
-// comes after the first refusal is refused too.
+// Sends that are in flight get their own answers before the link ends, and sends after the first refusal are
+// refused too.
 func TestLinkOfDeletedEntityAnswersAllBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -107,7 +106,7 @@ func TestLinkOfDeletedEntityAnswersAllBeforeItEnds(t *testing.T) {
 	second := <-b.answers
 	go second()
 	p.refused(1, wire.RoleReceiver, wire.ConditionNotFound)
-	p.transfer(0, 2, encodedMessage(t, nil)) // is refused without asking
+	p.transfer(0, 2, encodedMessage(t, nil)) // is refused without a call to the broker
 	p.refused(2, wire.RoleReceiver, wire.ConditionNotFound)
 	go first()
 	if first, last := p.accepted(); first != 0 || last != 0 {
@@ -121,7 +120,7 @@ func TestLinkOfDeletedEntityAnswersAllBeforeItEnds(t *testing.T) {
 	}
 }
 
-// slow keeps the answers of sends back.
+// slow delays the answers of sends.
 type slow struct {
 	*fakeBroker
 	answers chan func()
@@ -131,8 +130,8 @@ func (b *slow) Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code
 	b.fakeBroker.Send(at, messages, func(code fsm.Code) { b.answers <- func() { done(code) } })
 }
 
-// The management link of a deleted entity is of no use either: a new entity under the
-// old name is another one.
+// The management link of a deleted entity cannot be used either: a new entity with the old name is a different
+// entity.
 func TestManagementOfADeletedEntity(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -147,7 +146,7 @@ func TestManagementOfADeletedEntity(t *testing.T) {
 	}
 }
 
-// Locks are settled whatever the status is.
+// Locks are settled regardless of the status.
 func TestSettlingGoesOnWhenDisabled(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
@@ -185,8 +184,7 @@ func TestSDKDisabledEntity(t *testing.T) {
 	p.receive(p.receiver, 1)
 }
 
-// A queue that is deleted and made again under its name is found by the clients that
-// used the old one.
+// Clients that used a queue find it again after it is deleted and created again with the same name.
 func TestSDKDeletedEntity(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
@@ -228,7 +226,7 @@ func TestSDKQuotaExceeded(t *testing.T) {
 	m := p.receive(p.receiver, 1)[0]
 	p.must(p.receiver.CompleteMessage(p.ctx, m, nil))
 	p.must(p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: body}, nil))
-	// One attempt is all there is.
+	// Only one attempt is made.
 	m = p.receive(p.receiver, 1)[0]
 	p.must(p.receiver.AbandonMessage(p.ctx, m, nil))
 	if c := h.counts("orders"); c.Active != 1 || c.DeadLetter != 1 {
@@ -262,7 +260,7 @@ func TestReattachedNameTakesOverTheLink(t *testing.T) {
 	if a := expect[*wire.Attach](p); a.Handle != 5 || a.Source == nil {
 		t.Fatalf("attach %+v", a)
 	}
-	p.send(&wire.Detach{Handle: 1, Closed: true}) // the answer for the old link leaves the new one alone
+	p.send(&wire.Detach{Handle: 1, Closed: true}) // the answer for the old link does not affect the new one
 	p.sendOn(1, named(6, wire.RoleReceiver))
 	if d := expect[*wire.Detach](p); d.Handle != 5 || d.Error.Condition != wire.ConditionStolen {
 		t.Fatalf("detach %+v", d)
@@ -283,7 +281,7 @@ func TestReattachedNameTakesOverTheLink(t *testing.T) {
 	expect[*wire.Flow](p)
 }
 
-// Java names the link to a session after the session: two queues, one name.
+// Java names the link to a session after the session: two queues can have links of one name.
 func TestSameNameAtTwoAddressesIsTwoLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders", "bills")
@@ -302,7 +300,7 @@ func TestSameNameAtTwoAddressesIsTwoLinks(t *testing.T) {
 	}
 }
 
-// gated is a broker whose catalog answers when the gate is open.
+// gated is a broker whose catalog answers after the gate opens.
 type gated struct {
 	*fakeBroker
 	gate chan struct{}

@@ -51,8 +51,8 @@ func sqlRule(name, text, action string) fsm.Rule {
 	return fsm.Rule{Name: name, Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: text}}, Action: fsm.SQLText{Text: action}}
 }
 
-// Each subscription gets what its rules take, with what their actions made of it, and tells
-// the number that the message got at the topic; peeked and fetched messages too.
+// Each subscription gets the messages that its rules match, with the changes of their actions, and reports the
+// number that the message got at the topic; so do peeked and fetched messages.
 func TestSDKSubscriptionsGetWhatTheirRulesSelect(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "all", "red")
@@ -115,8 +115,7 @@ func TestSDKDeadLettersOfASubscription(t *testing.T) {
 	}
 }
 
-// What is scheduled at a topic goes to the rules when its time comes, and can be taken back
-// before.
+// Messages scheduled at a topic are matched with the rules at their time, and can be cancelled before.
 func TestSDKScheduledMessagesGoThroughRules(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "sub")
@@ -135,7 +134,7 @@ func TestSDKScheduledMessagesGoThroughRules(t *testing.T) {
 	}
 }
 
-// Whoever mistakes one entity for another learns it at once and is not left to try again.
+// A client that mistakes one kind of entity for another gets an error at once and does not retry.
 func TestSDKWrongRoles(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "sub")
@@ -158,7 +157,7 @@ func TestSDKWrongRoles(t *testing.T) {
 	}
 }
 
-// forward brings what waits at a place to a destination, as the runner of the outbox does.
+// forward sends the messages that wait at a place to a destination, as the forwarder does.
 func (h *fakeBroker) forward(t *testing.T, from, to string) {
 	t.Helper()
 	source, err := h.Resolve(t.Context(), fsm.DefaultNamespace, from)
@@ -198,8 +197,8 @@ func (h *fakeBroker) forward(t *testing.T, from, to string) {
 	h.do(fsm.ForwardMessages{Address: source.Address(), Done: batch.Serial, Max: 1, MaxBytes: 1})
 }
 
-// A message on its way from a queue over a topic to its dead letters and on: the rules see
-// what the message has become, it tells where it was first, and who sent it on last.
+// A message is forwarded from a queue through a topic to its dead letters and on: the rules see the changed
+// message, and the message reports where it was first sent, and which entity forwarded it last.
 func TestForwardedThroughATopic(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "sub")

@@ -25,7 +25,7 @@ const (
 	notSampled = "00-" + traceOf + "-00f067aa0ba902b7-00"
 )
 
-// traced is a message as an SDK writes it.
+// traced returns a message in the encoding of an SDK.
 func traced(t testing.TB, properties map[string]any) []byte {
 	t.Helper()
 	encoded, err := (&goamqp.Message{Data: [][]byte{[]byte("body")}, ApplicationProperties: properties}).MarshalBinary()
@@ -53,7 +53,7 @@ func TestParseTraceparent(t *testing.T) {
 	}
 }
 
-// The sender's context is found where SDKs write it, and nothing is found where it is not.
+// The context of the sender is found where SDKs write it, and nothing is found elsewhere.
 func TestSenderOfAMessage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -83,8 +83,8 @@ func TestSenderOfAMessage(t *testing.T) {
 	}
 }
 
-// TestSampledMessagesAreTraced: a message whose sender was sampled makes spans where it comes in, goes out and is settled,
-// all of the sender's trace; another makes none.
+// TestSampledMessagesAreTraced checks that a message whose sender was sampled has spans where it is received,
+// delivered and settled, all in the sender's trace, and that other messages have none.
 func TestSampledMessagesAreTraced(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
@@ -139,7 +139,7 @@ func TestSampledMessagesAreTraced(t *testing.T) {
 	}
 }
 
-// Without a tracer no message is looked into, and nothing is allocated.
+// Without a tracer no message is searched for a context, and nothing is allocated.
 func TestWithoutTracerNothingIsAllocated(t *testing.T) { // not parallel: it counts allocations
 	var off *tracer
 	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}))
@@ -157,7 +157,7 @@ func TestWithoutTracerNothingIsAllocated(t *testing.T) { // not parallel: it cou
 	}
 }
 
-// A batch of thousands makes some spans.
+// A batch of thousands creates a limited number of spans.
 func TestSpansAreBounded(t *testing.T) {
 	t.Parallel()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
@@ -175,7 +175,7 @@ func TestSpansAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkTraceSearch measures a message that is not traced while others are.
+// BenchmarkTraceSearch measures the cost of a message that is not traced while others are.
 func BenchmarkTraceSearch(b *testing.B) {
 	m, err := message.Parse(traced(b, map[string]any{"customer": "C-1", "kind": "order", "total": 12.5}))
 	if err != nil {

@@ -45,8 +45,8 @@ func TestDeliveryOptions(t *testing.T) {
 	}
 }
 
-// A dead-letter property that is null would make the Go client panic: it is left out,
-// the others stay.
+// A dead-letter property that is null would make the Go client panic: it is omitted, the other properties are
+// kept.
 func TestNullDeadLetterReasonIsDropped(t *testing.T) {
 	t.Parallel()
 	encoded := section(nil, wire.SectionApplicationProperties, wire.Map{
@@ -68,8 +68,7 @@ func encodePatch(t *testing.T, m wire.Map) []byte {
 	return b
 }
 
-// Properties to modify are merged into the application properties; what comes
-// later wins.
+// Properties to modify are merged into the application properties; later values override earlier ones.
 func TestModifiedPropertiesAreMerged(t *testing.T) {
 	t.Parallel()
 	patches := fsm.AppendPatches(nil, []fsm.Patch{
@@ -100,7 +99,7 @@ func TestModifiedPropertiesAreMerged(t *testing.T) {
 			t.Errorf("%s: body or footer lost", name)
 		}
 	}
-	// A dead-letter without reason says nothing.
+	// A dead-lettering without reason sets no reason.
 	patches = fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true}})
 	if m := deliver(t, encodedMessage(t, nil), fsm.Delivery{Patches: patches}, DeliveryOptions{}); m.ApplicationProperties != nil {
 		t.Error(m.ApplicationProperties)
@@ -142,7 +141,7 @@ func TestSplitDeadLetter(t *testing.T) {
 	}
 }
 
-// The example of 4.3: the bytes of the delivery-tag, and the uuid by which clients settle.
+// The example of 4.3: the bytes of the delivery-tag, and the uuid that clients use to settle.
 func TestLockTokenIsAGUIDInDotNetOrder(t *testing.T) {
 	t.Parallel()
 	token := fsm.LockToken{0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}

@@ -13,8 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// timed encodes a message with a header.ttl, a creation-time and an absolute-expiry-time;
-// nil leaves one out.
+// timed encodes a message with a header.ttl, a creation-time and an absolute-expiry-time; nil omits one.
 func timed(ttl *uint32, created, expires *int64) []byte {
 	b := wire.AppendHeader(nil, &wire.Header{TTL: ttl})
 	p := wire.Properties{MessageID: "m", Subject: ptr("s")}
@@ -30,8 +29,8 @@ func timed(ttl *uint32, created, expires *int64) []byte {
 	return wire.AppendBinary(wire.AppendSectionDescriptor(b, wire.SectionData), []byte("body"))
 }
 
-// A life comes from the header, and from the span of two times when the header has no
-// room for it (docs/service-bus-protocol.md#time-to-live).
+// The lifetime is read from the header, or from the difference of two times if it exceeds the range of the
+// header (docs/service-bus-protocol.md#time-to-live).
 func TestTimeToLiveIsRead(t *testing.T) {
 	t.Parallel()
 	const day = 24 * 3600 * 1000
@@ -86,8 +85,8 @@ func TestEnqueueTimeIsRead(t *testing.T) {
 	}
 }
 
-// The time to live that a client gets is the queue's, in the header
-// and in the span that it may believe more. Nothing else of the message changes.
+// The client gets the time to live that the queue applies, in the header and in the difference of the two
+// times, which it may trust more. Nothing else of the message changes.
 func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 	t.Parallel()
 	const day = 24 * 3600 * 1000
@@ -98,7 +97,7 @@ func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 		encoded    []byte
 		d          fsm.Delivery
 		ttl        time.Duration
-		expires    int64 // 0: not there
+		expires    int64 // 0: absent
 		properties int
 	}{
 		"never":              {timed(nil, nil, nil), fsm.Delivery{Enqueued: 1000}, 0, 0, 0},
@@ -124,7 +123,7 @@ func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	// The stored bytes are shared by all deliveries and must stay as they are.
+	// All deliveries share the stored bytes, so the bytes must not change.
 	m, err := Parse(both)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +134,7 @@ func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 	}
 }
 
-// Whatever fields there are, only the end of the life changes.
+// Regardless of the fields present, only the end of the lifetime changes.
 func TestCorrectedExpiryChangesNothingElse(t *testing.T) {
 	t.Parallel()
 	for fields := range 1 << 13 {

@@ -21,7 +21,7 @@ func testPlace() fsm.EntityRef { return fsm.EntityRef{Entity: fsm.Entity{ID: 7, 
 
 func ptr[T any](v T) *T { return &v }
 
-// encodedMessage is a message as go-amqp writes it.
+// encodedMessage returns a message in the encoding of go-amqp.
 func encodedMessage(t testing.TB, body []byte) []byte {
 	t.Helper()
 	encoded, err := goamqp.NewMessage(body).MarshalBinary()
@@ -88,8 +88,8 @@ func fullMessage() *goamqp.Message {
 	}
 }
 
-// What a client sent comes back, the broker's own annotations do not, and
-// they are written anew with their exact types.
+// A delivery contains everything that the client sent, except annotations that belong to the broker, which are
+// written again with their exact types.
 func TestMessageRoundTrip(t *testing.T) {
 	t.Parallel()
 	sent := fullMessage()
@@ -125,7 +125,7 @@ func sameMessage(a, b *goamqp.Message) bool {
 		cmp.Equal(a.Value, b.Value) && cmp.Equal(a.Sequence, b.Sequence) && cmp.Equal(a.Footer, b.Footer)
 }
 
-// The three kinds of body, and none, pass unchanged.
+// Messages with each of the three kinds of body, and without body, are delivered unchanged.
 func TestMessageBodies(t *testing.T) {
 	t.Parallel()
 	for name, sent := range map[string]*goamqp.Message{
@@ -149,8 +149,8 @@ func TestMessageBodies(t *testing.T) {
 	}
 }
 
-// Everything from the properties on is copied bit for bit, decimals and described values
-// of .NET included (docs/service-bus-protocol.md#described-values).
+// Everything from the properties on is copied bit for bit, including decimals and described values of .NET
+// (docs/service-bus-protocol.md#described-values).
 func TestBareMessageUnchanged(t *testing.T) {
 	t.Parallel()
 	bare := wire.AppendProperties(nil, &wire.Properties{MessageID: uint64(5)})
@@ -169,7 +169,7 @@ func TestBareMessageUnchanged(t *testing.T) {
 	if err != nil || !bytes.HasSuffix(out, bare) {
 		t.Fatalf("%v\n%x\n%x", err, out, bare)
 	}
-	// Descriptors in other forms become small ulong (docs/service-bus-protocol.md#encoding-of-performatives).
+	// Descriptors in other forms become smallulong (docs/service-bus-protocol.md#encoding-of-performatives).
 	other := []byte{0, 0xa3, 16}
 	other = append(other, "amqp:data:binary\xa0\x01y"...)
 	if m, err = Parse(other); err != nil || !bytes.HasSuffix(m.Payload, []byte{0, 0x53, 0x75, 0xa0, 1, 'y'}) {
@@ -177,8 +177,8 @@ func TestBareMessageUnchanged(t *testing.T) {
 	}
 }
 
-// rhea, under the JavaScript client, writes the footer in front of the body. It is taken,
-// and sent on where it belongs (part 3, 3.2); a second footer is not.
+// rhea, which the JavaScript client uses, writes the footer before the body. The footer is accepted and
+// delivered at its proper position (part 3, 3.2); a second footer is refused.
 func TestFooterBeforeBody(t *testing.T) {
 	t.Parallel()
 	footer := section(nil, wire.SectionFooter, wire.Map{{Key: wire.Symbol("x-footer"), Value: "end"}})
@@ -195,7 +195,7 @@ func TestFooterBeforeBody(t *testing.T) {
 	}
 }
 
-// Annotations of the client whose type clients take for granted.
+// Annotations of the client whose types clients rely on.
 func TestAnnotationTypes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -227,7 +227,7 @@ func TestAnnotationTypes(t *testing.T) {
 			t.Errorf("%s: present %v", c.name, present)
 		}
 	}
-	// Numbers are reserved keys; they are none of our business.
+	// Numbers are reserved keys, which the broker does not interpret.
 	encoded := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: uint64(9), Value: true}})
 	if m, err := Parse(encoded); err != nil || !bytes.Contains(m.Payload, []byte{0x53, 9, 0x41}) {
 		t.Error(err, m.Payload)
@@ -292,14 +292,14 @@ func TestMessageRefused(t *testing.T) {
 	}
 }
 
-// manyProperties makes application properties of which the encoded map has just size
-// bytes: pairs of at most 10 kB.
+// manyProperties returns application properties whose encoded map has exactly size bytes: pairs of at most 10
+// kB.
 func manyProperties(size int) wire.Map {
 	m := wire.Map{}
 	for left := size - 9; left > 0; { // constructor, size, count
 		pair := min(left, 10_000)
 		if left-pair > 0 && left-pair < 300 {
-			pair -= 300 // the last one must be long enough for a size of four bytes
+			pair -= 300 // the last pair must be long enough for a size of four bytes
 		}
 		m = append(m, wire.Pair{Key: "k", Value: strings.Repeat("x", pair-3-5)})
 		left -= pair
@@ -307,7 +307,7 @@ func manyProperties(size int) wire.Map {
 	return m
 }
 
-// The limits themselves are allowed.
+// Values equal to the limits are accepted.
 func TestMessageLimits(t *testing.T) {
 	t.Parallel()
 	m := manyProperties(propertiesBytesMax)
@@ -381,7 +381,7 @@ func TestBatchBecomesMessages(t *testing.T) {
 			t.Errorf("message %d: %s", i, diff)
 		}
 	}
-	// A payload cannot run into the next one.
+	// The fields of a payload cannot extend into the next payload.
 	_ = append(messages[0].Payload, 0xff)
 	if again, _ := Parse(two); !bytes.Equal(again.Payload, messages[1].Payload) {
 		t.Error("payloads share capacity")
@@ -413,7 +413,7 @@ func TestBatchRefused(t *testing.T) {
 	}
 }
 
-// Damaged storage is an error, never a panic and never a broken message.
+// Damaged storage causes an error, never a panic and never a malformed message.
 func TestDamagedPayloadIsRefused(t *testing.T) {
 	t.Parallel()
 	encoded, err := fullMessage().MarshalBinary()
@@ -472,12 +472,12 @@ func FuzzParseMessage(f *testing.F) {
 			if err != nil {
 				t.Fatalf("taken, but cannot be delivered: %v", err)
 			}
-			// What we deliver, we take again, as the same message.
+			// A delivered message is accepted again, as the same message.
 			again, err := Parse(out)
 			if err != nil {
 				var refused *Error
 				if errors.As(err, &refused) && refused.Condition == wire.ConditionMessageSizeExceeded {
-					return // patches and our own annotations make it longer
+					return // patches and the broker's annotations make it longer
 				}
 				t.Fatalf("delivered, but cannot be taken: %v\n%x", err, out)
 			}

@@ -38,8 +38,8 @@ func patched(t *testing.T, encoded []byte, patches ...fsm.Patch) sections {
 	return sectionsOf(t, fsm.Delivery{Lock: fsm.LockID{Sequence: 9}, Payload: m.Payload, Patches: fsm.AppendPatches(nil, patches)})
 }
 
-// What actions did to user properties: names without case, the first spelling stays, and
-// settlements and dead-lettering go on with what is there.
+// Actions change user properties ignoring case, the first spelling is kept, and settlements and dead-lettering
+// apply to the changed properties.
 func TestChangedUserProperties(t *testing.T) {
 	t.Parallel()
 	own := wire.Map{{Key: "Color", Value: "red"}, {Key: "color", Value: "RED"}, {Key: "size", Value: uint8(5)}, {Key: "KEEP", Value: wire.Symbol("s")}}
@@ -81,8 +81,8 @@ func TestChangedUserProperties(t *testing.T) {
 	}
 }
 
-// What actions did to system properties: the fields that have one change, in their types,
-// and the others stay bit for bit; a message keeps an id.
+// Actions change those system properties that are fields, and keep their types; the other fields are unchanged
+// bit for bit. A message keeps an id.
 func TestChangedFields(t *testing.T) {
 	t.Parallel()
 	contentType := wire.Symbol("a/b")
@@ -121,8 +121,8 @@ func TestChangedFields(t *testing.T) {
 	}
 }
 
-// The life that the queue has cut is told also when an action has made the fields in front
-// of the two times longer or shorter.
+// The shortened lifetime is reported also if an action has changed the length of the fields before the two
+// times.
 func TestChangedFieldsAndExpiry(t *testing.T) {
 	t.Parallel()
 	created, expires := ptr(millis(1000)), ptr(millis(9_000_000))
@@ -141,7 +141,7 @@ func TestChangedFieldsAndExpiry(t *testing.T) {
 	}
 }
 
-// Where a message was first, and from whose dead-letter queue it comes.
+// A delivery reports where the message was first sent, and from whose dead-letter queue it was forwarded.
 func TestForwardedAnnotations(t *testing.T) {
 	t.Parallel()
 	dead := func(p *fsm.EntityRef) { p.Sub = fsm.DeadLetterQueue }
@@ -181,7 +181,7 @@ func TestForwardedAnnotations(t *testing.T) {
 	}
 }
 
-// A message that was only forwarded is copied as it is, described values and all.
+// A message that was only forwarded is copied unchanged, including described values.
 func TestForwardedIsCopied(t *testing.T) {
 	t.Parallel()
 	encoded, err := fullMessage().MarshalBinary()
@@ -211,7 +211,7 @@ func TestTruncateCharacters(t *testing.T) {
 	}
 }
 
-// Many changes of many properties: the index without case is made once.
+// Many changes of many properties build the index that ignores case only once.
 func BenchmarkChanges(b *testing.B) {
 	properties := wire.Map{}
 	for i := range 1000 {

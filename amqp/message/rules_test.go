@@ -24,7 +24,7 @@ func user(name string, v filter.Value) fsm.Property {
 	return fsm.Property{Name: filter.Property{Scope: filter.User, Name: name}, Value: v}
 }
 
-// asked is what rules can ask about an encoded message.
+// asked returns the properties of an encoded message that rules can refer to.
 func asked(t testing.TB, encoded []byte) []fsm.Property {
 	t.Helper()
 	m, err := Parse(encoded)
@@ -84,7 +84,7 @@ func TestRuleProperties(t *testing.T) {
 	}
 }
 
-// Ids of every type are text to rules, since that is what a filter compares them with.
+// Rules see ids of every type as text, because a filter compares them with text.
 func TestRulesSeeIDsAsText(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[any]filter.Value{
@@ -99,7 +99,7 @@ func TestRulesSeeIDsAsText(t *testing.T) {
 	}
 }
 
-// The buffer of the reader is used again, and says nothing of the message before.
+// The buffer of the reader is reused, and contains nothing of the previous message.
 func TestRuleReaderKeepsNothingOfTheLastMessage(t *testing.T) {
 	t.Parallel()
 	var r RuleReader
@@ -129,8 +129,8 @@ func TestRuleReaderKeepsNothingOfTheLastMessage(t *testing.T) {
 	}
 }
 
-// What rules can ask about may take more room than the sections; a message for which it is
-// too much is refused by a topic, in a sentence.
+// The properties that rules can refer to may be larger than the sections. A topic refuses a message whose
+// properties are too large, with an explanation.
 func TestRulePropertiesBytesMax(t *testing.T) {
 	t.Parallel()
 	long := func(n int) []byte {
@@ -155,15 +155,15 @@ func TestRulePropertiesBytesMax(t *testing.T) {
 		case !ok && (!errors.As(err, &refused) || refused.Condition != wire.ConditionMessageSizeExceeded):
 			t.Errorf("%d: %v", n, err)
 		}
-		again, err := Reread(m.Payload, nil) // it may go to a queue, which does not care
+		again, err := Reread(m.Payload, nil) // it may be forwarded to a queue, which does not need the properties
 		if err != nil || !ok && len(again.Properties) <= rulePropertiesBytesMax {
 			t.Errorf("%d, read again: %d bytes, %v", n, len(again.Properties), err)
 		}
 	}
 }
 
-// A stored message is read again as it was sent: same id, same life, same payload,
-// and what rules can ask about.
+// Reread returns a stored message as it was sent: same id, same lifetime, same payload, and the properties
+// that rules can refer to.
 func TestRereadReturnsTheMessageAsSent(t *testing.T) {
 	t.Parallel()
 	sent := fullMessage()
@@ -237,8 +237,8 @@ func TestRereadAppliesPatches(t *testing.T) {
 	}
 }
 
-// Rules see of any message that is taken just what a decoder of values sees, and nothing
-// that is taken fails to be read for them.
+// For every accepted message, rules see exactly what a decoder of values sees, and reading it for them never
+// fails.
 func FuzzRuleProperties(f *testing.F) {
 	full, err := fullMessage().MarshalBinary()
 	if err != nil {
@@ -280,8 +280,8 @@ func FuzzRuleProperties(f *testing.F) {
 	})
 }
 
-// decodable is false for the one thing that we take and our decoder does not: a content-type
-// of letters that are no letters.
+// decodable is false for the only case that Parse accepts and the decoder does not: a content-type with
+// invalid characters.
 func decodable(section []byte) bool {
 	if len(section) == 0 {
 		return true
@@ -290,7 +290,7 @@ func decodable(section []byte) bool {
 	return err == nil
 }
 
-// naiveProperties decodes everything and picks.
+// naiveProperties decodes everything and selects the properties.
 func naiveProperties(t testing.TB, payload []byte) (all []fsm.Property) {
 	t.Helper()
 	d := sectionsOf(t, fsm.Delivery{Payload: payload})
@@ -427,7 +427,7 @@ func benchmarkProperties(b *testing.B, encoded []byte) {
 	}
 }
 
-// BenchmarkRuleProperties is what a message to a topic costs more than one to a queue.
+// BenchmarkRuleProperties measures the additional cost of a message to a topic over one to a queue.
 func BenchmarkRuleProperties(b *testing.B) {
 	b.Run("usual", func(b *testing.B) { benchmarkProperties(b, benchmarkMessage(b)) })
 	b.Run("full", func(b *testing.B) {

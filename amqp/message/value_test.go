@@ -14,10 +14,10 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// sameValue compares values of rules; a NaN is itself.
+// sameValue compares values of rules; a NaN equals itself.
 func sameValue(a, b filter.Value) bool { return a == b }
 
-// typedValue is a value on the wire, the value that rules see, and the value that a client gets when an
+// typedValue is a value on the wire, the value that rules see, and the value that a client gets after an
 // action has copied it.
 type typedValue struct {
 	wire any
@@ -68,7 +68,7 @@ func typedValues() map[string]typedValue {
 		"uri":             {wire.Described{Descriptor: wire.Symbol(uriDescriptor), Value: "http://x/"}, filter.Text("http://x/"), "http://x/"},
 		"timespan":        {wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: int64(-36_000_000_000)}, filter.Int(-36_000_000_000), int64(-36_000_000_000)},
 		"datetime-offset": {wire.Described{Descriptor: wire.Symbol(dateTimeOffsetDescriptor), Value: ticks}, filter.Time(at.UnixMilli()), at},
-		// Decimals as .NET and others write them: the binary encoding of IEEE 754-2008.
+		// Decimals in the encoding of .NET and others: the binary encoding of IEEE 754-2008.
 		"decimal32 1":         {raw("74 32800001"), filter.Double(1), 1.0},
 		"decimal32 9999999":   {raw("74 6cb8967f"), filter.Double(9999999), 9999999.0},
 		"decimal64 -0.5":      {raw("84 b1a0000000000005"), filter.Double(-0.5), -0.5},
@@ -110,7 +110,7 @@ func TestRuleValues(t *testing.T) {
 	}
 }
 
-// Text that no client can decode does not go out, wherever it came from.
+// Text that no client can decode is never sent, whatever its origin.
 func TestRuleValuesAreUTF8(t *testing.T) {
 	t.Parallel()
 	encoded := wire.AppendSymbol(nil, "a\xffb")
@@ -123,8 +123,8 @@ func TestRuleValuesAreUTF8(t *testing.T) {
 	}
 }
 
-// A property of every type goes through rules and an action, SET b = a, and comes out at
-// the receiver with the same meaning; a itself stays bit for bit.
+// A property of every type that an action copies, SET b = a, has the same meaning at the receiver; a itself is
+// unchanged bit for bit.
 func TestEveryTypeThroughAnAction(t *testing.T) {
 	t.Parallel()
 	action, err := filter.ParseAction("SET b = a; SET sys.Label = 'done'", nil)
@@ -165,7 +165,8 @@ func TestEveryTypeThroughAnAction(t *testing.T) {
 	}
 }
 
-// ruleCopy is a message to rules, and what an action does to it, as the machine keeps it.
+// ruleCopy is a message that rules see, with the changes of an action in the form that the state machine
+// stores.
 type ruleCopy struct {
 	properties []fsm.Property
 	changes    []fsm.Change
@@ -214,7 +215,7 @@ func (c *ruleCopy) Remove(p filter.Property) error {
 	return nil
 }
 
-// sections is a delivery taken apart by the decoder of values.
+// sections holds the sections of a delivery, decoded by the decoder of values.
 type sections struct {
 	annotations, application wire.Map
 	properties               wire.Properties
