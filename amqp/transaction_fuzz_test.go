@@ -6,7 +6,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// deliveriesOfModel is how many messages the client of the model holds.
+// deliveriesOfModel is the number of messages that the client of the model holds.
 const deliveriesOfModel = 8
 
 // modelTransaction is the expected effect of a transaction.
@@ -17,7 +17,7 @@ type modelTransaction struct {
 	doomed, over bool
 }
 
-// txnModel is a client that knows the expected answers.
+// txnModel is a client that predicts the answers.
 type txnModel struct {
 	*peer
 	id      uint32 // of the next delivery
@@ -37,13 +37,13 @@ func (m *txnModel) open() (n int) {
 	return n
 }
 
-// answered reads the answer to work or a command: whether it went well, and its state.
+// answered reads the answer to work or a command and returns whether it succeeded, and its state.
 func (m *txnModel) answered(what string, well bool) any {
 	m.Helper()
 	for {
 		f := m.peer.next().Body
 		d, ok := f.(*wire.Disposition)
-		if !ok { // a flow that gives credit
+		if !ok { // a flow that grants credit
 			continue
 		}
 		if _, no := d.State.(*wire.Rejected); no == well {
@@ -53,7 +53,7 @@ func (m *txnModel) answered(what string, well bool) any {
 	}
 }
 
-// step does the step that one byte encodes.
+// step performs the step that one byte encodes.
 func (m *txnModel) step(b byte) {
 	op, arg := b&7, int(b>>3)
 	if op == 0 {
@@ -85,7 +85,7 @@ func (m *txnModel) step(b byte) {
 	}
 }
 
-// work does something in a transaction.
+// work performs an operation in a transaction.
 func (m *txnModel) work(t *modelTransaction, op byte, delivery uint32) {
 	live := !t.over && !t.doomed
 	switch op {
@@ -123,8 +123,8 @@ func (m *txnModel) work(t *modelTransaction, op byte, delivery uint32) {
 	}
 }
 
-// Whatever a client does, each transaction is done whole or not at all, each answer is the one
-// that a model gives, and nothing is counted when all are over.
+// Whatever a client does, each transaction is performed completely or not at all, each answer is the one that
+// the model predicts, and no memory is counted when all have ended.
 func FuzzTransactions(f *testing.F) {
 	f.Add([]byte{0, 1, 3, 4})
 	f.Add([]byte{0, 1, 2, 4, 0, 9, 12})

@@ -64,7 +64,7 @@ func TestManagementInTransactions(t *testing.T) {
 		}
 	}
 	before := b.counts("orders")
-	// Renewing is done at once, and so is reading.
+	// Renewing and reading are performed at once.
 	status, _, _ := p.manageIn(txn, 4, renewOperation, wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{done}}}})
 	if status != int32(200) || before.Active != 2 || before.Scheduled != 0 || before.DeadLetter != 0 {
 		t.Errorf("renewed with %v, counts %+v", status, before)
@@ -79,7 +79,7 @@ func TestManagementInTransactions(t *testing.T) {
 	}
 }
 
-// A request that would change something and is refused dooms its transaction.
+// A refused request that would change something makes its transaction rollback-only.
 func TestRefusedManagementOperationMakesRollbackOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -121,7 +121,7 @@ func manyScheduled(n int) [][]byte {
 	return all
 }
 
-// Rights hold in transactions as outside of them; so do the ids of transactions.
+// Rights apply in transactions as outside of them; transaction ids are checked too.
 func TestManagementInTransactionsRefused(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
@@ -149,7 +149,7 @@ func TestManagementInTransactionsRefused(t *testing.T) {
 	}
 }
 
-// Messages of a session are settled in a transaction as long as the session is held.
+// Messages of a session are settled in a transaction while the session is held.
 func TestSessionsInTransactions(t *testing.T) {
 	t.Parallel()
 	for _, keeps := range []bool{true, false} {

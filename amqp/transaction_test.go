@@ -11,12 +11,12 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// transactionLog is a broker that keeps the transactions which it was asked for.
+// transactionLog is a broker that records the transactions that it receives.
 type transactionLog struct {
 	*fakeBroker
 	mu   sync.Mutex
-	code fsm.Code      // answers transactions instead of doing them
-	wait chan struct{} // when set, answers wait until it is closed
+	code fsm.Code      // answers transactions instead of performing them
+	wait chan struct{} // if set, answers wait until it is closed
 	all  []fsm.Transaction
 }
 
@@ -43,14 +43,14 @@ func (l *transactionLog) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	go func() { <-wait; answer() }()
 }
 
-// asked is how often a transaction was asked for.
+// asked returns how often the broker received a transaction.
 func (l *transactionLog) asked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.all)
 }
 
-// The handles of a peer that does transactions; its senders and receivers come after.
+// Handles of a peer that uses transactions; its senders and receivers use higher ones.
 const coordinatorHandle = 9
 
 // transactionPeer is a peer with a coordinator link.
@@ -62,7 +62,7 @@ func transactionPeer(t testing.TB, b Broker, change ...func(*Config)) *peer {
 	return p
 }
 
-// coordinator attaches a link to the coordinator and takes its credit.
+// coordinator attaches a link to the coordinator and reads its credit.
 func (p *peer) coordinator(handle uint32) {
 	p.Helper()
 	p.send(&wire.Attach{Name: "coordinator", Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Coordinator: &wire.Coordinator{}, InitialDeliveryCount: new(uint32)})
@@ -93,7 +93,7 @@ func (p *peer) declare(id uint32) []byte {
 	return append([]byte{}, state.TxnID...)
 }
 
-// commit and rollback discharge a transaction that lets itself be.
+// commit and rollback discharge a transaction successfully.
 func (p *peer) commit(id uint32, txn []byte)   { p.Helper(); p.discharge(id, txn, false) }
 func (p *peer) rollback(id uint32, txn []byte) { p.Helper(); p.discharge(id, txn, true) }
 
@@ -171,7 +171,7 @@ func TestTransactionRolledBack(t *testing.T) {
 	if c := b.counts("orders"); c.Active != 3 || b.asked() != 0 {
 		t.Errorf("counts %+v", c)
 	}
-	// What was settled in it can be settled again, in another one or outside.
+	// Deliveries that the transaction settled can be settled again, in another transaction or outside.
 	txn = p.declare(3)
 	p.settleIn(txn, 0, 0, &wire.Accepted{})
 	p.within(txn, wire.RoleSender, 0, 0, "accepted")
@@ -218,13 +218,13 @@ func TestTransactionalSettlements(t *testing.T) {
 		if got != c.after {
 			t.Errorf("%s: counts %+v, want %+v", name, got, c.after)
 		}
-		// It is settled: the delivery is known no more.
+		// The delivery is settled, so it is unknown.
 		p.send(dispose(0, 0, false, &wire.Accepted{}))
 		p.refused(0, wire.RoleSender, wire.ConditionMessageLockLost)
 	}
 }
 
-// A range may be of several links, have gaps, and is answered in ranges.
+// A range may contain deliveries of several links, have gaps, and is answered in ranges.
 func TestTransactionalRanges(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders", "bills")
@@ -248,7 +248,7 @@ func TestTransactionalRanges(t *testing.T) {
 		t.Errorf("%+v, %+v, %d places", b.counts("orders"), b.counts("bills"), len(b.all[0].Settles))
 	}
 	p.send(dispose(0, 5, false, &wire.Accepted{}))
-	txn = p.declare(2) // the range is empty, and nobody answers
+	txn = p.declare(2) // the range is empty, so there is no answer
 	p.settleIn(txn, 0, 5, &wire.Accepted{})
 	d := expect[*wire.Disposition](p)
 	if r, ok := d.State.(*wire.Rejected); !ok || d.First != 0 || *d.Last != 5 || r.Error.Condition != wire.ConditionMessageLockLost {
@@ -256,7 +256,7 @@ func TestTransactionalRanges(t *testing.T) {
 	}
 }
 
-// One message moves from queue to queue: whichever half cannot be done, neither is.
+// A transaction moves one message between queues: if either half fails, neither takes effect.
 func TestTransactionIsWholeOrAbsent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -295,7 +295,7 @@ func TestTransactionIsWholeOrAbsent(t *testing.T) {
 			if name == "lock lost" {
 				return
 			}
-			p.send(dispose(0, 0, false, &wire.Accepted{})) // still its holder
+			p.send(dispose(0, 0, false, &wire.Accepted{})) // it still holds the lock
 			if d := expect[*wire.Disposition](p); typeName(d.State) != "accepted" {
 				t.Errorf("%+v", d.State)
 			}
@@ -335,14 +335,14 @@ func TestTransactionRefusedByBroker(t *testing.T) {
 	}
 }
 
-// After a refused operation a transaction can only be rolled back: Java does not look at what
-// becomes of its sends.
+// After a refused operation a transaction can only be rolled back, because Java ignores the outcome of its
+// sends.
 func TestRefusedOperationMakesRollbackOnly(t *testing.T) {
 	t.Parallel()
 	yes := true
 	for name, c := range map[string]struct {
 		wrong func(p *peer, txn []byte)
-		want  wire.Symbol // of the operation
+		want  wire.Symbol // condition of the operation
 	}{
 		"message": {func(p *peer, txn []byte) { p.transfer(0, 3, []byte("not a message"), in(txn)) }, wire.ConditionDecodeError},
 		"size":    {func(p *peer, txn []byte) { p.sendLarge(0, 3, 257<<10, in(txn)) }, wire.ConditionMessageSizeExceeded},
@@ -420,8 +420,8 @@ func (p *peer) sendLarge(handle, id uint32, size int, change ...func(*wire.Trans
 	p.transfer(handle, id, b, change...)
 }
 
-// What a rollback-only transaction and one that was settled without wanting an answer have in common:
-// the client hears of it at the discharge.
+// Work that is sent settled gets no answer, so the client gets the error of a rollback-only transaction at the
+// discharge.
 func TestSettledWorkInTransactions(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
@@ -444,7 +444,7 @@ func TestSettledWorkInTransactions(t *testing.T) {
 	p.refused(5, wire.RoleReceiver, wire.ConditionTransactionRollback)
 }
 
-// A transaction is of one connection.
+// A transaction belongs to one connection.
 func TestTransactionOfAnotherConnection(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newTransactionLog("orders"))
@@ -463,7 +463,7 @@ func TestTransactionOfAnotherConnection(t *testing.T) {
 	p.commit(1, txn)
 }
 
-// The queue settles by time what a transaction only means to: the lock runs on.
+// The queue settles by time, regardless of an open transaction: the lock continues to expire.
 func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
@@ -477,7 +477,7 @@ func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 	p.within(one, wire.RoleSender, 0, 0, "accepted")
 	p.settleIn(other, 0, 0, &wire.Modified{})
 	p.within(other, wire.RoleSender, 0, 0, "modified")
-	p.commit(2, one) // the first wins
+	p.commit(2, one) // the first discharge succeeds
 	p.command(3, &wire.Discharge{TxnID: other})
 	p.refused(3, wire.RoleReceiver, wire.ConditionTransactionRollback)
 	if got := b.counts("orders"); got.Active != 0 {
@@ -499,7 +499,7 @@ func TestTransactionsMax(t *testing.T) {
 	}
 	p.transfer(0, id, encodedMessage(t, nil), in(txn))
 	p.within(txn, wire.RoleReceiver, id, id, "accepted")
-	p.command(id+1, &wire.Discharge{TxnID: txn}) // the broker does not answer: it counts still
+	p.command(id+1, &wire.Discharge{TxnID: txn}) // the broker does not answer, so the transaction still counts
 	p.command(id+2, &wire.Declare{})
 	p.refused(id+2, wire.RoleReceiver, wire.ConditionResourceLimitExceeded)
 	close(b.wait)
@@ -538,13 +538,13 @@ func TestTransactionOperationsMax(t *testing.T) {
 	p.credit(1, transactionOperationsMax+1, transactionOperationsMax)
 	p.deliveries(transactionOperationsMax)
 	txn = p.declare(5)
-	p.settleIn(txn, 0, 1<<31, &wire.Accepted{}) // all there are, one too many
+	p.settleIn(txn, 0, 1<<31, &wire.Accepted{}) // all deliveries, which is one too many
 	if d := expect[*wire.Disposition](p); typeName(d.State) != "rejected" {
 		t.Errorf("%+v", d.State)
 	}
 }
 
-// A transaction and all of a connection's have a bound in bytes.
+// One transaction, and all transactions of a connection together, have a limit in bytes.
 func TestTransactionBytesMax(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")

@@ -16,7 +16,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// from is one end of a pipe that seems to come from an IP address.
+// from is one end of a pipe with the remote address of an IP client.
 type from struct {
 	net.Conn
 	ip string
@@ -24,7 +24,7 @@ type from struct {
 
 func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip), Port: 1} }
 
-// connectFrom adds a connection from an address; false when it is turned away.
+// connectFrom adds a connection from an address; it returns false if the connection is rejected.
 func connectFrom(t *testing.T, s *Server, ip string) (net.Conn, bool) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -75,7 +75,7 @@ func TestConnectionsPerPeerMax(t *testing.T) {
 		if _, ok := connectFrom(t, s, "192.0.2.1"); !ok {
 			t.Error("a connection that is over still counts")
 		}
-		if n := s.Connections(); n != 7 { // with the pipe, which has no address
+		if n := s.Connections(); n != 7 { // including the pipe, which has no address
 			t.Errorf("%d connections", n)
 		}
 	})
@@ -84,7 +84,7 @@ func TestConnectionsPerPeerMax(t *testing.T) {
 	}
 }
 
-// Addresses that are gone leave nothing behind.
+// Addresses without connections leave no entries.
 func TestAddressesWithoutConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAddressesWithoutConnectionsAreForgotten(t *testing.T) {
 	})
 }
 
-// When a member is full, it closes the oldest unauthenticated connection; authenticated ones stay.
+// When a member is full, it closes the oldest unauthenticated connection; authenticated connections are kept.
 func TestFullMemberClosesTheOldestUnauthenticated(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 3 })
@@ -124,8 +124,8 @@ func TestFullMemberClosesTheOldestUnauthenticated(t *testing.T) {
 	_, _ = newer.net.Close(), third.net.Close()
 }
 
-// When a member is full, connections of an address that has many which prove nothing make room
-// for each other, and one that is slow to prove itself elsewhere stays.
+// When a member is full, unauthenticated connections of an address that has many of them replace each other,
+// and a slow client of another address is kept.
 func TestFullMemberClosesConnectionsOfTheLargestAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestFullMemberClosesConnectionsOfTheLargestAddress(t *testing.T) {
 	})
 }
 
-// An unauthenticated connection can make the gateway hold little, and gets advice.
+// The gateway holds little memory for an unauthenticated connection, and gives its client advice.
 func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(p *peer){
@@ -198,7 +198,7 @@ func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// These limits do not apply once a token is put.
+// These limits no longer apply after a token is put.
 func TestUnauthenticatedLimitsEndWithTheFirstToken(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"), (&scriptedAuthorizer{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
@@ -214,7 +214,8 @@ func TestUnauthenticatedLimitsEndWithTheFirstToken(t *testing.T) {
 	p.undisturbed()
 }
 
-// Tokens that are not checked yet stop an unauthenticated connection's reader after unauthenticatedBytesMax.
+// Tokens that are not verified yet stop the reader of an unauthenticated connection after
+// unauthenticatedBytesMax.
 func TestUnauthenticatedBytesInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestUnauthenticatedBytesInFlight(t *testing.T) {
 			id := uint32(sent)
 			yes := true
 			b := wire.AppendTransfer(nil, 0, &wire.Transfer{Handle: 0, DeliveryID: &id, DeliveryTag: []byte{1}, Settled: &yes}, token)
-			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second)) // of the bubble: passes when all wait
+			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second)) // clock of the bubble: the deadline passes when all goroutines wait
 			_, err := p.net.Write(b)
 			stopped = err != nil
 		}
@@ -244,7 +245,7 @@ func TestUnauthenticatedBytesInFlight(t *testing.T) {
 	})
 }
 
-// Tokens that are begun and not ended are bounded too.
+// Tokens that are sent in part are limited too.
 func TestUnauthenticatedPartialBytes(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker())
@@ -277,7 +278,7 @@ func TestLinklessConnectionIsClosed(t *testing.T) {
 		p.login()
 		p.elapse(linklessWithin - time.Minute)
 		p.sender(0, "orders")
-		p.elapse(2 * linklessWithin) // with a link it may be as idle as it likes
+		p.elapse(2 * linklessWithin) // a connection with a link may be idle for any time
 		p.send(&wire.Detach{Handle: 0, Closed: true})
 		expect[*wire.Detach](p)
 		before := time.Now()
@@ -289,7 +290,7 @@ func TestLinklessConnectionIsClosed(t *testing.T) {
 	})
 }
 
-// Buffers that work has made large are given back when a heartbeat comes.
+// Buffers that traffic has enlarged are released at a heartbeat.
 func TestIdleConnectionReleasesBuffers(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"))

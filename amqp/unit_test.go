@@ -39,16 +39,16 @@ func TestSendingCredit(t *testing.T) {
 		}
 	}
 	var c sendingCredit
-	c.flow(nil, 10, false) // before it saw our attach
+	c.flow(nil, 10, false) // before the receiver saw our attach
 	if c.left != 10 {
 		t.Errorf("first credit %d", c.left)
 	}
 	send(&c, 4)
-	c.flow(at(2), 10, false) // two are on the way
+	c.flow(at(2), 10, false) // two are in flight
 	if c.left != 8 {
 		t.Errorf("credit %d with two on the way", c.left)
 	}
-	c.flow(at(0), 3, false) // a late flow grants less than is on the way
+	c.flow(at(0), 3, false) // a late flow grants less than is in flight
 	if c.left != 0 {
 		t.Errorf("credit %d although more is on the way", c.left)
 	}
@@ -59,13 +59,13 @@ func TestSendingCredit(t *testing.T) {
 	c = sendingCredit{count: math.MaxUint32 - 1}
 	c.flow(at(math.MaxUint32-1), 4, false)
 	send(&c, 3)
-	c.flow(at(0), 4, false) // one on the way, across the wrap
+	c.flow(at(0), 4, false) // one in flight, across the wrap
 	if c.left != 3 || c.count != 1 {
 		t.Errorf("credit %d at %d across the wrap", c.left, c.count)
 	}
 }
 
-// After a drain some clients count on from our delivery-count and some from their own.
+// After a drain some clients continue from our delivery-count and some from their own.
 func TestSendingCreditAfterDrain(t *testing.T) {
 	t.Parallel()
 	at := func(n uint32) *uint32 { return &n }
@@ -90,7 +90,7 @@ func TestSendingCreditAfterDrain(t *testing.T) {
 			theirs += 5
 		}
 	}
-	// Its flow and our answer crossed, so at first it seems to count as go-amqp does.
+	// The receiver's flow and our answer crossed, so at first it seems to count like go-amqp.
 	var c sendingCredit
 	c.flow(at(0), 10, true)
 	c.endDrain()
@@ -238,7 +238,7 @@ func TestAudiencesMax(t *testing.T) {
 	}
 }
 
-// Every code has a row of its own in the table.
+// Every code has its own row in the table.
 func TestEveryCodeHasItsOwnCondition(t *testing.T) {
 	t.Parallel()
 	for code := fsm.OK; code <= fsm.SessionCannotBeLocked; code++ {
