@@ -16,7 +16,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// accessShown is how a rule of a queue looks to who may manage that.
+// accessShown is the form of a queue's rule for callers that may manage the queue.
 const accessShown = `{"name":"app","rights":["Send","Listen"],"primaryKey":"first-of-the-app","secondaryKey":"other-of-the-app",` +
 	`"primaryConnectionString":"Endpoint=sb://localhost:5300;SharedAccessKeyName=app;SharedAccessKey=first-of-the-app;EntityPath=a/b;UseDevelopmentEmulator=true",`
 
@@ -77,8 +77,8 @@ func TestAccessRulesAreCreatedChangedAndDeleted(t *testing.T) {
 	}
 }
 
-// New keys have a least length; a short one that is there stays, whatever else of its rule
-// changes, and may be moved, but not come back once it is gone.
+// New keys have a minimum length. A short key that exists is kept when other parts of its rule change, and may
+// be moved to another field, but cannot be restored after it is removed.
 func TestNewSecretsAreLong(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -97,7 +97,7 @@ func TestNewSecretsAreLong(t *testing.T) {
 			{path, keys(long, long), 201},
 			{path + "&replace=true", keys(short, ""), 400},
 			{path + "&replace=true", keys("", short), 400},
-			{"", "", 0}, // a short one is there, from before
+			{"", "", 0}, // a short key that exists already
 			{path + "&replace=true", `{"rights":["Listen"]}`, 200},
 			{path + "&replace=true", keys(short, long), 200},
 			{path + "&replace=true", keys(long, short), 200},
@@ -130,7 +130,7 @@ func TestNewSecretsAreLong(t *testing.T) {
 	}
 }
 
-// What passes here passes in the catalog, at every limit.
+// Values that this check accepts are accepted by the catalog, at every limit.
 func TestLargestAccessRulesFitIntoAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -151,7 +151,7 @@ func TestLargestAccessRulesFitIntoAnAnswer(t *testing.T) {
 	}
 }
 
-// Concurrent changes of access rules lose nothing; a change is refused after some attempts.
+// Concurrent changes of access rules are not lost; a change is refused after several attempts.
 func TestConcurrentAccessChangesAreRetried(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -187,12 +187,12 @@ func readATOMRules(t *testing.T, body string) []atomAccess {
 	return entry.Rules
 }
 
-// The rules of a description are the whole list: rules that are not in it are deleted, also without a list, which is how
-// the Go and JavaScript clients send an empty one.
+// The rules of a description are the complete list: rules that it omits are deleted, also if there is no list,
+// which is how the Go and JavaScript clients send an empty one.
 func TestATOMDescriptionsReplaceAccessRules(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
-	// As JavaScript writes it (prefix p5), .NET (no times), and one without keys.
+	// As JavaScript (prefix p5) and .NET (no times) write them, and one without keys.
 	given := `<AuthorizationRules><AuthorizationRule p5:type="SharedAccessAuthorizationRule" xmlns:p5="` + instanceXMLNS + `"><ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>` +
 		`<Rights><AccessRights>Manage</AccessRights><AccessRights>Send</AccessRights><AccessRights>Listen</AccessRights></Rights><KeyName>all</KeyName><PrimaryKey>a&lt;b-and-long-enough</PrimaryKey><SecondaryKey>and-the-second-one</SecondaryKey></AuthorizationRule>` +
 		`<AuthorizationRule i:type="SharedAccessAuthorizationRule"><Rights><AccessRights>Send</AccessRights></Rights><CreatedTime>2026-01-01T00:00:00Z</CreatedTime><KeyName>app</KeyName></AuthorizationRule></AuthorizationRules>`
@@ -219,7 +219,7 @@ func TestATOMDescriptionsReplaceAccessRules(t *testing.T) {
 	if diff := cmp.Diff(made, readATOMRules(t, body)); diff != "" {
 		t.Error(diff)
 	}
-	// The keys of a rule that is sent back without them stay; those of a new one are random.
+	// Keys that a rule omits are kept; a new rule gets random keys.
 	if again := put(given, 200, update); cmp.Diff(made, again) != "" {
 		t.Error(cmp.Diff(made, again))
 	}
@@ -234,7 +234,7 @@ func TestATOMDescriptionsReplaceAccessRules(t *testing.T) {
 	if none := put("", 200, update); len(none) != 0 {
 		t.Errorf("%+v", none)
 	}
-	// What is refused changes no key.
+	// A refused request changes no key.
 	put(given, 200, update)
 	put(given+"<LockDuration>PT1S</LockDuration>", 400, update)
 	if _, body := r.request("GET", "/q", "", nil); len(readATOMRules(t, body)) != 2 {
@@ -275,7 +275,7 @@ func TestATOMAccessRefuses(t *testing.T) {
 	}
 }
 
-// The form of connection strings has no way to write a semicolon.
+// Connection strings cannot represent a semicolon.
 func TestConnectionStringHasNoUnwritableValue(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ endpoint, rule, secret, want string }{
@@ -292,7 +292,7 @@ func TestConnectionStringHasNoUnwritableValue(t *testing.T) {
 	}
 }
 
-// FuzzAccess: a rule that a client sends is refused, or the catalog accepts it.
+// FuzzAccess checks that a rule that a client sends is either refused or accepted by the catalog.
 func FuzzAccess(f *testing.F) {
 	f.Add([]byte(`{"name":"a","rights":["Send","manage"],"primaryKey":"k"}`))
 	f.Add([]byte(`{"name":"\u0085","rights":["listen"],"secondaryKey":"\u2028"}`))

@@ -31,13 +31,13 @@ const (
 	xmlAttributesMax = 4096
 )
 
-// entryOf is a request as most clients write it.
+// entryOf returns a request in the form that most clients write.
 func entryOf(description, children string) string {
 	return `<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><` + description + ` xmlns="` + serviceXMLNS +
 		`" xmlns:i="` + instanceXMLNS + `">` + children + `</` + description + `></content></entry>`
 }
 
-// update makes a PUT change what is there.
+// update makes a PUT change an existing entity.
 func update(r *http.Request) { r.Header.Set("If-Match", "*") }
 
 const (
@@ -56,7 +56,7 @@ const (
 	rulePath = "/shop/orders/Subscriptions/audit/Rules/"
 )
 
-// One table for what clients do, in the order in which they do it.
+// One table of client requests, in the order in which clients send them.
 func TestATOMClientsManageEntities(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -72,7 +72,7 @@ func TestATOMClientsManageEntities(t *testing.T) {
 		{"GET", "/orders%2fnew", "", nil, 200, `<author><name>localhost</name></author>`},
 		{"PUT", "/orders/new", entryOf("QueueDescription", ""), nil, 409, `<Error><Code>409</Code><Detail>SubCode=40900. entity already exists: 'orders/new'. TrackingId:`},
 		{"PUT", "/orders/new", entryOf("QueueDescription", "<UserMetadata>a&lt;b</UserMetadata><ForwardTo>sb://localhost/a/b/</ForwardTo><Unknown>1</Unknown>"), update, 200, `<ForwardTo>a/b</ForwardTo><UserMetadata>a&lt;b</UserMetadata>`},
-		{"PUT", "/orders/new", entryOf("QueueDescription", "<LockDuration>PT5S</LockDuration>"), update, 200, `<Status>Active</Status><CreatedAt>`}, // both texts are gone
+		{"PUT", "/orders/new", entryOf("QueueDescription", "<LockDuration>PT5S</LockDuration>"), update, 200, `<Status>Active</Status><CreatedAt>`}, // both texts are cleared
 		{"PUT", "/none", entryOf("QueueDescription", ""), update, 404, `The messaging entity 'none' could not be found. TrackingId:`},
 		{"PUT", "/spread", entryOf("QueueDescription", "<EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress>"), nil, 201, `<EnablePartitioning>true</EnablePartitioning><EntityAvailabilityStatus>Available</EntityAvailabilityStatus><EnableExpress>false</EnableExpress>`},
 		{"GET", "/$resources/queues", "", nil, 200, `<title type="text">Queues</title>`},
@@ -108,7 +108,7 @@ func TestATOMClientsManageEntities(t *testing.T) {
 	}
 }
 
-// wellFormed reads an answer to its end.
+// wellFormed reads an answer to the end.
 func wellFormed(t *testing.T, body string) {
 	t.Helper()
 	var any struct{ XMLName xml.Name }
@@ -198,7 +198,7 @@ func attributes(n int) string {
 	return text.String()
 }
 
-// What is at a limit passes.
+// Values equal to a limit are accepted.
 func TestATOMReadsTheLargestDocument(t *testing.T) {
 	t.Parallel()
 	// entry, content and the description are three elements and levels, with five attributes.
@@ -221,7 +221,7 @@ func TestATOMReadsTheLargestDocument(t *testing.T) {
 	}
 }
 
-// feed is what the tests read of a list.
+// feed holds the parts of a list that the tests read.
 type feed struct {
 	Links []struct {
 		Rel  string `xml:"rel,attr"`
@@ -230,7 +230,7 @@ type feed struct {
 	Titles []string `xml:"entry>title"`
 }
 
-// The second of exactly two links leads to the next page, and the last page has one.
+// The second of exactly two links refers to the next page; the last page has one link.
 func TestATOMListsHavePages(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -263,7 +263,7 @@ func TestATOMListsHavePages(t *testing.T) {
 	}
 }
 
-// A list is bounded in bytes: no page is cut, since Go would take it for the last.
+// A list is limited in bytes: no page is truncated, because Go would consider it the last.
 func TestATOMListIsBounded(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -283,7 +283,7 @@ func TestATOMListIsBounded(t *testing.T) {
 	}
 }
 
-// The client selects the API, else the path does.
+// The client selects the API, otherwise the path does.
 func TestATOMRequestsAreRecognized(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -310,7 +310,7 @@ func TestATOMRequestsAreRecognized(t *testing.T) {
 	}
 }
 
-// Signatures cover paths as in the control API; forwarding wants the right to send there.
+// Signatures cover paths as in the control API; forwarding requires the right to send to the destination.
 func TestATOMRequestsNeedAKey(t *testing.T) {
 	t.Parallel()
 	signed := func(resource, name, key string) string {
@@ -356,14 +356,14 @@ func TestATOMRequestsNeedAKey(t *testing.T) {
 	}
 }
 
-// A key of one queue permits to forward to that queue, also when another key manages the source.
+// A key of one queue permits forwarding to that queue, also if another key manages the source.
 func TestATOMForwardingByKeysOfEntities(t *testing.T) {
 	t.Parallel()
 	token := func(resource, name string) string { return auth.Sign(resource, name, "k", time.Now().Add(time.Minute)) }
 	for to, want := range map[[2]string]int{
 		{"sub", "sb://localhost/sub"}:     200,
 		{"x/sub", "sb://localhost/x/sub"}: 401,
-		{"x/sub", "x/sub"}:                401, // the key is not one of x/sub
+		{"x/sub", "x/sub"}:                401, // the key does not belong to x/sub
 		{"sub", "sub"}:                    200, // the name as it was written
 		{"sub", "x/sub"}:                  401,
 		{"sub", "?://localhost/sub"}:      401,

@@ -23,7 +23,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// signed makes a request one from elsewhere, signed for a resource.
+// signed changes a request to one from another machine, signed for a resource.
 func signed(resource, name, key string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.RemoteAddr = "10.0.0.9:1"
@@ -31,8 +31,8 @@ func signed(resource, name, key string) func(*http.Request) {
 	}
 }
 
-// newServerWithKeys is a rig with keys of every reach: the operator's (root), of the default namespace
-// (manager, app), of a queue and a topic (owner), and of another namespace (other).
+// newServerWithKeys returns a test server with keys of every scope: the operator's (root), of the default
+// namespace (manager, app), of a queue and a topic (owner), and of another namespace (other).
 func newServerWithKeys(t *testing.T) *testServer {
 	t.Helper()
 	r := newTestServer(t)
@@ -45,7 +45,7 @@ func newServerWithKeys(t *testing.T) *testServer {
 		{"/v1/access/orders?rule=owner", `{"rights":["Manage"]}`},
 		{"/v1/access/orders?rule=user", `{"rights":["Send","Listen"]}`},
 		{"/v1/access/t?rule=owner", `{"rights":["Manage"]}`},
-		{"/v1/queues/v1/queues", ""}, // called like a route
+		{"/v1/queues/v1/queues", ""}, // named like a route
 		{"/v1/access/v1/queues?rule=owner", `{"rights":["Manage"]}`},
 		{"/v1/namespaces/other", `{"accessRules":[{"name":"other","rights":["Manage"]}]}`},
 	} {
@@ -53,7 +53,7 @@ func newServerWithKeys(t *testing.T) *testServer {
 			t.Fatal(c.path, status, body)
 		}
 	}
-	// Short keys that are there go on working.
+	// Short keys that exist remain valid.
 	r.shorten("", "manager", "m")
 	for _, path := range []string{"orders", "t", "v1/queues"} {
 		r.shorten(path, "owner", "o")
@@ -101,7 +101,7 @@ func TestWhoReachesWhat(t *testing.T) {
 		{"manager", manager, "GET", "/orders", "", nil, 200},
 		{"manager", manager, "GET", "/$namespaceinfo", "", nil, 200},
 		{"manager elsewhere", manager, "GET", "/v1/queues?namespace=other", "", nil, 401},
-		{"manager elsewhere", manager, "GET", "/v1/queues?namespace=none", "", nil, 401}, // not told what there is
+		{"manager elsewhere", manager, "GET", "/v1/queues?namespace=none", "", nil, 401}, // does not reveal which namespaces exist
 		{"manager, whole URL", signed("http://localhost:5300/v1/queues/orders", "manager", "m"), "GET", "/v1/queues/orders", "", nil, 200},
 
 		{"owner", owner, "GET", "/v1/queues/orders", "", nil, 200},
@@ -112,7 +112,7 @@ func TestWhoReachesWhat(t *testing.T) {
 		{"owner", owner, "GET", "/orders", "", nil, 200},
 		{"owner", owner, "PUT", "/orders", queue, update, 200},
 		{"owner", owner, "DELETE", "/orders", "", nil, 200},
-		{"owner", owner, "GET", "/v1/endpoints", "", nil, 401}, // for the URL, of which it is not
+		{"owner", owner, "GET", "/v1/endpoints", "", nil, 401}, // signed for the URL, to which the key does not belong
 		{"owner", owner, "GET", "/v1/endpoints?entity=orders", "", nil, 200},
 		{"user", signed("sb://localhost/", "user", "u"), "GET", "/v1/endpoints?entity=orders", "", nil, 200},
 		{"owner", wide, "GET", "/v1/queues/orders", "", nil, 200},
@@ -138,7 +138,7 @@ func TestWhoReachesWhat(t *testing.T) {
 		{"owner of a topic", topic, "PUT", "/t/Subscriptions/new", entryOf("SubscriptionDescription", ""), nil, 401},
 		{"owner of a topic", topic, "GET", "/v1/subscriptions?topic=orders", "", nil, 401},
 
-		// A queue that is called like a route does not open the route.
+		// A queue that is named like a route gives no access to the route.
 		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues", "", nil, 401},
 		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues/orders", "", nil, 401},
 		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues?api-version=2021-05", "", nil, 200},
@@ -174,7 +174,7 @@ func TestWhoReachesWhat(t *testing.T) {
 	}
 }
 
-// fakeAuthority is an Authority that answers what it is told to.
+// fakeAuthority is an Authority that gives the answers that a test sets.
 type fakeAuthority struct {
 	asked func(kind, token, audience string)
 	grant auth.Grant
@@ -186,7 +186,7 @@ func (o fakeAuthority) TokenFor(_ context.Context, _ auth.Client, kind, token st
 	return o.grant, o.err
 }
 
-// JWTs come with the word before them and, from the Go client, without.
+// JWTs are sent with the scheme before them and, by the Go client, without.
 func TestJWT(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{
@@ -204,7 +204,7 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// Both APIs tell a client that failed too often when to retry, and also while the member is busy.
+// Both APIs tell a client that failed too often when to retry, and do so also while the member is busy.
 func TestTooManyFailuresGet429(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -227,8 +227,8 @@ func TestTooManyFailuresGet429(t *testing.T) {
 	}
 }
 
-// delayingAuthority is an Authority that holds its answers back until it is asked no more, as the keyring
-// does with failures.
+// delayingAuthority is an Authority that delays its answers until the context of the call ends, as the keyring
+// does for failures.
 type delayingAuthority struct{ waiting chan struct{} }
 
 func (h delayingAuthority) TokenFor(ctx context.Context, from auth.Client, _, _ string, _ ...auth.Target) (auth.Grant, error) {
@@ -239,8 +239,7 @@ func (h delayingAuthority) TokenFor(ctx context.Context, from auth.Client, _, _ 
 	return auth.Grant{}, fsm.Unauthorized
 }
 
-// Answers that are held back take no slots from other requests, and do not hold up the closing
-// of the server.
+// Delayed answers take no slots from other requests, and do not delay the close of the server.
 func TestFailuresTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -267,13 +266,13 @@ func TestFailuresTakeNoSlots(t *testing.T) {
 	all.Wait()
 }
 
-// auditLine is one of the audit log.
+// auditLine is one line of the audit log.
 type auditLine struct {
 	Level, Msg, Event, Who, Peer, Operation, Kind, Name, Rule, Namespace, Outcome, Path, Reason string
 }
 
-// Every change has a line, by any caller through either API, also a failed one; so is a
-// right that was missing. Reading is none, and no secret is in any.
+// The audit log has one line for every change, by any caller through either API, including failed ones, and
+// one for every missing right. It has no lines for reads, and no secrets.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	r := newServerWithKeys(t)
@@ -341,7 +340,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// tlsConn is a connection whose TLS was terminated before.
+// tlsConn is a connection whose TLS was terminated by another listener.
 type tlsConn struct{ net.Conn }
 
 func (tlsConn) ConnectionState() tls.ConnectionState {
@@ -361,7 +360,7 @@ func (l tlsListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// Links and connection strings lead back by the way that the client came.
+// Links and connection strings use the address by which the client reached the server.
 func TestLinksAreHTTPSOverTLS(t *testing.T) {
 	t.Parallel()
 	for scheme, on := range map[string]bool{"http": false, "https": true} {
@@ -378,7 +377,7 @@ func TestLinksAreHTTPSOverTLS(t *testing.T) {
 		if body := get(t, "http://"+l.Addr().String()+"/$namespaceinfo"); !strings.Contains(body, "<id>"+scheme+"://") {
 			t.Errorf("TLS %t: %s", on, body)
 		}
-		// A client that talks TLS must not be told to do without.
+		// A client that uses TLS must not be told to connect without it.
 		if body := get(t, "http://"+l.Addr().String()+"/v1/access"); strings.Contains(body, emulatorFlag) == on || !strings.Contains(body, "Endpoint=") {
 			t.Errorf("TLS %t: %s", on, body)
 		}
@@ -438,7 +437,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	})
 }
 
-// pipeListener is a listener without sockets: one that waits does not let the time of a bubble pass.
+// pipeListener is a listener without sockets: while it waits, the time of a bubble can pass.
 type pipeListener struct {
 	come   chan net.Conn
 	closed chan struct{}

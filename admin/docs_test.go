@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/test/document"
 )
 
-// TestDocsProblems: the reference lists the status and the name of every code.
+// TestDocsProblems checks that the reference lists the status and the name of every code.
 func TestDocsProblems(t *testing.T) {
 	t.Parallel()
 	var rows strings.Builder

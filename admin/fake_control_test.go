@@ -19,14 +19,14 @@ type fakeControl struct {
 	Operations // nil unless a test sets it
 
 	mu       sync.Mutex
-	entities map[string]fsm.Entity // by name in small letters
-	rules    map[string][]fsm.Rule // by name of the subscription in small letters
-	fails    error                 // given to every call, when set
-	holds    chan struct{}         // when set, List waits for it
+	entities map[string]fsm.Entity // by name in lower case
+	rules    map[string][]fsm.Rule // by name of the subscription in lower case
+	fails    error                 // returned by every call, if set
+	holds    chan struct{}         // if set, List waits for it
 	asked    []string              // purges and redrives
-	sessions []fsm.Session         // of everything that has some
+	sessions []fsm.Session         // sessions of every entity that has some
 	listed   atomic.Int32
-	rivals   int // that change access rules before the next who try
+	rivals   int // number of concurrent changes of access rules before the next attempt
 
 	id        fsm.NamespaceID
 	namespace fsm.Namespace
@@ -40,7 +40,7 @@ func newFakeControl() *fakeControl {
 	}
 }
 
-// find looks among the given kinds; none: all.
+// find searches the given kinds; all kinds if none is given.
 func (h *fakeControl) find(name string, kinds ...fsm.EntityKind) (fsm.Entity, error) {
 	if h.fails != nil {
 		return fsm.Entity{}, h.fails
@@ -224,7 +224,7 @@ func (h *fakeControl) Status(context.Context) (Status, error) {
 	}}, h.fails
 }
 
-// In returns the fake itself for the default namespace, and a fake of its own for each other one.
+// In returns the fake itself for the default namespace, and a separate fake for each other one.
 func (h *fakeControl) In(id fsm.NamespaceID) NamespaceView {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -264,7 +264,7 @@ func (h *fakeControl) NamespaceName(id fsm.NamespaceID) string {
 	return ""
 }
 
-// all are the houses by the names of their namespaces in small letters.
+// all returns the fakes by the names of their namespaces in lower case.
 func (h *fakeControl) all() map[string]*fakeControl {
 	list := map[string]*fakeControl{fsm.DefaultNamespaceName: h}
 	for _, other := range h.others {
@@ -341,7 +341,7 @@ func (h *fakeControl) Describe(context.Context) (fsm.Namespace, error) {
 	return h.namespace, h.fails
 }
 
-// shorten gives a rule a key that the API would not take: one that is older than the limit.
+// shorten sets a key of a rule that the API would not accept: one that is older than the limit.
 func (h *fakeControl) shorten(path, rule, secret string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -388,7 +388,7 @@ func dated(rules []fsm.AccessRule) []fsm.AccessRule {
 	return rules
 }
 
-// Access is what the keyring asks.
+// Access returns the rules that the keyring requests.
 func (h *fakeControl) Access(id fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

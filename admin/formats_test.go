@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// apiFormats are the bodies of requests and answers of the control API.
+// apiFormats lists the bodies of requests and answers of the control API.
 func apiFormats() []golden.Format {
 	return []golden.Format{
 		{Name: "problem", Of: Problem{}},
@@ -54,13 +54,14 @@ func apiFormats() []golden.Format {
 	}
 }
 
-// TestAPIFormats: programs key on the names in requests and answers.
+// TestAPIFormats checks the names in requests and answers, which programs depend on.
 func TestAPIFormats(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/api.golden", apiFormats(), entity.Value{Value: filter.Int(-7)}, entity.Duration(90*time.Second))
 }
 
-// TestValueFormats: the values of rules, of every type, are written as they were and read back.
+// TestValueFormats checks that the values of rules, of every type, keep their written form and can be read
+// back.
 func TestValueFormats(t *testing.T) {
 	t.Parallel()
 	var written []byte

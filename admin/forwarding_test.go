@@ -8,8 +8,8 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 )
 
-// TestForwardingNeedsTheRightToSend: a key that may manage one entity cannot have its messages sent to
-// another one by the control API, by no setting, unless a token lets it send there.
+// TestForwardingNeedsTheRightToSend checks that a key that may manage one entity cannot forward its messages
+// to another by any setting of the control API, unless a token permits sending there.
 func TestForwardingNeedsTheRightToSend(t *testing.T) {
 	t.Parallel()
 	owner := signed("sb://localhost/", "owner", "o")

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestMetrics: which callers get which metrics.
+// TestMetrics checks which callers get which metrics.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	says := func(text string) http.Handler {
@@ -20,7 +20,7 @@ func TestMetrics(t *testing.T) {
 		whole, open http.Handler
 		from        string
 		host        string
-		grant       *auth.Grant // of the credential; nil: none is given
+		grant       *auth.Grant // of the credential; nil: no credential is sent
 		status      int
 		want        string
 	}{

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
-// host asks a server by another name than localhost.
+// host sends requests to a server under a host name other than localhost.
 func host(name string) func(*http.Request) {
 	return func(r *http.Request) { r.Host = name }
 }
@@ -34,7 +34,8 @@ func TestNamespacesAreCreatedChangedAndDeleted(t *testing.T) {
 		{"PATCH", "/v1/namespaces/orders", `{"hosts":[]}`, nil, 200, `"hosts":[],`},
 		{"PATCH", "/v1/namespaces/none", `{}`, nil, 404, `there is no namespace 'none'`},
 
-		// Each way to name it leads to its own entities; defaults keep within its limits.
+		// Every way to select a namespace refers to the entities of that namespace; defaults respect its
+		// limits.
 		{"PUT", "/v1/queues/q?namespace=orders", "", nil, 201, `"maxMessageBytes":65536`},
 		{"GET", "/v1/queues/q", "", host("ORDERS.localhost:5300"), 200, `"name":"q"`},
 		{"GET", "/q", "", host("orders.localhost"), 200, `<MaxMessageSizeInKilobytes>64</MaxMessageSizeInKilobytes>`},
@@ -48,7 +49,7 @@ func TestNamespacesAreCreatedChangedAndDeleted(t *testing.T) {
 		{"PATCH", "/v1/queues/q?namespace=orders", `{"maxMessageBytes":65537}`, nil, 400, `maxMessageBytes is 1024 to 65536`},
 		{"PUT", "/big", entryOf("QueueDescription", "<MaxMessageSizeInKilobytes>65</MaxMessageSizeInKilobytes>"), host("orders.localhost"), 400, "maxMessageBytes is 1024 to 65536"},
 
-		// What is over a limit that came later may stay as it is.
+		// A setting above a limit that was lowered later may remain.
 		{"PATCH", "/v1/namespaces/orders", `{"maxLockDuration":"0s","maxMessageBytes":1024}`, nil, 200, `"maxLockDuration":"5m0s"`},
 		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h","maxMessageBytes":65536,"maxDeliveryCount":3}`, nil, 200, `"maxDeliveryCount":3`},
 		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h1s"}`, nil, 400, `lockDuration is 5s to 2h0m0s`},
@@ -114,7 +115,7 @@ func TestWrongNamespacesAreRefused(t *testing.T) {
 	if len(r.others) > 0 {
 		t.Error("something was made")
 	}
-	// The limits themselves are allowed, and by the catalog too.
+	// Values equal to the limits are accepted, by the catalog too.
 	for i, body := range []string{
 		hosts(namespaceHostsMax), `{"hosts":["` + long + `abc","` + strings.Repeat("a", hostLabelMax) + `.com","a_b.c"]}`,
 		`{"maxMessageBytes":104857600,"maxLockDuration":"24h"}`, `{"maxMessageBytes":1024,"maxLockDuration":"5s"}`, `{"userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax) + `"}`,
@@ -169,7 +170,7 @@ func TestNamespaceIsCreatedWithKeys(t *testing.T) {
 	if len(ours) != 1 || ours[0].PrimaryKey != "ours-and-only-ours" || len(ours[0].SecondaryKey) != 44 || !strings.HasPrefix(ours[0].PrimaryConnectionString, "Endpoint=sb://b.example.com:5300;") {
 		t.Errorf("%+v", ours)
 	}
-	// An address that is not loopback has no labels to select a namespace by.
+	// An address that is not loopback has no labels that could select a namespace.
 	if far := make("c", "", func(q *http.Request) {
 		signed("http://10.0.0.1/", "root", "root-secret")(q)
 		q.Host = "10.0.0.1:5300"

@@ -16,7 +16,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// fakeOperations is Operations in memory: it writes down what was asked, and answers fails.
+// fakeOperations is Operations in memory: it records the calls, and returns fails.
 type fakeOperations struct {
 	mu    sync.Mutex
 	known []fsm.Member
@@ -47,7 +47,7 @@ func (c *fakeOperations) record(format string, args ...any) error {
 	return c.fails
 }
 
-// last is what was asked last, and forgets it.
+// last returns the last call and removes it.
 func (c *fakeOperations) last() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,12 +169,12 @@ func TestOperationsReachTheCluster(t *testing.T) {
 		{"PATCH", "/v1/members/" + strings.Repeat("m", memberBytesMax+1), `{}`, 400, "GET /v1/members lists them", ""},
 
 		{"POST", "/v1/members/a/drain", "", 204, "", "drain 3"},
-		{"POST", "/v1/members/c/drain", "{}", 204, "", "drain 1"}, // not the removed one of that name
+		{"POST", "/v1/members/c/drain", "{}", 204, "", "drain 1"}, // not the removed member of that name
 		{"POST", "/v1/members/a/drain", `{"now":true}`, 400, "possible are nothing", ""},
 		{"POST", "/v1/members/a/drain", `[`, 400, "the body", ""},
 		{"POST", "/v1/members/none/drain", "", 404, "EntityNotFound", ""},
 		{"POST", "/v1/members/a/undrain", "", 204, "", "undrain 3"},
-		{"POST", "/v1/members/6/remove", "", 204, "", "remove 6"}, // asking again is no error
+		{"POST", "/v1/members/6/remove", "", 204, "", "remove 6"}, // repeating the request is no error
 		{"POST", "/v1/members/old/remove", "", 204, "", "remove 7"},
 		{"POST", "/v1/members/a/replace", `{"with":"b"}`, 204, "", "replace 3 2"},
 		{"POST", "/v1/members/a/replace", `{"with":"none"}`, 404, `with: `, ""},
@@ -219,7 +219,7 @@ func TestOperationsReachTheCluster(t *testing.T) {
 	}
 }
 
-// The largest plan that is allowed fits into a body.
+// The largest allowed plan fits into a body.
 func TestLargestPlanFitsIntoABody(t *testing.T) {
 	t.Parallel()
 	r, operations := newOperationsServer(t)
@@ -263,7 +263,7 @@ func TestFailedOperationsKeepTheirCode(t *testing.T) {
 	}
 }
 
-// Each change and each backup is in the audit log; lists are not.
+// The audit log contains each change and each backup, and no lists.
 func TestOperationsAreAudited(t *testing.T) {
 	t.Parallel()
 	r, operations := newOperationsServer(t)
@@ -289,7 +289,7 @@ func TestOperationsAreAudited(t *testing.T) {
 	}
 }
 
-// All of it is for operators: the key of a namespace is not enough.
+// These requests are all for operators: the key of a namespace does not suffice.
 func TestOperationsNeedAnOperator(t *testing.T) {
 	t.Parallel()
 	r := newServerWithKeys(t)
@@ -315,8 +315,8 @@ func TestOperationsNeedAnOperator(t *testing.T) {
 	}
 }
 
-// A backup may take longer than a request. An interrupted one closes the connection, so that it is not taken for a
-// complete one, and none delays the close of a member.
+// A backup may take longer than a request. An interrupted one closes the connection, so that the client does
+// not mistake it for a complete one, and no backup delays the close of a member.
 func TestBackupIsStreamedOrAborted(t *testing.T) {
 	t.Parallel()
 	r, operations := newOperationsServer(t)
@@ -366,7 +366,7 @@ func TestBackupIsStreamedOrAborted(t *testing.T) {
 			t.Error("a part was taken for the whole")
 		}
 	}
-	// Shorter than it takes to wait for a request; a busy machine needs some of that.
+	// This is shorter than the wait for a request; a busy machine needs some of that time.
 	if took := time.Since(began); took >= requestTimeMax {
 		t.Error("closing took", took)
 	}

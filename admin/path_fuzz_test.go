@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 )
 
-// mineAndTheirs is a rig with two queues and two topics, of which a key "k" may manage those called
-// mine and mine/topic.
+// mineAndTheirs returns a test server with two queues and two topics, of which a key "k" may manage those
+// named mine and mine/topic.
 func mineAndTheirs(t *testing.T) *testServer {
 	t.Helper()
 	r := newTestServer(t)
@@ -30,7 +30,7 @@ func mineAndTheirs(t *testing.T) *testServer {
 	return r
 }
 
-// isMine is the rule, read from the parts of a path: a queue or topic that is mine, or a part of it.
+// isMine is the rule, applied to the parts of a path: a queue or topic of the key, or a part of it.
 func isMine(path string) bool {
 	parts := strings.Split(strings.Trim(strings.ToLower(path), "/"), "/")
 	isPart := func(at int) bool {
@@ -39,8 +39,8 @@ func isMine(path string) bool {
 	return len(parts) >= 1 && parts[0] == "mine" && isPart(1) || len(parts) >= 2 && parts[0] == "mine" && parts[1] == "topic" && isPart(2)
 }
 
-// FuzzPathsAndKeys: however the path of a request is spelled, and whatever was signed, the key of an
-// entity gets an answer about nothing but that entity and what is below it.
+// FuzzPathsAndKeys checks that, for any spelling of the path and any signed resource, the key of an entity
+// gets answers only about that entity and everything below it.
 func FuzzPathsAndKeys(f *testing.F) {
 	for _, path := range []string{
 		"/mine", "/MINE", "/mine/", "//mine", "/mine//", "/mine/../theirs", "/theirs/..%2fmine", "/mine%2F..%2Ftheirs", "/mine%2ftoo", "/mine/topic/Subscriptions/s",
@@ -55,7 +55,7 @@ func FuzzPathsAndKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path, signed string, atom bool) {
 		request, err := http.NewRequest(http.MethodGet, "http://localhost:5300"+path, nil)
 		if err != nil || !strings.HasPrefix(path, "/") {
-			return // no server gets to see it
+			return // no server receives it
 		}
 		if atom {
 			request.URL.RawQuery = "api-version=2021-05"
@@ -68,7 +68,7 @@ func FuzzPathsAndKeys(f *testing.F) {
 			return
 		}
 		asked := request.URL.Path
-		if !isATOM(request) { // /v1/noun/entity, or the entity in a parameter
+		if !isATOM(request) { // the path is /v1/noun/entity, or a parameter names the entity
 			parts := strings.SplitN(asked, "/", 4)
 			asked = request.URL.Query().Get("topic") + request.URL.Query().Get("entity")
 			if len(parts) == 4 {

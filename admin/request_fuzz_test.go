@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// FuzzRequest: no request to either API causes a panic or an internal error, and every answer can be parsed.
+// FuzzRequest checks that no request to either API causes a panic or an internal error, and that every answer
+// can be parsed.
 func FuzzRequest(f *testing.F) {
 	f.Add("PUT", "/q", entryOf("QueueDescription", "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>a</KeyName></AuthorizationRule></AuthorizationRules>"), "*", "")
 	f.Add("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), "", "")
@@ -22,7 +23,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, target, body, match, key string) {
 		request, err := http.NewRequest(method, "http://localhost:5300"+target, strings.NewReader(body))
 		if err != nil || !strings.HasPrefix(target, "/") {
-			return // no server gets to see it
+			return // no server receives it
 		}
 		request.RemoteAddr = "127.0.0.1:1"
 		for name, value := range map[string]string{"If-Match": match, "Authorization": key} {

@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testServer is a server over a fake cluster, called without a network.
+// testServer is a server with a fake cluster that is called without a network.
 type testServer struct {
 	*fakeControl
 	server *Server
@@ -65,7 +65,7 @@ func newTestServerOn(t *testing.T, l net.Listener) *testServer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for range 2 { // closing twice is closing once
+		for range 2 { // a second close has no effect
 			if err := r.server.Close(context.Background()); err != nil {
 				t.Error(err)
 			}
@@ -168,14 +168,14 @@ func TestRequestsAreRefused(t *testing.T) {
 	if len(r.entities) != 0 {
 		t.Errorf("something was made: %v", r.entities)
 	}
-	// The limits themselves are allowed.
+	// Values equal to the limits are accepted.
 	if status, body := r.request("PUT", "/v1/queues/"+strings.Repeat("n", entity.NameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
 		t.Error(status, body)
 	}
 }
 
-// Every code has a status of its own choosing, also one that is added later: the list is
-// closed where String stops knowing names.
+// Every code has an explicit status, including codes that are added later: the list ends where String knows no
+// more names.
 func TestEveryCodeHasAStatus(t *testing.T) {
 	t.Parallel()
 	for code := range fsm.Code(255) {
@@ -278,7 +278,7 @@ func (r *testServer) live() []Check {
 	return []Check{{"log", true, "writes"}}
 }
 
-// Health needs no key, since orchestrators have none.
+// Health needs no key, because orchestrators have none.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -300,7 +300,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Failed checks are named, with ?verbose all checks. A failed check affects liveness only if a restart would help.
+// Failed checks are named; with ?verbose all checks are. A failed check affects liveness only if a restart
+// would help.
 func TestHealthListsChecks(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -355,8 +356,8 @@ func TestRequestsInFlightAreBounded(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesHoldNoSlot: as many clients as may have a request under way begin one and do not send its
-// body; the next one is served, and so are they when they go on.
+// TestSlowBodiesHoldNoSlot checks slow clients: as many clients as there are slots begin a request and do not
+// send its body; the next client is served, and so are the slow ones when they continue.
 func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -382,7 +383,7 @@ func TestSlowBodiesHoldNoSlot(t *testing.T) {
 		if _, err := fmt.Fprintf(conn, "PUT /v1/queues/q%d HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", i); err != nil {
 			t.Fatal(err)
 		}
-		answered(http.StatusContinue) // the body is being read
+		answered(http.StatusContinue) // the server reads the body
 		if i == 0 {
 			defer func() {
 				if _, err := io.WriteString(conn, "{}"); err != nil {
@@ -395,7 +396,7 @@ func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	if status, body := r.request("PUT", "/v1/queues/next", "{}", nil); status != 201 {
 		t.Error(status, body)
 	}
-	// One that has its body waits for a slot while all are taken.
+	// A request whose body was received waits for a slot while all are occupied.
 	for range requestsMax {
 		r.server.requests <- struct{}{}
 	}
@@ -410,8 +411,8 @@ func TestSlowBodiesHoldNoSlot(t *testing.T) {
 	}
 }
 
-// The limits that a test would have to wait for are set: a call of the cluster is abandoned after
-// a while, and so is who does not read his answer or says nothing.
+// Limits that a test would have to wait for are set: a call of the cluster is abandoned after a time, and so
+// is a client that does not read its answer or sends nothing.
 func TestRequestTimesAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -431,7 +432,7 @@ func TestRequestTimesAreBounded(t *testing.T) {
 	}
 }
 
-// peerConn is a connection of an address.
+// peerConn is a connection with a given remote address.
 type peerConn struct {
 	net.Conn
 	from   string
@@ -445,7 +446,7 @@ func (c *peerConn) RemoteAddr() net.Addr {
 
 func (c *peerConn) Close() error { c.once.Do(func() { close(c.closed) }); return nil }
 
-// conns is a listener that gives connections until there are none left.
+// conns is a listener that accepts connections until none are left.
 type conns []*peerConn
 
 func (l *conns) Accept() (net.Conn, error) {
@@ -459,8 +460,8 @@ func (l *conns) Accept() (net.Conn, error) {
 func (*conns) Close() error   { return nil }
 func (*conns) Addr() net.Addr { return nil }
 
-// Connections above the limit take the place of idle ones of the address that has most, and of
-// nobody else; where all of those serve requests, one of the same address is refused.
+// A connection above the limit replaces an idle one of the address that has the most, and no other; if all of
+// those serve requests, one of the same address is refused.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const greedy, modest, third = "192.0.2.1", "192.0.2.2", "192.0.2.3"
@@ -502,10 +503,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 	accept(more, true)
 	closed(idle)
 	_ = first.Close()
-	_ = first.Close() // gives back one place, not two
+	_ = first.Close() // releases one slot, not two
 	accept(again, true)
 	accept(fresh, true)
-	closed(idle, other, again) // all of greedy are active: its newest goes
+	closed(idle, other, again) // all connections of greedy are active: the newest is closed
 	if c, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accepted %v, %v", c, err)
 	}
@@ -515,7 +516,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// One real request over the network: headers above the limit are refused, normal ones pass.
+// One real request over the network: headers above the limit are refused, normal ones are accepted.
 func TestServerServesOverTCPAndCloses(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -539,7 +540,7 @@ func TestServerServesOverTCPAndCloses(t *testing.T) {
 	}
 }
 
-// until waits for something that happens on another goroutine.
+// until waits for an event of another goroutine.
 func until(t *testing.T, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

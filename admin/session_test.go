@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Sessions are listed page by page; an entity without sessions answers with the reason.
+// Sessions are listed in pages; for an entity without sessions, the answer contains the reason.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)

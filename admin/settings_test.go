@@ -108,7 +108,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	if len(r.entities) != 0 {
 		t.Errorf("something was made: %v", r.entities)
 	}
-	// The limits themselves are allowed, by the API and by the state machine.
+	// Values equal to the limits are accepted, by the API and by the state machine.
 	for _, body := range []string{
 		`{"defaultMessageTimeToLive":"1ms","duplicateDetectionHistoryTimeWindow":"P7D","maxSizeInMegabytes":1,"deadLetterTimeToLive":"1s","retryDelay":"1ms"}`,
 		`{"retryDelay":"P7D","retryDelayMax":"P7D","userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax) + `"}`,
@@ -165,7 +165,7 @@ func TestPurgeAndRedriveAreBounded(t *testing.T) {
 	if diff := cmp.Diff(want, r.asked); diff != "" {
 		t.Error(diff)
 	}
-	// The limit of a redrive fits into a body, also with the longest numbers.
+	// A redrive at its limit fits into a body, also with the longest numbers.
 	long := `{"sequences":[` + strings.Repeat("18446744073709551615,", redriveMessagesMax-1) + `1]}`
 	if status, body := r.request("POST", "/v1/redrive/a/b", long, nil); status != 200 {
 		t.Error(status, body)

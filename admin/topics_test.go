@@ -16,8 +16,8 @@ const subscriptionDefaults = `{"name":"shop/orders/Subscriptions/audit","topicNa
 	`"forwardTo":"","forwardDeadLetteredMessagesTo":"","requiresSession":false,"deadLetterTimeToLive":"forever",` +
 	`"retryDelay":"0s","retryDelayMax":"0s","partition":3,"version":1,`
 
-// The names of topics hold slashes, also in the path of a subscription; what a kind does
-// not have is not shown.
+// The names of topics may contain slashes, also in the path of a subscription. Settings that a kind does not
+// have are not shown.
 func TestTopicsAndSubscriptionsAreCreatedChangedAndDeleted(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -148,7 +148,7 @@ func TestRulesAreCreatedChangedAndDeleted(t *testing.T) {
 	}
 }
 
-// One rule is found on whatever page of the list it is.
+// A single rule is found on any page of the list.
 func TestRuleIsFoundOnALaterPage(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)

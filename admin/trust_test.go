@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// proxiedListener marks connections as those whose peer a proxy told of, as cmd/listen does.
+// proxiedListener marks connections whose remote address a proxy reported, as cmd/listen does.
 type proxiedListener struct{ net.Listener }
 
 func (l proxiedListener) Accept() (net.Conn, error) {
@@ -29,7 +29,7 @@ type proxiedConn struct{ net.Conn }
 
 func (proxiedConn) Proxied() bool { return true }
 
-// runningServer is a server on loopback and on a socket of its own, and the clients of both.
+// runningServer is a server on loopback and on its own socket, with clients for both.
 type runningServer struct {
 	*testServer
 	url         string
@@ -74,7 +74,7 @@ func serveBoth(t *testing.T, change func(*Config)) *runningServer {
 	return s
 }
 
-// get asks by a client under a host name.
+// get sends a request with a client under a host name.
 func (s *runningServer) get(t *testing.T, by *http.Client, host, path string, change func(*http.Request)) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
@@ -97,15 +97,14 @@ func (s *runningServer) get(t *testing.T, by *http.Client, host, path string, ch
 	return response.StatusCode, string(body)
 }
 
-// TestTrust: an address of this machine gives no access unless the server is configured so, and never when it comes from a
-// PROXY header;
-// the socket of operators does.
+// TestTrust checks that an address of this machine gives access only if the server is configured so, and never
+// if the address comes from a PROXY header; the socket of operators gives access.
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*Config)
-		tcp    int    // of a request that wants an operator
-		figure string // what /metrics tells without a credential
+		tcp    int    // status of a request that requires an operator
+		figure string // content of /metrics without a credential
 	}{
 		"by default":                {func(*Config) {}, 401, "open"},
 		"loopback trusted":          {func(c *Config) { c.TrustLoopback = true }, 200, "whole"},
@@ -141,8 +140,9 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestSocket: a request through the socket is an operator's, named so in the audit log, unless it has a wrong signature.
-// Connection strings have an address that clients can use, and other requests do not block those through the socket.
+// TestSocket checks that a request through the socket is an operator's, with that name in the audit log,
+// unless it has a wrong signature. Connection strings have an address that clients can use, and other requests
+// do not block those through the socket.
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	s := serveBoth(t, func(c *Config) { c.RequireTLS = true })
@@ -167,7 +167,7 @@ func TestSocket(t *testing.T) {
 		t.Error(body)
 	}
 	for range requestsMax {
-		s.server.requests <- struct{}{} // others are in the middle of as many requests as there may be
+		s.server.requests <- struct{}{} // other clients occupy all request slots
 	}
 	if status, _ := s.get(t, s.tcp, "localhost", "/v1/queues", nil); status != http.StatusServiceUnavailable {
 		t.Error("not full:", status)
@@ -181,12 +181,12 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestUnreadPublicMetricsHoldNoSlot: clients without a credential that request the public metrics and do not read them keep
-// no slot that others need.
+// TestUnreadPublicMetricsHoldNoSlot checks that clients without a credential that request the public metrics
+// and do not read them occupy no slot that others need.
 func TestUnreadPublicMetricsHoldNoSlot(t *testing.T) {
 	t.Parallel()
 	var answers atomic.Int32
-	metrics := make([]byte, 32<<20) // more than the buffers of a connection take
+	metrics := make([]byte, 32<<20) // exceeds the buffers of a connection
 	s := serveBoth(t, func(c *Config) {
 		c.PublicMetrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			answers.Add(1)

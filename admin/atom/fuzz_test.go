@@ -8,13 +8,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// entryOf is a request as most clients write it.
+// entryOf returns a request in the form that most clients write.
 func entryOf(description, children string) string {
 	return `<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><` + description + ` xmlns="` + serviceXMLNS +
 		`" xmlns:i="` + instanceXMLNS + `">` + children + `</` + description + `></content></entry>`
 }
 
-// Whatever is sent: no panic, bounded, and a description that is read is read the same again.
+// No input causes a panic, memory is bounded, and a description that was read has the same value when it is
+// written and read again.
 func FuzzATOM(f *testing.F) {
 	f.Add([]byte(entryOf("QueueDescription", "<LockDuration>PT1M</LockDuration><Status>Active</Status><ForwardTo>sb://h/q</ForwardTo>")), "/q")
 	f.Add([]byte(entryOf("SubscriptionDescription", `<DefaultRuleDescription><Filter i:type="SqlFilter"><SqlExpression>a=1</SqlExpression></Filter><Name>n</Name></DefaultRuleDescription>`)), "/t/Subscriptions/s")

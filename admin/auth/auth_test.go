@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// somebody is a client of the default namespace, from this machine.
+// somebody is a client of the default namespace on this machine.
 var somebody = Client{Namespace: fsm.DefaultNamespace}
 
 const audience = "amqp://localhost:5672/orders"
@@ -31,7 +31,7 @@ func newTestKeyring(t testing.TB) *Keyring {
 	return k
 }
 
-// The vectors were made with openssl, not with this package:
+// The vectors were created with openssl, not with this package:
 //
 //	printf 'sb%3a%2f%2flocalhost%2forders\n1795176000' | openssl dgst -sha256 -hmac SAS_KEY_VALUE -binary | base64
 func TestSignatureGolden(t *testing.T) {
@@ -88,8 +88,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// Parameters come in any order (the JavaScript administration client) and sr may be
-// encoded in lower or upper case hex: what was signed is the text as sent.
+// Parameters may have any order (the JavaScript administration client changes it), and sr may be encoded with
+// lower or upper case hexadecimal digits: the signature covers the text as sent.
 func TestTokenParametersHaveAnyOrder(t *testing.T) {
 	t.Parallel()
 	for _, sr := range []string{"sb%3a%2f%2flocalhost%2forders", "sb%3A%2F%2FLOCALHOST%2Forders%2F", "http%3a%2f%2flocalhost%3a5300%2forders%3fapi-version%3d2021-05"} {
@@ -101,8 +101,8 @@ func TestTokenParametersHaveAnyOrder(t *testing.T) {
 	}
 }
 
-// The official SDK itself refuses a connection string that holds no usable key, so the
-// one that dev prints must pass its parser.
+// The official SDK refuses a connection string without a usable key, so its parser must accept the one that
+// dev prints.
 func TestDevKeyPassesSDK(t *testing.T) {
 	t.Parallel()
 	text := "Endpoint=sb://localhost:5672;SharedAccessKeyName=" + DevKeyName + ";SharedAccessKey=" + DevKey + ";UseDevelopmentEmulator=true"
@@ -179,8 +179,8 @@ func TestParseRights(t *testing.T) {
 	}
 }
 
-// Whatever a client sends: no panic, no grant without the key, and what parses survives
-// being signed again.
+// No input causes a panic or gives a grant without the key, and a parsed resource is unchanged after it is
+// signed again.
 func FuzzToken(f *testing.F) {
 	f.Add(Sign(audience, DevKeyName, "not the key", noon().Add(time.Hour)), audience)
 	f.Add("SharedAccessSignature sr=%&sig=&se=-1&skn=a", "")

@@ -59,14 +59,14 @@ func (p *provider) rotate(id string) {
 	p.key.Store(&jose.JSONWebKey{Key: key, KeyID: id, Algorithm: "RS256", Use: "sig"})
 }
 
-// rename makes tokens name another key than the one that signs them.
+// rename makes tokens name a key other than the one that signs them.
 func (p *provider) rename(id string) {
 	key := *p.key.Load()
 	key.KeyID = id
 	p.key.Store(&key)
 }
 
-// sign makes a token with these claims beside the usual ones.
+// sign creates a token with these claims and the usual ones.
 func (p *provider) sign(claims map[string]any) string {
 	p.t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: p.key.Load()}, nil)
@@ -156,7 +156,7 @@ func TestJWT(t *testing.T) {
 	check(t, err, fsm.OK)
 }
 
-// A token without a claim of namespaces is for the default one, unless the configuration says more.
+// A token without a claim of namespaces is valid for the default one, unless the configuration adds others.
 func TestJWTWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

@@ -24,7 +24,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// inBubble is a keyring that asks the provider without a network.
+// inBubble returns a keyring that queries the provider without a network.
 func (p *provider) inBubble(t *testing.T) *Keyring {
 	t.Helper()
 	issuer, err := NewIssuer(IssuerConfig{URL: p.URL, Audience: "peeklock", Now: noon, Client: &http.Client{Transport: p}})
@@ -42,8 +42,8 @@ func try(k *Keyring, token string) error {
 	return err
 }
 
-// Tokens that name keys without end cost the provider one request in each interval, and a key
-// that is new is found within one; a token of a known key waits for neither.
+// Tokens that name unknown keys without end cost the provider one request per interval, and a new key is found
+// within one interval; a token of a known key does not wait.
 func TestUnknownKeysAreRequestedOncePerInterval(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
@@ -72,12 +72,12 @@ func TestUnknownKeysAreRequestedOncePerInterval(t *testing.T) {
 		if time.Since(began) != 0 {
 			t.Error("a known key waited")
 		}
-		check(t, try(k, good+"A"), fsm.ServerBusy) // too many wait already
+		check(t, try(k, good+"A"), fsm.ServerBusy) // too many are waiting already
 		all.Wait()
 		if n := p.asked.Load() - before; n != 1 {
 			t.Errorf("asked %d times", n)
 		}
-		// The same with a new key that is real.
+		// The same with a new key that exists.
 		p.rotate("second")
 		began = time.Now()
 		check(t, try(k, p.owner()), fsm.OK)
@@ -90,8 +90,8 @@ func TestUnknownKeysAreRequestedOncePerInterval(t *testing.T) {
 	})
 }
 
-// A signature that is wrong under a key that is known does not wait for the interval, but a
-// provider that gives a new key the old name is asked again once it is over.
+// A wrong signature under a known key does not wait for the interval, but if a provider gives a new key the
+// old name, it is queried again after the interval.
 func TestNewKeyWithAKnownIDIsFound(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
@@ -110,8 +110,8 @@ func TestNewKeyWithAKnownIDIsFound(t *testing.T) {
 	})
 }
 
-// A provider may be away when a member starts, is not asked again at once, and failures to
-// ask it are not failures of the client.
+// A provider may be unavailable when a member starts; it is not queried again at once, and failures to query
+// it do not count as failures of the client.
 func TestIssuerMayBecomeAvailableLater(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
@@ -136,13 +136,13 @@ func TestIssuerMayBecomeAvailableLater(t *testing.T) {
 		time.Sleep(issuerRefreshMin) //nolint:forbidigo // in a bubble
 		from := Client{Namespace: fsm.DefaultNamespace, Peer: &net.UnixAddr{Name: "socket"}}
 		_, err := k.Token(gone, from, KindJWT, p.owner(), "sb://host/a")
-		check(t, err, fsm.ServerBusy) // who asked is gone; the keys come all the same
+		check(t, err, fsm.ServerBusy) // the caller has given up; the keys are fetched all the same
 		synctest.Wait()
 		check(t, try(k, p.owner()), fsm.OK)
 	})
 }
 
-// What is not a key for tokens is passed over, and so is what is too much.
+// Entries that are not keys for tokens are skipped, and so are entries above the limit.
 func TestUnusableProviderKeysAreSkipped(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

@@ -18,7 +18,7 @@ func clientAt(ip string) Client {
 	return Client{Namespace: fsm.DefaultNamespace, Peer: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1000}}
 }
 
-// login tries a password of the key app, and says how long the answer took.
+// login tries a password of the key app and returns how long the answer took.
 func login(t testing.TB, k *Keyring, ip, secret string) (time.Duration, error) {
 	t.Helper()
 	began := time.Now()
@@ -26,7 +26,7 @@ func login(t testing.TB, k *Keyring, ip, secret string) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// wantTooMany checks that an error tells when to come back, and in a code that clients retry.
+// wantTooMany checks that an error says when to retry, and has a code on which clients retry.
 func wantTooMany(t testing.TB, err error) time.Duration {
 	t.Helper()
 	var tooMany *TooManyFailuresError
@@ -36,8 +36,8 @@ func wantTooMany(t testing.TB, err error) time.Duration {
 	return tooMany.After
 }
 
-// Failures are counted by client and key name, loopback's like all others, and whatever failed
-// before, a valid credential passes at once.
+// Failures are counted by client and key name, including those from loopback. A valid credential is accepted
+// at once, regardless of earlier failures.
 func TestFailuresRefuseNoValidKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,8 +80,8 @@ func TestFailuresRefuseNoValidKey(t *testing.T) {
 	})
 }
 
-// Each failure is answered later than the one before, up to the limit; tokens that ran out, and
-// failures long ago, are no guesses.
+// Each failure is answered later than the previous one, up to the limit; expired tokens, and failures long
+// ago, do not count as guesses.
 func TestFailuresAreAnsweredWithDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestFailuresAreAnsweredWithDelay(t *testing.T) {
 		for i, want := range []time.Duration{delayMin, 2 * delayMin, 4 * delayMin, 8 * delayMin} {
 			took, err := login(t, k, "192.0.2.1", "wrong")
 			check(t, err, fsm.Unauthorized)
-			if took > want || took < want/2 { // what passes meanwhile is forgiven in part
+			if took > want || took < want/2 { // the time that passes meanwhile reduces the count
 				t.Errorf("failure %d after %s, want about %s", i, took, want)
 			}
 			total += took
@@ -120,9 +120,8 @@ func TestFailuresAreAnsweredWithDelay(t *testing.T) {
 	})
 }
 
-// Answers that are held back hold no place in which credentials are verified: a valid key passes
-// in no time beside a thousand failures of the same client, more of which than a few are not
-// held back at all.
+// Delayed answers do not occupy verification slots: a valid key is accepted immediately during a thousand
+// failures of the same client, of which only a few are delayed.
 func TestValidKeyWaitsForNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +142,7 @@ func TestValidKeyWaitsForNoFailure(t *testing.T) {
 				wantTooMany(t, err)
 			})
 		}
-		synctest.Wait() // all are answered, or held back
+		synctest.Wait() // all are answered or delayed
 		if late != 0 || atOnce != 1000-delayedPerClientMax {
 			t.Errorf("%d were answered at once", atOnce)
 		}
@@ -162,7 +161,7 @@ func TestValidKeyWaitsForNoFailure(t *testing.T) {
 	})
 }
 
-// A delayed request releases its slot before the delay, and a cancelled one waits no longer.
+// A delayed request releases its slot before the delay, and a cancelled one stops waiting.
 func TestSlotIsReleasedBeforeTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +195,7 @@ func TestSlotIsReleasedBeforeTheDelay(t *testing.T) {
 	})
 }
 
-// So many of a client and of all are kept waiting at a time, failures apart from tokens.
+// The number of waiting requests is limited per client and in total, for failures and tokens separately.
 func TestDelayedAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(DefaultLimits(), noon)
@@ -230,8 +229,8 @@ func TestDelayedAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// Of one client so many credentials are verified at a time, the next wait in order, and not for
-// ever, and of those there are not too many. Other clients do not notice.
+// The number of concurrent verifications per client is limited. Further ones wait in order, for a limited time
+// and in limited number. Other clients are not affected.
 func TestVerificationsOfOneClientAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +279,7 @@ func TestVerificationsOfOneClientAreBounded(t *testing.T) {
 	})
 }
 
-// What is remembered of clients is bounded, and so are the key names of each.
+// The number of remembered clients is limited, and so is the number of key names of each.
 func TestLimiterForgetsFailuresAndClients(t *testing.T) {
 	t.Parallel()
 	limits := DefaultLimits()

@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// reading is a second reading of a resource, made in another way: by the URL parser of the standard
-// library, into parts. ok is false for what it does not read at all.
+// reading is an independent reading of a resource: the URL parser of the standard library splits it into
+// parts. ok is false for texts that it cannot read.
 func reading(text string) (host string, parts []string, ok bool) {
 	if !strings.Contains(text, "://") {
 		text = "sb://" + text
@@ -33,12 +33,12 @@ func reading(text string) (host string, parts []string, ok bool) {
 	return u.Hostname(), parts, true
 }
 
-// isBelow is the rule: the target lies at or below what was signed.
+// isBelow is the rule: the target is the signed resource or is below it.
 func isBelow(target, signed []string) bool {
 	return len(target) >= len(signed) && slices.Equal(target[:len(signed)], signed)
 }
 
-// ofEntity is the rule for keys of the queue "mine": the target is it, or a part of it.
+// ofEntity is the rule for keys of the queue "mine": the target is the queue, or a part of it.
 func ofEntity(target []string) bool {
 	if len(target) == 0 || target[0] != "mine" {
 		return false
@@ -46,7 +46,7 @@ func ofEntity(target []string) bool {
 	return len(target) == 1 || target[1] == "subscriptions" || strings.HasPrefix(target[1], "$")
 }
 
-// mineOnly is a keyring with a key of the queue "mine" and one of the namespace.
+// mineOnly returns a keyring with a key of the queue "mine" and one of the namespace.
 func mineOnly(t testing.TB) *Keyring {
 	t.Helper()
 	k, s := newKeyringWithRules(t, nil)
@@ -54,8 +54,9 @@ func mineOnly(t testing.TB) *Keyring {
 	return k
 }
 
-// Whatever is signed and asked for, a grant reaches only what a second reading of the texts allows: a
-// key of "mine" nothing but "mine" and its parts, and every key only what lies at or below what was signed.
+// For any signed resource and any target, a grant covers only what an independent reading of the texts allows:
+// a key of "mine" covers only "mine" and its parts, and every key only the signed resource and everything
+// below it.
 func FuzzAudience(f *testing.F) {
 	for _, audience := range []string{
 		"?://localhost/mine", "theirs?://localhost/mine", "sb://localhost/mine", "sb://localhost/theirs", "sb://localhost/mine/../theirs",
@@ -80,7 +81,7 @@ func FuzzAudience(f *testing.F) {
 			if name == "mine" && !ofEntity(asked) {
 				t.Fatalf("the key of mine was granted %q", audience)
 			}
-			// What is stored is what was asked for: the gateway opens the places below it.
+			// The requested target is stored: the gateway permits the paths below it.
 			if grant.Path != strings.Join(asked, "/") {
 				t.Fatalf("%q is stored as %q", audience, grant.Path)
 			}

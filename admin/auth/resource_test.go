@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What each official client puts on $cbs as a name.
+// Names that each official client puts on $cbs.
 func TestAudiencesOfClients(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ client, text, host, path string }{
@@ -44,7 +44,7 @@ func TestAudiencesOfClients(t *testing.T) {
 	}
 }
 
-// What each official client signs, decoded, beside its audiences.
+// Resources that each official client signs, decoded, with its audiences.
 func TestResourcesOfClients(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ client, text, host, path string }{
@@ -70,7 +70,7 @@ func TestResourcesOfClients(t *testing.T) {
 	}
 }
 
-// Forms that no client sends are refused as audience and as signed resource, with the mistake in the text.
+// Forms that no client sends are refused as audience and as signed resource, with a text that names the error.
 func TestResourcesRefused(t *testing.T) {
 	t.Parallel()
 	for text, why := range map[string]string{
@@ -122,7 +122,7 @@ func TestResourcesRefused(t *testing.T) {
 	}
 }
 
-// The grant names what was authorized, in one form for all spellings.
+// The grant names the authorized resource, in one form for all spellings.
 func TestGrantNamesItsPath(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)
@@ -136,7 +136,7 @@ func TestGrantNamesItsPath(t *testing.T) {
 	}
 }
 
-// Hosts that select the same namespace are equal, others are not, for every key.
+// Hosts that select the same namespace are equal for every key; others are not.
 func TestHostsSelectTheNamespace(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)

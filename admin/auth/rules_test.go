@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// fakeRules is the rules of a cluster: by namespace and path, "" for those of the namespace.
+// fakeRules holds the rules of a cluster: by namespace and path, "" for those of the namespace.
 type fakeRules struct {
 	mu    sync.Mutex
 	rules map[fsm.NamespaceID]map[string][]fsm.AccessRule
@@ -49,8 +49,8 @@ func (s *fakeRules) set(namespace fsm.NamespaceID, path string, rules ...fsm.Acc
 
 const other fsm.NamespaceID = 2
 
-// newKeyringWithRules is a keyring with rules of two namespaces and of two queues, one of which is
-// called as if it lay below the other.
+// newKeyringWithRules returns a keyring with rules of two namespaces and of two queues. The name of one queue
+// looks like a path below the other.
 func newKeyringWithRules(t testing.TB, change func(*Config)) (*Keyring, *fakeRules) {
 	t.Helper()
 	s := &fakeRules{rules: make(map[fsm.NamespaceID]map[string][]fsm.AccessRule)}
@@ -117,8 +117,8 @@ func TestRulesAreLookedUpInOrder(t *testing.T) {
 	}
 }
 
-// TestWrongNamesCostAsMuchAsWrongSecrets: each refusal tries as many secrets, so that its time does not tell
-// which names of keys there are, in a list of rules or in the configuration.
+// TestWrongNamesCostAsMuchAsWrongSecrets checks that each refusal tries the same number of secrets, so that
+// its time does not reveal which key names exist, in a list of rules or in the configuration.
 func TestWrongNamesCostAsMuchAsWrongSecrets(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)
@@ -131,7 +131,7 @@ func TestWrongNamesCostAsMuchAsWrongSecrets(t *testing.T) {
 			}
 		}
 	}
-	// What is tried for a name that is not there opens nothing, though it may fit.
+	// A secret that is tried for an unknown name gives no access, even if it matches.
 	for _, path := range []string{"", "orders", "none"} {
 		for _, name := range []string{"none", ""} {
 			if grant, ok := k.findRule(fsm.DefaultNamespace, path, name, func(secret string) bool { return secret == "" }); ok {
@@ -141,7 +141,7 @@ func TestWrongNamesCostAsMuchAsWrongSecrets(t *testing.T) {
 	}
 }
 
-// A grant ends with its rule, its secret or its rights; what is configured stays.
+// A grant ends with its rule, its secret or its rights; grants of configured keys remain.
 func TestGrantIsValidWhileItsRuleIs(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string][]fsm.AccessRule{
@@ -186,7 +186,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// The audit log has key name, address and reason of a refused login, and no secret.
+// The audit log contains the key name, address and reason of a refused login, and no secret.
 func TestRefusedLoginsAreAudited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { refusedLoginsAreWrittenDown(t) })

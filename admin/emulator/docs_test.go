@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDocsExample: the example of the document is read without a complaint.
+// TestDocsExample checks that the example of the document is read without problems.
 func TestDocsExample(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("../../docs/emulator.md")

@@ -18,15 +18,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// fakeCluster is a cluster in memory: namespaces, entities and rules by name without case.
+// fakeCluster is a cluster in memory: namespaces, entities and rules by name, ignoring case.
 type fakeCluster struct {
 	mu       sync.Mutex
-	busy     int // answers that are still ServerBusy
-	calls    int // that changed something
+	busy     int // number of remaining calls that return ServerBusy
+	calls    int // calls that changed the cluster
 	spaces   []fsm.Namespace
 	entities map[string]*fsm.Entity
 	rules    map[string][]fsm.Rule
-	order    []string // names, as they were made
+	order    []string // names in the order of creation
 }
 
 func newFakeCluster() *fakeCluster {
@@ -36,7 +36,7 @@ func newFakeCluster() *fakeCluster {
 	}
 }
 
-// enter locks the cluster, unless it is to be busy.
+// enter locks the cluster, unless it must return ServerBusy.
 func (h *fakeCluster) enter() error {
 	h.mu.Lock()
 	if h.busy > 0 {
@@ -73,7 +73,7 @@ func (h *fakeCluster) In(namespace fsm.NamespaceID) admin.NamespaceView {
 	return fakeNamespace{cluster: h, id: namespace}
 }
 
-// fakeNamespace leaves what is not asked for to the nil interface: a panic.
+// fakeNamespace leaves unused methods to the nil interface, so that a call panics.
 type fakeNamespace struct {
 	admin.NamespaceView
 
@@ -233,7 +233,7 @@ func TestSampleIsCreatedOnce(t *testing.T) {
 	if !once.RequiresSession || !once.RequiresDuplicateDetection || !once.DeadLetterOnExpiry || once.DuplicateWindow != 300_000 || once.DefaultTimeToLive != 86_400_000 || once.LockDuration != 30_000 {
 		t.Errorf("%+v", once)
 	}
-	// What is left out is as in the emulator, but for its end of life.
+	// Omitted settings have the values of the emulator, except the time to live.
 	lost := h.entities["1/lost"].Settings
 	if lost.MaxDeliveryCount != 3 || lost.LockDuration != 60_000 || lost.DefaultTimeToLive != fsm.Forever {
 		t.Errorf("%+v", lost)
@@ -255,8 +255,8 @@ func TestSampleIsCreatedOnce(t *testing.T) {
 	}
 }
 
-// Several members that apply the same file have the result of one. The member that creates or updates an entity
-// reports it.
+// Several members that apply the same file have the result of one. The member that creates or updates an
+// entity reports it.
 func TestMembersMayApplyTheSameFileAtOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
@@ -278,8 +278,8 @@ func TestMembersMayApplyTheSameFileAtOnce(t *testing.T) {
 	}
 }
 
-// What exists gets the settings that the file gives and keeps the others. What cannot be
-// changed is told, and so is what stays; nothing is deleted but the first rule.
+// An existing entity gets the settings in the file and keeps the others. Settings that cannot be changed are
+// reported, and so are entities that remain; only the first rule is deleted.
 func TestExistingEntitiesAreUpdated(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
@@ -317,7 +317,7 @@ func TestExistingEntitiesAreUpdated(t *testing.T) {
 	}
 }
 
-// The largest message is that of the namespace, where that is less than usual.
+// The largest message is limited by the namespace, if that limit is below the default.
 func TestNamespaceLimitsBoundNewEntities(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
@@ -328,7 +328,7 @@ func TestNamespaceLimitsBoundNewEntities(t *testing.T) {
 	}
 }
 
-// A cluster that stays busy is asked until the time is up, and that is an error.
+// A cluster that remains busy is retried until the time is up, which is an error.
 func TestApplyEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	h := newFakeCluster()
@@ -340,7 +340,7 @@ func TestApplyEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Wrong values are refused with their place, and so are the names of what would collide.
+// Wrong values are refused with their position, and so are names that would collide.
 func TestMistakesHaveTheirPath(t *testing.T) {
 	t.Parallel()
 	queue := func(text string) string {
@@ -437,20 +437,20 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// The largest file is read in a moment, whatever it is full of.
+// The largest file is read quickly, whatever it contains.
 func TestLargestFileIsParsedQuickly(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"//\n", "/**/", "[", "{\"a\":", `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"`, ","} {
 		began := time.Now()
 		_, _ = Parse([]byte(strings.Repeat(text, fileBytesMax/len(text))))
-		// 10 ms on a machine that is not busy; what grows with the square of a MiB takes far longer.
+		// 10 ms on an idle machine; anything quadratic in a MiB takes far longer.
 		if took := time.Since(began); took > 60*time.Second {
 			t.Errorf("%q: %s", text, took)
 		}
 	}
 }
 
-// Whatever a file holds, reading it ends without a panic, and what is accepted has names.
+// Reading a file never panics, whatever it contains, and accepted entities have names.
 func FuzzParse(f *testing.F) {
 	data, err := os.ReadFile(filepath.Join("testdata", "Config.json"))
 	if err != nil {

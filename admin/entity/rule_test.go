@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// What is shown of a rule can be asked for again and is the same rule.
+// The shown form of a rule can be sent again and describes the same rule.
 func TestRulesShownCanBeCreatedAgain(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []fsm.Rule{

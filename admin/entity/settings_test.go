@@ -15,8 +15,8 @@ func kinds() []fsm.EntityKind {
 	return []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity, fsm.SubscriptionEntity}
 }
 
-// Settings are shown for the kinds that have them, and an entity created with what is shown has the same
-// settings, which the state machine accepts.
+// Settings are shown for the kinds of entities that have them. An entity created with the shown settings has
+// the same settings, and the state machine accepts them.
 func TestShownSettingsCreateAnEqualEntity(t *testing.T) {
 	t.Parallel()
 	for _, kind := range kinds() {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whatever is read as a value is written as the same value.
+// Every value that can be read is written as the same value.
 func FuzzValue(f *testing.F) {
 	for _, seed := range []string{
 		`null`, `true`, `-7`, `7.0`, `1e300`, `"text"`, `{"type":"guid","value":"0d2c3a5e-1b2c-4d5e-8f90-a1b2c3d4e5f6"}`,

@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Every value comes back as the same value of the same type.
+// Every value is read back as the same value of the same type.
 func TestValuesKeepTheirTypeInJSON(t *testing.T) {
 	t.Parallel()
 	for _, v := range []filter.Value{
