@@ -79,7 +79,8 @@ func atomRequiredAccess(t atom.Target, r *http.Request) requiredAccess {
 	return manageEntity // lists of queues and topics name none: that is the namespace
 }
 
-// atomChange is what the audit log says of a request. The kind of the entity is found out later.
+// atomChange returns the description of a request for the audit log. The kind of the entity is determined
+// later.
 func atomChange(t atom.Target, r *http.Request) auditedChange {
 	c := auditedChange{operation: "delete", kind: anyEntity, name: t.Name, rule: t.Rule}
 	if t.Resource == atom.RulesResource || t.Resource == atom.RuleResource {
@@ -292,7 +293,7 @@ func (s *Server) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _ ato
 	return nil
 }
 
-// hostOf is the host by which the client reaches this member, without the port.
+// hostOf returns the host by which the client reaches this member, without the port.
 func hostOf(r *http.Request) string {
 	if name, _, err := net.SplitHostPort(r.Host); err == nil {
 		return name
@@ -300,7 +301,7 @@ func hostOf(r *http.Request) string {
 	return r.Host
 }
 
-// atomOrigin is the address by which the client reaches this member.
+// atomOrigin returns the address by which the client reaches this member.
 func atomOrigin(r *http.Request) atom.Origin {
 	return atom.Origin{Secure: isSecure(r), Host: r.Host, Version: r.URL.Query().Get(atom.VersionParameter)}
 }
@@ -331,7 +332,7 @@ func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string
 	return found, withEntityName(name, err)
 }
 
-// equalAccessRule passes the times over.
+// equalAccessRule ignores the times.
 func equalAccessRule(a, b fsm.AccessRule) bool {
 	return a.Name == b.Name && a.Primary == b.Primary && a.Secondary == b.Secondary && a.Rights == b.Rights
 }

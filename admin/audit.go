@@ -10,7 +10,7 @@ import (
 // auditTextMax limits texts of clients in the audit log, in bytes.
 const auditTextMax = 400
 
-// anyEntity is the kind of an entity whose path does not tell it.
+// anyEntity is the kind of an entity whose path does not determine it.
 const anyEntity = "entity"
 
 // auditedChange describes a change for the audit log.

@@ -12,8 +12,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// decodeBody decodes a JSON object; without a body value stays as it is. Unknown fields are refused: a misspelt one must not
-// look as if it worked.
+// decodeBody decodes a JSON object; without a body value does not change. Unknown fields are refused: a
+// misspelt one must not appear to work.
 func decodeBody(r *http.Request, value any, possible string) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()

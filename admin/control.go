@@ -7,8 +7,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Control is what the server needs of the cluster. Its methods are safe for concurrent use. Errors that the client can
-// correct wrap an fsm.Code.
+// Control is the interface of the server to the cluster. Its methods are safe for concurrent use. Errors that
+// the client can correct wrap an fsm.Code.
 type Control interface {
 	// In returns the view of a namespace. It does not block, nor check that the namespace exists: the methods of the
 	// view return EntityNotFound.
@@ -97,7 +97,7 @@ type MemberStatus struct {
 // PartitionStatus is the state of one Raft group.
 type PartitionStatus struct {
 	ID       fsm.PartitionID `json:"id"`
-	Leader   fsm.MemberID    `json:"leader"` // empty: not known
+	Leader   fsm.MemberID    `json:"leader"` // empty: unknown
 	Term     uint64          `json:"term"`
 	Applied  uint64          `json:"applied"`
 	Replicas []fsm.MemberID  `json:"replicas"`

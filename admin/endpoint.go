@@ -11,8 +11,8 @@ import (
 // emulatorFlag makes official clients connect without TLS, and to the port in the endpoint.
 const emulatorFlag = ";UseDevelopmentEmulator=true"
 
-// endpoint is the first part of connection strings to a namespace, "" when no known host selects it. Its host is that of
-// the request, since every port of a member speaks AMQP, too, except Config.Local.
+// endpoint returns the first part of connection strings to a namespace, "" if no known host selects it. Its
+// host is that of the request, because every port of a member except Config.Local speaks AMQP too.
 func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	host, secure := r.Host, isSecure(r)
 	if isLocal(r) {
@@ -31,7 +31,7 @@ func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	return text
 }
 
-// endpointOf is the endpoint of the namespace of the request.
+// endpointOf returns the endpoint of the namespace of the request.
 func (s *Server) endpointOf(r *http.Request) (string, error) {
 	namespace, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
@@ -59,8 +59,8 @@ func hostSelecting(asked string, namespace fsm.Namespace) string {
 	return ""
 }
 
-// connectionString is what an application needs to connect, "" when it cannot be written: the format has no escape for a
-// semicolon.
+// connectionString returns a complete connection string for an application, "" if there is none: the format
+// has no escape for a semicolon.
 func connectionString(endpoint, rule, secret, entityName string) string {
 	if endpoint == "" || secret == "" || strings.ContainsAny(rule+secret, ";") {
 		return ""

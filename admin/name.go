@@ -17,7 +17,7 @@ func nameInPath(kind fsm.EntityKind, r *http.Request) (string, error) {
 	return name, entity.CheckName(kind, name)
 }
 
-// messageEntityName is the name in the path of an entity that holds messages: a queue or a subscription.
+// messageEntityName returns the name in the path of an entity that holds messages: a queue or a subscription.
 func messageEntityName(r *http.Request) (string, error) {
 	if _, _, ok := fsm.SplitSubscriptionPath(r.PathValue("name")); ok {
 		return nameInPath(fsm.SubscriptionEntity, r)
@@ -25,8 +25,8 @@ func messageEntityName(r *http.Request) (string, error) {
 	return nameInPath(fsm.QueueEntity, r)
 }
 
-// checkParameters refuses unknown parameters: a misspelt one must not look as if it worked. The parameter that selects a
-// namespace is always known.
+// checkParameters refuses unknown parameters: a misspelt one must not appear to work. The parameter that
+// selects a namespace is always known.
 func checkParameters(r *http.Request, possible ...string) error {
 	for key := range r.URL.Query() {
 		if key != namespaceParameter && !slices.Contains(possible, key) {

@@ -61,8 +61,8 @@ func (s *Server) showNamespace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// createNamespace is PUT /v1/namespaces/{name}; without a body all settings have their defaults. This is
-// the only answer about namespaces that has keys.
+// createNamespace is PUT /v1/namespaces/{name}; without a body all settings have their defaults. Its answer is
+// the only one about namespaces that contains keys.
 func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if err := checkNamespaceName(name); err != nil {
@@ -93,7 +93,7 @@ func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// updateNamespace is PATCH /v1/namespaces/{name}: settings that the body omits stay.
+// updateNamespace is PATCH /v1/namespaces/{name}: settings that the body omits are kept.
 func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
 	var asked NamespaceSettings
 	if err := decodeBody(r, &asked, namespaceSettings); err != nil {
@@ -136,7 +136,7 @@ func (s *Server) namespaceInPath(r *http.Request) (fsm.Namespace, error) {
 	return namespace, withNamespaceName(name, err)
 }
 
-// withNamespaceName gives errors about namespaces their texts, where the cluster has not.
+// withNamespaceName adds texts to errors about namespaces that have none from the cluster.
 func withNamespaceName(name string, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
@@ -147,8 +147,8 @@ func withNamespaceName(name string, err error) error {
 	return err
 }
 
-// checkNamespaceName returns an error that says how to correct a name. It is a label of host names, but not localhost,
-// which every machine calls itself.
+// checkNamespaceName returns an error with advice on how to correct a name. A name is a label of host names,
+// but not localhost, which is a name of every machine.
 func checkNamespaceName(name string) error {
 	if len(name) > namespaceNameMax || !isLabel(name, "-") {
 		return fmt.Errorf("%w: the name of a namespace is 1 to %d letters, digits and hyphens inside, not %.60q", fsm.InvalidArgument, namespaceNameMax, name)
@@ -170,7 +170,7 @@ func isLabel(text, more string) bool {
 	return text != "" && len(text) <= hostLabelMax && text[0] != '-' && text[len(text)-1] != '-'
 }
 
-// applyTo returns old with the settings that are given, checked.
+// applyTo returns old with the given settings, checked.
 func (s *NamespaceSettings) applyTo(old fsm.NamespaceSettings) (fsm.NamespaceSettings, error) {
 	if s.Hosts != nil {
 		hosts, err := parseHosts(s.Hosts)

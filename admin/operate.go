@@ -19,8 +19,8 @@ const (
 	weightMax       = 100
 	defaultWeight   = 10 // a stored weight of 0 means this
 	zoneBytesMax    = 64
-	planMovesMax    = 256 // moves of a plan in a request: as many as fit into a body
-	memberBytesMax  = 256 // of a name or id
+	planMovesMax    = 256 // moves of a plan in a request: the number that fits into a body
+	memberBytesMax  = 256 // bytes of a name or id
 	memberHint      = "name or id of a member: GET /v1/members lists them"
 )
 
@@ -54,12 +54,12 @@ type Operations interface {
 	Rebalance(ctx context.Context, moves []PlannedMove) error
 	// Moves lists the partitions whose replicas are not yet placed as recorded.
 	Moves(ctx context.Context) ([]Move, error)
-	// Grow adds partitions and returns how many there are.
+	// Grow adds partitions and returns their new number.
 	Grow(ctx context.Context, n int) (int, error)
 	// Verify compares the state of all replicas of a partition; 0 is the catalog.
 	Verify(ctx context.Context, id fsm.PartitionID) (VerifyResult, error)
-	// Backup writes a consistent copy of the leader's replica of a partition, of a time after the call. When the error
-	// wraps ServerBusy, nothing was written; after any other error the written part is of no use.
+	// Backup writes a consistent copy of the leader's replica of a partition, at a time after the call. If the
+	// error wraps ServerBusy, nothing was written; after any other error the written part is useless.
 	Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error
 }
 
@@ -320,7 +320,8 @@ func (s *Server) transferLeader(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// partitionOrCatalogInPath is partition, or the catalog, whose leadership can be transferred, too.
+// partitionOrCatalogInPath is partitionInPath, but also accepts the catalog, whose leadership can be
+// transferred too.
 func partitionOrCatalogInPath(r *http.Request) (fsm.PartitionID, error) {
 	if r.PathValue("name") == "0" {
 		return fsm.CatalogPartition, nil

@@ -15,14 +15,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// httpStatus is how a Code looks in HTTP.
+// httpStatus is the HTTP form of a Code.
 type httpStatus struct {
 	status int
 	name   string
 }
 
-// statusOf is the one table from codes to HTTP. A code that is not listed is Internal, and a test fails when a code is
-// added to fsm and not here. 409 and 503 mean to clients what they mean in the official administration API.
+// statusOf is the only table from codes to HTTP. A code that is not listed is Internal, and a test fails if a
+// code is added to fsm and not here. Clients treat 409 and 503 as in the official administration API.
 func statusOf(code fsm.Code) httpStatus {
 	switch code {
 	case fsm.OK:
@@ -136,7 +136,7 @@ func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, status int, v
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// newTrackingID returns a random id by which a client and the log name the same error.
+// newTrackingID returns a random id that clients and the log use to identify the same error.
 func newTrackingID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the process instead

@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// namespaceParameter chooses a namespace by name in the control API, before the Host header.
+// namespaceParameter selects a namespace by name in the control API; it takes precedence over the Host header.
 const namespaceParameter = "namespace"
 
 // Names of callers without a key in the audit log.
@@ -35,11 +35,11 @@ const (
 // requestContext describes an admitted request. It belongs to the goroutine of the request.
 type requestContext struct {
 	namespace     fsm.NamespaceID
-	hostNamespace fsm.NamespaceID // the namespace that the host selects, where the request names another one; else 0
+	hostNamespace fsm.NamespaceID // the namespace that the host selects, if the request names another one; otherwise 0
 	caller        string          // the name of the key, the subject of the JWT, or the result of trustedCaller
 	trusted       bool            // admitted without a key
-	kind          string          // of the changed entity, where the route does not tell it; else ""
-	rule          string          // the changed rule, where the body names it
+	kind          string          // kind of the changed entity, if the route does not determine it; otherwise ""
+	rule          string          // the changed rule, if the body names it
 }
 
 type requestContextKey struct{}
@@ -52,7 +52,7 @@ func contextOf(r *http.Request) *requestContext {
 	return &requestContext{namespace: fsm.DefaultNamespace}
 }
 
-// namespace is the namespace of a request.
+// namespace returns the namespace of a request.
 func (s *Server) namespace(r *http.Request) NamespaceView {
 	return s.config.Control.In(contextOf(r).namespace)
 }
@@ -62,7 +62,7 @@ func (s *Server) namespace(r *http.Request) NamespaceView {
 func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*http.Request, error) {
 	v := &requestContext{}
 	r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, v))
-	if r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" { // before anything else is looked at
+	if r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" { // checked before anything else
 		return r, fmt.Errorf("%w: sign with a key (header Authorization: SharedAccessSignature), or use the control socket in the data folder of the member", fsm.Unauthorized)
 	}
 	missing, err := s.selectNamespace(r, v)
@@ -70,7 +70,7 @@ func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*h
 		return r, err
 	}
 	if missing != nil {
-		n = operatorOnly // or keys of one namespace would reveal the names of others
+		n = operatorOnly // otherwise keys of one namespace would reveal the names of others
 	}
 	if n == manageEntity && entityName == "" {
 		n = manageNamespace
@@ -81,8 +81,9 @@ func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*h
 	return r, missing
 }
 
-// selectNamespace sets the namespace of a request: the named one, else that of the host. missing is the error for a named
-// namespace that does not exist; the keys of the default namespace then decide whether the caller may learn that.
+// selectNamespace sets the namespace of a request: the named one, otherwise that of the host. missing is the
+// error for a named namespace that does not exist; the keys of the default namespace then decide whether the
+// caller may learn that.
 func (s *Server) selectNamespace(r *http.Request, v *requestContext) (missing, err error) {
 	query := r.URL.Query()
 	if isATOM(r) || !query.Has(namespaceParameter) {
@@ -113,11 +114,11 @@ func (s *Server) authClient(r *http.Request) auth.Client {
 	return from
 }
 
-// authorize checks the access of the caller. A signature must be valid even where none is needed: a wrong key must not
-// look as if it worked.
+// authorize checks the access of the caller. A signature must be valid even if none is required: a wrong key
+// must not appear to work.
 func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess, entityName string) error {
 	given := r.Header.Get("Authorization")
-	if given == "" { // or admit had refused
+	if given == "" { // otherwise admit would have refused
 		v.caller, v.trusted = s.trustedCaller(r), true
 		return nil
 	}
@@ -125,7 +126,7 @@ func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess,
 	grant, err := s.authenticate(r, kind, token, targets(r, n, entityName))
 	if err != nil {
 		if isATOM(r) && errors.Is(err, fsm.InvalidArgument) {
-			// Clients check their credentials after a 401 only.
+			// Clients check their credentials only after a 401.
 			err = fmt.Errorf("%w: %s", fsm.Unauthorized, err.Error()) // as text, so that its code is not found
 		}
 		return err
@@ -138,8 +139,8 @@ func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess,
 	return nil
 }
 
-// targets are the names of what a request is about. Clients sign the URL that they see or, as for AMQP,
-// the entity. In the control API a URL stands for no entity: a queue may be called v1/queues.
+// targets returns the names of the resource of a request. Clients sign the URL that they see or, as for AMQP,
+// the entity. In the control API a URL names no entity: a queue may be named v1/queues.
 func targets(r *http.Request, n requiredAccess, entityName string) []auth.Target {
 	path, err := auth.TargetPath(r.URL.Path)
 	if err != nil {
@@ -157,7 +158,7 @@ func targets(r *http.Request, n requiredAccess, entityName string) []auth.Target
 	return []auth.Target{url}
 }
 
-// checkGrant says whether a grant is what a route needs.
+// checkGrant checks that a grant gives the access that a route requires.
 func checkGrant(grant auth.Grant, n requiredAccess) error {
 	switch {
 	case n == anyKey:
@@ -172,8 +173,8 @@ func checkGrant(grant auth.Grant, n requiredAccess) error {
 	return nil
 }
 
-// parseAuthorization takes an Authorization header apart. The Go administration client sends a JWT
-// without the word before it.
+// parseAuthorization splits an Authorization header. The Go administration client sends a JWT without the
+// scheme before it.
 func parseAuthorization(header string) (kind, token string) {
 	if word, rest, found := strings.Cut(header, " "); found && strings.EqualFold(word, "Bearer") {
 		return auth.KindJWT, strings.TrimSpace(rest)

@@ -101,7 +101,8 @@ func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// findRule reads the list page by page: rules are stored in the order of their creation, and only people ask for one.
+// findRule searches the list page by page: rules are stored in the order of their creation, and only people
+// request a single one.
 func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
 	for skip := 0; ; skip += pageRulesMax {
 		rules, err := s.namespace(r).Rules(r.Context(), path, skip, pageRulesMax)

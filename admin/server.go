@@ -41,17 +41,17 @@ type Authority interface {
 // Config of a server. Listener, Control, Authority, Ready and Logger are required.
 type Config struct {
 	Listener  net.Listener // closed by the server
-	Local     Local        // the zero value: no such listener
+	Local     Local        // the zero value: no local listener
 	Control   Control
 	Authority Authority
 	Ready     func() bool // reports whether clients should be sent to this member; for /readyz and /health
-	// TrustLoopback accepts unsigned requests from this machine as those of an operator. Everything that relays
-	// connections on this machine is then trusted, too.
+	// TrustLoopback accepts unsigned requests from this machine as requests of an operator. Every relay of
+	// connections on this machine is then trusted too.
 	TrustLoopback bool
 	// RequireTLS is shown to clients: the AMQP addresses of members accept TLS only.
 	RequireTLS bool
 	// ReadinessChecks are the parts of Ready, and further facts for /readyz?verbose; /livez fails while one of
-	// LivenessChecks is not OK. Neither function may wait. nil: no checks.
+	// LivenessChecks is not OK. Neither function may block. nil: no checks.
 	ReadinessChecks, LivenessChecks func() []Check
 	Logger                          *slog.Logger
 	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.
@@ -65,9 +65,9 @@ type Config struct {
 
 // Local is the access of operators on this machine, without a key.
 type Local struct {
-	Listener net.Listener // that only operators can reach, such as a Unix socket; closed by the server
-	// Endpoint is the host:port in connection strings of its answers, since clients cannot use its own address;
-	// "": there are no connection strings.
+	Listener net.Listener // reachable only by operators, such as a Unix socket; closed by the server
+	// Endpoint is the host:port in the connection strings that answers contain, because clients cannot use the
+	// address of Listener; "": answers contain no connection strings.
 	Endpoint string
 }
 
@@ -84,7 +84,8 @@ type Server struct {
 	config   Config
 	http     *http.Server
 	requests chan struct{} // one token per request in flight
-	// localRequests has the requests through Local: other requests cannot use up the places of the operator.
+	// localRequests counts the requests through Local, so that other requests cannot occupy the slots of the
+	// operator.
 	localRequests chan struct{}
 	backups       chan struct{} // one token per backup in flight
 	// whenClosing registers a function to be called when closing begins; stop unregisters it.
@@ -95,7 +96,7 @@ type Server struct {
 	closeErr  error
 }
 
-// Open starts the server. The context is for starting only.
+// Open starts the server. It uses ctx only while it starts.
 func Open(ctx context.Context, c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -137,7 +138,7 @@ func (s *Server) accept(ctx context.Context, l net.Listener) {
 // again, and then waits for the same end.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
-		s.stop() // or a backup would use up the time that is left to transfer leaderships
+		s.stop() // otherwise a backup would use up the time that remains to transfer leaderships
 		if s.http.Shutdown(ctx) == nil {
 			return
 		}
@@ -157,8 +158,8 @@ type route struct {
 	serve     handler
 }
 
-// routes returns all operations of the control API. Names of entities may contain slashes, so nothing can follow them in
-// a path.
+// routes returns all operations of the control API. Names of entities may contain slashes, so they end the
+// path.
 func (s *Server) routes() map[string]route {
 	const accessRule, rule, messages, namespace = "access_rule", "rule", "messages", "namespace"
 	routes := map[string]route{
@@ -222,14 +223,14 @@ func (s *Server) serveRoute(to route) http.HandlerFunc {
 	}
 }
 
-// logSlow logs a request that took long, without the names in its path.
+// logSlow logs a slow request without the names in its path.
 func (s *Server) logSlow(r *http.Request, began time.Time) {
 	if took := time.Since(began); took >= s.config.SlowAfter && !strings.HasPrefix(r.URL.Path, "/v1/backup/") {
 		s.config.Slow.WarnContext(r.Context(), "slow operation", "operation", "control "+r.Pattern, "took", took, "peer", r.RemoteAddr)
 	}
 }
 
-// auditedChange is what the audit log says of a request.
+// auditedChange returns the description of a request for the audit log.
 func (to route) auditedChange(r *http.Request, name string) auditedChange {
 	query := r.URL.Query()
 	c := auditedChange{operation: to.operation, kind: to.kind, name: name, rule: cmp.Or(query.Get("rule"), query.Get("name"))}
@@ -277,7 +278,7 @@ func (s *Server) rejectUncleanPaths(next http.Handler) http.Handler {
 	})
 }
 
-// routeNotFound answers requests that match no pattern. net/http itself would answer with text.
+// routeNotFound answers requests that match no pattern. net/http itself would answer with plain text.
 func (s *Server) routeNotFound(routes *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, err := s.admit(r, anyKey, ""); err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// slot is a place among the requests in flight. It belongs to the goroutine of its request.
+// slot is one of the slots for requests in flight. It belongs to the goroutine of its request.
 type slot struct {
 	slots chan struct{}
 	held  bool
 }
 
-// acquireSlot takes a slot without waiting; false when none is free.
+// acquireSlot acquires a slot without waiting; it returns false if none is free.
 func acquireSlot(slots chan struct{}) (*slot, bool) {
 	select {
 	case slots <- struct{}{}:
@@ -47,8 +47,8 @@ func (s *slot) reacquire(ctx context.Context) error {
 	}
 }
 
-// bufferedBody is the body of a request. It is read whole before the first Read returns. Meanwhile the request has no
-// slot: a client that sends slowly does not block others.
+// bufferedBody is the body of a request. It is read completely before the first Read returns. Meanwhile the
+// request holds no slot, so a client that sends slowly does not block others.
 type bufferedBody struct {
 	io.ReadCloser
 	ctx    context.Context //nolint:containedctx // of the request, as the body is
