@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -89,7 +91,10 @@ type conn struct {
 	partialBytes  int  // bytes of deliveries received in part
 	queuedBytes   int  // bytes of payloads that are locked and not sent yet
 	links         int
-	requests      int // requests to nodes in progress
+	linksPeak     int           // most links at a time; written by the reader only
+	attaches      int           // links that the peer has begun; used by the reader only
+	attachLimit   *rate.Limiter // of attaches beyond linksPeak; nil before the first
+	requests      int           // requests to nodes in progress
 	memory        memory
 	stats         connStats
 	scratch       []byte // one encoded delivery at a time
@@ -223,10 +228,39 @@ func (c *conn) read(ctx context.Context) error {
 		}
 		switch frame.Body.(type) {
 		case *wire.Transfer, *wire.Disposition: // bounded by credit
+		case *wire.Attach:
+			wait(ctx, c.attachDelay())
+			runtime.Gosched()
 		default:
 			runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
 		}
 	}
+}
+
+// wait waits for d, or until ctx is done.
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// attachDelay returns how long the reader waits after an attach. A peer may open as many links as it
+// keeps without delay; one that detaches and attaches again is limited to attachesPerSecond, because
+// resolving a link costs far more than asking for it. Only the reader calls it.
+func (c *conn) attachDelay() time.Duration {
+	if c.attaches <= c.linksPeak {
+		return 0
+	}
+	if c.attachLimit == nil {
+		c.attachLimit = rate.NewLimiter(attachesPerSecond, attachesBurst)
+	}
+	return c.attachLimit.Reserve().Delay()
 }
 
 // waitUntilReadAllowed blocks the reader while the connection holds too much: deliveries that are not stored

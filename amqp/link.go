@@ -61,6 +61,7 @@ func (l *link) base() *link { return l }
 // links that need it.
 func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	c := s.conn
+	c.attaches++
 	if a.Handle > s.handleMax {
 		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Handle %d is above the handle-max of %d.", a.Handle, s.handleMax)}
 	}
@@ -108,6 +109,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	s.links[a.Handle] = e
 	c.links, c.linksChanged = c.links+1, time.Now()
+	c.linksPeak = max(c.linksPeak, c.links)
 	if l.kind == cbsNode || l.kind == coordinatorNode {
 		e.base().completeAttach(ctx, e, fsm.EntityRef{})
 		return nil

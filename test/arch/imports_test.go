@@ -81,7 +81,7 @@ func libraryImporters() map[string][]string {
 		"github.com/coreos/go-oidc":             {"admin/auth"},
 		"github.com/go-jose/go-jose":            {"admin/auth"}, // go-oidc verifies signatures with it
 		"github.com/hashicorp/golang-lru":       {"admin/auth"},
-		"golang.org/x/time":                     {"admin/auth", "cmd/objects"},
+		"golang.org/x/time":                     {"admin/auth", "amqp", "cmd/objects"},
 		"golang.org/x/crypto":                   {"cmd/peeklock"},
 		"github.com/spf13/cobra":                {"cmd/peeklock", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench"},
 		"github.com/spf13/pflag":                {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/config"},

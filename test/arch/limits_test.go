@@ -87,6 +87,8 @@ func connectionLimits() []limit {
 		{"AMQP connections of one address (setting `connections_per_address`)", "amqp.connectionsPerPeerMaxDefault", "", "closed at once"},
 		{"largest AMQP channel number of a connection", "amqp.channelMax", "", "`amqp:connection:framing-error`, the connection is closed"},
 		{"links of a connection", "amqp.linksMax", "", "`amqp:resource-limit-exceeded`"},
+		{"links of a connection that are attached again without delay, beyond the most that it had at a time", "amqp.attachesBurst", "", "the next frames are read later"},
+		{"the same, per second", "amqp.attachesPerSecond", "", "the next frames are read later"},
 		{"audiences with a token on one connection", "amqp.audiencesMax", "", "`$cbs` answers 403"},
 		{"largest AMQP frame", "amqp.frameBytesMax", "bytes", "the connection is closed"},
 		{"sends of one link that are not confirmed yet", "amqp.linkCreditMax", "messages", "no more credit is granted"},
