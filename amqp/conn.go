@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/origin"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -109,7 +110,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
 		refusalLog:      new(logLimiter), // replaced in the same way
 		missingRightLog: new(logLimiter),
-		origin:          originOf(peer.RemoteAddr()),
+		origin:          origin.Of(peer.RemoteAddr()),
 		tracer:          newTracer(config.Tracer),
 		wake:            make(chan struct{}, 1),
 		written:         make(chan struct{}),
@@ -229,7 +230,7 @@ func (c *conn) read(ctx context.Context) error {
 		switch frame.Body.(type) {
 		case *wire.Transfer, *wire.Disposition: // bounded by credit
 		case *wire.Attach:
-			wait(ctx, c.attachDelay())
+			c.waitToAttach(ctx)
 			runtime.Gosched()
 		default:
 			runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
@@ -237,30 +238,17 @@ func (c *conn) read(ctx context.Context) error {
 	}
 }
 
-// wait waits for d, or until ctx is done.
-func wait(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// attachDelay returns how long the reader waits after an attach. A peer may open as many links as it
-// keeps without delay; one that detaches and attaches again is limited to attachesPerSecond, because
-// resolving a link costs far more than asking for it. Only the reader calls it.
-func (c *conn) attachDelay() time.Duration {
+// waitToAttach makes the reader wait after an attach. A peer may open as many links as it keeps without
+// delay; one that detaches and attaches again is limited to attachesPerSecond, because resolving a link
+// costs far more than asking for it. Only the reader calls it.
+func (c *conn) waitToAttach(ctx context.Context) {
 	if c.attaches <= c.linksPeak {
-		return 0
+		return
 	}
 	if c.attachLimit == nil {
 		c.attachLimit = rate.NewLimiter(attachesPerSecond, attachesBurst)
 	}
-	return c.attachLimit.Reserve().Delay()
+	_ = c.attachLimit.Wait(ctx) // it fails only when the connection ends
 }
 
 // waitUntilReadAllowed blocks the reader while the connection holds too much: deliveries that are not stored

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/peeklock/peeklock/amqp/origin"
 )
 
 // connLimiter tracks the open connections. The mutex of the Server guards all of it.
@@ -32,7 +34,7 @@ func newConnLimiter() connLimiter {
 // unauthenticated connection instead: the oldest of the address that has the most. Honest clients put a token
 // early, and a client that opens thousands of connections loses its own.
 func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
-	origin := originOf(peer.RemoteAddr())
+	from := origin.Of(peer.RemoteAddr())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most := s.config.ConnectionsPerPeerMax
@@ -40,7 +42,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	case s.closed:
 		_ = peer.Close()
 		return nil, false
-	case origin.IsValid() && most > 0 && s.perOrigin[origin] >= most:
+	case from.IsValid() && most > 0 && s.perOrigin[from] >= most:
 		s.reject(ctx, peer, "too many connections from one address", most)
 		return nil, false
 	case len(s.conns) >= s.config.ConnectionsMax && !s.closeOldestUnauthenticated():
@@ -52,9 +54,9 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	c.totals, c.refusalLog, c.missingRightLog = s.totals, &s.refusalLog, &s.missingRightLog
 	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.onAuthenticated, c.release = func() { s.markAuthenticated(c) }, func() { s.release(c) }
-	s.conns[c] = &trackedConn{origin: origin, unauthenticated: s.unauthenticated.PushBack(c)}
-	s.unauthenticatedPerOrigin[origin]++
-	s.perOrigin[origin]++
+	s.conns[c] = &trackedConn{origin: from, unauthenticated: s.unauthenticated.PushBack(c)}
+	s.unauthenticatedPerOrigin[from]++
+	s.perOrigin[from]++
 	s.group.Add(1)
 	return c, true
 }
@@ -130,23 +132,4 @@ func (s *Server) untrack(c *conn) {
 	if s.perOrigin[a.origin]--; s.perOrigin[a.origin] == 0 {
 		delete(s.perOrigin, a.origin)
 	}
-}
-
-// originOf returns the address for which the limits count a connection: its IP address, or its /64 of IPv6,
-// which belongs to one customer. It returns the zero Addr for connections without an IP address, such as a
-// pipe.
-func originOf(addr net.Addr) netip.Addr {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	if !ip.Is6() {
-		return ip
-	}
-	prefix, err := ip.Prefix(64)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return prefix.Addr()
 }

@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/peeklock/peeklock/amqp/origin"
 )
 
 // Limits of pending connections, whose protocol is not known yet. Each costs a goroutine, 1 KiB of first bytes,
@@ -19,7 +21,6 @@ import (
 const (
 	pendingMaxDefault     = 1000
 	pendingTimeoutDefault = 10 * time.Second // the gateway waits as long for an open frame
-	originBitsIPv6        = 64               // of an IPv6 address: the prefix that one customer usually has
 	refusalTimeMax        = time.Second      // time for the peer to read the refusal
 	refusalBytesMax       = 64 * 1024        // read from the peer after the refusal
 )
@@ -202,7 +203,7 @@ func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
 		_ = oldest.raw.Close()
 		p.config.Logger.DebugContext(ctx, "pending connection closed: too many connections whose protocol is not known yet", "peer", oldest.raw.RemoteAddr(), "max", p.config.PendingMax)
 	}
-	s := &pendingConn{port: p, raw: raw, peer: raw.RemoteAddr(), origin: originOf(raw.RemoteAddr())}
+	s := &pendingConn{port: p, raw: raw, peer: raw.RemoteAddr(), origin: origin.Of(raw.RemoteAddr())}
 	s.element = p.pending.PushBack(s)
 	p.origins[s.origin]++
 	return s
@@ -245,24 +246,6 @@ func (p *Port) countAs(s *pendingConn, from netip.Addr) {
 	p.uncount(s)
 	s.origin = from
 	p.origins[from]++
-}
-
-// originOf returns the address under which a connection is counted: its IP address, or for IPv6 its /64, which one
-// customer usually has. It is zero for addresses of other kinds.
-func originOf(addr net.Addr) netip.Addr {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	if !ip.Is6() {
-		return ip
-	}
-	prefix, err := ip.Prefix(originBitsIPv6)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return prefix.Addr()
 }
 
 // claim removes the connection from the pending ones; it returns false if it was closed before.

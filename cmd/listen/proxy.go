@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/origin"
 	"github.com/pires/go-proxyproto"
 )
 
@@ -148,7 +149,7 @@ func (p *Port) unwrap(s *pendingConn) (net.Conn, error) {
 		return nil, err
 	}
 	s.proxied, s.peer = true, conn.client
-	p.countAs(s, originOf(s.peer))
+	p.countAs(s, origin.Of(s.peer))
 	return conn, nil
 }
 

@@ -1,0 +1,24 @@
+package origin
+
+import (
+	"net"
+	"testing"
+)
+
+func TestOf(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"192.0.2.7:1": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::", "[fe80::1%lo]:1": "fe80::",
+	} {
+		tcp, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Of(tcp).String(); got != want {
+			t.Errorf("%s counts as %s, want %s", address, got, want)
+		}
+	}
+	if got := Of(&net.UnixAddr{}); got.IsValid() {
+		t.Errorf("a socket without an IP address counts as %s", got)
+	}
+}
