@@ -109,7 +109,7 @@ func (n *Node) Stats(entities int) Stats {
 		Forward: n.peerConns(),
 	}
 	s.Store.LogStats, s.Store.DiskSpace = n.raftLog.Stats(), n.raftLog.DiskSpace()
-	s.Store.DiskBytes, s.Store.FreeBytes = diskSpace(n.config.Dir)
+	s.Store.FreeBytes, s.Store.DiskBytes, _ = partition.FileSystemSpace(n.config.Dir) // zeros when it fails
 	moving := n.movingPartitions()
 	groups := *n.groups.Load()
 	led := make(map[fsm.PartitionID]*partition.Group)

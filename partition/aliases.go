@@ -26,5 +26,8 @@ type (
 // Bound returns the upper end of bucket i of a histogram.
 func Bound(i int) time.Duration { return histogram.Bound(i) }
 
+// FileSystemSpace returns the space of the file system that holds a folder, see [disk.FileSystemSpace].
+func FileSystemSpace(dir string) (free, total uint64, err error) { return disk.FileSystemSpace(dir) }
+
 // OpenLog opens the log of a member, see [raftlog.Open].
 func OpenLog(path string, logger *slog.Logger) (*Log, error) { return raftlog.Open(path, logger) }

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// fileSystemSpace is what the file system that holds a folder has, for this process.
-func fileSystemSpace(dir string) (free, total uint64, err error) {
+// FileSystemSpace returns the bytes that are free for this process on the file system that holds a folder, and
+// its size.
+func FileSystemSpace(dir string) (free, total uint64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, 0, fmt.Errorf("free space of %s: %w", dir, err)

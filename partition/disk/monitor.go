@@ -72,7 +72,7 @@ type Monitor struct {
 
 // NewMonitor creates a monitor of the file system of dir. It measures nothing before Watch.
 func NewMonitor(dir string, logger *slog.Logger) *Monitor {
-	return &Monitor{dir: dir, logger: logger, measure: fileSystemSpace}
+	return &Monitor{dir: dir, logger: logger, measure: FileSystemSpace}
 }
 
 // Watch starts to measure until close, with the sizes of the first call.
