@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // scriptedAuthorizer is an Authorizer that answers as a test requests, and records its callers.
@@ -99,25 +99,14 @@ func (p *peer) refusedLink() *wire.Error {
 }
 
 // auditCapture is an audit log that a test reads.
-type auditCapture struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *auditCapture) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(b)
-}
+type auditCapture struct{ kit.LogLines }
 
 func (j *auditCapture) into(c *Config) { c.Audit = slog.New(slog.NewJSONHandler(j, nil)) }
 
 // lines returns the lines written so far, without time and level.
 func (j *auditCapture) lines(t *testing.T) (lines []map[string]any) {
 	t.Helper()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.SplitSeq(strings.TrimSpace(j.b.String()), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(j.String()), "\n") {
 		var m map[string]any
 		if line == "" {
 			continue

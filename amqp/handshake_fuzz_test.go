@@ -62,8 +62,8 @@ func FuzzHandshake(f *testing.F) {
 		if h.entered.Load() {
 			t.Error("an unauthenticated connection made us look for an entity")
 		}
-		if strings.Contains(log.b.String(), "panic") {
-			t.Error(log.b.String())
+		if strings.Contains(log.String(), "panic") {
+			t.Error(log.String())
 		}
 		understood(t, peer.heard)
 	})

@@ -252,7 +252,7 @@ func TestAuditOfALogin(t *testing.T) {
 			t.Errorf("line %d: %v", i, lines[i])
 		}
 	}
-	if strings.Contains(j.b.String(), ruleKey) {
+	if strings.Contains(j.String(), ruleKey) {
 		t.Error("the audit log has a secret")
 	}
 }

@@ -115,12 +115,12 @@ func TestBackupAndRestore(t *testing.T) {
 	}); err != nil || len(plan.Moves) == 0 {
 		t.Fatal(plan, err)
 	}
-	eventually(t, "the new member has its share", func() bool {
+	kit.Eventually(t, "the new member has its share", func() bool {
 		moves, err := node.operator.Moves(ctx)
 		return err == nil && len(moves) == 0
 	})
 	for id := fsm.PartitionID(0); id <= 3; id++ {
-		eventually(t, "both replicas are equal", func() bool { // a joining member gets a catalog vote after its replica
+		kit.Eventually(t, "both replicas are equal", func() bool { // a joining member gets a catalog vote after its replica
 			v, err := node.operator.Verify(ctx, id)
 			return err == nil && v.Equal() && len(v.Replicas) == 2
 		})
@@ -239,7 +239,7 @@ func TestBackupLimits(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	eventually(t, "there is room again", func() bool { return node.backups.Running() == 0 })
+	kit.Eventually(t, "there is room again", func() bool { return node.backups.Running() == 0 })
 	if err := node.operator.Backup(t.Context(), 1, &b); err != nil {
 		t.Error(err)
 	}
@@ -252,7 +252,7 @@ func TestVerifyReportsAbsentMember(t *testing.T) {
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
 	for i := range c.nodes {
-		eventually(t, "all three answer, and are equal", func() bool {
+		kit.Eventually(t, "all three answer, and are equal", func() bool {
 			v, err := c.nodes[i].operator.Verify(t.Context(), 1)
 			return err == nil && v.Equal() && len(v.Replicas) == 3
 		})
@@ -262,7 +262,7 @@ func TestVerifyReportsAbsentMember(t *testing.T) {
 	}
 	gone := c.nodes[2].self
 	c.stop(2)
-	eventually(t, "the others verify without it", func() bool {
+	kit.Eventually(t, "the others verify without it", func() bool {
 		v, err := c.nodes[0].operator.Verify(t.Context(), 1)
 		if err != nil {
 			return false

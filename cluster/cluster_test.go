@@ -221,7 +221,7 @@ func (c *testCluster) index(id fsm.MemberID) int {
 // or been deposed since, so leader asks that member itself.
 func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 	c.t.Helper()
-	eventually(c.t, fmt.Sprintf("partition %d has a leader", id), func() bool {
+	kit.Eventually(c.t, fmt.Sprintf("partition %d has a leader", id), func() bool {
 		leader = -1
 		term := uint64(0)
 		for i, node := range c.nodes {
@@ -243,17 +243,11 @@ func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 // busy machine, and a test that waits for all of it fails.
 const waitMax = kit.WaitMax
 
-// eventually polls until holds returns true, or fails the test.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	kit.Eventually(t, what, holds)
-}
-
 // retryUntilLed repeats a call while it reports that there is no leader, which means that nothing was done.
 // Operator commands give up after two seconds; an election on a busy machine takes longer.
 func retryUntilLed(t *testing.T, ask func() error) (err error) {
 	t.Helper()
-	eventually(t, "somebody leads who answers", func() bool {
+	kit.Eventually(t, "somebody leads who answers", func() bool {
 		err = ask()
 		return !errors.Is(err, fsm.ServerBusy)
 	})

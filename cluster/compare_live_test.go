@@ -57,7 +57,7 @@ func advanceTo(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 // awaitSameApplied waits until all replicas have applied the same entries.
 func awaitSameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
 	t.Helper()
-	eventually(t, "all have applied the same", func() bool {
+	kit.Eventually(t, "all have applied the same", func() bool {
 		var at []uint64
 		for _, node := range c.nodes {
 			at = append(at, (*node.groups.Load())[id].Status().Applied)
@@ -127,7 +127,7 @@ func (d divergence) aReplica() (after func()) {
 	diverge(t, d.nodes[odd], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
 	lockSome(t, d.nodes[d.leader], d.at, 3)
 	return func() {
-		eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[odd], d.id), partition.ErrDiverged) })
+		kit.Eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[odd], d.id), partition.ErrDiverged) })
 		for i, node := range d.nodes {
 			sendMessage(t, node, d.at, "y")
 			if err := halted(node, d.id); i != odd && err != nil {
@@ -140,7 +140,7 @@ func (d divergence) aReplica() (after func()) {
 			if err := retryUntilLed(t, func() error { return operator.Move(t.Context(), d.id, members) }); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "it is moved", func() bool {
+			kit.Eventually(t, "it is moved", func() bool {
 				part, err := operator.partitionRecord(t.Context(), d.id)
 				if err != nil || part.Target != nil || len(part.Replicas) != len(members) {
 					return false
@@ -152,7 +152,7 @@ func (d divergence) aReplica() (after func()) {
 		if err := halted(d.nodes[odd], d.id); err != nil {
 			t.Errorf("the new replica: %v", err)
 		}
-		eventually(t, "all three are equal", func() bool {
+		kit.Eventually(t, "all three are equal", func() bool {
 			v, err := operator.Verify(t.Context(), d.id)
 			return err == nil && v.Equal() && len(v.Replicas) == 3
 		})
@@ -168,7 +168,7 @@ func (d divergence) theLeader() (after func()) {
 	diverge(t, d.nodes[d.leader], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
 	lockSome(t, d.nodes[d.leader], d.at, 2)
 	return func() {
-		eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[d.leader], d.id), partition.ErrDiverged) })
+		kit.Eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[d.leader], d.id), partition.ErrDiverged) })
 		for i, node := range d.nodes {
 			sendMessage(t, node, d.at, "y")
 			if err := halted(node, d.id); i != d.leader && err != nil {
@@ -189,7 +189,7 @@ func (d divergence) all() (after func()) {
 		return slices.ContainsFunc(node.Stats(0).Partitions, func(p PartitionStats) bool { return p.ID == d.id && p.Undecided })
 	}
 	return func() {
-		eventually(t, "the leader tells, and nobody else", func() bool {
+		kit.Eventually(t, "the leader tells, and nobody else", func() bool {
 			leader := d.testCluster.leader(d.id)
 			for i, node := range d.nodes {
 				if told(node) != (i == leader) {

@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -93,14 +94,14 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 	defer stop()
 	home := at.Partition
 	preferred := (*c.nodes[0].partitions.Load())[home-1].Replicas[0].Member
-	eventually(t, "the preferred member leads", func() bool {
+	kit.Eventually(t, "the preferred member leads", func() bool {
 		return slices.Contains(c.ledBy(c.index(preferred)), home)
 	})
 	full := c.index(preferred)
 	free[full].Store(diskLow)
-	eventually(t, "it leads nothing", func() bool { return len(c.ledBy(full)) == 0 })
+	kit.Eventually(t, "it leads nothing", func() bool { return len(c.ledBy(full)) == 0 })
 	for i, node := range c.nodes {
-		eventually(t, "it is seen", func() bool {
+		kit.Eventually(t, "it is seen", func() bool {
 			status, err := node.Status(t.Context())
 			return err == nil && slices.ContainsFunc(status.Members, func(m MemberStatus) bool { return m.ID == preferred && m.ReadOnly })
 		})
@@ -126,7 +127,7 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 		t.Errorf("%+v", n.Requests)
 	}
 	free[full].Store(diskFree)
-	eventually(t, "it leads again", func() bool { return slices.Contains(c.ledBy(full), home) })
+	kit.Eventually(t, "it leads again", func() bool { return slices.Contains(c.ledBy(full), home) })
 	if n := stop(); uint64(n) != countMessages(t, c.nodes[0], at).Active {
 		t.Errorf("%d sends and %+v", n, countMessages(t, c.nodes[0], at))
 	}
@@ -146,11 +147,11 @@ func TestAllDisksFullRefusesGrowth(t *testing.T) {
 	for _, f := range free {
 		f.Store(diskLow)
 	}
-	eventually(t, "sends are refused everywhere", func() bool {
+	kit.Eventually(t, "sends are refused everywhere", func() bool {
 		return !slices.ContainsFunc(c.nodes, func(n *Node) bool { return trySend(n, at, "d") != fsm.ServerBusy })
 	})
 	tries := 0
-	eventually(t, "new entities are refused everywhere", func() bool { // the leader of the catalog learns of the disks later
+	kit.Eventually(t, "new entities are refused everywhere", func() bool { // the leader of the catalog learns of the disks later
 		return !slices.ContainsFunc(c.nodes, func(n *Node) bool {
 			tries++
 			_, err := n.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, fmt.Sprint("try", tries), testSettings, nil, nil)
@@ -179,9 +180,9 @@ func TestAllDisksFullRefusesGrowth(t *testing.T) {
 	leader := c.leader(at.Partition)
 	free[leader].Store(diskFree)
 	free[(leader+1)%3].Store(diskFree)
-	eventually(t, "sends are taken", func() bool { return trySend(c.nodes[(leader+2)%3], at, "f") == fsm.OK })
+	kit.Eventually(t, "sends are taken", func() bool { return trySend(c.nodes[(leader+2)%3], at, "f") == fsm.OK })
 	free[(leader+2)%3].Store(diskFree)
-	eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, (*Node).isLowOnSpace) })
+	kit.Eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, (*Node).isLowOnSpace) })
 	sendMessage(t, c.nodes[0], at, "g")
 }
 
@@ -197,7 +198,7 @@ func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
 		n.SetLowMemory(true)
 	}
 	for _, n := range c.nodes {
-		eventually(t, "sends are refused", func() bool { return trySend(n, at, "b") == fsm.ServerBusy })
+		kit.Eventually(t, "sends are refused", func() bool { return trySend(n, at, "b") == fsm.ServerBusy })
 		if reason := n.BusyReason(); !strings.Contains(reason, "memory") {
 			t.Errorf("reason %q", reason)
 		}
@@ -209,7 +210,7 @@ func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
 		n.SetLowMemory(false)
 	}
 	for _, n := range c.nodes {
-		eventually(t, "sends are taken", func() bool { return trySend(n, at, "c") == fsm.OK })
+		kit.Eventually(t, "sends are taken", func() bool { return trySend(n, at, "c") == fsm.OK })
 		if reason := n.BusyReason(); reason != "" {
 			t.Errorf("reason %q", reason)
 		}
@@ -224,7 +225,7 @@ func TestSingleMemberWithFullDisk(t *testing.T) {
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
 	free[0].Store(diskLow)
-	eventually(t, "sends are refused", func() bool { return trySend(c.nodes[0], at, "a") == fsm.ServerBusy })
+	kit.Eventually(t, "sends are refused", func() bool { return trySend(c.nodes[0], at, "a") == fsm.ServerBusy })
 	free[0].Store(diskFree)
-	eventually(t, "sends are taken", func() bool { return trySend(c.nodes[0], at, "b") == fsm.OK })
+	kit.Eventually(t, "sends are taken", func() bool { return trySend(c.nodes[0], at, "b") == fsm.OK })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // newLevelCluster starts members that simulate binaries of the given levels.
@@ -27,7 +28,7 @@ func newLevelCluster(t *testing.T, levels ...uint32) *testCluster {
 // awaitLevel waits until every running member knows that the cluster has the given level.
 func (c *testCluster) awaitLevel(level uint32) {
 	c.t.Helper()
-	eventually(c.t, "all members have heard of the level", func() bool {
+	kit.Eventually(c.t, "all members have heard of the level", func() bool {
 		for _, node := range c.nodes {
 			if node != nil && node.FeatureLevel() != level {
 				return false
@@ -58,7 +59,7 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 
 	// A dead member with an old binary may come back unchanged.
 	c.kill(2)
-	eventually(t, "the third is gone", func() bool { return !c.nodes[0].isAlive(memberAt(t, c, 2)) })
+	kit.Eventually(t, "the third is gone", func() bool { return !c.nodes[0].isAlive(memberAt(t, c, 2)) })
 	c.awaitReconciles(15)
 	c.awaitLevel(1)
 
@@ -192,5 +193,5 @@ func TestPartitionsFollowTheLevel(t *testing.T) {
 	c.start(2)
 	c.ready()
 	c.awaitLevel(2)
-	eventually(t, "the machines of all replicas have level 2", func() bool { return c.hasPartitionLevel(2) })
+	kit.Eventually(t, "the machines of all replicas have level 2", func() bool { return c.hasPartitionLevel(2) })
 }

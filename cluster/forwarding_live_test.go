@@ -68,7 +68,7 @@ func (c *testCluster) counted(at fsm.EntityRef, what string, holds func(fsm.Coun
 			c.t.Logf("%s: %s: %+v", at.Name, what, last)
 		}
 	})
-	eventually(c.t, at.Name+": "+what, func() bool {
+	kit.Eventually(c.t, at.Name+": "+what, func() bool {
 		last = countMessages(c.t, c.any(), at)
 		return holds(last)
 	})
@@ -498,7 +498,7 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 					end(c, dead)
 				}()
 				v.open(more)
-				eventually(t, "a leader closes", func() bool { return !dying.startTask(func(context.Context) {}) })
+				kit.Eventually(t, "a leader closes", func() bool { return !dying.startTask(func(context.Context) {}) })
 				v.release(dead, true)
 				<-ended
 				v.release(dead, false)

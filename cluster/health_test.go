@@ -38,34 +38,34 @@ func TestReadiness(t *testing.T) {
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
 	n := c.nodes[0]
-	eventually(t, "it is ready", func() bool { return failing(n.Readiness()) == nil })
+	kit.Eventually(t, "it is ready", func() bool { return failing(n.Readiness()) == nil })
 	if bad := failing(n.Liveness()); bad != nil {
 		t.Fatalf("not alive: %v", bad)
 	}
-	eventually(t, "two members hear the catalog's leader", func() bool { return n.askOthersAboutCatalog(t.Context()) })
-	eventually(t, "not ready while others hear a leader", func() bool {
+	kit.Eventually(t, "two members hear the catalog's leader", func() bool { return n.askOthersAboutCatalog(t.Context()) })
+	kit.Eventually(t, "not ready while others hear a leader", func() bool {
 		n.health.othersHearLeader.Store(true) // the loop clears it: the leader was not silent
 		bad := failing(n.Readiness())
 		return len(bad) == 1 && bad[0] == "catalog"
 	})
-	eventually(t, "ready again", func() bool { return failing(n.Readiness()) == nil })
+	kit.Eventually(t, "ready again", func() bool { return failing(n.Readiness()) == nil })
 
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
 	if err := retryUntilLed(t, func() error { return n.operator.Drain(ctx, n.self) }); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "drained, and ready", func() bool {
+	kit.Eventually(t, "drained, and ready", func() bool {
 		return failing(n.Readiness()) == nil && strings.HasPrefix(textOf(n.Readiness(), "membership"), "drained")
 	})
 
 	c.kill(1)
 	c.kill(2)
-	eventually(t, "the catalog is silent for long", func() bool { return n.catalogLeaderSilence() > n.catalogLeaderSilenceMax() })
+	kit.Eventually(t, "the catalog is silent for long", func() bool { return n.catalogLeaderSilence() > n.catalogLeaderSilenceMax() })
 	if n.askOthersAboutCatalog(t.Context()) {
 		t.Error("somebody who is dead hears the catalog's leader")
 	}
-	eventually(t, "silence that is nobody's fault", func() bool {
+	kit.Eventually(t, "silence that is nobody's fault", func() bool {
 		return failing(n.Readiness()) == nil && strings.HasSuffix(textOf(n.Readiness(), "catalog"), "nor by others")
 	})
 	if bad := failing(n.Liveness()); bad != nil {

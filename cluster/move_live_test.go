@@ -183,7 +183,7 @@ func (c *testCluster) settled() []fsm.Partition {
 			c.describe()
 		}
 	})
-	eventually(c.t, "nothing moves", func() bool {
+	kit.Eventually(c.t, "nothing moves", func() bool {
 		moves, err := operator.Moves(c.t.Context())
 		last = fmt.Sprintf("%+v, %v", moves, err)
 		return err == nil && len(moves) == 0
@@ -194,7 +194,7 @@ func (c *testCluster) settled() []fsm.Partition {
 	}
 	for _, part := range all.Partitions {
 		var voters, wanted []string
-		eventually(c.t, "the voters are those of the catalog", func() bool {
+		kit.Eventually(c.t, "the voters are those of the catalog", func() bool {
 			status, err := operator.leaderStatus(c.t.Context(), part.ID)
 			if err != nil || len(status.Nonvoters) > 0 {
 				return false
@@ -229,7 +229,7 @@ func (c *testCluster) clean(parts []fsm.Partition) {
 				}
 			}
 		}
-		eventually(c.t, fmt.Sprintf("member %d has the folders of what it holds: %v", i, want), func() bool {
+		kit.Eventually(c.t, fmt.Sprintf("member %d has the folders of what it holds: %v", i, want), func() bool {
 			have, err := node.dataDir.Replicas()
 			return err == nil && slices.Equal(have, want)
 		})
@@ -261,7 +261,7 @@ func TestMoveWhileInUse(t *testing.T) {
 		t.Errorf("lies on %v", parts[0].Replicas)
 	}
 	c.clean(parts)
-	eventually(t, "the preferred member leads", func() bool { return c.leader(1) == 3 })
+	kit.Eventually(t, "the preferred member leads", func() bool { return c.leader(1) == 3 })
 	// A query about a replica that is not removed, or was never created, is denied, also at a leader.
 	for _, node := range c.nodes {
 		if err := node.askReplicaRemoved(t.Context(), 1, 99); !errors.Is(err, fsm.PreconditionFails) {
@@ -369,7 +369,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 		node.retiring = is
 		node.mu.Unlock()
 	}
-	eventually(t, "nothing is removed here now", func() bool {
+	kit.Eventually(t, "nothing is removed here now", func() bool {
 		node.mu.Lock()
 		defer node.mu.Unlock()
 		was := node.retiring
@@ -381,7 +381,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	if err := c.nodes[0].Operator().RemoveMember(ctx, id); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the others tell it", func() bool {
+	kit.Eventually(t, "the others tell it", func() bool {
 		node.mu.Lock()
 		defer node.mu.Unlock()
 		return !node.removalReported.IsZero()
@@ -413,7 +413,7 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	dead, fresh := c.nodes[2].self, c.startMore(3)
 	c.kill(2)
 	operator := c.nodes[0].Operator()
-	eventually(t, "it is missed", func() bool { return !c.nodes[0].isAlive(dead) })
+	kit.Eventually(t, "it is missed", func() bool { return !c.nodes[0].isAlive(dead) })
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
 	if err := retryUntilLed(t, func() error { return operator.ReplaceMember(ctx, dead, dead) }); !errors.Is(err, fsm.InvalidArgument) {
@@ -429,7 +429,7 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 		}
 	}
 	sendMessage(t, c.nodes[3], queue, "x")
-	eventually(t, "the newcomer votes in the catalog", func() bool {
+	kit.Eventually(t, "the newcomer votes in the catalog", func() bool {
 		status, err := operator.leaderStatus(t.Context(), fsm.CatalogPartition)
 		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, matchesMember(fresh))
 	})
@@ -457,7 +457,7 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	others := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == dead })
 	c.move(1, c.nodes[3].self, c.nodes[others[0]].self, c.nodes[others[1]].self)
 	node := c.nodes[dead]
-	eventually(t, "the move has begun, or has ended between two looks", func() bool {
+	kit.Eventually(t, "the move has begun, or has ended between two looks", func() bool {
 		group := node.localReplica(1)
 		if group == nil {
 			return true
@@ -513,17 +513,17 @@ func TestMoveIsCancelled(t *testing.T) {
 	}
 	// The new member is away from the beginning.
 	c.kill(3)
-	eventually(t, "it is missed", func() bool {
+	kit.Eventually(t, "it is missed", func() bool {
 		return !c.nodes[0].isAlive(fresh) && !c.nodes[1].isAlive(fresh) && !c.nodes[2].isAlive(fresh)
 	})
 	c.move(1, fresh, members[1], members[2])
-	eventually(t, "it waits for its member", func() bool { return state() == MoveWaiting })
+	kit.Eventually(t, "it waits for its member", func() bool { return state() == MoveWaiting })
 	if err := retryUntilLed(t, func() error { return operator.PauseMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is paused", func() bool { return state() == MovePaused })
+	kit.Eventually(t, "it is paused", func() bool { return state() == MovePaused })
 	c.startMore(3)
-	eventually(t, "the replica is open", func() bool { return c.nodes[3].replicaNumber(1) != 0 })
+	kit.Eventually(t, "the replica is open", func() bool { return c.nodes[3].replicaNumber(1) != 0 })
 	if status := c.nodes[c.leader(1)].localReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
 		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
 	}
@@ -538,7 +538,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	// The new replica is half copied: it is a non-voter or a voter, and is removed.
 	c.move(1, fresh, members[1], members[2])
 	leader := c.nodes[c.leader(1)]
-	eventually(t, "it is added, or all has moved between two looks", func() bool {
+	kit.Eventually(t, "it is added, or all has moved between two looks", func() bool {
 		group := leader.localReplica(1)
 		if group == nil {
 			return true
@@ -569,7 +569,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 	operator := c.nodes[0].Operator()
 	queue := createQueue(t, c.nodes[0], "q")
 	x := c.traffic(c.nodes, queue)
-	eventually(t, "the leaders are spread", func() bool {
+	kit.Eventually(t, "the leaders are spread", func() bool {
 		for _, part := range c.settled() {
 			if c.index(part.Replicas[0].Member) != c.leader(part.ID) {
 				return false
@@ -595,7 +595,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 	if err := retryUntilLed(t, func() error { return operator.Undrain(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it leads again", func() bool {
+	kit.Eventually(t, "it leads again", func() bool {
 		for p := fsm.PartitionID(1); p < 5; p++ {
 			if c.nodes[drained].localReplica(p).Status().IsLeader {
 				return true
@@ -625,7 +625,7 @@ func TestGrowAddsPartitions(t *testing.T) {
 		t.Fatalf("%d, %v", n, err)
 	}
 	var after []fsm.EntityRef
-	eventually(t, "the new partitions are used", func() bool {
+	kit.Eventually(t, "the new partitions are used", func() bool {
 		at := createQueue(t, c.nodes[2], fmt.Sprintf("q%d", len(after)))
 		after = append(after, at)
 		return at.Partition == 3
@@ -651,7 +651,7 @@ func TestZoneAndWeight(t *testing.T) {
 		{ID: c.nodes[0].self, Name: "m0", Zone: "a"}, {ID: c.nodes[1].self, Name: "m1", Zone: "b", Weight: 30},
 	} {
 		for _, node := range c.nodes {
-			eventually(t, fmt.Sprintf("member %d is known", i), func() bool { return node.memberRecord(want.ID) == want })
+			kit.Eventually(t, fmt.Sprintf("member %d is known", i), func() bool { return node.memberRecord(want.ID) == want })
 		}
 	}
 	var list []fsm.Member
@@ -671,7 +671,7 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	at := c.addUntrusted()
 	c.configs[at].PeerTLS = kit.NewAuthority(t).MemberTLSConfig(t)
 	stranger := c.start(at).self
-	eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
+	kit.Eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
 	operator := c.nodes[0].Operator()
 	var plan Plan
 	if err := retryUntilLed(t, func() (err error) { plan, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {

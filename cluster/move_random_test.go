@@ -102,7 +102,7 @@ func mayHold(p *fsm.Partition, id fsm.MemberID) bool {
 // equal waits until all replicas of a partition have applied the same entries, and compares them.
 func (c *testCluster) equal(part fsm.Partition) {
 	c.t.Helper()
-	eventually(c.t, "the replicas are equal", func() bool {
+	kit.Eventually(c.t, "the replicas are equal", func() bool {
 		v, err := c.any().Operator().Verify(c.t.Context(), part.ID)
 		return err == nil && len(v.Replicas) == len(part.Replicas) && v.Equal()
 	})

@@ -72,7 +72,7 @@ func TestNamespacesAreApart(t *testing.T) {
 		for host, want := range map[string]fsm.NamespaceID{
 			"shop.example.com:5671": shop.ID, "QUEUES.shop.example.": shop.ID, "localhost": fsm.DefaultNamespace, "other.example.com": fsm.DefaultNamespace,
 		} {
-			eventually(t, "member knows the host "+host, func() bool { return node.Router().NamespaceByHost(host) == want })
+			kit.Eventually(t, "member knows the host "+host, func() bool { return node.Router().NamespaceByHost(host) == want })
 		}
 		for namespace, want := range map[fsm.NamespaceID]fsm.EntityID{fsm.DefaultNamespace: ours.ID, shop.ID: theirs.ID} {
 			at, err := node.Router().In(namespace).Resolve(t.Context(), "ORDERS")
@@ -248,7 +248,7 @@ func TestAccessRules(t *testing.T) {
 		}
 	}
 	for _, node := range c.nodes {
-		eventually(t, "every member has the rules", func() bool {
+		kit.Eventually(t, "every member has the rules", func() bool {
 			own, shared := node.Router().Access(shop.ID, "t/subscriptions/s")
 			return strings.HasPrefix(ruleSecrets(own), "in=s3") && strings.HasPrefix(ruleSecrets(shared), "root=s4")
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestThreeMembersServeOneQueue(t *testing.T) {
@@ -151,12 +152,12 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating them
-	eventually(t, "the sweeper forgets the queue", func() bool {
+	kit.Eventually(t, "the sweeper forgets the queue", func() bool {
 		_, err := findEntity(t.Context(), c.nodes[1], router.EntityQuery{ID: at.ID})
 		return errors.Is(err, fsm.EntityNotFound)
 	})
 	// If a leader does not answer within a second, the status shows what its followers know.
-	eventually(t, "no partition holds anything", func() bool {
+	kit.Eventually(t, "no partition holds anything", func() bool {
 		status, err := c.nodes[2].Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +226,7 @@ func TestRequestsSurviveLeaderDeath(t *testing.T) {
 	// The member comes back with its data and, as the preferred leader, leads again.
 	c.start(leader)
 	c.ready()
-	eventually(t, "leaders are where they are wanted", func() bool {
+	kit.Eventually(t, "leaders are where they are wanted", func() bool {
 		for _, part := range *client.partitions.Load() {
 			own := client.localReplica(part.ID).Status()
 			if own.Leader != part.Replicas[0].Member {
@@ -369,7 +370,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 			t.Fatal("the fourth member votes in the catalog")
 		}
 	}
-	eventually(t, "the fourth member knows the leaders and replicas of all", func() bool {
+	kit.Eventually(t, "the fourth member knows the leaders and replicas of all", func() bool {
 		status, err := fourth.Status(t.Context())
 		return err == nil && len(status.Members) == 4 && len(status.Partitions) == 3 &&
 			!slices.ContainsFunc(status.Partitions, func(p PartitionStatus) bool { return p.Leader == "" || len(p.Replicas) < 3 })

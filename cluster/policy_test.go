@@ -26,7 +26,7 @@ func TestBootstrapSpreadsOverZones(t *testing.T) {
 			t.Errorf("partition %d lies in one zone: %v", part.ID, part.Replicas)
 		}
 	}
-	eventually(t, "the catalog knows the zones", func() bool {
+	kit.Eventually(t, "the catalog knows the zones", func() bool {
 		for i, node := range c.nodes {
 			if c.nodes[0].memberRecord(node.self).Zone != c.configs[i].Zone {
 				return false
@@ -47,7 +47,7 @@ func TestBootstrapSpreadsOverZones(t *testing.T) {
 	c.stop(3)
 	c.start(3)
 	c.ready()
-	eventually(t, "the catalog knows the zone of the configuration", func() bool { return c.nodes[0].memberRecord(west).Zone == "west" })
+	kit.Eventually(t, "the catalog knows the zone of the configuration", func() bool { return c.nodes[0].memberRecord(west).Zone == "west" })
 }
 
 // TestRebalanceFillsNewMembers adds a fourth and a fifth member under load; the cluster gives them replicas
@@ -61,7 +61,7 @@ func TestRebalanceFillsNewMembers(t *testing.T) {
 	for i := 3; i < 5; i++ {
 		fresh := c.startMore(i)
 		share := 8*3/(i+1) - 1 // one replica less is no reason for a move
-		eventually(t, "the new member has its share", func() bool {
+		kit.Eventually(t, "the new member has its share", func() bool {
 			placed := *c.nodes[0].partitions.Load()
 			return placement.ReplicaCounts(placed)[fresh] >= share && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil })
 		})
@@ -111,7 +111,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	id := c.nodes[dead].self
 	c.kill(dead)
 	node := c.any()
-	eventually(t, "others hold what it held", func() bool {
+	kit.Eventually(t, "others hold what it held", func() bool {
 		c.setDeadSince(time.Hour)
 		placed := *node.partitions.Load()
 		return placement.ReplicaCounts(placed)[id] == 0 && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return len(p.Replicas) != 3 || p.Target != nil })
@@ -125,7 +125,7 @@ func TestDeadMemberIsReplaced(t *testing.T) {
 	c.settled()
 	c.start(dead)
 	c.ready()
-	eventually(t, "it has its share again", func() bool {
+	kit.Eventually(t, "it has its share again", func() bool {
 		return placement.ReplicaCounts(*node.partitions.Load())[id] >= 2 // of 3: one replica less is no reason for a move
 	})
 	c.clean(c.settled())
@@ -150,7 +150,7 @@ func TestOutageStartsNoMoves(t *testing.T) {
 		}
 		node := c.nodes[x.members-1]
 		for _, node := range c.nodes[x.down:] {
-			eventually(t, "they are gone", func() bool { return len(node.gossip.Alive()) == x.members-x.down })
+			kit.Eventually(t, "they are gone", func() bool { return len(node.gossip.Alive()) == x.members-x.down })
 		}
 		c.setDeadSince(2 * time.Hour)
 		c.awaitReconciles(20)
@@ -176,9 +176,9 @@ func TestLostCatalogVoteIsReplaced(t *testing.T) {
 		return len(status.Voters)
 	}
 	c.awaitReconciles(20)
-	eventually(t, "three vote while all are here", func() bool { return voters() == 3 })
+	kit.Eventually(t, "three vote while all are here", func() bool { return voters() == 3 })
 	c.kill(0)
-	eventually(t, "five vote", func() bool {
+	kit.Eventually(t, "five vote", func() bool {
 		c.setDeadSince(time.Hour)
 		return voters() == 5
 	})
@@ -190,5 +190,5 @@ func TestLostCatalogVoteIsReplaced(t *testing.T) {
 	c.start(1)
 	c.ready()
 	c.awaitReconciles(10)
-	eventually(t, "five vote when all are back", func() bool { return voters() == 5 })
+	kit.Eventually(t, "five vote when all are back", func() bool { return voters() == 5 })
 }

@@ -113,7 +113,7 @@ func receive(t *testing.T, node *Node, at fsm.EntityRef) []string {
 	receiver := node.Router().Receiver(at, true)
 	defer receiver.Close()
 	payloads := []string{}
-	eventually(t, "everything that is ready has been received", func() bool {
+	kit.Eventually(t, "everything that is ready has been received", func() bool {
 		for {
 			got := lockMessages(receiver, 100, 0)
 			if got.code != fsm.OK {
@@ -260,7 +260,7 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 	resolve(t, node, "idle") // 4 min are not enough, with a minute for this test, and resolving the name is not a use
 	countMessages(t, node, idle)
 	c.pass(clock, 2*time.Minute)
-	eventually(t, "the idle queue is gone", func() bool { return c.gone(idle) })
+	kit.Eventually(t, "the idle queue is gone", func() bool { return c.gone(idle) })
 	resolve(t, node, "used")
 	resolve(t, node, "kept")
 
@@ -279,10 +279,10 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 	}
 	// The leader dies; its successor continues to count the idle time.
 	c.pass(clock, 4*time.Minute)
-	eventually(t, "the used queue is gone", func() bool { return c.gone(used) })
+	kit.Eventually(t, "the used queue is gone", func() bool { return c.gone(used) })
 	c.kill(c.leader(again.Partition))
 	c.pass(clock, 2*time.Minute)
-	eventually(t, "the new queue is gone under the next leader", func() bool { return c.gone(again) })
+	kit.Eventually(t, "the new queue is gone under the next leader", func() bool { return c.gone(again) })
 	if counts := countMessages(t, c.other(kept.Partition), kept); counts != (fsm.Counts{}) {
 		t.Errorf("the queue without a limit: %+v", counts)
 	}
@@ -305,7 +305,7 @@ func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 		t.Errorf("send: %v", code)
 	}
 	c.kill(leader)
-	eventually(t, "the next leader buries it", func() bool { return c.gone(at) })
+	kit.Eventually(t, "the next leader buries it", func() bool { return c.gone(at) })
 }
 
 // TestIdleQueueThatWasDeletedMeanwhile checks that a deletion completes from every state that it had reached.
@@ -324,7 +324,7 @@ func TestIdleQueueThatWasDeletedMeanwhile(t *testing.T) {
 		}
 	}
 	c.pass(clock, 6*time.Minute)
-	eventually(t, "both are gone", func() bool { return c.gone(forgotten) && c.gone(dropping) })
+	kit.Eventually(t, "both are gone", func() bool { return c.gone(forgotten) && c.gone(dropping) })
 }
 
 // TestPeeksAndWaitingReceiversKeepAQueue checks that peeks and waiting receivers, which write nothing into the
@@ -360,7 +360,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 		})
 		return found
 	}
-	eventually(t, "the settings are known", known)
+	kit.Eventually(t, "the settings are known", known)
 	touched := func(at fsm.EntityRef) bool {
 		return clock.now().Sub(node.router.LastActivity(at.ID)) < 30*time.Second
 	}
@@ -372,11 +372,11 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 		if got := lockMessages(polling, 1, time.Millisecond); got.code != fsm.OK {
 			t.Fatalf("poll: %v", got.code)
 		}
-		eventually(t, "the receivers are reported", func() bool { return touched(received) && touched(polled) })
+		kit.Eventually(t, "the receivers are reported", func() bool { return touched(received) && touched(polled) })
 		settled(t, node, peeked.Partition)
 		c.pass(clock, 0)
 	}
-	eventually(t, "the queue that nobody uses is gone", func() bool { return c.gone(left) })
+	kit.Eventually(t, "the queue that nobody uses is gone", func() bool { return c.gone(left) })
 	for _, name := range []string{"peeked", "received", "polled"} {
 		resolve(t, c.nodes[0], name)
 	}
@@ -389,7 +389,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 // settled waits until everything that a node has submitted to a partition has been answered.
 func settled(t *testing.T, node *Node, id fsm.PartitionID) {
 	t.Helper()
-	eventually(t, "nothing is outstanding", func() bool { return node.router.Outstanding(id) == 0 })
+	kit.Eventually(t, "nothing is outstanding", func() bool { return node.router.Outstanding(id) == 0 })
 }
 
 func TestPurgeAndRedrive(t *testing.T) {

@@ -76,7 +76,7 @@ func TestSecureCluster(t *testing.T) {
 		c.start(i)
 	}
 	for _, i := range []int{foreign, plain} {
-		eventually(t, "both ends refuse streams for want of trust", func() bool {
+		kit.Eventually(t, "both ends refuse streams for want of trust", func() bool {
 			inside := uint64(0)
 			for _, node := range c.nodes[:3] {
 				inside += node.Stats(0).Streams.Untrusted
@@ -188,7 +188,7 @@ func TestGossipKeys(t *testing.T) {
 		told := new(kit.LogLines)
 		c.configs[i].Logger = told.Logger()
 		c.start(i)
-		eventually(t, "the stranger says why it is alone", func() bool { return told.Has(text) })
+		kit.Eventually(t, "the stranger says why it is alone", func() bool { return told.Has(text) })
 		if seen := len(c.nodes[i].gossip.All()); seen != 1 {
 			t.Errorf("%s sees %d members", c.configs[i].Name, seen)
 		}
@@ -199,7 +199,7 @@ func TestGossipKeys(t *testing.T) {
 		}
 		c.stop(i)
 	}
-	eventually(t, "the members say that somebody knocked", func() bool { return lines.Has(text) })
+	kit.Eventually(t, "the members say that somebody knocked", func() bool { return lines.Has(text) })
 	if lines.Has("AQEB") || lines.Has(string(key(1))) {
 		t.Error("a key is in the log")
 	}
@@ -212,7 +212,7 @@ func TestGossipKeys(t *testing.T) {
 			c.start(i)
 			c.ready()
 			for _, node := range c.nodes[:3] {
-				eventually(t, "everybody sees everybody", func() bool { return len(node.gossip.Alive()) == 3 })
+				kit.Eventually(t, "everybody sees everybody", func() bool { return len(node.gossip.Alive()) == 3 })
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestPartitionedSessions: sessions of a partitioned queue are found by name through any member, in
@@ -163,7 +164,7 @@ func TestPartitionedTopic(t *testing.T) {
 	}
 	c.remove(topic)
 	for i := range 3 {
-		eventually(t, "the partition is empty", func() bool { return c.holds(fsm.PartitionID(i + 1)) })
+		kit.Eventually(t, "the partition is empty", func() bool { return c.holds(fsm.PartitionID(i + 1)) })
 	}
 }
 
@@ -233,7 +234,7 @@ func TestPartitionedTransactions(t *testing.T) {
 	}
 	got := lockAll(t, c.nodes[0], in, 12)
 	i := slices.IndexFunc(got, func(d fsm.Delivery) bool { return shardIn(d.Lock.Sequence) != shardIn(got[0].Lock.Sequence) })
-	two := fsm.Transaction{Settles: []fsm.SettleAt{completes(in, got[0].Lock, got[i].Lock)}}
+	two := fsm.Transaction{Settles: []fsm.SettleAt{kit.Complete(in, got[0].Lock, got[i].Lock)}}
 	if code := transacted(c.nodes[0], two); code != fsm.NotAllowed {
 		t.Errorf("two shards in one: %v", code)
 	}
@@ -241,8 +242,8 @@ func TestPartitionedTransactions(t *testing.T) {
 		key := fsm.SendTo{At: out, Messages: []fsm.Message{keyed(fmt.Sprint("k", i%4), fmt.Sprintf("k%d %d", i%4, d.Lock.Sequence))}}
 		free := fsm.SendTo{At: out, Messages: []fsm.Message{{Payload: []byte("free")}}}
 		tx := fsm.Transaction{
-			Settles: []fsm.SettleAt{completes(in, d.Lock)},
-			Sends:   []fsm.SendTo{key, free, sendTo(plain, fmt.Sprint("p", i))},
+			Settles: []fsm.SettleAt{kit.Complete(in, d.Lock)},
+			Sends:   []fsm.SendTo{key, free, kit.SendTo(plain, fmt.Sprint("p", i))},
 		}
 		if code := transacted(c.nodes[i%3], tx); code != fsm.OK {
 			t.Errorf("transaction %d: %v", i, code)
@@ -251,7 +252,7 @@ func TestPartitionedTransactions(t *testing.T) {
 			t.Errorf("the same again: %v", code)
 		}
 	}
-	through := fsm.Transaction{Sends: []fsm.SendTo{{At: plain, Via: &in, Messages: sendTo(plain, "via").Messages}}}
+	through := fsm.Transaction{Sends: []fsm.SendTo{{At: plain, Via: &in, Messages: kit.SendTo(plain, "via").Messages}}}
 	if code := transacted(c.nodes[0], through); code != fsm.OK {
 		t.Errorf("through a partitioned queue: %v", code)
 	}
@@ -313,7 +314,7 @@ func TestPartitionedInterrupted(t *testing.T) {
 	}
 	clock.ahead.Add(int64(time.Minute)) // no member is still working on it
 	for _, shard := range half.Shards {
-		eventually(t, "the shard is dropped", func() bool {
+		kit.Eventually(t, "the shard is dropped", func() bool {
 			there := true
 			c.nodes[0].localReplica(shard.Partition).View(func(m partition.Machine) { _, there = raftgroup.Queues(m).Settings(shard.Entity) })
 			return !there
@@ -360,7 +361,7 @@ func TestPartitionedWhileMembersDie(t *testing.T) {
 				got[string(d.Payload)]++
 			}
 			done := make(chan []fsm.Code, 1)
-			other.Router().Settle(at, settleAll(d.deliveries, fsm.Complete), func(codes []fsm.Code) { done <- codes })
+			other.Router().Settle(at, fsm.SettleAll(d.deliveries, fsm.Complete), func(codes []fsm.Code) { done <- codes })
 			if diff := cmp.Diff(make([]fsm.Code, len(d.deliveries)), <-done); diff != "" {
 				t.Errorf("round %d: settle: %s", round, diff)
 			}

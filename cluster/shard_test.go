@@ -231,7 +231,7 @@ func TestPartitionedReceivers(t *testing.T) {
 	}
 	// Eight messages, one by one, come from all four shards, unless one was slow: the link does not wait
 	// for it. Then they are released, which counts no attempt, and the check repeats.
-	eventually(t, "the shards take turns", func() bool {
+	kit.Eventually(t, "the shards take turns", func() bool {
 		turns, taken := map[int]int{}, []fsm.Delivery{}
 		for range 8 {
 			got := lockMessages(receiver, 1, waitMax)
@@ -246,7 +246,7 @@ func TestPartitionedReceivers(t *testing.T) {
 		}
 		t.Logf("8 messages one by one: of shards %v", turns)
 		released := make(chan []fsm.Code, 1)
-		c.nodes[0].Router().Settle(at, settleAll(taken, fsm.Release), func(codes []fsm.Code) { released <- codes })
+		c.nodes[0].Router().Settle(at, fsm.SettleAll(taken, fsm.Release), func(codes []fsm.Code) { released <- codes })
 		if diff := cmp.Diff(make([]fsm.Code, len(taken)), <-released); diff != "" {
 			t.Fatal(diff)
 		}
@@ -383,7 +383,7 @@ func TestOneSilentShard(t *testing.T) {
 	for range 3 {
 		node.Router().Send(at, []fsm.Message{{Payload: []byte("late")}}, func(fsm.Code) {})
 	}
-	eventually(t, "it has found out", func() bool { return node.router.HasNoLeader(at.Shards[silent].Partition) })
+	kit.Eventually(t, "it has found out", func() bool { return node.router.HasNoLeader(at.Shards[silent].Partition) })
 	for range 6 {
 		mustSend(t, node, at, fsm.Message{Payload: []byte("x")})
 	}
@@ -426,12 +426,4 @@ func TestPartitionedEntitiesRefuseWhatTheyCannotHave(t *testing.T) {
 	if _, err := router.In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.SubscriptionEntity, path, settings); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("a subscription that deletes itself later: %v", err)
 	}
-}
-
-func settleAll(deliveries []fsm.Delivery, verb fsm.Verb) []fsm.Settlement {
-	settlements := make([]fsm.Settlement, len(deliveries))
-	for i := range deliveries {
-		settlements[i] = fsm.Settlement{Lock: deliveries[i].Lock, Verb: verb}
-	}
-	return settlements
 }

@@ -59,7 +59,7 @@ func TestStatsCountEntitiesAndMessages(t *testing.T) {
 	for i := range 20 {
 		sendMessage(t, c.nodes[i%3], fsm.EntityRef{Entity: wide}, "x")
 	}
-	eventually(t, "every entity is shown by who leads it, with what it holds", func() bool {
+	kit.Eventually(t, "every entity is shown by who leads it, with what it holds", func() bool {
 		all := c.stats(100)
 		for i := range 6 {
 			e, who := find(all, fmt.Sprintf("q%d", i))
@@ -73,7 +73,7 @@ func TestStatsCountEntitiesAndMessages(t *testing.T) {
 
 	var all []Stats
 	led, shown, want := 0, 0, 0
-	eventually(t, "five partitions are led, and what is led is shown or counted", func() bool {
+	kit.Eventually(t, "five partitions are led, and what is led is shown or counted", func() bool {
 		all, led, shown, want = c.stats(2), 0, 0, 6+shardsSeen(c, &wide)
 		for _, s := range all {
 			led += s.Led

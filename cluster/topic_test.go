@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // make creates an entity of any kind through the first living member.
@@ -462,8 +463,8 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	}
 	cut(other)
 	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating it
-	eventually(t, "the sweeper forgets the subscription", forgotten(other))
-	eventually(t, "the others stay", func() bool { return c.holds(1, topic.ID, sub.ID) })
+	kit.Eventually(t, "the sweeper forgets the subscription", forgotten(other))
+	kit.Eventually(t, "the others stay", func() bool { return c.holds(1, topic.ID, sub.ID) })
 	if got := receive(t, c.nodes[2], sub); len(got) != 1 {
 		t.Errorf("left: %v", got)
 	}
@@ -475,8 +476,8 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 		}
 	}
 	clock.ahead.Add(int64(time.Minute))
-	eventually(t, "the sweeper forgets the topic", forgotten(topic))
-	eventually(t, "the partition has nothing", func() bool { return c.holds(1) })
+	kit.Eventually(t, "the sweeper forgets the topic", forgotten(topic))
+	kit.Eventually(t, "the partition has nothing", func() bool { return c.holds(1) })
 	// Late commands for the old entities create nothing.
 	for _, at := range []fsm.EntityRef{topic, sub} {
 		if _, err := c.nodes[0].router.PutEntity(t.Context(), at.ID); !errors.Is(err, fsm.EntityNotFound) {
@@ -517,7 +518,7 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 		waiting = append(waiting, answer)
 	}
 	leader := c.nodes[c.leader(1)].localReplica(1)
-	eventually(t, "they stand in line", func() bool { return leader.Status().Waiting == len(waiting) })
+	kit.Eventually(t, "they stand in line", func() bool { return leader.Status().Waiting == len(waiting) })
 	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
 		t.Fatal(err)
 	}
@@ -548,13 +549,13 @@ func TestIdleTopicsAndSubscriptions(t *testing.T) {
 	if got := receive(t, node, along); len(got) != 0 {
 		t.Errorf("received %v", got)
 	}
-	eventually(t, "the peek is reported", func() bool {
+	kit.Eventually(t, "the peek is reported", func() bool {
 		return !node.router.LastActivity(kept.ID).IsZero()
 	})
 	settled(t, node, 1) // and the report is applied
 	c.pass(clock, 2*time.Minute)
-	eventually(t, "the idle ones are gone", func() bool { return c.gone(lost) && c.gone(idle) && c.gone(along) })
-	eventually(t, "the others are there", func() bool { return c.holds(1, topic.ID, kept.ID) })
+	kit.Eventually(t, "the idle ones are gone", func() bool { return c.gone(lost) && c.gone(idle) && c.gone(along) })
+	kit.Eventually(t, "the others are there", func() bool { return c.holds(1, topic.ID, kept.ID) })
 	resolve(t, node, "topic/Subscriptions/kept")
 	if got := receive(t, node, kept); len(got) != 2 {
 		t.Errorf("kept: %v", got)
@@ -589,7 +590,7 @@ func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
 		t.Errorf("receive: %v", got.code)
 	}
 	c.kill(leader)
-	eventually(t, "the next leader buries it", func() bool { return c.gone(topic) && c.gone(sub) })
+	kit.Eventually(t, "the next leader buries it", func() bool { return c.gone(topic) && c.gone(sub) })
 }
 
 // TestLeaderOfATopicDies kills the leader while others send to a topic: every send ends OK, and each
@@ -651,7 +652,7 @@ func TestLeaderOfATopicDies(t *testing.T) {
 	}
 	c.start(leader)
 	c.ready()
-	eventually(t, "no body is kept", func() bool { return countMessages(t, client, topic).Bytes == 0 })
+	kit.Eventually(t, "no body is kept", func() bool { return countMessages(t, client, topic).Bytes == 0 })
 }
 
 // TestSettingsOfSubscriptions checks that changed settings of a subscription and of its topic reach their
@@ -734,7 +735,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 	if err := c.nodes[0].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); !expected(err) {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing is left", func() bool {
+	kit.Eventually(t, "nothing is left", func() bool {
 		left := 0
 		c.nodes[0].localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			left = raftgroup.Catalog(m).Entities() + len(raftgroup.Catalog(m).Dropping())

@@ -11,22 +11,6 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-func completes(at fsm.EntityRef, locks ...fsm.LockID) fsm.SettleAt {
-	s := fsm.SettleAt{At: at}
-	for _, lock := range locks {
-		s.Settlements = append(s.Settlements, fsm.Settlement{Lock: lock, Verb: fsm.Complete})
-	}
-	return s
-}
-
-func sendTo(at fsm.EntityRef, texts ...string) fsm.SendTo {
-	s := fsm.SendTo{At: at}
-	for _, text := range texts {
-		s.Messages = append(s.Messages, fsm.Message{ID: text, Payload: []byte(text)})
-	}
-	return s
-}
-
 func transacted(node *Node, tx fsm.Transaction) fsm.Code {
 	done := make(chan fsm.Code, 1)
 	node.Router().Transact(tx, func(code fsm.Code) { done <- code })
@@ -49,8 +33,8 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 		got := lockMessages(receiver, 1, time.Minute)
 		receiver.Close()
 		tx := fsm.Transaction{
-			Settles: []fsm.SettleAt{completes(in, got.deliveries[0].Lock)},
-			Sends:   []fsm.SendTo{sendTo(near, text), sendTo(far, text)},
+			Settles: []fsm.SettleAt{kit.Complete(in, got.deliveries[0].Lock)},
+			Sends:   []fsm.SendTo{kit.SendTo(near, text), kit.SendTo(far, text)},
 		}
 		if code := transacted(c.nodes[(i+1)%3], tx); code != fsm.OK {
 			t.Fatalf("transaction %d: %v", i, code)
@@ -70,7 +54,7 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 			}
 		}
 	}
-	tx := fsm.Transaction{Sends: []fsm.SendTo{sendTo(near, "x"), sendTo(fsm.EntityRef{Entity: fsm.Entity{ID: 999, Partition: in.Partition}}, "x")}}
+	tx := fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(near, "x"), kit.SendTo(fsm.EntityRef{Entity: fsm.Entity{ID: 999, Partition: in.Partition}}, "x")}}
 	if code := transacted(c.nodes[0], tx); code != fsm.EntityNotFound {
 		t.Errorf("with one that is not there: %v", code)
 	}
@@ -90,7 +74,7 @@ func TestTransferDeadLettersOfATopic(t *testing.T) {
 	if _, err := c.any().Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "far", small); err != nil {
 		t.Fatal(err)
 	}
-	tx := fsm.Transaction{Sends: []fsm.SendTo{sendTo(topic, "here"), sendTo(far, "too large")}}
+	tx := fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(topic, "here"), kit.SendTo(far, "too large")}}
 	if code := transacted(c.nodes[0], tx); code != fsm.OK {
 		t.Fatal(code)
 	}
@@ -128,7 +112,7 @@ func TestTransactionsWhileLeadersDie(t *testing.T) {
 		for i := range texts {
 			texts[i] = fmt.Sprintf("%d.%d", round, i)
 		}
-		mustSend(t, node, in, sendTo(in, texts...).Messages...)
+		mustSend(t, node, in, kit.SendTo(in, texts...).Messages...)
 		receiver := node.Router().Receiver(in, false)
 		var locks []fsm.LockID
 		for len(locks) < messages {
@@ -145,9 +129,9 @@ func TestTransactionsWhileLeadersDie(t *testing.T) {
 		for i, lock := range locks {
 			for _, rival := range []string{"x", "y"} {
 				name := texts[i] + rival
-				tx := fsm.Transaction{Settles: []fsm.SettleAt{completes(in, lock)}}
+				tx := fsm.Transaction{Settles: []fsm.SettleAt{kit.Complete(in, lock)}}
 				for _, out := range outs {
-					tx.Sends = append(tx.Sends, sendTo(out, name))
+					tx.Sends = append(tx.Sends, kit.SendTo(out, name))
 				}
 				node.Router().Transact(tx, func(code fsm.Code) { answers <- ended{name, code} })
 			}

@@ -77,6 +77,15 @@ func validSettlement(s *Settlement) bool {
 
 func validVerb(v Verb) bool { return v >= Complete && v <= Release }
 
+// SettleAll returns a settlement with a verb for each of the deliveries.
+func SettleAll(deliveries []Delivery, verb Verb) []Settlement {
+	settlements := make([]Settlement, len(deliveries))
+	for i := range deliveries {
+		settlements[i] = Settlement{Lock: deliveries[i].Lock, Verb: verb}
+	}
+	return settlements
+}
+
 // validUntil reports whether a settlement may have this delay: only abandoned messages can be
 // delayed.
 func validUntil(v Verb, until Instant) bool { return until == 0 || until > 0 && v == Abandon }

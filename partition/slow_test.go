@@ -1,12 +1,10 @@
 package partition
 
 import (
-	"bytes"
 	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,29 +13,11 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// logBuffer is a writer that may be read concurrently.
-type logBuffer struct {
-	mu  sync.Mutex
-	all bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.Write(b)
-}
-
-func (l *logBuffer) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.all.String()
-}
-
 // A send that waits for the disk is logged with the stage in which it waited; fast operations are not logged.
 func TestSlowEntryIsLogged(t *testing.T) {
 	t.Parallel()
 	const held, after = 300 * time.Millisecond, 250 * time.Millisecond
-	store, lines := &heldStore{hold: make(chan struct{}, 1)}, &logBuffer{}
+	store, lines := &heldStore{hold: make(chan struct{}, 1)}, &kit.LogLines{}
 	ms := newMembers(t, 1, func(c *Config) {
 		if store.Store == nil {
 			c.Log.WrapStore(func(inner raftlog.Store) raftlog.Store {
@@ -51,7 +31,7 @@ func TestSlowEntryIsLogged(t *testing.T) {
 	_, g := leader(t, ms, 1)
 	a := &asker{origin: 1}
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
-	before := strings.Count(lines.text(), "slow operation")
+	before := strings.Count(lines.String(), "slow operation")
 	store.hold <- struct{}{}
 	done := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, []byte("a secret"))), func(a Answer) { done <- a })
@@ -64,10 +44,10 @@ func TestSlowEntryIsLogged(t *testing.T) {
 	kit.Eventually(t, "it has waited", func() bool { return time.Since(taken) > held })
 	<-store.hold
 	await1(t, done)
-	kit.Eventually(t, "a line", func() bool { return strings.Count(lines.text(), "slow operation") > before })
+	kit.Eventually(t, "a line", func() bool { return strings.Count(lines.String(), "slow operation") > before })
 	one := regexp.MustCompile(`msg="slow operation" operation="log entry" partition=1 took=(\S+) queued=(\S+) raft=(\S+) quorum=(\S+) applied=(\S+) commands=1\n`)
 	told := false // among others: on a busy machine any entry may be slow
-	for _, line := range one.FindAllStringSubmatch(lines.text(), -1) {
+	for _, line := range one.FindAllStringSubmatch(lines.String(), -1) {
 		var parts [5]time.Duration
 		for i := range parts {
 			var err error
@@ -81,8 +61,8 @@ func TestSlowEntryIsLogged(t *testing.T) {
 		}
 		told = told || quorum >= held
 	}
-	if !told || strings.Contains(lines.text(), "secret") {
-		t.Errorf("%s", lines.text())
+	if !told || strings.Contains(lines.String(), "secret") {
+		t.Errorf("%s", lines.String())
 	}
 }
 

@@ -11,9 +11,6 @@ import (
 // HeaderAMQP is the protocol header that begins AMQP itself (part 2, 2.2).
 func HeaderAMQP() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 0, 1, 0, 0} }
 
-// HeaderTLS is the protocol header that requests TLS within the connection (part 5, 5.2).
-func HeaderTLS() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 2, 1, 0, 0} }
-
 // HeaderSASL is the protocol header that begins SASL (part 5, 5.3).
 func HeaderSASL() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 3, 1, 0, 0} }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/fakegroup"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // fakeTransport is the environment of one partition client: a local group that may lead, and other
@@ -174,7 +175,7 @@ func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 	stuck := group.Take()[0]
 	group.Lead(false, 1)
 	other.Lead(true, 2)
-	eventually(t, "the request is sent to the new leader", func() bool {
+	kit.Eventually(t, "the request is sent to the new leader", func() bool {
 		client.tick(time.Now())
 		other.Mu.Lock()
 		defer other.Mu.Unlock()
@@ -206,7 +207,7 @@ func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	begun := time.Now()
 	for at := tickEvery; at <= slow; at += tickEvery {
 		client.tick(begun.Add(at))
-		eventually(t, "who leads is known", func() bool {
+		kit.Eventually(t, "who leads is known", func() bool {
 			client.mu.Lock()
 			defer client.mu.Unlock()
 			return !client.finding

@@ -188,7 +188,7 @@ func (f *shardReceiver) finish(call *shardLock, code fsm.Code, got []fsm.Deliver
 	if f.receiveAndDelete && len(got) > 0 {
 		call.settling = true
 		f.mu.Unlock()
-		settlements := settleAll(got, fsm.Complete)
+		settlements := fsm.SettleAll(got, fsm.Complete)
 		f.router.Settle(f.at, settlements, func(codes []fsm.Code) {
 			taken := got[:0]
 			for i := range got {
@@ -262,16 +262,8 @@ func (f *shardReceiver) takeKept() (kept []fsm.Delivery) {
 func (f *shardReceiver) release(kept []fsm.Delivery) {
 	f.mu.Unlock()
 	if len(kept) > 0 {
-		f.router.Settle(f.at, settleAll(kept, fsm.Release), func([]fsm.Code) {})
+		f.router.Settle(f.at, fsm.SettleAll(kept, fsm.Release), func([]fsm.Code) {})
 	}
-}
-
-func settleAll(deliveries []fsm.Delivery, verb fsm.Verb) []fsm.Settlement {
-	settlements := make([]fsm.Settlement, len(deliveries))
-	for i := range deliveries {
-		settlements[i] = fsm.Settlement{Lock: deliveries[i].Lock, Verb: verb}
-	}
-	return settlements
 }
 
 // cancel ends the outstanding Lock with the kept messages; later ones are released.

@@ -7,23 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
-
-func completes(at fsm.EntityRef, locks ...fsm.LockID) fsm.SettleAt {
-	s := fsm.SettleAt{At: at}
-	for _, lock := range locks {
-		s.Settlements = append(s.Settlements, fsm.Settlement{Lock: lock, Verb: fsm.Complete})
-	}
-	return s
-}
-
-func sendTo(at fsm.EntityRef, texts ...string) fsm.SendTo {
-	s := fsm.SendTo{At: at}
-	for _, text := range texts {
-		s.Messages = append(s.Messages, fsm.Message{ID: text, Payload: []byte(text)})
-	}
-	return s
-}
 
 // TestTransactionBecomesOneCommand: the partition of the settlements, or else of the first send, performs
 // the operations on its entities; it sends the others through its first entity, or through the entity
@@ -34,7 +19,7 @@ func TestTransactionBecomesOneCommand(t *testing.T) {
 		return fsm.EntityRef{Entity: fsm.Entity{ID: id, Partition: in, Name: fmt.Sprint("e", id)}}
 	}
 	one, two, far := at(1, 1), at(2, 1), at(3, 2)
-	through := sendTo(far, "x")
+	through := kit.SendTo(far, "x")
 	through.Via = &two
 	subscription := one
 	subscription.Kind = fsm.SubscriptionEntity
@@ -43,7 +28,7 @@ func TestTransactionBecomesOneCommand(t *testing.T) {
 			Via: via, To: fsm.Destination{Partition: 2, Entity: 3}, Name: "e3", Messages: through.Messages,
 		}
 	}
-	settled := completes(one, fsm.LockID{Sequence: 1, Epoch: 1})
+	settled := kit.Complete(one, fsm.LockID{Sequence: 1, Epoch: 1})
 	settles := fsm.SettleMessages{Address: one.Address(), Settlements: settled.Settlements}
 	send := func(id fsm.EntityID) fsm.SendMessages {
 		return fsm.SendMessages{Entity: id, Messages: through.Messages}
@@ -56,28 +41,28 @@ func TestTransactionBecomesOneCommand(t *testing.T) {
 	}{
 		"empty": {},
 		"settles and sends": {
-			tx: fsm.Transaction{Settles: []fsm.SettleAt{settled}, Sends: []fsm.SendTo{sendTo(two, "x"), sendTo(far, "x")}}, in: 1,
+			tx: fsm.Transaction{Settles: []fsm.SettleAt{settled}, Sends: []fsm.SendTo{kit.SendTo(two, "x"), kit.SendTo(far, "x")}}, in: 1,
 			want: fsm.Transact{Settles: []fsm.SettleMessages{settles}, Sends: []fsm.SendMessages{send(2)}, Transfers: []fsm.TransferOut{out(1)}},
 		},
 		"sends only": {
-			tx: fsm.Transaction{Sends: []fsm.SendTo{sendTo(two, "x"), sendTo(one, "x"), sendTo(far, "x")}}, in: 1,
+			tx: fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(two, "x"), kit.SendTo(one, "x"), kit.SendTo(far, "x")}}, in: 1,
 			want: fsm.Transact{Sends: []fsm.SendMessages{send(2), send(1)}, Transfers: []fsm.TransferOut{out(2)}},
 		},
 		"through another": {
-			tx: fsm.Transaction{Sends: []fsm.SendTo{through, sendTo(one, "x")}}, in: 1,
+			tx: fsm.Transaction{Sends: []fsm.SendTo{through, kit.SendTo(one, "x")}}, in: 1,
 			want: fsm.Transact{Sends: []fsm.SendMessages{send(1)}, Transfers: []fsm.TransferOut{out(2)}},
 		},
 		"through one that is elsewhere": {
-			tx:   fsm.Transaction{Sends: []fsm.SendTo{sendTo(at(4, 4), "x"), through}},
+			tx:   fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(at(4, 4), "x"), through}},
 			code: fsm.NotAllowed,
 		},
 		"settles in two partitions": {
-			tx:   fsm.Transaction{Settles: []fsm.SettleAt{settled, completes(far, fsm.LockID{})}},
+			tx:   fsm.Transaction{Settles: []fsm.SettleAt{settled, kit.Complete(far, fsm.LockID{})}},
 			code: fsm.NotAllowed,
 		},
-		"sends to a subscription": {tx: fsm.Transaction{Sends: []fsm.SendTo{sendTo(subscription, "x")}}, code: fsm.NotAllowed},
+		"sends to a subscription": {tx: fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(subscription, "x")}}, code: fsm.NotAllowed},
 		"sends to dead letters": {
-			tx:   fsm.Transaction{Sends: []fsm.SendTo{sendTo(fsm.EntityRef{Entity: one.Entity, Sub: fsm.DeadLetterQueue}, "x")}},
+			tx:   fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(fsm.EntityRef{Entity: one.Entity, Sub: fsm.DeadLetterQueue}, "x")}},
 			code: fsm.NotAllowed,
 		},
 	} {

@@ -10,9 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // development creates certificates in a directory of the test, and returns the configuration of a client that
@@ -58,30 +59,12 @@ func (r *rig) serial(t testing.TB, config *tls.Config) *big.Int {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber
 }
 
-// lockedBuffer is a log that may be written and read concurrently.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // A certificate is replaced while the port runs. One that does not match its key changes nothing and is logged
 // once. Open connections continue.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
-	var log lockedBuffer
+	var log kit.LogLines
 	cert, err := LoadCertificate(files.Cert, files.Key, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +91,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	if err := os.WriteFile(files.Key, key, 0o600); err != nil { // the new certificate has not been written yet
 		t.Fatal(err)
 	}
-	eventually(t, "the pair that does not fit is noticed", func() bool {
+	kit.Eventually(t, "the pair that does not fit is noticed", func() bool {
 		if r.serial(t, trusted).Cmp(before) != 0 {
 			t.Fatal("a certificate without its key is shown")
 		}
@@ -117,7 +100,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	if err := os.WriteFile(files.Key, newKey, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new certificate is shown", func() bool { return r.serial(t, trusted).Cmp(before) != 0 })
+	kit.Eventually(t, "the new certificate is shown", func() bool { return r.serial(t, trusted).Cmp(before) != 0 })
 	exchange(t, open, "still here", "still here")
 	if n := strings.Count(log.String(), "failed to reload certificate"); n != 1 {
 		t.Errorf("told %d times", n)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // issuer signs client certificates.
@@ -201,7 +202,7 @@ func TestAuthoritiesAreReplaced(t *testing.T) {
 		}
 	}
 	write(before.pem())
-	var log lockedBuffer
+	var log kit.LogLines
 	a, err := LoadAuthorities(path, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)

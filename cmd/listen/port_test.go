@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/peeklock/peeklock/test/kit"
 	"go.uber.org/goleak"
 )
 
@@ -109,20 +110,6 @@ func ended(t testing.TB, conn net.Conn) string {
 		t.Fatal("the connection is still open")
 	}
 	return string(b)
-}
-
-// eventually polls, because no event reports that a pending connection was removed.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(60 * time.Second); !ok(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 func TestClassifyRecognizesEveryProtocol(t *testing.T) {
@@ -258,7 +245,7 @@ func TestConnectionsReachTheServerOfTheirProtocol(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
+	kit.Eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
 }
 
 // Connections that send nothing, or incomplete first bytes, are closed after the timeout in every state. The test
@@ -360,7 +347,7 @@ func TestPendingConnectionsAreBounded(t *testing.T) {
 	var silent []net.Conn
 	for i := range 5 {
 		silent = append(silent, r.dial(t))
-		eventually(t, "accepted", func() bool { return r.port.Pending() == min(i+1, 3) })
+		kit.Eventually(t, "accepted", func() bool { return r.port.Pending() == min(i+1, 3) })
 	}
 	ended(t, silent[0])
 	ended(t, silent[1])
@@ -574,7 +561,7 @@ func TestWebSocketCarriesAMQP(t *testing.T) {
 		exchange(t, stream, "", strings.Repeat("x", 3*messageBytesMax+1))
 		_ = stream.Close()
 	}
-	eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
+	kit.Eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
 }
 
 // The request has the form that the Java client uses: the whole URL, no port in Host, and the first bytes of the

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/pires/go-proxyproto"
 )
 
@@ -220,7 +221,7 @@ func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 					t.Fatalf("answered %q, %v", b, err)
 				}
 			}
-			eventually(t, "told", func() bool { return len(log.all()) == 2 })
+			kit.Eventually(t, "told", func() bool { return len(log.all()) == 2 })
 			first, second := log.all()[0], log.all()[1]
 			if !strings.HasPrefix(first, "WARN") || !strings.HasPrefix(second, "DEBUG") || !strings.Contains(first, c.want.Error()) || !strings.Contains(first, "peer=") {
 				t.Errorf("%q, then %q", first, second)

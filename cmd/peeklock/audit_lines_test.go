@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // refuse logs a refusal in the form that the packages use.
@@ -20,7 +22,7 @@ func refuse(to *slog.Logger, event, peer string) {
 func TestAuditedRefusalsAreBoundedPerClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var out lockedBuffer
+		var out kit.LogLines
 		h := newRefusalLimiter(slog.NewTextHandler(&out, nil), time.Now)
 		one, other := slog.New(h), slog.New(h).With("member", "m")
 		for i := range auditLinesMax {

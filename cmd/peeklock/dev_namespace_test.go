@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // secondConfig has two namespaces with a queue of the same name.
@@ -27,7 +28,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--config", written(t, secondConfig))
+	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--config", kit.WriteFile(t, secondConfig))
 	defer stop()
 	a, b, c := ready.Members[0], ready.Members[1], ready.Members[2]
 	if n := ready.Config.Namespaces; ready.Config.Created != 3 || len(n) != 2 || n[1].Name != "shop" || !strings.HasPrefix(n[1].ConnectionString, "Endpoint=sb://shop."+a.AMQP+";") {
@@ -55,7 +56,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 		t.Error("the key does not open the member that made it:", code)
 	}
 	for _, m := range []devMember{a, c} {
-		eventually(t, "the key is known everywhere", func() bool { return tried(m, "message", "peek", "orders") == cli.ExitDone })
+		kit.Eventually(t, "the key is known everywhere", func() bool { return tried(m, "message", "peek", "orders") == cli.ExitDone })
 	}
 	wants(t, say(t, c, 0, append([]string{"message", "receive", "orders"}, with...)...), "of shop")
 	wants(t, say(t, c, 1, append([]string{"queue", "delete", "orders"}, with...)...), "nauthorized")
@@ -94,7 +95,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 
 	say(t, a, 0, "key", "regenerate", "backend", "--namespace", "shop")
 	with[1] = "shop"
-	eventually(t, "the old secret is refused", func() bool { return tried(b, "message", "peek", "orders") == cli.ExitRefused })
+	kit.Eventually(t, "the old secret is refused", func() bool { return tried(b, "message", "peek", "orders") == cli.ExitRefused })
 	wants(t, say(t, a, 1, "namespace", "delete", "shop"), "delete them first")
 	say(t, a, 0, "queue", "delete", "orders", "--namespace", "shop")
 	say(t, a, 0, "namespace", "delete", "shop")

@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The commands of an operator, against real members: list, set weights, drain, transfer, move, rebalance, grow,
@@ -49,7 +50,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A member that raft's own timers may elect, on a busy machine, transfers the leadership at once.
-	eventually(t, "the drained member leads nothing", func() bool {
+	kit.Eventually(t, "the drained member leads nothing", func() bool {
 		look()
 		return !slices.ContainsFunc(list.Partitions, func(p cli.PartitionInfo) bool { return p.Leader == third.ID })
 	})
@@ -135,7 +136,7 @@ func servesKept(t *testing.T, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var log lockedBuffer
+	var log kit.LogLines
 	code := make(chan int, 1)
 	gossip, err := freeGossipPort(ctx)
 	if err != nil {
@@ -147,7 +148,7 @@ func servesKept(t *testing.T, dir string) {
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
 		}, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &log})
 	}()
-	eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member became ready") })
+	kit.Eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member became ready") })
 	m := devMember{Admin: cli.SocketScheme + filepath.Join(dir, config.SocketName)}
 	wants(t, say(t, m, 0, "message", "receive", "orders"), "kept")
 	wants(t, say(t, m, 0, "partition", "moves"), "nothing moves")

@@ -17,32 +17,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/test/kit"
 )
-
-// lockedBuffer is standard output of a command that still runs.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // startDev runs dev on free ports and waits until it is ready. stop ends it as Ctrl-C
 // does and returns its exit code.
 func startDev(t *testing.T, dir string, args ...string) (devReady, func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var out, errs lockedBuffer
+	var out, errs kit.LogLines
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, cli.Process{

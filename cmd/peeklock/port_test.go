@@ -152,10 +152,10 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 }
 
 // startServe runs one serve on free ports until it is ready. Its log continues to be written.
-func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *lockedBuffer) {
+func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *kit.LogLines) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	log = new(lockedBuffer)
+	log = new(kit.LogLines)
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, cli.Process{
@@ -169,7 +169,7 @@ func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *l
 			t.Errorf("exit code %d: %s", c, log.String())
 		}
 	})
-	eventually(t, "ready", func() bool {
+	kit.Eventually(t, "ready", func() bool {
 		select {
 		case c := <-code:
 			code <- 0
@@ -180,19 +180,6 @@ func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *l
 	})
 	found := regexp.MustCompile(`amqp=(\S+) http=(\S+)`).FindStringSubmatch(log.String())
 	return found[1], found[2], log
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(60 * time.Second); !ok(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 // A member presents a new certificate after its files are replaced, without a restart.
@@ -226,7 +213,7 @@ func TestServeReloadsItsCertificate(t *testing.T) {
 	if _, err := listen.Development(dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new certificate is shown", func() bool { return serial() != before })
+	kit.Eventually(t, "the new certificate is shown", func() bool { return serial() != before })
 	wants(t, log.String(), "certificate reloaded")
 }
 

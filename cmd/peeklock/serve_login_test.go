@@ -19,10 +19,11 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // startAlone runs a cluster of one member, until the test ends or stop is called.
-func startAlone(t testing.TB, args ...string) (m devMember, log *lockedBuffer, stop func()) {
+func startAlone(t testing.TB, args ...string) (m devMember, log *kit.LogLines, stop func()) {
 	t.Helper()
 	gossip, err := freeGossipPort(t.Context())
 	if err != nil {
@@ -33,7 +34,7 @@ func startAlone(t testing.TB, args ...string) (m devMember, log *lockedBuffer, s
 		"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
 	}, args...)
 	ctx, cancel := context.WithCancel(context.Background())
-	log, code := &lockedBuffer{}, make(chan int, 1)
+	log, code := &kit.LogLines{}, make(chan int, 1)
 	go func() {
 		code <- run(ctx, cli.Process{Args: args, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: log})
 	}()
@@ -44,7 +45,7 @@ func startAlone(t testing.TB, args ...string) (m devMember, log *lockedBuffer, s
 		}
 	})
 	t.Cleanup(stop)
-	eventually(t, "ready", func() bool { return strings.Contains(log.String(), "member became ready") })
+	kit.Eventually(t, "ready", func() bool { return strings.Contains(log.String(), "member became ready") })
 	field := func(name string) string {
 		_, after, _ := strings.Cut(log.String(), " "+name+"=")
 		value, _, _ := strings.Cut(after, " ")
@@ -72,7 +73,7 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	const secret = "the-key-of-the-operators"
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	settings := fmt.Sprintf("key: %s\nkeys:\n  - {name: old, primary: short, rights: send}\n", secret)
-	m, log, stop := startAlone(t, "--config", written(t, settings), "--login-failures", "3", "--login-failures-per-minute", "1", "--login-delay", "100ms", "--audit-log", audit)
+	m, log, stop := startAlone(t, "--config", kit.WriteFile(t, settings), "--login-failures", "3", "--login-failures-per-minute", "1", "--login-delay", "100ms", "--audit-log", audit)
 	wants(t, log.String(), `msg="short configured key found" name=old bytes_min=16`)
 
 	ctx, end := context.WithCancel(t.Context())
@@ -97,11 +98,11 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 		_ = w.Body.Close()
 		return w.StatusCode, w.Header.Get("Retry-After")
 	}
-	eventually(t, "refused over HTTP as a client that fails too often", func() bool {
+	kit.Eventually(t, "refused over HTTP as a client that fails too often", func() bool {
 		status, after := ask("wrong")
 		return status == http.StatusTooManyRequests && after != ""
 	})
-	eventually(t, "refused by SASL with the code for later", func() bool {
+	kit.Eventually(t, "refused by SASL with the code for later", func() bool {
 		err := plainLogin(ctx, m.AMQP, auth.DevKeyName, "wrong")
 		return err != nil && strings.Contains(err.Error(), "0x4") // sys-temp
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // peerFiles returns a certificate for members as an operator creates it: valid for servers and clients, signed by
@@ -76,7 +77,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	}
 	t.Parallel()
 	cert, key, ca := peerFiles(t)
-	secret := written(t, "c2VjcmV0LTE2LWJ5dGVzIQ==\n")
+	secret := kit.WriteFile(t, "c2VjcmV0LTE2LWJ5dGVzIQ==\n")
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	gossip := make([]string, 3)
 	for i := range gossip {
@@ -87,7 +88,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	members := make([]devMember, len(gossip))
-	logs, codes := make([]lockedBuffer, len(gossip)), make(chan int, len(gossip))
+	logs, codes := make([]kit.LogLines, len(gossip)), make(chan int, len(gossip))
 	for i := range gossip {
 		dir := t.TempDir()
 		members[i].Admin = cli.SocketScheme + filepath.Join(dir, config.SocketName)
@@ -110,7 +111,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 		}
 	})
 	for i := range logs {
-		eventually(t, "ready: "+logs[i].String(), func() bool { return strings.Contains(logs[i].String(), "member became ready") })
+		kit.Eventually(t, "ready: "+logs[i].String(), func() bool { return strings.Contains(logs[i].String(), "member became ready") })
 		wants(t, logs[i].String(), "emulator configuration applied")
 		if strings.Contains(logs[i].String(), "problem=") {
 			t.Error(logs[i].String())

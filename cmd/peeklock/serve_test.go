@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // settingsOf loads the settings of a command line of serve.
@@ -26,16 +27,6 @@ func settingsOf(t *testing.T, args ...string) *config.Settings {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// written writes a file of the test and returns its path.
-func written(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // The audit log is appended to, is readable by its owner only, and has JSON lines.
@@ -84,9 +75,9 @@ func TestOpenSettingsAreLogged(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"--key-file", written(t, "a key of our own")}, nil},
-		{[]string{"--key-file", written(t, auth.DevKey)}, []string{"key_file"}},
-		{[]string{"--key-file", written(t, "a key of our own"), "--trust-loopback"}, []string{"trust_loopback"}},
+		{[]string{"--key-file", kit.WriteFile(t, "a key of our own")}, nil},
+		{[]string{"--key-file", kit.WriteFile(t, auth.DevKey)}, []string{"key_file"}},
+		{[]string{"--key-file", kit.WriteFile(t, "a key of our own"), "--trust-loopback"}, []string{"trust_loopback"}},
 	} {
 		s := settingsOf(t, c.args...)
 		if _, err := s.AuthConfig(); err != nil {

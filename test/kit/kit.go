@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"math/big"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -168,6 +169,16 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 			t.Fatalf("not in %s: %s", WaitMax, what)
 		}
 	}
+}
+
+// WriteFile writes a file that ends with the test, and returns its path.
+func WriteFile(t testing.TB, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // longVariable is set by `make check` and CI, which run every test.

@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // settingsOf loads the settings of a command line.
@@ -27,16 +26,6 @@ func settingsOf(t *testing.T, args ...string) *Settings {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// written writes a file of the test and returns its path.
-func written(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // Addresses that other machines can reach must be encrypted, each with the settings of its protocol, unless a
@@ -107,14 +96,14 @@ func TestGossipKeys(t *testing.T) {
 		short = "c2VjcmV0LTE2LWJ5dGVzIQ=="                     // 16 bytes
 		long  = "c2VjcmV0LW9mLXRoaXJ0eS10d28tYnl0ZXMtLS0tLS0=" // 32 bytes
 	)
-	keys, err := settingsOf(t, "--gossip-key", written(t, long+"\r\n\n "+short+"\n")).GossipKeys()
+	keys, err := settingsOf(t, "--gossip-key", kit.WriteFile(t, long+"\r\n\n "+short+"\n")).GossipKeys()
 	if err != nil || len(keys) != 2 || string(keys[0]) != "secret-of-thirty-two-bytes------" || string(keys[1]) != "secret-16-bytes!" {
 		t.Errorf("%q %v", keys, err)
 	}
 	if keys, err := settingsOf(t).GossipKeys(); keys != nil || err != nil {
 		t.Error(keys, err)
 	}
-	if keys, err := settingsOf(t, "--gossip-key", written(t, strings.Repeat(short+"\n", gossipKeysMax))).GossipKeys(); len(keys) != gossipKeysMax || err != nil {
+	if keys, err := settingsOf(t, "--gossip-key", kit.WriteFile(t, strings.Repeat(short+"\n", gossipKeysMax))).GossipKeys(); len(keys) != gossipKeysMax || err != nil {
 		t.Error(len(keys), err)
 	}
 	for content, want := range map[string]string{
@@ -123,7 +112,7 @@ func TestGossipKeys(t *testing.T) {
 		short + "\nc2VjcmV0":                        "key 2 of",
 		"secret-16-bytes!":                          "key 1 of",
 	} {
-		_, err := settingsOf(t, "--gossip-key", written(t, content)).GossipKeys()
+		_, err := settingsOf(t, "--gossip-key", kit.WriteFile(t, content)).GossipKeys()
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "ecret") || strings.Contains(err.Error(), "c2Vj") {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -136,11 +125,11 @@ func TestGossipKeys(t *testing.T) {
 // The identity provider is not contacted at the start: a member starts while it is unavailable.
 func TestIssuerIsNotContactedAtStart(t *testing.T) {
 	t.Parallel()
-	keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey), "--oidc-issuer", "http://127.0.0.1:1/tenant", "--oidc-audience", "peeklock").AuthConfig()
+	keys, err := settingsOf(t, "--key-file", kit.WriteFile(t, auth.DevKey), "--oidc-issuer", "http://127.0.0.1:1/tenant", "--oidc-audience", "peeklock").AuthConfig()
 	if err != nil || keys.Issuer == nil {
 		t.Error(keys.Issuer, err)
 	}
-	if keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey)).AuthConfig(); err != nil || keys.Issuer != nil {
+	if keys, err := settingsOf(t, "--key-file", kit.WriteFile(t, auth.DevKey)).AuthConfig(); err != nil || keys.Issuer != nil {
 		t.Error(keys.Issuer, err)
 	}
 }
@@ -217,11 +206,11 @@ func TestPlacementPolicySettings(t *testing.T) {
 
 func TestInvalidLoginSettingsAreRefused(t *testing.T) {
 	t.Parallel()
-	config, err := settingsOf(t, "--key-file", written(t, auth.DevKey)).AuthConfig()
+	config, err := settingsOf(t, "--key-file", kit.WriteFile(t, auth.DevKey)).AuthConfig()
 	if err != nil || *config.Limits != auth.DefaultLimits() {
 		t.Errorf("by default: %+v, %v", config.Limits, err)
 	}
-	config, err = settingsOf(t, "--key-file", written(t, auth.DevKey), "--login-failures", "5", "--login-failures-per-minute", "10", "--login-delay", "0", "--login-verifications", "2").AuthConfig()
+	config, err = settingsOf(t, "--key-file", kit.WriteFile(t, auth.DevKey), "--login-failures", "5", "--login-failures-per-minute", "10", "--login-delay", "0", "--login-verifications", "2").AuthConfig()
 	if want := (auth.Limits{FailuresMax: 5, FailuresPerMinute: 10, VerificationsMax: 2}); err != nil || *config.Limits != want {
 		t.Errorf("%+v, %v", config.Limits, err)
 	}

@@ -30,9 +30,6 @@ type Setting struct {
 	NoFlag bool
 }
 
-// LogFormats are the values of log_format.
-func LogFormats() []string { return []string{LogText, LogJSON} }
-
 // The values of log_format.
 const (
 	LogText = "text"
