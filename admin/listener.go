@@ -32,8 +32,8 @@ func withOrigin(ctx context.Context, conn net.Conn) context.Context {
 		conn, o.local = c.Conn, c.listener.local
 	}
 	o.tls, _ = conn.(tlsState)
-	if told, ok := conn.(interface{ Proxied() bool }); ok {
-		o.proxied = told.Proxied()
+	if proxyAware, ok := conn.(interface{ Proxied() bool }); ok {
+		o.proxied = proxyAware.Proxied()
 	}
 	return context.WithValue(ctx, originKey{}, o)
 }

@@ -162,8 +162,8 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%s: %d %s", key, status, body)
 		}
 	}
-	var told Endpoints
-	if _, body := s.get(t, s.socket, "localhost", "/v1/endpoints", nil); json.Unmarshal([]byte(body), &told) != nil || !told.RequireTLS {
+	var proxyAware Endpoints
+	if _, body := s.get(t, s.socket, "localhost", "/v1/endpoints", nil); json.Unmarshal([]byte(body), &proxyAware) != nil || !proxyAware.RequireTLS {
 		t.Error(body)
 	}
 	for range requestsMax {

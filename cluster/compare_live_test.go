@@ -102,16 +102,16 @@ func TestDivergedReplicasAreHalted(t *testing.T) {
 		raft.Heartbeat, raft.Election, raft.Lease = 2*time.Second, 2*time.Second, time.Second
 	}
 	c.startAll()
-	ways := []func(divergence) (after func()){divergence.aReplica, divergence.theLeader, divergence.all}
+	plants := []func(divergence) (after func()){divergence.aReplica, divergence.theLeader, divergence.all}
 	var pushing sync.WaitGroup
-	after := make([]func(), len(ways))
-	for i, way := range ways {
+	after := make([]func(), len(plants))
+	for i, plant := range plants {
 		at := createQueue(t, c.nodes[0], fmt.Sprint("q", i))
 		for range 3 {
 			sendMessage(t, c.nodes[0], at, "x")
 		}
 		awaitSameApplied(t, c, at.Partition)
-		after[i] = way(divergence{c, at.Partition, at, c.leader(at.Partition)})
+		after[i] = plant(divergence{c, at.Partition, at, c.leader(at.Partition)})
 		pushing.Go(func() { advanceTo(t, c, at.Partition, checkpointAt) })
 	}
 	pushing.Wait()

@@ -142,7 +142,7 @@ func (n *Node) Readiness() []Check {
 	case expelled:
 		membership.OK, membership.Text = false, "the member was removed from the cluster"
 	case n.partitions.Load() != nil && n.memberRecord(n.self).Drained:
-		membership.Text = "drained: it leads nothing and routes"
+		membership.Text = "drained: it leads no partition, and still serves clients"
 	}
 	return []Check{membership, n.catalogCheck(), n.diskCheck(), n.replicasCheck()}
 }
@@ -164,11 +164,11 @@ func (n *Node) diskCheck() Check {
 	space := n.raftLog.DiskSpace()
 	switch {
 	case space.ReadOnly:
-		return Check{"disk", true, "nearly full: read-only, and routes"}
+		return Check{"disk", true, "nearly full: read-only, and still serves clients"}
 	case space.LowMemory:
-		return Check{"disk", true, "has room, and memory has not: read-only, and routes"}
+		return Check{"disk", true, "has free space, but memory is short: read-only, and still serves clients"}
 	}
-	return Check{"disk", true, "has room"}
+	return Check{"disk", true, "has free space"}
 }
 
 func (n *Node) replicasCheck() Check {

@@ -64,7 +64,7 @@ func (o *Operator) updateMember(ctx context.Context, id fsm.MemberID, change fun
 	if m, known := o.node.gossip.Lookup(id); known && member.Name == "" {
 		member.Name = m.Name
 	} else if !known && member == (fsm.Member{ID: id}) {
-		return fmt.Errorf("change member %s: %w: nobody knows it", id, fsm.EntityNotFound)
+		return fmt.Errorf("change member %s: %w: the cluster has no such member", id, fsm.EntityNotFound)
 	}
 	before := member
 	if change(&member); member == before && findMember(all.Members, id) == before {
@@ -98,7 +98,7 @@ func (o *Operator) Drain(ctx context.Context, id fsm.MemberID) error {
 		left = o.remainingLeaderships(ctx, id, known)
 		return len(left) == 0
 	}) {
-		return fmt.Errorf("drain %s: %w: partitions %v are led by it still, or by nobody", id, fsm.Timeout, left)
+		return fmt.Errorf("drain %s: %w: it still leads partitions %v, or they have no leader", id, fsm.Timeout, left)
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ type MoveStatus struct {
 // partitionRecord returns the catalog's record of one message partition.
 func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
 	if id == fsm.CatalogPartition {
-		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: it lies on every member", fsm.InvalidArgument)
+		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: every member has a replica of it", fsm.InvalidArgument)
 	}
 	all, err := o.placementFromLeader(ctx, id)
 	if err != nil {
@@ -94,7 +94,7 @@ func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.M
 // checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation.
 func (o *Operator) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
 	if len(members) == 0 || len(members) > targetReplicasMax {
-		return fmt.Errorf("%w: a partition lies on 1 to %d members", fsm.InvalidArgument, targetReplicasMax)
+		return fmt.Errorf("%w: a partition has 1 to %d replicas", fsm.InvalidArgument, targetReplicasMax)
 	}
 	all, err := o.placementFromLeader(ctx, part.ID)
 	if err != nil {
@@ -292,9 +292,9 @@ func (o *Operator) placementCandidates(all placement.Record, without fsm.MemberI
 		if m.Removed || id == without {
 			continue
 		}
-		room := o.node.hasSpace(id)
+		hasSpace := o.node.hasSpace(id)
 		candidates = append(candidates, placement.Candidate{
-			ID: id, Zone: m.Zone, Weight: m.Weight, AcceptsReplicas: i < alive && !m.Drained && room, AcceptsLeaders: !m.Drained && room,
+			ID: id, Zone: m.Zone, Weight: m.Weight, AcceptsReplicas: i < alive && !m.Drained && hasSpace, AcceptsLeaders: !m.Drained && hasSpace,
 		})
 	}
 	return candidates
@@ -335,7 +335,7 @@ func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
 			return fmt.Errorf("rebalance: %w", err)
 		}
 		if now := placement.Members(placement.Settled([]fsm.Partition{part})[0].Replicas); !slices.Equal(now, m.From) {
-			return fmt.Errorf("rebalance: %w: partition %d lies elsewhere since the plan was made", fsm.PreconditionFails, m.Partition)
+			return fmt.Errorf("rebalance: %w: partition %d was moved after the plan was made", fsm.PreconditionFails, m.Partition)
 		}
 		if err := o.Move(ctx, m.Partition, m.To); err != nil {
 			return err

@@ -670,8 +670,8 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	c.startAll()
 	at := c.addUntrusted()
 	c.configs[at].PeerTLS = kit.NewAuthority(t).MemberTLSConfig(t)
-	stranger := c.start(at).self
-	kit.Eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
+	unknown := c.start(at).self
+	kit.Eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(unknown) })
 	operator := c.nodes[0].Operator()
 	var plan Plan
 	if err := retryUntilLed(t, func() (err error) { plan, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
@@ -688,12 +688,12 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range all.Partitions {
-		if placement.HoldsReplica(&all.Partitions[i], stranger) {
+		if placement.HoldsReplica(&all.Partitions[i], unknown) {
 			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)
 		}
 	}
 	for _, s := range operator.placementCandidates(all, c.nodes[2].self) {
-		if s.ID == stranger {
+		if s.ID == unknown {
 			t.Errorf("it may take the place of another: %+v", s)
 		}
 	}

@@ -35,7 +35,7 @@ func (o *Operator) placementFromLeader(ctx context.Context, id fsm.PartitionID) 
 	defer cancel()
 	all, err = findPlacement.Ask(ctx, o.router.Leader(fsm.CatalogPartition), placementQuery{Partition: id})
 	if err != nil {
-		return all, fmt.Errorf("ask where partitions lie: %w", err)
+		return all, fmt.Errorf("query the placement of partitions: %w", err)
 	}
 	return all, nil
 }

@@ -134,9 +134,9 @@ func TestInterruptedCreationIsFinished(t *testing.T) {
 		t.Fatalf("lock: %v", got.code)
 	}
 	// An entity that the catalog does not know stays unknown.
-	stranger := fsm.EntityRef{Entity: fsm.Entity{ID: 999, Partition: 1}}
+	unknown := fsm.EntityRef{Entity: fsm.Entity{ID: 999, Partition: 1}}
 	done := make(chan fsm.Code, 1)
-	router.Send(stranger, []fsm.Message{{Payload: []byte("x")}}, func(code fsm.Code) { done <- code })
+	router.Send(unknown, []fsm.Message{{Payload: []byte("x")}}, func(code fsm.Code) { done <- code })
 	if code := <-done; code != fsm.EntityNotFound {
 		t.Fatalf("send to nowhere: %v", code)
 	}

@@ -530,9 +530,9 @@ func TestLocksSurviveUpdates(t *testing.T) {
 	}
 }
 
-// TestStatusReportsMembersAndPartitions checks that receivers that wait at a queue learn of its status at once,
+// TestReceiversLearnTheStatusOfTheirQueue checks that receivers that wait at a queue learn of its status at once,
 // and that everything continues when it is active again.
-func TestStatusReportsMembersAndPartitions(t *testing.T) {
+func TestReceiversLearnTheStatusOfTheirQueue(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()

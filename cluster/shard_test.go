@@ -127,8 +127,8 @@ func TestPartitionedQueue(t *testing.T) {
 	}
 	settlements[7].Verb, settlements[8].Verb = fsm.Defer, fsm.DeadLetter
 	renewed := make(chan []fsm.Code, 1)
-	stranger := fsm.LockID{Sequence: 9 << shards.Shift}
-	c.nodes[0].Router().Renew(at, slices.Concat(locks, []fsm.LockID{stranger}), func(codes []fsm.Code, untils []fsm.Instant) {
+	unknown := fsm.LockID{Sequence: 9 << shards.Shift}
+	c.nodes[0].Router().Renew(at, slices.Concat(locks, []fsm.LockID{unknown}), func(codes []fsm.Code, untils []fsm.Instant) {
 		if untils[0] == 0 {
 			codes[0] = fsm.Internal
 		}

@@ -22,17 +22,17 @@ func (c *testCluster) stats(entities int) (all []Stats) {
 }
 
 // find sums the statistics of an entity over the members; who is the number of members that report it.
-func find(all []Stats, name string) (sum EntityStats, who int) {
+func find(all []Stats, name string) (sum EntityStats, reporting int) {
 	for _, s := range all {
 		for _, e := range s.Entities {
 			if e.Name == name {
-				who++
+				reporting++
 				sum.Namespace, sum.Name, sum.Kind, sum.Oldest = e.Namespace, e.Name, e.Kind, max(sum.Oldest, e.Oldest)
 				sum.Counts = router.AddCounts(sum.Counts, e.Counts)
 			}
 		}
 	}
-	return sum, who
+	return sum, reporting
 }
 
 // TestStatsCountEntitiesAndMessages checks that the statistics of all members add up, each entity once.

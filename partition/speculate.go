@@ -121,10 +121,10 @@ func (s *waitQueues) speculate(b *batch, topic fsm.EntityID, messages int) {
 		}
 		// One lock for every waiter, but not more than there are messages.
 		before := min(x.expected, len(l.waiters))
-		room := speculativeLocksMax - b.speculativeLocks
+		allowed := speculativeLocksMax - b.speculativeLocks
 		more := messages
-		if min(x.expected+more, len(l.waiters))-before > room {
-			more = before + room - x.expected
+		if min(x.expected+more, len(l.waiters))-before > allowed {
+			more = before + allowed - x.expected
 		}
 		x.expected += more
 		l.expected += more

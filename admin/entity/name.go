@@ -62,7 +62,7 @@ func checkNameText(name string, charactersMax int) error {
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.EqualFold(part, SubscriptionsWord) {
-			return fmt.Errorf("%w: a name has no part %q: it stands between a topic and its subscription", fsm.InvalidArgument, part)
+			return fmt.Errorf("%w: a name has no part %q: it separates a topic from its subscription", fsm.InvalidArgument, part)
 		}
 	}
 	return nil

@@ -141,8 +141,8 @@ func TestRulePropertiesBytesMax(t *testing.T) {
 		return section(nil, wire.SectionApplicationProperties, properties)
 	}
 	const some = 300
-	room := rulePropertiesBytesMax - len(fsm.AppendProperties(nil, asked(t, long(some))))
-	for n, ok := range map[int]bool{some + room: true, some + room + 1: false} {
+	bytesLeft := rulePropertiesBytesMax - len(fsm.AppendProperties(nil, asked(t, long(some))))
+	for n, ok := range map[int]bool{some + bytesLeft: true, some + bytesLeft + 1: false} {
 		m, err := Parse(long(n))
 		if err != nil {
 			t.Fatal(err)

@@ -228,14 +228,14 @@ func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, er
 	if err != nil {
 		return nil, err
 	}
-	room := uint64(clamp(q.MaxBytes, 0, peekBytesMax))
+	bytesLeft := uint64(clamp(q.MaxBytes, 0, peekBytesMax))
 	for i := range found {
 		size := uint64(found[i].Body.Size) + uint64(found[i].Patch.Size)
-		if i > 0 && size > room {
+		if i > 0 && size > bytesLeft {
 			found = found[:i]
 			break
 		}
-		room -= min(room, size)
+		bytesLeft -= min(bytesLeft, size)
 	}
 	if len(found) == 0 {
 		return nil, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// ways returns functions that connect a client over each transport of AMQP.
-func ways(b *testing.B) map[string]func() net.Conn {
+// dialers returns functions that connect a client over each transport of AMQP.
+func dialers(b *testing.B) map[string]func() net.Conn {
 	files, trusted := development(b)
 	r := openRig(b, func(c *Config) { c.TLS = load(b, files).TLS() })
 	dial := func() net.Conn {
@@ -40,7 +40,7 @@ func ways(b *testing.B) map[string]func() net.Conn {
 
 // BenchmarkConnect measures a connection until the server has sent its first bytes, and its close.
 func BenchmarkConnect(b *testing.B) {
-	for name, dial := range ways(b) {
+	for name, dial := range dialers(b) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -54,7 +54,7 @@ func BenchmarkConnect(b *testing.B) {
 
 // BenchmarkStream sends 32 KiB to the server and back.
 func BenchmarkStream(b *testing.B) {
-	for name, dial := range ways(b) {
+	for name, dial := range dialers(b) {
 		b.Run(name, func(b *testing.B) {
 			conn := dial()
 			defer conn.Close()

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
 	"github.com/peeklock/peeklock/test/kit"
 )
 

@@ -16,8 +16,9 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/peeklock/peeklock/test/kit"
 	"go.uber.org/goleak"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -410,10 +411,10 @@ func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 	})
 }
 
-// elsewhere gives every peer the address of another machine.
-type elsewhere struct{ net.Listener }
+// remoteListener gives every peer the address of another machine.
+type remoteListener struct{ net.Listener }
 
-func (l elsewhere) Accept() (net.Conn, error) {
+func (l remoteListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -432,7 +433,7 @@ func TestRefusalsUseTheProtocolOfTheClient(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	strict := openRig(t, func(c *Config) {
-		c.Listeners = []net.Listener{elsewhere{listenLoopback(t)}}
+		c.Listeners = []net.Listener{remoteListener{listenLoopback(t)}}
 		c.TLS, c.RequireTLS = load(t, files).TLS(), true
 	})
 	for say, want := range map[string]string{

@@ -18,9 +18,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// doors is a broker with one queue in every namespace, and an Authorizer that accepts one certificate. It records
+// certificateBroker is a broker with one queue in every namespace, and an Authorizer that accepts one certificate. It records
 // what it is asked. Every other call panics.
-type doors struct {
+type certificateBroker struct {
 	amqp.Broker
 	amqp.Authorizer
 	mu    sync.Mutex
@@ -28,18 +28,18 @@ type doors struct {
 	peers []net.Addr
 }
 
-func (d *doors) Namespace(host string) fsm.NamespaceID {
+func (d *certificateBroker) Namespace(host string) fsm.NamespaceID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hosts = append(d.hosts, host)
 	return fsm.DefaultNamespace
 }
 
-func (*doors) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {
+func (*certificateBroker) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	return fsm.EntityRef{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil
 }
 
-func (d *doors) Certificate(_ context.Context, from amqp.Client, c *x509.Certificate) (amqp.Grant, error) {
+func (d *certificateBroker) Certificate(_ context.Context, from amqp.Client, c *x509.Certificate) (amqp.Grant, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.peers = append(d.peers, from.Peer)
@@ -65,7 +65,7 @@ func TestSASLExternalWorksThroughThePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &doors{}
+	d := &certificateBroker{}
 	config := amqp.DefaultConfig()
 	config.Listener, config.Broker, config.Authorizer = p.AMQP(), d, d
 	gateway, err := amqp.Open(t.Context(), config)

@@ -13,8 +13,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/peeklock/peeklock/amqp/origin"
 	"github.com/pires/go-proxyproto"
+
+	"github.com/peeklock/peeklock/amqp/origin"
 )
 
 // Limits of a PROXY protocol header. It must arrive within Config.PendingTimeout.

@@ -18,8 +18,9 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/peeklock/peeklock/test/kit"
 	"github.com/pires/go-proxyproto"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // behind is the network of the proxies in the tests: see elsewhere.
@@ -30,7 +31,7 @@ var behind = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 func openProxied(t *testing.T, change func(*Config)) *rig {
 	t.Helper()
 	config := DefaultConfig()
-	config.Listeners = []net.Listener{elsewhere{listenLoopback(t)}}
+	config.Listeners = []net.Listener{remoteListener{listenLoopback(t)}}
 	config.ProxyFrom = behind
 	change(&config)
 	p, err := Open(t.Context(), config)
@@ -233,7 +234,7 @@ func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 // nearProxy gives peers of a pipe the address of the proxy.
 type nearProxy struct{ *pipes }
 
-func (l nearProxy) Accept() (net.Conn, error) { return elsewhere{l.pipes}.Accept() }
+func (l nearProxy) Accept() (net.Conn, error) { return remoteListener{l.pipes}.Accept() }
 
 // A header that does not arrive, or is incomplete, has no more time than anything else before authentication.
 func TestSlowProxyHeadersTimeOut(t *testing.T) {

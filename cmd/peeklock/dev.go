@@ -107,7 +107,7 @@ Entities that exist get the settings of the file; nothing is deleted.`,
 
 func (o *devOptions) check() error {
 	if o.members != 1 && o.members != 3 && o.members != 5 {
-		return cli.Usagef("--members is 1, 3 or 5, not %d: an even number stands no more failures than one less", o.members)
+		return cli.Usagef("--members is 1, 3 or 5, not %d: an even number tolerates no more failures than one member fewer", o.members)
 	}
 	last := (o.members - 1) * devPortStep
 	for _, f := range []struct {

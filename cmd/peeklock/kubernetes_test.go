@@ -69,11 +69,11 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 		{"numbered from two, one too many", "peeklock-5", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, true, cli.ExitDone, "removed"},
 		{"put to rest", "peeklock-0", 200, `{"spec":{"replicas":0}}`, false, cli.ExitDone, "forgotten"},
 		{"deleted", "peeklock-3", 200, `{"metadata":{"deletionTimestamp":"2026-11-20T12:00:00Z"},"spec":{"replicas":1}}`, false, cli.ExitDone, "forgotten"},
-		{"of another set", "other-3", 200, three, false, cli.ExitRefused, "is none of StatefulSet"},
-		{"of a set with a longer name", "peeklock-blue-3", 200, three, false, cli.ExitRefused, "is none of"},
+		{"of another set", "other-3", 200, three, false, cli.ExitRefused, "does not belong to StatefulSet"},
+		{"of a set with a longer name", "peeklock-blue-3", 200, three, false, cli.ExitRefused, "does not belong to StatefulSet"},
 		{"forbidden", "peeklock-3", 403, "{}", false, cli.ExitRefused, "the API server answers 403"},
 		{"nonsense", "peeklock-3", 200, "<html>", false, cli.ExitRefused, "cannot tell whether"},
-		{"says nothing", "peeklock-3", 200, "{}", false, cli.ExitRefused, "does not say how many"},
+		{"says nothing", "peeklock-3", 200, "{}", false, cli.ExitRefused, "has no number of replicas"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -124,10 +124,10 @@ func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 
 // declared collects the functions, methods (as Type.Method), interface methods and types of a
 // package and the packages below it; the latter also with the package name as a prefix.
-func declared(have map[string]*packages.Package, room string) map[string]bool {
+func declared(have map[string]*packages.Package, pkgPath string) map[string]bool {
 	names := map[string]bool{}
 	for at, p := range have {
-		if at != room && !strings.HasPrefix(at, room+"/") {
+		if at != pkgPath && !strings.HasPrefix(at, pkgPath+"/") {
 			continue
 		}
 		for _, f := range p.Syntax {

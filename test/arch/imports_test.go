@@ -139,8 +139,8 @@ func loadPackages(t *testing.T) map[string]*packages.Package {
 		for _, e := range p.Errors {
 			t.Errorf("%s: %v", p.PkgPath, e)
 		}
-		if room, ok := strings.CutPrefix(p.PkgPath, module); ok {
-			byPath[room] = p
+		if pkgPath, ok := strings.CutPrefix(p.PkgPath, module); ok {
+			byPath[pkgPath] = p
 		}
 	}
 	if len(byPath) == 0 {
@@ -150,28 +150,28 @@ func loadPackages(t *testing.T) map[string]*packages.Package {
 }
 
 // importerName returns the name that the tables use for a package: "test" for all packages below test.
-func importerName(room string) string {
-	if strings.HasPrefix(room, "test/") {
+func importerName(pkgPath string) string {
+	if strings.HasPrefix(pkgPath, "test/") {
 		return "test"
 	}
-	return room
+	return pkgPath
 }
 
 func TestPackagesImportDownward(t *testing.T) {
 	t.Parallel()
 	plan := packageImports()
-	for room, p := range loadPackages(t) {
-		allowed, ok := plan[room]
+	for name, p := range loadPackages(t) {
+		allowed, ok := plan[name]
 		switch {
-		case importerName(room) == "test":
+		case importerName(name) == "test":
 			continue
 		case !ok:
-			t.Errorf("%s is not on the plan: add it to rooms or move it", room)
+			t.Errorf("%s has no entry in packageImports: add one, or move the package", name)
 			continue
 		}
 		for path := range p.Imports {
 			if to, ours := strings.CutPrefix(path, module); ours && !slices.Contains(allowed, to) {
-				t.Errorf("%s may not import %s", room, to)
+				t.Errorf("%s may not import %s", name, to)
 			}
 		}
 	}
@@ -180,9 +180,9 @@ func TestPackagesImportDownward(t *testing.T) {
 func TestListedPackagesExist(t *testing.T) {
 	t.Parallel()
 	have := loadPackages(t)
-	for room := range packageImports() {
-		if have[room] == nil {
-			t.Errorf("the plan names %s, which has no Go files", room)
+	for pkgPath := range packageImports() {
+		if have[pkgPath] == nil {
+			t.Errorf("the plan names %s, which has no Go files", pkgPath)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestListedPackagesExist(t *testing.T) {
 func TestEveryLibraryHasOneImporter(t *testing.T) {
 	t.Parallel()
 	table := libraryImporters()
-	for room, p := range loadPackages(t) {
+	for name, p := range loadPackages(t) {
 		for path := range p.Imports {
 			first, _, _ := strings.Cut(path, "/")
 			if strings.HasPrefix(path, module) || !strings.Contains(first, ".") {
@@ -199,9 +199,9 @@ func TestEveryLibraryHasOneImporter(t *testing.T) {
 			allowed, ok := importersOf(table, path)
 			switch {
 			case !ok:
-				t.Errorf("%s imports %s, which has no address: choose its room in addresses", room, path)
-			case !slices.Contains(allowed, importerName(room)):
-				t.Errorf("%s imports %s, which lives in %s", room, path, strings.Join(allowed, ", "))
+				t.Errorf("%s imports %s, which has no entry in libraryImporters: name the package that may import it", name, path)
+			case !slices.Contains(allowed, importerName(name)):
+				t.Errorf("%s imports %s, which only %s may import", name, path, strings.Join(allowed, ", "))
 			}
 		}
 	}
@@ -240,11 +240,11 @@ func TestImportersMatchWholePathElements(t *testing.T) {
 func TestStateMachineImportsAreDeterministic(t *testing.T) {
 	t.Parallel()
 	have := loadPackages(t)
-	for _, room := range []string{"fsm", "fsm/filter"} {
-		for path := range have[room].Imports {
+	for _, name := range []string{"fsm", "fsm/filter"} {
+		for path := range have[name].Imports {
 			first, _, _ := strings.Cut(path, "/")
 			if !strings.Contains(first, ".") && !slices.Contains(stateMachineImports(), path) {
-				t.Errorf("%s may not import %s", room, path)
+				t.Errorf("%s may not import %s", name, path)
 			}
 		}
 	}

@@ -19,12 +19,12 @@ import (
 // count too.
 func jsonPackages() []string { return []string{"partition", "cluster", "admin", "cmd"} }
 
-// jsonRooms returns the packages that jsonPackages lists and those below them.
-func jsonRooms(t *testing.T) []*packages.Package {
+// packagesWithJSON returns the packages that jsonPackages lists and those below them.
+func packagesWithJSON(t *testing.T) []*packages.Package {
 	t.Helper()
 	var all []*packages.Package
-	for room, p := range loadPackages(t) {
-		if slices.ContainsFunc(jsonPackages(), func(below string) bool { return room == below || strings.HasPrefix(room, below+"/") }) {
+	for pkgPath, p := range loadPackages(t) {
+		if slices.ContainsFunc(jsonPackages(), func(below string) bool { return pkgPath == below || strings.HasPrefix(pkgPath, below+"/") }) {
 			all = append(all, p)
 		}
 	}
@@ -33,7 +33,7 @@ func jsonRooms(t *testing.T) []*packages.Package {
 
 func TestJSONNamesAreExplicit(t *testing.T) {
 	t.Parallel()
-	c := checkTags(jsonRooms(t))
+	c := checkTags(packagesWithJSON(t))
 	for field := range c.untagged {
 		t.Errorf("%s is encoded under its name in the code: name it in a json tag, so that renaming it does not change the format", field)
 	}
@@ -55,7 +55,7 @@ func withoutGolden() map[string]string {
 // in a golden file of its package or of another one, either itself or as part of another struct.
 func TestJSONHasGoldenBytes(t *testing.T) {
 	t.Parallel()
-	all := jsonRooms(t)
+	all := packagesWithJSON(t)
 	shown := &tagCheck{structs: map[string]bool{}, untagged: map[string]bool{}}
 	for _, p := range all {
 		for _, name := range goldenTypes(t, p) {

@@ -125,9 +125,9 @@ func TestDocsLimits(t *testing.T) {
 
 // constantOf returns a package-level constant of a package or of those below it, or nil.
 func constantOf(have map[string]*packages.Package, at string) constant.Value {
-	room, name, _ := strings.Cut(at, ".")
+	pkgPath, name, _ := strings.Cut(at, ".")
 	for path, p := range have {
-		if path != room && !strings.HasPrefix(path, room+"/") {
+		if path != pkgPath && !strings.HasPrefix(path, pkgPath+"/") {
 			continue
 		}
 		if c, ok := p.Types.Scope().Lookup(name).(*types.Const); ok {

@@ -53,12 +53,12 @@ func impurities(fset *token.FileSet, info *types.Info, files []*ast.File, floats
 func TestMachineIsDeterministic(t *testing.T) {
 	t.Parallel()
 	have := loadPackages(t)
-	for _, room := range []string{"fsm", "fsm/filter"} {
-		p := have[room]
+	for _, pkgPath := range []string{"fsm", "fsm/filter"} {
+		p := have[pkgPath]
 		if len(p.Syntax) == 0 {
-			t.Errorf("no files in %s", room)
+			t.Errorf("no files in %s", pkgPath)
 		}
-		for _, why := range impurities(p.Fset, p.TypesInfo, p.Syntax, room == "fsm/filter") {
+		for _, why := range impurities(p.Fset, p.TypesInfo, p.Syntax, pkgPath == "fsm/filter") {
 			t.Error(why)
 		}
 	}

@@ -100,13 +100,13 @@ func TestFunctionsStaySmall(t *testing.T) {
 
 func TestEveryPackageHasADocComment(t *testing.T) {
 	t.Parallel()
-	for room, p := range loadPackages(t) {
+	for pkgPath, p := range loadPackages(t) {
 		documented := len(p.Syntax) == 0 // test files only
 		for _, f := range p.Syntax {
 			documented = documented || f.Doc.Text() != ""
 		}
 		if !documented {
-			t.Errorf("%s has no package comment", room)
+			t.Errorf("%s has no package comment", pkgPath)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 	err = x.copyAll(ctx, st, m)
 	m.End(err != nil)
 	if err != nil {
-		return fmt.Errorf("%s is no backup: %w: throw away what is there, and begin again elsewhere", to, err)
+		return fmt.Errorf("%s is no backup: %w: delete its content, and start again with another target", to, err)
 	}
 	answer := backedUp{Dir: location, Partitions: len(x.manifest.Partitions), CatalogChanged: x.manifest.CatalogChanged}
 	for _, p := range x.manifest.Partitions {

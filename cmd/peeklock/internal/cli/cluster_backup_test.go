@@ -173,7 +173,7 @@ func TestInterruptedBackupIsNoBackup(t *testing.T) {
 				return hit
 			}
 			code, text := copyTo(ctx, server.URL, s.Environment(), "s3://copies/a")
-			if code != ExitRefused || !strings.Contains(text, c.want) || !strings.Contains(text, "s3://copies/a/ is no backup: ") || !strings.Contains(text, "throw away what is there, and begin again elsewhere") {
+			if code != ExitRefused || !strings.Contains(text, c.want) || !strings.Contains(text, "s3://copies/a/ is no backup: ") || !strings.Contains(text, "delete its content, and start again with another target") {
 				t.Error(code, text)
 			}
 			if s.Object("a/"+manifestFile) != nil || s.Object("a/"+c.name) != nil || s.Unfinished() != 0 {

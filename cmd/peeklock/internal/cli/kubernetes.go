@@ -139,7 +139,7 @@ func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 	number, found := strings.CutPrefix(name, p.set+"-")
 	ordinal, err := strconv.Atoi(number)
 	if !found || err != nil {
-		return false, fmt.Errorf("the pod %q is none of StatefulSet %q", name, p.set)
+		return false, fmt.Errorf("the pod %q does not belong to StatefulSet %q", name, p.set)
 	}
 	var set statefulSet
 	for range kubernetesTries {
@@ -154,7 +154,7 @@ func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 	case set.Metadata.Deleted != nil: // the whole set is deleted, and the disks stay
 		return false, nil
 	case set.Spec.Replicas == nil:
-		return false, errors.New("the StatefulSet does not say how many replicas there shall be")
+		return false, errors.New("the StatefulSet has no number of replicas")
 	case *set.Spec.Replicas == 0: // the cluster is suspended, and there is no member to move replicas to
 		return false, nil
 	}

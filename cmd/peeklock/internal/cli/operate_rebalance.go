@@ -84,7 +84,7 @@ func printPlan(out *Output, r *memberList, plan rebalanced, copies int) error {
 		return nil
 	}
 	if len(plan.Moves) == 0 {
-		return out.Note("everything lies where it should")
+		return out.Note("no partition has to move")
 	}
 	rows := make([][]any, len(plan.Moves))
 	for i, m := range plan.Moves {

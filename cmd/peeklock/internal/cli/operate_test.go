@@ -46,7 +46,7 @@ func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 		server := httptest.NewServer(mux)
 		var out, errs bytes.Buffer
 		code := runClient(ctx, Process{Args: append(args, "--server", server.URL), Out: &out, Err: &errs, Interactive: true})
-		if text := errs.String(); code != exitUnknown || !strings.Contains(text, "goes on in the cluster") || !strings.Contains(text, "peeklock partition moves") {
+		if text := errs.String(); code != exitUnknown || !strings.Contains(text, "continues in the cluster") || !strings.Contains(text, "peeklock partition moves") {
 			t.Errorf("%v: %d %q", args, code, text)
 		}
 		cancel()

@@ -87,7 +87,7 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 	only := make([]fsm.PartitionID, len(partitions))
 	for i, id := range partitions {
 		if id > math.MaxUint32 {
-			return Usagef("--partition %d: there is none", id)
+			return Usagef("--partition %d does not exist", id)
 		}
 		only[i] = fsm.PartitionID(id)
 	}

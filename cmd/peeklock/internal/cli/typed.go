@@ -23,7 +23,7 @@ func typedPair(flag, pair string) (string, entity.Value, error) {
 	}
 	var value entity.Value
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
-		return "", value, Usagef("%s %s: after := stands JSON, as in %s:=7; %w", flag, key, key, err)
+		return "", value, Usagef("%s %s: JSON follows :=, as in %s:=7; %w", flag, key, key, err)
 	}
 	return key, value, nil
 }
