@@ -1,0 +1,13 @@
+// Package planted holds the names of faults that can be built into Peeklock on purpose, to show that the checks
+// find them. Packages of the product ask [Active] at the place of the fault. Without the build tag "planted",
+// Active is a constant false to the compiler, and nothing of a fault is in the binary. With the tag, the
+// environment variable PEEKLOCK_PLANTED names the one fault that is active in the process.
+//
+// A fault is planted where a check should notice it; test/README.md lists each with the check that finds it.
+package planted
+
+// Fault is the name of a planted fault, in lower case with dashes.
+type Fault string
+
+// Faults lists every planted fault once, in alphabetical order.
+var Faults = []Fault{} //nolint:gochecknoglobals // read only
