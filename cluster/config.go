@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -52,12 +53,16 @@ type Config struct {
 	// when set, is used instead.
 	PeerAddr     string
 	PeerListener net.Listener
+	// Dial opens connections to the peer ports of other members; nil means the dialer of package net.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// PeerAdvertise is the host:port announced to other members. If it is empty, the address of the listener is
 	// announced, or, if the listener is bound to all addresses, its port at the address that gossip uses.
 	PeerAdvertise string
 
 	// GossipAddr is the host:port (UDP and TCP) of gossip; port 0 picks a free port.
 	GossipAddr string
+	// GossipTransport, when set, carries gossip instead of sockets at GossipAddr. The member shuts it down.
+	GossipTransport gossip.Transport
 	// GossipAdvertise is the ip:port announced to other members; if it is empty, it is derived from GossipAddr.
 	GossipAdvertise string
 	// Join lists the gossip addresses (host:port) of other members; a DNS name means all its addresses. The

@@ -168,7 +168,7 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	n.backups = &backup.Server{Group: n.group, Go: n.startTask, Logger: n.log}
 	n.peers = peer.New(&peer.Config{
-		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, TLS: n.config.PeerTLS,
+		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, Dial: n.config.Dial, TLS: n.config.PeerTLS,
 		Cluster: n.clusterID, Address: n.address, Raft: n.acceptRaft,
 		Forward: func(from fsm.MemberID, conn net.Conn) { n.acceptPeer(ctx, from, conn) },
 		Backup:  n.backups.Serve, Logger: n.log,
@@ -220,7 +220,7 @@ func (n *Node) openParts() {
 func (n *Node) gossipConfig() *gossip.Config {
 	c := &n.config
 	return &gossip.Config{
-		Label: c.Cluster, Addr: c.GossipAddr, Advertise: c.GossipAdvertise, Join: c.Join, Keys: c.GossipKeys,
+		Label: c.Cluster, Addr: c.GossipAddr, Advertise: c.GossipAdvertise, Transport: c.GossipTransport, Join: c.Join, Keys: c.GossipKeys,
 		ProbeInterval: c.Timing.GossipProbe, GossipInterval: c.Timing.GossipInterval,
 		RejoinInterval: c.Timing.Rejoin, TCPTimeout: c.Timing.Dial,
 		OnLost: n.onMemberLost, Logger: c.Logger,

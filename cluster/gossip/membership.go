@@ -76,6 +76,12 @@ type Membership struct {
 	once sync.Once
 }
 
+// Transport carries the packets and streams of gossip; [Packet] is one packet that it received.
+type (
+	Transport = memberlist.Transport
+	Packet    = memberlist.Packet
+)
+
 // Config configures the gossip of one member.
 type Config struct {
 	// Label, when set, keeps out processes with another label.
@@ -83,8 +89,10 @@ type Config struct {
 	// Addr is the host:port that is bound, for UDP and TCP; port 0 picks a free port. Advertise is the
 	// host:port announced to others; if it is empty, Addr is announced.
 	Addr, Advertise string
-	Join            []string // host:port of members to join; retried while a member is missing
-	Keys            [][]byte // 16, 24 or 32 bytes each; the first encrypts, all decrypt; none: plain gossip
+	// Transport, when set, carries gossip instead of sockets at Addr. Close shuts it down.
+	Transport Transport
+	Join      []string // host:port of members to join; retried while a member is missing
+	Keys      [][]byte // 16, 24 or 32 bytes each; the first encrypts, all decrypt; none: plain gossip
 
 	ProbeInterval  time.Duration // between two probes of a random member
 	GossipInterval time.Duration // between two rounds of gossip
@@ -123,6 +131,7 @@ func (g *Membership) memberlistConfig(c *Config) (*memberlist.Config, error) {
 	config := memberlist.DefaultLANConfig()
 	config.Name = g.self.nodeName()
 	config.Label = c.Label
+	config.Transport = c.Transport
 	config.LogOutput = memberlistLog{log: c.Logger, refusals: &g.refusals}
 	config.Delegate, config.Events, config.Alive, config.Merge = g, g, g, g
 	config.ProbeInterval = c.ProbeInterval

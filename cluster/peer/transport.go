@@ -151,6 +151,8 @@ type Config struct {
 	Self        fsm.MemberID
 	Listener    net.Listener // closed by the Transport
 	DialTimeout time.Duration
+	// Dial opens a connection to the peer port of another member; nil means the dialer of package net.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// TLS, when set, makes every stream a TLS stream; see newTLS for the fields that are used.
 	TLS *tls.Config
 	// Cluster returns the id of this member's cluster, "" while none is known. Address returns the host:port of
@@ -192,10 +194,14 @@ type Transport struct {
 
 // New returns a transport. It accepts nothing before Start.
 func New(c *Config) *Transport {
-	return &Transport{
+	p := &Transport{
 		config: *c, tls: newTLS(c.TLS),
 		streams: make(map[net.Conn]struct{}), handshakeSlots: make(chan struct{}, handshakesMax),
 	}
+	if p.config.Dial == nil {
+		p.config.Dial = new(net.Dialer).DialContext
+	}
+	return p
 }
 
 // Start begins to accept streams.
@@ -380,7 +386,7 @@ func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.DialTimeout)
 	defer cancel()
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	raw, err := p.config.Dial(ctx, "tcp", address)
 	if err != nil {
 		p.counts.failed.Add(1)
 		return nil, fmt.Errorf("reach member %s: %w", to, err)

@@ -116,3 +116,23 @@ func TestStreamHeaderBytes(t *testing.T) {
 	}
 	golden.Compare(t, "testdata/header.golden", written)
 }
+
+// TestDialUsesTheConfiguredDialer checks that a stream reaches a member over a network that is not that of the
+// operating system.
+func TestDialUsesTheConfiguredDialer(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("this network refuses")
+	p := New(&Config{
+		Self: "A", DialTimeout: kit.WaitMax, Cluster: func() string { return "" }, Logger: slog.New(slog.DiscardHandler),
+		Address: func(fsm.MemberID) (string, error) { return "nowhere:1", nil },
+		Dial: func(_ context.Context, network, address string) (net.Conn, error) {
+			if network != "tcp" || address != "nowhere:1" {
+				t.Errorf("dialled %s %s", network, address)
+			}
+			return nil, refused
+		},
+	})
+	if _, err := p.Dial(t.Context(), ForwardStream, "B", fsm.CatalogPartition); !errors.Is(err, refused) {
+		t.Fatalf("the stream was opened elsewhere: %v", err)
+	}
+}
