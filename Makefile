@@ -4,7 +4,7 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak abuse chart image docs site
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak abuse planted chart image docs site
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,3 +78,6 @@ soak: ## create and delete temporary state for SOAK=10m while leaders are killed
 
 abuse: ## hostile clients of every kind at full size, and the latency of honest clients meanwhile
 	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse
+
+planted: ## build each planted fault in (or FAULTS="name ..."), and check that its test finds it
+	go run ./test/planted $(FAULTS)
