@@ -166,7 +166,7 @@ type Conn struct {
 	member     fsm.MemberID
 	writer     *frameWriter
 	cancelDial context.CancelFunc // ends the dial
-	lastHeard  atomic.Int64       // time of the last frame in ns since 1970, 0 before the connection is open
+	lastHeard  atomic.Int64       // time of the last bytes in ns since 1970, 0 before the connection is open
 
 	mu     sync.Mutex
 	conn   net.Conn
@@ -308,13 +308,13 @@ func (c *Conn) Query(ctx context.Context, kind QueryKind, arguments []byte) (Rep
 
 // read dispatches the frames of the other member until the connection breaks.
 func (c *Conn) read(conn net.Conn) error {
-	reader := frameReader{from: conn}
+	reader := frameReader{from: conn, part: c.heard}
 	for {
 		kind, id, body, err := reader.next()
 		if err != nil {
 			return err
 		}
-		c.lastHeard.Store(time.Now().UnixNano())
+		_ = c.heard()
 		switch kind {
 		case frameAnswer:
 			err = c.handleAnswer(id, body)
@@ -330,6 +330,12 @@ func (c *Conn) read(conn net.Conn) error {
 			return fmt.Errorf("frame of kind %d: %w", kind, err)
 		}
 	}
+}
+
+// heard records that the other member has sent something: a whole frame, or a part of one that takes long.
+func (c *Conn) heard() error {
+	c.lastHeard.Store(time.Now().UnixNano())
+	return nil
 }
 
 // handleAnswer decodes an answer: outcome, length of leader, leader, result bytes. A final refusal has

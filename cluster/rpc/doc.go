@@ -17,6 +17,8 @@
 //     replica that applies it.
 //   - The number of outstanding requests of another member is bounded, and so are the bytes that wait to
 //     be written to a member that does not read.
+//   - A connection ends by silence, not by slowness: deadlines are for progress, and while a frame arrives in
+//     parts the server sends pongs.
 //   - No lock is held while a replica, a handler or a connection is called.
 //   - The numbers of frames, queries and statuses are wire format: they are never reused.
 package rpc

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +22,8 @@ const (
 	writeBufferKeepBytes = 1 << 20 // a larger write buffer is not kept for reuse
 	requestBufferBytes   = 32 << 20
 	answerBufferBytes    = 256 << 20
-	writeTimeout         = 10 * time.Second // for one write to a member that stopped reading
+	writeChunkBytes      = 64 << 10         // written with one deadline
+	writeChunkTimeout    = 10 * time.Second // for one chunk, to a member that stopped reading
 )
 
 // frameKind is the kind of a frame.
@@ -112,7 +114,8 @@ func (o *frameWriter) close() {
 	notify.WakeUp(o.wake)
 }
 
-// writeTo writes the collected frames until the writer is closed or a write fails.
+// writeTo writes the collected frames until the writer is closed or a write fails. The deadline is for progress,
+// not for the whole: what was collected may take minutes on a slow network.
 func (o *frameWriter) writeTo(conn net.Conn) error {
 	var spare []byte
 	for {
@@ -125,11 +128,11 @@ func (o *frameWriter) writeTo(conn net.Conn) error {
 		if closed {
 			return nil
 		}
-		if len(buf) > 0 {
-			if err := conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		for chunk := range slices.Chunk(buf, writeChunkBytes) {
+			if err := conn.SetWriteDeadline(time.Now().Add(writeChunkTimeout)); err != nil {
 				return err
 			}
-			if _, err := conn.Write(buf); err != nil {
+			if _, err := conn.Write(chunk); err != nil {
 				return err
 			}
 		}
@@ -144,6 +147,7 @@ func (o *frameWriter) writeTo(conn net.Conn) error {
 // it never overwrites bytes of a returned body.
 type frameReader struct {
 	from  io.Reader
+	part  func() error // called after a read that left a frame incomplete; an error ends the stream
 	chunk []byte
 	start int // of the bytes that were read and not yet returned
 	end   int
@@ -178,7 +182,13 @@ func (r *frameReader) readAtLeast(n int) error {
 		}
 		got, err := r.from.Read(r.chunk[r.end:])
 		r.end += got
-		if err != nil && r.end-r.start < n {
+		switch {
+		case r.end-r.start >= n:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := r.part(); err != nil {
 			return err
 		}
 	}

@@ -240,6 +240,88 @@ func TestSilentMemberIsDisconnected(t *testing.T) {
 	_ = theirs.Close()
 }
 
+// TestSlowConnectionIsKept: a request and a reply that each take far longer than a member may be silent arrive,
+// because their bytes show that the other member lives.
+func TestSlowConnectionIsKept(t *testing.T) {
+	t.Parallel()
+	const ping = 200 * time.Millisecond
+	const frameBytes = 2 << 20 // takes two seconds, more than three times pingIntervalsSilentMax pings
+	ours, theirs := net.Pipe()
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		Serve(context.Background(), fakeHost{&fakegroup.Group{}}, testLogger(), "asker", kit.SlowConn(theirs, frameBytes/2))
+	})
+	f := NewClient(testLogger(), ping, func(context.Context, fsm.MemberID) (net.Conn, error) {
+		return kit.SlowConn(ours, frameBytes/2), nil
+	})
+	stop := make(chan struct{})
+	serving.Go(func() {
+		for tick := time.NewTicker(ping); ; {
+			select {
+			case now := <-tick.C:
+				f.PingAll(now)
+			case <-stop:
+				return
+			}
+		}
+	})
+	begun := time.Now()
+	reply, err := f.Conn("server").Query(t.Context(), QueryCounts, make([]byte, frameBytes))
+	if err != nil || len(reply.Body) != frameBytes+1 {
+		t.Errorf("replied %d bytes, %v", len(reply.Body), err)
+	}
+	if took := time.Since(begun); took < 2*pingIntervalsSilentMax*ping {
+		t.Errorf("the connection was not slow: %v", took)
+	}
+	close(stop)
+	f.Close()
+	serving.Wait()
+}
+
+// TestWriteDeadlineIsForProgress: what was collected may take long to write, so no deadline is for all of it.
+func TestWriteDeadlineIsForProgress(t *testing.T) {
+	t.Parallel()
+	o := newFrameWriter(answerBufferBytes)
+	buf, err := o.begin(frameReply, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.end(append(buf, make([]byte, 10*writeChunkBytes)...)); err != nil {
+		t.Fatal(err)
+	}
+	conn := &deadlineConn{}
+	if err := o.writeTo(conn); !errors.Is(err, io.ErrShortWrite) {
+		t.Fatal(err)
+	}
+	if conn.chunks != 10 || conn.unbounded != 0 {
+		t.Errorf("%d chunks, %d of them too large or without a deadline of their own", conn.chunks, conn.unbounded)
+	}
+}
+
+// deadlineConn counts writes, and fails after ten.
+type deadlineConn struct {
+	net.Conn
+	armed             bool
+	chunks, unbounded int
+}
+
+func (c *deadlineConn) SetWriteDeadline(time.Time) error {
+	c.armed = true
+	return nil
+}
+
+func (c *deadlineConn) Write(p []byte) (int, error) {
+	if c.chunks == 10 {
+		return 0, io.ErrShortWrite
+	}
+	c.chunks++
+	if !c.armed || len(p) > writeChunkBytes {
+		c.unbounded++
+	}
+	c.armed = false
+	return len(p), nil
+}
+
 func frame(kind frameKind, id uint64, body []byte) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(FrameHeaderBytes+len(body)))
 	b = append(b, byte(kind))
@@ -255,7 +337,7 @@ func TestFrameReaderReturnsWholeFrames(t *testing.T) {
 		stream = append(stream, frame(frameSubmit, uint64(i), bytes.Repeat([]byte{byte(i)}, size))...)
 	}
 	for _, step := range []int{1 << 30, 1000, 7} {
-		reader := frameReader{from: &oneByteReader{stream, step}}
+		reader := frameReader{from: &oneByteReader{stream, step}, part: func() error { return nil }}
 		var bodies [][]byte
 		for i := range sizes {
 			kind, id, body, err := reader.next()
@@ -297,13 +379,13 @@ func TestFrameReaderRefusesMalformedFrames(t *testing.T) {
 		"too short": {8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0},
 		"over":      binary.LittleEndian.AppendUint32(nil, FrameBytesMax+1),
 	} {
-		reader := frameReader{from: &oneByteReader{bytes, 100}}
+		reader := frameReader{from: &oneByteReader{bytes, 100}, part: func() error { return nil }}
 		if _, _, _, err := reader.next(); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// The largest allowed length without following bytes allocates no memory.
-	reader := frameReader{from: &oneByteReader{binary.LittleEndian.AppendUint32(nil, FrameBytesMax), 100}}
+	reader := frameReader{from: &oneByteReader{binary.LittleEndian.AppendUint32(nil, FrameBytesMax), 100}, part: func() error { return nil }}
 	if _, _, _, err := reader.next(); !errors.Is(err, io.EOF) || len(reader.chunk) > readChunkBytes {
 		t.Errorf("empty promise: %v, %d bytes taken", err, len(reader.chunk))
 	}

@@ -16,12 +16,13 @@ import (
 
 // The limits of what one other member may have outstanding here.
 const (
-	serveRequestsMax  = 256 << 10        // submissions and locks not yet answered
-	serveBytesMax     = 256 << 20        // of their commands
-	serveQueriesMax   = 64               // queries at a time
-	serveQueryTimeout = 10 * time.Second // for one query
-	serveIdleMax      = time.Minute      // without a frame, pings included
-	LockWaitMax       = 10 * time.Minute // of one lock request
+	serveRequestsMax  = 256 << 10              // submissions and locks not yet answered
+	serveBytesMax     = 256 << 20              // of their commands
+	serveQueriesMax   = 64                     // queries at a time
+	serveQueryTimeout = 10 * time.Second       // for one query
+	serveIdleMax      = time.Minute            // without a byte, pings included
+	partPongInterval  = 250 * time.Millisecond // between pongs while a frame arrives in parts
+	LockWaitMax       = 10 * time.Minute       // of one lock request
 )
 
 // Group is a replica of this member. *partition.Group is one.
@@ -83,15 +84,31 @@ func Serve(ctx context.Context, h Host, log *slog.Logger, from fsm.MemberID, con
 }
 
 func (s *server) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
-	reader := frameReader{from: conn}
-	var deadline time.Time
-	for {
-		// Setting the deadline costs more than a frame, so it is set rarely.
-		if now := time.Now(); deadline.Sub(now) < serveIdleMax/2 {
-			deadline = now.Add(serveIdleMax)
-			if err := conn.SetReadDeadline(deadline); err != nil {
+	var deadline, ponged time.Time
+	// Setting the deadline costs more than a frame, so it is set rarely.
+	extend := func(now time.Time) error {
+		if deadline.Sub(now) >= serveIdleMax/2 {
+			return nil
+		}
+		deadline = now.Add(serveIdleMax)
+		return conn.SetReadDeadline(deadline)
+	}
+	// A ping waits behind a request that takes long to arrive. The other member must not take that for silence,
+	// so it gets pongs meanwhile.
+	part := func() error {
+		now := time.Now()
+		if now.Sub(ponged) >= partPongInterval {
+			ponged = now
+			if err := s.pong(0); err != nil {
 				return err
 			}
+		}
+		return extend(now)
+	}
+	reader := frameReader{from: conn, part: part}
+	for {
+		if err := extend(time.Now()); err != nil {
+			return err
 		}
 		kind, id, body, err := reader.next()
 		if err != nil {
@@ -107,10 +124,7 @@ func (s *server) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitG
 		case frameQuery:
 			err = s.handleQuery(ctx, id, body, goroutines)
 		case framePing:
-			var buf []byte
-			if buf, err = s.writer.begin(framePong, id); err == nil {
-				err = s.writer.end(buf)
-			}
+			err = s.pong(id)
 		case frameAnswer, frameReply, framePong:
 			err = ErrFrame
 		default:
@@ -120,6 +134,14 @@ func (s *server) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitG
 			return err
 		}
 	}
+}
+
+func (s *server) pong(id uint64) error {
+	buf, err := s.writer.begin(framePong, id)
+	if err != nil {
+		return err
+	}
+	return s.writer.end(buf)
 }
 
 // handleSubmit decodes a submission: partition, command.
