@@ -5,13 +5,16 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
+	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 )
 
-// members gives the parts of the node access to single members of the cluster, this one included. It implements
-// bootstrap.Peers and compare.Members.
+// members gives the parts of the node access to its replicas and to single members of the cluster, this one
+// included. It implements bootstrap.Peers, compare.Members and moveNode.
 type members struct{ node *Node }
 
 // Alive lists the members that gossip considers alive, this one included.
@@ -19,6 +22,39 @@ func (m members) Alive() []fsm.MemberID { return m.node.gossip.Alive() }
 
 // IsAlive reports whether gossip considers a member alive.
 func (m members) IsAlive(member fsm.MemberID) bool { return m.node.isAlive(member) }
+
+// Lookup returns what gossip knows about a member.
+func (m members) Lookup(member fsm.MemberID) (gossip.Member, bool) {
+	return m.node.gossip.Lookup(member)
+}
+
+// Processes lists the processes that gossip knows, dead ones included.
+func (m members) Processes() []gossip.Member { return m.node.gossip.All() }
+
+// MemberRecord returns the record of a member in this member's replica of the catalog.
+func (m members) MemberRecord(member fsm.MemberID) fsm.Member { return m.node.memberRecord(member) }
+
+// HasSpace reports whether neither the disk nor the memory of a member is nearly full.
+func (m members) HasSpace(member fsm.MemberID) bool { return m.node.hasSpace(member) }
+
+// Partitions returns the message partitions in this member's replica of the catalog, nil before it is loaded.
+func (m members) Partitions() []fsm.Partition {
+	if placed := m.node.partitions.Load(); placed != nil {
+		return *placed
+	}
+	return nil
+}
+
+// Group returns this member's open replica of a partition, nil when there is none.
+func (m members) Group(id fsm.PartitionID) *partition.Group { return m.node.group(id) }
+
+// Placement asks the catalog's leader for the placement of partitions and the records of members.
+func (m members) Placement(ctx context.Context, id fsm.PartitionID) (placement.Record, error) {
+	return m.node.placementFromLeader(ctx, id)
+}
+
+// Go runs a task until the node closes.
+func (m members) Go(task func(ctx context.Context)) bool { return m.node.startTask(task) }
 
 // Hello asks another member for its identity and state.
 func (m members) Hello(ctx context.Context, member fsm.MemberID, request bootstrap.HelloRequest) (bootstrap.Hello, error) {
@@ -53,4 +89,18 @@ func (n *Node) member(id fsm.MemberID) rpc.Asker {
 		}
 		return n.ask(ctx, id, kind, arguments)
 	}
+}
+
+// replicaStatus asks a member, which may be this one, for the status of its replica.
+func (n *Node) replicaStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
+	if member == n.self {
+		return n.router.ReplicaStatus(id)
+	}
+	return n.askStatus(ctx, member, id)
+}
+
+// isAlive reports whether gossip considers a member alive.
+func (n *Node) isAlive(id fsm.MemberID) bool {
+	m, ok := n.gossip.Lookup(id)
+	return ok && m.Alive
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -133,7 +134,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 	defer opening.Wait()
 	slots := make(chan struct{}, concurrentOpensMax)
 	newest := func() []fsm.Partition { // called at most once
-		all, err := n.operator.placementFromLeader(ctx, 0)
+		all, err := n.placementFromLeader(ctx, 0)
 		if err != nil {
 			n.log.InfoContext(ctx, "could not confirm new replicas with the leader of the catalog, will retry", "error", err)
 		}
@@ -142,7 +143,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 	var confirmed []fsm.Partition
 	for i := range placed {
 		part := &placed[i]
-		own, ours := findReplica(part, n.self)
+		own, ours := placement.FindReplica(part, n.self)
 		if !ours || ctx.Err() != nil || !n.mustOpen(ctx, part, own) {
 			continue
 		}
@@ -155,7 +156,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 			if int(part.ID) > len(confirmed) {
 				continue // retried
 			}
-			if now, still := findReplica(&confirmed[part.ID-1], n.self); !still || now != own {
+			if now, still := placement.FindReplica(&confirmed[part.ID-1], n.self); !still || now != own {
 				continue
 			}
 			part = &confirmed[part.ID-1]
@@ -174,16 +175,6 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 			}
 		})
 	}
-}
-
-// findReplica returns the replica of a partition that a member holds, or is to hold.
-func findReplica(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
-	for _, replica := range slices.Concat(part.Replicas, part.Target) {
-		if replica.Member == member {
-			return replica, true
-		}
-	}
-	return fsm.Replica{}, false
 }
 
 // mustOpen reports whether a replica must be opened. A replica that was opened before the catalog was known,

@@ -32,7 +32,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 	switch {
 	case voters%2 == 0:
 		missing = 1
-	case voters < catalogVotersMin, voters < bootstrap.VotersMax && n.hasLostVoter(status.Voters):
+	case voters < catalogVotersMin, voters < bootstrap.VotersMax && n.balancer.HasLostVoter(status.Voters):
 		missing = 2
 	}
 	if missing > 0 && candidates >= missing && voters+missing <= bootstrap.VotersMax {
@@ -47,7 +47,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 		}
 	}
 	if self.Removed || self.Drained {
-		err := n.transferToHolder(ctx, &fsm.Partition{Replicas: n.catalogReplicas(status.Voters)}, group)
+		err := n.mover.TransferToHolder(ctx, &fsm.Partition{Replicas: n.catalogReplicas(status.Voters)}, group)
 		own := partition.Voter{Replica: raftgroup.ReplicaID(n.self, raftgroup.CatalogReplica), Member: n.self}
 		if self.Removed && errors.Is(err, partition.ErrTransferUsed) {
 			n.removeFromCatalog(ctx, group, own)
@@ -74,7 +74,7 @@ func (n *Node) voterCandidates(voters, nonvoters []partition.Voter) (best partit
 	}
 	for _, v := range nonvoters {
 		m := n.memberRecord(v.Member)
-		if m.Removed || m.Drained || !n.acceptsLeaders(v.Member) {
+		if m.Removed || m.Drained || !n.mover.AcceptsLeaders(v.Member) {
 			continue
 		}
 		if count == 0 || votes[m.Zone] < votes[n.memberRecord(best.Member).Zone] {
@@ -87,7 +87,7 @@ func (n *Node) voterCandidates(voters, nonvoters []partition.Voter) (best partit
 
 func (n *Node) promoteCatalogVoter(ctx context.Context, group *partition.Group, v partition.Voter) {
 	for range 2 {
-		if !n.hasApplied(ctx, fsm.CatalogPartition, v, group.Status().Applied) {
+		if !n.mover.HasApplied(ctx, fsm.CatalogPartition, v, group.Status().Applied) {
 			return
 		}
 	}
@@ -104,7 +104,7 @@ func (n *Node) promoteCatalogVoter(ctx context.Context, group *partition.Group, 
 // removeFromCatalog takes a removed member out of the catalog.
 func (n *Node) removeFromCatalog(ctx context.Context, group *partition.Group, v partition.Voter) {
 	status := group.Status()
-	if slices.Contains(status.Voters, v) && !n.hasQuorumWithout(ctx, fsm.CatalogPartition, v, &status) {
+	if slices.Contains(status.Voters, v) && !n.mover.HasQuorumWithout(ctx, fsm.CatalogPartition, v, &status) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
@@ -122,7 +122,7 @@ func (n *Node) recordSelf(ctx context.Context) {
 	if n.selfRecorded || n.config.Zone == "" && n.config.Weight == 0 || n.partitions.Load() == nil {
 		return
 	}
-	err := n.operator.updateMember(ctx, n.self, func(m *fsm.Member) {
+	err := n.operator.UpdateMember(ctx, n.self, func(m *fsm.Member) {
 		m.Name = n.config.Name
 		if n.config.Zone != "" {
 			m.Zone = n.config.Zone

@@ -55,9 +55,6 @@ func (n *Node) BusyReason() string {
 	return ""
 }
 
-// acceptsReplicas reports whether a member is alive and has free space for new replicas.
-func (n *Node) acceptsReplicas(id fsm.MemberID) bool { return n.isAlive(id) && n.hasSpace(id) }
-
 // groupSpace is the state of spaceLoop for a group that is led here.
 type groupSpace struct {
 	isReadOnly    bool      // the group refuses commands that grow its state, and the refusal is final
@@ -192,7 +189,7 @@ func (k *spaceMonitor) transferAway(now time.Time, id fsm.PartitionID, group *pa
 	of.transferring, of.lastTransfer = true, now
 	part := k.node.placementOf(id, group)
 	if !k.node.startTask(func(ctx context.Context) {
-		err := k.node.transferToEligible(ctx, &part, group, k.node.acceptsLeaders)
+		err := k.node.mover.TransferToEligible(ctx, &part, group, k.node.mover.AcceptsLeaders)
 		if err != nil {
 			k.node.log.DebugContext(ctx, "failed to transfer a leadership to a member with free space, will retry", "partition", id, "error", err)
 		}

@@ -105,12 +105,12 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 			status, err := node.Status(t.Context())
 			return err == nil && slices.ContainsFunc(status.Members, func(m MemberStatus) bool { return m.ID == preferred && m.ReadOnly })
 		})
-		if node.acceptsLeaders(preferred) || node.acceptsReplicas(preferred) || !node.isStaying(preferred) {
+		if node.mover.AcceptsLeaders(preferred) || node.mover.acceptsReplicas(preferred) || !node.mover.IsStaying(preferred) {
 			t.Errorf("member %d takes it for one with room", i)
 		}
 		var all placement.Record
 		if err := retryUntilLed(t, func() (err error) {
-			all, err = node.operator.placementFromLeader(t.Context(), fsm.CatalogPartition)
+			all, err = node.placementFromLeader(t.Context(), fsm.CatalogPartition)
 			return err
 		}); err != nil {
 			t.Fatal(err)

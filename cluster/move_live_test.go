@@ -189,7 +189,7 @@ func (c *testCluster) settled() []fsm.Partition {
 		return err == nil && len(moves) == 0
 	})
 	var all placement.Record
-	if err := retryUntilLed(c.t, func() (err error) { all, err = operator.placementFromLeader(c.t.Context(), 0); return err }); err != nil {
+	if err := retryUntilLed(c.t, func() (err error) { all, err = operator.node.placementFromLeader(c.t.Context(), 0); return err }); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, part := range all.Partitions {
@@ -467,7 +467,7 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	})
 	c.kill(dead)
 	for {
-		all, err := c.any().operator.placementFromLeader(t.Context(), 1)
+		all, err := c.any().placementFromLeader(t.Context(), 1)
 		if err == nil && all.Partitions[0].Target == nil {
 			break
 		}
@@ -682,7 +682,7 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	}
 	var all placement.Record
 	if err := retryUntilLed(t, func() (err error) {
-		all, err = operator.placementFromLeader(t.Context(), fsm.CatalogPartition)
+		all, err = operator.node.placementFromLeader(t.Context(), fsm.CatalogPartition)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -65,7 +66,7 @@ func TestRandomMovesWithFailures(t *testing.T) {
 				break
 			}
 			dead = 2 + random.IntN(members-2)
-			all, err := operator.placementFromLeader(ctx, 0)
+			all, err := operator.node.placementFromLeader(ctx, 0)
 			if err != nil || slices.ContainsFunc(all.Partitions, func(p fsm.Partition) bool { return mayHold(&p, ids[dead]) }) {
 				dead = -1
 				break
@@ -95,7 +96,7 @@ func TestRandomMovesWithFailures(t *testing.T) {
 // mayHold reports whether a partition could come to depend on a member, because its replicas or its target are
 // on fewer than three members.
 func mayHold(p *fsm.Partition, id fsm.MemberID) bool {
-	_, has := findReplica(p, id)
+	_, has := placement.FindReplica(p, id)
 	return has && (len(p.Replicas) < 3 || p.Target != nil && len(p.Target) < 3)
 }
 

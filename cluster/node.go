@@ -52,6 +52,8 @@ type Node struct {
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router
 	operator     *Operator
+	mover        *Mover
+	balancer     *Balancer // used by reconcileLoop only
 	forwarder    *forwarding.Forwarder
 	bootstrapper *bootstrap.Bootstrapper
 	comparer     *compare.Comparer
@@ -68,13 +70,11 @@ type Node struct {
 	health        health
 	selfRecorded  bool          // zone and weight are recorded in the catalog; used by reconcileLoop only
 	levelProposal levelProposal // used by reconcileLoop only
-	policy        policy
 	outdated      chan struct{} // closed when the cluster needs a higher level than this binary can read
 
 	mu                  sync.Mutex // guards the fields below, and the replacement of groups
 	servedConns         map[fsm.MemberID]*peerServerConn
 	replicaNumbers      map[fsm.PartitionID]uint32 // of the open replicas
-	movesRunning        map[fsm.PartitionID]bool   // partitions that have a goroutine that moves them
 	retiring, isRemoved bool
 	removalReported     time.Time     // when another member first reported that this one was removed
 	removed             chan struct{} // closed when this member learns that it was removed
@@ -108,7 +108,6 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		reconcileNow:   make(chan struct{}, 1),
 		servedConns:    make(map[fsm.MemberID]*peerServerConn),
 		replicaNumbers: make(map[fsm.PartitionID]uint32),
-		movesRunning:   make(map[fsm.PartitionID]bool),
 		removed:        make(chan struct{}),
 		outdated:       make(chan struct{}),
 	}
@@ -184,7 +183,6 @@ func (n *Node) open(ctx context.Context) error {
 	})
 	n.openParts()
 	n.registerQueries()
-	n.operator = &Operator{node: n, router: n.router}
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
 	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
 		return err
@@ -214,6 +212,14 @@ func (n *Node) openParts() {
 		Self: n.self, Interval: n.config.Timing.Compare, ReplicaName: n.replicaName, Members: members{n}, Logger: n.log,
 		Groups: func() map[fsm.PartitionID]*partition.Group { return *n.groups.Load() },
 	})
+	moving := moveConfig{
+		Self: n.self, Node: members{n}, Router: n.router, Replication: n.config.Replication,
+		Settle: n.config.Timing.Settle, Opened: n.openedAt, Logger: n.log,
+	}
+	operator := &moveOperator{moving}
+	n.operator = &Operator{moveOperator: operator, node: n, router: n.router}
+	n.mover = NewMover(moving)
+	n.balancer = &Balancer{moveOperator: operator, Rebalance: n.config.Rebalance, ReplaceAfter: n.config.ReplaceAfter, Interval: n.config.Timing.Policy}
 }
 
 // gossipConfig returns the part of the configuration that gossip needs.
@@ -318,7 +324,9 @@ func (n *Node) Close(ctx context.Context) error {
 func (n *Node) close(ctx context.Context) error {
 	if n.gossip != nil {
 		n.gossip.SetLeaving()
-		n.transferLeaderships(ctx)
+		transferring, cancel := context.WithTimeout(ctx, n.config.Timing.Handover)
+		n.mover.TransferAll(transferring, *n.groups.Load())
+		cancel()
 	}
 	n.mu.Lock()
 	n.closing = true

@@ -7,6 +7,7 @@ import (
 // Operator implements the operations on a whole cluster: members, placement and moves of partitions,
 // verification and backups. Its methods may be called concurrently.
 type Operator struct {
+	*moveOperator
 	node   *Node
 	router *router.Router // finds the leaders
 }

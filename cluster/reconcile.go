@@ -17,12 +17,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-const (
-	// caughtUpLagMax is the number of entries that a replica may be behind its leader to get the leadership.
-	caughtUpLagMax = 64
-	// stepTimeout bounds one step of the reconciler.
-	stepTimeout = 5 * time.Second
-)
+// stepTimeout bounds one step of the reconciler.
+const stepTimeout = 5 * time.Second
 
 // reconcileLoop compares, for the groups that this member leads, the actual with the desired state and executes
 // what is missing: one step after the other, each of which the next leader may safely repeat.
@@ -39,7 +35,8 @@ func (n *Node) reconcileLoop(ctx context.Context) {
 		if group := (*n.groups.Load())[fsm.CatalogPartition]; group != nil && group.Status().IsLeader {
 			n.reconcileCatalog(ctx, group)
 		} else {
-			n.resetPolicy()
+			n.balancer.Reset()
+			n.levelProposal = levelProposal{}
 		}
 		n.recordSelf(ctx)
 		n.askIfRemoved(ctx)
@@ -60,7 +57,7 @@ func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 	n.addNewMembers(ctx, group)
 	n.reconcileCatalogVoters(ctx, group)
 	n.raiseLevel(ctx, group)
-	n.runPolicy(group)
+	n.balancer.Run(n.countedMembers(group))
 	n.router.DeleteDropped(ctx, group)
 }
 
@@ -164,8 +161,8 @@ func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
 			n.reportFormed(ctx, part.ID)
 		}
 		n.removeIdleEntities(ctx, group)
-		n.startMove(part, group)
-		n.transferToPreferred(ctx, part, group)
+		n.mover.Start(part, group)
+		n.mover.TransferToPreferred(ctx, part, group)
 	}
 }
 
@@ -176,48 +173,5 @@ func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
 	defer cancel()
 	if _, err := n.router.Command(ctx, fsm.CatalogPartition, fsm.PartitionFormed{Partition: id}); err != nil {
 		n.log.DebugContext(ctx, "failed to report a formed partition, will retry", "partition", id, "error", err)
-	}
-}
-
-// transferToPreferred transfers a leadership to the partition's preferred leader, once that member is alive,
-// has been alive for Settle, and has caught up. While the partition moves, the preferred leader is that of the
-// target. A drained member transfers to any member that can lead. A leader tries once in its term
-// (partition.ErrTransferUsed), and this loop transfers the leadership of one group at a time.
-func (n *Node) transferToPreferred(ctx context.Context, part *fsm.Partition, group *partition.Group) {
-	wanted := part.Replicas[0]
-	if part.Target != nil {
-		wanted = part.Target[0]
-	}
-	drained := n.memberRecord(n.self).Drained
-	if drained && (wanted.Member == n.self || !n.acceptsLeaders(wanted.Member)) {
-		err := n.transferToHolder(ctx, part, group)
-		if err != nil && !errors.Is(err, partition.ErrTransferUsed) && !errors.Is(err, errNoSuccessor) {
-			n.log.InfoContext(ctx, "failed to transfer a leadership away from a drained member", "partition", part.ID, "error", err)
-		}
-		return
-	}
-	isThis := func(v partition.Voter) bool { return v.Replica == raftgroup.ReplicaID(wanted.Member, wanted.Number) }
-	if wanted.Member == n.self || !n.acceptsLeaders(wanted.Member) || !slices.ContainsFunc(group.Status().Voters, isThis) {
-		return
-	}
-	// A member that restarts often does not get leaderships at once. If this member was opened less than Settle
-	// ago, the cluster is probably starting, and leaderships are better spread at once.
-	m, ok := n.gossip.Lookup(wanted.Member)
-	isSettled := drained || time.Since(m.Since) >= n.config.Timing.Settle || time.Since(n.openedAt) < n.config.Timing.Settle
-	if !ok || !isSettled || !n.isCaughtUp(ctx, wanted.Member, part.ID, group) {
-		return
-	}
-	if !n.acceptsLeaders(wanted.Member) {
-		return // drained while it was asked
-	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	err := group.Transfer(ctx, wanted.Member)
-	switch {
-	case err == nil:
-		n.log.InfoContext(ctx, "leadership was transferred to the preferred member", "partition", part.ID, "peer", wanted.Member)
-	case errors.Is(err, partition.ErrTransferUsed):
-	default:
-		n.log.InfoContext(ctx, "failed to transfer a leadership to the preferred member", "partition", part.ID, "peer", wanted.Member, "error", err)
 	}
 }

@@ -85,7 +85,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 func (n *Node) currentPlacement(ctx context.Context) []fsm.Partition {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
 	defer cancel()
-	if all, err := n.operator.placementFromLeader(ctx, fsm.CatalogPartition); err == nil {
+	if all, err := n.placementFromLeader(ctx, fsm.CatalogPartition); err == nil {
 		return all.Partitions
 	}
 	if placed := n.partitions.Load(); placed != nil {

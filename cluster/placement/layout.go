@@ -37,6 +37,16 @@ func HoldsReplica(part *fsm.Partition, member fsm.MemberID) bool {
 	return slices.ContainsFunc(part.Replicas, func(r fsm.Replica) bool { return r.Member == member })
 }
 
+// FindReplica returns the replica of a partition that a member holds, or is to hold.
+func FindReplica(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
+	for _, replica := range slices.Concat(part.Replicas, part.Target) {
+		if replica.Member == member {
+			return replica, true
+		}
+	}
+	return fsm.Replica{}, false
+}
+
 // ReplicaCounts counts the replicas that each member holds.
 func ReplicaCounts(placed []fsm.Partition) map[fsm.MemberID]int {
 	count := make(map[fsm.MemberID]int)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/placement"
@@ -12,6 +13,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
+
+// placementQueryTimeout bounds the query to the catalog's leader for the placement of partitions.
+const placementQueryTimeout = 2 * time.Second
 
 // The requests of queries about members and moves.
 type (
@@ -30,10 +34,10 @@ type (
 
 // placementFromLeader asks the catalog's leader for the placement of partitions and the records of members, as
 // of a moment after the call.
-func (o *Operator) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
+func (n *Node) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, placementQueryTimeout)
 	defer cancel()
-	all, err = findPlacement.Ask(ctx, o.router.Leader(fsm.CatalogPartition), placementQuery{Partition: id})
+	all, err = findPlacement.Ask(ctx, n.router.Leader(fsm.CatalogPartition), placementQuery{Partition: id})
 	if err != nil {
 		return all, fmt.Errorf("query the placement of partitions: %w", err)
 	}
@@ -73,7 +77,7 @@ func (n *Node) confirmReplicaRemoved(ctx context.Context, q replicaRemovedQuery)
 	if group == nil || !group.Status().IsLeader {
 		return struct{}{}, rpc.ErrNotLeader
 	}
-	placement, err := n.operator.placementFromLeader(ctx, q.Partition)
+	placement, err := n.placementFromLeader(ctx, q.Partition)
 	if err != nil {
 		return struct{}{}, err
 	}

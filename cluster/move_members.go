@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Members lists the members that gossip or the catalog knows, removed ones included, by id.
+// Errors wrap ServerBusy or Timeout.
+func (o *moveOperator) Members(ctx context.Context) ([]fsm.Member, error) {
+	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	list := slices.Clone(all.Members)
+	for _, m := range o.Node.Processes() {
+		if all.Member(m.Member) == (fsm.Member{ID: m.Member}) {
+			list = append(list, fsm.Member{ID: m.Member, Name: m.Name})
+		}
+	}
+	slices.SortFunc(list, func(a, b fsm.Member) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(list, func(a, b fsm.Member) bool { return a.ID == b.ID }), nil
+}
+
+// SetMember records name, zone and weight of a member, and whether it is drained. Only RemoveMember can set
+// Removed: InvalidArgument. Errors wrap EntityNotFound (the member is unknown), InvalidArgument, ServerBusy or
+// Timeout.
+func (o *moveOperator) SetMember(ctx context.Context, member fsm.Member) error {
+	if member.Removed {
+		return fmt.Errorf("set member %s: %w: a member is removed in another way", member.ID, fsm.InvalidArgument)
+	}
+	return o.UpdateMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
+}
+
+// UpdateMember reads, changes and writes the record of a member. When it returns, this member's replica of the
+// catalog has the change.
+func (o *moveOperator) UpdateMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
+	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return fmt.Errorf("change member %s: %w", id, err)
+	}
+	member := all.Member(id)
+	if m, known := o.Node.Lookup(id); known && member.Name == "" {
+		member.Name = m.Name
+	} else if !known && member == (fsm.Member{ID: id}) {
+		return fmt.Errorf("change member %s: %w: the cluster has no such member", id, fsm.EntityNotFound)
+	}
+	before := member
+	if change(&member); member == before && all.Member(id) == before {
+		return nil
+	}
+	if _, err := o.Router.Command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
+		return fmt.Errorf("change member %s: %w", id, err)
+	}
+	o.Router.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
+		now, _ := c.Member(id)
+		return now == member
+	})
+	return nil
+}
+
+// Undrain returns a member to service. The leaders of the partitions for which it is preferred transfer
+// leadership back to it.
+func (o *moveOperator) Undrain(ctx context.Context, id fsm.MemberID) error {
+	if err := o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
+		return fmt.Errorf("undrain: %w", err)
+	}
+	return nil
+}
+
+// RemoveMember moves all replicas of a member to others, removes the member from the catalog's group and
+// records that it is removed for good. Its process, if it runs, learns that and stops; the member may also be
+// dead. RemoveMember waits until all is done. When ctx ends before, it returns Timeout with what is left; the
+// moves continue (see Moves), and the call can be repeated. If there are too few other members, partitions have
+// fewer replicas afterwards. Errors wrap InvalidArgument when no other member could hold some partition,
+// EntityNotFound, ServerBusy or Timeout.
+func (o *moveOperator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
+	return o.removeMember(ctx, id, func(all placement.Record) ([]fsm.Partition, error) {
+		current := placement.Settled(all.Partitions)
+		wanted := placement.Compute(placement.Spec{Candidates: o.placementCandidates(all, id), Partitions: len(current), Replication: o.Replication, Current: current})
+		if wanted == nil {
+			return nil, fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument)
+		}
+		return wanted, nil
+	})
+}
+
+// ReplaceMember is RemoveMember, except that all replicas go to one member. That member must be alive and must
+// not hold any of the same partitions: InvalidArgument.
+func (o *moveOperator) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
+	return o.removeMember(ctx, dead, func(all placement.Record) ([]fsm.Partition, error) {
+		if m := all.Member(replacement); replacement == dead || m.Drained || m.Removed || !o.isAlive(replacement) {
+			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, replacement)
+		}
+		wanted := placement.Settled(all.Partitions)
+		for i := range wanted {
+			part := &wanted[i]
+			at := slices.IndexFunc(part.Replicas, func(x fsm.Replica) bool { return x.Member == dead })
+			if at < 0 {
+				continue
+			}
+			if placement.HoldsReplica(part, replacement) {
+				return nil, fmt.Errorf("%w: member %s holds partition %d already", fsm.InvalidArgument, replacement, part.ID)
+			}
+			part.Replicas = slices.Clone(part.Replicas)
+			part.Replicas[at] = fsm.Replica{Member: replacement}
+		}
+		return wanted, nil
+	})
+}
+
+func (o *moveOperator) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placement.Record) ([]fsm.Partition, error)) error {
+	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
+	if err == nil && !all.Member(id).Removed {
+		err = o.moveReplicasAway(ctx, id, all, wanted)
+	}
+	if err == nil {
+		err = o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
+	}
+	if err == nil {
+		err = o.awaitRemovedFromCatalog(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("remove member %s: %w", id, err)
+	}
+	return nil
+}
+
+// moveReplicasAway moves all replicas of a member to other members.
+func (o *moveOperator) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
+	wanted, err := plan(all)
+	if err != nil {
+		return err
+	}
+	// The member is drained first, so that it gets nothing new meanwhile. The plan already leaves it out.
+	if err := o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+		return err
+	}
+	for i, part := range placement.Settled(all.Partitions) {
+		if !placement.HoldsReplica(&part, id) {
+			continue
+		}
+		if err := o.Move(ctx, part.ID, placement.Members(wanted[i].Replicas)); err != nil {
+			return err
+		}
+	}
+	var left []fsm.PartitionID
+	if !pollUntil(ctx, func() bool {
+		left, err = o.partitionsHeldBy(ctx, id)
+		return err == nil && len(left) == 0
+	}) {
+		return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
+	}
+	return nil
+}
+
+// partitionsHeldBy returns the partitions that a member holds according to the catalog or to the configuration
+// of the group, and those whose leader did not answer.
+func (o *moveOperator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
+	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return nil, err
+	}
+	leaders := o.leaderStatuses(ctx, all.Partitions)
+	for i := range all.Partitions {
+		part := &all.Partitions[i]
+		_, held := placement.FindReplica(part, id)
+		status, known := leaders[part.ID]
+		for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
+			held = held || v.Member == id
+		}
+		if held || !known {
+			left = append(left, part.ID)
+		}
+	}
+	return left, nil
+}
+
+// awaitRemovedFromCatalog waits until a removed member has left the catalog's group.
+func (o *moveOperator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
+	if !pollUntil(ctx, func() bool {
+		status, err := o.leaderStatus(ctx, fsm.CatalogPartition)
+		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(id))
+	}) {
+		return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// Operator executes the commands of operators about members, placement and moves. Its methods may be called
+// concurrently.
+type moveOperator struct{ moveConfig }
+
+// The limits of what operators ask.
+const (
+	concurrentQueriesMax = 16 // leaders asked at the same time
+	operatorPollInterval = 50 * time.Millisecond
+	transferTimeout      = 20 * time.Second // for a requested transfer to take effect
+	targetReplicasMax    = 16               // replicas of a partition, as in fsm
+)
+
+// The states of a move.
+const (
+	MoveWaiting     = "waiting"      // for its turn, or for a member that is away
+	MoveAdding      = "adding"       // a replica is being opened and added
+	MoveCatchingUp  = "catching up"  // the new replica is being filled
+	MoveHandingOver = "handing over" // all replicas of the target have caught up; the leadership is being transferred
+	MoveRemoving    = "removing"     // former replicas are being removed; the move can no longer be cancelled
+	MovePaused      = "paused"
+)
+
+// MoveStatus is the progress of a partition whose replicas differ from its target.
+type MoveStatus struct {
+	Partition fsm.PartitionID
+	From, To  []fsm.MemberID
+	State     string
+	// Copied of Bytes have arrived at the replica that is being filled; both are 0 when that is not known.
+	Copied, Bytes int64
+}
+
+// partitionRecord returns the catalog's record of one message partition.
+func (o *moveOperator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
+	if id == fsm.CatalogPartition {
+		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: every member has a replica of it", fsm.InvalidArgument)
+	}
+	all, err := o.Node.Placement(ctx, id)
+	if err != nil {
+		return fsm.Partition{}, err
+	}
+	return all.Partitions[0], nil
+}
+
+// Move sets the target of a partition: 1 to 16 members, each once, the preferred leader first. It returns when
+// the target is recorded. The leader of the partition, also a later one if members fail, executes the move, and
+// Moves shows its progress. A partition that is already moving gets the new target; data that was copied to
+// members of both targets stays. Errors wrap EntityNotFound (no such partition), InvalidArgument (a member that
+// is unknown, drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
+// Timeout.
+func (o *moveOperator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
+	part, err := o.partitionRecord(ctx, id)
+	if err == nil {
+		err = o.checkTarget(ctx, &part, members)
+	}
+	if err == nil {
+		_, err = o.Router.Command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
+	}
+	if errors.Is(err, fsm.PreconditionFails) {
+		err = fmt.Errorf("%w: it has had no leader yet", err)
+	}
+	if err != nil {
+		return fmt.Errorf("move partition %d: %w", id, err)
+	}
+	return nil
+}
+
+// checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation.
+func (o *moveOperator) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
+	if len(members) == 0 || len(members) > targetReplicasMax {
+		return fmt.Errorf("%w: a partition has 1 to %d replicas", fsm.InvalidArgument, targetReplicasMax)
+	}
+	all, err := o.Node.Placement(ctx, part.ID)
+	if err != nil {
+		return err
+	}
+	for i, id := range members {
+		_, has := placement.FindReplica(part, id)
+		m := all.Member(id)
+		switch {
+		case slices.Contains(members[:i], id):
+			return fmt.Errorf("%w: member %s is named twice", fsm.InvalidArgument, id)
+		case has:
+		case m.Removed:
+			return fmt.Errorf("%w: member %s was removed", fsm.InvalidArgument, id)
+		case m.Drained:
+			return fmt.Errorf("%w: member %s is drained and takes no further replicas", fsm.InvalidArgument, id)
+		case !o.isKnown(id):
+			return fmt.Errorf("%w: there is no member %s", fsm.InvalidArgument, id)
+		}
+	}
+	return nil
+}
+
+// PauseMove pauses a move in its present state and keeps what it has copied. Errors wrap PreconditionFails when
+// the partition does not move, else those of Move.
+func (o *moveOperator) PauseMove(ctx context.Context, id fsm.PartitionID) error {
+	return o.updateMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
+		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target), Paused: true}
+	})
+}
+
+// ResumeMove continues a paused move.
+func (o *moveOperator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
+	return o.updateMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
+		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target)}
+	})
+}
+
+// CancelMove makes the present replicas of a partition its target again; copies on other members are removed.
+// Once former replicas are being removed, a move cannot be cancelled: PreconditionFails. If the target was
+// changed during the move, the record also lists the members of the earlier targets, and the partition goes
+// back to all of them.
+func (o *moveOperator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
+	return o.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
+		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), targetReplicasMax)])}
+	})
+}
+
+func (o *moveOperator) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
+	part, err := o.partitionRecord(ctx, id)
+	if err == nil && part.Target == nil {
+		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
+	}
+	if err == nil {
+		_, err = o.Router.Command(ctx, fsm.CatalogPartition, with(&part))
+	}
+	if err != nil {
+		return fmt.Errorf("%s the move of partition %d: %w", what, id, err)
+	}
+	return nil
+}
+
+// TransferLeader makes a member that holds a partition its preferred leader and waits, at most 20 s, until it
+// leads. The member becomes the leader when it is alive and caught up; a leader tries to transfer its
+// leadership once in its term. Errors wrap InvalidArgument (the member does not hold the partition, or is
+// drained), EntityNotFound, ServerBusy, or Timeout: the member may lead later.
+func (o *moveOperator) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	err := o.transferLeader(ctx, id, to)
+	if err != nil {
+		return fmt.Errorf("transfer partition %d to %s: %w", id, to, err)
+	}
+	return nil
+}
+
+func (o *moveOperator) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	all, err := o.Node.Placement(ctx, id)
+	if err != nil {
+		return err
+	}
+	if id == fsm.CatalogPartition || len(all.Partitions) != 1 {
+		return fmt.Errorf("%w: the leader of the catalog is not chosen", fsm.InvalidArgument)
+	}
+	part := &all.Partitions[0]
+	wanted := part.Replicas
+	if part.Target != nil {
+		wanted = part.Target
+	}
+	members := placement.Members(wanted)
+	at := slices.Index(members, to)
+	switch {
+	case at < 0:
+		return fmt.Errorf("%w: the member does not hold the partition", fsm.InvalidArgument)
+	case all.Member(to).Drained:
+		return fmt.Errorf("%w: the member is drained", fsm.InvalidArgument)
+	}
+	members = slices.Insert(slices.Delete(members, at, at+1), 0, to)
+	command := fsm.PlacePartition{Partition: id, Members: members, Paused: part.Paused}
+	if _, err := o.Router.Command(ctx, fsm.CatalogPartition, command); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	if !pollUntil(ctx, func() bool {
+		status, err := o.leaderStatus(ctx, id)
+		return err == nil && status.member == to
+	}) {
+		return fmt.Errorf("%w: it is preferred now and does not lead yet", fsm.Timeout)
+	}
+	return nil
+}
+
+// Moves lists the partitions whose replicas differ from their target, by id. It asks each leader for up to a
+// second. Errors wrap ServerBusy or Timeout.
+func (o *moveOperator) Moves(ctx context.Context) ([]MoveStatus, error) {
+	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return nil, fmt.Errorf("list moves: %w", err)
+	}
+	leaders := o.leaderStatuses(ctx, all.Partitions)
+	var moves []MoveStatus
+	for i := range all.Partitions {
+		part := &all.Partitions[i]
+		leader, known := leaders[part.ID]
+		status := partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}
+		step := nextStep(part, &status, leader.member, o.isAlive)
+		if part.Target == nil && (!known || step.stage == stageNone) {
+			continue
+		}
+		moves = append(moves, o.moveStatus(ctx, part, &leader, known, step, all.Partitions))
+	}
+	return moves, nil
+}
+
+func (o *moveOperator) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) MoveStatus {
+	m := MoveStatus{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: MoveWaiting}
+	switch {
+	case part.Target == nil:
+		m.To, m.State = m.From, MoveRemoving
+		if slices.Contains(leader.Voters, step.replica) && step.replica.Member == leader.member {
+			m.State = MoveHandingOver
+		}
+		for _, v := range staleReplicas(part, &partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}) {
+			m.From = append(slices.Clone(m.From), v.Member)
+		}
+	case part.Paused:
+		m.State = MovePaused
+	case !known || addsReplicas(part) && !isAdmitted(part.ID, all, o.acceptsReplicas):
+	case step.stage == stageAdd:
+		m.State = MoveAdding
+	case step.stage == stageCatchUp:
+		m.State = MoveCatchingUp
+		ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
+		defer cancel()
+		if theirs, err := o.Node.Status(ctx, step.replica.Member, part.ID); err == nil {
+			m.Bytes, m.Copied = leader.CopyBytes(), min(theirs.CopyBytes(), leader.CopyBytes())
+		}
+	default:
+		m.State = MoveHandingOver
+	}
+	return m
+}
