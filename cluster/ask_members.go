@@ -14,7 +14,7 @@ import (
 )
 
 // members gives the parts of the node access to its replicas and to single members of the cluster, this one
-// included. It implements bootstrap.Peers, compare.Members and moveNode.
+// included. It implements bootstrap.Peers, compare.Members and move.Node.
 type members struct{ node *Node }
 
 // Alive lists the members that gossip considers alive, this one included.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/backup"
+	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
@@ -106,7 +107,7 @@ func TestBackupAndRestore(t *testing.T) {
 	// Another member joins and gets its share.
 	again.configs[1].Timing.Rejoin = 50 * time.Millisecond
 	again.startMore(1)
-	var plan Plan
+	var plan move.Plan
 	if err := retryUntilLed(t, func() (err error) {
 		if plan, err = node.operator.PlanRebalance(ctx); err == nil {
 			err = node.operator.Rebalance(ctx, plan)

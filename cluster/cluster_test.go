@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -254,6 +255,20 @@ func retryUntilLed(t *testing.T, ask func() error) (err error) {
 	return err
 }
 
+// leaderStatus asks the leader of a partition for its status.
+func leaderStatus(ctx context.Context, node *Node, id fsm.PartitionID) (raftgroup.Status, error) {
+	leader, err := node.router.AwaitLeader(ctx, id)
+	if err != nil {
+		return raftgroup.Status{}, err
+	}
+	status, err := node.replicaStatus(ctx, leader, id)
+	if err == nil && !status.Leads {
+		node.router.SuspectLeader(id, leader)
+		err = fsm.ServerBusy
+	}
+	return status, err
+}
+
 // testSettings has locks that outlast any test, so that none is lost because a test was slow.
 var testSettings = fsm.EntitySettings{LockDuration: 300_000, MaxDeliveryCount: 5, MaxMessageBytes: 1 << 20}
 
@@ -314,4 +329,13 @@ func countMessages(t *testing.T, node *Node, at fsm.EntityRef) fsm.Counts {
 // findEntity asks the catalog's leader.
 func findEntity(ctx context.Context, node *Node, q router.EntityQuery) (fsm.Entity, error) {
 	return router.FindEntity.Ask(ctx, node.router.Leader(fsm.CatalogPartition), q)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

@@ -141,8 +141,8 @@ func (d divergence) aReplica() (after func()) {
 				t.Fatal(err)
 			}
 			kit.Eventually(t, "it is moved", func() bool {
-				part, err := operator.partitionRecord(t.Context(), d.id)
-				if err != nil || part.Target != nil || len(part.Replicas) != len(members) {
+				all, err := operator.node.placementFromLeader(t.Context(), d.id)
+				if err != nil || all.Partitions[0].Target != nil || len(all.Partitions[0].Replicas) != len(members) {
 					return false
 				}
 				left, err := operator.Moves(t.Context())

@@ -12,18 +12,18 @@ import (
 	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
 
 // The limits of a configuration.
 const (
-	weightMax         = 100  // of a member
-	joinNamesMax      = 256  // names to join
-	partitionsMax     = 1024 // message partitions of a cluster
-	replicationMax    = 7    // replicas of one partition
-	expectMax         = 64   // members awaited before the bootstrap
-	gossipKeysMax     = 8    // gossip keys at a time: one in use, the others for a rotation
+	weightMax         = 100 // of a member
+	joinNamesMax      = 256 // names to join
+	replicationMax    = 7   // replicas of one partition
+	expectMax         = 64  // members awaited before the bootstrap
+	gossipKeysMax     = 8   // gossip keys at a time: one in use, the others for a rotation
 	partitionsDefault = 16
 	replicasDefault   = 3
 )
@@ -222,7 +222,7 @@ func (c *Config) Validate() error {
 		value, min, max int
 	}{
 		{"expect", c.Expect, 0, expectMax},
-		{"partitions", c.Partitions, 1, partitionsMax},
+		{"partitions", c.Partitions, 1, move.PartitionsMax},
 		{"replication", c.Replication, 1, replicationMax},
 	} {
 		if number.value < number.min || number.value > number.max {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/move"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -31,7 +32,7 @@ func TestConfigValidate(t *testing.T) {
 		"only joins":       func(c *Config) { c.Expect = 0 },
 		"to join":          func(c *Config) { c.Join = make([]string, joinNamesMax+1) },
 		"is empty":         func(c *Config) { c.Join = []string{" "} },
-		"partitions":       func(c *Config) { c.Partitions = partitionsMax + 1 },
+		"partitions":       func(c *Config) { c.Partitions = move.PartitionsMax + 1 },
 		"replication":      func(c *Config) { c.Replication = replicationMax + 1 },
 		"zone must":        func(c *Config) { c.Zone = strings.Repeat("x", gossip.ZoneBytesMax+1) },
 		"be UTF-8":         func(c *Config) { c.Zone = "\xff" },

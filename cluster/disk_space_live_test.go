@@ -105,7 +105,7 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 			status, err := node.Status(t.Context())
 			return err == nil && slices.ContainsFunc(status.Members, func(m MemberStatus) bool { return m.ID == preferred && m.ReadOnly })
 		})
-		if node.mover.AcceptsLeaders(preferred) || node.mover.acceptsReplicas(preferred) || !node.mover.IsStaying(preferred) {
+		if node.mover.AcceptsLeaders(preferred) || !node.mover.IsStaying(preferred) {
 			t.Errorf("member %d takes it for one with room", i)
 		}
 		var all placement.Record
@@ -115,7 +115,7 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range node.operator.placementCandidates(all, "") {
+		for _, s := range node.operator.Candidates(all, "") {
 			if short := s.ID == preferred; s.AcceptsReplicas == short || s.AcceptsLeaders == short {
 				t.Errorf("member %d gives a placement.Candidate %+v", i, s)
 			}

@@ -13,6 +13,7 @@
 //	datadir     the data folder: identity, lock, places of log and replicas
 //	forwarding  moves messages between entities
 //	gossip      the list of members and their addresses
+//	move        moves partitions, transfers leaderships, drains and removes members, and rebalances
 //	notify      wakes goroutines that wait for a change
 //	peer        the peer port: one TCP or TLS stream per purpose
 //	placement   computes which members hold and lead which partitions
@@ -23,7 +24,7 @@
 //	throttle    limits how often events that peers can cause are logged
 //
 // The loops of a Node are in this package: catalogLoop opens and retires replicas, reconcileLoop adds
-// members, moves partitions and transfers leaderships, spaceLoop reacts to full disks, and healthLoop does
+// members and runs the parts of package move, spaceLoop reacts to full disks, and healthLoop does
 // the health checks that take time.
 //
 // Package cmd/peeklock opens a Node per member, gives its Router to the gateway and the control API,

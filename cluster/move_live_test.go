@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
@@ -195,7 +196,7 @@ func (c *testCluster) settled() []fsm.Partition {
 	for _, part := range all.Partitions {
 		var voters, wanted []string
 		kit.Eventually(c.t, "the voters are those of the catalog", func() bool {
-			status, err := operator.leaderStatus(c.t.Context(), part.ID)
+			status, err := leaderStatus(c.t.Context(), operator.node, part.ID)
 			if err != nil || len(status.Nonvoters) > 0 {
 				return false
 			}
@@ -295,7 +296,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	operator := c.nodes[0].Operator()
 	x := c.traffic(c.nodes[:3], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
 	more := []fsm.MemberID{c.startMore(3), c.startMore(4)}
-	var plan Plan
+	var plan move.Plan
 	if err := retryUntilLed(t, func() (err error) {
 		if plan, err = operator.PlanRebalance(t.Context()); err == nil {
 			err = operator.Rebalance(t.Context(), plan)
@@ -315,7 +316,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	if err := retryUntilLed(t, func() error { return operator.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("an old plan: %v", err)
 	}
-	var again Plan
+	var again move.Plan
 	if err := retryUntilLed(t, func() (err error) { again, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(again.Moves) != 0 {
 		t.Errorf("a second plan %+v, %v", again, err)
 	}
@@ -430,7 +431,7 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	}
 	sendMessage(t, c.nodes[3], queue, "x")
 	kit.Eventually(t, "the newcomer votes in the catalog", func() bool {
-		status, err := operator.leaderStatus(t.Context(), fsm.CatalogPartition)
+		status, err := leaderStatus(t.Context(), operator.node, fsm.CatalogPartition)
 		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, matchesMember(fresh))
 	})
 	node := c.start(2)
@@ -517,11 +518,11 @@ func TestMoveIsCancelled(t *testing.T) {
 		return !c.nodes[0].isAlive(fresh) && !c.nodes[1].isAlive(fresh) && !c.nodes[2].isAlive(fresh)
 	})
 	c.move(1, fresh, members[1], members[2])
-	kit.Eventually(t, "it waits for its member", func() bool { return state() == MoveWaiting })
+	kit.Eventually(t, "it waits for its member", func() bool { return state() == move.Waiting })
 	if err := retryUntilLed(t, func() error { return operator.PauseMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
-	kit.Eventually(t, "it is paused", func() bool { return state() == MovePaused })
+	kit.Eventually(t, "it is paused", func() bool { return state() == move.Paused })
 	c.startMore(3)
 	kit.Eventually(t, "the replica is open", func() bool { return c.nodes[3].replicaNumber(1) != 0 })
 	if status := c.nodes[c.leader(1)].localReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
@@ -635,7 +636,7 @@ func TestGrowAddsPartitions(t *testing.T) {
 	}
 	c.ready()
 	c.clean(c.settled())
-	if _, err := c.nodes[0].Operator().Grow(t.Context(), partitionsMax); !errors.Is(err, fsm.InvalidArgument) {
+	if _, err := c.nodes[0].Operator().Grow(t.Context(), move.PartitionsMax); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("too many: %v", err)
 	}
 }
@@ -673,7 +674,7 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	unknown := c.start(at).self
 	kit.Eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(unknown) })
 	operator := c.nodes[0].Operator()
-	var plan Plan
+	var plan move.Plan
 	if err := retryUntilLed(t, func() (err error) { plan, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
@@ -692,7 +693,7 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)
 		}
 	}
-	for _, s := range operator.placementCandidates(all, c.nodes[2].self) {
+	for _, s := range operator.Candidates(all, c.nodes[2].self) {
 		if s.ID == unknown {
 			t.Errorf("it may take the place of another: %+v", s)
 		}

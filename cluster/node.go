@@ -18,6 +18,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
@@ -52,8 +53,8 @@ type Node struct {
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router
 	operator     *Operator
-	mover        *Mover
-	balancer     *Balancer // used by reconcileLoop only
+	mover        *move.Mover
+	balancer     *move.Balancer // used by reconcileLoop only
 	forwarder    *forwarding.Forwarder
 	bootstrapper *bootstrap.Bootstrapper
 	comparer     *compare.Comparer
@@ -212,14 +213,14 @@ func (n *Node) openParts() {
 		Self: n.self, Interval: n.config.Timing.Compare, ReplicaName: n.replicaName, Members: members{n}, Logger: n.log,
 		Groups: func() map[fsm.PartitionID]*partition.Group { return *n.groups.Load() },
 	})
-	moving := moveConfig{
+	moving := move.Config{
 		Self: n.self, Node: members{n}, Router: n.router, Replication: n.config.Replication,
 		Settle: n.config.Timing.Settle, Opened: n.openedAt, Logger: n.log,
 	}
-	operator := &moveOperator{moving}
-	n.operator = &Operator{moveOperator: operator, node: n, router: n.router}
-	n.mover = NewMover(moving)
-	n.balancer = &Balancer{moveOperator: operator, Rebalance: n.config.Rebalance, ReplaceAfter: n.config.ReplaceAfter, Interval: n.config.Timing.Policy}
+	operator := &move.Operator{Config: moving}
+	n.operator = &Operator{Operator: operator, node: n, router: n.router}
+	n.mover = move.NewMover(moving)
+	n.balancer = &move.Balancer{Operator: operator, Rebalance: n.config.Rebalance, ReplaceAfter: n.config.ReplaceAfter, Interval: n.config.Timing.Policy}
 }
 
 // gossipConfig returns the part of the configuration that gossip needs.

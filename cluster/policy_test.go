@@ -169,7 +169,7 @@ func TestLostCatalogVoteIsReplaced(t *testing.T) {
 	c.startMore(3)
 	c.startMore(4)
 	voters := func() int {
-		status, err := c.any().Operator().leaderStatus(t.Context(), fsm.CatalogPartition)
+		status, err := leaderStatus(t.Context(), c.any(), fsm.CatalogPartition)
 		if err != nil {
 			return 0
 		}

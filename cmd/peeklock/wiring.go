@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -97,9 +98,9 @@ func (c control) Plan(ctx context.Context) ([]admin.PlannedMove, error) {
 
 // Rebalance submits the moves of a plan.
 func (c control) Rebalance(ctx context.Context, moves []admin.PlannedMove) error {
-	plan := cluster.Plan{Moves: make([]cluster.PlanMove, len(moves))}
+	plan := move.Plan{Moves: make([]move.PlannedMove, len(moves))}
 	for i, m := range moves {
-		plan.Moves[i] = cluster.PlanMove(m)
+		plan.Moves[i] = move.PlannedMove(m)
 	}
 	return c.Operator.Rebalance(ctx, plan)
 }

@@ -33,11 +33,12 @@ func packageImports() map[string][]string {
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram"},
 		"partition/transport": {"fsm"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},
+		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup"},
 		"cluster/datadir":    {"fsm", "cluster/gossip"},
+		"cluster/move":       {"fsm", "partition", "cluster/gossip", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/peer":       {"fsm", "cluster/throttle"},
 		"cluster/placement":  {"fsm"},
 		"cluster/raftgroup":  {"fsm", "partition"},
@@ -66,7 +67,7 @@ func packageImports() map[string][]string {
 		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
 		"cmd/peeklock/internal/cli":    {"cmd/peeklock/internal/config", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "admin", "admin/auth", "admin/entity"},
 		"cmd/peeklock/internal/bench":  {"cmd/peeklock/internal/cli", "fsm", "admin", "admin/entity"},
-		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "cluster/router", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth", "admin/entity"},
+		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "cluster/move", "cluster/router", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth", "admin/entity"},
 	}
 }
 

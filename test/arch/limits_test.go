@@ -53,7 +53,7 @@ func entityLimits() []limit {
 		{"entities of a cluster", "fsm.entitiesMax", "", "`QuotaExceeded`"},
 		{"namespaces of a cluster", "fsm.namespacesMax", "", "`QuotaExceeded`"},
 		{"host names of a namespace", "fsm.namespaceHostsMax", "", "`InvalidArgument`"},
-		{"message partitions of a new cluster", "cluster.partitionsMax", "", "`serve` does not start"},
+		{"message partitions of a new cluster", "cluster/move.PartitionsMax", "", "`serve` does not start"},
 		{"replicas of a partition of a new cluster", "cluster.replicationMax", "", "`serve` does not start"},
 		{"members that a cluster remembers, removed ones included", "fsm.membersMax", "", "the member is not taken in"},
 	}

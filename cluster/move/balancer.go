@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // Balancer submits the automatic moves of the catalog's leader. Its methods must not be called concurrently.
 type Balancer struct {
-	*moveOperator
+	*Operator
 	Rebalance    bool          // give members that hold less than their share of replicas more of them
 	ReplaceAfter time.Duration // after which the replicas of a dead member are replaced; 0: never
 	Interval     time.Duration // least time between two rebalances
@@ -102,7 +102,7 @@ func (b *Balancer) fillMembers(ctx context.Context, members []fsm.MemberID) erro
 		return err
 	}
 	current := placement.Settled(all.Partitions)
-	candidates := placement.Among(members, b.placementCandidates(all, ""))
+	candidates := placement.Among(members, b.Candidates(all, ""))
 	wanted := placement.Compute(placement.Spec{Candidates: candidates, Partitions: len(current), Replication: b.Replication, Current: current, Rebalance: true})
 	total, before, after := 0, placement.ReplicaCounts(current), placement.ReplicaCounts(wanted)
 	for _, replicas := range after {
@@ -114,7 +114,7 @@ func (b *Balancer) fillMembers(ctx context.Context, members []fsm.MemberID) erro
 	}
 	plan := b.diffPlacements(ctx, current, wanted)
 	b.Logger.InfoContext(ctx, "started a rebalance: members held less than their share", "members", gets, "moves", len(plan.Moves), "bytes", plan.totalBytes())
-	return b.moveOperator.Rebalance(ctx, plan)
+	return b.Operator.Rebalance(ctx, plan)
 }
 
 // totalBytes returns the number of bytes that a plan copies.
@@ -156,7 +156,7 @@ func (b *Balancer) replaceMember(ctx context.Context, gone fsm.MemberID, members
 		return err
 	}
 	current := placement.Settled(all.Partitions)
-	wanted := placement.Compute(placement.Spec{Candidates: placement.Among(members, b.placementCandidates(all, gone)), Partitions: len(current), Replication: b.Replication, Current: current})
+	wanted := placement.Compute(placement.Spec{Candidates: placement.Among(members, b.Candidates(all, gone)), Partitions: len(current), Replication: b.Replication, Current: current})
 	moves := placement.Replacements(gone, all.Partitions, wanted, b.isAlive)
 	if len(moves) == 0 {
 		return nil

@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"
@@ -17,7 +17,7 @@ type leaderReply struct {
 }
 
 // leaderStatus asks the leader of a partition for its status, for at most memberQueryTimeout (1 s).
-func (o *moveOperator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderReply, error) {
+func (o *Operator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 	defer cancel()
 	member, err := o.Router.AwaitLeader(ctx, id)
@@ -35,7 +35,7 @@ func (o *moveOperator) leaderStatus(ctx context.Context, id fsm.PartitionID) (le
 }
 
 // leaderStatuses asks the leaders of all given partitions, concurrentQueriesMax at a time.
-func (o *moveOperator) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leaderReply {
+func (o *Operator) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leaderReply {
 	all := make(map[fsm.PartitionID]leaderReply, len(parts))
 	var mu sync.Mutex
 	var asking sync.WaitGroup

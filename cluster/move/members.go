@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"cmp"
@@ -8,11 +8,12 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 )
 
 // Members lists the members that gossip or the catalog knows, removed ones included, by id.
 // Errors wrap ServerBusy or Timeout.
-func (o *moveOperator) Members(ctx context.Context) ([]fsm.Member, error) {
+func (o *Operator) Members(ctx context.Context) ([]fsm.Member, error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
@@ -30,7 +31,7 @@ func (o *moveOperator) Members(ctx context.Context) ([]fsm.Member, error) {
 // SetMember records name, zone and weight of a member, and whether it is drained. Only RemoveMember can set
 // Removed: InvalidArgument. Errors wrap EntityNotFound (the member is unknown), InvalidArgument, ServerBusy or
 // Timeout.
-func (o *moveOperator) SetMember(ctx context.Context, member fsm.Member) error {
+func (o *Operator) SetMember(ctx context.Context, member fsm.Member) error {
 	if member.Removed {
 		return fmt.Errorf("set member %s: %w: a member is removed in another way", member.ID, fsm.InvalidArgument)
 	}
@@ -39,7 +40,7 @@ func (o *moveOperator) SetMember(ctx context.Context, member fsm.Member) error {
 
 // UpdateMember reads, changes and writes the record of a member. When it returns, this member's replica of the
 // catalog has the change.
-func (o *moveOperator) UpdateMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
+func (o *Operator) UpdateMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return fmt.Errorf("change member %s: %w", id, err)
@@ -66,7 +67,7 @@ func (o *moveOperator) UpdateMember(ctx context.Context, id fsm.MemberID, change
 
 // Undrain returns a member to service. The leaders of the partitions for which it is preferred transfer
 // leadership back to it.
-func (o *moveOperator) Undrain(ctx context.Context, id fsm.MemberID) error {
+func (o *Operator) Undrain(ctx context.Context, id fsm.MemberID) error {
 	if err := o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
 		return fmt.Errorf("undrain: %w", err)
 	}
@@ -79,10 +80,10 @@ func (o *moveOperator) Undrain(ctx context.Context, id fsm.MemberID) error {
 // moves continue (see Moves), and the call can be repeated. If there are too few other members, partitions have
 // fewer replicas afterwards. Errors wrap InvalidArgument when no other member could hold some partition,
 // EntityNotFound, ServerBusy or Timeout.
-func (o *moveOperator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
+func (o *Operator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 	return o.removeMember(ctx, id, func(all placement.Record) ([]fsm.Partition, error) {
 		current := placement.Settled(all.Partitions)
-		wanted := placement.Compute(placement.Spec{Candidates: o.placementCandidates(all, id), Partitions: len(current), Replication: o.Replication, Current: current})
+		wanted := placement.Compute(placement.Spec{Candidates: o.Candidates(all, id), Partitions: len(current), Replication: o.Replication, Current: current})
 		if wanted == nil {
 			return nil, fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument)
 		}
@@ -92,7 +93,7 @@ func (o *moveOperator) RemoveMember(ctx context.Context, id fsm.MemberID) error 
 
 // ReplaceMember is RemoveMember, except that all replicas go to one member. That member must be alive and must
 // not hold any of the same partitions: InvalidArgument.
-func (o *moveOperator) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
+func (o *Operator) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
 	return o.removeMember(ctx, dead, func(all placement.Record) ([]fsm.Partition, error) {
 		if m := all.Member(replacement); replacement == dead || m.Drained || m.Removed || !o.isAlive(replacement) {
 			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, replacement)
@@ -114,7 +115,7 @@ func (o *moveOperator) ReplaceMember(ctx context.Context, dead, replacement fsm.
 	})
 }
 
-func (o *moveOperator) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placement.Record) ([]fsm.Partition, error)) error {
+func (o *Operator) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placement.Record) ([]fsm.Partition, error)) error {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err == nil && !all.Member(id).Removed {
 		err = o.moveReplicasAway(ctx, id, all, wanted)
@@ -132,7 +133,7 @@ func (o *moveOperator) removeMember(ctx context.Context, id fsm.MemberID, wanted
 }
 
 // moveReplicasAway moves all replicas of a member to other members.
-func (o *moveOperator) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
+func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
 	wanted, err := plan(all)
 	if err != nil {
 		return err
@@ -161,7 +162,7 @@ func (o *moveOperator) moveReplicasAway(ctx context.Context, id fsm.MemberID, al
 
 // partitionsHeldBy returns the partitions that a member holds according to the catalog or to the configuration
 // of the group, and those whose leader did not answer.
-func (o *moveOperator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
+func (o *Operator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, err
@@ -182,10 +183,10 @@ func (o *moveOperator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (l
 }
 
 // awaitRemovedFromCatalog waits until a removed member has left the catalog's group.
-func (o *moveOperator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
+func (o *Operator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
 	if !pollUntil(ctx, func() bool {
 		status, err := o.leaderStatus(ctx, fsm.CatalogPartition)
-		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(id))
+		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), func(v partition.Voter) bool { return v.Member == id })
 	}) {
 		return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)
 	}

@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// moveNode gives access to the member that runs the operations. Its methods may be called concurrently.
-type moveNode interface {
+// Node gives access to the member that runs the operations. Its methods may be called concurrently.
+type Node interface {
 	// Group returns this member's open replica of a partition, nil when there is none.
 	Group(id fsm.PartitionID) *partition.Group
 	// Partitions returns the message partitions in this member's replica of the catalog, by id. It returns nil
@@ -39,19 +39,19 @@ type moveNode interface {
 	Go(task func(ctx context.Context)) bool
 }
 
-// moveRouter sends requests to the leaders of partitions. A *router.Router implements it.
-type moveRouter interface {
+// Router sends requests to the leaders of partitions. A *router.Router implements it.
+type Router interface {
 	Command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error)
 	AwaitLeader(ctx context.Context, id fsm.PartitionID) (fsm.MemberID, error)
 	SuspectLeader(id fsm.PartitionID, member fsm.MemberID)
 	AwaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool)
 }
 
-// moveConfig is what a Mover, an Operator and a Balancer need.
-type moveConfig struct {
+// Config is what a Mover, an Operator and a Balancer need.
+type Config struct {
 	Self        fsm.MemberID
-	Node        moveNode
-	Router      moveRouter
+	Node        Node
+	Router      Router
 	Replication int           // replicas of a partition, if there are as many members
 	Settle      time.Duration // how long a member must have been alive to get a leadership, and the cluster stable to be rebalanced
 	Opened      time.Time     // when this member was opened
@@ -59,29 +59,29 @@ type moveConfig struct {
 }
 
 // AcceptsLeaders reports whether a member is alive, is not leaving or drained, and has free disk space.
-func (c *moveConfig) AcceptsLeaders(id fsm.MemberID) bool {
+func (c *Config) AcceptsLeaders(id fsm.MemberID) bool {
 	return c.IsStaying(id) && c.Node.HasSpace(id)
 }
 
 // IsStaying reports whether a member is alive, is not leaving and is not drained.
-func (c *moveConfig) IsStaying(id fsm.MemberID) bool {
+func (c *Config) IsStaying(id fsm.MemberID) bool {
 	m, ok := c.Node.Lookup(id)
 	return ok && m.Alive && !m.Leaving && !c.Node.MemberRecord(id).Drained
 }
 
 // isAlive reports whether gossip considers a member alive.
-func (c *moveConfig) isAlive(id fsm.MemberID) bool {
+func (c *Config) isAlive(id fsm.MemberID) bool {
 	m, ok := c.Node.Lookup(id)
 	return ok && m.Alive
 }
 
 // acceptsReplicas reports whether a member is alive and has free space for new replicas.
-func (c *moveConfig) acceptsReplicas(id fsm.MemberID) bool {
+func (c *Config) acceptsReplicas(id fsm.MemberID) bool {
 	return c.isAlive(id) && c.Node.HasSpace(id)
 }
 
 // isKnown reports whether gossip on this member or the catalog knows a member.
-func (c *moveConfig) isKnown(id fsm.MemberID) bool {
+func (c *Config) isKnown(id fsm.MemberID) bool {
 	if _, known := c.Node.Lookup(id); known {
 		return true
 	}

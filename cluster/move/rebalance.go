@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"
@@ -9,11 +9,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Plan lists the moves of a rebalance. PlanRebalance makes it and changes nothing.
-type Plan struct{ Moves []PlanMove }
+// PartitionsMax is the largest number of message partitions of a cluster.
+const PartitionsMax = 1024
 
-// PlanMove is a partition that would get other replicas or another preferred leader.
-type PlanMove struct {
+// Plan lists the moves of a rebalance. PlanRebalance makes it and changes nothing.
+type Plan struct{ Moves []PlannedMove }
+
+// PlannedMove is a partition that would get other replicas or another preferred leader.
+type PlannedMove struct {
 	Partition fsm.PartitionID
 	From, To  []fsm.MemberID // the preferred leader first
 	// Bytes estimates what must be copied: for each new replica the bodies and the index of the partition, as
@@ -25,22 +28,22 @@ type PlanMove struct {
 // PlanRebalance computes the moves that spread replicas and leaders by zones and weights over the members that
 // are alive and not drained, with as few moves as possible. It changes nothing. Errors wrap ServerBusy or
 // Timeout.
-func (o *moveOperator) PlanRebalance(ctx context.Context) (Plan, error) {
+func (o *Operator) PlanRebalance(ctx context.Context) (Plan, error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan a rebalance: %w", err)
 	}
 	current := placement.Settled(all.Partitions)
 	wanted := placement.Compute(placement.Spec{
-		Candidates: o.placementCandidates(all, ""), Partitions: len(current), Replication: o.Replication, Current: current, Rebalance: true,
+		Candidates: o.Candidates(all, ""), Partitions: len(current), Replication: o.Replication, Current: current, Rebalance: true,
 	})
 	return o.diffPlacements(ctx, current, wanted), nil
 }
 
-// placementCandidates returns the members that may hold replicas, without one member. A member that is away,
+// Candidates returns the members that may hold replicas, without one member. A member that is away,
 // low on space or not yet in the catalog keeps the replicas that it holds and gets none: a replica that is
 // planned on an unknown process would never be opened.
-func (o *moveOperator) placementCandidates(all placement.Record, without fsm.MemberID) []placement.Candidate {
+func (o *Operator) Candidates(all placement.Record, without fsm.MemberID) []placement.Candidate {
 	known := slices.DeleteFunc(o.Node.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
@@ -65,7 +68,7 @@ func (o *moveOperator) placementCandidates(all placement.Record, without fsm.Mem
 }
 
 // diffPlacements lists the differences between two placements, with the sizes of the copies.
-func (o *moveOperator) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
+func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
 	var differ []fsm.Partition
 	for i := range wanted {
 		from, to := placement.Members(current[i].Replicas), placement.Members(wanted[i].Replicas)
@@ -73,7 +76,7 @@ func (o *moveOperator) diffPlacements(ctx context.Context, current, wanted []fsm
 			continue
 		}
 		differ = append(differ, current[i])
-		plan.Moves = append(plan.Moves, PlanMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: placement.SameMembers(from, to)})
+		plan.Moves = append(plan.Moves, PlannedMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: placement.SameMembers(from, to)})
 	}
 	sizes := o.leaderStatuses(ctx, differ)
 	for i := range plan.Moves {
@@ -91,7 +94,7 @@ func (o *moveOperator) diffPlacements(ctx context.Context, current, wanted []fsm
 // Rebalance submits the moves of a plan and returns; Moves shows their progress, two at a time. It returns
 // PreconditionFails when the placement of a partition has changed since the plan was made: the moves before
 // that one in the plan are submitted; make another plan for the rest.
-func (o *moveOperator) Rebalance(ctx context.Context, plan Plan) error {
+func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
 		part, err := o.partitionRecord(ctx, m.Partition)
@@ -111,17 +114,17 @@ func (o *moveOperator) Rebalance(ctx context.Context, plan Plan) error {
 // Grow adds n partitions (1 to 1024 in all) on the members that hold least of their share, and returns the new
 // number of partitions. Existing entities stay in their partitions; new ones are placed in the new partitions
 // first. Errors wrap InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
-func (o *moveOperator) Grow(ctx context.Context, n int) (int, error) {
+func (o *Operator) Grow(ctx context.Context, n int) (int, error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return 0, fmt.Errorf("grow: %w", err)
 	}
 	current := placement.Settled(all.Partitions)
-	if n < 1 || len(current)+n > partitionsMax {
-		return 0, fmt.Errorf("grow: %w: a cluster has at most %d partitions, this one has %d", fsm.InvalidArgument, partitionsMax, len(current))
+	if n < 1 || len(current)+n > PartitionsMax {
+		return 0, fmt.Errorf("grow: %w: a cluster has at most %d partitions, this one has %d", fsm.InvalidArgument, PartitionsMax, len(current))
 	}
 	wanted := placement.Compute(placement.Spec{
-		Candidates: o.placementCandidates(all, ""), Partitions: len(current) + n, Replication: o.Replication, Current: current,
+		Candidates: o.Candidates(all, ""), Partitions: len(current) + n, Replication: o.Replication, Current: current,
 	})
 	if wanted == nil {
 		return 0, fmt.Errorf("grow: %w: no member can take further replicas", fsm.InvalidArgument)

@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"
@@ -19,23 +19,24 @@ const (
 	catchUpPollInterval = 20 * time.Millisecond  // between two checks of the replica
 	moveBackoffMin      = 100 * time.Millisecond // between two attempts of a step that failed
 	moveBackoffMax      = 5 * time.Second
-	memberQueryTimeout  = time.Second // for one member to answer
-	transferRetriesMin  = 3           // attempts of a step before a leader whose transfer failed removes itself
-	moveRetriesMax      = 20          // attempts by one goroutine; the reconciler starts another
+	memberQueryTimeout  = time.Second     // for one member to answer
+	stepTimeout         = 5 * time.Second // for one change of a group
+	transferRetriesMin  = 3               // attempts of a step before a leader whose transfer failed removes itself
+	moveRetriesMax      = 20              // attempts by one goroutine; the reconciler starts another
 )
 
 // Mover executes the moves of the partitions that its member leads, and transfers their leaderships. Its methods
 // may be called concurrently.
 type Mover struct {
-	moveConfig
+	Config
 
 	mu      sync.Mutex
 	running map[fsm.PartitionID]bool // partitions that have a goroutine that moves them; guarded by mu
 }
 
 // NewMover returns a Mover.
-func NewMover(config moveConfig) *Mover {
-	return &Mover{moveConfig: config, running: make(map[fsm.PartitionID]bool)}
+func NewMover(config Config) *Mover {
+	return &Mover{Config: config, running: make(map[fsm.PartitionID]bool)}
 }
 
 // Start starts a goroutine for a partition that is led here and whose replicas differ from its target,

@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"

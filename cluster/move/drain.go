@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // Drain takes a member out of service: the member transfers its leaderships, and gets no leaderships and no
 // further replicas. Drain returns when the member leads nothing that another member could lead, or with Timeout
 // when ctx ends before; the draining then continues. Drain a member before you stop it.
-func (o *moveOperator) Drain(ctx context.Context, id fsm.MemberID) error {
+func (o *Operator) Drain(ctx context.Context, id fsm.MemberID) error {
 	if err := o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
@@ -35,7 +35,7 @@ func (o *moveOperator) Drain(ctx context.Context, id fsm.MemberID) error {
 // remainingLeaderships returns the partitions that a member leads or may lead in a moment, and that another
 // member could lead. This includes partitions without a leader, those whose leadership is being transferred,
 // and those whose leader has applied less of the catalog than known.
-func (o *moveOperator) remainingLeaderships(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
+func (o *Operator) remainingLeaderships(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return []fsm.PartitionID{fsm.CatalogPartition} // unknown: try again
@@ -67,7 +67,7 @@ func mayLead(id fsm.MemberID, part *fsm.Partition, status *leaderReply, led bool
 }
 
 // hasOtherCandidate reports whether another member could lead a partition.
-func (o *moveOperator) hasOtherCandidate(id fsm.MemberID, part *fsm.Partition, status *leaderReply) bool {
+func (o *Operator) hasOtherCandidate(id fsm.MemberID, part *fsm.Partition, status *leaderReply) bool {
 	candidates := placement.Members(part.Replicas)
 	for _, v := range status.Voters {
 		candidates = append(candidates, v.Member)

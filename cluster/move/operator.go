@@ -1,4 +1,4 @@
-package cluster
+package move
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // Operator executes the commands of operators about members, placement and moves. Its methods may be called
 // concurrently.
-type moveOperator struct{ moveConfig }
+type Operator struct{ Config }
 
 // The limits of what operators ask.
 const (
@@ -26,16 +26,16 @@ const (
 
 // The states of a move.
 const (
-	MoveWaiting     = "waiting"      // for its turn, or for a member that is away
-	MoveAdding      = "adding"       // a replica is being opened and added
-	MoveCatchingUp  = "catching up"  // the new replica is being filled
-	MoveHandingOver = "handing over" // all replicas of the target have caught up; the leadership is being transferred
-	MoveRemoving    = "removing"     // former replicas are being removed; the move can no longer be cancelled
-	MovePaused      = "paused"
+	Waiting     = "waiting"      // for its turn, or for a member that is away
+	Adding      = "adding"       // a replica is being opened and added
+	CatchingUp  = "catching up"  // the new replica is being filled
+	HandingOver = "handing over" // all replicas of the target have caught up; the leadership is being transferred
+	Removing    = "removing"     // former replicas are being removed; the move can no longer be cancelled
+	Paused      = "paused"
 )
 
-// MoveStatus is the progress of a partition whose replicas differ from its target.
-type MoveStatus struct {
+// Status is the progress of a partition whose replicas differ from its target.
+type Status struct {
 	Partition fsm.PartitionID
 	From, To  []fsm.MemberID
 	State     string
@@ -44,7 +44,7 @@ type MoveStatus struct {
 }
 
 // partitionRecord returns the catalog's record of one message partition.
-func (o *moveOperator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
+func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
 	if id == fsm.CatalogPartition {
 		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: every member has a replica of it", fsm.InvalidArgument)
 	}
@@ -61,7 +61,7 @@ func (o *moveOperator) partitionRecord(ctx context.Context, id fsm.PartitionID) 
 // members of both targets stays. Errors wrap EntityNotFound (no such partition), InvalidArgument (a member that
 // is unknown, drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
 // Timeout.
-func (o *moveOperator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
+func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
 	part, err := o.partitionRecord(ctx, id)
 	if err == nil {
 		err = o.checkTarget(ctx, &part, members)
@@ -79,7 +79,7 @@ func (o *moveOperator) Move(ctx context.Context, id fsm.PartitionID, members []f
 }
 
 // checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation.
-func (o *moveOperator) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
+func (o *Operator) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
 	if len(members) == 0 || len(members) > targetReplicasMax {
 		return fmt.Errorf("%w: a partition has 1 to %d replicas", fsm.InvalidArgument, targetReplicasMax)
 	}
@@ -107,14 +107,14 @@ func (o *moveOperator) checkTarget(ctx context.Context, part *fsm.Partition, mem
 
 // PauseMove pauses a move in its present state and keeps what it has copied. Errors wrap PreconditionFails when
 // the partition does not move, else those of Move.
-func (o *moveOperator) PauseMove(ctx context.Context, id fsm.PartitionID) error {
+func (o *Operator) PauseMove(ctx context.Context, id fsm.PartitionID) error {
 	return o.updateMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target), Paused: true}
 	})
 }
 
 // ResumeMove continues a paused move.
-func (o *moveOperator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
+func (o *Operator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 	return o.updateMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target)}
 	})
@@ -124,13 +124,13 @@ func (o *moveOperator) ResumeMove(ctx context.Context, id fsm.PartitionID) error
 // Once former replicas are being removed, a move cannot be cancelled: PreconditionFails. If the target was
 // changed during the move, the record also lists the members of the earlier targets, and the partition goes
 // back to all of them.
-func (o *moveOperator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
+func (o *Operator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
 	return o.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), targetReplicasMax)])}
 	})
 }
 
-func (o *moveOperator) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
+func (o *Operator) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
 	part, err := o.partitionRecord(ctx, id)
 	if err == nil && part.Target == nil {
 		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
@@ -148,7 +148,7 @@ func (o *moveOperator) updateMove(ctx context.Context, what string, id fsm.Parti
 // leads. The member becomes the leader when it is alive and caught up; a leader tries to transfer its
 // leadership once in its term. Errors wrap InvalidArgument (the member does not hold the partition, or is
 // drained), EntityNotFound, ServerBusy, or Timeout: the member may lead later.
-func (o *moveOperator) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+func (o *Operator) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
 	err := o.transferLeader(ctx, id, to)
 	if err != nil {
 		return fmt.Errorf("transfer partition %d to %s: %w", id, to, err)
@@ -156,7 +156,7 @@ func (o *moveOperator) TransferLeader(ctx context.Context, id fsm.PartitionID, t
 	return nil
 }
 
-func (o *moveOperator) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
 	all, err := o.Node.Placement(ctx, id)
 	if err != nil {
 		return err
@@ -195,13 +195,13 @@ func (o *moveOperator) transferLeader(ctx context.Context, id fsm.PartitionID, t
 
 // Moves lists the partitions whose replicas differ from their target, by id. It asks each leader for up to a
 // second. Errors wrap ServerBusy or Timeout.
-func (o *moveOperator) Moves(ctx context.Context) ([]MoveStatus, error) {
+func (o *Operator) Moves(ctx context.Context) ([]Status, error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, fmt.Errorf("list moves: %w", err)
 	}
 	leaders := o.leaderStatuses(ctx, all.Partitions)
-	var moves []MoveStatus
+	var moves []Status
 	for i := range all.Partitions {
 		part := &all.Partitions[i]
 		leader, known := leaders[part.ID]
@@ -215,31 +215,31 @@ func (o *moveOperator) Moves(ctx context.Context) ([]MoveStatus, error) {
 	return moves, nil
 }
 
-func (o *moveOperator) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) MoveStatus {
-	m := MoveStatus{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: MoveWaiting}
+func (o *Operator) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) Status {
+	m := Status{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: Waiting}
 	switch {
 	case part.Target == nil:
-		m.To, m.State = m.From, MoveRemoving
+		m.To, m.State = m.From, Removing
 		if slices.Contains(leader.Voters, step.replica) && step.replica.Member == leader.member {
-			m.State = MoveHandingOver
+			m.State = HandingOver
 		}
 		for _, v := range staleReplicas(part, &partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}) {
 			m.From = append(slices.Clone(m.From), v.Member)
 		}
 	case part.Paused:
-		m.State = MovePaused
+		m.State = Paused
 	case !known || addsReplicas(part) && !isAdmitted(part.ID, all, o.acceptsReplicas):
 	case step.stage == stageAdd:
-		m.State = MoveAdding
+		m.State = Adding
 	case step.stage == stageCatchUp:
-		m.State = MoveCatchingUp
+		m.State = CatchingUp
 		ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 		defer cancel()
 		if theirs, err := o.Node.Status(ctx, step.replica.Member, part.ID); err == nil {
 			m.Bytes, m.Copied = leader.CopyBytes(), min(theirs.CopyBytes(), leader.CopyBytes())
 		}
 	default:
-		m.State = MoveHandingOver
+		m.State = HandingOver
 	}
 	return m
 }
