@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -233,7 +232,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	if (*n.groups.Load())[id] != nil {
 		return fmt.Errorf("open replica %d.%d: another one of the group is open", id, number)
 	}
-	if err := os.MkdirAll(path, 0o750); err != nil {
+	if err := n.raftLog.FS().MkdirAll(path, 0o750); err != nil {
 		return fmt.Errorf("make replica folder: %w", err)
 	}
 	config := partition.Config{

@@ -116,6 +116,10 @@ type Config struct {
 	Timing Timing
 	// Sizes bounds the sizes of files on disk; the zero value means partition.DefaultSizes.
 	Sizes partition.Sizes
+	// FS holds the data folder, and OpenLogStore opens the store of the log in it. nil means the files of the
+	// operating system and a bbolt file, which is what members use; a simulation replaces both.
+	FS           partition.FS
+	OpenLogStore partition.OpenLogStore
 	// Free measures the file system of a folder, in bytes; nil asks the operating system.
 	Free   func(dir string) (free, total uint64, err error)
 	Logger *slog.Logger

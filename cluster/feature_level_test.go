@@ -111,7 +111,7 @@ func TestOldBinaryOfMemberStops(t *testing.T) {
 	c.awaitLevel(2)
 	c.stop(2)
 	forget := func(id *datadir.Identity) { id.Level = 0 }
-	f, err := datadir.Open(c.configs[2].Dir)
+	f, err := datadir.Open(nil, c.configs[2].Dir)
 	if err == nil {
 		err = errors.Join(f.Update(forget), f.Close())
 	}

@@ -117,7 +117,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		n.config.Now = time.Now
 	}
 	var err error
-	if n.dataDir, err = datadir.Open(config.Dir); err != nil {
+	if n.dataDir, err = datadir.Open(config.FS, config.Dir); err != nil {
 		return nil, fmt.Errorf("open member: %w", err)
 	}
 	n.self = n.dataDir.Identity().Member
@@ -157,7 +157,9 @@ func (n *Node) open(ctx context.Context) error {
 		return bootstrap.OutdatedError(required, n.readableLevel())
 	}
 	var err error
-	if n.raftLog, err = partition.OpenLog(n.dataDir.LogPath(), n.log); err != nil {
+	if n.raftLog, err = partition.OpenLog(partition.LogConfig{
+		Path: n.dataDir.LogPath(), FS: n.config.FS, OpenStore: n.config.OpenLogStore, Logger: n.log,
+	}); err != nil {
 		return err
 	}
 	listener := n.config.PeerListener

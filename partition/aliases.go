@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/peeklock/peeklock/partition/disk"
@@ -13,6 +12,12 @@ import (
 type (
 	// Log is the shared log of a member, see [raftlog.Log].
 	Log = raftlog.Log
+	// LogConfig configures a log, see [raftlog.Config].
+	LogConfig = raftlog.Config
+	// OpenLogStore opens the store of a log, see [raftlog.OpenStore].
+	OpenLogStore = raftlog.OpenStore
+	// FS is the file system of a member's data, see [disk.FS].
+	FS = disk.FS
 	// LogStats are statistics of the log, see [raftlog.Stats].
 	LogStats = raftlog.Stats
 	// DiskSpace is the disk space of a member, see [disk.Space].
@@ -30,4 +35,4 @@ func Bound(i int) time.Duration { return histogram.Bound(i) }
 func FileSystemSpace(dir string) (free, total uint64, err error) { return disk.FileSystemSpace(dir) }
 
 // OpenLog opens the log of a member, see [raftlog.Open].
-func OpenLog(path string, logger *slog.Logger) (*Log, error) { return raftlog.Open(path, logger) }
+func OpenLog(cfg LogConfig) (*Log, error) { return raftlog.Open(cfg) }

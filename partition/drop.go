@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -36,13 +36,13 @@ var ErrForeignLog = errors.New("log holds another replica of the group")
 // claim verifies that the range of the log and the folder belong to this replica, and claims both if they are
 // new. It runs before either is opened.
 func (g *Group) claim() error {
-	dir, replica := g.cfg.Dir, g.cfg.Replica
-	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
+	files, dir, replica := g.cfg.Log.FS(), g.cfg.Dir, g.cfg.Replica
+	if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
 		return fmt.Errorf("claim folder: %w", err)
 	}
 	path := filepath.Join(dir, replicaFile)
-	named, err := os.ReadFile(path) //nolint:gosec // a path of our own making
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	named, err := files.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("claim folder: %w", err)
 	}
 	claimed := err == nil && len(named) > 0 // a crash can leave an empty file
@@ -68,14 +68,14 @@ func (g *Group) claim() error {
 	if claimed {
 		return nil
 	}
-	return disk.WriteSynced(path, append([]byte{replicaVersion}, replica...))
+	return disk.WriteSynced(files, path, append([]byte{replicaVersion}, replica...))
 }
 
 // Destroy closes the replica and removes all of its data from this member. The group must have removed the
 // replica, or be abandoned: a replica must never return under the same name. If ctx or the process ends
 // before Destroy is done, the next [Open] of the replica, which returns ErrDropped, or [Drop] completes it.
 func (g *Group) Destroy(ctx context.Context) error {
-	if err := markDropped(g.cfg.Dir); err != nil {
+	if err := markDropped(g.cfg.Log.FS(), g.cfg.Dir); err != nil {
 		return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
 	}
 	if err := g.Close(ctx); err != nil {
@@ -92,7 +92,7 @@ func (g *Group) Destroy(ctx context.Context) error {
 // log, unless another replica owns them by now, then its folder. It can be repeated at any time, also when
 // nothing is left. A damaged replica is replaced by way of Drop.
 func Drop(log *raftlog.Log, id fsm.PartitionID, replica, dir string) error {
-	if err := markDropped(dir); err != nil {
+	if err := markDropped(log.FS(), dir); err != nil {
 		return fmt.Errorf("drop replica %s: %w", replica, err)
 	}
 	g, err := log.Group(id)
@@ -106,30 +106,30 @@ func Drop(log *raftlog.Log, id fsm.PartitionID, replica, dir string) error {
 	if err != nil {
 		return fmt.Errorf("drop replica %s: %w", replica, err)
 	}
-	if err := removeDropped(dir); err != nil {
+	if err := removeDropped(log.FS(), dir); err != nil {
 		return fmt.Errorf("drop replica %s: %w", replica, err)
 	}
 	return nil
 }
 
 // markDropped marks a folder, if it exists, for removal.
-func markDropped(dir string) error {
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+func markDropped(files disk.FS, dir string) error {
+	if _, err := files.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return disk.WriteSynced(filepath.Join(dir, droppedFile), nil)
+	return disk.WriteSynced(files, filepath.Join(dir, droppedFile), nil)
 }
 
 // isDropped reports whether a folder is marked for removal.
-func isDropped(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, droppedFile))
+func isDropped(files disk.FS, dir string) bool {
+	_, err := files.Stat(filepath.Join(dir, droppedFile))
 	return err == nil
 }
 
 // removeDropped removes a folder, its mark last.
-func removeDropped(dir string) error {
-	names, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
+func removeDropped(files disk.FS, dir string) error {
+	names, err := files.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
@@ -139,15 +139,15 @@ func removeDropped(dir string) error {
 		if n.Name() == droppedFile {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(dir, n.Name())); err != nil {
+		if err := files.RemoveAll(filepath.Join(dir, n.Name())); err != nil {
 			return fmt.Errorf("remove folder: %w", err)
 		}
 	}
-	if err := disk.SyncFolder(dir); err != nil {
+	if err := files.SyncFolder(dir); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := files.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove folder: %w", err)
 	}
-	return disk.SyncFolder(filepath.Dir(dir))
+	return files.SyncFolder(filepath.Dir(dir))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/partition/bodystore"
+	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -41,7 +42,7 @@ func exampleManifest() manifest {
 func TestManifestFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := writeManifest(dir, exampleManifest()); err != nil {
+	if err := writeManifest(disk.OS{}, dir, exampleManifest()); err != nil {
 		t.Fatal(err)
 	}
 	written, err := os.ReadFile(filepath.Join(dir, manifestFile))
@@ -49,7 +50,7 @@ func TestManifestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Compare(t, "testdata/manifest-v1.hex", append(hex.AppendEncode(nil, written), '\n'))
-	if read, err := readManifest(dir); err != nil || !reflect.DeepEqual(read, exampleManifest()) {
+	if read, err := readManifest(disk.OS{}, dir); err != nil || !reflect.DeepEqual(read, exampleManifest()) {
 		t.Errorf("read %+v, %v", read, err)
 	}
 }

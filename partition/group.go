@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
-	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
@@ -71,7 +69,7 @@ type Voter struct {
 	Member  fsm.MemberID `json:"Member"`
 }
 
-// Config configures a group. Log is shared by all groups of a member.
+// Config configures a group. Log is shared by all groups of a member; its file system holds Dir.
 type Config struct {
 	ID        fsm.PartitionID
 	Replica   string // this replica's raft server id
@@ -278,13 +276,13 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 		reopen: make(chan string, 1), streamBroken: make(chan struct{}, 1), leaderSilent: make(chan struct{}, 1), voteRefused: make(chan struct{}, 1), haltedCh: make(chan struct{}), closed: make(chan struct{}),
 		closing: make(chan struct{}),
 	}
-	if isDropped(cfg.Dir) {
+	if isDropped(cfg.Log.FS(), cfg.Dir) {
 		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("open group %d: replica %s: %w", cfg.ID, cfg.Replica, ErrDropped)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.Dir, restoringFile)); err == nil {
+	if _, err := cfg.Log.FS().Stat(filepath.Join(cfg.Dir, restoringFile)); err == nil {
 		return nil, fmt.Errorf("open group %d: replica %s: %w", cfg.ID, cfg.Replica, ErrRestoring)
 	}
 	cfg.Log.Disk().Watch(ctx, cfg.Sizes.Reserve, cfg.Sizes.Ballast, cfg.MeasureDisk)
@@ -335,8 +333,8 @@ func (g *Group) openStorage() error {
 	if err := g.claim(); err != nil {
 		return err
 	}
-	snapDir := filepath.Join(cfg.Dir, "snap")
-	newest, serial, err := findSnapshot(snapDir)
+	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
+	newest, serial, err := findSnapshot(files, snapDir)
 	if err != nil {
 		return err
 	}
@@ -347,7 +345,7 @@ func (g *Group) openStorage() error {
 	if newest != nil {
 		listed = newest.Segments
 	}
-	g.bodies, err = bodystore.Open(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, listed, g.halt)
+	g.bodies, err = bodystore.Open(files, filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, listed, g.halt)
 	if err != nil {
 		return err
 	}
@@ -355,7 +353,7 @@ func (g *Group) openStorage() error {
 	g.bodies.Retain(listed)
 	g.machine = cfg.Machine(g.bodies)
 	g.snapshots = &snapshotStore{
-		dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, received: g.noteSnapshotInstalled,
+		files: files, dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, received: g.noteSnapshotInstalled,
 		newest: newest, serial: serial,
 	}
 	if newest != nil {
@@ -364,7 +362,7 @@ func (g *Group) openStorage() error {
 		}
 	}
 	// Everything is read and sound: only now is anything cut or removed.
-	err = errors.Join(g.bodies.TruncateToSnapshot(listed), g.snapshots.dropOlder(), disk.SyncFolder(cfg.Dir), disk.SyncFolder(filepath.Dir(cfg.Dir)))
+	err = errors.Join(g.bodies.TruncateToSnapshot(listed), g.snapshots.dropOlder(), files.SyncFolder(cfg.Dir), files.SyncFolder(filepath.Dir(cfg.Dir)))
 	if err != nil {
 		return errors.Join(err, g.bodies.Close())
 	}

@@ -215,7 +215,7 @@ func (m *member) tryStart(ids ...fsm.PartitionID) error {
 	if logger == nil {
 		logger = testLogger(m.t)
 	}
-	log, err := raftlog.Open(filepath.Join(m.dir, "raftlog", "0.db"), logger)
+	log, err := raftlog.Open(raftlog.Config{Path: filepath.Join(m.dir, "raftlog", "0.db"), Logger: logger})
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func replicaDir(m *member) string { return filepath.Join(m.dir, "groups", "1") }
 // entriesIn returns the last index of group 1 in a log file that is not open.
 func entriesIn(t *testing.T, path string) uint64 {
 	t.Helper()
-	l, err := raftlog.Open(path, testLogger(t))
+	l, err := raftlog.Open(raftlog.Config{Path: path, Logger: testLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestInterruptedDropIsFinishedAtOpen(t *testing.T) {
 	for i := range 20 {
 		must(t, g, a.next(), send(1, body(i)))
 	}
-	if err := markDropped(replicaDir(m)); err != nil {
+	if err := markDropped(m.log.FS(), replicaDir(m)); err != nil {
 		t.Fatal(err)
 	}
 	m.stop()

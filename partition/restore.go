@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/cespare/xxhash/v2"
@@ -66,8 +66,8 @@ func RestoreFrom(ctx context.Context, cfg Config, r io.Reader) (BackupInfo, erro
 
 // prepareRestore verifies that the replica is empty, and marks it as being restored.
 func prepareRestore(cfg *Config) error {
-	path := filepath.Join(cfg.Dir, restoringFile)
-	if _, err := os.Stat(path); err == nil || isDropped(cfg.Dir) {
+	files, path := cfg.Log.FS(), filepath.Join(cfg.Dir, restoringFile)
+	if _, err := files.Stat(path); err == nil || isDropped(files, cfg.Dir) {
 		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {
 			return err
 		}
@@ -83,17 +83,17 @@ func prepareRestore(cfg *Config) error {
 	if last, _ := log.LastIndex(); last != 0 || owner != "" {
 		return fmt.Errorf("log holds replica %s: %w", owner, ErrNotEmpty)
 	}
-	names, err := os.ReadDir(cfg.Dir)
+	names, err := files.ReadDir(cfg.Dir)
 	switch {
 	case err == nil && len(names) > 0:
 		return fmt.Errorf("folder %s: %w", cfg.Dir, ErrNotEmpty)
-	case err != nil && !errors.Is(err, os.ErrNotExist):
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := os.MkdirAll(cfg.Dir, disk.FolderMode); err != nil {
+	if err := files.MkdirAll(cfg.Dir, disk.FolderMode); err != nil {
 		return err
 	}
-	return errors.Join(disk.WriteSynced(path, nil), disk.SyncFolder(filepath.Dir(cfg.Dir)))
+	return errors.Join(disk.WriteSynced(files, path, nil), files.SyncFolder(filepath.Dir(cfg.Dir)))
 }
 
 // restore reads a backup into an empty replica.
@@ -106,18 +106,18 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	if err := g.claim(); err != nil {
 		return info, err
 	}
-	snapDir := filepath.Join(cfg.Dir, "snap")
-	if _, _, err := findSnapshot(snapDir); err != nil { // creates the folder
+	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
+	if _, _, err := findSnapshot(files, snapDir); err != nil { // creates the folder
 		return info, err
 	}
 	var failed error
 	fail := func(err error) { failed = errors.Join(failed, err) }
-	b, err := bodystore.Open(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, nil, fail)
+	b, err := bodystore.Open(files, filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, nil, fail)
 	if err != nil {
 		return info, err
 	}
 	defer func() { err = errors.Join(err, failed, b.Close()) }()
-	store := &snapshotStore{dir: snapDir, bodies: b, machine: cfg.Machine, fail: fail, received: func() {}}
+	store := &snapshotStore{files: files, dir: snapDir, bodies: b, machine: cfg.Machine, fail: fail, received: func() {}}
 
 	whole := xxhash.New()
 	in := io.TeeReader(contextReader(ctx, r), whole)
@@ -185,7 +185,7 @@ func (g *Group) finishRestore(s *snapshotSink) (err error) {
 		}
 	}()
 	machine := g.cfg.Machine(s.store.bodies)
-	trial := &storedSnapshot{manifest: s.manifest, id: s.id, dir: s.dir}
+	trial := &storedSnapshot{manifest: s.manifest, files: s.store.files, id: s.id, dir: s.dir}
 	if err := trial.load(machine); err != nil {
 		return err
 	}
@@ -198,10 +198,10 @@ func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	if err := s.publish(); err != nil {
 		return err
 	}
-	if err := os.Remove(filepath.Join(g.cfg.Dir, restoringFile)); err != nil {
+	if err := s.store.files.Remove(filepath.Join(g.cfg.Dir, restoringFile)); err != nil {
 		return fmt.Errorf("finish restoring: %w", err)
 	}
-	return disk.SyncFolder(g.cfg.Dir)
+	return s.store.files.SyncFolder(g.cfg.Dir)
 }
 
 // readerFunc is a function that implements io.Reader.

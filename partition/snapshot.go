@@ -9,7 +9,6 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -69,6 +68,7 @@ type digestState struct {
 type storedSnapshot struct {
 	manifest
 
+	files       disk.FS
 	id          string
 	dir         string
 	openStreams int // streams that send it
@@ -97,6 +97,7 @@ func (s *storedSnapshot) end() (index, term uint64) {
 
 // snapshotStore is the raft.SnapshotStore of a group.
 type snapshotStore struct {
+	files   disk.FS
 	dir     string
 	bodies  *bodystore.Store
 	machine func(fsm.Bodies) Machine
@@ -111,11 +112,11 @@ type snapshotStore struct {
 
 // findSnapshot reads the newest manifest under dir, nil when there is none. It removes unfinished snapshots
 // and changes nothing else.
-func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
-	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
+func findSnapshot(files disk.FS, dir string) (*storedSnapshot, uint64, error) {
+	if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
 	}
-	names, err := os.ReadDir(dir)
+	names, err := files.ReadDir(dir)
 	if err != nil {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
 	}
@@ -125,7 +126,7 @@ func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
 		var term, index, n uint64
 		switch {
 		case strings.HasPrefix(e.Name(), snapshotTemporary):
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			if err := files.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				return nil, 0, fmt.Errorf("open snapshots: %w", err)
 			}
 		default:
@@ -137,8 +138,8 @@ func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
 	if newest == "" {
 		return nil, serial, nil
 	}
-	s := &storedSnapshot{id: newest, dir: filepath.Join(dir, newest)}
-	if s.manifest, err = readManifest(s.dir); err != nil {
+	s := &storedSnapshot{files: files, id: newest, dir: filepath.Join(dir, newest)}
+	if s.manifest, err = readManifest(files, s.dir); err != nil {
 		return nil, 0, fmt.Errorf("open snapshot %s: %w", s.dir, err)
 	}
 	return s, serial, nil
@@ -146,7 +147,7 @@ func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
 
 // dropOlder removes the folders that the newest snapshot has replaced.
 func (s *snapshotStore) dropOlder() error {
-	names, err := os.ReadDir(s.dir)
+	names, err := s.files.ReadDir(s.dir)
 	if err != nil {
 		return fmt.Errorf("open snapshots: %w", err)
 	}
@@ -154,7 +155,7 @@ func (s *snapshotStore) dropOlder() error {
 		if s.newest == nil || e.Name() == s.newest.id {
 			continue
 		}
-		if err := removeFolder(filepath.Join(s.dir, e.Name())); err != nil {
+		if err := removeFolder(s.files, filepath.Join(s.dir, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -162,19 +163,19 @@ func (s *snapshotStore) dropOlder() error {
 }
 
 // removeFolder removes a snapshot so that a crash cannot leave a part of it under its name.
-func removeFolder(dir string) error {
+func removeFolder(files disk.FS, dir string) error {
 	aside := filepath.Join(filepath.Dir(dir), snapshotTemporary+"-"+filepath.Base(dir))
-	if err := os.Rename(dir, aside); err != nil {
+	if err := files.Rename(dir, aside); err != nil {
 		return fmt.Errorf("remove snapshot: %w", err)
 	}
-	if err := os.RemoveAll(aside); err != nil {
+	if err := files.RemoveAll(aside); err != nil {
 		return fmt.Errorf("remove snapshot: %w", err)
 	}
 	return nil
 }
 
-func readManifest(dir string) (manifest, error) {
-	b, err := os.ReadFile(filepath.Join(dir, manifestFile)) //nolint:gosec // a path of our own making
+func readManifest(files disk.FS, dir string) (manifest, error) {
+	b, err := files.ReadFile(filepath.Join(dir, manifestFile))
 	if err != nil {
 		return manifest{}, fmt.Errorf("%w (%w)", err, disk.ErrDamaged)
 	}
@@ -193,13 +194,13 @@ func readManifest(dir string) (manifest, error) {
 	return m, nil
 }
 
-func writeManifest(dir string, m manifest) error {
+func writeManifest(files disk.FS, dir string, m manifest) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}
 	b := binary.LittleEndian.AppendUint32([]byte{manifestVersion}, crc32.Checksum(text, disk.Castagnoli))
-	f, err := createFile(filepath.Join(dir, manifestFile))
+	f, err := createFile(files, filepath.Join(dir, manifestFile))
 	if err != nil {
 		return err
 	}
@@ -209,18 +210,19 @@ func writeManifest(dir string, m manifest) error {
 
 // checksumFile is a file that is being written, with its size and checksum.
 type checksumFile struct {
-	f    *os.File
+	path string
+	f    disk.File
 	w    *bufio.Writer
 	sum  hash.Hash32
 	size int64
 }
 
-func createFile(path string) (*checksumFile, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, disk.FileMode) //nolint:gosec // a path of our own making
+func createFile(files disk.FS, path string) (*checksumFile, error) {
+	f, err := disk.Create(files, path)
 	if err != nil {
 		return nil, fmt.Errorf("write snapshot: %w", err)
 	}
-	return &checksumFile{f: f, w: bufio.NewWriterSize(f, copyBufferBytes), sum: crc32.New(disk.Castagnoli)}, nil
+	return &checksumFile{path: path, f: f, w: bufio.NewWriterSize(f, copyBufferBytes), sum: crc32.New(disk.Castagnoli)}, nil
 }
 
 func (f *checksumFile) Write(p []byte) (int, error) {
@@ -239,14 +241,14 @@ func (f *checksumFile) finish(err error) error {
 		err = f.f.Sync()
 	}
 	if err = errors.Join(err, f.f.Close()); err != nil {
-		return fmt.Errorf("write snapshot %s: %w", f.f.Name(), err)
+		return fmt.Errorf("write snapshot %s: %w", f.path, err)
 	}
 	return nil
 }
 
 // load restores machine from the snapshot. Any mismatch is disk.ErrDamaged.
 func (s *storedSnapshot) load(machine Machine) error {
-	f, err := os.Open(filepath.Join(s.dir, imageFile))
+	f, err := disk.Open(s.files, filepath.Join(s.dir, imageFile))
 	if err != nil {
 		return fmt.Errorf("load snapshot: %w (%w)", err, disk.ErrDamaged)
 	}
@@ -289,7 +291,7 @@ func (s *storedSnapshot) load(machine Machine) error {
 }
 
 func (s *storedSnapshot) readRefs() ([]fsm.Ref, error) {
-	b, err := os.ReadFile(filepath.Join(s.dir, refsFile))
+	b, err := s.files.ReadFile(filepath.Join(s.dir, refsFile))
 	if err != nil {
 		return nil, fmt.Errorf("load snapshot: %w (%w)", err, disk.ErrDamaged)
 	}
@@ -344,7 +346,7 @@ func (s *snapshotStore) release(snap *storedSnapshot) {
 // removeReplaced removes a replaced snapshot without open streams.
 func (s *snapshotStore) removeReplaced(snap *storedSnapshot) {
 	// The next open removes a folder that could not be removed.
-	_ = removeFolder(snap.dir)
+	_ = removeFolder(s.files, snap.dir)
 	s.bodies.ReleaseSegments(snap.Segments)
 }
 
@@ -357,7 +359,7 @@ func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf 
 	id := fmt.Sprintf("%d-%d-%d", term, index, s.serial)
 	s.mu.Unlock()
 	dir := filepath.Join(s.dir, snapshotTemporary+"-"+id)
-	if err := os.Mkdir(dir, disk.FolderMode); err != nil {
+	if err := s.files.Mkdir(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
 	return &snapshotSink{store: s, id: id, dir: dir, manifest: manifest{
@@ -420,7 +422,7 @@ func (s *snapshotSink) writeLocal(f *frozenState) error {
 		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
 		return err
 	}
-	out, err := createFile(filepath.Join(s.dir, imageFile))
+	out, err := createFile(s.store.files, filepath.Join(s.dir, imageFile))
 	if err != nil {
 		return err
 	}
@@ -445,23 +447,23 @@ func (s *snapshotSink) writeLocal(f *frozenState) error {
 
 // publish makes the snapshot the newest one.
 func (s *snapshotSink) publish() error {
-	if err := writeManifest(s.dir, s.manifest); err != nil {
+	if err := writeManifest(s.store.files, s.dir, s.manifest); err != nil {
 		return err
 	}
-	if err := disk.SyncFolder(s.dir); err != nil {
+	if err := s.store.files.SyncFolder(s.dir); err != nil {
 		return err
 	}
 	dir := filepath.Join(s.store.dir, s.id)
-	if err := os.Rename(s.dir, dir); err != nil {
+	if err := s.store.files.Rename(s.dir, dir); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
-	if err := disk.SyncFolder(s.store.dir); err != nil {
+	if err := s.store.files.SyncFolder(s.store.dir); err != nil {
 		return err
 	}
 	s.finished = true
 	s.store.mu.Lock()
 	old := s.store.newest
-	s.store.newest = &storedSnapshot{manifest: s.manifest, id: s.id, dir: dir}
+	s.store.newest = &storedSnapshot{manifest: s.manifest, files: s.store.files, id: s.id, dir: dir}
 	gone := false
 	if old != nil {
 		old.replaced = true
@@ -522,5 +524,5 @@ func (s *snapshotSink) Cancel() error {
 	if !s.local {
 		s.store.bodies.ReleaseSegments(s.Segments)
 	}
-	return os.RemoveAll(s.dir)
+	return s.store.files.RemoveAll(s.dir)
 }

@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -53,7 +52,7 @@ func (g *Group) Stats() Stats {
 	g.snapshots.mu.Unlock()
 	if newest != nil {
 		f.SnapshotBytes = newest.ImageBytes
-		if info, err := os.Stat(newest.dir); err == nil { // it may have been replaced meanwhile
+		if info, err := newest.files.Stat(newest.dir); err == nil { // it may have been replaced meanwhile
 			f.SnapshotAt = info.ModTime()
 		}
 	}

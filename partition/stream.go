@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -118,7 +117,7 @@ func appendStreamHeader(h []byte, m *manifest) []byte {
 }
 
 func (s *snapshotStream) sendImage(w io.Writer) error {
-	f, err := os.Open(filepath.Join(s.snap.dir, imageFile))
+	f, err := disk.Open(s.snap.files, filepath.Join(s.snap.dir, imageFile))
 	if err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
@@ -188,7 +187,7 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 }
 
 func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
-	out, err := createFile(filepath.Join(s.dir, imageFile))
+	out, err := createFile(s.store.files, filepath.Join(s.dir, imageFile))
 	if err != nil {
 		return err
 	}
@@ -209,7 +208,7 @@ func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
 
 // receiveBodies copies the records into new segments and writes the reference of each to the file refs.
 func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
-	out, err := createFile(filepath.Join(s.dir, refsFile))
+	out, err := createFile(s.store.files, filepath.Join(s.dir, refsFile))
 	if err != nil {
 		return err
 	}

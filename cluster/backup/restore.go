@@ -34,7 +34,10 @@ type RestoreConfig struct {
 	Only []fsm.PartitionID
 	// Restored, when set, is called for each partition that is complete; of is how many there are.
 	Restored func(info partition.BackupInfo, of int)
-	Logger   *slog.Logger
+	// FS and OpenLogStore are as in the configuration of a member.
+	FS           partition.FS
+	OpenLogStore partition.OpenLogStore
+	Logger       *slog.Logger
 }
 
 // Restore makes the data folder of a new member out of the backups of a cluster, while no process runs
@@ -53,13 +56,15 @@ func Restore(ctx context.Context, config RestoreConfig) error {
 }
 
 func restore(ctx context.Context, config *RestoreConfig) (err error) {
-	dir, err := datadir.Create(config.Dir)
+	dir, err := datadir.Create(config.FS, config.Dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	run := &restoreRun{config: config, dir: dir}
-	if run.raftLog, err = partition.OpenLog(dir.LogPath(), config.Logger); err != nil {
+	if run.raftLog, err = partition.OpenLog(partition.LogConfig{
+		Path: dir.LogPath(), FS: config.FS, OpenStore: config.OpenLogStore, Logger: config.Logger,
+	}); err != nil {
 		return err
 	}
 	failed := run.restoreAll(ctx)

@@ -38,7 +38,7 @@ func newNetwork(t *testing.T, expect, members int) *network {
 
 func open(t *testing.T, config Config, path string) *Bootstrapper {
 	t.Helper()
-	dir, err := datadir.Open(path)
+	dir, err := datadir.Open(nil, path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // WasRemoved reports whether the folder at path belongs to a member that knows that it was removed
 // from its cluster for good. A process may run on the folder.
 func WasRemoved(path string) (bool, error) {
-	data, err := os.ReadFile(filepath.Join(path, identityFile)) //nolint:gosec // the caller names the folder
+	data, err := disk.OS{}.ReadFile(filepath.Join(path, identityFile))
 	if err != nil {
 		return false, fmt.Errorf("read identity: %w", err)
 	}
@@ -28,29 +29,30 @@ func WasRemoved(path string) (bool, error) {
 // is left unchanged: [Open] says what is wrong with it. No process may run on the folder. After an
 // interruption ClearRemoved can be called again.
 func ClearRemoved(path string) (cleared bool, err error) {
-	if _, err := os.Stat(filepath.Join(path, identityFile)); errors.Is(err, fs.ErrNotExist) {
+	files := disk.OS{}
+	if _, err := files.Stat(filepath.Join(path, identityFile)); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	lock, err := lockFile(filepath.Join(path, lockName))
+	lock, err := files.Lock(filepath.Join(path, lockName))
 	if err != nil {
 		return false, fmt.Errorf("clear %s: %w", path, err)
 	}
-	d := &Dir{path: path, lock: lock}
+	d := &Dir{files: files, path: path, lock: lock}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	if !errors.Is(d.load(), ErrRemoved) {
 		return false, nil
 	}
 	// The record of the removal goes last: until then the folder can be cleared again.
 	for _, name := range []string{groupsName, logName, identityFile + ".new"} {
-		if err := os.RemoveAll(filepath.Join(path, name)); err != nil {
+		if err := files.RemoveAll(filepath.Join(path, name)); err != nil {
 			return false, fmt.Errorf("clear %s: %w", path, err)
 		}
 	}
-	if err := syncDir(path); err != nil {
+	if err := files.SyncFolder(path); err != nil {
 		return false, fmt.Errorf("clear %s: %w", path, err)
 	}
-	if err := os.Remove(filepath.Join(path, identityFile)); err != nil {
+	if err := files.Remove(filepath.Join(path, identityFile)); err != nil {
 		return false, fmt.Errorf("clear %s: %w", path, err)
 	}
-	return true, syncDir(path)
+	return true, files.SyncFolder(path)
 }

@@ -26,12 +26,12 @@ func TestClearRemoved(t *testing.T) {
 	if _, err := WasRemoved(dir); err == nil {
 		t.Error("a folder that is not there")
 	}
-	f, err := Open(dir)
+	f, err := Open(nil, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	former := f.Identity().Member
-	if err := writeFileSync(f.LogPath(), []byte("log")); err != nil {
+	if err := os.WriteFile(f.LogPath(), []byte("log"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(f.ReplicaPath(1, 1), 0o750); err != nil {
@@ -57,7 +57,7 @@ func TestClearRemoved(t *testing.T) {
 	}
 	clear(true)
 	clear(false)
-	f, err = Open(dir)
+	f, err = Open(nil, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // identityVersion is the format of member.json.
@@ -22,6 +23,9 @@ const identityVersion = 1
 
 // identityBytesMax is the most that is read as member.json, in bytes.
 const identityBytesMax = 64 * 1024
+
+// identityMode lets the group of the process read the identity.
+const identityMode fs.FileMode = 0o640
 
 // The names of the files in a data folder.
 const (
@@ -54,8 +58,9 @@ type Identity struct {
 
 // Dir is the open data folder of a member. Its methods may be called concurrently.
 type Dir struct {
-	path string
-	lock *os.File
+	files disk.FS
+	path  string
+	lock  io.Closer
 
 	mu       sync.Mutex
 	identity Identity
@@ -68,9 +73,9 @@ type Replica struct {
 }
 
 // Open reads the folder at path, or makes it with a new identity, and locks it against a second
-// process. Errors wrap ErrRemoved for the folder of a removed member.
-func Open(path string) (*Dir, error) {
-	d, err := lockDir(path)
+// process. Nil files are those of the operating system. Errors wrap ErrRemoved for the folder of a removed member.
+func Open(files disk.FS, path string) (*Dir, error) {
+	d, err := lockDir(files, path)
 	if err != nil {
 		return nil, err
 	}
@@ -82,16 +87,19 @@ func Open(path string) (*Dir, error) {
 }
 
 // Create makes the folder of a new member at path, which must be empty or absent, and locks it. The
-// folder cannot be opened again before Update has written the identity.
-func Create(path string) (*Dir, error) {
-	names, err := os.ReadDir(path)
+// folder cannot be opened again before Update has written the identity. Nil files are those of the operating system.
+func Create(files disk.FS, path string) (*Dir, error) {
+	if files == nil {
+		files = disk.OS{}
+	}
+	names, err := files.ReadDir(path)
 	switch {
 	case err == nil && len(names) > 0:
 		return nil, errors.New("the folder is not empty")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	d, err := lockDir(path)
+	d, err := lockDir(files, path)
 	if err != nil {
 		return nil, err
 	}
@@ -99,15 +107,18 @@ func Create(path string) (*Dir, error) {
 	return d, nil
 }
 
-func lockDir(path string) (*Dir, error) {
-	if err := os.MkdirAll(filepath.Join(path, groupsName), 0o750); err != nil {
+func lockDir(files disk.FS, path string) (*Dir, error) {
+	if files == nil {
+		files = disk.OS{}
+	}
+	if err := files.MkdirAll(filepath.Join(path, groupsName), 0o750); err != nil {
 		return nil, fmt.Errorf("make data folder: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(path, lockName))
+	lock, err := files.Lock(filepath.Join(path, lockName))
 	if err != nil {
 		return nil, fmt.Errorf("lock data folder %s: %w", path, err)
 	}
-	return &Dir{path: path, lock: lock}, nil
+	return &Dir{files: files, path: path, lock: lock}, nil
 }
 
 // newIdentity generates a member id: 128 random bits as text.
@@ -118,9 +129,9 @@ func newIdentity() Identity {
 // load reads member.json or, in a folder that holds nothing else, generates an identity.
 func (d *Dir) load() error {
 	path := filepath.Join(d.path, identityFile)
-	info, err := os.Stat(path)
+	info, err := d.files.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(d.LogPath()); err == nil {
+		if _, err := d.files.Stat(d.LogPath()); err == nil {
 			return fmt.Errorf("%s is missing although the folder holds a log: restore it, or start over in an empty folder", path)
 		}
 		d.identity = newIdentity()
@@ -132,7 +143,7 @@ func (d *Dir) load() error {
 	if info.Size() > identityBytesMax {
 		return fmt.Errorf("read identity: %s is %d bytes long: not ours", path, info.Size())
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // in the operator's own data folder
+	data, err := d.files.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read identity: %w", err)
 	}
@@ -148,7 +159,7 @@ func (d *Dir) load() error {
 	if !gossip.ValidMemberID(d.identity.Member) {
 		return fmt.Errorf("read identity %s: member %q is not an id", path, d.identity.Member)
 	}
-	if _, err := os.Stat(d.LogPath()); d.identity.Cluster != "" && errors.Is(err, fs.ErrNotExist) {
+	if _, err := d.files.Stat(d.LogPath()); d.identity.Cluster != "" && errors.Is(err, fs.ErrNotExist) {
 		// An empty replica under a known id could vote twice in one term.
 		return fmt.Errorf("%s is missing although this was a member of cluster %s: restore it, or start over in an empty folder", d.LogPath(), d.identity.Cluster)
 	}
@@ -177,13 +188,13 @@ func (d *Dir) save() error {
 		return fmt.Errorf("encode identity: %w", err)
 	}
 	path := filepath.Join(d.path, identityFile)
-	if err := writeFileSync(path+".new", append(data, '\n')); err != nil {
+	if err := disk.WriteFile(d.files, path+".new", append(data, '\n'), identityMode); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := d.files.Rename(path+".new", path); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
-	return syncDir(d.path)
+	return d.files.SyncFolder(d.path)
 }
 
 // LogPath is the path of the log of all replicas.
@@ -196,13 +207,13 @@ func (d *Dir) ReplicaPath(id fsm.PartitionID, number uint32) string {
 
 // HasReplica reports whether a replica was ever opened here.
 func (d *Dir) HasReplica(id fsm.PartitionID, number uint32) bool {
-	_, err := os.Stat(d.ReplicaPath(id, number))
+	_, err := d.files.Stat(d.ReplicaPath(id, number))
 	return err == nil
 }
 
 // Replicas lists the replicas of message partitions whose folders are here, by partition and number.
 func (d *Dir) Replicas() ([]Replica, error) {
-	entries, err := os.ReadDir(filepath.Join(d.path, groupsName))
+	entries, err := d.files.ReadDir(filepath.Join(d.path, groupsName))
 	if err != nil {
 		return nil, fmt.Errorf("list replicas: %w", err)
 	}
@@ -239,25 +250,4 @@ func (d *Dir) Close() error {
 	err := d.lock.Close() // closing frees the lock
 	d.lock = nil
 	return err
-}
-
-func writeFileSync(path string, data []byte) (err error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640) //nolint:gosec // in the operator's own data folder
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if _, err := file.Write(data); err != nil {
-		return err
-	}
-	return file.Sync()
-}
-
-func syncDir(dir string) (err error) {
-	file, err := os.Open(dir) //nolint:gosec // the operator's own data folder
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return file.Sync()
 }

@@ -10,18 +10,18 @@ import (
 func TestDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
-	f, err := Open(dir)
+	f, err := Open(nil, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := f.Identity().Member
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+	if _, err := Open(nil, dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Fatalf("locked: %v", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = Open(dir); err != nil || f.Identity().Member != id {
+	if f, err = Open(nil, dir); err != nil || f.Identity().Member != id {
 		t.Fatalf("opened again: %v, %v", f, err)
 	}
 	if err := f.Update(func(i *Identity) { i.Cluster = "X" }); err != nil {
@@ -29,7 +29,7 @@ func TestDataDir(t *testing.T) {
 	}
 	_ = f.Close()
 	// A member of a cluster without its log would vote with an empty memory.
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "raft.db is missing") {
+	if _, err := Open(nil, dir); err == nil || !strings.Contains(err.Error(), "raft.db is missing") {
 		t.Fatalf("without its log: %v", err)
 	}
 	path := filepath.Join(dir, "member.json")
@@ -42,7 +42,7 @@ func TestDataDir(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir); err == nil || (name != "invalid" && !strings.Contains(err.Error(), name)) {
+		if _, err := Open(nil, dir); err == nil || (name != "invalid" && !strings.Contains(err.Error(), name)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestDataDir(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
+	if _, err := Open(nil, dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
 		t.Fatalf("a log without an identity: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -18,7 +19,7 @@ func TestMemberFile(t *testing.T) {
 	const member = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	want := Identity{Version: identityVersion, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3}
 	dir := t.TempDir()
-	d := &Dir{path: dir, identity: want}
+	d := &Dir{files: disk.OS{}, path: dir, identity: want}
 	if err := d.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,7 @@ func TestMemberFile(t *testing.T) {
 	if err := os.WriteFile(d.LogPath(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	read := &Dir{path: dir}
+	read := &Dir{files: disk.OS{}, path: dir}
 	if err := read.load(); err != nil || !reflect.DeepEqual(read.identity, want) {
 		t.Errorf("read %+v, %v", read.identity, err)
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -50,7 +50,7 @@ func (b *Store) Compact(ctx context.Context, s *Segment, move func([]Record) (mo
 		}
 		n, err := s.file.ReadAt(buf, at)
 		switch {
-		case errors.Is(err, os.ErrClosed):
+		case errors.Is(err, fs.ErrClosed):
 			return moved, nil // its last message was settled meanwhile
 		case err != nil && !errors.Is(err, io.EOF):
 			return moved, fmt.Errorf("read segment %s at %d: %w", s.path, at, err)

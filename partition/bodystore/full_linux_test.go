@@ -17,7 +17,7 @@ import (
 func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	t.Parallel()
 	small := kit.SmallDisk(t, "1m")
-	b, err := Open(filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
+	b, err := Open(disk.OS{}, filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	}
 	refs := add(100)
 	filler := filepath.Join(small, "filler")
-	if err := disk.Allocate(filler, 1<<20); err == nil {
+	if err := disk.Allocate(disk.OS{}, filler, 1<<20); err == nil {
 		t.Fatal("the disk is not full")
 	}
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); err == nil {

@@ -63,10 +63,7 @@ func (w *Import) add(record []byte) (fsm.Ref, error) {
 		if err != nil {
 			return fsm.Ref{}, err
 		}
-		if _, err := seg.file.Seek(seg.size, io.SeekStart); err != nil {
-			return fsm.Ref{}, fmt.Errorf("write segment %s: %w", seg.path, err)
-		}
-		w.seg, w.w = seg, bufio.NewWriterSize(seg.file, importBufferBytes)
+		w.seg, w.w = seg, bufio.NewWriterSize(io.NewOffsetWriter(seg.file, seg.size), importBufferBytes)
 		w.list = append(w.list, SegmentSize{Number: seg.Number, Size: seg.size})
 	}
 	at := w.list[len(w.list)-1].Size

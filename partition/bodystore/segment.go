@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -50,7 +49,7 @@ var errSegmentDeleted = errors.New("segment is deleted")
 type Segment struct {
 	Number uint32
 	path   string
-	file   *os.File
+	file   disk.File
 	size   int64 // bytes written to the file
 	synced int64 // the part known to be on disk
 	// closed: no more records are appended.
@@ -77,9 +76,9 @@ func Path(dir string, number uint32) string {
 }
 
 // createSegment creates a new file. The folder is synced before a snapshot relies on it.
-func createSegment(dir string, number uint32) (*Segment, error) {
+func createSegment(files disk.FS, dir string, number uint32) (*Segment, error) {
 	path := Path(dir, number)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, disk.FileMode) //nolint:gosec // a path of our own making
+	f, err := disk.Create(files, path)
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
@@ -89,16 +88,16 @@ func createSegment(dir string, number uint32) (*Segment, error) {
 	h = binary.LittleEndian.AppendUint32(h, number)
 	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, disk.Castagnoli))
 	if _, err := f.WriteAt(h, 0); err != nil {
-		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close(), os.Remove(path))
+		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close(), files.Remove(path))
 	}
 	return &Segment{Number: number, path: path, file: f, size: HeaderBytes}, nil
 }
 
 // openSegment opens a file that a snapshot lists with a size. Bytes behind that size are newer than the
 // snapshot and are ignored. A shorter file is damaged.
-func openSegment(dir string, s SegmentSize) (*Segment, error) {
+func openSegment(files disk.FS, dir string, s SegmentSize) (*Segment, error) {
 	path := Path(dir, s.Number)
-	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a path of our own making
+	f, err := disk.OpenWritable(files, path)
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w (%w)", err, disk.ErrDamaged)
 	}
@@ -108,7 +107,7 @@ func openSegment(dir string, s SegmentSize) (*Segment, error) {
 	return &Segment{Number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, closed: true}, nil
 }
 
-func checkSegment(f *os.File, s SegmentSize) error {
+func checkSegment(f disk.File, s SegmentSize) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err

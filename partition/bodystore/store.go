@@ -3,9 +3,9 @@ package bodystore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,6 +56,7 @@ type referrer interface {
 // replayed from there. So a segment that a snapshot refers to stays, even without live records, until a newer
 // snapshot is on disk.
 type Store struct {
+	files        disk.FS
 	dir          string
 	segmentBytes int64
 	// fail stops the group: a replica that cannot write to its disk must not continue.
@@ -96,23 +97,23 @@ type deletingSegment struct {
 
 // Open opens the segments that the newest snapshot lists. It changes nothing on disk:
 // truncateToSnapshot does, after the snapshot was loaded and verified.
-func Open(dir string, segBytes int64, listed []SegmentSize, fail func(error)) (*Store, error) {
-	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
+func Open(files disk.FS, dir string, segBytes int64, listed []SegmentSize, fail func(error)) (*Store, error) {
+	if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
 	}
-	b := &Store{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*Segment), next: 1}
+	b := &Store{files: files, dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*Segment), next: 1}
 	for _, s := range listed {
-		seg, err := openSegment(dir, s)
+		seg, err := openSegment(files, dir, s)
 		if err != nil {
 			return nil, errors.Join(err, b.Close())
 		}
 		b.segments[s.Number] = seg
 	}
-	files, err := os.ReadDir(dir)
+	names, err := files.ReadDir(dir)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open bodies: %w", err), b.Close())
 	}
-	for _, f := range files {
+	for _, f := range names {
 		var number uint32
 		if _, err := fmt.Sscanf(f.Name(), "%d.seg", &number); err != nil || !strings.HasSuffix(f.Name(), ".seg") {
 			continue
@@ -134,7 +135,7 @@ func (b *Store) TruncateToSnapshot(listed []SegmentSize) error {
 		}
 	}
 	for _, path := range b.unlistedSegments {
-		if err := os.Remove(path); err != nil {
+		if err := b.files.Remove(path); err != nil {
 			return fmt.Errorf("remove segment: %w", err)
 		}
 	}
@@ -155,7 +156,7 @@ func (b *Store) Close() error {
 		errs = append(errs, s.file.Close())
 	}
 	for _, d := range b.deleting {
-		errs = append(errs, d.segment.file.Close(), os.Remove(d.segment.path))
+		errs = append(errs, d.segment.file.Close(), b.files.Remove(d.segment.path))
 	}
 	b.deleting = nil
 	return errors.Join(errs...)
@@ -191,9 +192,9 @@ func (b *Store) rotate() error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := createSegment(b.dir, b.next)
+	s, err := createSegment(b.files, b.dir, b.next)
 	for disk.IsNoSpace(err) && (b.disk.ReleaseBallast() || b.active == nil && b.waitForSpace()) {
-		s, err = createSegment(b.dir, b.next)
+		s, err = createSegment(b.files, b.dir, b.next)
 	}
 	if err != nil {
 		return err
@@ -341,7 +342,7 @@ func (b *Store) readAt(ref fsm.Ref, buf []byte) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, os.ErrClosed):
+	case errors.Is(err, fs.ErrClosed):
 		return errSegmentDeleted
 	}
 	return fmt.Errorf("read segment %s at %d: %w (%w)", s.path, ref.Offset, err, disk.ErrDamaged)
@@ -386,7 +387,7 @@ func (b *Store) deleteCollected() {
 			return false
 		}
 		_ = d.segment.file.Close()
-		_ = os.Remove(d.segment.path)
+		_ = b.files.Remove(d.segment.path)
 		return true
 	})
 }
@@ -434,7 +435,7 @@ func (b *Store) Freeze() ([]SegmentSize, error) {
 func (b *Store) createImported() (*Segment, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := createSegment(b.dir, b.next)
+	s, err := createSegment(b.files, b.dir, b.next)
 	if err != nil {
 		return nil, err
 	}
@@ -510,7 +511,7 @@ func (b *Store) Sync(list []SegmentSize) error {
 	b.folderDirty = false
 	b.mu.Unlock()
 	if names {
-		return disk.SyncFolder(b.dir)
+		return b.files.SyncFolder(b.dir)
 	}
 	return nil
 }

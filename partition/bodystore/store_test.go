@@ -22,7 +22,7 @@ func failed(t *testing.T) func(error) {
 
 func testBodies(t *testing.T, dir string, segBytes int64, listed []SegmentSize) *Store {
 	t.Helper()
-	b, err := Open(dir, segBytes, listed, failed(t))
+	b, err := Open(disk.OS{}, dir, segBytes, listed, failed(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 		if err := os.Truncate(path, list[0].Size-1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
+		if _, err := Open(disk.OS{}, dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Size() != list[0].Size-1 {
@@ -207,7 +207,7 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 		if err := os.Remove(Path(dir, list[0].Number)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
+		if _, err := Open(disk.OS{}, dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}
 	})
@@ -226,7 +226,7 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 
 // BenchmarkBodiesAppend measures appending one body of 1 KiB, with 64 bodies per flush.
 func BenchmarkBodiesAppend(b *testing.B) {
-	bs, err := Open(b.TempDir(), SegmentBytesDefault, nil, func(err error) { b.Error(err) })
+	bs, err := Open(disk.OS{}, b.TempDir(), SegmentBytesDefault, nil, func(err error) { b.Error(err) })
 	if err != nil {
 		b.Fatal(err)
 	}

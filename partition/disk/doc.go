@@ -1,4 +1,7 @@
-// Package disk watches the free space of a member's file system and makes files durable.
+// Package disk is the file system of a member's data ([FS]), and watches its free space.
+//
+// Packages partition and cluster reach files only through [FS], which test/arch checks: [OS] is the operating
+// system, and a simulation puts a file system in its place that loses what was not synced.
 //
 // Package raftlog owns the [Monitor] of a member; packages partition, raftlog and bodystore report
 // full disks to it and use the file helpers. The package decides nothing about commands: partition

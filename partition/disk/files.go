@@ -22,8 +22,8 @@ var ErrDamaged = errors.New("stored bytes are damaged")
 // Castagnoli is the table of CRC-32C, which the processor computes.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // read only
 
-// SyncFolder makes created and removed names in dir durable.
-func SyncFolder(dir string) error {
+// syncFolder makes created and removed names in dir durable.
+func syncFolder(dir string) error {
 	d, err := os.Open(dir) //nolint:gosec // a path of our own making
 	if err != nil {
 		return fmt.Errorf("sync folder: %w", err)
@@ -35,9 +35,17 @@ func SyncFolder(dir string) error {
 	return nil
 }
 
-// WriteSynced writes a small file and makes the file and its name durable.
-func WriteSynced(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, FileMode) //nolint:gosec // a path of our own making
+// WriteSynced writes a small file and makes the file and its name durable. It truncates a file that exists.
+func WriteSynced(files FS, path string, content []byte) error {
+	if err := WriteFile(files, path, content, FileMode); err != nil {
+		return err
+	}
+	return files.SyncFolder(filepath.Dir(path))
+}
+
+// WriteFile is WriteSynced without making the name durable.
+func WriteFile(files FS, path string, content []byte, mode fs.FileMode) error {
+	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -48,7 +56,7 @@ func WriteSynced(path string, content []byte) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return SyncFolder(filepath.Dir(path))
+	return nil
 }
 
 // IsNoSpace reports whether a disk or a quota is full.

@@ -52,6 +52,7 @@ func (s *Space) RefusesGrowth() bool { return s.ReadOnly || s.LowMemory }
 
 // Monitor watches the disk space of a member. The log owns it.
 type Monitor struct {
+	files   FS
 	dir     string
 	logger  *slog.Logger
 	measure func(dir string) (free, total uint64, err error)
@@ -71,8 +72,8 @@ type Monitor struct {
 }
 
 // NewMonitor creates a monitor of the file system of dir. It measures nothing before Watch.
-func NewMonitor(dir string, logger *slog.Logger) *Monitor {
-	return &Monitor{dir: dir, logger: logger, measure: FileSystemSpace}
+func NewMonitor(files FS, dir string, logger *slog.Logger) *Monitor {
+	return &Monitor{files: files, dir: dir, logger: logger, measure: FileSystemSpace}
 }
 
 // Watch starts to measure until close, with the sizes of the first call.
@@ -85,7 +86,7 @@ func (s *Monitor) Watch(ctx context.Context, reserve, ballast int64, measure fun
 		if measure != nil {
 			s.measure = measure
 		}
-		_, err := os.Stat(filepath.Join(s.dir, BallastFile))
+		_, err := s.files.Stat(filepath.Join(s.dir, BallastFile))
 		s.hasBallast = err == nil
 		s.Refresh()
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -135,7 +136,7 @@ func (s *Monitor) Refresh() {
 	s.state.Store(&now)
 	s.readOnly.Store(now.ReadOnly)
 	if !s.hasBallast && s.ballast > 0 && !now.ReadOnly && free > reserve+uint64(s.ballast) {
-		s.hasBallast = Allocate(filepath.Join(s.dir, BallastFile), s.ballast) == nil
+		s.hasBallast = Allocate(s.files, filepath.Join(s.dir, BallastFile), s.ballast) == nil
 	}
 }
 
@@ -184,7 +185,7 @@ func (s *Monitor) ReleaseBallast() bool {
 		return false
 	}
 	s.hasBallast = false
-	if err := os.Remove(filepath.Join(s.dir, BallastFile)); err != nil {
+	if err := s.files.Remove(filepath.Join(s.dir, BallastFile)); err != nil {
 		return false
 	}
 	s.logger.Warn("disk is full; deleted the ballast to keep space for the log", "folder", s.dir, "freed_bytes", s.ballast)
@@ -210,20 +211,24 @@ func (s *Monitor) SetLowMemory(on bool) { s.lowMemory.Store(on) }
 func (s *Monitor) RefusesGrowth() bool { return s.readOnly.Load() || s.lowMemory.Load() }
 
 // Allocate creates a file for which the file system has reserved size bytes.
-func Allocate(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, FileMode) //nolint:gosec // a path of our own making
+func Allocate(files FS, path string, size int64) error {
+	f, err := files.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, FileMode)
 	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
-	err = reserveBytes(f, size)
+	if file, ok := f.(*os.File); ok {
+		err = reserveBytes(file, size)
+	} else {
+		err = writeZeros(f, size)
+	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("allocate %s: %w", path, errors.Join(err, os.Remove(path)))
+		return fmt.Errorf("allocate %s: %w", path, errors.Join(err, files.Remove(path)))
 	}
 	return nil
 }
 
 // writeZeros is for file systems that cannot reserve space.
-func writeZeros(f *os.File, size int64) error {
+func writeZeros(f File, size int64) error {
 	zeros := make([]byte, zerosBytes)
 	for size > 0 {
 		n, err := f.Write(zeros[:min(size, int64(len(zeros)))])

@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
@@ -36,9 +32,6 @@ const (
 	EntryOverhead          = 64 // bytes of an entry besides its data, approximately
 )
 
-// errFolderInUse means that another process holds the file lock of the log.
-var errFolderInUse = errors.New("data folder is in use by another process")
-
 // Log is the one raft-boltdb file of a member, shared by all its groups. Entry i of group g is stored under
 // index g<<40 | i. Concurrent appends of several groups share one transaction and thus one fsync (3.8 times
 // the commits of one file per group, at 64 groups).
@@ -50,8 +43,8 @@ var errFolderInUse = errors.New("data folder is in use by another process")
 // All methods may be called concurrently.
 type Log struct {
 	path      string
+	files     disk.FS
 	store     Store
-	logger    *slog.Logger
 	diskSpace *disk.Monitor
 	writeErr  atomic.Pointer[error] // why nothing more is written
 
@@ -62,7 +55,7 @@ type Log struct {
 	writing bool
 	waiting []*logWrite
 	groups  map[fsm.PartitionID]*Group
-	ranges  map[fsm.PartitionID]indexRange // ranges found on disk, of groups not yet opened
+	ranges  map[fsm.PartitionID]IndexRange // ranges found on disk, of groups not yet opened
 	closed  bool
 
 	started     atomic.Int64 // start of the running transaction in Unix nanoseconds, 0 when none runs
@@ -72,19 +65,6 @@ type Log struct {
 	slowest     atomic.Int64
 	commitTimes histogram.Histogram // of transactions, the sync included
 }
-
-// Store is the part of raft-boltdb that the log uses.
-type Store interface {
-	GetLog(index uint64, out *raft.Log) error
-	StoreLogs(entries []*raft.Log) error
-	DeleteRange(low, high uint64) error
-	Set(key, value []byte) error
-	Get(key []byte) ([]byte, error)
-	Close() error
-}
-
-// indexRange is the range of a group in the file: the first and last index, both 0 when it has no entries.
-type indexRange struct{ first, last uint64 }
 
 // Stats are statistics of the log, for metrics and health checks.
 type Stats struct {
@@ -113,46 +93,50 @@ type logWrite struct {
 	turn chan bool
 }
 
-// Open opens the log file and creates it if needed. It returns an error within a second if another process
-// has the file open. The logger gets later events, as of a full disk.
-func Open(path string, logger *slog.Logger) (*Log, error) {
-	if err := os.MkdirAll(filepath.Dir(path), disk.FolderMode); err != nil {
-		return nil, fmt.Errorf("open log %s: %w", path, err)
+// Config configures a log.
+type Config struct {
+	Path string
+	// FS holds the folder of the log and all that the groups store beside it; nil means the operating system's.
+	FS disk.FS
+	// OpenStore opens the store of entries; nil means a bbolt file, for which FS is not used.
+	OpenStore OpenStore
+	// Logger gets later events, as of a full disk.
+	Logger *slog.Logger
+}
+
+// Open opens the log and creates it if needed. It returns an error within a second if another process has it
+// open.
+func Open(cfg Config) (*Log, error) {
+	if cfg.FS == nil {
+		cfg.FS = disk.OS{}
 	}
-	extents, err := scanLog(path)
+	if cfg.OpenStore == nil {
+		cfg.OpenStore = openBolt
+	}
+	dir := filepath.Dir(cfg.Path)
+	if err := cfg.FS.MkdirAll(dir, disk.FolderMode); err != nil {
+		return nil, fmt.Errorf("open log %s: %w", cfg.Path, err)
+	}
+	store, ranges, err := cfg.OpenStore(cfg.Path)
 	if err != nil {
-		return nil, fmt.Errorf("open log %s: %w", path, err)
+		return nil, fmt.Errorf("open log %s: %w", cfg.Path, err)
 	}
-	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{
-		Timeout:         logLockTimeout,
-		FreelistType:    bbolt.FreelistMapType,
-		NoFreelistSync:  true,
-		InitialMmapSize: logMapBytes,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("open log %s: %w", path, explainLockError(err))
-	}
-	if err := disk.SyncFolder(filepath.Dir(path)); err != nil {
-		return nil, errors.Join(fmt.Errorf("open log %s: %w", path, err), store.Close())
+	if err := cfg.FS.SyncFolder(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Path, err), store.Close())
 	}
 	return &Log{
-		path:          path,
+		path:          cfg.Path,
+		files:         cfg.FS,
 		store:         store,
-		logger:        logger,
-		diskSpace:     disk.NewMonitor(filepath.Dir(path), logger),
+		diskSpace:     disk.NewMonitor(cfg.FS, dir, cfg.Logger),
 		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax),
 		groups:        make(map[fsm.PartitionID]*Group),
-		ranges:        extents,
+		ranges:        ranges,
 	}, nil
 }
 
-// explainLockError replaces bbolt's "timeout" by an error that says what to do.
-func explainLockError(err error) error {
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return errFolderInUse
-	}
-	return err
-}
+// FS returns the file system that holds the folder of the log.
+func (l *Log) FS() disk.FS { return l.files }
 
 // Disk returns the monitor of the disk space of the log's file system.
 func (l *Log) Disk() *disk.Monitor { return l.diskSpace }
@@ -186,7 +170,7 @@ func (l *Log) Stats() Stats {
 		Slowest:     time.Duration(l.slowest.Load()),
 		CommitTimes: l.commitTimes.Durations(),
 	}
-	if info, err := os.Stat(l.path); err == nil {
+	if info, err := l.files.Stat(l.path); err == nil {
 		s.FileBytes = info.Size()
 	}
 	if at := l.started.Load(); at != 0 {
@@ -231,7 +215,7 @@ func (l *Log) Group(id fsm.PartitionID) (*Group, error) {
 	if g == nil {
 		x := l.ranges[id]
 		delete(l.ranges, id)
-		g = &Group{log: l, id: id, first: x.first, last: x.last}
+		g = &Group{log: l, id: id, first: x.First, last: x.Last}
 		l.groups[id] = g
 	}
 	return g, nil
@@ -348,42 +332,6 @@ func (l *Log) transact(run func() error) error {
 		l.writeErr.CompareAndSwap(nil, &err)
 	}
 	return err
-}
-
-// scanLog finds the groups that have entries, directly in the file, because raft-boltdb knows only one log.
-// Keys are big endian, so each group is one range of keys.
-func scanLog(path string) (map[fsm.PartitionID]indexRange, error) {
-	found := make(map[fsm.PartitionID]indexRange)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return found, nil
-	}
-	db, err := bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
-	if err != nil {
-		return nil, explainLockError(err)
-	}
-	err = db.View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte("logs"))
-		if b == nil {
-			return nil
-		}
-		c := b.Cursor()
-		k, _ := c.First()
-		for k != nil {
-			first := keyIndex(k)
-			group := first >> logIndexBits
-			next, _ := c.Seek(indexKey((group + 1) << logIndexBits))
-			var last []byte
-			if next == nil {
-				last, _ = c.Last()
-			} else {
-				last, _ = c.Prev()
-			}
-			found[fsm.PartitionID(group)] = indexRange{first & IndexMax, keyIndex(last) & IndexMax}
-			k = next
-		}
-		return nil
-	})
-	return found, errors.Join(err, db.Close())
 }
 
 // isRetriable reports whether a write to the log has failed for lack of space and changed nothing, so that it

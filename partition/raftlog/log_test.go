@@ -22,7 +22,7 @@ import (
 
 func openTestLog(t *testing.T, path string) *Log {
 	t.Helper()
-	l, err := Open(path, slog.New(slog.DiscardHandler))
+	l, err := Open(Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +47,10 @@ func entries(from, to, term uint64) []*raft.Log {
 	return list
 }
 
-func rangeOf(g *Group) indexRange {
+func rangeOf(g *Group) IndexRange {
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
-	return indexRange{first, last}
+	return IndexRange{first, last}
 }
 
 // keysIn counts the keys in the file.
@@ -100,7 +100,7 @@ func TestLogHoldsManyGroups(t *testing.T) {
 	l = openTestLog(t, path)
 	for id := range fsm.PartitionID(groups) {
 		g := testGroup(t, l, id)
-		if diff := cmp.Diff(indexRange{1, each}, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
+		if diff := cmp.Diff(IndexRange{1, each}, rangeOf(g)); diff != "" {
 			t.Fatal(diff)
 		}
 		var e raft.Log
@@ -115,13 +115,13 @@ func TestLogDeletesRanges(t *testing.T) {
 	tests := []struct {
 		name      string
 		low, high uint64
-		want      indexRange
+		want      IndexRange
 	}{
-		{"front", 1, 700, indexRange{701, 1500}},
-		{"end", 200, 1500, indexRange{1, 199}},
-		{"all", 1, 1500, indexRange{}},
-		{"more than there is", 0, 9999, indexRange{}},
-		{"nothing", 1501, 1600, indexRange{1, 1500}},
+		{"front", 1, 700, IndexRange{701, 1500}},
+		{"end", 200, 1500, IndexRange{1, 199}},
+		{"all", 1, 1500, IndexRange{}},
+		{"more than there is", 0, 9999, IndexRange{}},
+		{"nothing", 1501, 1600, IndexRange{1, 1500}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -140,13 +140,13 @@ func TestLogDeletesRanges(t *testing.T) {
 			}
 			check := func(g *Group) {
 				t.Helper()
-				if diff := cmp.Diff(tt.want, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
+				if diff := cmp.Diff(tt.want, rangeOf(g)); diff != "" {
 					t.Error(diff)
 				}
 				for i := range uint64(1502) {
 					var e raft.Log
 					err := g.GetLog(i, &e)
-					if held := i >= tt.want.first && i <= tt.want.last && i > 0; held != (err == nil) {
+					if held := i >= tt.want.First && i <= tt.want.Last && i > 0; held != (err == nil) {
 						t.Fatalf("entry %d: %v", i, err)
 					}
 				}
@@ -156,15 +156,15 @@ func TestLogDeletesRanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := 3000
-			if tt.want.last > 0 {
-				want += int(tt.want.last - tt.want.first + 1)
+			if tt.want.Last > 0 {
+				want += int(tt.want.Last - tt.want.First + 1)
 			}
 			if n := keysIn(t, path); n != want {
 				t.Errorf("%d keys in the file, want %d", n, want)
 			}
 			l = openTestLog(t, path)
 			check(testGroup(t, l, 5))
-			if diff := cmp.Diff(indexRange{1, 1500}, rangeOf(testGroup(t, l, 4)), cmp.AllowUnexported(indexRange{})); diff != "" {
+			if diff := cmp.Diff(IndexRange{1, 1500}, rangeOf(testGroup(t, l, 4))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -185,7 +185,7 @@ func TestLogRefusesHoles(t *testing.T) {
 	if err := g.StoreLogs(entries(100, 101, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(indexRange{100, 101}, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
+	if diff := cmp.Diff(IndexRange{100, 101}, rangeOf(g)); diff != "" {
 		t.Error(diff)
 	}
 	if err := g.StoreLogs([]*raft.Log{{Index: IndexMax + 1}}); err == nil {
@@ -252,7 +252,7 @@ func TestLogIsHeldByOneProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	openTestLog(t, path)
-	_, err := Open(path, slog.New(slog.DiscardHandler))
+	_, err := Open(Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("second open: %v", err)
 	}
@@ -355,7 +355,7 @@ func TestLogAppendsInPieces(t *testing.T) {
 	if err := g.StoreLogs(large(12, 12, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(indexRange{1, 12}, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
+	if diff := cmp.Diff(IndexRange{1, 12}, rangeOf(g)); diff != "" {
 		t.Error(diff)
 	}
 	var e raft.Log
@@ -379,10 +379,10 @@ func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Reconcile(30, 2); err != nil || rangeOf(g).last != 60 {
+	if err := g.Reconcile(30, 2); err != nil || rangeOf(g).Last != 60 {
 		t.Errorf("a log that fits: %v %+v", err, rangeOf(g))
 	}
-	if err := g.Reconcile(30, 3); err != nil || rangeOf(g) != (indexRange{}) {
+	if err := g.Reconcile(30, 3); err != nil || rangeOf(g) != (IndexRange{}) {
 		t.Errorf("a log that contradicts: %v %+v", err, rangeOf(g))
 	}
 	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
@@ -391,7 +391,7 @@ func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	if err := g.Reconcile(30, 3); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("a log with a hole: %v", err)
 	}
-	if err := g.Reconcile(99, 3); err != nil || rangeOf(g).first != 100 {
+	if err := g.Reconcile(99, 3); err != nil || rangeOf(g).First != 100 {
 		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, rangeOf(g))
 	}
 	if err := g.Reconcile(0, 0); !errors.Is(err, disk.ErrDamaged) {
@@ -419,7 +419,7 @@ func TestFailedDeletionIsReverted(t *testing.T) {
 		if err := g.DeleteRange(x.low, x.high); !disk.IsNoSpace(err) {
 			t.Errorf("%s: %v", x.name, err)
 		}
-		if got := rangeOf(g); got != (indexRange{1, 2000}) {
+		if got := rangeOf(g); got != (IndexRange{1, 2000}) {
 			t.Errorf("%s: %+v", x.name, got)
 		}
 		store.err = nil

@@ -1,6 +1,6 @@
 //go:build unix
 
-package datadir
+package disk
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// lockFile takes the lock of a data folder; it is freed when the file is closed or the
+// lockFile takes the lock of a file; it is freed when the file is closed or the
 // process ends, however it ends.
 func lockFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640) //nolint:gosec // in the operator's own data folder
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package datadir
+package disk
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 // lockFile only opens the file here: the lock of raft.db keeps a second process out.
 func lockFile(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640) //nolint:gosec // in the operator's own data folder
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}

@@ -1,0 +1,118 @@
+package raftlog
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
+)
+
+// Store is the part of raft-boltdb that the log uses. What StoreLogs, DeleteRange and Set have written is
+// durable when they return; a crash while one of them runs leaves all or nothing of it.
+type Store interface {
+	// GetLog returns raft.ErrLogNotFound for an index that is not stored.
+	GetLog(index uint64, out *raft.Log) error
+	StoreLogs(entries []*raft.Log) error
+	DeleteRange(low, high uint64) error
+	// Set stores a value; an empty one means that the key is not set.
+	Set(key, value []byte) error
+	// Get returns nothing or raftboltdb.ErrKeyNotFound for a key that is not set.
+	Get(key []byte) ([]byte, error)
+	Close() error
+}
+
+// OpenStore opens the store at a path and creates it if needed. The ranges are those of all groups that have
+// entries. It returns an error within a second if another process has it open.
+type OpenStore func(path string) (Store, map[fsm.PartitionID]IndexRange, error)
+
+// IndexRange is the range of a group in the store: the first and last index, both 0 when it has no entries.
+type IndexRange struct{ First, Last uint64 }
+
+func (r IndexRange) add(index uint64) IndexRange {
+	if r.Last == 0 {
+		return IndexRange{index, index}
+	}
+	return IndexRange{min(r.First, index), max(r.Last, index)}
+}
+
+// RangesOf returns the ranges of the groups that have entries under the given keys of a store.
+func RangesOf(keys []uint64) map[fsm.PartitionID]IndexRange {
+	found := make(map[fsm.PartitionID]IndexRange)
+	for _, k := range keys {
+		id := fsm.PartitionID(k >> logIndexBits)
+		found[id] = found[id].add(k & IndexMax)
+	}
+	return found
+}
+
+// errFolderInUse means that another process holds the file lock of the log.
+var errFolderInUse = errors.New("data folder is in use by another process")
+
+// openBolt is the OpenStore of members: a bbolt file. It uses the operating system's files directly, as bbolt
+// does, which maps its file into memory.
+func openBolt(path string) (Store, map[fsm.PartitionID]IndexRange, error) {
+	ranges, err := scanBolt(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{
+		Timeout:         logLockTimeout,
+		FreelistType:    bbolt.FreelistMapType,
+		NoFreelistSync:  true,
+		InitialMmapSize: logMapBytes,
+	}})
+	if err != nil {
+		return nil, nil, explainLockError(err)
+	}
+	return store, ranges, nil
+}
+
+// explainLockError replaces bbolt's "timeout" by an error that says what to do.
+func explainLockError(err error) error {
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return errFolderInUse
+	}
+	return err
+}
+
+// scanBolt finds the groups that have entries, directly in the file, because raft-boltdb knows only one log.
+// Keys are big endian, so each group is one range of keys.
+func scanBolt(path string) (map[fsm.PartitionID]IndexRange, error) {
+	found := make(map[fsm.PartitionID]IndexRange)
+	if _, err := (disk.OS{}).Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return found, nil
+	}
+	db, err := bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
+	if err != nil {
+		return nil, explainLockError(err)
+	}
+	err = db.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte("logs"))
+		if b == nil {
+			return nil
+		}
+		c := b.Cursor()
+		k, _ := c.First()
+		for k != nil {
+			first := keyIndex(k)
+			group := first >> logIndexBits
+			next, _ := c.Seek(indexKey((group + 1) << logIndexBits))
+			var last []byte
+			if next == nil {
+				last, _ = c.Last()
+			} else {
+				last, _ = c.Prev()
+			}
+			found[fsm.PartitionID(group)] = IndexRange{first & IndexMax, keyIndex(last) & IndexMax}
+			k = next
+		}
+		return nil
+	})
+	return found, errors.Join(err, db.Close())
+}
