@@ -5,12 +5,8 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"net/netip"
-	"slices"
-	"sync"
-	"sync/atomic"
 
-	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/amqp/connlimit"
 )
 
 // tlsState is implemented by connections of cmd/listen that use TLS.
@@ -55,30 +51,24 @@ func isSecure(r *http.Request) bool {
 	return state != nil && state.ConnectionState().HandshakeComplete
 }
 
-// limitListener limits the open connections of the listener to n. For one more it closes a connection of the address that
-// has the most, so that a client with many connections does not lock out others. local marks the requests of its
-// connections as those of operators.
+// limitListener limits the open connections of the listener to n; see connlimit for the one that is closed when there
+// is one more. Those that serve a request are closed last. local marks the requests of its connections as those of
+// operators.
 func limitListener(l net.Listener, n int, local bool) *limitedListener {
-	return &limitedListener{Listener: l, local: local, max: n, open: make(map[netip.Prefix][]*limitedConn)}
+	return &limitedListener{Listener: l, local: local, limiter: connlimit.New(n, 0)}
 }
 
 type limitedListener struct {
 	net.Listener
-	local bool
-	max   int
-
-	mu    sync.Mutex
-	total int
-	open  map[netip.Prefix][]*limitedConn // the oldest first; no empty lists
+	local   bool
+	limiter *connlimit.Limiter
 }
 
 // limitedConn is an open connection of a limited listener.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
-	prefix   netip.Prefix
-	active   atomic.Bool // a request is in flight
-	released bool        // no longer counted; guarded by mu of the listener
+	counted  *connlimit.Conn
 }
 
 // Accept implements net.Listener.
@@ -88,80 +78,24 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &limitedConn{Conn: conn, listener: l}
-		c.prefix, _ = auth.ClientPrefix(conn.RemoteAddr()) // invalid for the control socket: its clients count as one
-		switch victim := l.track(c); victim {
-		case nil:
-			return c, nil
-		case c:
-			_ = c.Close()
-		default:
-			go victim.Close() // TLS may wait for a peer that does not read
-			return c, nil
+		// TLS may wait for a peer that does not read.
+		counted, err := l.limiter.Add(conn.RemoteAddr(), func() { go conn.Close() })
+		if err == nil {
+			return &limitedConn{Conn: conn, listener: l, counted: counted}, nil
 		}
+		_ = conn.Close()
 	}
-}
-
-// track counts a connection and returns the one to close for it, which may be c itself, or nil.
-func (l *limitedListener) track(c *limitedConn) (victim *limitedConn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.total >= l.max {
-		victim = l.victim(c)
-	}
-	l.total++
-	l.open[c.prefix] = append(l.open[c.prefix], c)
-	if victim != nil {
-		l.release(victim)
-	}
-	return victim
-}
-
-// release stops counting a connection. mu is held.
-func (l *limitedListener) release(c *limitedConn) {
-	if c.released {
-		return
-	}
-	c.released = true
-	l.total--
-	l.open[c.prefix] = slices.DeleteFunc(l.open[c.prefix], func(other *limitedConn) bool { return other == c })
-	if len(l.open[c.prefix]) == 0 {
-		delete(l.open, c.prefix)
-	}
-}
-
-// victim returns the oldest idle connection of the address that has the most. If all of those serve
-// requests, it returns the newest of them, or c itself when that has the same address. mu is held.
-func (l *limitedListener) victim(c *limitedConn) *limitedConn {
-	most, of := len(l.open[c.prefix])+1, c.prefix
-	for from, conns := range l.open {
-		if len(conns) > most {
-			most, of = len(conns), from
-		}
-	}
-	conns := l.open[of]
-	for _, other := range conns {
-		if !other.active.Load() {
-			return other
-		}
-	}
-	if of == c.prefix {
-		return c
-	}
-	return conns[len(conns)-1]
 }
 
 // connState is http.Server.ConnState: it records which connections serve a request.
 func connState(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*limitedConn); ok {
-		c.active.Store(state == http.StateActive)
+		c.counted.SetActive(state == http.StateActive)
 	}
 }
 
 // Close implements net.Conn. It may be called more than once.
 func (c *limitedConn) Close() error {
-	c.listener.mu.Lock()
-	c.listener.release(c)
-	c.listener.mu.Unlock()
+	c.counted.Remove()
 	return c.Conn.Close()
 }

@@ -511,8 +511,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("accepted %v, %v", c, err)
 	}
 	closed(idle, other, again, extra)
-	if l.total != 4 || len(l.open) != 3 {
-		t.Errorf("%d connections of %d addresses", l.total, len(l.open))
+	if n, sources := l.limiter.Len(), l.limiter.Sources(); n != 4 || sources != 3 {
+		t.Errorf("%d connections of %d addresses", n, sources)
 	}
 }
 

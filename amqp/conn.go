@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/message"
-	"github.com/peeklock/peeklock/amqp/origin"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -110,7 +110,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
 		refusalLog:      new(logLimiter), // replaced in the same way
 		missingRightLog: new(logLimiter),
-		origin:          origin.Of(peer.RemoteAddr()),
+		origin:          connlimit.Source(peer.RemoteAddr()),
 		tracer:          newTracer(config.Tracer),
 		wake:            make(chan struct{}, 1),
 		written:         make(chan struct{}),

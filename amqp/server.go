@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
@@ -101,9 +102,12 @@ type Server struct {
 	refusalLog      logLimiter // limits the log lines of connections about refusals
 	missingRightLog logLimiter // limits their lines in the audit log
 
-	mu     sync.Mutex
-	closed bool
-	connLimiter
+	limiter *connlimit.Limiter // protects authenticated connections
+
+	mu         sync.Mutex
+	closed     bool
+	conns      map[*conn]struct{}
+	rejections rejections
 }
 
 // Open starts a Server. The Server uses ctx only for its values, and runs until Close.
@@ -112,7 +116,8 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax), connLimiter: newConnLimiter()}
+	s := &Server{config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax)}
+	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
 	if config.Listener != nil {
 		s.group.Go(func() { s.accept(ctx) })
 	}

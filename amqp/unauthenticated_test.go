@@ -94,10 +94,8 @@ func TestAddressesWithoutConnectionsAreForgotten(t *testing.T) {
 			_ = c.Close()
 		}
 		synctest.Wait()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.perOrigin) != 1 || len(s.unauthenticatedPerOrigin) != 1 || s.unauthenticated.Len() != 1 {
-			t.Errorf("%d addresses, %d of unauthenticated connections, %d of these", len(s.perOrigin), len(s.unauthenticatedPerOrigin), s.unauthenticated.Len())
+		if n, sources := s.limiter.Len(), s.limiter.Sources(); n != 1 || sources != 1 {
+			t.Errorf("%d connections of %d addresses are counted", n, sources)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -28,7 +29,6 @@ const (
 	verificationQueueMax    = 1024            // credentials of one client that wait to be verified
 	verificationWaitTimeMax = 5 * time.Second // of one credential in that queue
 	delayMin                = 50 * time.Millisecond
-	prefixBits              = 64 // of an IPv6 address: what one customer is given as a rule
 )
 
 // TooManyFailuresError refuses a wrong credential of a client that failed too often. It
@@ -73,7 +73,7 @@ type limiter struct {
 	seed   maphash.Seed
 
 	mu      sync.Mutex // guards what follows, and the fields of each origin
-	clients *lru.Cache[netip.Prefix, *clientState]
+	clients *lru.Cache[netip.Addr, *clientState]
 	waiting [waitKinds]int
 }
 
@@ -87,23 +87,24 @@ type clientState struct {
 }
 
 func newLimiter(limits Limits, now func() time.Time) *limiter {
-	origins, err := lru.New[netip.Prefix, *clientState](clientsMax)
+	origins, err := lru.New[netip.Addr, *clientState](clientsMax)
 	if err != nil {
 		panic(err) // clientsMax is positive
 	}
 	return &limiter{limits: limits, now: now, seed: maphash.MakeSeed(), clients: origins}
 }
 
-// client is the one of an address, nil for an address that is not counted. mu is held.
+// client is the one of an address, nil for an address that is not counted. Loopback addresses are counted like
+// others, since no count refuses a valid credential. mu is held.
 func (l *limiter) client(peer net.Addr) *clientState {
-	prefix, counts := ClientPrefix(peer)
-	if !counts {
+	source := connlimit.Source(peer)
+	if !source.IsValid() {
 		return nil
 	}
-	o, found := l.clients.Get(prefix)
+	o, found := l.clients.Get(source)
 	if !found {
 		o = &clientState{verifying: make(chan struct{}, l.limits.VerificationsMax), failures: make(map[uint64]*rate.Limiter)}
-		l.clients.Add(prefix, o)
+		l.clients.Add(source, o)
 	}
 	return o
 }
@@ -215,24 +216,4 @@ func (l *limiter) acquireWait(peer net.Addr, kind waitKind) (release func(), ok 
 		l.waiting[kind]--
 		l.mu.Unlock()
 	}, true
-}
-
-// ClientPrefix returns the prefix that connections and requests of an address are counted by: an
-// IPv4 address, or a /64 of IPv6. counts is false for other addresses, such as that of a Unix socket.
-// Loopback addresses are counted like others, since no count refuses a valid credential.
-func ClientPrefix(peer net.Addr) (prefix netip.Prefix, counts bool) {
-	tcp, ok := peer.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}, false
-	}
-	address := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if !address.IsValid() {
-		return netip.Prefix{}, false
-	}
-	bits := address.BitLen()
-	if address.Is6() {
-		bits = prefixBits
-	}
-	prefix, err := address.Prefix(bits)
-	return prefix, err == nil
 }

@@ -58,8 +58,8 @@ func TestFloodClosesConnectionsOfItsOwnAddress(t *testing.T) {
 		if err := p.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if n := len(p.origins); n != 0 || p.pending.Len() != 0 {
-			t.Errorf("%d addresses and %d connections are remembered", n, p.pending.Len())
+		if n := p.limiter.Sources(); n != 0 || p.Pending() != 0 {
+			t.Errorf("%d addresses and %d connections are remembered", n, p.Pending())
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package listen
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/amqp/origin"
+	"github.com/peeklock/peeklock/amqp/connlimit"
 )
 
 // Limits of pending connections, whose protocol is not known yet. Each costs a goroutine, 1 KiB of first bytes,
@@ -83,9 +82,9 @@ type Port struct {
 	amqp   *protocolListener
 	http   *protocolListener
 
+	limiter *connlimit.Limiter // of pending connections
+
 	mu          sync.Mutex
-	pending     *list.List         // of *pendingConn, oldest first
-	origins     map[netip.Addr]int // number of pending connections of each address
 	closed      bool
 	lastWarning time.Time // time of the last warning of logRefused
 }
@@ -93,11 +92,10 @@ type Port struct {
 // pendingConn is a connection that no server has accepted yet.
 type pendingConn struct {
 	port    *Port
-	raw     net.Conn      // as accepted
-	peer    net.Addr      // for logs: the address of raw, or the one in a PROXY header
-	conn    net.Conn      // the connection for the server: raw, TLS or WebSocket, with all bytes still to be read
-	element *list.Element // in pending; nil once delivered or closed; under mu of the port
-	origin  netip.Addr    // address of peer, or its /64 for IPv6; zero if it has none; under mu of the port
+	raw     net.Conn // as accepted
+	peer    net.Addr // for logs: the address of raw, or the one in a PROXY header
+	conn    net.Conn // the connection for the server: raw, TLS or WebSocket, with all bytes still to be read
+	counted *connlimit.Conn
 	// proxied reports whether a PROXY header was read.
 	proxied bool
 }
@@ -109,7 +107,7 @@ func Open(ctx context.Context, config Config) (*Port, error) {
 		return nil, fmt.Errorf("open port: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &Port{config: config, stop: stop, pending: list.New(), origins: make(map[netip.Addr]int)}
+	p := &Port{config: config, stop: stop, limiter: connlimit.New(config.PendingMax, 0)}
 	addr := config.Listeners[0].Addr()
 	p.amqp, p.http = newProtocolListener(addr), newProtocolListener(addr)
 	for _, l := range config.Listeners {
@@ -126,11 +124,7 @@ func (p *Port) AMQP() net.Listener { return p.amqp }
 func (p *Port) HTTP() net.Listener { return p.http }
 
 // Pending returns the number of connections that have not been delivered.
-func (p *Port) Pending() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pending.Len()
-}
+func (p *Port) Pending() int { return p.limiter.Len() }
 
 // Close stops accepting, closes pending connections and waits for all goroutines. Delivered connections stay open.
 // It may be called more than once.
@@ -138,10 +132,8 @@ func (p *Port) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true
-	for e := p.pending.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(*pendingConn).raw.Close() //nolint:forcetypeassert // nothing else is put in
-	}
 	p.mu.Unlock()
+	p.limiter.EvictAll()
 	var errs []error
 	if first {
 		p.stop()
@@ -188,75 +180,22 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 }
 
 // register registers a pending connection. If there are too many, it closes the oldest one of the address that has
-// the most: a well-behaved client sends its first bytes at once, and a client that opens thousands of connections
-// loses its own.
+// the most: a well-behaved client sends its first bytes at once.
 func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	s, err := &pendingConn{port: p, raw: raw, peer: raw.RemoteAddr()}, net.ErrClosed
+	if !p.closed {
+		s.counted, err = p.limiter.Add(raw.RemoteAddr(), func() {
+			_ = raw.Close()
+			p.config.Logger.DebugContext(ctx, "pending connection closed", "peer", raw.RemoteAddr(), "max", p.config.PendingMax)
+		})
+	}
+	if err != nil {
 		_ = raw.Close()
 		return nil
 	}
-	if p.pending.Len() >= p.config.PendingMax {
-		oldest := p.oldestOfMost()
-		p.remove(oldest)
-		_ = oldest.raw.Close()
-		p.config.Logger.DebugContext(ctx, "pending connection closed: too many connections whose protocol is not known yet", "peer", oldest.raw.RemoteAddr(), "max", p.config.PendingMax)
-	}
-	s := &pendingConn{port: p, raw: raw, peer: raw.RemoteAddr(), origin: origin.Of(raw.RemoteAddr())}
-	s.element = p.pending.PushBack(s)
-	p.origins[s.origin]++
 	return s
-}
-
-// oldestOfMost returns the oldest pending connection of the address, or addresses, with the most of them. There
-// must be at least one.
-func (p *Port) oldestOfMost() *pendingConn {
-	most := 0
-	for _, n := range p.origins {
-		most = max(most, n)
-	}
-	for e := p.pending.Front(); ; e = e.Next() {
-		if s := e.Value.(*pendingConn); p.origins[s.origin] == most { //nolint:forcetypeassert // nothing else is put in
-			return s
-		}
-	}
-}
-
-// remove removes a pending connection from the list.
-func (p *Port) remove(s *pendingConn) {
-	p.pending.Remove(s.element)
-	s.element = nil
-	p.uncount(s)
-}
-
-func (p *Port) uncount(s *pendingConn) {
-	if p.origins[s.origin]--; p.origins[s.origin] == 0 {
-		delete(p.origins, s.origin)
-	}
-}
-
-// countAs counts a pending connection under another address, that of the PROXY header.
-func (p *Port) countAs(s *pendingConn, from netip.Addr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s.element == nil {
-		return // it was closed
-	}
-	p.uncount(s)
-	s.origin = from
-	p.origins[from]++
-}
-
-// claim removes the connection from the pending ones; it returns false if it was closed before.
-func (s *pendingConn) claim() bool {
-	s.port.mu.Lock()
-	defer s.port.mu.Unlock()
-	if s.element == nil || s.port.closed {
-		return false
-	}
-	s.port.remove(s)
-	return true
 }
 
 // handle detects the protocol of a pending connection and delivers it, or closes it.
@@ -272,7 +211,7 @@ func (p *Port) handle(ctx context.Context, s *pendingConn) {
 	if err == nil {
 		return
 	}
-	s.claim()
+	s.counted.Remove()
 	_ = s.raw.Close()
 	p.logRefused(ctx, s, err)
 }

@@ -27,7 +27,7 @@ func (l *protocolListener) Accept() (net.Conn, error) {
 		case <-l.closed:
 			return nil, net.ErrClosed
 		case s := <-l.queue:
-			if s.claim() { // otherwise it was closed while it waited here
+			if s.counted.Remove() { // otherwise it was closed while it waited here
 				return s.conn, nil
 			}
 		}

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/pires/go-proxyproto"
-
-	"github.com/peeklock/peeklock/amqp/origin"
 )
 
 // Limits of a PROXY protocol header. It must arrive within Config.PendingTimeout.
@@ -150,7 +148,7 @@ func (p *Port) unwrap(s *pendingConn) (net.Conn, error) {
 		return nil, err
 	}
 	s.proxied, s.peer = true, conn.client
-	p.countAs(s, origin.Of(s.peer))
+	s.counted.SetSource(s.peer)
 	return conn, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/peeklock/peeklock/amqp/connlimit"
 )
 
 // Limits of refusals in the audit log, so that a client that guesses keys cannot fill the disk.
@@ -13,7 +15,6 @@ const (
 	auditLinesMax   = 10 // lines of one client per auditLinesEvery; the others are counted
 	auditLinesEvery = time.Minute
 	auditClientsMax = 10_000 // clients with a count of their own; further clients share one
-	auditPrefixBits = 64     // of an IPv6 address: the prefix that one customer usually has
 )
 
 // isRefusal reports whether a client can cause this event of the audit log without any right.
@@ -135,15 +136,11 @@ func clientOf(peer string) string {
 	if err != nil {
 		return peer
 	}
-	address := at.Addr().Unmap().WithZone("")
-	if address.Is4() {
-		return address.String()
+	source := connlimit.SourceOfIP(at.Addr())
+	if source.Is4() {
+		return source.String()
 	}
-	prefix, err := address.Prefix(auditPrefixBits)
-	if err != nil {
-		return address.String()
-	}
-	return prefix.String()
+	return netip.PrefixFrom(source, connlimit.IPv6PrefixBits).String()
 }
 
 // Enabled implements slog.Handler.
