@@ -3,8 +3,9 @@
 LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
+HOURS  ?= 0.5
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak abuse planted chart image docs site
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault sim rounds soak abuse planted chart image docs site
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +67,9 @@ chart: ## lint the Helm chart, compare it with its golden files and with the typ
 
 image: ## build the container image peeklock:dev, with docker
 	deploy/image/build
+
+sim: ## clusters in virtual time with faults from new seeds, until HOURS=0.5 have passed in them
+	PEEKLOCK_SIM_HOURS=$(HOURS) go test -count=1 -v -timeout 0 -run TestSimulatedHours ./test/sim
 
 fault: ## every fault test: three processes under load, killed, paused and isolated
 	PEEKLOCK_LONG=1 go test -count=1 -timeout 20m -v ./test/fault/...

@@ -76,10 +76,11 @@ type Membership struct {
 	once sync.Once
 }
 
-// Transport carries the packets and streams of gossip; [Packet] is one packet that it received.
 type (
+	// Transport carries the packets and streams of gossip.
 	Transport = memberlist.Transport
-	Packet    = memberlist.Packet
+	// Packet is one packet that a Transport received.
+	Packet = memberlist.Packet
 )
 
 // Config configures the gossip of one member.

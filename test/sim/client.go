@@ -1,0 +1,79 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const reconnectAfter = 100 * time.Millisecond // between two looks for a member that runs
+
+// client uses the router of one member, as a gateway does for a connection, and goes to another member when the
+// process has ended.
+type client struct {
+	world *world
+	name  string
+	rand  *rand.Rand
+	at    int // number of the member
+}
+
+func newClient(w *world, seed uint64, number int, name string) *client {
+	r := rand.New(rand.NewPCG(seed, uint64(number)+1))
+	return &client{world: w, name: fmt.Sprintf("%s-%d", name, number), rand: r, at: r.IntN(len(w.members))}
+}
+
+// process returns a process that runs; nil when ctx has ended.
+func (c *client) process(ctx context.Context) *process {
+	for ctx.Err() == nil {
+		if p := c.world.members[c.at].running(); p != nil {
+			return p
+		}
+		c.at = (c.at + 1) % len(c.world.members)
+		sleep(reconnectAfter)
+	}
+	return nil
+}
+
+// think waits for a random time that is mean on average; it returns false when ctx has ended.
+func (c *client) think(ctx context.Context, mean time.Duration) bool {
+	timer := time.NewTimer(time.Duration(c.rand.ExpFloat64() * float64(mean)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ask calls start with a function that takes the answer. It returns false when the process ended before the
+// answer: then nobody has heard it, and what was asked may have been done.
+func ask[A any](p *process, start func(answer func(A))) (got A, heard bool) {
+	answers := make(chan A, 1)
+	start(func(a A) { answers <- a })
+	select {
+	case got = <-answers:
+	case <-p.ended:
+	}
+	return got, !p.hasEnded()
+}
+
+// send sends messages.
+func send(p *process, at fsm.EntityRef, messages []fsm.Message) (fsm.Code, bool) {
+	return ask(p, func(answer func(fsm.Code)) { p.node.Router().Send(at, messages, answer) })
+}
+
+// settle settles one delivery.
+func settle(p *process, at fsm.EntityRef, s fsm.Settlement) (fsm.Code, bool) {
+	codes, heard := ask(p, func(answer func([]fsm.Code)) { p.node.Router().Settle(at, []fsm.Settlement{s}, answer) })
+	if !heard {
+		return fsm.Timeout, false
+	}
+	return codes[0], true
+}
+
+// isUnknown reports whether a code leaves open whether the request was performed.
+func isUnknown(c fsm.Code) bool { return c == fsm.Timeout || c == fsm.Internal }

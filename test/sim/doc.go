@@ -1,0 +1,23 @@
+// Package sim runs whole clusters in virtual time. Members of the real code (package cluster with raft, gossip,
+// router and forwarding) run in one process under testing/synctest, on the network of package simnet, with a clock
+// of their own each. A plan of faults, drawn from a seed, kills members, cuts power, cuts and delays links, resets
+// streams and turns clocks, while clients send, receive and settle through the routers. Afterwards the judges look:
+//
+//   - package test/history checks what the clients of each queue saw;
+//   - a minute of virtual time after the last fault, every member is ready, every queue has taken another message,
+//     and everything that was accepted has been received;
+//   - all replicas of every partition have the same state.
+//
+// A simulated minute takes about three seconds of one core. A failed seed saves the log of all members and prints
+// how to run it again:
+//
+//	PEEKLOCK_SIM_SEED=7 go test -count=1 -run TestSimulation ./test/sim
+//	make sim HOURS=2         # new seeds until so much time has passed in the clusters
+//
+// The plan, the latencies and what the clients do follow from the seed, the order in which Go runs goroutines does
+// not: a failed seed need not fail again. README.md of the folder above says how often it does.
+//
+// Under synctest, time passes when every goroutine waits for a channel, a timer or a condition. A goroutine that
+// waits for a mutex stops time: code of the simulation holds no mutex while it waits for anything else, and writing
+// to a stream waits only when eight megabytes have not been read.
+package sim

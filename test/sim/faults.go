@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/test/sim/simnet"
+)
+
+// disturber carries out the faults of a plan. Faults overlap: a member that two faults have ended starts when the
+// later one ends, and a link that two faults cut works again when both have ended.
+type disturber struct {
+	world *world
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	active map[int]Fault // by position in the plan
+}
+
+// run carries out all faults and returns when the last one has ended.
+func (d *disturber) run(plan *Plan) {
+	d.active = make(map[int]Fault)
+	begun := time.Now()
+	var done sync.WaitGroup
+	for i, f := range plan.Faults {
+		done.Go(func() {
+			sleep(time.Until(begun.Add(f.At)))
+			d.begin(i, f)
+			sleep(f.Length)
+			d.end(i, f)
+		})
+	}
+	done.Wait()
+}
+
+func (d *disturber) begin(i int, f Fault) {
+	d.mu.Lock()
+	d.active[i] = f
+	d.setLinks()
+	d.mu.Unlock()
+	d.log.Info("fault began", "fault", f.String())
+	w := d.world
+	switch f.Kind { //nolint:exhaustive // the others are of links
+	case Kill, PowerLoss:
+		w.members[f.Member].kill(f.Kind == PowerLoss)
+	case Blackout:
+		for _, m := range w.members {
+			m.kill(true)
+		}
+	case Restart:
+		_ = w.members[f.Member].stop()
+	case Reset:
+		w.network.ResetStreams(f.Member, f.Other)
+	case Clock:
+		w.members[f.Member].clock.set(f.Amount, 0)
+	case Drift:
+		w.members[f.Member].clock.set(0, f.Amount.Seconds())
+	}
+}
+
+func (d *disturber) end(i int, f Fault) {
+	d.mu.Lock()
+	delete(d.active, i)
+	d.setLinks()
+	isDown := make([]bool, len(d.world.members))
+	for _, other := range d.active {
+		switch other.Kind { //nolint:exhaustive // the others end no process
+		case Kill, PowerLoss, Restart:
+			isDown[other.Member] = true
+		case Blackout:
+			for m := range isDown {
+				isDown[m] = true
+			}
+		}
+	}
+	d.mu.Unlock()
+	d.log.Info("fault ended", "fault", f.String())
+	switch f.Kind { //nolint:exhaustive // the others end no process
+	case Clock, Drift:
+		d.world.members[f.Member].clock.set(0, 0)
+	case Kill, PowerLoss, Restart, Blackout:
+		for m, down := range isDown {
+			if !down {
+				d.world.members[m].ensureRunning()
+			}
+		}
+	}
+}
+
+// setLinks cuts and delays what the active faults cut and delay.
+func (d *disturber) setLinks() {
+	cuts, delays := make(map[simnet.Link]bool), make(map[simnet.Link]time.Duration)
+	n := len(d.world.members)
+	for _, f := range d.active {
+		for from := range n {
+			for to := range n {
+				link := simnet.Link{From: from, To: to}
+				switch {
+				case from == to:
+				case f.Kind == Delay && (from == f.Member || to == f.Member):
+					delays[link] = max(delays[link], f.Amount)
+				case f.cuts(link, n):
+					cuts[link] = true
+				}
+			}
+		}
+	}
+	d.world.network.SetCuts(cuts)
+	d.world.network.SetDelays(delays)
+}
+
+// cuts reports whether the fault cuts a link between two of n members.
+func (f *Fault) cuts(l simnet.Link, n int) bool {
+	switch f.Kind { //nolint:exhaustive // the others cut nothing
+	case Isolate:
+		return l.From == f.Member || l.To == f.Member
+	case Mute:
+		return l.From == f.Member
+	case Deafen:
+		return l.To == f.Member
+	case CutOne:
+		return l.From == f.Member && l.To == f.Other || l.From == f.Other && l.To == f.Member
+	case Halves:
+		half := func(m int) bool { return (m-f.Member+n)%n < (n+1)/2 }
+		return half(l.From) != half(l.To)
+	case Ring:
+		return l.To != (l.From+1)%n
+	}
+	return false
+}

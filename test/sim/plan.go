@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind is a kind of fault.
+type Kind string
+
+// The kinds of faults.
+const (
+	Kill      Kind = "kill"       // the process of a member ends; its peers notice
+	PowerLoss Kind = "power loss" // a host loses power; nobody hears of it
+	Blackout  Kind = "blackout"   // all hosts lose power
+	Isolate   Kind = "isolate"    // nothing gets to a member or from it
+	Mute      Kind = "mute"       // nothing gets from a member to the others; it hears them
+	Deafen    Kind = "deafen"     // nothing gets to a member; the others hear it
+	CutOne    Kind = "cut link"   // nothing gets between two members, both ways
+	Halves    Kind = "halves"     // the members are split into two groups
+	Ring      Kind = "ring"       // each member hears only the one before it
+	Delay     Kind = "delay"      // messages of a member take up to Amount longer
+	Reset     Kind = "reset"      // every stream between two members breaks
+	Restart   Kind = "restart"    // a member is stopped in order and started again
+	Clock     Kind = "clock"      // the clock of a member is off by Amount
+	Drift     Kind = "drift"      // the clock of a member gains Amount per second
+)
+
+// Fault is one disturbance. It begins At after the start of the load and ends Length later.
+type Fault struct {
+	Kind          Kind
+	At, Length    time.Duration
+	Member, Other int
+	Amount        time.Duration
+}
+
+// String is the fault as one line of a report.
+func (f *Fault) String() string {
+	s := fmt.Sprintf("%8.3fs %-10s for %7.3fs member %d", f.At.Seconds(), f.Kind, f.Length.Seconds(), f.Member)
+	if f.Other != f.Member {
+		s += fmt.Sprintf(", other %d", f.Other)
+	}
+	if f.Amount != 0 {
+		s += fmt.Sprintf(", amount %v", f.Amount)
+	}
+	return s
+}
+
+// Plan is one simulation. Everything of it follows from the seed, the length and the kinds of faults.
+type Plan struct {
+	Seed                uint64
+	Members, Partitions int
+	Length              time.Duration // of the load with faults
+	Faults              []Fault
+}
+
+// String is the plan as lines of a report.
+func (p *Plan) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "seed %d: %d members, %d partitions, %v\n", p.Seed, p.Members, p.Partitions, p.Length)
+	for i := range p.Faults {
+		fmt.Fprintf(&s, "%v\n", &p.Faults[i])
+	}
+	return s.String()
+}
+
+// The frequency and the length of faults.
+const (
+	faultEvery     = 15 * time.Second // on average
+	faultLengthMin = 200 * time.Millisecond
+	faultLengthMax = 40 * time.Second
+	delayMax       = 400 * time.Millisecond
+	clockOffMax    = 2 * time.Hour
+	driftMax       = 200 * time.Millisecond
+)
+
+// kinds lists the faults that every plan draws from.
+var kinds = []Kind{ //nolint:gochecknoglobals // read only
+	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Reset, Reset, Restart,
+}
+
+// NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
+func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
+	r := rand.New(rand.NewPCG(seed, 0x706c616e))
+	if len(of) == 0 {
+		of = kinds
+	}
+	p := Plan{Seed: seed, Members: 3 + 2*r.IntN(2), Partitions: 4 + r.IntN(13), Length: length}
+	for at := time.Duration(0); ; {
+		at += time.Duration(r.ExpFloat64() * float64(faultEvery))
+		if at >= length {
+			break
+		}
+		p.Faults = append(p.Faults, newFault(r, of, at, &p))
+	}
+	slices.SortFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	return p
+}
+
+func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
+	f := Fault{Kind: of[r.IntN(len(of))], At: at, Member: r.IntN(p.Members)}
+	f.Other = (f.Member + 1 + r.IntN(p.Members-1)) % p.Members
+	// Short faults are more frequent than long ones.
+	f.Length = faultLengthMin + time.Duration(r.Float64()*r.Float64()*float64(faultLengthMax-faultLengthMin))
+	f.Length = min(f.Length, p.Length-at)
+	switch f.Kind { //nolint:exhaustive // the others have no amount
+	case Delay:
+		f.Amount = time.Duration(r.Int64N(int64(delayMax)))
+	case Clock:
+		f.Amount = time.Duration(r.Int64N(2*int64(clockOffMax))) - clockOffMax
+	case Drift:
+		f.Amount = time.Duration(r.Int64N(2*int64(driftMax))) - driftMax
+	}
+	return f
+}

@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/history"
+)
+
+const (
+	bootWithin  = time.Minute // from the start of all members until they serve
+	serveWithin = time.Minute // from the end of the last fault until everything is served
+)
+
+// Report says what a simulation did and found.
+type Report struct {
+	Plan       Plan
+	Virtual    time.Duration // from the start of the members until the judges had finished
+	Operations int64         // that clients saw succeed
+	Findings   []string      // each a violation; none: the cluster kept its promises
+}
+
+// Simulate carries out a plan. It must be called in a synctest bubble. The members keep their files below dir
+// and write to the log.
+func Simulate(plan Plan, dir string, log *slog.Logger) *Report {
+	report, begun := &Report{Plan: plan}, time.Now()
+	w := newWorld(plan.Seed, plan.Members, plan.Partitions, dir, log)
+	if err := simulate(report, w); err != nil {
+		report.find("%v", err)
+	}
+	report.Virtual = time.Since(begun)
+	for _, m := range w.members {
+		if err := m.stop(); err != nil {
+			report.find("stop member %d: %v", m.number, err)
+		}
+	}
+	sleep(time.Minute) // for what ends with its own timeout
+	return report
+}
+
+func (r *Report) find(format string, arguments ...any) {
+	r.Findings = append(r.Findings, fmt.Sprintf(format, arguments...))
+}
+
+func simulate(report *Report, w *world) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	boot, cancelBoot := context.WithTimeout(ctx, bootWithin)
+	defer cancelBoot()
+	if err := w.startAll(boot); err != nil {
+		return fmt.Errorf("start the cluster: %w", err)
+	}
+	l := newLoad(ctx, w, report.Plan.Seed)
+	if err := l.create(boot); err != nil {
+		return err
+	}
+	l.start()
+	d := &disturber{world: w, log: w.log}
+	d.run(&report.Plan)
+	err := l.finish(ctx)
+	report.Operations = l.operations.Load()
+	for _, q := range l.queues {
+		for _, v := range history.Check(q.Events()) {
+			report.find("%v", v)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return l.compare(ctx)
+}
+
+// finish ends the load: every queue takes another message, and everything is received.
+func (l *load) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, serveWithin)
+	defer cancel()
+	defer l.stopReceiving()
+	defer l.stopSending()
+	if err := l.world.awaitReady(ctx); err != nil {
+		return fmt.Errorf("%w: %w", errStuck, err)
+	}
+	p := l.world.members[0].running()
+	c := l.client("last")
+	for _, q := range l.queues {
+		for l.sendOne(c, p, q, false) != fsm.OK {
+			if !c.think(ctx, reconnectAfter) {
+				return fmt.Errorf("%w: %s takes no messages", errStuck, q.name)
+			}
+		}
+	}
+	l.stopSending()
+	l.senders.Wait()
+	for {
+		n, err := l.remaining(ctx, p)
+		if err == nil && n == 0 {
+			break
+		}
+		if !c.think(ctx, reconnectAfter) {
+			return fmt.Errorf("%w: %d messages remain: %w", errStuck, n, cmp.Or(err, ctx.Err()))
+		}
+	}
+	l.stopReceiving()
+	l.receivers.Wait()
+	return nil
+}
+
+// compare compares the replicas of every partition.
+func (l *load) compare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, serveWithin)
+	defer cancel()
+	p := l.world.members[0].running()
+	for id := range l.world.partitions + 1 {
+		v, err := p.node.Operator().Verify(ctx, fsm.PartitionID(id))
+		if err != nil {
+			return err
+		}
+		if !v.Equal() {
+			return fmt.Errorf("the replicas of partition %d differ: %+v", id, v)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package simnet
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// The behaviour of a network that is not disturbed.
+const (
+	latencyMin    = 100 * time.Microsecond
+	latencyMax    = time.Millisecond
+	slowOneIn     = 500                    // messages that take up to slowMax
+	slowMax       = 20 * time.Millisecond  //
+	resendMin     = 200 * time.Millisecond // after a link is healed until its bytes arrive
+	resendMax     = time.Second            //
+	synEvery      = time.Second            // between two attempts to open a stream over a cut link
+	unsentBytes   = 8 << 20                // in one direction of a stream before Write waits
+	packetsQueued = 1024                   // of one host; further ones are lost
+)
+
+// Link is one direction between two hosts.
+type Link struct{ From, To int }
+
+// Network connects hosts. All methods may be called concurrently, from one synctest bubble.
+type Network struct {
+	mu    sync.Mutex
+	rand  *rand.Rand
+	hosts map[int]*Host // the running process of each host; absent: it refuses, or it is off
+	off   map[int]bool
+	cut   map[Link]bool
+	extra map[Link]time.Duration // added to latencies: up to this
+	pipes map[*pipe]struct{}     // of open streams
+	stats Stats
+}
+
+// Stats counts what a network carried and lost.
+type Stats struct{ Streams, Bytes, Packets, PacketsLost uint64 }
+
+// New returns a network whose latencies come from the seed.
+func New(seed uint64) *Network {
+	return &Network{
+		rand: rand.New(rand.NewPCG(seed, 0x6e6574)), hosts: make(map[int]*Host), off: make(map[int]bool),
+		cut: make(map[Link]bool), extra: make(map[Link]time.Duration), pipes: make(map[*pipe]struct{}),
+	}
+}
+
+// Stats returns the counts so far.
+func (n *Network) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stats
+}
+
+// Start starts a process at host number i and returns its access to the network. The former process must have
+// ended, by Kill or PowerOff.
+func (n *Network) Start(i int) *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hosts[i] != nil {
+		panic(fmt.Sprintf("host %d has a process already", i))
+	}
+	h := &Host{network: n, number: i, listeners: make(map[int]*listener), nextPort: 40000}
+	n.hosts[i] = h
+	delete(n.off, i)
+	return h
+}
+
+// SetCuts cuts exactly the links of the set and heals all others. What waited for a link that is healed arrives
+// within a second.
+func (n *Network) SetCuts(cuts map[Link]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.cut
+	n.cut = maps.Clone(cuts)
+	for p := range n.pipes {
+		switch was, is := before[p.link], cuts[p.link]; {
+		case is && !was:
+			p.hold()
+		case was && !is:
+			p.release()
+		}
+	}
+}
+
+// SetDelays adds up to the given times to the latencies of these links, and nothing to those of the others.
+func (n *Network) SetDelays(extra map[Link]time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.extra = maps.Clone(extra)
+}
+
+// ResetStreams breaks every stream between two hosts: both ends get ECONNRESET.
+func (n *Network) ResetStreams(a, b int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for p := range n.pipes {
+		if p.link == (Link{a, b}) || p.link == (Link{b, a}) {
+			p.reset()
+		}
+	}
+}
+
+// latency draws the time that one message takes. The mutex is held.
+func (n *Network) latency(l Link) time.Duration {
+	d := latencyMin + time.Duration(n.rand.Int64N(int64(latencyMax-latencyMin)))
+	if n.rand.IntN(slowOneIn) == 0 {
+		d += time.Duration(n.rand.Int64N(int64(slowMax)))
+	}
+	if extra := n.extra[l]; extra > 0 {
+		d += time.Duration(n.rand.Int64N(int64(extra)))
+	}
+	return d
+}
+
+// isCut reports whether nothing gets through a link. The mutex is held.
+func (n *Network) isCut(l Link) bool { return n.cut[l] || n.off[l.From] || n.off[l.To] }
+
+// ip is the address of a host.
+func ip(host int) net.IP { return net.IPv4(10, 0, 0, byte(host+1)).To4() }
+
+// Address returns the host:port of a port of host i.
+func Address(i, port int) string { return fmt.Sprintf("%s:%d", ip(i), port) }
+
+// parse returns the host and the port of an address.
+func parse(address string) (host, port int, err error) {
+	at, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return 0, 0, err
+	}
+	four := at.IP.To4()
+	if four == nil || four[0] != 10 {
+		return 0, 0, fmt.Errorf("address %s is not of the simulated network", address)
+	}
+	return int(four[3]) - 1, at.Port, nil
+}

@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/sim/simnet"
+)
+
+// The ports of every simulated host.
+const (
+	gossipPort = 7946
+	peerPort   = 7947
+)
+
+const startRetry = time.Second // between two attempts to start a member
+
+// world is a cluster of the simulation: members, their network, clocks and disks.
+type world struct {
+	dir        string
+	partitions int
+	network    *simnet.Network
+	members    []*member
+	log        *slog.Logger
+}
+
+// member is one host. It has at most one process at a time.
+type member struct {
+	world  *world
+	number int
+	clock  *clock
+
+	// slot has one element while a process starts or ends. It is no mutex, because whoever waits for a mutex
+	// stops the time of the simulation.
+	slot    chan struct{}
+	mu      sync.Mutex
+	process *process // nil: down
+}
+
+// process is one run of a member.
+type process struct {
+	member *member
+	host   *simnet.Host
+	node   *cluster.Node
+	// ended is closed before anything of the process ends: nobody hears what it answers afterwards.
+	ended chan struct{}
+}
+
+// hasEnded reports whether the process was killed or stopped.
+func (p *process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func newWorld(seed uint64, members, partitions int, dir string, log *slog.Logger) *world {
+	w := &world{dir: dir, partitions: partitions, network: simnet.New(seed), log: log}
+	for i := range members {
+		w.members = append(w.members, &member{world: w, number: i, clock: newClock(), slot: make(chan struct{}, 1)})
+	}
+	return w
+}
+
+// config returns the configuration of a member, with the timing of a real one.
+func (m *member) config(host *simnet.Host) (cluster.Config, error) {
+	w := m.world
+	c := cluster.Default()
+	c.Name = fmt.Sprintf("m%d", m.number)
+	c.Dir = filepath.Join(w.dir, c.Name)
+	c.Expect = len(w.members)
+	c.Partitions = w.partitions
+	c.Logger = w.log.With("name", c.Name)
+	c.Now = m.clock.now
+	c.Dial = host.Dial
+	c.GossipAddr = simnet.Address(m.number, gossipPort)
+	for i := range w.members {
+		if i != m.number {
+			c.Join = append(c.Join, simnet.Address(i, gossipPort))
+		}
+	}
+	c.Sizes = partition.Sizes{Segment: 256 << 10, Snapshot: 256 << 10, Trailing: 64 << 10, Reserve: -1, Ballast: -1}
+	var err error
+	if c.PeerListener, err = host.Listen(peerPort); err != nil {
+		return c, err
+	}
+	c.GossipTransport, err = host.Gossip(gossipPort)
+	return c, err
+}
+
+// start starts the process of a member, unless it has one.
+func (m *member) start() error {
+	m.slot <- struct{}{}
+	defer func() { <-m.slot }()
+	if m.running() != nil {
+		return nil
+	}
+	host := m.world.network.Start(m.number)
+	config, err := m.config(host)
+	if err != nil {
+		return err
+	}
+	p := &process{member: m, host: host, ended: make(chan struct{})}
+	if p.node, err = cluster.Open(context.Background(), config); err != nil {
+		host.Kill()
+		return fmt.Errorf("start member %d: %w", m.number, err)
+	}
+	m.set(p)
+	return nil
+}
+
+// ensureRunning starts the member if it is down, and tries again while that fails.
+func (m *member) ensureRunning() {
+	for {
+		err := m.start()
+		if err == nil {
+			return
+		}
+		m.world.log.Warn("failed to start a member", "error", err)
+		sleep(startRetry)
+	}
+}
+
+func (m *member) set(p *process) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.process = p
+}
+
+// running returns the process of a member, nil while it is down.
+func (m *member) running() *process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process
+}
+
+// kill ends the process of a member: as a killed process, or, with power, as a host that loses power.
+func (m *member) kill(power bool) {
+	m.slot <- struct{}{}
+	p := m.running()
+	if p == nil {
+		<-m.slot
+		return
+	}
+	m.set(nil)
+	close(p.ended)
+	if power {
+		p.host.PowerOff()
+	} else {
+		p.host.Kill()
+	}
+	go func() {
+		_ = p.node.Close(context.Background()) // ends the goroutines; nothing of it gets out
+		<-m.slot
+	}()
+}
+
+// stop ends the process of a member in order.
+func (m *member) stop() error {
+	m.slot <- struct{}{}
+	defer func() { <-m.slot }()
+	p := m.running()
+	if p == nil {
+		return nil
+	}
+	m.set(nil)
+	err := p.node.Close(context.Background())
+	close(p.ended)
+	p.host.Kill()
+	return err
+}
+
+// startAll starts every member and waits until all are ready.
+func (w *world) startAll(ctx context.Context) error {
+	for _, m := range w.members {
+		if err := m.start(); err != nil { //nolint:contextcheck // the process outlives the start
+			return err
+		}
+	}
+	return w.awaitReady(ctx)
+}
+
+// awaitReady waits until every member that runs is ready.
+func (w *world) awaitReady(ctx context.Context) error {
+	for _, m := range w.members {
+		if p := m.running(); p != nil {
+			if err := p.node.Ready(ctx); err != nil {
+				return fmt.Errorf("member %d: %w", m.number, err)
+			}
+		}
+	}
+	return nil
+}
