@@ -9,5 +9,12 @@ package planted
 // Fault is the name of a planted fault, in lower case with dashes.
 type Fault string
 
+// The faults, in alphabetical order.
+const (
+	// SkipLogSync makes a crash undo the newest transactions of a log, as if it had not synced them. It is
+	// planted in the store of the simulation.
+	SkipLogSync Fault = "skip-log-sync"
+)
+
 // Faults lists every planted fault once, in alphabetical order.
-var Faults = []Fault{} //nolint:gochecknoglobals // read only
+var Faults = []Fault{SkipLogSync} //nolint:gochecknoglobals // read only

@@ -75,7 +75,7 @@ func packageImports() map[string][]string {
 // that replacing a module changes few packages. "test" is everything below test.
 func libraryImporters() map[string][]string {
 	return map[string][]string{
-		"github.com/hashicorp/raft":             {"partition", "partition/raftlog", "partition/transport"},
+		"github.com/hashicorp/raft":             {"partition", "partition/raftlog", "partition/transport", "test"},
 		"github.com/hashicorp/raft-boltdb":      {"partition/raftlog"},
 		"go.etcd.io/bbolt":                      {"partition/raftlog"},
 		"github.com/hashicorp/go-hclog":         {"partition", "partition/transport"},

@@ -1,0 +1,189 @@
+package simfs
+
+import (
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Op is a kind of operation that can be made to fail.
+type Op string
+
+// The kinds of operations.
+const (
+	Open       Op = "open"  // of a file, also to create it
+	Read       Op = "read"  // of a file
+	Write      Op = "write" // to a file
+	Sync       Op = "sync"  // of a file
+	SyncFolder Op = "sync folder"
+	Rename     Op = "rename"
+	Remove     Op = "remove" // of a file or a folder
+	Log        Op = "log"    // a transaction of a log
+)
+
+const (
+	sectorBytes = 512
+	spaceBytes  = 1 << 40 // free on a disk that is not full
+)
+
+// Disk is the disk of one host. All methods may be called concurrently.
+type Disk struct {
+	mu       sync.Mutex
+	rand     *rand.Rand
+	root     *node
+	mount    uint64 // number of the file system of the running process; all others fail
+	locks    map[*node]uint64
+	full     bool
+	delay    time.Duration
+	failing  map[Op]error
+	inFlight []*transaction // of logs, that have not returned
+}
+
+// New returns an empty disk. Only the disk uses random, under a lock of its own.
+func New(random *rand.Rand) *Disk {
+	return &Disk{
+		rand: random, root: newFolder(), locks: make(map[*node]uint64), failing: make(map[Op]error),
+	}
+}
+
+// Mount returns the file system for a new process, and ends that of an earlier one.
+func (d *Disk) Mount() *FS {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.end()
+	return &FS{disk: d, mount: d.mount}
+}
+
+// Kill ends the file system of the running process: its operations fail, its locks are free. The disk keeps
+// what was written.
+func (d *Disk) Kill() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.end()
+}
+
+// end ends the file system of the running process. Called with mu held.
+func (d *Disk) end() {
+	d.mount++
+	clear(d.locks)
+	for _, t := range d.inFlight {
+		if d.rand.IntN(2) == 0 {
+			t.commit()
+		}
+	}
+	d.inFlight = nil
+}
+
+// Crash ends the file system of the running process as a loss of power does.
+func (d *Disk) Crash() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.end()
+	d.crash(d.root)
+}
+
+// SetFull makes every write fail that needs space, or ends that.
+func (d *Disk) SetFull(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.full = full
+}
+
+// SetDelay sets how long a sync of a file or a transaction of the log takes: the delay on average, at most
+// twice as long.
+func (d *Disk) SetDelay(delay time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.delay = delay
+}
+
+// FailNext makes the next operation of a kind fail with the error; nil takes that back. A transaction of the
+// log that fails with a full disk's *fs.PathError of a write can be tried again, after any other error the log
+// accepts no more.
+func (d *Disk) FailNext(op Op, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failing[op] = err
+}
+
+// Space returns the free and the total bytes, for cluster.Config.Free.
+func (d *Disk) Space(string) (free, total uint64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.full {
+		free = spaceBytes
+	}
+	return free, spaceBytes, nil
+}
+
+// Files returns the paths of all files, in order.
+func (d *Disk) Files() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var paths []string
+	d.root.walk("/", func(path string, n *node) {
+		if !n.isFolder() {
+			paths = append(paths, path)
+		}
+	})
+	slices.Sort(paths)
+	return paths
+}
+
+// FlipBit changes one bit of a file, of an entry or a value if it is the file of a log. It reports whether there
+// was one.
+func (d *Disk) FlipBit(path string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.root.find(filepath.Clean(path))
+	switch {
+	case n == nil || n.isFolder():
+		return false
+	case n.log != nil:
+		return n.log.flipBit(d.rand)
+	case len(n.data) == 0:
+		return false
+	}
+	bit := d.rand.IntN(8 * len(n.data))
+	n.data[bit/8] ^= 1 << (bit % 8)
+	if bit/8 < len(n.synced) {
+		n.synced[bit/8] = n.data[bit/8]
+	}
+	return true
+}
+
+// check returns the error of an operation of a process. Called with mu held.
+func (d *Disk) check(mount uint64, op Op, path string) error {
+	if mount != d.mount {
+		return &fs.PathError{Op: string(op), Path: path, Err: fs.ErrClosed}
+	}
+	if err := d.failing[op]; err != nil {
+		delete(d.failing, op)
+		return err
+	}
+	return nil
+}
+
+// noSpace is the error of a write on a full disk.
+func noSpace(path string) error { return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC} }
+
+// wait sleeps as long as the disk takes. Called without mu.
+func (d *Disk) wait(path string) {
+	d.mu.Lock()
+	delay := d.delay
+	if delay > 0 {
+		delay = time.Duration(d.rand.Int64N(2 * int64(delay)))
+	}
+	d.mu.Unlock()
+	switch filepath.Base(path) {
+	case "member.json.new", "ballast": // synced under a mutex of the product
+		return
+	}
+	if delay > 0 {
+		<-time.After(delay)
+	}
+}

@@ -1,0 +1,154 @@
+package simfs
+
+import (
+	"io"
+	"io/fs"
+	"sync/atomic"
+	"time"
+)
+
+// file is an open file. It implements disk.File.
+type file struct {
+	fs     *FS
+	node   *node
+	path   string
+	at     int64 // of Read and Write; guarded by the lock of the disk
+	closed atomic.Bool
+}
+
+func (f *file) check(op Op) error {
+	if f.closed.Load() {
+		return &fs.PathError{Op: string(op), Path: f.path, Err: fs.ErrClosed}
+	}
+	return f.fs.disk.check(f.fs.mount, op, f.path)
+}
+
+func (f *file) Read(p []byte) (int, error) {
+	d := f.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := f.readAt(p, f.at)
+	f.at += int64(n)
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+func (f *file) ReadAt(p []byte, at int64) (int, error) {
+	d := f.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return f.readAt(p, at)
+}
+
+func (f *file) readAt(p []byte, at int64) (int, error) {
+	if err := f.check(Read); err != nil {
+		return 0, err
+	}
+	n := 0
+	if at < int64(len(f.node.data)) {
+		n = copy(p, f.node.data[at:])
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *file) Write(p []byte) (int, error) {
+	d := f.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := f.writeAt(p, f.at)
+	f.at += int64(n)
+	return n, err
+}
+
+func (f *file) WriteAt(p []byte, at int64) (int, error) {
+	d := f.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return f.writeAt(p, at)
+}
+
+func (f *file) writeAt(p []byte, at int64) (int, error) {
+	if err := f.check(Write); err != nil {
+		return 0, err
+	}
+	if f.fs.disk.full && at+int64(len(p)) > int64(len(f.node.data)) {
+		return 0, noSpace(f.path)
+	}
+	f.node.writeAt(p, int(at))
+	return len(p), nil
+}
+
+func (f *file) Truncate(size int64) error {
+	d := f.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := f.check(Write); err != nil {
+		return err
+	}
+	f.node.truncate(int(size))
+	return nil
+}
+
+// Sync makes the content durable. After a failed one the writes are lost, although they can still be read.
+func (f *file) Sync() error {
+	d := f.fs.disk
+	d.wait(f.path)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := f.check(Sync); err != nil {
+		if f.fs.mount == d.mount {
+			f.node.writes = nil
+		}
+		return err
+	}
+	f.node.syncData()
+	return nil
+}
+
+func (f *file) Stat() (fs.FileInfo, error) {
+	d := f.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := f.check(Read); err != nil {
+		return nil, err
+	}
+	return f.node.info(f.path), nil
+}
+
+func (f *file) Close() error {
+	if f.closed.Swap(true) {
+		return &fs.PathError{Op: "close", Path: f.path, Err: fs.ErrClosed}
+	}
+	return nil
+}
+
+// info describes a node. Called with the lock of the disk.
+func (n *node) info(name string) fs.FileInfo {
+	return info{name, int64(len(n.data)), n.isFolder(), n.changed}
+}
+
+// info implements fs.FileInfo.
+type info struct {
+	name    string
+	size    int64
+	folder  bool
+	changed time.Time
+}
+
+func (i info) Name() string       { return i.name }
+func (i info) Size() int64        { return i.size }
+func (i info) ModTime() time.Time { return i.changed }
+func (i info) IsDir() bool        { return i.folder }
+func (i info) Sys() any           { return nil }
+
+func (i info) Mode() fs.FileMode {
+	if i.folder {
+		return fs.ModeDir | 0o700
+	}
+	return 0o600
+}

@@ -1,0 +1,175 @@
+package simfs
+
+import (
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
+	"github.com/peeklock/peeklock/partition/raftlog"
+)
+
+// unsyncedMax is how many transactions a crash undoes when syncs of the log are skipped (planted.SkipLogSync).
+const unsyncedMax = 8
+
+// logData is the content of a log.
+type logData struct {
+	entries map[uint64]*raft.Log
+	values  map[string][]byte
+	undo    []func() // to before each of the newest transactions, only with planted.SkipLogSync
+}
+
+// OpenLog opens the store of a log. It is a raftlog.OpenStore. Removing its file removes the store.
+func (f *FS) OpenLog(path string) (raftlog.Store, map[fsm.PartitionID]raftlog.IndexRange, error) {
+	d := f.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.check(f.mount, Open, path); err != nil {
+		return nil, nil, err
+	}
+	folder, name, err := f.folder(Open, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := folder.names[name]
+	if n == nil {
+		n = &node{log: &logData{entries: make(map[uint64]*raft.Log), values: make(map[string][]byte)}, changed: time.Now()}
+		folder.change(nameChange{name: n})
+	}
+	if n.log == nil {
+		return nil, nil, errors.New("open log: the file holds something else")
+	}
+	return &logStore{fs: f, log: n.log, path: path}, raftlog.RangesOf(slices.Collect(maps.Keys(n.log.entries))), nil
+}
+
+// logStore implements raftlog.Store: what a transaction has written is durable when it returns.
+type logStore struct {
+	fs   *FS
+	log  *logData
+	path string
+}
+
+func (s *logStore) GetLog(index uint64, out *raft.Log) error {
+	d := s.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.check(s.fs.mount, Read, s.path); err != nil {
+		return err
+	}
+	e := s.log.entries[index]
+	if e == nil {
+		return raft.ErrLogNotFound
+	}
+	*out = *e
+	return nil
+}
+
+func (s *logStore) StoreLogs(entries []*raft.Log) error {
+	return s.transact(true, func() {
+		for _, e := range entries {
+			kept := *e
+			kept.Data, kept.Extensions = slices.Clone(e.Data), slices.Clone(e.Extensions)
+			s.log.entries[e.Index] = &kept
+		}
+	})
+}
+
+func (s *logStore) DeleteRange(low, high uint64) error {
+	return s.transact(false, func() {
+		for index := low; index <= high; index++ {
+			delete(s.log.entries, index)
+		}
+	})
+}
+
+func (s *logStore) Set(key, value []byte) error {
+	name, kept := string(key), slices.Clone(value)
+	return s.transact(true, func() { s.log.values[name] = kept })
+}
+
+func (s *logStore) Get(key []byte) ([]byte, error) {
+	d := s.fs.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.check(s.fs.mount, Read, s.path); err != nil {
+		return nil, err
+	}
+	return slices.Clone(s.log.values[string(key)]), nil
+}
+
+func (s *logStore) Close() error { return nil }
+
+// transaction is a transaction of a log that has not returned.
+type transaction struct {
+	log *logData
+	run func()
+}
+
+// transact runs a transaction. A crash before it returns keeps all or nothing of it.
+func (s *logStore) transact(grows bool, run func()) error {
+	d, t := s.fs.disk, &transaction{s.log, run}
+	d.mu.Lock()
+	err := d.check(s.fs.mount, Log, s.path)
+	if err == nil && grows && d.full {
+		err = noSpace(s.path)
+	}
+	if err != nil {
+		d.mu.Unlock()
+		return err
+	}
+	d.inFlight = append(d.inFlight, t)
+	d.mu.Unlock()
+	d.wait(s.path)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := slices.Index(d.inFlight, t)
+	if at < 0 {
+		return d.check(s.fs.mount, Log, s.path) // the process has ended; its crash has decided
+	}
+	d.inFlight = slices.Delete(d.inFlight, at, at+1)
+	t.commit()
+	return nil
+}
+
+// commit brings a transaction to the disk. Called with the lock of the disk.
+func (t *transaction) commit() {
+	if !planted.Active(planted.SkipLogSync) {
+		t.run()
+		return
+	}
+	l := t.log
+	entries, values := maps.Clone(l.entries), maps.Clone(l.values)
+	t.run()
+	l.undo = append(l.undo, func() { l.entries, l.values = entries, values })
+	if len(l.undo) > unsyncedMax {
+		l.undo = slices.Delete(l.undo, 0, 1)
+	}
+}
+
+// crash undoes the transactions that were not synced: none, unless a fault is planted.
+func (l *logData) crash() {
+	if len(l.undo) > 0 {
+		l.undo[0]()
+		l.undo = nil
+	}
+}
+
+// flipBit changes a bit of an entry.
+func (l *logData) flipBit(random *rand.Rand) bool {
+	held := slices.DeleteFunc(slices.Sorted(maps.Keys(l.entries)), func(index uint64) bool { return len(l.entries[index].Data) == 0 })
+	if len(held) == 0 {
+		return false
+	}
+	index := held[random.IntN(len(held))]
+	e := *l.entries[index]
+	e.Data = slices.Clone(e.Data)
+	bit := random.IntN(8 * len(e.Data))
+	e.Data[bit/8] ^= 1 << (bit % 8)
+	l.entries[index] = &e
+	return true
+}

@@ -1,0 +1,201 @@
+package simfs
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// node is a file or a folder. The lock of the disk guards it.
+type node struct {
+	names    map[string]*node // of a folder, nil for a file
+	onDisk   map[string]*node // names as they are on disk
+	unsynced []nameChange     // from onDisk to names
+
+	data   []byte
+	synced []byte  // content as it is on disk
+	writes []write // from synced to data
+
+	log     *logData // of the file of a log
+	changed time.Time
+}
+
+// nameChange is one change of the names of a folder; it is on disk as a whole or not at all. A nil node is a
+// name that was removed.
+type nameChange map[string]*node
+
+// write is a change of bytes, or of the size alone.
+type write struct{ from, to int }
+
+func newFolder() *node {
+	return &node{names: make(map[string]*node), onDisk: make(map[string]*node), changed: time.Now()}
+}
+
+func (n *node) isFolder() bool { return n.names != nil }
+
+// split returns the elements of a clean path.
+func split(path string) []string {
+	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == filepath.Separator || r == '.' && path == "." })
+}
+
+// find returns the node at a path below a folder, nil if there is none.
+func (n *node) find(path string) *node {
+	for _, name := range split(path) {
+		if n == nil || !n.isFolder() {
+			return nil
+		}
+		n = n.names[name]
+	}
+	return n
+}
+
+// walk visits all nodes below a folder.
+func (n *node) walk(path string, visit func(path string, n *node)) {
+	for name, child := range n.names {
+		at := filepath.Join(path, name)
+		visit(at, child)
+		if child.isFolder() {
+			child.walk(at, visit)
+		}
+	}
+}
+
+// change changes names of a folder, not yet on disk.
+func (n *node) change(c nameChange) {
+	apply(n.names, c)
+	n.unsynced = append(n.unsynced, c)
+	n.changed = time.Now()
+}
+
+func apply(names map[string]*node, c nameChange) {
+	for name, child := range c {
+		if child == nil {
+			delete(names, name)
+		} else {
+			names[name] = child
+		}
+	}
+}
+
+// syncNames makes the names of a folder durable.
+func (n *node) syncNames(changes int) {
+	for _, c := range n.unsynced[:changes] {
+		apply(n.onDisk, c)
+	}
+	n.unsynced = nil
+}
+
+// writeAt changes the content of a file, not yet on disk.
+func (n *node) writeAt(p []byte, at int) {
+	if len(p) == 0 && at <= len(n.data) {
+		return
+	}
+	from := min(at, len(n.data))
+	if grow := at + len(p) - len(n.data); grow > 0 {
+		n.data = append(n.data, make([]byte, grow)...)
+	}
+	copy(n.data[at:], p)
+	n.writes = append(n.writes, write{from, at + len(p)})
+	n.changed = time.Now()
+}
+
+// truncate changes the size of a file, not yet on disk.
+func (n *node) truncate(size int) {
+	if size > len(n.data) {
+		n.writeAt(nil, size)
+		return
+	}
+	if size == len(n.data) {
+		return
+	}
+	n.data = n.data[:size]
+	n.writes = append(n.writes, write{size, size})
+	n.changed = time.Now()
+}
+
+// syncData makes the content of a file durable.
+func (n *node) syncData() {
+	for _, w := range n.writes {
+		n.reach(w)
+	}
+	n.writes = nil
+}
+
+// reach brings the bytes of a write to the disk, as they are now. A write of no bytes sets the size.
+func (n *node) reach(w write) {
+	if w.from == w.to && w.to < len(n.synced) {
+		n.synced = n.synced[:w.to]
+		return
+	}
+	to := min(w.to, len(n.data))
+	if grow := to - len(n.synced); grow > 0 {
+		n.synced = append(n.synced, make([]byte, grow)...)
+	}
+	if w.from < to {
+		copy(n.synced[w.from:to], n.data[w.from:to])
+	}
+}
+
+// crash leaves what is on disk, and some of what was on its way.
+func (d *Disk) crash(n *node) {
+	if !n.isFolder() {
+		if n.log != nil {
+			n.log.crash()
+			return
+		}
+		n.crashData(d.rand)
+		return
+	}
+	n.syncNames(someOf(d.rand, len(n.unsynced)))
+	clear(n.names)
+	for name, child := range n.onDisk {
+		n.names[name] = child
+	}
+	for _, name := range sortedNames(n.names) { // in order, so that a seed means the same crash
+		d.crash(n.names[name])
+	}
+}
+
+// someOf returns how many of the first changes survive: often none or all.
+func someOf(random *rand.Rand, changes int) int {
+	switch random.IntN(4) {
+	case 0, 1:
+		return 0
+	case 2:
+		return changes
+	}
+	return random.IntN(changes + 1)
+}
+
+// crashData leaves some of the writes to a file.
+func (n *node) crashData(random *rand.Rand) {
+	if len(n.writes) > 0 && random.IntN(5) == 0 { // any of them
+		for _, w := range n.writes {
+			if random.IntN(2) == 0 {
+				n.reach(w)
+			}
+		}
+	} else {
+		keep := someOf(random, len(n.writes))
+		for _, w := range n.writes[:keep] {
+			n.reach(w)
+		}
+		if keep < len(n.writes) && random.IntN(2) == 0 {
+			n.reach(torn(random, n.writes[keep]))
+		}
+	}
+	n.writes = nil
+	n.data = append([]byte(nil), n.synced...)
+}
+
+// torn returns the part of a write up to a sector of the disk.
+func torn(random *rand.Rand, w write) write {
+	first := w.from/sectorBytes + 1
+	sectors := w.to/sectorBytes - first + 1
+	if sectors <= 0 {
+		return w
+	}
+	w.to = (first + random.IntN(sectors)) * sectorBytes
+	return w
+}
