@@ -104,8 +104,14 @@ func (c *Comparer) Run(ctx context.Context) {
 	}
 }
 
+// replica is this member's replica of a group that is compared: a [partition.Group].
+type replica interface {
+	Checkpoints() []partition.Checkpoint
+	HaltDiverged(majority partition.Checkpoint) error
+}
+
 // compare compares the replicas of one group. In an idle group there is nothing new to compare.
-func (c *Comparer) compare(ctx context.Context, id fsm.PartitionID, group *partition.Group, status *partition.Status, state *groupState) {
+func (c *Comparer) compare(ctx context.Context, id fsm.PartitionID, group replica, status *partition.Status, state *groupState) {
 	own := checkpointsAfter(group.Checkpoints(), state.agreedIndex)
 	if len(own) == 0 {
 		return
@@ -207,7 +213,7 @@ func (c *Comparer) openGroup(id fsm.PartitionID) (*partition.Group, error) {
 }
 
 // haltDiverged halts the replicas that differ from the majority; that of this member last, should it be one.
-func (c *Comparer) haltDiverged(ctx context.Context, id fsm.PartitionID, group *partition.Group, status *partition.Status, found *partition.Difference) {
+func (c *Comparer) haltDiverged(ctx context.Context, id fsm.PartitionID, group replica, status *partition.Status, found *partition.Difference) {
 	ours := false
 	for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
 		if !slices.Contains(found.Outliers, v.Replica) {
