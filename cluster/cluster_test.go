@@ -262,7 +262,7 @@ func leaderStatus(ctx context.Context, node *Node, id fsm.PartitionID) (raftgrou
 		return raftgroup.Status{}, err
 	}
 	status, err := node.replicaStatus(ctx, leader, id)
-	if err == nil && !status.Leads {
+	if err == nil && !status.IsLeader {
 		node.router.SuspectLeader(id, leader)
 		err = fsm.ServerBusy
 	}

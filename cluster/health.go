@@ -97,7 +97,7 @@ func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
 	for _, id := range others[:min(len(others), healthQueriesMax)] {
 		asking.Go(func() {
 			reply, err := n.askStatus(ctx, id, fsm.CatalogPartition)
-			if err == nil && !reply.Halted && (reply.Leads || reply.Leader != "") {
+			if err == nil && !reply.Halted && (reply.IsLeader || reply.Leader != "") {
 				heard.Store(true)
 			}
 		})

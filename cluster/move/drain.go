@@ -60,7 +60,7 @@ func mayLead(id fsm.MemberID, part *fsm.Partition, status *leaderReply, led bool
 	switch {
 	case !led:
 		return slices.Contains(placement.Members(part.Replicas), id)
-	case status.member == id, status.HandingOver:
+	case status.member == id, status.Transferring:
 		return true
 	}
 	return status.Catalog != 0 && status.Catalog < known

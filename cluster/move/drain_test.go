@@ -24,7 +24,7 @@ func TestMayLead(t *testing.T) {
 		{"it leads", part, leaderReply{member: drained}, true, true},
 		{"another leads", part, leaderReply{member: other, Status: raftgroup.Status{Catalog: known}}, true, false},
 		{"another leads that does not say what it knows", part, leaderReply{member: other}, true, false},
-		{"another is handing over", part, leaderReply{member: other, Status: raftgroup.Status{HandingOver: true, Catalog: known}}, true, true},
+		{"another is handing over", part, leaderReply{member: other, Status: raftgroup.Status{Transferring: true, Catalog: known}}, true, true},
 		{"another leads that does not know of the drain yet", part, leaderReply{member: other, Status: raftgroup.Status{Catalog: known - 1}}, true, true},
 		{"nobody leads", part, leaderReply{}, false, true},
 		{"nobody leads what it does not hold", elsewhere, leaderReply{}, false, false},

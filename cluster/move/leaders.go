@@ -25,7 +25,7 @@ func (o *Operator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leader
 		return leaderReply{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
 	}
 	status, err := o.Node.Status(ctx, member, id)
-	if err == nil && !status.Leads {
+	if err == nil && !status.IsLeader {
 		err = rpc.ErrNotLeader
 	}
 	if err != nil {

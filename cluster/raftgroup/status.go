@@ -11,17 +11,17 @@ const indexBytesPerMessage = 200
 // Status is what a member reports about one of its replicas when it is asked. Members of neighbouring
 // releases send it to each other.
 type Status struct {
-	Leads    bool         `json:"Leads"`
+	IsLeader bool         `json:"Leads"`
 	Leader   fsm.MemberID `json:"Leader"` // as far as the replica knows; may be empty
 	Term     uint64       `json:"Term"`
 	Applied  uint64       `json:"Applied"` // index of the last applied entry
 	Entities int          `json:"Entities"`
 	Messages uint64       `json:"Messages"`
 	Halted   bool         `json:"Halted"` // the replica has stopped for good
-	// HandingOver and Catalog are for draining, of a leader: whether a leadership transfer is under way, and
+	// Transferring and Catalog are for draining, of a leader: whether a leadership transfer is under way, and
 	// the index that the answering member has applied of the catalog; 0: not reported.
-	HandingOver bool   `json:"HandingOver,omitempty"`
-	Catalog     uint64 `json:"Catalog,omitempty"`
+	Transferring bool   `json:"HandingOver,omitempty"`
+	Catalog      uint64 `json:"Catalog,omitempty"`
 	// The rest is for moves.
 	Replica   string            `json:"Replica"` // name of the replica in raft
 	Commit    uint64            `json:"Commit"`

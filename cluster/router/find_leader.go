@@ -137,7 +137,7 @@ func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID,
 	}
 	for range members {
 		reply := <-replies // at the latest when ctx ends
-		if reply.status.Leads && (leader == "" || reply.status.Term > term) {
+		if reply.status.IsLeader && (leader == "" || reply.status.Term > term) {
 			leader, term = reply.member, reply.status.Term
 			if term >= minTerm {
 				break // no leader of a later term is known

@@ -50,7 +50,7 @@ func (h memberHost) LocalReplica(fsm.PartitionID) rpc.Group { return h.group }
 
 func (h memberHost) AnswerQuery(context.Context, rpc.QueryKind, []byte) rpc.Reply {
 	s := h.group.Status()
-	body, _ := json.Marshal(raftgroup.Status{Leads: s.IsLeader, Term: s.Term})
+	body, _ := json.Marshal(raftgroup.Status{IsLeader: s.IsLeader, Term: s.Term})
 	return rpc.Reply{Status: rpc.StatusOK, Body: body}
 }
 

@@ -127,10 +127,10 @@ func (d queryHandler) status(id fsm.PartitionID) (raftgroup.Status, error) {
 	}
 	s := group.Status()
 	reply := raftgroup.Status{
-		Leads: s.IsLeader, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
+		IsLeader: s.IsLeader, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
 		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
 	}
-	reply.HandingOver = s.Transferring
+	reply.Transferring = s.Transferring
 	if catalog := d.local(fsm.CatalogPartition); s.IsLeader && catalog != nil {
 		reply.Catalog = catalog.Status().Applied
 	}
