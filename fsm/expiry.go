@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Reason and description of expired messages that are dead-lettered, exactly as in Azure Service
@@ -55,7 +57,7 @@ func (sub *subqueue) expiresAt(rec *record) Instant {
 // expired reports whether an enqueued message has expired and must not be delivered any more.
 func (q *Queues) expired(sub *subqueue, rec *record) bool {
 	end := sub.expiresAt(rec)
-	return end != 0 && end <= q.clock
+	return end != 0 && end <= q.clock && !planted.Active(planted.DeliverExpiredMessage)
 }
 
 // expire moves an expired message that is not locked to the dead-letter queue, or deletes it. The

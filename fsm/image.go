@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Image is the frozen state of a state machine. Its methods may run concurrently with Apply of that
@@ -172,7 +174,7 @@ func (r *imageReader) window(w *duplicateWindow) {
 		step := r.instant()
 		r.require(step <= Instant(math.MaxInt64)-before)
 		before += step
-		if r.err == nil {
+		if r.err == nil && !planted.Active(planted.ForgetDuplicateIDs) {
 			w.remember(&key, before)
 		}
 	})

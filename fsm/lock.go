@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/planted"
+
 // LockMessages locks the oldest ready messages, or removes them from the queue with Delete
 // (receive-and-delete). Result: Deliveries, at least one unless no message was ready; the first is
 // delivered even if it alone exceeds MaxBytes. Expired messages are never delivered. Refused with
@@ -107,7 +109,9 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 
 // grant delivers one message, ready or deferred: locks it, or marks it Deleting.
 func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Delivery {
-	rec.epoch++
+	if !planted.Active(planted.ReuseLockEpoch) {
+		rec.epoch++
+	}
 	switch {
 	case forGood:
 		rec.state = Deleting

@@ -1,6 +1,10 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm/planted"
+)
 
 // purge deletes ready messages, lowest number first.
 func (q *Queues) purge(c PurgeMessages) Result {
@@ -28,7 +32,7 @@ func (q *Queues) purge(c PurgeMessages) Result {
 			}
 			break // the following ones were enqueued later
 		}
-		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 {
+		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 && !planted.Active(planted.PurgeHeldSessions) {
 			continue // its session is locked
 		}
 		if q.expired(sub, &rec) {

@@ -67,3 +67,20 @@ func TestPurgeableBehindRedriven(t *testing.T) {
 		t.Errorf("reach %d of none", reach)
 	}
 }
+
+// A purge without a session leaves the messages of sessions that are held to their holders.
+func TestPurgeSparesHeldSessions(t *testing.T) {
+	t.Parallel()
+	b := newBetween(t)
+	b.put(1, 1, func(s *fsm.EntitySettings) { s.RequiresSession = true })
+	b.send(1, 2, fsm.Message{Session: "red", HasSession: true})
+	b.send(1, 3, fsm.Message{Session: "blue", HasSession: true})
+	lock := b.must(fsm.AcceptSession{Entity: 1, Named: true, ID: "red"}).Session
+	at := fsm.Address{Entity: 1}
+	if n := b.must(fsm.PurgeMessages{Address: at, Max: 100}).Count; n != 3 {
+		t.Errorf("%d messages were purged, want the 3 of the session that nobody holds", n)
+	}
+	if got := b.must(fsm.LockMessages{Address: at, Max: 100, MaxBytes: 1 << 20, Session: lock}).Deliveries; len(got) != 2 {
+		t.Errorf("the holder receives %d messages, want 2", len(got))
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // sessionStates is the sub-queue in the owner of a session state: (entity, sessionStates, slot). It
@@ -55,7 +56,7 @@ func (q *Queues) accept(c AcceptSession) Result {
 		}
 	}
 	switch {
-	case found && s.at(slot).epoch != 0:
+	case found && s.at(slot).epoch != 0 && !planted.Active(planted.GrantHeldSession):
 		return Result{Code: SessionCannotBeLocked}
 	case !found:
 		if slot, found = s.findOrAdd(c.ID, q.arena.generation); !found {

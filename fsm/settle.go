@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Reason and description of a message that reached MaxDeliveryCount, exactly as in Azure Service
@@ -136,7 +138,7 @@ func (sub *subqueue) findLocked(l LockID) (at cursor, rec record, ok bool) {
 		return at, rec, false
 	}
 	rec = sub.ix.get(at)
-	return at, rec, rec.state == Locked && rec.epoch == l.Epoch
+	return at, rec, rec.state == Locked && (rec.epoch == l.Epoch || planted.Active(planted.AcceptLateSettlement))
 }
 
 // settle ends locks, each independently.
@@ -209,6 +211,9 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
 func (q *Queues) returnToQueue(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
 	if failed && rec.failedDeliveries < math.MaxUint16 {
 		rec.failedDeliveries++
+		if planted.Active(planted.CountAttemptTwice) {
+			rec.failedDeliveries++
+		}
 	}
 	if q.expired(sub, &rec) {
 		q.expire(sub, at, rec, patch)

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
@@ -137,6 +138,9 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	g.counts.entries.Add(1)
 	g.counts.commands.Add(uint64(head.count))
 	env := fsm.Env{Index: e.Index, Now: max(head.now, fsm.Instant(g.clock.Load()))}
+	if planted.Active(planted.ApplyReadsClock) {
+		env.Now = fsm.Instant(g.cfg.Now().UnixMilli())
+	}
 	g.clock.Store(int64(env.Now))
 	for i := range head.count {
 		command, err := head.next(i == head.count-1)

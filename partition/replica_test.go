@@ -408,6 +408,9 @@ func TestCutOffLeaderConfirmsNothing(t *testing.T) {
 	ms, a := threeReplicas(t, nil)
 	lm, g := leader(t, ms, 1)
 	lm.net.isolate(lm.id, true)
+	if err := g.Read(t.Context(), func(Machine) {}); err == nil {
+		t.Error("a leader that is cut off has read without a quorum")
+	}
 	got := make(chan Answer, 1)
 	h := a.next()
 	g.Submit(fsm.AppendCommand(nil, h, send(1, body(1))), func(a Answer) { got <- a })

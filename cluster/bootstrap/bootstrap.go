@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // VotersMax is the most voters that a catalog has, and so the most initial members of a cluster.
@@ -125,7 +126,7 @@ func (b *Bootstrapper) Pledge(request PledgeRequest) (granted bool, err error) {
 		return false, nil
 	}
 	if pledge := b.config.Dir.Identity().Pledge; pledge != nil {
-		return slices.Equal(pledge, initial), nil
+		return slices.Equal(pledge, initial) || planted.Active(planted.PledgeTwice), nil
 	}
 	b.log.Info("pledged to bootstrap a cluster", "initial_members", initial)
 	if err := b.config.Dir.Update(func(id *datadir.Identity) { id.Pledge = initial }); err != nil {

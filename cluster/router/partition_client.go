@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -402,6 +403,10 @@ func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.
 		return // a later submission is in flight
 	}
 	if answer.Final && !q.unknown { // the disks are full; another submission would not change that
+		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
+		return
+	}
+	if planted.Active(planted.GiveUpUnknown) && q.unknown {
 		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
 		return
 	}

@@ -9,12 +9,59 @@ package planted
 // Fault is the name of a planted fault, in lower case with dashes.
 type Fault string
 
-// The faults, in alphabetical order.
+// The planted faults, in alphabetical order.
 const (
+	// AcceptLateSettlement settles a message whose lock has ended and was granted again.
+	AcceptLateSettlement Fault = "accept-late-settlement"
+	// ApplyReadsClock applies an entry with the clock of the replica's own member.
+	ApplyReadsClock Fault = "apply-reads-clock"
+	// CountAttemptTwice counts a failed delivery twice.
+	CountAttemptTwice Fault = "count-attempt-twice"
+	// DeliverExpiredMessage delivers messages whose time to live has passed.
+	DeliverExpiredMessage Fault = "deliver-expired-message"
+	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
+	ForgetAnswers Fault = "forget-answers"
+	// ForgetDuplicateIDs forgets the ids of duplicate detection when an image is loaded.
+	ForgetDuplicateIDs Fault = "forget-duplicate-ids"
+	// GiveUpUnknown reports a request with an unknown outcome as failed instead of sending it again.
+	GiveUpUnknown Fault = "give-up-unknown"
+	// GrantHeldSession grants the lock of a session that is held.
+	GrantHeldSession Fault = "grant-held-session"
+	// KeepContradictingLog keeps log entries that contradict the snapshot at their index.
+	KeepContradictingLog Fault = "keep-contradicting-log"
+	// PledgeTwice promises two members to bootstrap different clusters with them.
+	PledgeTwice Fault = "pledge-twice"
+	// PurgeHeldSessions purges the messages of sessions that are held.
+	PurgeHeldSessions Fault = "purge-held-sessions"
+	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
+	ReadWithoutQuorum Fault = "read-without-quorum"
+	// ReuseLockEpoch grants a lock under the epoch of the one before.
+	ReuseLockEpoch Fault = "reuse-lock-epoch"
+	// SkipBodyChecksum delivers bodies whose checksum is wrong.
+	SkipBodyChecksum Fault = "skip-body-checksum"
 	// SkipLogSync makes a crash undo the newest transactions of a log, as if it had not synced them. It is
 	// planted in the store of the simulation.
 	SkipLogSync Fault = "skip-log-sync"
+	// SplitTransaction performs a transaction although one of its sends is refused.
+	SplitTransaction Fault = "split-transaction"
 )
 
 // Faults lists every planted fault once, in alphabetical order.
-var Faults = []Fault{SkipLogSync} //nolint:gochecknoglobals // read only
+var Faults = []Fault{ //nolint:gochecknoglobals // read only
+	AcceptLateSettlement,
+	ApplyReadsClock,
+	CountAttemptTwice,
+	DeliverExpiredMessage,
+	ForgetAnswers,
+	ForgetDuplicateIDs,
+	GiveUpUnknown,
+	GrantHeldSession,
+	KeepContradictingLog,
+	PledgeTwice,
+	PurgeHeldSessions,
+	ReadWithoutQuorum,
+	ReuseLockEpoch,
+	SkipBodyChecksum,
+	SkipLogSync,
+	SplitTransaction,
+}

@@ -13,6 +13,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -431,7 +432,7 @@ func (g *Group) Reconcile(index, term uint64) error {
 	if err := g.GetLog(index, &e); err != nil {
 		return fmt.Errorf("read log of group %d at %d: %w", g.id, index, err)
 	}
-	if e.Term == term {
+	if e.Term == term || planted.Active(planted.KeepContradictingLog) {
 		return nil
 	}
 	return g.clear()

@@ -13,6 +13,21 @@ type check struct {
 // checks lists the check of every planted fault, in the order of planted.Faults.
 func checks() []check {
 	return []check{
+		{planted.AcceptLateSettlement, "fsm", "TestQueueScenarios", nil},
+		{planted.ApplyReadsClock, "partition", "TestVerifyComparesTheWholeState", nil},
+		{planted.CountAttemptTwice, "fsm", "TestReplicasAgree", nil},
+		{planted.DeliverExpiredMessage, "fsm", "TestReplicasAgree", nil},
+		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
+		{planted.ForgetDuplicateIDs, "fsm", "TestReplicasAgreeAfterRestore", nil},
+		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
+		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
+		{planted.KeepContradictingLog, "partition/raftlog", "TestLogThatContradictsTheSnapshotIsDropped", nil},
+		{planted.PledgeTwice, "cluster/bootstrap", "TestPledgeBindsUntilReleased", nil},
+		{planted.PurgeHeldSessions, "fsm", "TestPurgeSparesHeldSessions", nil},
+		{planted.ReadWithoutQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},
+		{planted.ReuseLockEpoch, "fsm", "TestReplicasAgree", nil},
+		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},
 		{planted.SkipLogSync, "test/sim/simfs", "TestALogKeepsWhatItConfirmed", nil},
+		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
 	}
 }
