@@ -2,12 +2,8 @@ package amqp
 
 import (
 	"context"
-	"encoding/binary"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
-	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -47,31 +43,6 @@ type outgoingLink struct {
 	queue            []queuedDelivery // locked messages, or responses, that are not started
 	partial          partialDelivery  // the delivery that was sent in part
 	waitingForOutput bool             // the link is in conn.waitingForOutput
-}
-
-// queuedDelivery is one delivery that waits for credit, window or output space.
-type queuedDelivery struct {
-	delivery fsm.Delivery
-	response []byte // an encoded response; delivery is then empty
-}
-
-// bytes returns the number of bytes that the delivery counts in conn.queuedBytes.
-func (q *queuedDelivery) bytes() int { return len(q.response) + len(q.delivery.Payload) }
-
-// partialDelivery is the rest of a delivery whose first frames were sent.
-type partialDelivery struct {
-	rest  []byte // nil if there is none
-	bytes int    // bytes counted in conn.memory
-	lock  fsm.LockID
-}
-
-// transferHead stores the optional fields of a transfer.
-type transferHead struct {
-	transfer wire.Transfer
-	id       uint32
-	format   uint32
-	settled  bool
-	tag      fsm.LockToken
 }
 
 // ready opens the receiver and starts to lock, because credit may have been granted before our attach.
@@ -250,116 +221,6 @@ func (l *outgoingLink) lockFailed(code fsm.Code) {
 		cause.condition = wire.ConditionDetachForced
 	}
 	l.detachWithError(context.Background(), l, cause)
-}
-
-// flush sends queued deliveries while there is credit, window and output space.
-func (l *outgoingLink) flush() {
-	s, c := l.session, l.session.conn
-	for {
-		switch {
-		case l.partial.rest == nil && (len(l.queue) == 0 || l.credit.left == 0):
-			return
-		case s.remoteWindow == 0:
-			return // session.flow resumes the link
-		case len(c.out) >= outBytesHigh:
-			l.waitForOutput()
-			return
-		case l.partial.rest != nil:
-			if l.partial.rest = l.sendFrames(wire.Transfer{Handle: l.handle}, l.partial.rest); l.partial.rest == nil {
-				l.endPartial()
-			}
-		case c.memory.partlySentBytes > queuedBytesMax:
-			l.waitForOutput() // other deliveries of the connection have started and not ended: the window is too small
-			return
-		default:
-			next := l.queue[0]
-			l.queue[0] = queuedDelivery{}
-			if l.queue = l.queue[1:]; len(l.queue) == 0 {
-				l.queue = nil
-			}
-			l.beginDelivery(next)
-		}
-	}
-}
-
-// beginDelivery sends the first frames of a delivery.
-func (l *outgoingLink) beginDelivery(q queuedDelivery) {
-	s, c := l.session, l.session.conn
-	h := &c.scratchHead
-	payload := q.response
-	var delivered *trace.SpanContext
-	c.queuedBytes -= q.bytes()
-	if payload == nil {
-		h.tag = c.config.Broker.LockToken(l.entity, q.delivery.Lock)
-		var err error
-		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, message.DeliveryOptions{})
-		if err != nil { // it was valid when it was stored; its lock will expire
-			c.log.Error("failed to encode stored message", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
-			return
-		}
-		payload = c.scratch
-		c.countStats().delivered++
-		if span := c.tracer.startDeliver(l.path, &q.delivery); span != nil {
-			defer span.End()
-			sc := span.SpanContext()
-			delivered = &sc
-		}
-	} else {
-		h.tag = fsm.LockToken{}
-		binary.BigEndian.PutUint32(h.tag[:], s.nextDelivery)
-	}
-	h.id, h.format, h.settled = s.nextDelivery, 0, l.presettled
-	s.nextDelivery++
-	l.credit.take()
-	if !l.presettled {
-		s.unsettled[h.id] = unsettled{link: l, lock: q.delivery.Lock, until: q.delivery.LockedUntil, delivered: delivered}
-	}
-	l.partial.lock = q.delivery.Lock
-	rest := l.sendFrames(wire.Transfer{
-		Handle: l.handle, DeliveryID: &h.id, DeliveryTag: h.tag[:], MessageFormat: &h.format, Settled: &h.settled,
-	}, payload)
-	if rest != nil && q.response == nil {
-		rest = append([]byte(nil), rest...) // copied out of scratch
-	}
-	l.partial.rest, l.partial.bytes = rest, len(rest)
-	c.memory.partlySentBytes += len(rest)
-	s.countUnsettled()
-	if cap(c.scratch) > bufferBytesKept {
-		c.scratch = nil
-	}
-}
-
-// endPartial drops the delivery that was sent in part.
-func (l *outgoingLink) endPartial() {
-	l.session.conn.memory.partlySentBytes -= l.partial.bytes
-	l.partial = partialDelivery{}
-}
-
-// transferHeadBytes is an upper bound for the frame header and the fields of a transfer.
-const transferHeadBytes = 64
-
-// sendFrames writes frames until the payload or the window is used up, and returns the rest of the payload,
-// nil if there is none.
-func (l *outgoingLink) sendFrames(t wire.Transfer, payload []byte) []byte {
-	s, c := l.session, l.session.conn
-	most := int(c.peerFrameMax) - transferHeadBytes
-	head := &c.scratchHead.transfer
-	for s.remoteWindow > 0 {
-		piece := payload[:min(most, len(payload))]
-		payload = payload[len(piece):]
-		*head = t
-		head.More = len(payload) > 0
-		c.out = wire.AppendTransfer(c.out, s.channel, head, piece)
-		s.nextOutgoing++
-		s.remoteWindow--
-		if !head.More {
-			c.notify()
-			return nil
-		}
-		t = wire.Transfer{Handle: l.handle}
-	}
-	c.notify()
-	return payload
 }
 
 // releaseExcess releases messages that were locked for credit that the receiver has revoked, and messages that

@@ -1,0 +1,229 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// readAttach reads the request of an attach, or returns the reason why it is refused.
+func (l *link) readAttach(a *wire.Attach) refusal {
+	var address any
+	switch {
+	case len(a.Name) > linkNameBytesMax:
+		return newRefusal(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
+	case a.Coordinator != nil && a.Role == wire.RoleSender:
+		l.kind = coordinatorNode
+		return refusal{}
+	case a.Role == wire.RoleSender && a.Target != nil:
+		address, l.right = a.Target.Address, fsm.Send
+		if a.Target.Dynamic {
+			return noDynamicNodes()
+		}
+	case a.Role == wire.RoleReceiver && a.Source != nil:
+		address, l.right = a.Source.Address, fsm.Listen
+		if a.Source.Dynamic {
+			return noDynamicNodes()
+		}
+	default:
+		return newRefusal(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
+	}
+	path, ok := reducePath(address)
+	if !ok || path == "" {
+		return newRefusal(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
+	}
+	l.path = path
+	if strings.EqualFold(path, cbsPath) {
+		l.kind, l.right = cbsNode, 0
+	} else if _, ok := cutManagement(path); ok {
+		l.kind, l.right = managementNode, 0
+	}
+	return l.readTransferDestination(a)
+}
+
+// destinationKey is the property of a sender's attach that names the destination of its messages; the target
+// is then the entity through which they are sent
+// (docs/service-bus-protocol.md#sending-through-another-entity).
+const destinationKey = wire.Symbol("com.microsoft:transfer-destination-address")
+
+// readTransferDestination reads the destination of a sender whose destination differs from its target.
+func (l *link) readTransferDestination(a *wire.Attach) refusal {
+	if l.kind != entityNode || !l.clientSends {
+		return refusal{}
+	}
+	for _, pair := range a.Properties {
+		if pair.Key != destinationKey && pair.Key != string(destinationKey) || pair.Value == nil {
+			continue
+		}
+		address, _ := wire.AsText(pair.Value)
+		path, ok := reducePath(address)
+		if !ok || path == "" {
+			return newRefusal(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
+		}
+		l.path, l.viaPath = path, l.path
+	}
+	return refusal{}
+}
+
+func noDynamicNodes() refusal {
+	return newRefusal(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
+}
+
+// Sender settle modes (part 2, 2.8.2).
+const (
+	unsettledMode = 0
+	settledMode   = 1
+	mixedMode     = 2
+)
+
+// attachReply returns the attach that answers a: with the same settle modes, source and target, because SDKs
+// compare them (docs/service-bus-protocol.md#attach-replies). It echoes only values that outlive the frame and
+// that the gateway supports: no filters, and no values that the gateway does not know.
+func attachReply(a *wire.Attach) *wire.Attach {
+	snd, rcv := uint8(mixedMode), uint8(0)
+	if a.SndSettleMode != nil {
+		snd = *a.SndSettleMode
+	}
+	if a.RcvSettleMode != nil {
+		rcv = *a.RcvSettleMode
+	}
+	r := &wire.Attach{Name: a.Name, Handle: a.Handle, Role: !a.Role, SndSettleMode: &snd, RcvSettleMode: &rcv, Properties: wire.Map{}}
+	if a.Source != nil {
+		src := *a.Source
+		src.Filter, src.DynamicNodeProperties, src.DefaultOutcome = nil, nil, echoOutcome(src.DefaultOutcome)
+		src.Address = echoAddress(src.Address)
+		r.Source = &src
+	} else {
+		r.Source = &wire.Source{}
+	}
+	if a.Target != nil {
+		dst := *a.Target
+		dst.DynamicNodeProperties = nil
+		dst.Address = echoAddress(dst.Address)
+		r.Target = &dst
+	} else if a.Coordinator != nil {
+		r.Coordinator = coordinatorReply()
+	} else {
+		r.Target = &wire.Target{}
+	}
+	if a.Role == wire.RoleReceiver {
+		zero := uint32(0)
+		r.InitialDeliveryCount = &zero
+	}
+	return r
+}
+
+// echoAddress returns only strings: other values may be part of the reader's buffer.
+func echoAddress(address any) any {
+	if s, ok := address.(string); ok {
+		return s
+	}
+	return nil
+}
+
+// echoOutcome returns one of the four outcomes without its fields.
+func echoOutcome(state any) any {
+	switch state.(type) {
+	case *wire.Accepted:
+		return &wire.Accepted{}
+	case *wire.Released:
+		return &wire.Released{}
+	case *wire.Rejected:
+		return &wire.Rejected{}
+	case *wire.Modified:
+		return &wire.Modified{}
+	}
+	return nil
+}
+
+// resolve asks the broker for the entity of a link that is being attached, and for the entity through which
+// its messages are sent.
+func (c *conn) resolve(ctx context.Context, e endpoint) {
+	defer c.recovered(ctx)
+	l := e.base()
+	var via fsm.EntityRef
+	var err error
+	entity := l.viaPath
+	if entity != "" {
+		via, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
+	}
+	var place fsm.EntityRef
+	if err == nil {
+		entity, _ = cutManagement(l.path)
+		place, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if l.state != attaching || c.phase >= phaseClosing {
+		return
+	}
+	var code fsm.Code
+	if err != nil && !errors.As(err, &code) {
+		code = fsm.ServerBusy
+	}
+	var cause refusal
+	o, receives := e.(*outgoingLink)
+	if err == nil && l.kind == entityNode {
+		cause = attachNotAllowed(&place, l.clientSends)
+		if receives && cause.condition == "" {
+			cause = o.sessionMismatch(&place)
+		}
+	}
+	if in, ok := e.(*incomingLink); ok && err == nil && cause.condition == "" && l.viaPath != "" {
+		cause = in.setVia(via)
+	}
+	switch {
+	case cause.condition != "":
+		l.refuseAttaching(ctx, cause)
+	case err == nil && l.kind == entityNode && isDisabled(place.Settings.Status, l.clientSends):
+		l.refuseAttaching(ctx, errorReplyOf(fsm.EntityDisabled).withEntity(entity).refusal)
+	case err == nil && receives && o.wantedSession != nil:
+		o.acceptSession(place)
+	case err == nil:
+		l.completeAttach(ctx, e, place)
+	default:
+		l.refuseAttaching(ctx, errorReplyOf(code).withEntity(entity).refusal)
+	}
+}
+
+// isDisabled reports whether the status of an entity forbids links of a direction.
+func isDisabled(status fsm.EntityStatus, sends bool) bool {
+	switch status {
+	case fsm.Disabled:
+		return true
+	case fsm.SendDisabled:
+		return sends
+	case fsm.ReceiveDisabled:
+		return !sends
+	case fsm.Active:
+	}
+	return false
+}
+
+// Property of an attach that limits the size of a batch (docs/service-bus-protocol.md#link-properties).
+const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
+
+// completeAttach sends our attach.
+func (l *link) completeAttach(ctx context.Context, e endpoint, place fsm.EntityRef) {
+	l.state, l.entity = attached, place
+	if in, ok := e.(*incomingLink); ok {
+		most := min(place.Settings.MaxMessageBytes, messageBytesMax)
+		if in.viaEntity != nil {
+			most = min(most, in.viaEntity.Settings.MaxMessageBytes)
+		}
+		in.setMaxMessageSize(int(most))
+		limit := uint64(in.messageBytesMax)
+		l.reply.MaxMessageSize = &limit // clients limit batches to it; without it, they would send no batches
+		if l.kind != coordinatorNode {
+			l.reply.Properties = wire.Map{{Key: batchBytesKey, Value: min(limit, batchBytesMax)}}
+		}
+	}
+	c := l.session.conn
+	c.emit(l.session.channel, l.reply)
+	l.reply = nil
+	c.log.DebugContext(ctx, "link attached", "path", l.path, "link", l.name)
+	e.ready()
+}

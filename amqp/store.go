@@ -1,0 +1,155 @@
+package amqp
+
+import (
+	"context"
+
+	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// trimKeptBuffers counts the buffers that the reader keeps for the next delivery, and releases them
+// when memory is short. mu is held.
+func (c *conn) trimKeptBuffers() {
+	c.memory.readerBufferBytes = cap(c.idBuffer)
+	if c.memory.readerBufferBytes > fairBytesMin && c.restricted() {
+		c.idBuffer, c.memory.readerBufferBytes = nil, 0
+	}
+}
+
+// store passes the message, or the messages of a batch, to the broker.
+func (c *conn) store(ctx context.Context, a *incomingDelivery) {
+	messages, err := c.parse(a)
+	a.payload = nil
+	if err != nil {
+		c.finishSend(ctx, a, refusalOf("The message", err))
+		return
+	}
+	a.messages, a.spans = len(messages), c.tracer.startReceive(a.link.path, messages)
+	c.chargeDecoded(a, messages)
+	if a.transaction != nil {
+		c.storeInTransaction(ctx, a, messages)
+		return
+	}
+	sent := *a
+	c.config.Broker.Send(a.link.entity, messages, func(code fsm.Code) {
+		sent.entityGone = code == fsm.EntityNotFound
+		c.finishSend(ctx, &sent, c.withBusyReason(code, errorReplyOf(code).withEntity(sent.link.path).refusal))
+	})
+}
+
+// chargeDecoded counts the memory that messages need besides their payloads, if the overhead of one delivery
+// does not cover it: for a batch, and for properties that rules use.
+func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
+	bytes := (len(messages) - 1) * inFlightOverhead
+	for i := range messages {
+		bytes += len(messages[i].Properties)
+	}
+	if bytes <= inFlightOverhead {
+		return
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	a.decoded = bytes
+	c.memory.decodedBytes += bytes
+}
+
+// parse converts a delivery to its stored form; for a topic, with the properties that its rules see. Only the
+// reader calls it.
+func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
+	if cap(c.idBuffer) > bufferBytesKept {
+		c.idBuffer = nil
+	}
+	payload := a.payload
+	if a.format == batchFormat {
+		var ok bool
+		if c.idBuffer, ok = message.AppendBatchWithIDs(c.idBuffer[:0], payload); ok {
+			payload = c.idBuffer
+		}
+		messages, err = message.ParseBatch(payload)
+	} else {
+		messages = make([]fsm.Message, 1)
+		messages[0], err = c.parseOne(payload)
+	}
+	if err == nil {
+		err = applySessions(&a.link.entity, messages)
+	}
+	if err == nil && a.link.entity.Kind == fsm.TopicEntity {
+		err = c.rules.ReadAll(messages)
+	}
+	return messages, err
+}
+
+// parseOne converts one encoded message to its stored form. Only the reader calls it.
+func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
+	var ok bool
+	if c.idBuffer, ok = message.AppendWithID(c.idBuffer[:0], encoded); ok {
+		encoded = c.idBuffer
+	}
+	return message.Parse(encoded)
+}
+
+// finishSend answers a delivery: accepted without a refusal, otherwise rejected. The goroutines of the broker
+// call it as well as the reader.
+func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusal) {
+	if a.spans != nil {
+		endSpans(a.spans, cause.condition)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	c.inFlightBytes -= a.bytes
+	c.memory.decodedBytes -= a.decoded
+	c.resumeReader()
+	c.countSend(a, cause)
+	if cause.condition != "" {
+		c.markRollbackOnlyByID(a.transaction, cause)
+	}
+	l := a.link
+	s := l.session
+	if l.state != attached || s.ended {
+		return
+	}
+	switch {
+	case a.settled: // sent settled: no answer (docs/requirements.md#t3)
+	case cause.condition == "" && a.state != nil:
+		last := a.id
+		c.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})
+	case cause.condition == "":
+		s.queueDisposition(wire.RoleReceiver, accepted, a.id, a.id)
+	default:
+		last := a.id
+		c.emitDisposition(s.channel, &wire.Disposition{
+			Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true,
+			State: &wire.Rejected{Error: c.newError(ctx, cause, "path", l.path)},
+		})
+	}
+	if a.entityGone {
+		l.closeReason = cause
+	}
+	if !a.isRequest {
+		l.returnCredit()
+	}
+	if l.closeReason.condition != "" && l.credit.unstored == 0 {
+		l.detachWithError(ctx, l, l.closeReason.forReattach())
+	}
+}
+
+// returnCredit grants the credit of one delivery again, and sends a flow when enough credit has accumulated.
+func (l *incomingLink) returnCredit() {
+	if l.kind != entityNode {
+		l.credit.unstored--
+		if free := remaining(requestCreditMax, l.credit.unstored); free > l.credit.left+requestCreditMax/2 {
+			l.credit.left = free
+			l.emitFlow()
+		}
+		return
+	}
+	if l.session.conn.restricted() {
+		l.credit.unstored--
+		l.session.conn.memory.creditWithheld = true // restoreCredit grants it
+		return
+	}
+	if l.credit.settle() {
+		l.emitFlow()
+	}
+}
