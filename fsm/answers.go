@@ -307,7 +307,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		x.number = res.Version
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		x.number = res.Count
-	case KindForwardMessages, KindTransferMessages:
+	case KindForwardMessages, KindTransferMessages, KindTransferBatch:
 		return x, false // they are exactly-once by serials of their own
 	case KindAcceptSession:
 		if res.Session.Epoch == 0 {
@@ -321,7 +321,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 		// The code is the whole answer.
 	}
 	return x, true
@@ -357,7 +357,7 @@ func (x *answerRecord) result() Result {
 		res.Version = x.number
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		res.Count = x.number
-	case KindForwardMessages, KindTransferMessages: // not remembered
+	case KindForwardMessages, KindTransferMessages, KindTransferBatch: // not remembered
 	case KindAcceptSession: // Queues adds the lock as it is now
 	case KindRenewSession:
 		if x.details != nil {
@@ -366,7 +366,7 @@ func (x *answerRecord) result() Result {
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 	}
 	return res
 }

@@ -394,7 +394,7 @@ func TestFormatLevelRisesOnlyByCommand(t *testing.T) {
 			t.Errorf("raised to %d: %v, and it is %d", row.to, res.Code, b.q.FormatLevel())
 		}
 	}
-	if again := b.restored(); again.q.FormatLevel() != 3 || again.image()[0] != 4 {
+	if again := b.restored(); again.q.FormatLevel() != 3 || again.image()[0] != 5 {
 		t.Errorf("restored: level %d", again.q.FormatLevel())
 	}
 }

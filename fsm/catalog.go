@@ -129,6 +129,8 @@ func (c *Catalog) perform(cmd Command) Result {
 		return c.applyPlacementCommand(cmd)
 	case RaiseLevel:
 		return Result{Code: c.raiseLevel(cmd.Level)}
+	case RenameCluster:
+		return Result{Code: c.renameCluster(cmd.ClusterID)}
 	case CloseReceiver:
 		c.table.closeReceiver(cmd)
 	case Pulse:
@@ -152,6 +154,25 @@ func (c *Catalog) foundCluster(cmd FoundCluster) Result {
 	c.load = make([]int, len(c.partitions))
 	c.addNamespace(CreateNamespace{Name: DefaultNamespaceName})
 	return Result{}
+}
+
+// renameCluster gives the cluster another id.
+func (c *Catalog) renameCluster(id string) Code {
+	if c.level < levelEpochs || !c.isOnOneMember() {
+		return PreconditionFails
+	}
+	c.clusterID = id
+	return OK
+}
+
+// isOnOneMember reports whether one member has all partitions, and no move is under way.
+func (c *Catalog) isOnOneMember() bool {
+	for _, p := range c.partitions {
+		if len(p.Replicas) != 1 || p.Target != nil || p.Replicas[0].Member != c.partitions[0].Replicas[0].Member {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *Catalog) markFormed(id PartitionID) Result {

@@ -14,6 +14,12 @@ type FoundCluster struct {
 	Partitions []Partition // 1..N, without the catalog itself
 }
 
+// RenameCluster gives the cluster another id. A restore writes it, so that members of the cluster
+// that was backed up and those of the restored cluster refuse each other. Members keep the id in
+// their data folders and stop when the catalog has another; so PreconditionFails unless one member
+// has all partitions, and below format level 3.
+type RenameCluster struct{ ClusterID string }
+
 // PartitionFormed records that a leader of the partition was seen.
 type PartitionFormed struct{ Partition PartitionID }
 
@@ -137,6 +143,14 @@ func (c *FoundCluster) fields(x *codec) {
 		c.Partitions[i].fields(x)
 	}
 }
+
+func (RenameCluster) kind() Kind             { return KindRenameCluster }
+func (c RenameCluster) encode(x codec) codec { c.fields(&x); return x }
+func (c RenameCluster) check() Code {
+	return codeIf(c.ClusterID != "" && len(c.ClusterID) <= clusterIDBytesMax)
+}
+
+func (c *RenameCluster) fields(x *codec) { fieldText(x, &c.ClusterID) }
 
 // fields of a partition without the state of a move.
 func (p *Partition) fields(x *codec) {

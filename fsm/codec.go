@@ -131,8 +131,12 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 		var c ForwardMessages
 		c.fields(&x)
 		info.Address, info.Messages = c.Address, int(c.Max)
-	case KindTransferMessages:
-		c, n := x.transferHead()
+	case KindBeginEpoch:
+		var c BeginEpoch
+		c.fields(&x)
+		info.Address = c.Address
+	case KindTransferMessages, KindTransferBatch:
+		c, n := x.transferHead(info.Kind)
 		info.Address.Entity, info.Messages = c.Entity, n
 	default:
 		if !info.Kind.IsFor(CatalogPartition) && info.Kind != KindTransact {
@@ -157,8 +161,8 @@ func VerifyCommand(b []byte) error {
 		x.verifySend()
 	case KindSettleMessages:
 		x.verifySettle()
-	case KindTransferMessages:
-		x.verifyTransfer()
+	case KindTransferMessages, KindTransferBatch:
+		x.verifyTransfer(kind)
 	default:
 		_, _, err := DecodeCommand(b)
 		return err

@@ -51,7 +51,7 @@ func TestCommandIsStrict(t *testing.T) {
 		}
 	}
 	unknown := fsm.AppendCommand(nil, header, fsm.Pulse{})
-	for _, kind := range []byte{0, 23, 31, 47, 255} {
+	for _, kind := range []byte{0, 25, 31, 48, 255} {
 		unknown[1] = kind
 		if _, _, err := fsm.DecodeCommand(unknown); err == nil {
 			t.Errorf("kind %d decodes", kind)
@@ -94,6 +94,8 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 
 		fsm.KindForwardMessages:  {Address: dead, Messages: 256},
 		fsm.KindTransferMessages: {Address: fsm.Address{Entity: 300}, Messages: 2},
+		fsm.KindTransferBatch:    {Address: fsm.Address{Entity: 300}, Messages: 2},
+		fsm.KindBeginEpoch:       {Address: dead},
 	}
 	for _, c := range examples() {
 		got, err := fsm.PeekCommand(fsm.AppendCommand(nil, header, c))

@@ -87,6 +87,10 @@ func (x *codec) payload(kind Kind) Command {
 		return decodeAs(x, (*SetSessionState).fields)
 	case KindTransact:
 		return decodeAs(x, (*Transact).fields)
+	case KindBeginEpoch:
+		return decodeAs(x, (*BeginEpoch).fields)
+	case KindTransferBatch:
+		return decodeAs(x, batchFields)
 	}
 	return x.catalogPayload(kind)
 }
@@ -124,6 +128,8 @@ func (x *codec) catalogPayload(kind Kind) Command {
 		return decodeAs(x, (*AddPartitions).fields)
 	case KindRaiseLevel:
 		return decodeAs(x, (*RaiseLevel).fields)
+	case KindRenameCluster:
+		return decodeAs(x, (*RenameCluster).fields)
 	}
 	x.fail(errKind)
 	return Pulse{}

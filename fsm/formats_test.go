@@ -94,6 +94,7 @@ func exampleSpaces() []fsm.Command {
 		fsm.PartitionPlaced{Partition: 300, Replicas: []fsm.Replica{{Member: "b", Number: 1<<32 - 1}, {Member: "a", Number: 1}}},
 		fsm.AddPartitions{Partitions: [][]fsm.MemberID{{"a", "b"}, {"b"}}},
 		fsm.RaiseLevel{Level: 1<<32 - 1},
+		fsm.RenameCluster{ClusterID: "c2"},
 	}
 }
 
@@ -180,11 +181,15 @@ func TestFormatsNeverChange(t *testing.T) {
 		if c, ok := c.(fsm.CreateEntity); ok && c.Access != nil {
 			name += "-access"
 		}
+		if c, ok := c.(fsm.TransferMessages); ok && c.Messages[0].Number != 0 {
+			name += "-numbered"
+		}
 		golden(t, strings.ReplaceAll(name, "fsm.", ""), fsm.AppendCommand(nil, header, c))
 	}
 	golden(t, "result-v4", fsm.AppendResult(nil, exampleResult()))
 	golden(t, "patches-v2", fsm.AppendPatches(nil, examplePatches()))
 	golden(t, "image-v3-queues", exampleQueues(t).image())
+	golden(t, "image-v5-queues", exampleEpochs(t).image())
 	var b bytes.Buffer
 	if _, err := exampleCatalog(t).Image().WriteTo(&b); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"strings"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // hopsMax is the number of times that a message can be forwarded: it ends cycles of entities that
@@ -20,6 +22,7 @@ const (
 // changed, because images share it.
 type outbox struct {
 	serial uint64      // of the newest batch
+	epoch  uint64      // of the newest batch, see BeginEpoch
 	to     Destination // of the batch in flight
 	// numbers are the messages of the batch in flight, rising: all that are Forwarding. Empty if no
 	// batch is in flight.
@@ -136,7 +139,7 @@ func (q *Queues) endBatch(sub *subqueue, codes []Code) {
 		}
 		q.moveToSubQueue(sub, to, at, rec, Patch{DeadLetter: true, Reason: reason, Description: description})
 	}
-	sub.out = &outbox{serial: sub.out.serial}
+	sub.out = &outbox{serial: sub.out.serial, epoch: sub.out.epoch}
 	q.notifyReady(sub)
 	if sub.address.Sub == TransferQueue {
 		sub.entity.lastActivity = q.clock
@@ -208,7 +211,7 @@ func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 	if len(numbers) == 0 {
 		return
 	}
-	next := &outbox{serial: 1, to: to, numbers: numbers}
+	next := &outbox{serial: 1, epoch: q.epoch, to: to, numbers: numbers}
 	if sub.out != nil {
 		next.serial += sub.out.serial
 	}
@@ -227,7 +230,7 @@ func (q *Queues) batchResult(sub *subqueue) Result {
 	if !sub.out.hasBatch() {
 		return Result{}
 	}
-	res := Result{Serial: sub.out.serial, To: sub.out.to, Deliveries: make([]Delivery, len(sub.out.numbers))}
+	res := Result{Serial: sub.out.serial, Epoch: sub.out.epoch, To: sub.out.to, Deliveries: make([]Delivery, len(sub.out.numbers))}
 	for i, n := range sub.out.numbers {
 		at, _ := sub.ix.seek(n)
 		rec := sub.ix.get(at)
@@ -243,7 +246,8 @@ func (q *Queues) Outboxes() []Address {
 	var list []Address
 	for _, x := range q.entities {
 		for i := range x.subs {
-			if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.counts[Ready] > 0 {
+			inFlight := x.subs[i].out.hasBatch() && !planted.Active(planted.LoseOutboxOnHandover)
+			if sub := &x.subs[i]; inFlight || sub.forwardsReady() && sub.ix.counts[Ready] > 0 {
 				list = append(list, sub.address)
 			}
 		}

@@ -28,14 +28,24 @@ type Destination struct {
 	Entity    EntityID
 }
 
-// TransferMessages stores messages that another entity forwards, exactly once: a Serial that is not
-// above the last one accepted from this Source gets the same answer again and is not performed. It
-// needs no header. Result: Codes, one per message: OK, MessageTooLarge or QuotaExceeded. Refused as
-// a whole with EntityNotFound, EntityDisabled or InvalidArgument, and with Stale if Serial is below
-// the last one accepted, whose answer the source already has.
+// TransferMessages stores messages that another entity forwards, exactly once: the batch accepted
+// last from this Source gets the same answer again and is not performed. It needs no header. Result:
+// Codes, one per message: OK, MessageTooLarge or QuotaExceeded. Refused as a whole with
+// EntityNotFound, EntityDisabled or InvalidArgument, with ServerBusy if the state machine cannot
+// remember the Epoch yet, and with Stale if the batch cannot be accepted under its Epoch and Serial:
+//
+//   - The Serial is below the last one accepted in this Epoch, or the source has begun another Epoch
+//     since. The source has the answer already, unless its state is older than that of the
+//     destination.
+//   - The Serial is the last one accepted in this Epoch, of other messages. The state of the source
+//     is older than that of the destination.
+//
+// In the second case, and if the batch is still in flight in the first, the source begins a new epoch
+// ([BeginEpoch]).
 type TransferMessages struct {
 	Entity   EntityID // queue or topic
 	Source   Outbox
+	Epoch    uint64 // as ForwardMessages returned it; 0 unless the messages have numbers
 	Serial   uint64
 	Messages []Transferred
 }
@@ -49,6 +59,10 @@ type Outbox struct {
 // Transferred is a message in transit between two entities.
 type Transferred struct {
 	Message
+	// Number is the sequence number at the source, which rises from message to message; below format
+	// level 3 it is 0 in all. It identifies the message: its bytes may differ when a later release
+	// sends the batch again.
+	Number  SequenceNumber
 	Patches []byte // as written by AppendPatches; they stay with the message
 	Hops    uint8  // number of times it was forwarded, this one included: 1 to hopsMax; 0 from a TransferQueue
 }
@@ -58,37 +72,42 @@ type Transferred struct {
 const transferredBytesMin = 7
 
 // transferHead reads the fields before the messages, and the number of messages.
-func (r *codec) transferHead() (c TransferMessages, messages int) {
-	field64(r, &c.Entity)
-	c.Source.fields(r)
-	field64(r, &c.Serial)
+func (r *codec) transferHead(kind Kind) (c TransferMessages, messages int) {
+	headFields(&c, r, kind)
 	return c, r.count(transferredBytesMin)
 }
 
 // transferred reads a message in transit, which aliases the input.
-func (r *codec) transferred() sentMessage {
-	m := sentMessage{hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
+func (r *codec) transferred(kind Kind) sentMessage {
+	var number SequenceNumber
+	if kind == KindTransferBatch {
+		field64(r, &number)
+	}
+	m := sentMessage{number: number, hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
 	m.properties, m.patches = r.bytes(), r.bytes()
 	m.session, m.hasSession = r.session()
 	return m
 }
 
 // transfers reads a TransferMessages, its messages into scratch.
-func (r *codec) transfers(scratch []sentMessage) (TransferMessages, []sentMessage) {
-	c, n := r.transferHead()
+func (r *codec) transfers(kind Kind, scratch []sentMessage) (TransferMessages, []sentMessage) {
+	c, n := r.transferHead(kind)
 	scratch = scratch[:0]
 	for range n {
-		scratch = append(scratch, r.transferred())
+		scratch = append(scratch, r.transferred(kind))
 	}
 	return c, scratch
 }
 
 // verifyTransfer decodes and checks a TransferMessages without building it.
-func (r *codec) verifyTransfer() {
-	c, n := r.transferHead()
+func (r *codec) verifyTransfer(kind Kind) {
+	c, n := r.transferHead(kind)
 	r.limit(validTransfer(&c, n))
+	before := SequenceNumber(0)
 	for range n {
-		m := r.transferred()
+		m := r.transferred(kind)
+		r.limit(kind == KindTransferMessages || m.number > before)
+		before = m.number
 		r.limit(validTransferred(c.Source.Address, len(m.id), len(m.session), m.ttl, m.hops, m.properties) && len(m.payload) <= messageBytesMax)
 	}
 }
@@ -132,10 +151,42 @@ func (c *ForwardMessages) fields(x *codec) {
 	field32(x, &c.MaxBytes)
 }
 
-func (TransferMessages) kind() Kind             { return KindTransferMessages }
-func (c TransferMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c TransferMessages) kind() Kind {
+	if c.isNumbered() {
+		return KindTransferBatch
+	}
+	return KindTransferMessages
+}
+
+// isNumbered reports whether the messages have numbers.
+func (c TransferMessages) isNumbered() bool { return len(c.Messages) > 0 && c.Messages[0].Number != 0 }
+
+func (c TransferMessages) encode(x codec) codec {
+	if c.isNumbered() {
+		batchFields(&c, &x)
+	} else {
+		c.fields(&x)
+	}
+	return x
+}
+
+// hasValidNumbers reports whether all messages have numbers, which rise, or none has one and the
+// batch no epoch.
+func (c TransferMessages) hasValidNumbers() bool {
+	before := SequenceNumber(0)
+	for i := range c.Messages {
+		switch n := c.Messages[i].Number; {
+		case !c.isNumbered() && n != 0, c.isNumbered() && n <= before:
+			return false
+		default:
+			before = n
+		}
+	}
+	return c.isNumbered() || c.Epoch == 0
+}
+
 func (c TransferMessages) check() Code {
-	if !validTransfer(&c, len(c.Messages)) {
+	if !validTransfer(&c, len(c.Messages)) || !c.hasValidNumbers() {
 		return InvalidArgument
 	}
 	for i := range c.Messages {
@@ -150,13 +201,34 @@ func (c TransferMessages) check() Code {
 	return OK
 }
 
+// fields of a batch without numbers.
 func (c *TransferMessages) fields(x *codec) {
-	field64(x, &c.Entity)
-	c.Source.fields(x)
-	field64(x, &c.Serial)
+	headFields(c, x, KindTransferMessages)
 	for i := range fieldLen(x, &c.Messages, transferredBytesMin) {
 		c.Messages[i].fields(x)
 	}
+}
+
+// batchFields lists the fields of a batch with numbers.
+func batchFields(c *TransferMessages, x *codec) {
+	headFields(c, x, KindTransferBatch)
+	for i := range fieldLen(x, &c.Messages, transferredBytesMin) {
+		field64(x, &c.Messages[i].Number)
+		c.Messages[i].fields(x)
+	}
+	if !x.encoding {
+		x.limit(c.isNumbered())
+	}
+}
+
+// headFields lists the fields before the messages.
+func headFields(c *TransferMessages, x *codec, kind Kind) {
+	field64(x, &c.Entity)
+	c.Source.fields(x)
+	if kind == KindTransferBatch {
+		field64(x, &c.Epoch)
+	}
+	field64(x, &c.Serial)
 }
 
 func (m *Transferred) fields(x *codec) {

@@ -3,6 +3,7 @@ package fsm_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,11 @@ type mail struct {
 	batch map[fsm.Outbox]fsm.Result
 	ended map[fsm.Outbox]verdict
 	late  []fsm.TransferMessages // what may be delivered once more
+	level uint32
+	epoch uint64 // the last one begun
+	// Copies of the partitions, which differ in age, and the entities that were gone then.
+	copies    map[fsm.PartitionID]*replica
+	goneThere map[fsm.PartitionID]map[fsm.EntityID]bool
 	// An image that must stand still, and what it was when it was taken.
 	frozen fsm.Image
 	bytes  []byte
@@ -219,7 +225,7 @@ func (m *mail) deliver(box fsm.Outbox, lost bool) {
 	if out, _, _, ok := from.q.Outbox(box.Address); !ok || !out || res.Serial <= m.ended[box].serial {
 		return
 	}
-	c := fsm.TransferMessages{Entity: res.To.Entity, Source: box, Serial: res.Serial}
+	c := fsm.TransferMessages{Entity: res.To.Entity, Source: box, Epoch: res.Epoch, Serial: res.Serial}
 	for i := range res.Deliveries {
 		d := &res.Deliveries[i]
 		var patches []fsm.Patch
@@ -230,11 +236,16 @@ func (m *mail) deliver(box fsm.Outbox, lost bool) {
 			Message: fsm.Message{Payload: slices.Clone(from.bodies.Read(d.Body))},
 			Patches: fsm.AppendPatches(nil, append(patches, fsm.Patch{Enqueued: d.Lock.Sequence})), Hops: d.Hops + 1,
 		})
+		if from.q.NumbersBatches() {
+			c.Messages[i].Number = d.Lock.Sequence
+		}
 	}
 	m.late = append(m.late, c)
 	answer := m.machines[res.To.Partition].do(c)
 	switch {
-	case lost || answer.Code == fsm.Stale:
+	case lost:
+	case answer.Code == fsm.Stale:
+		m.answerRefusal(&c)
 	case answer.Code != fsm.OK:
 		codes := make([]fsm.Code, len(c.Messages))
 		for i := range codes {
@@ -275,6 +286,67 @@ func (m *mail) restore(*rapid.T) {
 	}
 	// Bodies have other locations now: a forwarder with old references asks again.
 	m.batch = map[fsm.Outbox]fsm.Result{}
+}
+
+// answerRefusal is what a forwarder does when a batch was refused as Stale: if it is still in flight, it
+// gets another epoch. The runner asks for it again.
+func (m *mail) answerRefusal(c *fsm.TransferMessages) {
+	if m.level < 3 {
+		return
+	}
+	m.epoch++
+	m.at(c.Source.Address.Entity).must(fsm.BeginEpoch{Epoch: m.epoch, Address: c.Source.Address, Serial: c.Serial, Replaces: c.Epoch})
+	delete(m.batch, c.Source)
+}
+
+// copy makes a copy of a partition.
+func (m *mail) copy(*rapid.T) {
+	if id := fsm.PartitionID(rapid.IntRange(1, 2).Draw(m.t, "partition")); m.level >= 3 {
+		m.copies[id], m.goneThere[id] = m.machines[id].restored(), maps.Clone(m.gone)
+	}
+}
+
+// recover restores one partition or both from their copies, in a new epoch. Of what was sent before, the
+// copies may hold a message twice or not at all. What they hold, and what is sent from now on,
+// must be in one place again.
+func (m *mail) recover(*rapid.T) {
+	only := fsm.PartitionID(rapid.IntRange(0, 2).Draw(m.t, "partition")) // 0: both
+	if rapid.IntRange(0, 3).Draw(m.t, "really") != 0 {
+		return
+	}
+	m.epoch++
+	for id := fsm.PartitionID(1); id <= 2; id++ {
+		if m.copies[id] == nil || only != 0 && only != id {
+			continue
+		}
+		m.machines[id].replica = m.copies[id].restored()
+		m.machines[id].must(fsm.BeginEpoch{Epoch: m.epoch})
+		for _, x := range mailEntities {
+			if home(x) == id {
+				m.gone[x] = m.goneThere[id][x]
+			}
+		}
+	}
+	m.late = nil // of a cluster that is no more
+	m.forget(nil)
+	m.recount()
+}
+
+// recount takes stock of what is there, after it was restored.
+func (m *mail) recount() {
+	places := map[string]int{}
+	for _, id := range mailEntities {
+		m.each(id, func(_ fsm.SubQueue, payload string, d *fsm.Delivery) {
+			places[payload]++
+			if d.State == fsm.Forwarding {
+				places[payload]++ // a destination that is newer than the source may have had it
+			}
+		})
+	}
+	for _, payload := range m.sent {
+		m.dropped[payload], m.undecided[payload] = places[payload] == 0, places[payload] > 1
+		delete(m.done, payload)
+	}
 }
 
 func (m *mail) freeze(*rapid.T) {
@@ -374,7 +446,9 @@ func (m *mail) drain() {
 }
 
 // TestForwardingIsExactlyOnce: whatever answers get lost, whatever is repeated or
-// comes late, restored, dropped or redirected meanwhile, every message ends in one place
+// comes late, restored, dropped or redirected meanwhile, every message ends in one place. That also
+// holds after partitions were restored from copies of different moments, for what the copies hold
+// once and for what is sent afterwards
 // (docs/requirements.md#c9).
 func TestForwardingIsExactlyOnce(t *testing.T) {
 	t.Parallel()
@@ -387,7 +461,11 @@ func forwarding(t *testing.T, rt *rapid.T) {
 	m := &mail{
 		t: rt, machines: map[fsm.PartitionID]*between{1: newBetween(t), 2: newBetween(t)},
 		done: map[string]bool{}, dropped: map[string]bool{}, undecided: map[string]bool{}, gone: map[fsm.EntityID]bool{},
-		batch: map[fsm.Outbox]fsm.Result{}, ended: map[fsm.Outbox]verdict{},
+		batch: map[fsm.Outbox]fsm.Result{}, ended: map[fsm.Outbox]verdict{}, level: rapid.Uint32Range(2, 3).Draw(rt, "level"),
+		copies: map[fsm.PartitionID]*replica{}, goneThere: map[fsm.PartitionID]map[fsm.EntityID]bool{},
+	}
+	for _, b := range m.machines {
+		b.must(fsm.RaiseLevel{Level: m.level})
 	}
 	for _, id := range mailEntities {
 		m.settle(id, true)
@@ -395,7 +473,8 @@ func forwarding(t *testing.T, rt *rapid.T) {
 	actions := map[string]func(*rapid.T){
 		"put": m.put, "drop": m.drop, "send": m.send, "send more": m.send, "receive": m.receive,
 		"ask": m.ask, "ask more": m.ask, "ask again": m.ask, "carry": m.carry, "carry more": m.carry, "carry again": m.carry,
-		"repeat": m.repeat, "forget": m.forget, "restore": m.restore, "freeze": m.freeze, "pass": m.pass, "": m.check,
+		"repeat": m.repeat, "forget": m.forget, "restore": m.restore, "freeze": m.freeze, "pass": m.pass,
+		"copy": m.copy, "recover": m.recover, "": m.check,
 	}
 	for name, action := range actions {
 		actions[name] = func(t *rapid.T) { m.t = t; action(t) }
@@ -413,9 +492,10 @@ func forwarding(t *testing.T, rt *rapid.T) {
 		})
 	}
 	for _, b := range m.machines {
+		b.must(fsm.Pulse{})
 		refs := 0
 		b.q.Image().Refs(func(fsm.Owner, fsm.Ref) { refs++ })
-		if b.must(fsm.Pulse{}); refs != len(b.bodies.bodies) {
+		if refs != len(b.bodies.bodies) {
 			rt.Fatalf("%d bodies are referred to, %d are held", refs, len(b.bodies.bodies))
 		}
 	}

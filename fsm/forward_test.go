@@ -32,6 +32,14 @@ func exampleForwarding() []fsm.Command {
 				{Message: fsm.Message{Payload: []byte{}, Properties: []byte{}}, Patches: []byte{}, Hops: 1},
 			},
 		},
+		fsm.TransferMessages{
+			Entity: 300, Source: fsm.Outbox{Partition: 3, Address: dead}, Epoch: 1<<64 - 1, Serial: 1 << 40,
+			Messages: []fsm.Transferred{
+				{Message: fsm.Message{Payload: []byte("hello"), Properties: []byte{}}, Number: 7, Patches: []byte{}, Hops: 4},
+				{Message: fsm.Message{Payload: []byte{}, Properties: []byte{}}, Number: 1 << 50, Patches: []byte{}, Hops: 1},
+			},
+		},
+		fsm.BeginEpoch{Epoch: 1<<64 - 1, Address: dead, Serial: 1 << 40, Replaces: 1 << 63},
 	}
 }
 

@@ -25,6 +25,7 @@ type Image interface {
 type queuesImage struct {
 	clock         Instant
 	level         uint32
+	epoch         uint64
 	lastPublished EntityID
 	tombstones    []tombstone
 	entities      []frozenEntity
@@ -61,7 +62,7 @@ type frozenDuplicateWindow struct {
 func (q *Queues) Image() Image { return q.freeze() }
 
 func (q *Queues) freeze() *queuesImage {
-	img := &queuesImage{clock: q.clock, level: q.level, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), incarnations: q.table.freeze()}
+	img := &queuesImage{clock: q.clock, level: q.level, epoch: q.epoch, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), incarnations: q.table.freeze()}
 	for i, x := range q.entities {
 		img.entities[i] = frozenEntity{
 			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, sourceBatches: x.sourceBatches.list,
@@ -96,6 +97,9 @@ func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 	if iw.withIndexedBy = img.level >= levelPublishSteps; iw.withIndexedBy {
 		iw.uvarint(uint64(img.level))
 		iw.uvarint(uint64(img.lastPublished))
+	}
+	if iw.version >= imageVersionEpochs {
+		iw.uvarint(img.epoch)
 	}
 	iw.instant(img.clock)
 	iw.count(len(img.tombstones))
@@ -236,7 +240,10 @@ func (q *Queues) Restore(r io.Reader) error {
 	ir := newImageReader(r, machineQueues)
 	if ir.version >= imageVersion(machineQueues, levelPublishSteps) {
 		fresh.level, fresh.lastPublished = ir.uint32(), EntityID(ir.uvarint())
-		ir.require(fresh.level >= levelPublishSteps)
+		ir.require(imageVersion(machineQueues, fresh.level) == ir.version)
+	}
+	if ir.version >= imageVersionEpochs {
+		fresh.epoch = ir.uvarint()
 	}
 	fresh.clock = ir.instant()
 	ir.repeat(entitiesMax, func() { ir.tombstone(&fresh) })

@@ -9,6 +9,9 @@ func (w *imageWriter) outbox(o *outbox) {
 		return
 	}
 	w.uvarint(o.serial)
+	if w.version >= imageVersionEpochs {
+		w.uvarint(o.epoch)
+	}
 	w.count(len(o.numbers))
 	if len(o.numbers) == 0 {
 		return
@@ -31,6 +34,9 @@ func (r *imageReader) outbox(q *Queues, sub *subqueue) {
 		return
 	}
 	o := &outbox{serial: serial}
+	if r.version >= imageVersionEpochs {
+		o.epoch = r.uvarint()
+	}
 	before := SequenceNumber(0)
 	n := r.uvarintMax(commandMessagesMax)
 	if n > 0 {
@@ -62,6 +68,11 @@ func (w *imageWriter) sourceBatches(list []sourceBatch) {
 		a := &list[i]
 		w.uvarint(uint64(a.from.Partition))
 		w.address(a.from.Address)
+		if w.version >= imageVersionEpochs {
+			w.uvarint(a.epoch)
+			w.uvarint(a.before)
+			w.fixed64(a.numbers)
+		}
 		w.uvarint(a.serial)
 		w.instant(a.at)
 		w.uvarint(uint64(a.count))
@@ -77,6 +88,10 @@ func (w *imageWriter) sourceBatches(list []sourceBatch) {
 func (r *imageReader) sourceBatches(a *sourceBatches) {
 	r.repeat(transferSourcesMax, func() {
 		x := sourceBatch{from: Outbox{Partition: PartitionID(r.uint32()), Address: r.address()}}
+		if r.version >= imageVersionEpochs {
+			x.epoch, x.before, x.numbers = r.uvarint(), r.uvarint(), r.fixed64()
+			r.require(x.before != x.epoch || x.epoch == 0)
+		}
 		x.serial, x.at = r.uvarint(), r.instant()
 		x.count, x.refused = uint16(r.uvarintMax(commandMessagesMax)), Code(r.byte())
 		n := len(a.list)

@@ -31,6 +31,9 @@ const (
 
 	KindTransact Kind = 22
 
+	KindBeginEpoch    Kind = 23
+	KindTransferBatch Kind = 24 // a TransferMessages with sequence numbers
+
 	KindFoundCluster    Kind = 32
 	KindPartitionFormed Kind = 33
 	KindCreateEntity    Kind = 34
@@ -48,6 +51,7 @@ const (
 	KindPartitionPlaced Kind = 44
 	KindAddPartitions   Kind = 45
 	KindRaiseLevel      Kind = 46
+	KindRenameCluster   Kind = 47
 )
 
 // IsFor reports whether the state machine of a partition applies commands of this kind. A command of
@@ -57,7 +61,7 @@ func (k Kind) IsFor(id PartitionID) bool {
 	case k == KindPulse, k == KindCloseReceiver, k == KindRaiseLevel:
 		return true
 	case id == CatalogPartition:
-		return k >= KindFoundCluster && k <= KindAddPartitions
+		return k >= KindFoundCluster && k <= KindRenameCluster
 	}
-	return k >= KindPulse && k <= KindTransact
+	return k >= KindPulse && k <= KindTransferBatch
 }

@@ -14,10 +14,17 @@ package fsm
 //	2  RaiseLevel in the logs of message partitions. From it on, a state machine counts steps
 //	   (ruleStepsMax, entryStepsMax), stores messages that exceed the budget of an entry as
 //	   Pending, and writes image version 4, which begins with its level.
-const FormatLevel uint32 = 2
+//	3  Epochs of forwarding: BeginEpoch, and TransferMessages with sequence numbers. A state machine
+//	   takes both, writes image version 5, which holds them, and stores at most pulseBytesMax of
+//	   bodies with one pulse. RenameCluster in the log of the catalog.
+const FormatLevel uint32 = 3
 
 // levelPublishSteps is the first level at which publishing is limited by steps.
 const levelPublishSteps = 2
+
+// levelEpochs is the first level at which batches have epochs and sequence numbers, and pulses are
+// limited by bytes.
+const levelEpochs = 3
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
 // formats may be written, and a binary with a lower FormatLevel can no longer participate. The

@@ -51,8 +51,11 @@ const (
 	receiversPerIncarnationMax = 65536 // receivers of one incarnation in one partition
 	incarnationIdleMax         = Millis(10 * 60 * 1000)
 	pulseMessagesMax           = 1000 // messages that one Pulse processes
-	commandPurgeMax            = 4000 // messages of one PurgeMessages, as in Azure Service Bus
-	commandRedriveMax          = 1000 // sequence numbers of one RedriveMessages
+	// pulseBytesMax bounds the bodies and patches that one Pulse stores, from format level 3 on: a
+	// Pulse begins no message once it has stored so many bytes.
+	pulseBytesMax     = 4 << 20
+	commandPurgeMax   = 4000 // messages of one PurgeMessages, as in Azure Service Bus
+	commandRedriveMax = 1000 // sequence numbers of one RedriveMessages
 	// delayMax is how long the redelivery of an abandoned message can be delayed.
 	delayMax = Millis(7 * 24 * 60 * 60 * 1000)
 )

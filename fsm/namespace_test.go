@@ -272,7 +272,7 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 		"decode command: unknown version 9: this release reads version 4":       commandErr,
 		"decode result: unknown version 3: this release reads version 4":        resultErr,
 		"restore catalog: unknown version 3: this release reads version 4":      old,
-		"restore queues: unknown version 7: this release reads versions 3 to 4": fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
+		"restore queues: unknown version 7: this release reads versions 3 to 5": fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
 		"restore catalog: image of another state machine":                       fsm.NewCatalog().Restore(bytes.NewReader(queues)),
 		"decode command: number is too large or not in its shortest form":       decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
 		"decode command: count exceeds the bytes that follow":                   decodeErr(append(kind(fsm.KindAddPartitions), 100)),

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/planted"
+
 // addTimer adds a timer.
 func (q *Queues) addTimer(sub *subqueue, x timer) {
 	sub.timers.heap.push(x)
@@ -66,7 +68,7 @@ func (sub *subqueue) countSkipped(x timer) {
 }
 
 // pulse publishes Pending messages, then processes what is due, earliest first, at most
-// pulseMessagesMax messages: expired locks return their messages, messages expire, scheduled
+// pulseMessagesMax messages and little more than pulseBytesMax: expired locks return their messages, messages expire, scheduled
 // messages become active, idle entities are deleted, ids and incarnations are forgotten. Lower
 // bounds of timers have no influence on the result: before something is done, its exact time is
 // compared with all timers.
@@ -74,7 +76,8 @@ func (q *Queues) pulse() {
 	q.releasePending(releasesPerPulse)
 	q.publishPending()
 	budget := pulseMessagesMax
-	for budget > 0 {
+	q.bodies.appended = 0
+	for budget > 0 && !q.isPulseFull() {
 		sub, x, ok := q.nextTimer()
 		if !ok || x.at > q.clock {
 			break
@@ -114,6 +117,11 @@ func (q *Queues) pulse() {
 		}
 	}
 	q.table.forgetIdle(q.clock, max(budget, 0))
+}
+
+// isPulseFull reports whether the current pulse has stored as many bytes as it may.
+func (q *Queues) isPulseFull() bool {
+	return q.FormatLevel() >= levelEpochs && q.bodies.appended >= pulseBytesMax && !planted.Active(planted.PulseWithoutByteBound)
 }
 
 // NextDeadline returns a time at or before which something is due for a Pulse. A time that the

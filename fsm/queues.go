@@ -9,7 +9,7 @@ import (
 // Queues is the state machine of a message partition: entities, messages and locks. It is not safe
 // for concurrent use; its images may be used concurrently with it.
 type Queues struct {
-	bodies       Bodies
+	bodies       *meteredBodies
 	clock        Instant // of the newest entry; never goes back
 	arena        arena
 	entities     []*entityState            // sorted by id
@@ -33,6 +33,7 @@ type Queues struct {
 	runner      filter.Runner
 
 	level         uint32         // format level, see RaiseLevel; 0 stands for 1
+	epoch         uint64         // of the batches that are taken from now on, see BeginEpoch; 0 below format level 3
 	pending       []*entityState // topics with Pending messages, sorted by id; derived
 	lastPublished EntityID       // the topic whose Pending messages were published last
 	entryIndex    uint64         // index of the current entry
@@ -76,9 +77,22 @@ type subqueue struct {
 
 // NewQueues returns an empty state machine that stores message bodies in bodies.
 func NewQueues(bodies Bodies) *Queues {
-	q := &Queues{bodies: bodies}
+	q := &Queues{bodies: &meteredBodies{Bodies: bodies}}
 	q.reset()
 	return q
+}
+
+// meteredBodies counts the bytes that are stored.
+type meteredBodies struct {
+	Bodies
+
+	appended uint64 // bytes since the current pulse began
+}
+
+// Append implements Bodies.
+func (b *meteredBodies) Append(owner Owner, body []byte) Ref {
+	b.appended += uint64(len(body))
+	return b.Bodies.Append(owner, body)
 }
 
 func (q *Queues) reset() {
@@ -214,11 +228,11 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.fetch(c, h.Incarnation != 0), c.Address
-	case KindTransferMessages:
+	case KindTransferMessages, KindTransferBatch:
 		var c TransferMessages
-		c, q.sends = r.transfers(q.sends)
+		c, q.sends = r.transfers(kind, q.sends)
 		mustDecode(env, kind, r)
-		res := q.transfer(&c, q.sends)
+		res := q.transfer(kind, &c, q.sends)
 		clear(q.sends)
 		return res, Address{}
 	case KindTransact:
@@ -276,6 +290,8 @@ func (q *Queues) applyRareCommand(cmd Command) Result {
 		return q.setState(c)
 	case RaiseLevel:
 		return Result{Code: q.raiseLevel(c.Level)}
+	case BeginEpoch:
+		return Result{Code: q.beginEpoch(&c)}
 	}
 	return Result{}
 }

@@ -20,9 +20,12 @@ type Result struct {
 	// Sequences has one number per message of a SendMessages with duplicates, or of a Transact: 0
 	// for a duplicate.
 	Sequences []SequenceNumber
-	Serial    uint64      // ForwardMessages
-	To        Destination // ForwardMessages
-	Session   SessionLock // AcceptSession
+	Serial    uint64 // ForwardMessages
+	// Epoch is that of a ForwardMessages. It is not encoded: the leader that proposes the command
+	// uses the answer itself.
+	Epoch   uint64
+	To      Destination // ForwardMessages
+	Session SessionLock // AcceptSession
 }
 
 // Delivery is one message returned by LockMessages, FetchDeferred, ForwardMessages or a peek.

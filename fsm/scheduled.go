@@ -15,7 +15,7 @@ func (q *Queues) processDue(sub *subqueue, x timer, budget int) (moved int) {
 	}
 	rest := q.collectDue(sub, pos, until)
 	for _, m := range q.dueMessages {
-		if moved >= budget || q.hasEarlierTimer(sub, x.number, m.when) {
+		if moved >= budget || q.isPulseFull() || q.hasEarlierTimer(sub, x.number, m.when) {
 			rest = m.when
 			break
 		}
@@ -68,7 +68,7 @@ func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) 
 
 // activate enqueues a scheduled message: under a new number at the tail, and its time to live
 // begins now. The body is written again because the owner stored beside a body identifies the
-// record that references it; each message pays for that once.
+// record that references it; each message pays for that once, and a pulse writes pulseBytesMax.
 func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 	x, session := sub.entity, sub.ix.session(at)
 	sub.ix.sessions.pin(session)

@@ -259,6 +259,7 @@ type sentMessage struct {
 	// Only of messages that are forwarded.
 	patches []byte
 	hops    uint8
+	number  SequenceNumber // at the source; 0 if it is not known
 }
 
 // sends reads the payload of a SendMessages into scratch.

@@ -20,13 +20,20 @@ import (
 // Version 4 of the catalog has namespaces, access rules, members and moves; no other version of it
 // is read. Version 4 of the queues begins with the format level and the topic whose Pending
 // messages were published last, has Pending messages, and tells by which condition correlation
-// filters are indexed. A state machine writes version 3 below format level 2; both are read.
+// filters are indexed. A state machine writes version 3 below format level 2. Version 5 of the queues
+// has epochs and sequence numbers of forwarding, from format level 3 on. All of them are read.
 func imageVersion(machine byte, level uint32) byte {
+	if machine == machineQueues && level >= levelEpochs {
+		return imageVersionEpochs
+	}
 	if machine == machineCatalog || level >= levelPublishSteps {
 		return 4
 	}
 	return 3
 }
+
+// imageVersionEpochs is the first version of an image of queues with epochs of forwarding.
+const imageVersionEpochs byte = 5
 
 // The state machines. The numbers are part of the image format.
 const (
@@ -63,11 +70,13 @@ type imageWriter struct {
 	err  error
 	refs bool // write the locations of bodies; without them, images of all replicas are equal
 
+	version byte
+
 	withIndexedBy bool // of queues: write by which condition correlation filters are indexed
 }
 
 func newImageWriter(w io.Writer, machine, version byte, refs bool) *imageWriter {
-	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs}
+	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs, version: version}
 	iw.byte(version)
 	iw.byte(machine)
 	return iw

@@ -2,7 +2,12 @@ package fsm
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Limits of messages that are forwarded to one entity.
@@ -20,7 +25,10 @@ const (
 // sourceBatch is the last batch that was accepted from a source.
 type sourceBatch struct {
 	from    Outbox
+	epoch   uint64 // of the batch, see BeginEpoch
+	before  uint64 // the epoch of the source before this one
 	serial  uint64
+	numbers uint64  // hash of the sequence numbers of the messages at the source; 0 if they are not known
 	at      Instant // time of arrival
 	count   uint16  // messages
 	refused Code    // refusal of the whole batch; OK if the messages were accepted or refused one by one
@@ -36,6 +44,42 @@ func (a *sourceBatch) result() Result {
 		return Result{Codes: make([]Code, a.count)}
 	}
 	return Result{Codes: slices.Clone(a.codes)}
+}
+
+// isOutdated reports whether a batch of the same source can no longer be accepted: it is older than
+// this one, or another under the same serial.
+func (a *sourceBatch) isOutdated(batch *sourceBatch) bool {
+	if batch.epoch != a.epoch {
+		return a.epoch != 0 && batch.epoch == a.before
+	}
+	known := batch.numbers != 0 && a.numbers != 0 && !planted.Active(planted.MistakeBatch)
+	return batch.serial < a.serial || batch.serial == a.serial && known && batch.numbers != a.numbers
+}
+
+// haveNumbers reports whether all messages have sequence numbers of their source, which rise.
+func haveNumbers(messages []sentMessage) bool {
+	before := SequenceNumber(0)
+	for i := range messages {
+		if messages[i].number <= before {
+			return false
+		}
+		before = messages[i].number
+	}
+	return true
+}
+
+// hashNumbers returns a hash of the sequence numbers of messages at their source, 0 if they have none.
+func hashNumbers(messages []sentMessage) uint64 {
+	if messages[0].number == 0 {
+		return 0
+	}
+	h := xxhash.New()
+	var b [8]byte
+	for i := range messages {
+		binary.LittleEndian.PutUint64(b[:], uint64(messages[i].number))
+		_, _ = h.Write(b[:]) // a hash never fails
+	}
+	return max(1, h.Sum64())
 }
 
 // sourceBatches makes forwarding exactly-once at the destination. It is bounded by
@@ -80,6 +124,9 @@ func (a *sourceBatches) own(current generation) {
 
 // record remembers a batch instead of the previous one of its source.
 func (a *sourceBatches) record(x sourceBatch, current generation) {
+	if planted.Active(planted.ForgetArrival) {
+		return
+	}
 	a.own(current)
 	if i, found := a.find(x.from); found {
 		a.list[i] = x
@@ -91,8 +138,8 @@ func (a *sourceBatches) record(x sourceBatch, current generation) {
 // transfer stores a batch that another entity forwards, exactly once. A refusal because the entity
 // is disabled is remembered like any other answer: the source dead-letters the batch because of it,
 // so a late copy of the command must not be accepted.
-func (q *Queues) transfer(c *TransferMessages, messages []sentMessage) Result {
-	if !validTransfer(c, len(messages)) {
+func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage) Result {
+	if !validTransfer(c, len(messages)) || kind == KindTransferBatch && !haveNumbers(messages) {
 		return Result{Code: InvalidArgument}
 	}
 	x := q.byID[c.Entity]
@@ -102,11 +149,21 @@ func (q *Queues) transfer(c *TransferMessages, messages []sentMessage) Result {
 	if x.kind == SubscriptionEntity {
 		return Result{Code: NotAllowed}
 	}
+	batch := sourceBatch{from: c.Source, epoch: c.Epoch, serial: c.Serial, at: q.clock, count: uint16(len(messages))}
+	switch {
+	case q.FormatLevel() >= levelEpochs:
+		batch.numbers = hashNumbers(messages)
+	case c.Epoch != 0:
+		return Result{Code: ServerBusy} // the level is in the log soon
+	}
 	if i, found := x.sourceBatches.find(c.Source); found {
-		switch last := &x.sourceBatches.list[i]; {
-		case c.Serial < last.serial:
+		last := &x.sourceBatches.list[i]
+		if last.isOutdated(&batch) {
 			return Result{Code: Stale}
-		case c.Serial == last.serial:
+		}
+		if batch.before = last.before; batch.epoch != last.epoch {
+			batch.before = last.epoch
+		} else if batch.serial == last.serial {
 			return last.result()
 		}
 	}
@@ -116,7 +173,6 @@ func (q *Queues) transfer(c *TransferMessages, messages []sentMessage) Result {
 	if !x.sourceBatches.reserve(c.Source, q.clock, q.arena.generation) {
 		return Result{Code: QuotaExceeded}
 	}
-	batch := sourceBatch{from: c.Source, serial: c.Serial, at: q.clock, count: uint16(len(messages))}
 	if !x.settings.Status.allowsSend() {
 		batch.refused = EntityDisabled
 		x.sourceBatches.record(batch, q.arena.generation)

@@ -273,7 +273,7 @@ func (p *proposer) countSends(b *batch, command []byte, it *item) {
 		it.changedEntity, it.isDrop = info.Address.Entity, info.Kind == fsm.KindDropEntity
 		return
 	}
-	if info.Kind != fsm.KindSendMessages && info.Kind != fsm.KindTransferMessages {
+	if info.Kind != fsm.KindSendMessages && info.Kind != fsm.KindTransferMessages && info.Kind != fsm.KindTransferBatch {
 		return
 	}
 	l := p.queues[waitKey{Address: info.Address}]

@@ -84,7 +84,7 @@ func operationName(kind fsm.Kind) string {
 		return "set session state"
 	case fsm.KindTransact:
 		return "transaction"
-	case fsm.KindForwardMessages, fsm.KindTransferMessages:
+	case fsm.KindForwardMessages, fsm.KindTransferMessages, fsm.KindTransferBatch:
 		return "forward"
 	}
 	return fmt.Sprintf("command %d", kind)

@@ -21,6 +21,8 @@ const (
 	DeliverExpiredMessage Fault = "deliver-expired-message"
 	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
 	ForgetAnswers Fault = "forget-answers"
+	// ForgetArrival lets a destination forget the batch that it accepted last from a source.
+	ForgetArrival Fault = "forget-arrival"
 	// ForgetDuplicateIDs forgets the ids of duplicate detection when an image is loaded.
 	ForgetDuplicateIDs Fault = "forget-duplicate-ids"
 	// GiveUpUnknown reports a request with an unknown outcome as failed instead of sending it again.
@@ -29,12 +31,20 @@ const (
 	GrantHeldSession Fault = "grant-held-session"
 	// KeepContradictingLog keeps log entries that contradict the snapshot at their index.
 	KeepContradictingLog Fault = "keep-contradicting-log"
+	// LoseOutboxOnHandover lets a new leader overlook the batches that are in flight.
+	LoseOutboxOnHandover Fault = "lose-outbox-on-handover"
+	// MistakeBatch lets a destination take another batch under a known serial for the one that it knows.
+	MistakeBatch Fault = "mistake-batch"
 	// PledgeTwice promises two members to bootstrap different clusters with them.
 	PledgeTwice Fault = "pledge-twice"
+	// PulseWithoutByteBound lets one pulse write any number of bytes.
+	PulseWithoutByteBound Fault = "pulse-without-byte-bound"
 	// PurgeHeldSessions purges the messages of sessions that are held.
 	PurgeHeldSessions Fault = "purge-held-sessions"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
+	// RestoreKeepsEpoch lets a restored partition forward in the epoch in which it was copied.
+	RestoreKeepsEpoch Fault = "restore-keeps-epoch"
 	// ReuseLockEpoch grants a lock under the epoch of the one before.
 	ReuseLockEpoch Fault = "reuse-lock-epoch"
 	// SkipBodyChecksum delivers bodies whose checksum is wrong.
@@ -53,13 +63,18 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	CountAttemptTwice,
 	DeliverExpiredMessage,
 	ForgetAnswers,
+	ForgetArrival,
 	ForgetDuplicateIDs,
 	GiveUpUnknown,
 	GrantHeldSession,
 	KeepContradictingLog,
+	LoseOutboxOnHandover,
+	MistakeBatch,
 	PledgeTwice,
+	PulseWithoutByteBound,
 	PurgeHeldSessions,
 	ReadWithoutQuorum,
+	RestoreKeepsEpoch,
 	ReuseLockEpoch,
 	SkipBodyChecksum,
 	SkipLogSync,

@@ -1,0 +1,112 @@
+package fsm_test
+
+import (
+	"hash/crc32"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// scratchBodies is a Bodies that keeps the sizes of bodies only, and does the work that a store does
+// at least: it copies and sums what is appended.
+type scratchBodies struct {
+	discardBodies
+
+	appended int
+	body     []byte
+	sum      uint32
+}
+
+func (s *scratchBodies) Append(owner fsm.Owner, b []byte) fsm.Ref {
+	s.appended += len(b)
+	s.body = append(s.body[:0], b...)
+	s.sum = crc32.Checksum(s.body, crc32.MakeTable(crc32.Castagnoli))
+	return s.discardBodies.Append(owner, b)
+}
+
+func (s *scratchBodies) Read(ref fsm.Ref) []byte { return s.body[:ref.Size] }
+
+// scheduledMessages is a state machine of a format level with so many scheduled messages of a size, which
+// are due, at a queue or topic.
+func scheduledMessages(level uint32, kind fsm.EntityKind, messages, size int) (*fsm.Queues, *scratchBodies, *fsm.Env) {
+	bodies := &scratchBodies{}
+	q, env := fsm.NewQueues(bodies), &fsm.Env{Now: 1_000_000}
+	apply := func(c fsm.Command) {
+		env.Index++
+		if code := q.Apply(*env, fsm.AppendCommand(nil, fsm.Header{}, c)).Code; code != fsm.OK {
+			panic(code)
+		}
+	}
+	settings := fsm.DefaultSettings()
+	settings.MaxBytes = 80 << 30
+	if level > 1 {
+		apply(fsm.RaiseLevel{Level: level})
+	}
+	apply(fsm.PutEntity{Entity: 1, Version: 1, Kind: kind, Settings: settings})
+	if kind == fsm.TopicEntity {
+		apply(fsm.PutEntity{Entity: 2, Version: 1, Kind: fsm.SubscriptionEntity, Topic: 1, Settings: settings})
+	}
+	payload := make([]byte, size)
+	for range messages {
+		apply(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: payload, EnqueueAt: env.Now + 1000}}})
+	}
+	env.Now += 1000
+	return q, bodies, env
+}
+
+// TestPulseIsLimitedByBytes: a pulse writes little more than pulseBytesMax of bodies, however many
+// messages are due, and the pulses after it do the rest. Below format level 3 a pulse does as much
+// as it did.
+func TestPulseIsLimitedByBytes(t *testing.T) {
+	t.Parallel()
+	const messages, size, bytesMax = 100, 256 << 10, 4 << 20
+	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity} {
+		for level, pulses := range map[uint32]int{2: 1, 3: (messages*size + bytesMax - 1) / bytesMax} {
+			q, bodies, env := scheduledMessages(level, kind, messages, size)
+			for range pulses {
+				if at, due := q.NextDeadline(); !due || at > env.Now {
+					t.Fatalf("level %d: the next pulse is not due", level)
+				}
+				before := bodies.appended
+				env.Index++
+				q.Apply(*env, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+				if n := bodies.appended - before; level >= 3 && n >= bytesMax+size {
+					t.Errorf("a pulse stored %d bytes", n)
+				}
+			}
+			target := fsm.EntityID(1)
+			if kind == fsm.TopicEntity {
+				target = 2
+			}
+			if c, _ := q.Counts(target); c.Active != messages {
+				t.Errorf("level %d: %d messages are active after %d pulses", level, c.Active, pulses)
+			}
+		}
+	}
+}
+
+// BenchmarkPulseOfLargeMessages measures the longest pulse while 1,000 scheduled messages of 1 MiB become
+// active: it is the time for which nothing else is applied.
+func BenchmarkPulseOfLargeMessages(b *testing.B) {
+	for name, level := range map[string]uint32{"unlimited": 2, "limited": 3} {
+		b.Run(name, func(b *testing.B) {
+			longest, pulses := time.Duration(0), 0
+			for range b.N {
+				b.StopTimer()
+				q, _, env := scheduledMessages(level, fsm.QueueEntity, 1000, 1<<20)
+				pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
+				b.StartTimer()
+				for c, _ := q.Counts(1); c.Active < 1000; c, _ = q.Counts(1) {
+					start := time.Now()
+					env.Index++
+					q.Apply(*env, pulse)
+					longest = max(longest, time.Since(start))
+					pulses++
+				}
+			}
+			b.ReportMetric(float64(longest.Microseconds()), "longest-us")
+			b.ReportMetric(float64(pulses)/float64(b.N), "pulses/op")
+		})
+	}
+}
