@@ -33,6 +33,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	s.totals.accepted.Add(1)
 	c = newConn(&s.config, peer)
 	c.totals, c.refusalLog, c.missingRightLog = s.totals, &s.refusalLog, &s.missingRightLog
+	c.work = s.work.Open(workPerSecond, workBurst)
 	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.onAuthenticated, c.release = counted.Protect, func() { s.release(c, counted) }
 	s.conns[c] = struct{}{}

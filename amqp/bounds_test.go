@@ -363,28 +363,3 @@ func TestDrainWithReceivedAndDeletedMessagesQueued(t *testing.T) {
 	p.credit(0, 0, 2)
 	p.deliveries(2)
 }
-
-// A connection that detaches links and attaches them again is slowed down; links that it keeps are not.
-func TestRepeatedAttachesAreLimited(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newFakeBroker("orders"))
-		p.login()
-		begin := time.Now()
-		for handle := range uint32(attachesBurst + 500) {
-			p.receiver(handle, "orders")
-		}
-		if d := time.Since(begin); d > 0 {
-			t.Errorf("the links that a connection keeps took %v", d)
-		}
-		const seconds = 2
-		for range attachesBurst + seconds*attachesPerSecond {
-			p.send(&wire.Detach{Handle: 0, Closed: true})
-			expect[*wire.Detach](p)
-			p.receiver(0, "orders")
-		}
-		if d := time.Since(begin); d < (seconds-1)*time.Second || d > (seconds+1)*time.Second {
-			t.Errorf("%d links were attached again within %v", attachesBurst+seconds*attachesPerSecond, d)
-		}
-	})
-}

@@ -14,11 +14,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -49,11 +48,13 @@ type conn struct {
 
 	wake      chan struct{} // there is output; one token suffices
 	written   chan struct{} // closed when the writer has ended
+	failing   chan struct{} // closed when the connection is to be closed with an error
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
 	idBuffer []byte             // used by the reader: a message with the id that it was given
 	rules    message.RuleReader // used by the reader too
+	work     work.Account       // used by the reader too; of the Server
 
 	mu               sync.Mutex
 	phase            phase
@@ -87,15 +88,15 @@ type conn struct {
 	peerIdleTimeout time.Duration // the peer closes when it receives nothing for this long; 0: never
 	channelMax      uint16        // highest channel that either side may use
 
-	readPaused    bool // the reader waits in readAllowed
+	readPaused    bool // the reader waits in readAllowed or waitForWork
 	inFlightBytes int  // bytes received and not yet stored
 	partialBytes  int  // bytes of deliveries received in part
 	queuedBytes   int  // bytes of payloads that are locked and not sent yet
 	links         int
-	linksPeak     int           // most links at a time; written by the reader only
-	attaches      int           // links that the peer has begun; used by the reader only
-	attachLimit   *rate.Limiter // of attaches beyond linksPeak; nil before the first
-	requests      int           // requests to nodes in progress
+	linksPeak     int // most links at a time; written by the reader only
+	attaches      int // links that the peer has begun; used by the reader only
+	requests      int // requests to nodes in progress
+	unpaidBytes   int // bytes of responses that were not charged as work yet; negative: charged in advance
 	memory        memory
 	stats         connStats
 	scratch       []byte // one encoded delivery at a time
@@ -114,6 +115,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		tracer:          newTracer(config.Tracer),
 		wake:            make(chan struct{}, 1),
 		written:         make(chan struct{}),
+		failing:         make(chan struct{}),
 		sessions:        make(map[uint16]*session),
 		linksByKey:      make(map[linkKey]endpoint),
 		endedChannels:   make(map[uint16]struct{}),
@@ -230,25 +232,14 @@ func (c *conn) read(ctx context.Context) error {
 		switch frame.Body.(type) {
 		case *wire.Transfer, *wire.Disposition: // bounded by credit
 		case *wire.Attach:
-			c.waitToAttach(ctx)
+			if c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
+				c.waitForWork(ctx, attachCost)
+			}
 			runtime.Gosched()
 		default:
 			runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
 		}
 	}
-}
-
-// waitToAttach makes the reader wait after an attach. A peer may open as many links as it keeps without
-// delay; one that detaches and attaches again is limited to attachesPerSecond, because resolving a link
-// costs far more than asking for it. Only the reader calls it.
-func (c *conn) waitToAttach(ctx context.Context) {
-	if c.attaches <= c.linksPeak {
-		return
-	}
-	if c.attachLimit == nil {
-		c.attachLimit = rate.NewLimiter(attachesPerSecond, attachesBurst)
-	}
-	_ = c.attachLimit.Wait(ctx) // it fails only when the connection ends
 }
 
 // waitUntilReadAllowed blocks the reader while the connection holds too much: deliveries that are not stored
@@ -287,6 +278,7 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 		c.unlock()
 		return
 	}
+	close(c.failing)
 	cause := refusal{fault.Condition, fault.Description, retryNever}
 	if fault.Condition == wire.ConditionConnectionForced || fault.Condition == wire.ConditionInternalError {
 		cause.retry = retryLater

@@ -339,6 +339,7 @@ func TestConfigIsValidated(t *testing.T) {
 		"container":   func(c *Config) { c.ContainerID = "" },
 		"connections": func(c *Config) { c.ConnectionsMax = 0 },
 		"in-flight":   func(c *Config) { c.InFlightBytesMax = 1 },
+		"processors":  func(c *Config) { c.Processors = 0 },
 	} {
 		bad := good
 		spoil(&bad)

@@ -9,8 +9,6 @@ const (
 	channelMax        = 4999  // channel-max that we announce: 5000 sessions per connection
 	handleMax         = 9999  // handle-max that we announce, per session
 	linksMax          = 10000 // links of one connection
-	attachesPerSecond = 200   // of one connection, beyond attachesBurst and the most links that it had at a time
-	attachesBurst     = 500   // links that are begun again without delay
 	linkNameBytesMax  = 1024  // link names; SDKs use up to about 300 bytes
 	saslFrameBytesMax = 4096  // one SASL frame; part 5, 5.3.1 says 512, but a rule name and a key may have 256 bytes each
 

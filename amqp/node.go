@@ -18,10 +18,11 @@ import (
 // request is one request to a node. Its values are slices of a copy that was made for it.
 type request struct {
 	link        *incomingLink
-	bytes       int // bytes counted in conn.inFlightBytes
-	decoded     int // bytes counted in conn.memory
-	began       time.Time
-	transaction *txnID // the transaction that it belongs to; nil for none
+	bytes       int       // bytes counted in conn.inFlightBytes
+	decoded     int       // bytes counted in conn.memory
+	paidBytes   int       // bytes of its response that were charged as work in advance
+	began       time.Time // when it did not wait any longer
+	transaction *txnID    // the transaction that it belongs to; nil for none
 	properties  wire.Properties
 	arguments   wire.Map // application-properties
 	body        any      // of the amqp-value section
@@ -29,7 +30,7 @@ type request struct {
 
 // parseRequest reads the sections that nodes use.
 func parseRequest(l *incomingLink, payload []byte) (*request, error) {
-	r := &request{link: l, began: time.Now()}
+	r := &request{link: l}
 	for rest := bytes.Clone(payload); len(rest) > 0; {
 		kind, value, _, after, err := wire.NextSection(rest)
 		if err != nil {
@@ -95,15 +96,19 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // counted until the response is sent
 	c.finishSend(ctx, a, refusal{})
 	operation := r.argument("operation")
+	reserved := 0
+	if operation == peekOperation {
+		reserved = peekReserve(r)
+		r.paidBytes = reserved / 2 // the largest response
+	}
+	c.waitForWork(ctx, costOf(r, operation)+r.paidBytes/responseUnitBytes)
+	r.began = time.Now()
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
 	c.memory.decodedBytes += r.decoded
-	if operation == peekOperation {
-		reserved := peekReserve(r)
-		r.bytes += reserved
-		c.inFlightBytes += reserved
-	}
+	r.bytes += reserved
+	c.inFlightBytes += reserved
 	needs := rightFor(operation)
 	managed := r.link.kind == managementNode
 	may := !managed || c.hasRight(ctx, r.link.path, needs, time.Now())
@@ -114,7 +119,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	switch {
 	case busy:
 		c.respond(ctx, r, responseFor(fsm.ServerBusy))
-	case r.link.kind == cbsNode && operation == "put-token":
+	case r.link.kind == cbsNode && operation == putTokenOperation:
 		go c.putToken(ctx, r)
 	case !may:
 		resp := responseFor(fsm.Unauthorized)
@@ -164,6 +169,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	}
 	c.inFlightBytes -= r.bytes
 	c.memory.decodedBytes -= r.decoded
+	c.unpaidBytes += len(message) - r.paidBytes
 	c.resumeReader()
 	if l := c.responseLink(r); l != nil {
 		l.respond(ctx, message)

@@ -62,6 +62,7 @@ func receiveNotAllowed(at *fsm.EntityRef) refusal {
 
 // Operations of the management node (docs/service-bus-protocol.md#management-operations).
 const (
+	putTokenOperation       = "put-token" // of $cbs; the others are of $management
 	renewOperation          = "com.microsoft:renew-lock"
 	peekOperation           = "com.microsoft:peek-message"
 	dispositionOperation    = "com.microsoft:update-disposition"

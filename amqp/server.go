@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/amqp/work"
 )
 
 // Config configures a Server. Start from DefaultConfig.
@@ -45,6 +47,9 @@ type Config struct {
 	// MemoryBytesMax limits the memory of all connections together: messages that are not stored, settled or
 	// sent yet. It is shared fairly by namespace and key; see package budget. At least budget.BytesMin.
 	MemoryBytesMax int64
+	// Processors is the number of processors that the process may use. The work that clients request per second
+	// is limited in proportion (package work). At least 1.
+	Processors int
 	// BusyReason returns the reason why this member accepts no new messages at the moment, with advice, in
 	// whole sentences; "" if it accepts them. nil: it always accepts them. Clients get the reason with
 	// server-busy. BusyReason must be cheap.
@@ -63,6 +68,7 @@ func DefaultConfig() Config {
 		ConnectionsPerPeerMax: connectionsPerPeerMaxDefault,
 		InFlightBytesMax:      inFlightBytesDefault,
 		MemoryBytesMax:        memoryBytesDefault,
+		Processors:            runtime.GOMAXPROCS(0),
 	}
 }
 
@@ -87,6 +93,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("in-flight bytes max %d is below 1 MiB", c.InFlightBytesMax)
 	case c.MemoryBytesMax < budget.BytesMin:
 		return fmt.Errorf("memory bytes max %d is below %d", c.MemoryBytesMax, budget.BytesMin)
+	case c.Processors < 1:
+		return fmt.Errorf("processors %d is below 1", c.Processors)
 	}
 	return nil
 }
@@ -99,6 +107,7 @@ type Server struct {
 	group           sync.WaitGroup     // the accept loop and the connections
 	totals          *totals
 	budget          *budget.Budget
+	work            *work.Limiter
 	refusalLog      logLimiter // limits the log lines of connections about refusals
 	missingRightLog logLimiter // limits their lines in the audit log
 
@@ -116,7 +125,11 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax)}
+	workMax := workPerSecondPerProcessor * config.Processors
+	s := &Server{
+		config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax),
+		work: work.NewLimiter(workMax, workMax),
+	}
 	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
 	if config.Listener != nil {
 		s.group.Go(func() { s.accept(ctx) })

@@ -141,7 +141,7 @@ func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) err
 	if err != nil {
 		return err
 	}
-	raiseProcs(procsDev)
+	processors := raiseProcs(procsDev)
 	logger := config.NewLogger(p.Err, o.level, o.format)
 	stopProfile, err := servePprof(ctx, o.pprof, logger)
 	if err != nil {
@@ -173,7 +173,7 @@ func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) err
 	}
 	defer memory.start(ctx)()
 	for i := range parts {
-		parts[i].gate, parts[i].memory = listed.gate(), memory
+		parts[i].gate, parts[i].memory, parts[i].processors = listed.gate(), memory, processors
 		parts[i].metrics = metricsParts{config.MetricsOpen, metrics.EntitiesDefault}
 	}
 	members, err := openMembers(ctx, parts)

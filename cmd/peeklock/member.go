@@ -61,6 +61,7 @@ type memberParts struct {
 	// it, unless the operator has set it.
 	connectionsPerAddress        int
 	connectionsPerAddressIsGiven bool
+	processors                   int // that the process may use
 	// memory divides the memory of the process; nil: only the defaults of the packages limit it.
 	memory *memoryGuard
 	audit  *slog.Logger // of security decisions
@@ -120,6 +121,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	gateway.ContainerID = p.cluster.Name
 	gateway.Version = p.cluster.Version
 	gateway.ConnectionsPerPeerMax = p.connectionsPerAddress
+	gateway.Processors = p.processors
 	gateway.BusyReason = m.node.BusyReason
 	if p.memory != nil {
 		gateway.MemoryBytesMax, gateway.ConnectionsMax = p.memory.plan.gateway, p.memory.plan.connections

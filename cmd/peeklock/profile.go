@@ -19,10 +19,13 @@ import (
 // the runtime takes it back (up to 10 ms later). With only two processors, nothing can queue behind a sync
 // meanwhile, and group commit has nothing to group: three members in one process on two cores did 2,100 commits/s
 // with GOMAXPROCS=2 and 5,900 with 8. One member per process is not affected on two cores, but would be on one.
-func raiseProcs(least int) {
-	if runtime.GOMAXPROCS(0) < least {
+// It returns the number of processors that the process may use.
+func raiseProcs(least int) int {
+	processors := runtime.GOMAXPROCS(0)
+	if processors < least {
 		runtime.GOMAXPROCS(least)
 	}
+	return processors
 }
 
 const (

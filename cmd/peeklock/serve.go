@@ -61,7 +61,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	if err != nil {
 		return err
 	}
-	raiseProcs(procsServe)
+	processors := raiseProcs(procsServe)
 	logger := config.NewLogger(p.Err, s.LogLevel, s.LogFormat)
 	audit, closeAudit, err := openAudit(s, logger) //nolint:contextcheck // the lines at its end outlive ctx
 	if err != nil {
@@ -82,7 +82,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	if err != nil {
 		return err
 	}
-	parts.tracer = tracer
+	parts.tracer, parts.processors = tracer, processors
 	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress = s.ConnectionsPerAddress

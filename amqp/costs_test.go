@@ -1,0 +1,241 @@
+package amqp
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// manyProcessors makes only the limit of each connection take effect.
+func manyProcessors(c *Config) { c.Processors = 1000 }
+
+// about fails unless something took a time, within a tenth of it.
+func about(t *testing.T, what string, took, want time.Duration) {
+	t.Helper()
+	if took < want*9/10 || took > want*11/10 {
+		t.Errorf("%s took %v, want about %v", what, took, want)
+	}
+}
+
+// A connection that detaches links and attaches them again is slowed down; links that it keeps are not.
+func TestRepeatedAttachesAreLimited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.login()
+		const burst, perSecond, seconds = workBurst / attachCost, workPerSecond / attachCost, 2
+		begin := time.Now()
+		for handle := range uint32(burst + 500) {
+			p.receiver(handle, "orders")
+		}
+		if d := time.Since(begin); d > 0 {
+			t.Errorf("the links that a connection keeps took %v", d)
+		}
+		for range burst + seconds*perSecond {
+			p.send(&wire.Detach{Handle: 0, Closed: true})
+			expect[*wire.Detach](p)
+			p.receiver(0, "orders")
+		}
+		about(t, "attaching links again", time.Since(begin), seconds*time.Second)
+	})
+}
+
+// requester logs in and attaches links for requests to the management node of "orders", 0 and 1, and to $cbs, 2 and 3.
+func (p *peer) requester() *peer {
+	p.Helper()
+	p.login()
+	for i, node := range []string{"orders/$management", "$cbs"} {
+		handle := uint32(2 * i)
+		p.sender(handle, node)
+		p.receiver(handle+1, node)
+		p.credit(handle+1, 0, 1<<31-1)
+	}
+	return p
+}
+
+// answered makes a request and waits for its response, which it returns.
+func (p *peer) answered(handle, id uint32, arguments wire.Map, body any) nodeResponse {
+	p.Helper()
+	p.transfer(handle, id, requestMessage(wire.Properties{MessageID: uint64(id)}, arguments, body), settled)
+	for {
+		if t, ok := p.next().Body.(*wire.Transfer); ok {
+			r, err := parseRequest(nil, t.Payload)
+			if err != nil {
+				p.Fatal(err)
+			}
+			return nodeResponse{properties: r.arguments, body: r.body}
+		}
+	}
+}
+
+// managed makes a request to the management node.
+func (p *peer) managed(id uint32, operation string, body wire.Map) nodeResponse {
+	p.Helper()
+	return p.answered(0, id, wire.Map{{Key: "operation", Value: operation}}, body)
+}
+
+// lockTokens is the body of a request that names n locks.
+func lockTokens(n int) wire.Map {
+	return wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: make([]wire.UUID, n)}}}
+}
+
+// What clients request at most does not wait: lock renewals of thousands of messages one by one, the tokens of all audiences, a
+// batch delete of half a million messages.
+func TestLargestUsualRequestsDoNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Processors = 2 })
+		p.requester()
+		begin := time.Now()
+		for i := range uint32(2000) {
+			p.managed(i, renewOperation, lockTokens(1))
+		}
+		<-time.After(10 * time.Second)
+		token := wire.Map{{Key: "operation", Value: putTokenOperation}, {Key: "type", Value: "jwt"}, {Key: "name", Value: "sb://h/orders"}}
+		for i := range uint32(audiencesMax) {
+			p.answered(2, 10_000+i, token, "SharedAccessSignature sr=x&sig=y&se=1&skn="+ruleName)
+		}
+		<-time.After(10 * time.Second)
+		for i := range uint32(60) {
+			p.managed(2000+i, batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(purgeMessagesMax)}})
+		}
+		if d := time.Since(begin); d > 21*time.Second {
+			t.Errorf("the requests waited for %v", d-20*time.Second)
+		}
+	})
+}
+
+// A connection may request work at a rate; then it is read later. Nothing is refused.
+func TestRequestsOfAConnectionAreLimited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.requester()
+		const locks = 3000
+		const cost = requestCost + locks/itemsPerUnit
+		const seconds = 3
+		begin := time.Now()
+		id := uint32(0)
+		for ; id < workBurst/cost; id++ {
+			p.managed(id, renewOperation, lockTokens(locks))
+		}
+		if d := time.Since(begin); d > 0 {
+			t.Errorf("the burst took %v", d)
+		}
+		for ; id < (workBurst+seconds*workPerSecond)/cost; id++ {
+			if r := p.managed(id, renewOperation, lockTokens(locks)); r.properties.Get("statusCode") == int32(503) {
+				t.Fatal("a request was refused")
+			}
+		}
+		about(t, "what exceeds the burst", time.Since(begin), seconds*time.Second)
+	})
+}
+
+// All connections together have a limit that depends on the processors, and those that request most wait.
+func TestRequestsOfAllConnectionsAreLimited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const greedy, locks, seconds = 4, 3000, 4
+		const cost = requestCost + locks/itemsPerUnit
+		s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Processors = 1 })
+		p.requester()
+		begin := time.Now()
+		done := make(chan struct{})
+		for range greedy {
+			q := connect(t, s).requester()
+			go func() {
+				for id := range uint32((seconds + 1) * workPerSecondPerProcessor / cost / greedy) {
+					q.managed(id, renewOperation, lockTokens(locks))
+				}
+				done <- struct{}{}
+			}()
+		}
+		<-time.After(time.Second)
+		asked := time.Now()
+		p.managed(0, renewOperation, lockTokens(1))
+		if d := time.Since(asked); d > 2*cost*time.Second/workPerSecondPerProcessor {
+			t.Errorf("a connection that requests little waited %v", d)
+		}
+		for range greedy {
+			<-done
+		}
+		about(t, "the requests of all connections", time.Since(begin), seconds*time.Second)
+	})
+}
+
+// A waiting request does not keep a connection from being closed, and its silence is not the peer's.
+func TestWaitingRequestEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.requester()
+		for c := range s.conns {
+			c.mu.Lock()
+			c.unpaidBytes = 2 * workPerSecond * responseUnitBytes * int(idleTimeOut/time.Second)
+			c.mu.Unlock()
+		}
+		p.managed(0, renewOperation, lockTokens(1))
+		p.transfer(0, 1, requestMessage(wire.Properties{MessageID: uint64(1)}, wire.Map{{Key: "operation", Value: renewOperation}}, lockTokens(1)), settled)
+		begin := time.Now()
+		p.idle(idleTimeOut * 3 / 2)
+		go func() { _ = s.Close(t.Context()) }()
+		expect[*wire.Close](p)
+		p.send(&wire.Close{})
+		<-p.ended
+		about(t, "the connection", time.Since(begin), idleTimeOut*3/2)
+	})
+}
+
+// Every operation has a cost that follows from what it names; responses are charged when they are sent, peeks in advance.
+func TestCosts(t *testing.T) {
+	t.Parallel()
+	sequences := func(n int) wire.Map {
+		return wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, n)}}}
+	}
+	for _, c := range []struct {
+		operation string
+		body      any
+		cost      int
+	}{
+		{putTokenOperation, "token", requestCost + putTokenCost},
+		{"no-such-operation", nil, requestCost},
+		{renewOperation, lockTokens(1), requestCost},
+		{renewOperation, lockTokens(tokensMax), requestCost + 256},
+		{renewOperation, lockTokens(2 * tokensMax), requestCost + 256},
+		{dispositionOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, 32)}}, requestCost + 2},
+		{cancelOperation, sequences(160), requestCost + 10},
+		{deferredOperation, sequences(1), requestCost + fetchCost},
+		{deferredOperation, sequences(tokensMax), requestCost + 64*fetchCost},
+		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(1 << 30)}}, requestCost + 250},
+		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(-1)}}, requestCost},
+	} {
+		if got := costOf(&request{body: c.body}, c.operation); got != c.cost {
+			t.Errorf("%s costs %d units, want %d", c.operation, got, c.cost)
+		}
+	}
+}
+
+// The largest peek is charged in advance, and what it did not return is given back.
+func TestPeeksAreChargedForTheirResponses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeBroker("orders")
+		s, p := piped(t, h, manyProcessors)
+		p.requester()
+		peek := wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(peekMessagesMax)}}
+		begin := time.Now()
+		for i := range uint32(1000) {
+			p.managed(i, peekOperation, peek)
+		}
+		if d := time.Since(begin); d > 0 {
+			t.Errorf("1,000 peeks of an empty queue took %v", d)
+		}
+		for c := range s.conns {
+			if c.unpaidBytes > 0 || c.unpaidBytes < -2*peekBytesMax {
+				t.Errorf("%d bytes are not charged", c.unpaidBytes)
+			}
+		}
+	})
+}

@@ -1,0 +1,9 @@
+// Package work limits how much work the clients of a process may request per second.
+//
+// Work is counted in units. The gateway decides how many units an operation costs; a small request is one. A
+// Limiter limits all connections of the process together, an Account one connection. Both are token buckets.
+// A connection that exceeds either waits; nothing is refused.
+//
+// When the Limiter is the limit, it divides the rate fairly: it serves the connection that has received the least
+// (start-time fair queueing). A connection that requests little therefore hardly waits, however many units others request.
+package work

@@ -1,0 +1,176 @@
+package work
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+)
+
+// Limiter limits the units per second of all its accounts together. All methods may be called from any
+// goroutine.
+type Limiter struct {
+	perSecond, burst float64
+
+	mu      sync.Mutex
+	tokens  float64   // units that may begin now; below 0 after work that cost more than there were
+	filled  time.Time // when tokens was last computed
+	virtual float64   // start tag of the work that began last
+	waiting waiters
+	timer   *time.Timer // runs serve when there are tokens again; nil while nothing waits
+}
+
+// NewLimiter returns a Limiter of perSecond units per second; burst units may begin without delay.
+func NewLimiter(perSecond, burst int) *Limiter {
+	return &Limiter{perSecond: float64(perSecond), burst: float64(burst), tokens: float64(burst), filled: time.Now()}
+}
+
+// Account limits one connection. It is for one goroutine. Its zero value has no limit.
+type Account struct {
+	limiter          *Limiter
+	perSecond, burst float64
+	tokens           float64
+	filled           time.Time
+	end              float64 // end tag of its last work; the mutex of the Limiter guards it
+}
+
+// Open returns an Account of perSecond units per second, of which burst may begin without delay.
+func (l *Limiter) Open(perSecond, burst int) Account {
+	return Account{limiter: l, perSecond: float64(perSecond), burst: float64(burst), tokens: float64(burst), filled: time.Now()}
+}
+
+// Wait waits until work of cost units may begin: until the Account and the Limiter have tokens. Work that
+// costs more than there are delays what follows. Wait returns early when ctx or stop ends.
+func (a *Account) Wait(ctx context.Context, stop <-chan struct{}, cost int) {
+	if a.limiter == nil {
+		return
+	}
+	now := time.Now()
+	a.tokens = refilled(a.tokens, now.Sub(a.filled), a.perSecond, a.burst)
+	a.filled = now
+	delay := durationOf(-a.tokens, a.perSecond)
+	a.tokens -= float64(cost)
+	if delay > 0 {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		case <-stop:
+			return
+		}
+	}
+	w := a.limiter.request(a, float64(cost))
+	if w == nil {
+		return
+	}
+	select {
+	case <-w.begun:
+	case <-ctx.Done():
+		a.limiter.forget(w)
+	case <-stop:
+		a.limiter.forget(w)
+	}
+}
+
+// refilled returns the tokens of a bucket after some time.
+func refilled(tokens float64, after time.Duration, perSecond, burst float64) float64 {
+	return min(burst, tokens+after.Seconds()*perSecond)
+}
+
+// durationOf returns how long units take at a rate.
+func durationOf(units, perSecond float64) time.Duration {
+	return time.Duration(units / perSecond * float64(time.Second))
+}
+
+// request begins work at once if possible, and returns nil; otherwise it returns a waiter.
+func (l *Limiter) request(a *Account, cost float64) *waiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refill()
+	start := max(l.virtual, a.end)
+	a.end = start + cost
+	if len(l.waiting) == 0 && l.tokens > 0 {
+		l.tokens -= cost
+		l.virtual = start
+		return nil
+	}
+	w := &waiter{start: start, cost: cost, begun: make(chan struct{})}
+	heap.Push(&l.waiting, w)
+	if l.timer == nil {
+		l.timer = time.AfterFunc(l.untilTokens(), l.serve)
+	}
+	return w
+}
+
+// serve begins the work for which there are tokens.
+func (l *Limiter) serve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refill()
+	for len(l.waiting) > 0 && l.tokens > 0 {
+		w := heap.Pop(&l.waiting).(*waiter) //nolint:forcetypeassert // nothing else is put in
+		l.tokens -= w.cost
+		l.virtual = max(l.virtual, w.start)
+		close(w.begun)
+	}
+	if len(l.waiting) == 0 {
+		l.timer = nil
+		return
+	}
+	l.timer.Reset(l.untilTokens())
+}
+
+// forget removes work that is not needed any longer.
+func (l *Limiter) forget(w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.index >= 0 {
+		heap.Remove(&l.waiting, w.index)
+	}
+}
+
+func (l *Limiter) refill() {
+	now := time.Now()
+	l.tokens = refilled(l.tokens, now.Sub(l.filled), l.perSecond, l.burst)
+	l.filled = now
+}
+
+// untilTokens returns the time until work may begin.
+func (l *Limiter) untilTokens() time.Duration {
+	return durationOf(-l.tokens, l.perSecond) + time.Millisecond // more than 0 tokens, and not one timer for each unit
+}
+
+// waiter is work that waits.
+type waiter struct {
+	start float64 // start tag: work with the lowest begins first
+	cost  float64
+	begun chan struct{} // closed when the work may begin
+	index int           // in the heap; -1 when it has begun
+}
+
+// waiters is a heap by start tag.
+type waiters []*waiter
+
+func (w *waiters) Len() int           { return len(*w) }
+func (w *waiters) Less(i, j int) bool { return (*w)[i].start < (*w)[j].start }
+func (w *waiters) Swap(i, j int) {
+	all := *w
+	all[i], all[j] = all[j], all[i]
+	all[i].index, all[j].index = i, j
+}
+
+func (w *waiters) Push(x any) {
+	one := x.(*waiter) //nolint:forcetypeassert // heap passes what request gave it
+	one.index = len(*w)
+	*w = append(*w, one)
+}
+
+func (w *waiters) Pop() any {
+	last := len(*w) - 1
+	one := (*w)[last]
+	(*w)[last] = nil
+	*w, one.index = (*w)[:last], -1
+	return one
+}
