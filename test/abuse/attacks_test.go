@@ -16,12 +16,12 @@ func attacks() []attack {
 		{name: "WebSocket endless fragments", limit: "10 s from accept to open; one fragment is read at a time", run: endlessFragments},
 		// session_test.go
 		{name: "session flood", always: true, limit: "5,000 sessions of a connection; 64 before a token", run: sessionFlood},
-		{name: "detach storm", limit: "10,000 links of a connection; nothing is read above 4 MiB of answers", run: detachStorm},
+		{name: "detach storm", limit: "10,000 links of a connection; the work that attaches cost; nothing is read above 4 MiB of answers", run: detachStorm},
 		{name: "flow storm", limit: "nothing is read above 4 MiB of answers", run: flowStorm},
 		{name: "numbers wrap around", limit: "serial numbers (RFC 1982)", prepare: createQueue(wrapQueue), run: wrapAround, clean: deleteQueue(wrapQueue)},
 		// request_test.go
-		{name: "put-token flood", always: true, limit: "100 requests in progress on a link; 256 responses that wait; 256 KiB before a token", run: putTokens},
-		{name: "management flood", limit: "100 requests in progress on a link; 64 deferred messages are asked for at a time; nothing is read above 4 MiB of answers", prepare: filledQueue(unreadQueue, unreadBytes), run: manageFlood, clean: deleteQueue(unreadQueue)},
+		{name: "put-token flood", always: true, limit: "the work that requests cost; 100 requests in progress on a link; 256 responses that wait; 256 KiB before a token", run: putTokens},
+		{name: "management flood", limit: "the work that requests cost; 100 requests in progress on a link; nothing is read above 4 MiB of answers", prepare: filledQueue(unreadQueue, unreadBytes), run: manageFlood, clean: deleteQueue(unreadQueue)},
 		// transfer_test.go
 		{name: "endless transfers", always: true, limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
 		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},

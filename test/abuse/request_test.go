@@ -16,8 +16,9 @@ import (
 
 const (
 	requestNode   = "$cbs"
-	requestBurst  = 20                    // requests in one write: a fifth of the credit of a link
 	requestPace   = 20 * time.Millisecond // between two bursts
+	tokenBurst    = 5                     // put-token requests in one write
+	manageBurst   = 2                     // management requests in one write: some have 64 KB, and encoding more would occupy the machine
 	requestTokens = 16                    // tokens that an attacker of $cbs uses in turn
 	lockTokens    = 4000                  // lock tokens of one request: almost what one frame holds
 )
@@ -42,7 +43,7 @@ func nodeRequest(arguments wire.Map, body any) []byte {
 
 // floodNode sends bursts of requests in turn. With credit it waits for the responses to a burst before the next
 // one, as fast clients do; without, it goes on whatever the member says.
-func (at *target) floodNode(ctx context.Context, c *rawamqp.Conn, node string, credit bool, requests [][]byte) error {
+func (at *target) floodNode(ctx context.Context, c *rawamqp.Conn, node string, credit bool, burst int, requests [][]byte) error {
 	granted := uint32(0)
 	if credit {
 		granted = 1<<31 - 1
@@ -56,7 +57,7 @@ func (at *target) floodNode(ctx context.Context, c *rawamqp.Conn, node string, c
 	next := uint32(0)
 	return every(ctx, requestPace, func() error {
 		var b []byte
-		for range requestBurst {
+		for range burst {
 			t := &wire.Transfer{DeliveryID: ptr(next), DeliveryTag: []byte{byte(next >> 8), byte(next)}, MessageFormat: new(uint32), Payload: requests[int(next)%len(requests)]}
 			b = wire.AppendFrame(b, wire.FrameAMQP, 0, t)
 			next++
@@ -68,7 +69,7 @@ func (at *target) floodNode(ctx context.Context, c *rawamqp.Conn, node string, c
 		if !credit || at.sink {
 			return nil
 		}
-		return readResponses(c, requestBurst)
+		return readResponses(c, burst)
 	})
 }
 
@@ -115,7 +116,7 @@ func putTokens(ctx context.Context, at *target) error {
 				{Key: "operation", Value: "put-token"}, {Key: "type", Value: auth.KindSAS}, {Key: "name", Value: audience},
 			}, token))
 		}
-		return at.floodNode(ctx, c, requestNode, i%2 == 0, requests)
+		return at.floodNode(ctx, c, requestNode, i%2 == 0, tokenBurst, requests)
 	})
 }
 
@@ -139,6 +140,6 @@ func manageFlood(ctx context.Context, at *target) error {
 		if err := signIn(c, harness.ListenKeyName); err != nil {
 			return err
 		}
-		return at.floodNode(ctx, c, unreadQueue+"/$management", i%2 == 0, requests)
+		return at.floodNode(ctx, c, unreadQueue+"/$management", i%2 == 0, manageBurst, requests)
 	})
 }
