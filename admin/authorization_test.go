@@ -273,7 +273,7 @@ type auditLine struct {
 
 // The audit log has one line for every change, by any caller through either API, including failed ones, and
 // one for every missing right. It has no lines for reads, and no secrets.
-func TestAudit(t *testing.T) {
+func TestAuditLogHasEveryChangeAndNoSecret(t *testing.T) {
 	t.Parallel()
 	r := newServerWithKeys(t)
 	manager := signed("sb://localhost/", "manager", "m")

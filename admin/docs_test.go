@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/test/document"
 )
 
-// TestDocsProblems checks that the reference lists the status and the name of every code.
-func TestDocsProblems(t *testing.T) {
+// TestDocsListEveryProblem checks that the reference lists the status and the name of every code.
+func TestDocsListEveryProblem(t *testing.T) {
 	t.Parallel()
 	var rows strings.Builder
 	rows.WriteString("| code | HTTP status | `code` in the answer |\n|---|---|---|\n")

@@ -60,9 +60,9 @@ func TestAPIFormats(t *testing.T) {
 	golden.JSON(t, "testdata/api.golden", apiFormats(), entity.Value{Value: filter.Int(-7)}, entity.Duration(90*time.Second))
 }
 
-// TestValueFormats checks that the values of rules, of every type, keep their written form and can be read
+// TestRuleValuesKeepTheirWrittenForm checks that the values of rules, of every type, keep their written form and can be read
 // back.
-func TestValueFormats(t *testing.T) {
+func TestRuleValuesKeepTheirWrittenForm(t *testing.T) {
 	t.Parallel()
 	var written []byte
 	for _, value := range []filter.Value{

@@ -214,7 +214,7 @@ func TestErrorsOfTheClusterKeepTheirCode(t *testing.T) {
 	}
 }
 
-func TestWhoMay(t *testing.T) {
+func TestEveryRequestNeedsItsRight(t *testing.T) {
 	t.Parallel()
 	sign := func(resource, name, key string) func(*http.Request) {
 		return func(r *http.Request) {
@@ -279,7 +279,7 @@ func (r *testServer) live() []Check {
 }
 
 // Health needs no key, because orchestrators have none.
-func TestHealth(t *testing.T) {
+func TestHealthNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	remote := func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }

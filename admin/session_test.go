@@ -10,7 +10,7 @@ import (
 )
 
 // Sessions are listed in pages; for an entity without sessions, the answer contains the reason.
-func TestSessions(t *testing.T) {
+func TestSessionsAreListedInPages(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t)
 	for _, path := range []string{"/v1/queues/grouped", "/v1/queues/plain", "/v1/topics/news", "/v1/subscriptions/news/Subscriptions/all"} {

@@ -97,9 +97,9 @@ func (s *runningServer) get(t *testing.T, by *http.Client, host, path string, ch
 	return response.StatusCode, string(body)
 }
 
-// TestTrust checks that an address of this machine gives access only if the server is configured so, and never
+// TestLoopbackIsTrustedOnlyIfConfigured checks that an address of this machine gives access only if the server is configured so, and never
 // if the address comes from a PROXY header; the socket of operators gives access.
-func TestTrust(t *testing.T) {
+func TestLoopbackIsTrustedOnlyIfConfigured(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -140,10 +140,10 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestSocket checks that a request through the socket is an operator's, with that name in the audit log,
+// TestRequestsThroughTheSocketAreAnOperators checks that a request through the socket is an operator's, with that name in the audit log,
 // unless it has a wrong signature. Connection strings have an address that clients can use, and other requests
 // do not block those through the socket.
-func TestSocket(t *testing.T) {
+func TestRequestsThroughTheSocketAreAnOperators(t *testing.T) {
 	t.Parallel()
 	s := serveBoth(t, func(c *Config) { c.RequireTLS = true })
 	if _, err := s.CreateEntity(t.Context(), fsm.QueueEntity, "a", fsm.EntitySettings{}, nil, []fsm.AccessRule{{Name: "r", Primary: "k", Rights: fsm.Send}}); err != nil {

@@ -88,7 +88,7 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	})
 }
 
-func TestCloseWithin(t *testing.T) {
+func TestUnansweredCloseEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"))
@@ -125,7 +125,7 @@ func askOn(p *peer, handle, id uint32, operation string, body wire.Map) {
 	p.transfer(handle, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body), settled)
 }
 
-func TestRequestsMax(t *testing.T) {
+func TestRequestsInProgressAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, unansweringBroker{h})
@@ -234,7 +234,7 @@ func TestPeeksInProgressAreBoundedInBytes(t *testing.T) {
 	})
 }
 
-func TestPeekWithin(t *testing.T) {
+func TestPeekWithoutAnswerEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, p := piped(t, unansweringBroker{newFakeBroker("orders")})

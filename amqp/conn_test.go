@@ -197,7 +197,7 @@ func TestHostileBytesEndOnlyTheConnection(t *testing.T) {
 	}
 }
 
-func TestHeartbeats(t *testing.T) {
+func TestHeartbeatsAreSentInHalfTheIdleTime(t *testing.T) {
 	t.Parallel()
 	for idle, want := range map[uint32]time.Duration{0: heartbeatMax, 60000: heartbeatMax, 8000: 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestCloseDoesNotWaitForPeersThatDoNotRead(t *testing.T) {
 	<-p.ended
 }
 
-func TestConnectionsMax(t *testing.T) {
+func TestConnectionsAboveTheMaximumAreRefused(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 1 })
 	p.login()

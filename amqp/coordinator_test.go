@@ -26,7 +26,7 @@ func unhex(t testing.TB, s string) []byte {
 
 // The frames of one empty transaction in the encoding of Java and .NET, and ours byte by byte. The id is the
 // one in the answer.
-func TestCoordinatorGolden(t *testing.T) {
+func TestTransactionFramesKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newTransactionLog())
 	p.login()
@@ -136,7 +136,7 @@ func TestCoordinatorRefusesCommands(t *testing.T) {
 }
 
 // The credit of a coordinator is granted again, regardless of the number of transactions.
-func TestCoordinatorCredit(t *testing.T) {
+func TestCoordinatorCreditIsGrantedAgain(t *testing.T) {
 	t.Parallel()
 	p := transactionPeer(t, newTransactionLog())
 	left := requestCreditMax
@@ -301,7 +301,7 @@ func TestConnectionEndsDuringCommit(t *testing.T) {
 }
 
 // A transaction is rolled back two minutes after its declare, and its client gets the reason.
-func TestTransactionWithin(t *testing.T) {
+func TestTransactionIsRolledBackAfterItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newTransactionLog("orders")

@@ -13,9 +13,9 @@ import (
 
 const errorsDocument = "../docs/errors.md"
 
-// TestDocsErrors checks that the reference shows the row of every code as clients get it, and explains every
+// TestDocsListEveryError checks that the reference shows the row of every code as clients get it, and explains every
 // condition in the table.
-func TestDocsErrors(t *testing.T) {
+func TestDocsListEveryError(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(errorsDocument)
 	if err != nil {

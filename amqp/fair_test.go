@@ -168,7 +168,7 @@ func header(t *testing.T, encoded []byte) *goamqp.MessageHeader {
 	return m.Header
 }
 
-func TestAdvertisedSizes(t *testing.T) {
+func TestAttachAnnouncesMaximumSizes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ entity, message, batch, request uint64 }{
 		{256 << 10, 256 << 10, 256 << 10, nodeMessageBytesMax},

@@ -33,7 +33,7 @@ func TestAddressesInFourSpellings(t *testing.T) {
 }
 
 // A refused link is an attach without our terminus and a closing detach.
-func TestRefusedLinks(t *testing.T) {
+func TestRefusedLinkGetsAnAttachAndADetach(t *testing.T) {
 	t.Parallel()
 	filter := wire.Map{{Key: wire.Symbol("com.microsoft:session-filter"), Value: nil}}
 	for name, c := range map[string]struct {
@@ -143,7 +143,7 @@ func TestTooLargeIsRejectedAndTheLinkLives(t *testing.T) {
 	p.accepted()
 }
 
-func TestBadMessages(t *testing.T) {
+func TestBadMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, h)
@@ -365,7 +365,7 @@ func TestIncomingWindowIsReopened(t *testing.T) {
 	}
 }
 
-func TestLinksMax(t *testing.T) {
+func TestLinksAreBounded(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"))
 	p.login()

@@ -194,7 +194,7 @@ func TestSASLOutcomeTellsWhetherToRetry(t *testing.T) {
 
 // Clients distinguish a token that is wrong, one that is malformed and one that was not verified
 // (docs/service-bus-protocol.md#put-token-responses).
-func TestTokenRefused(t *testing.T) {
+func TestRefusedTokenGetsItsStatus(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err    error

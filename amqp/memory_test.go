@@ -451,7 +451,7 @@ func TestUnsentBytesMax(t *testing.T) {
 
 // The parts of requests, and what they decode to, count as far as they are larger than their
 // bytes.
-func TestDecodedBytes(t *testing.T) {
+func TestDecodedPartsOfRequestsCountAsMemory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		value any
@@ -471,7 +471,7 @@ func TestDecodedBytes(t *testing.T) {
 }
 
 // When the member knows why it is busy, the client gets the reason and advice.
-func TestBusyReason(t *testing.T) {
+func TestBusyAnswerHasTheReason(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.sendCode = fsm.ServerBusy

@@ -69,7 +69,7 @@ func (p *peer) putToken(audience string, status int32) {
 	expect[*wire.Detach](p)
 }
 
-func TestPutToken(t *testing.T) {
+func TestPutTokenIsAnsweredWithAStatus(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
@@ -107,7 +107,7 @@ func TestPutToken(t *testing.T) {
 
 // Replies are sent on the link with the target address of the reply-to, otherwise on the link of that name;
 // the session of the request takes precedence.
-func TestReplyRouting(t *testing.T) {
+func TestReplyGoesToTheLinkOfItsReplyTo(t *testing.T) {
 	t.Parallel()
 	ask := func(replyTo any) []byte {
 		return requestMessage(wire.Properties{MessageID: "m", ReplyTo: replyTo}, wire.Map{{Key: "operation", Value: "x"}}, nil)
@@ -150,7 +150,7 @@ func TestReplyRouting(t *testing.T) {
 
 func fmt3(prefix string, channel uint16) string { return prefix + string(rune('0'+channel)) }
 
-func TestManagementFaults(t *testing.T) {
+func TestMalformedManagementRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, h)
@@ -211,7 +211,7 @@ func TestPeekIsBounded(t *testing.T) {
 }
 
 // If a client grants no credit for responses, its link is detached before they fill the memory of the member.
-func TestResponsesMax(t *testing.T) {
+func TestResponsesWithoutCreditAreBounded(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"))
 	p.login()

@@ -65,7 +65,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 }
 
 // Credit may be granted before our attach was sent, and without a delivery-count.
-func TestPipelinedCredit(t *testing.T) {
+func TestCreditMayPrecedeTheAttach(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
@@ -307,7 +307,7 @@ func TestReceivedAndDeletedMessagesWaitForCredit(t *testing.T) {
 }
 
 // Deliveries stop at the peer's window, within a delivery if necessary, and continue there.
-func TestOutgoingWindow(t *testing.T) {
+func TestDeliveriesStopAtTheWindow(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
@@ -421,7 +421,7 @@ func TestLockIsAskedAgain(t *testing.T) {
 }
 
 // A receiver that never settles gets at most unsettledMax deliveries, until the locks of the old ones expire.
-func TestUnsettledMax(t *testing.T) {
+func TestUnsettledDeliveriesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := &session{unsettled: make(map[uint32]unsettled)}
 	past, future := fsm.Instant(1), fsm.Instant(time.Now().Add(time.Hour).UnixMilli())
@@ -460,7 +460,7 @@ func TestHeldBytesMax(t *testing.T) {
 	}
 }
 
-func TestTakeRange(t *testing.T) {
+func TestRangesOfDeliveriesAreTaken(t *testing.T) {
 	t.Parallel()
 	s := &session{unsettled: make(map[uint32]unsettled)}
 	fill := func(ids ...uint32) {

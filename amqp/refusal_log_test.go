@@ -13,7 +13,7 @@ import (
 func client(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}) }
 
 // Each client has its own lines in each window, and the first line after omitted ones contains their number.
-func TestLogLimiter(t *testing.T) {
+func TestLogLinesOfAClientAreLimited(t *testing.T) {
 	t.Parallel()
 	var l logLimiter
 	now := time.Unix(1_000_000, 0)

@@ -10,7 +10,7 @@ import (
 
 // Every entity in every spelling of docs/service-bus-protocol.md#addresses, with the operations that it
 // allows.
-func TestTopicAddresses(t *testing.T) {
+func TestEntitiesAreFoundInEverySpelling(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker().topic("Shop/Orders", "Paid"))
 	p.login()
@@ -38,7 +38,7 @@ func TestTopicAddresses(t *testing.T) {
 }
 
 // A token may name an entity of any kind in any spelling, and is valid for that entity and everything in it.
-func TestTopicAudiences(t *testing.T) {
+func TestTokenIsValidForItsEntityAndAllInIt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		audience string

@@ -143,7 +143,7 @@ func TestRulesOnTheWire(t *testing.T) {
 }
 
 // Results of the broker for rules become status, condition and text.
-func TestRuleAnswers(t *testing.T) {
+func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
 	t.Parallel()
 	r := &request{link: &incomingLink{link: link{path: "t/Subscriptions/s/$management"}}}
 	for _, c := range []struct {
@@ -174,7 +174,7 @@ func TestRuleAnswers(t *testing.T) {
 }
 
 // Operations on rules need the right to listen, at the subscription.
-func TestRuleRights(t *testing.T) {
+func TestOperationsOnRulesNeedListen(t *testing.T) {
 	t.Parallel()
 	p := managementPeerAt(t, newFakeBroker().topic("topic", "sub"), fsm.Send, "topic/subscriptions/sub/$management")
 	for i, operation := range []string{addRuleOperation, removeRuleOperation, enumerateRulesOperation} {

@@ -91,7 +91,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 	}
 }
 
-func TestScheduleFaults(t *testing.T) {
+func TestMalformedScheduleRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	p := managementPeer(t, h, fsm.Manage)
@@ -177,7 +177,7 @@ func (b *purger) Purge(at fsm.EntityRef, before fsm.Instant, most int, done func
 	b.fakeBroker.Purge(at, before, most, done)
 }
 
-func TestBatchDelete(t *testing.T) {
+func TestBatchDeleteDeletesWhatItIsAskedFor(t *testing.T) {
 	t.Parallel()
 	h := &purger{fakeBroker: newFakeBroker("orders")}
 	h.messages(t, "orders", 5)

@@ -35,7 +35,7 @@ func traced(t testing.TB, properties map[string]any) []byte {
 	return encoded
 }
 
-func TestParseTraceparent(t *testing.T) {
+func TestTraceparentIsParsedStrictly(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		sampled: true, notSampled: true, "01" + sampled[2:] + "-what comes later": true, "01" + sampled[2:]: true,

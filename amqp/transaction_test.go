@@ -126,7 +126,7 @@ func (p *peer) settleIn(txn []byte, first, last uint32, outcome any) {
 	p.send(dispose(first, last, false, &wire.TransactionalState{TxnID: txn, Outcome: outcome}))
 }
 
-func TestTransactionalSends(t *testing.T) {
+func TestSendsOfATransactionAreStoredAtItsCommit(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders", "bills")
 	p := transactionPeer(t, b)
@@ -186,7 +186,7 @@ func TestTransactionRolledBack(t *testing.T) {
 }
 
 // Every way to settle works in a transaction, and nothing happens before the commit.
-func TestTransactionalSettlements(t *testing.T) {
+func TestSettlementsOfATransactionHappenAtItsCommit(t *testing.T) {
 	t.Parallel()
 	yes := true
 	annotated := wire.Map{{Key: wire.Symbol("k"), Value: "v"}}
@@ -225,7 +225,7 @@ func TestTransactionalSettlements(t *testing.T) {
 }
 
 // A range may contain deliveries of several links, have gaps, and is answered in ranges.
-func TestTransactionalRanges(t *testing.T) {
+func TestRangeInATransactionMaySpanLinks(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders", "bills")
 	b.messages(t, "orders", 3)
@@ -485,7 +485,7 @@ func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 	}
 }
 
-func TestTransactionsMax(t *testing.T) {
+func TestOpenTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
 	b.wait = make(chan struct{})

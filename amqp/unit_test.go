@@ -15,7 +15,7 @@ type nopConn struct{ net.Conn }
 
 func (nopConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
-func TestSerialNumbers(t *testing.T) {
+func TestSerialNumbersWrap(t *testing.T) {
 	t.Parallel()
 	m := uint32(math.MaxUint32)
 	for _, c := range []struct{ a, b, want uint32 }{{5, 3, 2}, {3, 5, 0}, {3, 3, 0}, {1, m, 2}, {m, 1, 0}} {
@@ -30,7 +30,7 @@ func TestSerialNumbers(t *testing.T) {
 	}
 }
 
-func TestSendingCredit(t *testing.T) {
+func TestCreditFromReceiversFollowsTheirFlow(t *testing.T) {
 	t.Parallel()
 	at := func(n uint32) *uint32 { return &n }
 	send := func(c *sendingCredit, n int) {
@@ -104,7 +104,7 @@ func TestSendingCreditAfterDrain(t *testing.T) {
 	}
 }
 
-func TestReceivingCredit(t *testing.T) {
+func TestCreditGrantedToSendersIsRefilled(t *testing.T) {
 	t.Parallel()
 	var c receivingCredit
 	if c.take() {
@@ -130,7 +130,7 @@ func TestReceivingCredit(t *testing.T) {
 	}
 }
 
-func TestReducePath(t *testing.T) {
+func TestEveryFormOfAnAddressGivesOnePath(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
 		"q": "q", "/q": "q", "q/": "q", "amqps://h/q": "q", "amqp://h:5672/a/b": "a/b", "sb://h": "", "sb://h/": "",
@@ -213,7 +213,7 @@ func TestGrantsCoverWhatIsBelowTheirPath(t *testing.T) {
 	}
 }
 
-func TestAudiencesMax(t *testing.T) {
+func TestAudiencesAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	c := newConn(ptr(DefaultConfig()), nopConn{})

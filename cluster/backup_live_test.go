@@ -45,9 +45,9 @@ func backupOpener(copies map[fsm.PartitionID][]byte) func(fsm.PartitionID) (io.R
 	}
 }
 
-// TestBackupAndRestore backs up a running cluster through any member. The restored data serves at one member,
+// TestRestoredClusterServesAndOthersJoinIt backs up a running cluster through any member. The restored data serves at one member,
 // and other members join it.
-func TestBackupAndRestore(t *testing.T) {
+func TestRestoredClusterServesAndOthersJoinIt(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
 	c.startAll()
@@ -128,9 +128,9 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreSelectedPartitions restores one partition only: its messages are there; entities of the other
+// TestRestoreOfOnePartitionLeavesTheOthersEmpty restores one partition only: its messages are there; entities of the other
 // partitions exist, are empty and can be used.
-func TestRestoreSelectedPartitions(t *testing.T) {
+func TestRestoreOfOnePartitionLeavesTheOthersEmpty(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 1, 3)
@@ -175,8 +175,8 @@ func TestRestoreSelectedPartitions(t *testing.T) {
 	}
 }
 
-// TestRestoreRefuses checks that copies that are incomplete, or of something else, create no data folder.
-func TestRestoreRefuses(t *testing.T) {
+// TestRestoreRefusesIncompleteOrWrongCopies checks that copies that are incomplete, or of something else, create no data folder.
+func TestRestoreRefusesIncompleteOrWrongCopies(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
@@ -210,9 +210,9 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestBackupLimits checks that backups beyond the limit are refused before anything is written, and that a
+// TestBackupsAreLimitedAndEndWithTheirReader checks that backups beyond the limit are refused before anything is written, and that a
 // backup ends when its reader stops reading.
-func TestBackupLimits(t *testing.T) {
+func TestBackupsAreLimitedAndEndWithTheirReader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
@@ -246,9 +246,9 @@ func TestBackupLimits(t *testing.T) {
 	}
 }
 
-// TestVerifyReportsAbsentMember checks that Verify soon reports a member that is away as one that did not
+// TestVerifyReportsAMemberThatDoesNotAnswer checks that Verify soon reports a member that is away as one that did not
 // answer.
-func TestVerifyReportsAbsentMember(t *testing.T) {
+func TestVerifyReportsAMemberThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()

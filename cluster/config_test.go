@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/move"
 )
 
-func TestConfigValidate(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	valid := Default()
 	valid.Dir, valid.Logger = "data", testLogger()

@@ -165,9 +165,9 @@ func TestForwardToAnotherPartition(t *testing.T) {
 	}
 }
 
-// TestForwardChain forwards a message four times. The fifth queue, which would forward it again, keeps it as a
+// TestMessageIsForwardedFourTimesAtMost forwards a message four times. The fifth queue, which would forward it again, keeps it as a
 // dead letter.
-func TestForwardChain(t *testing.T) {
+func TestMessageIsForwardedFourTimesAtMost(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
 	c.startAll()
@@ -191,7 +191,7 @@ func TestForwardChain(t *testing.T) {
 	}
 }
 
-func TestForwardCycle(t *testing.T) {
+func TestForwardingCycleDeadLettersAtTheHopLimit(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
 	c.startAll()
@@ -251,9 +251,9 @@ func TestForwardDeadLetters(t *testing.T) {
 	}
 }
 
-// TestForwardRefused checks that a message that its destination refuses goes to the transfer dead-letter queue
+// TestMessageThatItsDestinationRefusesIsDeadLettered checks that a message that its destination refuses goes to the transfer dead-letter queue
 // of its source, with the reason.
-func TestForwardRefused(t *testing.T) {
+func TestMessageThatItsDestinationRefusesIsDeadLettered(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
 	c.startAll()

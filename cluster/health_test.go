@@ -31,9 +31,9 @@ func textOf(checks []Check, name string) string {
 	return ""
 }
 
-// TestReadiness checks that a member is not ready when another hears the catalog's leader and it does not; that
+// TestMemberThatHearsNoCatalogLeaderIsNotReady checks that a member is not ready when another hears the catalog's leader and it does not; that
 // the catalog has no leader makes no member worse than another.
-func TestReadiness(t *testing.T) {
+func TestMemberThatHearsNoCatalogLeaderIsNotReady(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -102,9 +102,9 @@ func TestReadinessOfIsolatedMember(t *testing.T) {
 	}
 }
 
-// TestLiveness checks that something that has not returned for 30 s calls for a restart, unless it waits for
+// TestStuckMemberIsNotLive checks that something that has not returned for 30 s calls for a restart, unless it waits for
 // disk space.
-func TestLiveness(t *testing.T) {
+func TestStuckMemberIsNotLive(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		stalled, owed time.Duration

@@ -143,8 +143,8 @@ func TestNamespaceIsDeletedWhenEmpty(t *testing.T) {
 	}
 }
 
-// TestNamespaceLimits checks that a request beyond a limit is refused with the limit in the text.
-func TestNamespaceLimits(t *testing.T) {
+// TestRequestsBeyondANamespaceLimitAreRefused checks that a request beyond a limit is refused with the limit in the text.
+func TestRequestsBeyondANamespaceLimitAreRefused(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
@@ -212,9 +212,9 @@ func TestNamespaceLimits(t *testing.T) {
 	}
 }
 
-// TestAccessRules checks that changed rules take effect at once at the member that changed them and soon at the
+// TestChangedAccessRulesTakeEffectAtAllMembers checks that changed rules take effect at once at the member that changed them and soon at the
 // others, and that a change based on an outdated version is refused.
-func TestAccessRules(t *testing.T) {
+func TestChangedAccessRulesTakeEffectAtAllMembers(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()

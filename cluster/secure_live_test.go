@@ -59,9 +59,9 @@ func isKnownTo(t *testing.T, node *Node, other fsm.MemberID) bool {
 	return false
 }
 
-// TestSecureCluster checks that three members with TLS form a cluster, serve, and survive the death of a
+// TestClusterWithTLSServesAndRefusesOthers checks that three members with TLS form a cluster, serve, and survive the death of a
 // leader, and that a fourth with a certificate of another authority, or with none, cannot join.
-func TestSecureCluster(t *testing.T) {
+func TestClusterWithTLSServesAndRefusesOthers(t *testing.T) {
 	t.Parallel()
 	ours, theirs := kit.NewAuthority(t), kit.NewAuthority(t)
 	c := newTestCluster(t, 3, 4)
@@ -169,9 +169,9 @@ func TestSecureClusterReplacesCertificates(t *testing.T) {
 	sendMessage(t, c.nodes[2], createQueue(t, c.nodes[2], "orders"), "x")
 }
 
-// TestGossipKeys checks that a process with another key, or without one, sees no member and no member sees it,
+// TestGossipWithAnotherKeySeesNoMember checks that a process with another key, or without one, sees no member and no member sees it,
 // and that both ends log it. Keys are changed one member after the other.
-func TestGossipKeys(t *testing.T) {
+func TestGossipWithAnotherKeySeesNoMember(t *testing.T) {
 	t.Parallel()
 	key := func(b byte) []byte { return slices.Repeat([]byte{b}, 32) }
 	lines := new(kit.LogLines)

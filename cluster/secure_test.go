@@ -8,9 +8,9 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// TestSecureConfig checks that a configuration that would admit everybody, or nobody, is refused, and that no
+// TestSecurityConfigThatAdmitsEverybodyIsRefused checks that a configuration that would admit everybody, or nobody, is refused, and that no
 // error contains a key.
-func TestSecureConfig(t *testing.T) {
+func TestSecurityConfigThatAdmitsEverybodyIsRefused(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
 	valid := Default()

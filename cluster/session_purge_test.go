@@ -11,9 +11,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestPurgeSession checks that purging one session removes the unlocked messages of that session, whether or
+// TestPurgeOfASessionLeavesTheOthers checks that purging one session removes the unlocked messages of that session, whether or
 // not it is locked, and nothing else; the holder keeps the session.
-func TestPurgeSession(t *testing.T) {
+func TestPurgeOfASessionLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, partitions := range map[string]func(*fsm.EntitySettings){
 		"queue": withSessions, "partitioned queue": both(partitioned, withSessions),

@@ -116,9 +116,9 @@ func TestSessionSurvivesItsLeader(t *testing.T) {
 	}
 }
 
-// TestAcceptWaits checks that a receiver that waits for any session gets the one with the oldest message,
+// TestReceiverOfAnySessionGetsTheOldest checks that a receiver that waits for any session gets the one with the oldest message,
 // through any member, and that a wait that times out or is cancelled takes no session.
-func TestAcceptWaits(t *testing.T) {
+func TestReceiverOfAnySessionGetsTheOldest(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()

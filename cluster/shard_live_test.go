@@ -19,9 +19,9 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// TestPartitionedSessions: sessions of a partitioned queue are found by name through any member, in
+// TestSessionsOfAPartitionedQueueAreFoundAtAnyMember: sessions of a partitioned queue are found by name through any member, in
 // order; a receiver that accepts any session waits at all shards and takes only one.
-func TestPartitionedSessions(t *testing.T) {
+func TestSessionsOfAPartitionedQueueAreFoundAtAnyMember(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
@@ -102,9 +102,9 @@ func TestPartitionedSessions(t *testing.T) {
 	}
 }
 
-// TestPartitionedTopic: each shard of a partitioned topic copies its messages to its subscriptions; their
+// TestShardsOfAPartitionedTopicServeAllSubscriptions: each shard of a partitioned topic copies its messages to its subscriptions; their
 // rules are the same in all shards, even after an interrupted change.
-func TestPartitionedTopic(t *testing.T) {
+func TestShardsOfAPartitionedTopicServeAllSubscriptions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
 	c.startAll()
@@ -173,9 +173,9 @@ func codeOfError(err error) (code fsm.Code) {
 	return code
 }
 
-// TestPartitionedForwarding: messages are forwarded from every shard, and to the shard of their key; each
+// TestMessagesAreForwardedOnceFromEveryShard: messages are forwarded from every shard, and to the shard of their key; each
 // arrives once, while members die.
-func TestPartitionedForwarding(t *testing.T) {
+func TestMessagesAreForwardedOnceFromEveryShard(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
 	c.startAll()
@@ -214,9 +214,9 @@ func TestPartitionedForwarding(t *testing.T) {
 	}
 }
 
-// TestPartitionedTransactions: a transaction is in one shard: that of the message it settles. Its sends go
+// TestTransactionOfAPartitionedEntityIsInOneShard: a transaction is in one shard: that of the message it settles. Its sends go
 // to the same partition, or to another one if their key requires it.
-func TestPartitionedTransactions(t *testing.T) {
+func TestTransactionOfAPartitionedEntityIsInOneShard(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 3)
 	for i := range c.configs {
@@ -272,9 +272,9 @@ func TestPartitionedTransactions(t *testing.T) {
 	}
 }
 
-// TestPartitionedInterrupted: the next request that needs a partly created entity completes it, shard by
+// TestInterruptedChangesOfAPartitionedEntityAreCompleted: the next request that needs a partly created entity completes it, shard by
 // shard; the catalog's leader completes an interrupted deletion.
-func TestPartitionedInterrupted(t *testing.T) {
+func TestInterruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 3)
 	c.startAll()

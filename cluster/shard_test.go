@@ -73,8 +73,8 @@ func TestShardOfAKey(t *testing.T) {
 	}
 }
 
-// TestPartitionedQueue: a partitioned queue behaves as one queue through any member.
-func TestPartitionedQueue(t *testing.T) {
+// TestPartitionedQueueBehavesAsOneQueue: a partitioned queue behaves as one queue through any member.
+func TestPartitionedQueueBehavesAsOneQueue(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
@@ -159,8 +159,8 @@ func TestPartitionedQueue(t *testing.T) {
 	}
 }
 
-// TestPartitionKeys: messages with one key are in one shard and in order, and a batch goes to one shard.
-func TestPartitionKeys(t *testing.T) {
+// TestMessagesWithOneKeyStayInOrder: messages with one key are in one shard and in order, and a batch goes to one shard.
+func TestMessagesWithOneKeyStayInOrder(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
@@ -196,9 +196,9 @@ func TestPartitionKeys(t *testing.T) {
 	}
 }
 
-// TestPartitionedReceivers: a link gets messages from all shards in turn, waits at all of them, and returns
+// TestReceiverGetsMessagesFromAllShards: a link gets messages from all shards in turn, waits at all of them, and returns
 // messages locked in excess: they are available to other links immediately, with no attempt counted.
-func TestPartitionedReceivers(t *testing.T) {
+func TestReceiverGetsMessagesFromAllShards(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()

@@ -213,8 +213,8 @@ func entities(list []fsm.Entity) string {
 	return out
 }
 
-// TestEntityNames: what may be a name and what may not, by creating it.
-func TestEntityNames(t *testing.T) {
+// TestNamesOfEntitiesAreChecked: what may be a name and what may not, by creating it.
+func TestNamesOfEntitiesAreChecked(t *testing.T) {
 	t.Parallel()
 	valid := []string{"a", "orders", "Orders.2", "a-b_c", "a/b", "a/b/c", "9", ".", strings.Repeat("n", 260)}
 	invalid := []string{

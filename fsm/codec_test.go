@@ -110,8 +110,8 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 	}
 }
 
-// TestCommandLimits: for every limit of a command, a command at the limit and one above it.
-func TestCommandLimits(t *testing.T) {
+// TestLimitsOfCommandsHold: for every limit of a command, a command at the limit and one above it.
+func TestLimitsOfCommandsHold(t *testing.T) {
 	t.Parallel()
 	at := fsm.Address{Entity: 1}
 	send := func(n, id int) fsm.Command {

@@ -120,9 +120,9 @@ func checkWindow(t *rapid.T, w *duplicateWindow, now Instant, span Millis) {
 	}
 }
 
-// TestWindowMemory: a remembered id costs at most 64 bytes in all, however many there
+// TestRememberedIDTakesAtMost64Bytes: a remembered id costs at most 64 bytes in all, however many there
 // are; what was forgotten costs nothing.
-func TestWindowMemory(t *testing.T) { // not parallel: it measures the heap
+func TestRememberedIDTakesAtMost64Bytes(t *testing.T) { // not parallel: it measures the heap
 	heap := func() uint64 {
 		var s runtime.MemStats
 		runtime.GC()
@@ -180,9 +180,9 @@ func TestWindowImageIsImmutable(t *testing.T) {
 	}
 }
 
-// TestWindowLimit: a queue that remembers the maximum of ids accepts no more until some are
+// TestRememberedIDsAreBounded: a queue that remembers the maximum of ids accepts no more until some are
 // forgotten.
-func TestWindowLimit(t *testing.T) {
+func TestRememberedIDsAreBounded(t *testing.T) {
 	t.Parallel()
 	if got := unsafe.Sizeof(duplicateID{}); got != 24 {
 		t.Errorf("an id takes %d bytes of its page, want 24", got)

@@ -355,9 +355,9 @@ func TestForwardingEntityIsNotIdle(t *testing.T) {
 	}
 }
 
-// TestForwardingLimits: every limit of the two commands, met and passed by one, in
+// TestLimitsOfForwardingHold: every limit of the two commands, met and passed by one, in
 // whatever way it is checked.
-func TestForwardingLimits(t *testing.T) {
+func TestLimitsOfForwardingHold(t *testing.T) {
 	t.Parallel()
 	forward := func(most uint32, codes int) fsm.Command {
 		return fsm.ForwardMessages{Address: fsm.Address{Entity: 1}, Done: 1, Codes: make([]fsm.Code, codes), To: elsewhere, Max: most}

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRecordSize: 48 bytes a message, so that a full chunk is exactly one size class
+// TestRecordTakes48Bytes: 48 bytes a message, so that a full chunk is exactly one size class
 // of the allocator and a backlog of a million stays under 64 MB with all overhead.
-func TestRecordSize(t *testing.T) {
+func TestRecordTakes48Bytes(t *testing.T) {
 	t.Parallel()
 	if got := unsafe.Sizeof(record{}); got != 48 {
 		t.Errorf("a record takes %d bytes, want 48", got)

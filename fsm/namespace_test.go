@@ -59,8 +59,8 @@ func TestNamespaceByHost(t *testing.T) {
 	}
 }
 
-// TestNamespaceLimits: every limit of a namespace and of access rules, met and passed by one.
-func TestNamespaceLimits(t *testing.T) {
+// TestLimitsOfNamespacesHold: every limit of a namespace and of access rules, met and passed by one.
+func TestLimitsOfNamespacesHold(t *testing.T) {
 	t.Parallel()
 	text := func(n int) string { return strings.Repeat("x", n) }
 	name := func(name string) fsm.Command { return fsm.CreateNamespace{Name: name} }

@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestPlacementLimits: every limit of a member and a placement, met and passed by one.
-func TestPlacementLimits(t *testing.T) {
+// TestLimitsOfPlacementsHold: every limit of a member and a placement, met and passed by one.
+func TestLimitsOfPlacementsHold(t *testing.T) {
 	t.Parallel()
 	text := func(n int) string { return strings.Repeat("x", n) }
 	member := func(change func(*fsm.Member)) fsm.Command {

@@ -163,8 +163,8 @@ func TestInvalidRulesAreExplained(t *testing.T) {
 	}
 }
 
-// TestSubscriptionPaths: what is one, and how long names may be.
-func TestSubscriptionPaths(t *testing.T) {
+// TestSubscriptionPathsAreChecked: what is one, and how long names may be.
+func TestSubscriptionPathsAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		path, topic, subscription string

@@ -92,9 +92,9 @@ func tryTransactions() []fsm.Command {
 	return []fsm.Command{first, second, transact}
 }
 
-// TestTransactLimits: every limit of a transaction, met and passed by one, in whatever way
+// TestLimitsOfTransactionsHold: every limit of a transaction, met and passed by one, in whatever way
 // it is checked.
-func TestTransactLimits(t *testing.T) {
+func TestLimitsOfTransactionsHold(t *testing.T) {
 	t.Parallel()
 	at := fsm.Address{Entity: 1}
 	settles := func(n int, verb fsm.Verb) []fsm.SettleMessages {

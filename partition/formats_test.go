@@ -37,9 +37,9 @@ func exampleManifest() manifest {
 	}
 }
 
-// TestManifestFile verifies that the manifest of a snapshot, with raft's encoding of its configuration, keeps
+// TestManifestKeepsItsBytes verifies that the manifest of a snapshot, with raft's encoding of its configuration, keeps
 // its bytes and is read back as written.
-func TestManifestFile(t *testing.T) {
+func TestManifestKeepsItsBytes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := writeManifest(disk.OS{}, dir, exampleManifest()); err != nil {
@@ -55,9 +55,9 @@ func TestManifestFile(t *testing.T) {
 	}
 }
 
-// TestBinaryFormats verifies the bytes of the header of a snapshot stream. (Those of a record are in
+// TestStreamHeaderKeepsItsBytes verifies the bytes of the header of a snapshot stream. (Those of a record are in
 // record_format_test.go, those of an entry in entry_test.go.)
-func TestBinaryFormats(t *testing.T) {
+func TestStreamHeaderKeepsItsBytes(t *testing.T) {
 	t.Parallel()
 	m := exampleManifest()
 	written := fmt.Appendf(nil, "header of a snapshot: %x\n", appendStreamHeader(nil, &m))

@@ -59,7 +59,7 @@ func TestCheckpointsAgree(t *testing.T) {
 
 // A checkpoint is made once, when the first entry behind its index is applied, also when the index itself was
 // one of raft's own entries. An unknown digest becomes known again at the next epoch.
-func TestCheckpointIndexes(t *testing.T) {
+func TestCheckpointIsMadeOnceBehindItsIndex(t *testing.T) {
 	t.Parallel()
 	var c rollingDigest
 	at := func(indexes ...uint64) (made []uint64) {
@@ -102,7 +102,7 @@ func TestCheckpointIndexes(t *testing.T) {
 	}
 }
 
-func TestCompareCheckpoints(t *testing.T) {
+func TestComparisonNamesOutliersOfAMajority(t *testing.T) {
 	t.Parallel()
 	list := func(sums ...uint64) (l []Checkpoint) {
 		for i, s := range sums {

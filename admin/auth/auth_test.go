@@ -34,7 +34,7 @@ func newTestKeyring(t testing.TB) *Keyring {
 // The vectors were created with openssl, not with this package:
 //
 //	printf 'sb%3a%2f%2flocalhost%2forders\n1795176000' | openssl dgst -sha256 -hmac SAS_KEY_VALUE -binary | base64
-func TestSignatureGolden(t *testing.T) {
+func TestSignaturesEqualThoseOfOpenSSL(t *testing.T) {
 	t.Parallel()
 	for _, v := range []struct{ secret, resource, expires, want string }{
 		{DevKey, "sb%3a%2f%2flocalhost%2forders", "1795176000", "zMg3Zb6rTqgTORVjuutrgFKA7ut9+P0RARmQq6PyJg8="},
@@ -46,7 +46,7 @@ func TestSignatureGolden(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
+func TestTokenOpensItsResourceUntilItExpires(t *testing.T) {
 	t.Parallel()
 	good := Sign("sb://localhost/", DevKeyName, DevKey, noon().Add(time.Hour))
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestDevKeyPassesSDK(t *testing.T) {
 	}
 }
 
-func TestPassword(t *testing.T) {
+func TestPasswordIsTheSecretOfAKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		user, password string
@@ -165,7 +165,7 @@ func TestKeysAreValidated(t *testing.T) {
 	}
 }
 
-func TestParseRights(t *testing.T) {
+func TestRightsAreParsedAndPrinted(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]fsm.Rights{"send": fsm.Send, "Listen, Send": fsm.Send | fsm.Listen, "manage": fsm.Manage} {
 		if got, err := ParseRights(text); err != nil || got != want {

@@ -71,7 +71,7 @@ func TestResourcesOfClients(t *testing.T) {
 }
 
 // Forms that no client sends are refused as audience and as signed resource, with a text that names the error.
-func TestResourcesRefused(t *testing.T) {
+func TestFormsThatNoClientSendsAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, why := range map[string]string{
 		"?://localhost/mine":                   "after an unknown scheme",

@@ -173,7 +173,7 @@ func TestGrantIsValidWhileItsRuleIs(t *testing.T) {
 	}
 }
 
-func TestCertificate(t *testing.T) {
+func TestCertificateHasTheRightsOfItsRules(t *testing.T) {
 	t.Parallel()
 	k, _ := newKeyringWithRules(t, nil)
 	end := noon().Add(time.Hour)

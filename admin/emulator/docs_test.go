@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDocsExample checks that the example of the document is read without problems.
-func TestDocsExample(t *testing.T) {
+// TestExampleInTheDocumentIsRead checks that the example of the document is read without problems.
+func TestExampleInTheDocumentIsRead(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("../../docs/emulator.md")
 	if err != nil {

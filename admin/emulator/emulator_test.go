@@ -415,7 +415,7 @@ func TestLargeFilesAreRefused(t *testing.T) {
 }
 
 // Unknown fields, and values that are raised to the minimum, cause warnings.
-func TestWarnings(t *testing.T) {
+func TestUnknownFieldsAndRaisedValuesAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	file := parse(t, "\uFEFF"+`{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"a/b","Propertys":1,"Properties":{"DuplicateDetectionHistoryTimeWindow":"PT5S","ForwardTo":null}}],
 		"Topics":null}],"Logging":{"Type":"Console"}},"Extra":"// no comment, /* nor this */ ,]",}`)

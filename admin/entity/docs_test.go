@@ -9,7 +9,7 @@ import (
 )
 
 // The reference lists every setting of entities.
-func TestDocsSettings(t *testing.T) {
+func TestDocsListEverySetting(t *testing.T) {
 	t.Parallel()
 	var rows strings.Builder
 	rows.WriteString("| setting | of | values | default | flag | ATOM element | in Config.json |\n|---|---|---|---|---|---|---|\n")

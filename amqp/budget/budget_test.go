@@ -164,7 +164,7 @@ func TestEvictionsKeepTheRestBelowTheLimit(t *testing.T) {
 
 // Unauthenticated connections share a pool of their own: of those with too much, the oldest are evicted first,
 // and the others are not affected.
-func TestUnauthenticatedShare(t *testing.T) {
+func TestUnauthenticatedConnectionsShareAPool(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	honest := open(b, key("a"))
@@ -224,7 +224,7 @@ func TestSetRarelyReserves(t *testing.T) {
 }
 
 // An idle connection costs only its fixed cost, however many there are.
-func TestFixedCost(t *testing.T) {
+func TestIdleConnectionCostsItsFixedCost(t *testing.T) {
 	t.Parallel()
 	b := New(BytesMin)
 	for range 20_000 {
@@ -319,7 +319,7 @@ func TestSumsMatchTheAccounts(t *testing.T) {
 }
 
 // Many goroutines use accounts concurrently, for the race detector.
-func TestConcurrentAccounts(t *testing.T) {
+func TestAccountsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	b := New(BytesMin)
 	var group sync.WaitGroup

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSource(t *testing.T) {
+func TestConnectionsCountForAnAddressOrItsPrefix(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
 		"192.0.2.7:1": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::", "[fe80::1%lo]:1": "fe80::",

@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func TestDeliveryOptions(t *testing.T) {
+func TestDeliveryShowsItsLockOrState(t *testing.T) {
 	t.Parallel()
 	encoded := section(nil, wire.SectionData, []byte("x"))
 	locked := fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Locked, LockedUntil: 5}
@@ -106,7 +106,7 @@ func TestModifiedPropertiesAreMerged(t *testing.T) {
 	}
 }
 
-func TestEncodeProperties(t *testing.T) {
+func TestPropertiesAreEncodedAndReadBack(t *testing.T) {
 	t.Parallel()
 	if b, err := EncodeProperties(nil); b != nil || err != nil {
 		t.Error(b, err)

@@ -126,7 +126,7 @@ func sameMessage(a, b *goamqp.Message) bool {
 }
 
 // Messages with each of the three kinds of body, and without body, are delivered unchanged.
-func TestMessageBodies(t *testing.T) {
+func TestEveryKindOfBodyIsDeliveredUnchanged(t *testing.T) {
 	t.Parallel()
 	for name, sent := range map[string]*goamqp.Message{
 		"none":     {},
@@ -196,7 +196,7 @@ func TestFooterBeforeBody(t *testing.T) {
 }
 
 // Annotations of the client whose types clients rely on.
-func TestAnnotationTypes(t *testing.T) {
+func TestAnnotationsHaveTheTypesThatClientsExpect(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name       string
@@ -234,7 +234,7 @@ func TestAnnotationTypes(t *testing.T) {
 	}
 }
 
-func TestMessageRefused(t *testing.T) {
+func TestMalformedMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	data := section(nil, wire.SectionData, []byte{})
 	annotation := func(key, value any) []byte {
@@ -308,7 +308,7 @@ func manyProperties(size int) wire.Map {
 }
 
 // Values equal to the limits are accepted.
-func TestMessageLimits(t *testing.T) {
+func TestValuesAtTheLimitsAreAccepted(t *testing.T) {
 	t.Parallel()
 	m := manyProperties(propertiesBytesMax)
 	if n := len(wire.AppendMap(nil, m)); n != propertiesBytesMax {
@@ -388,7 +388,7 @@ func TestBatchBecomesMessages(t *testing.T) {
 	}
 }
 
-func TestBatchRefused(t *testing.T) {
+func TestMalformedBatchesAreRefused(t *testing.T) {
 	t.Parallel()
 	many := make([][]byte, BatchMessagesMax+1)
 	if _, err := ParseBatch(batch(many[1:]...)); err != nil {

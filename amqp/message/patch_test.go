@@ -83,7 +83,7 @@ func TestChangedUserProperties(t *testing.T) {
 
 // Actions change those system properties that are fields, and keep their types; the other fields are unchanged
 // bit for bit. A message keeps an id.
-func TestChangedFields(t *testing.T) {
+func TestActionsChangeFieldsAndKeepTheirTypes(t *testing.T) {
 	t.Parallel()
 	contentType := wire.Symbol("a/b")
 	own := wire.Properties{
@@ -142,7 +142,7 @@ func TestChangedFieldsAndExpiry(t *testing.T) {
 }
 
 // A delivery reports where the message was first sent, and from whose dead-letter queue it was forwarded.
-func TestForwardedAnnotations(t *testing.T) {
+func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 	t.Parallel()
 	dead := func(p *fsm.EntityRef) { p.Sub = fsm.DeadLetterQueue }
 	stranded := func(p *fsm.EntityRef) { p.Sub = fsm.TransferDeadLetterQueue }
@@ -202,7 +202,7 @@ func TestForwardedIsCopied(t *testing.T) {
 	}
 }
 
-func TestTruncateCharacters(t *testing.T) {
+func TestTextIsTruncatedAtACharacter(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "äöü": "äöü", "äöüß": "äöü", "日本語": "日本語", "日本語x": "日本語"} {
 		if got := truncateCharacters(text, 3); got != want || utf8.RuneCountInString(got) > 3 {

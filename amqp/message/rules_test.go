@@ -47,7 +47,7 @@ func askedOf(t testing.TB, r *RuleReader, payload []byte) []fsm.Property {
 	return decoded
 }
 
-func TestRuleProperties(t *testing.T) {
+func TestRulesSeeThePropertiesOfAMessage(t *testing.T) {
 	t.Parallel()
 	in := time.UnixMilli(1_800_000_000_000).UTC()
 	b := section(nil, wire.SectionMessageAnnotations, wire.Map{
@@ -351,7 +351,7 @@ func naiveProperties(t testing.TB, payload []byte) (all []fsm.Property) {
 	return all
 }
 
-// naiveValue maps a decoded value; decimals are tested by TestRuleValues alone.
+// naiveValue maps a decoded value; decimals are tested by TestRuleValuesAreReadAndWrittenAsAMQP alone.
 func naiveValue(v any) (filter.Value, bool) {
 	switch v := v.(type) {
 	case nil:

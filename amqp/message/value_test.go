@@ -79,7 +79,7 @@ func typedValues() map[string]typedValue {
 	}
 }
 
-func TestRuleValues(t *testing.T) {
+func TestRuleValuesAreReadAndWrittenAsAMQP(t *testing.T) {
 	t.Parallel()
 	for name, c := range typedValues() {
 		encoded := wire.AppendValue(nil, c.wire)

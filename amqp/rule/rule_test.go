@@ -27,7 +27,7 @@ func addRequest(name any, description ...wire.Pair) wire.Map {
 
 // The answers byte for byte: descriptors as ulong in eight bytes, no list0, an action in
 // every rule, and a map in every correlation filter (docs/service-bus-protocol.md#rule-descriptors).
-func TestRuleDescriptions(t *testing.T) {
+func TestRuleDescriptionsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	const (
 		rule  = "00 80 0000013700000004 "
@@ -65,7 +65,7 @@ func TestRuleDescriptions(t *testing.T) {
 	}
 }
 
-func TestRuleRequests(t *testing.T) {
+func TestRequestsForRulesAreRead(t *testing.T) {
 	t.Parallel()
 	action := wire.Pair{Key: sqlActionKey, Value: wire.Map{{Key: expressionKey, Value: "SET a = 1"}}}
 	at := time.UnixMilli(5).UTC()

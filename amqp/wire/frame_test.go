@@ -140,7 +140,7 @@ func goldenTraffic() []goldenFrame {
 	}
 }
 
-func TestFramesGolden(t *testing.T) {
+func TestFramesKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	for _, g := range goldenFrames() {
 		t.Run(g.name, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestReaderReadsAllFramesOfAStream(t *testing.T) {
 	}
 }
 
-func TestReaderRefuses(t *testing.T) {
+func TestMalformedFramesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, hex string
@@ -244,7 +244,7 @@ func TestReaderRefuses(t *testing.T) {
 	}
 }
 
-func TestReaderAccepts(t *testing.T) {
+func TestUnusualFramesAreAccepted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, hex string
@@ -279,7 +279,7 @@ func TestReaderAccepts(t *testing.T) {
 	}
 }
 
-func TestReaderEnds(t *testing.T) {
+func TestReaderReportsTheEndOfTheStream(t *testing.T) {
 	t.Parallel()
 	whole := AppendFrame(nil, FrameAMQP, 0, &End{})
 	for cut := 1; cut < len(whole); cut++ {
@@ -416,7 +416,7 @@ func TestReaderBufferGrowsAndIsReused(t *testing.T) {
 }
 
 // Reading the performatives that belong to the Reader does not allocate.
-func TestReadAllocations(t *testing.T) {
+func TestPerformativesOfTheReaderDoNotAllocate(t *testing.T) {
 	for _, body := range []Performative{
 		&Transfer{Handle: 1, DeliveryID: ptr(uint32(7)), DeliveryTag: make([]byte, 16), MessageFormat: ptr(uint32(0)), Settled: ptr(false), Payload: make([]byte, 1024)},
 		&Flow{NextIncomingID: ptr(uint32(1)), Handle: ptr(uint32(0)), DeliveryCount: ptr(uint32(1)), LinkCredit: ptr(uint32(1))},

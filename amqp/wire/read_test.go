@@ -7,7 +7,7 @@ import (
 )
 
 // Signed numbers, floats and chars are read in every encoding, and no other value is accepted as one of them.
-func TestReadNumbers(t *testing.T) {
+func TestNumbersAreReadInEveryEncoding(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{
 		"51 80": -128, "54 ff": -1, "55 05": 5, "61 8000": math.MinInt16, "71 80000000": math.MinInt32, "81 7fffffffffffffff": math.MaxInt64,
@@ -42,7 +42,7 @@ func TestReadNumbers(t *testing.T) {
 	}
 }
 
-func TestDescribedOf(t *testing.T) {
+func TestDescribedValueIsSplit(t *testing.T) {
 	t.Parallel()
 	descriptor, inner, ok := DescribedOf(unhex(t, "00 a3 03 61 3a 62 81 0000000000000007"))
 	if name, isSymbol := SymbolOf(descriptor); !ok || !isSymbol || string(name) != "a:b" {

@@ -55,7 +55,7 @@ func TestHeaderAndProperties(t *testing.T) {
 	}
 }
 
-func TestNextSection(t *testing.T) {
+func TestSectionsAreReadOneByOne(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, hex string
@@ -88,7 +88,7 @@ func TestNextSection(t *testing.T) {
 	}
 }
 
-func TestSectionNames(t *testing.T) {
+func TestSectionsHaveTheNamesOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	for kind := SectionHeader; kind <= SectionFooter; kind++ {
 		name := "amqp:" + kind.String()
@@ -111,7 +111,7 @@ func TestSectionNames(t *testing.T) {
 	}
 }
 
-func TestSectionOrder(t *testing.T) {
+func TestSectionsOutOfOrderAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		before, kind SectionKind
@@ -136,7 +136,7 @@ func TestSectionOrder(t *testing.T) {
 	}
 }
 
-func TestIterators(t *testing.T) {
+func TestIteratorsReadMapsAndPairs(t *testing.T) {
 	t.Parallel()
 	m := Map{{Symbol("a"), int64(1)}, {"b", []any{true}}}
 	it, err := IterMap(AppendMap(nil, m))
@@ -192,7 +192,7 @@ func walk(t *testing.T, it *MapIter) (pairs []byte) {
 	return pairs
 }
 
-func TestScalarsOf(t *testing.T) {
+func TestScalarsAreReadByType(t *testing.T) {
 	t.Parallel()
 	enc := func(v any) []byte { return AppendValue(nil, v) }
 	if s, ok := TextOf(enc("a")); !ok || string(s) != "a" {
@@ -243,7 +243,7 @@ func TestScalarsOf(t *testing.T) {
 	}
 }
 
-func TestDecodeMap(t *testing.T) {
+func TestMapsAreDecodedStrictly(t *testing.T) {
 	t.Parallel()
 	if m, err := DecodeMap(unhex(t, `40`)); m != nil || err != nil {
 		t.Error(m, err)

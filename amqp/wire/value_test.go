@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestValuesGolden(t *testing.T) {
+func TestValuesKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	id := UUID{0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	for _, c := range []struct {
@@ -93,7 +93,7 @@ func TestValuesGolden(t *testing.T) {
 }
 
 // Encodings that are read and never written.
-func TestValuesRead(t *testing.T) {
+func TestEncodingsThatAreNeverWrittenAreRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		hex string
@@ -237,7 +237,7 @@ func leastAllocated(f func()) uint64 {
 }
 
 // A size that a peer claims allocates nothing before the bytes arrive.
-func TestHostileValues(t *testing.T) {
+func TestClaimedSizesAllocateNothing(t *testing.T) {
 	for name, b := range hostile(t) {
 		var err error
 		got := leastAllocated(func() { _, _, err = DecodeValue(b) })
@@ -261,7 +261,7 @@ func TestHostileValues(t *testing.T) {
 	}
 }
 
-func TestNestingBound(t *testing.T) {
+func TestNestingIsBounded(t *testing.T) {
 	t.Parallel()
 	nest := func(levels int) []byte {
 		v := any([]any{})

@@ -7,7 +7,7 @@ import (
 )
 
 // Only the folder of a removed member is emptied; a new member can begin there.
-func TestClearRemoved(t *testing.T) {
+func TestOnlyTheFolderOfARemovedMemberIsCleared(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	clear := func(want bool) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestDataDir(t *testing.T) {
+func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
 	f, err := Open(nil, dir)

@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestMemberFile: the identity of a member stays readable, and is written as it was.
-func TestMemberFile(t *testing.T) {
+// TestIdentityFileKeepsItsFormat: the identity of a member stays readable, and is written as it was.
+func TestIdentityFileKeepsItsFormat(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/identity.golden", []golden.Format{{Name: "member.json", Of: Identity{}}})
 

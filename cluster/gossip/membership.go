@@ -492,7 +492,7 @@ func (l memberlistLog) Write(line []byte) (int, error) {
 
 // logGossip logs a line of memberlist: as a warning, at a limited rate, when it is about keys, else at level
 // DEBUG. It recognizes lines about keys by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
-// security.go); TestGossipKeys fails when those words change.
+// security.go); TestGossipWithAnotherKeySeesNoMember fails when those words change.
 func logGossip(log *slog.Logger, refusals *throttle.Log, about, text string) {
 	foreign := strings.Contains(text, "encrypted") || strings.Contains(strings.ToLower(text), "decrypt")
 	if foreign && refusals.Allow(about, time.Now()) {

@@ -7,9 +7,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestMayLead checks that a drain is complete when nothing can make the member a leader any more, not when it
+// TestDrainWaitsUntilNothingCanMakeTheMemberALeader checks that a drain is complete when nothing can make the member a leader any more, not when it
 // happens to lead nothing.
-func TestMayLead(t *testing.T) {
+func TestDrainWaitsUntilNothingCanMakeTheMemberALeader(t *testing.T) {
 	t.Parallel()
 	const drained, other, known = "a", "b", 100
 	part := &fsm.Partition{ID: 1, Replicas: []fsm.Replica{{Member: drained}, {Member: other}}}

@@ -89,7 +89,7 @@ func sameVoters(a, b []partition.Voter) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(v partition.Voter) bool { return !slices.Contains(b, v) })
 }
 
-func TestNextStep(t *testing.T) {
+func TestMoveAddsReplicasBeforeItRemovesOthers(t *testing.T) {
 	t.Parallel()
 	r := testReplicas("A", "B", "C", "D")
 	here := func(id fsm.MemberID) bool { return id != "C" }

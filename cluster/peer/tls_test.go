@@ -47,9 +47,9 @@ func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *por
 	return p
 }
 
-// TestPeersTrust checks which peers may open a stream to which. A refused peer learns the reason, and both ends
+// TestOnlyTrustedPeersOpenStreams checks which peers may open a stream to which. A refused peer learns the reason, and both ends
 // log it.
-func TestPeersTrust(t *testing.T) {
+func TestOnlyTrustedPeersOpenStreams(t *testing.T) {
 	t.Parallel()
 	ours, theirs := kit.NewAuthority(t), kit.NewAuthority(t)
 	with := func(a *kit.Authority, c *tls.Certificate) *tls.Config {

@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-func TestStreamHeader(t *testing.T) {
+func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 	t.Parallel()
 	want := streamHeader{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C"}
 	encoded := want.encode()

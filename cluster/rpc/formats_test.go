@@ -12,9 +12,9 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestStreamFormats checks the content of the streams between members byte by byte,
+// TestStreamsKeepTheirBytes checks the content of the streams between members byte by byte,
 // including the numbers of kinds, statuses and outcomes.
-func TestStreamFormats(t *testing.T) {
+func TestStreamsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	var written []byte
 	add := func(name string, encoded []byte) { written = fmt.Appendf(written, "%s: %x\n", name, encoded) }

@@ -15,8 +15,8 @@ import (
 
 const docs = "../../docs/"
 
-// TestDocsMetrics checks that the reference lists every metric that a member exports.
-func TestDocsMetrics(t *testing.T) {
+// TestDocsListEveryMetric checks that the reference lists every metric that a member exports.
+func TestDocsListEveryMetric(t *testing.T) {
 	t.Parallel()
 	document.Section(t, docs+"metrics.md", "metrics", metrics.Table())
 }
@@ -84,8 +84,8 @@ func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	text.WriteString("```\n\n")
 }
 
-// TestDocsConfiguration checks that the reference lists every setting of serve.
-func TestDocsConfiguration(t *testing.T) {
+// TestDocsListEverySettingOfServe checks that the reference lists every setting of serve.
+func TestDocsListEverySettingOfServe(t *testing.T) {
 	t.Parallel()
 	document.Section(t, docs+"configuration.md", "settings", config.Reference())
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestStoredFormats checks the formats of files, because later releases read the files.
-func TestStoredFormats(t *testing.T) {
+// TestStoredFilesKeepTheirFormat checks the formats of files, because later releases read the files.
+func TestStoredFilesKeepTheirFormat(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/stored.golden", []golden.Format{
 		{Name: "dev.json", Of: devFile{}},
 	})
 }
 
-// TestPrintedFormats checks the names in the output of --output json, because scripts depend on them.
-func TestPrintedFormats(t *testing.T) {
+// TestJSONOutputKeepsItsNames checks the names in the output of --output json, because scripts depend on them.
+func TestJSONOutputKeepsItsNames(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{
 		{Name: "config show", Of: []config.Value(nil)},

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // Each script has a control server of its own, whose address is in PEEKLOCK_SERVER.
-func TestScripts(t *testing.T) {
+func TestCommandsBehaveAsTheScriptsSay(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestReadmeCommands runs the commands of the README in order, against one cluster. It omits those that start a
+// TestCommandsOfTheReadmeSucceed runs the commands of the README in order, against one cluster. It omits those that start a
 // cluster or run tests, because the test does that itself.
-func TestReadmeCommands(t *testing.T) {
+func TestCommandsOfTheReadmeSucceed(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts three members")

@@ -156,7 +156,7 @@ func checkCounter(t *testing.T, where string, call *parser.Call, have map[string
 }
 
 // Every alert asks for what exists, and says to people what to do.
-func TestAlerts(t *testing.T) {
+func TestAlertsUseExistingMetricsAndSayWhatToDo(t *testing.T) {
 	have, book := known(t), string(read(t, runbook))
 	_, section, ok := strings.Cut(book, "\n## Alerts\n")
 	if !ok {
@@ -237,7 +237,7 @@ type panel struct {
 }
 
 // Every panel asks for what exists, in the place and of the source that is chosen.
-func TestDashboard(t *testing.T) {
+func TestPanelsUseExistingMetrics(t *testing.T) {
 	var b board
 	if err := json.Unmarshal(read(t, dashboard), &b); err != nil {
 		t.Fatal(err)

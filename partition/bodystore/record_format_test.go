@@ -8,8 +8,8 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestRecordFormat verifies the bytes of the record of a body.
-func TestRecordFormat(t *testing.T) {
+// TestRecordKeepsItsBytes verifies the bytes of the record of a body.
+func TestRecordKeepsItsBytes(t *testing.T) {
 	t.Parallel()
 	owner := fsm.Owner{Address: fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}, Sequence: 1 << 40}
 	written := fmt.Appendf(nil, "record: %x\n", appendRecord(nil, owner, []byte("body")))

@@ -255,7 +255,7 @@ func TestBackupKeepsTheRate(t *testing.T) {
 	}
 }
 
-func TestByteRate(t *testing.T) {
+func TestByteRateIsParsed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]rateFlag{
 		"0": 0, "0MiB": 0, "64KiB": 64 << 10, "50MiB": 50 << 20, "2GiB": 2 << 30, "65536": 64 << 10, "70000B": 70000,

@@ -74,7 +74,7 @@ func TestFieldsAreEscaped(t *testing.T) {
 }
 
 // After := a property has a type, which is its type on the wire.
-func TestTypedProperties(t *testing.T) {
+func TestPropertyAfterColonEqualsHasAType(t *testing.T) {
 	t.Parallel()
 	o := sendOptions{count: 1, properties: []string{
 		"s=7", "i:=7", "d:=7.0", "b:=true", "n:=null", `t:="x=y"`, "e=a=b", `g:={"type":"guid","value":"00000000-0000-0000-0000-000000000001"}`,

@@ -49,7 +49,7 @@ func TestTimeToLiveOfMessages(t *testing.T) {
 	}
 }
 
-func TestScheduleTime(t *testing.T) {
+func TestScheduleFlagsBecomeATime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -69,7 +69,7 @@ func TestScheduleTime(t *testing.T) {
 	}
 }
 
-func TestPurgeBound(t *testing.T) {
+func TestPurgeFlagsBecomeATime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -90,7 +90,7 @@ func TestPurgeBound(t *testing.T) {
 	}
 }
 
-func TestRedriveFilters(t *testing.T) {
+func TestRedriveFiltersSelectDeadLetters(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	hourAgo := now.Add(-time.Hour)
@@ -129,7 +129,7 @@ func TestRedriveFilters(t *testing.T) {
 }
 
 // On a terminal, the bar is drawn on standard error until its end; elsewhere nothing is drawn.
-func TestMeter(t *testing.T) {
+func TestMeterIsDrawnOnATerminalOnly(t *testing.T) {
 	t.Parallel()
 	for _, interactive := range []bool{true, false} {
 		var errs kit.LogLines

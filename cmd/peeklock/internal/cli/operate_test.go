@@ -83,7 +83,7 @@ func TestRetryUntilDone(t *testing.T) {
 	}
 }
 
-func TestEstimate(t *testing.T) {
+func TestMoveTimeIsEstimatedFromBytesAndMoves(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		bytes int64

@@ -90,7 +90,7 @@ func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
 }
 
 // The file of gossip keys holds one to eight; errors never show its content.
-func TestGossipKeys(t *testing.T) {
+func TestGossipKeysAreReadAndNeverShown(t *testing.T) {
 	t.Parallel()
 	const (
 		short = "c2VjcmV0LTE2LWJ5dGVzIQ=="                     // 16 bytes
@@ -134,8 +134,8 @@ func TestIssuerIsNotContactedAtStart(t *testing.T) {
 	}
 }
 
-// TestProxyNetworks checks that networks are parsed in the form of every layer, and that invalid ones are refused.
-func TestProxyNetworks(t *testing.T) {
+// TestProxyNetworksAreParsed checks that networks are parsed in the form of every layer, and that invalid ones are refused.
+func TestProxyNetworksAreParsed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args    []string
