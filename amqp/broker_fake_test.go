@@ -104,7 +104,8 @@ func (h *fakeBroker) create(e fsm.Entity) fsm.EntityID {
 // apply performs one command at the time of the state machine, after the pulses that are due. mu is held.
 func (h *fakeBroker) apply(command fsm.Command) fsm.Result {
 	now := fsm.Instant(time.Now().Add(h.shift).UnixMilli())
-	for at, ok := h.queues.NextDeadline(); ok && at <= now; at, ok = h.queues.NextDeadline() {
+	at := fsm.Times{Wall: now, Serving: now}
+	for rest, ok := at.Until(h.queues.NextDeadline()); ok && rest <= 0; rest, ok = at.Until(h.queues.NextDeadline()) {
 		h.index++
 		h.queues.Apply(fsm.Env{Index: h.index, Now: now}, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
 	}

@@ -242,6 +242,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 			return n.peers.Dial(ctx, peer.RaftStream, member, id)
 		},
 		Now:               n.config.Now,
+		Monotonic:         n.config.Monotonic,
 		LeadershipChanged: func(leads bool) { n.leadershipChanged(id, leads) },
 		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },
 		Logger:            n.log, SlowLogger: n.config.Slow, SlowAfter: n.config.SlowAfter,

@@ -100,6 +100,9 @@ type Config struct {
 	// Now is the clock for messages and queues; nil means time.Now. Timeouts of requests, connections and
 	// members use the system clock.
 	Now func() time.Time
+	// Monotonic counts the time since some moment of the process, for locks and what else runs on serving time
+	// (partition.Config.Monotonic). nil means the clock of the operating system.
+	Monotonic func() time.Duration
 
 	// Reread decodes a stored message for forwarding, from the payload that the gateway stored and the changes
 	// made to it since. It sets ID, Payload, TimeToLive and Properties. If it is nil, nothing is forwarded and

@@ -20,8 +20,13 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// testClock is the wall clock with some time added, the same at every member.
-type testClock struct{ ahead atomic.Int64 }
+// testClock is the wall clock and the monotonic clock with some time added, the same at every member.
+type testClock struct {
+	start time.Time
+	ahead atomic.Int64
+}
+
+func (c *testClock) monotonic() time.Duration { return c.now().Sub(c.start) }
 
 func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
@@ -30,9 +35,9 @@ func (c *testClock) in(d time.Duration) fsm.Instant { return fsm.Instant(c.now()
 // newTimedCluster starts a cluster whose queues use a clock that the test can advance.
 func newTimedCluster(t *testing.T, members, partitions int) (*testCluster, *testClock) {
 	t.Helper()
-	c, clock := newTestCluster(t, members, partitions), new(testClock)
+	c, clock := newTestCluster(t, members, partitions), &testClock{start: time.Now()}
 	for i := range c.configs {
-		c.configs[i].Now = clock.now
+		c.configs[i].Now, c.configs[i].Monotonic = clock.now, clock.monotonic
 	}
 	return c, clock
 }

@@ -70,10 +70,10 @@ func (c *Catalog) setAccess(cmd SetAccess) Result {
 	if cmd.Version != 0 && cmd.Version != s.Version {
 		return Result{Code: PreconditionFails}
 	}
-	if rules := mergeAccess(s.Access, cmd.Rules, c.clock); !slices.Equal(rules, s.Access) {
+	if rules := mergeAccess(s.Access, cmd.Rules, c.times.Wall); !slices.Equal(rules, s.Access) {
 		n := *s.Namespace
 		n.Access = rules
-		s.change(&n, c.clock)
+		s.change(&n, c.times.Wall)
 	}
 	return Result{Version: s.Version}
 }
@@ -90,8 +90,8 @@ func (c *Catalog) setEntityAccess(cmd SetAccess) Result {
 	case cmd.Version != 0 && cmd.Version != e.AccessVersion:
 		return Result{Code: PreconditionFails}
 	}
-	if rules := mergeAccess(e.Access, cmd.Rules, c.clock); !slices.Equal(rules, e.Access) {
-		e.Access, e.Updated = rules, c.clock
+	if rules := mergeAccess(e.Access, cmd.Rules, c.times.Wall); !slices.Equal(rules, e.Access) {
+		e.Access, e.Updated = rules, c.times.Wall
 		e.AccessVersion++
 		c.replace(i, &e)
 	}

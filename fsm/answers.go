@@ -21,7 +21,7 @@ type answerDetails struct {
 	deleting bool             // the locks are of messages that are Deleting, which go with this answer
 	locks    []LockID         // LockMessages, FetchDeferred
 	codes    []Code           // settlements, if not all are OK
-	untils   []Instant        // RenewLocks
+	untils   []Instant        // RenewLocks, RenewSession; in serving time
 	numbers  []SequenceNumber // SendMessages with duplicates; Transact
 	version  uint64           // catalog
 	session  SessionLock      // AcceptSession
@@ -40,7 +40,7 @@ type receiverAnswers struct {
 // incarnation is one start of a member.
 type incarnation struct {
 	id         uint64
-	seen       Instant            // when its last command was applied
+	seen       Instant            // when its last command was applied, in serving time
 	generation generation         // of the slice receivers
 	receivers  []*receiverAnswers // sorted by id
 }

@@ -102,7 +102,7 @@ func BenchmarkPublishWorstFilters(b *testing.B) {
 				}
 				for b.Loop() {
 					entry(send)
-					for at, ok := m.q.NextDeadline(); ok && at <= m.env.Now; at, ok = m.q.NextDeadline() {
+					for at, ok := fsm.FirstDeadline(m.q); ok && at <= m.env.Now; at, ok = fsm.FirstDeadline(m.q) {
 						entry(fsm.Pulse{})
 					}
 				}

@@ -107,7 +107,7 @@ func BenchmarkStorm(b *testing.B) {
 				m.env.Now = 2_000_000
 				b.StartTimer()
 				for {
-					at, ok := m.q.NextDeadline()
+					at, ok := fsm.FirstDeadline(m.q)
 					if !ok || at > m.env.Now {
 						break
 					}

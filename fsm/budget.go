@@ -94,7 +94,7 @@ func (q *Queues) storePending(x *entityState, n SequenceNumber, m *sentMessage) 
 	sub := &x.subs[MainQueue]
 	owner := Owner{Address: sub.address, Sequence: n}
 	at := q.insert(sub, n, record{
-		body: q.bodies.Append(owner, m.payload), enqueued: q.clock, state: Pending, expires: Instant(m.ttl),
+		body: q.bodies.Append(owner, m.payload), enqueued: q.times.Wall, state: Pending, expires: Instant(m.ttl),
 	})
 	if rest := appendRest(nil, m); len(rest) > 0 {
 		owner.Patch = true
@@ -134,7 +134,7 @@ func (q *Queues) publishPending() {
 		for end := min(q.spent+turnSteps, pulseStepsStart); len(x.topicState.pending) > 0 && q.spent < end; {
 			q.publishNext(x)
 		}
-		x.lastActivity = q.clock
+		x.lastActivity = q.times.Serving
 		if len(x.topicState.pending) == 0 {
 			q.removePending(x)
 			q.scheduleIdle(x)

@@ -68,7 +68,7 @@ func (b *between) sendHeavy(topic fsm.EntityID, n, messages int) fsm.SequenceNum
 func (b *between) pulses() int {
 	b.t.Helper()
 	for n := range 1000 {
-		if at, ok := b.q.NextDeadline(); !ok || at > b.env.Now {
+		if at, ok := fsm.FirstDeadline(b.q); !ok || at > b.env.Now {
 			return n
 		}
 		b.must(fsm.Pulse{})
@@ -355,7 +355,7 @@ func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 			if a.q.Digest() != b.q.Digest() {
 				t.Fatalf("seed %d: the machines differ after step %d", seed, step)
 			}
-			if x, _ := a.q.NextDeadline(); x != 0 && x <= a.env.Now {
+			if x, _ := fsm.FirstDeadline(a.q); x != 0 && x <= a.env.Now {
 				waited++
 			}
 			if random.IntN(3) == 0 {

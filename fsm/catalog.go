@@ -13,7 +13,7 @@ import (
 // Entities, namespaces, partitions and members are never changed in place: a change replaces them,
 // so images share them.
 type Catalog struct {
-	clock            Instant // of the newest entry; never goes back
+	times            Times // of the newest entry
 	generation       generation
 	table            answerTable
 	clusterID        string
@@ -81,7 +81,7 @@ func (c *Catalog) reset() {
 // Apply panics, with the index and the reason, if the bytes do not decode or the kind is not one of
 // the catalog.
 func (c *Catalog) Apply(env Env, command []byte) Result {
-	c.clock = max(c.clock, env.Now)
+	c.times = c.times.advance(env, c.level)
 	r := codec{b: command}
 	kind, h := r.header()
 	if r.err == nil && !kind.IsFor(CatalogPartition) {
@@ -92,7 +92,7 @@ func (c *Catalog) Apply(env Env, command []byte) Result {
 	if h.Incarnation == 0 {
 		return c.perform(cmd)
 	}
-	l, old, code := c.table.begin(h, c.clock)
+	l, old, code := c.table.begin(h, c.times.Serving)
 	switch {
 	case code != OK:
 		return Result{Code: code}
@@ -134,7 +134,7 @@ func (c *Catalog) perform(cmd Command) Result {
 	case CloseReceiver:
 		c.table.closeReceiver(cmd)
 	case Pulse:
-		c.table.forgetIdle(c.clock, pulseMessagesMax)
+		c.table.forgetIdle(c.times.Wall, pulseMessagesMax)
 	}
 	return Result{}
 }
@@ -221,10 +221,10 @@ func (c *Catalog) createEntity(cmd CreateEntity) Result {
 func (c *Catalog) addEntity(s *namespaceState, cmd *CreateEntity) {
 	e := &Entity{
 		ID: c.lastEntity + 1, Shards: shardsFrom(c.lastEntity+1, cmd.Partitions), Namespace: cmd.Namespace, Kind: cmd.Kind, Topic: cmd.Topic, Name: cmd.Name,
-		Partition: cmd.Partition, Version: 1, Settings: cmd.Settings.WithDefaults(), Created: c.clock, Updated: c.clock, Rule: cmd.Rule,
+		Partition: cmd.Partition, Version: 1, Settings: cmd.Settings.WithDefaults(), Created: c.times.Wall, Updated: c.times.Wall, Rule: cmd.Rule,
 	}
 	if e.Kind != SubscriptionEntity {
-		e.Access, e.AccessVersion = mergeAccess(nil, cmd.Access, c.clock), 1
+		e.Access, e.AccessVersion = mergeAccess(nil, cmd.Access, c.times.Wall), 1
 	}
 	c.lastEntity += e.ids()
 	c.byID = append(c.byID, e)
@@ -286,7 +286,7 @@ func (c *Catalog) updateEntity(cmd UpdateEntity) Result {
 		return Result{Code: InvalidArgument}
 	}
 	e := *old
-	e.Settings, e.Updated = cmd.Settings, c.clock
+	e.Settings, e.Updated = cmd.Settings, c.times.Wall
 	e.Version++
 	c.replace(i, &e)
 	return Result{Entity: e.ID, Version: e.Version}
@@ -306,7 +306,7 @@ func (c *Catalog) deleteEntity(id EntityID) Result {
 		return Result{Code: EntityNotFound}
 	}
 	e := *c.byID[i]
-	e.Dropping, e.Updated = true, c.clock
+	e.Dropping, e.Updated = true, c.times.Wall
 	c.replaceByID(i, &e)
 	s := c.namespace(e.Namespace)
 	at, _ := s.nameIndex(e.Kind, e.Name)
@@ -378,8 +378,11 @@ func (c *Catalog) idIndex(id EntityID) (int, bool) { return findEntity(c.byID, i
 // Effects returns nothing: a catalog has no effects.
 func (c *Catalog) Effects() []Effect { return nil }
 
+// Times returns the times of the newest entry.
+func (c *Catalog) Times() Times { return c.times }
+
 // NextDeadline returns the time at which an incarnation is to be forgotten.
-func (c *Catalog) NextDeadline() (at Instant, ok bool) { return c.table.due, c.table.due != 0 }
+func (c *Catalog) NextDeadline() Times { return Times{Serving: c.table.due} }
 
 // Refs calls visit for nothing: a catalog has no bodies.
 func (c *Catalog) Refs(func(Owner, Ref) Ref) {}

@@ -22,8 +22,8 @@ const repackMin = 4
 type record struct {
 	body     Ref
 	epoch    uint32  // number of locks so far: the epoch of the lock while Locked or Deleting
-	enqueued Instant // when it was accepted
-	deadline Instant // Locked: end of the lock; Scheduled: when it is due; else zero
+	enqueued Instant // when it was accepted, in wall time
+	deadline Instant // Locked: end of the lock, in serving time; Scheduled: when it is due, in wall time; else zero
 	// expires is the end of the time to live, 0 for none. In the dead-letter queue it is kept for a
 	// redrive and has no effect. While the message waits to be enqueued it is the time to live set
 	// by the sender.

@@ -214,8 +214,8 @@ func (x *entityState) sweepDue() Instant {
 
 // sweep removes expired ids in a pulse.
 func (q *Queues) sweep(x *entityState) (taken int) {
-	x.window.swept = q.clock
-	return x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerPulse, q.arena.generation)
+	x.window.swept = q.times.Wall
+	return x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerPulse, q.arena.generation)
 }
 
 func (q *Queues) scheduleSweep(x *entityState) {
@@ -229,9 +229,9 @@ func (q *Queues) checkDuplicate(x *entityState, id []byte) bool {
 		return false
 	}
 	key := keyOf(id)
-	if x.window.contains(&key, q.clock, x.settings.DuplicateWindow) {
+	if x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
 		return true
 	}
-	x.window.remember(&key, q.clock)
+	x.window.remember(&key, q.times.Wall)
 	return false
 }

@@ -220,7 +220,7 @@ func TestSweepIsBounded(t *testing.T) {
 	w := q.byID[1].window
 	at := Instant(1).After(duplicateWindowMin + sweepDelay)
 	for _, left := range []uint64{sweepPerPulse + 5, 5, 0} {
-		if due, _ := q.NextDeadline(); due != at {
+		if due, _ := FirstDeadline(q); due != at {
 			t.Fatalf("due at %d, want %d", due, at)
 		}
 		apply(at, Pulse{})
@@ -235,8 +235,8 @@ func TestSweepIsBounded(t *testing.T) {
 		if err := other.Restore(&image); err != nil {
 			t.Fatal(err)
 		}
-		want, _ := q.NextDeadline()
-		if due, _ := other.NextDeadline(); due != want {
+		want, _ := FirstDeadline(q)
+		if due, _ := FirstDeadline(other); due != want {
 			t.Fatalf("restored, the next step is due at %d, want %d", due, want)
 		}
 		at = at.After(sweepDelay)

@@ -43,10 +43,10 @@ func (q *Queues) putEntity(c PutEntity) Result {
 	case !x.settings.canChangeTo(&settings) || x.kind != c.Kind || x.kind == SubscriptionEntity && x.topic.id != c.Topic:
 		return Result{Code: InvalidArgument}
 	case x.window != nil:
-		x.window.raiseFloor(q.clock, x.settings.DuplicateWindow)
+		x.window.raiseFloor(q.times.Wall, x.settings.DuplicateWindow)
 	}
 	old := x.settings
-	x.version, x.settings, x.lastActivity = c.Version, &settings, q.clock
+	x.version, x.settings, x.lastActivity = c.Version, &settings, q.times.Serving
 	q.notifyRedirected(x, old)
 	q.scheduleIdle(x)
 	q.scheduleSweep(x)
@@ -90,11 +90,14 @@ func (q *Queues) addEntity(id EntityID, kind EntityKind) *entityState {
 		x.topicState = newTopicState()
 	}
 	for i := range x.subs {
-		x.subs[i] = subqueue{
-			entity:    x,
-			address:   Address{Entity: id, Sub: SubQueue(i)},
-			ix:        index{arena: &q.arena, generation: q.arena.generation},
-			heapIndex: -1,
+		sub := &x.subs[i]
+		*sub = subqueue{
+			entity:  x,
+			address: Address{Entity: id, Sub: SubQueue(i)},
+			ix:      index{arena: &q.arena, generation: q.arena.generation},
+		}
+		for line := range sub.timers {
+			sub.timers[line] = timers{sub: sub, heapIndex: -1}
 		}
 	}
 	i, _ := q.entityIndex(id)
@@ -134,7 +137,9 @@ func (q *Queues) removeEntity(x *entityState) {
 			q.pendingReleases = append(q.pendingReleases, pendingRelease{entries: sub.ix.entries})
 		}
 		sub.dropped = true
-		q.timers.remove(sub)
+		for line := range q.timers {
+			q.timers[line].remove(&sub.timers[line])
+		}
 	}
 	if s := x.sessions; s != nil && s.count > 0 {
 		q.pendingReleases = append(q.pendingReleases, pendingRelease{states: s.pages})

@@ -57,7 +57,7 @@ func (sub *subqueue) expiresAt(rec *record) Instant {
 // expired reports whether an enqueued message has expired and must not be delivered any more.
 func (q *Queues) expired(sub *subqueue, rec *record) bool {
 	end := sub.expiresAt(rec)
-	return end != 0 && end <= q.clock && !planted.Active(planted.DeliverExpiredMessage)
+	return end != 0 && end <= q.times.Wall && !planted.Active(planted.DeliverExpiredMessage)
 }
 
 // expire moves an expired message that is not locked to the dead-letter queue, or deletes it. The
@@ -120,7 +120,7 @@ func (q *Queues) lowerDue(sub *subqueue, pos int, when Instant) {
 		return
 	}
 	if old != 0 {
-		sub.timers.stale++
+		sub.timers[wallTime].stale++
 	}
 	sub.ix.setDue(pos, when)
 	q.addTimer(sub, timer{at: when, number: SequenceNumber(sub.ix.entries[pos].base << chunkShift), kind: timerChunk})

@@ -142,7 +142,7 @@ func (q *Queues) endBatch(sub *subqueue, codes []Code) {
 	sub.out = &outbox{serial: sub.out.serial, epoch: sub.out.epoch}
 	q.notifyReady(sub)
 	if sub.address.Sub == TransferQueue {
-		sub.entity.lastActivity = q.clock
+		sub.entity.lastActivity = q.times.Serving
 		q.scheduleIdle(sub.entity)
 	}
 }
@@ -234,7 +234,7 @@ func (q *Queues) batchResult(sub *subqueue) Result {
 	for i, n := range sub.out.numbers {
 		at, _ := sub.ix.seek(n)
 		rec := sub.ix.get(at)
-		res.Deliveries[i] = sub.delivery(at, &rec)
+		res.Deliveries[i] = q.delivery(sub, at, &rec)
 	}
 	return res
 }

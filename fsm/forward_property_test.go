@@ -369,6 +369,7 @@ func (m *mail) pass(*rapid.T) {
 	for _, id := range []fsm.PartitionID{1, 2} {
 		b := m.machines[id]
 		b.env.Now += fsm.Instant(rapid.SampledFrom([]int{0, 1000, 6000}).Draw(m.t, "ms"))
+		b.env.Serving += fsm.Instant(rapid.SampledFrom([]int{0, 1000, 6000}).Draw(m.t, "serving ms"))
 		b.must(fsm.Pulse{})
 	}
 }
@@ -465,6 +466,7 @@ func forwarding(t *testing.T, rt *rapid.T) {
 		copies: map[fsm.PartitionID]*replica{}, goneThere: map[fsm.PartitionID]map[fsm.EntityID]bool{},
 	}
 	for _, b := range m.machines {
+		b.env.Serving = b.env.Now
 		b.must(fsm.RaiseLevel{Level: m.level})
 	}
 	for _, id := range mailEntities {

@@ -11,7 +11,7 @@ func (q *Queues) recordActivity(c Touch) Result {
 	if x == nil {
 		return Result{Code: EntityNotFound}
 	}
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return Result{}
 }
 
@@ -39,7 +39,7 @@ func (q *Queues) setEntityTimer(x *entityState, standing *Instant, when Instant,
 	}
 	main := &x.subs[MainQueue]
 	if *standing != 0 {
-		main.timers.stale++
+		main.timers[kind.timeline()].stale++
 	}
 	if *standing = when; when != 0 {
 		q.addTimer(main, timer{at: when, number: lastNumber, kind: kind})

@@ -23,7 +23,7 @@ type Image interface {
 // queuesImage is an image of Queues. It shares chunks and answers with the state machine, which
 // copies them before it writes.
 type queuesImage struct {
-	clock         Instant
+	times         Times
 	level         uint32
 	epoch         uint64
 	lastPublished EntityID
@@ -62,7 +62,7 @@ type frozenDuplicateWindow struct {
 func (q *Queues) Image() Image { return q.freeze() }
 
 func (q *Queues) freeze() *queuesImage {
-	img := &queuesImage{clock: q.clock, level: q.level, epoch: q.epoch, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), incarnations: q.table.freeze()}
+	img := &queuesImage{times: q.times, level: q.level, epoch: q.epoch, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), incarnations: q.table.freeze()}
 	for i, x := range q.entities {
 		img.entities[i] = frozenEntity{
 			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, sourceBatches: x.sourceBatches.list,
@@ -101,7 +101,7 @@ func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 	if iw.version >= imageVersionEpochs {
 		iw.uvarint(img.epoch)
 	}
-	iw.instant(img.clock)
+	iw.times(img.times)
 	iw.count(len(img.tombstones))
 	for _, id := range img.tombstones {
 		iw.uvarint(uint64(id.id))
@@ -245,7 +245,7 @@ func (q *Queues) Restore(r io.Reader) error {
 	if ir.version >= imageVersionEpochs {
 		fresh.epoch = ir.uvarint()
 	}
-	fresh.clock = ir.instant()
+	fresh.times = ir.times()
 	ir.repeat(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
 	ir.attachSubscriptions(&fresh)

@@ -10,7 +10,7 @@ import (
 
 // catalogImage is an image of a Catalog.
 type catalogImage struct {
-	clock         Instant
+	times         Times
 	clusterID     string
 	tokenKey      [16]byte
 	level         uint32
@@ -29,7 +29,7 @@ func (c *Catalog) Image() Image { return c.freeze() }
 
 func (c *Catalog) freeze() *catalogImage {
 	img := &catalogImage{
-		clock: c.clock, clusterID: c.clusterID, tokenKey: c.tokenKey, level: c.level,
+		times: c.times, clusterID: c.clusterID, tokenKey: c.tokenKey, level: c.level,
 		members: c.members, partitions: c.partitions, lastNamespace: c.lastNamespace, lastEntity: c.lastEntity, entities: c.byID, incarnations: c.table.freeze(),
 		namespaces: make([]*Namespace, len(c.namespaces)),
 	}
@@ -47,8 +47,8 @@ func (img *catalogImage) WriteTo(w io.Writer) (int64, error) { return img.write(
 func (img *catalogImage) Refs(func(Owner, Ref)) {}
 
 func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineCatalog, imageVersion(machineCatalog, FormatLevel), refs)
-	iw.instant(img.clock)
+	iw := newImageWriter(w, machineCatalog, imageVersion(machineCatalog, img.level), refs)
+	iw.times(img.times)
 	iw.string(img.clusterID)
 	for _, b := range img.tokenKey {
 		iw.byte(b)
@@ -127,12 +127,13 @@ const (
 func (c *Catalog) Restore(r io.Reader) error {
 	fresh := NewCatalog()
 	ir := newImageReader(r, machineCatalog)
-	fresh.clock = ir.instant()
+	fresh.times = ir.times()
 	fresh.clusterID = ir.string(clusterIDBytesMax)
 	for i := range fresh.tokenKey {
 		fresh.tokenKey[i] = ir.byte()
 	}
 	fresh.level = ir.uint32()
+	ir.require(imageVersion(machineCatalog, fresh.level) == ir.version)
 	ir.repeat(membersMax, func() { ir.member(fresh) })
 	ir.repeat(partitionsMax, func() { ir.partition(fresh) })
 	fresh.load = make([]int, len(fresh.partitions))

@@ -17,6 +17,8 @@ package fsm
 //	3  Epochs of forwarding: BeginEpoch, and TransferMessages with sequence numbers. A state machine
 //	   takes both, writes image version 5, which holds them, and stores at most pulseBytesMax of
 //	   bodies with one pulse. RenameCluster in the log of the catalog.
+//	   Two times (see Times): entries of version 2 carry a serving time beside the wall time, and
+//	   image version 5 of both state machines has the serving time.
 const FormatLevel uint32 = 3
 
 // levelPublishSteps is the first level at which publishing is limited by steps.
@@ -25,6 +27,9 @@ const levelPublishSteps = 2
 // levelEpochs is the first level at which batches have epochs and sequence numbers, and pulses are
 // limited by bytes.
 const levelEpochs = 3
+
+// levelServingTime is the first level at which serving time differs from wall time.
+const levelServingTime = 3
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
 // formats may be written, and a binary with a lower FormatLevel can no longer participate. The

@@ -103,7 +103,7 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 	if len(deliveries) == 0 {
 		return Result{}
 	}
-	sub.entity.lastActivity = q.clock
+	sub.entity.lastActivity = q.times.Serving
 	return Result{Deliveries: deliveries}
 }
 
@@ -119,13 +119,13 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 		rec.state = Locked // as long as its session is locked
 	default:
 		rec.state = Locked
-		rec.deadline = q.clock.After(sub.entity.settings.LockDuration)
+		rec.deadline = q.times.Serving.After(sub.entity.settings.LockDuration)
 	}
 	sub.ix.set(at, rec)
 	if rec.deadline != 0 {
 		q.addTimer(sub, timer{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch, kind: timerLock})
 	}
-	return sub.delivery(at, &rec)
+	return q.delivery(sub, at, &rec)
 }
 
 // fetch delivers deferred messages by number. A number that is named twice is delivered once,
@@ -161,7 +161,7 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 		}
 	}
 	q.removeStaleTimers(sub)
-	sub.entity.lastActivity = q.clock
+	sub.entity.lastActivity = q.times.Serving
 	return res
 }
 
@@ -200,11 +200,11 @@ func (q *Queues) findSubQueue(a Address) (*subqueue, Code) {
 }
 
 // delivery returns the message at a cursor as a delivery.
-func (sub *subqueue) delivery(at cursor, rec *record) Delivery {
-	return sub.newDelivery(sub.ix.number(at), rec, sub.ix.patch(at))
+func (q *Queues) delivery(sub *subqueue, at cursor, rec *record) Delivery {
+	return q.newDelivery(sub, sub.ix.number(at), rec, sub.ix.patch(at))
 }
 
-func (sub *subqueue) newDelivery(n SequenceNumber, rec *record, patch Ref) Delivery {
+func (q *Queues) newDelivery(sub *subqueue, n SequenceNumber, rec *record, patch Ref) Delivery {
 	d := Delivery{
 		Lock:             LockID{Sequence: n, Epoch: rec.epoch},
 		State:            rec.state,
@@ -225,7 +225,7 @@ func (sub *subqueue) newDelivery(n SequenceNumber, rec *record, patch Ref) Deliv
 		d.Expires = rec.expires
 	}
 	if rec.state == Locked {
-		d.LockedUntil = sub.lockEnd(n, rec)
+		d.LockedUntil = q.times.onWall(sub.lockEnd(n, rec))
 	}
 	return d
 }

@@ -12,12 +12,14 @@ import (
 // nothing fast. If the two disagree, one of them is wrong. It leaves out limits that the random
 // histories do not reach.
 type model struct {
-	now    fsm.Instant
-	queues map[fsm.EntityID]*modelQueue
-	lanes  map[[2]uint64]*modelLane
-	seen   map[uint64]fsm.Instant
-	gone   []fsm.EntityID
-	under  map[fsm.EntityID]fsm.EntityID // topics of those that are gone
+	now     fsm.Instant // wall time
+	serving fsm.Instant
+	level   uint32
+	queues  map[fsm.EntityID]*modelQueue
+	lanes   map[[2]uint64]*modelLane
+	seen    map[uint64]fsm.Instant
+	gone    []fsm.EntityID
+	under   map[fsm.EntityID]fsm.EntityID // topics of those that are gone
 }
 
 type modelQueue struct {
@@ -41,7 +43,7 @@ type modelMessage struct {
 	byNumber bool
 	attempts uint32
 	enqueued fsm.Instant
-	until    fsm.Instant // end of the lock, or when it is due
+	until    fsm.Instant // end of the lock, in serving time, or when it is due, in wall time
 	waits    bool        // not enqueued yet
 	life     fsm.Millis  // of a message that waits
 	expires  fsm.Instant // in the main queue
@@ -98,13 +100,13 @@ func (x shown) String() string {
 		x.lock.Sequence, x.lock.Epoch, x.state, x.attempts, x.enqueued, x.until, x.expires, x.payload, x.patches, x.topic)
 }
 
-func (q *modelQueue) show(sub fsm.SubQueue, x *modelMessage) string {
+func (m *model) show(q *modelQueue, sub fsm.SubQueue, x *modelMessage) string {
 	s := shown{
 		lock: x.lock, state: x.state, attempts: x.attempts, enqueued: x.enqueued,
 		payload: x.payload, patches: x.patches, topic: x.topic,
 	}
 	if x.state == fsm.Locked {
-		s.until = x.until
+		s.until = m.onWall(x.until)
 	}
 	switch {
 	case sub == fsm.DeadLetterQueue:
@@ -128,13 +130,30 @@ func (q *modelQueue) end(from fsm.Instant, given fsm.Millis) fsm.Instant {
 	return from + fsm.Instant(life)
 }
 
-func (m *model) apply(now fsm.Instant, h fsm.Header, c fsm.Command) modelResult {
-	m.now = max(m.now, now)
+// onWall returns a serving time as clients see it.
+func (m *model) onWall(at fsm.Instant) fsm.Instant { return at + m.now - m.serving }
+
+func (m *model) apply(env fsm.Env, h fsm.Header, c fsm.Command) modelResult {
+	m.now, m.serving = max(m.now, env.Now), max(m.serving, env.Serving)
+	if m.level < 3 {
+		m.serving = m.now
+	}
+	res := m.answer(h, c)
+	res.Untils = slices.Clone(res.Untils)
+	for i, until := range res.Untils {
+		if until != 0 {
+			res.Untils[i] = m.onWall(until)
+		}
+	}
+	return res
+}
+
+func (m *model) answer(h fsm.Header, c fsm.Command) modelResult {
 	if h.Incarnation == 0 {
 		res, _ := m.perform(h, c)
 		return res
 	}
-	m.seen[h.Incarnation] = m.now
+	m.seen[h.Incarnation] = m.serving
 	key := [2]uint64{h.Incarnation, h.Receiver}
 	l := m.lanes[key]
 	if l == nil {
@@ -185,7 +204,7 @@ func (m *model) again(a modelAnswer) modelResult {
 		for _, l := range a.locks {
 			for _, x := range q.subs[a.at.Sub] {
 				if x.lock == l && (x.state == fsm.Locked || x.state == fsm.Deleting) {
-					res.Deliveries = append(res.Deliveries, q.show(a.at.Sub, x))
+					res.Deliveries = append(res.Deliveries, m.show(q, a.at.Sub, x))
 				}
 			}
 		}
@@ -224,7 +243,7 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 		if q == nil {
 			return modelResult{Code: fsm.EntityNotFound}, a
 		}
-		q.active = m.now
+		q.active = m.serving
 	case fsm.PutRule:
 		return m.putRule(c), a
 	case fsm.DropRule:
@@ -264,7 +283,7 @@ func (m *model) put(c fsm.PutEntity) modelResult {
 			delete(q.ids, id)
 		}
 	}
-	q.version, q.settings, q.active = c.Version, c.Settings.WithDefaults(), m.now
+	q.version, q.settings, q.active = c.Version, c.Settings.WithDefaults(), m.serving
 	return modelResult{}
 }
 
@@ -317,7 +336,7 @@ func (m *model) lock(c fsm.LockMessages, a *modelAnswer) modelResult {
 		picked = append(picked, x)
 	}
 	if len(picked) > 0 {
-		q.active = m.now
+		q.active = m.serving
 	}
 	return m.grant(q, picked, c.Delete, a)
 }
@@ -333,7 +352,7 @@ func (m *model) fetch(c fsm.FetchDeferred, a *modelAnswer) modelResult {
 	if s := q.settings.Status; s == fsm.Disabled || s == fsm.ReceiveDisabled {
 		return modelResult{Code: fsm.EntityDisabled}
 	}
-	q.active = m.now
+	q.active = m.serving
 	var picked []*modelMessage
 	for _, n := range c.Sequences {
 		x := q.find(c.Address.Sub, n)
@@ -374,7 +393,7 @@ func (m *model) send(c fsm.SendMessages) modelResult {
 			return modelResult{Code: fsm.MessageTooLarge}
 		}
 	}
-	q.active = m.now
+	q.active = m.serving
 	var res modelResult
 	var numbers []fsm.SequenceNumber
 	twice := false
@@ -424,7 +443,7 @@ func (m *model) cancel(c fsm.CancelScheduled) modelResult {
 	for _, n := range c.Sequences {
 		q.remove(fsm.MainQueue, q.find(fsm.MainQueue, n))
 	}
-	q.active = m.now
+	q.active = m.serving
 	return modelResult{}
 }
 
@@ -436,7 +455,7 @@ func (m *model) purge(c fsm.PurgeMessages) modelResult {
 	if q.kind == fsm.TopicEntity {
 		return modelResult{Code: fsm.NotAllowed}
 	}
-	q.active = m.now
+	q.active = m.serving
 	var res modelResult
 	for _, x := range slices.Clone(q.subs[c.Address.Sub]) {
 		if x.state != fsm.Ready || res.Count == uint64(c.Max) || c.Before != 0 && x.enqueued >= c.Before {
@@ -460,7 +479,7 @@ func (m *model) redrive(c fsm.RedriveMessages) modelResult {
 	if q.kind == fsm.TopicEntity {
 		return modelResult{Code: fsm.NotAllowed}
 	}
-	q.active = m.now
+	q.active = m.serving
 	var res modelResult
 	for _, n := range c.Sequences {
 		x := q.find(fsm.DeadLetterQueue, n)
@@ -499,10 +518,10 @@ func (m *model) grant(q *modelQueue, picked []*modelMessage, forGood bool, a *mo
 		x.lock.Epoch++
 		x.state = fsm.Deleting
 		if !forGood {
-			x.state, x.until = fsm.Locked, m.now.After(q.settings.LockDuration)
+			x.state, x.until = fsm.Locked, m.serving.After(q.settings.LockDuration)
 		}
 		a.locks = append(a.locks, x.lock)
-		res.Deliveries = append(res.Deliveries, q.show(a.at.Sub, x))
+		res.Deliveries = append(res.Deliveries, m.show(q, a.at.Sub, x))
 	}
 	return res
 }
@@ -524,7 +543,7 @@ func (m *model) settle(c fsm.SettleMessages) modelResult {
 	if q.kind == fsm.TopicEntity {
 		return modelResult{Code: fsm.NotAllowed}
 	}
-	q.active = m.now
+	q.active = m.serving
 	var res modelResult
 	for _, s := range c.Settlements {
 		res.Codes = append(res.Codes, m.settleOne(q, c.Address, s))
@@ -616,7 +635,7 @@ func (m *model) renew(c fsm.RenewLocks) modelResult {
 	if q.kind == fsm.TopicEntity {
 		return modelResult{Code: fsm.NotAllowed}
 	}
-	q.active = m.now
+	q.active = m.serving
 	var res modelResult
 	for _, l := range c.Locks {
 		x := m.held(c.Address, l)
@@ -624,7 +643,7 @@ func (m *model) renew(c fsm.RenewLocks) modelResult {
 			res.Codes, res.Untils = append(res.Codes, fsm.MessageLockLost), append(res.Untils, 0)
 			continue
 		}
-		x.until = m.now.After(q.settings.LockDuration)
+		x.until = m.serving.After(q.settings.LockDuration)
 		res.Codes, res.Untils = append(res.Codes, fsm.OK), append(res.Untils, x.until)
 	}
 	return res
@@ -648,12 +667,12 @@ func (m *model) pulse() {
 				m.wake(q, fsm.SubQueue(sub), x)
 			}
 		}
-		if auto := q.settings.AutoDeleteOnIdle; auto != fsm.Forever && q.active+fsm.Instant(auto) <= m.now {
+		if auto := q.settings.AutoDeleteOnIdle; auto != fsm.Forever && q.active+fsm.Instant(auto) <= m.serving {
 			m.goIdle(id, q)
 		}
 	}
 	for id, at := range m.seen {
-		if at+10*60*1000 > m.now {
+		if at+10*60*1000 > m.serving {
 			continue
 		}
 		delete(m.seen, id)
@@ -671,7 +690,7 @@ func (m *model) pulse() {
 // wake does what time does with one message.
 func (m *model) wake(q *modelQueue, sub fsm.SubQueue, x *modelMessage) {
 	switch due := x.until <= m.now; {
-	case x.state == fsm.Locked && due:
+	case x.state == fsm.Locked && x.until <= m.serving:
 		m.back(q, sub, x, true, 0, fsm.Patch{})
 	case x.waits && due:
 		q.remove(sub, x)
@@ -687,19 +706,23 @@ func (m *model) wake(q *modelQueue, sub fsm.SubQueue, x *modelMessage) {
 	}
 }
 
-// due returns the first time at which something is due, 0 for never. Forgetting ids is left out: it
+// due returns the first times at which something is due, 0 for never. Forgetting ids is left out: it
 // has no visible effect.
-func (m *model) due() fsm.Instant {
-	first := fsm.Instant(0)
-	note := func(at fsm.Instant) {
-		if at != 0 && (first == 0 || at < first) {
-			first = at
+func (m *model) due() fsm.Times {
+	var first fsm.Times
+	lower := func(to *fsm.Instant, at fsm.Instant) {
+		if at != 0 && (*to == 0 || at < *to) {
+			*to = at
 		}
 	}
+	note := func(at fsm.Instant) { lower(&first.Wall, at) }
 	for _, q := range m.queues {
 		for sub := range q.subs {
 			for _, x := range q.subs[sub] {
-				if x.state == fsm.Locked || x.state == fsm.Scheduled {
+				if x.state == fsm.Locked {
+					lower(&first.Serving, x.until)
+				}
+				if x.state == fsm.Scheduled {
 					note(x.until)
 				}
 				if x.state != fsm.Ready && x.state != fsm.Scheduled || x.waits {
@@ -713,11 +736,11 @@ func (m *model) due() fsm.Instant {
 			}
 		}
 		if auto := q.settings.AutoDeleteOnIdle; auto != fsm.Forever {
-			note(q.active + fsm.Instant(auto))
+			lower(&first.Serving, q.active+fsm.Instant(auto))
 		}
 	}
 	for _, at := range m.seen {
-		note(at + 10*60*1000)
+		lower(&first.Serving, at+10*60*1000)
 	}
 	return first
 }
@@ -760,7 +783,7 @@ func (m *model) peek(a fsm.Address) []string {
 	if q := m.queues[a.Entity]; q != nil && q.kind != fsm.TopicEntity {
 		for _, x := range q.subs[a.Sub] {
 			if x.state != fsm.Deleting {
-				list = append(list, q.show(a.Sub, x))
+				list = append(list, m.show(q, a.Sub, x))
 			}
 		}
 	}

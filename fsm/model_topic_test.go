@@ -85,7 +85,7 @@ func (m *model) putRule(c fsm.PutRule) modelResult {
 		q.rules[i] = c.Rule
 		q.rules[i].Created = m.now
 	}
-	q.active = m.now
+	q.active = m.serving
 	return modelResult{}
 }
 
@@ -99,7 +99,7 @@ func (m *model) dropRule(c fsm.DropRule) modelResult {
 		return modelResult{Code: fsm.RuleNotFound}
 	}
 	q.rules, q.numbers = slices.Delete(q.rules, i, i+1), slices.Delete(q.numbers, i, i+1)
-	q.active = m.now
+	q.active = m.serving
 	return modelResult{}
 }
 
@@ -217,12 +217,12 @@ func (m *model) pulseTopic(id fsm.EntityID, q *modelQueue) {
 		sort.SliceStable(list, func(i, j int) bool { return list[i].until < list[j].until })
 		idle := q.idle()
 		switch {
-		case len(list) > 0 && list[0].until <= m.now && (idle == 0 || list[0].until <= idle):
+		case len(list) > 0 && list[0].until <= m.now && (idle == 0 || list[0].until <= m.onWall(idle)):
 			q.subs[0] = slices.DeleteFunc(q.subs[0], func(x *modelMessage) bool { return x == list[0] })
 			q.last++
 			m.publish(id, q.last, list[0], list[0].life)
-			q.active = m.now
-		case idle != 0 && idle <= m.now:
+			q.active = m.serving
+		case idle != 0 && idle <= m.serving:
 			m.goIdle(id, q)
 			return
 		default:

@@ -250,8 +250,8 @@ func (c *Catalog) hostTaken(hosts []string, id NamespaceID) bool {
 // addNamespace adds a namespace.
 func (c *Catalog) addNamespace(cmd CreateNamespace) *namespaceState {
 	c.lastNamespace++
-	n := &Namespace{ID: c.lastNamespace, Name: cmd.Name, Settings: cmd.Settings, Version: 1, Created: c.clock, Updated: c.clock}
-	n.Access = mergeAccess(nil, cmd.Access, c.clock)
+	n := &Namespace{ID: c.lastNamespace, Name: cmd.Name, Settings: cmd.Settings, Version: 1, Created: c.times.Wall, Updated: c.times.Wall}
+	n.Access = mergeAccess(nil, cmd.Access, c.times.Wall)
 	s := &namespaceState{Namespace: n, key: nameKey(n.Name)}
 	c.namespaces = append(c.namespaces, s)
 	at, _ := c.nameIndex(n.Name)
@@ -285,7 +285,7 @@ func (c *Catalog) updateNamespace(cmd UpdateNamespace) Result {
 		c.removeHosts(s)
 		n := *s.Namespace
 		n.Settings = cmd.Settings
-		s.change(&n, c.clock)
+		s.change(&n, c.times.Wall)
 		c.addHosts(s)
 	}
 	return Result{Version: s.Version}

@@ -269,18 +269,18 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 	queues := unhex(t, "testdata/formats/image-v3-queues.hex")
 	queues[0] = 7
 	for want, err := range map[string]error{
-		"decode command: unknown version 9: this release reads version 4":       commandErr,
-		"decode result: unknown version 3: this release reads version 4":        resultErr,
-		"restore catalog: unknown version 3: this release reads version 4":      old,
-		"restore queues: unknown version 7: this release reads versions 3 to 5": fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
-		"restore catalog: image of another state machine":                       fsm.NewCatalog().Restore(bytes.NewReader(queues)),
-		"decode command: number is too large or not in its shortest form":       decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
-		"decode command: count exceeds the bytes that follow":                   decodeErr(append(kind(fsm.KindAddPartitions), 100)),
-		"decode command: unknown flag":                                          decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 0, 4)),
-		"decode command of kind 42: over the limit (invalid argument)":          decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 101, 0)),
-		"decode command of kind 41: over the limit (invalid argument)":          decodeErr(append(kind(fsm.KindSetAccess), 1, 0, 0, 1, 1, 'a', 0, 0, 1)),
-		"decode command: trailing bytes":                                        decodeErr(append(kind(fsm.KindDeleteNamespace), 1, 1)),
-		"decode command: unexpected end":                                        decodeErr(append(kind(fsm.KindDeleteNamespace), 0x80)),
+		"decode command: unknown version 9: this release reads version 4":        commandErr,
+		"decode result: unknown version 3: this release reads version 4":         resultErr,
+		"restore catalog: unknown version 3: this release reads versions 4 to 5": old,
+		"restore queues: unknown version 7: this release reads versions 3 to 5":  fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
+		"restore catalog: image of another state machine":                        fsm.NewCatalog().Restore(bytes.NewReader(queues)),
+		"decode command: number is too large or not in its shortest form":        decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
+		"decode command: count exceeds the bytes that follow":                    decodeErr(append(kind(fsm.KindAddPartitions), 100)),
+		"decode command: unknown flag":                                           decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 0, 4)),
+		"decode command of kind 42: over the limit (invalid argument)":           decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 101, 0)),
+		"decode command of kind 41: over the limit (invalid argument)":           decodeErr(append(kind(fsm.KindSetAccess), 1, 0, 0, 1, 1, 'a', 0, 0, 1)),
+		"decode command: trailing bytes":                                         decodeErr(append(kind(fsm.KindDeleteNamespace), 1, 1)),
+		"decode command: unexpected end":                                         decodeErr(append(kind(fsm.KindDeleteNamespace), 0x80)),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

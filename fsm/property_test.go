@@ -137,7 +137,7 @@ func (h *history) apply(command []byte) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	want := h.model.apply(h.env.Now, head, c)
+	want := h.model.apply(h.env, head, c)
 	for i, r := range []*replica{h.a, h.b, h.c} {
 		res := r.q.Apply(h.env, command)
 		if diff := cmp.Diff(want, r.show(res), cmpopts.EquateEmpty()); diff != "" {
@@ -317,18 +317,32 @@ func (h *history) retry(*rapid.T) {
 }
 
 func (h *history) pass(*rapid.T) {
-	h.env.Now += fsm.Instant(rapid.SampledFrom([]int{-500, 0, 1000, 3000, 5000, 10000, 400_000, 600_000}).Draw(h.t, "ms"))
+	h.advance(rapid.SampledFrom([]int{-500, 0, 1000, 3000, 5000, 10000, 400_000, 600_000}).Draw(h.t, "ms"))
 	h.apply(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
 	for _, r := range []*replica{h.a, h.b, h.c} {
-		if at, ok := r.q.NextDeadline(); ok && at <= h.model.now {
-			h.t.Fatalf("at %d a pulse leaves something due at %d", h.model.now, at)
+		if rest, ok := r.q.Times().Until(r.q.NextDeadline()); ok && rest <= 0 {
+			h.t.Fatalf("at %v a pulse leaves something due at %v", r.q.Times(), r.q.NextDeadline())
 		}
+	}
+}
+
+// advance moves both times, often alike: serving time stands still in an outage, and wall time while the
+// machine is ahead of it.
+func (h *history) advance(ms int) {
+	switch rapid.IntRange(0, 3).Draw(h.t, "timeline") {
+	case 0:
+		h.env.Now += fsm.Instant(ms)
+	case 1:
+		h.env.Serving += fsm.Instant(ms)
+	default:
+		h.env.Now += fsm.Instant(ms)
+		h.env.Serving += fsm.Instant(ms)
 	}
 }
 
 // tick lets time pass a little and no pulse come.
 func (h *history) tick(*rapid.T) {
-	h.env.Now += fsm.Instant(rapid.SampledFrom([]int{-100, 1, 500, 3000, 9000}).Draw(h.t, "ms"))
+	h.advance(rapid.SampledFrom([]int{-100, 1, 500, 3000, 9000}).Draw(h.t, "ms"))
 }
 
 func (h *history) drop(*rapid.T) {
@@ -393,10 +407,10 @@ func (h *history) check(*rapid.T) {
 // checkDue: NextDeadline is never too late. It may be early: many deadlines are lower bounds, which
 // pulses make exact.
 func (h *history) checkDue(r *replica) {
-	got, ok := r.q.NextDeadline()
-	want := h.model.due()
-	if want != 0 && (!ok || got > want) {
-		h.t.Fatalf("next deadline %d %v, want %d", got, ok, want)
+	got, want := r.q.NextDeadline(), h.model.due()
+	late := func(got, want fsm.Instant) bool { return want != 0 && (got == 0 || got > want) }
+	if got != (fsm.Times{Wall: max(h.model.now, 1)}) && (late(got.Wall, want.Wall) || late(got.Serving, want.Serving)) {
+		h.t.Fatalf("next deadline %v, want %v", got, want)
 	}
 }
 
@@ -414,6 +428,26 @@ func (h *history) checkBodies(r *replica) {
 	}
 }
 
+// raise raises the format level. These histories do not notice level 2.
+func (h *history) raise(level uint32) {
+	h.model.now = max(h.model.now, h.env.Now)
+	h.model.serving = max(h.model.serving, h.env.Serving)
+	if h.model.level < 3 {
+		h.model.serving = h.model.now
+		h.env.Serving = h.model.now
+	}
+	for _, r := range []*replica{h.a, h.b, h.c} {
+		r.q.Apply(h.env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: level}))
+	}
+	h.model.level = max(h.model.level, level)
+}
+
+func (h *history) raiseLevel(*rapid.T) {
+	if rapid.IntRange(0, 20).Draw(h.t, "raise") == 0 {
+		h.raise(h.model.level + 1)
+	}
+}
+
 // TestReplicasAgree applies random histories to two replicas, to one that is restored in between
 // and to the model: all answers and states are equal, bodies are neither lost nor leaked, images do
 // not change.
@@ -424,18 +458,14 @@ func TestReplicasAgree(t *testing.T) {
 			t: rt, a: newReplica(t), b: newReplica(t), c: newReplica(t), model: newModel(),
 			serials: map[[2]uint64]uint64{}, sent: map[fsm.EntityID]int{}, env: fsm.Env{Now: 1_000_000}, version: 1,
 		}
-		h.model.now = h.env.Now
-		if rapid.Bool().Draw(rt, "level 2") { // which these histories do not notice
-			for _, r := range []*replica{h.a, h.b, h.c} {
-				r.q.Apply(h.env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: 2}))
-			}
-		}
+		h.model.now, h.model.serving, h.env.Serving = h.env.Now, h.env.Now, h.env.Now
+		h.raise(rapid.Uint32Range(1, 3).Draw(rt, "level"))
 		actions := map[string]func(*rapid.T){
 			"put": h.put, "send": h.send, "send more": h.send, "receive": h.receive, "receive more": h.receive,
 			"fetch": h.fetch, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,
 			"pass": h.pass, "tick": h.tick, "tick again": h.tick, "cancel": h.cancel, "purge": h.purge,
 			"rule": h.rule, "drop rule": h.dropRule, "move": h.move, "send to topic": h.publish, "subscribe": h.subscribe,
-			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze,
+			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze, "raise": h.raiseLevel,
 			"": h.check,
 		}
 		for id := fsm.EntityID(1); id <= 2; id++ {

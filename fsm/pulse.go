@@ -4,10 +4,19 @@ import "github.com/peeklock/peeklock/fsm/planted"
 
 // addTimer adds a timer.
 func (q *Queues) addTimer(sub *subqueue, x timer) {
-	sub.timers.heap.push(x)
-	if sub.timers.heap[0] == x {
-		q.timers.fix(sub)
+	line := x.kind.timeline()
+	a := &sub.timers[line]
+	a.heap.push(x)
+	if a.heap[0] == x {
+		q.timers[line].fix(a)
 	}
+}
+
+// popTimer removes the first timer of a sub-queue on a timeline.
+func (q *Queues) popTimer(sub *subqueue, line timeline) {
+	a := &sub.timers[line]
+	a.heap.pop()
+	q.timers[line].fix(a)
 }
 
 // isTimerCurrent reports whether a timer is not stale: what it stands for exists, and is due then
@@ -34,37 +43,69 @@ func (sub *subqueue) isTimerCurrent(x timer) bool {
 // removeStaleTimers bounds the number of stale timers of a sub-queue by that of the others. It must
 // run after locks or messages were removed, once the records reflect it.
 func (q *Queues) removeStaleTimers(sub *subqueue) {
-	a := &sub.timers
-	stale := a.stale + sub.ix.lostTimers
-	if stale > len(a.heap)-stale+staleSlack {
-		a.rebuild(sub.isTimerCurrent)
-		sub.ix.lostTimers = 0
-		q.timers.fix(sub)
-	}
-}
-
-// nextTimer finds the earliest timer of all; it removes stale ones before it.
-func (q *Queues) nextTimer() (*subqueue, timer, bool) {
-	for len(q.timers) > 0 {
-		sub := q.timers[0]
-		x := sub.timers.heap[0]
-		if sub.isTimerCurrent(x) {
-			return sub, x, true
+	sub.timers[wallTime].stale += sub.ix.lostTimers
+	sub.ix.lostTimers = 0
+	for line := range sub.timers {
+		if a := &sub.timers[line]; a.stale > len(a.heap)-a.stale+staleSlack {
+			a.rebuild(sub.isTimerCurrent)
+			q.timers[line].fix(a)
 		}
-		sub.timers.heap.pop()
-		sub.countSkipped(x)
-		q.timers.fix(sub)
 	}
-	return nil, timer{}, false
 }
 
-// countSkipped counts a stale timer that was removed.
-func (sub *subqueue) countSkipped(x timer) {
-	if x.kind == timerChunk && sub.ix.lostTimers > 0 {
-		sub.ix.lostTimers--
-	} else if sub.timers.stale > 0 {
-		sub.timers.stale--
+// nextTimer finds the earliest timer of all, and the timers that it is one of; it removes stale ones
+// before it.
+func (q *Queues) nextTimer() (*timers, timer, bool) {
+	wall, serving := q.firstTimer(wallTime), q.firstTimer(servingTime)
+	switch {
+	case wall == nil && serving == nil:
+		return nil, timer{}, false
+	case wall == nil || serving != nil && q.precedes(serving, wall.sub, wall.heap[0]):
+		return serving, serving.heap[0], true
 	}
+	return wall, wall.heap[0], true
+}
+
+// firstTimer finds the sub-queue with the earliest timer of a timeline, nil if there is none; it
+// removes stale ones before it.
+func (q *Queues) firstTimer(line timeline) *timers {
+	for len(q.timers[line]) > 0 {
+		a := q.timers[line][0]
+		if a.sub.isTimerCurrent(a.heap[0]) {
+			return a
+		}
+		a.heap.pop()
+		if a.stale > 0 {
+			a.stale--
+		} else if line == wallTime && a.sub.ix.lostTimers > 0 {
+			a.sub.ix.lostTimers--
+		}
+		q.timers[line].fix(a)
+	}
+	return nil
+}
+
+// precedes reports whether the first of these timers comes before the timer x of a sub-queue. Serving
+// times are compared as the wall times that correspond to them at this entry: so there is one order
+// over both timelines, and below format level 3 it is the order by time.
+func (q *Queues) precedes(a *timers, sub *subqueue, x timer) bool {
+	y := a.heap[0]
+	y.at, x.at = q.onWall(y), q.onWall(x)
+	switch {
+	case y.at != x.at:
+		return y.at < x.at
+	case a.sub != sub:
+		return a.sub.address.before(sub.address)
+	}
+	return y.before(x)
+}
+
+// onWall returns the wall time that corresponds to a timer.
+func (q *Queues) onWall(x timer) Instant {
+	if x.kind.timeline() == servingTime {
+		return q.times.onWall(x.at)
+	}
+	return x.at
 }
 
 // pulse publishes Pending messages, then processes what is due, earliest first, at most
@@ -78,17 +119,17 @@ func (q *Queues) pulse() {
 	budget := pulseMessagesMax
 	q.bodies.appended = 0
 	for budget > 0 && !q.isPulseFull() {
-		sub, x, ok := q.nextTimer()
-		if !ok || x.at > q.clock {
+		a, x, ok := q.nextTimer()
+		if !ok || q.onWall(x) > q.times.Wall {
 			break
 		}
+		sub := a.sub
 		if x.kind == timerChunk {
 			budget -= q.processDue(sub, x, budget)
 			q.removeStaleTimers(sub)
 			continue
 		}
-		sub.timers.heap.pop()
-		q.timers.fix(sub)
+		q.popTimer(sub, x.kind.timeline())
 		switch x.kind {
 		case timerLock:
 			budget--
@@ -116,7 +157,7 @@ func (q *Queues) pulse() {
 		case timerChunk:
 		}
 	}
-	q.table.forgetIdle(q.clock, max(budget, 0))
+	q.table.forgetIdle(q.times.Serving, max(budget, 0))
 }
 
 // isPulseFull reports whether the current pulse has stored as many bytes as it may.
@@ -124,15 +165,21 @@ func (q *Queues) isPulseFull() bool {
 	return q.FormatLevel() >= levelEpochs && q.bodies.appended >= pulseBytesMax && !planted.Active(planted.PulseWithoutByteBound)
 }
 
-// NextDeadline returns a time at or before which something is due for a Pulse. A time that the
-// clock of the newest entry has reached means that a Pulse is due now.
-func (q *Queues) NextDeadline() (at Instant, ok bool) {
+// Times returns the times of the newest entry.
+func (q *Queues) Times() Times { return q.times }
+
+// NextDeadline returns times at or before which something is due for a Pulse, one on each timeline; 0
+// for none. A time that the newest entry has reached means that a Pulse is due now.
+func (q *Queues) NextDeadline() Times {
 	if len(q.pendingReleases) > 0 || len(q.pending) > 0 {
-		return max(q.clock, 1), true
+		return Times{Wall: max(q.times.Wall, 1)}
 	}
-	at = q.table.due
-	if _, x, found := q.nextTimer(); found && (at == 0 || x.at < at) {
-		at = x.at
+	due := Times{Serving: q.table.due}
+	if a := q.firstTimer(wallTime); a != nil {
+		due.Wall = a.heap[0].at
 	}
-	return at, at != 0
+	if a := q.firstTimer(servingTime); a != nil {
+		due.Serving = earlier(due.Serving, a.heap[0].at)
+	}
+	return due
 }

@@ -65,7 +65,7 @@ func TestPulseIsLimitedByBytes(t *testing.T) {
 		for level, pulses := range map[uint32]int{2: 1, 3: (messages*size + bytesMax - 1) / bytesMax} {
 			q, bodies, env := scheduledMessages(level, kind, messages, size)
 			for range pulses {
-				if at, due := q.NextDeadline(); !due || at > env.Now {
+				if at, due := fsm.FirstDeadline(q); !due || at > env.Now {
 					t.Fatalf("level %d: the next pulse is not due", level)
 				}
 				before := bodies.appended

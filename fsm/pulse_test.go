@@ -11,7 +11,7 @@ import (
 func dueNow(q *Queues) []Instant {
 	var list []Instant
 	note := func(at Instant) {
-		if at != 0 && at <= q.clock {
+		if at != 0 && at <= q.times.Wall {
 			list = append(list, at)
 		}
 	}
@@ -124,7 +124,7 @@ func TestPulsesAgree(t *testing.T) {
 				}
 			}
 		}
-		if due, ok := q.NextDeadline(); ok && due <= now {
+		if due, ok := FirstDeadline(q); ok && due <= now {
 			t.Errorf("at %d something is still due at %d", now, due)
 		}
 	}
@@ -148,7 +148,7 @@ func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 			apply(1, PurgeMessages{Address: at, Max: 2})
 		}
 		chunks := len(sub.ix.entries)
-		if n := len(sub.timers.heap); n > 2*chunks+staleSlack+2 {
+		if n := len(sub.timers[wallTime].heap); n > 2*chunks+staleSlack+2 {
 			t.Fatalf("%d alarms for %d chunks", n, chunks)
 		}
 	}
@@ -160,7 +160,7 @@ func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 		}
 		apply(1, c)
 		apply(1, PurgeMessages{Address: at, Max: 4000})
-		if n := len(sub.timers.heap); n > staleSlack+12 {
+		if n := len(sub.timers[wallTime].heap); n > staleSlack+12 {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
 	}
@@ -168,7 +168,7 @@ func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 	for version := range uint64(1000) {
 		settings.AutoDeleteOnIdle = []Millis{Forever, autoDeleteMin}[version%2]
 		apply(1, PutEntity{Entity: 1, Version: version + 2, Settings: settings})
-		if n := len(sub.timers.heap); n > staleSlack+12 {
+		if n := len(sub.timers[servingTime].heap); n > staleSlack+12 {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
 	}
@@ -320,7 +320,7 @@ func TestBigQueueIsDeletedInSteps(t *testing.T) {
 		}
 		for pulses := 0; len(q.pendingReleases) > 0; pulses++ {
 			before := bodies.released
-			if at, ok := q.NextDeadline(); !ok || at != now || pulses > 5 {
+			if at, ok := FirstDeadline(q); !ok || at != now || pulses > 5 {
 				t.Fatalf("%s: after %d pulses due at %d %v", name, pulses, at, ok)
 			}
 			apply(now, Pulse{})

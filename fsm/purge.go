@@ -44,7 +44,7 @@ func (q *Queues) purge(c PurgeMessages) Result {
 		res.Count++
 	}
 	q.removeStaleTimers(sub)
-	sub.entity.lastActivity = q.clock
+	sub.entity.lastActivity = q.times.Serving
 	return res
 }
 
@@ -119,7 +119,7 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 	}
 	q.removeStaleTimers(dead)
 	q.removeStaleTimers(&x.subs[MainQueue])
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return res
 }
 
@@ -134,9 +134,9 @@ func (q *Queues) redriveOne(x *entityState, at cursor, rec record) {
 	defer from.ix.sessions.unpin(session, q.arena.generation)
 	from.ix.remove(at)
 	if rec.expires != 0 {
-		rec.expires = expiry(q.clock, Millis(rec.expires-rec.enqueued))
+		rec.expires = expiry(q.times.Wall, Millis(rec.expires-rec.enqueued))
 	}
-	rec.enqueued, rec.deadLetterExpiry = q.clock, 0
+	rec.enqueued, rec.deadLetterExpiry = q.times.Wall, 0
 	rec.state, rec.failedDeliveries, rec.flags = Ready, 0, redriven|rec.flags&shared
 	at = q.insertInSession(to, n, rec, session)
 	if patches != (Ref{}) {

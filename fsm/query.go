@@ -62,7 +62,7 @@ func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 	var found []Delivery
 	walk(sub.ix.entries[pos:], from, func(n SequenceNumber, rec *record, patch Ref, _ uint32) bool {
 		if rec.state != Deleting {
-			found = append(found, sub.newDelivery(n, rec, patch))
+			found = append(found, q.newDelivery(sub, n, rec, patch))
 		}
 		return len(found) < most
 	})

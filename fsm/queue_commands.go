@@ -49,7 +49,7 @@ type RedriveMessages struct {
 type Touch struct{ Entity EntityID }
 
 // Pulse publishes Pending messages, within the budget of an entry, and processes what is due at
-// Env.Now: at most pulseMessagesMax messages, earliest first. The leader proposes one when
+// the times of the entry: at most pulseMessagesMax messages, earliest first. The leader proposes one when
 // NextDeadline is due.
 type Pulse struct{}
 

@@ -10,14 +10,14 @@ import (
 // for concurrent use; its images may be used concurrently with it.
 type Queues struct {
 	bodies       *meteredBodies
-	clock        Instant // of the newest entry; never goes back
+	times        Times // of the newest entry
 	arena        arena
 	entities     []*entityState            // sorted by id
 	byID         map[EntityID]*entityState // the same, for look-ups only: never ranged over
-	timers       timerQueue
-	readyChanged []*subqueue // whose ready count rose since the last Effects
-	tombstones   []tombstone // of entities deleted because they were idle and not dropped by command since; sorted
-	deletedIdle  []EntityID  // those since the last Effects
+	timers       [2]timerQueue             // by timeline
+	readyChanged []*subqueue               // whose ready count rose since the last Effects
+	tombstones   []tombstone               // of entities deleted because they were idle and not dropped by command since; sorted
+	deletedIdle  []EntityID                // those since the last Effects
 	// pendingReleases are the bodies of deleted entities that are not released yet. They are local
 	// to this replica and no part of its state.
 	pendingReleases []pendingRelease
@@ -51,7 +51,7 @@ type entityState struct {
 	topicState    *topicState      // of a topic, else nil
 	rules         ruleSet          // of a subscription
 	last          SequenceNumber   // highest sequence number assigned so far
-	lastActivity  Instant          // time of the last activity
+	lastActivity  Instant          // time of the last activity, in serving time
 	window        *duplicateWindow // nil unless duplicates are detected
 	sourceBatches sourceBatches    // last batches of the entities that forward to this one
 	sessions      *sessionTable    // nil unless the entity requires sessions
@@ -59,7 +59,8 @@ type entityState struct {
 	subs          [4]subqueue      // by SubQueue
 
 	// Times of the timers of the whole entity, 0 for none; derived.
-	sweepAt, idleAt Instant
+	sweepAt Instant // wall time
+	idleAt  Instant // serving time
 }
 
 // subqueue is one queue of an entity, what a link attaches to.
@@ -67,11 +68,10 @@ type subqueue struct {
 	entity       *entityState
 	address      Address
 	ix           index
-	timers       timers
-	out          *outbox // nil until something was forwarded
-	heapIndex    int     // index in Queues.timers, -1 without timers
-	readyChanged bool    // is in Queues.readyChanged
-	resumed      bool    // restored with a batch in flight: the next Effects report it
+	timers       [2]timers // by timeline
+	out          *outbox   // nil until something was forwarded
+	readyChanged bool      // is in Queues.readyChanged
+	resumed      bool      // restored with a batch in flight: the next Effects report it
 	dropped      bool
 }
 
@@ -108,7 +108,7 @@ func (q *Queues) reset() {
 // this state machine: they come from a newer release, and a replica that skipped them would diverge
 // from the others.
 func (q *Queues) Apply(env Env, command []byte) Result {
-	q.clock = max(q.clock, env.Now)
+	q.times = q.times.advance(env, q.FormatLevel())
 	r := codec{b: command}
 	kind, h := r.header()
 	if r.err == nil && !kind.IsFor(1) {
@@ -125,19 +125,33 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 	}
 	if h.Incarnation == 0 {
 		res, _ := q.perform(env, kind, h, &r)
-		return res
+		return q.withUntils(res)
 	}
-	l, old, code := q.table.begin(h, q.clock)
+	l, old, code := q.table.begin(h, q.times.Serving)
 	switch {
 	case code != OK:
 		return Result{Code: code}
 	case old != nil:
-		return q.repeatAnswer(old)
+		return q.withUntils(q.repeatAnswer(old))
 	}
 	res, at := q.perform(env, kind, h, &r)
 	if x, ok := newAnswerRecord(kind, h.Serial, at, res); ok {
 		q.table.remember(l, x)
 	}
+	return q.withUntils(res)
+}
+
+// withUntils returns a result with the ends of locks as clients see them. Remembered answers keep the
+// serving times, so the slice is copied.
+func (q *Queues) withUntils(res Result) Result {
+	if q.times.Wall == q.times.Serving || res.Untils == nil {
+		return res
+	}
+	untils := make([]Instant, len(res.Untils))
+	for i, at := range res.Untils {
+		untils[i] = q.times.onWall(at)
+	}
+	res.Untils = untils
 	return res
 }
 
@@ -169,7 +183,7 @@ func (q *Queues) repeatAnswer(old *answerRecord) Result {
 		}
 		rec := sub.ix.get(at)
 		if rec.epoch == l.Epoch && (rec.state == Locked || rec.state == Deleting) {
-			res.Deliveries = append(res.Deliveries, sub.delivery(at, &rec))
+			res.Deliveries = append(res.Deliveries, q.delivery(sub, at, &rec))
 		}
 	}
 	return res

@@ -52,6 +52,7 @@ func (w *replicaPair) apply(command []byte) fsm.Result {
 	w.t.Helper()
 	w.env.Index++
 	w.env.Now += fsm.Instant(w.r.IntN(3))
+	w.env.Serving += fsm.Instant(w.r.IntN(3))
 	x, y := w.a.q.Apply(w.env, command), w.b.q.Apply(w.env, command)
 	if d := cmp.Diff(w.a.show(x), w.b.show(y)); d != "" || x.Session != y.Session || x.Serial != y.Serial {
 		_, c, _ := fsm.DecodeCommand(command)
@@ -292,6 +293,7 @@ func (w *replicaPair) release() {
 
 func (w *replicaPair) pass() {
 	w.env.Now += fsm.Instant([]int{1, 300, 1000, 5000}[w.r.IntN(4)])
+	w.env.Serving += fsm.Instant([]int{1, 300, 1000, 5000}[w.r.IntN(4)])
 	w.do(0, fsm.Pulse{})
 }
 
@@ -303,11 +305,12 @@ func TestReplicasAgreeAfterRestore(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w := &replicaPair{
-				t: t, r: rand.New(rand.NewPCG(seed, 11)), a: newReplica(t), b: newReplica(t), env: fsm.Env{Now: 1_000_000},
+				t: t, r: rand.New(rand.NewPCG(seed, 11)), a: newReplica(t), b: newReplica(t), env: fsm.Env{Now: 1_000_000, Serving: 1_000_000},
 				serial: map[uint64]uint64{}, locks: map[fsm.Address][]fsm.LockID{},
 				sessions: map[fsm.EntityID][]fsm.SessionLock{}, numbers: map[fsm.Address][]fsm.SequenceNumber{},
 			}
 			all := []fsm.EntityID{pairTopic, pairGrouped, pairPlain, pairForwards, pairSessions, pairQueue}
+			w.do(0, fsm.RaiseLevel{Level: uint32(1 + seed%3)})
 			for _, id := range all {
 				w.put(id)
 			}

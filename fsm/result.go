@@ -12,7 +12,7 @@ type Result struct {
 	Sequence   SequenceNumber // SendMessages
 	Deliveries []Delivery     // LockMessages, FetchDeferred, ForwardMessages
 	Codes      []Code         // SettleMessages, RenewLocks, TransferMessages
-	Untils     []Instant      // RenewLocks
+	Untils     []Instant      // RenewLocks, AcceptSession, RenewSession: ends of locks, see Delivery.LockedUntil
 	Entity     EntityID       // catalog: of the created entity
 	Namespace  NamespaceID    // catalog: of the created namespace
 	Version    uint64         // catalog: of the entity's settings
@@ -34,7 +34,7 @@ type Delivery struct {
 	State            MessageState
 	FailedDeliveries uint32  // earlier deliveries that failed
 	Enqueued         Instant // when it was accepted
-	LockedUntil      Instant // zero when not locked
+	LockedUntil      Instant // wall time at which the lock ends if the partition keeps its leader; zero when not locked
 	// Expires is the end of the message's time to live; for a scheduled message, if the settings
 	// stay as they are. Zero if it never expires, and in the dead-letter queue.
 	Expires Instant

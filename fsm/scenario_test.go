@@ -92,7 +92,7 @@ func (s *scenario) tell(d *datadriven.TestData) string {
 		settings, ok := s.q.Settings(address(d).Entity)
 		return fmt.Sprintf("%v %+v\n", ok, settings)
 	case "next":
-		at, ok := s.q.NextDeadline()
+		at, ok := fsm.FirstDeadline(s.q)
 		if !ok {
 			return "nothing is due\n"
 		}

@@ -7,11 +7,12 @@ func (q *Queues) processDue(sub *subqueue, x timer, budget int) (moved int) {
 	base, _ := split(x.number)
 	pos, _ := sub.ix.find(base)
 	sub.ix.setDue(pos, 0)
-	sub.timers.heap.pop()
-	q.timers.fix(sub)
-	until := q.clock
-	if len(q.timers) > 0 {
-		until = min(until, q.timers[0].timers.heap[0].at)
+	q.popTimer(sub, wallTime)
+	until := q.times.Wall
+	for _, others := range q.timers {
+		if len(others) > 0 {
+			until = min(until, q.onWall(others[0].heap[0]))
+		}
 	}
 	rest := q.collectDue(sub, pos, until)
 	for _, m := range q.dueMessages {
@@ -32,18 +33,13 @@ func (q *Queues) processDue(sub *subqueue, x timer, budget int) (moved int) {
 
 // hasEarlierTimer reports whether another timer precedes that of a chunk at that time.
 func (q *Queues) hasEarlierTimer(sub *subqueue, number SequenceNumber, at Instant) bool {
-	if len(q.timers) == 0 {
-		return false
+	x := timer{at: at, number: number, kind: timerChunk}
+	for _, others := range q.timers {
+		if len(others) > 0 && q.precedes(others[0], sub, x) {
+			return true
+		}
 	}
-	first := q.timers[0]
-	x := first.timers.heap[0]
-	switch {
-	case x.at != at:
-		return x.at < at
-	case first != sub:
-		return first.address.before(sub.address)
-	}
-	return x.number < number
+	return false
 }
 
 // processDueMessage processes one message that is due: it expires, or becomes active. It returns
@@ -78,7 +74,7 @@ func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 	body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, q.bodies.Read(rec.body))
 	q.bodies.Release(rec.body)
 	q.insertInSession(sub, x.last, record{
-		body: body, enqueued: q.clock, expires: expiry(q.clock, x.effectiveTimeToLive(Millis(rec.expires))), state: Ready,
+		body: body, enqueued: q.times.Wall, expires: expiry(q.times.Wall, x.effectiveTimeToLive(Millis(rec.expires))), state: Ready,
 	}, session)
 	q.notifyReady(sub)
 }
@@ -109,7 +105,7 @@ func (q *Queues) cancel(c CancelScheduled) Result {
 		}
 	}
 	q.removeStaleTimers(sub)
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return Result{}
 }
 
@@ -118,12 +114,12 @@ func (q *Queues) cancel(c CancelScheduled) Result {
 // future means that the message is ready at once.
 func (q *Queues) retryAt(sub *subqueue, rec *record, failed bool, until Instant) Instant {
 	s := sub.entity.settings
-	if until > q.clock || !failed || s.RetryDelay == 0 || sub.address.Sub != MainQueue {
+	if until > q.times.Wall || !failed || s.RetryDelay == 0 || sub.address.Sub != MainQueue {
 		return until
 	}
 	delay := s.RetryDelay
 	for i := uint16(1); i < rec.failedDeliveries && delay < s.RetryDelayMax; i++ {
 		delay *= 2 // at most twice delayMax: no overflow
 	}
-	return q.clock.After(min(delay, s.RetryDelayMax))
+	return q.times.Wall.After(min(delay, s.RetryDelayMax))
 }

@@ -113,11 +113,11 @@ func (q *Queues) send(id EntityID, messages []sentMessage) Result {
 // finishStore updates the entity after so many messages were stored, sent or forwarded.
 func (q *Queues) finishStore(x *entityState, messages int) {
 	if x.window != nil {
-		x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerSend*messages, q.arena.generation)
+		x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerSend*messages, q.arena.generation)
 		q.scheduleSweep(x)
 	}
 	q.removeStaleTimers(&x.subs[MainQueue])
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 }
 
 // admit checks a send before anything is changed.
@@ -215,12 +215,12 @@ func (q *Queues) storeOrPublish(x *entityState, m *sentMessage) SequenceNumber {
 func (q *Queues) store(x *entityState, m *sentMessage) SequenceNumber {
 	sub := &x.subs[MainQueue]
 	x.last++
-	rec := record{enqueued: q.clock, state: Ready}
+	rec := record{enqueued: q.times.Wall, state: Ready}
 	rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, m.payload)
-	if m.at > q.clock {
+	if m.at > q.times.Wall {
 		rec.state, rec.deadline, rec.expires = Scheduled, m.at, Instant(m.ttl)
 	} else {
-		rec.expires = expiry(q.clock, x.effectiveTimeToLive(m.ttl))
+		rec.expires = expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl))
 		q.notifyReady(sub)
 	}
 	q.insertInSession(sub, x.last, rec, q.messageSession(x, m))
@@ -236,7 +236,7 @@ func (q *Queues) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
 		m := &messages[i]
 		if x.window != nil && len(m.id) > 0 {
 			key := keyOf(m.id)
-			if _, twice := batch[key]; twice || x.window.contains(&key, q.clock, x.settings.DuplicateWindow) {
+			if _, twice := batch[key]; twice || x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
 				continue
 			}
 			batch[key] = struct{}{}

@@ -65,10 +65,10 @@ func (q *Queues) accept(c AcceptSession) Result {
 	}
 	x.grants++
 	h := s.write(slot, q.arena.generation)
-	h.epoch, h.until = x.grants, q.clock.After(x.settings.LockDuration)
+	h.epoch, h.until = x.grants, q.times.Serving.After(x.settings.LockDuration)
 	q.addSessionTimer(x, slot)
 	s.update(slot, q.arena.generation)
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return Result{Session: SessionLock{ID: h.id, Epoch: h.epoch}, Untils: []Instant{h.until}}
 }
 
@@ -114,15 +114,15 @@ func (q *Queues) renewSession(c RenewSession) Result {
 
 // extendSession extends a session lock by the lock duration from now.
 func (q *Queues) extendSession(x *entityState, slot uint32) Instant {
-	x.lastActivity = q.clock
-	until := q.clock.After(x.settings.LockDuration)
+	x.lastActivity = q.times.Serving
+	until := q.times.Serving.After(x.settings.LockDuration)
 	h := x.sessions.at(slot)
 	if h.until == until {
 		return until
 	}
 	x.sessions.write(slot, q.arena.generation).until = until
 	sub := &x.subs[MainQueue]
-	sub.timers.stale++
+	sub.timers[servingTime].stale++
 	q.addSessionTimer(x, slot)
 	q.removeStaleTimers(sub)
 	return until
@@ -136,10 +136,10 @@ func (q *Queues) releaseSession(c ReleaseSession) Result {
 	}
 	if slot, ok := x.lockedSession(c.Lock); ok {
 		sub := &x.subs[MainQueue]
-		sub.timers.stale++
+		sub.timers[servingTime].stale++
 		q.endSession(x, slot, false)
 		q.removeStaleTimers(sub)
-		x.lastActivity = q.clock
+		x.lastActivity = q.times.Serving
 	}
 	return Result{}
 }
@@ -220,10 +220,10 @@ func (q *Queues) setState(c SetSessionState) Result {
 	}
 	h.state, h.updated = Ref{}, 0
 	if !c.Clear {
-		h.state, h.updated = q.bodies.Append(stateOwner(x.id, slot), c.State), max(q.clock, 1)
+		h.state, h.updated = q.bodies.Append(stateOwner(x.id, slot), c.State), max(q.times.Wall, 1)
 	}
 	x.sessions.bytes += uint64(h.state.Size) - uint64(old.Size)
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return Result{}
 }
 
@@ -270,7 +270,7 @@ func (q *Queues) Sessions(id EntityID, updatedAfter Instant, skip, most int) ([]
 		}
 		found = append(found, Session{
 			ID: h.id, Messages: uint64(line.all.count()), Ready: uint64(line.ready.count()),
-			Until: h.until, Updated: h.updated, Bytes: uint64(h.state.Size),
+			Until: q.times.onWall(h.until), Updated: h.updated, Bytes: uint64(h.state.Size),
 		})
 	}
 	return found, true
@@ -312,7 +312,7 @@ func (q *Queues) PeekSession(id EntityID, session string, from SequenceNumber, m
 	for _, n := range all[first:] {
 		at, _ := sub.ix.seek(n)
 		if rec := sub.ix.get(at); rec.state != Deleting && len(found) < most {
-			found = append(found, sub.delivery(at, &rec))
+			found = append(found, q.delivery(sub, at, &rec))
 		}
 	}
 	return found
@@ -366,7 +366,7 @@ func (q *Queues) sessionSlot(x *entityState, session []byte, has bool) (slot uin
 // is the last one assigned.
 func (q *Queues) deadLetterSessionless(x *entityState, rec record, patches []byte) {
 	sub := &x.subs[DeadLetterQueue]
-	rec.deadLetterExpiry = deadLetterExpirySecond(q.clock, x.settings.DeadLetterTimeToLive)
+	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, x.settings.DeadLetterTimeToLive)
 	at := q.insertInSession(sub, x.last, rec, sessionless)
 	q.storePatches(sub, at, joinPatches(patches, &Patch{DeadLetter: true, Reason: reasonNoSession, Description: descriptionNoSession}))
 	q.notifyReady(sub)

@@ -28,7 +28,7 @@ type modelSession struct {
 	main  []*inSession
 	dead  []*inSession
 	epoch uint64
-	until fsm.Instant
+	until fsm.Instant // in serving time
 	state []byte
 	set   bool
 }
@@ -48,11 +48,20 @@ type sessionHistory struct {
 	t        *rapid.T
 	a, b     *replica
 	env      fsm.Env
+	twoTimes bool // the state machine is at level 3
 	last     fsm.SequenceNumber
 	grants   uint64
 	sessions map[string]*modelSession
 	locks    []fsm.SessionLock // every grant there was
 	taken    []fsm.LockID
+}
+
+// onWall returns a serving time as clients see it, 0 for 0.
+func (h *sessionHistory) onWall(at fsm.Instant) fsm.Instant {
+	if at == 0 {
+		return 0
+	}
+	return at + h.env.Now - h.env.Serving
 }
 
 func (h *sessionHistory) do(c fsm.Command) fsm.Result {
@@ -151,10 +160,10 @@ func (h *sessionHistory) accept(*rapid.T) {
 		h.want("accept what is held", res.Code, fsm.SessionCannotBeLocked)
 	default:
 		h.grants++
-		s.epoch, s.until = h.grants, h.env.Now+5000
+		s.epoch, s.until = h.grants, h.env.Serving+5000
 		l := fsm.SessionLock{ID: name, Epoch: h.grants}
 		h.want("accept", res.Session, l)
-		h.want("until", res.Untils, []fsm.Instant{s.until})
+		h.want("until", res.Untils, []fsm.Instant{h.onWall(s.until)})
 		h.locks = append(h.locks, l)
 	}
 }
@@ -175,7 +184,7 @@ func (h *sessionHistory) receive(*rapid.T) {
 		m := s.main[i]
 		m.epoch++
 		m.state = fsm.Locked
-		h.want("delivery", []any{d.Lock, d.LockedUntil, d.FailedDeliveries}, []any{fsm.LockID{Sequence: m.n, Epoch: m.epoch}, s.until, m.attempts})
+		h.want("delivery", []any{d.Lock, d.LockedUntil, d.FailedDeliveries}, []any{fsm.LockID{Sequence: m.n, Epoch: m.epoch}, h.onWall(s.until), m.attempts})
 		h.taken = append(h.taken, d.Lock)
 	}
 	if len(res.Deliveries) == 0 && s.oldest() != 0 {
@@ -253,8 +262,8 @@ func (h *sessionHistory) renew(*rapid.T) {
 	l := h.lock()
 	res := h.do(fsm.RenewSession{Entity: theQueue, Lock: l})
 	if s := h.holds(l); s != nil {
-		s.until = h.env.Now + 5000
-		h.want("renew", res.Untils, []fsm.Instant{s.until})
+		s.until = h.env.Serving + 5000
+		h.want("renew", res.Untils, []fsm.Instant{h.onWall(s.until)})
 	} else {
 		h.want("renew late", res.Code, fsm.SessionLockLost)
 	}
@@ -304,15 +313,19 @@ func (h *sessionHistory) redrive(*rapid.T) {
 
 // pass advances the time and processes what is due, earliest first, as the state machine does.
 func (h *sessionHistory) pass(*rapid.T) {
-	h.env.Now += fsm.Instant(rapid.SampledFrom([]int{1, 300, 1000, 5000}).Draw(h.t, "time"))
+	ms := fsm.Instant(rapid.SampledFrom([]int{1, 300, 1000, 5000}).Draw(h.t, "time"))
+	h.env.Now += ms
+	if !h.twoTimes || rapid.IntRange(0, 3).Draw(h.t, "outage") > 0 {
+		h.env.Serving += ms
+	}
 	h.do(fsm.Pulse{})
 	for {
 		var first func()
 		when := h.env.Now + 1
 		order := fsm.SequenceNumber(0)
 		for _, s := range h.sessions {
-			if s.epoch != 0 && s.until < when {
-				when, order, first = s.until, 0, func() { s.end(true) }
+			if s.epoch != 0 && h.onWall(s.until) < when {
+				when, order, first = h.onWall(s.until), 0, func() { s.end(true) }
 			}
 			for _, m := range s.main {
 				if m.state == fsm.Scheduled && (m.due < when || m.due == when && first != nil && order != 0 && m.n < order) {
@@ -364,7 +377,7 @@ func (h *sessionHistory) check(*rapid.T) {
 			used++
 		}
 		x, listed := got[name]
-		if listed != (len(s.main) > 0 || s.set) || listed && (x.Messages != uint64(len(s.main)) || x.Ready != ready || x.Until != s.until || x.Bytes != uint64(len(s.state))) {
+		if listed != (len(s.main) > 0 || s.set) || listed && (x.Messages != uint64(len(s.main)) || x.Ready != ready || x.Until != h.onWall(s.until) || x.Bytes != uint64(len(s.state))) {
 			h.t.Fatalf("session %q is listed as %+v (%v), with %d messages, %d ready, until %d", name, x, listed, len(s.main), ready, s.until)
 		}
 		var peeked []fsm.SequenceNumber
@@ -390,7 +403,10 @@ func TestSessionsAgree(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		h := &sessionHistory{
 			t: rt, a: newReplica(t), b: newReplica(t), sessions: map[string]*modelSession{},
-			env: fsm.Env{Now: 1_000_000},
+			env: fsm.Env{Now: 1_000_000, Serving: 1_000_000}, twoTimes: rapid.Bool().Draw(rt, "two times"),
+		}
+		if h.twoTimes {
+			h.do(fsm.RaiseLevel{Level: 3})
 		}
 		settings := fsm.DefaultSettings()
 		settings.RequiresSession, settings.LockDuration, settings.MaxDeliveryCount = true, 5000, 3

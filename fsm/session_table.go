@@ -42,8 +42,8 @@ type sessionPage struct {
 type sessionRecord struct {
 	id      string
 	epoch   uint64  // of the lock, 0 if it is not locked
-	until   Instant // end of the lock
-	updated Instant // when the state was set, 0 if there is none
+	until   Instant // end of the lock, in serving time
+	updated Instant // when the state was set, in wall time; 0 if there is none
 	state   Ref
 	used    bool
 }

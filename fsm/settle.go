@@ -155,13 +155,13 @@ func (q *Queues) settle(c SettleMessages) Result {
 		codes[i] = q.settleOne(sub, &c.Settlements[i])
 	}
 	q.removeStaleTimers(sub)
-	sub.entity.lastActivity = q.clock
+	sub.entity.lastActivity = q.times.Serving
 	return Result{Codes: codes}
 }
 
 // settleable finds the message of a settlement, if it can be performed.
 func (q *Queues) settleable(sub *subqueue, s *Settlement) (at cursor, rec record, code Code) {
-	if !validSettlement(s) || s.Until > q.clock.After(delayMax) {
+	if !validSettlement(s) || s.Until > q.times.Wall.After(delayMax) {
 		return at, rec, InvalidArgument
 	}
 	at, rec, ok := sub.findLocked(s.Lock)
@@ -183,7 +183,7 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
 	}
 	patch := Patch{Properties: s.Properties}
 	if rec.deadline != 0 {
-		sub.timers.stale++
+		sub.timers[servingTime].stale++
 	}
 	switch s.Verb {
 	case Complete:
@@ -228,7 +228,7 @@ func (q *Queues) returnToQueue(sub *subqueue, at cursor, rec record, failed bool
 	rec.state, rec.deadline = Ready, 0
 	if rec.flags&fromDeferred != 0 {
 		rec.state, rec.flags = Deferred, rec.flags&^fromDeferred
-	} else if until = q.retryAt(sub, &rec, failed, until); until > q.clock {
+	} else if until = q.retryAt(sub, &rec, failed, until); until > q.times.Wall {
 		rec.state, rec.deadline, rec.flags = Scheduled, until, rec.flags|delayed
 	}
 	q.replaceRecord(sub, at, rec)
@@ -252,7 +252,7 @@ func (q *Queues) moveToSubQueue(from, to *subqueue, at cursor, rec record, patch
 	defer from.ix.sessions.unpin(session, q.arena.generation)
 	from.ix.remove(at)
 	rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&(redriven|recordFlagsStay)
-	rec.deadLetterExpiry = deadLetterExpirySecond(q.clock, to.entity.settings.DeadLetterTimeToLive)
+	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, to.entity.settings.DeadLetterTimeToLive)
 	at = q.insertInSession(to, n, rec, session)
 	if patches != (Ref{}) {
 		to.ix.setPatch(at, patches)
@@ -305,7 +305,7 @@ func (q *Queues) renew(c RenewLocks) Result {
 		return Result{Code: code}
 	}
 	res := Result{Codes: make([]Code, len(c.Locks)), Untils: make([]Instant, len(c.Locks))}
-	until := q.clock.After(sub.entity.settings.LockDuration)
+	until := q.times.Serving.After(sub.entity.settings.LockDuration)
 	for i, l := range c.Locks {
 		at, rec, ok := sub.findLocked(l)
 		if !ok {
@@ -322,10 +322,10 @@ func (q *Queues) renew(c RenewLocks) Result {
 		}
 		rec.deadline = until
 		sub.ix.set(at, rec)
-		sub.timers.stale++
+		sub.timers[servingTime].stale++
 		q.addTimer(sub, timer{at: until, number: l.Sequence, epoch: l.Epoch, kind: timerLock})
 	}
 	q.removeStaleTimers(sub)
-	sub.entity.lastActivity = q.clock
+	sub.entity.lastActivity = q.times.Serving
 	return res
 }

@@ -20,11 +20,12 @@ import (
 // Version 4 of the catalog has namespaces, access rules, members and moves; no other version of it
 // is read. Version 4 of the queues begins with the format level and the topic whose Pending
 // messages were published last, has Pending messages, and tells by which condition correlation
-// filters are indexed. A state machine writes version 3 below format level 2. Version 5 of the queues
-// has epochs and sequence numbers of forwarding, from format level 3 on. All of them are read.
+// filters are indexed. A state machine writes version 3 below format level 2. Version 5 of both has
+// the serving time behind the wall time, and that of the queues epochs and sequence numbers of
+// forwarding; it is written from format level 3 on. All of them are read.
 func imageVersion(machine byte, level uint32) byte {
-	if machine == machineQueues && level >= levelEpochs {
-		return imageVersionEpochs
+	if level >= levelServingTime {
+		return imageVersionTimes
 	}
 	if machine == machineCatalog || level >= levelPublishSteps {
 		return 4
@@ -32,8 +33,11 @@ func imageVersion(machine byte, level uint32) byte {
 	return 3
 }
 
-// imageVersionEpochs is the first version of an image of queues with epochs of forwarding.
-const imageVersionEpochs byte = 5
+// The first versions of images with two times, and with epochs of forwarding.
+const (
+	imageVersionTimes  byte = 5
+	imageVersionEpochs byte = 5
+)
 
 // The state machines. The numbers are part of the image format.
 const (
@@ -87,8 +91,16 @@ func (w *imageWriter) uvarint(v uint64)  { w.buf = binary.AppendUvarint(w.buf, v
 func (w *imageWriter) count(n int)       { w.uvarint(uint64(n)) }
 func (w *imageWriter) fixed64(v uint64)  { w.buf = binary.LittleEndian.AppendUint64(w.buf, v) }
 func (w *imageWriter) instant(t Instant) { w.uvarint(uint64(t)) }
-func (w *imageWriter) string(s string)   { w.buf = appendString(w.buf, s) }
-func (w *imageWriter) bool(v bool)       { w.buf = appendBool(w.buf, v) }
+
+// times writes the times of a state machine.
+func (w *imageWriter) times(t Times) {
+	w.instant(t.Wall)
+	if w.version >= imageVersionTimes {
+		w.instant(t.Serving)
+	}
+}
+func (w *imageWriter) string(s string) { w.buf = appendString(w.buf, s) }
+func (w *imageWriter) bool(v bool)     { w.buf = appendBool(w.buf, v) }
 
 func (w *imageWriter) settings(s *EntitySettings) { w.sized(s.fields) }
 
@@ -265,6 +277,15 @@ func (r *imageReader) uvarintMax(limit uint64) uint64 {
 
 func (r *imageReader) uint32() uint32   { return uint32(r.uvarintMax(math.MaxUint32)) }
 func (r *imageReader) instant() Instant { return Instant(r.uvarintMax(math.MaxInt64)) }
+
+// times reads the times of a state machine.
+func (r *imageReader) times() Times {
+	t := Times{Wall: r.instant()}
+	if t.Serving = t.Wall; r.version >= imageVersionTimes {
+		t.Serving = r.instant()
+	}
+	return t
+}
 
 func (r *imageReader) fixed64() uint64 {
 	var b [8]byte

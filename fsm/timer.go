@@ -24,6 +24,16 @@ const (
 	timerSession timerKind = 4
 )
 
+// timeline returns the time on which timers of this kind run.
+func (k timerKind) timeline() timeline {
+	switch k {
+	case timerLock, timerIdle, timerSession:
+		return servingTime
+	case timerChunk, timerSweep:
+	}
+	return wallTime
+}
+
 // lastNumber orders timers of the whole entity after those of its messages.
 const lastNumber SequenceNumber = math.MaxUint64
 
@@ -43,11 +53,13 @@ func (a timer) before(b timer) bool {
 // staleSlack is the number of stale timers that a sub-queue can always have.
 const staleSlack = 64
 
-// timers is ordered by (time, number). It is derived from the records and not part of an image;
-// stale timers have no influence on the result.
+// timers are those of a sub-queue on one timeline, ordered by (time, number). They are derived from
+// the records and not part of an image; stale timers have no influence on the result.
 type timers struct {
-	heap  heap[timer]
-	stale int // number of stale timers in heap: never more than the others + staleSlack
+	sub       *subqueue
+	heap      heap[timer]
+	stale     int // number of stale timers in heap: never more than the others + staleSlack
+	heapIndex int // index in Queues.timers, -1 without timers
 }
 
 // rebuild removes stale timers. The timers that became stale since the last call pay for its work.
@@ -56,17 +68,17 @@ func (a *timers) rebuild(valid func(timer) bool) {
 	a.stale = 0
 }
 
-// timerQueue orders the sub-queues that have timers by their first one: a binary heap whose
-// elements know their index. Together with the timers of each it is one total order, (time, entity,
-// sub-queue, number), whatever the shape of the heaps.
-type timerQueue []*subqueue
+// timerQueue orders the sub-queues that have timers on one timeline by their first one: a binary heap
+// whose elements know their index. Together with the timers of each it is one total order, (time,
+// entity, sub-queue, number), whatever the shape of the heaps.
+type timerQueue []*timers
 
 func (s *timerQueue) before(i, j int) bool {
 	a, b := (*s)[i], (*s)[j]
-	if x, y := a.timers.heap[0].at, b.timers.heap[0].at; x != y {
+	if x, y := a.heap[0].at, b.heap[0].at; x != y {
 		return x < y
 	}
-	return a.address.before(b.address)
+	return a.sub.address.before(b.sub.address)
 }
 
 func (a Address) before(b Address) bool {
@@ -84,31 +96,31 @@ func (s *timerQueue) swap(i, j int) {
 
 // fix restores the order after the first timer of a sub-queue changed: it adds, removes or moves
 // it.
-func (s *timerQueue) fix(sub *subqueue) {
+func (s *timerQueue) fix(a *timers) {
 	switch {
-	case len(sub.timers.heap) == 0 && sub.heapIndex < 0:
+	case len(a.heap) == 0 && a.heapIndex < 0:
 		return
-	case len(sub.timers.heap) == 0:
-		s.remove(sub)
+	case len(a.heap) == 0:
+		s.remove(a)
 		return
-	case sub.heapIndex < 0:
-		sub.heapIndex = len(*s)
-		*s = append(*s, sub)
+	case a.heapIndex < 0:
+		a.heapIndex = len(*s)
+		*s = append(*s, a)
 	}
-	if i := sub.heapIndex; !s.up(i) {
+	if i := a.heapIndex; !s.up(i) {
 		s.down(i)
 	}
 }
 
-func (s *timerQueue) remove(sub *subqueue) {
-	if sub.heapIndex < 0 {
+func (s *timerQueue) remove(a *timers) {
+	if a.heapIndex < 0 {
 		return
 	}
-	i, last := sub.heapIndex, len(*s)-1
+	i, last := a.heapIndex, len(*s)-1
 	s.swap(i, last)
 	(*s)[last] = nil
 	*s = (*s)[:last]
-	sub.heapIndex = -1
+	a.heapIndex = -1
 	if i < last && !s.up(i) {
 		s.down(i)
 	}

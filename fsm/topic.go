@@ -35,14 +35,14 @@ type ruleMatch struct {
 // publish accepts one message at a topic: to be published now, or when its time comes.
 func (q *Queues) publish(x *entityState, m *sentMessage) SequenceNumber {
 	x.last++
-	if m.at <= q.clock {
+	if m.at <= q.times.Wall {
 		q.enqueue(x, x.last, m)
 		return x.last
 	}
 	sub := &x.subs[MainQueue]
 	owner := Owner{Address: sub.address, Sequence: x.last}
 	at := q.insert(sub, x.last, record{
-		body: q.bodies.Append(owner, m.payload), enqueued: q.clock, state: Scheduled, deadline: m.at, expires: Instant(m.ttl),
+		body: q.bodies.Append(owner, m.payload), enqueued: q.times.Wall, state: Scheduled, deadline: m.at, expires: Instant(m.ttl),
 	})
 	if len(m.properties) > 0 {
 		owner.Patch = true
@@ -63,7 +63,7 @@ func (q *Queues) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
 	x.last++
 	copies = q.enqueue(x, x.last, &m)
 	q.releaseBodies(rec.body, patch)
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return copies
 }
 
@@ -75,10 +75,10 @@ func (q *Queues) enqueue(x *entityState, n SequenceNumber, m *sentMessage) (copi
 		q.storePending(x, n, m)
 		return 0
 	}
-	if copies = q.fanOut(x, n, m, q.clock); copies > 0 {
+	if copies = q.fanOut(x, n, m, q.times.Wall); copies > 0 {
 		main := &x.subs[MainQueue]
 		main.ix.insert(n, record{
-			body: q.bodies.Append(Owner{Address: main.address, Sequence: n}, m.payload), enqueued: q.clock, state: Shared, epoch: uint32(copies),
+			body: q.bodies.Append(Owner{Address: main.address, Sequence: n}, m.payload), enqueued: q.times.Wall, state: Shared, epoch: uint32(copies),
 		}, noSession)
 	}
 	return copies
@@ -254,7 +254,7 @@ func (q *Queues) addFailedCopy(x *entityState, c *fanOutContext, failure error) 
 	sub := &x.subs[DeadLetterQueue]
 	x.last++
 	rec := c.rec
-	rec.deadLetterExpiry = deadLetterExpirySecond(q.clock, x.settings.DeadLetterTimeToLive)
+	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, x.settings.DeadLetterTimeToLive)
 	session := noSession
 	if x.sessions != nil {
 		session, _ = q.copySessionSlot(x, c)

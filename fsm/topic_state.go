@@ -227,7 +227,7 @@ func (q *Queues) putRule(c PutRule) Result {
 	case x.topic.topicState.isFull(c.Rule.Filter.Kind, ready.size, old):
 		return Result{Code: QuotaExceeded}
 	}
-	c.Rule.Created = q.clock
+	c.Rule.Created = q.times.Wall
 	r := &rule{Rule: c.Rule, parsed: ready, subscription: x, indexedBy: filter.ByFewest}
 	if old != nil {
 		r.number = old.number
@@ -237,7 +237,7 @@ func (q *Queues) putRule(c PutRule) Result {
 		r.number = x.topic.topicState.lastRule
 	}
 	q.addRule(r)
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return Result{}
 }
 
@@ -273,7 +273,7 @@ func (q *Queues) dropRule(c DropRule) Result {
 	i, _ := x.rules.find(r.number)
 	x.rules.list = slices.Delete(x.rules.list, i, i+1)
 	delete(x.rules.names, name)
-	x.lastActivity = q.clock
+	x.lastActivity = q.times.Serving
 	return Result{}
 }
 
@@ -301,6 +301,6 @@ func (q *Queues) subscribe(x, topic *entityState, first *rule) {
 	x.topic = topic
 	topic.topicState.addSubscription(x)
 	topic.topicState.lastRule++
-	first.Created, first.number = q.clock, topic.topicState.lastRule
+	first.Created, first.number = q.times.Wall, topic.topicState.lastRule
 	q.addRule(first)
 }

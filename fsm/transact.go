@@ -42,7 +42,7 @@ func (q *Queues) settleAll(c *SettleMessages) {
 		}
 	}
 	q.removeStaleTimers(sub)
-	sub.entity.lastActivity = q.clock
+	sub.entity.lastActivity = q.times.Serving
 }
 
 // addTransfer stores messages for another partition in the transfer queue of the entity that they
@@ -58,7 +58,7 @@ func (q *Queues) addTransfer(p *transactionTransfer) {
 	for i := range p.messages {
 		x.last++
 		body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload)
-		at := q.insertInSession(sub, x.last, record{body: body, enqueued: q.clock, state: Ready}, session)
+		at := q.insertInSession(sub, x.last, record{body: body, enqueued: q.times.Wall, state: Ready}, session)
 		q.storePatches(sub, at, patches)
 	}
 	q.notifyReady(sub) // the activity is recorded when they have left: until then the entity is not idle

@@ -290,6 +290,7 @@ func (b *bank) restore(*rapid.T) {
 func (b *bank) pass(*rapid.T) {
 	for id, s := range b.sides {
 		s.env.Now += fsm.Instant(rapid.SampledFrom([]int{0, 1000, 6000}).Draw(b.t, "ms"))
+		s.env.Serving += fsm.Instant(rapid.SampledFrom([]int{0, 1000, 6000}).Draw(b.t, "serving ms"))
 		b.do(id, fsm.Header{}, fsm.Pulse{})
 	}
 }
@@ -396,7 +397,8 @@ func TestTransactionsAreAtomic(t *testing.T) {
 			ended: map[fsm.Outbox]verdict{},
 		}
 		for id := fsm.PartitionID(1); id <= 2; id++ {
-			b.sides[id] = &side{a: newReplica(t), b: newReplica(t), env: fsm.Env{Now: 1_000_000}}
+			b.sides[id] = &side{a: newReplica(t), b: newReplica(t), env: fsm.Env{Now: 1_000_000, Serving: 1_000_000}}
+			b.do(id, fsm.Header{}, fsm.RaiseLevel{Level: rapid.Uint32Range(1, 3).Draw(rt, "level")})
 		}
 		for _, id := range bankEntities {
 			b.put(id)

@@ -29,7 +29,7 @@ type sourceBatch struct {
 	before  uint64 // the epoch of the source before this one
 	serial  uint64
 	numbers uint64  // hash of the sequence numbers of the messages at the source; 0 if they are not known
-	at      Instant // time of arrival
+	at      Instant // time of arrival, in serving time
 	count   uint16  // messages
 	refused Code    // refusal of the whole batch; OK if the messages were accepted or refused one by one
 	codes   []Code  // one per message if not all are OK; immutable, images share it
@@ -149,7 +149,7 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 	if x.kind == SubscriptionEntity {
 		return Result{Code: NotAllowed}
 	}
-	batch := sourceBatch{from: c.Source, epoch: c.Epoch, serial: c.Serial, at: q.clock, count: uint16(len(messages))}
+	batch := sourceBatch{from: c.Source, epoch: c.Epoch, serial: c.Serial, at: q.times.Serving, count: uint16(len(messages))}
 	switch {
 	case q.FormatLevel() >= levelEpochs:
 		batch.numbers = hashNumbers(messages)
@@ -170,7 +170,7 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 	if code := checkTransferred(c.Source.Address, messages); code != OK {
 		return Result{Code: code}
 	}
-	if !x.sourceBatches.reserve(c.Source, q.clock, q.arena.generation) {
+	if !x.sourceBatches.reserve(c.Source, q.times.Serving, q.arena.generation) {
 		return Result{Code: QuotaExceeded}
 	}
 	if !x.settings.Status.allowsSend() {
@@ -220,7 +220,7 @@ func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
 	var key idKey
 	if detects {
 		key = keyOf(m.id)
-		if x.window.contains(&key, q.clock, x.settings.DuplicateWindow) {
+		if x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
 			return OK
 		}
 	}
@@ -228,7 +228,7 @@ func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
 		return QuotaExceeded
 	}
 	if detects {
-		x.window.remember(&key, q.clock)
+		x.window.remember(&key, q.times.Wall)
 	}
 	if x.kind == TopicEntity {
 		q.publish(x, m)
@@ -236,7 +236,7 @@ func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
 	}
 	sub := &x.subs[MainQueue]
 	x.last++
-	rec := record{enqueued: q.clock, expires: expiry(q.clock, x.effectiveTimeToLive(m.ttl)), state: Ready}
+	rec := record{enqueued: q.times.Wall, expires: expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)), state: Ready}
 	rec.flags = recordFlags(m.hops) << hopsShift
 	rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, m.payload)
 	if x.sessions != nil && !m.hasSession {

@@ -194,7 +194,10 @@ const (
 // Env is the position of an entry in the log and its time.
 type Env struct {
 	Index uint64  // Raft index; unique and rising within a partition
-	Now   Instant // clock of the leader at prepare, never lower than in the entry before
+	Now   Instant // wall time of the entry, stamped by the leader; never lower than in the entry before
+	// Serving is the serving time of the entry, 0 in entries that carry none: those that were composed
+	// below format level 3. See Times.
+	Serving Instant
 }
 
 // Ref is the location of a body on the disk of this replica. It is local: it has no influence on

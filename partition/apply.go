@@ -119,7 +119,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	if counts != nil {
 		g.counts.exceeded.Store(counts.Exceeded())
 	}
-	g.updateDeadline()
+	g.publishTimes()
 	effects = g.machine.Effects()
 	g.readCached(done)
 	return done, effects, n, nil
@@ -137,11 +137,11 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	}
 	g.counts.entries.Add(1)
 	g.counts.commands.Add(uint64(head.count))
-	env := fsm.Env{Index: e.Index, Now: max(head.now, fsm.Instant(g.clock.Load()))}
+	env := fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}
 	if planted.Active(planted.ApplyReadsClock) {
 		env.Now = fsm.Instant(g.cfg.Now().UnixMilli())
 	}
-	g.clock.Store(int64(env.Now))
+	g.appliedAt.Store(int64(g.cfg.Monotonic()))
 	for i := range head.count {
 		command, err := head.next(i == head.count-1)
 		if err != nil {
@@ -156,13 +156,15 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	return a, nil
 }
 
-// updateDeadline stores the time of the machine's next pulse. The caller holds mu.
-func (g *Group) updateDeadline() {
-	at, ok := g.machine.NextDeadline()
-	if !ok {
-		at = 0
-	}
-	g.deadline.Store(int64(at))
+// publishTimes stores the times of the machine and of its next pulse, and its format level. The caller holds
+// mu.
+func (g *Group) publishTimes() {
+	times, due := g.machine.Times(), g.machine.NextDeadline()
+	g.wall.Store(int64(times.Wall))
+	g.serving.Store(int64(times.Serving))
+	g.deadlineWall.Store(int64(due.Wall))
+	g.deadlineServing.Store(int64(due.Serving))
+	g.level.Store(g.machine.FormatLevel())
 }
 
 // readCached fills in the deliveries whose bodies are still in memory, and pins the segments of the others
@@ -287,7 +289,7 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 		digest:   digestState{sum, version, g.rolling.term},
 		image:    g.machine.Image(),
 		applied:  g.applied.Load(),
-		clock:    fsm.Instant(g.clock.Load()),
+		clock:    g.machine.Times().Wall,
 		segments: list,
 		saved:    func() { g.snapshotter.saved(written) },
 	}, nil

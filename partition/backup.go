@@ -96,7 +96,7 @@ func (g *Group) freezeBackup() (*frozenBackup, error) {
 		return nil, err
 	}
 	c := &frozenBackup{image: g.machine.Image(), bodies: g.bodies}
-	c.Applied, c.Clock, c.Segments = g.applied.Load(), fsm.Instant(g.clock.Load()), list
+	c.Applied, c.Clock, c.Segments = g.applied.Load(), g.machine.Times().Wall, list
 	c.Digest, c.DigestVersion = g.rolling.export()
 	c.DigestTerm = g.rolling.term
 	c.info = BackupInfo{

@@ -103,7 +103,7 @@ func (d *bodyReader) read(j readJob) {
 
 // oversleepsPulse reports whether run would sleep beyond the time of the next pulse.
 func (p *proposer) oversleepsPulse() bool {
-	if p.g.deadline.Load() == 0 {
+	if p.g.nextDeadline() == (fsm.Times{}) {
 		return false
 	}
 	p.mu.Lock()
@@ -112,9 +112,9 @@ func (p *proposer) oversleepsPulse() bool {
 }
 
 func (p *proposer) oversleepsPulseLocked() bool {
-	at := p.g.deadline.Load()
-	if !p.leading || at == 0 || p.pulseInFlight || p.sleepUntil.IsZero() {
+	if !p.leading || p.pulseInFlight || p.sleepUntil.IsZero() {
 		return false
 	}
-	return time.Now().Add(time.Duration(at-p.g.cfg.Now().UnixMilli()) * time.Millisecond).Before(p.sleepUntil)
+	wait, ok := p.untilPulse()
+	return ok && time.Now().Add(wait).Before(p.sleepUntil)
 }

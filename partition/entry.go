@@ -11,8 +11,9 @@ import (
 
 // The data of a raft log entry:
 //
-//	version  1 byte   entryVersion
-//	now      uvarint  milliseconds, the leader's clock when it composed the entry
+//	version  1 byte   entryVersion1, or entryVersion2 from format level 3 on
+//	wall     uvarint  milliseconds, the wall time of the entry
+//	serving  uvarint  milliseconds, the serving time of the entry; version 2 only
 //	batch    8 bytes  little endian; by it the proposer finds its callers again
 //	count    uvarint  at least 1
 //	count times:
@@ -22,6 +23,12 @@ import (
 // Nothing may follow. Numbers have their shortest form. Anything else stops the replica: it comes from a
 // newer release, and skipping it would make replicas diverge.
 
+// The versions of entries.
+const (
+	entryVersion1 byte = 1
+	entryVersion2 byte = 2
+)
+
 var (
 	errEntryShort    = errors.New("entry ends early")
 	errEntryVersion  = errors.New("entry version is not known to this binary")
@@ -29,14 +36,17 @@ var (
 	errEntryTrailing = errors.New("entry has bytes left over")
 )
 
-// encodeEntry encodes the data of an entry.
-func encodeEntry(now fsm.Instant, batch uint64, commands [][]byte) []byte {
-	size := 1 + 3*binary.MaxVarintLen64
+// encodeEntry encodes the data of an entry. Version 1 has no serving time.
+func encodeEntry(version byte, times fsm.Times, batch uint64, commands [][]byte) []byte {
+	size := 1 + 4*binary.MaxVarintLen64
 	for _, c := range commands {
 		size += binary.MaxVarintLen32 + len(c)
 	}
-	dst := append(make([]byte, 0, size), entryVersion)
-	dst = binary.AppendUvarint(dst, uint64(now))
+	dst := append(make([]byte, 0, size), version)
+	dst = binary.AppendUvarint(dst, uint64(times.Wall))
+	if version >= entryVersion2 {
+		dst = binary.AppendUvarint(dst, uint64(times.Serving))
+	}
 	dst = binary.LittleEndian.AppendUint64(dst, batch)
 	dst = binary.AppendUvarint(dst, uint64(len(commands)))
 	for _, c := range commands {
@@ -48,7 +58,7 @@ func encodeEntry(now fsm.Instant, batch uint64, commands [][]byte) []byte {
 
 // entryHead is the decoded front of an entry, with the commands that follow it.
 type entryHead struct {
-	now   fsm.Instant
+	times fsm.Times // Serving is 0 in version 1
 	batch uint64
 	count int
 	rest  []byte
@@ -59,17 +69,27 @@ func decodeEntry(b []byte) (entryHead, error) {
 	if len(b) == 0 {
 		return entryHead{}, errEntryShort
 	}
-	if b[0] != entryVersion {
-		return entryHead{}, fmt.Errorf("%w: %d", errEntryVersion, b[0])
+	version := b[0]
+	if version != entryVersion1 && version != entryVersion2 {
+		return entryHead{}, fmt.Errorf("%w: %d", errEntryVersion, version)
 	}
-	now, b, err := number(b[1:], math.MaxInt64)
+	var h entryHead
+	wall, b, err := number(b[1:], math.MaxInt64)
 	if err != nil {
 		return entryHead{}, err
+	}
+	h.times.Wall = fsm.Instant(wall)
+	if version >= entryVersion2 {
+		var serving uint64
+		if serving, b, err = number(b, math.MaxInt64); err != nil {
+			return entryHead{}, err
+		}
+		h.times.Serving = fsm.Instant(serving)
 	}
 	if len(b) < 8 {
 		return entryHead{}, errEntryShort
 	}
-	h := entryHead{now: fsm.Instant(now), batch: binary.LittleEndian.Uint64(b)}
+	h.batch = binary.LittleEndian.Uint64(b)
 	count, b, err := number(b[8:], uint64(len(b)))
 	if err != nil {
 		return entryHead{}, err

@@ -28,8 +28,11 @@ type Machine interface {
 	// Effects returns and clears the effects that the Apply calls since the last call have produced for the
 	// leader.
 	Effects() []fsm.Effect
-	// NextDeadline returns the time at which the next Pulse is due; ok is false when none is needed.
-	NextDeadline() (at fsm.Instant, ok bool)
+	// NextDeadline returns the times at which the next Pulse is due, on each timeline; 0 when none is needed.
+	NextDeadline() fsm.Times
+	// Times returns the times of the newest entry, and FormatLevel the format level that the log has set.
+	Times() fsm.Times
+	FormatLevel() uint32
 	// Image freezes the state in microseconds; later calls of Apply do not change the image.
 	Image() fsm.Image
 	// Restore replaces the state with an image read back.
@@ -80,8 +83,14 @@ type Config struct {
 	Bootstrap []Voter // if not empty: form the group, unless it has state already
 	// Dial opens a raft stream to the same group at another member.
 	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error)
-	// Now is the wall clock that stamps entries.
+	// Now is the wall clock of this member.
 	Now func() time.Time
+	// Monotonic counts the time since some moment of this process. It never goes back, and need not count
+	// while the host is suspended. nil means the clock of the operating system.
+	Monotonic func() time.Duration
+	// AgreedTime returns the median of the clocks of a quorum of members, extrapolated to now; ok is false if
+	// no quorum confirms one. nil means Now: of a single member. It must not block or call the group.
+	AgreedTime func() (at time.Time, ok bool)
 	// Applied is called after every applied batch, on every replica, without locks held;
 	// it must not block. It may be nil.
 	Applied func()
@@ -223,10 +232,15 @@ type Group struct {
 	digestWaits []digestWait
 
 	applied     atomic.Uint64 // index of the last command or configuration applied
-	clock       atomic.Int64  // fsm.Instant of the last entry applied
-	deadline    atomic.Int64  // fsm.Instant of the next pulse, 0 for none
+	wall        atomic.Int64  // fsm.Instant, wall time of the last entry applied
+	serving     atomic.Int64  // fsm.Instant, serving time of the last entry applied
+	appliedAt   atomic.Int64  // Config.Monotonic when the last entry was applied
+	level       atomic.Uint32 // format level of the machine
 	configIndex atomic.Uint64 // of the newest committed configuration
 	instance    atomic.Pointer[instance]
+
+	// fsm.Instant of the next pulse, 0 for none.
+	deadlineWall, deadlineServing atomic.Int64
 
 	proposer           proposer
 	bodyReader         bodyReader
@@ -265,6 +279,10 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	}
 	if cfg.Sizes == (Sizes{}) {
 		cfg.Sizes = DefaultSizes()
+	}
+	if cfg.Monotonic == nil {
+		start := time.Now()
+		cfg.Monotonic = func() time.Duration { return time.Since(start) }
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
@@ -383,11 +401,11 @@ func (g *Group) load(s *storedSnapshot) (err error) {
 		return err
 	}
 	g.applied.Store(s.Applied)
-	g.clock.Store(int64(s.Clock))
+	g.appliedAt.Store(int64(g.cfg.Monotonic()))
 	g.rolling.restore(s.Digest, s.DigestVersion, s.DigestTerm)
 	g.failPassedWaits()
 	g.applyConfiguration(s.ConfigurationIndex, raft.DecodeConfiguration(s.Configuration).Servers)
-	g.updateDeadline()
+	g.publishTimes()
 	return nil
 }
 

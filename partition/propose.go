@@ -16,15 +16,14 @@ import (
 
 // The limits of proposing.
 const (
-	entryCommandsMax      = 256
-	entryBytesMax         = 512 << 10 // of commands, unless a single one is larger
-	entriesInFlight       = 4         // proposed and not yet applied; more would only lengthen the uncommitted tail that a new leader must resolve
-	queueCommandsMax      = 1 << 16   // waiting for an entry
-	queueBytesMax         = 64 << 20
-	futureWatchAfter      = 25 * time.Millisecond // an entry in flight for longer gets a goroutine on its future
-	pulseIntervalMin      = time.Millisecond      // between two pulses at least
-	bodyReadBytesMax      = 64 << 20              // being read from disk: above it no further locks are proposed
-	entryVersion     byte = 1
+	entryCommandsMax = 256
+	entryBytesMax    = 512 << 10 // of commands, unless a single one is larger
+	entriesInFlight  = 4         // proposed and not yet applied; more would only lengthen the uncommitted tail that a new leader must resolve
+	queueCommandsMax = 1 << 16   // waiting for an entry
+	queueBytesMax    = 64 << 20
+	futureWatchAfter = 25 * time.Millisecond // an entry in flight for longer gets a goroutine on its future
+	pulseIntervalMin = time.Millisecond      // between two pulses at least
+	bodyReadBytesMax = 64 << 20              // being read from disk: above it no further locks are proposed
 )
 
 // submission is a command that waits for an entry.
@@ -62,7 +61,8 @@ type batch struct {
 	id               uint64
 	items            []item
 	commands         [][]byte // until encoded
-	now              fsm.Instant
+	times            fsm.Times
+	version          byte // of the entry
 	future           raft.ApplyFuture
 	composedAt       time.Time // composed
 	waitingSince     time.Time // its oldest command was submitted, or did not fit into the previous entry
@@ -100,7 +100,9 @@ type proposer struct {
 	oldestSince        time.Time // time since which the oldest submission waits; meaningless while there is none
 	inFlight           []*batch
 	nextID             uint64
-	lastStamp          fsm.Instant
+	lastStamp          fsm.Times
+	stampedAt          time.Duration // monotonic time of lastStamp
+	stamper            stamper
 	pulseInFlight      bool
 	pulseComposedAt    time.Time // time at which the last pulse was composed
 	transferTerm       uint64    // term in which a leadership transfer was tried
@@ -167,6 +169,9 @@ func (p *proposer) becomeLeader(term, barrier uint64) {
 	p.mu.Lock()
 	if !p.closed {
 		p.leading, p.term, p.barrier = true, term, barrier
+		p.stamper = stamper{}
+		_, c := p.nextTimes() // serving time begins now, and not with the first entry
+		p.stampedAt = c.monotonic
 	}
 	p.transferring = false
 	p.mu.Unlock()
@@ -263,9 +268,10 @@ func (p *proposer) sleepFor(now time.Time) time.Duration {
 		b.watched = true
 		go p.watchFuture(b)
 	}
-	if due := p.g.deadline.Load(); p.leading && due != 0 && !p.pulseInFlight {
-		wait := time.Duration(due-p.g.cfg.Now().UnixMilli()) * time.Millisecond
-		most = min(most, max(wait, pulseIntervalMin-now.Sub(p.pulseComposedAt), 0))
+	if p.leading && !p.pulseInFlight {
+		if wait, ok := p.untilPulse(); ok {
+			most = min(most, max(wait, pulseIntervalMin-now.Sub(p.pulseComposedAt), 0), wallCheckInterval)
+		}
 	}
 	p.sleepUntil = now.Add(most)
 	return most
@@ -273,8 +279,11 @@ func (p *proposer) sleepFor(now time.Time) time.Duration {
 
 // pulseDue reports whether a pulse should be proposed. Called with mu held.
 func (p *proposer) pulseDue(now time.Time) bool {
-	at := p.g.deadline.Load()
-	return at != 0 && !p.pulseInFlight && p.g.cfg.Now().UnixMilli() >= at && now.Sub(p.pulseComposedAt) >= pulseIntervalMin
+	if p.pulseInFlight || now.Sub(p.pulseComposedAt) < pulseIntervalMin {
+		return false
+	}
+	wait, ok := p.untilPulse()
+	return ok && wait <= 0
 }
 
 // compose batches waiting commands and locks into an entry. It returns nil when there are none or too many
@@ -322,8 +331,10 @@ func (p *proposer) compose(now time.Time) *batch {
 		return nil
 	}
 	p.nextID++
-	p.lastStamp = max(p.lastStamp, fsm.Instant(p.g.cfg.Now().UnixMilli()), fsm.Instant(p.g.clock.Load()))
-	b.now = p.lastStamp
+	b.times, b.version = p.stamp(), entryVersion1
+	if p.g.stampsServing() {
+		b.version = entryVersion2
+	}
 	p.inFlight = append(p.inFlight, b)
 	p.inFlightCount.Store(int32(len(p.inFlight)))
 	return b
@@ -337,7 +348,7 @@ func (b *batch) add(command []byte, it item) {
 // propose hands an entry to raft. It waits until raft's main goroutine takes the entry; meanwhile commands
 // gather for the next one.
 func (p *proposer) propose(b *batch) {
-	data := encodeEntry(b.now, b.id, b.commands)
+	data := encodeEntry(b.version, b.times, b.id, b.commands)
 	b.commands = nil
 	f := p.g.instance.Load().raft.Apply(data, 0)
 	p.mu.Lock()

@@ -148,7 +148,7 @@ func TestDivergedReplicaStops(t *testing.T) {
 	// The planted bug: this replica, the leader, has a queue that does not exist elsewhere. The results of
 	// sends to it differ then.
 	g.mu.Lock()
-	g.machine.Apply(fsm.Env{Index: g.applied.Load(), Now: fsm.Instant(g.clock.Load())},
+	g.machine.Apply(fsm.Env{Index: g.applied.Load(), Now: g.machine.Times().Wall},
 		fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 2, Version: 1, Settings: settings()}))
 	g.mu.Unlock()
 	h := a.next()
@@ -233,7 +233,7 @@ func TestVerifyComparesTheWholeState(t *testing.T) {
 			// A difference that no answer shows.
 			g := ms[0].group(1)
 			g.mu.Lock()
-			g.machine.Apply(fsm.Env{Index: g.applied.Load(), Now: fsm.Instant(g.clock.Load())},
+			g.machine.Apply(fsm.Env{Index: g.applied.Load(), Now: g.machine.Times().Wall},
 				fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 2, Version: 1, Settings: settings()}))
 			g.mu.Unlock()
 			verify()

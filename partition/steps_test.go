@@ -37,7 +37,7 @@ func TestApplyReleasesTheLockBetweenEntries(t *testing.T) {
 		pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
 		for i := range n {
 			entries = append(entries, &raft.Log{
-				Index: g.applied.Load() + uint64(i) + 1, Term: 1, Type: raft.LogCommand, Data: encodeEntry(1, 1, [][]byte{pulse}),
+				Index: g.applied.Load() + uint64(i) + 1, Term: 1, Type: raft.LogCommand, Data: encodeEntry(entryVersion1, fsm.Times{Wall: 1}, 1, [][]byte{pulse}),
 			})
 		}
 		return entries

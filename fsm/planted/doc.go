@@ -35,6 +35,8 @@ const (
 	LoseOutboxOnHandover Fault = "lose-outbox-on-handover"
 	// MistakeBatch lets a destination take another batch under a known serial for the one that it knows.
 	MistakeBatch Fault = "mistake-batch"
+	// OneTime lets serving time follow wall time: an outage ends locks and deletes idle entities.
+	OneTime Fault = "one-time"
 	// PledgeTwice promises two members to bootstrap different clusters with them.
 	PledgeTwice Fault = "pledge-twice"
 	// PulseWithoutByteBound lets one pulse write any number of bytes.
@@ -54,6 +56,8 @@ const (
 	SkipLogSync Fault = "skip-log-sync"
 	// SplitTransaction performs a transaction although one of its sends is refused.
 	SplitTransaction Fault = "split-transaction"
+	// WallFollowsLeader lets the clock of a leader decide the wall time alone.
+	WallFollowsLeader Fault = "wall-follows-leader"
 )
 
 // Faults lists every planted fault once, in alphabetical order.
@@ -70,6 +74,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	KeepContradictingLog,
 	LoseOutboxOnHandover,
 	MistakeBatch,
+	OneTime,
 	PledgeTwice,
 	PulseWithoutByteBound,
 	PurgeHeldSessions,
@@ -79,4 +84,5 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SkipBodyChecksum,
 	SkipLogSync,
 	SplitTransaction,
+	WallFollowsLeader,
 }

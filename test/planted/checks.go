@@ -25,6 +25,7 @@ func checks() []check {
 		{planted.KeepContradictingLog, "partition/raftlog", "TestLogThatContradictsTheSnapshotIsDropped", nil},
 		{planted.LoseOutboxOnHandover, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.MistakeBatch, "fsm", "TestRestoredPartitionsForward", nil},
+		{planted.OneTime, "partition", "TestOutageOfAllMembersKeepsQueuesAndLocks", nil},
 		{planted.PledgeTwice, "cluster/bootstrap", "TestPledgeBindsUntilReleased", nil},
 		{planted.PulseWithoutByteBound, "fsm", "TestPulseIsLimitedByBytes", nil},
 		{planted.PurgeHeldSessions, "fsm", "TestPurgeSparesHeldSessions", nil},
@@ -34,5 +35,6 @@ func checks() []check {
 		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},
 		{planted.SkipLogSync, "test/sim/simfs", "TestALogKeepsWhatItConfirmed", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
+		{planted.WallFollowsLeader, "partition", "TestLeaderWithAWrongClockEndsNothing", nil},
 	}
 }

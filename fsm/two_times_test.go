@@ -1,0 +1,162 @@
+package fsm_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// twoTimes is a state machine of a level whose times the test moves.
+type twoTimes struct {
+	*replica
+	t   *testing.T
+	env fsm.Env
+}
+
+const testStart fsm.Instant = 1_700_000_000_000
+
+func newTwoTimes(t *testing.T, level uint32) *twoTimes {
+	m := &twoTimes{replica: newReplica(t), t: t, env: fsm.Env{Now: testStart, Serving: testStart}}
+	m.do(fsm.RaiseLevel{Level: level})
+	return m
+}
+
+func (m *twoTimes) do(c fsm.Command) fsm.Result {
+	m.t.Helper()
+	m.env.Index++
+	res := m.q.Apply(m.env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: m.env.Index, Low: 1}, c))
+	if res.Code != fsm.OK {
+		m.t.Fatalf("%T: %v", c, res.Code)
+	}
+	return res
+}
+
+// pass moves the times and applies pulses until nothing is due.
+func (m *twoTimes) pass(wall, serving fsm.Millis) {
+	m.t.Helper()
+	m.env.Now, m.env.Serving = m.env.Now.After(wall), m.env.Serving.After(serving)
+	m.do(fsm.Pulse{})
+	for range 100 {
+		if rest, ok := m.q.Times().Until(m.q.NextDeadline()); !ok || rest > 0 {
+			return
+		}
+		m.do(fsm.Pulse{})
+	}
+	m.t.Fatal("something stays due")
+}
+
+// TestOutageEndsNoLockAndDeletesNothing: while only wall time passes, no lock of a message or a session
+// ends, no failed delivery is counted, no idle entity is deleted and no answer is forgotten; scheduled
+// messages become active, delays and times to live end, ids of duplicates are forgotten. With serving
+// time all of the former happens.
+func TestOutageEndsNoLockAndDeletesNothing(t *testing.T) {
+	t.Parallel()
+	const minute = fsm.Millis(60_000)
+	m := newTwoTimes(t, 3)
+	idle := fsm.DefaultSettings()
+	idle.AutoDeleteOnIdle = 5 * minute
+	m.do(fsm.PutEntity{Entity: 1, Version: 1, Settings: idle})
+	m.do(fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 3)})
+	other := fsm.DefaultSettings()
+	other.LockDuration, other.RequiresDuplicateDetection, other.DuplicateWindow = minute, true, minute
+	m.do(fsm.PutEntity{Entity: 2, Version: 1, Settings: other})
+	m.do(fsm.SendMessages{Entity: 2, Messages: []fsm.Message{
+		{}, {TimeToLive: minute}, {EnqueueAt: m.env.Now.After(minute)}, {ID: "twice"},
+	}})
+	held := m.do(fsm.LockMessages{Address: fsm.Address{Entity: 2}, Max: 1, MaxBytes: 1}).Deliveries[0]
+	put := m.do(fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 1, MaxBytes: 1}).Deliveries[0]
+	m.do(fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
+		{Lock: put.Lock, Verb: fsm.Abandon, Until: m.env.Now.After(minute)},
+	}})
+	grouped := other
+	grouped.RequiresDuplicateDetection, grouped.RequiresSession = false, true
+	m.do(fsm.PutEntity{Entity: 3, Version: 1, Settings: grouped})
+	session := m.do(fsm.AcceptSession{Entity: 3, Named: true, ID: "s"}).Session
+
+	m.pass(20*minute, 0)
+	if _, found := m.q.Counts(1); !found {
+		t.Fatal("an outage deleted an idle queue with its messages")
+	}
+	if n := m.q.Ready(fsm.Address{Entity: 1}); n != 3 {
+		t.Errorf("%d of 3 messages are ready: the delay of one did not end", n)
+	}
+	counts, _ := m.q.Counts(2)
+	if counts.Locked != 1 || counts.Scheduled != 0 || counts.Active != 3 {
+		t.Errorf("the lock ended, a message still waits, or the expired one is there: %+v", counts)
+	}
+	seen := m.q.Peek(fsm.Address{Entity: 2}, held.Lock.Sequence, 1)[0]
+	if seen.Lock != held.Lock || seen.FailedDeliveries != 0 || seen.LockedUntil != m.env.Now.After(minute) {
+		t.Errorf("locked %+v, after the outage it is %+v", held, seen)
+	}
+	if sessions, _ := m.q.Sessions(3, 0, 0, 1); len(sessions) != 0 {
+		t.Errorf("sessions %+v", sessions) // it has neither messages nor a state
+	}
+	if res := m.do(fsm.RenewSession{Entity: 3, Lock: session}); res.Untils[0] != m.env.Now.After(minute) {
+		t.Errorf("the session is locked until %d at %d", res.Untils[0], m.env.Now)
+	}
+	if res := m.do(fsm.SendMessages{Entity: 2, Messages: []fsm.Message{{ID: "twice"}}}); res.Sequence == 0 {
+		t.Error("an id is a duplicate after its window")
+	}
+	if first := m.q.Apply(m.env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 3, Low: 1},
+		fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 3)})); first.Sequence != 1 {
+		t.Errorf("a command was performed twice: %+v", first)
+	}
+
+	m.pass(0, 2*minute)
+	seen = m.q.Peek(fsm.Address{Entity: 2}, held.Lock.Sequence, 1)[0]
+	if seen.State != fsm.Ready || seen.FailedDeliveries != 1 {
+		t.Errorf("the lock has not ended in serving time: %+v", seen)
+	}
+	m.pass(0, 5*minute)
+	if _, found := m.q.Counts(1); found {
+		t.Error("the idle queue is still there")
+	}
+}
+
+// TestLevelBeginsWithEqualTimes: below level 3 both times are those of the wall, whatever an entry says,
+// and from the entry that raises the level on they go on apart. An entry without a serving time does not
+// move it.
+func TestLevelBeginsWithEqualTimes(t *testing.T) {
+	t.Parallel()
+	m := newTwoTimes(t, 2)
+	m.env.Now, m.env.Serving = testStart+5000, testStart+70_000
+	m.do(fsm.Pulse{})
+	want := fsm.Times{Wall: testStart + 5000, Serving: testStart + 5000}
+	if got := m.q.Times(); got != want {
+		t.Fatalf("at level 2: %+v, want %+v", got, want)
+	}
+	m.env.Now += 1000
+	m.do(fsm.RaiseLevel{Level: 3})
+	m.env.Now, m.env.Serving = m.env.Now+1000, 0
+	m.do(fsm.Pulse{})
+	want = fsm.Times{Wall: testStart + 7000, Serving: testStart + 6000}
+	if got := m.restored().q.Times(); m.q.Times() != want || got != want {
+		t.Errorf("at level 3: %+v, restored %+v, want %+v", m.q.Times(), got, want)
+	}
+}
+
+// exampleTimes brings a state machine to level 3, with two times that differ.
+func exampleTimes(t *testing.T, apply func(fsm.Env, []byte) fsm.Result, env fsm.Env) {
+	t.Helper()
+	apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: 3}))
+	env.Index++
+	env.Now, env.Serving = env.Now+70_000, env.Now+1000
+	apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+}
+
+// TestFormatsOfLevel3NeverChange is TestFormatsNeverChange for images of format level 3.
+func TestFormatsOfLevel3NeverChange(t *testing.T) {
+	t.Parallel()
+	env := fsm.Env{Index: 1000, Now: testStart + 1_000_000}
+	q := exampleQueues(t)
+	exampleTimes(t, q.q.Apply, env)
+	golden(t, "image-v5-queues-times", q.image())
+	c := exampleCatalog(t)
+	exampleTimes(t, c.Apply, env)
+	var b bytes.Buffer
+	if _, err := c.Image().WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "image-v5-catalog", b.Bytes())
+}

@@ -1,0 +1,145 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
+
+// The limits of the times that a leader stamps into entries.
+const (
+	// servingGapMax is the longest time before a leadership that counts as serving time, once per leadership:
+	// about what electing a leader takes. Everything beyond it, back to the newest entry, counts as outage.
+	servingGapMax = time.Second
+	// clockErrorMax is how far wall time may be from the median of the members' clocks.
+	clockErrorMax = 500 * time.Millisecond
+	// servingRecordInterval is the longest time for which an idle leader keeps serving time to itself while a
+	// lock or another deadline of serving time is pending: then it proposes a pulse. A next leader continues
+	// from the newest entry.
+	servingRecordInterval = 10 * time.Second
+	// wallCheckInterval is the longest sleep of a leader that waits for a wall time: the clock may be set
+	// meanwhile.
+	wallCheckInterval = time.Second
+	// levelServingTime is the format level from which on entries carry a serving time.
+	levelServingTime = 3
+)
+
+// stamper computes the times of entries while this replica leads. See DESIGN.md, "Two times".
+type stamper struct {
+	began   bool
+	serving fsm.Instant   // when the leadership began
+	since   time.Duration // monotonic time of that
+	wall    fsm.Instant   // newest wall time
+	wallAt  time.Duration // monotonic time of that
+}
+
+// clocks are readings of the clocks of a member at one moment.
+type clocks struct {
+	monotonic time.Duration
+	own       fsm.Instant // wall clock of this member
+	agreed    fsm.Instant // median of the clocks of a quorum; 0 if no quorum confirms one
+}
+
+// begin starts a leadership. The newest applied entry has the times applied, and was applied here at the
+// monotonic time at.
+func (s *stamper) begin(applied fsm.Times, at, now time.Duration) {
+	*s = stamper{
+		began: true, serving: after(applied.Serving, min(max(now-at, 0), servingGapMax)), since: now,
+		wall: applied.Wall, wallAt: at,
+	}
+}
+
+// times returns the times that an entry would get now.
+func (s *stamper) times(c clocks) fsm.Times {
+	t := fsm.Times{Wall: s.wallTime(c), Serving: after(s.serving, c.monotonic-s.since)}
+	if planted.Active(planted.WallFollowsLeader) {
+		t.Wall = max(s.wall, c.own)
+	}
+	return t
+}
+
+// wallTime returns this member's clock as far as the others confirm it. Without a quorum it goes on by the
+// monotonic clock. It never goes back: a time ahead of the clocks waits for them.
+func (s *stamper) wallTime(c clocks) fsm.Instant {
+	switch {
+	case s.wall == 0 && c.agreed == 0:
+		return c.own // a new partition
+	case c.agreed == 0:
+		return after(s.wall, c.monotonic-s.wallAt)
+	}
+	bounded := min(max(c.own, after(c.agreed, -clockErrorMax)), after(c.agreed, clockErrorMax))
+	return max(s.wall, bounded)
+}
+
+// after returns the time d after t, in whole milliseconds.
+func after(t fsm.Instant, d time.Duration) fsm.Instant { return t + fsm.Instant(d/time.Millisecond) }
+
+// readClocks reads the clocks of this member.
+func (g *Group) readClocks() clocks {
+	c := clocks{monotonic: g.cfg.Monotonic(), own: fsm.Instant(g.cfg.Now().UnixMilli())}
+	if g.cfg.AgreedTime == nil {
+		c.agreed = c.own
+	} else if at, ok := g.cfg.AgreedTime(); ok {
+		c.agreed = fsm.Instant(at.UnixMilli())
+	}
+	return c
+}
+
+// appliedTimes returns the times of the newest applied entry. A reader may see one of them older than the
+// other.
+func (g *Group) appliedTimes() fsm.Times {
+	return fsm.Times{Wall: fsm.Instant(g.wall.Load()), Serving: fsm.Instant(g.serving.Load())}
+}
+
+// stampsServing reports whether entries carry a serving time.
+func (g *Group) stampsServing() bool { return g.level.Load() >= levelServingTime }
+
+// nextTimes returns the times that an entry would get now, and the clocks by which. Called with mu held, at
+// the leader.
+func (p *proposer) nextTimes() (fsm.Times, clocks) {
+	c := p.g.readClocks()
+	applied := p.g.appliedTimes()
+	t := fsm.Times{Wall: c.own, Serving: c.own}
+	if p.g.stampsServing() {
+		if !p.stamper.began {
+			p.stamper.begin(applied, time.Duration(p.g.appliedAt.Load()), c.monotonic)
+		}
+		t = p.stamper.times(c)
+	}
+	t.Wall = max(t.Wall, applied.Wall, p.lastStamp.Wall)
+	t.Serving = max(t.Serving, applied.Serving, p.lastStamp.Serving)
+	return t, c
+}
+
+// stamp returns the times of an entry that is composed now. Called with mu held.
+func (p *proposer) stamp() fsm.Times {
+	t, c := p.nextTimes()
+	p.lastStamp, p.stampedAt = t, c.monotonic
+	p.stamper.wall, p.stamper.wallAt = t.Wall, c.monotonic
+	return t
+}
+
+// untilPulse returns the time until a pulse is due; ok is false if nothing is pending. Called with mu held, at
+// the leader.
+func (p *proposer) untilPulse() (d time.Duration, ok bool) {
+	deadline := p.g.nextDeadline()
+	if deadline == (fsm.Times{}) {
+		return 0, false
+	}
+	now, c := p.nextTimes()
+	rest, _ := now.Until(deadline)
+	d = time.Duration(min(rest, maxSleepMillis)) * time.Millisecond
+	if p.g.stampsServing() && deadline.Serving != 0 {
+		d = min(d, max(servingRecordInterval-(c.monotonic-p.stampedAt), 0))
+	}
+	return d, true
+}
+
+// maxSleepMillis is longer than any sleep of a leader, in milliseconds.
+const maxSleepMillis fsm.Millis = 3_600_000
+
+// nextDeadline returns the deadlines of the next pulse, 0 for none.
+func (g *Group) nextDeadline() fsm.Times {
+	return fsm.Times{Wall: fsm.Instant(g.deadlineWall.Load()), Serving: fsm.Instant(g.deadlineServing.Load())}
+}

@@ -1,0 +1,255 @@
+package partition
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// testClock is the clock of a member as the test sets it: time passes by itself, and the test moves it on.
+type testClock struct {
+	mu        sync.Mutex
+	wall      time.Duration // ahead of the clock of this host
+	monotonic time.Duration // ahead of that of this process
+	agreed    time.Duration // the members' median, ahead of the clock of this host
+	alone     bool          // no quorum confirms a time
+}
+
+var processStart = time.Now()
+
+func (c *testClock) move(wall, monotonic, agreed time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.monotonic, c.agreed = c.wall+wall, c.monotonic+monotonic, c.agreed+agreed
+}
+
+func (c *testClock) setAlone(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alone = on
+}
+
+// use makes a group read this clock.
+func (c *testClock) use(cfg *Config) {
+	cfg.Now = func() time.Time {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return time.Now().Add(c.wall)
+	}
+	cfg.Monotonic = func() time.Duration {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return time.Since(processStart) + c.monotonic
+	}
+	cfg.AgreedTime = func() (time.Time, bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return time.Now().Add(c.agreed), !c.alone
+	}
+}
+
+// TestServingTimeCountsTheLeadershipAndOneSecond: serving time goes on by the monotonic clock of the leader,
+// whatever its wall clock says, and what passed since the newest entry counts for one second at most.
+func TestServingTimeCountsTheLeadershipAndOneSecond(t *testing.T) {
+	t.Parallel()
+	applied := fsm.Times{Wall: 900_000, Serving: 500_000}
+	for _, row := range []struct {
+		name    string
+		idle    time.Duration // since the newest entry, when the leadership began
+		led     time.Duration
+		serving fsm.Instant
+	}{
+		{"at once", 0, 0, 500_000},
+		{"an election", 300 * time.Millisecond, 0, 500_300},
+		{"an outage", time.Hour, 0, 501_000},
+		{"an outage, and a minute of leadership", time.Hour, time.Minute, 561_000},
+	} {
+		var s stamper
+		s.begin(applied, time.Second, time.Second+row.idle)
+		now := clocks{monotonic: time.Second + row.idle + row.led, own: 99_000_000, agreed: 99_000_000}
+		for range 3 { // the second is not added again
+			if got := s.times(now).Serving; got != row.serving {
+				t.Errorf("%s: %d, want %d", row.name, got, row.serving)
+			}
+		}
+	}
+}
+
+// TestWallTimeFollowsWhatAQuorumConfirms: it jumps with the clock of the leader, within 500 ms of the median;
+// it goes on by the monotonic clock while nobody confirms a time; it never goes back.
+func TestWallTimeFollowsWhatAQuorumConfirms(t *testing.T) {
+	t.Parallel()
+	const last, hour = fsm.Instant(10_000_000), fsm.Instant(3_600_000)
+	for _, row := range []struct {
+		name        string
+		last        fsm.Instant
+		own, agreed fsm.Instant
+		elapsed     time.Duration
+		want        fsm.Instant
+	}{
+		{"all agree", last, last + 70, last + 70, time.Minute, last + 70},
+		{"the leader is a little ahead", last, last + 570, last + 100, 0, last + 570},
+		{"the leader is an hour ahead", last, last + hour, last + 100, 0, last + 600},
+		{"the leader is an hour behind", last, last - hour, last + 900, 0, last + 400},
+		{"after an outage", last, last + hour, last + hour, 0, last + hour},
+		{"machine time is ahead of the wall", last, last - hour, last - hour, time.Minute, last},
+		{"nobody confirms", last, last + hour, 0, 2 * time.Second, last + 2000},
+		{"nobody confirms a clock behind", last, last - hour, 0, 2 * time.Second, last + 2000},
+		{"a new partition", 0, last, 0, time.Minute, last},
+	} {
+		var s stamper
+		s.begin(fsm.Times{Wall: row.last}, 0, 0)
+		if got := s.times(clocks{monotonic: row.elapsed, own: row.own, agreed: row.agreed}).Wall; got != row.want {
+			t.Errorf("%s: %d, want %d", row.name, got-last, row.want-last)
+		}
+	}
+}
+
+// raiseTo3 raises the level of a group to that of two times.
+func raiseTo3(t *testing.T, g *Group) {
+	t.Helper()
+	must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: levelServingTime})
+}
+
+// openTwoTimes opens a single replica at level 3 with a clock of the test.
+func openTwoTimes(t *testing.T) (*member, *Group, *asker, *testClock) {
+	t.Helper()
+	clock := &testClock{}
+	m, g, a := openSingle(t, clock.use)
+	raiseTo3(t, g)
+	return m, g, a, clock
+}
+
+// TestOutageOfAllMembersKeepsQueuesAndLocks: a queue with idle deletion after five minutes keeps its messages
+// through an outage of five and a half, a locked message stays locked without a failed delivery, a scheduled
+// message becomes active and a time to live ends; then the queue lives for its five minutes.
+func TestOutageOfAllMembersKeepsQueuesAndLocks(t *testing.T) {
+	t.Parallel()
+	const outage = 330 * time.Second
+	m, g, a, clock := openTwoTimes(t)
+	idle := settings()
+	idle.AutoDeleteOnIdle = 300_000
+	must(t, g, a.next(), fsm.PutEntity{Entity: 2, Version: 1, Settings: idle})
+	must(t, g, a.next(), send(2, body(1), body(2), body(3)))
+	now := fsm.Instant(time.Now().UnixMilli())
+	must(t, g, a.next(), fsm.SendMessages{Entity: 2, Messages: []fsm.Message{
+		{Payload: body(4), EnqueueAt: now.After(60_000)}, {Payload: body(5), TimeToLive: 60_000},
+	}})
+	held := lock(t, g, a.next(), lockOf(2, 1), time.Minute).Result.Deliveries[0]
+	m.stop()
+	clock.move(outage, outage, outage)
+	m.start(1)
+	_, g = leader(t, []*member{m}, 1)
+	inspect := func() (c fsm.Counts, found bool, first fsm.Delivery) {
+		g.View(func(m Machine) {
+			q := m.(*fsm.Queues)
+			c, found = q.Counts(2)
+			if list := q.Peek(fsm.Address{Entity: 2}, 0, 1); len(list) > 0 {
+				first = list[0]
+			}
+		})
+		return c, found, first
+	}
+	kit.Eventually(t, "wall time passes", func() bool {
+		c, found, _ := inspect()
+		if !found {
+			t.Fatal("the outage deleted the queue with its messages")
+		}
+		return c.Scheduled == 0 && c.Active == 4
+	})
+	_, _, first := inspect()
+	if first.Lock != held.Lock || first.State != fsm.Locked || first.FailedDeliveries != 0 {
+		t.Errorf("locked as %+v, after the outage it is %+v", held, first)
+	}
+	if rest := first.LockedUntil - fsm.Instant(time.Now().Add(outage).UnixMilli()); rest < 0 || rest > 31_000 {
+		t.Errorf("the lock is shown to end in %d ms", rest)
+	}
+	clock.move(29*time.Second, 29*time.Second, 29*time.Second)
+	must(t, g, a.next(), fsm.Pulse{})
+	if _, _, first = inspect(); first.State != fsm.Locked {
+		t.Error("the lock ended before its serving time")
+	}
+	clock.move(2*time.Second, 2*time.Second, 2*time.Second)
+	kit.Eventually(t, "the lock ends", func() bool {
+		_, _, first := inspect()
+		return first.State == fsm.Ready && first.FailedDeliveries == 1
+	})
+	clock.move(5*time.Minute, 5*time.Minute, 5*time.Minute)
+	kit.Eventually(t, "the idle queue is deleted", func() bool { _, found, _ := inspect(); return !found })
+}
+
+// TestLeaderWithAWrongClockEndsNothing: a leader whose clock is an hour ahead ends no lock and no message,
+// and time does not stand still afterwards.
+func TestLeaderWithAWrongClockEndsNothing(t *testing.T) {
+	t.Parallel()
+	_, g, a, clock := openTwoTimes(t)
+	must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: body(1)}, {Payload: body(2), TimeToLive: 600_000}}})
+	held := lock(t, g, a.next(), lockOf(1, 1), time.Minute).Result.Deliveries[0]
+	times := func() (at fsm.Times) {
+		must(t, g, a.next(), fsm.Pulse{})
+		g.View(func(m Machine) { at = m.Times() })
+		return at
+	}
+	before := times()
+	clock.move(time.Hour, 0, 0)
+	wrong := times()
+	clock.move(-time.Hour, 0, 0)
+	if wrong.Wall > before.Wall+30_000 || wrong.Serving > before.Serving+30_000 {
+		t.Fatalf("times jumped from %+v to %+v", before, wrong)
+	}
+	if c, _ := counts(g, 1); c.Active != 2 || c.Locked != 1 {
+		t.Errorf("something ended: %+v", c)
+	}
+	clock.move(20*time.Second, 20*time.Second, 20*time.Second)
+	if right := times(); right.Wall < before.Wall+20_000 || right.Serving < before.Serving+20_000 {
+		t.Errorf("20 s later times went from %+v to %+v", before, right)
+	}
+	clock.move(20*time.Second, 20*time.Second, 20*time.Second)
+	kit.Eventually(t, "the lock ends", func() bool { c, _ := counts(g, 1); return c.Locked == 0 })
+	r := lock(t, g, a.next(), lockOf(1, 1), time.Minute).Result.Deliveries[0]
+	if r.Lock.Sequence != held.Lock.Sequence || r.FailedDeliveries != 1 {
+		t.Errorf("first %+v, then %+v", held, r)
+	}
+}
+
+// TestWallTimeCatchesUpWhenAQuorumConfirms: without a quorum wall time goes on by the monotonic clock alone, and
+// when one confirms the time, a scheduled message that is due becomes active although nobody sends anything.
+func TestWallTimeCatchesUpWhenAQuorumConfirms(t *testing.T) {
+	t.Parallel()
+	_, g, a, clock := openTwoTimes(t)
+	clock.setAlone(true)
+	clock.move(time.Hour, 0, time.Hour) // as a suspension of the host: the monotonic clock stood still
+	must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{
+		{Payload: body(1), EnqueueAt: fsm.Instant(time.Now().Add(30 * time.Minute).UnixMilli())},
+	}})
+	if c, _ := counts(g, 1); c.Scheduled != 1 {
+		t.Fatalf("the clock of the leader alone moved wall time: %+v", c)
+	}
+	clock.setAlone(false)
+	kit.Eventually(t, "the message becomes active", func() bool { c, _ := counts(g, 1); return c.Scheduled == 0 })
+}
+
+func counts(g *Group, id fsm.EntityID) (c fsm.Counts, found bool) {
+	g.View(func(m Machine) { c, found = m.(*fsm.Queues).Counts(id) })
+	return c, found
+}
+
+// TestIdleLeaderRecordsServingTime: while a lock is held and nobody sends anything, the leader writes serving
+// time into the log, so that a next leader does not take minutes of service for an outage.
+func TestIdleLeaderRecordsServingTime(t *testing.T) {
+	t.Parallel()
+	_, g, a, clock := openTwoTimes(t)
+	must(t, g, a.next(), send(1, body(1)))
+	lock(t, g, a.next(), lockOf(1, 1), time.Minute)
+	before := g.appliedTimes().Serving
+	clock.move(servingRecordInterval, servingRecordInterval, servingRecordInterval)
+	kit.Eventually(t, "serving time is recorded", func() bool {
+		return g.appliedTimes().Serving >= before.After(fsm.Millis(servingRecordInterval/time.Millisecond))
+	})
+	if c, _ := counts(g, 1); c.Locked != 1 {
+		t.Error("the lock ended")
+	}
+}
