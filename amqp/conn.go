@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -136,16 +135,6 @@ func newConn(config *Config, peer net.Conn) *conn {
 // client returns the identity of the connection for the Authorizer.
 func (c *conn) client() Client { return Client{Namespace: c.namespace, Peer: c.peer.RemoteAddr()} }
 
-// timestampingReader records when the peer last sent something.
-type timestampingReader struct{ c *conn }
-
-func (r timestampingReader) Read(b []byte) (int, error) {
-	n, err := r.c.peer.Read(b)
-	r.c.totals.bytesIn.Add(uint64(n))
-	r.c.lastRead.Store(time.Now().UnixNano())
-	return n, err
-}
-
 // unlock releases mu and then makes the calls to the broker that were collected under it. Every function that
 // may collect a call, or changes how much the connection holds, ends with unlock instead of mu.Unlock.
 func (c *conn) unlock() {
@@ -204,73 +193,6 @@ func (c *conn) recovered(ctx context.Context) {
 	}
 }
 
-// read handles frames until the connection ends.
-func (c *conn) read(ctx context.Context) error {
-	defer c.recovered(ctx)
-	if err := c.handshake(ctx); err != nil {
-		return err
-	}
-	for {
-		c.mu.Lock()
-		c.waitUntilReadAllowed()
-		over := c.phase == phaseClosed
-		c.unlock()
-		if over {
-			return nil
-		}
-		frame, err := c.reader.ReadFrame()
-		if err != nil {
-			return c.readFailed(ctx, err)
-		}
-		last, fault := c.handle(ctx, &frame)
-		if fault != nil {
-			c.fail(ctx, fault)
-		}
-		if last {
-			return nil
-		}
-		switch frame.Body.(type) {
-		case *wire.Transfer, *wire.Disposition: // bounded by credit
-		case *wire.Attach:
-			if c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
-				c.waitForWork(ctx, attachCost)
-			}
-			runtime.Gosched()
-		default:
-			runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
-		}
-	}
-}
-
-// waitUntilReadAllowed blocks the reader while the connection holds too much: deliveries that are not stored
-// yet, or output that the peer does not read. TCP flow control then stops the peer.
-func (c *conn) waitUntilReadAllowed() {
-	for c.phase < phaseClosing && (c.inFlightBytes > c.inFlightMax() || len(c.out) > outBytesMax) {
-		c.readPaused = true
-		c.readAllowed.Wait()
-	}
-	c.readPaused = false
-}
-
-// resumeReader makes the reader check its condition again.
-func (c *conn) resumeReader() {
-	if c.readPaused {
-		c.readAllowed.Signal()
-	}
-}
-
-// readFailed answers bytes that are not a frame. It continues to read until the peer closes, because closing a
-// socket with unread bytes would discard our close before it is delivered.
-func (c *conn) readFailed(ctx context.Context, err error) error {
-	var fault *wire.ProtocolError
-	if !errors.As(err, &fault) {
-		return err
-	}
-	c.fail(ctx, &wire.Error{Condition: fault.Condition, Description: fault.Description})
-	_, _ = io.Copy(io.Discard, c.peer)
-	return err
-}
-
 // fail sends a close with an error, once, and gives the peer closeWithin to answer it.
 func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 	c.mu.Lock()
@@ -314,149 +236,6 @@ func (c *conn) end() {
 	c.unlock()
 }
 
-// handle handles a frame. last is true if the frame is the peer's close; fault is the error with which the
-// connection must be closed.
-func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault *wire.Error) {
-	if frame.Type != wire.FrameAMQP {
-		return false, &wire.Error{Condition: wire.ConditionFramingError, Description: "SASL frame after the SASL layer."}
-	}
-	if t, ok := frame.Body.(*wire.Transfer); ok {
-		return false, c.handleTransfer(ctx, frame.Channel, t)
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	if c.phase >= phaseClosing {
-		_, last = frame.Body.(*wire.Close)
-		return last, nil
-	}
-	switch body := frame.Body.(type) {
-	case nil: // heartbeat
-		c.shrinkBuffers()
-		return false, nil
-	case *wire.Close:
-		c.emit(0, &wire.Close{})
-		return true, nil
-	case *wire.Begin:
-		return false, c.begin(frame.Channel, body)
-	case *wire.End:
-		return false, c.endSession(frame.Channel)
-	}
-	s, fault := c.session(frame.Channel)
-	if s == nil {
-		return false, fault
-	}
-	switch body := frame.Body.(type) {
-	case *wire.Attach:
-		return false, s.attach(ctx, body)
-	case *wire.Flow:
-		s.flow(body)
-	case *wire.Disposition:
-		s.disposition(ctx, body)
-	case *wire.Detach:
-		s.detached(body)
-	default:
-		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: "The frame is not allowed here."}
-	}
-	return false, nil
-}
-
-// tick handles the only timer of the connection: heartbeats, silent peers, connections that do not
-// authenticate, and grants that expire.
-func (c *conn) tick(ctx context.Context) {
-	defer c.recovered(ctx)
-	now := time.Now()
-	c.mu.Lock()
-	phase, proven := c.phase, c.authenticated
-	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
-	busy := c.readPaused // the reader is paused, so a silent peer cannot be detected
-	linkless := c.links == 0 && now.Sub(c.linksChanged) >= linklessWithin
-	c.mu.Unlock()
-	switch {
-	case phase == phaseOpening && now.Sub(c.started) >= openWithin:
-		c.fail(ctx, connectionForced("The connection was not opened in time."))
-		return
-	case phase == phaseOpen && !proven && now.Sub(c.started) >= authenticateWithin:
-		c.fail(ctx, connectionForced("The connection has put no token and attached no link."))
-		return
-	case phase == phaseOpen && !busy && silent >= idleTimeOut:
-		c.fail(ctx, connectionForced("The connection was silent for longer than its idle-time-out."))
-		return
-	case phase == phaseOpen && linkless:
-		c.fail(ctx, connectionForced("The connection had no link for too long."))
-		return
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	if c.phase >= phaseClosing {
-		return
-	}
-	c.checkGrants(ctx, now, now.Sub(c.grantsChecked) >= grantCheckEvery)
-	c.expireTransactions(now)
-	c.flushStats()
-	for _, s := range c.sessions {
-		if s.unsettledMaxReached { // locks may have expired
-			s.sendAllQueued()
-		}
-	}
-	if c.phase == phaseOpen && now.Sub(time.Unix(0, c.lastWrite.Load())) >= c.heartbeatInterval() {
-		c.emit(0, nil)
-		c.lastWrite.Store(now.UnixNano())
-	}
-	c.memory.account.Trim(c.heldBytes())
-	c.timer.Reset(c.nextTick(now))
-}
-
-// heartbeatInterval returns the longest time without sending anything: half of the peer's idle-time-out, and
-// never more than heartbeatMax (docs/service-bus-protocol.md#keep-alive).
-func (c *conn) heartbeatInterval() time.Duration {
-	if c.peerIdleTimeout == 0 {
-		return heartbeatMax
-	}
-	return min(heartbeatMax, c.peerIdleTimeout/2)
-}
-
-// nextTick returns the time until tick must run again.
-func (c *conn) nextTick(now time.Time) time.Duration {
-	next := now.Add(heartbeatMax)
-	soonest := func(t time.Time) {
-		if t.Before(next) {
-			next = t
-		}
-	}
-	if c.phase == phaseOpening {
-		soonest(c.started.Add(openWithin))
-	} else {
-		soonest(time.Unix(0, c.lastWrite.Load()).Add(c.heartbeatInterval()))
-		if !c.readPaused {
-			soonest(time.Unix(0, c.lastRead.Load()).Add(idleTimeOut))
-		}
-		if !c.authenticated {
-			soonest(c.started.Add(authenticateWithin))
-		}
-		if c.links == 0 {
-			soonest(c.linksChanged.Add(linklessWithin))
-		}
-	}
-	first, revocable := c.grants.next()
-	if !first.IsZero() {
-		soonest(first)
-	}
-	if revocable {
-		soonest(c.grantsChecked.Add(grantCheckEvery))
-	}
-	if at, ok := c.firstTransactionDeadline(); ok {
-		soonest(at)
-	}
-	return max(next.Sub(now), time.Millisecond)
-}
-
-// resetTimer resets the timer after a change.
-func (c *conn) resetTimer() { c.timer.Reset(c.nextTick(time.Now())) }
-
-func connectionForced(text string) *wire.Error {
-	return &wire.Error{Condition: wire.ConditionConnectionForced, Description: text}
-}
-
 // inFlightMax returns how many bytes may be received and not stored or answered yet. For an unauthenticated
 // connection it suffices for a few tokens.
 func (c *conn) inFlightMax() int {
@@ -479,12 +258,4 @@ func (c *conn) partialBytesMax() int {
 func (*conn) unauthenticatedLimit(what string, most int) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionResourceLimitExceeded, Description: fmt.Sprintf(
 		"The connection has proved nothing and has %d %s. Put a token on $cbs first.", most, what)}
-}
-
-// shrinkBuffers releases buffers that traffic has enlarged. The reader calls it at a heartbeat, which the peer
-// sends when it has nothing else to send. mu is held.
-func (c *conn) shrinkBuffers() {
-	c.reader.Shrink()
-	c.idBuffer, c.rules, c.scratch = nil, message.RuleReader{}, nil
-	c.memory.account.Trim(c.heldBytes())
 }

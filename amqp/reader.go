@@ -1,0 +1,134 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// timestampingReader records when the peer last sent something.
+type timestampingReader struct{ c *conn }
+
+func (r timestampingReader) Read(b []byte) (int, error) {
+	n, err := r.c.peer.Read(b)
+	r.c.totals.bytesIn.Add(uint64(n))
+	r.c.lastRead.Store(time.Now().UnixNano())
+	return n, err
+}
+
+// read handles frames until the connection ends.
+func (c *conn) read(ctx context.Context) error {
+	defer c.recovered(ctx)
+	if err := c.handshake(ctx); err != nil {
+		return err
+	}
+	for {
+		c.mu.Lock()
+		c.waitUntilReadAllowed()
+		over := c.phase == phaseClosed
+		c.unlock()
+		if over {
+			return nil
+		}
+		frame, err := c.reader.ReadFrame()
+		if err != nil {
+			return c.readFailed(ctx, err)
+		}
+		last, fault := c.handle(ctx, &frame)
+		if fault != nil {
+			c.fail(ctx, fault)
+		}
+		if last {
+			return nil
+		}
+		switch frame.Body.(type) {
+		case *wire.Transfer, *wire.Disposition: // bounded by credit
+		case *wire.Attach:
+			if c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
+				c.waitForWork(ctx, attachCost)
+			}
+			runtime.Gosched()
+		default:
+			runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
+		}
+	}
+}
+
+// waitUntilReadAllowed blocks the reader while the connection holds too much: deliveries that are not stored
+// yet, or output that the peer does not read. TCP flow control then stops the peer.
+func (c *conn) waitUntilReadAllowed() {
+	for c.phase < phaseClosing && (c.inFlightBytes > c.inFlightMax() || len(c.out) > outBytesMax) {
+		c.readPaused = true
+		c.readAllowed.Wait()
+	}
+	c.readPaused = false
+}
+
+// resumeReader makes the reader check its condition again.
+func (c *conn) resumeReader() {
+	if c.readPaused {
+		c.readAllowed.Signal()
+	}
+}
+
+// readFailed answers bytes that are not a frame. It continues to read until the peer closes, because closing a
+// socket with unread bytes would discard our close before it is delivered.
+func (c *conn) readFailed(ctx context.Context, err error) error {
+	var fault *wire.ProtocolError
+	if !errors.As(err, &fault) {
+		return err
+	}
+	c.fail(ctx, &wire.Error{Condition: fault.Condition, Description: fault.Description})
+	_, _ = io.Copy(io.Discard, c.peer)
+	return err
+}
+
+// handle handles a frame. last is true if the frame is the peer's close; fault is the error with which the
+// connection must be closed.
+func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault *wire.Error) {
+	if frame.Type != wire.FrameAMQP {
+		return false, &wire.Error{Condition: wire.ConditionFramingError, Description: "SASL frame after the SASL layer."}
+	}
+	if t, ok := frame.Body.(*wire.Transfer); ok {
+		return false, c.handleTransfer(ctx, frame.Channel, t)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if c.phase >= phaseClosing {
+		_, last = frame.Body.(*wire.Close)
+		return last, nil
+	}
+	switch body := frame.Body.(type) {
+	case nil: // heartbeat
+		c.shrinkBuffers()
+		return false, nil
+	case *wire.Close:
+		c.emit(0, &wire.Close{})
+		return true, nil
+	case *wire.Begin:
+		return false, c.begin(frame.Channel, body)
+	case *wire.End:
+		return false, c.endSession(frame.Channel)
+	}
+	s, fault := c.session(frame.Channel)
+	if s == nil {
+		return false, fault
+	}
+	switch body := frame.Body.(type) {
+	case *wire.Attach:
+		return false, s.attach(ctx, body)
+	case *wire.Flow:
+		s.flow(body)
+	case *wire.Disposition:
+		s.disposition(ctx, body)
+	case *wire.Detach:
+		s.detached(body)
+	default:
+		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: "The frame is not allowed here."}
+	}
+	return false, nil
+}
