@@ -356,7 +356,7 @@ func (g *Group) openStorage() error {
 	if err != nil {
 		return err
 	}
-	if err := g.log.Reconcile(newest.end()); err != nil {
+	if err := g.log.Reconcile(newest.ends()); err != nil {
 		return err
 	}
 	var listed []bodystore.SegmentSize

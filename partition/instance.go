@@ -226,7 +226,7 @@ func (g *Group) reopenRaft(reason string) {
 	g.snapshots.mu.Lock()
 	newest := g.snapshots.newest
 	g.snapshots.mu.Unlock()
-	err := g.log.Reconcile(newest.end())
+	err := g.log.Reconcile(newest.ends())
 	if err == nil {
 		err = g.openRaft()
 	}

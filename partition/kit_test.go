@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -162,6 +163,8 @@ type member struct {
 	voters []Voter
 	single bool         // its groups have no other replica
 	logger *slog.Logger // of the log; nil: testLogger
+	files  disk.FS      // nil: the operating system's
+	store  raftlog.OpenStore
 
 	mu     sync.Mutex
 	log    *raftlog.Log
@@ -215,7 +218,7 @@ func (m *member) tryStart(ids ...fsm.PartitionID) error {
 	if logger == nil {
 		logger = testLogger(m.t)
 	}
-	log, err := raftlog.Open(raftlog.Config{Path: filepath.Join(m.dir, "raftlog", "0.db"), Logger: logger})
+	log, err := raftlog.Open(raftlog.Config{Path: filepath.Join(m.dir, "raftlog", "0.db"), FS: m.files, OpenStore: m.store, Logger: logger})
 	if err != nil {
 		return err
 	}

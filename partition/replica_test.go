@@ -23,13 +23,19 @@ import (
 func threeReplicas(t *testing.T, tune func(*Config)) ([]*member, *asker) {
 	t.Helper()
 	ms := newMembers(t, 3, tune)
+	return ms, startThree(t, ms)
+}
+
+// startThree starts a group of three with one queue, entity 1.
+func startThree(t *testing.T, ms []*member) *asker {
+	t.Helper()
 	for _, m := range ms {
 		m.start(1)
 	}
 	elect(t, ms[0])
 	a := &asker{origin: 7}
 	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
-	return ms, a
+	return a
 }
 
 // image returns the state of a replica with bodies instead of references.

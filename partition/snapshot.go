@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
@@ -28,7 +29,7 @@ import (
 //	manifest  version byte, CRC-32C, JSON: raft's metadata, sizes, segments
 //
 // It is written under a name that begins with "tmp", synced and renamed; n rises with every snapshot. The
-// newest one is valid. There is no falling back to an older one: the log behind it may have been deleted.
+// newest one is valid, by term and index (snapshot_order.go). There is no falling back to an older one: the log behind it may have been deleted.
 const (
 	manifestVersion   byte = 1
 	snapshotTemporary      = "tmp"
@@ -87,8 +88,8 @@ func (s *storedSnapshot) meta() *raft.SnapshotMeta {
 	}
 }
 
-// end returns the index and term at which the snapshot ends, zeros without a snapshot.
-func (s *storedSnapshot) end() (index, term uint64) {
+// ends returns the index and term at which the snapshot ends, zeros without a snapshot.
+func (s *storedSnapshot) ends() (index, term uint64) {
 	if s == nil {
 		return 0, 0
 	}
@@ -105,9 +106,11 @@ type snapshotStore struct {
 	// received is called after every snapshot that a leader has sent.
 	received func()
 
-	mu     sync.Mutex
-	newest *storedSnapshot
-	serial uint64
+	mu         sync.Mutex
+	newest     *storedSnapshot
+	serial     uint64
+	own        *ownSnapshot // nil while raft takes none
+	installing position     // of the snapshot that is being published for the leader, zero for none
 }
 
 // findSnapshot reads the newest manifest under dir, nil when there is none. It removes unfinished snapshots
@@ -121,7 +124,8 @@ func findSnapshot(files disk.FS, dir string) (*storedSnapshot, uint64, error) {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
 	}
 	var newest string
-	var serial uint64
+	var end position
+	var serial, newestSerial uint64
 	for _, e := range names {
 		var term, index, n uint64
 		switch {
@@ -130,8 +134,13 @@ func findSnapshot(files disk.FS, dir string) (*storedSnapshot, uint64, error) {
 				return nil, 0, fmt.Errorf("open snapshots: %w", err)
 			}
 		default:
-			if _, err := fmt.Sscanf(e.Name(), "%d-%d-%d", &term, &index, &n); err == nil && n > serial {
-				newest, serial = e.Name(), n
+			if _, err := fmt.Sscanf(e.Name(), "%d-%d-%d", &term, &index, &n); err != nil {
+				continue
+			}
+			serial = max(serial, n)
+			at := position{term, index}
+			if order := at.compare(end); order > 0 || order == 0 && n > newestSerial {
+				newest, end, newestSerial = e.Name(), at, n
 			}
 		}
 	}
@@ -379,13 +388,18 @@ type frozenState struct {
 	saved     func()
 }
 
-// Persist implements raft.FSMSnapshot. It runs beside apply.
+// Persist implements raft.FSMSnapshot. It runs beside apply. Group.Snapshot calls endOwn when raft has finished.
 func (f *frozenState) Persist(to raft.SnapshotSink) error {
 	s, ok := to.(*snapshotSink)
 	if !ok {
 		return fmt.Errorf("persist snapshot: sink is a %T", to)
 	}
-	if err := s.writeLocal(f); err != nil {
+	own, err := s.store.beginOwn(s.end())
+	if err != nil {
+		return err
+	}
+	if err := s.writeLocal(f, own); err != nil {
+		s.store.endOwn()
 		return err
 	}
 	f.saved()
@@ -416,7 +430,7 @@ type snapshotSink struct {
 func (s *snapshotSink) ID() string { return s.id }
 
 // writeLocal writes a snapshot of this replica: segments first, then the image.
-func (s *snapshotSink) writeLocal(f *frozenState) error {
+func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 	s.local = true
 	if err := s.store.bodies.Sync(f.segments); err != nil {
 		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
@@ -426,7 +440,7 @@ func (s *snapshotSink) writeLocal(f *frozenState) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.image.WriteTo(out)
+	_, err = f.image.WriteTo(stoppableWriter{out, own})
 	if err := out.finish(err); err != nil {
 		return err
 	}
@@ -445,19 +459,20 @@ func (s *snapshotSink) writeLocal(f *frozenState) error {
 	return nil
 }
 
-// publish makes the snapshot the newest one.
+// publish makes the snapshot the newest one. A folder that could not be synced stops the replica: the next open
+// may find the snapshot or not, so neither its segments nor those of the older one can be given up.
 func (s *snapshotSink) publish() error {
 	if err := writeManifest(s.store.files, s.dir, s.manifest); err != nil {
 		return err
 	}
-	if err := s.store.files.SyncFolder(s.dir); err != nil {
+	if err := s.syncFolder(s.dir); err != nil {
 		return err
 	}
 	dir := filepath.Join(s.store.dir, s.id)
 	if err := s.store.files.Rename(s.dir, dir); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
-	if err := s.store.files.SyncFolder(s.store.dir); err != nil {
+	if err := s.syncFolder(s.store.dir); err != nil {
 		return err
 	}
 	s.finished = true
@@ -474,6 +489,14 @@ func (s *snapshotSink) publish() error {
 		s.store.removeReplaced(old)
 	}
 	return nil
+}
+
+func (s *snapshotSink) syncFolder(dir string) error {
+	err := s.store.files.SyncFolder(dir)
+	if err != nil && !planted.Active(planted.ContinueAfterFailedSync) {
+		s.store.fail(err)
+	}
+	return err
 }
 
 // Write implements raft.SnapshotSink: it takes the bytes of a snapshot that the leader sends.
@@ -502,13 +525,22 @@ func (s *snapshotSink) Close() error {
 	err := <-s.result
 	s.pipe = nil
 	if err == nil {
-		err = s.publish()
+		err = s.publishReceived()
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("receive snapshot %s: %w", s.id, err), s.Cancel())
 	}
 	s.store.received()
 	return nil
+}
+
+// publishReceived makes a received snapshot the newest one, unless it is older.
+func (s *snapshotSink) publishReceived() error {
+	if err := s.store.beginInstall(s.end()); err != nil {
+		return err
+	}
+	defer s.store.endInstall()
+	return s.publish()
 }
 
 // Cancel implements raft.SnapshotSink.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,7 +138,9 @@ func (g *Group) Snapshot(ctx context.Context) error {
 		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
 	}
 	err = r.Snapshot().Error()
-	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) {
+	g.snapshots.endOwn()
+	// Raft returns only the text of an error of the snapshot store.
+	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) || strings.Contains(err.Error(), errOlderSnapshot.Error()) {
 		return nil
 	}
 	return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, mapRaftError(err))

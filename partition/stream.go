@@ -183,7 +183,11 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
 	}
-	return s.store.bodies.Sync(s.Segments)
+	err := s.store.bodies.Sync(s.Segments)
+	if err != nil && !disk.IsNoSpace(err) {
+		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
+	}
+	return err
 }
 
 func (s *snapshotSink) receiveImage(r *bufio.Reader) error {

@@ -15,6 +15,8 @@ const (
 	AcceptLateSettlement Fault = "accept-late-settlement"
 	// ApplyReadsClock applies an entry with the clock of the replica's own member.
 	ApplyReadsClock Fault = "apply-reads-clock"
+	// ContinueAfterFailedSync lets a replica run on when the folder of a new snapshot could not be synced.
+	ContinueAfterFailedSync Fault = "continue-after-failed-sync"
 	// CountAttemptTwice counts a failed delivery twice.
 	CountAttemptTwice Fault = "count-attempt-twice"
 	// DeliverExpiredMessage delivers messages whose time to live has passed.
@@ -39,6 +41,8 @@ const (
 	OneTime Fault = "one-time"
 	// PledgeTwice promises two members to bootstrap different clusters with them.
 	PledgeTwice Fault = "pledge-twice"
+	// PublishOlderSnapshot lets a snapshot of a replica replace a newer one that the leader has sent.
+	PublishOlderSnapshot Fault = "publish-older-snapshot"
 	// PulseWithoutByteBound lets one pulse write any number of bytes.
 	PulseWithoutByteBound Fault = "pulse-without-byte-bound"
 	// PurgeHeldSessions purges the messages of sessions that are held.
@@ -64,6 +68,7 @@ const (
 var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	AcceptLateSettlement,
 	ApplyReadsClock,
+	ContinueAfterFailedSync,
 	CountAttemptTwice,
 	DeliverExpiredMessage,
 	ForgetAnswers,
@@ -76,6 +81,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	MistakeBatch,
 	OneTime,
 	PledgeTwice,
+	PublishOlderSnapshot,
 	PulseWithoutByteBound,
 	PurgeHeldSessions,
 	ReadWithoutQuorum,

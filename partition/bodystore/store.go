@@ -510,8 +510,14 @@ func (b *Store) Sync(list []SegmentSize) error {
 	names := b.folderDirty
 	b.folderDirty = false
 	b.mu.Unlock()
-	if names {
-		return b.files.SyncFolder(b.dir)
+	if !names {
+		return nil
+	}
+	if err := b.files.SyncFolder(b.dir); err != nil {
+		b.mu.Lock()
+		b.folderDirty = true
+		b.mu.Unlock()
+		return err
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ func checks() []check {
 	return []check{
 		{planted.AcceptLateSettlement, "fsm", "TestQueueScenarios", nil},
 		{planted.ApplyReadsClock, "partition", "TestVerifyComparesTheWholeState", nil},
+		{planted.ContinueAfterFailedSync, "partition", "TestAFailedFolderSyncStopsTheReplica", nil},
 		{planted.CountAttemptTwice, "fsm", "TestReplicasAgree", nil},
 		{planted.DeliverExpiredMessage, "fsm", "TestReplicasAgree", nil},
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
@@ -27,6 +28,7 @@ func checks() []check {
 		{planted.MistakeBatch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.OneTime, "partition", "TestOutageOfAllMembersKeepsQueuesAndLocks", nil},
 		{planted.PledgeTwice, "cluster/bootstrap", "TestPledgeBindsUntilReleased", nil},
+		{planted.PublishOlderSnapshot, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
 		{planted.PulseWithoutByteBound, "fsm", "TestPulseIsLimitedByBytes", nil},
 		{planted.PurgeHeldSessions, "fsm", "TestPurgeSparesHeldSessions", nil},
 		{planted.ReadWithoutQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},

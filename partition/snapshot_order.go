@@ -1,0 +1,121 @@
+package partition
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/peeklock/peeklock/fsm/planted"
+)
+
+// A replica can write a snapshot of its own while the leader sends it a newer one. Raft does not order the two:
+//
+//	snapshot goroutine  freeze at 100 ------ write ------ publish - setLastSnapshot(100) - compact the log
+//	main goroutine               receive 500 - publish - setLastSnapshot(500) - compact the log
+//
+// If the older one were published last, the log would begin behind a gap. If only setLastSnapshot(100) came
+// last, the replica would vote as if its log ended before 500, although it has acknowledged 500. So a snapshot
+// that is older than the newest one is refused, by term and index. And one that arrives stops the one that is
+// being written, and waits until raft has finished with it, that is, until the future of Raft.Snapshot is
+// complete: raft calls setLastSnapshot before.
+
+// errOlderSnapshot refuses a snapshot that a newer one has replaced.
+var errOlderSnapshot = errors.New("a newer snapshot exists")
+
+// position is where a snapshot ends.
+type position struct{ term, index uint64 }
+
+// end returns the position at which the snapshot ends.
+func (m *manifest) end() position { return position{m.Term, m.Index} }
+
+// compare orders snapshots. What snapshots hold is committed, so their terms and indexes rise together.
+func (p position) compare(q position) int {
+	return cmp.Or(cmp.Compare(p.term, q.term), cmp.Compare(p.index, q.index))
+}
+
+// ownSnapshot is a snapshot of this replica that raft is taking.
+type ownSnapshot struct {
+	stopped atomic.Bool
+	done    chan struct{} // closed when raft has finished with it
+}
+
+// checkOrder refuses a snapshot that is older than the newest one, or than one that is being installed. Called
+// with mu held.
+func (s *snapshotStore) checkOrder(p position) error {
+	if planted.Active(planted.PublishOlderSnapshot) {
+		return nil
+	}
+	if s.newest != nil && p.compare(s.newest.end()) < 0 || p.compare(s.installing) < 0 {
+		return fmt.Errorf("snapshot up to %d: %w", p.index, errOlderSnapshot)
+	}
+	return nil
+}
+
+// beginOwn notes that a snapshot of this replica is being written. endOwn ends it.
+func (s *snapshotStore) beginOwn(p position) (*ownSnapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkOrder(p); err != nil {
+		return nil, err
+	}
+	s.own = &ownSnapshot{done: make(chan struct{})}
+	return s.own, nil
+}
+
+// endOwn notes that raft has finished with a snapshot of this replica, whether it was written or not. It can be
+// repeated.
+func (s *snapshotStore) endOwn() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.own != nil {
+		close(s.own.done)
+		s.own = nil
+	}
+}
+
+// beginInstall stops a snapshot of this replica that is being written, waits until raft has finished with it,
+// and refuses the received one if it is the older. endInstall ends it.
+func (s *snapshotStore) beginInstall(p position) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkOrder(p); err != nil {
+		return err
+	}
+	if planted.Active(planted.PublishOlderSnapshot) {
+		return nil
+	}
+	s.installing = p
+	if own := s.own; own != nil {
+		own.stopped.Store(true)
+		s.mu.Unlock()
+		<-own.done
+		s.mu.Lock()
+		if s.newest != nil && p.compare(s.newest.end()) < 0 { // it was complete
+			s.installing = position{}
+			return fmt.Errorf("snapshot up to %d: %w", p.index, errOlderSnapshot)
+		}
+	}
+	return nil
+}
+
+func (s *snapshotStore) endInstall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.installing = position{}
+}
+
+// stoppableWriter writes until the snapshot is stopped.
+type stoppableWriter struct {
+	io.Writer
+
+	own *ownSnapshot
+}
+
+func (w stoppableWriter) Write(p []byte) (int, error) {
+	if w.own.stopped.Load() {
+		return 0, errOlderSnapshot
+	}
+	return w.Writer.Write(p)
+}

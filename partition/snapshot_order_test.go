@@ -1,0 +1,240 @@
+package partition
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// gate holds the first call that passes it while it is closed.
+type gate struct {
+	closed  atomic.Bool
+	reached chan struct{}
+	open    chan struct{}
+}
+
+func newGate() *gate { return &gate{reached: make(chan struct{}), open: make(chan struct{})} }
+
+func (g *gate) pass() {
+	if g.closed.CompareAndSwap(true, false) {
+		close(g.reached)
+		<-g.open
+	}
+}
+
+// gatedFiles holds the creation of the image of a snapshot, or the sync of the folder that makes it valid.
+type gatedFiles struct {
+	disk.OS
+
+	gate *gate
+	sync bool
+}
+
+func (f gatedFiles) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	if !f.sync && filepath.Base(path) == imageFile {
+		f.gate.pass()
+	}
+	return f.OS.OpenFile(path, flag, mode)
+}
+
+func (f gatedFiles) SyncFolder(path string) error {
+	if f.sync && filepath.Base(path) == "snap" {
+		f.gate.pass()
+	}
+	return f.OS.SyncFolder(path)
+}
+
+// gatedStore holds a deletion, with which raft compacts the log behind a snapshot.
+type gatedStore struct {
+	raftlog.Store
+
+	gate *gate
+}
+
+func (s gatedStore) DeleteRange(low, high uint64) error {
+	s.gate.pass()
+	return s.Store.DeleteRange(low, high)
+}
+
+// While a follower writes a snapshot of its own, the leader sends it a newer one. The newer one stays the newest, on disk and in the index with which the replica votes.
+func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
+	t.Parallel()
+	for name, published := range map[string]bool{"while it is written": false, "while it is published": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hold := newGate()
+			ms := newMembers(t, 3, nil)
+			f := ms[2]
+			f.files = gatedFiles{gate: hold, sync: published}
+			a := startThree(t, ms)
+			fill := func(ms []*member) {
+				for i := range 2 * trailingEntriesMin {
+					mustEventually(t, ms, a.next(), send(1, body(i)))
+				}
+			}
+			transferTo(t, ms, ms[0])
+			fill(ms)
+			waitCaughtUp(t, ms, f)
+			hold.closed.Store(true)
+			written := make(chan error, 1)
+			go func() { written <- f.group(1).Snapshot(t.Context()) }()
+			<-hold.reached
+			f.net.isolate(f.id, true)
+			rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == f })
+			fill(rest)
+			for _, m := range rest {
+				waitCaughtUp(t, rest, m)
+				if err := m.group(1).Snapshot(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.net.isolate(f.id, false)
+			snapshots := f.group(1).snapshots
+			var stopped bool
+			kit.Eventually(t, "the leader's snapshot arrives", func() bool {
+				snapshots.mu.Lock()
+				defer snapshots.mu.Unlock()
+				stopped = snapshots.own != nil && snapshots.own.stopped.Load()
+				return stopped || snapshots.newest != nil && snapshots.newest.Remapped && f.group(1).applied.Load() >= snapshots.newest.Index
+			})
+			if !stopped {
+				t.Error("the snapshot was installed while raft was taking another")
+			}
+			close(hold.open)
+			if err := <-written; err != nil {
+				t.Error(err)
+			}
+			waitCaughtUp(t, ms, f)
+			snapshots.mu.Lock()
+			newest := snapshots.newest.manifest
+			snapshots.mu.Unlock()
+			last, err := strconv.ParseUint(f.group(1).instance.Load().raft.Stats()["last_snapshot_index"], 10, 64)
+			if err != nil || !newest.Remapped || last != newest.Index {
+				t.Errorf("the newest snapshot ends at %d, installed %v; raft votes by %d, %v", newest.Index, newest.Remapped, last, err)
+			}
+			f.stop()
+			if err := f.tryStart(1); err != nil {
+				t.Fatal(err)
+			}
+			sameEverywhere(t, ms)
+		})
+	}
+}
+
+// A snapshot that arrives waits until raft has finished with the replica's own: not only until that is written, but
+// until raft has noted its index, which would be the last one otherwise.
+func TestAnInstallWaitsUntilRaftHasFinishedItsOwnSnapshot(t *testing.T) {
+	t.Parallel()
+	hold := newGate()
+	_, g, a := openSingle(t, func(c *Config) {
+		c.Log.WrapStore(func(s raftlog.Store) raftlog.Store { return gatedStore{s, hold} })
+	})
+	for i := range 2 * trailingEntriesMin {
+		must(t, g, a.next(), send(1, body(i)))
+	}
+	hold.closed.Store(true)
+	written := make(chan error, 1)
+	go func() { written <- g.Snapshot(t.Context()) }()
+	<-hold.reached // raft compacts the log
+	s := g.snapshots
+	s.mu.Lock()
+	own, end := s.own, s.newest.end()
+	s.mu.Unlock()
+	begun := make(chan error, 1)
+	go func() { begun <- s.beginInstall(position{end.term, end.index + 1}) }()
+	kit.Eventually(t, "the install has begun", own.stopped.Load)
+	select {
+	case err := <-begun:
+		t.Error("the install did not wait", err)
+	default:
+	}
+	close(hold.open)
+	if err := errors.Join(<-written, <-begun); err != nil {
+		t.Error(err)
+	}
+	s.endInstall()
+}
+
+// An older snapshot that a leader sends is refused, and the newest one is found again whatever the order in
+// which the folders were made.
+func TestSnapshotsAreOrderedByTermAndIndex(t *testing.T) {
+	t.Parallel()
+	m, g, a := openSingle(t, nil)
+	must(t, g, a.next(), send(1, body(1)))
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := g.snapshots
+	end := s.newest.end()
+	for _, p := range []position{{end.term, end.index - 1}, {end.term - 1, end.index + 1}} {
+		if err := s.beginInstall(p); !errors.Is(err, errOlderSnapshot) {
+			t.Errorf("%+v after %+v: %v", p, end, err)
+		}
+		if _, err := s.beginOwn(p); !errors.Is(err, errOlderSnapshot) {
+			t.Errorf("%+v after %+v: %v", p, end, err)
+		}
+	}
+	m.stop()
+	for _, name := range []string{"1-1-7000", "0-900-8000"} { // older, with higher serials
+		if err := (disk.OS{}).MkdirAll(filepath.Join(s.dir, name), disk.FolderMode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, serial, err := findSnapshot(disk.OS{}, s.dir)
+	if err != nil || found.end() != end || serial != 8000 {
+		t.Error(found, serial, err)
+	}
+}
+
+// failingFolder fails the sync of the folder of snapshots.
+type failingFolder struct {
+	disk.OS
+
+	fails *atomic.Bool
+}
+
+func (f failingFolder) SyncFolder(path string) error {
+	if f.fails.Load() && strings.HasSuffix(path, "snap") {
+		return syscall.EIO
+	}
+	return f.OS.SyncFolder(path)
+}
+
+// Nobody knows whether a snapshot is on disk whose folder could not be synced: the replica stops, and opens
+// again with all it has confirmed, whichever snapshot it finds.
+func TestAFailedFolderSyncStopsTheReplica(t *testing.T) {
+	t.Parallel()
+	var fails atomic.Bool
+	ms := newMembers(t, 1, nil)
+	ms[0].files = failingFolder{fails: &fails}
+	m, g, a := startSingle(t, ms)
+	must(t, g, a.next(), send(1, body(1)))
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, g, a.next(), send(1, body(2)))
+	want := image(t, g)
+	fails.Store(true)
+	if err := g.Snapshot(t.Context()); err == nil {
+		t.Error("the snapshot was written")
+	}
+	if !errors.Is(g.Status().Halted, syscall.EIO) {
+		t.Errorf("halted: %v", g.Status().Halted)
+	}
+	fails.Store(false)
+	m.stop()
+	m.start(1)
+	if got := image(t, m.group(1)); len(got) != len(want) {
+		t.Errorf("%d messages, want %d", len(got), len(want))
+	}
+}
