@@ -141,7 +141,7 @@ func DefaultTiming() Timing {
 // Sizes holds the limits of a group, in bytes.
 type Sizes struct {
 	Segment  int64 // of one segment file
-	Snapshot int64 // of log entries between two snapshots
+	Snapshot int64 // of log entries between two snapshots, up to four times as many when the image is large
 	Trailing int64 // of log entries kept behind a snapshot, for followers that lag a little
 	// Reserve is the part of the log's file system that stays free: below it the member is read-only. 0 means
 	// 5 % of the file system, at least 1 and at most 16 GiB; a negative value means none. Ballast is the size
@@ -151,7 +151,7 @@ type Sizes struct {
 	Ballast int64
 }
 
-// DefaultSizes keeps the log of a group under about 100 MiB.
+// DefaultSizes keeps the log of a group under about 100 MiB, or under 300 MiB when its image has 256 MiB or more.
 func DefaultSizes() Sizes {
 	return Sizes{Segment: bodystore.SegmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
 }
@@ -375,6 +375,7 @@ func (g *Group) openStorage() error {
 		newest: newest, serial: serial,
 	}
 	if newest != nil {
+		g.snapshots.imageBytes.Store(newest.ImageBytes)
 		if err := g.load(newest); err != nil {
 			return errors.Join(err, g.bodies.Close())
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 
@@ -105,6 +106,8 @@ type snapshotStore struct {
 	fail    func(error)
 	// received is called after every snapshot that a leader has sent.
 	received func()
+
+	imageBytes atomic.Int64 // of the newest snapshot
 
 	mu         sync.Mutex
 	newest     *storedSnapshot
@@ -476,6 +479,7 @@ func (s *snapshotSink) publish() error {
 		return err
 	}
 	s.finished = true
+	s.store.imageBytes.Store(s.ImageBytes)
 	s.store.mu.Lock()
 	old := s.store.newest
 	s.store.newest = &storedSnapshot{manifest: s.manifest, files: s.store.files, id: s.id, dir: dir}

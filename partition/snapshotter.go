@@ -21,9 +21,12 @@ const (
 	// which messages were consumed: bodies are deleted only with the next snapshot.
 	lowDiskSnapshotInterval = 5 * time.Second
 	lowDiskSnapshotBytesMin = 1 << 20 // of dead bodies or log that make a snapshot worthwhile
+	// snapshotLogFactorMax bounds the bytes of log between two snapshots of a group whose image is large, as a
+	// multiple of Sizes.Snapshot.
+	snapshotLogFactorMax = 4
 )
 
-// snapshotter decides when a snapshot is due: after Sizes.Snapshot bytes of log, or after
+// snapshotter decides when a snapshot is due: after as many bytes of log as dueAfter returns, or after
 // Timing.SnapshotEvery with changes. Raft counts entries instead, and entries here have between 100 B and 512
 // KiB.
 type snapshotter struct {
@@ -55,9 +58,17 @@ func (k *snapshotter) countEntry(index uint64, size int) {
 		}
 		k.mu.Unlock()
 	}
-	if total-k.totalAtSnapshot.Load() >= uint64(k.g.cfg.Sizes.Snapshot) {
+	if total-k.totalAtSnapshot.Load() >= k.dueAfter() {
 		notify(k.wake)
 	}
+}
+
+// dueAfter returns the bytes of log after which a snapshot is due: Sizes.Snapshot, or as many as the newest image
+// has, so that images are not written much faster than the log, but at most snapshotLogFactorMax times
+// Sizes.Snapshot, because a restart replays them.
+func (k *snapshotter) dueAfter() uint64 {
+	least := k.g.cfg.Sizes.Snapshot
+	return uint64(min(max(least, k.g.snapshots.imageBytes.Load()), snapshotLogFactorMax*least))
 }
 
 // mark returns the argument for saved.
@@ -94,7 +105,7 @@ func (k *snapshotter) run(ctx context.Context) {
 				continue
 			}
 		case <-k.wake:
-			if k.total.Load()-k.totalAtSnapshot.Load() < uint64(k.g.cfg.Sizes.Snapshot) {
+			if k.total.Load()-k.totalAtSnapshot.Load() < k.dueAfter() {
 				continue
 			}
 		case <-timer.C:
