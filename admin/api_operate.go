@@ -8,7 +8,6 @@ type Member struct {
 	MemberStatus
 	Zone    string `json:"zone"`
 	Weight  uint32 `json:"weight"`  // its share of replicas, 1 to 100
-	Drained bool   `json:"drained"` // leads no partition and gets no further replicas
 	Removed bool   `json:"removed"` // permanently
 }
 

@@ -92,6 +92,7 @@ type MemberStatus struct {
 	Holds   int          `json:"holds"`   // replicas held
 	// ReadOnly: the disk is nearly full, and the member accepts no messages until there is free space.
 	ReadOnly bool `json:"readOnly"`
+	Drained  bool `json:"drained"` // it leads no partition and gets no further replicas; it may be on its way out
 }
 
 // PartitionStatus is the state of one Raft group.

@@ -120,11 +120,12 @@ func (s *Server) members(ctx context.Context) ([]Member, error) {
 func describeMember(m fsm.Member, seen []MemberStatus) Member {
 	shown := Member{
 		MemberStatus: MemberStatus{ID: m.ID, Name: m.Name, State: stateUnknown},
-		Zone:         m.Zone, Weight: cmp.Or(m.Weight, defaultWeight), Drained: m.Drained, Removed: m.Removed,
+		Zone:         m.Zone, Weight: cmp.Or(m.Weight, defaultWeight), Removed: m.Removed,
 	}
 	if at := slices.IndexFunc(seen, func(s MemberStatus) bool { return s.ID == m.ID }); at >= 0 {
 		shown.MemberStatus = seen[at]
 	}
+	shown.Drained = m.Drained
 	return shown
 }
 

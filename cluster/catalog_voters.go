@@ -41,9 +41,8 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 	}
 	self := n.memberRecord(n.self)
 	for _, v := range slices.Concat(status.Nonvoters, status.Voters) {
-		if !isStaying(v) && v.Member != n.self {
-			n.removeFromCatalog(ctx, group, v)
-			return
+		if !isStaying(v) && v.Member != n.self && n.removeFromCatalog(ctx, group, v) {
+			return // the next round removes the others, on top of the new configuration
 		}
 	}
 	if self.Removed || self.Drained {
@@ -101,20 +100,22 @@ func (n *Node) promoteCatalogVoter(ctx context.Context, group *partition.Group, 
 	notify.WakeUp(n.reconcileNow)
 }
 
-// removeFromCatalog takes a removed member out of the catalog.
-func (n *Node) removeFromCatalog(ctx context.Context, group *partition.Group, v partition.Voter) {
+// removeFromCatalog takes a removed member out of the catalog. It returns false when the member is needed for a
+// quorum, or the change failed.
+func (n *Node) removeFromCatalog(ctx context.Context, group *partition.Group, v partition.Voter) bool {
 	status := group.Status()
 	if slices.Contains(status.Voters, v) && !n.mover.HasQuorumWithout(ctx, fsm.CatalogPartition, v, &status) {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := group.RemoveReplica(ctx, v.Replica); err != nil {
 		n.log.WarnContext(ctx, "failed to take a removed member out of the catalog, will retry", "peer", v.Member, "error", err)
-		return
+		return false
 	}
 	n.log.InfoContext(ctx, "removed member was taken out of the catalog", "peer", v.Member)
 	notify.WakeUp(n.reconcileNow)
+	return true
 }
 
 // recordSelf records, once, the zone and weight that this member's configuration sets.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
@@ -138,9 +139,20 @@ func (n *Node) markRemoved(ctx context.Context) {
 // hello answers sayHello, the query for the identity and state of this member.
 func (n *Node) hello(_ context.Context, request bootstrap.HelloRequest) (bootstrap.Hello, error) {
 	hello := n.bootstrapper.Hello()
-	hello.Removed = request.From != "" && n.memberRecord(request.From).Removed
+	hello.Removed = request.From != "" && n.hasLeft(request.From)
 	hello.ReadableLevel, hello.RequiredLevel = n.readableLevel(), n.featureLevel.Load()
 	return hello, nil
+}
+
+// hasLeft reports whether a member was removed and a committed configuration of the catalog is without it. Until
+// then the catalog may need its vote, and its process must not end.
+func (n *Node) hasLeft(id fsm.MemberID) bool {
+	group := n.group(fsm.CatalogPartition)
+	if group == nil || !n.memberRecord(id).Removed {
+		return false
+	}
+	status := group.Status()
+	return status.ConfigurationCommitted && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(id))
 }
 
 // askIfRemoved asks the other members while this one knows no leader of the catalog: no leader sends entries to

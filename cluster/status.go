@@ -34,6 +34,9 @@ type MemberStatus struct {
 	// ReadOnly is set when its disk or its memory is nearly full: it accepts no new messages, leaderships and
 	// replicas until there is space again.
 	ReadOnly bool
+	// Drained is set while the member leads no partition and gets no further replicas: an operator drained it, or
+	// it is being removed.
+	Drained bool
 }
 
 // PartitionStatus is the state of one raft group.
@@ -75,6 +78,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 		s.Members = append(s.Members, MemberStatus{
 			ID: m.Member, Name: m.Name, State: m.State(), Version: m.Version,
 			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member], ReadOnly: m.ReadOnly,
+			Drained: n.memberRecord(m.Member).Drained,
 		})
 	}
 	return s, nil

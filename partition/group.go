@@ -198,6 +198,8 @@ type Status struct {
 	// Configuration is the index of the newest committed configuration that was applied here.
 	// Voters and Nonvoters may be of a later one, which is not committed yet.
 	Configuration uint64
+	// ConfigurationCommitted is set when Voters and Nonvoters are those of Configuration.
+	ConfigurationCommitted bool
 	// Removed is set when the group has removed this replica and the replica has stopped: Destroy it.
 	Removed bool
 	// ReadOnly is set when this replica, as leader, refuses commands that make data grow, because its member
@@ -499,7 +501,9 @@ func (g *Group) Status() Status {
 		}
 		s.LastContact = time.Since(at)
 	}
-	for _, v := range r.GetConfiguration().Configuration().Servers {
+	newest := r.GetConfiguration()
+	s.ConfigurationCommitted = newest.Index() <= s.Configuration
+	for _, v := range newest.Configuration().Servers {
 		x := Voter{Replica: string(v.ID), Member: fsm.MemberID(v.Address)}
 		if v.Suffrage == raft.Voter {
 			s.Voters = append(s.Voters, x)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -18,10 +19,11 @@ type Balancer struct {
 	ReplaceAfter time.Duration // after which the replicas of a dead member are replaced; 0: never
 	Interval     time.Duration // least time between two rebalances
 
-	stableSince  time.Time   // since when no partition moves; zero: one does, or this member does not lead the catalog
-	lastPlanned  time.Time   // the last time that a rebalance was planned
-	lastReplaced time.Time   // the last time that replacing a dead member was started
-	submitting   atomic.Bool // moves are being submitted
+	drainedSince map[fsm.MemberID]time.Time // when this member first saw that another is drained
+	stableSince  time.Time                  // since when no partition moves; zero: one does, or this member does not lead the catalog
+	lastPlanned  time.Time                  // the last time that a rebalance was planned
+	lastReplaced time.Time                  // the last time that replacing a dead member was started
+	submitting   atomic.Bool                // moves are being submitted
 }
 
 // Run does, at the leader of the catalog, what an operator would otherwise do: it gives new members their
@@ -61,9 +63,33 @@ func (b *Balancer) submitMoves(moves func(context.Context) error) {
 	}
 }
 
-// isStable reports whether, for Settle, every member has been present and no partition was to move. With a
-// drained member the cluster is not stable: an operator is at work.
+// drainedIntervalsMax is how long a drained member prevents automatic rebalances, in intervals: an operator is at
+// work, or a removal. One that stays drained for longer is left out, so that a removal that was given up does not
+// end the balancing of the whole cluster.
+const drainedIntervalsMax = 3
+
+// isDraining reports whether some member has been drained for less than drainedIntervalsMax.
+func (b *Balancer) isDraining(members []fsm.MemberID) (draining bool) {
+	drained := make(map[fsm.MemberID]time.Time)
+	for _, id := range members {
+		if !b.Node.MemberRecord(id).Drained {
+			continue
+		}
+		since, seen := b.drainedSince[id]
+		if !seen {
+			since = time.Now()
+		}
+		drained[id] = since
+		draining = draining || time.Since(since) < drainedIntervalsMax*b.Interval || planted.Active(planted.DrainedStopsRebalance)
+	}
+	b.drainedSince = drained
+	return draining
+}
+
+// isStable reports whether, for Settle, every member has been present and no partition was to move, and no member
+// was drained lately.
 func (b *Balancer) isStable(members []fsm.MemberID, placed []fsm.Partition) bool {
+	draining := b.isDraining(members)
 	if slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil || !p.Formed }) {
 		b.stableSince = time.Time{}
 		return false
@@ -73,11 +99,11 @@ func (b *Balancer) isStable(members []fsm.MemberID, placed []fsm.Partition) bool
 	}
 	for _, id := range members {
 		m, known := b.Node.Lookup(id)
-		if !known || !m.Alive || m.Leaving || b.Node.MemberRecord(id).Drained || time.Since(m.Since) < b.Settle {
+		if !known || !m.Alive || m.Leaving || time.Since(m.Since) < b.Settle {
 			return false
 		}
 	}
-	return time.Since(b.stableSince) >= b.Settle
+	return !draining && time.Since(b.stableSince) >= b.Settle
 }
 
 // shouldRebalance is the cheap check, made in every round, whether a rebalance is worth planning.
@@ -90,7 +116,7 @@ func (b *Balancer) shouldRebalance(members []fsm.MemberID, placed []fsm.Partitio
 }
 
 // Reset begins a new period of stability, because another member leads the catalog.
-func (b *Balancer) Reset() { b.stableSince = time.Time{} }
+func (b *Balancer) Reset() { b.stableSince, b.drainedSince = time.Time{}, nil }
 
 // fillMembers plans a rebalance, and submits it if it gives replicas to a member that holds less than its share.
 func (b *Balancer) fillMembers(ctx context.Context, members []fsm.MemberID) error {

@@ -3,11 +3,13 @@ package move
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -77,8 +79,9 @@ func (o *Operator) Undrain(ctx context.Context, id fsm.MemberID) error {
 // RemoveMember moves all replicas of a member to others, removes the member from the catalog's group and
 // records that it is removed for good. Its process, if it runs, learns that and stops; the member may also be
 // dead. RemoveMember waits until all is done. When ctx ends before, it returns Timeout with what is left; the
-// moves continue (see Moves), and the call can be repeated. If there are too few other members, partitions have
-// fewer replicas afterwards. Errors wrap InvalidArgument when no other member could hold some partition,
+// moves continue (see Moves), the member stays drained, and the call can be repeated; Undrain gives the removal
+// up. Several members can be removed at the same time. If there are too few other members, partitions have fewer
+// replicas afterwards. Errors wrap InvalidArgument when no other member could hold some partition,
 // EntityNotFound, ServerBusy or Timeout.
 func (o *Operator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 	return o.removeMember(ctx, id, func(all placement.Record) ([]fsm.Partition, error) {
@@ -115,13 +118,15 @@ func (o *Operator) ReplaceMember(ctx context.Context, dead, replacement fsm.Memb
 	})
 }
 
-func (o *Operator) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placement.Record) ([]fsm.Partition, error)) error {
+// removalPlan computes where the replicas of a member go.
+type removalPlan func(placement.Record) ([]fsm.Partition, error)
+
+func (o *Operator) removeMember(ctx context.Context, id fsm.MemberID, plan removalPlan) error {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err == nil && !all.Member(id).Removed {
-		err = o.moveReplicasAway(ctx, id, all, wanted)
-	}
-	if err == nil {
-		err = o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
+		if _, err = plan(all); err == nil { // before anything is changed
+			err = o.emptyAndRemove(ctx, id, plan)
+		}
 	}
 	if err == nil {
 		err = o.awaitRemovedFromCatalog(ctx, id)
@@ -132,30 +137,62 @@ func (o *Operator) removeMember(ctx context.Context, id fsm.MemberID, wanted fun
 	return nil
 }
 
-// moveReplicasAway moves all replicas of a member to other members.
-func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
+// emptyAndRemove drains a member, moves its replicas to others and records that it is removed. It plans again
+// until the member holds nothing: other members may be drained, removed or die meanwhile, and an operator or
+// another removal may move the same partitions. A plan that is impossible now may be possible later.
+func (o *Operator) emptyAndRemove(ctx context.Context, id fsm.MemberID, plan removalPlan) error {
+	// The member is drained before the first plan that is executed: from then on, no other plan gives it replicas.
+	if err := o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+		return err
+	}
+	var left []fsm.PartitionID
+	var obstacle error
+	ended := pollUntil(ctx, func() bool {
+		if obstacle = o.moveReplicasAway(ctx, id, plan); obstacle == nil {
+			left, obstacle = o.partitionsHeldBy(ctx, id)
+		}
+		if obstacle != nil || len(left) > 0 {
+			return errors.Is(obstacle, errUndrained) || obstacle != nil && planted.Active(planted.RemovalPlansOnce)
+		}
+		obstacle = o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Removed = true })
+		return obstacle == nil
+	})
+	switch {
+	case ended:
+		return obstacle
+	case obstacle != nil && !errors.Is(obstacle, context.DeadlineExceeded) && !errors.Is(obstacle, context.Canceled):
+		return fmt.Errorf("%w: it is drained and not empty yet: %s", fsm.Timeout, obstacle.Error())
+	}
+	return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
+}
+
+// errUndrained ends the removal of a member that was undrained meanwhile.
+var errUndrained = fmt.Errorf("%w: it was undrained during its removal, which ended", fsm.PreconditionFails)
+
+// moveReplicasAway gives the partitions whose placement, or target, contains a member a target without it.
+func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, plan removalPlan) error {
+	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return err
+	}
+	if m := all.Member(id); !m.Drained && !m.Removed {
+		return errUndrained
+	}
+	current := placement.Settled(all.Partitions)
+	if !slices.ContainsFunc(current, func(p fsm.Partition) bool { return placement.HoldsReplica(&p, id) }) {
+		return nil
+	}
 	wanted, err := plan(all)
 	if err != nil {
 		return err
 	}
-	// The member is drained first, so that it gets nothing new meanwhile. The plan already leaves it out.
-	if err := o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
-		return err
-	}
-	for i, part := range placement.Settled(all.Partitions) {
-		if !placement.HoldsReplica(&part, id) {
+	for i := range current {
+		if !placement.HoldsReplica(&current[i], id) {
 			continue
 		}
-		if err := o.Move(ctx, part.ID, placement.Members(wanted[i].Replicas)); err != nil {
+		if err := o.Move(ctx, current[i].ID, placement.Members(wanted[i].Replicas)); err != nil {
 			return err
 		}
-	}
-	var left []fsm.PartitionID
-	if !pollUntil(ctx, func() bool {
-		left, err = o.partitionsHeldBy(ctx, id)
-		return err == nil && len(left) == 0
-	}) {
-		return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
 	}
 	return nil
 }

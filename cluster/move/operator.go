@@ -43,16 +43,12 @@ type Status struct {
 	Copied, Bytes int64
 }
 
-// partitionRecord returns the catalog's record of one message partition.
-func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
+// partitionRecord returns the catalog's records of one message partition and of the members.
+func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (placement.Record, error) {
 	if id == fsm.CatalogPartition {
-		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: every member has a replica of it", fsm.InvalidArgument)
+		return placement.Record{}, fmt.Errorf("%w: partition 0 is the catalog: every member has a replica of it", fsm.InvalidArgument)
 	}
-	all, err := o.Node.Placement(ctx, id)
-	if err != nil {
-		return fsm.Partition{}, err
-	}
-	return all.Partitions[0], nil
+	return o.Node.Placement(ctx, id)
 }
 
 // Move sets the target of a partition: 1 to 16 members, each once, the preferred leader first. It returns when
@@ -62,9 +58,9 @@ func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm
 // is unknown, drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
 // Timeout.
 func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
-	part, err := o.partitionRecord(ctx, id)
+	all, err := o.partitionRecord(ctx, id)
 	if err == nil {
-		err = o.checkTarget(ctx, &part, members)
+		err = o.checkTarget(&all, members)
 	}
 	if err == nil {
 		_, err = o.Router.Command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
@@ -78,22 +74,20 @@ func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.M
 	return nil
 }
 
-// checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation.
-func (o *Operator) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
+// checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation. It
+// also refuses a drained member that the present target of the partition does not contain: its replica is being
+// moved away, and a target that was computed before must not bring it back.
+func (o *Operator) checkTarget(all *placement.Record, members []fsm.MemberID) error {
 	if len(members) == 0 || len(members) > targetReplicasMax {
 		return fmt.Errorf("%w: a partition has 1 to %d replicas", fsm.InvalidArgument, targetReplicasMax)
 	}
-	all, err := o.Node.Placement(ctx, part.ID)
-	if err != nil {
-		return err
-	}
+	part := placement.Settled(all.Partitions)[0]
 	for i, id := range members {
-		_, has := placement.FindReplica(part, id)
 		m := all.Member(id)
 		switch {
 		case slices.Contains(members[:i], id):
 			return fmt.Errorf("%w: member %s is named twice", fsm.InvalidArgument, id)
-		case has:
+		case placement.HoldsReplica(&part, id):
 		case m.Removed:
 			return fmt.Errorf("%w: member %s was removed", fsm.InvalidArgument, id)
 		case m.Drained:
@@ -131,12 +125,12 @@ func (o *Operator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
 }
 
 func (o *Operator) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
-	part, err := o.partitionRecord(ctx, id)
-	if err == nil && part.Target == nil {
+	all, err := o.partitionRecord(ctx, id)
+	if err == nil && all.Partitions[0].Target == nil {
 		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
 	}
 	if err == nil {
-		_, err = o.Router.Command(ctx, fsm.CatalogPartition, with(&part))
+		_, err = o.Router.Command(ctx, fsm.CatalogPartition, with(&all.Partitions[0]))
 	}
 	if err != nil {
 		return fmt.Errorf("%s the move of partition %d: %w", what, id, err)

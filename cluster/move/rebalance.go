@@ -97,11 +97,11 @@ func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Par
 func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
-		part, err := o.partitionRecord(ctx, m.Partition)
+		all, err := o.partitionRecord(ctx, m.Partition)
 		if err != nil {
 			return fmt.Errorf("rebalance: %w", err)
 		}
-		if now := placement.Members(placement.Settled([]fsm.Partition{part})[0].Replicas); !slices.Equal(now, m.From) {
+		if now := placement.Members(placement.Settled(all.Partitions)[0].Replicas); !slices.Equal(now, m.From) {
 			return fmt.Errorf("rebalance: %w: partition %d was moved after the plan was made", fsm.PreconditionFails, m.Partition)
 		}
 		if err := o.Move(ctx, m.Partition, m.To); err != nil {

@@ -102,6 +102,40 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 	}
 }
 
+// A pod that is scaled down does not stop while the cluster refuses to let it go, and says why: a plan that is
+// impossible now may be possible when the other members are back.
+func TestPrestopWaitsWhileTheMemberIsNeeded(t *testing.T) {
+	t.Parallel()
+	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
+	refusals := []struct {
+		status int
+		code   string
+	}{{400, "InvalidArgument"}, {503, "ServerBusy"}, {412, "PreconditionFails"}, {504, "Timeout"}, {400, "InvalidArgument"}}
+	var asked atomic.Int32
+	member := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := int(asked.Add(1)) - 1
+		if n == len(refusals) {
+			w.WriteHeader(204)
+			return
+		}
+		answer(w, refusals[n].status, admin.Problem{Code: refusals[n].code, Message: "because of " + refusals[n].code, TrackingID: "t"})
+	}))
+	defer member.Close()
+	var errs bytes.Buffer
+	code := run(t.Context(), cli.Process{
+		Args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
+		Env:  append(env, "HOSTNAME=peeklock-1"), Out: &bytes.Buffer{}, Err: &errs,
+	})
+	if code != cli.ExitDone || int(asked.Load()) != len(refusals)+1 {
+		t.Errorf("%d %q, asked %d times", code, errs.String(), asked.Load())
+	}
+	for _, refusal := range refusals {
+		if !strings.Contains(errs.String(), "because of "+refusal.code) {
+			t.Errorf("it does not say that it waits because of %s: %q", refusal.code, errs.String())
+		}
+	}
+}
+
 // A pod stops in time, whatever the cluster does, and reports that its data was not moved.
 func TestPrestopEndsInTime(t *testing.T) {
 	t.Parallel()

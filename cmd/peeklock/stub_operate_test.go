@@ -39,11 +39,11 @@ func (s *operateStub) again(r *http.Request) bool { return s.asked[r.Method+" "+
 
 func (s *operateStub) members(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, admin.Members{Members: []admin.Member{
-		{MemberStatus: admin.MemberStatus{ID: "g", Name: "gone", State: "unknown"}, Weight: 10, Drained: true, Removed: true},
+		{MemberStatus: admin.MemberStatus{ID: "g", Name: "gone", State: "unknown", Drained: true}, Weight: 10, Removed: true},
 		{MemberStatus: admin.MemberStatus{ID: "m1", Name: "one", State: "alive", Leads: 1, Holds: 2}, Zone: "z1", Weight: 20},
 		{MemberStatus: admin.MemberStatus{ID: "m3", Name: "twin", State: "alive"}, Weight: 10},
 		{MemberStatus: admin.MemberStatus{ID: "m4", Name: "twin", State: "alive"}, Weight: 10},
-		{MemberStatus: admin.MemberStatus{ID: "m2", Name: "two", State: "dead", Holds: 2}, Weight: 10, Drained: true},
+		{MemberStatus: admin.MemberStatus{ID: "m2", Name: "two", State: "dead", Holds: 2, Drained: true}, Weight: 10},
 	}})
 }
 

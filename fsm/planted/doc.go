@@ -21,6 +21,8 @@ const (
 	CountAttemptTwice Fault = "count-attempt-twice"
 	// DeliverExpiredMessage delivers messages whose time to live has passed.
 	DeliverExpiredMessage Fault = "deliver-expired-message"
+	// DrainedStopsRebalance makes a drained member prevent automatic rebalances for as long as it is drained.
+	DrainedStopsRebalance Fault = "drained-stops-rebalance"
 	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
 	ForgetAnswers Fault = "forget-answers"
 	// ForgetArrival lets a destination forget the batch that it accepted last from a source.
@@ -41,6 +43,8 @@ const (
 	OneTime Fault = "one-time"
 	// PledgeTwice promises two members to bootstrap different clusters with them.
 	PledgeTwice Fault = "pledge-twice"
+	// PrestopGivesUp makes the preStop hook end, and so the process, when the removal of its member is refused.
+	PrestopGivesUp Fault = "prestop-gives-up"
 	// PublishOlderSnapshot lets a snapshot of a replica replace a newer one that the leader has sent.
 	PublishOlderSnapshot Fault = "publish-older-snapshot"
 	// PulseWithoutByteBound lets one pulse write any number of bytes.
@@ -49,6 +53,11 @@ const (
 	PurgeHeldSessions Fault = "purge-held-sessions"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
+	// RemovalPlansOnce makes the removal of a member plan once, and fail when another removal interferes.
+	RemovalPlansOnce Fault = "removal-plans-once"
+	// RemovedVoterStops makes a removed member stop when its own catalog shows the removal, although the catalog's
+	// group may still need its vote.
+	RemovedVoterStops Fault = "removed-voter-stops"
 	// RestoreKeepsEpoch lets a restored partition forward in the epoch in which it was copied.
 	RestoreKeepsEpoch Fault = "restore-keeps-epoch"
 	// ReuseLockEpoch grants a lock under the epoch of the one before.
@@ -71,6 +80,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ContinueAfterFailedSync,
 	CountAttemptTwice,
 	DeliverExpiredMessage,
+	DrainedStopsRebalance,
 	ForgetAnswers,
 	ForgetArrival,
 	ForgetDuplicateIDs,
@@ -81,10 +91,13 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	MistakeBatch,
 	OneTime,
 	PledgeTwice,
+	PrestopGivesUp,
 	PublishOlderSnapshot,
 	PulseWithoutByteBound,
 	PurgeHeldSessions,
 	ReadWithoutQuorum,
+	RemovalPlansOnce,
+	RemovedVoterStops,
 	RestoreKeepsEpoch,
 	ReuseLockEpoch,
 	SkipBodyChecksum,

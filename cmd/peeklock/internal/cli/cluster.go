@@ -13,10 +13,14 @@ import (
 // aliveStateText returns the state of a member for a table. A member whose disk is nearly full is alive but
 // read-only.
 func aliveStateText(m admin.MemberStatus) string {
+	text := m.State
 	if m.ReadOnly && m.State == "alive" {
-		return m.State + ", read-only"
+		text += ", read-only"
 	}
-	return m.State
+	if m.Drained {
+		text += ", drained"
+	}
+	return text
 }
 
 // printStatus prints the status as tables, with names instead of ids.

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Times and paths of the prestop hook.
@@ -227,24 +229,43 @@ func (p *prestop) wasRemoved() bool {
 }
 
 // removeSelf removes this member and waits for the removal. The process may stop as soon as it has learned that it
-// was removed; after that it no longer answers.
+// was removed; after that it no longer answers. While the cluster says why the member is still needed, removeSelf
+// waits: a process that stops too early can cost other members their quorum.
 func (p *prestop) removeSelf(ctx context.Context) error {
 	name, err := p.podName()
 	if err != nil {
 		return err
 	}
 	p.logf("the set gets smaller: moves the data of %s to others", name)
-	begun := false
-	err = p.retryUntilDone(ctx, "removing "+name, func(ctx context.Context) error {
+	waitsFor, lost := "", time.Time{}
+	for begun := false; ; sleepContext(ctx, retryInterval) {
 		err := p.Call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
-		if begun && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) && p.wasRemoved() {
-			return nil // the socket was removed with the member, or no process listens on it
+		stopped := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) // the socket was removed, or no process listens on it
+		switch {
+		case err == nil, begun && stopped && p.wasRemoved():
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, name)
+		case needsTime(err) && (!isCode(err, "InvalidArgument") || !planted.Active(planted.PrestopGivesUp)):
+			begun, lost = true, time.Time{}
+		case !begun && !errors.As(err, new(unknownError)), errors.As(err, new(*refusedError)):
+			return err
+		default: // it did not answer, or stopped without having been removed
+			begun, lost = true, cmp.Or(lost, time.Now())
+			if time.Since(lost) > unreachableMax && stopped {
+				return err
+			}
 		}
-		begun = begun || errors.As(err, new(unknownError))
-		return err
-	}, func(context.Context) {})
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, name)
+		if text := err.Error(); text != waitsFor {
+			waitsFor = text
+			p.logf("this member has to stay for now: %s", text)
+		}
 	}
-	return err
+}
+
+// needsTime reports whether the cluster refused to complete a removal now and may complete it later. Whether other
+// members can take what a member holds changes with the members.
+func needsTime(err error) bool {
+	return slices.ContainsFunc([]string{"Timeout", "ServerBusy", "InvalidArgument", "PreconditionFails", "QuotaExceeded"},
+		func(code string) bool { return isCode(err, code) })
 }

@@ -165,7 +165,7 @@ func (c *Client) retryUntilDone(ctx context.Context, what string, ask func(conte
 			begun, lost = true, time.Time{}
 			sleepContext(ctx, watchInterval) // the member has waited; one that does not wait must not be flooded
 			continue
-		case isCode(err, "ServerBusy"):
+		case isCode(err, "ServerBusy"), begun && isCode(err, "InvalidArgument"): // a member that took part may be back soon
 		case !begun && !errors.As(err, new(unknownError)), errors.As(err, &refused):
 			return err
 		}

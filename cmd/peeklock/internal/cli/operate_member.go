@@ -74,11 +74,8 @@ func memberPath(name, verb string) string {
 
 // memberStateText returns the state of a member for a table.
 func memberStateText(m admin.Member) string {
-	switch {
-	case m.Removed:
+	if m.Removed {
 		return "removed"
-	case m.Drained:
-		return aliveStateText(m.MemberStatus) + ", drained"
 	}
 	return aliveStateText(m.MemberStatus)
 }

@@ -12,9 +12,9 @@ func TestMemberStateText(t *testing.T) {
 	for want, m := range map[string]admin.Member{
 		"alive":                     {MemberStatus: admin.MemberStatus{State: "alive"}},
 		"alive, read-only":          {MemberStatus: admin.MemberStatus{State: "alive", ReadOnly: true}},
-		"alive, read-only, drained": {MemberStatus: admin.MemberStatus{State: "alive", ReadOnly: true}, Drained: true},
+		"alive, read-only, drained": {MemberStatus: admin.MemberStatus{State: "alive", ReadOnly: true, Drained: true}},
 		"dead":                      {MemberStatus: admin.MemberStatus{State: "dead", ReadOnly: true}},
-		"removed":                   {MemberStatus: admin.MemberStatus{State: "left"}, Removed: true, Drained: true},
+		"removed":                   {MemberStatus: admin.MemberStatus{State: "left", Drained: true}, Removed: true},
 	} {
 		if got := memberStateText(m); got != want {
 			t.Errorf("%+v is %q, want %q", m, got, want)

@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// removeRequestTimeout bounds one request to remove a member; the command line repeats it.
+const removeRequestTimeout = 3 * time.Second
+
+// removeAtOnce removes members at the same time, each by requests to itself, as when a StatefulSet is scaled
+// down. Each process ends when it learns that it was removed. It returns how long that took.
+func (c *testCluster) removeAtOnce(members ...int) time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(c.t.Context(), waitMax)
+	defer cancel()
+	var removals sync.WaitGroup
+	for _, i := range members {
+		node := c.nodes[i]
+		removals.Go(func() {
+			select {
+			case <-node.Removed():
+				_ = node.Close(context.WithoutCancel(ctx))
+			case <-ctx.Done():
+				c.t.Errorf("member %d does not learn that it was removed", i)
+			}
+		})
+		removals.Go(func() {
+			for ctx.Err() == nil {
+				request, cancel := context.WithTimeout(ctx, removeRequestTimeout)
+				err := node.Operator().RemoveMember(request, node.self)
+				cancel()
+				if err == nil || node.isClosing() {
+					return
+				}
+				if !errors.Is(err, fsm.Timeout) && !errors.Is(err, fsm.ServerBusy) {
+					c.t.Errorf("member %d: %v", i, err)
+				}
+				sleep(ctx, 20*time.Millisecond)
+			}
+		})
+	}
+	removals.Wait()
+	for _, i := range members {
+		c.stop(i)
+	}
+	return time.Since(began)
+}
+
+func (n *Node) isClosing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.closing
+}
+
+// TestMembersRemovedAtOnceKeepTheQuorum checks that several members can be removed at the same time while the
+// others are in use: no partition and not the catalog loses its quorum, and no message is lost.
+func TestMembersRemovedAtOnceKeepTheQuorum(t *testing.T) {
+	kit.Long(t)
+	t.Parallel()
+	for name, test := range map[string]struct{ members, partitions, staying int }{
+		"three to one":  {3, 4, 1},
+		"five to three": {5, 6, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newGrowingCluster(t, test.members, test.members, test.partitions)
+			x := c.traffic(c.nodes[:1], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
+			var leaving []int
+			for i := test.staying; i < test.members; i++ {
+				leaving = append(leaving, i)
+			}
+			took := c.removeAtOnce(leaving...)
+			parts := c.settled()
+			c.clean(parts)
+			x.stop()
+			for _, part := range parts {
+				if len(part.Replicas) != min(3, test.staying) {
+					t.Errorf("partition %d has the replicas %v", part.ID, part.Replicas)
+				}
+			}
+			members, err := c.nodes[0].Operator().Members(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(slices.DeleteFunc(members, func(m fsm.Member) bool { return m.Removed })); n != test.staying {
+				t.Errorf("%d members are left", n)
+			}
+			t.Logf("took %s", took.Round(time.Millisecond))
+		})
+	}
+}
+
+// TestRemovedMemberServesWhileItIsNeeded checks that the process of a removed member runs while the catalog has no
+// quorum without it, and ends when the catalog has released it.
+func TestRemovedMemberServesWhileItIsNeeded(t *testing.T) {
+	t.Parallel()
+	c := newGrowingCluster(t, 3, 3, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
+	defer cancel()
+	kit.Eventually(t, "the partition has had a leader", func() bool { return (*c.nodes[0].partitions.Load())[0].Formed })
+	c.move(1, c.nodes[0].self)
+	c.settled()
+	leaving, operator := c.nodes[1], c.nodes[0].Operator()
+	c.kill(2)
+	if err := retryUntilLed(t, func() error {
+		return operator.UpdateMember(ctx, leaving.self, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "it knows that it was removed", func() bool { return leaving.memberRecord(leaving.self).Removed })
+	c.awaitReconciles(20)
+	select {
+	case <-leaving.Removed():
+		t.Fatal("it ended while the catalog needed its vote")
+	default:
+	}
+	if _, err := c.nodes[0].Router().Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: "team"}); err != nil {
+		t.Fatal(err)
+	}
+	c.start(2)
+	select {
+	case <-leaving.Removed():
+	case <-ctx.Done():
+		t.Fatal("it does not learn that it was removed")
+	}
+	c.stop(1)
+	if _, err := c.nodes[0].Router().Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: "other"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestInterruptedRemovalIsShownAndDoesNotStopRebalancing checks that a removal that nobody continues leaves a
+// member that is shown as drained, that the cluster gives new members their share nevertheless, and that the
+// removal can be completed or given up.
+func TestInterruptedRemovalIsShownAndDoesNotStopRebalancing(t *testing.T) {
+	kit.Long(t)
+	t.Parallel()
+	c := newGrowingClusterOf(t, 3, 4, 8, func(config *Config) { config.Rebalance = true })
+	at := createQueue(t, c.nodes[0], "orders")
+	x := c.traffic(c.nodes[:1], at)
+	leaving, operator := c.nodes[1].self, c.nodes[0].Operator()
+	c.kill(2) // two of three voters are left, so that no group can let another one go
+	kit.Eventually(t, "it is missed", func() bool { return !c.nodes[0].isAlive(memberAt(t, c, 2)) })
+	var err error
+	kit.Eventually(t, "the removal begins", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = operator.RemoveMember(ctx, leaving)
+		return c.nodes[0].memberRecord(leaving).Drained
+	})
+	if !errors.Is(err, fsm.Timeout) {
+		t.Errorf("the removal ends with %v", err)
+	}
+	shown := func() (drained bool) {
+		status, err := c.nodes[0].Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range status.Members {
+			drained = drained || m.ID == leaving && m.Drained
+		}
+		return drained
+	}
+	if !shown() {
+		t.Error("the status does not show that the member is drained")
+	}
+	c.start(2)
+	fresh := c.startMore(3)
+	share := func(id fsm.MemberID, least int) func() bool {
+		return func() bool {
+			placed := *c.nodes[0].partitions.Load()
+			return placement.ReplicaCounts(placed)[id] >= least && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil })
+		}
+	}
+	kit.Eventually(t, "the new member has its share", share(fresh, 5))
+	if err := retryUntilLed(t, func() error { return operator.Undrain(t.Context(), leaving) }); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "the member that stays has a share", share(leaving, 5))
+	if shown() {
+		t.Error("the status shows the member as drained")
+	}
+	if err := retryUntilLed(t, func() error { return operator.RemoveMember(t.Context(), leaving) }); err != nil {
+		t.Fatal(err)
+	}
+	c.clean(c.settled())
+	x.stop()
+}
