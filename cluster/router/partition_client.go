@@ -457,19 +457,24 @@ func (p *partitionClient) tick(now time.Time) {
 	}
 	p.mu.Unlock()
 	for _, q := range overdue {
-		code := fsm.ServerBusy // certainly not applied
-		p.mu.Lock()
-		if q.unknown || q.state == requestSent {
-			code = fsm.Timeout // possibly applied
-		}
-		p.finish(q, fsm.Result{Code: code})
+		p.finishUnanswered(q)
 	}
 	for _, call := range givenUp {
 		call.finish(fsm.Result{})
 	}
 }
 
-// close ends all requests and lock calls with ServerBusy.
+// finishUnanswered ends a request: with ServerBusy if it was certainly not applied, with Timeout otherwise.
+func (p *partitionClient) finishUnanswered(q *request) {
+	p.mu.Lock()
+	code := fsm.ServerBusy
+	if q.unknown || q.state == requestSent {
+		code = fsm.Timeout
+	}
+	p.finish(q, fsm.Result{Code: code})
+}
+
+// close ends all requests and lock calls, with ServerBusy unless they were possibly applied.
 func (p *partitionClient) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -487,8 +492,7 @@ func (p *partitionClient) close() {
 	}
 	p.mu.Unlock()
 	for _, q := range open {
-		p.mu.Lock()
-		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
+		p.finishUnanswered(q)
 	}
 	for _, q := range waiting {
 		q.done(fsm.Result{Code: fsm.ServerBusy})

@@ -396,6 +396,21 @@ func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 	}
 }
 
+// TestPartitionClientReportsWhatWasSentAsPossiblyAppliedWhenClosed checks that nobody is told that nothing was done
+// while the request may be in the log: a client would send its message a second time.
+func TestPartitionClientReportsWhatWasSentAsPossiblyAppliedWhenClosed(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	sent := submitted(client)
+	group.Await(t, 1, 0)
+	client.close()
+	if result := <-sent; result.Code != fsm.Timeout {
+		t.Fatalf("ended with %v", result.Code)
+	}
+}
+
 // TestReceiverResolvesALockWithUnknownOutcome: when the outcome of a Lock is unknown, the receiver submits
 // the same header again, without waiting, until the state machine reports what it has locked.
 func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {

@@ -128,7 +128,7 @@ func (r *Router) Run(ctx context.Context) {
 	}
 }
 
-// Close ends all requests with ServerBusy.
+// Close ends all requests: with ServerBusy if they were certainly not applied, with Timeout otherwise.
 func (r *Router) Close() {
 	r.mu.Lock()
 	r.closed = true
