@@ -3,12 +3,12 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/test/history"
 )
 
 const (
@@ -55,7 +55,7 @@ func simulate(report *Report, w *world) error {
 		return fmt.Errorf("start the cluster: %w", err)
 	}
 	l := newLoad(ctx, w, report.Plan.Seed)
-	if err := l.create(boot); err != nil {
+	if err := l.build(boot); err != nil {
 		return err
 	}
 	l.start()
@@ -63,10 +63,8 @@ func simulate(report *Report, w *world) error {
 	d.run(&report.Plan)
 	err := l.finish(ctx)
 	report.Operations = l.operations.Load()
-	for _, q := range l.queues {
-		for _, v := range history.Check(q.Events()) {
-			report.find("%v", v)
-		}
+	for _, s := range l.streams {
+		s.judge(report.find)
 	}
 	if err != nil {
 		return err
@@ -85,10 +83,10 @@ func (l *load) finish(ctx context.Context) error {
 	}
 	p := l.world.members[0].running()
 	c := l.client("last")
-	for _, q := range l.queues {
-		for l.sendOne(c, p, q, false) != fsm.OK {
+	for _, s := range l.streams {
+		for l.sendOne(c, p, s, false) != fsm.OK {
 			if !c.think(ctx, reconnectAfter) {
-				return fmt.Errorf("%w: %s takes no messages", errStuck, q.name)
+				return fmt.Errorf("%w: %s takes no messages", errStuck, s.name)
 			}
 		}
 	}
@@ -124,3 +122,5 @@ func (l *load) compare(ctx context.Context) error {
 	}
 	return nil
 }
+
+var errStuck = errors.New("not everything was served in time after the last fault")

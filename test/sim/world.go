@@ -80,6 +80,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)
 	c.Now = m.clock.now
+	c.Reread = reread
 	c.Dial = host.Dial
 	c.GossipAddr = simnet.Address(m.number, gossipPort)
 	for i := range w.members {

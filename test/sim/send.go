@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/history"
+)
+
+// send sends until sending ends.
+func (l *load) send(c *client, s *stream) {
+	for c.think(l.sending, sendEvery) {
+		if p := c.process(l.sending); p != nil {
+			_ = l.sendOne(c, p, s, c.rand.IntN(10) == 0) // the history has the outcome
+		}
+	}
+}
+
+// sendOne sends one message, or some as one request, and records what came of it.
+func (l *load) sendOne(c *client, p *process, s *stream, batch bool) fsm.Code {
+	n := 1
+	if batch {
+		n += c.rand.IntN(4)
+	}
+	var messages []fsm.Message
+	for range n {
+		messages = append(messages, l.message(c, s))
+		s.Add(history.Event{Kind: history.SendBegun, ID: messages[len(messages)-1].ID, Client: c.name})
+	}
+	code, heard := send(p, s.to, messages)
+	for tries := 0; s.resends && (!heard || code != fsm.OK || c.rand.IntN(10) == 0) && tries < 20; tries++ {
+		if !c.think(l.sending, reconnectAfter) {
+			break
+		}
+		if p = c.process(l.sending); p == nil {
+			break
+		}
+		code, heard = send(p, s.to, messages)
+	}
+	if p == nil {
+		heard = false
+	}
+	kind := history.SendRefused
+	switch {
+	case heard && code == fsm.OK:
+		kind = history.SendAccepted
+		l.operations.Add(int64(n))
+	case !heard || isUnknown(code) || s.resends:
+		kind = history.SendUnknown
+	}
+	for i := range messages {
+		s.Add(history.Event{Kind: kind, ID: messages[i].ID, Client: c.name, Note: note(p, code)})
+	}
+	return code
+}
+
+// message makes the next message of a stream.
+func (l *load) message(c *client, s *stream) fsm.Message {
+	m := fsm.Message{ID: s.name + "/" + strconv.FormatInt(s.next.Add(1), 10)}
+	if s.hasSessions {
+		m.HasSession, m.Session = true, strconv.Itoa(c.rand.IntN(sessionsOfStream))
+		m.ID = s.name + "/" + m.Session + "/" + m.ID[len(s.name)+1:]
+	}
+	size := c.rand.IntN(bodyMax)
+	if c.rand.IntN(100) == 0 {
+		size = largeBody
+	}
+	m.Payload = []byte(m.ID + "|" + strings.Repeat(".", size))
+	if s.relay == nil && !s.hasSessions && c.rand.IntN(20) == 0 {
+		at := time.Now().Add(time.Duration(c.rand.Int64N(int64(scheduleMax))))
+		m.EnqueueAt = fsm.Instant(at.UnixMilli())
+		s.mu.Lock()
+		s.due[m.ID] = at
+		s.mu.Unlock()
+	}
+	return m
+}
+
+// idOf returns the id that message has given to a message.
+func idOf(payload []byte) string {
+	id, _, _ := strings.Cut(string(payload), "|")
+	return id
+}
+
+// reread is Config.Reread: the payload is the whole message.
+func reread(payload, _ []byte) (fsm.Message, error) {
+	return fsm.Message{ID: idOf(payload), Payload: payload}, nil
+}
+
+// note says where a request was made, and how it ended.
+func note(p *process, code fsm.Code) string {
+	if p == nil {
+		return "no member runs"
+	}
+	return fmt.Sprintf("m%d: %v", p.member.number, code)
+}
