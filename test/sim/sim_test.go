@@ -96,7 +96,9 @@ func simulateSeed(t *testing.T, seed uint64, length time.Duration) *result {
 	dog := startWatchdog(seed)
 	defer close(dog.stop)
 	inBubble(t, func() {
-		dog.run(func() { r.report = Simulate(NewPlan(seed, length, of...), dir, slog.New(slog.NewTextHandler(logFile, nil))) })
+		dog.run(func() {
+			r.report = Simulate(NewPlan(seed, length, of...), dir, slog.New(slog.NewTextHandler(logFile, nil)))
+		})
 	})
 	r.real = time.Since(r.begun)
 	if len(r.report.Findings) > 0 {
