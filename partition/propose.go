@@ -268,13 +268,18 @@ func (p *proposer) sleepFor(now time.Time) time.Duration {
 		b.watched = true
 		go p.watchFuture(b)
 	}
-	if p.leading && !p.pulseInFlight {
+	if p.canPropose() && !p.pulseInFlight {
 		if wait, ok := p.untilPulse(); ok {
 			most = min(most, max(wait, pulseIntervalMin-now.Sub(p.pulseComposedAt), 0), wallCheckInterval)
 		}
 	}
 	p.sleepUntil = now.Add(most)
 	return most
+}
+
+// canPropose reports whether compose may make an entry. What makes it true again wakes run. Called with mu held.
+func (p *proposer) canPropose() bool {
+	return p.leading && !p.transferring && len(p.inFlight) < entriesInFlight
 }
 
 // pulseDue reports whether a pulse should be proposed. Called with mu held.
@@ -289,7 +294,7 @@ func (p *proposer) pulseDue(now time.Time) bool {
 // compose batches waiting commands and locks into an entry. It returns nil when there are none or too many
 // entries are in flight. Called with mu held.
 func (p *proposer) compose(now time.Time) *batch {
-	if !p.leading || p.transferring || len(p.inFlight) >= entriesInFlight {
+	if !p.canPropose() {
 		return nil
 	}
 	queued := len(p.submissions) > p.submissionsHead
