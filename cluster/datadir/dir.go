@@ -103,8 +103,26 @@ func Create(files disk.FS, path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := syncPath(files, path); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
 	d.identity = newIdentity()
 	return d, nil
+}
+
+// syncPath makes the name of the folder durable, and those of the folders that contain it: without that, a loss of
+// power may undo the creation of the folder, and with it everything that was synced in it. A folder that this process
+// may not read was not created by it.
+func syncPath(files disk.FS, path string) error {
+	for parent := filepath.Dir(path); ; path, parent = parent, filepath.Dir(parent) {
+		if err := files.SyncFolder(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("sync the name of folder %s: %w", path, err)
+		}
+		if parent == filepath.Dir(parent) {
+			return nil
+		}
+	}
 }
 
 func lockDir(files disk.FS, path string) (*Dir, error) {
@@ -133,6 +151,9 @@ func (d *Dir) load() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := d.files.Stat(d.LogPath()); err == nil {
 			return fmt.Errorf("%s is missing although the folder holds a log: restore it, or start over in an empty folder", path)
+		}
+		if err := syncPath(d.files, d.path); err != nil {
+			return err
 		}
 		d.identity = newIdentity()
 		return d.save()
