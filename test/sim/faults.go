@@ -3,8 +3,10 @@ package sim
 import (
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
 
@@ -52,6 +54,13 @@ func (d *disturber) begin(i int, f Fault) {
 		_ = w.members[f.Member].stop()
 	case Reset:
 		w.network.ResetStreams(f.Member, f.Other)
+	case FullDisk:
+		w.members[f.Member].disk.SetFull(true)
+	case SlowDisk:
+		w.members[f.Member].disk.SetDelay(f.Amount)
+	case FailCall:
+		op := []simfs.Op{simfs.Sync, simfs.Log}[f.Amount]
+		w.members[f.Member].disk.FailNext(op, syscall.EIO)
 	case Clock:
 		w.members[f.Member].clock.set(f.Amount, 0)
 	case Drift:
@@ -79,6 +88,17 @@ func (d *disturber) end(i int, f Fault) {
 	switch f.Kind { //nolint:exhaustive // the others end no process
 	case Clock, Drift:
 		d.world.members[f.Member].clock.set(0, 0)
+	case FullDisk:
+		d.world.members[f.Member].disk.SetFull(false)
+	case SlowDisk:
+		d.world.members[f.Member].disk.SetDelay(0)
+	case FailCall: // a replica that has stopped is opened again by the next process
+		d.world.members[f.Member].disk.FailNext(simfs.Sync, nil)
+		d.world.members[f.Member].disk.FailNext(simfs.Log, nil)
+		d.world.members[f.Member].kill(false)
+		if !isDown[f.Member] {
+			d.world.members[f.Member].ensureRunning()
+		}
 	case Kill, PowerLoss, Restart, Blackout:
 		for m, down := range isDown {
 			if !down {

@@ -26,6 +26,9 @@ const (
 	Delay     Kind = "delay"      // messages of a member take up to Amount longer
 	Reset     Kind = "reset"      // every stream between two members breaks
 	Restart   Kind = "restart"    // a member is stopped in order and started again
+	FullDisk  Kind = "full disk"  // the disk of a member takes nothing more
+	SlowDisk  Kind = "slow disk"  // each access to a disk takes Amount longer
+	FailCall  Kind = "fail call"  // one write or sync of a member fails; it is killed at the end
 	Clock     Kind = "clock"      // the clock of a member is off by Amount
 	Drift     Kind = "drift"      // the clock of a member gains Amount per second
 )
@@ -76,11 +79,13 @@ const (
 	delayMax       = 400 * time.Millisecond
 	clockOffMax    = 2 * time.Hour
 	driftMax       = 200 * time.Millisecond
+	slowDiskMax    = 100 * time.Millisecond
 )
 
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Reset, Reset, Restart,
+	FullDisk, SlowDisk, FailCall,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
@@ -108,6 +113,10 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 	f.Length = faultLengthMin + time.Duration(r.Float64()*r.Float64()*float64(faultLengthMax-faultLengthMin))
 	f.Length = min(f.Length, p.Length-at)
 	switch f.Kind { //nolint:exhaustive // the others have no amount
+	case SlowDisk:
+		f.Amount = time.Duration(r.Int64N(int64(slowDiskMax)))
+	case FailCall:
+		f.Amount = time.Duration(r.IntN(2))
 	case Delay:
 		f.Amount = time.Duration(r.Int64N(int64(delayMax)))
 	case Clock:

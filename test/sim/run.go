@@ -24,11 +24,10 @@ type Report struct {
 	Findings   []string      // each a violation; none: the cluster kept its promises
 }
 
-// Simulate carries out a plan. It must be called in a synctest bubble. The members keep their files below dir
-// and write to the log.
-func Simulate(plan Plan, dir string, log *slog.Logger) *Report {
+// Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
+func Simulate(plan Plan, log *slog.Logger) *Report {
 	report, begun := &Report{Plan: plan}, time.Now()
-	w := newWorld(plan.Seed, plan.Members, plan.Partitions, dir, log)
+	w := newWorld(plan.Seed, plan.Members, plan.Partitions, log)
 	if err := simulate(report, w); err != nil {
 		report.find("%v", err)
 	}

@@ -97,7 +97,7 @@ func simulateSeed(t *testing.T, seed uint64, length time.Duration) *result {
 	defer close(dog.stop)
 	inBubble(t, func() {
 		dog.run(func() {
-			r.report = Simulate(NewPlan(seed, length, of...), dir, slog.New(slog.NewTextHandler(logFile, nil)))
+			r.report = Simulate(NewPlan(seed, length, of...), slog.New(slog.NewTextHandler(logFile, nil)))
 		})
 	})
 	r.real = time.Since(r.begun)

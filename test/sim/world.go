@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"path/filepath"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
 
@@ -23,7 +24,6 @@ const startRetry = time.Second // between two attempts to start a member
 
 // world is a cluster of the simulation: members, their network, clocks and disks.
 type world struct {
-	dir        string
 	partitions int
 	network    *simnet.Network
 	members    []*member
@@ -35,6 +35,7 @@ type member struct {
 	world  *world
 	number int
 	clock  *clock
+	disk   *simfs.Disk
 
 	// slot has one element while a process starts or ends. It is no mutex, because whoever waits for a mutex
 	// stops the time of the simulation.
@@ -62,10 +63,11 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-func newWorld(seed uint64, members, partitions int, dir string, log *slog.Logger) *world {
-	w := &world{dir: dir, partitions: partitions, network: simnet.New(seed), log: log}
+func newWorld(seed uint64, members, partitions int, log *slog.Logger) *world {
+	w := &world{partitions: partitions, network: simnet.New(seed), log: log}
 	for i := range members {
-		w.members = append(w.members, &member{world: w, number: i, clock: newClock(), slot: make(chan struct{}, 1)})
+		disk := simfs.New(rand.New(rand.NewPCG(seed, uint64(i)+0x6469736b)))
+		w.members = append(w.members, &member{world: w, number: i, clock: newClock(), disk: disk, slot: make(chan struct{}, 1)})
 	}
 	return w
 }
@@ -75,7 +77,9 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	w := m.world
 	c := cluster.Default()
 	c.Name = fmt.Sprintf("m%d", m.number)
-	c.Dir = filepath.Join(w.dir, c.Name)
+	c.Dir = "/data"
+	files := m.disk.Mount()
+	c.FS, c.OpenLogStore, c.Free = files, files.OpenLog, m.disk.Space
 	c.Expect = len(w.members)
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)
@@ -88,7 +92,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 			c.Join = append(c.Join, simnet.Address(i, gossipPort))
 		}
 	}
-	c.Sizes = partition.Sizes{Segment: 256 << 10, Snapshot: 256 << 10, Trailing: 64 << 10, Reserve: -1, Ballast: -1}
+	c.Sizes = partition.Sizes{Segment: 256 << 10, Snapshot: 256 << 10, Trailing: 64 << 10, Reserve: 1 << 30, Ballast: -1}
 	var err error
 	if c.PeerListener, err = host.Listen(peerPort); err != nil {
 		return c, err
@@ -112,6 +116,7 @@ func (m *member) start() error {
 	p := &process{member: m, host: host, ended: make(chan struct{})}
 	if p.node, err = cluster.Open(context.Background(), config); err != nil {
 		host.Kill()
+		m.disk.Kill()
 		return fmt.Errorf("start member %d: %w", m.number, err)
 	}
 	m.set(p)
@@ -146,22 +151,21 @@ func (m *member) running() *process {
 // kill ends the process of a member: as a killed process, or, with power, as a host that loses power.
 func (m *member) kill(power bool) {
 	m.slot <- struct{}{}
+	defer func() { <-m.slot }()
 	p := m.running()
 	if p == nil {
-		<-m.slot
 		return
 	}
 	m.set(nil)
 	close(p.ended)
 	if power {
 		p.host.PowerOff()
+		m.disk.Crash()
 	} else {
 		p.host.Kill()
+		m.disk.Kill()
 	}
-	go func() {
-		_ = p.node.Close(context.Background()) // ends the goroutines; nothing of it gets out
-		<-m.slot
-	}()
+	go func() { _ = p.node.Close(context.Background()) }() // ends the goroutines; nothing of it gets out
 }
 
 // stop ends the process of a member in order.
@@ -176,6 +180,7 @@ func (m *member) stop() error {
 	err := p.node.Close(context.Background())
 	close(p.ended)
 	p.host.Kill()
+	m.disk.Kill()
 	return err
 }
 
