@@ -83,7 +83,8 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.Expect = len(w.members)
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)
-	c.Now = m.clock.now
+	begun := time.Now()
+	c.Now, c.Monotonic = m.clock.now, func() time.Duration { return time.Since(begun) }
 	c.Reread = reread
 	c.Dial = host.Dial
 	c.GossipAddr = simnet.Address(m.number, gossipPort)
