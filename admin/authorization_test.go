@@ -21,6 +21,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // signed changes a request to one from another machine, signed for a resource.
@@ -410,7 +411,7 @@ func get(t *testing.T, url string) string {
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		pipes := &pipeListener{come: make(chan net.Conn), closed: make(chan struct{})}
+		pipes := kit.NewPipeListener()
 		newTestServerOn(t, pipes)
 		for name, c := range map[string]struct {
 			sent string
@@ -421,8 +422,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 			"body":    {"PUT /v1/queues/q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", requestReadMax, "HTTP/1.1 400"},
 			"XML":     {"PUT /q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n<entry>", requestReadMax, "HTTP/1.1 400"},
 		} {
-			conn, server := net.Pipe()
-			pipes.come <- server
+			conn := pipes.Dial(t, func(server net.Conn) net.Conn { return loopbackConn{server} })
 			begun := time.Now()
 			if _, err := io.WriteString(conn, c.sent); err != nil {
 				t.Fatal(name, err)
@@ -436,29 +436,6 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		}
 	})
 }
-
-// pipeListener is a listener without sockets: while it waits, the time of a bubble can pass.
-type pipeListener struct {
-	come   chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.come:
-		return loopbackConn{conn}, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipeListener) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (*pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // loopbackConn is a connection from this machine.
 type loopbackConn struct{ net.Conn }

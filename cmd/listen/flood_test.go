@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 	"testing/synctest"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // from is one end of a pipe with the IP address of another machine.
@@ -18,11 +20,9 @@ type from struct {
 func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip), Port: 1} }
 
 // dialFrom connects from an address and returns the client's end.
-func (p *pipes) dialFrom(t *testing.T, ip string) net.Conn {
+func dialFrom(t *testing.T, l *kit.PipeListener, ip string) net.Conn {
 	t.Helper()
-	client, server := net.Pipe()
-	t.Cleanup(func() { _ = client.Close() })
-	p.come <- from{server, ip}
+	client := l.Dial(t, func(server net.Conn) net.Conn { return from{server, ip} })
 	synctest.Wait() // it is registered
 	return client
 }
@@ -32,17 +32,17 @@ func (p *pipes) dialFrom(t *testing.T, ip string) net.Conn {
 func TestFloodClosesConnectionsOfItsOwnAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		listener := newPipes()
+		listener := kit.NewPipeListener()
 		config := DefaultConfig()
 		config.Listeners, config.PendingMax = []net.Listener{listener}, 4
 		p, err := Open(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		honest := []net.Conn{listener.dialFrom(t, "192.0.2.1"), listener.dialFrom(t, "2001:db8:1::1")}
+		honest := []net.Conn{dialFrom(t, listener, "192.0.2.1"), dialFrom(t, listener, "2001:db8:1::1")}
 		var crowd []net.Conn
 		for i := range 10 {
-			crowd = append(crowd, listener.dialFrom(t, []string{"2001:db8:2::1", "2001:db8:2::2"}[i%2]))
+			crowd = append(crowd, dialFrom(t, listener, []string{"2001:db8:2::1", "2001:db8:2::2"}[i%2]))
 		}
 		for _, cut := range crowd[:8] {
 			ended(t, cut)
@@ -68,7 +68,7 @@ func TestFloodClosesConnectionsOfItsOwnAddress(t *testing.T) {
 func TestFloodBehindAProxyClosesItsOwnConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		listener := newPipes()
+		listener := kit.NewPipeListener()
 		config := DefaultConfig()
 		config.Listeners, config.PendingMax = []net.Listener{listener}, 4
 		config.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
@@ -77,7 +77,7 @@ func TestFloodBehindAProxyClosesItsOwnConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		dial := func(client string) net.Conn {
-			c := listener.dialFrom(t, "192.0.2.1")
+			c := dialFrom(t, listener, "192.0.2.1")
 			exchange(t, c, fmt.Sprintf("PROXY TCP4 %s 192.0.2.9 1000 5672\r\n", client), "")
 			synctest.Wait()
 			return c

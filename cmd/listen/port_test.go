@@ -258,22 +258,22 @@ func TestPendingConnectionsTimeOut(t *testing.T) {
 	trusted.Time = func() time.Time { return now }
 	synctest.Test(t, func(t *testing.T) {
 		const within = 300 * time.Millisecond
-		pipes := newPipes()
+		pipes := kit.NewPipeListener()
 		r := openRig(t, func(c *Config) {
 			c.Listeners = []net.Listener{pipes}
 			c.TLS = load(t, files).TLS()
 			c.PendingTimeout = within
 		})
-		known := pipes.dial(t)
+		known := pipes.Dial(t, nil)
 		exchange(t, known, "AMQP", "amqp:AMQP")
 		begin := time.Now()
 		var silent []net.Conn
 		for _, say := range []string{"", "A", "\x16\x03\x01", "GET /$servicebus/web", "GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\n"} {
-			conn := pipes.dial(t)
+			conn := pipes.Dial(t, nil)
 			exchange(t, conn, say, "")
 			silent = append(silent, conn)
 		}
-		inside := tls.Client(pipes.dial(t), trusted)
+		inside := tls.Client(pipes.Dial(t, nil), trusted)
 		exchange(t, inside, "AM", "") // the handshake, and then half of the protocol name
 		silent = append(silent, inside)
 		synctest.Wait()
@@ -296,49 +296,9 @@ func TestPendingConnectionsTimeOut(t *testing.T) {
 		if took := time.Since(begin); took < within || took > within+refusalTimeMax {
 			t.Errorf("closed after %s, want %s", took, within)
 		}
-		exchange(t, pipes.dial(t), "AMQP", "amqp:AMQP")
+		exchange(t, pipes.Dial(t, nil), "AMQP", "amqp:AMQP")
 		exchange(t, known, "later", "later") // a delivered connection has no timeout
 	})
-}
-
-// pipes is a listener without sockets, for bubbles: time in a bubble does not advance while a socket waits.
-type pipes struct {
-	come   chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipes() *pipes {
-	return &pipes{come: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.come:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
-
-// dial connects and returns the client's end.
-func (p *pipes) dial(t testing.TB) net.Conn {
-	t.Helper()
-	client, server := net.Pipe()
-	t.Cleanup(func() { _ = client.Close() })
-	select {
-	case p.come <- server:
-	case <-p.closed:
-		t.Fatal("nobody listens")
-	}
-	return client
 }
 
 // Many silent connections do not lock out a client that sends, and at most PendingMax connections are pending.
@@ -364,15 +324,15 @@ func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		config := DefaultConfig()
-		waits := newPipes()
-		config.Listeners = []net.Listener{newPipes(), waits}
+		waits := kit.NewPipeListener()
+		config.Listeners = []net.Listener{kit.NewPipeListener(), waits}
 		config.PendingTimeout = 300 * time.Millisecond
 		p, err := Open(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		conn := waits.dial(t)
+		conn := waits.Dial(t, nil)
 		exchange(t, conn, "AMQP", "")
 		ended(t, conn)
 		if took := time.Since(begin); took != config.PendingTimeout {
@@ -382,13 +342,13 @@ func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 			t.Error(err)
 		}
 		begin = time.Now()
-		conn = waits.dial(t)
+		conn = waits.Dial(t, nil)
 		exchange(t, conn, "AMQP", "")
 		ended(t, conn) // the listener is closed
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("closed after %s, not at once", took)
 		}
-		held := waits.dial(t)
+		held := waits.Dial(t, nil)
 		exchange(t, held, "POST", "")
 		synctest.Wait()
 		if n := p.Pending(); n != 1 {
@@ -403,9 +363,7 @@ func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 		if _, err := p.HTTP().Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
-		select {
-		case <-waits.closed:
-		default:
+		if _, err := waits.Accept(); !errors.Is(err, net.ErrClosed) {
 			t.Error("listens after Close")
 		}
 	})

@@ -233,22 +233,22 @@ func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 }
 
 // nearProxy gives peers of a pipe the address of the proxy.
-type nearProxy struct{ *pipes }
+type nearProxy struct{ *kit.PipeListener }
 
-func (l nearProxy) Accept() (net.Conn, error) { return remoteListener{l.pipes}.Accept() }
+func (l nearProxy) Accept() (net.Conn, error) { return remoteListener{l.PipeListener}.Accept() }
 
 // A header that does not arrive, or is incomplete, has no more time than anything else before authentication.
 func TestSlowProxyHeadersTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const within = 300 * time.Millisecond
-		pipes := newPipes()
+		pipes := kit.NewPipeListener()
 		openRig(t, func(c *Config) {
 			c.Listeners, c.ProxyFrom, c.PendingTimeout = []net.Listener{nearProxy{pipes}}, behind, within
 		})
 		for _, say := range []string{"", "PROX", lineTCP4[:30], "\r\n\r\n", lineTCP4, lineTCP4 + "AM"} {
 			begin := time.Now()
-			conn := pipes.dial(t)
+			conn := pipes.Dial(t, nil)
 			exchange(t, conn, say, "")
 			ended(t, conn)
 			if took := time.Since(begin); took != within {

@@ -3,9 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/pem"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,36 +16,21 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // apiServer serves one StatefulSet as Kubernetes does, and returns the environment and the service account with
 // which a pod finds it.
 func apiServer(t *testing.T, status int, body string) (env []string, account string) {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return kit.KubernetesAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/apps/v1/namespaces/queues/statefulsets/peeklock" || r.Header.Get("Authorization") != "Bearer secret" {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
-	}))
-	server.Config.ErrorLog = nil
-	t.Cleanup(server.Close)
-	account = t.TempDir()
-	for name, text := range map[string]string{
-		"token": "secret\n", "namespace": "queues",
-		"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})),
-	} {
-		if err := os.WriteFile(filepath.Join(account, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}, account
+	})
 }
 
 // A pod that is scaled down moves its data away. A pod that returns does not, nor does one that cannot find out;

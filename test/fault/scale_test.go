@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -33,28 +29,14 @@ const (
 // podEnvironment is the environment of a container whose StatefulSet has two replicas, numbered from 1.
 func podEnvironment(t *testing.T, m *harness.Member) (env []string, account string) {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	env, account = kit.KubernetesAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/apps/v1/namespaces/queues/statefulsets/member" {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
 		_, _ = w.Write([]byte(`{"spec":{"replicas":2,"ordinals":{"start":1}}}`))
-	}))
-	t.Cleanup(server.Close)
-	account = t.TempDir()
-	for name, text := range map[string]string{
-		"token": "t", "namespace": "queues",
-		"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})),
-	} {
-		if err := os.WriteFile(filepath.Join(account, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port, "PEEKLOCK_NAME=" + m.Name, "PEEKLOCK_DIR=" + m.Dir}, account
+	})
+	return append(env, "PEEKLOCK_NAME="+m.Name, "PEEKLOCK_DIR="+m.Dir), account
 }
 
 // runBinary runs the binary and returns its exit code and output.
