@@ -253,11 +253,11 @@ func exampleQueues(t testing.TB) *replica {
 	r := newReplica(t)
 	env := fsm.Env{Now: 1_700_000_000_000}
 	serial := uint64(0)
-	apply := func(lane uint64, c fsm.Command) fsm.Result {
+	apply := func(receiver uint64, c fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
 		serial++
-		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Receiver: lane, Serial: serial, Low: 1}, c))
+		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Receiver: receiver, Serial: serial, Low: 1}, c))
 	}
 	at := fsm.Address{Entity: 5}
 	apply(0, fsm.PutEntity{Entity: 5, Version: 1, Settings: fsm.DefaultSettings()})

@@ -247,8 +247,8 @@ func TestIncarnationIsForgottenInSteps(t *testing.T) {
 	apply := testApply(q)
 	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 1500)})
-	for lane := range uint64(1500) {
-		h := Header{Incarnation: 3, Receiver: lane, Serial: 1, Low: 1}
+	for receiver := range uint64(1500) {
+		h := Header{Incarnation: 3, Receiver: receiver, Serial: 1, Low: 1}
 		q.Apply(Env{Now: 1}, AppendCommand(nil, h, LockMessages{Address: Address{Entity: 1}, Max: 1, Delete: true}))
 	}
 	for pulses := 0; q.Messages() > 0; pulses++ {
@@ -277,11 +277,11 @@ func TestAnswerTableIsBounded(t *testing.T) {
 	}
 	for i := range uint64(receiversPerIncarnationMax) {
 		if code := do(Header{Incarnation: 1, Receiver: i, Serial: 1}); code != OK {
-			t.Fatalf("lane %d: %v", i, code)
+			t.Fatalf("receiver %d: %v", i, code)
 		}
 	}
 	if code := do(Header{Incarnation: 1, Receiver: receiversPerIncarnationMax, Serial: 1}); code != ServerBusy {
-		t.Errorf("a lane too many: %v", code)
+		t.Errorf("a receiver too many: %v", code)
 	}
 	for i := range uint64(incarnationsMax - 1) {
 		if code := do(Header{Incarnation: 2 + i, Serial: 1}); code != OK {

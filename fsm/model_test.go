@@ -12,14 +12,14 @@ import (
 // nothing fast. If the two disagree, one of them is wrong. It leaves out limits that the random
 // histories do not reach.
 type model struct {
-	now     fsm.Instant // wall time
-	serving fsm.Instant
-	level   uint32
-	queues  map[fsm.EntityID]*modelQueue
-	lanes   map[[2]uint64]*modelLane
-	seen    map[uint64]fsm.Instant
-	gone    []fsm.EntityID
-	under   map[fsm.EntityID]fsm.EntityID // topics of those that are gone
+	now       fsm.Instant // wall time
+	serving   fsm.Instant
+	level     uint32
+	queues    map[fsm.EntityID]*modelQueue
+	receivers map[[2]uint64]*modelReceiver
+	seen      map[uint64]fsm.Instant
+	gone      []fsm.EntityID
+	under     map[fsm.EntityID]fsm.EntityID // topics of those that are gone
 }
 
 type modelQueue struct {
@@ -55,7 +55,7 @@ type modelMessage struct {
 	properties []byte             // of a message that waits at a topic
 }
 
-type modelLane struct {
+type modelReceiver struct {
 	low     uint64
 	answers map[uint64]modelAnswer
 }
@@ -79,7 +79,7 @@ type modelResult struct {
 
 func newModel() *model {
 	return &model{
-		queues: map[fsm.EntityID]*modelQueue{}, lanes: map[[2]uint64]*modelLane{}, seen: map[uint64]fsm.Instant{},
+		queues: map[fsm.EntityID]*modelQueue{}, receivers: map[[2]uint64]*modelReceiver{}, seen: map[uint64]fsm.Instant{},
 		under: map[fsm.EntityID]fsm.EntityID{},
 	}
 }
@@ -155,10 +155,10 @@ func (m *model) answer(h fsm.Header, c fsm.Command) modelResult {
 	}
 	m.seen[h.Incarnation] = m.serving
 	key := [2]uint64{h.Incarnation, h.Receiver}
-	l := m.lanes[key]
+	l := m.receivers[key]
 	if l == nil {
-		l = &modelLane{answers: map[uint64]modelAnswer{}}
-		m.lanes[key] = l
+		l = &modelReceiver{answers: map[uint64]modelAnswer{}}
+		m.receivers[key] = l
 	}
 	l.low = max(l.low, h.Low)
 	for serial, a := range l.answers {
@@ -249,11 +249,11 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 	case fsm.DropRule:
 		return m.dropRule(c), a
 	case fsm.CloseReceiver:
-		if l := m.lanes[[2]uint64{c.Incarnation, c.Receiver}]; l != nil {
+		if l := m.receivers[[2]uint64{c.Incarnation, c.Receiver}]; l != nil {
 			for _, old := range l.answers {
 				m.forget(old)
 			}
-			delete(m.lanes, [2]uint64{c.Incarnation, c.Receiver})
+			delete(m.receivers, [2]uint64{c.Incarnation, c.Receiver})
 		}
 	case fsm.Pulse:
 		m.pulse()
@@ -676,12 +676,12 @@ func (m *model) pulse() {
 			continue
 		}
 		delete(m.seen, id)
-		for key, l := range m.lanes {
+		for key, l := range m.receivers {
 			if key[0] == id {
 				for _, a := range l.answers {
 					m.forget(a)
 				}
-				delete(m.lanes, key)
+				delete(m.receivers, key)
 			}
 		}
 	}

@@ -89,7 +89,7 @@ type history struct {
 }
 
 func (h *history) header() fsm.Header {
-	key := [2]uint64{rapid.Uint64Range(0, 2).Draw(h.t, "origin"), rapid.Uint64Range(0, 2).Draw(h.t, "lane")}
+	key := [2]uint64{rapid.Uint64Range(0, 2).Draw(h.t, "origin"), rapid.Uint64Range(0, 2).Draw(h.t, "receiver")}
 	if key[0] == 0 {
 		return fsm.Header{}
 	}

@@ -37,12 +37,12 @@ const (
 	pairQueue    fsm.EntityID = 22
 )
 
-func (w *replicaPair) do(lane uint64, c fsm.Command) fsm.Result {
+func (w *replicaPair) do(receiver uint64, c fsm.Command) fsm.Result {
 	w.t.Helper()
 	h := fsm.Header{}
-	if lane > 0 {
-		w.serial[lane]++
-		h = fsm.Header{Incarnation: 7, Receiver: lane, Serial: w.serial[lane], Low: w.serial[lane] - min(w.serial[lane]-1, uint64(w.r.IntN(3)))}
+	if receiver > 0 {
+		w.serial[receiver]++
+		h = fsm.Header{Incarnation: 7, Receiver: receiver, Serial: w.serial[receiver], Low: w.serial[receiver] - min(w.serial[receiver]-1, uint64(w.r.IntN(3)))}
 	}
 	w.last = fsm.AppendCommand(nil, h, c)
 	return w.apply(w.last)

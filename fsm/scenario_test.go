@@ -104,7 +104,7 @@ func (s *scenario) tell(d *datadriven.TestData) string {
 
 // header numbers a command unless the scenario does.
 func (s *scenario) header(d *datadriven.TestData) fsm.Header {
-	h := fsm.Header{Incarnation: number(d, "origin", 1), Receiver: number(d, "lane", 0)}
+	h := fsm.Header{Incarnation: number(d, "origin", 1), Receiver: number(d, "receiver", 0)}
 	if d.HasArg("serial") {
 		h.Serial = number(d, "serial", 0)
 		h.Low = number(d, "low", h.Serial)

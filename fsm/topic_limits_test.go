@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// TestSubscriptionsOfATopicAreLimited: 2,000 work, one more is refused, and another topic has room.
+// TestSubscriptionsOfATopicAreLimited: 2,000 work, one more is refused, and another topic accepts some.
 func TestSubscriptionsOfATopicAreLimited(t *testing.T) {
 	t.Parallel()
 	c := fsm.NewCatalog()
@@ -98,7 +98,7 @@ func TestRulesOfATopicAreLimited(t *testing.T) {
 		t.Errorf("the restored machine is another: %v", err)
 	}
 	want("drop of a subscription with 100,000 rules", m.apply(fsm.DropEntity{Entity: 3}).Code, fsm.OK)
-	want("its room", put(2, "more", customerFilter(1), false), fsm.OK)
+	want("one in place of it", put(2, "more", customerFilter(1), false), fsm.OK)
 }
 
 // TestInvalidRulesAreExplained: what is wrong is said, with the place.
@@ -234,11 +234,11 @@ func TestPropertiesRoundTrip(t *testing.T) {
 	text := func(n int) []byte {
 		return fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "n"}, Value: filter.Text(strings.Repeat("x", n))}})
 	}
-	room := 64*1024 - (len(text(40_000)) - 40_000)
+	free := 64*1024 - (len(text(40_000)) - 40_000)
 	for _, c := range []struct {
 		b     []byte
 		valid bool
-	}{{b, true}, {nil, true}, {text(room), true}, {text(room + 1), false}, {[]byte{1}, false}, {[]byte{2, 0, 0, 0}, false}, {[]byte{1, 2, 0, 0}, false}} {
+	}{{b, true}, {nil, true}, {text(free), true}, {text(free + 1), false}, {[]byte{1}, false}, {[]byte{2, 0, 0, 0}, false}, {[]byte{1, 2, 0, 0}, false}} {
 		_, err := fsm.DecodeProperties(c.b)
 		if (err == nil) != c.valid || (sends(c.b) == fsm.OK) != c.valid {
 			t.Errorf("%d bytes: %v, %v", len(c.b), err, sends(c.b))

@@ -24,7 +24,7 @@ import (
 func fullGroup(t *testing.T) (*member, *Group, *asker) {
 	t.Helper()
 	m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	with := settings()
 	with.RequiresSession = true
 	must(t, g, a.next(), fsm.PutEntity{Entity: 2, Version: 1, Settings: with})

@@ -41,7 +41,7 @@ func benchmarkPropose(b *testing.B, groups, outstanding int) {
 	free := make(chan int, outstanding)
 	askers := make([]asker, outstanding)
 	for i := range outstanding {
-		askers[i] = asker{origin: 9, lane: uint64(i + 1)}
+		askers[i] = asker{origin: 9, receiver: uint64(i + 1)}
 		free <- i
 	}
 	var slots []*Group
@@ -97,9 +97,9 @@ func benchmarkCycle(b *testing.B, outstanding int) {
 	}
 	sends, settles, locks := make([]asker, outstanding), make([]asker, outstanding), make([]asker, outstanding)
 	for i := range outstanding {
-		sends[i] = asker{origin: 9, lane: uint64(3*i + 1)}
-		settles[i] = asker{origin: 9, lane: uint64(3*i + 2)}
-		locks[i] = asker{origin: 9, lane: uint64(3*i + 3)}
+		sends[i] = asker{origin: 9, receiver: uint64(3*i + 1)}
+		settles[i] = asker{origin: 9, receiver: uint64(3*i + 2)}
+		locks[i] = asker{origin: 9, receiver: uint64(3*i + 3)}
 	}
 	b.ResetTimer()
 	start := time.Now()

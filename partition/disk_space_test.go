@@ -75,7 +75,7 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 			t.Errorf("%T: %+v", c, x)
 		}
 	}
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
 	if len(got.Result.Deliveries) != 1 {
 		t.Fatalf("%+v", got)

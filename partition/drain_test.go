@@ -14,7 +14,7 @@ func TestLockWithoutWaitGetsReadyMessages(t *testing.T) {
 	ms := newMembers(t, 1, nil)
 	ms[0].start(1)
 	_, g := leader(t, ms, 1)
-	a, r := &asker{origin: 7}, &asker{origin: 7, lane: 1}
+	a, r := &asker{origin: 7}, &asker{origin: 7, receiver: 1}
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	for range 3 { // the first request of a receiver id takes another path than later ones
 		if got := lock(t, g, r.next(), lockOf(1, 10), 0); got.Outcome != Done || len(got.Result.Deliveries) != 0 {

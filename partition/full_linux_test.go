@@ -107,7 +107,7 @@ func TestConsumingFreesAFullDisk(t *testing.T) {
 		}
 		return x.Result.Code == fsm.ServerBusy
 	})
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	for got := uint64(0); got < n; {
 		x := lock(t, g, r.next(), lockOf(1, 10), time.Second)
 		for _, d := range x.Result.Deliveries {

@@ -26,7 +26,7 @@ func TestOneReplicaSendsLocksAndSettles(t *testing.T) {
 	a := &asker{origin: 7}
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	must(t, g, a.next(), send(1, body(1), body(2)))
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	got := lock(t, g, r.next(), lockOf(1, 10), time.Second)
 	if got.Outcome != Done || len(got.Result.Deliveries) != 2 {
 		t.Fatalf("lock: %+v", got)
@@ -69,7 +69,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 			ms[0].stop()
 			ms[0].start(1)
 			_, g = leader(t, ms, 1)
-			r := &asker{origin: 7, lane: 1}
+			r := &asker{origin: 7, receiver: 1}
 			got := lock(t, g, r.next(), lockOf(1, 100), time.Second)
 			if len(got.Result.Deliveries) != 20 {
 				t.Fatalf("%d deliveries", len(got.Result.Deliveries))
@@ -94,7 +94,7 @@ func TestNothingIsLostWhenTheLeaderDies(t *testing.T) {
 	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	h := a.next()
 	first := mustEventually(t, ms, h, send(1, body(1)))
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	lh := r.next()
 	locked := lockEventually(t, ms, lh, lockOf(1, 1), time.Second)
 	lm, _ := leader(t, ms, 1)

@@ -330,14 +330,14 @@ func leader(t testing.TB, ms []*member, id fsm.PartitionID) (*member, *Group) {
 
 // asker numbers commands as a router does.
 type asker struct {
-	origin uint64
-	lane   uint64
-	serial uint64
+	origin   uint64
+	receiver uint64
+	serial   uint64
 }
 
 func (a *asker) next() fsm.Header {
 	a.serial++
-	return fsm.Header{Incarnation: a.origin, Receiver: a.lane, Serial: a.serial, Low: a.serial}
+	return fsm.Header{Incarnation: a.origin, Receiver: a.receiver, Serial: a.serial, Low: a.serial}
 }
 
 // ask submits a command and waits for its answer.

@@ -245,7 +245,7 @@ func TestMovesUnderLoadLoseNothing(t *testing.T) {
 	stop := make(chan struct{})
 	sent := make(chan int)
 	go func() {
-		a := &asker{origin: 100, lane: 1}
+		a := &asker{origin: 100, receiver: 1}
 		for i := 0; ; i++ {
 			select {
 			case <-stop:

@@ -72,7 +72,7 @@ func TestNothingIsLostOrDuplicated(t *testing.T) {
 	var work sync.WaitGroup
 	for s := range senders {
 		work.Go(func() {
-			ask := asker{origin: 100, lane: uint64(s + 1)}
+			ask := asker{origin: 100, receiver: uint64(s + 1)}
 			pace := time.NewTicker(5 * time.Millisecond)
 			defer pace.Stop()
 			for i := 0; ; i++ {
@@ -121,7 +121,7 @@ func TestNothingIsLostOrDuplicated(t *testing.T) {
 
 // receive locks and completes one message after the other until sending has ended.
 func receive(t *testing.T, ms []*member, completed map[string]bool, sending chan struct{}) {
-	locks, settles := asker{origin: 100, lane: 50}, asker{origin: 100, lane: 51}
+	locks, settles := asker{origin: 100, receiver: 50}, asker{origin: 100, receiver: 51}
 	for {
 		select {
 		case <-sending:

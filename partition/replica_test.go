@@ -76,7 +76,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	away := rest[at]
 	rest = slices.Delete(rest, at, at+1)
 	away.stop()
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	for i := range 600 {
 		mustEventually(t, rest, a.next(), send(1, fmt.Appendf(nil, "%0*d", i%200, i)))
 		if i%3 == 0 { // some are completed, some get patches
@@ -138,7 +138,7 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 		t.Run("tail "+tail, func(t *testing.T) {
 			t.Parallel()
 			m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 16 << 10 })
-			r := &asker{origin: 7, lane: 1}
+			r := &asker{origin: 7, receiver: 1}
 			work := func(n int) {
 				for i := range n {
 					must(t, g, a.next(), send(1, bytes.Repeat(body(i), 20)))
@@ -162,9 +162,9 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 			g.snapshots.mu.Unlock()
 			work(100)
 			want := image(t, g)
-			twin := &member{t: t, net: m.net, id: m.id, dir: kit.MemoryDir(t), tune: m.tune, voters: m.voters}
-			copyFolder(t, m.dir, twin.dir)
-			segs := filepath.Join(twin.dir, "groups", "1", "seg")
+			second := &member{t: t, net: m.net, id: m.id, dir: kit.MemoryDir(t), tune: m.tune, voters: m.voters}
+			copyFolder(t, m.dir, second.dir)
+			segs := filepath.Join(second.dir, "groups", "1", "seg")
 			names, err := os.ReadDir(segs)
 			if err != nil {
 				t.Fatal(err)
@@ -185,9 +185,9 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 				}
 			}
 			m.stop()
-			twin.start(1)
-			defer twin.stop()
-			_, g2 := leader(t, []*member{twin}, 1)
+			second.start(1)
+			defer second.stop()
+			_, g2 := leader(t, []*member{second}, 1)
 			if diff := cmp.Diff(want, image(t, g2)); diff != "" {
 				t.Error(diff)
 			}
@@ -212,7 +212,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	h := r.next()
 	got := lock(t, g, h, lockOf(1, 1), time.Second)
 	for got.Outcome == Refused && g.Status().Halted == nil { // it had lost leadership
@@ -315,7 +315,7 @@ func TestLogIsBounded(t *testing.T) {
 	_, g, a := openSingle(t, func(c *Config) {
 		c.Sizes = Sizes{Segment: 256 << 10, Snapshot: 1 << 20, Trailing: 0}
 	})
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	payload := make([]byte, 8<<10)
 	for range 1000 {
 		must(t, g, a.next(), send(1, payload))
@@ -338,7 +338,7 @@ func TestLogIsBounded(t *testing.T) {
 func TestCompactionKeepsLiveBodies(t *testing.T) {
 	t.Parallel()
 	m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 32 << 10 })
-	r := &asker{origin: 7, lane: 1}
+	r := &asker{origin: 7, receiver: 1}
 	for i := range 200 {
 		must(t, g, a.next(), send(1, bytes.Repeat(body(i), 100)))
 	}

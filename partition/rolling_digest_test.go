@@ -198,7 +198,7 @@ func TestVerifyComparesTheWholeState(t *testing.T) {
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(stopped)
-				more := &asker{origin: 100, lane: 1}
+				more := &asker{origin: 100, receiver: 1}
 				for i := 0; busy; i++ {
 					select {
 					case <-stop:

@@ -51,9 +51,9 @@ func wait(t *testing.T, g *Group, r LockRequest, life time.Duration) chan Answer
 	return got
 }
 
-func acceptAny(lane uint64) LockRequest {
+func acceptAny(receiver uint64) LockRequest {
 	return LockRequest{
-		Header: fsm.Header{Incarnation: 8, Receiver: lane, Serial: 1, Low: 1},
+		Header: fsm.Header{Incarnation: 8, Receiver: receiver, Serial: 1, Low: 1},
 		Accept: &fsm.AcceptSession{Entity: 1},
 	}
 }

@@ -49,7 +49,7 @@ func TestSpeculationIsBounded(t *testing.T) {
 	s.removeSpeculations(b)
 	for _, l := range lines {
 		if l.expected != 0 || !l.lastMatched {
-			t.Fatalf("line %d: %d coming, lucky %v", l.Entity, l.expected, l.lastMatched)
+			t.Fatalf("line %d: %d coming, matched last %v", l.Entity, l.expected, l.lastMatched)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestSpeculationFollowsTheLastMatch(t *testing.T) {
 	b.recordLock(&waiter{queue: cut, proposeNow: true}, 0) // retry of an earlier lock
 	s.removeSpeculations(b)
 	if !hit.lastMatched || miss.lastMatched || !cut.lastMatched {
-		t.Errorf("lucky: %v %v %v", hit.lastMatched, miss.lastMatched, cut.lastMatched)
+		t.Errorf("matched last: %v %v %v", hit.lastMatched, miss.lastMatched, cut.lastMatched)
 	}
 	b = &batch{}
 	s.speculate(b, 1, 1)
@@ -99,7 +99,7 @@ func TestSpeculationFollowsTheLastMatch(t *testing.T) {
 		s.observeEffect(fsm.Effect{Address: miss.Address, Ready: 1})
 	}
 	if !miss.lastMatched || len(s.topics[1].lastMatched) != 3 {
-		t.Errorf("lucky: %v, %d in all", miss.lastMatched, len(s.topics[1].lastMatched))
+		t.Errorf("matched last: %v, %d in all", miss.lastMatched, len(s.topics[1].lastMatched))
 	}
 	dead := s.queueFor(waitKey{Address: fsm.Address{Entity: 2, Sub: fsm.DeadLetterQueue}})
 	dead.topicKnown, dead.topic = true, 1
@@ -157,9 +157,9 @@ type reader struct {
 }
 
 // newReader returns when its first request waits.
-func newReader(t testing.TB, g *Group, at fsm.Address, lane uint64) *reader {
+func newReader(t testing.TB, g *Group, at fsm.Address, receiver uint64) *reader {
 	t.Helper()
-	r := &reader{t: t, g: g, at: at, ask: asker{origin: 8, lane: lane}}
+	r := &reader{t: t, g: g, at: at, ask: asker{origin: 8, receiver: receiver}}
 	before := g.Status().Waiting
 	r.wait()
 	kit.Eventually(t, "the request stands in line", func() bool {
@@ -264,20 +264,20 @@ func TestSubscriptionsThatNeverMatchCostNoLocks(t *testing.T) {
 		}
 		return g.Status().Applied - before
 	}
-	lucky := func() bool {
+	matchedLast := func() bool {
 		g.proposer.mu.Lock()
 		defer g.proposer.mu.Unlock()
 		return g.proposer.queues[waitKey{Address: r.at}].lastMatched
 	}
 	for i, step := range []struct {
-		color   string
-		entries uint64
-		lucky   bool
+		color       string
+		entries     uint64
+		matchedLast bool
 	}{
 		{"blue", 1, false}, {"blue", 1, false}, {"red", 2, true}, {"red", 1, true}, {"blue", 1, false}, {"red", 2, true},
 	} {
-		if n := coloured(step.color, i); n != step.entries || lucky() != step.lucky {
-			t.Errorf("message %d, %s: %d entries, lucky %v", i, step.color, n, lucky())
+		if n := coloured(step.color, i); n != step.entries || matchedLast() != step.matchedLast {
+			t.Errorf("message %d, %s: %d entries, matched last %v", i, step.color, n, matchedLast())
 		}
 	}
 }

@@ -96,7 +96,7 @@ func TestWaitEndsAtItsDeadline(t *testing.T) {
 	}
 	// The message is there for the next receiver.
 	must(t, g, a.next(), send(1, body(1)))
-	r := &asker{origin: 9, lane: 1}
+	r := &asker{origin: 9, receiver: 1}
 	if got := lock(t, g, r.next(), lockOf(1, 1), time.Minute); len(got.Result.Deliveries) != 1 {
 		t.Errorf("%+v", got)
 	}
@@ -157,7 +157,7 @@ func TestCancelledWaitGetsNothing(t *testing.T) {
 func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
-	r := &asker{origin: 9, lane: 1}
+	r := &asker{origin: 9, receiver: 1}
 	next := func() chan Answer {
 		got := make(chan Answer, 1)
 		g.Lock(LockRequest{Header: r.next(), Lock: lockOf(1, 10), Until: time.Now().Add(time.Minute), Done: func(a Answer) { got <- a }})
@@ -194,7 +194,7 @@ func TestExpiredLockIsRedeliveredToAWaiter(t *testing.T) {
 		}
 	})
 	must(t, g, a.next(), send(1, body(1)))
-	r := &asker{origin: 9, lane: 1}
+	r := &asker{origin: 9, receiver: 1}
 	first := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
 	answers, _ := waitHere(t, g, 1, 1, time.Minute)
 	mu.Lock()
@@ -213,7 +213,7 @@ func TestRepeatedLockIsAnsweredFromMemory(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
 	must(t, g, a.next(), send(1, body(1)))
-	r := &asker{origin: 9, lane: 1}
+	r := &asker{origin: 9, receiver: 1}
 	h := r.next()
 	first := lock(t, g, h, lockOf(1, 5), time.Minute)
 	again := lock(t, g, h, lockOf(1, 5), time.Minute)

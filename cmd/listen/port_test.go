@@ -246,7 +246,7 @@ func TestConnectionsReachTheServerOfTheirProtocol(t *testing.T) {
 			}
 		}
 	}
-	kit.Eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
+	kit.Eventually(t, "no pending connections", func() bool { return r.port.Pending() == 0 })
 }
 
 // Connections that send nothing, or incomplete first bytes, are closed after the timeout in every state. The test
@@ -278,19 +278,19 @@ func TestPendingConnectionsTimeOut(t *testing.T) {
 		silent = append(silent, inside)
 		synctest.Wait()
 		if n := r.port.Pending(); n != len(silent) {
-			t.Errorf("%d strangers, want %d", n, len(silent))
+			t.Errorf("%d pending connections, want %d", n, len(silent))
 		}
 		time.Sleep(within - 1) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
 		if n := r.port.Pending(); n != len(silent) {
-			t.Errorf("%d strangers before the time, want %d", n, len(silent))
+			t.Errorf("%d pending connections before the time, want %d", n, len(silent))
 		}
 		for _, conn := range silent {
 			ended(t, conn)
 		}
 		synctest.Wait()
 		if n := r.port.Pending(); n != 0 {
-			t.Errorf("%d strangers after the time", n)
+			t.Errorf("%d pending connections after the time", n)
 		}
 		// The port waits a moment longer for clients that can read a reason.
 		if took := time.Since(begin); took < within || took > within+refusalTimeMax {
@@ -520,7 +520,7 @@ func TestWebSocketCarriesAMQP(t *testing.T) {
 		exchange(t, stream, "", strings.Repeat("x", 3*messageBytesMax+1))
 		_ = stream.Close()
 	}
-	kit.Eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
+	kit.Eventually(t, "no pending connections", func() bool { return r.port.Pending() == 0 })
 }
 
 // The request has the form that the Java client uses: the whole URL, no port in Host, and the first bytes of the

@@ -86,8 +86,8 @@ func TestSASLExternalWorksThroughThePort(t *testing.T) {
 	}{
 		{"tls", "sender", true, true},
 		{"wss", "sender", true, true},
-		{"tls", "stranger", false, true},
-		{"wss", "stranger", false, true},
+		{"tls", "other", false, true},
+		{"wss", "other", false, true},
 		{"tls", "", true, false},
 		{"plain", "", true, false},
 	} {

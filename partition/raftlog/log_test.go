@@ -308,14 +308,14 @@ type pieceStore struct {
 	Store
 
 	sizes []int
-	room  int // transactions that succeed; negative: all
+	left  int // transactions that succeed; negative: all
 }
 
 func (s *pieceStore) StoreLogs(entries []*raft.Log) error {
-	if s.room == 0 {
+	if s.left == 0 {
 		return errNoSpace
 	}
-	s.room--
+	s.left--
 	size := 0
 	for _, e := range entries {
 		size += len(e.Data)
@@ -331,7 +331,7 @@ func TestLogAppendsInPieces(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	l := openTestLog(t, path)
-	store := &pieceStore{Store: l.store, room: -1}
+	store := &pieceStore{Store: l.store, left: -1}
 	l.store = store
 	g := testGroup(t, l, 1)
 	large := func(from, to, term uint64) []*raft.Log {
@@ -347,11 +347,11 @@ func TestLogAppendsInPieces(t *testing.T) {
 	if diff := cmp.Diff([]int{800 << 10, 800 << 10, 800 << 10, 800 << 10, 800 << 10, 2 * logAppendBytesMax}, store.sizes); diff != "" {
 		t.Error(diff)
 	}
-	store.room = 1
+	store.left = 1
 	if err := g.StoreLogs(large(12, 15, 1)); !disk.IsNoSpace(err) {
-		t.Errorf("without room: %v", err)
+		t.Errorf("of a store that fails: %v", err)
 	}
-	store.room = -1
+	store.left = -1
 	if err := g.StoreLogs(large(12, 12, 2)); err != nil {
 		t.Fatal(err)
 	}

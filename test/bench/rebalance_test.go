@@ -51,12 +51,12 @@ func BenchmarkRebalance(b *testing.B) {
 
 // rebalance is one run of the benchmark.
 type rebalance struct {
-	c       *harness.Cluster
-	backlog []string    // one queue of each partition that only holds a backlog
-	lanes   []*workload // one queue of each partition that is in use
-	phases  []phase
-	work    context.Context
-	stop    context.CancelFunc
+	c         *harness.Cluster
+	backlog   []string    // one queue of each partition that only holds a backlog
+	workloads []*workload // one queue of each partition that is in use
+	phases    []phase
+	work      context.Context
+	stop      context.CancelFunc
 }
 
 // phase is a period whose sends are reported together.
@@ -74,7 +74,7 @@ func newRebalance(b *testing.B) *rebalance {
 	r.backlog = r.queues(b, "backlog")
 	for i, queue := range r.queues(b, "steady") {
 		at := r.c.Members[i%len(r.c.Members)]
-		r.lanes = append(r.lanes, &workload{queue: queue, sender: link(r.work, b, at, queue), receiver: source(r.work, b, at, queue, workloadCredit, false)})
+		r.workloads = append(r.workloads, &workload{queue: queue, sender: link(r.work, b, at, queue), receiver: source(r.work, b, at, queue, workloadCredit, false)})
 	}
 	return r
 }
@@ -108,24 +108,24 @@ func (r *rebalance) run(b *testing.B) {
 		r.fill(b, queue)
 	}
 	var sending, receiving sync.WaitGroup
-	for _, l := range r.lanes {
+	for _, l := range r.workloads {
 		sending.Go(func() { l.send(r.work) })
 		receiving.Go(func() { l.receive(r.work) })
 	}
 	rate := r.measure(b)
-	pace := time.Duration(float64(len(r.lanes)) / (rate / 2) * float64(time.Second))
-	for _, l := range r.lanes {
+	pace := time.Duration(float64(len(r.workloads)) / (rate / 2) * float64(time.Second))
+	for _, l := range r.workloads {
 		l.pace.Store(int64(pace))
 	}
 	r.caughtUp(b, workloadInFlight)
-	b.Logf("the most was %.0f messages/s; %d senders each send one in %v", rate, len(r.lanes), pace)
+	b.Logf("the most was %.0f messages/s; %d senders each send one in %v", rate, len(r.workloads), pace)
 	calm := func() int { r.watch(b, phaseFor); return 0 }
 	r.phase("before", calm)
 	r.phase("three to five", func() int { return r.grow(b) })
 	r.phase("with five", calm)
 	r.phase("five to three", func() int { return r.shrink(b) })
 	r.phase("after", calm)
-	for _, l := range r.lanes {
+	for _, l := range r.workloads {
 		l.ended.Store(true)
 	}
 	sending.Wait()
@@ -133,7 +133,7 @@ func (r *rebalance) run(b *testing.B) {
 	r.stop()
 	receiving.Wait()
 	r.equal(b)
-	for _, l := range r.lanes {
+	for _, l := range r.workloads {
 		l.judge(b)
 	}
 	for _, queue := range r.backlog {
@@ -168,7 +168,7 @@ func (r *rebalance) watch(b *testing.B, long time.Duration) {
 // sound ends the benchmark when a client has got an error.
 func (r *rebalance) sound(b *testing.B) {
 	b.Helper()
-	for _, l := range r.lanes {
+	for _, l := range r.workloads {
 		if err := l.error(); err != nil {
 			b.Fatalf("a client of %s saw an error: %v", l.queue, err)
 		}
@@ -179,7 +179,7 @@ func (r *rebalance) sound(b *testing.B) {
 func (r *rebalance) measure(b *testing.B) float64 {
 	b.Helper()
 	done := func() (n int) {
-		for _, l := range r.lanes {
+		for _, l := range r.workloads {
 			n += int(min(l.confirmed.Load(), l.completed.Load()))
 		}
 		return n
@@ -192,7 +192,7 @@ func (r *rebalance) measure(b *testing.B) float64 {
 // caughtUp waits until all but the given number of messages of each queue are completed.
 func (r *rebalance) caughtUp(b *testing.B, but int64) {
 	b.Helper()
-	for _, l := range r.lanes {
+	for _, l := range r.workloads {
 		harness.Eventually(b, workloadDrainsWithin, "all of "+l.queue, func(context.Context) error {
 			r.sound(b)
 			if left := l.sent.Load() - l.completed.Load(); left > but {
@@ -284,7 +284,7 @@ func (r *rebalance) report(b *testing.B) {
 		var took []time.Duration
 		var gap time.Duration
 		received, widest := 0, ""
-		for _, l := range r.lanes {
+		for _, l := range r.workloads {
 			some, longest := l.during(p)
 			took = append(took, some...)
 			if longest > gap {
