@@ -64,6 +64,8 @@ const (
 	ReuseLockEpoch Fault = "reuse-lock-epoch"
 	// SkipBodyChecksum delivers bodies whose checksum is wrong.
 	SkipBodyChecksum Fault = "skip-body-checksum"
+	// SkipBodySync lists segments in a snapshot that were not synced.
+	SkipBodySync Fault = "skip-body-sync"
 	// SkipLogSync makes a crash undo the newest transactions of a log, as if it had not synced them. It is
 	// planted in the store of the simulation.
 	SkipLogSync Fault = "skip-log-sync"
@@ -101,6 +103,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	RestoreKeepsEpoch,
 	ReuseLockEpoch,
 	SkipBodyChecksum,
+	SkipBodySync,
 	SkipLogSync,
 	SplitTransaction,
 	WallFollowsLeader,

@@ -39,7 +39,8 @@ func checks() []check {
 		{planted.RestoreKeepsEpoch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.ReuseLockEpoch, "fsm", "TestReplicasAgree", nil},
 		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},
-		{planted.SkipLogSync, "test/sim/simfs", "TestALogKeepsWhatItConfirmed", nil},
+		{planted.SkipBodySync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
+		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
 		{planted.WallFollowsLeader, "partition", "TestLeaderWithAWrongClockEndsNothing", nil},
 	}
