@@ -57,7 +57,7 @@ func receiveForwarded(at *fsm.EntityRef) refusal {
 // receiveNotAllowed returns the refusal for a receiving link that was attached before the state machine began
 // to refuse it, because the settings have changed since.
 func receiveNotAllowed(at *fsm.EntityRef) refusal {
-	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here any more: they are forwarded. Receive where they go, or end the forwarding.", at.Name), retryAfterChange}
+	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here because they are forwarded. Receive them at the destination, or disable forwarding.", at.Name), retryAfterChange}
 }
 
 // Operations of the management node (docs/service-bus-protocol.md#management-operations).

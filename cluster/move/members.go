@@ -163,7 +163,7 @@ func (o *Operator) emptyAndRemove(ctx context.Context, id fsm.MemberID, plan rem
 	case obstacle != nil && !errors.Is(obstacle, context.DeadlineExceeded) && !errors.Is(obstacle, context.Canceled):
 		return fmt.Errorf("%w: it is drained and not empty yet: %s", fsm.Timeout, obstacle.Error())
 	}
-	return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
+	return fmt.Errorf("%w: partitions %v have not been moved yet; the operation continues: repeat it to wait", fsm.Timeout, left)
 }
 
 // errUndrained ends the removal of a member that was undrained meanwhile.
@@ -225,7 +225,7 @@ func (o *Operator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID)
 		status, err := o.leaderStatus(ctx, fsm.CatalogPartition)
 		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), func(v partition.Voter) bool { return v.Member == id })
 	}) {
-		return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)
+		return fmt.Errorf("%w: all replicas have been moved, but the member has not left the catalog yet; the operation continues: repeat it to wait", fsm.Timeout)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func entityLimits() []limit {
 		{"host names of a namespace", "fsm.namespaceHostsMax", "", "`InvalidArgument`"},
 		{"message partitions of a new cluster", "cluster/move.PartitionsMax", "", "`serve` does not start"},
 		{"replicas of a partition of a new cluster", "cluster.replicationMax", "", "`serve` does not start"},
-		{"members that a cluster remembers, removed ones included", "fsm.membersMax", "", "the member is not taken in"},
+		{"members that a cluster remembers, removed ones included", "fsm.membersMax", "", "the member is not added"},
 	}
 }
 

@@ -53,7 +53,7 @@ func kubernetesNoun(c *Client) noun {
 		{
 			use: "prestop --statefulset NAME", short: "Prepare the member of this pod for the end of the pod",
 			long: `Prepare the member of this pod for the end of the pod, as the preStop hook of a StatefulSet. When the set is scaled down so
-that it does not need this pod any more, and is not being deleted, the member is removed: its data moves to other
+that it no longer needs this pod, and is not being deleted, the member is removed: its data moves to other
 members. Otherwise the pod comes back: the command only waits until services have removed the pod from their endpoints,
 and the member transfers its leaderships when it stops. A failure is printed on standard error, and the exit code is not 0:
 Kubernetes creates an event (FailedPreStopHook) and stops the pod nevertheless.`,

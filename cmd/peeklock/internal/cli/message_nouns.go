@@ -112,7 +112,7 @@ func cancelVerb(c *Client) verb {
 	return verb{
 		use: "cancel QUEUE|TOPIC SEQUENCE...", short: "Cancel scheduled messages",
 		long: `Cancel scheduled messages by the sequence numbers that "message send" with --at or --in has printed ("message peek" shows them
-too). The command cancels all of them, or none when one is not scheduled any more.`,
+too). The command cancels all of them, or none if one of them is no longer scheduled.`,
 		example: "  peeklock message send orders hello --in 1h\n  peeklock message cancel orders 7",
 		args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 1+cancelCountMax {

@@ -236,7 +236,7 @@ func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.Part
 	case ctx.Err() != nil:
 		return detachedError(what, errors.New("interrupted"))
 	case errors.Is(err, errMovesPaused):
-		return fmt.Errorf("%s: what is left is paused: peeklock partition resume ID lets it go on", what)
+		return fmt.Errorf("%s: the remaining moves are paused; resume them with peeklock partition resume ID", what)
 	case err != nil:
 		return detachedError(what, err)
 	}
