@@ -80,13 +80,13 @@ func BenchmarkPublishWorstFilters(b *testing.B) {
 	for _, level := range []uint32{1, 2} {
 		for name, worst := range worstRules() {
 			b.Run(fmt.Sprintf("level=%d/%s", level, name), func(b *testing.B) {
-				m := newTopicBench([]fsm.Rule{{Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}, Name: "first"}})
+				m := newTopicBenchOn(&keptBodies{}, []fsm.Rule{{Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}, Name: "first"}})
 				m.apply(fsm.RaiseLevel{Level: level})
 				m.apply(fsm.PutEntity{Entity: 3, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1})
 				for i := range worst.n - 2*(worst.n/2000)%3 {
 					rule := worst.rule(i)
 					rule.Name = fmt.Sprint("r", i)
-					if res := m.apply(fsm.PutRule{Subscription: 2, Rule: rule}); res.Code != fsm.OK && res.Code != fsm.QuotaExceeded {
+					if res := m.apply(fsm.PutRule{Subscription: fsm.EntityID(2 + i%2), Rule: rule}); res.Code != fsm.OK && res.Code != fsm.QuotaExceeded {
 						b.Fatalf("rule %d: %v", i, res.Code)
 					}
 				}

@@ -46,6 +46,16 @@ func (m *memory) Release(ref fsm.Ref) {
 	delete(m.bodies, ref)
 }
 
+// keptBodies is a Bodies that keeps everything: for benchmarks whose messages are published by pulses.
+type keptBodies struct{ bodies [][]byte }
+
+func (k *keptBodies) Append(_ fsm.Owner, b []byte) fsm.Ref {
+	k.bodies = append(k.bodies, bytes.Clone(b))
+	return fsm.Ref{Segment: 1, Offset: uint32(len(k.bodies)), Size: uint32(len(b))}
+}
+func (k *keptBodies) Read(ref fsm.Ref) []byte { return k.bodies[ref.Offset-1] }
+func (k *keptBodies) Release(fsm.Ref)         {}
+
 // discardBodies is a Bodies that keeps nothing: for benchmarks.
 type discardBodies struct{ next uint32 }
 

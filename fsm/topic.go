@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -30,6 +31,18 @@ type ruleMatch struct {
 	rule  *rule
 	err   error
 	steps uint64 // of its filter
+	// The order of the rule. Up to correlationRulesMax matches are sorted, and reading rules that are not in the
+	// processor's cache would take most of that time.
+	subscription EntityID
+	number       uint64
+}
+
+func matchOf(r *rule) ruleMatch {
+	return ruleMatch{rule: r, subscription: r.subscription.id, number: r.number}
+}
+
+func (m ruleMatch) compare(o ruleMatch) int {
+	return cmp.Or(cmp.Compare(m.subscription, o.subscription), cmp.Compare(m.number, o.number))
 }
 
 // publish accepts one message at a topic: to be published now, or when its time comes.
@@ -117,7 +130,7 @@ func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueu
 func (q *Queues) matchRules(h *topicState) []ruleMatch {
 	list, s := q.matches[:0], &q.evaluated
 	for _, r := range h.trueRules {
-		list = append(list, ruleMatch{rule: r})
+		list = append(list, matchOf(r))
 	}
 	sorted := len(h.trueRules) == 0 || len(h.sqlRules) == 0 && h.index.Len() == 0
 	for _, r := range h.sqlRules {
@@ -128,9 +141,13 @@ func (q *Queues) matchRules(h *topicState) []ruleMatch {
 		switch {
 		case err != nil:
 			q.countExceeded(err)
-			list = append(list, ruleMatch{rule: r, err: err})
+			m := matchOf(r)
+			m.err = err
+			list = append(list, m)
 		case truth == filter.True:
-			list = append(list, ruleMatch{rule: r, steps: steps})
+			m := matchOf(r)
+			m.steps = steps
+			list = append(list, m)
 		}
 	}
 	if h.index.Len() > 0 {
@@ -140,11 +157,11 @@ func (q *Queues) matchRules(h *topicState) []ruleMatch {
 		sorted = sorted && len(q.numbers) == 0
 		q.countSteps(stepsMatch * uint64(len(q.numbers)))
 		for _, number := range q.numbers {
-			list = append(list, ruleMatch{rule: h.correlationRules[number]})
+			list = append(list, matchOf(h.correlationRules[number]))
 		}
 	}
 	if !sorted {
-		slices.SortFunc(list, func(a, b ruleMatch) int { return a.rule.order(b.rule) })
+		slices.SortFunc(list, ruleMatch.compare)
 	}
 	q.matches = list
 	return list
