@@ -10,7 +10,7 @@
 // `make abuse` runs them at full size and also asserts how long honest clients wait: their 99th
 // percentile with the attack is at most twice that with the same attackers aimed at a sink, a
 // process that reads everything and does nothing. So the processor time of the attackers
-// themselves does not count.
+// themselves does not count. Where a sink would be attacked more than members are, the comparison is with no attack.
 //
 // All traffic is on loopback. Where the system has several loopback addresses, attackers use
 // another one than honest clients, because members count connections by address.
