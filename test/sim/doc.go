@@ -1,9 +1,11 @@
 // Package sim runs whole clusters in virtual time. Members of the real code (package cluster with raft, gossip,
-// router and forwarding) run in one process under testing/synctest, on the network of package simnet, with a clock
-// of their own each. A plan of faults, drawn from a seed, kills members, cuts power, cuts and delays links, resets
-// streams and turns clocks, while clients send, receive and settle through the routers. Afterwards the judges look:
+// router and forwarding) run in one process under testing/synctest, on the network of package simnet and the disks of
+// package simfs, with a clock of their own each. A plan of faults, drawn from a seed, kills members, cuts power, cuts
+// and delays links, resets streams, disturbs disks, and moves, drains, removes and adds members, while clients use
+// every kind of entity through the routers. Afterwards the judges look:
 //
-//   - package test/history checks what the clients of each queue saw;
+//   - package test/history checks what the clients of each stream of messages saw; judge.go and sessions.go check the
+//     order and the holders of sessions, schedules and counted attempts;
 //   - a minute of virtual time after the last fault, every member is ready, every queue has taken another message,
 //     and everything that was accepted has been received;
 //   - all replicas of every partition have the same state.

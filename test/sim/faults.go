@@ -55,12 +55,21 @@ func (d *disturber) begin(i int, f Fault) {
 	case Reset:
 		w.network.ResetStreams(f.Member, f.Other)
 	case FullDisk:
-		w.members[f.Member].disk.SetFull(true)
+		w.members[f.Member].store().SetFull(true)
 	case SlowDisk:
-		w.members[f.Member].disk.SetDelay(f.Amount)
+		w.members[f.Member].store().SetDelay(f.Amount)
 	case FailCall:
 		op := []simfs.Op{simfs.Sync, simfs.Log}[f.Amount]
-		w.members[f.Member].disk.FailNext(op, syscall.EIO)
+		w.members[f.Member].store().FailNext(op, syscall.EIO)
+	case Move:
+		go w.movePartition(f)
+	case Drain:
+		go w.drain(w.members[f.Member], true)
+	case Scale:
+		go w.members[f.Member].retire()
+		if len(w.members) > 3 {
+			go w.members[f.Other].retire()
+		}
 	case Clock:
 		w.members[f.Member].clock.set(f.Amount, 0)
 	case Drift:
@@ -89,17 +98,19 @@ func (d *disturber) end(i int, f Fault) {
 	case Clock, Drift:
 		d.world.members[f.Member].clock.set(0, 0)
 	case FullDisk:
-		d.world.members[f.Member].disk.SetFull(false)
+		d.world.members[f.Member].store().SetFull(false)
 	case SlowDisk:
-		d.world.members[f.Member].disk.SetDelay(0)
+		d.world.members[f.Member].store().SetDelay(0)
 	case FailCall: // a replica that has stopped is opened again by the next process
-		d.world.members[f.Member].disk.FailNext(simfs.Sync, nil)
-		d.world.members[f.Member].disk.FailNext(simfs.Log, nil)
+		d.world.members[f.Member].store().FailNext(simfs.Sync, nil)
+		d.world.members[f.Member].store().FailNext(simfs.Log, nil)
 		d.world.members[f.Member].kill(false)
 		if !isDown[f.Member] {
 			d.world.members[f.Member].ensureRunning()
 		}
-	case Kill, PowerLoss, Restart, Blackout:
+	case Drain:
+		d.world.drain(d.world.members[f.Member], false)
+	case Kill, PowerLoss, Restart, Blackout, Scale:
 		for m, down := range isDown {
 			if !down {
 				d.world.members[m].ensureRunning()

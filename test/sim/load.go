@@ -11,15 +11,16 @@ import (
 
 // The load on each stream: ten to twenty operations a second.
 const (
-	sendEvery     = 200 * time.Millisecond // on average
-	thinkMean     = 40 * time.Millisecond  // between a delivery and its settlement, on average
-	lockDuration  = 15 * time.Second
-	lockWait      = 2 * time.Second // of one request for messages
-	deliveriesMax = 5               // that fail, before a message is dead-lettered
-	scheduleMax   = 10 * time.Second
-	batchMax      = 8
-	bodyMax       = 4 << 10
-	largeBody     = 100 << 10 // one in a hundred
+	sendEvery         = 200 * time.Millisecond // on average
+	thinkMean         = 40 * time.Millisecond  // between a delivery and its settlement, on average
+	lockDuration      = 15 * time.Second
+	lockWait          = 2 * time.Second // of one request for messages
+	deliveriesMax     = 5               // that fail, before a message is dead-lettered
+	scheduleMax       = 10 * time.Second
+	batchMax          = 8
+	receiversOfSource = 3
+	bodyMax           = 4 << 10
+	largeBody         = 100 << 10 // one in a hundred
 )
 
 // load is all clients of a simulation.
@@ -43,7 +44,7 @@ func newLoad(ctx context.Context, w *world, seed uint64) *load {
 	return l
 }
 
-// start starts a sender for each stream, and two receivers for each of its sources.
+// start starts a sender for each stream, and receivers for each of its sources.
 func (l *load) start() {
 	for _, s := range l.streams {
 		sender := l.client("sender")
@@ -53,7 +54,7 @@ func (l *load) start() {
 			l.receivers.Go(func() { l.receive(relay, s, *s.relay) })
 		}
 		for _, from := range s.from {
-			for range 2 {
+			for range receiversOfSource {
 				receiver := l.client("receiver")
 				l.receivers.Go(func() { l.receive(receiver, s, from) })
 			}

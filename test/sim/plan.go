@@ -29,6 +29,9 @@ const (
 	FullDisk  Kind = "full disk"  // the disk of a member takes nothing more
 	SlowDisk  Kind = "slow disk"  // each access to a disk takes Amount longer
 	FailCall  Kind = "fail call"  // one write or sync of a member fails; it is killed at the end
+	Move      Kind = "move"       // a partition is moved to other members
+	Drain     Kind = "drain"      // a member is drained, and undrained at the end
+	Scale     Kind = "scale"      // two of five members are removed at once, or one of three; new ones come at the end
 	Clock     Kind = "clock"      // the clock of a member is off by Amount
 	Drift     Kind = "drift"      // the clock of a member gains Amount per second
 )
@@ -85,7 +88,7 @@ const (
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Reset, Reset, Restart,
-	FullDisk, SlowDisk, FailCall,
+	FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.

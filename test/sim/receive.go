@@ -78,7 +78,7 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 			l.moveOn(p, s, &deliveries[i])
 			continue
 		}
-		if c.rand.IntN(50) == 0 && !s.hasSessions {
+		if c.rand.IntN(100) == 0 && !s.hasSessions && l.sending.Err() == nil {
 			l.renew(c, p, s, from, &deliveries[i])
 		}
 		l.settle(c, p, s, from, &deliveries[i])
@@ -100,7 +100,10 @@ func (l *load) settle(c *client, p *process, s *stream, from source, d *fsm.Deli
 	case n < 12 && s.hasDeadLetters():
 		settlement.Verb = fsm.DeadLetter
 	case n < 13 && !s.hasSessions: // releasing the session would end the lock
-		return
+		if c.rand.IntN(4) != 0 || l.sending.Err() != nil {
+			return
+		}
+		sleep(lockDuration + time.Duration(c.rand.Int64N(int64(lockDuration)))) // the settlement is too late
 	}
 	id := idOf(d.Payload)
 	s.Add(history.Event{Kind: history.SettleBegun, ID: id, Entity: from.name, Client: c.name, Note: fmt.Sprint(settlement.Verb)})
@@ -126,7 +129,7 @@ func (l *load) renew(c *client, p *process, s *stream, from source, d *fsm.Deliv
 	if heard && codes[0] == fsm.OK {
 		l.operations.Add(1)
 		s.Add(history.Event{Kind: history.Renewed, ID: idOf(d.Payload), Entity: from.name, Client: c.name, LockedUntil: asked.Add(lockDuration)})
-		sleep(time.Duration(c.rand.Int64N(int64(lockDuration))))
+		sleep(time.Duration(c.rand.Int64N(int64(lockDuration / 2))))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -14,6 +15,8 @@ import (
 const (
 	bootWithin  = time.Minute // from the start of all members until they serve
 	serveWithin = time.Minute // from the end of the last fault until everything is served
+
+	stacksBytesMax = 16 << 20
 )
 
 // Report says what a simulation did and found.
@@ -22,6 +25,7 @@ type Report struct {
 	Virtual    time.Duration // from the start of the members until the judges had finished
 	Operations int64         // that clients saw succeed
 	Findings   []string      // each a violation; none: the cluster kept its promises
+	Stacks     string        // of all goroutines, when not everything was served in time
 }
 
 // Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
@@ -61,9 +65,13 @@ func simulate(report *Report, w *world) error {
 	d := &disturber{world: w, log: w.log}
 	d.run(&report.Plan)
 	err := l.finish(ctx)
+	if err != nil {
+		all := make([]byte, stacksBytesMax)
+		report.Stacks = string(all[:runtime.Stack(all, true)])
+	}
 	report.Operations = l.operations.Load()
 	for _, s := range l.streams {
-		s.judge(report.find)
+		s.judge(report.find, err == nil)
 	}
 	if err != nil {
 		return err
@@ -77,6 +85,8 @@ func (l *load) finish(ctx context.Context) error {
 	defer cancel()
 	defer l.stopReceiving()
 	defer l.stopSending()
+	l.world.startRest() //nolint:contextcheck // processes outlive it
+	l.world.undrainAll(ctx)
 	if err := l.world.awaitReady(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errStuck, err)
 	}

@@ -121,7 +121,7 @@ func (r *result) fail(t *testing.T, log string) {
 	saved := filepath.Join(os.TempDir(), fmt.Sprintf("peeklock-sim-%d.txt", plan.Seed))
 	text, err := os.ReadFile(log)
 	if err == nil {
-		all := fmt.Sprintf("%v\n%s\n\n%s", plan, strings.Join(r.report.Findings, "\n"), text)
+		all := fmt.Sprintf("%v\n%s\n\n%s\n%s", plan, strings.Join(r.report.Findings, "\n"), text, r.report.Stacks)
 		err = os.WriteFile(saved, []byte(all), 0o600)
 	}
 	for i, f := range r.report.Findings {

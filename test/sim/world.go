@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -35,13 +34,13 @@ type member struct {
 	world  *world
 	number int
 	clock  *clock
-	disk   *simfs.Disk
 
 	// slot has one element while a process starts or ends. It is no mutex, because whoever waits for a mutex
 	// stops the time of the simulation.
 	slot    chan struct{}
 	mu      sync.Mutex
 	process *process // nil: down
+	disk    *simfs.Disk
 }
 
 // process is one run of a member.
@@ -66,8 +65,9 @@ func (p *process) hasEnded() bool {
 func newWorld(seed uint64, members, partitions int, log *slog.Logger) *world {
 	w := &world{partitions: partitions, network: simnet.New(seed), log: log}
 	for i := range members {
-		disk := simfs.New(rand.New(rand.NewPCG(seed, uint64(i)+0x6469736b)))
-		w.members = append(w.members, &member{world: w, number: i, clock: newClock(), disk: disk, slot: make(chan struct{}, 1)})
+		m := &member{world: w, number: i, clock: newClock(), slot: make(chan struct{}, 1)}
+		m.replaceDisk(seed)
+		w.members = append(w.members, m)
 	}
 	return w
 }
@@ -78,8 +78,9 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c := cluster.Default()
 	c.Name = fmt.Sprintf("m%d", m.number)
 	c.Dir = "/data"
-	files := m.disk.Mount()
-	c.FS, c.OpenLogStore, c.Free = files, files.OpenLog, m.disk.Space
+	disk := m.store()
+	files := disk.Mount()
+	c.FS, c.OpenLogStore, c.Free = files, files.OpenLog, disk.Space
 	c.Expect = len(w.members)
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)
@@ -117,10 +118,11 @@ func (m *member) start() error {
 	p := &process{member: m, host: host, ended: make(chan struct{})}
 	if p.node, err = cluster.Open(context.Background(), config); err != nil {
 		host.Kill()
-		m.disk.Kill()
+		m.store().Kill()
 		return fmt.Errorf("start member %d: %w", m.number, err)
 	}
 	m.set(p)
+	go m.followRemoval(p)
 	return nil
 }
 
@@ -132,6 +134,9 @@ func (m *member) ensureRunning() {
 			return
 		}
 		m.world.log.Warn("failed to start a member", "error", err)
+		if isRemoved(err) {
+			m.replaceDisk(uint64(time.Now().UnixNano()))
+		}
 		sleep(startRetry)
 	}
 }
@@ -161,10 +166,10 @@ func (m *member) kill(power bool) {
 	close(p.ended)
 	if power {
 		p.host.PowerOff()
-		m.disk.Crash()
+		m.store().Crash()
 	} else {
 		p.host.Kill()
-		m.disk.Kill()
+		m.store().Kill()
 	}
 	go func() { _ = p.node.Close(context.Background()) }() // ends the goroutines; nothing of it gets out
 }
@@ -181,7 +186,7 @@ func (m *member) stop() error {
 	err := p.node.Close(context.Background())
 	close(p.ended)
 	p.host.Kill()
-	m.disk.Kill()
+	m.store().Kill()
 	return err
 }
 
@@ -205,4 +210,11 @@ func (w *world) awaitReady(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// startRest starts the members that are down.
+func (w *world) startRest() {
+	for _, m := range w.members {
+		m.ensureRunning()
+	}
 }

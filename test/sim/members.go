@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/sim/simfs"
+)
+
+const operateWithin = time.Minute // one move, drain or removal; afterwards the operator gives up
+
+// store returns the disk of a member.
+func (m *member) store() *simfs.Disk {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.disk
+}
+
+// replaceDisk gives the member an empty disk: its next process is a new member.
+func (m *member) replaceDisk(seed uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.disk = simfs.New(rand.New(rand.NewPCG(seed, uint64(m.number)+0x6469736b)))
+}
+
+// anyOther returns a process that runs, of another member if there is one; nil while none runs.
+func (w *world) anyOther(m *member) (found *process) {
+	for _, other := range w.members {
+		if p := other.running(); p != nil && (found == nil || other != m) {
+			found = p
+		}
+	}
+	return found
+}
+
+// retire removes the member from the cluster as an operator does who scales it down, and stops it. It keeps running
+// when the removal fails.
+func (m *member) retire() {
+	p := m.running()
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
+	defer cancel()
+	if err := p.node.Operator().RemoveMember(ctx, p.node.ID()); err != nil {
+		m.world.log.Warn("failed to remove a member", "number", m.number, "error", err)
+	}
+}
+
+// followRemoval stops a process whose member was removed, and gives its host an empty disk.
+func (m *member) followRemoval(p *process) {
+	select {
+	case <-p.ended:
+		return
+	case <-p.node.Removed():
+	}
+	if m.running() == p {
+		m.world.log.Info("host of a removed member gets an empty disk", "number", m.number)
+		_ = m.stop()
+		m.replaceDisk(uint64(time.Now().UnixNano()))
+	}
+}
+
+// movePartition moves a partition to the members that follow a number.
+func (w *world) movePartition(f Fault) {
+	p := w.anyOther(nil)
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
+	defer cancel()
+	var to []fsm.MemberID
+	for i := range w.members {
+		if other := w.members[(f.Member+i)%len(w.members)].running(); other != nil && len(to) < 3 {
+			to = append(to, other.node.ID())
+		}
+	}
+	id := fsm.PartitionID(1 + f.Other%w.partitions)
+	if err := p.node.Operator().Move(ctx, id, to); err != nil {
+		w.log.Warn("failed to move a partition", "partition", id, "error", err)
+	}
+}
+
+// drain drains a member, or ends that.
+func (w *world) drain(m *member, begin bool) {
+	p, by := m.running(), w.anyOther(m)
+	if p == nil || by == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
+	defer cancel()
+	operate := by.node.Operator().Undrain
+	if begin {
+		operate = by.node.Operator().Drain
+	}
+	if err := operate(ctx, p.node.ID()); err != nil {
+		w.log.Warn("failed to drain or undrain a member", "number", m.number, "error", err)
+	}
+}
+
+// undrainAll undrains all members, as an operator does in the end; it retries until it succeeds.
+func (w *world) undrainAll(ctx context.Context) {
+	for _, m := range w.members {
+		for {
+			p := m.running()
+			if p == nil || p.node.Operator().Undrain(ctx, p.node.ID()) == nil || ctx.Err() != nil {
+				break
+			}
+			sleep(startRetry)
+		}
+	}
+}
+
+// isRemoved reports whether a start failed because the member was removed.
+func isRemoved(err error) bool { return errors.Is(err, datadir.ErrRemoved) }
