@@ -1,17 +1,13 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
@@ -309,182 +305,6 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	}
 	if code := settleMessage(t, c.nodes[1], at, id, fsm.Complete); code != fsm.OK {
 		t.Fatalf("complete after the restart: %v", code)
-	}
-}
-
-func TestMemberWithDataNeverBootstraps(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
-	c.startAll()
-	before := c.nodes[0].clusterID()
-	for i := range c.nodes {
-		c.stop(i)
-	}
-	// A member that holds data waits for its majority, even if it is configured to bootstrap alone.
-	c.configs[0].Expect, c.configs[0].Join = 1, nil
-	lone := c.start(0)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if err := lone.Ready(ctx); err == nil {
-		t.Fatal("a member of three is ready alone")
-	}
-	if got := lone.clusterID(); got != before {
-		t.Fatalf("cluster %q became %q", before, got)
-	}
-	if group := lone.localReplica(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
-		t.Fatal("a member of three leads the catalog alone")
-	}
-}
-
-func TestFourthMemberJoinsAndServes(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
-	c.startAll()
-	createQueue(t, c.nodes[0], "orders")
-	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m3", t.TempDir(), freeAddress(t)
-	config.Join = []string{c.configs[0].GossipAddr}
-	config.Logger = testLogger().With("name", "m3")
-	c.configs = append(c.configs, config)
-	c.nodes = append(c.nodes, nil)
-	fourth := c.start(3)
-	c.ready()
-	if got := fourth.clusterID(); got != c.nodes[0].clusterID() {
-		t.Fatalf("joined %q", got)
-	}
-	at := resolve(t, fourth, "orders")
-	sendMessage(t, fourth, at, "hello")
-	receiver := fourth.Router().Receiver(at, true)
-	defer receiver.Close()
-	got := lockMessages(receiver, 1, waitMax)
-	if len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
-		t.Fatalf("received %+v", got)
-	}
-	sendMessage(t, fourth, at, "seen")
-	peeked, err := fourth.Router().Peek(t.Context(), at, 1, 10, 1000)
-	if err != nil || len(peeked) != 1 || string(peeked[0].Payload) != "seen" {
-		t.Fatalf("peeked %+v, %v", peeked, err)
-	}
-	for _, voter := range c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters {
-		if voter.Member == fourth.self {
-			t.Fatal("the fourth member votes in the catalog")
-		}
-	}
-	kit.Eventually(t, "the fourth member knows the leaders and replicas of all", func() bool {
-		status, err := fourth.Status(t.Context())
-		return err == nil && len(status.Members) == 4 && len(status.Partitions) == 3 &&
-			!slices.ContainsFunc(status.Partitions, func(p PartitionStatus) bool { return p.Leader == "" || len(p.Replicas) < 3 })
-	})
-}
-
-// loadedHandler reports that the catalog of a member is loaded before the member continues.
-type loadedHandler struct {
-	slog.Handler
-	loaded func()
-}
-
-func (h loadedHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h loadedHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
-
-func (h loadedHandler) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "catalog was loaded" {
-		h.loaded()
-	}
-	return nil
-}
-
-// TestClusterIsKnownOnceCatalogIsLoaded checks a member without replicas, which is ready as soon as its catalog
-// is loaded. By then it must know its cluster, because it announces the cluster to others, which reject foreign
-// ones.
-func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
-	c.startAll()
-	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m1", t.TempDir(), freeAddress(t)
-	config.Join = []string{c.configs[0].GossipAddr}
-	opened, known := make(chan *Node, 1), make(chan string, 1)
-	config.Logger = slog.New(loadedHandler{slog.DiscardHandler, func() { known <- (<-opened).clusterID() }})
-	c.configs, c.nodes = append(c.configs, config), append(c.nodes, nil)
-	opened <- c.start(1)
-	c.ready()
-	if got := <-known; got == "" || got != c.nodes[0].clusterID() {
-		t.Errorf("the catalog is loaded, and the cluster is %q", got)
-	}
-}
-
-// TestMembersBeyondExpectedJoin starts five members that each expect three: whatever each of them sees first,
-// they form one cluster.
-func TestMembersBeyondExpectedJoin(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 5, 2)
-	for i := range c.configs {
-		c.configs[i].Expect = 3
-	}
-	var starting sync.WaitGroup
-	for i := range c.nodes {
-		starting.Go(func() {
-			node, err := Open(t.Context(), c.configs[i])
-			if err != nil {
-				t.Errorf("open: %v", err)
-				return
-			}
-			c.nodes[i] = node
-		})
-	}
-	starting.Wait()
-	c.ready()
-	for _, node := range c.nodes[1:] {
-		if node.clusterID() != c.nodes[0].clusterID() {
-			t.Fatalf("clusters %q and %q", node.clusterID(), c.nodes[0].clusterID())
-		}
-	}
-	if voters := c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
-		t.Fatalf("%d voters, want 3", len(voters))
-	}
-}
-
-func TestMembersOfTwoClustersStayApart(t *testing.T) {
-	t.Parallel()
-	a, b := newTestCluster(t, 1, 1), newTestCluster(t, 1, 1)
-	a.startAll()
-	b.startAll()
-	first, second := a.nodes[0], b.nodes[0]
-	if first.clusterID() == second.clusterID() {
-		t.Fatal("two clusters of one name")
-	}
-	err := first.gossip.Join(second.GossipAddr())
-	if err == nil {
-		t.Error("two clusters merged their gossip")
-	}
-	if _, ok := first.gossip.Lookup(second.self); ok {
-		t.Error("a member of another cluster was taken in")
-	}
-	// A stream that names the wrong cluster is refused, whatever gossip shows.
-	impostor := peer.New(&peer.Config{
-		Self: first.self, DialTimeout: waitMax, Logger: testLogger(), Cluster: first.clusterID,
-		Address: func(fsm.MemberID) (string, error) { return second.PeerAddr(), nil },
-	})
-	_, err = impostor.Dial(t.Context(), peer.ForwardStream, second.self, 0)
-	if refused := (peer.RefusedError{}); !errors.As(err, &refused) || refused.Reply != peer.ForeignCluster {
-		t.Errorf("stream to another cluster: %v", err)
-	}
-}
-
-func TestSecondProcessOnOneDataDirIsRefused(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
-	c.startAll()
-	second := c.configs[0]
-	second.GossipAddr = freeAddress(t)
-	node, err := Open(t.Context(), second)
-	if err == nil {
-		_ = node.Close(t.Context())
-		t.Fatal("opened twice")
-	}
-	if !strings.Contains(err.Error(), "in use by another process") || strings.Contains(err.Error(), "\n") {
-		t.Fatalf("says %q", err)
 	}
 }
 

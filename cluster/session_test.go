@@ -8,58 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
-
-func withSessions(s *fsm.EntitySettings) { s.RequiresSession = true }
-
-type acceptedSession struct {
-	code    fsm.Code
-	session *router.SessionReceiver
-}
-
-// accepting starts an AcceptSession.
-func accepting(node *Node, at fsm.EntityRef, name *string, wait time.Duration) (chan acceptedSession, func()) {
-	got := make(chan acceptedSession, 1)
-	cancel := node.Router().AcceptSession(at, name, false, wait, func(code fsm.Code, s *router.SessionReceiver) {
-		got <- acceptedSession{code, s}
-	})
-	return got, cancel
-}
-
-func acceptNamed(t *testing.T, node *Node, at fsm.EntityRef, name string) *router.SessionReceiver {
-	t.Helper()
-	got, _ := accepting(node, at, &name, time.Minute)
-	a := <-got
-	if a.code != fsm.OK {
-		t.Fatalf("accept %q: %v", name, a.code)
-	}
-	return a.session
-}
-
-func inSession(session string, payloads ...string) []fsm.Message {
-	var list []fsm.Message
-	for _, p := range payloads {
-		list = append(list, fsm.Message{Payload: []byte(p), Session: session, HasSession: true})
-	}
-	return list
-}
-
-func sendAll(t *testing.T, node *Node, at fsm.EntityRef, messages ...fsm.Message) {
-	t.Helper()
-	if code := sendCode(node, at, messages...); code != fsm.OK {
-		t.Fatalf("send: %v", code)
-	}
-}
-
-func payloads(ds []fsm.Delivery) []string {
-	list := []string{}
-	for i := range ds {
-		list = append(list, string(ds[i].Payload))
-	}
-	return list
-}
 
 // TestSessionSurvivesItsLeader checks that a session that is locked through one member survives the death of
 // its leader: its holder continues, in order, with its state, and no other receiver gets it

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
@@ -272,65 +271,6 @@ func leaderStatus(ctx context.Context, node *Node, id fsm.PartitionID) (raftgrou
 // testSettings has locks that outlast any test, so that none is lost because a test was slow.
 var testSettings = fsm.EntitySettings{LockDuration: 300_000, MaxDeliveryCount: 5, MaxMessageBytes: 1 << 20}
 
-func createQueue(t *testing.T, node *Node, name string) fsm.EntityRef {
-	t.Helper()
-	entity, err := node.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, name, testSettings, nil, nil)
-	if err != nil {
-		t.Fatalf("create queue: %v", err)
-	}
-	return fsm.EntityRef{Entity: entity}
-}
-
-func resolve(t *testing.T, node *Node, path string) fsm.EntityRef {
-	t.Helper()
-	place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), path)
-	if err != nil {
-		t.Fatalf("resolve %q: %v", path, err)
-	}
-	return place
-}
-
-func sendMessage(t *testing.T, node *Node, at fsm.EntityRef, payload string) {
-	t.Helper()
-	done := make(chan fsm.Code, 1)
-	node.Router().Send(at, []fsm.Message{{ID: payload, Payload: []byte(payload)}}, func(c fsm.Code) { done <- c })
-	if code := <-done; code != fsm.OK {
-		t.Fatalf("send %q: %v", payload, code)
-	}
-}
-
-type lockedMessages struct {
-	code       fsm.Code
-	deliveries []fsm.Delivery
-}
-
-func lockMessages(r *router.Receiver, most int, wait time.Duration) lockedMessages {
-	done := make(chan lockedMessages, 1)
-	r.Lock(most, 1<<20, wait, func(c fsm.Code, d []fsm.Delivery) { done <- lockedMessages{c, d} })
-	return <-done
-}
-
-func settleMessage(t *testing.T, node *Node, at fsm.EntityRef, id fsm.LockID, verb fsm.Verb) fsm.Code {
-	t.Helper()
-	done := make(chan []fsm.Code, 1)
-	node.Router().Settle(at, []fsm.Settlement{{Lock: id, Verb: verb}}, func(c []fsm.Code) { done <- c })
-	return (<-done)[0]
-}
-
-func countMessages(t *testing.T, node *Node, at fsm.EntityRef) fsm.Counts {
-	t.Helper()
-	counts, err := node.Router().Counts(t.Context(), []fsm.Entity{at.Entity})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return counts[0]
-}
-
-// findEntity asks the catalog's leader.
-func findEntity(ctx context.Context, node *Node, q router.EntityQuery) (fsm.Entity, error) {
-	return router.FindEntity.Ask(ctx, node.router.Leader(fsm.CatalogPartition), q)
-}
-
 func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -339,3 +279,65 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
+
+// testClock is the wall clock and the monotonic clock with some time added, the same at every member.
+type testClock struct {
+	start time.Time
+	ahead atomic.Int64
+}
+
+func (c *testClock) monotonic() time.Duration { return c.now().Sub(c.start) }
+
+func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *testClock) in(d time.Duration) fsm.Instant { return fsm.Instant(c.now().Add(d).UnixMilli()) }
+
+// newTimedCluster starts a cluster whose queues use a clock that the test can advance.
+func newTimedCluster(t *testing.T, members, partitions int) (*testCluster, *testClock) {
+	t.Helper()
+	c, clock := newTestCluster(t, members, partitions), &testClock{start: time.Now()}
+	for i := range c.configs {
+		c.configs[i].Now, c.configs[i].Monotonic = clock.now, clock.monotonic
+	}
+	return c, clock
+}
+
+// pass advances the clock. A leader sleeps until its next deadline by the system clock, so each leader gets a
+// command.
+func (c *testCluster) pass(clock *testClock, d time.Duration) {
+	c.t.Helper()
+	clock.ahead.Add(int64(d))
+	for _, node := range c.nodes {
+		if node == nil {
+			continue
+		}
+		for _, part := range *node.partitions.Load() {
+			_, err := node.router.Command(c.t.Context(), part.ID, fsm.Touch{Entity: 1 << 40})
+			if !errors.Is(err, fsm.EntityNotFound) {
+				c.t.Fatalf("wake partition %d: %v", part.ID, err)
+			}
+		}
+		return
+	}
+}
+
+// other returns a living member that does not lead the partition.
+func (c *testCluster) other(id fsm.PartitionID) *Node {
+	c.t.Helper()
+	leader := c.leader(id)
+	for i, node := range c.nodes {
+		if node != nil && i != leader {
+			return node
+		}
+	}
+	c.t.Fatal("no other member is alive")
+	return nil
+}
+
+// settled waits until everything that a node has submitted to a partition has been answered.
+func settled(t *testing.T, node *Node, id fsm.PartitionID) {
+	t.Helper()
+	kit.Eventually(t, "nothing is outstanding", func() bool { return node.router.Outstanding(id) == 0 })
+}
+
+func second[T any](_ T, err error) error { return err }
