@@ -88,6 +88,7 @@ type Bootstrapper struct {
 	hasData           bool
 	proposed          []fsm.MemberID // the initial members that are tried now
 	collectingPledges bool
+	pledges           uint64 // pledges granted so far
 }
 
 // New returns a Bootstrapper.
@@ -125,6 +126,7 @@ func (b *Bootstrapper) Pledge(request PledgeRequest) (granted bool, err error) {
 	if b.hasData || b.collectingPledges {
 		return false, nil
 	}
+	b.pledges++ // also for one that is granted again: answers asked for before must not release it
 	if pledge := b.config.Dir.Identity().Pledge; pledge != nil {
 		return slices.Equal(pledge, initial) || planted.Active(planted.PledgeTwice), nil
 	}
@@ -161,6 +163,9 @@ func (b *Bootstrapper) Run(ctx context.Context, interval time.Duration) (initial
 // tryOnce asks every member once. waitingFor says, for the log, what is missing.
 func (b *Bootstrapper) tryOnce(ctx context.Context) (initial []fsm.MemberID, ready bool, waitingFor string, err error) {
 	alive := b.config.Peers.Alive()
+	b.mu.Lock()
+	pledges := b.pledges
+	b.mu.Unlock()
 	answers := b.AskAll(ctx, alive)
 	for _, hello := range answers {
 		if hello.RequiredLevel > b.config.ReadableLevel { // no member would add it
@@ -176,14 +181,14 @@ func (b *Bootstrapper) tryOnce(ctx context.Context) (initial []fsm.MemberID, rea
 		return nil, false, "a cluster to join", nil
 	}
 	if len(answers)+1 < len(alive) || len(alive) < b.config.Expect {
-		return nil, false, "more members", b.setProposal(nil, answers)
+		return nil, false, "more members", b.setProposal(nil, answers, pledges)
 	}
 	all := slices.Sorted(slices.Values(alive))
 	chosen := all[:min(b.config.Expect, VotersMax)]
 	if chosen[0] != b.config.Self {
-		return nil, false, "the member with the lowest id to bootstrap the cluster", b.setProposal(nil, answers)
+		return nil, false, "the member with the lowest id to bootstrap the cluster", b.setProposal(nil, answers, pledges)
 	}
-	if err := b.setProposal(chosen, answers); err != nil {
+	if err := b.setProposal(chosen, answers, pledges); err != nil {
 		return nil, false, "", err
 	}
 	if !b.collectPledges(ctx, chosen) {
@@ -241,7 +246,9 @@ func findCluster(self fsm.MemberID, answers []Hello) (initial []fsm.MemberID, jo
 
 // setProposal sets the members with which this one tries to bootstrap (nil: none) and takes back a
 // pledge that no longer binds: that of our own earlier attempt, or one to a member that tries something else.
-func (b *Bootstrapper) setProposal(chosen []fsm.MemberID, answers []Hello) error {
+// pledges is how many had been granted when the members were asked: an answer from before a pledge cannot release
+// it, since the member may have begun to rely on it after it answered.
+func (b *Bootstrapper) setProposal(chosen []fsm.MemberID, answers []Hello, pledges uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.proposed = chosen
@@ -251,7 +258,8 @@ func (b *Bootstrapper) setProposal(chosen []fsm.MemberID, answers []Hello) error
 	}
 	released := pledge[0] == b.config.Self
 	for _, hello := range answers {
-		if hello.Member == pledge[0] && !hello.HasData && !slices.Equal(hello.ProposedMembers, pledge) {
+		isNewer := b.pledges == pledges || planted.Active(planted.ReleaseByOldAnswer)
+		if isNewer && hello.Member == pledge[0] && !hello.HasData && !slices.Equal(hello.ProposedMembers, pledge) {
 			released = true
 		}
 	}

@@ -208,6 +208,58 @@ func TestPledgeBindsUntilReleased(t *testing.T) {
 	}
 }
 
+// lateAnswers delivers the answers of other members only after something else has happened.
+type lateAnswers struct {
+	networkPeers
+
+	meanwhile func()
+}
+
+func (p lateAnswers) Hello(ctx context.Context, to fsm.MemberID, request HelloRequest) (Hello, error) {
+	hello, err := p.networkPeers.Hello(ctx, to, request)
+	p.meanwhile()
+	return hello, err
+}
+
+// TestOldAnswerReleasesNoPledge checks that a member stays bound to its pledge when it hears an answer from
+// before it gave the pledge: the member that it was given to had not begun to try the bootstrap then.
+func TestOldAnswerReleasesNoPledge(t *testing.T) {
+	t.Parallel()
+	abc, bcd := []fsm.MemberID{"A", "B", "C"}, []fsm.MemberID{"B", "C", "D"}
+	for _, before := range []bool{false, true} { // whether C has given the same pledge before
+		w := newNetwork(t, 3, 4)
+		c := w.members["C"]
+		pledge := func(members []fsm.MemberID) bool {
+			granted, err := c.Pledge(PledgeRequest{InitialMembers: members})
+			if err != nil {
+				t.Error(err)
+			}
+			return granted
+		}
+		if before && !pledge(bcd) {
+			t.Fatal("no pledge")
+		}
+		var once sync.Once
+		c.config.Peers = lateAnswers{networkPeers{w, "C"}, func() {
+			once.Do(func() {
+				if !pledge(bcd) {
+					t.Error("no pledge")
+				}
+			})
+		}}
+		if _, _, _, err := c.tryOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if pledge(abc) {
+			t.Errorf("given before %v: an answer from before the pledge has released it", before)
+		}
+		// B still tries nothing of the kind, and says so when it is asked again.
+		if _, _, _, err := c.tryOnce(t.Context()); err != nil || !pledge(abc) {
+			t.Errorf("given before %v: the pledge was kept forever: %v", before, err)
+		}
+	}
+}
+
 // TestDecidedBootstrapsShareNoMember lets six members that expect three go round with links that
 // come and go at random. Whatever happens, two decided bootstraps share no member, and
 // once the links are whole everybody ends in one of them.

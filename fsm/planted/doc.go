@@ -53,6 +53,8 @@ const (
 	PurgeHeldSessions Fault = "purge-held-sessions"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
+	// ReleaseByOldAnswer takes back a pledge because of an answer that is older than the pledge.
+	ReleaseByOldAnswer Fault = "release-by-old-answer"
 	// RemovalPlansOnce makes the removal of a member plan once, and fail when another removal interferes.
 	RemovalPlansOnce Fault = "removal-plans-once"
 	// RemovedVoterStops makes a removed member stop when its own catalog shows the removal, although the catalog's
@@ -98,6 +100,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	PulseWithoutByteBound,
 	PurgeHeldSessions,
 	ReadWithoutQuorum,
+	ReleaseByOldAnswer,
 	RemovalPlansOnce,
 	RemovedVoterStops,
 	RestoreKeepsEpoch,

@@ -34,6 +34,7 @@ func checks() []check {
 		{planted.PulseWithoutByteBound, "fsm", "TestPulseIsLimitedByBytes", nil},
 		{planted.PurgeHeldSessions, "fsm", "TestPurgeSparesHeldSessions", nil},
 		{planted.ReadWithoutQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},
+		{planted.ReleaseByOldAnswer, "cluster/bootstrap", "TestOldAnswerReleasesNoPledge", nil},
 		{planted.RemovalPlansOnce, "cluster", "TestMembersRemovedAtOnceKeepTheQuorum", []string{"PEEKLOCK_LONG=1"}},
 		{planted.RemovedVoterStops, "cluster", "TestRemovedMemberServesWhileItIsNeeded", nil},
 		{planted.RestoreKeepsEpoch, "fsm", "TestRestoredPartitionsForward", nil},
