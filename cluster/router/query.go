@@ -3,10 +3,12 @@ package router
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -148,13 +150,24 @@ func (d queryHandler) status(id fsm.PartitionID) (raftgroup.Status, error) {
 	return reply, nil
 }
 
-// read calls a function with a state machine at its leader, as of the call or later.
+// read calls a function with a state machine at its leader, as of the call or later. It returns ServerBusy for a
+// catalog whose cluster is still being bootstrapped: that it contains nothing yet is no answer.
 func (d queryHandler) read(ctx context.Context, id fsm.PartitionID, look func(partition.Machine)) error {
 	group := d.local(id)
 	if group == nil {
 		return rpc.ErrNotLeader
 	}
-	return group.Read(ctx, look)
+	starting := false
+	err := group.Read(ctx, func(m partition.Machine) {
+		catalog := raftgroup.Catalog(m)
+		if starting = catalog != nil && catalog.ClusterID() == "" && !planted.Active(planted.EmptyCatalogAnswers); !starting {
+			look(m)
+		}
+	})
+	if err == nil && starting {
+		return fmt.Errorf("the cluster is starting: %w", fsm.ServerBusy)
+	}
+	return err
 }
 
 func (d queryHandler) lookup(ctx context.Context, q EntityQuery) (entity fsm.Entity, err error) {

@@ -23,6 +23,8 @@ const (
 	DeliverExpiredMessage Fault = "deliver-expired-message"
 	// DrainedStopsRebalance makes a drained member prevent automatic rebalances for as long as it is drained.
 	DrainedStopsRebalance Fault = "drained-stops-rebalance"
+	// EmptyCatalogAnswers answers from the catalog of a cluster that is not bootstrapped yet.
+	EmptyCatalogAnswers Fault = "empty-catalog-answers"
 	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
 	ForgetAnswers Fault = "forget-answers"
 	// ForgetArrival lets a destination forget the batch that it accepted last from a source.
@@ -85,6 +87,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	CountAttemptTwice,
 	DeliverExpiredMessage,
 	DrainedStopsRebalance,
+	EmptyCatalogAnswers,
 	ForgetAnswers,
 	ForgetArrival,
 	ForgetDuplicateIDs,

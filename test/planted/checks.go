@@ -19,6 +19,7 @@ func checks() []check {
 		{planted.CountAttemptTwice, "fsm", "TestReplicasAgree", nil},
 		{planted.DeliverExpiredMessage, "fsm", "TestReplicasAgree", nil},
 		{planted.DrainedStopsRebalance, "cluster", "TestInterruptedRemovalIsShownAndDoesNotStopRebalancing", []string{"PEEKLOCK_LONG=1"}},
+		{planted.EmptyCatalogAnswers, "cluster/router", "TestStartingClusterIsBusy", nil},
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.ForgetDuplicateIDs, "fsm", "TestReplicasAgreeAfterRestore", nil},

@@ -27,6 +27,7 @@ import (
 const (
 	ServerDefault   = "http://127.0.0.1:5300"
 	requestTimeMax  = 40 * time.Second // the server answers or gives up within 30 s
+	busyTimeMax     = 10 * time.Second // for a cluster that is busy or starting; then its refusal is reported
 	signatureLife   = 5 * time.Minute  // of the SAS token of one request
 	answerBytesMax  = 64 * 1024 * 1024 // the status of thousands of entities fits
 	completionNames = 200              // entity names offered to the shell
@@ -129,14 +130,31 @@ func (c *Client) localServer() string {
 	return ""
 }
 
-// Call sends a request to the first member that answers. in and out may be nil.
+// Call sends a request to the first member that answers. in and out may be nil. While the cluster is busy, or is
+// still starting, nothing was done, and Call repeats the request for up to busyTimeMax.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	_, err := c.callVia(ctx, method, path, in, out)
 	return err
 }
 
 // callVia is like Call and also returns the address that answered.
-func (c *Client) callVia(ctx context.Context, method, path string, in, out any) (string, error) {
+func (c *Client) callVia(ctx context.Context, method, path string, in, out any) (base string, err error) {
+	for began := time.Now(); ; sleepContext(ctx, retryInterval) {
+		base, err = c.callNow(ctx, method, path, in, out)
+		if !isBusy(err) || time.Since(began) > busyTimeMax || ctx.Err() != nil {
+			return base, err
+		}
+	}
+}
+
+// isBusy reports whether a member refused a request with the advice to repeat it.
+func isBusy(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable
+}
+
+// callNow is callVia without repetitions.
+func (c *Client) callNow(ctx context.Context, method, path string, in, out any) (string, error) {
 	urls, err := c.Addresses()
 	if err != nil {
 		return "", err
@@ -252,13 +270,17 @@ func responseError(status int, method, base string, body []byte) error {
 		return fmt.Errorf("%s does not answer like a Peeklock member: status %d", base, status)
 	}
 	if status == http.StatusGatewayTimeout && method != http.MethodGet {
-		return unknownError{fmt.Errorf("it may or may not have been done: %w", &refusedError{p})}
+		return unknownError{fmt.Errorf("it may or may not have been done: %w", &refusedError{p, status})}
 	}
-	return &refusedError{p}
+	return &refusedError{p, status}
 }
 
 // refusedError is a problem that the control API returned.
-type refusedError struct{ admin.Problem }
+type refusedError struct {
+	admin.Problem
+
+	status int // of HTTP
+}
 
 // Error returns the text of the member.
 func (e *refusedError) Error() string { return e.Message }

@@ -1,9 +1,17 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // runClient runs one of the client commands.
@@ -17,4 +25,47 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v)
+}
+
+// busyServer refuses the first requests as a cluster that is starting, and returns the number of requests.
+func busyServer(t *testing.T, refusals int32) (address string, asked *atomic.Int32) {
+	t.Helper()
+	asked = new(atomic.Int32)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) <= refusals {
+			writeJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "the cluster is starting", TrackingID: "t"})
+			return
+		}
+		writeJSON(w, 200, admin.Member{})
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, asked
+}
+
+// A command that is given while the cluster starts waits until it has started.
+func TestCommandsWaitForAStartingCluster(t *testing.T) {
+	t.Parallel()
+	address, asked := busyServer(t, 2)
+	var out, errs bytes.Buffer
+	code := runClient(t.Context(), Process{Args: []string{"member", "set", "a", "--weight", "5", "--server", address}, Out: &out, Err: &errs})
+	if code != ExitDone || asked.Load() != 3 {
+		t.Error(code, asked.Load(), errs.String())
+	}
+}
+
+// A cluster that stays busy is reported as such: no command waits for ever, and an interrupt ends the waiting.
+func TestBusyClusterIsReported(t *testing.T) {
+	kit.Long(t)
+	t.Parallel()
+	address, asked := busyServer(t, 1<<30)
+	c := &Client{Servers: []string{address}}
+	began := time.Now()
+	if err := c.Call(t.Context(), http.MethodGet, "/v1/members", nil, nil); !isBusy(err) || time.Since(began) < busyTimeMax || asked.Load() < 5 {
+		t.Errorf("%v after %s and %d requests", err, time.Since(began), asked.Load())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Call(ctx, http.MethodGet, "/v1/members", nil, nil); err == nil {
+		t.Error("an interrupted command succeeds")
+	}
 }

@@ -239,7 +239,7 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 	p.logf("the set gets smaller: moves the data of %s to others", name)
 	waitsFor, lost := "", time.Time{}
 	for begun := false; ; sleepContext(ctx, retryInterval) {
-		err := p.Call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
+		_, err := p.callNow(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
 		stopped := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) // the socket was removed, or no process listens on it
 		switch {
 		case err == nil, begun && stopped && p.wasRemoved():

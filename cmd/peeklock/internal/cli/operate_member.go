@@ -205,7 +205,8 @@ func (c *Client) changeMember(i invocation, verb string, body any, done memberDo
 		m.say(what + detail)
 	}
 	err := c.retryUntilDone(i.ctx, what, func(ctx context.Context) error {
-		return c.Call(ctx, http.MethodPost, memberPath(name, verb), body, nil)
+		_, err := c.callNow(ctx, http.MethodPost, memberPath(name, verb), body, nil)
+		return err
 	}, look)
 	m.End(err != nil)
 	if err != nil {

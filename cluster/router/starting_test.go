@@ -1,0 +1,49 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// machineGroup is a group that only reads a state machine.
+type machineGroup struct {
+	rpc.Group
+
+	machine partition.Machine
+}
+
+func (g machineGroup) Read(_ context.Context, look func(partition.Machine)) error {
+	look(g.machine)
+	return nil
+}
+
+// TestStartingClusterIsBusy checks that a catalog whose cluster is not bootstrapped yet does not report that
+// namespaces and entities do not exist: clients and the command line wait.
+func TestStartingClusterIsBusy(t *testing.T) {
+	t.Parallel()
+	catalog := fsm.NewCatalog()
+	d := queryHandler{local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	_, byID := d.namespace(t.Context(), namespaceQuery{ID: fsm.DefaultNamespace})
+	_, entity := d.lookup(t.Context(), EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"})
+	_, list := d.list(t.Context(), listQuery{Namespace: fsm.DefaultNamespace, Max: 1})
+	for _, err := range []error{byID, entity, list} {
+		if !errors.Is(err, fsm.ServerBusy) {
+			t.Errorf("before the bootstrap: %v", err)
+		}
+	}
+	founded := fsm.AppendCommand(nil, fsm.Header{}, fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
+	if result := catalog.Apply(fsm.Env{Now: 1}, founded); result.Code != fsm.OK {
+		t.Fatal(result.Code)
+	}
+	if _, err := d.namespace(t.Context(), namespaceQuery{ID: fsm.DefaultNamespace}); err != nil {
+		t.Errorf("after the bootstrap: %v", err)
+	}
+	if _, err := d.lookup(t.Context(), EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"}); !errors.Is(err, fsm.EntityNotFound) {
+		t.Errorf("an entity that does not exist: %v", err)
+	}
+}
