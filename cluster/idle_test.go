@@ -153,9 +153,9 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 }
 
-// TestIdleTopicsAndSubscriptions checks that idle deletion of one entity leaves the others alone, but that a
+// TestIdleDeletionOfATopicTakesItsSubscriptions checks that idle deletion of one entity leaves the others alone, but that a
 // topic takes its subscriptions with it (docs/requirements.md#e7, #e8).
-func TestIdleTopicsAndSubscriptions(t *testing.T) {
+func TestIdleDeletionOfATopicTakesItsSubscriptions(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()

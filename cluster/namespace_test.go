@@ -48,9 +48,9 @@ func ruleSecrets(rules []fsm.AccessRule) string {
 	return strings.Join(all, " ")
 }
 
-// TestNamespacesAreApart checks that one name in two namespaces is two queues, at every member, and that
+// TestNamespacesDoNotSeeEachOther checks that one name in two namespaces is two queues, at every member, and that
 // look-ups by name and forwarding stay within the namespace.
-func TestNamespacesAreApart(t *testing.T) {
+func TestNamespacesDoNotSeeEachOther(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newForwardingCluster(t, 2)

@@ -48,7 +48,7 @@ func TestThreeMembersServeOneQueue(t *testing.T) {
 	}
 }
 
-func TestCreateListUpdateDelete(t *testing.T) {
+func TestEntityIsCreatedListedUpdatedAndDeleted(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
@@ -323,7 +323,7 @@ func TestRouterBeforeTheCatalogIsLoaded(t *testing.T) {
 	}
 }
 
-func TestReceiveAndCancel(t *testing.T) {
+func TestCancelledReceiverStopsWaiting(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()

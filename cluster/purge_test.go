@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func TestPurgeAndRedrive(t *testing.T) {
+func TestDeadLettersArePurgedAndRedriven(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 2)
 	c.startAll()
@@ -74,7 +74,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 }
 
-func TestPurgeAndRedriveRefuse(t *testing.T) {
+func TestPurgeAndRedriveRefuseInvalidRequests(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
@@ -177,7 +177,7 @@ func TestPurgeSessionInBatches(t *testing.T) {
 	}
 }
 
-func TestPurgeSessionRefuses(t *testing.T) {
+func TestPurgeOfASessionRefusesInvalidRequests(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()

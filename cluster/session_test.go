@@ -109,9 +109,9 @@ func TestReceiverOfAnySessionGetsTheOldest(t *testing.T) {
 	}
 }
 
-// TestSessionLockRunsOut checks that the lock of a session expires: the holder gets an error, its messages
+// TestExpiredSessionLockFreesTheSession checks that the lock of a session expires: the holder gets an error, its messages
 // count a failed delivery, and a waiting receiver gets the session.
-func TestSessionLockRunsOut(t *testing.T) {
+func TestExpiredSessionLockFreesTheSession(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()

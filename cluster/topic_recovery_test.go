@@ -14,8 +14,8 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// TestInterruptedCreationOfTopics checks that the first use of a half created entity completes its creation.
-func TestInterruptedCreationOfTopics(t *testing.T) {
+// TestInterruptedCreationOfATopicIsFinished checks that the first use of a half created entity completes its creation.
+func TestInterruptedCreationOfATopicIsFinished(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -64,9 +64,9 @@ func TestInterruptedCreationOfTopics(t *testing.T) {
 	}
 }
 
-// TestInterruptedDeletionOfTopics checks that an interrupted deletion completes, and that late sends have no
+// TestInterruptedDeletionOfATopicIsFinished checks that an interrupted deletion completes, and that late sends have no
 // effect.
-func TestInterruptedDeletionOfTopics(t *testing.T) {
+func TestInterruptedDeletionOfATopicIsFinished(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()

@@ -73,9 +73,9 @@ func TestThreeMembersServeOneTopic(t *testing.T) {
 	}
 }
 
-// TestRulesTravelWhole checks that a rule is returned as it was created: with its subscription or by itself,
+// TestRulesAreReturnedAsTheyWereCreated checks that a rule is returned as it was created: with its subscription or by itself,
 // and through a member that does not lead.
-func TestRulesTravelWhole(t *testing.T) {
+func TestRulesAreReturnedAsTheyWereCreated(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -124,7 +124,7 @@ func TestRulesTravelWhole(t *testing.T) {
 	}
 }
 
-func TestListByKind(t *testing.T) {
+func TestEntitiesAreListedByKind(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 2)
 	c.startAll()
@@ -174,7 +174,7 @@ func TestListByKind(t *testing.T) {
 	}
 }
 
-func TestResolveSubQueues(t *testing.T) {
+func TestPathsOfSubQueuesAreResolved(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
@@ -204,8 +204,8 @@ func TestResolveSubQueues(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfTopics checks that refusals have helpful texts.
-func TestRefusalsOfTopics(t *testing.T) {
+// TestRefusalsOfTopicsHaveHelpfulTexts checks that refusals have helpful texts.
+func TestRefusalsOfTopicsHaveHelpfulTexts(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
@@ -320,9 +320,9 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 	}
 }
 
-// TestSettingsOfSubscriptions checks that changed settings of a subscription and of its topic reach their
+// TestChangedSettingsReachTopicAndSubscription checks that changed settings of a subscription and of its topic reach their
 // users, and that each has its own: messages that are sent while a subscription is disabled wait there.
-func TestSettingsOfSubscriptions(t *testing.T) {
+func TestChangedSettingsReachTopicAndSubscription(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -358,9 +358,9 @@ func TestSettingsOfSubscriptions(t *testing.T) {
 	}
 }
 
-// TestTopicsComeAndGo creates, uses and deletes topics concurrently under one name: in the end no entity is
+// TestConcurrentlyRecreatedTopicsLeaveNothingBehind creates, uses and deletes topics concurrently under one name: in the end no entity is
 // left that has no name.
-func TestTopicsComeAndGo(t *testing.T) {
+func TestConcurrentlyRecreatedTopicsLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()

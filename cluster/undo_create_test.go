@@ -10,10 +10,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestSubscriptionWithoutRoomForItsRule checks that a subscription that its partition refuses, because the
+// TestSubscriptionIsUndoneWhenItsRuleIsRefused checks that a subscription that its partition refuses, because the
 // topic has its maximum number of rules, does not exist afterwards. Without undoCreate it would stay in the
 // catalog, with a name that nothing else could use.
-func TestSubscriptionWithoutRoomForItsRule(t *testing.T) {
+func TestSubscriptionIsUndoneWhenItsRuleIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
