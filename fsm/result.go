@@ -20,7 +20,7 @@ type Result struct {
 	// Sequences has one number per message of a SendMessages with duplicates, or of a Transact: 0
 	// for a duplicate.
 	Sequences []SequenceNumber
-	Serial    uint64 // ForwardMessages
+	Serial    uint64 // ForwardMessages; TransferMessages: of the batch accepted last, if this one is Stale
 	// Epoch is that of a ForwardMessages. It is not encoded: the leader that proposes the command
 	// uses the answer itself.
 	Epoch   uint64

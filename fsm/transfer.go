@@ -159,7 +159,7 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 	if i, found := x.sourceBatches.find(c.Source); found {
 		last := &x.sourceBatches.list[i]
 		if last.isOutdated(&batch) {
-			return Result{Code: Stale}
+			return Result{Code: Stale, Serial: last.serial}
 		}
 		if batch.before = last.before; batch.epoch != last.epoch {
 			batch.before = last.epoch

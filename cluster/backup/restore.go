@@ -1,7 +1,9 @@
 package backup
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -20,6 +23,7 @@ import (
 const (
 	restoreLeaderTimeout = 30 * time.Second // for the only replica of a group to lead it
 	leaderPollInterval   = 20 * time.Millisecond
+	aloneTimeout         = 50 * time.Millisecond // until the only replica of a group elects itself: it waits for nobody
 )
 
 // RestoreConfig says what is restored and where.
@@ -32,6 +36,8 @@ type RestoreConfig struct {
 	// other partitions begin empty, and their backups are not opened. Use such a member to look for
 	// messages only: agreements between entities of several partitions are lost.
 	Only []fsm.PartitionID
+	// ClusterID is the id of the restored cluster, which no other may have; random if it is empty.
+	ClusterID string
 	// Restored, when set, is called for each partition that is complete; of is how many there are.
 	Restored func(info partition.BackupInfo, of int)
 	// FS and OpenLogStore are as in the configuration of a member.
@@ -43,8 +49,12 @@ type RestoreConfig struct {
 // Restore makes the data folder of a new member out of the backups of a cluster, while no process runs
 // on it. The new member holds every partition, alone, under an id of its own; the former members
 // are recorded as removed. It is started like a stopped member; others join it, and a rebalance
-// gives them their share. The cluster keeps its id, so what is left of the old cluster must never
-// reach the new one.
+// gives them their share. The cluster gets an id of its own, so members of the cluster that was backed
+// up, and those of another restore of the same backup, are refused. It has the format level of this
+// binary.
+//
+// The partitions were copied at different moments. All of them begin the same new epoch of forwarding,
+// so that what is forwarded from now on cannot be mistaken for what was forwarded before.
 //
 // The folder cannot be started before Restore has returned without an error: it gets its
 // identity last. After a failure, delete the folder.
@@ -61,7 +71,7 @@ func restore(ctx context.Context, config *RestoreConfig) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	run := &restoreRun{config: config, dir: dir}
+	run := &restoreRun{config: config, dir: dir, cluster: cmp.Or(config.ClusterID, rand.Text()), epoch: raftgroup.NewEpoch()}
 	if run.raftLog, err = partition.OpenLog(partition.LogConfig{
 		Path: dir.LogPath(), FS: config.FS, OpenStore: config.OpenLogStore, Logger: config.Logger,
 	}); err != nil {
@@ -71,7 +81,7 @@ func restore(ctx context.Context, config *RestoreConfig) (err error) {
 	if err := errors.Join(failed, run.raftLog.Close()); err != nil {
 		return err
 	}
-	return dir.Update(func(id *datadir.Identity) { id.Cluster = run.cluster })
+	return dir.Update(func(id *datadir.Identity) { id.Cluster, id.Level = run.cluster, fsm.FormatLevel })
 }
 
 // restoreRun is one run of Restore.
@@ -79,7 +89,8 @@ type restoreRun struct {
 	config  *RestoreConfig
 	dir     *datadir.Dir
 	raftLog *partition.Log
-	cluster string // id, from the restored catalog
+	cluster string // id of the restored cluster
+	epoch   uint64 // of forwarding in all partitions
 }
 
 func (r *restoreRun) self() fsm.MemberID { return r.dir.Identity().Member }
@@ -102,12 +113,12 @@ func (r *restoreRun) restoreAll(ctx context.Context) error {
 	for i := range placed {
 		id, number := placed[i].ID, placed[i].Replicas[0].Number
 		if only := r.config.Only; len(only) > 0 && !slices.Contains(only, id) {
-			info, err = partition.BackupInfo{Partition: id}, r.createEmpty(ctx, id, number)
-		} else {
-			info, err = r.restoreOne(ctx, id, number)
-		}
-		if err != nil {
+			info = partition.BackupInfo{Partition: id} // begins empty
+		} else if info, err = r.restoreOne(ctx, id, number); err != nil {
 			return err
+		}
+		if err := r.beginEpoch(ctx, id, number); err != nil {
+			return fmt.Errorf("begin an epoch of partition %d: %w", id, err)
 		}
 		r.reportProgress(info, len(placed)+1)
 	}
@@ -122,7 +133,8 @@ func (r *restoreRun) reportProgress(info partition.BackupInfo, of int) {
 
 // groupConfig configures the only replica of a partition.
 func (r *restoreRun) groupConfig(id fsm.PartitionID, number uint32) partition.Config {
-	self := r.self()
+	self, timing := r.self(), partition.DefaultTiming()
+	timing.Heartbeat, timing.Election, timing.Lease = aloneTimeout, aloneTimeout, aloneTimeout
 	name := raftgroup.ReplicaID(self, number)
 	return partition.Config{
 		ID: id, Replica: name, Member: self, Dir: r.dir.ReplicaPath(id, number),
@@ -130,7 +142,7 @@ func (r *restoreRun) groupConfig(id fsm.PartitionID, number uint32) partition.Co
 		Dial: func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error) {
 			return nil, errors.New("a restore has no other members")
 		},
-		Now: time.Now, Logger: r.config.Logger, Sizes: partition.DefaultSizes(), Timing: partition.DefaultTiming(),
+		Now: time.Now, Logger: r.config.Logger, Sizes: partition.DefaultSizes(), Timing: timing,
 	}
 }
 
@@ -148,17 +160,22 @@ func (r *restoreRun) restoreOne(ctx context.Context, id fsm.PartitionID, number 
 	return info, err
 }
 
-// createEmpty makes a partition that has nothing. The router creates its entities when they are used.
-func (r *restoreRun) createEmpty(ctx context.Context, id fsm.PartitionID, number uint32) error {
+// beginEpoch begins a new epoch of forwarding in a partition. A partition that was not restored is
+// created, and has nothing: the router creates its entities when they are used.
+func (r *restoreRun) beginEpoch(ctx context.Context, id fsm.PartitionID, number uint32) (err error) {
 	group, err := partition.Open(ctx, r.groupConfig(id, number))
 	if err != nil {
 		return err
 	}
-	return errors.Join(awaitLeadership(ctx, group), group.Close(context.WithoutCancel(ctx)))
+	defer func() { err = errors.Join(err, group.Close(context.WithoutCancel(ctx))) }()
+	if err := awaitLeadership(ctx, group); err != nil {
+		return err
+	}
+	return propose(ctx, group, fsm.RaiseLevel{Level: fsm.FormatLevel}, fsm.BeginEpoch{Epoch: r.epoch})
 }
 
 // rewriteCatalog changes the restored catalog to what is true here: every partition is placed on this
-// member, as its only replica, and the former members are removed. The replicas that are restored
+// member, as its only replica, the former members are removed, and the cluster is another. The replicas that are restored
 // next make that true before anything can read it.
 func (r *restoreRun) rewriteCatalog(ctx context.Context) (placed []fsm.Partition, err error) {
 	group, err := partition.Open(ctx, r.groupConfig(fsm.CatalogPartition, raftgroup.CatalogReplica))
@@ -173,24 +190,15 @@ func (r *restoreRun) rewriteCatalog(ctx context.Context) (placed []fsm.Partition
 	if catalog.cluster == "" {
 		return nil, errors.New("the catalog of the backup belongs to no cluster")
 	}
-	r.cluster = catalog.cluster
+	if catalog.level > fsm.FormatLevel {
+		return nil, fmt.Errorf("the backup has format level %d and this release knows %d: restore it with the release that wrote it, or a newer one", catalog.level, fsm.FormatLevel)
+	}
 	self := r.self()
-	for _, command := range takeOver(catalog.partitions, self) {
-		if err := propose(ctx, group, command); err != nil {
-			return nil, err
-		}
+	if err := propose(ctx, group, append([]fsm.Command{fsm.RaiseLevel{Level: fsm.FormatLevel}}, takeOver(catalog.partitions, self)...)...); err != nil {
+		return nil, err
 	}
-	placed = readCatalog(group).partitions
-	for i := range placed {
-		if err := propose(ctx, group, fsm.PartitionPlaced{Partition: placed[i].ID, Replicas: placed[i].Target}); err != nil {
-			return nil, err
-		}
-	}
-	for _, m := range catalog.members {
-		m.Removed, m.Drained = true, true
-		if err := propose(ctx, group, fsm.SetMember{Member: m}); err != nil {
-			return nil, err
-		}
+	if err := propose(ctx, group, r.takenOver(readCatalog(group), catalog.members)...); err != nil {
+		return nil, err
 	}
 	placed = readCatalog(group).partitions
 	for i := range placed {
@@ -198,7 +206,26 @@ func (r *restoreRun) rewriteCatalog(ctx context.Context) (placed []fsm.Partition
 			return nil, fmt.Errorf("partition %d is not placed on this member alone", p.ID)
 		}
 	}
-	return placed, nil
+	// A member reads the snapshot before it knows which entries behind it are committed, and members that
+	// join receive it: it must have the new id.
+	return placed, group.Snapshot(ctx)
+}
+
+// takenOver returns the commands that end the moves to this member, remove the former members, and give the
+// cluster its new id.
+func (r *restoreRun) takenOver(catalog catalogState, members []fsm.Member) (commands []fsm.Command) {
+	for i := range catalog.partitions {
+		commands = append(commands, fsm.PartitionPlaced{Partition: catalog.partitions[i].ID, Replicas: catalog.partitions[i].Target})
+	}
+	for _, m := range members {
+		m.Removed, m.Drained = true, true
+		commands = append(commands, fsm.SetMember{Member: m})
+	}
+	if planted.Active(planted.RestoreKeepsClusterID) {
+		r.cluster = catalog.cluster
+		return commands
+	}
+	return append(commands, fsm.RenameCluster{ClusterID: r.cluster})
 }
 
 // takeOver returns the commands that give every partition this member as its only target.
@@ -216,6 +243,7 @@ func takeOver(placed []fsm.Partition, self fsm.MemberID) (commands []fsm.Command
 // catalogState is what a restore reads from a catalog.
 type catalogState struct {
 	cluster    string
+	level      uint32
 	partitions []fsm.Partition
 	members    []fsm.Member
 }
@@ -223,7 +251,7 @@ type catalogState struct {
 func readCatalog(group *partition.Group) (s catalogState) {
 	group.View(func(m partition.Machine) {
 		catalog := raftgroup.Catalog(m)
-		s = catalogState{catalog.ClusterID(), catalog.Partitions(), catalog.Members()}
+		s = catalogState{catalog.ClusterID(), catalog.FormatLevel(), catalog.Partitions(), catalog.Members()}
 	})
 	return s
 }
@@ -244,20 +272,22 @@ func awaitLeadership(ctx context.Context, group *partition.Group) error {
 	return group.Read(ctx, func(partition.Machine) {})
 }
 
-// propose applies a command and waits for its result.
-func propose(ctx context.Context, group *partition.Group, command fsm.Command) error {
-	done := make(chan partition.Answer, 1)
-	group.Submit(fsm.AppendCommand(nil, fsm.Header{}, command), func(a partition.Answer) { done <- a })
-	select {
-	case a := <-done:
-		if a.Outcome != partition.Done {
-			return fmt.Errorf("%T was not done", command)
+// propose applies commands, each after the one before it is done.
+func propose(ctx context.Context, group *partition.Group, commands ...fsm.Command) error {
+	for _, command := range commands {
+		done := make(chan partition.Answer, 1)
+		group.Submit(fsm.AppendCommand(nil, fsm.Header{}, command), func(a partition.Answer) { done <- a })
+		select {
+		case a := <-done:
+			if a.Outcome != partition.Done {
+				return fmt.Errorf("%T was not done", command)
+			}
+			if a.Result.Code != fsm.OK {
+				return fmt.Errorf("%T: %w", command, a.Result.Code)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		if a.Result.Code != fsm.OK {
-			return fmt.Errorf("%T: %w", command, a.Result.Code)
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return nil
 }

@@ -31,10 +31,10 @@ func wantUnusable(t *testing.T, config RestoreConfig) {
 func wantRestored(t *testing.T, path string, messages map[fsm.PartitionID]uint64) {
 	t.Helper()
 	run := openRun(t, path, datadir.Open)
-	if got := run.dir.Identity().Cluster; got != sourceCluster {
-		t.Errorf("the member belongs to cluster %q, want %q", got, sourceCluster)
-	}
 	catalog := readCatalog(run.openGroup(t, fsm.CatalogPartition, raftgroup.CatalogReplica))
+	if got := run.dir.Identity(); got.Cluster == sourceCluster || got.Cluster != catalog.cluster || got.Level != fsm.FormatLevel || catalog.level != fsm.FormatLevel {
+		t.Errorf("the member belongs to cluster %q at level %d, the catalog to %q at level %d", got.Cluster, got.Level, catalog.cluster, catalog.level)
+	}
 	if len(catalog.partitions) != len(messages) {
 		t.Errorf("%d partitions, want %d", len(catalog.partitions), len(messages))
 	}
@@ -43,7 +43,9 @@ func wantRestored(t *testing.T, path string, messages map[fsm.PartitionID]uint64
 			t.Fatalf("partition %d is placed as %+v", p.ID, p)
 		}
 		var got uint64
-		run.openGroup(t, p.ID, p.Replicas[0].Number).View(func(m partition.Machine) { got = raftgroup.Queues(m).Messages() })
+		group := run.openGroup(t, p.ID, p.Replicas[0].Number)
+		group.View(func(m partition.Machine) { got = raftgroup.Queues(m).Messages() })
+		wantNewEpoch(t, group)
 		if got != messages[p.ID] {
 			t.Errorf("partition %d has %d messages, want %d", p.ID, got, messages[p.ID])
 		}
@@ -52,6 +54,20 @@ func wantRestored(t *testing.T, path string, messages map[fsm.PartitionID]uint64
 		if !m.Removed {
 			t.Errorf("former member %s is not removed", m.ID)
 		}
+	}
+}
+
+// wantNewEpoch checks that the batches of a partition have an epoch.
+func wantNewEpoch(t *testing.T, group *partition.Group) {
+	t.Helper()
+	settings := fsm.DefaultSettings()
+	settings.ForwardTo = "elsewhere"
+	mustPropose(t, group, fsm.PutEntity{Entity: 99, Version: 1, Settings: settings}, fsm.SendMessages{Entity: 99, Messages: make([]fsm.Message, 1)})
+	answers := make(chan partition.Answer, 1)
+	take := fsm.ForwardMessages{Address: fsm.Address{Entity: 99}, To: fsm.Destination{Partition: 1, Entity: 1}, Max: 1, MaxBytes: 1}
+	group.Submit(fsm.AppendCommand(nil, fsm.Header{}, take), func(a partition.Answer) { answers <- a })
+	if batch := (<-answers).Result; batch.Serial == 0 || batch.Epoch == 0 {
+		t.Errorf("batch %d has epoch %d", batch.Serial, batch.Epoch)
 	}
 }
 
@@ -71,6 +87,23 @@ func TestRestoredMemberHoldsEveryPartitionAlone(t *testing.T) {
 		t.Errorf("restored partitions %v, want 3", restored)
 	}
 	wantRestored(t, config.Dir, map[fsm.PartitionID]uint64{1: 1, 2: 1})
+}
+
+// Two restores of one backup are two clusters.
+func TestEachRestoreIsAClusterOfItsOwn(t *testing.T) {
+	t.Parallel()
+	whole := backUp(t, sourceGroups(t))
+	ids := map[string]bool{sourceCluster: true}
+	for _, id := range []string{"", "", "chosen"} {
+		config := RestoreConfig{Dir: filepath.Join(kit.MemoryDir(t), "restored"), Logger: discardLogger(), Backup: whole.open, ClusterID: id}
+		if err := Restore(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		ids[openRun(t, config.Dir, datadir.Open).dir.Identity().Cluster] = true
+	}
+	if len(ids) != 4 || !ids["chosen"] || ids[""] {
+		t.Errorf("the clusters have the ids %v", ids)
+	}
 }
 
 func TestRestoreRefusesWrongOrDamagedCopies(t *testing.T) {

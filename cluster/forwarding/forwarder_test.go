@@ -33,6 +33,8 @@ type fakeOutboxes struct {
 	boxes    map[fsm.Address]*fakeBox
 	answers  []partition.Answer // the first answers, whatever the request
 	commands []fsm.ForwardMessages
+	numbered bool             // the source has format level 3
+	epochs   []fsm.BeginEpoch // begun
 }
 
 type fakeBox struct {
@@ -40,6 +42,7 @@ type fakeBox struct {
 	out    []string
 	to     fsm.Destination
 	serial uint64
+	epoch  uint64
 	wants  string
 	codes  []fsm.Code // of all forwarded messages, in order
 	patch  []byte     // of every message
@@ -69,8 +72,24 @@ func (o *fakeOutboxes) Outbox(at fsm.Address) (bool, fsm.Destination, string, bo
 	return len(box.out) > 0, box.to, box.wants, true
 }
 
+func (o *fakeOutboxes) NumbersBatches() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.numbered
+}
+
 func (o *fakeOutboxes) Submit(command []byte, done func(partition.Answer)) {
 	_, c, err := fsm.DecodeCommand(command)
+	if begin, ok := c.(fsm.BeginEpoch); ok {
+		o.mu.Lock()
+		o.epochs = append(o.epochs, begin)
+		if box := o.boxes[begin.Address]; box != nil && box.serial == begin.Serial && box.epoch == begin.Replaces {
+			box.epoch = begin.Epoch
+		}
+		o.mu.Unlock()
+		done(partition.Answer{Outcome: partition.Done})
+		return
+	}
 	forward, ok := c.(fsm.ForwardMessages)
 	if err != nil || !ok {
 		panic(fmt.Sprintf("%v: %v", c, err))
@@ -111,7 +130,7 @@ func (o *fakeOutboxes) forward(c fsm.ForwardMessages) (result fsm.Result) {
 	if len(box.out) == 0 {
 		return fsm.Result{}
 	}
-	result = fsm.Result{Serial: box.serial, To: box.to}
+	result = fsm.Result{Serial: box.serial, Epoch: box.epoch, To: box.to}
 	for i, payload := range box.out {
 		result.Deliveries = append(result.Deliveries, fsm.Delivery{
 			Lock: fsm.LockID{Sequence: fsm.SequenceNumber(len(box.codes) + i + 1)}, Payload: []byte(payload), Patches: box.patch, Hops: 1,

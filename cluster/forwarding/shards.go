@@ -51,6 +51,9 @@ func (f *Forwarder) sendBatchTo(ctx context.Context, to fsm.PartitionID, command
 		return nil, err
 	}
 	n := len(command.Messages)
+	if result.Code == fsm.Stale && result.Serial != 0 {
+		return nil, fmt.Errorf("transfer batch %d: %w, %d: %w", command.Serial, errOutdated, result.Serial, result.Code)
+	}
 	if mayPass(result.Code) {
 		return nil, fmt.Errorf("transfer a batch of %d messages: %w", n, result.Code)
 	}

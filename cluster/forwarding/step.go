@@ -38,6 +38,7 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 		return stepLostLead
 	}
 	out, to, wants, there := readOutbox(group, task.source.Address)
+	numbers := numbersBatches(group)
 	if !there {
 		return stepDone
 	}
@@ -73,10 +74,12 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 	if next == perMessageDestination() && !f.setDestination(task, batch.To.Partition) {
 		return stepYield
 	}
-	codes, err := f.transferBatch(ctx, task, &batch)
+	codes, err := f.transferBatch(ctx, task, &batch, numbers)
 	switch {
 	case errors.Is(err, errSourceGone):
 		return stepDone
+	case errors.Is(err, errOutdated) && numbers:
+		return f.renewBatch(ctx, task, group, &batch, err)
 	case err != nil:
 		return f.backOff(ctx, task, err)
 	}
@@ -93,6 +96,25 @@ func readOutbox(group rpc.Group, at fsm.Address) (out bool, to fsm.Destination, 
 		}
 	})
 	return out, to, wants, ok
+}
+
+// submit writes a command into the log of the source and returns its result with stepMore, or what
+// becomes of the step.
+func submit(ctx context.Context, group rpc.Group, command fsm.Command) (fsm.Result, stepResult) {
+	answers := make(chan partition.Answer, 1)
+	group.Submit(fsm.AppendCommand(nil, fsm.Header{}, command), func(answer partition.Answer) { answers <- answer })
+	select {
+	case answer := <-answers:
+		switch {
+		case answer.Outcome == partition.Refused && answer.Result.Code == fsm.OK:
+			return answer.Result, stepLostLead // another member leads
+		case answer.Outcome != partition.Done:
+			return answer.Result, stepBackoff // overloaded, or losing leadership: repeat
+		}
+		return answer.Result, stepMore
+	case <-ctx.Done():
+		return fsm.Result{}, stepLostLead
+	}
 }
 
 // destination finds the entity that the setting names: in the local replica of the catalog, which lags only
@@ -134,25 +156,15 @@ func (f *Forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.En
 }
 
 // takeBatch ends the previous batch and takes the next; with stepMore it returns the batch in transit.
-func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.Group, next fsm.Destination) (fsm.Result, stepResult) {
+func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.Group, to fsm.Destination) (fsm.Result, stepResult) {
 	command := fsm.ForwardMessages{
 		Address: task.source.Address, Done: task.done, Codes: task.codes,
-		To: next, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
+		To: to, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
 	}
-	answers := make(chan partition.Answer, 1)
-	group.Submit(fsm.AppendCommand(nil, fsm.Header{}, command), func(answer partition.Answer) { answers <- answer })
-	var answer partition.Answer
-	select {
-	case answer = <-answers:
-	case <-ctx.Done():
-		return fsm.Result{}, stepLostLead
-	}
-	result := answer.Result
+	result, next := submit(ctx, group, command)
 	switch {
-	case answer.Outcome == partition.Refused && result.Code == fsm.OK:
-		return result, stepLostLead // another member leads
-	case answer.Outcome != partition.Done:
-		return result, stepBackoff // overloaded, or losing leadership: repeat
+	case next != stepMore:
+		return result, next
 	case result.Code == fsm.EntityNotFound:
 		return result, stepDone // deleted meanwhile
 	case result.Code != fsm.OK:
@@ -168,12 +180,12 @@ func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.
 
 // transferBatch transfers a batch to its destination and returns a code per message, or nil when all
 // were accepted. After an error the outcome is unknown, and the batch stays in transit.
-func (f *Forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result) ([]fsm.Code, error) {
+func (f *Forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, numbers bool) ([]fsm.Code, error) {
 	codes := make([]fsm.Code, len(batch.Deliveries))
 	if batch.To.Entity == noDestination {
 		return fillCodes(codes, fsm.EntityNotFound), nil
 	}
-	command, entity, err := f.encodeBatch(ctx, task, batch, codes)
+	command, entity, err := f.encodeBatch(ctx, task, batch, codes, numbers || batch.Epoch != 0)
 	if err != nil {
 		return nil, err
 	}
@@ -222,9 +234,9 @@ func fillCodes(codes []fsm.Code, code fsm.Code) []fsm.Code {
 
 // encodeBatch makes the command for the destination, and returns that entity. A message that cannot
 // be forwarded gets its code and is left out, so that it does not delay the others.
-func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code) (fsm.TransferMessages, fsm.Entity, error) {
+func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code, numbers bool) (fsm.TransferMessages, fsm.Entity, error) {
 	command := fsm.TransferMessages{
-		Entity: batch.To.Entity, Source: task.source, Serial: batch.Serial,
+		Entity: batch.To.Entity, Source: task.source, Epoch: batch.Epoch, Serial: batch.Serial,
 		Messages: make([]fsm.Transferred, 0, len(batch.Deliveries)),
 	}
 	path := "" // of the entity that dead letters come from
@@ -243,12 +255,16 @@ func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *f
 	// Only rules need the properties; an unknown destination may have some.
 	withoutProperties := err == nil && entity.Kind == fsm.QueueEntity
 	for i := range batch.Deliveries {
+		number := batch.Deliveries[i].Lock.Sequence
 		message, err := f.toTransferred(&shards.ToClient(shards.Bits(shard), batch.Deliveries[i:i+1])[0], path)
 		if err != nil {
 			f.log.ErrorContext(ctx, "failed to read a message to forward", "entity_id", uint64(task.source.Address.Entity),
 				"sequence", uint64(batch.Deliveries[i].Lock.Sequence), "error", err)
 			codes[i] = fsm.Internal
 			continue
+		}
+		if numbers {
+			message.Number = number
 		}
 		if withoutProperties {
 			message.Properties = nil

@@ -1,6 +1,9 @@
 package raftgroup
 
 import (
+	"crypto/rand"
+	"encoding/binary"
+
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -23,4 +26,11 @@ func Catalog(m partition.Machine) *fsm.Catalog {
 func Queues(m partition.Machine) *fsm.Queues {
 	queues, _ := m.(*fsm.Queues)
 	return queues
+}
+
+// NewEpoch returns 64 random bits, never 0: an epoch of forwarding that no partition had before.
+func NewEpoch() uint64 {
+	var bits [8]byte
+	_, _ = rand.Read(bits[:]) // never fails
+	return max(1, binary.LittleEndian.Uint64(bits[:]))
 }

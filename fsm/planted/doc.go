@@ -62,6 +62,8 @@ const (
 	// RemovedVoterStops makes a removed member stop when its own catalog shows the removal, although the catalog's
 	// group may still need its vote.
 	RemovedVoterStops Fault = "removed-voter-stops"
+	// RestoreKeepsClusterID lets a restored cluster have the id of the cluster that was backed up.
+	RestoreKeepsClusterID Fault = "restore-keeps-cluster-id"
 	// RestoreKeepsEpoch lets a restored partition forward in the epoch in which it was copied.
 	RestoreKeepsEpoch Fault = "restore-keeps-epoch"
 	// ReuseLockEpoch grants a lock under the epoch of the one before.
@@ -106,6 +108,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ReleaseByOldAnswer,
 	RemovalPlansOnce,
 	RemovedVoterStops,
+	RestoreKeepsClusterID,
 	RestoreKeepsEpoch,
 	ReuseLockEpoch,
 	SkipBodyChecksum,

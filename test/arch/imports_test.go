@@ -45,7 +45,7 @@ func packageImports() map[string][]string {
 		"cluster/rpc":        {"fsm", "partition", "cluster/notify"},
 		"cluster/shards":     {"fsm"},
 		"cluster/router":     {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
-		"cluster/forwarding": {"fsm", "partition", "cluster/notify", "cluster/router", "cluster/rpc", "cluster/shards"},
+		"cluster/forwarding": {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/router", "cluster/rpc", "cluster/shards"},
 		"cluster/gossip":     {"fsm", "cluster/notify", "cluster/throttle"},
 		"cluster/notify":     {},
 		"cluster/throttle":   {},

@@ -38,6 +38,7 @@ func checks() []check {
 		{planted.ReleaseByOldAnswer, "cluster/bootstrap", "TestOldAnswerReleasesNoPledge", nil},
 		{planted.RemovalPlansOnce, "cluster", "TestMembersRemovedAtOnceKeepTheQuorum", []string{"PEEKLOCK_LONG=1"}},
 		{planted.RemovedVoterStops, "cluster", "TestRemovedMemberServesWhileItIsNeeded", nil},
+		{planted.RestoreKeepsClusterID, "cluster/backup", "TestEachRestoreIsAClusterOfItsOwn", nil},
 		{planted.RestoreKeepsEpoch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.ReuseLockEpoch, "fsm", "TestReplicasAgree", nil},
 		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},

@@ -19,7 +19,7 @@ Members of different releases may differ without a fault.`, run: c.verify},
 prefix. The cluster keeps running. The copies come from the leaders, through any member. Each partition is consistent as
 of a moment between the start and the end of the backup, but the partitions are not consistent with each other: of two
 messages sent to different partitions during the backup, one may be missing, and a message that was being forwarded may
-be in neither partition or in both. The catalog is copied first and last; the last copy counts, and the manifest says
+be in neither partition or in both ("Backup" in the operations guide). The catalog is copied first and last; the last copy counts, and the manifest says
 whether it changed.
 
 A copy keeps disk space on its leader until it is written, so a slow target costs disk space there. The files contain

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -40,14 +41,14 @@ it, let other members join, and rebalance the partitions:
   peeklock serve --name c --dir c --join host-a:7946 ...
   peeklock partition rebalance
 
-The cluster has the id and the keys of the cluster that was backed up, and its members are recorded as removed: do not
-start them again where they can reach the new cluster. Locks that clients held during the backup end by themselves.
-Messages that were received after the backup are there again.
+The cluster has the keys of the cluster that was backed up and an id of its own: members of the two refuse each other.
+Its formats are those of this release, so all its members need this release or a newer one. Locks that clients held
+during the backup end by themselves. Messages that were received after the backup are there again. Messages that were
+forwarded during the backup may be missing or be there twice: see "Backup" in the operations guide.
 
 With --partition, only the messages of that partition are restored, together with all entities and keys. Use such a
 cluster to look for lost messages, and discard it afterwards. "peeklock queue list" shows the partition of a queue.
-Messages that the partition forwarded to others, and that others forwarded to it, are not consistent: do not let clients
-use the cluster.
+Messages that the partition forwarded to others are not there: do not let clients use the cluster.
 
 A backup may be in an object store that speaks S3.
 ` + objects.EnvironmentHelp,
@@ -69,7 +70,8 @@ A backup may be in an object store that speaks S3.
 // restored is the answer of restore.
 type restored struct {
 	Dir        string `json:"dir"`
-	ClusterID  string `json:"clusterId"`
+	ClusterID  string `json:"clusterId"`       // of the restored cluster
+	BackupOf   string `json:"backupOfCluster"` // id of the cluster that was backed up
 	Partitions int    `json:"partitions"`
 	Messages   string `json:"asOf"` // time at which the last partition was copied
 }
@@ -91,9 +93,10 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 		}
 		only[i] = fsm.PartitionID(id)
 	}
+	cluster := rand.Text()
 	m := c.NewMeter("restoring", len(manifest.Partitions))
 	err = backup.Restore(ctx, backup.RestoreConfig{
-		Dir: dir, Only: only,
+		Dir: dir, Only: only, ClusterID: cluster,
 		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },
 		Restored: func(partition.BackupInfo, int) {
 			m.Add(1)
@@ -104,16 +107,16 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 	if err != nil {
 		return fmt.Errorf("%w: throw the folder away", err)
 	}
-	answer := restored{Dir: dir, ClusterID: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
+	answer := restored{Dir: dir, ClusterID: cluster, BackupOf: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
 	if !out.IsTable() {
 		return out.Data(answer)
 	}
 	if len(only) > 0 {
 		return out.Note("partitions %d of cluster %s, as of %s, are in %s, and the others empty: look for what you miss with peeklock serve --dir %s, out of reach of clients",
-			only, answer.ClusterID, answer.Messages, dir, dir)
+			only, answer.BackupOf, answer.Messages, dir, dir)
 	}
-	return out.Note("%d partitions of cluster %s, as of %s, are in %s: start it with peeklock serve --dir %s",
-		answer.Partitions, answer.ClusterID, answer.Messages, dir, dir)
+	return out.Note("%d partitions of cluster %s, as of %s, are in %s, as cluster %s: start it with peeklock serve --dir %s",
+		answer.Partitions, answer.BackupOf, answer.Messages, dir, answer.ClusterID, dir)
 }
 
 func readManifest(ctx context.Context, from objects.Store) (*backupManifest, error) {
