@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
-	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
@@ -239,8 +238,8 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	config := partition.Config{
 		ID: id, Replica: raftgroup.ReplicaID(n.self, number), Member: n.self, Dir: path,
 		Log: n.raftLog, Machine: raftgroup.NewMachine(id), Bootstrap: voters,
-		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
-			return n.peers.Dial(ctx, peer.RaftStream, member, id)
+		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
+			return n.peers.DialRaft(ctx, member, id, replica)
 		},
 		Now:               n.config.Now,
 		Monotonic:         n.config.Monotonic,

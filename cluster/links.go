@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
+	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/router"
@@ -39,12 +40,17 @@ func (n *Node) address(id fsm.MemberID) (string, error) {
 }
 
 // acceptRaft passes a stream to a group; with a nil conn it only reports whether the group is open.
-func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
+func (n *Node) acceptRaft(id fsm.PartitionID, replica string, conn net.Conn) peer.Reply {
 	group := (*n.groups.Load())[id]
-	if group != nil && conn != nil {
+	switch {
+	case group == nil:
+		return peer.NoReplica
+	case !group.Accepts(replica):
+		return peer.OtherReplica
+	case conn != nil:
 		group.Accept(conn)
 	}
-	return group != nil
+	return peer.Accepted
 }
 
 // acceptPeer serves the requests of another member. A second connection of the same member replaces the first,

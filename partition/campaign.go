@@ -224,7 +224,7 @@ func (g *Group) isProcessGone(ctx context.Context, member fsm.MemberID) bool {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Timing.Heartbeat)
 	defer cancel()
 	for range processGoneTries {
-		conn, err := g.cfg.Dial(ctx, member, g.cfg.ID)
+		conn, err := g.cfg.Dial(ctx, member, g.cfg.ID, "")
 		switch {
 		case err == nil:
 			_ = conn.Close()
@@ -243,7 +243,7 @@ func (i *instance) campaign(replica string, member fsm.MemberID) error {
 	request := raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
 		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(replica), Addr: []byte(member),
 	}}
-	return i.transport.TimeoutNow(raft.ServerID(replica), raft.ServerAddress(member), &request, &raft.TimeoutNowResponse{})
+	return i.transport.NetworkTransport.TimeoutNow(raft.ServerID(replica), raft.ServerAddress(member), &request, &raft.TimeoutNowResponse{})
 }
 
 // abandonCampaign makes a candidate a follower again, in the next term, as the request of one does
@@ -258,7 +258,7 @@ func (i *instance) abandonCampaign(ctx context.Context, member fsm.MemberID) {
 		Term:      i.raft.CurrentTerm() + 1, LeadershipTransfer: true,
 	}
 	select {
-	case i.requests <- raft.RPC{Command: request, RespChan: answer}:
+	case i.transport.Requests() <- raft.RPC{Command: request, RespChan: answer}:
 	case <-ctx.Done():
 		return
 	}

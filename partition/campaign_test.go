@@ -333,10 +333,10 @@ func TestNoCampaignByAReplicaThatIsCutOff(t *testing.T) {
 		t.Error("one of two followers hears nothing, and takes the leader for lost")
 	}
 	question := append([]byte{askSilent}, make([]byte, rankBytes)...)
-	if d.askVoter(t.Context(), other.id, question) != answerHeard {
+	if d.askVoter(t.Context(), raft.Server{Address: raft.ServerAddress(other.id)}, question) != answerHeard {
 		t.Error("a follower that hears the leader says that it does not")
 	}
-	if other.group(1).askVoter(t.Context(), deaf.id, question) == answerHeard {
+	if other.group(1).askVoter(t.Context(), raft.Server{Address: raft.ServerAddress(deaf.id)}, question) == answerHeard {
 		t.Error("a follower that hears nothing says that it does")
 	}
 	if s := g.Status(); !s.IsLeader || s.Term != term {

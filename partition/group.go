@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
@@ -81,8 +82,9 @@ type Config struct {
 	Log       *raftlog.Log
 	Machine   func(fsm.Bodies) Machine
 	Bootstrap []Voter // if not empty: form the group, unless it has state already
-	// Dial opens a raft stream to the same group at another member.
-	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error)
+	// Dial opens a raft stream to the same group at another member: to the named replica, or, without a name, to the
+	// one that the member has now. See Accepts.
+	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error)
 	// Now is the wall clock of this member.
 	Now func() time.Time
 	// Monotonic counts the time since some moment of this process. It never goes back, and need not count
@@ -455,6 +457,13 @@ func (g *Group) halted() error {
 		return *err
 	}
 	return nil
+}
+
+// Accepts reports whether this is the replica that a raft stream names; one without a name is for any. A member that
+// has removed a replica and got another one must not answer for the former: what that one has promised, a vote or
+// entries, this one does not hold.
+func (g *Group) Accepts(replica string) bool {
+	return replica == "" || replica == g.cfg.Replica || planted.Active(planted.RaftStreamAnyReplica)
 }
 
 // Accept hands over a raft stream that the same group of another member has dialled.

@@ -15,7 +15,8 @@ import (
 
 const (
 	entriesPerRequestMax    = 64                   // of one AppendEntries request; also entries per apply batch
-	trailingEntriesMin      = 256                  // more than a leader can have uncommitted (4 entries)
+	trailingEntriesMin      = 16                   // whatever their size; see snapshotter.trailingEntries
+	trailingEntriesUnknown  = 256                  // while the sizes of older entries are not known
 	snapshotNever           = 24 * 365 * time.Hour // turns raft's own schedule off; the snapshotter decides
 	installsWithoutApplyMax = 5                    // snapshots in a row without an applied entry
 )
@@ -24,10 +25,9 @@ const (
 // reopened.
 type instance struct {
 	raft      *raft.Raft
-	transport *raft.NetworkTransport
+	transport transport.Transport
 	streams   *transport.Streams
-	requests  chan<- raft.RPC // to raft, as if a peer had sent them
-	closed    chan struct{}   // closed when the instance no longer reaches any peer
+	closed    chan struct{} // closed when the instance no longer reaches any peer
 	once      sync.Once
 }
 
@@ -43,14 +43,16 @@ func (g *Group) openRaft() error {
 	conf.Logger = logger
 	g.log.SetInstance(nil)
 	err := g.bootstrap(conf, network)
-	inst := &instance{transport: network, streams: s, closed: make(chan struct{})}
+	inst := &instance{streams: s, closed: make(chan struct{})}
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
-		safe := transport.New(network, cfg.Replica, inst.closed, g.noteRefusedVote)
-		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, safe)
-		safe.SetRaft(r)
-		inst.requests = safe.Requests()
+		inst.transport = transport.New(transport.Config{
+			Streams: s, Network: network, Replica: cfg.Replica, Closed: inst.closed,
+			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot,
+		})
+		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)
+		inst.transport.SetRaft(r)
 	}
 	if err != nil {
 		close(inst.closed)
@@ -74,7 +76,7 @@ func (c *Config) raft() *raft.Config {
 	conf.ShutdownOnRemove = false
 	conf.NoLegacyTelemetry = true
 	conf.NoSnapshotRestoreOnStart = true // Open has loaded it
-	conf.TrailingLogs = trailingEntriesMin
+	conf.TrailingLogs = trailingEntriesUnknown
 	conf.SnapshotInterval = snapshotNever
 	conf.SnapshotThreshold = math.MaxUint64
 	return conf
@@ -113,7 +115,9 @@ func (i *instance) close() error {
 	i.transport.CloseStreams()
 	err = errors.Join(err, i.streams.Close())
 	i.once.Do(func() { close(i.closed) })
-	return errors.Join(err, f.Error())
+	err = errors.Join(err, f.Error())
+	i.transport.WaitReceptions()
+	return err
 }
 
 // watchLeadership follows changes of this replica's leadership until ctx ends, and reopens or stops raft on

@@ -81,7 +81,7 @@ func (n *network) serve() {
 
 var errCut = errors.New("link is cut")
 
-func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
+func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
 	n.mu.Lock()
 	cut := n.cut[[2]fsm.MemberID{from, to}]
 	peer := n.peers[to]
@@ -96,6 +96,9 @@ func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.Partit
 	g := peer.group(id)
 	if g == nil {
 		return nil, fmt.Errorf("no process: %w", syscall.ECONNREFUSED)
+	}
+	if !g.Accepts(replica) {
+		return nil, fmt.Errorf("replica %s is not there", replica)
 	}
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", n.listener.Addr().String())
 	if err != nil {
@@ -244,8 +247,8 @@ func (m *member) config(id fsm.PartitionID) Config {
 		Dir: filepath.Join(m.dir, "groups", fmt.Sprint(id)), Log: m.log,
 		Machine:   func(b fsm.Bodies) Machine { return fsm.NewQueues(b) },
 		Bootstrap: m.voters,
-		Dial: func(ctx context.Context, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
-			return m.net.dial(ctx, m.id, to, id)
+		Dial: func(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
+			return m.net.dial(ctx, m.id, to, id, replica)
 		},
 		Now: time.Now, Logger: testLogger(m.t).With("member", string(m.id)),
 		Timing: fastTiming(), Sizes: DefaultSizes(),

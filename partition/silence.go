@@ -106,7 +106,7 @@ func (g *Group) replaceSilentLeader(ctx context.Context) {
 // may lead without a quorum, and to replace it takes nothing from anybody.
 func (g *Group) pollVoters(ctx context.Context, r *raft.Raft, kind byte) byte {
 	_, leader := r.LeaderWithID()
-	var others []fsm.MemberID
+	var others []raft.Server
 	voters, votes := 0, false
 	for _, s := range r.GetConfiguration().Configuration().Servers {
 		switch {
@@ -115,7 +115,7 @@ func (g *Group) pollVoters(ctx context.Context, r *raft.Raft, kind byte) byte {
 		case s.ID == raft.ServerID(g.cfg.Replica):
 			votes = true
 		case s.ID != leader:
-			others = append(others, fsm.MemberID(s.Address))
+			others = append(others, s)
 		}
 		voters++
 	}
@@ -128,8 +128,8 @@ func (g *Group) pollVoters(ctx context.Context, r *raft.Raft, kind byte) byte {
 	defer cancel()
 	question := append([]byte{kind}, g.logRank(r)...)
 	answers := make(chan byte, len(others))
-	for _, member := range others {
-		asking.Go(func() { answers <- g.askVoter(ctx, member, question) })
+	for _, voter := range others {
+		asking.Go(func() { answers <- g.askVoter(ctx, voter, question) })
 	}
 	verdict, missing := byte(answerAgree), voters/2 // beside ourselves
 	for range others {
@@ -177,8 +177,8 @@ func lastEntry(r *raft.Raft) (term, index uint64, err error) {
 }
 
 // askVoter asks another replica. Who cannot be asked, or knows no such question, has heard.
-func (g *Group) askVoter(ctx context.Context, member fsm.MemberID, question []byte) byte {
-	conn, err := g.cfg.Dial(ctx, member, g.cfg.ID)
+func (g *Group) askVoter(ctx context.Context, voter raft.Server, question []byte) byte {
+	conn, err := g.cfg.Dial(ctx, fsm.MemberID(voter.Address), g.cfg.ID, string(voter.ID))
 	if err != nil {
 		return answerHeard
 	}
@@ -244,7 +244,7 @@ func (g *Group) isAlive(ctx context.Context, member fsm.MemberID) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
-	conn, err := g.cfg.Dial(ctx, member, g.cfg.ID)
+	conn, err := g.cfg.Dial(ctx, member, g.cfg.ID, "")
 	if err != nil {
 		return false
 	}

@@ -426,6 +426,7 @@ type snapshotSink struct {
 	pipe     *io.PipeWriter // of a snapshot that the leader sends
 	result   chan error
 	local    bool
+	whole    bool // all of a snapshot that the leader sends is here
 	finished bool
 }
 
@@ -517,17 +518,27 @@ func (s *snapshotSink) Write(p []byte) (int, error) {
 	return s.pipe.Write(p)
 }
 
+// complete waits until all that was written is on disk and checked.
+func (s *snapshotSink) complete() error {
+	if s.whole {
+		return nil
+	}
+	if s.pipe == nil {
+		return errors.New("nothing was written")
+	}
+	_ = s.pipe.Close()
+	err := <-s.result
+	s.pipe = nil
+	s.whole = err == nil
+	return err
+}
+
 // Close implements raft.SnapshotSink: the snapshot is valid when it returns nil.
 func (s *snapshotSink) Close() error {
 	if s.finished {
 		return nil
 	}
-	if s.pipe == nil {
-		return errors.Join(fmt.Errorf("close snapshot %s: nothing was written", s.id), s.Cancel())
-	}
-	_ = s.pipe.Close()
-	err := <-s.result
-	s.pipe = nil
+	err := s.complete()
 	if err == nil {
 		err = s.publishReceived()
 	}

@@ -78,7 +78,7 @@ func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
 			f.files = gatedFiles{gate: hold, sync: published}
 			a := startThree(t, ms)
 			fill := func(ms []*member) {
-				for i := range 2 * trailingEntriesMin {
+				for i := range 2 * trailingEntriesUnknown {
 					mustEventually(t, ms, a.next(), send(1, body(i)))
 				}
 			}
@@ -139,7 +139,7 @@ func TestAnInstallWaitsUntilRaftHasFinishedItsOwnSnapshot(t *testing.T) {
 	_, g, a := openSingle(t, func(c *Config) {
 		c.Log.WrapStore(func(s raftlog.Store) raftlog.Store { return gatedStore{s, hold} })
 	})
-	for i := range 2 * trailingEntriesMin {
+	for i := range 2 * trailingEntriesUnknown {
 		must(t, g, a.next(), send(1, body(i)))
 	}
 	hold.closed.Store(true)

@@ -77,16 +77,30 @@ func (k *snapshotter) mark() uint64 { return k.total.Load() }
 // saved records that a snapshot frozen at that mark is on disk.
 func (k *snapshotter) saved(mark uint64) { k.totalAtSnapshot.Store(mark) }
 
-// trailingEntries returns the number of entries in the last Sizes.Trailing bytes, at least
-// trailingEntriesMin.
+// trailingEntries returns the number of entries in the last Sizes.Trailing bytes. If no more than that was applied
+// since open, it is at least trailingEntriesUnknown: the sizes of the entries before are not known, but there are not
+// more of them than fitted when they were written.
+//
+// It is never less than trailingEntriesMin. A follower whose log contradicts the leader's behind its last snapshot gets
+// snapshots without end if the leader's log does not reach back to where the two agree (docs/raft-notes.md). The
+// leader may have 4 commands in flight, the follower may have 4 of another leader, and each leadership adds an entry
+// or two of raft's own.
 func (k *snapshotter) trailingEntries() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	total, last := k.total.Load(), k.g.applied.Load()
-	for _, m := range k.marks {
-		if total-m.total <= uint64(k.g.cfg.Sizes.Trailing) {
-			return max(trailingEntriesMin, last-min(last, m.index))
+	for i, m := range k.marks {
+		if total-m.total > uint64(k.g.cfg.Sizes.Trailing) {
+			continue
 		}
+		entries := max(trailingEntriesMin, last-min(last, m.index))
+		if i == 0 && total <= uint64(k.g.cfg.Sizes.Trailing) {
+			entries = max(entries, trailingEntriesUnknown)
+		}
+		return entries
+	}
+	if total <= uint64(k.g.cfg.Sizes.Trailing) {
+		return trailingEntriesUnknown
 	}
 	return trailingEntriesMin
 }

@@ -139,7 +139,7 @@ func (r *restoreRun) groupConfig(id fsm.PartitionID, number uint32) partition.Co
 	return partition.Config{
 		ID: id, Replica: name, Member: self, Dir: r.dir.ReplicaPath(id, number),
 		Log: r.raftLog, Machine: raftgroup.NewMachine(id), Bootstrap: []partition.Voter{{Replica: name, Member: self}},
-		Dial: func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error) {
+		Dial: func(context.Context, fsm.MemberID, fsm.PartitionID, string) (net.Conn, error) {
 			return nil, errors.New("a restore has no other members")
 		},
 		Now: time.Now, Logger: r.config.Logger, Sizes: partition.DefaultSizes(), Timing: timing,

@@ -3,7 +3,6 @@ package peer
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,131 +18,12 @@ import (
 
 // The limits of the peer port.
 const (
-	handshakeTimeout   = 5 * time.Second // for TLS and the header of one stream
-	handshakesMax      = 128             // at a time
-	streamsMax         = 8192            // streams that are accepted and open
-	memberIDBytesMax   = 64
-	clusterIDBytesMax  = 64
-	acceptPauseMin     = 5 * time.Millisecond
-	acceptPauseMax     = time.Second
-	streamHeaderBytes  = 10 // magic, version, kind, partition
-	streamMagic        = "PLKP"
-	streamVersion      = 1
-	streamIdentityText = 3 // texts after the fixed part
+	handshakeTimeout = 5 * time.Second // for TLS and the header of one stream
+	handshakesMax    = 128             // at a time
+	streamsMax       = 8192            // streams that are accepted and open
+	acceptPauseMin   = 5 * time.Millisecond
+	acceptPauseMax   = time.Second
 )
-
-// Kind is the purpose of a stream.
-type Kind byte
-
-// The kinds of streams.
-const (
-	RaftStream    Kind = 1 // raft messages of one partition
-	ForwardStream Kind = 2 // requests, as frames of package rpc
-	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
-)
-
-// Reply is the one byte that answers a header.
-type Reply byte
-
-// The replies.
-const (
-	Accepted       Reply = 1
-	OtherMember    Reply = 2 // the address now belongs to another member
-	ForeignCluster Reply = 3 // another cluster
-	NoReplica      Reply = 4 // no replica of the partition is open on this member
-	Busy           Reply = 5
-	Unreadable     Reply = 6
-	UnknownKind    Reply = 7
-	WantsTLS       Reply = 8 // a plain stream was opened to a member with TLS
-	WantsPlain     Reply = 9 // a TLS stream to a member without TLS; never sent, because a TLS client could not read it
-)
-
-// String describes the reply.
-func (r Reply) String() string {
-	switch r {
-	case Accepted:
-		return "accepted"
-	case OtherMember:
-		return "the address belongs to another member"
-	case ForeignCluster:
-		return "the member belongs to another cluster"
-	case NoReplica:
-		return "no replica of the partition is open there"
-	case Busy:
-		return "too many streams"
-	case Unreadable:
-		return "the header was not understood"
-	case UnknownKind:
-		return "the kind of stream was not understood"
-	case WantsTLS:
-		return "the member takes streams in TLS only: give this one a certificate too"
-	case WantsPlain:
-		return "the member speaks TLS and this one does not: give both certificates, or neither"
-	}
-	return fmt.Sprintf("reply %d", byte(r))
-}
-
-// RefusedError is any reply except Accepted.
-type RefusedError struct{ Reply Reply }
-
-// Error implements error.
-func (e RefusedError) Error() string { return e.Reply.String() }
-
-// streamHeader opens every stream between members.
-type streamHeader struct {
-	Kind      Kind
-	Partition fsm.PartitionID // for raft and backup streams
-	To, From  fsm.MemberID
-	Cluster   string // cluster id, empty while none is known
-}
-
-// encode returns the header: magic, version, kind, partition, then to, from and
-// cluster, each preceded by its length in one byte.
-func (h *streamHeader) encode() []byte {
-	var dst []byte
-	dst = append(dst, streamMagic...)
-	dst = append(dst, streamVersion, byte(h.Kind))
-	dst = binary.BigEndian.AppendUint32(dst, uint32(h.Partition))
-	for _, text := range []string{string(h.To), string(h.From), h.Cluster} {
-		dst = append(dst, byte(len(text)))
-		dst = append(dst, text...)
-	}
-	return dst
-}
-
-// readStreamHeader reads a header and not a byte more, so that the handler of the stream gets what follows. It
-// allocates at most a few hundred bytes.
-func readStreamHeader(r io.Reader) (h streamHeader, err error) {
-	var fixed [streamHeaderBytes]byte
-	if _, err := io.ReadFull(r, fixed[:]); err != nil {
-		return h, err
-	}
-	if isTLSHello(fixed[:]) {
-		return h, RefusedError{WantsPlain}
-	}
-	if !isPeerMagic(fixed[:]) {
-		return h, RefusedError{Unreadable}
-	}
-	h.Kind = Kind(fixed[5])
-	h.Partition = fsm.PartitionID(binary.BigEndian.Uint32(fixed[6:]))
-	var texts [streamIdentityText]string
-	for i, limit := range [streamIdentityText]byte{memberIDBytesMax, memberIDBytesMax, clusterIDBytesMax} {
-		var size [1]byte
-		if _, err := io.ReadFull(r, size[:]); err != nil {
-			return h, err
-		}
-		if size[0] > limit {
-			return h, RefusedError{Unreadable}
-		}
-		text := make([]byte, size[0])
-		if _, err := io.ReadFull(r, text); err != nil {
-			return h, err
-		}
-		texts[i] = string(text)
-	}
-	h.To, h.From, h.Cluster = fsm.MemberID(texts[0]), fsm.MemberID(texts[1]), texts[2]
-	return h, nil
-}
 
 // Config configures the peer port of one member. Accepting needs Listener, Self, Cluster, Address, Raft,
 // Forward and Logger; dialling needs Self, DialTimeout, Cluster, Address and Logger.
@@ -160,9 +40,9 @@ type Config struct {
 	Cluster func() string
 	Address func(fsm.MemberID) (string, error)
 
-	// Raft takes over a stream for a partition's group. With a nil connection it only reports whether the group
-	// is open on this member.
-	Raft func(fsm.PartitionID, net.Conn) bool
+	// Raft takes over a stream for a replica of a partition's group, "" for the one that this member has. With a nil
+	// connection it only answers whether it would: Accepted, NoReplica or OtherReplica.
+	Raft func(id fsm.PartitionID, replica string, conn net.Conn) Reply
 	// Forward serves a stream and returns when it has ended.
 	Forward func(fsm.MemberID, net.Conn)
 	// Backup takes over a stream to which it writes a backup. If it is nil, such streams are refused.
@@ -295,7 +175,7 @@ func (p *Transport) acceptStream(raw net.Conn) {
 		p.config.Backup(header.Partition, conn)
 		return
 	}
-	if !p.config.Raft(header.Partition, conn) { // closed since the handshake
+	if p.config.Raft(header.Partition, header.Replica, conn) != Accepted { // closed since the handshake
 		_ = conn.Close()
 	}
 }
@@ -349,15 +229,15 @@ func (p *Transport) logRefused(from string, err error) {
 func (p *Transport) checkHeader(header *streamHeader) Reply {
 	ours := p.config.Cluster()
 	switch {
-	case header.Kind != RaftStream && header.Kind != ForwardStream && (header.Kind != BackupStream || p.config.Backup == nil):
+	case header.Kind < RaftStream || header.Kind > ReplicaStream || header.Kind == BackupStream && p.config.Backup == nil:
 		return UnknownKind
 	case header.To != p.config.Self:
 		return OtherMember
 	case header.Cluster != "" && ours != "" && header.Cluster != ours:
 		p.logForeign(header, ours)
 		return ForeignCluster
-	case header.Kind != ForwardStream && !p.config.Raft(header.Partition, nil):
-		return NoReplica
+	case header.Kind != ForwardStream:
+		return p.config.Raft(header.Partition, header.Replica, nil)
 	}
 	return Accepted
 }
@@ -380,6 +260,25 @@ func (p *Transport) logForeign(header *streamHeader, ours string) {
 // Dial opens a stream to another member, within Config.DialTimeout. The partition is used for raft and backup
 // streams only. If the other end refuses the stream, the error is a RefusedError.
 func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
+	return p.dial(ctx, &streamHeader{Kind: kind, Partition: id, To: to})
+}
+
+// DialRaft opens a stream to the named replica of a partition at another member, or, without a name, to the one that
+// the member has now. It is like Dial otherwise. A member that does not know streams to a replica yet gets one
+// without a name.
+func (p *Transport) DialRaft(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
+	if replica == "" {
+		return p.Dial(ctx, RaftStream, to, id)
+	}
+	conn, err := p.dial(ctx, &streamHeader{Kind: ReplicaStream, Partition: id, To: to, Replica: replica})
+	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == UnknownKind {
+		return p.Dial(ctx, RaftStream, to, id)
+	}
+	return conn, err
+}
+
+func (p *Transport) dial(ctx context.Context, header *streamHeader) (net.Conn, error) {
+	to := header.To
 	address, err := p.config.Address(to)
 	if err != nil {
 		return nil, err
@@ -393,8 +292,8 @@ func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm
 	}
 	conn, err := p.tls.dial(ctx, raw)
 	if err == nil {
-		header := streamHeader{Kind: kind, Partition: id, To: to, From: p.config.Self, Cluster: p.config.Cluster()}
-		err = p.sendHeader(ctx, conn, &header)
+		header.From, header.Cluster = p.config.Self, p.config.Cluster()
+		err = p.sendHeader(ctx, conn, header)
 	}
 	if err != nil {
 		_ = raw.Close()

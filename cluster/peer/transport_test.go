@@ -19,23 +19,29 @@ import (
 
 func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 	t.Parallel()
-	want := streamHeader{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C"}
-	encoded := want.encode()
-	source := bytes.NewReader(append(encoded, "rest"...))
-	got, err := readStreamHeader(source)
-	if err != nil || got != want || source.Len() != 4 {
-		t.Fatalf("came back as %+v, %v, %d bytes left", got, err, source.Len())
-	}
-	for cut := range encoded {
-		if _, err := readStreamHeader(bytes.NewReader(encoded[:cut])); err == nil {
-			t.Fatalf("a header cut at %d was taken", cut)
+	for _, want := range []streamHeader{
+		{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C"},
+		{Kind: ReplicaStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12"},
+	} {
+		encoded := want.encode()
+		source := bytes.NewReader(append(encoded, "rest"...))
+		got, err := readStreamHeader(source)
+		if err != nil || got != want || source.Len() != 4 {
+			t.Fatalf("came back as %+v, %v, %d bytes left", got, err, source.Len())
+		}
+		for cut := range encoded {
+			if _, err := readStreamHeader(bytes.NewReader(encoded[:cut])); err == nil {
+				t.Fatalf("a header cut at %d was taken", cut)
+			}
 		}
 	}
 	long := streamHeader{Kind: RaftStream, To: fsm.MemberID(strings.Repeat("x", memberIDBytesMax+1))}
+	manyDigits := streamHeader{Kind: ReplicaStream, Replica: strings.Repeat("9", replicaBytesMax+1)}
 	for name, hostile := range map[string][]byte{
 		"another protocol": []byte("GET / HTTP/1.1\r\n\r\n"),
 		"long text":        long.encode(),
-		"version":          append([]byte(streamMagic+"\x02"), encoded[5:]...),
+		"long replica":     manyDigits.encode(),
+		"version":          append([]byte(streamMagic+"\x02"), manyDigits.encode()[5:]...),
 	} {
 		if _, err := readStreamHeader(bytes.NewReader(hostile)); !errors.As(err, &RefusedError{}) {
 			t.Errorf("%s: %v", name, err)
@@ -55,7 +61,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft:    func(fsm.PartitionID, net.Conn) bool { return false },
+		Raft:    func(fsm.PartitionID, string, net.Conn) Reply { return NoReplica },
 		Forward: func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		Logger:  slog.New(slog.DiscardHandler),
 	}
@@ -110,8 +116,11 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 func TestStreamHeaderBytes(t *testing.T) {
 	t.Parallel()
 	var written []byte
-	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream} {
+	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream, ReplicaStream} {
 		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
+		if kind == ReplicaStream {
+			header.Replica = "B.2"
+		}
 		written = fmt.Appendf(written, "header of a stream, kind %d: %x\n", kind, header.encode())
 	}
 	golden.Compare(t, "testdata/header.golden", written)
@@ -134,5 +143,97 @@ func TestDialUsesTheConfiguredDialer(t *testing.T) {
 	})
 	if _, err := p.Dial(t.Context(), ForwardStream, "B", fsm.CatalogPartition); !errors.Is(err, refused) {
 		t.Fatalf("the stream was opened elsewhere: %v", err)
+	}
+}
+
+// TestRaftStreamNamesItsReplica: the member gets the name, refuses that of a replica that it no longer has, and a
+// member of a release that knows no such streams gets one without a name.
+func TestRaftStreamNamesItsReplica(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		old     bool
+		replica string
+		reply   Reply
+		taken   string
+	}{
+		"its replica":        {false, "B.2", Accepted, "B.2"},
+		"a former replica":   {false, "B.1", OtherReplica, ""},
+		"no name":            {false, "", Accepted, ""},
+		"an earlier release": {true, "B.1", Accepted, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken := make(chan string, 1)
+			config := &Config{
+				Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
+				Cluster: func() string { return "" },
+				Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
+				Raft: func(_ fsm.PartitionID, replica string, conn net.Conn) Reply {
+					if replica != "" && replica != "B.2" {
+						return OtherReplica
+					}
+					if conn != nil {
+						taken <- replica
+						_ = conn.Close()
+					}
+					return Accepted
+				},
+				Logger: slog.New(slog.DiscardHandler),
+			}
+			if c.old {
+				go serveEarlierRelease(listener, taken)
+				defer func() { _ = listener.Close() }()
+			} else {
+				p := New(config)
+				p.Start()
+				defer p.Close()
+			}
+			asker := *config
+			asker.Self = "A"
+			conn, err := New(&asker).DialRaft(t.Context(), "B", 1, c.replica)
+			if refused := (RefusedError{}); errors.As(err, &refused) != (c.reply != Accepted) || refused.Reply != c.reply && err != nil {
+				t.Fatalf("dial: %v", err)
+			}
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			if got := <-taken; got != c.taken {
+				t.Errorf("the stream names %q, want %q", got, c.taken)
+			}
+		})
+	}
+}
+
+// serveEarlierRelease answers headers as a release does that knows three kinds of streams, and closes them.
+func serveEarlierRelease(listener net.Listener, taken chan<- string) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		var fixed [streamHeaderBytes]byte
+		_, err = io.ReadFull(conn, fixed[:])
+		for range 3 {
+			var size [1]byte
+			if _, err = io.ReadFull(conn, size[:]); err == nil {
+				_, err = io.ReadFull(conn, make([]byte, size[0]))
+			}
+		}
+		reply := Accepted
+		if Kind(fixed[5]) > BackupStream {
+			reply = UnknownKind
+		}
+		if err == nil {
+			_, err = conn.Write([]byte{byte(reply)})
+		}
+		_ = conn.Close()
+		if err == nil && reply == Accepted {
+			taken <- ""
+		}
 	}
 }

@@ -15,6 +15,8 @@ const (
 	AcceptLateSettlement Fault = "accept-late-settlement"
 	// ApplyReadsClock applies an entry with the clock of the replica's own member.
 	ApplyReadsClock Fault = "apply-reads-clock"
+	// CommitBehindSent leaves the commit index of a request for entries behind the last entry of the request.
+	CommitBehindSent Fault = "commit-behind-sent"
 	// ContinueAfterFailedSync lets a replica run on when the folder of a new snapshot could not be synced.
 	ContinueAfterFailedSync Fault = "continue-after-failed-sync"
 	// CountAttemptTwice counts a failed delivery twice.
@@ -25,6 +27,8 @@ const (
 	DrainedStopsRebalance Fault = "drained-stops-rebalance"
 	// EmptyCatalogAnswers answers from the catalog of a cluster that is not bootstrapped yet.
 	EmptyCatalogAnswers Fault = "empty-catalog-answers"
+	// FollowerCountsUnsent sends the first piece of a large AppendEntries alone and reports success for all of it.
+	FollowerCountsUnsent Fault = "follower-counts-unsent"
 	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
 	ForgetAnswers Fault = "forget-answers"
 	// ForgetArrival lets a destination forget the batch that it accepted last from a source.
@@ -35,6 +39,8 @@ const (
 	GiveUpUnknown Fault = "give-up-unknown"
 	// GrantHeldSession grants the lock of a session that is held.
 	GrantHeldSession Fault = "grant-held-session"
+	// InstallWithoutDeadline lets raft read a snapshot from the stream on its main goroutine.
+	InstallWithoutDeadline Fault = "install-without-deadline"
 	// KeepContradictingLog keeps log entries that contradict the snapshot at their index.
 	KeepContradictingLog Fault = "keep-contradicting-log"
 	// LoseOutboxOnHandover lets a new leader overlook the batches that are in flight.
@@ -53,6 +59,8 @@ const (
 	PulseWithoutByteBound Fault = "pulse-without-byte-bound"
 	// PurgeHeldSessions purges the messages of sessions that are held.
 	PurgeHeldSessions Fault = "purge-held-sessions"
+	// RaftStreamAnyReplica lets a replica serve raft streams that name another one.
+	RaftStreamAnyReplica Fault = "raft-stream-any-replica"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
 	// ReleaseByOldAnswer takes back a pledge because of an answer that is older than the pledge.
@@ -85,16 +93,19 @@ const (
 var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	AcceptLateSettlement,
 	ApplyReadsClock,
+	CommitBehindSent,
 	ContinueAfterFailedSync,
 	CountAttemptTwice,
 	DeliverExpiredMessage,
 	DrainedStopsRebalance,
 	EmptyCatalogAnswers,
+	FollowerCountsUnsent,
 	ForgetAnswers,
 	ForgetArrival,
 	ForgetDuplicateIDs,
 	GiveUpUnknown,
 	GrantHeldSession,
+	InstallWithoutDeadline,
 	KeepContradictingLog,
 	LoseOutboxOnHandover,
 	MistakeBatch,
@@ -104,6 +115,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	PublishOlderSnapshot,
 	PulseWithoutByteBound,
 	PurgeHeldSessions,
+	RaftStreamAnyReplica,
 	ReadWithoutQuorum,
 	ReleaseByOldAnswer,
 	RemovalPlansOnce,

@@ -6,23 +6,99 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
-// AppendEntries sends entries again that could not be sent, as soon as the peer answers a heartbeat. Raft
-// would retry them with a backoff of up to ten seconds: a member that returns gets nothing meanwhile, and is
-// far behind when it is needed. Heartbeats are sent at least twice a second. A request that fails although
-// heartbeats are answered is left to raft.
+const (
+	// requestBytesMax bounds the entries of one AppendEntries request, unless a single one is larger. Raft bounds
+	// only their number.
+	requestBytesMax = 4 << 20
+	// appendTimeMax is the time after which AppendEntries begins no further request: raft counts what the follower
+	// holds, and learns of changes, when AppendEntries returns.
+	appendTimeMax = 5 * time.Second
+)
+
+// fitting returns how many of the first entries one request carries, at least one of them.
+func fitting(entries []*raft.Log) int {
+	size := 0
+	for i, e := range entries {
+		size += len(e.Data) + len(e.Extensions)
+		if i > 0 && size > requestBytesMax {
+			return i
+		}
+	}
+	return len(entries)
+}
+
+// pieceOf returns the request that carries the entries from the given position on that fit, and the position
+// behind them.
+//
+// Raft's follower takes everything that it has up to the commit index for committed, also entries behind those of
+// the request that may be of another leader (raft 1.7.3, appendEntries). So a request never has a commit index
+// behind its last entry, as the Raft paper demands.
+func pieceOf(args *raft.AppendEntriesRequest, from int) (*raft.AppendEntriesRequest, int) {
+	next := from + fitting(args.Entries[from:])
+	piece := *args
+	piece.Entries = args.Entries[from:next]
+	if from > 0 {
+		piece.PrevLogEntry, piece.PrevLogTerm = args.Entries[from-1].Index, args.Entries[from-1].Term
+	}
+	last := piece.PrevLogEntry
+	if n := len(piece.Entries); n > 0 {
+		last = piece.Entries[n-1].Index
+	}
+	if !planted.Active(planted.CommitBehindSent) {
+		piece.LeaderCommitIndex = min(piece.LeaderCommitIndex, last)
+	}
+	return &piece, next
+}
+
+// AppendEntries sends the entries in requests of requestBytesMax. Raft takes args.Entries, which it reads again
+// afterwards, for what the follower holds (raft 1.7.3, updateLastAppended). So AppendEntries succeeds only if the
+// follower has taken all of args.Entries, or shortens args.Entries to those that it has taken; raft sends the
+// others with the next call.
 func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
-		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+		err := t.NetworkTransport.AppendEntries(id, replicaAddress(id, target), args, resp)
 		if err == nil {
 			t.heartbeats.notify(id)
 		}
 		return err
 	}
+	begun := time.Now()
+	for taken := 0; ; {
+		piece, next := pieceOf(args, taken)
+		var answer raft.AppendEntriesResponse
+		err := t.appendUntilAnswered(id, target, piece, &answer)
+		switch {
+		case err != nil && taken == 0:
+			return err
+		case err == nil:
+			*resp = answer
+			if !answer.Success || answer.Term > args.Term {
+				return nil
+			}
+			taken = next
+		}
+		if planted.Active(planted.FollowerCountsUnsent) {
+			return nil
+		}
+		if err != nil || taken == len(args.Entries) || time.Since(begun) > appendTimeMax || !t.stillLeads(id, args.Term) {
+			args.Entries = args.Entries[:taken]
+			return nil //nolint:nilerr // what was taken is a success; raft tries the rest
+		}
+	}
+}
+
+// appendUntilAnswered sends entries again that could not be sent, as soon as the peer answers a heartbeat. Raft
+// would retry them with a backoff of up to ten seconds: a member that returns gets nothing meanwhile, and is
+// far behind when it is needed. Heartbeats are sent at least twice a second. A request that fails although
+// heartbeats are answered is left to raft.
+func (t Transport) appendUntilAnswered(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	for answered := false; ; {
 		beat := t.heartbeats.wait(id)
-		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+		err := t.NetworkTransport.AppendEntries(id, replicaAddress(id, target), args, resp)
 		if err == nil || answered || !t.stillLeads(id, args.Term) {
 			return err
 		}
@@ -31,7 +107,7 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 		case <-beat:
 			answered = true
 		case <-look.C:
-		case <-t.closed:
+		case <-t.cfg.Closed:
 		}
 		look.Stop()
 		if !t.stillLeads(id, args.Term) {
@@ -43,7 +119,7 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 // stillLeads reports whether this replica is the leader in that term and the group contains the other.
 func (t Transport) stillLeads(id raft.ServerID, term uint64) bool {
 	select {
-	case <-t.closed:
+	case <-t.cfg.Closed:
 		return false
 	default:
 	}
@@ -80,11 +156,14 @@ func (b *heartbeats) notify(id raft.ServerID) {
 // AppendEntriesPipeline opens a pipeline that ends with the first answer after which raft stops reading (raft
 // 1.7.3, pipelineDecode).
 func (t Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
+	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, replicaAddress(id, target))
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
+	p := &pipeline{
+		AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{}),
+		pieces: make(map[*raft.AppendEntriesRequest]sentPiece),
+	}
 	go p.relay()
 	return p, nil
 }
@@ -94,11 +173,56 @@ func (t Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAdd
 // forever for the transport. The follower receives no entries while its leader stays in office, because
 // heartbeats use another stream, and the raft instance cannot be shut down. Here the pipeline is closed after
 // a negative answer, which is what raft itself does next, and the sender gets an error.
+//
+// It sends a request with more than requestBytesMax of entries in pieces, and answers it with the answer to the last
+// piece, or with the first that is negative: raft takes the entries of an answered request for what the follower
+// holds.
 type pipeline struct {
 	raft.AppendPipeline
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
+
+	mu     sync.Mutex
+	pieces map[*raft.AppendEntriesRequest]sentPiece // sent and not answered
+}
+
+// sentPiece says what a piece belongs to.
+type sentPiece struct {
+	whole *raft.AppendEntriesRequest
+	last  bool
+}
+
+// wholeFuture is the answer to a request that was sent in pieces.
+type wholeFuture struct {
+	raft.AppendFuture // of the piece that decided it
+	request           *raft.AppendEntriesRequest
+}
+
+// Request implements raft.AppendFuture.
+func (f wholeFuture) Request() *raft.AppendEntriesRequest { return f.request }
+
+// AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent.
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	for sent := 0; ; {
+		piece, next := pieceOf(args, sent)
+		last := next == len(args.Entries) || planted.Active(planted.FollowerCountsUnsent)
+		p.mu.Lock()
+		p.pieces[piece] = sentPiece{whole: args, last: last}
+		p.mu.Unlock()
+		answer := resp
+		if !last {
+			answer = new(raft.AppendEntriesResponse)
+		}
+		f, err := p.AppendPipeline.AppendEntries(piece, answer)
+		if err != nil {
+			return nil, err
+		}
+		if last {
+			return wholeFuture{f, args}, nil
+		}
+		sent = next
+	}
 }
 
 // Consumer implements raft.AppendPipeline.
@@ -115,14 +239,21 @@ func (p *pipeline) relay() {
 	for {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
-			// Raft owns an answer once it has received it. A failed request has an empty answer.
-			last := !f.Response().Success || f.Response().Term > f.Request().Term
+			p.mu.Lock()
+			piece := p.pieces[f.Request()]
+			delete(p.pieces, f.Request())
+			p.mu.Unlock()
+			// A failed request has an empty answer.
+			refused := !f.Response().Success || f.Response().Term > f.Request().Term
+			if !refused && !piece.last {
+				continue
+			}
 			select {
-			case p.answers <- f:
+			case p.answers <- wholeFuture{f, piece.whole}: // raft owns it from here
 			case <-p.closed:
 				return
 			}
-			if last {
+			if refused {
 				_ = p.Close()
 				return
 			}

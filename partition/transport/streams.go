@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -31,8 +34,9 @@ type Streams struct {
 type StreamConfig struct {
 	ID     fsm.PartitionID
 	Member fsm.MemberID
-	// Dial opens a stream to the same group at another member.
-	Dial func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error)
+	// Dial opens a stream to the named replica of the same group at another member, or, without a name, to the one
+	// that the member has now.
+	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error)
 	// OnPeerEnd is called when a stream of a peer ended other than by a close of this side. It must not block.
 	OnPeerEnd func()
 	// Intercept is called with the first bytes of every stream that a peer opened. If it returns true, it has
@@ -50,18 +54,48 @@ func NewStreams(cfg StreamConfig) *Streams {
 	}
 }
 
-// trackedConn removes itself from the layer when it is closed.
+// replicaSeparator stands between member and replica in an address that names both.
+const replicaSeparator = "\x00"
+
+// replicaAddress returns the address of a replica at a member. Raft addresses a replica by its member alone.
+func replicaAddress(id raft.ServerID, member raft.ServerAddress) raft.ServerAddress {
+	return member + raft.ServerAddress(replicaSeparator+string(id))
+}
+
+const (
+	streamRequestTimeout = 10 * time.Second // for a chunk to be written, and for an answer once all is written
+	streamChunkBytes     = 64 << 10
+	// The answer to a request may come late by the time that its bytes take on a network of that speed: they may lie
+	// in buffers when they count as written.
+	streamBytesPerSecondMin = 256 << 10
+	streamBufferedBytesMax  = 16 << 20
+)
+
+// trackedConn is a stream of raft. It removes itself from the layer when it is closed. On a stream that this side
+// opened, deadlines are for progress: raft gives a request ten seconds, whatever its size and the network.
 type trackedConn struct {
 	net.Conn
 	owner    *Streams
 	fromPeer bool // the peer opened it
 	started  bool // something was read; only one goroutine reads
+
+	lastRead atomic.Int64 // when something was read last, in ns since 1970
+
+	mu       sync.Mutex
+	deadline time.Time // that raft set for the answer
+	written  [2]int    // bytes of this request, and of the one before
 }
 
 // Read reports the end of a stream that the peer opened, because the peer may have died. It hides a stream
 // that Intercept has served from raft: raft sees the end of the stream.
 func (c *trackedConn) Read(b []byte) (int, error) {
+	if !c.fromPeer {
+		if err := c.Conn.SetReadDeadline(c.answerDeadline(time.Now())); err != nil {
+			return 0, err
+		}
+	}
 	n, err := c.Conn.Read(b)
+	c.lastRead.Store(time.Now().UnixNano())
 	if c.fromPeer && !c.started && n > 0 {
 		c.started = true
 		if c.owner.cfg.Intercept(c.Conn, b[:n]) {
@@ -74,6 +108,61 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// answerDeadline returns when an answer must have come: raft's deadline, or later after a large request.
+func (c *trackedConn) answerDeadline(now time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	buffered := min(c.written[0]+c.written[1], streamBufferedBytesMax)
+	at := now.Add(streamRequestTimeout + time.Duration(buffered)*time.Second/streamBytesPerSecondMin)
+	if c.deadline.After(at) {
+		return c.deadline
+	}
+	return at
+}
+
+// Write writes in chunks, each with a deadline of its own.
+func (c *trackedConn) Write(b []byte) (n int, err error) {
+	if c.fromPeer {
+		return c.Conn.Write(b)
+	}
+	for chunk := range slices.Chunk(b, streamChunkBytes) {
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(streamRequestTimeout)); err != nil {
+			return n, err
+		}
+		sent, err := c.Conn.Write(chunk)
+		n += sent
+		c.mu.Lock()
+		c.written[0] += sent
+		c.mu.Unlock()
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// SetDeadline is called by raft before it sends a request and reads its answer.
+func (c *trackedConn) SetDeadline(t time.Time) error {
+	_ = c.SetWriteDeadline(t)
+	return c.SetReadDeadline(t)
+}
+
+// SetWriteDeadline is called by raft before it sends a request.
+func (c *trackedConn) SetWriteDeadline(time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.written = [2]int{0, c.written[0]}
+	return nil
+}
+
+// SetReadDeadline is called by raft before it reads an answer.
+func (c *trackedConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	return nil
+}
+
 func (c *trackedConn) Close() error {
 	c.owner.mu.Lock()
 	delete(c.owner.open, c)
@@ -81,9 +170,26 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseSilent closes the streams of peers on which nothing has arrived for that long.
+func (s *Streams) CloseSilent(length time.Duration) {
+	before := time.Now().Add(-length).UnixNano()
+	s.mu.Lock()
+	var silent []*trackedConn
+	for c := range s.open {
+		if c.fromPeer && c.lastRead.Load() < before {
+			silent = append(silent, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range silent {
+		_ = c.Close()
+	}
+}
+
 // track registers a stream; a closed layer closes it at once.
 func (s *Streams) track(conn net.Conn, peers bool) (net.Conn, error) {
 	c := &trackedConn{Conn: conn, owner: s, fromPeer: peers}
+	c.lastRead.Store(time.Now().UnixNano())
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -136,7 +242,8 @@ func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 		case <-ctx.Done():
 		}
 	}()
-	conn, err := s.cfg.Dial(ctx, fsm.MemberID(address), s.cfg.ID)
+	member, replica, _ := strings.Cut(string(address), replicaSeparator)
+	conn, err := s.cfg.Dial(ctx, fsm.MemberID(member), s.cfg.ID, replica)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -9,15 +10,16 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
-	acceptedWaitingMax   = 16 // raft streams accepted and not yet taken by the transport
-	idleStreamsPerPeer   = 3  // kept open for the next request
-	requestsInFlight     = 2  // AppendEntries on one stream; more was measured as worse
-	streamRequestTimeout = 10 * time.Second
-	staleStreamsTimeout  = 500 * time.Millisecond // a dead stream fails at once
-	heartbeatWaitMax     = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat
+	acceptedWaitingMax  = 16                     // raft streams accepted and not yet taken by the transport
+	idleStreamsPerPeer  = 3                      // kept open for the next request
+	requestsInFlight    = 2                      // AppendEntries on one stream; more was measured as worse
+	staleStreamsTimeout = 500 * time.Millisecond // a dead stream fails at once
+	heartbeatWaitMax    = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat
 )
 
 // Transport is raft's transport without its heartbeat fast path. On that path heartbeats change term and
@@ -35,11 +37,26 @@ const (
 // promoted in an entry that the others do not have yet, no candidate is ever elected.
 type Transport struct {
 	*raft.NetworkTransport
-	consumer      chan raft.RPC
-	raft          *atomic.Pointer[raft.Raft]     // nil until raft runs
-	onRefusedVote func(*raft.RequestVoteRequest) // called for votes that raft has refused; may be nil
-	heartbeats    *heartbeats
-	closed        <-chan struct{}
+	cfg        *Config
+	consumer   chan raft.RPC
+	raft       *atomic.Pointer[raft.Raft] // nil until raft runs
+	heartbeats *heartbeats
+	receptions *receptions
+}
+
+// Config configures a Transport.
+type Config struct {
+	Streams *Streams
+	Network *raft.NetworkTransport // over Streams
+	Replica string                 // of this side
+	Closed  <-chan struct{}        // closed after Streams and Network
+	// OnRefusedVote is called for votes that raft has refused. It must not block. It may be nil.
+	OnRefusedVote func(*raft.RequestVoteRequest)
+	// Receive reads a snapshot that a leader sends. It returns what raft reads in its place, and a function that is
+	// called when raft has answered. It is called from one goroutine at a time.
+	Receive func(request *raft.InstallSnapshotRequest, from io.Reader) (whole io.Reader, done func(), err error)
+	// StallTimeout ends the reception of a snapshot of which nothing arrives; 0 means receiveStallTimeout.
+	StallTimeout time.Duration
 }
 
 // targetPrefix begins the Candidate field of a vote request, which raft fills with the candidate's address
@@ -58,13 +75,13 @@ func NewNetwork(s *Streams, logger hclog.Logger) *raft.NetworkTransport {
 	})
 }
 
-// New starts to forward incoming requests until closed is closed.
-func New(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) Transport {
+// New starts to forward incoming requests until cfg.Closed is closed.
+func New(cfg Config) Transport {
 	t := Transport{
-		NetworkTransport: inner, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
-		onRefusedVote: refused, heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{})}, closed: ended,
+		NetworkTransport: cfg.Network, cfg: &cfg, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
+		heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{})}, receptions: new(receptions),
 	}
-	go t.forwardRPCs(replica)
+	t.receptions.running.Go(t.forwardRPCs)
 	return t
 }
 
@@ -81,17 +98,22 @@ func (t Transport) Consumer() <-chan raft.RPC { return t.consumer }
 func (t Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	asked := *args
 	asked.Candidate = []byte(targetPrefix + string(id)) //nolint:staticcheck // the field is free because it is deprecated
-	return retryStale(func() error { return t.NetworkTransport.RequestVote(id, target, &asked, resp) })
+	return retryStale(func() error { return t.NetworkTransport.RequestVote(id, replicaAddress(id, target), &asked, resp) })
 }
 
 // RequestPreVote retries over stale streams.
 func (t Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	return retryStale(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
+	return retryStale(func() error { return t.NetworkTransport.RequestPreVote(id, replicaAddress(id, target), args, resp) })
 }
 
 // TimeoutNow retries over stale streams.
 func (t Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	return retryStale(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
+	return retryStale(func() error { return t.NetworkTransport.TimeoutNow(id, replicaAddress(id, target), args, resp) })
+}
+
+// InstallSnapshot names the replica that it asks.
+func (t Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	return t.NetworkTransport.InstallSnapshot(id, replicaAddress(id, target), args, resp, data)
 }
 
 // retryStale repeats a failed request: the idle streams to a peer that was restarted are dead, and raft finds
@@ -110,28 +132,40 @@ func retryStale(request func() error) (err error) {
 }
 
 // forwardRPCs forwards requests to raft and refuses votes that were asked of another replica.
-func (t Transport) forwardRPCs(replica string) {
+func (t Transport) forwardRPCs() {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
+			if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is && !planted.Active(planted.InstallWithoutDeadline) {
+				t.receptions.running.Go(func() { t.receiveSnapshot(rpc, install) })
+				continue
+			}
 			vote, is := rpc.Command.(*raft.RequestVoteRequest)
-			if is && isForOther(vote, replica) {
+			if is && isForOther(vote, t.cfg.Replica) {
 				// Term 0 reveals nothing about this replica and deposes no leader.
 				rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
 				continue
 			}
 			t.allowUnknownCandidate(rpc.Command)
-			if is && t.onRefusedVote != nil {
+			if is && t.cfg.OnRefusedVote != nil {
 				rpc.RespChan = t.observeVote(vote, rpc.RespChan)
 			}
-			select {
-			case t.consumer <- rpc:
-			case <-t.closed:
+			if !t.forward(rpc) {
 				return
 			}
-		case <-t.closed:
+		case <-t.cfg.Closed:
 			return
 		}
+	}
+}
+
+// forward gives a request to raft. It returns false when the instance is closed.
+func (t Transport) forward(rpc raft.RPC) bool {
+	select {
+	case t.consumer <- rpc:
+		return true
+	case <-t.cfg.Closed:
+		return false
 	}
 }
 
@@ -143,9 +177,9 @@ func (t Transport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft.RPC
 		case answer := <-answers:
 			to <- answer // the channel is buffered by the transport
 			if got, is := answer.Response.(*raft.RequestVoteResponse); is && !got.Granted && answer.Error == nil {
-				t.onRefusedVote(vote)
+				t.cfg.OnRefusedVote(vote)
 			}
-		case <-t.closed:
+		case <-t.cfg.Closed:
 		}
 	}()
 	return answers

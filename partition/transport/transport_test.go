@@ -1,54 +1,108 @@
 package transport
 
 import (
+	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// Raft addresses a vote request to a member, not to a replica: a replica that has replaced another on its
-// member must not vote in its name.
-func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
-	t.Parallel()
-	open := func(replica string) (Transport, *raft.NetworkTransport) {
-		inner, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{
-			Timeout: streamRequestTimeout, Logger: hclog.NewNullLogger(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		t.Cleanup(func() {
-			_ = inner.Close()
-			inner.CloseStreams()
-			close(ended)
-		})
-		return New(inner, replica, ended, nil), inner
+// mesh connects transports over loopback. A member has one replica of the one group.
+type mesh struct {
+	mu        sync.Mutex
+	addresses map[fsm.MemberID]string
+	wrap      func(net.Conn) net.Conn // of the dialled connections; may be nil
+}
+
+// open creates the transport of a replica.
+func (m *mesh) open(t *testing.T, member fsm.MemberID, replica string, tune func(*Config)) Transport {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	candidate, _ := open("A.1")
-	voter, inner := open("B.7")
+	m.mu.Lock()
+	if m.addresses == nil {
+		m.addresses = make(map[fsm.MemberID]string)
+	}
+	m.addresses[member] = listener.Addr().String()
+	m.mu.Unlock()
+	s := NewStreams(StreamConfig{
+		Member: member, Dial: m.dial, OnPeerEnd: func() {}, Intercept: func(net.Conn, []byte) bool { return false },
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.Accepted(conn)
+		}
+	}()
+	closed := make(chan struct{})
+	cfg := Config{Streams: s, Network: NewNetwork(s, hclog.NewNullLogger()), Replica: replica, Closed: closed}
+	if tune != nil {
+		tune(&cfg)
+	}
+	tr := New(cfg)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		_ = tr.Close()
+		tr.CloseStreams()
+		_ = s.Close()
+		close(closed)
+		tr.WaitReceptions()
+	})
+	return tr
+}
+
+func (m *mesh) dial(ctx context.Context, to fsm.MemberID, _ fsm.PartitionID, _ string) (net.Conn, error) {
+	m.mu.Lock()
+	address, wrap := m.addresses[to], m.wrap
+	m.mu.Unlock()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err == nil && wrap != nil {
+		conn = wrap(conn)
+	}
+	return conn, err
+}
+
+// serve answers the requests to a replica until the test ends.
+func serve(t *testing.T, tr Transport, answer func(raft.RPC)) {
+	t.Helper()
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })
 	go func() {
 		for {
 			select {
-			case rpc := <-voter.Consumer():
-				rpc.Respond(&raft.RequestVoteResponse{Term: 3, Granted: true}, nil)
+			case rpc := <-tr.Consumer():
+				answer(rpc)
 			case <-stop:
 				return
 			}
 		}
 	}()
+}
+
+// Raft addresses a vote request to a member, not to a replica: a replica that has replaced another on its
+// member must not vote in its name.
+func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
+	t.Parallel()
+	var m mesh
+	candidate, voter := m.open(t, "A", "A.1", nil), m.open(t, "B", "B.7", nil)
+	serve(t, voter, func(rpc raft.RPC) { rpc.Respond(&raft.RequestVoteResponse{Term: 3, Granted: true}, nil) })
 	//nolint:staticcheck // Candidate is what names the replica
 	for asked, want := range map[raft.ServerID]bool{"B.4": false, "B.7": true, "B.70": false} {
 		var got raft.RequestVoteResponse
 		request := raft.RequestVoteRequest{Term: 3, Candidate: []byte("A")}
-		if err := candidate.RequestVote(asked, inner.LocalAddr(), &request, &got); err != nil {
+		if err := candidate.RequestVote(asked, "B", &request, &got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Granted != want || string(request.Candidate) != "A" {
@@ -58,7 +112,7 @@ func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 	// A request that names no replica is decided by raft alone.
 	var got raft.RequestVoteResponse
 	plain := raft.RequestVoteRequest{Term: 3, Candidate: []byte("A")} //nolint:staticcheck // likewise
-	if err := candidate.NetworkTransport.RequestVote("B.4", inner.LocalAddr(), &plain, &got); err != nil || !got.Granted {
+	if err := candidate.NetworkTransport.RequestVote("B.4", "B", &plain, &got); err != nil || !got.Granted {
 		t.Errorf("nobody is named: %+v, %v", got, err)
 	}
 }
@@ -67,39 +121,20 @@ func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 // would get nothing and the group could not close.
 func TestPipelineEndsWithARefusal(t *testing.T) {
 	t.Parallel()
-	open := func() *raft.NetworkTransport {
-		tr, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{
-			MaxRPCsInFlight: requestsInFlight, Timeout: streamRequestTimeout, Logger: hclog.NewNullLogger(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = tr.Close()
-			tr.CloseStreams()
-		})
-		return tr
-	}
 	for name, refusal := range map[string]raft.AppendEntriesResponse{
 		"not accepted": {Term: 1}, "a newer term": {Term: 2, Success: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			follower, leader := open(), Transport{NetworkTransport: open()}
-			stop := make(chan struct{})
-			t.Cleanup(func() { close(stop) })
-			go func() {
-				answers := []raft.AppendEntriesResponse{{Term: 1, Success: true}, refusal}
-				for n := 0; ; n++ {
-					select {
-					case rpc := <-follower.Consumer():
-						rpc.Respond(&answers[min(n, 1)], nil)
-					case <-stop:
-						return
-					}
-				}
-			}()
-			p, err := leader.AppendEntriesPipeline("follower", follower.LocalAddr())
+			var m mesh
+			leader, follower := m.open(t, "A", "A.1", nil), m.open(t, "B", "B.1", nil)
+			answers := []raft.AppendEntriesResponse{{Term: 1, Success: true}, refusal}
+			n := 0
+			serve(t, follower, func(rpc raft.RPC) {
+				rpc.Respond(&answers[min(n, 1)], nil)
+				n++
+			})
+			p, err := leader.AppendEntriesPipeline("B.1", "B")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,32 +173,10 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 // seconds for the next try.
 func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	open := func(address string) *raft.NetworkTransport {
-		tr, err := raft.NewTCPTransportWithConfig(address, nil, &raft.NetworkTransportConfig{
-			Timeout: streamRequestTimeout, Logger: hclog.NewNullLogger(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = tr.Close()
-			tr.CloseStreams()
-		})
-		return tr
-	}
-	ended := make(chan struct{})
-	t.Cleanup(func() { close(ended) })
-	leader := New(open("127.0.0.1:0"), "A.1", ended, nil)
+	var m mesh
+	leader := m.open(t, "A", "A.1", nil)
 	ask := func(commit uint64) error {
-		return leader.AppendEntries("B.1", raft.ServerAddress(address),
+		return leader.AppendEntries("B.1", "B",
 			&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: commit, LeaderCommitIndex: commit}, new(raft.AppendEntriesResponse))
 	}
 	sent := make(chan error, 1)
@@ -171,19 +184,8 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	if err := ask(0); err == nil {
 		t.Fatal("a heartbeat reached nobody")
 	}
-	back := open(address)
-	stop := make(chan struct{})
-	t.Cleanup(func() { close(stop) })
-	go func() {
-		for {
-			select {
-			case rpc := <-back.Consumer():
-				rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil)
-			case <-stop:
-				return
-			}
-		}
-	}()
+	back := m.open(t, "B", "B.1", nil)
+	serve(t, back, func(rpc raft.RPC) { rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil) })
 	kit.Eventually(t, "the entries get there", func() bool {
 		if err := ask(0); err != nil {
 			t.Fatal(err)

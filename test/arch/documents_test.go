@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,6 +57,41 @@ func TestPinsKeepTheirReason(t *testing.T) {
 		t.Errorf("%s is not required", path)
 	}
 }
+
+// TestRaftBehavesAsRead checks the table of raft's private behaviour in docs/raft-notes.md against the version in go.mod:
+// after an update, whoever updates reads each place again.
+func TestRaftBehavesAsRead(t *testing.T) {
+	t.Parallel()
+	found, err := packages.Load(&packages.Config{Mode: packages.NeedModule, Dir: root}, "github.com/hashicorp/raft")
+	if err != nil || len(found) != 1 || found[0].Module == nil {
+		t.Fatalf("find raft: %v, %v", found, err)
+	}
+	module, notes := found[0].Module, read(t, "docs/raft-notes.md")
+	if version := "| `hashicorp/raft` | " + strings.TrimPrefix(module.Version, "v") + " |"; !strings.Contains(notes, version) {
+		t.Errorf("go.mod has raft %s, and docs/raft-notes.md was written for another version: read what it relies on again", module.Version)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `(\\w+\\.go):(\\d+)`, \\w+ \\| `(.+?)` \\|").FindAllStringSubmatch(notes, -1)
+	if len(rows) < raftPlacesMin {
+		t.Errorf("%d places of raft are listed, want at least %d", len(rows), raftPlacesMin)
+	}
+	for _, row := range rows {
+		source, err := os.ReadFile(filepath.Join(module.Dir, row[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		number, err := strconv.Atoi(row[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(string(source), "\n")
+		if number > len(lines) || !strings.Contains(lines[number-1], row[3]) {
+			t.Errorf("raft %s, %s:%d is not %q", module.Version, row[1], number, row[3])
+		}
+	}
+}
+
+// raftPlacesMin guards against a table that the test no longer finds.
+const raftPlacesMin = 15
 
 // reasons maps each required module to the comments above its line and above its block.
 func reasons(mod *modfile.File) map[string]string {

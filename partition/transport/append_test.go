@@ -1,0 +1,196 @@
+package transport
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// follower stores entries as raft does.
+type follower struct {
+	mu       sync.Mutex
+	last     uint64 // index of the last entry
+	requests int
+	most     int // bytes of the largest request with more than one entry
+	refuseAt int // number of the request that is refused, 0: none
+	failAt   int // number of the request that gets an error
+}
+
+func (f *follower) handle(rpc raft.RPC) {
+	request, is := rpc.Command.(*raft.AppendEntriesRequest)
+	if !is {
+		rpc.Respond(nil, errors.New("unexpected request"))
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	answer := &raft.AppendEntriesResponse{Term: request.Term, LastLog: f.last}
+	f.requests++
+	size := 0
+	for _, e := range request.Entries {
+		size += len(e.Data)
+	}
+	if len(request.Entries) > 1 {
+		f.most = max(f.most, size)
+	}
+	switch {
+	case f.requests == f.failAt:
+		rpc.Respond(answer, errors.New("planned"))
+		return
+	case f.requests == f.refuseAt || request.PrevLogEntry != f.last || request.LeaderCommitIndex > f.last+uint64(len(request.Entries)):
+	default:
+		answer.Success = true
+		f.last += uint64(len(request.Entries))
+	}
+	rpc.Respond(answer, nil)
+}
+
+func (f *follower) end() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+// largeRequest has entries of that size, all of which share their bytes.
+func largeRequest(entries, size int) *raft.AppendEntriesRequest {
+	request := &raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: uint64(entries)}
+	data := make([]byte, size)
+	for i := range entries {
+		request.Entries = append(request.Entries, &raft.Log{Index: uint64(i + 1), Term: 1, Data: data})
+	}
+	return request
+}
+
+// counted is the index up to which raft takes the entries of a request for what the follower holds
+// (updateLastAppended).
+func counted(request *raft.AppendEntriesRequest) uint64 {
+	if n := len(request.Entries); n > 0 {
+		return request.Entries[n-1].Index
+	}
+	return 0
+}
+
+// TestFollowerHoldsWhatIsCounted: requests are bounded in bytes, and whatever happens to one of them, the leader counts
+// no entry that the follower does not hold.
+func TestFollowerHoldsWhatIsCounted(t *testing.T) {
+	t.Parallel()
+	const entries, size, pieces = 20, requestBytesMax / 4, 5
+	for name, f := range map[string]*follower{
+		"all arrive":        {},
+		"the third fails":   {failAt: 3},
+		"the third refused": {refuseAt: 3},
+		"the last fails":    {failAt: pieces},
+	} {
+		t.Run(name+", one by one", func(t *testing.T) {
+			t.Parallel()
+			f := &follower{failAt: f.failAt, refuseAt: f.refuseAt}
+			var m mesh
+			leader := m.open(t, "A", "A.1", nil)
+			serve(t, m.open(t, "B", "B.1", nil), f.handle)
+			request, answer := largeRequest(entries, size), new(raft.AppendEntriesResponse)
+			err := leader.AppendEntries("B.1", "B", request, answer)
+			if err == nil && answer.Success && counted(request) != f.end() {
+				t.Errorf("the leader counts up to %d, the follower has %d", counted(request), f.end())
+			}
+			if answered := err == nil && answer.Success; answered == (f.refuseAt > 0) {
+				t.Errorf("answered %+v, %v", answer, err)
+			}
+			if f.most > requestBytesMax {
+				t.Errorf("a request of %d bytes", f.most)
+			}
+		})
+		t.Run(name+", pipelined", func(t *testing.T) {
+			t.Parallel()
+			f := &follower{failAt: f.failAt, refuseAt: f.refuseAt}
+			var m mesh
+			leader := m.open(t, "A", "A.1", nil)
+			serve(t, m.open(t, "B", "B.1", nil), f.handle)
+			p, err := leader.AppendEntriesPipeline("B.1", "B")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = p.Close() }()
+			request := largeRequest(entries, size)
+			sent := make(chan error, 1)
+			go func() {
+				_, err := p.AppendEntries(request, new(raft.AppendEntriesResponse))
+				sent <- err
+			}()
+			got := <-p.Consumer()
+			if got.Response().Success && (counted(got.Request()) != f.end() || f.end() != entries) {
+				t.Errorf("the leader counts up to %d, the follower has %d", counted(got.Request()), f.end())
+			}
+			if whole := f.failAt == 0 && f.refuseAt == 0; got.Response().Success != whole {
+				t.Errorf("answered %+v", got.Response())
+			}
+			if err := <-sent; err == nil && counted(request) != entries {
+				t.Errorf("raft takes %d entries for sent", counted(request))
+			}
+			if f.most > requestBytesMax {
+				t.Errorf("a request of %d bytes", f.most)
+			}
+		})
+	}
+}
+
+// TestCommitIndexEndsWithTheEntries: raft's follower takes all that it has up to the commit index for committed, also
+// entries behind those of the request.
+func TestCommitIndexEndsWithTheEntries(t *testing.T) {
+	t.Parallel()
+	request := largeRequest(3, requestBytesMax)
+	request.LeaderCommitIndex = 7
+	for from := range 3 {
+		if piece, next := pieceOf(request, from); next != from+1 || piece.LeaderCommitIndex != uint64(next) {
+			t.Errorf("entry %d: %d entries, committed up to %d", from+1, len(piece.Entries), piece.LeaderCommitIndex)
+		}
+	}
+	bare := &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 4, LeaderCommitIndex: 7}
+	if piece, _ := pieceOf(bare, 0); piece.LeaderCommitIndex != 4 {
+		t.Errorf("without entries: committed up to %d", piece.LeaderCommitIndex)
+	}
+}
+
+// TestLargeEntriesArriveOverASlowNetwork: what raft sends at once, up to 64 entries, arrives although it takes longer
+// than the ten seconds that raft gives a request.
+func TestLargeEntriesArriveOverASlowNetwork(t *testing.T) {
+	t.Parallel()
+	t.Run("8 entries of 5 MiB", func(t *testing.T) {
+		t.Parallel()
+		replicateSlowly(t, 8, 5<<20, 3<<20)
+	})
+	t.Run("64 entries of 10 MiB", func(t *testing.T) {
+		t.Parallel()
+		kit.Long(t)
+		replicateSlowly(t, 64, 10<<20, 40<<20)
+	})
+}
+
+func replicateSlowly(t *testing.T, entries, size, perSecond int) {
+	t.Helper()
+	m := mesh{wrap: func(c net.Conn) net.Conn { return kit.SlowConn(c, perSecond) }}
+	leader := m.open(t, "A", "A.1", nil)
+	f := &follower{}
+	serve(t, m.open(t, "B", "B.1", nil), f.handle)
+	request := largeRequest(entries, size)
+	begun := time.Now()
+	for len(request.Entries) > 0 { // as raft does
+		if err := leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
+		}
+		have := f.end()
+		if counted(request) != have {
+			t.Fatalf("the leader counts up to %d, the follower has %d", counted(request), have)
+		}
+		request.PrevLogEntry, request.PrevLogTerm = have, 1
+		request.Entries = largeRequest(entries, size).Entries[have:]
+	}
+	if took := time.Since(begun); took < streamRequestTimeout {
+		t.Errorf("the network was not slow: %v", took)
+	}
+}

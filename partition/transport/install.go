@@ -1,0 +1,149 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// receiveStallTimeout is the time after which the reception of a snapshot ends if nothing arrives.
+const receiveStallTimeout = 10 * time.Second
+
+var (
+	errOlderTerm  = errors.New("another snapshot, of a later term, is being received")
+	errSuperseded = errors.New("another snapshot is sent in place of this one")
+	errClosed     = errors.New("the raft instance is closed")
+)
+
+// receptions holds the reception of a snapshot: there is one at a time.
+type receptions struct {
+	running sync.WaitGroup
+
+	mu  sync.Mutex
+	now *reception // nil: none
+}
+
+// reception is one snapshot that is being received.
+type reception struct {
+	from       io.Reader
+	term       uint64
+	superseded atomic.Bool
+	waiting    atomic.Int64 // since when it waits for bytes, in ns since 1970; 0: it does not
+	ended      chan struct{}
+}
+
+// Read implements io.Reader.
+func (r *reception) Read(b []byte) (int, error) {
+	r.waiting.Store(time.Now().UnixNano())
+	n, err := r.from.Read(b)
+	r.waiting.Store(0)
+	if err == nil && r.superseded.Load() {
+		err = errSuperseded
+	}
+	return n, err
+}
+
+// begin waits until no other snapshot is being received. A sender of an older term is refused; one of the same or a
+// later term is served in place of the other: that one was given up by its leader, or its leader was replaced.
+func (rs *receptions) begin(r *reception, closed <-chan struct{}) error {
+	for {
+		rs.mu.Lock()
+		other := rs.now
+		if other == nil {
+			rs.now = r
+			rs.mu.Unlock()
+			return nil
+		}
+		rs.mu.Unlock()
+		if other.term > r.term {
+			return errOlderTerm
+		}
+		other.superseded.Store(true)
+		select {
+		case <-other.ended:
+		case <-closed:
+			return errClosed
+		}
+	}
+}
+
+func (rs *receptions) end(r *reception) {
+	rs.mu.Lock()
+	rs.now = nil
+	rs.mu.Unlock()
+	close(r.ended)
+}
+
+// WaitReceptions returns when no snapshot is being received any more. It is called after Config.Closed was closed.
+func (t Transport) WaitReceptions() { t.receptions.running.Wait() }
+
+// receiveSnapshot reads a snapshot and only then gives the request to raft. Raft would read it on its main goroutine,
+// without a deadline: while a snapshot arrives, the replica would answer neither heartbeats nor votes, and if the
+// sender lost its power not until TCP gave it up minutes later.
+func (t Transport) receiveSnapshot(rpc raft.RPC, request *raft.InstallSnapshotRequest) {
+	r := &reception{from: rpc.Reader, term: request.Term, ended: make(chan struct{})}
+	if err := t.receptions.begin(r, t.cfg.Closed); err != nil {
+		t.refuseSnapshot(rpc, err)
+		return
+	}
+	defer t.receptions.end(r)
+	stop := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { t.watchReception(r, stop) })
+	whole, done, err := t.cfg.Receive(request, r)
+	close(stop)
+	watching.Wait()
+	if err != nil {
+		t.refuseSnapshot(rpc, err)
+		return
+	}
+	defer done()
+	answers := make(chan raft.RPCResponse, 1)
+	if !t.forward(raft.RPC{Command: rpc.Command, Reader: whole, RespChan: answers}) {
+		return
+	}
+	select {
+	case answer := <-answers:
+		rpc.RespChan <- answer // the channel is buffered by the transport
+	case <-t.cfg.Closed:
+	}
+}
+
+// refuseSnapshot answers that a snapshot was not received. The stream is read to its end first, because the bytes
+// that remain are no request.
+func (t Transport) refuseSnapshot(rpc raft.RPC, err error) {
+	r := &reception{from: rpc.Reader}
+	stop := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { t.watchReception(r, stop) })
+	_, _ = io.Copy(io.Discard, r) // the sender learns of err in any case
+	close(stop)
+	watching.Wait()
+	rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, err)
+}
+
+// watchReception ends a reception that gets no bytes. Raft does not tell from which stream it reads, so all streams of
+// peers end on which nothing has arrived for that long; those that are merely idle are opened again when needed.
+func (t Transport) watchReception(r *reception, stop <-chan struct{}) {
+	timeout := t.cfg.StallTimeout
+	if timeout == 0 {
+		timeout = receiveStallTimeout
+	}
+	look := time.NewTicker(timeout / 4)
+	defer look.Stop()
+	for {
+		select {
+		case now := <-look.C:
+			since := r.waiting.Load()
+			if since != 0 && now.UnixNano()-since > int64(timeout) {
+				t.cfg.Streams.CloseSilent(timeout)
+			}
+		case <-stop:
+			return
+		}
+	}
+}
