@@ -151,7 +151,7 @@ func TestOperationsReachTheCluster(t *testing.T) {
 		status             int
 		want, asked        string
 	}{
-		{"GET", "/v1/members", "", 200, `{"members":[{"id":"3","name":"a","state":"alive","version":"","amqp":"a:5672","http":"","leads":0,"holds":0,"readOnly":false,"drained":false,"zone":"","weight":10,"removed":false},`, ""},
+		{"GET", "/v1/members", "", 200, `{"members":[{"id":"3","name":"a","state":"alive","version":"","amqp":"a:5672","http":"","leads":0,"holds":0,"readOnly":false,"drained":false,"clockOff":false,"zone":"","weight":10,"removed":false},`, ""},
 		{"GET", "/v1/members", "", 200, `{"id":"7","name":"old","state":"unknown"`, ""},
 
 		{"PATCH", "/v1/members/a", `{"zone":"eu-1","weight":100}`, 200, `"zone":"eu-1","weight":100`, "set {ID:3 Name:a Zone:eu-1 Weight:100 Drained:false Removed:false}"},

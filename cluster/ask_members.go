@@ -37,6 +37,9 @@ func (m members) MemberRecord(member fsm.MemberID) fsm.Member { return m.node.me
 // HasSpace reports whether neither the disk nor the memory of a member is nearly full.
 func (m members) HasSpace(member fsm.MemberID) bool { return m.node.hasSpace(member) }
 
+// HasClock reports whether the clock of a member is not known to be wrong.
+func (m members) HasClock(member fsm.MemberID) bool { return !m.node.clocks.IsOff(member) }
+
 // Partitions returns the message partitions in this member's replica of the catalog, nil before it is loaded.
 func (m members) Partitions() []fsm.Partition {
 	if placed := m.node.partitions.Load(); placed != nil {

@@ -243,6 +243,8 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		},
 		Now:               n.config.Now,
 		Monotonic:         n.config.Monotonic,
+		AgreedTime:        n.clocks.AgreedTime,
+		IsReluctant:       func() bool { return n.clocks.IsOff(n.self) },
 		LeadershipChanged: func(leads bool) { n.leadershipChanged(id, leads) },
 		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },
 		Logger:            n.log, SlowLogger: n.config.Slow, SlowAfter: n.config.SlowAfter,

@@ -302,11 +302,20 @@ func newTimedCluster(t *testing.T, members, partitions int) (*testCluster, *test
 	return c, clock
 }
 
-// pass advances the clock. A leader sleeps until its next deadline by the system clock, so each leader gets a
-// command.
+// pass advances the clock, and waits until the members have compared their clocks again. A leader sleeps until
+// its next deadline by the system clock, so each leader gets a command.
 func (c *testCluster) pass(clock *testClock, d time.Duration) {
 	c.t.Helper()
 	clock.ahead.Add(int64(d))
+	for _, node := range c.nodes {
+		kit.Eventually(c.t, "the clocks agree", func() bool {
+			if node == nil {
+				return true
+			}
+			_, ok := node.clocks.AgreedTime()
+			return ok
+		})
+	}
 	for _, node := range c.nodes {
 		if node == nil {
 			continue

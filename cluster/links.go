@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
@@ -127,6 +128,9 @@ func (t transport) LocalReplica(id fsm.PartitionID) rpc.Group {
 	}
 	return nil
 }
+
+// Clock returns the wall clock of this member, for the comparison with others.
+func (t transport) Clock() time.Time { return t.node.config.Now() }
 
 // Conn returns the connection to another member, nil while closing.
 func (t transport) Conn(member fsm.MemberID) *rpc.Conn { return t.node.peerClient.Conn(member) }

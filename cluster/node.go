@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/backup"
 	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
@@ -59,6 +60,7 @@ type Node struct {
 	bootstrapper *bootstrap.Bootstrapper
 	comparer     *compare.Comparer
 	backups      *backup.Server
+	clocks       *clocks.Monitor
 
 	groups         atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
 	partitions     atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
@@ -115,6 +117,9 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
 	if n.config.Now == nil {
 		n.config.Now = time.Now
+	}
+	if n.config.Monotonic == nil {
+		n.config.Monotonic = func() time.Duration { return time.Since(n.openedAt) }
 	}
 	var err error
 	if n.dataDir, err = datadir.Open(config.FS, config.Dir); err != nil {
@@ -178,6 +183,8 @@ func (n *Node) open(ctx context.Context) error {
 	n.peerClient = rpc.NewClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
 	})
+	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic)
+	n.peerClient.OnClock(n.clocks.Observe)
 	reach := transport{n}
 	n.router = router.New(&router.Config{
 		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: router.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
@@ -199,6 +206,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.startTask(n.catalogLoop)
 	n.startTask(n.reconcileLoop)
 	n.startTask(n.spaceLoop)
+	n.startTask(n.clockLoop)
 	n.startTask(n.comparer.Run)
 	n.startTask(n.forwarder.Run)
 	return nil
@@ -393,6 +401,7 @@ func (n *Node) pingLoop(ctx context.Context) {
 			return
 		case now := <-ticker.C:
 			n.peerClient.PingAll(now)
+			n.compareClocks(ctx)
 		}
 	}
 }

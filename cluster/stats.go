@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/router"
@@ -32,6 +33,7 @@ type Stats struct {
 	Led        int
 	Partitions []PartitionStats // the replicas that are open here, by id
 	Store      StoreStats
+	Clocks     clocks.Comparison
 	Requests   router.Stats
 	Forwarding forwarding.Stats
 	Streams    StreamStats
@@ -92,7 +94,7 @@ func (f *EntityStats) messages() uint64 {
 // Stats returns the statistics, with at most the given number of entities (0 to 10,000). It reads every entity
 // of the catalog and every replica of this member: do not call it more than once a second.
 func (n *Node) Stats(entities int) Stats {
-	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.Stats(), Requests: n.router.Stats()}
+	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.Stats(), Requests: n.router.Stats(), Clocks: n.clocks.Last()}
 	for _, m := range n.gossip.All() {
 		switch {
 		case m.Alive:

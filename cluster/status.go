@@ -37,6 +37,9 @@ type MemberStatus struct {
 	// Drained is set while the member leads no partition and gets no further replicas: an operator drained it, or
 	// it is being removed.
 	Drained bool
+	// ClockOff is set when the answering member finds that its clock differs by more than 500 ms from the median
+	// of the clocks of a quorum: it should not lead.
+	ClockOff bool
 }
 
 // PartitionStatus is the state of one raft group.
@@ -78,7 +81,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 		s.Members = append(s.Members, MemberStatus{
 			ID: m.Member, Name: m.Name, State: m.State(), Version: m.Version,
 			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member], ReadOnly: m.ReadOnly,
-			Drained: n.memberRecord(m.Member).Drained,
+			Drained: n.memberRecord(m.Member).Drained, ClockOff: n.clocks.IsOff(m.Member),
 		})
 	}
 	return s, nil

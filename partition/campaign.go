@@ -24,6 +24,9 @@ const (
 	campaignTries         = 4                     // then raft's own timers have run out
 	campaignPollInterval  = 5 * time.Millisecond  // between two looks whether somebody leads
 	abandonTimeout        = time.Second           // for raft to take what is told to it
+	// reluctantMax is how long a replica whose member should not lead leaves elections to others after it
+	// heard a leader last. Then it stands: its log may be the only one with all committed entries.
+	reluctantMax = 3 * time.Second
 )
 
 // How often, and how far apart, a leader's address is tried.
@@ -115,6 +118,9 @@ func (g *Group) campaignUntilLed(ctx context.Context, inst *instance, why string
 	if !stands {
 		return
 	}
+	if g.isReluctant() {
+		g.awaitLeader(ctx, r, term, reluctantMax)
+	}
 	within := campaignTimeout
 	for try := range campaignTries {
 		switch g.mayCampaign(ctx, r, term, within) {
@@ -136,6 +142,18 @@ func (g *Group) campaignUntilLed(ctx context.Context, inst *instance, why string
 		}
 		within *= 2
 	}
+}
+
+// isReluctant says whether this replica leaves elections to others for now.
+func (g *Group) isReluctant() bool {
+	if g.cfg.IsReluctant == nil || !g.cfg.IsReluctant() {
+		return false
+	}
+	heard := g.opened
+	if inst := g.instance.Load(); inst != nil && inst.raft.LastContact().After(heard) {
+		heard = inst.raft.LastContact()
+	}
+	return time.Since(heard) < reluctantMax
 }
 
 // mayCampaign asks who goes first, and lets the other go for a time. It asks again, for while

@@ -93,6 +93,9 @@ type Config struct {
 	// AgreedTime returns the median of the clocks of a quorum of members, extrapolated to now; ok is false if
 	// no quorum confirms one. nil means Now: of a single member. It must not block or call the group.
 	AgreedTime func() (at time.Time, ok bool)
+	// IsReluctant, if it is true, lets this replica leave elections to others for up to reluctantMax (3 s) after
+	// the loss of a leader: its member should not lead. It may be nil. It must not block or call the group.
+	IsReluctant func() bool
 	// Applied is called after every applied batch, on every replica, without locks held;
 	// it must not block. It may be nil.
 	Applied func()

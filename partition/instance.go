@@ -49,7 +49,7 @@ func (g *Group) openRaft() error {
 		g.log.SetInstance(inst.closed)
 		inst.transport = transport.New(transport.Config{
 			Streams: s, Network: network, Replica: cfg.Replica, Closed: inst.closed,
-			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot,
+			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot, HoldsBack: g.isReluctant,
 		})
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)
 		inst.transport.SetRaft(r)

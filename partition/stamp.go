@@ -86,6 +86,17 @@ func (g *Group) readClocks() clocks {
 	return c
 }
 
+// timeAhead returns by how much the wall time of the newest entry is ahead of the time that a quorum confirms,
+// or of this member's clock while none does; 0 if it is not.
+func (g *Group) timeAhead() time.Duration {
+	c := g.readClocks()
+	clock := c.own
+	if c.agreed != 0 {
+		clock = c.agreed
+	}
+	return time.Duration(max(0, g.appliedTimes().Wall-clock)) * time.Millisecond
+}
+
 // appliedTimes returns the times of the newest applied entry. A reader may see one of them older than the
 // other.
 func (g *Group) appliedTimes() fsm.Times {

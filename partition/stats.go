@@ -35,6 +35,9 @@ type Stats struct {
 	Snapshots     uint64
 	SnapshotAt    time.Time
 	SnapshotBytes int64
+	// Ahead is by how much the wall time of the newest applied entry is ahead of the clocks: nothing expires or
+	// becomes active before they have passed it.
+	Ahead time.Duration
 }
 
 // Stats returns the counters. It reads the time of one file.
@@ -45,7 +48,7 @@ func (g *Group) Stats() Stats {
 		Proposals: g.counts.proposals.Durations(),
 		LogBytes:  g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
-	f.Segments = g.bodies.SegmentCount()
+	f.Segments, f.Ahead = g.bodies.SegmentCount(), g.timeAhead()
 	g.snapshots.mu.Lock()
 	f.Snapshots = g.snapshots.serial
 	newest := g.snapshots.newest

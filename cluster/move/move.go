@@ -30,6 +30,8 @@ type Node interface {
 	Processes() []gossip.Member
 	// HasSpace reports whether neither the disk nor the memory of a member is nearly full.
 	HasSpace(id fsm.MemberID) bool
+	// HasClock reports whether the clock of a member is not known to differ from those of a quorum.
+	HasClock(id fsm.MemberID) bool
 	// Status asks a member, which may be this one, for the status of its replica of a partition.
 	Status(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error)
 	// Placement asks the catalog's leader for the records of members and of one partition, or of all partitions
@@ -58,9 +60,10 @@ type Config struct {
 	Logger      *slog.Logger
 }
 
-// AcceptsLeaders reports whether a member is alive, is not leaving or drained, and has free disk space.
+// AcceptsLeaders reports whether a member is alive, is not leaving or drained, has free disk space, and has a
+// clock that is not known to be wrong.
 func (c *Config) AcceptsLeaders(id fsm.MemberID) bool {
-	return c.IsStaying(id) && c.Node.HasSpace(id)
+	return c.IsStaying(id) && c.Node.HasSpace(id) && c.Node.HasClock(id)
 }
 
 // IsStaying reports whether a member is alive, is not leaving and is not drained.

@@ -48,6 +48,8 @@ type memberHost struct{ group *fakegroup.Group }
 
 func (h memberHost) LocalReplica(fsm.PartitionID) rpc.Group { return h.group }
 
+func (h memberHost) Clock() time.Time { return time.Now() }
+
 func (h memberHost) AnswerQuery(context.Context, rpc.QueryKind, []byte) rpc.Reply {
 	s := h.group.Status()
 	body, _ := json.Marshal(raftgroup.Status{IsLeader: s.IsLeader, Term: s.Term})

@@ -31,6 +31,8 @@ type Client struct {
 	dial func(ctx context.Context, to fsm.MemberID) (net.Conn, error)
 	log  *slog.Logger
 	ping time.Duration
+	// observeClock is told what the clock of a member showed at the middle of a round trip; it may be nil.
+	observeClock func(member fsm.MemberID, clock time.Time, roundTrip time.Duration)
 
 	mu      sync.Mutex
 	conns   map[fsm.MemberID]*Conn
@@ -44,6 +46,12 @@ func NewClient(log *slog.Logger, ping time.Duration, dial func(context.Context, 
 	return &Client{dial: dial, log: log, ping: ping, conns: make(map[fsm.MemberID]*Conn)}
 }
 
+// OnClock sets a function that gets the clock of a member with each answered ping, at the middle of the round
+// trip. It must not block. Call it before the first connection. Members of earlier releases send no clock.
+func (f *Client) OnClock(observe func(member fsm.MemberID, clock time.Time, roundTrip time.Duration)) {
+	f.observeClock = observe
+}
+
 // Conn returns the connection to a member and opens it if there is none; nil while closing. It
 // does not block: requests wait until the connection is open.
 func (f *Client) Conn(member fsm.MemberID) *Conn {
@@ -55,7 +63,7 @@ func (f *Client) Conn(member fsm.MemberID) *Conn {
 	c := f.conns[member]
 	if c == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		c = &Conn{member: member, writer: newFrameWriter(requestBufferBytes), calls: make(map[uint64]pendingCall), cancelDial: cancel}
+		c = &Conn{member: member, observeClock: f.observeClock, writer: newFrameWriter(requestBufferBytes), calls: make(map[uint64]pendingCall), cancelDial: cancel}
 		f.conns[member] = c
 		f.running.Go(func() {
 			defer cancel()
@@ -101,7 +109,7 @@ func (f *Client) PingAll(now time.Time) {
 			c.close()
 			continue
 		}
-		if buf, err := c.writer.begin(framePing, 0); err == nil {
+		if buf, err := c.writer.begin(framePing, c.nextPing()); err == nil {
 			_ = c.writer.end(buf)
 		}
 	}
@@ -168,11 +176,15 @@ type Conn struct {
 	cancelDial context.CancelFunc // ends the dial
 	lastHeard  atomic.Int64       // time of the last bytes in ns since 1970, 0 before the connection is open
 
+	observeClock func(member fsm.MemberID, clock time.Time, roundTrip time.Duration)
+
 	mu     sync.Mutex
 	conn   net.Conn
 	calls  map[uint64]pendingCall
 	lastID uint64
 	broken bool
+	pingID uint64 // of the newest ping
+	pinged time.Time
 }
 
 // opened stores the dialled connection. It returns false when the connection was closed meanwhile.
@@ -186,6 +198,25 @@ func (c *Conn) opened(conn net.Conn) bool {
 	c.conn = conn
 	c.lastHeard.Store(time.Now().UnixNano())
 	return true
+}
+
+// nextPing returns the id of a ping that is sent now.
+func (c *Conn) nextPing() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pingID, c.pinged = c.pingID+1, time.Now()
+	return c.pingID
+}
+
+// handlePong reads the clock of the other member, in milliseconds since 1970, from the answer to the newest
+// ping. Earlier releases send none.
+func (c *Conn) handlePong(id uint64, body []byte) {
+	c.mu.Lock()
+	newest, took := id == c.pingID && id != 0, time.Since(c.pinged)
+	c.mu.Unlock()
+	if newest && len(body) >= 8 && c.observeClock != nil {
+		c.observeClock(c.member, time.UnixMilli(int64(binary.LittleEndian.Uint64(body))), took)
+	}
 }
 
 // close closes the connection; run then ends the outstanding requests.
@@ -321,6 +352,7 @@ func (c *Conn) read(conn net.Conn) error {
 		case frameReply:
 			err = c.handleReply(id, body)
 		case framePong:
+			c.handlePong(id, body)
 		case frameSubmit, frameLock, frameCancel, frameQuery, framePing:
 			err = ErrFrame
 		default:

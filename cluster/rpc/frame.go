@@ -39,7 +39,7 @@ const (
 
 	frameAnswer frameKind = 33 // outcome, leader, result bytes: to submit and lock
 	frameReply  frameKind = 34 // status, code, bytes: to query
-	framePong   frameKind = 35
+	framePong   frameKind = 35 // the clock in ms since 1970, as 8 bytes; earlier releases send and expect none
 )
 
 var (

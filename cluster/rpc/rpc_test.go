@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/fakegroup"
@@ -31,6 +32,8 @@ func (h fakeHost) LocalReplica(id fsm.PartitionID) Group {
 	}
 	return h.group
 }
+
+func (h fakeHost) Clock() time.Time { return time.UnixMilli(1_700_000_000_123) }
 
 func (h fakeHost) AnswerQuery(_ context.Context, kind QueryKind, arguments []byte) Reply {
 	if kind == QueryPeek {
@@ -472,5 +475,59 @@ func TestFrameWriterBoundsItsBuffer(t *testing.T) {
 	big.close()
 	if _, err := big.begin(frameReply, 1); !errors.Is(err, ErrClosed) {
 		t.Fatalf("closed: %v", err)
+	}
+}
+
+// TestPongsCarryTheClock: the client learns the clock of the other member with each ping that is answered, and
+// keeps a connection to a member of an earlier release, whose answers carry none.
+func TestPongsCarryTheClock(t *testing.T) {
+	t.Parallel()
+	for _, old := range []bool{false, true} {
+		ours, theirs := net.Pipe()
+		var serving sync.WaitGroup
+		ponged := make(chan struct{}, 1)
+		if old {
+			serving.Go(func() {
+				for reader := (frameReader{from: theirs, part: func() error { return nil }}); ; {
+					_, id, _, err := reader.next()
+					if err != nil {
+						return
+					}
+					pong := binary.LittleEndian.AppendUint64([]byte{FrameHeaderBytes, 0, 0, 0, byte(framePong)}, id)
+					if _, err := theirs.Write(pong); err != nil {
+						return
+					}
+					notify.WakeUp(ponged)
+				}
+			})
+		} else {
+			serving.Go(func() { Serve(context.Background(), fakeHost{&fakegroup.Group{}}, testLogger(), "asker", theirs) })
+		}
+		f := NewClient(testLogger(), time.Minute, func(context.Context, fsm.MemberID) (net.Conn, error) { return ours, nil })
+		clocks := make(chan time.Time, 100)
+		f.OnClock(func(member fsm.MemberID, clock time.Time, roundTrip time.Duration) {
+			if member != "server" || roundTrip < 0 || roundTrip > time.Minute {
+				t.Errorf("clock of %s after %v", member, roundTrip)
+			}
+			clocks <- clock
+		})
+		f.Conn("server")
+		kit.Eventually(t, "a ping is answered", func() bool {
+			f.PingAll(time.Now())
+			return len(clocks) > 0 || len(ponged) > 0
+		})
+		if old != (len(clocks) == 0) {
+			t.Errorf("earlier release %v, and %d clocks", old, len(clocks))
+		} else if !old {
+			if at := <-clocks; at != time.UnixMilli(1_700_000_000_123) {
+				t.Errorf("the clock is %v", at)
+			}
+		}
+		if n := f.Conns(); n != 1 {
+			t.Errorf("%d connections", n)
+		}
+		f.Close()
+		_ = theirs.Close()
+		serving.Wait()
 	}
 }

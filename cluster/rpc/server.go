@@ -39,6 +39,8 @@ type Group interface {
 type Host interface {
 	// LocalReplica returns this member's replica of a partition, or nil when none is open.
 	LocalReplica(id fsm.PartitionID) Group
+	// Clock returns the wall clock of this member.
+	Clock() time.Time
 	// AnswerQuery answers a query. It may block until ctx ends.
 	AnswerQuery(ctx context.Context, kind QueryKind, arguments []byte) Reply
 }
@@ -141,7 +143,7 @@ func (s *server) pong(id uint64) error {
 	if err != nil {
 		return err
 	}
-	return s.writer.end(buf)
+	return s.writer.end(binary.LittleEndian.AppendUint64(buf, uint64(s.host.Clock().UnixMilli())))
 }
 
 // handleSubmit decodes a submission: partition, command.

@@ -19,6 +19,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -30,7 +31,7 @@ func figures() cluster.Stats {
 	times.Observe(time.Minute)
 	part := cluster.PartitionStats{Entities: 2, Messages: 3}
 	part.ID, part.IsLeader, part.Leader, part.Halted, part.LogFirst, part.LogLast = 7, true, "m", errors.New("x"), 5, 9
-	part.Moving, part.ReadOnly = true, true
+	part.Moving, part.ReadOnly, part.Ahead = true, true, 90*time.Second
 	part.Proposals, part.SnapshotAt = times.Durations(), time.Now().Add(-time.Minute)
 	s := cluster.Stats{
 		Member: "m", Cluster: "c", Alive: 3, Led: 1,
@@ -41,6 +42,7 @@ func figures() cluster.Stats {
 		},
 		Omitted: 1,
 	}
+	s.Clocks = clocks.Comparison{Agreed: true, Offset: -1500 * time.Millisecond}
 	s.Store.DiskSpace = partition.DiskSpace{Reserve: 9, ReadOnly: true, LowMemory: true}
 	s.Store.CommitTimes, s.Requests.Took = times.Durations(), times.Durations()
 	return s
@@ -133,6 +135,9 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_partition_moving{partition="7"} 1`,
 		`peeklock_partition_moving{partition="0"} 0`,
 		`peeklock_partition_read_only{partition="7"} 1`,
+		`peeklock_partition_time_ahead_seconds{partition="7"} 90`,
+		`peeklock_cluster_clock_offset_seconds -1.5`,
+		`peeklock_cluster_clock_agreed 1`,
 		`peeklock_store_read_only 1`,
 		`peeklock_store_disk_reserve_bytes 9`,
 		`peeklock_cluster_members{state="alive"} 3`,

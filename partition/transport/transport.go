@@ -57,7 +57,11 @@ type Config struct {
 	Receive func(request *raft.InstallSnapshotRequest, from io.Reader) (whole io.Reader, done func(), err error)
 	// StallTimeout ends the reception of a snapshot of which nothing arrives; 0 means receiveStallTimeout.
 	StallTimeout time.Duration
+	// HoldsBack reports whether this replica leaves elections to others for now. It may be nil.
+	HoldsBack func() bool
 }
+
+var errHeldBack = errors.New("this replica leaves elections to others")
 
 // targetPrefix begins the Candidate field of a vote request, which raft fills with the candidate's address
 // for very old peers and no longer reads (raft 1.7.3, requestVote: the header takes precedence). Here the
@@ -101,8 +105,11 @@ func (t Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args
 	return retryStale(func() error { return t.NetworkTransport.RequestVote(id, replicaAddress(id, target), &asked, resp) })
 }
 
-// RequestPreVote retries over stale streams.
+// RequestPreVote retries over stale streams. It fails while this replica leaves elections to others.
 func (t Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if t.cfg.HoldsBack != nil && t.cfg.HoldsBack() {
+		return errHeldBack
+	}
 	return retryStale(func() error { return t.NetworkTransport.RequestPreVote(id, replicaAddress(id, target), args, resp) })
 }
 

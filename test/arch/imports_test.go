@@ -33,7 +33,7 @@ func packageImports() map[string][]string {
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram"},
 		"partition/transport": {"fsm"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},
+		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup"},
@@ -47,6 +47,7 @@ func packageImports() map[string][]string {
 		"cluster/router":     {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/forwarding": {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/router", "cluster/rpc", "cluster/shards"},
 		"cluster/gossip":     {"fsm", "cluster/notify", "cluster/throttle"},
+		"cluster/clocks":     {"fsm"},
 		"cluster/notify":     {},
 		"cluster/throttle":   {},
 		"amqp/wire":          {},

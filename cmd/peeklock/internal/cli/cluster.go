@@ -11,11 +11,14 @@ import (
 )
 
 // aliveStateText returns the state of a member for a table. A member whose disk is nearly full is alive but
-// read-only.
+// read-only, and one whose clock is wrong is alive but leads nothing.
 func aliveStateText(m admin.MemberStatus) string {
 	text := m.State
 	if m.ReadOnly && m.State == "alive" {
 		text += ", read-only"
+	}
+	if m.ClockOff && m.State == "alive" {
+		text += ", clock off"
 	}
 	if m.Drained {
 		text += ", drained"

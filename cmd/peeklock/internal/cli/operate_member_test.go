@@ -11,6 +11,7 @@ func TestMemberStateText(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]admin.Member{
 		"alive":                     {MemberStatus: admin.MemberStatus{State: "alive"}},
+		"alive, clock off":          {MemberStatus: admin.MemberStatus{State: "alive", ClockOff: true}},
 		"alive, read-only":          {MemberStatus: admin.MemberStatus{State: "alive", ReadOnly: true}},
 		"alive, read-only, drained": {MemberStatus: admin.MemberStatus{State: "alive", ReadOnly: true, Drained: true}},
 		"dead":                      {MemberStatus: admin.MemberStatus{State: "dead", ReadOnly: true}},

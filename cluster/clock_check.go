@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/clocks"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// compareClocks asks the living members for their clocks and compares those that have answered. It runs every
+// Timing.Ping.
+func (n *Node) compareClocks(ctx context.Context) {
+	for _, id := range n.gossip.Alive() {
+		if id != n.self {
+			n.peerClient.Conn(id) //nolint:contextcheck // opened if there is none, for longer than ctx: its pings carry the clocks
+		}
+	}
+	before := n.clocks.Last()
+	wasOff := n.clocks.IsOff(n.self)
+	now := n.clocks.Compare(n.clockMembers())
+	switch isOff := n.clocks.IsOff(n.self); {
+	case isOff && !wasOff:
+		n.log.ErrorContext(ctx, "clock of this member was found wrong; its leaderships are transferred until it agrees with a quorum again: "+
+			"check NTP or chrony on this host", "offset", now.Offset, "max", clocks.ErrorMax)
+	case wasOff && now.Agreed && !isOff:
+		n.log.InfoContext(ctx, "clock of this member was found right again", "offset", now.Offset)
+	case before.Agreed && !now.Agreed:
+		n.log.WarnContext(ctx, "agreement on the time was lost: too few clocks are known or right; wall time goes on by monotonic clocks", "members", now.Members, "known", now.Known)
+	}
+}
+
+// clockMembers lists the members whose clocks count: those that the catalog knows or places replicas on, and
+// the processes that gossip knows, without those that left or were removed. It is nil before the catalog is
+// loaded: a member that has just started may know itself only, and would confirm its own clock.
+func (n *Node) clockMembers() []fsm.MemberID {
+	placed := n.partitions.Load()
+	if placed == nil {
+		return nil
+	}
+	seen := map[fsm.MemberID]bool{n.self: true}
+	list := []fsm.MemberID{n.self}
+	add := func(id fsm.MemberID) {
+		if !seen[id] && !n.memberRecord(id).Removed {
+			seen[id] = true
+			list = append(list, id)
+		}
+	}
+	for _, m := range n.gossip.All() {
+		if !m.Leaving {
+			add(m.Member)
+		}
+	}
+	if all := n.members.Load(); all != nil {
+		for _, m := range *all {
+			add(m.ID)
+		}
+	}
+	for i := range *placed {
+		for _, r := range (*placed)[i].Replicas {
+			add(r.Member)
+		}
+	}
+	return list
+}
+
+// clockLoop transfers the leaderships of this member to others while its clock is wrong. Its entries do no
+// harm meanwhile: a leader stamps no time that a quorum does not confirm.
+func (n *Node) clockLoop(ctx context.Context) {
+	ticker := time.NewTicker(n.config.Timing.Ping)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if n.clocks.IsOff(n.self) {
+				n.giveLeadershipsAway(ctx)
+			}
+		}
+	}
+}
+
+// giveLeadershipsAway transfers the leaderships of this member to members that accept them. A leader tries once
+// in its term.
+func (n *Node) giveLeadershipsAway(ctx context.Context) {
+	for id, group := range *n.groups.Load() {
+		if status := group.Status(); !status.IsLeader || len(status.Voters) < 2 || ctx.Err() != nil {
+			continue
+		}
+		part := n.placementOf(id, group)
+		err := n.mover.TransferToEligible(ctx, &part, group, n.mover.AcceptsLeaders)
+		if err != nil && !errors.Is(err, partition.ErrTransferUsed) && !errors.Is(err, partition.ErrNotLeader) {
+			n.log.DebugContext(ctx, "failed to transfer a leadership to a member whose clock is right, will retry", "partition", id, "error", err)
+		}
+	}
+}
