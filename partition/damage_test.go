@@ -95,7 +95,7 @@ func damageOne(t *testing.T, pattern string, running bool, damage func(t *testin
 		}
 	}
 	victim.stop() // so that it is sent a snapshot, with references of its own
-	fill(rest, trailingEntriesMin+50)
+	fill(rest, trailingEntriesUnknown+50)
 	for _, m := range rest {
 		waitCaughtUp(t, rest, m)
 		if err := m.group(1).Snapshot(t.Context()); err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // slowChunkBytes is what a slow connection writes at a time.
-const slowChunkBytes = 4 << 10
+const slowChunkBytes = 32 << 10
 
 // SlowConn returns conn with its writes limited to a number of bytes per second. Write deadlines hold; the other
 // methods are those of conn.
