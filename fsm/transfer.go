@@ -159,6 +159,9 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 	if i, found := x.sourceBatches.find(c.Source); found {
 		last := &x.sourceBatches.list[i]
 		if last.isOutdated(&batch) {
+			if q.FormatLevel() < levelEpochs {
+				return Result{Code: Stale} // results are part of the digest that replicas compare
+			}
 			return Result{Code: Stale, Serial: last.serial}
 		}
 		if batch.before = last.before; batch.epoch != last.epoch {
