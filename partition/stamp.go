@@ -30,7 +30,7 @@ type stamper struct {
 	began   bool
 	serving fsm.Instant   // when the leadership began
 	since   time.Duration // monotonic time of that
-	wall    fsm.Instant   // newest wall time
+	wall    fsm.Instant   // newest wall time that a quorum has confirmed, or that of the newest entry at begin
 	wallAt  time.Duration // monotonic time of that
 }
 
@@ -57,6 +57,14 @@ func (s *stamper) times(c clocks) fsm.Times {
 		t.Wall = max(s.wall, c.own)
 	}
 	return t
+}
+
+// stamped records that an entry got these times. Without a quorum it records nothing: the monotonic clock would
+// be rounded down to milliseconds once per entry, and wall time would stand still under load.
+func (s *stamper) stamped(t fsm.Times, c clocks) {
+	if s.wall == 0 || c.agreed != 0 {
+		s.wall, s.wallAt = t.Wall, c.monotonic
+	}
 }
 
 // wallTime returns this member's clock as far as the others confirm it. Without a quorum it goes on by the
@@ -127,7 +135,7 @@ func (p *proposer) nextTimes() (fsm.Times, clocks) {
 func (p *proposer) stamp() fsm.Times {
 	t, c := p.nextTimes()
 	p.lastStamp, p.stampedAt = t, c.monotonic
-	p.stamper.wall, p.stamper.wallAt = t.Wall, c.monotonic
+	p.stamper.stamped(t, c)
 	return t
 }
 

@@ -78,6 +78,21 @@ func TestServingTimeCountsTheLeadershipAndOneSecond(t *testing.T) {
 	}
 }
 
+// TestWallTimeGoesOnUnderLoadWithoutAQuorum: entries that follow each other within a millisecond do not stop it.
+func TestWallTimeGoesOnUnderLoadWithoutAQuorum(t *testing.T) {
+	t.Parallel()
+	var s stamper
+	s.begin(fsm.Times{Wall: 10_000}, 0, 0)
+	c := clocks{own: 10_000}
+	for range 5_000 {
+		c.monotonic += 200 * time.Microsecond
+		s.stamped(s.times(c), c)
+	}
+	if got := s.times(c).Wall; got != 11_000 {
+		t.Errorf("after a second, wall time is %d, want 11000", got)
+	}
+}
+
 // TestWallTimeFollowsWhatAQuorumConfirms: it jumps with the clock of the leader, within 500 ms of the median;
 // it goes on by the monotonic clock while nobody confirms a time; it never goes back.
 func TestWallTimeFollowsWhatAQuorumConfirms(t *testing.T) {
