@@ -14,6 +14,9 @@ const (
 	servingGapMax = time.Second
 	// clockErrorMax is how far wall time may be from the median of the members' clocks.
 	clockErrorMax = 500 * time.Millisecond
+	// wallLagMax is how many milliseconds wall time may lag behind the clock, so that its distance to serving time
+	// stays the same from entry to entry.
+	wallLagMax fsm.Instant = 5
 	// servingRecordInterval is the longest time for which an idle leader keeps serving time to itself while a
 	// lock or another deadline of serving time is pending: then it proposes a pulse. A next leader continues
 	// from the newest entry.
@@ -32,6 +35,9 @@ type stamper struct {
 	since   time.Duration // monotonic time of that
 	wall    fsm.Instant   // newest wall time that a quorum has confirmed, or that of the newest entry at begin
 	wallAt  time.Duration // monotonic time of that
+
+	steadied bool        // distance is known
+	distance fsm.Instant // of wall time to serving time, in the newest entry
 }
 
 // clocks are readings of the clocks of a member at one moment.
@@ -80,6 +86,16 @@ func (s *stamper) wallTime(c clocks) fsm.Instant {
 	return max(s.wall, bounded)
 }
 
+// steady keeps the distance of the two times while the clocks permit that. Clients see the end of a lock as a wall
+// time; if the distance followed each rounding of the clocks, the messages of one session would end at times that
+// differ by a millisecond. Wall time lags behind the clock for this, and is never ahead of it.
+func (s *stamper) steady(t fsm.Times) fsm.Times {
+	if lag := t.Wall - t.Serving - s.distance; !s.steadied || lag < 0 || lag > wallLagMax {
+		s.steadied, s.distance = true, t.Wall-t.Serving-1
+	}
+	return fsm.Times{Wall: t.Serving + s.distance, Serving: t.Serving}
+}
+
 // after returns the time d after t, in whole milliseconds.
 func after(t fsm.Instant, d time.Duration) fsm.Instant { return t + fsm.Instant(d/time.Millisecond) }
 
@@ -124,7 +140,7 @@ func (p *proposer) nextTimes() (fsm.Times, clocks) {
 		if !p.stamper.began {
 			p.stamper.begin(applied, time.Duration(p.g.appliedAt.Load()), c.monotonic)
 		}
-		t = p.stamper.times(c)
+		t = p.stamper.steady(p.stamper.times(c))
 	}
 	t.Wall = max(t.Wall, applied.Wall, p.lastStamp.Wall)
 	t.Serving = max(t.Serving, applied.Serving, p.lastStamp.Serving)
