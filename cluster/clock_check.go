@@ -32,9 +32,9 @@ func (n *Node) compareClocks(ctx context.Context) {
 	}
 }
 
-// clockMembers lists the members whose clocks count: those that the catalog knows or places replicas on, and
-// the processes that gossip knows, without those that left or were removed. It is nil before the catalog is
-// loaded: a member that has just started may know itself only, and would confirm its own clock.
+// clockMembers lists the members whose clocks count: this one and those that hold replicas. Gossip does not
+// count: one process could announce many members and outvote the others. It is nil before the catalog is loaded: a member that has
+// just started may know itself only, and would confirm its own clock.
 func (n *Node) clockMembers() []fsm.MemberID {
 	placed := n.partitions.Load()
 	if placed == nil {
@@ -46,16 +46,6 @@ func (n *Node) clockMembers() []fsm.MemberID {
 		if !seen[id] && !n.memberRecord(id).Removed {
 			seen[id] = true
 			list = append(list, id)
-		}
-	}
-	for _, m := range n.gossip.All() {
-		if !m.Leaving {
-			add(m.Member)
-		}
-	}
-	if all := n.members.Load(); all != nil {
-		for _, m := range *all {
-			add(m.ID)
 		}
 	}
 	for i := range *placed {

@@ -134,7 +134,7 @@ func (c *Catalog) perform(cmd Command) Result {
 	case CloseReceiver:
 		c.table.closeReceiver(cmd)
 	case Pulse:
-		c.table.forgetIdle(c.times.Wall, pulseMessagesMax)
+		c.table.forgetIdle(c.times.Serving, pulseMessagesMax)
 	}
 	return Result{}
 }

@@ -160,3 +160,33 @@ func TestFormatsOfLevel3NeverChange(t *testing.T) {
 	}
 	golden(t, "image-v5-catalog", b.Bytes())
 }
+
+// TestCatalogForgetsAnswersByServingTime: outages, in which only wall time passes, make the catalog forget nothing, and
+// a pulse that is due finds something to forget.
+func TestCatalogForgetsAnswersByServingTime(t *testing.T) {
+	t.Parallel()
+	const hour = fsm.Millis(3_600_000)
+	c, env := fsm.NewCatalog(), fsm.Env{Now: testStart, Serving: testStart}
+	do := func(h fsm.Header, command fsm.Command) fsm.Code {
+		env.Index++
+		return c.Apply(env, fsm.AppendCommand(nil, h, command)).Code
+	}
+	found := fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}}
+	first := fsm.Header{Incarnation: 1, Serial: 1, Low: 1}
+	if code := do(first, found); code != fsm.OK {
+		t.Fatal(code)
+	}
+	if code := do(fsm.Header{Incarnation: 1, Serial: 2, Low: 1}, fsm.RaiseLevel{Level: 3}); code != fsm.OK {
+		t.Fatal(code)
+	}
+	env.Now = env.Now.After(hour)
+	do(fsm.Header{}, fsm.Pulse{})
+	if code := do(first, found); code != fsm.OK {
+		t.Errorf("after an outage, a repeated command is answered %v", code)
+	}
+	env.Now, env.Serving = env.Now.After(-hour), env.Serving.After(hour)
+	do(fsm.Header{}, fsm.Pulse{})
+	if rest, ok := c.Times().Until(c.NextDeadline()); ok && rest <= 0 {
+		t.Error("a pulse stays due")
+	}
+}

@@ -14,7 +14,7 @@ import (
 const receiveStallTimeout = 10 * time.Second
 
 var (
-	errOlderTerm  = errors.New("another snapshot, of a later term, is being received")
+	errOlderTerm  = errors.New("the snapshot is of an older term than this replica, or than one that is being received")
 	errSuperseded = errors.New("another snapshot is sent in place of this one")
 	errClosed     = errors.New("the raft instance is closed")
 )
@@ -85,12 +85,15 @@ func (t Transport) WaitReceptions() { t.receptions.running.Wait() }
 // without a deadline: while a snapshot arrives, the replica would answer neither heartbeats nor votes, and if the
 // sender lost its power not until TCP gave it up minutes later.
 func (t Transport) receiveSnapshot(rpc raft.RPC, request *raft.InstallSnapshotRequest) {
+	if running := t.raft.Load(); running != nil && request.Term < running.CurrentTerm() {
+		t.refuseSnapshot(rpc, errOlderTerm) // of a leader that was replaced: raft would refuse it, too
+		return
+	}
 	r := &reception{from: rpc.Reader, term: request.Term, ended: make(chan struct{})}
 	if err := t.receptions.begin(r, t.cfg.Closed); err != nil {
 		t.refuseSnapshot(rpc, err)
 		return
 	}
-	defer t.receptions.end(r)
 	stop := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() { t.watchReception(r, stop) })
@@ -98,9 +101,11 @@ func (t Transport) receiveSnapshot(rpc raft.RPC, request *raft.InstallSnapshotRe
 	close(stop)
 	watching.Wait()
 	if err != nil {
+		t.receptions.end(r) // the next sender need not wait until this one has sent the rest
 		t.refuseSnapshot(rpc, err)
 		return
 	}
+	defer t.receptions.end(r)
 	defer done()
 	answers := make(chan raft.RPCResponse, 1)
 	if !t.forward(raft.RPC{Command: rpc.Command, Reader: whole, RespChan: answers}) {

@@ -115,3 +115,28 @@ func TestLaterSnapshotReplacesTheOneInProgress(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// TestNextSnapshotDoesNotWaitForTheRestOfARefusedOne: a sender that was refused may go on sending for as long as it
+// likes; the next one is served meanwhile.
+func TestNextSnapshotDoesNotWaitForTheRestOfARefusedOne(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	var m mesh
+	tr := m.open(t, "B", "B.1", func(c *Config) {
+		c.Receive = func(*raft.InstallSnapshotRequest, io.Reader) (io.Reader, func(), error) { return nil, nil, refused }
+	})
+	stall := newStalledReader(10)
+	answers := make(chan raft.RPCResponse, 1)
+	go tr.receiveSnapshot(raft.RPC{Reader: stall, RespChan: answers}, &raft.InstallSnapshotRequest{Term: 1})
+	<-stall.stalled // the rest of the refused snapshot is being read
+	next := &reception{term: 1, ended: make(chan struct{})}
+	begun := make(chan error, 1)
+	go func() { begun <- tr.receptions.begin(next, tr.cfg.Closed) }()
+	if err := <-begun; err != nil {
+		t.Error(err)
+	}
+	close(stall.released)
+	if answer := <-answers; !errors.Is(answer.Error, refused) {
+		t.Errorf("the refused sender is answered %v", answer.Error)
+	}
+}
