@@ -9,6 +9,7 @@
 //
 //	backup      copies of partitions, and restoring a data folder from them
 //	bootstrap   the first start: joins a cluster, or forms one with other members without data
+//	clocks      compares the clocks of members, and finds those that are wrong
 //	compare     finds replicas whose state differs from the others
 //	datadir     the data folder: identity, lock, places of log and replicas
 //	forwarding  moves messages between entities
@@ -24,8 +25,8 @@
 //	throttle    limits how often events that peers can cause are logged
 //
 // The loops of a Node are in this package: catalogLoop opens and retires replicas, reconcileLoop adds
-// members and runs the parts of package move, spaceLoop reacts to full disks, and healthLoop does
-// the health checks that take time.
+// members and runs the parts of package move, spaceLoop reacts to full disks, clockLoop to a
+// wrong clock of this member, and healthLoop does the health checks that take time.
 //
 // Package cmd/peeklock opens a Node per member, gives its Router to the gateway and the control API,
 // and its Operator to the operators' commands. The package does not store messages (package partition),
