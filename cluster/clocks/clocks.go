@@ -110,7 +110,7 @@ func (m *Monitor) Compare(members []fsm.MemberID) Comparison {
 	if m.last.Agreed {
 		m.off = off
 	} else {
-		m.off = nil // nobody can tell whose clock is wrong
+		m.off = nil // it is not known which clocks are wrong
 	}
 	return m.last
 }

@@ -50,7 +50,7 @@ func (c *client) think(ctx context.Context, mean time.Duration) bool {
 }
 
 // ask calls start with a function that takes the answer. It returns false when the process ended before the
-// answer: then nobody has heard it, and what was asked may have been done.
+// answer: then no client has got it, and what was requested may have been done.
 func ask[A any](p *process, start func(answer func(A))) (got A, heard bool) {
 	answers := make(chan A, 1)
 	start(func(a A) { answers <- a })

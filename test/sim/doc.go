@@ -2,7 +2,7 @@
 // router and forwarding) run in one process under testing/synctest, on the network of package simnet and the disks of
 // package simfs, with a clock of their own each. A plan of faults, drawn from a seed, kills members, cuts power, cuts
 // and delays links, resets streams, disturbs disks, and moves, drains, removes and adds members, while clients use
-// every kind of entity through the routers. Afterwards the judges look:
+// every kind of entity through the routers. Afterwards the results are checked:
 //
 //   - package test/history checks what the clients of each stream of messages saw; judge.go and sessions.go check the
 //     order and the holders of sessions, schedules and counted attempts;
@@ -17,9 +17,9 @@
 //	make sim HOURS=2         # new seeds until so much time has passed in the clusters
 //
 // The plan, the latencies and what the clients do follow from the seed, the order in which Go runs goroutines does
-// not: a failed seed need not fail again. README.md of the folder above has what was measured.
+// not: a failed seed need not fail again. test/README.md, "Simulation", reports what was found and measured.
 //
 // Under synctest, time passes when every goroutine waits for a channel, a timer or a condition. A goroutine that
-// waits for a mutex stops time: code of the simulation holds no mutex while it waits for anything else, and writing
-// to a stream waits only when eight megabytes have not been read.
+// waits for a mutex stops virtual time: code of the simulation holds no mutex while it waits for anything else, and
+// writing to a stream waits only when eight megabytes have not been read.
 package sim

@@ -37,7 +37,7 @@ func (w *world) anyOther(m *member) (found *process) {
 	return found
 }
 
-// retire removes the member from the cluster as an operator does who scales it down, and stops it. It keeps running
+// retire removes the member from the cluster as an operator who scales it down does, and stops it. It keeps running
 // when the removal fails.
 func (m *member) retire() {
 	p := m.running()

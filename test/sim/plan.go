@@ -15,7 +15,7 @@ type Kind string
 // The kinds of faults.
 const (
 	Kill      Kind = "kill"       // the process of a member ends; its peers notice
-	PowerLoss Kind = "power loss" // a host loses power; nobody hears of it
+	PowerLoss Kind = "power loss" // a host loses power; its peers are not told
 	Blackout  Kind = "blackout"   // all hosts lose power
 	Isolate   Kind = "isolate"    // nothing gets to a member or from it
 	Mute      Kind = "mute"       // nothing gets from a member to the others; it hears them

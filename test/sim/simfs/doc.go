@@ -14,5 +14,5 @@
 // A sync that fails loses the writes that it was for, as Linux does: a second sync succeeds without them.
 //
 // Delays sleep by the clock of package time, so they are virtual in a bubble of testing/synctest. There are
-// delays only where the product holds no mutex: whoever waits for a mutex stops the time of a bubble.
+// delays only where the product holds no mutex: a goroutine that waits for a mutex stops the time of a bubble.
 package simfs

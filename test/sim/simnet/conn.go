@@ -33,7 +33,7 @@ func newPipe(n *Network, l Link) *pipe {
 	return &pipe{network: n, link: l, changed: make(chan struct{})}
 }
 
-// notify wakes those who wait for a change of the pipe.
+// notify wakes the goroutines that wait for a change of the pipe.
 func (p *pipe) notify() {
 	close(p.changed)
 	p.changed = make(chan struct{})

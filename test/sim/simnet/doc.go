@@ -6,7 +6,7 @@
 // their link and arrive in order within one direction of one stream; streams overtake each other. While a link is
 // cut, its bytes wait and arrive some time after it is healed, as TCP sends them again; packets are lost.
 // A host whose process ends ([Host.Kill]) resets its streams and refuses new ones; a host that loses power
-// ([Host.PowerOff]) says nothing: its peers learn of it when they send something after its next start.
+// ([Host.PowerOff]) resets nothing: its peers learn of it when they send something after its next start.
 //
 // The latencies come from a seed. The order in which goroutines draw them does not, so two runs with one seed are
 // similar and not equal.
