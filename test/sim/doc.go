@@ -5,7 +5,7 @@
 // every kind of entity through the routers. Afterwards the results are checked:
 //
 //   - package test/history checks what the clients of each stream of messages saw; judge.go and sessions.go check the
-//     order and the holders of sessions, schedules and counted attempts;
+//     order and the holders of sessions, schedules and failed deliveries;
 //   - a minute of virtual time after the last fault, every member is ready, every queue has taken another message,
 //     and everything that was accepted has been received;
 //   - all replicas of every partition have the same state.
