@@ -75,7 +75,7 @@ func TestFollowerVotesWhileASnapshotStalls(t *testing.T) {
 }
 
 // TestReplicaDoesNotAnswerForItsPredecessor: raft addresses a replica by its member. A member that has lost its replica
-// and got another one, which is empty, must not confirm to a leader of former days what the lost one would have.
+// and got another one, which is empty, must not confirm to an earlier leader what the lost one would have.
 func TestReplicaDoesNotAnswerForItsPredecessor(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)

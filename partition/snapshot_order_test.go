@@ -210,7 +210,7 @@ func (f failingFolder) SyncFolder(path string) error {
 	return f.OS.SyncFolder(path)
 }
 
-// Nobody knows whether a snapshot is on disk whose folder could not be synced: the replica stops, and opens
+// It is not known whether a snapshot is on disk whose folder could not be synced: the replica stops, and opens
 // again with all it has confirmed, whichever snapshot it finds.
 func TestAFailedFolderSyncStopsTheReplica(t *testing.T) {
 	t.Parallel()

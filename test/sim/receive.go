@@ -144,7 +144,7 @@ func (l *load) moveOn(p *process, s *stream, d *fsm.Delivery) {
 	l.operations.Add(1)
 }
 
-// hasDeadLetters reports whether somebody receives the dead letters of a stream.
+// hasDeadLetters reports whether a client receives the dead letters of a stream.
 func (s *stream) hasDeadLetters() bool {
 	return len(s.from) > 1 && s.from[1].at.Sub == fsm.DeadLetterQueue
 }

@@ -35,8 +35,8 @@ type member struct {
 	number int
 	clock  *clock
 
-	// slot has one element while a process starts or ends. It is no mutex, because whoever waits for a mutex
-	// stops the time of the simulation.
+	// slot has one element while a process starts or ends. It is no mutex, because a goroutine that waits for
+	// a mutex stops the time of the simulation.
 	slot    chan struct{}
 	mu      sync.Mutex
 	process *process // nil: down
@@ -48,7 +48,7 @@ type process struct {
 	member *member
 	host   *simnet.Host
 	node   *cluster.Node
-	// ended is closed before anything of the process ends: nobody hears what it answers afterwards.
+	// ended is closed before anything of the process ends: what it answers afterwards reaches no client.
 	ended chan struct{}
 }
 

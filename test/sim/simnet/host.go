@@ -122,7 +122,7 @@ func open(conns []*conn) []*conn {
 // Kill ends the process: its streams are reset, which its peers notice, and its ports refuse.
 func (h *Host) Kill() { h.end(false) }
 
-// PowerOff ends the process without a word. Nothing answers at the host until Network.Start.
+// PowerOff ends the process and resets no stream. Nothing answers at the host until Network.Start.
 func (h *Host) PowerOff() { h.end(true) }
 
 func (h *Host) end(silent bool) {
