@@ -126,9 +126,13 @@ func (b *Bootstrapper) Pledge(request PledgeRequest) (granted bool, err error) {
 	if b.hasData || b.collectingPledges {
 		return false, nil
 	}
+	pledge := b.config.Dir.Identity().Pledge
+	if pledge != nil && !slices.Equal(pledge, initial) && !planted.Active(planted.PledgeTwice) {
+		return false, nil
+	}
 	b.pledges++ // also for one that is granted again: answers asked for before must not release it
-	if pledge := b.config.Dir.Identity().Pledge; pledge != nil {
-		return slices.Equal(pledge, initial) || planted.Active(planted.PledgeTwice), nil
+	if pledge != nil {
+		return true, nil
 	}
 	b.log.Info("pledged to bootstrap a cluster", "initial_members", initial)
 	if err := b.config.Dir.Update(func(id *datadir.Identity) { id.Pledge = initial }); err != nil {

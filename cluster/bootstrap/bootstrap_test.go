@@ -260,6 +260,27 @@ func TestOldAnswerReleasesNoPledge(t *testing.T) {
 	}
 }
 
+// TestRefusedPledgeKeepsNoOtherAlive checks that a request that is refused again and again does not keep a pledge that
+// nobody needs any longer.
+func TestRefusedPledgeKeepsNoOtherAlive(t *testing.T) {
+	t.Parallel()
+	abc, bcd := []fsm.MemberID{"A", "B", "C"}, []fsm.MemberID{"B", "C", "D"}
+	w := newNetwork(t, 3, 4)
+	c := w.members["C"]
+	if granted, err := c.Pledge(PledgeRequest{InitialMembers: bcd}); !granted || err != nil {
+		t.Fatal("no pledge", err)
+	}
+	c.config.Peers = lateAnswers{networkPeers{w, "C"}, func() {
+		_, _ = c.Pledge(PledgeRequest{InitialMembers: abc}) // refused the first time; its answers are not late
+	}}
+	if _, _, _, err := c.tryOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if granted, err := c.Pledge(PledgeRequest{InitialMembers: abc}); !granted || err != nil {
+		t.Error("refused requests have kept the pledge:", err)
+	}
+}
+
 // TestDecidedBootstrapsShareNoMember lets six members that expect three go round with links that
 // come and go at random. Whatever happens, two decided bootstraps share no member, and
 // once the links are whole everybody ends in one of them.
