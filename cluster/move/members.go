@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
@@ -223,9 +224,17 @@ func (o *Operator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left 
 func (o *Operator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
 	if !pollUntil(ctx, func() bool {
 		status, err := o.leaderStatus(ctx, fsm.CatalogPartition)
-		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), func(v partition.Voter) bool { return v.Member == id })
+		return err == nil && hasLeft(&status.Status, id)
 	}) {
 		return fmt.Errorf("%w: all replicas have been moved, but the member has not left the catalog yet; the operation continues: repeat it to wait", fsm.Timeout)
 	}
 	return nil
+}
+
+// hasLeft reports whether the committed configuration of a group is without a member. The voters of a status are
+// those of the newest configuration: while that is not committed, the next leader may return to the one before it,
+// which needs the vote of the member.
+func hasLeft(status *raftgroup.Status, id fsm.MemberID) bool {
+	return !status.Uncommitted &&
+		!slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), func(v partition.Voter) bool { return v.Member == id })
 }

@@ -29,6 +29,8 @@ type Status struct {
 	Removed   bool              `json:"Removed"` // the group has removed the replica
 	Voters    []partition.Voter `json:"Voters"`
 	Nonvoters []partition.Voter `json:"Nonvoters"`
+	// Uncommitted is set when Voters and Nonvoters are those of a change that is not committed yet.
+	Uncommitted bool `json:"Uncommitted,omitempty"`
 }
 
 // CopyBytes estimates the size of a copy of the partition, in bytes.

@@ -131,6 +131,7 @@ func (d queryHandler) status(id fsm.PartitionID) (raftgroup.Status, error) {
 	reply := raftgroup.Status{
 		IsLeader: s.IsLeader, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
 		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
+		Uncommitted: !s.ConfigurationCommitted,
 	}
 	reply.Transferring = s.Transferring
 	if catalog := d.local(fsm.CatalogPartition); s.IsLeader && catalog != nil {
