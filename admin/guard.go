@@ -34,12 +34,27 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
 		defer cancel()
+		if s.config.TrackChanges != nil {
+			var changed func() bool
+			ctx, changed = s.config.TrackChanges(ctx)
+			ctx = context.WithValue(ctx, changedKey{}, changed)
+		}
 		r = r.WithContext(context.WithValue(ctx, releaseSlotKey{}, held.release))
 		if r.Body != http.NoBody {
 			r.Body = &bufferedBody{ReadCloser: http.MaxBytesReader(w, r.Body, bodyBytesMax), ctx: ctx, slot: held}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// changedKey is the key of the function that reports whether the request may have changed something.
+type changedKey struct{}
+
+// mayHaveChanged reports whether a request that changes things may have changed something already. A request that
+// reads may complete an interrupted change of others; it can be repeated.
+func mayHaveChanged(r *http.Request) bool {
+	changed, ok := r.Context().Value(changedKey{}).(func() bool)
+	return ok && r.Method != http.MethodGet && r.Method != http.MethodHead && changed()
 }
 
 // releaseSlotKey is the key of the function that releases the slot of a request early.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
@@ -86,6 +87,9 @@ func codeOf(err error) fsm.Code {
 // writeProblem answers with the problem of an error, and logs the error with the same tracking id.
 func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	code := codeOf(err)
+	if code == fsm.ServerBusy && mayHaveChanged(r) {
+		code, err = fsm.Timeout, fmt.Errorf("%w: a part was done before the cluster was busy: %s", fsm.Timeout, err.Error())
+	}
 	a := statusOf(code)
 	if errors.As(err, new(*auth.TooManyFailuresError)) {
 		a.status = http.StatusTooManyRequests

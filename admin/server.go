@@ -45,6 +45,10 @@ type Config struct {
 	Control   Control
 	Authority Authority
 	Ready     func() bool // reports whether clients should be sent to this member; for /readyz and /health
+	// TrackChanges returns a context for Control, and a function that reports whether Control may have changed
+	// something with it: after that, ServerBusy is answered as Timeout, so that no client repeats what was done.
+	// nil: Control answers ServerBusy only before its first change.
+	TrackChanges func(context.Context) (tracked context.Context, changed func() bool)
 	// TrustLoopback accepts unsigned requests from this machine as requests of an operator. Every relay of
 	// connections on this machine is then trusted too.
 	TrustLoopback bool

@@ -214,6 +214,27 @@ func TestErrorsOfTheClusterKeepTheirCode(t *testing.T) {
 	}
 }
 
+// TestBusyAfterAChangeIsUnknown checks that clients are told to repeat a request only if nothing was done: a cluster
+// that is busy after the first change of a request answers that the outcome is unknown.
+func TestBusyAfterAChangeIsUnknown(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	r.fails = fmt.Errorf("the partition has no leader: %w", fsm.ServerBusy)
+	changed := false
+	r.server.config.TrackChanges = func(ctx context.Context) (context.Context, func() bool) { return ctx, func() bool { return changed } }
+	for _, c := range []struct {
+		method  string
+		changed bool
+		want    int
+	}{{"PUT", false, 503}, {"PUT", true, 504}, {"GET", true, 503}} {
+		changed = c.changed
+		status, body := r.request(c.method, "/v1/queues/orders", "", nil)
+		if status != c.want {
+			t.Errorf("%s, changed %v: %d %s", c.method, c.changed, status, body)
+		}
+	}
+}
+
 func TestEveryRequestNeedsItsRight(t *testing.T) {
 	t.Parallel()
 	sign := func(resource, name, key string) func(*http.Request) {

@@ -276,11 +276,13 @@ func (r *Router) Command(ctx context.Context, id fsm.PartitionID, command fsm.Co
 	r.client(id).submit(command, func(result fsm.Result) { results <- result })
 	select {
 	case result := <-results:
+		recordChange(ctx, result.Code)
 		if result.Code != fsm.OK {
 			return result, result.Code
 		}
 		return result, nil
 	case <-ctx.Done():
+		recordChange(ctx, fsm.Timeout)
 		return fsm.Result{}, fmt.Errorf("%w (%w)", fsm.Timeout, ctx.Err())
 	}
 }

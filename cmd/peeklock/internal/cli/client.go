@@ -130,8 +130,9 @@ func (c *Client) localServer() string {
 	return ""
 }
 
-// Call sends a request to the first member that answers. in and out may be nil. While the cluster is busy, or is
-// still starting, nothing was done, and Call repeats the request for up to busyTimeMax.
+// Call sends a request to the first member that answers. in and out may be nil. Call repeats a request that is
+// refused because the cluster is busy, or still starting, for up to busyTimeMax: a member refuses it so only before
+// the first change, and answers Timeout afterwards, which is not repeated.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	_, err := c.callVia(ctx, method, path, in, out)
 	return err

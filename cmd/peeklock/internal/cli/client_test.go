@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -50,6 +51,22 @@ func TestCommandsWaitForAStartingCluster(t *testing.T) {
 	code := runClient(t.Context(), Process{Args: []string{"member", "set", "a", "--weight", "5", "--server", address}, Out: &out, Err: &errs})
 	if code != ExitDone || asked.Load() != 3 {
 		t.Error(code, asked.Load(), errs.String())
+	}
+}
+
+// A change whose outcome is unknown is not repeated: a second key would replace the one that the first request made.
+func TestUnknownChangeIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "a part was done before the cluster was busy", TrackingID: "t"})
+	}))
+	t.Cleanup(server.Close)
+	c := &Client{Servers: []string{server.URL}}
+	err := c.Call(t.Context(), http.MethodPost, "/v1/regenerate", admin.RegenerateRequest{Rule: "r", Which: admin.KeyPrimary}, nil)
+	if !errors.As(err, new(unknownError)) || asked.Load() != 1 {
+		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
 }
 
