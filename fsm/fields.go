@@ -231,15 +231,20 @@ func fieldKey(x *codec, key *[16]byte) {
 	}
 }
 
-// fieldFlags is a byte with a bit for each flag, the lowest for the first.
+// fieldFlags is a byte with a bit for each flag, the lowest for the first. Encoding only reads the flags: an image
+// is written while others read the same settings.
 func fieldFlags(x *codec, flags ...*bool) {
-	var set byte
-	for i, flag := range flags {
-		if *flag {
-			set |= 1 << i
+	if x.encoding {
+		var set byte
+		for i, flag := range flags {
+			if *flag {
+				set |= 1 << i
+			}
 		}
+		x.b = append(x.b, set)
+		return
 	}
-	field8(x, &set)
+	set := x.byte()
 	if set>>len(flags) != 0 {
 		x.fail(errFlag)
 	}

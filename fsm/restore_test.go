@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -158,4 +159,32 @@ func TestCommandOverLimitIsRefused(t *testing.T) {
 	if r.q.Digest() != before {
 		t.Error("a refused command changed the state")
 	}
+}
+
+// TestImagesAreWrittenWhileOthersRead: two writers of images and a reader share the settings of the entities; the race
+// detector reports a writer that changes them.
+func TestImagesAreWrittenWhileOthersRead(t *testing.T) {
+	t.Parallel()
+	q, c := newReplica(t).q, fsm.NewCatalog()
+	q.Apply(fsm.Env{Index: 1, Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.DefaultSettings()}))
+	for _, command := range []fsm.Command{
+		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}},
+		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "q", Partition: 1, Settings: fsm.DefaultSettings()},
+	} {
+		if code := c.Apply(fsm.Env{Index: 1, Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, command)).Code; code != fsm.OK {
+			t.Fatal(code)
+		}
+	}
+	var writers sync.WaitGroup
+	for range 2 {
+		for _, image := range []fsm.Image{q.Image(), c.Image()} {
+			writers.Go(func() {
+				if _, err := image.WriteTo(io.Discard); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	q.Settings(1)
+	writers.Wait()
 }
