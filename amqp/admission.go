@@ -34,6 +34,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	c = newConn(&s.config, peer)
 	c.totals, c.refusalLog, c.missingRightLog = s.totals, &s.refusalLog, &s.missingRightLog
 	c.work = s.work.Open(workPerSecond, workBurst)
+	c.unauthenticatedWork = s.unauthenticatedWork.Open(unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
 	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.onAuthenticated, c.release = counted.Protect, func() { s.release(c, counted) }
 	s.conns[c] = struct{}{}
@@ -45,7 +46,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 // end. mu is held, by admit for the other one.
 func (s *Server) evict(c *conn) {
 	delete(s.conns, c)
-	s.group.Go(func() { _ = c.peer.Close() }) // Close may take a moment (WebSocket), and mu is held
+	s.group.Go(c.abort) // it locks the connection, and closing a WebSocket may take a moment
 }
 
 // reject closes a connection that exceeds a limit. It logs at most once per rejectLogEvery, so that a flood of
@@ -61,7 +62,7 @@ func (s *Server) reject(ctx context.Context, peer net.Conn, cause error) {
 		s.config.Logger.WarnContext(ctx, "connections refused", "reason", cause, "peer", peer.RemoteAddr(), "max", most, "count", s.rejections.count)
 		s.rejections = rejections{logged: now}
 	}
-	s.group.Go(func() { _ = peer.Close() }) // as in evict
+	s.group.Go(func() { _ = peer.Close() }) // closing a WebSocket may take a moment, and mu is held
 }
 
 // release removes a connection that has ended.

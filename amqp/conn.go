@@ -47,13 +47,15 @@ type conn struct {
 
 	wake      chan struct{} // there is output; one token suffices
 	written   chan struct{} // closed when the writer has ended
-	failing   chan struct{} // closed when the connection is to be closed with an error
+	failing   chan struct{} // closed by stopWaiting
+	failOnce  sync.Once     // closes failing
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
-	idBuffer []byte             // used by the reader: a message with the id that it was given
-	rules    message.RuleReader // used by the reader too
-	work     work.Account       // used by the reader too; of the Server
+	idBuffer            []byte             // used by the reader: a message with the id that it was given
+	rules               message.RuleReader // used by the reader too
+	work                work.Account       // used by the reader too; of the Server
+	unauthenticatedWork work.Account       // takes the place of work until the connection is authenticated
 
 	mu               sync.Mutex
 	phase            phase
@@ -200,7 +202,7 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 		c.unlock()
 		return
 	}
-	close(c.failing)
+	c.stopWaiting()
 	cause := refusal{fault.Condition, fault.Description, retryNever}
 	if fault.Condition == wire.ConditionConnectionForced || fault.Condition == wire.ConditionInternalError {
 		cause.retry = retryLater
@@ -219,6 +221,19 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 	c.readAllowed.Broadcast()
 	c.unlock()
 }
+
+// abort ends a connection that is broken, or that is closed for another one: the peer gets no close.
+func (c *conn) abort() {
+	c.mu.Lock()
+	c.phase = phaseClosed
+	c.readAllowed.Broadcast()
+	c.mu.Unlock()
+	c.stopWaiting()
+	_ = c.peer.Close()
+}
+
+// stopWaiting ends the wait of the reader for work, now and later.
+func (c *conn) stopWaiting() { c.failOnce.Do(func() { close(c.failing) }) }
 
 // end releases the sessions and links of the connection. Locks of clients outlive
 // the connection until they expire (docs/requirements.md#t14).

@@ -15,6 +15,14 @@ const (
 	workPerSecondPerProcessor = 10_000 // units per second of all connections, for each processor; the burst is that of one second
 )
 
+// The same for unauthenticated connections, which cannot delay others. They must suffice for the tokens of
+// connectionsMaxDefault clients that connect again at once.
+const (
+	unauthenticatedWorkPerSecond             = 500
+	unauthenticatedWorkBurst                 = 5000
+	unauthenticatedWorkPerSecondPerProcessor = 5000
+)
+
 // Costs in units.
 const (
 	attachCost        = 25   // a link beyond the most that the connection had at a time
@@ -25,8 +33,12 @@ const (
 	responseUnitBytes = 1024 // bytes of the response; for a peek, of the largest response that it may have, until that is known
 )
 
-// costOf returns the units that a request costs, without its response.
-func costOf(r *request, operation string) int {
+// costOf returns the units that a request costs, without its response. permitted means that the node has the
+// operation and that the connection may perform it: otherwise all that is done is to refuse it.
+func costOf(r *request, operation string, permitted bool) int {
+	if !permitted {
+		return requestCost
+	}
 	body, _ := r.body.(wire.Map)
 	switch operation {
 	case putTokenOperation:
@@ -62,18 +74,23 @@ func countOf(v any) int {
 }
 
 // waitForWork makes the reader wait until it may begin work. It charges the responses that were sent since the
-// last time too. mu is not held.
-func (c *conn) waitForWork(ctx context.Context, cost int) {
+// last time too. It returns false if the connection ends: then the work must not begin. mu is not held.
+func (c *conn) waitForWork(ctx context.Context, cost int) bool {
 	c.mu.Lock()
 	cost += c.unpaidBytes / responseUnitBytes
 	c.unpaidBytes %= responseUnitBytes
 	if cost < 0 { // requests were charged for more than they got
 		c.unpaidBytes, cost = c.unpaidBytes+cost*responseUnitBytes, 0
 	}
+	account := &c.work
+	if !c.authenticated {
+		account = &c.unauthenticatedWork
+	}
 	c.readPaused = true // a peer that is not read is not silent
 	c.mu.Unlock()
-	c.work.Wait(ctx, c.failing, cost)
+	account.Wait(ctx, c.failing, cost)
 	c.mu.Lock()
-	c.readPaused = false
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.resumed()
+	return c.phase < phaseClosing
 }

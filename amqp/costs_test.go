@@ -1,11 +1,14 @@
 package amqp
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // manyProcessors makes only the limit of each connection take effect.
@@ -211,8 +214,11 @@ func TestCosts(t *testing.T) {
 		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(1 << 30)}}, requestCost + 250},
 		{batchDeleteOperation, wire.Map{{Key: messageCountKey, Value: int32(-1)}}, requestCost},
 	} {
-		if got := costOf(&request{body: c.body}, c.operation); got != c.cost {
+		if got := costOf(&request{body: c.body}, c.operation, true); got != c.cost {
 			t.Errorf("%s costs %d units, want %d", c.operation, got, c.cost)
+		}
+		if got := costOf(&request{body: c.body}, c.operation, false); got != requestCost {
+			t.Errorf("%s costs %d units when it is refused, want %d", c.operation, got, requestCost)
 		}
 	}
 }
@@ -237,5 +243,179 @@ func TestPeeksAreChargedForTheirResponses(t *testing.T) {
 				t.Errorf("%d bytes are not charged", c.unpaidBytes)
 			}
 		}
+	})
+}
+
+// largeFetch is the body of the request that costs most, for operations that the connection may perform.
+func largeFetch() wire.Map {
+	return wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, tokensMax)}}}
+}
+
+// A request that is refused is not charged for the operation that it names.
+func TestRefusedRequestsAreNotChargedForTheirOperation(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		handle    uint32
+		anonymous bool
+		grant     Grant
+		entity    string
+	}{
+		"operation of another node": {handle: 2, anonymous: true, entity: "orders"},
+		"right is missing":          {grant: Grant{Rights: fsm.Send}, entity: "orders"},
+		"entity without messages":   {grant: Grant{Rights: 7}, entity: "topic"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, p := piped(t, newFakeBroker("orders").topic("topic", "sub"), manyProcessors, func(config *Config) { config.Authorizer = fakeAuthorizer{c.grant} })
+				address := c.entity + "/$management"
+				if c.anonymous {
+					p.unknown()
+					address = cbsPath
+				} else {
+					p.login()
+				}
+				p.sender(c.handle, address)
+				p.receiver(c.handle+1, address)
+				p.credit(c.handle+1, 0, 1<<31-1)
+				begin := time.Now()
+				for i := range uint32(500) {
+					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: deferredOperation}}, largeFetch())
+				}
+				if d := time.Since(begin); d > 0 {
+					t.Errorf("500 refused requests took %v", d)
+				}
+			})
+		})
+	}
+}
+
+// Unauthenticated connections delay only each other.
+func TestUnauthenticatedConnectionsDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const strangers, requests = 30, 200
+		s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Processors = 1 })
+		p.requester()
+		begin := time.Now()
+		done := make(chan struct{})
+		for range strangers {
+			q := connect(t, s).unknown()
+			q.sender(2, cbsPath)
+			q.receiver(3, cbsPath)
+			q.credit(3, 0, 1<<31-1)
+			go func() {
+				for id := range uint32(requests) {
+					q.answered(2, id, wire.Map{{Key: "operation", Value: "no-such-operation"}}, nil)
+				}
+				done <- struct{}{}
+			}()
+		}
+		<-time.After(time.Second)
+		asked := time.Now()
+		p.managed(0, renewOperation, lockTokens(1))
+		if d := time.Since(asked); d > 0 {
+			t.Errorf("an authenticated connection waited %v", d)
+		}
+		for range strangers {
+			<-done
+		}
+		const least = (strangers*requests*requestCost - unauthenticatedWorkPerSecondPerProcessor) * time.Second / unauthenticatedWorkPerSecondPerProcessor
+		if d := time.Since(begin); d < least {
+			t.Errorf("the requests of all took %v, want at least %v", d, least)
+		}
+	})
+}
+
+// owe makes the next requests of the connection wait for a time.
+func owe(c *conn, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unpaidBytes = responseUnitBytes * (workBurst + workPerSecond*int(d/time.Second))
+}
+
+// A request that waits counts in the memory of its connection.
+func TestWaitingRequestIsCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.requester()
+		c := onlyConn(t, s)
+		owe(c, time.Minute)
+		p.managed(0, renewOperation, lockTokens(1))
+		before := s.Stats().Memory.Used
+		ask(p, 1, renewOperation, wire.Map{{Key: "lock-tokens", Value: make([]any, tokensMax)}})
+		synctest.Wait()
+		if used := s.Stats().Memory.Used - before; used < tokensMax*decodedItemBytes {
+			t.Errorf("a waiting request counts %d bytes", used)
+		}
+	})
+}
+
+// renewCounter counts renewals.
+type renewCounter struct {
+	*fakeBroker
+	renewals atomic.Int32
+}
+
+func (b *renewCounter) Renew(at fsm.EntityRef, ids []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+	b.renewals.Add(1)
+	b.fakeBroker.Renew(at, ids, done)
+}
+
+// When a connection breaks or is closed for another one, its waiting request ends and is not performed.
+func TestWaitingRequestEndsWithABrokenConnection(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Server, *peer){
+		"broken": func(_ *Server, p *peer) { _ = p.net.Close() },
+		"evicted": func(s *Server, p *peer) {
+			c := onlyConn(p.TB.(*testing.T), s)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.evict(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := &renewCounter{fakeBroker: newFakeBroker("orders")}
+				s, p := piped(t, b, manyProcessors)
+				p.requester()
+				at, err := b.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
+				if err != nil {
+					t.Fatal(err)
+				}
+				token := message.UUIDFromToken(b.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+				renew := wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
+				owe(onlyConn(t, s), 10*time.Minute)
+				p.managed(0, renewOperation, renew)
+				ask(p, 1, renewOperation, renew)
+				synctest.Wait()
+				end(s, p)
+				begin := time.Now()
+				<-p.ended
+				// That a connection is broken shows when a heartbeat is written.
+				if d := time.Since(begin); d > heartbeatMax || d > 0 && name == "evicted" {
+					t.Errorf("the connection ended after %v", d)
+				}
+				if n := b.renewals.Load(); n != 1 {
+					t.Errorf("%d renewals, want only that of the first request", n)
+				}
+			})
+		})
+	}
+}
+
+// A peer that the gateway did not read for a time is given the time that it may be silent afterwards.
+func TestTimeNotReadIsNotSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.requester()
+		owe(onlyConn(t, s), idleTimeOut*3/2)
+		p.managed(0, renewOperation, lockTokens(1))
+		p.managed(1, renewOperation, lockTokens(1)) // waits
+		p.idle(idleTimeOut / 2)
+		p.undisturbed()
 	})
 }

@@ -96,22 +96,28 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // counted until the response is sent
 	c.finishSend(ctx, a, refusal{})
 	operation := r.argument("operation")
+	c.mu.Lock()
+	c.memory.decodedBytes += r.decoded
+	may := c.mayRequest(ctx, r, operation)
+	c.unlock()
+	permitted := may && r.link.has(operation)
 	reserved := 0
-	if operation == peekOperation {
+	if permitted && operation == peekOperation {
 		reserved = peekReserve(r)
 		r.paidBytes = reserved / 2 // the largest response
 	}
-	c.waitForWork(ctx, costOf(r, operation)+r.paidBytes/responseUnitBytes)
+	if !c.waitForWork(ctx, costOf(r, operation, permitted)+r.paidBytes/responseUnitBytes) {
+		c.discardRequest(r)
+		return
+	}
 	r.began = time.Now()
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
-	c.memory.decodedBytes += r.decoded
 	r.bytes += reserved
 	c.inFlightBytes += reserved
+	may = may && c.mayRequest(ctx, r, operation) // it may have lost the right while it waited
 	needs := rightFor(operation)
-	managed := r.link.kind == managementNode
-	may := !managed || c.hasRight(ctx, r.link.path, needs, time.Now())
 	if !may {
 		c.auditMissing(ctx, r.link.path, needs, operation)
 	}
@@ -119,17 +125,38 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	switch {
 	case busy:
 		c.respond(ctx, r, responseFor(fsm.ServerBusy))
-	case r.link.kind == cbsNode && operation == putTokenOperation:
-		go c.putToken(ctx, r)
 	case !may:
 		resp := responseFor(fsm.Unauthorized)
 		resp.refusal = unauthorized(r.link.path, needs)
 		c.respond(ctx, r, resp)
-	case managed:
+	case r.link.kind == managementNode:
 		c.manage(ctx, r, operation)
+	case operation == putTokenOperation:
+		go c.putToken(ctx, r)
 	default:
 		c.respond(ctx, r, unknownOperation(operation))
 	}
+}
+
+// mayRequest reports whether the connection has the right to an operation. Anybody may put a token. mu is held.
+func (c *conn) mayRequest(ctx context.Context, r *request, operation string) bool {
+	return r.link.kind == cbsNode || c.hasRight(ctx, r.link.path, rightFor(operation), time.Now())
+}
+
+// has reports whether the node of the link performs an operation, if there is such an operation.
+func (l *incomingLink) has(operation string) bool {
+	if l.kind == cbsNode || operation == putTokenOperation {
+		return l.kind == cbsNode && operation == putTokenOperation
+	}
+	return operationNotAllowed(operation, &l.entity).condition == ""
+}
+
+// discardRequest releases what a request holds that the connection does not live to perform.
+func (c *conn) discardRequest(r *request) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.inFlightBytes -= r.bytes
+	c.memory.decodedBytes -= r.decoded
 }
 
 func unknownOperation(operation string) response {

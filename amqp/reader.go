@@ -65,7 +65,16 @@ func (c *conn) waitUntilReadAllowed() {
 		c.readPaused = true
 		c.readAllowed.Wait()
 	}
-	c.readPaused = false
+	c.resumed()
+}
+
+// resumed records that the reader waits no longer. The peer may have been silent since, but nothing was read.
+// mu is held.
+func (c *conn) resumed() {
+	if c.readPaused {
+		c.lastRead.Store(time.Now().UnixNano())
+		c.readPaused = false
+	}
 }
 
 // resumeReader makes the reader check its condition again.

@@ -102,14 +102,15 @@ func (c Config) Validate() error {
 // Server is the gateway: it speaks AMQP 1.0 with every client that connects. All methods may be called from
 // any goroutine.
 type Server struct {
-	config          Config
-	stop            context.CancelFunc // ends the waits of every connection
-	group           sync.WaitGroup     // the accept loop and the connections
-	totals          *totals
-	budget          *budget.Budget
-	work            *work.Limiter
-	refusalLog      logLimiter // limits the log lines of connections about refusals
-	missingRightLog logLimiter // limits their lines in the audit log
+	config              Config
+	stop                context.CancelFunc // ends the waits of every connection
+	group               sync.WaitGroup     // the accept loop and the connections
+	totals              *totals
+	budget              *budget.Budget
+	work                *work.Limiter
+	unauthenticatedWork *work.Limiter // of unauthenticated connections
+	refusalLog          logLimiter    // limits the log lines of connections about refusals
+	missingRightLog     logLimiter    // limits their lines in the audit log
 
 	limiter *connlimit.Limiter // protects authenticated connections
 
@@ -126,9 +127,10 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	workMax := workPerSecondPerProcessor * config.Processors
+	unauthenticatedMax := unauthenticatedWorkPerSecondPerProcessor * config.Processors
 	s := &Server{
 		config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax),
-		work: work.NewLimiter(workMax, workMax),
+		work: work.NewLimiter(workMax, workMax), unauthenticatedWork: work.NewLimiter(unauthenticatedMax, unauthenticatedMax),
 	}
 	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
 	if config.Listener != nil {

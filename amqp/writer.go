@@ -81,11 +81,7 @@ func (c *conn) write(ctx context.Context) {
 func (c *conn) send(batch []byte) bool {
 	_ = c.peer.SetWriteDeadline(time.Now().Add(writeWithin))
 	if _, err := c.peer.Write(batch); err != nil {
-		_ = c.peer.Close()
-		c.mu.Lock()
-		c.phase = phaseClosed
-		c.readAllowed.Broadcast()
-		c.mu.Unlock()
+		c.abort()
 		return false
 	}
 	c.totals.bytesOut.Add(uint64(len(batch)))

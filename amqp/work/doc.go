@@ -6,4 +6,6 @@
 //
 // When the Limiter is the limit, it divides the rate fairly: it serves the connection that has received the least
 // (start-time fair queueing). A connection that requests little therefore hardly waits, however many units others request.
+// Connections that have not been served yet are served in the order of their arrival, and have the share of 16 connections
+// together: a stream of new connections delays an old one by a bounded amount of work.
 package work

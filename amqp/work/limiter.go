@@ -7,17 +7,23 @@ import (
 	"time"
 )
 
+// newShares is how many times the share of one account those have together that have not been served yet.
+const newShares = 16
+
 // Limiter limits the units per second of all its accounts together. All methods may be called from any
 // goroutine.
 type Limiter struct {
 	perSecond, burst float64
 
-	mu      sync.Mutex
-	tokens  float64   // units that may begin now; below 0 after work that cost more than there were
-	filled  time.Time // when tokens was last computed
-	virtual float64   // start tag of the work that began last
-	waiting waiters
-	timer   *time.Timer // runs serve when there are tokens again; nil while nothing waits
+	mu       sync.Mutex
+	tokens   float64     // units that may begin now; below 0 after work that cost more than there were
+	filled   time.Time   // when tokens was last computed
+	virtual  float64     // start tag of the work that began last
+	arrivals uint64      // work that has waited so far
+	waiting  waiters     // of accounts that have been served before
+	fresh    waiters     // of those that have not; all of it is one flow, so that new accounts cannot starve old ones
+	freshTag float64     // start tag of the next of fresh
+	timer    *time.Timer // runs serve when there are tokens again; nil while nothing waits
 }
 
 // NewLimiter returns a Limiter of perSecond units per second; burst units may begin without delay.
@@ -31,7 +37,8 @@ type Account struct {
 	perSecond, burst float64
 	tokens           float64
 	filled           time.Time
-	end              float64 // end tag of its last work; the mutex of the Limiter guards it
+	served           bool    // it has begun work; the mutex of the Limiter guards it and end
+	end              float64 // end tag of its last work
 }
 
 // Open returns an Account of perSecond units per second, of which burst may begin without delay.
@@ -89,19 +96,42 @@ func (l *Limiter) request(a *Account, cost float64) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refill()
-	start := max(l.virtual, a.end)
-	a.end = start + cost
-	if len(l.waiting) == 0 && l.tokens > 0 {
-		l.tokens -= cost
-		l.virtual = start
+	w := &waiter{account: a, queue: &l.waiting, start: max(l.virtual, a.end), cost: cost, arrival: l.arrivals, begun: make(chan struct{})}
+	if !a.served {
+		// The tag of new work is that of its whole queue, whose order is that of arrival.
+		w.queue, w.start = &l.fresh, 0
+		if len(l.fresh) == 0 {
+			l.freshTag = max(l.freshTag, l.virtual)
+		}
+	}
+	l.arrivals++
+	alone := len(l.waiting)+len(l.fresh) == 0
+	heap.Push(w.queue, w)
+	if alone && l.tokens > 0 {
+		l.begin()
 		return nil
 	}
-	w := &waiter{start: start, cost: cost, begun: make(chan struct{})}
-	heap.Push(&l.waiting, w)
 	if l.timer == nil {
 		l.timer = time.AfterFunc(l.untilTokens(), l.serve)
 	}
 	return w
+}
+
+// begin begins the work whose turn it is. Some work waits.
+func (l *Limiter) begin() {
+	next := &l.waiting
+	if len(l.waiting) == 0 || len(l.fresh) > 0 && l.freshTag <= l.waiting[0].start {
+		next = &l.fresh
+	}
+	w := heap.Pop(next).(*waiter) //nolint:forcetypeassert // nothing else is put in
+	if next == &l.fresh {
+		w.start = l.freshTag
+		l.freshTag += max(w.cost, 1) / newShares
+	}
+	l.tokens -= w.cost
+	l.virtual = max(l.virtual, w.start)
+	w.account.served, w.account.end = true, w.start+w.cost
+	close(w.begun)
 }
 
 // serve begins the work for which there are tokens.
@@ -109,13 +139,10 @@ func (l *Limiter) serve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refill()
-	for len(l.waiting) > 0 && l.tokens > 0 {
-		w := heap.Pop(&l.waiting).(*waiter) //nolint:forcetypeassert // nothing else is put in
-		l.tokens -= w.cost
-		l.virtual = max(l.virtual, w.start)
-		close(w.begun)
+	for len(l.waiting)+len(l.fresh) > 0 && l.tokens > 0 {
+		l.begin()
 	}
-	if len(l.waiting) == 0 {
+	if len(l.waiting)+len(l.fresh) == 0 {
 		l.timer = nil
 		return
 	}
@@ -127,7 +154,7 @@ func (l *Limiter) forget(w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.index >= 0 {
-		heap.Remove(&l.waiting, w.index)
+		heap.Remove(w.queue, w.index)
 	}
 }
 
@@ -144,17 +171,25 @@ func (l *Limiter) untilTokens() time.Duration {
 
 // waiter is work that waits.
 type waiter struct {
-	start float64 // start tag: work with the lowest begins first
-	cost  float64
-	begun chan struct{} // closed when the work may begin
-	index int           // in the heap; -1 when it has begun
+	account *Account
+	queue   *waiters
+	start   float64 // start tag: work with the lowest begins first
+	cost    float64
+	arrival uint64        // its number: of equal start tags, the first to arrive begins first
+	begun   chan struct{} // closed when the work may begin
+	index   int           // in the queue; -1 when it has begun
 }
 
-// waiters is a heap by start tag.
+// waiters is a heap by start tag, then by arrival.
 type waiters []*waiter
 
-func (w *waiters) Len() int           { return len(*w) }
-func (w *waiters) Less(i, j int) bool { return (*w)[i].start < (*w)[j].start }
+func (w *waiters) Len() int { return len(*w) }
+
+func (w *waiters) Less(i, j int) bool {
+	a, b := (*w)[i], (*w)[j]
+	return a.start < b.start || a.start == b.start && a.arrival < b.arrival
+}
+
 func (w *waiters) Swap(i, j int) {
 	all := *w
 	all[i], all[j] = all[j], all[i]

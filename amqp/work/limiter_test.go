@@ -102,3 +102,78 @@ func TestWaitEndsWithItsConnection(t *testing.T) {
 		}
 	})
 }
+
+// A stream of new connections with one large request each does not keep a connection waiting that was served before.
+func TestNewConnectionsDoNotStarveOldOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const large, perSecond, shares = 100, 1000, 16
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a wait without end ends the test
+		limiter := work.NewLimiter(perSecond, large)
+		renewing, busy := limiter.Open(1_000_000, 1_000_000), limiter.Open(1_000_000, 1_000_000)
+		renewing.Wait(ctx, nil, 1)
+		busy.Wait(ctx, nil, large)
+		var stream sync.WaitGroup
+		for range 50 {
+			stream.Go(func() {
+				for ctx.Err() == nil {
+					a := limiter.Open(1_000_000, 1_000_000)
+					a.Wait(ctx, nil, large)
+				}
+			})
+		}
+		for range 20 {
+			<-time.After(100 * time.Millisecond)
+			begin := time.Now()
+			renewing.Wait(ctx, nil, 1)
+			if d := time.Since(begin); d > 3*large*time.Second/perSecond {
+				t.Fatalf("a small request waited %v", d)
+			}
+		}
+		for range 5 {
+			begin := time.Now()
+			busy.Wait(ctx, nil, large)
+			if d := time.Since(begin); d > (shares+3)*large*time.Second/perSecond {
+				t.Fatalf("a large request waited %v", d)
+			}
+		}
+		cancel()
+		stream.Wait()
+	})
+}
+
+// New connections are served in the order of their arrival, and those that have gone cost the others nothing.
+func TestNewConnectionsAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := work.NewLimiter(1000, 1000)
+		old := limiter.Open(1_000_000, 1_000_000)
+		old.Wait(t.Context(), nil, 2000) // one second of others' work
+		gone, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		served := make(chan int, 20)
+		for i := range cap(served) {
+			all.Go(func() {
+				a := limiter.Open(1_000_000, 1_000_000)
+				a.Wait(t.Context(), nil, 10)
+				served <- i
+			})
+			all.Go(func() {
+				a := limiter.Open(1_000_000, 1_000_000)
+				a.Wait(gone, nil, 10_000)
+			})
+			synctest.Wait()
+		}
+		leave()
+		begin := time.Now()
+		all.Wait()
+		if d := time.Since(begin); d > 1300*time.Millisecond {
+			t.Errorf("they were served after %v", d)
+		}
+		for i := range cap(served) {
+			if got := <-served; got != i {
+				t.Errorf("connection %d was served as number %d", got, i)
+			}
+		}
+	})
+}
