@@ -302,10 +302,12 @@ func newTimedCluster(t *testing.T, members, partitions int) (*testCluster, *test
 	return c, clock
 }
 
-// pass advances the clock, and waits until the members have compared their clocks again. A leader sleeps until
-// its next deadline by the system clock, so each leader gets a command.
+// pass advances the clock, and waits until the members have compared their clocks again. Each leader gets a command
+// before, because serving time passes only while a partition has a leader, and one afterwards, because it sleeps until
+// its next deadline by the system clock.
 func (c *testCluster) pass(clock *testClock, d time.Duration) {
 	c.t.Helper()
+	c.touchPartitions()
 	clock.ahead.Add(int64(d))
 	for _, node := range c.nodes {
 		kit.Eventually(c.t, "the clocks agree", func() bool {
@@ -316,6 +318,12 @@ func (c *testCluster) pass(clock *testClock, d time.Duration) {
 			return ok
 		})
 	}
+	c.touchPartitions()
+}
+
+// touchPartitions has the leader of each partition apply a command that changes nothing.
+func (c *testCluster) touchPartitions() {
+	c.t.Helper()
 	for _, node := range c.nodes {
 		if node == nil {
 			continue
