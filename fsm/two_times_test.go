@@ -180,12 +180,16 @@ func TestCatalogForgetsAnswersByServingTime(t *testing.T) {
 		t.Fatal(code)
 	}
 	env.Now = env.Now.After(hour)
-	do(fsm.Header{}, fsm.Pulse{})
+	if code := do(fsm.Header{}, fsm.Pulse{}); code != fsm.OK {
+		t.Fatal(code)
+	}
 	if code := do(first, found); code != fsm.OK {
 		t.Errorf("after an outage, a repeated command is answered %v", code)
 	}
 	env.Now, env.Serving = env.Now.After(-hour), env.Serving.After(hour)
-	do(fsm.Header{}, fsm.Pulse{})
+	if code := do(fsm.Header{}, fsm.Pulse{}); code != fsm.OK {
+		t.Fatal(code)
+	}
 	if rest, ok := c.Times().Until(c.NextDeadline()); ok && rest <= 0 {
 		t.Error("a pulse stays due")
 	}

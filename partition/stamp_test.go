@@ -100,8 +100,13 @@ func TestTimesKeepTheirDistance(t *testing.T) {
 	var s stamper
 	const serving = fsm.Instant(1_000)
 	for i, row := range []struct{ distance, want fsm.Instant }{
-		{50_000, 49_999}, {50_001, 49_999}, {49_999, 49_999}, {50_004, 49_999},
-		{50_005, 50_004}, {50_000, 49_999}, {20_000, 19_999},
+		{50_000, 49_999},
+		{50_001, 49_999},
+		{49_999, 49_999},
+		{50_004, 49_999},
+		{50_005, 50_004},
+		{50_000, 49_999},
+		{20_000, 19_999},
 	} {
 		got := s.steady(fsm.Times{Wall: serving + row.distance, Serving: serving})
 		if got.Serving != serving || got.Wall != serving+row.want {
