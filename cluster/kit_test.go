@@ -262,8 +262,10 @@ func leaderStatus(ctx context.Context, node *Node, id fsm.PartitionID) (raftgrou
 	}
 	status, err := node.replicaStatus(ctx, leader, id)
 	if err == nil && !status.IsLeader {
-		node.router.SuspectLeader(id, leader)
 		err = fsm.ServerBusy
+	}
+	if err != nil {
+		node.router.SuspectLeader(id, leader) // otherwise the next call asks the same member, also a dead one
 	}
 	return status, err
 }
