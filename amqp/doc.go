@@ -2,8 +2,8 @@
 // with the conventions of the Service Bus client libraries. cmd/peeklock opens its Server on a listener and
 // passes it a Broker, which routes requests to leaders, and an Authorizer for credentials. The package knows
 // nothing of logs, leaders or members. The stored form of messages is in amqp/message, rules on the wire in
-// amqp/rule, the codec in amqp/wire, the memory budget in amqp/budget, the
-// limit of work in amqp/work.
+// amqp/rule, the codec in amqp/wire, the limit of connections in amqp/connlimit, the memory budget in
+// amqp/budget, the limit of work in amqp/work.
 //
 //	client ── frames ──► reader ── parse ──► Broker.Send, Settle, Receiver.Lock ...
 //	                        │ mu                          │

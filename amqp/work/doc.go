@@ -1,6 +1,6 @@
 // Package work limits how much work the clients of a process may request per second.
 //
-// Work is counted in units. The gateway decides how many units an operation costs; a small request is one. A
+// Work is counted in units of about 10 us of a processor. The gateway decides how many units an operation costs. A
 // Limiter limits all connections of the process together, an Account one connection. Both are token buckets.
 // A connection that exceeds either waits; nothing is refused.
 //

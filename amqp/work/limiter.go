@@ -13,11 +13,8 @@ const newShares = 16
 // Limiter limits the units per second of all its accounts together. All methods may be called from any
 // goroutine.
 type Limiter struct {
-	perSecond, burst float64
-
 	mu       sync.Mutex
-	tokens   float64     // units that may begin now; below 0 after work that cost more than there were
-	filled   time.Time   // when tokens was last computed
+	bucket   bucket
 	virtual  float64     // start tag of the work that began last
 	arrivals uint64      // work that has waited so far
 	waiting  waiters     // of accounts that have been served before
@@ -28,22 +25,20 @@ type Limiter struct {
 
 // NewLimiter returns a Limiter of perSecond units per second; burst units may begin without delay.
 func NewLimiter(perSecond, burst int) *Limiter {
-	return &Limiter{perSecond: float64(perSecond), burst: float64(burst), tokens: float64(burst), filled: time.Now()}
+	return &Limiter{bucket: newBucket(perSecond, burst)}
 }
 
 // Account limits one connection. It is for one goroutine. Its zero value has no limit.
 type Account struct {
-	limiter          *Limiter
-	perSecond, burst float64
-	tokens           float64
-	filled           time.Time
-	served           bool    // it has begun work; the mutex of the Limiter guards it and end
-	end              float64 // end tag of its last work
+	limiter *Limiter
+	bucket  bucket
+	served  bool    // it has begun work; the mutex of the Limiter guards it and end
+	end     float64 // end tag of its last work
 }
 
 // Open returns an Account of perSecond units per second, of which burst may begin without delay.
 func (l *Limiter) Open(perSecond, burst int) Account {
-	return Account{limiter: l, perSecond: float64(perSecond), burst: float64(burst), tokens: float64(burst), filled: time.Now()}
+	return Account{limiter: l, bucket: newBucket(perSecond, burst)}
 }
 
 // Wait waits until work of cost units may begin: until the Account and the Limiter have tokens. Work that
@@ -52,11 +47,9 @@ func (a *Account) Wait(ctx context.Context, stop <-chan struct{}, cost int) {
 	if a.limiter == nil {
 		return
 	}
-	now := time.Now()
-	a.tokens = refilled(a.tokens, now.Sub(a.filled), a.perSecond, a.burst)
-	a.filled = now
-	delay := durationOf(-a.tokens, a.perSecond)
-	a.tokens -= float64(cost)
+	a.bucket.refill()
+	delay := a.bucket.untilPaid()
+	a.bucket.tokens -= float64(cost)
 	if delay > 0 {
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
@@ -81,21 +74,11 @@ func (a *Account) Wait(ctx context.Context, stop <-chan struct{}, cost int) {
 	}
 }
 
-// refilled returns the tokens of a bucket after some time.
-func refilled(tokens float64, after time.Duration, perSecond, burst float64) float64 {
-	return min(burst, tokens+after.Seconds()*perSecond)
-}
-
-// durationOf returns how long units take at a rate.
-func durationOf(units, perSecond float64) time.Duration {
-	return time.Duration(units / perSecond * float64(time.Second))
-}
-
 // request begins work at once if possible, and returns nil; otherwise it returns a waiter.
 func (l *Limiter) request(a *Account, cost float64) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refill()
+	l.bucket.refill()
 	w := &waiter{account: a, queue: &l.waiting, start: max(l.virtual, a.end), cost: cost, arrival: l.arrivals, begun: make(chan struct{})}
 	if !a.served {
 		// The tag of new work is that of its whole queue, whose order is that of arrival.
@@ -107,7 +90,7 @@ func (l *Limiter) request(a *Account, cost float64) *waiter {
 	l.arrivals++
 	alone := len(l.waiting)+len(l.fresh) == 0
 	heap.Push(w.queue, w)
-	if alone && l.tokens > 0 {
+	if alone && l.bucket.tokens > 0 {
 		l.begin()
 		return nil
 	}
@@ -128,7 +111,7 @@ func (l *Limiter) begin() {
 		w.start = l.freshTag
 		l.freshTag += max(w.cost, 1) / newShares
 	}
-	l.tokens -= w.cost
+	l.bucket.tokens -= w.cost
 	l.virtual = max(l.virtual, w.start)
 	w.account.served, w.account.end = true, w.start+w.cost
 	close(w.begun)
@@ -138,8 +121,8 @@ func (l *Limiter) begin() {
 func (l *Limiter) serve() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refill()
-	for len(l.waiting)+len(l.fresh) > 0 && l.tokens > 0 {
+	l.bucket.refill()
+	for len(l.waiting)+len(l.fresh) > 0 && l.bucket.tokens > 0 {
 		l.begin()
 	}
 	if len(l.waiting)+len(l.fresh) == 0 {
@@ -158,15 +141,9 @@ func (l *Limiter) forget(w *waiter) {
 	}
 }
 
-func (l *Limiter) refill() {
-	now := time.Now()
-	l.tokens = refilled(l.tokens, now.Sub(l.filled), l.perSecond, l.burst)
-	l.filled = now
-}
-
 // untilTokens returns the time until work may begin.
 func (l *Limiter) untilTokens() time.Duration {
-	return durationOf(-l.tokens, l.perSecond) + time.Millisecond // more than 0 tokens, and not one timer for each unit
+	return l.bucket.untilPaid() + time.Millisecond // more than 0 tokens, and not one timer for each unit
 }
 
 // waiter is work that waits.
