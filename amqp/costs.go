@@ -77,11 +77,9 @@ func countOf(v any) int {
 // last time too. It returns false if the connection ends: then the work must not begin. mu is not held.
 func (c *conn) waitForWork(ctx context.Context, cost int) bool {
 	c.mu.Lock()
-	cost += c.unpaidBytes / responseUnitBytes
-	c.unpaidBytes %= responseUnitBytes
-	if cost < 0 { // requests were charged for more than they got
-		c.unpaidBytes, cost = c.unpaidBytes+cost*responseUnitBytes, 0
-	}
+	unpaid := max(c.unpaidBytes/responseUnitBytes, -cost) // negative: requests were charged for more than they got
+	c.unpaidBytes -= unpaid * responseUnitBytes
+	cost += unpaid
 	account := &c.work
 	if !c.authenticated {
 		account = &c.unauthenticatedWork
