@@ -162,15 +162,15 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 	return what, resp, true
 }
 
-// peekReserve returns the bytes that a peek counts while it is in progress, because the size of its answer is
-// not known in advance: the messages that it may find, as payloads and once more encoded. The reader stops
-// while the requests of a connection count more than it may have in progress, so a connection peeks a few
+// largestPeek returns the bytes of the largest response to a peek. The size of the response is not known in advance: the
+// peek pays for the largest, and counts it twice while it is in progress, as payloads and once more encoded. The reader
+// stops while the requests of a connection count more than it may have in progress, so a connection peeks a few
 // batches at a time, or one when memory is short.
-func peekReserve(r *request) int {
+func largestPeek(r *request) int {
 	body, _ := r.body.(wire.Map)
 	count, _ := integerOf(body.Get("message-count"))
 	largest := int64(r.link.entity.Settings.MaxMessageBytes)
-	return 2 * int(min(max(0, min(count, peekMessagesMax))*largest, peekBytesMax))
+	return int(min(max(0, min(count, peekMessagesMax))*largest, peekBytesMax))
 }
 
 // peekMessage reads messages without locking them.

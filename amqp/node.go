@@ -101,10 +101,8 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	may := c.mayRequest(ctx, r, operation)
 	c.unlock()
 	permitted := may && r.link.has(operation)
-	reserved := 0
 	if permitted && operation == peekOperation {
-		reserved = peekReserve(r)
-		r.paidBytes = reserved / 2 // the largest response
+		r.paidBytes = largestPeek(r)
 	}
 	if !c.waitForWork(ctx, costOf(r, operation, permitted)+r.paidBytes/responseUnitBytes) {
 		c.discardRequest(r)
@@ -114,8 +112,8 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
-	r.bytes += reserved
-	c.inFlightBytes += reserved
+	r.bytes += 2 * r.paidBytes
+	c.inFlightBytes += 2 * r.paidBytes
 	may = may && c.mayRequest(ctx, r, operation) // it may have lost the right while it waited
 	needs := rightFor(operation)
 	if !may {
