@@ -125,6 +125,17 @@ func askOn(p *peer, handle, id uint32, operation string, body wire.Map) {
 	p.transfer(handle, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body), settled)
 }
 
+// renewal is the body of a request to renew the lock of a message of "orders". The message need not exist.
+func (h *fakeBroker) renewal(t *testing.T) wire.Map {
+	t.Helper()
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := message.UUIDFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	return wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
+}
+
 func TestRequestsInProgressAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
@@ -134,12 +145,7 @@ func TestRequestsInProgressAreBounded(t *testing.T) {
 	p.receiver(1, "orders/$management")
 	p.sender(2, "orders/$management")
 	p.credit(1, 0, 1000)
-	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := message.UUIDFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
-	renew := wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
+	renew := h.renewal(t)
 	for i := range uint32(requestsMax + 1) {
 		askOn(p, i/requestCreditMax*2, i, "com.microsoft:renew-lock", renew)
 	}
@@ -173,13 +179,9 @@ func TestRequestCreditMax(t *testing.T) {
 	}
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 1000)
-	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := message.UUIDFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	renew := h.renewal(t)
 	for i := range uint32(requestCreditMax) {
-		ask(p, i, "com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}})
+		ask(p, i, "com.microsoft:renew-lock", renew)
 	}
 	const answered = requestCreditMax/2 + 1
 	for range answered {

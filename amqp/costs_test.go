@@ -1,12 +1,12 @@
 package amqp
 
 import (
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -49,13 +49,17 @@ func TestRepeatedAttachesAreLimited(t *testing.T) {
 func (p *peer) requester() *peer {
 	p.Helper()
 	p.login()
-	for i, node := range []string{"orders/$management", "$cbs"} {
-		handle := uint32(2 * i)
-		p.sender(handle, node)
-		p.receiver(handle+1, node)
-		p.credit(handle+1, 0, 1<<31-1)
-	}
+	p.requestLinks(0, "orders/$management")
+	p.requestLinks(2, cbsPath)
 	return p
+}
+
+// requestLinks attaches a link for requests to a node, and one on the next handle for the responses.
+func (p *peer) requestLinks(handle uint32, node string) {
+	p.Helper()
+	p.sender(handle, node)
+	p.receiver(handle+1, node)
+	p.credit(handle+1, 0, 1<<31-1)
 }
 
 // answered makes a request and waits for its response, which it returns.
@@ -82,6 +86,11 @@ func (p *peer) managed(id uint32, operation string, body wire.Map) nodeResponse 
 // lockTokens is the body of a request that names n locks.
 func lockTokens(n int) wire.Map {
 	return wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: make([]wire.UUID, n)}}}
+}
+
+// sequences is the body of a request that names n messages by their sequence numbers.
+func sequences(n int) wire.Map {
+	return wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, n)}}}
 }
 
 // What clients request at most does not wait: lock renewals of thousands of messages one by one, the tokens of all audiences, a
@@ -136,6 +145,23 @@ func TestRequestsOfAConnectionAreLimited(t *testing.T) {
 	})
 }
 
+// withOthers has others make requests at the same time. It returns how long a small request of p waited, a second after
+// they began, and how long all of theirs took.
+func (p *peer) withOthers(others []func()) (waited, took time.Duration) {
+	p.Helper()
+	begin := time.Now()
+	var all sync.WaitGroup
+	for _, requests := range others {
+		all.Go(requests)
+	}
+	<-time.After(time.Second)
+	asked := time.Now()
+	p.managed(0, renewOperation, lockTokens(1))
+	waited = time.Since(asked)
+	all.Wait()
+	return waited, time.Since(begin)
+}
+
 // All connections together have a limit that depends on the processors, and those that request most wait.
 func TestRequestsOfAllConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
@@ -144,27 +170,20 @@ func TestRequestsOfAllConnectionsAreLimited(t *testing.T) {
 		const cost = requestCost + locks/itemsPerUnit
 		s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Processors = 1 })
 		p.requester()
-		begin := time.Now()
-		done := make(chan struct{})
+		var others []func()
 		for range greedy {
 			q := connect(t, s).requester()
-			go func() {
+			others = append(others, func() {
 				for id := range uint32((seconds + 1) * workPerSecondPerProcessor / cost / greedy) {
 					q.managed(id, renewOperation, lockTokens(locks))
 				}
-				done <- struct{}{}
-			}()
+			})
 		}
-		<-time.After(time.Second)
-		asked := time.Now()
-		p.managed(0, renewOperation, lockTokens(1))
-		if d := time.Since(asked); d > 2*cost*time.Second/workPerSecondPerProcessor {
-			t.Errorf("a connection that requests little waited %v", d)
+		waited, took := p.withOthers(others)
+		if waited > 2*cost*time.Second/workPerSecondPerProcessor {
+			t.Errorf("a connection that requests little waited %v", waited)
 		}
-		for range greedy {
-			<-done
-		}
-		about(t, "the requests of all connections", time.Since(begin), seconds*time.Second)
+		about(t, "the requests of all connections", took, seconds*time.Second)
 	})
 }
 
@@ -174,13 +193,9 @@ func TestWaitingRequestEndsWithItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
 		p.requester()
-		for c := range s.conns {
-			c.mu.Lock()
-			c.unpaidBytes = 2 * workPerSecond * responseUnitBytes * int(idleTimeOut/time.Second)
-			c.mu.Unlock()
-		}
+		owe(onlyConn(t, s), 2*idleTimeOut)
 		p.managed(0, renewOperation, lockTokens(1))
-		p.transfer(0, 1, requestMessage(wire.Properties{MessageID: uint64(1)}, wire.Map{{Key: "operation", Value: renewOperation}}, lockTokens(1)), settled)
+		ask(p, 1, renewOperation, lockTokens(1))
 		begin := time.Now()
 		p.idle(idleTimeOut * 3 / 2)
 		go func() { _ = s.Close(t.Context()) }()
@@ -194,9 +209,6 @@ func TestWaitingRequestEndsWithItsConnection(t *testing.T) {
 // Every operation has a cost that follows from what it names; responses are charged when they are sent, peeks in advance.
 func TestCosts(t *testing.T) {
 	t.Parallel()
-	sequences := func(n int) wire.Map {
-		return wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, n)}}}
-	}
 	for _, c := range []struct {
 		operation string
 		body      any
@@ -238,20 +250,16 @@ func TestPeeksAreChargedForTheirResponses(t *testing.T) {
 		if d := time.Since(begin); d > 0 {
 			t.Errorf("1,000 peeks of an empty queue took %v", d)
 		}
-		for c := range s.conns {
-			if c.unpaidBytes > 0 || c.unpaidBytes < -2*peekBytesMax {
-				t.Errorf("%d bytes are not charged", c.unpaidBytes)
-			}
+		c := onlyConn(t, s)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.unpaidBytes > 0 || c.unpaidBytes < -2*peekBytesMax {
+			t.Errorf("%d bytes are not charged", c.unpaidBytes)
 		}
 	})
 }
 
-// largeFetch is the body of the request that costs most, for operations that the connection may perform.
-func largeFetch() wire.Map {
-	return wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, tokensMax)}}}
-}
-
-// A request that is refused is not charged for the operation that it names.
+// A request that is refused is not charged for the operation that it names, here the one that costs most.
 func TestRefusedRequestsAreNotChargedForTheirOperation(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -275,12 +283,10 @@ func TestRefusedRequestsAreNotChargedForTheirOperation(t *testing.T) {
 				} else {
 					p.login()
 				}
-				p.sender(c.handle, address)
-				p.receiver(c.handle+1, address)
-				p.credit(c.handle+1, 0, 1<<31-1)
+				p.requestLinks(c.handle, address)
 				begin := time.Now()
 				for i := range uint32(500) {
-					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: deferredOperation}}, largeFetch())
+					p.answered(c.handle, i, wire.Map{{Key: "operation", Value: deferredOperation}}, sequences(tokensMax))
 				}
 				if d := time.Since(begin); d > 0 {
 					t.Errorf("500 refused requests took %v", d)
@@ -294,35 +300,26 @@ func TestRefusedRequestsAreNotChargedForTheirOperation(t *testing.T) {
 func TestUnauthenticatedConnectionsDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const strangers, requests = 30, 200
+		const unauthenticated, requests = 30, 200
 		s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Processors = 1 })
 		p.requester()
-		begin := time.Now()
-		done := make(chan struct{})
-		for range strangers {
+		var others []func()
+		for range unauthenticated {
 			q := connect(t, s).unknown()
-			q.sender(2, cbsPath)
-			q.receiver(3, cbsPath)
-			q.credit(3, 0, 1<<31-1)
-			go func() {
+			q.requestLinks(2, cbsPath)
+			others = append(others, func() {
 				for id := range uint32(requests) {
 					q.answered(2, id, wire.Map{{Key: "operation", Value: "no-such-operation"}}, nil)
 				}
-				done <- struct{}{}
-			}()
+			})
 		}
-		<-time.After(time.Second)
-		asked := time.Now()
-		p.managed(0, renewOperation, lockTokens(1))
-		if d := time.Since(asked); d > 0 {
-			t.Errorf("an authenticated connection waited %v", d)
+		waited, took := p.withOthers(others)
+		if waited > 0 {
+			t.Errorf("an authenticated connection waited %v", waited)
 		}
-		for range strangers {
-			<-done
-		}
-		const least = (strangers*requests*requestCost - unauthenticatedWorkPerSecondPerProcessor) * time.Second / unauthenticatedWorkPerSecondPerProcessor
-		if d := time.Since(begin); d < least {
-			t.Errorf("the requests of all took %v, want at least %v", d, least)
+		const least = (unauthenticated*requests*requestCost - unauthenticatedWorkPerSecondPerProcessor) * time.Second / unauthenticatedWorkPerSecondPerProcessor
+		if took < least {
+			t.Errorf("the requests of all took %v, want at least %v", took, least)
 		}
 	})
 }
@@ -381,12 +378,7 @@ func TestWaitingRequestEndsWithABrokenConnection(t *testing.T) {
 				b := &renewCounter{fakeBroker: newFakeBroker("orders")}
 				s, p := piped(t, b, manyProcessors)
 				p.requester()
-				at, err := b.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
-				if err != nil {
-					t.Fatal(err)
-				}
-				token := message.UUIDFromToken(b.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
-				renew := wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
+				renew := b.renewal(t)
 				owe(onlyConn(t, s), 10*time.Minute)
 				p.managed(0, renewOperation, renew)
 				ask(p, 1, renewOperation, renew)
