@@ -30,7 +30,7 @@ func (s *Server) auditChange(r *http.Request, c auditedChange, err error) {
 	c.rule = cmp.Or(c.rule, v.rule)
 	outcome := statusOf(fsm.OK).name
 	if err != nil {
-		outcome = statusOf(codeOf(err)).name
+		outcome = statusOf(codeOf(unknownIfChanged(r, err))).name
 	}
 	s.config.Audit.InfoContext(r.Context(), "audit", "event", "admin_change", "who", v.caller, "peer", r.RemoteAddr,
 		"operation", c.operation, "kind", c.kind, "name", truncate(c.name), "rule", truncate(c.rule),

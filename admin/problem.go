@@ -84,12 +84,19 @@ func codeOf(err error) fsm.Code {
 	return fsm.Internal
 }
 
+// unknownIfChanged returns the error of a request for its caller and for the audit log: Timeout, the unknown outcome, for
+// ServerBusy after a part of the request may have been done.
+func unknownIfChanged(r *http.Request, err error) error {
+	if codeOf(err) == fsm.ServerBusy && mayHaveChanged(r) {
+		return fmt.Errorf("%w: a part was done before the cluster was busy: %s", fsm.Timeout, err.Error())
+	}
+	return err
+}
+
 // writeProblem answers with the problem of an error, and logs the error with the same tracking id.
 func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	err = unknownIfChanged(r, err)
 	code := codeOf(err)
-	if code == fsm.ServerBusy && mayHaveChanged(r) {
-		code, err = fsm.Timeout, fmt.Errorf("%w: a part was done before the cluster was busy: %s", fsm.Timeout, err.Error())
-	}
 	a := statusOf(code)
 	if errors.As(err, new(*auth.TooManyFailuresError)) {
 		a.status = http.StatusTooManyRequests

@@ -215,7 +215,7 @@ func TestErrorsOfTheClusterKeepTheirCode(t *testing.T) {
 }
 
 // TestBusyAfterAChangeIsUnknown checks that clients are told to repeat a request only if nothing was done: a cluster
-// that is busy after the first change of a request answers that the outcome is unknown.
+// that is busy after the first change of a request answers that the outcome is unknown, and the audit log says the same.
 func TestBusyAfterAChangeIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
@@ -226,11 +226,16 @@ func TestBusyAfterAChangeIsUnknown(t *testing.T) {
 		method  string
 		changed bool
 		want    int
-	}{{"PUT", false, 503}, {"PUT", true, 504}, {"GET", true, 503}} {
+		audit   string
+	}{{"PUT", false, 503, `"outcome":"ServerBusy"`}, {"PUT", true, 504, `"outcome":"Timeout"`}, {"GET", true, 503, ""}} {
 		changed = c.changed
+		r.audit.Reset()
 		status, body := r.request(c.method, "/v1/queues/orders", "", nil)
 		if status != c.want {
 			t.Errorf("%s, changed %v: %d %s", c.method, c.changed, status, body)
+		}
+		if line := r.audit.String(); !strings.Contains(line, c.audit) || (line == "") != (c.audit == "") {
+			t.Errorf("%s, changed %v: audit log %q", c.method, c.changed, line)
 		}
 	}
 }
