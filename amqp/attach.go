@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -160,10 +159,6 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	if l.state != attaching || c.phase >= phaseClosing {
 		return
 	}
-	var code fsm.Code
-	if err != nil && !errors.As(err, &code) {
-		code = fsm.ServerBusy
-	}
 	var cause refusal
 	o, receives := e.(*outgoingLink)
 	if err == nil && l.kind == entityNode {
@@ -185,7 +180,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	case err == nil:
 		l.completeAttach(ctx, e, place)
 	default:
-		l.refuseAttaching(ctx, errorReplyOf(code).withEntity(entity).refusal)
+		l.refuseAttaching(ctx, errorReplyOf(codeOf(err)).withEntity(entity).refusal)
 	}
 }
 
