@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestMetricsModeDecidesWhoGetsWhich checks which callers get which metrics.
-func TestMetricsModeDecidesWhoGetsWhich(t *testing.T) {
+// TestMetricsModeDecidesWhatCallersSee checks which callers get which metrics.
+func TestMetricsModeDecidesWhatCallersSee(t *testing.T) {
 	t.Parallel()
 	says := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })

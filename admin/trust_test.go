@@ -104,12 +104,12 @@ func TestLoopbackIsTrustedOnlyIfConfigured(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)
 		tcp    int    // status of a request that requires an operator
-		figure string // content of /metrics without a credential
+		metric string // content of /metrics without a credential
 	}{
 		"by default":                {func(*Config) {}, 401, "open"},
 		"loopback trusted":          {func(c *Config) { c.TrustLoopback = true }, 200, "whole"},
-		"a proxy tells loopback":    {func(c *Config) { c.Listener = proxiedListener{c.Listener} }, 401, "open"},
-		"told, loopback trusted":    {func(c *Config) { c.TrustLoopback, c.Listener = true, proxiedListener{c.Listener} }, 401, "open"},
+		"loopback behind a proxy":   {func(c *Config) { c.Listener = proxiedListener{c.Listener} }, 401, "open"},
+		"the same, trusted":         {func(c *Config) { c.TrustLoopback, c.Listener = true, proxiedListener{c.Listener} }, 401, "open"},
 		"no metrics are for all":    {func(c *Config) { c.PublicMetrics = nil }, 401, `"code":"Unauthorized"`},
 		"none, loopback is trusted": {func(c *Config) { c.PublicMetrics, c.TrustLoopback = nil, true }, 200, "whole"},
 	} {
@@ -123,7 +123,7 @@ func TestLoopbackIsTrustedOnlyIfConfigured(t *testing.T) {
 					}
 				}
 			}
-			if _, body := s.get(t, s.tcp, "localhost", "/metrics", nil); !strings.Contains(body, c.figure) {
+			if _, body := s.get(t, s.tcp, "localhost", "/metrics", nil); !strings.Contains(body, c.metric) {
 				t.Errorf("metrics: %q", body)
 			}
 			for path, want := range map[string]int{"/livez": 200, "/readyz": 503, "/health": 503} {
@@ -162,8 +162,8 @@ func TestRequestsThroughTheSocketAreAnOperators(t *testing.T) {
 			t.Errorf("%s: %d %s", key, status, body)
 		}
 	}
-	var proxyAware Endpoints
-	if _, body := s.get(t, s.socket, "localhost", "/v1/endpoints", nil); json.Unmarshal([]byte(body), &proxyAware) != nil || !proxyAware.RequireTLS {
+	var endpoints Endpoints
+	if _, body := s.get(t, s.socket, "localhost", "/v1/endpoints", nil); json.Unmarshal([]byte(body), &endpoints) != nil || !endpoints.RequireTLS {
 		t.Error(body)
 	}
 	for range requestsMax {

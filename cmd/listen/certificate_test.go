@@ -103,7 +103,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	kit.Eventually(t, "the new certificate is shown", func() bool { return r.serial(t, trusted).Cmp(before) != 0 })
 	exchange(t, open, "still here", "still here")
 	if n := strings.Count(log.String(), "failed to reload certificate"); n != 1 {
-		t.Errorf("told %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 }
 

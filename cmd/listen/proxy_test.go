@@ -23,7 +23,7 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// behind is the network of the proxies in the tests: see elsewhere.
+// behind is the network of the proxies in the tests: see remoteListener.
 var behind = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 
 // openProxied returns a port whose servers send their name, the address of the client, and whether a proxy
@@ -48,8 +48,8 @@ func openProxied(t *testing.T, change func(*Config)) *rig {
 				}
 				servers.Go(func() {
 					defer conn.Close()
-					told, _ := conn.(interface{ Proxied() bool })
-					_, _ = fmt.Fprintf(conn, "%s %s %v\n", name, conn.RemoteAddr(), told != nil && told.Proxied())
+					proxyAware, _ := conn.(interface{ Proxied() bool })
+					_, _ = fmt.Fprintf(conn, "%s %s %v\n", name, conn.RemoteAddr(), proxyAware != nil && proxyAware.Proxied())
 					_, _ = io.Copy(conn, conn)
 				})
 			}
@@ -82,7 +82,7 @@ func header(t testing.TB, command proxyproto.ProtocolVersionAndCommand, protocol
 
 const (
 	lineTCP4   = "PROXY TCP4 198.51.100.7 203.0.113.1 4711 5672\r\n"
-	ownAddress = "192.0.2.1:1" // the address of elsewhere
+	ownAddress = "192.0.2.1:1" // the address of peers of remoteListener
 )
 
 // The address of the client is that in the header, or the proxy's own if the connection is its own. Everything

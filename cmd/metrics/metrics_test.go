@@ -24,8 +24,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// figures returns the stats of a member in which every kind of value occurs.
-func figures() cluster.Stats {
+// memberStats returns the stats of a member in which every kind of value occurs.
+func memberStats() cluster.Stats {
 	var times partition.Histogram
 	times.Observe(time.Millisecond)
 	times.Observe(time.Minute)
@@ -51,7 +51,7 @@ func figures() cluster.Stats {
 func newMember(t *testing.T, change func(*Config)) *Collector {
 	t.Helper()
 	c := Config{
-		Name: "m0", Version: "v1", Node: func(int) cluster.Stats { return figures() }, Ready: func() bool { return true },
+		Name: "m0", Version: "v1", Node: func(int) cluster.Stats { return memberStats() }, Ready: func() bool { return true },
 		Gateway: func() amqp.Stats {
 			return amqp.Stats{
 				Connections: 2, Received: 5, Refused: map[wire.Symbol]uint64{wire.ConditionUnauthorizedAccess: 3},
@@ -169,7 +169,7 @@ func TestEntityNamesAreHidden(t *testing.T) {
 	m := newMember(t, nil)
 	text := scrape(t, m, false)
 	if strings.Contains(text, "a-secret-name") || strings.Contains(text, "default") {
-		t.Error("names are told")
+		t.Error("names are shown")
 	}
 	if !strings.Contains(text, "peeklock_partition_messages") || !strings.Contains(text, "peeklock_entity_omitted") {
 		t.Error("the rest is not")
@@ -186,7 +186,7 @@ func TestScrapesShareASnapshot(t *testing.T) {
 			if asked.Add(1); entities != 12 {
 				t.Errorf("asked for %d entities", entities)
 			}
-			return figures()
+			return memberStats()
 		}
 	})
 	start := time.Now()
@@ -219,7 +219,7 @@ func TestScrapesAreBounded(t *testing.T) {
 		c.Node = func(int) cluster.Stats {
 			held <- struct{}{}
 			<-hold
-			return figures()
+			return memberStats()
 		}
 	})
 	h, err := m.Handler(true)
@@ -266,6 +266,6 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		}
 	}
 	if text := scrape(t, newMember(t, func(c *Config) { c.Gateway = nil }), true); strings.Contains(text, "peeklock_amqp") {
-		t.Error("figures of a gateway that is not there")
+		t.Error("metrics of a gateway that is not there")
 	}
 }

@@ -19,7 +19,7 @@ const (
 	rulesFile  = "../alerts/peeklock.rules.yaml"
 	rulesCopy  = "../helm/peeklock/files/peeklock.rules.yaml"
 	dashboard  = "../grafana/peeklock.json"
-	figures    = "../../docs/metrics.md"
+	metricsDoc = "../../docs/metrics.md"
 	runbook    = "../RUNBOOK.md"
 	runbookURL = "https://github.com/peeklock/peeklock/blob/main/deploy/RUNBOOK.md"
 )
@@ -80,7 +80,7 @@ func known(t *testing.T) map[string]metric {
 		"process_resident_memory_bytes": {kind: "gauge"}, "process_open_fds": {kind: "gauge"},
 	}
 	own := len(all)
-	for _, row := range regexp.MustCompile("(?m)^\\| `(peeklock_[a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(read(t, figures)), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(peeklock_[a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(read(t, metricsDoc)), -1) {
 		m := metric{kind: row[2]}
 		if row[3] != "-" {
 			m.labels = strings.Split(row[3], ", ")

@@ -59,7 +59,7 @@ func TestPinsKeepTheirReason(t *testing.T) {
 }
 
 // TestRaftBehavesAsRead checks the table of raft's private behaviour in docs/raft-notes.md against the version in go.mod:
-// after an update, whoever updates reads each place again.
+// each place has to be read again when that version changes.
 func TestRaftBehavesAsRead(t *testing.T) {
 	t.Parallel()
 	found, err := packages.Load(&packages.Config{Mode: packages.NeedModule, Dir: root}, "github.com/hashicorp/raft")

@@ -190,7 +190,7 @@ func TestListedPackagesExist(t *testing.T) {
 	have := loadPackages(t)
 	for pkgPath := range packageImports() {
 		if have[pkgPath] == nil {
-			t.Errorf("the plan names %s, which has no Go files", pkgPath)
+			t.Errorf("packageImports names %s, which has no Go files", pkgPath)
 		}
 	}
 }
