@@ -202,7 +202,6 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 		c.unlock()
 		return
 	}
-	c.stopWaiting()
 	cause := refusal{fault.Condition, fault.Description, retryNever}
 	if fault.Condition == wire.ConditionConnectionForced || fault.Condition == wire.ConditionInternalError {
 		cause.retry = retryLater
@@ -218,7 +217,7 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 		_ = c.peer.SetReadDeadline(time.Now())
 		c.notify()
 	}
-	c.readAllowed.Broadcast()
+	c.stopWaiting()
 	c.unlock()
 }
 
@@ -226,14 +225,17 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 func (c *conn) abort() {
 	c.mu.Lock()
 	c.phase = phaseClosed
-	c.readAllowed.Broadcast()
-	c.mu.Unlock()
 	c.stopWaiting()
+	c.mu.Unlock()
 	_ = c.peer.Close()
 }
 
-// stopWaiting ends the wait of the reader for work, now and later.
-func (c *conn) stopWaiting() { c.failOnce.Do(func() { close(c.failing) }) }
+// stopWaiting ends the waits of the reader, now and later, after phase has changed: in waitUntilReadAllowed, and for
+// work. mu is held.
+func (c *conn) stopWaiting() {
+	c.readAllowed.Broadcast()
+	c.failOnce.Do(func() { close(c.failing) })
+}
 
 // end releases the sessions and links of the connection. Locks of clients outlive
 // the connection until they expire (docs/requirements.md#t14).
