@@ -3,7 +3,7 @@
 // Active is a constant false to the compiler, and nothing of a fault is in the binary. With the tag, the
 // environment variable PEEKLOCK_PLANTED names the one fault that is active in the process.
 //
-// A fault is planted where a check should notice it; test/README.md lists each with the check that finds it.
+// A fault is planted where a check should notice it; test/RESULTS.md lists each with the check that finds it.
 package planted
 
 // Fault is the name of a planted fault, in lower case with dashes.

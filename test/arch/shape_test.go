@@ -115,7 +115,7 @@ func TestDesignDocumentsExist(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{
 		"fsm/DESIGN.md", "partition/DESIGN.md", "cluster/DESIGN.md", "amqp/DESIGN.md", "admin/DESIGN.md",
-		"cmd/DESIGN.md", "test/README.md", "deploy/README.md",
+		"cmd/DESIGN.md", "test/README.md", "test/INVARIANTS.md", "test/RESULTS.md", "deploy/README.md",
 		"fsm/doc.go", "partition/doc.go", "cluster/doc.go", "amqp/doc.go", "amqp/wire/doc.go", "admin/doc.go",
 	} {
 		if _, err := os.Stat(filepath.Join(root, path)); err != nil {

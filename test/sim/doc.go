@@ -17,7 +17,7 @@
 //	make sim HOURS=2         # new seeds until so much time has passed in the clusters
 //
 // The plan, the latencies and what the clients do follow from the seed, the order in which Go runs goroutines does
-// not: a failed seed need not fail again. test/README.md, "Simulation", reports what was found and measured.
+// not: a failed seed need not fail again. test/RESULTS.md, "Simulation", reports what was found and measured.
 //
 // Under synctest, time passes when every goroutine waits for a channel, a timer or a condition. A goroutine that
 // waits for a mutex stops virtual time: code of the simulation holds no mutex while it waits for anything else, and
