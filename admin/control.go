@@ -93,7 +93,7 @@ type MemberStatus struct {
 	// ReadOnly: the disk is nearly full, and the member accepts no messages until there is free space.
 	ReadOnly bool `json:"readOnly"`
 	Drained  bool `json:"drained"` // it leads no partition and gets no further replicas; it may be on its way out
-	// ClockOff: its clock differs by more than 500 ms from those of a quorum, and the member leads nothing.
+	// ClockOff: its clock differs by more than 500 ms from those of a quorum, and the member leads no partition.
 	ClockOff bool `json:"clockOff"`
 }
 

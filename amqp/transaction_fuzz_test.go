@@ -11,10 +11,10 @@ const deliveriesOfModel = 8
 
 // modelTransaction is the expected effect of a transaction.
 type modelTransaction struct {
-	id           []byte
-	sends        int
-	settles      map[uint32]bool
-	doomed, over bool
+	id                 []byte
+	sends              int
+	settles            map[uint32]bool
+	rollbackOnly, over bool
 }
 
 // txnModel is a client that predicts the answers.
@@ -87,7 +87,7 @@ func (m *txnModel) step(b byte) {
 
 // work performs an operation in a transaction.
 func (m *txnModel) work(t *modelTransaction, op byte, delivery uint32) {
-	live := !t.over && !t.doomed
+	live := !t.over && !t.rollbackOnly
 	switch op {
 	case 1:
 		m.transfer(0, m.next(), encodedMessage(m, nil), in(t.id))
@@ -96,12 +96,12 @@ func (m *txnModel) work(t *modelTransaction, op byte, delivery uint32) {
 	case 2:
 		m.transfer(0, m.next(), []byte("bad"), in(t.id))
 		m.answered("bad send", false)
-		t.doomed = true
+		t.rollbackOnly = true
 	case 3:
 		well := live && !m.settled[delivery] && !t.settles[delivery]
 		m.settleIn(t.id, delivery, delivery, &wire.Accepted{})
 		m.answered("settle", well)
-		t.doomed = t.doomed || !well
+		t.rollbackOnly = t.rollbackOnly || !well
 		t.settles[delivery] = true
 	case 4:
 		for id := range t.settles {

@@ -377,7 +377,7 @@ func TestBackupsAreLimitedAndEndWithTheirReader(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	kit.Eventually(t, "there is room again", func() bool { return node.backups.Running() == 0 })
+	kit.Eventually(t, "no backup is running", func() bool { return node.backups.Running() == 0 })
 	if err := node.operator.Backup(t.Context(), 1, &b); err != nil {
 		t.Error(err)
 	}

@@ -39,7 +39,7 @@ func TestMemberWithAWrongClockLeadsNothing(t *testing.T) {
 	wrong := 0
 	kit.Eventually(t, "a member leads", func() bool { wrong = (wrong + 1) % 3; return leads(wrong) > 0 })
 	skew[wrong].Store(int64(time.Hour))
-	kit.Eventually(t, "it leads nothing", func() bool { return c.nodes[wrong].clocks.IsOff(c.nodes[wrong].self) && leads(wrong) == 0 })
+	kit.Eventually(t, "it leads no partition", func() bool { return c.nodes[wrong].clocks.IsOff(c.nodes[wrong].self) && leads(wrong) == 0 })
 	s := c.nodes[wrong].Stats(0).Clocks
 	if !s.Agreed || s.Offset < time.Hour-time.Minute || s.Offset > time.Hour+time.Minute {
 		t.Errorf("compared: %+v", s)

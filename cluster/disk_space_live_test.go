@@ -99,14 +99,14 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 	})
 	full := c.index(preferred)
 	free[full].Store(diskLow)
-	kit.Eventually(t, "it leads nothing", func() bool { return len(c.ledBy(full)) == 0 })
+	kit.Eventually(t, "it leads no partition", func() bool { return len(c.ledBy(full)) == 0 })
 	for i, node := range c.nodes {
-		kit.Eventually(t, "it is seen", func() bool {
+		kit.Eventually(t, "the others know it", func() bool {
 			status, err := node.Status(t.Context())
 			return err == nil && slices.ContainsFunc(status.Members, func(m MemberStatus) bool { return m.ID == preferred && m.ReadOnly })
 		})
 		if node.mover.AcceptsLeaders(preferred) || !node.mover.IsStaying(preferred) {
-			t.Errorf("member %d takes it for one with room", i)
+			t.Errorf("member %d does not know that its disk is full", i)
 		}
 		var all placement.Record
 		if err := retryUntilLed(t, func() (err error) {

@@ -239,12 +239,12 @@ func TestForwardDeadLetters(t *testing.T) {
 			t.Fatal(codes)
 		}
 		receiver.Close()
-		buried := c.take(morgue, 1)
+		deadLettered := c.take(morgue, 1)
 		want := []taken{{"to " + at.Name, 1, []fsm.Patch{
 			{DeadLetter: true, Reason: "Spoiled", Description: "smells"},
 			{Enqueued: 1, Source: at.Name},
 		}}}
-		if diff := cmp.Diff(want, buried, cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(want, deadLettered, cmpopts.EquateEmpty()); diff != "" {
 			t.Error(diff)
 		}
 		c.counted(at, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })

@@ -561,7 +561,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	}
 }
 
-// TestDrainMovesLeadershipsAway checks that a drained member leads nothing, gets nothing, and gets its
+// TestDrainMovesLeadershipsAway checks that a drained member leads no partition, gets none, and gets its
 // leaderships back after Undrain.
 func TestDrainMovesLeadershipsAway(t *testing.T) {
 	t.Parallel()

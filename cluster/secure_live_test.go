@@ -188,7 +188,7 @@ func TestGossipWithAnotherKeySeesNoMember(t *testing.T) {
 		told := new(kit.LogLines)
 		c.configs[i].Logger = told.Logger()
 		c.start(i)
-		kit.Eventually(t, "the stranger says why it is alone", func() bool { return told.Has(text) })
+		kit.Eventually(t, "it reports why it sees no member", func() bool { return told.Has(text) })
 		if seen := len(c.nodes[i].gossip.All()); seen != 1 {
 			t.Errorf("%s sees %d members", c.configs[i].Name, seen)
 		}

@@ -47,6 +47,6 @@ func TestSubscriptionIsUndoneWhenItsRuleIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, path, testSettings, nil, nil); err != nil {
-		t.Errorf("with room for its rule: %v", err)
+		t.Errorf("below the maximum of rules: %v", err)
 	}
 }

@@ -303,7 +303,7 @@ func (m *model) expire(q *modelQueue, sub fsm.SubQueue, x *modelMessage, p fsm.P
 	}
 	p.DeadLetter, p.Reason = true, "TTLExpiredException"
 	p.Description = "The message expired and was dead lettered."
-	m.bury(q, x, p)
+	m.deadLetter(q, x, p)
 }
 
 func (m *model) lock(c fsm.LockMessages, a *modelAnswer) modelResult {
@@ -574,7 +574,7 @@ func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Co
 		x.state, x.until, x.byNumber = fsm.Deferred, 0, false
 	case fsm.DeadLetter:
 		p.Reason, p.Description, p.DeadLetter = s.Reason, s.Description, s.Reason+s.Description != ""
-		m.bury(q, x, p)
+		m.deadLetter(q, x, p)
 	}
 	return fsm.OK
 }
@@ -589,7 +589,7 @@ func (x *modelMessage) patch(p fsm.Patch) {
 	}
 }
 
-func (m *model) bury(q *modelQueue, x *modelMessage, p fsm.Patch) {
+func (m *model) deadLetter(q *modelQueue, x *modelMessage, p fsm.Patch) {
 	q.remove(fsm.MainQueue, x)
 	x.patch(p)
 	x.state, x.until, x.byNumber = fsm.Ready, 0, false
@@ -610,7 +610,7 @@ func (m *model) back(q *modelQueue, sub fsm.SubQueue, x *modelMessage, failed bo
 	if failed && sub == fsm.MainQueue && x.attempts >= q.settings.MaxDeliveryCount {
 		p.DeadLetter, p.Reason = true, "MaxDeliveryCountExceeded"
 		p.Description = fmt.Sprintf("Message could not be consumed after %d delivery attempts.", x.attempts)
-		m.bury(q, x, p)
+		m.deadLetter(q, x, p)
 		return
 	}
 	x.patch(p)

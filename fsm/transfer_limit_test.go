@@ -35,6 +35,6 @@ func TestTransferRespectsQuotas(t *testing.T) {
 	}
 	x.sessions.count = 2
 	if codes := transfer(4, "b"); !slices.Equal(codes, []Code{OK}) || q.Messages() != 3 {
-		t.Errorf("with room again: %v, %d messages", codes, q.Messages())
+		t.Errorf("below the limit again: %v, %d messages", codes, q.Messages())
 	}
 }

@@ -115,7 +115,7 @@ func TestConsumingFreesAFullDisk(t *testing.T) {
 			got++
 		}
 	}
-	kit.Eventually(t, "there is room again", func() bool { return ask(t, g, a.next(), send(1, payload)).Outcome == Done })
+	kit.Eventually(t, "a send is accepted again", func() bool { return ask(t, g, a.next(), send(1, payload)).Outcome == Done })
 	if n < 100 || g.Status().Halted != nil {
 		t.Errorf("%d messages went in, %v", n, g.Status().Halted)
 	}

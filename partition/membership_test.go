@@ -65,7 +65,7 @@ func TestMembershipChangesCanBeRepeated(t *testing.T) {
 		}
 	}
 	if err := atLeader(t, ms, func(_ *member, g *Group) error { return g.AddVoter(t.Context(), "m3.1", "m3") }); !errors.Is(err, ErrNotNonvoter) {
-		t.Errorf("a stranger votes: %v", err)
+		t.Errorf("an unknown replica became a voter: %v", err)
 	}
 	change(func(g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") })
 	waitCaughtUp(t, ms, fourth)

@@ -386,7 +386,7 @@ func TestTransferIsTriedOnce(t *testing.T) {
 				t.Error("transfer to itself")
 			}
 			if err := g.Transfer(t.Context(), "nobody"); err == nil {
-				t.Error("transfer to a stranger")
+				t.Error("transfer to an unknown replica")
 			}
 			g.proposer.mu.Lock()
 			g.proposer.transferTerm = g.proposer.term

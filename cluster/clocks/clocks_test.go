@@ -106,7 +106,7 @@ func TestOldAndSlowReadingsDoNotCount(t *testing.T) {
 		t.Errorf("a slow reading counts: %+v", c)
 	}
 	r.Observe("m1", r.wall, roundTripMax)
-	r.Observe("stranger", r.wall, 0)
+	r.Observe("unknown", r.wall, 0)
 	if c := r.Compare(r.members); c.Known != 2 || !c.Agreed || len(r.readings) != 1 {
 		t.Errorf("%+v with %d readings", c, len(r.readings))
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // Drain takes a member out of service: the member transfers its leaderships, and gets no leaderships and no
-// further replicas. Drain returns when the member leads nothing that another member could lead, or with Timeout
+// further replicas. Drain returns when the member leads no partition that another member could lead, or with Timeout
 // when ctx ends before; the draining then continues. Drain a member before you stop it.
 func (o *Operator) Drain(ctx context.Context, id fsm.MemberID) error {
 	if err := o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {

@@ -121,15 +121,15 @@ func TestOnlyTrustedPeersOpenStreams(t *testing.T) {
 // end, and that a broken connection is not reported as untrusted.
 func TestSecureHandshakeIsBounded(t *testing.T) {
 	t.Parallel()
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer mute.Close()
+	defer silent.Close()
 	ours := kit.NewAuthority(t)
 	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)
 	dialer := newPort(t, "A", ours.MemberTLSConfig(t), server)
-	dialer.config.Address = func(fsm.MemberID) (string, error) { return mute.Addr().String(), nil }
+	dialer.config.Address = func(fsm.MemberID) (string, error) { return silent.Addr().String(), nil }
 	dialer.config.DialTimeout = 50 * time.Millisecond
 	if _, err := dialer.Dial(t.Context(), ForwardStream, "B", 0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("dial: %v", err)

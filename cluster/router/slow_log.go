@@ -55,7 +55,7 @@ func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.
 		attrs = append(attrs, part)
 	}
 	attrs = append(attrs, slog.Uint64("attempts", progress.submissions), slog.String("leader", string(progress.target[:min(8, len(progress.target))])), slog.String("code", code.Error()),
-		slog.Uint64("lane", receiver), slog.Uint64("serial", serial))
+		slog.Uint64("receiver", receiver), slog.Uint64("serial", serial))
 	s.logger.Warn("slow operation", attrs...)
 }
 

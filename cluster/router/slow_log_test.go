@@ -25,7 +25,7 @@ func TestSlowRequestIsLoggedWithItsStages(t *testing.T) {
 	for _, want := range []string{
 		`operation=send partition=3 took=1.2s sought=`, `attempts=2 leader=01234567`, `serial=9`,
 		`operation="not sent" partition=3 took=1m0s sought=1m0s at_leader=0s`,
-		`operation=lock partition=4 late=2s attempts=1`, `lane=5 serial=2`,
+		`operation=lock partition=4 late=2s attempts=1`, `receiver=5 serial=2`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())

@@ -418,7 +418,7 @@ func TestServerRefusesMalformedFrames(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				Serve(context.Background(), fakeHost{group}, testLogger(), "stranger", theirs)
+				Serve(context.Background(), fakeHost{group}, testLogger(), "peer", theirs)
 			}()
 			_, _ = ours.Write(bytes)
 			select {

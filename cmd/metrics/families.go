@@ -66,7 +66,7 @@ func clusterFamilies() []family {
 				to(float64(p.node.Left), "left")
 			},
 		},
-		sample("peeklock_cluster_clock_offset_seconds", gauge, "Clock of this member minus the median of the clocks of the members that it knows. Above 0.5 or below -0.5, if a quorum agrees, the member leads nothing.",
+		sample("peeklock_cluster_clock_offset_seconds", gauge, "Clock of this member minus the median of the clocks of the members that it knows. Above 0.5 or below -0.5, the member gives up its leaderships, if a quorum agrees.",
 			func(p *statsSnapshot) float64 { return p.node.Clocks.Offset.Seconds() }),
 		sample("peeklock_cluster_clock_agreed", gauge, "1 when the clocks of a quorum of members are within 0.5 s of their median, else 0: then wall time goes on by the monotonic clocks of leaders.",
 			func(p *statsSnapshot) float64 { return boolValue(p.node.Clocks.Agreed) }),

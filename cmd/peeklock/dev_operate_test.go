@@ -50,7 +50,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A member that raft's own timers may elect, on a busy machine, transfers the leadership at once.
-	kit.Eventually(t, "the drained member leads nothing", func() bool {
+	kit.Eventually(t, "the drained member leads no partition", func() bool {
 		look()
 		return !slices.ContainsFunc(list.Partitions, func(p cli.PartitionInfo) bool { return p.Leader == third.ID })
 	})

@@ -97,7 +97,7 @@ func quota(s suite) {
 		s.Error("dead letters do not count against the quota")
 	}
 	s.must("complete", r.CompleteMessage(s.ctx, s.receiveOne(r), nil))
-	s.must("send when there is room", sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil))
+	s.must("send below the quota again", sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil))
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"maxSizeInMegabytes": 2})
 	s.must("send when the quota is raised", sender.SendMessage(s.ctx, &azservicebus.Message{Body: body}, nil))
 }

@@ -71,9 +71,9 @@ func TestLedgerDetectsLossAndDuplication(t *testing.T) {
 	}
 	at := func(counter uint64) messageHeader { return messageHeader{run: run, counter: counter} }
 	for name, c := range map[string]struct {
-		story func(l *deliveryLedger) verdict
-		want  verdict
-		lost  uint64
+		record func(l *deliveryLedger) verdict
+		want   verdict
+		lost   uint64
 	}{
 		"all well": {func(l *deliveryLedger) verdict {
 			sent(l, 0, 1)
@@ -132,7 +132,7 @@ func TestLedgerDetectsLossAndDuplication(t *testing.T) {
 		"another run":     {func(l *deliveryLedger) verdict { v, _ := l.recordDelivery(messageHeader{run: 1}, 0, false); return v }, foreign, 0},
 	} {
 		l := newDeliveryLedger(run, 1, 1, false)
-		if got := c.story(l); got != c.want {
+		if got := c.record(l); got != c.want {
 			t.Errorf("%s: verdict %d, want %d", name, got, c.want)
 		}
 		if got := l.lost(); got != c.lost {

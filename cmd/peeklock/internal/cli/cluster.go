@@ -11,7 +11,7 @@ import (
 )
 
 // aliveStateText returns the state of a member for a table. A member whose disk is nearly full is alive but
-// read-only, and one whose clock is wrong is alive but leads nothing.
+// read-only, and one whose clock is wrong is alive but leads no partition.
 func aliveStateText(m admin.MemberStatus) string {
 	text := m.State
 	if m.ReadOnly && m.State == "alive" {

@@ -43,7 +43,7 @@ rebalance.`, example: "  peeklock member set a --zone eu-1 --weight 20", args: o
 		},
 		{use: "drain MEMBER", short: "Transfer the leaderships of a member to others before it is stopped", long: `Transfer the leaderships of a member to others, and give it no further ones until it is undrained. Its replicas stay
 and follow. Drain a member before you stop it: clients then see no errors and keep their locks. The command returns
-when the member leads nothing that another member could lead.`, args: one, complete: c.completeMember(0, 1), run: drain("drain", "drained")},
+when the member leads no partition that another member could lead.`, args: one, complete: c.completeMember(0, 1), run: drain("drain", "drained")},
 		{
 			use: "undrain MEMBER", short: "Return a drained member to service",
 			long: "Return a drained member to service. Partitions that prefer it as their leader return to it automatically.",
