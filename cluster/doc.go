@@ -38,7 +38,7 @@
 //     another cluster.
 //   - A replica is removed only after the catalog's record no longer contains it, and created only when
 //     the catalog's leader confirms it. Its files are deleted only when its group has removed it.
-//   - The feature level of the cluster only rises, and only to what every member can read. A binary that
+//   - The format level of the cluster only rises, and only to what every member can read. A binary that
 //     can read less opens nothing.
 //   - Gossip is an address book and a hint about which members are alive. Nothing that must be right
 //     depends on it.

@@ -16,10 +16,10 @@ import (
 // readableLevel is the highest level that this member's binary can read.
 func (n *Node) readableLevel() uint32 { return cmp.Or(n.config.readableLevel, fsm.FormatLevel) }
 
-// FeatureLevel is the level of the cluster: formats and commands up to it may be written, because every member
+// FormatLevel is the level of the cluster: formats and commands up to it may be written, because every member
 // can read them (see fsm.FormatLevel). It only rises, and may rise a moment before this member learns it. At
 // least 1.
-func (n *Node) FeatureLevel() uint32 { return max(1, n.featureLevel.Load()) }
+func (n *Node) FormatLevel() uint32 { return max(1, n.formatLevel.Load()) }
 
 // Outdated returns a channel that is closed when this member learns that its binary is too old for the cluster.
 // The process should then call Close and exit. From then on Ready returns bootstrap.ErrOutdated.
@@ -29,7 +29,7 @@ func (n *Node) Outdated() <-chan struct{} { return n.outdated }
 // level is recorded on disk before anything of that level is written, so that an old binary fails at its next
 // start before it opens a log that it cannot read. Only catalogLoop calls it.
 func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
-	if n.featureLevel.Swap(level) == level {
+	if n.formatLevel.Swap(level) == level {
 		return level <= n.readableLevel()
 	}
 	err := error(nil)
@@ -37,10 +37,10 @@ func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
 		err = n.dataDir.Update(func(id *datadir.Identity) { id.Level = level })
 	}
 	if err != nil {
-		n.log.ErrorContext(ctx, "failed to record the feature level of the cluster", "error", err)
+		n.log.ErrorContext(ctx, "failed to record the format level of the cluster", "error", err)
 	}
 	if level <= n.readableLevel() {
-		n.log.InfoContext(ctx, "feature level of the cluster was adopted", "level", level, "known", n.readableLevel())
+		n.log.InfoContext(ctx, "format level of the cluster was adopted", "level", level, "known", n.readableLevel())
 		return true
 	}
 	n.failStart(bootstrap.OutdatedError(level, n.readableLevel()))
@@ -68,7 +68,7 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 		}
 		level = min(level, m.Level)
 	}
-	if level <= n.FeatureLevel() {
+	if level <= n.FormatLevel() {
 		n.levelProposal = levelProposal{}
 		return
 	}
@@ -90,17 +90,17 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 		}
 	}
 	if _, err := n.router.Command(ctx, fsm.CatalogPartition, fsm.RaiseLevel{Level: level}); err != nil {
-		n.log.WarnContext(ctx, "failed to raise the feature level of the cluster, will retry", "level", level, "error", err)
+		n.log.WarnContext(ctx, "failed to raise the format level of the cluster, will retry", "level", level, "error", err)
 		return
 	}
-	n.log.InfoContext(ctx, "feature level of the cluster was raised: every member can read it", "level", level)
+	n.log.InfoContext(ctx, "format level of the cluster was raised: every member can read it", "level", level)
 }
 
 // raisePartitionLevels writes the level of the cluster into the logs of the partitions that this member leads
 // and whose state machines have a lower level: they know only the level in their log. It is called repeatedly,
 // so a command that is lost is written the next time.
 func (n *Node) raisePartitionLevels(ctx context.Context) {
-	level := min(n.FeatureLevel(), fsm.FormatLevel)
+	level := min(n.FormatLevel(), fsm.FormatLevel)
 	for id, group := range *n.groups.Load() {
 		if id == fsm.CatalogPartition || !group.Status().IsLeader {
 			continue
@@ -110,7 +110,7 @@ func (n *Node) raisePartitionLevels(ctx context.Context) {
 		if !below {
 			continue
 		}
-		n.log.DebugContext(ctx, "requested a higher feature level for a partition", "partition", id, "level", level)
+		n.log.DebugContext(ctx, "requested a higher format level for a partition", "partition", id, "level", level)
 		command := fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: level})
 		group.Submit(command, func(partition.Answer) {})
 	}

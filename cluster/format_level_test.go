@@ -30,7 +30,7 @@ func (c *testCluster) awaitLevel(level uint32) {
 	c.t.Helper()
 	kit.Eventually(c.t, "all members have heard of the level", func() bool {
 		for _, node := range c.nodes {
-			if node != nil && node.FeatureLevel() != level {
+			if node != nil && node.FormatLevel() != level {
 				return false
 			}
 		}

@@ -65,7 +65,7 @@ type Node struct {
 	groups         atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
 	partitions     atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
 	members        atomic.Pointer[[]fsm.Member]                         // of the catalog, by id; nil before it is loaded
-	featureLevel   atomic.Uint32                                        // of the catalog, 0 before it is loaded
+	formatLevel    atomic.Uint32                                        // of the catalog, 0 before it is loaded
 	changed        notify.Broadcast                                     // leaders, members, replicas, catalog
 	catalogApplied chan struct{}                                        // buffer of one: the catalog has applied something
 	reconcileNow   chan struct{}                                        // buffer of one: reconcile now

@@ -131,8 +131,8 @@ func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) error
 	switch {
 	case err != nil:
 		return err
-	case hello.ReadableLevel < n.FeatureLevel():
-		return fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.ReadableLevel, n.FeatureLevel())
+	case hello.ReadableLevel < n.FormatLevel():
+		return fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.ReadableLevel, n.FormatLevel())
 	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
 		return peer.RefusedError{Reply: peer.ForeignCluster}
 	}

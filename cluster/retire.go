@@ -140,7 +140,7 @@ func (n *Node) markRemoved(ctx context.Context) {
 func (n *Node) hello(_ context.Context, request bootstrap.HelloRequest) (bootstrap.Hello, error) {
 	hello := n.bootstrapper.Hello()
 	hello.Removed = request.From != "" && n.hasLeft(request.From)
-	hello.ReadableLevel, hello.RequiredLevel = n.readableLevel(), n.featureLevel.Load()
+	hello.ReadableLevel, hello.RequiredLevel = n.readableLevel(), n.formatLevel.Load()
 	return hello, nil
 }
 

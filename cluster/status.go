@@ -16,7 +16,7 @@ const statusTimeout = time.Second
 // Status is the state of the cluster as the answering member sees it.
 type Status struct {
 	ClusterID  string
-	Level      uint32 // feature level: what may be written, see fsm.FormatLevel
+	Level      uint32 // format level: what may be written, see fsm.FormatLevel
 	Members    []MemberStatus
 	Partitions []PartitionStatus // the catalog first
 }
@@ -60,7 +60,7 @@ func (o *Operator) Status(ctx context.Context) (Status, error) { return o.node.S
 
 // Status returns the state of the cluster as Operator.Status does.
 func (n *Node) Status(ctx context.Context) (Status, error) {
-	s := Status{ClusterID: n.clusterID(), Level: n.FeatureLevel()}
+	s := Status{ClusterID: n.clusterID(), Level: n.FormatLevel()}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	parts := append([]fsm.Partition{{ID: fsm.CatalogPartition}}, n.currentPlacement(ctx)...)

@@ -41,8 +41,8 @@ type Hello struct {
 	InitialMembers  []fsm.MemberID `json:"Founders"`  // of the decided bootstrap that it takes part in
 	ProposedMembers []fsm.MemberID `json:"Candidate"` // with which it is trying to bootstrap
 	Removed         bool           `json:"Removed"`   // the member that asks was removed from the cluster
-	ReadableLevel   uint32         `json:"Knows"`     // the highest feature level that its binary can read
-	RequiredLevel   uint32         `json:"Needs"`     // the feature level of the cluster, 0 when there is none yet
+	ReadableLevel   uint32         `json:"Knows"`     // the highest format level that its binary can read
+	RequiredLevel   uint32         `json:"Needs"`     // the format level of the cluster, 0 when there is none yet
 }
 
 // HelloRequest asks a member for its Hello.
@@ -71,7 +71,7 @@ type Config struct {
 	// Expect is how many members must be seen, none of them with data, before they bootstrap a
 	// cluster; 0: this member only joins.
 	Expect        int
-	ReadableLevel uint32 // the highest feature level that this binary can read
+	ReadableLevel uint32 // the highest format level that this binary can read
 	HasData       bool   // this member has a catalog replica, or has decided to open one
 	Dir           *datadir.Dir
 	Peers         Peers

@@ -50,7 +50,7 @@ type Identity struct {
 	Pledge []fsm.MemberID `json:"pledge,omitempty"`
 	// Bootstrapping says that all of Pledge have pledged and the bootstrap may have begun.
 	Bootstrapping bool `json:"founding,omitempty"`
-	// Level is the last known feature level of the cluster: a binary that can read less does not start.
+	// Level is the last known format level of the cluster: a binary that can read less does not start.
 	Level uint32 `json:"level,omitempty"`
 	// Removed says that the cluster has removed this member for good.
 	Removed bool `json:"removed,omitempty"`

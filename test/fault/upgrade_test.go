@@ -37,7 +37,7 @@ const (
 // one member at a time, under load and with messages in every kind of entity. While one member is
 // still old, the others are downgraded; then all are upgraded. Each binary reads what the
 // other writes, and clients at the other members see no error. When every member has the
-// new binary, the feature level rises if the new binary knows a higher one; from then on the
+// new binary, the format level rises if the new binary knows a higher one; from then on the
 // old binary refuses to start. Binaries with the same level can be exchanged in both directions.
 func TestRollingUpgrade(t *testing.T) {
 	kit.Long(t)
