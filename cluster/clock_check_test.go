@@ -30,7 +30,7 @@ func TestMemberWithAWrongClockLeadsNothing(t *testing.T) {
 	}
 	kit.Eventually(t, "the clocks agree, and the times are two", func() bool {
 		for _, node := range c.nodes {
-			if !node.clocks.Last().Agreed || node.FormatLevel() < 3 {
+			if !node.clocks.Last().Agreed || node.FormatLevel() < fsm.LevelServingTime {
 				return false
 			}
 		}

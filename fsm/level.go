@@ -21,15 +21,18 @@ package fsm
 //	   image version 5 of both state machines has the serving time.
 const FormatLevel uint32 = 3
 
-// levelPublishSteps is the first level at which publishing is limited by steps.
-const levelPublishSteps = 2
-
-// levelEpochs is the first level at which batches have epochs and sequence numbers, and pulses are
-// limited by bytes.
-const levelEpochs = 3
-
-// levelServingTime is the first level at which serving time differs from wall time.
-const levelServingTime = 3
+// The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
+// constant each, so that the code says for which of them it asks.
+const (
+	// levelPublishSteps is the first level at which publishing is limited by steps.
+	levelPublishSteps = 2
+	// levelEpochs is the first level at which batches have epochs and sequence numbers, and pulses are
+	// limited by bytes.
+	levelEpochs = 3
+	// LevelServingTime is the first level at which serving time differs from wall time: the leader writes the
+	// serving time into each entry.
+	LevelServingTime = 3
+)
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
 // formats may be written, and a binary with a lower FormatLevel can no longer participate. The

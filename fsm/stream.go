@@ -24,7 +24,7 @@ import (
 // the serving time behind the wall time, and that of the queues epochs and sequence numbers of
 // forwarding; it is written from format level 3 on. All of them are read.
 func imageVersion(machine byte, level uint32) byte {
-	if level >= levelServingTime {
+	if level >= LevelServingTime {
 		return imageVersionTimes
 	}
 	if machine == machineCatalog || level >= levelPublishSteps {

@@ -26,7 +26,7 @@ const (
 // advance returns the times of an entry that follows one with the times t.
 func (t Times) advance(env Env, level uint32) Times {
 	wall := max(t.Wall, env.Now)
-	if level < levelServingTime || planted.Active(planted.OneTime) {
+	if level < LevelServingTime || planted.Active(planted.OneTime) {
 		return Times{Wall: wall, Serving: wall}
 	}
 	return Times{Wall: wall, Serving: max(t.Serving, env.Serving)}

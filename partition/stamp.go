@@ -24,8 +24,6 @@ const (
 	// wallCheckInterval is the longest sleep of a leader that waits for a wall time: the clock may be set
 	// meanwhile.
 	wallCheckInterval = time.Second
-	// levelServingTime is the format level from which on entries carry a serving time.
-	levelServingTime = 3
 )
 
 // stamper computes the times of entries while this replica leads. See DESIGN.md, "Two times".
@@ -128,7 +126,7 @@ func (g *Group) appliedTimes() fsm.Times {
 }
 
 // stampsServing reports whether entries carry a serving time.
-func (g *Group) stampsServing() bool { return g.level.Load() >= levelServingTime }
+func (g *Group) stampsServing() bool { return g.level.Load() >= fsm.LevelServingTime }
 
 // nextTimes returns the times that an entry would get now, and the clocks by which. Called with mu held, at
 // the leader.

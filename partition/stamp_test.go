@@ -148,7 +148,7 @@ func TestWallTimeFollowsWhatAQuorumConfirms(t *testing.T) {
 // raiseTo3 raises the level of a group to that of two times.
 func raiseTo3(t *testing.T, g *Group) {
 	t.Helper()
-	must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: levelServingTime})
+	must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: fsm.LevelServingTime})
 }
 
 // openTwoTimes opens a single replica at level 3 with a clock of the test.
