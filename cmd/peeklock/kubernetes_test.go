@@ -159,45 +159,59 @@ func TestPrestopEndsInTime(t *testing.T) {
 // A member that stops during its removal counts as removed only if its data directory says so.
 func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]int{
-		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`: cli.ExitDone,
-		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`:                cli.ExitRefused,
-		"": cli.ExitRefused, // no such file
+	for _, c := range []struct {
+		name, file string
+		want       int
+	}{
+		{"removed", `{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, cli.ExitDone},
+		{"not removed", `{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, cli.ExitRefused},
+		{"no file", "", cli.ExitRefused},
 	} {
-		env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
-		dir := t.TempDir()
-		if text != "" {
-			if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
+			dir := t.TempDir()
+			if c.file != "" {
+				if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(c.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		l, err := listenSocket(t.Context(), filepath.Join(dir, config.SocketName))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			conn, err := l.Accept()
-			if err == nil {
-				_, err = http.ReadRequest(bufio.NewReader(conn))
+			ended := stopAtFirstRequest(t, filepath.Join(dir, config.SocketName))
+			var errs bytes.Buffer
+			code := run(t.Context(), cli.Process{
+				Args: []string{"kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms", "--within", "5s"},
+				Env:  append(env, "HOSTNAME=peeklock-1", "PEEKLOCK_DIR="+dir), Out: &bytes.Buffer{}, Err: &errs,
+			})
+			if <-ended; code != c.want {
+				t.Errorf("%d, want %d: %s", code, c.want, errs.String())
 			}
-			if err = errors.Join(err, l.Close()); err == nil { // first the socket is removed, then the connection is closed
-				err = conn.Close()
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}()
-		var errs bytes.Buffer
-		code := run(t.Context(), cli.Process{
-			Args: []string{"kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms", "--within", "5s"},
-			Env:  append(env, "HOSTNAME=peeklock-1", "PEEKLOCK_DIR="+dir), Out: &bytes.Buffer{}, Err: &errs,
 		})
-		if <-ended; code != want {
-			t.Errorf("%s: %d, want %d: %s", text, code, want, errs.String())
-		}
 	}
+}
+
+// stopAtFirstRequest listens at a control socket and stops, as a member that ends, when it gets a request. The
+// channel is closed then.
+func stopAtFirstRequest(t *testing.T, socket string) <-chan struct{} {
+	t.Helper()
+	l, err := listenSocket(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conn, err := l.Accept()
+		if err == nil {
+			_, err = http.ReadRequest(bufio.NewReader(conn))
+		}
+		if err = errors.Join(err, l.Close()); err == nil { // first the socket is removed, then the connection is closed
+			err = conn.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	return ended
 }
 
 // The disk of a removed member is emptied, that of any other is not.

@@ -159,6 +159,7 @@ func TestCommitIndexEndsWithTheEntries(t *testing.T) {
 // TestLargeEntriesArriveOverASlowNetwork: what raft sends at once, up to 64 entries, arrives although it takes longer
 // than the ten seconds that raft gives a request.
 func TestLargeEntriesArriveOverASlowNetwork(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	t.Run("8 entries of 5 MiB", func(t *testing.T) {
 		t.Parallel()
@@ -166,7 +167,6 @@ func TestLargeEntriesArriveOverASlowNetwork(t *testing.T) {
 	})
 	t.Run("64 entries of 10 MiB", func(t *testing.T) {
 		t.Parallel()
-		kit.Long(t)
 		replicateSlowly(t, 64, 10<<20, 40<<20)
 	})
 }

@@ -60,7 +60,7 @@ func TestSimulations(t *testing.T) {
 func TestSimulatedHours(t *testing.T) {
 	text := os.Getenv(hoursVariable)
 	if text == "" {
-		t.Skipf("%s is not set", hoursVariable)
+		t.Skipf("%s, the hours to simulate, is not set; `make sim` sets it", hoursVariable)
 	}
 	hours, err := strconv.ParseFloat(text, 64)
 	if err != nil {
