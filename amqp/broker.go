@@ -127,6 +127,9 @@ type Session interface {
 	Until() fsm.Instant
 	// Renew extends the lock of the session and of all messages locked under it.
 	Renew(done func(fsm.Code, fsm.Instant))
+	// Held asks the leader for the end of the lock, also after Until; 0 if it does not tell. Errors are
+	// fsm.Code: SessionLockLost, EntityNotFound, ServerBusy, Timeout.
+	Held(ctx context.Context) (fsm.Instant, error)
 	// State returns the state that is stored with the session, nil for none (an empty state is not nil).
 	// Errors are fsm.Code: SessionLockLost, ServerBusy, Timeout.
 	State(ctx context.Context) ([]byte, error)

@@ -84,6 +84,14 @@ func (s *fakeSession) Renew(done func(fsm.Code, fsm.Instant)) {
 	done(fsm.OK, r.Untils[0])
 }
 
+func (s *fakeSession) Held(context.Context) (fsm.Instant, error) {
+	s.broker.mu.Lock()
+	defer s.broker.mu.Unlock()
+	s.broker.apply(fsm.Pulse{}) // performs the pulses that are due
+	_, _, code := s.broker.queues.SessionState(s.at.ID, s.session)
+	return s.broker.queues.SessionLockEnd(s.at.ID, s.session), codeError(code)
+}
+
 func (s *fakeSession) State(context.Context) ([]byte, error) {
 	s.broker.mu.Lock()
 	defer s.broker.mu.Unlock()

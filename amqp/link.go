@@ -244,6 +244,9 @@ func (s *session) detached(d *wire.Detach) {
 	}
 	l := e.base()
 	delete(s.links, d.Handle)
+	if o, ok := e.(*outgoingLink); ok {
+		o.forgetLost()
+	}
 	if l.state == detaching {
 		l.state = gone
 		s.conn.linkEnded()

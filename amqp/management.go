@@ -82,15 +82,17 @@ func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
 		return
 	}
 	c.config.Broker.Renew(r.link.entity, ids, func(codes []fsm.Code, untils []fsm.Instant) {
-		resp := responseFor(worst(codes))
-		if resp.condition == "" {
-			ends := make([]time.Time, len(untils))
-			for i, until := range untils {
-				ends[i] = time.UnixMilli(int64(until))
+		c.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
+			resp := responseFor(worst(codes))
+			if resp.condition == "" {
+				ends := make([]time.Time, len(untils))
+				for i, until := range untils {
+					ends[i] = time.UnixMilli(int64(until))
+				}
+				resp.body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
 			}
-			resp.body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
-		}
-		c.respond(ctx, r, resp)
+			c.respond(ctx, r, resp)
+		})
 	})
 }
 
@@ -115,9 +117,11 @@ func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map)
 		c.mu.Lock()
 		c.countSettled(settlements, codes)
 		c.mu.Unlock()
-		resp := responseFor(worst(codes))
-		resp.errorReply = settleReplyOf(worst(codes))
-		c.respond(ctx, r, resp)
+		c.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
+			resp := responseFor(worst(codes))
+			resp.errorReply = settleReplyOf(worst(codes))
+			c.respond(ctx, r, resp)
+		})
 	})
 }
 

@@ -146,6 +146,7 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 	l.reply.Source.Filter = l.wantedSession.reply(held.Name())
 	l.reply.Properties = append(l.reply.Properties, wire.Pair{Key: lockedUntilUTCKey, Value: message.Ticks(held.Until())})
 	l.completeAttach(ctx, l, l.entity)
+	l.watchSession()
 }
 
 // heldSession finds the session of a request among those that links of the connection hold: by the name of the
@@ -245,8 +246,8 @@ func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
 		c.respond(ctx, r, responseFor(codeOf(err)))
 		return
 	}
-	var value any // null is not empty
-	if state != nil {
+	var value any
+	if len(state) > 0 { // an empty state reads back as none
 		value = state
 	}
 	c.respond(ctx, r, success(wire.Map{{Key: "session-state", Value: value}}))
@@ -263,7 +264,7 @@ func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 	switch v := body.Get("session-state").(type) {
 	case nil:
 	case []byte:
-		state = append([]byte{}, v...)
+		state = append(state, v...) // nil without bytes, as the Go client clears a state
 	default:
 		c.respond(ctx, r, badRequest("session-state is neither binary nor null. Give it as one of them."))
 		return

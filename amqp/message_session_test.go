@@ -97,7 +97,7 @@ func TestSDKHoldsSessions(t *testing.T) {
 			t.Error(err)
 		}
 		got, err := r.GetSessionState(p.ctx, nil)
-		if err != nil || string(got) != string(state) || got == nil {
+		if err != nil || string(got) != string(state) || (got == nil) != (len(state) == 0) {
 			t.Errorf("state %v, %v, want %v", got, err, state)
 		}
 	}

@@ -32,6 +32,8 @@ type outgoingLink struct {
 	cancelAccept   func() // ends AcceptSession; nil before AcceptSession was called
 	messageSession Session
 	pendingDetach  *wire.Detach // our detach, once the session is released
+	lossTimer      *time.Timer  // asks whether the session lock has ended
+	sessionLost    bool         // it has ended, and the client has not detached yet
 
 	receiver       Receiver // nil for nodes
 	lock           lockState
@@ -215,6 +217,9 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 func (l *outgoingLink) lockFailed(code fsm.Code) {
 	cause := errorReplyOf(code).withEntity(l.path).refusal
 	switch {
+	case code == fsm.SessionLockLost:
+		l.loseSession(context.Background())
+		return
 	case code == fsm.NotAllowed:
 		cause = receiveNotAllowed(&l.entity)
 	case cause.retry == retryLater:
@@ -286,16 +291,15 @@ func (l *outgoingLink) drop() {
 	l.endPartial()
 	l.releaseQueued(l.queue)
 	l.queue = nil
-	for id, u := range s.unsettled {
-		if u.link == l {
-			delete(s.unsettled, id)
-		}
+	if l.lossTimer != nil {
+		l.lossTimer.Stop()
 	}
-	s.countUnsettled()
 	if l.receiver != nil && l.lock != lockCalling { // otherwise makeDelayedCalls closes it
 		l.closeReceiver()
 	}
-	s.unsettledFreed()
+	if !l.sessionLost {
+		l.forgetUnsettled()
+	}
 }
 
 // respond queues a response of a node. If a client grants no credit for its own responses, its link is

@@ -159,7 +159,7 @@ func errorReplyOf(code fsm.Code) errorReply {
 // asks again gets the answer that applies at that time.
 func (r refusal) forSettlement() refusal {
 	switch r.condition {
-	case wire.ConditionMessageLockLost, wire.ConditionNotFound, wire.ConditionEntityDisabled, wire.ConditionNotAllowed,
+	case wire.ConditionMessageLockLost, wire.ConditionSessionLockLost, wire.ConditionNotFound, wire.ConditionEntityDisabled, wire.ConditionNotAllowed,
 		wire.ConditionUnauthorizedAccess, wire.ConditionMessageSizeExceeded, wire.ConditionResourceLimitExceeded:
 		return r
 	}

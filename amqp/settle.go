@@ -180,6 +180,12 @@ func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what
 		return
 	}
 	c := s.conn
+	if mine[0].link.sessionLost {
+		if !settled {
+			s.refuseLost(ctx, mine)
+		}
+		return
+	}
 	group := &settleCall{link: mine[0].link, deliveries: mine, outcome: what.outcome, clientSettled: settled}
 	if group.link.kind != entityNode { // responses: the broker has nothing to settle
 		if !settled {
@@ -236,6 +242,25 @@ func (s *session) answerRange(g *settleCall, from, to int) {
 
 // finishSettle is the done function of Broker.Settle.
 func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code) {
+	held := g.link.messageSession
+	if held == nil || !slices.Contains(codes, fsm.MessageLockLost) {
+		c.answerSettle(ctx, g, codes)
+		return
+	}
+	go func() {
+		defer c.recovered(ctx)
+		codes, lost := sessionCodes(ctx, held, codes)
+		c.answerSettle(ctx, g, codes)
+		c.mu.Lock()
+		defer c.unlock()
+		if lost {
+			g.link.loseSession(ctx)
+		}
+	}()
+}
+
+// answerSettle answers a disposition when its settlements are done or refused.
+func (c *conn) answerSettle(ctx context.Context, g *settleCall, codes []fsm.Code) {
 	if g.spans != nil {
 		endSpans(g.spans, settleReplyOf(worst(codes)).condition)
 	}

@@ -242,6 +242,20 @@ func (q *Queues) SessionState(id EntityID, l SessionLock) (at Ref, set bool, cod
 	return h.state, h.updated != 0, OK
 }
 
+// SessionLockEnd returns the end of the lock of a session as clients see it, 0 if the session is not locked
+// with this lock.
+func (q *Queues) SessionLockEnd(id EntityID, l SessionLock) Instant {
+	x, code := q.findSessionEntity(id)
+	if code != OK {
+		return 0
+	}
+	slot, ok := x.lockedSession(l)
+	if !ok {
+		return 0
+	}
+	return q.times.onWall(x.sessions.at(slot).until)
+}
+
 // Sessions lists up to most sessions of an entity in the order of their slots, without the first
 // skip: with a time those whose state was set after it, without one (0) those that have messages in
 // the main queue or a state. False if the entity does not exist or has no sessions.

@@ -146,6 +146,18 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 	})
 }
 
+// Held returns the end of the session lock as its leader knows it, 0 if the leader is of a release that
+// does not tell. Errors wrap SessionLockLost, EntityNotFound, ServerBusy or Timeout.
+func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
+	reply, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{
+		Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock, LockOnly: true,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("lock of session %q: %w", s.lock.ID, err)
+	}
+	return reply.Until, nil
+}
+
 // State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
@@ -237,10 +249,12 @@ type (
 		Partition fsm.PartitionID `json:"Partition"`
 		Entity    fsm.EntityID    `json:"Entity"`
 		Lock      fsm.SessionLock `json:"Lock"`
+		LockOnly  bool            `json:"LockOnly"` // leave out the state
 	}
 	sessionStateReply struct {
-		Set   bool   `json:"Set"`
-		State []byte `json:"State"`
+		Set   bool        `json:"Set"`
+		State []byte      `json:"State"`
+		Until fsm.Instant `json:"Until"` // end of the lock
 	}
 
 	sessionsQuery struct {
@@ -261,13 +275,14 @@ func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (re
 	var code fsm.Code
 	err = d.read(ctx, q.Partition, func(m partition.Machine) {
 		at, reply.Set, code = raftgroup.Queues(m).SessionState(q.Entity, q.Lock)
+		reply.Until = raftgroup.Queues(m).SessionLockEnd(q.Entity, q.Lock)
 	})
 	switch {
 	case err != nil:
 		return reply, err
 	case code != fsm.OK:
 		return reply, code
-	case !reply.Set || at.Size == 0:
+	case !reply.Set || at.Size == 0 || q.LockOnly:
 		return reply, nil
 	}
 	read, err := d.local(q.Partition).ReadBodies([]fsm.Delivery{{Body: at}})

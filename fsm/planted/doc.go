@@ -76,6 +76,8 @@ const (
 	RestoreKeepsEpoch Fault = "restore-keeps-epoch"
 	// ReuseLockEpoch grants a lock under the epoch of the one before.
 	ReuseLockEpoch Fault = "reuse-lock-epoch"
+	// SessionLossIsSilent lets a link without credit stay attached when its session lock has ended.
+	SessionLossIsSilent Fault = "session-loss-is-silent"
 	// SkipBodyChecksum delivers bodies whose checksum is wrong.
 	SkipBodyChecksum Fault = "skip-body-checksum"
 	// SkipBodySync lists segments in a snapshot that were not synced.
@@ -123,6 +125,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	RestoreKeepsClusterID,
 	RestoreKeepsEpoch,
 	ReuseLockEpoch,
+	SessionLossIsSilent,
 	SkipBodyChecksum,
 	SkipBodySync,
 	SkipLogSync,

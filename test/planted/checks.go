@@ -45,6 +45,7 @@ func checks() []check {
 		{planted.RestoreKeepsClusterID, "cluster/backup", "TestEachRestoreIsAClusterOfItsOwn", nil},
 		{planted.RestoreKeepsEpoch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.ReuseLockEpoch, "fsm", "TestReplicasAgree", nil},
+		{planted.SessionLossIsSilent, "amqp", "TestLinkOfALostSessionIsDetached", nil},
 		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},
 		{planted.SkipBodySync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
