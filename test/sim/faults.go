@@ -74,6 +74,12 @@ func (d *disturber) begin(i int, f Fault) {
 		w.members[f.Member].clock.set(f.Amount, 0)
 	case Drift:
 		w.members[f.Member].clock.set(0, f.Amount.Seconds())
+	case LoseDisk:
+		if lost := w.members[f.Member].loseDisk(); lost != "" {
+			w.repairs.Go(func() { w.replace(w.members[f.Member], lost) })
+		}
+	case Restore:
+		w.restoreCluster(f)
 	}
 }
 
@@ -84,7 +90,7 @@ func (d *disturber) end(i int, f Fault) {
 	isDown := make([]bool, len(d.world.members))
 	for _, other := range d.active {
 		switch other.Kind { //nolint:exhaustive // the others end no process
-		case Kill, PowerLoss, Restart:
+		case Kill, PowerLoss, Restart, LoseDisk:
 			isDown[other.Member] = true
 		case Blackout:
 			for m := range isDown {
@@ -110,7 +116,7 @@ func (d *disturber) end(i int, f Fault) {
 		}
 	case Drain:
 		d.world.drain(d.world.members[f.Member], false)
-	case Kill, PowerLoss, Restart, Blackout, Scale:
+	case Kill, PowerLoss, Restart, Blackout, Scale, LoseDisk:
 		for m, down := range isDown {
 			if !down {
 				d.world.members[m].ensureRunning()

@@ -10,9 +10,9 @@ import (
 
 // judge reports the promises that a stream has broken. Messages that were not received are lost if the stream was
 // drained.
-func (s *stream) judge(find func(format string, arguments ...any), drained bool) {
+func (s *stream) judge(find func(format string, arguments ...any), drained bool, r *restoration) {
 	events := s.Events()
-	for _, v := range history.Check(events, s.sources()...) {
+	for _, v := range r.check(s, events) {
 		if drained || v.Rule != history.RuleLost {
 			find("%v", v)
 		}
@@ -28,8 +28,15 @@ func (s *stream) judge(find func(format string, arguments ...any), drained bool)
 			find("attempts counted twice: %s", found)
 		}
 	} else {
-		for _, found := range checkOrder(events) {
-			find("order in a session: %s", found)
+		for _, part := range r.newOnly(events) {
+			for _, found := range checkOrder(part) {
+				find("order in a session: %s", found)
+			}
+		}
+	}
+	for _, part := range r.newOnly(events) {
+		for _, found := range checkLate(part) {
+			find("late settlement accepted: %s", found)
 		}
 	}
 }

@@ -34,6 +34,8 @@ const (
 	Scale     Kind = "scale"      // two of five members are removed at once, or one of three; new ones come at the end
 	Clock     Kind = "clock"      // the clock of a member is off by Amount
 	Drift     Kind = "drift"      // the clock of a member gains Amount per second
+	LoseDisk  Kind = "lose disk"  // the host of a member gets an empty disk; the member is replaced
+	Restore   Kind = "restore"    // the cluster is copied, lost after Amount, and restored at the host of a member
 )
 
 // Fault is one disturbance. It begins At after the start of the load and ends Length later.
@@ -83,12 +85,20 @@ const (
 	clockOffMax    = 2 * time.Hour
 	driftMax       = 200 * time.Millisecond
 	slowDiskMax    = 100 * time.Millisecond
+
+	// What happens once in a plan at most needs a plan of at least this length, and begins in its first half.
+	onceLengthMin = time.Minute
+	restoreAfter  = 10 * time.Second // at most, from the end of the copy to the loss of the cluster
+	lagMax        = 10 * time.Second // of the member that has not the newest entries when another one loses its disk
+	lagMargin     = 100 * time.Millisecond
+	lagOutage     = 10 * time.Second // of the members that have them
+	endDelay      = 2 * time.Second  // of the slow links at the end of a plan
 )
 
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Reset, Reset, Restart,
-	FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale,
+	FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
@@ -103,10 +113,66 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 		if at >= length {
 			break
 		}
-		p.Faults = append(p.Faults, newFault(r, of, at, &p))
+		f := newFault(r, of, at, &p)
+		switch {
+		case f.Kind != LoseDisk && f.Kind != Restore:
+			p.Faults = append(p.Faults, f)
+		case length >= onceLengthMin && at < length/2 && !p.has(f.Kind):
+			p.addOnce(r, f)
+		}
 	}
-	slices.SortFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), p.contradicts)
+	if r.IntN(2) == 0 {
+		p.addEnd()
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return p
+}
+
+// contradicts reports whether a fault makes something else of the plan unsound. If members are removed, a disk that is
+// lost may be needed; and a new member that starts while both the former and the restored cluster run may join either.
+func (p *Plan) contradicts(f Fault) bool {
+	restored := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.Kind == Restore })
+	switch {
+	case f.Kind == Scale && p.has(LoseDisk):
+		return true
+	case f.Kind == Scale || f.Kind == LoseDisk:
+		return restored >= 0 && f.At+f.Length > p.Faults[restored].At
+	}
+	return false
+}
+
+// has reports whether the plan has a fault of a kind.
+func (p *Plan) has(k Kind) bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == k })
+}
+
+// addOnce adds a fault of a kind that a plan has once at most. A disk is lost when another member lags behind and the
+// rest is down: what was confirmed must not be lost, although the member with the empty disk and the one that lags
+// could elect a leader without it.
+func (p *Plan) addOnce(r *rand.Rand, f Fault) {
+	if f.Kind == Restore {
+		f.Length, f.Amount = 0, time.Duration(r.Int64N(int64(restoreAfter)))
+		p.Faults = append(p.Faults, f)
+		return
+	}
+	lag := Fault{Kind: Isolate, At: f.At, Length: lagMax/2 + time.Duration(r.Int64N(int64(lagMax/2))), Member: f.Other, Other: f.Member}
+	f.At, f.Length = f.At+lag.Length-lagMargin, lagMargin
+	p.Faults = append(p.Faults, lag, f)
+	for m := range p.Members {
+		if m != f.Member && m != f.Other {
+			p.Faults = append(p.Faults, Fault{Kind: PowerLoss, At: f.At, Length: lagOutage, Member: m, Other: m})
+		}
+	}
+}
+
+// addEnd ends the plan with a loss of power while messages are on slow links, when clients send no more: nothing but
+// the new leaders notices what is in flight.
+func (p *Plan) addEnd() {
+	for m := range p.Members {
+		p.Faults = append(p.Faults, Fault{Kind: Delay, At: p.Length - endDelay, Length: endDelay, Member: m, Other: m, Amount: delayMax})
+	}
+	p.Faults = append(p.Faults, Fault{Kind: Blackout, At: p.Length, Length: endDelay})
 }
 
 func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {

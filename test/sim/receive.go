@@ -53,7 +53,7 @@ func (l *load) receiveSome(c *client, p *process, s *stream, from source, r *rou
 
 // settleAll records deliveries and settles each after a while. Their locks began at since or later.
 func (l *load) settleAll(c *client, p *process, s *stream, from source, since time.Time, deliveries []fsm.Delivery) {
-	until := since.Add(lockDuration) // whatever the clocks of the members show
+	until := since.Add(lockSure) // whatever the clocks of the members show
 	if !time.Now().Before(until) {
 		return // too late: the locks may have ended before the answer came
 	}
@@ -128,7 +128,7 @@ func (l *load) renew(c *client, p *process, s *stream, from source, d *fsm.Deliv
 	})
 	if heard && codes[0] == fsm.OK {
 		l.operations.Add(1)
-		s.Add(history.Event{Kind: history.Renewed, ID: idOf(d.Payload), Entity: from.name, Client: c.name, LockedUntil: asked.Add(lockDuration)})
+		s.Add(history.Event{Kind: history.Renewed, ID: idOf(d.Payload), Entity: from.name, Client: c.name, LockedUntil: asked.Add(lockSure)})
 		sleep(time.Duration(c.rand.Int64N(int64(lockDuration / 2))))
 	}
 }
@@ -152,10 +152,8 @@ func (s *stream) hasDeadLetters() bool {
 func (s *stream) noteDeferred(sequence fsm.SequenceNumber, maybe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if maybe {
-		s.deferred[sequence] = true
-	} else {
-		delete(s.deferred, sequence)
+	if _, was := s.deferred[sequence]; maybe || was { // a restored cluster may have it deferred again
+		s.deferred[sequence] = maybe
 	}
 }
 
@@ -163,8 +161,10 @@ func (s *stream) noteDeferred(sequence fsm.SequenceNumber, maybe bool) {
 func (l *load) fetchDeferred(c *client, p *process, s *stream, from source) {
 	var sequences []fsm.SequenceNumber
 	s.mu.Lock()
-	for sequence := range s.deferred {
-		sequences = append(sequences, sequence)
+	for sequence, maybe := range s.deferred {
+		if maybe {
+			sequences = append(sequences, sequence)
+		}
 	}
 	s.mu.Unlock()
 	if len(sequences) == 0 || from.at.Sub != fsm.MainQueue || from.name != "" {

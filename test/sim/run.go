@@ -61,9 +61,17 @@ func simulate(report *Report, w *world) error {
 	if err := l.build(boot); err != nil {
 		return err
 	}
+	w.forget = func() {
+		for _, s := range l.streams {
+			s.forgetHolders()
+		}
+	}
 	l.start()
+	stopSending := time.AfterFunc(report.Plan.Length, l.stopSending)
+	defer stopSending.Stop()
 	d := &disturber{world: w, log: w.log}
 	d.run(&report.Plan)
+	w.repairs.Wait()
 	err := l.finish(ctx)
 	if err != nil {
 		all := make([]byte, stacksBytesMax)
@@ -71,15 +79,17 @@ func simulate(report *Report, w *world) error {
 	}
 	report.Operations = l.operations.Load()
 	for _, s := range l.streams {
-		s.judge(report.find, err == nil)
+		s.judge(report.find, err == nil, w.restored)
 	}
+	report.Findings = append(report.Findings, w.found...)
 	if err != nil {
 		return err
 	}
 	return l.compare(ctx)
 }
 
-// finish ends the load: every queue takes another message, and everything is received.
+// finish ends the load: everything is received, although nothing more is sent, and then every queue takes another
+// message.
 func (l *load) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serveWithin)
 	defer cancel()
@@ -90,8 +100,13 @@ func (l *load) finish(ctx context.Context) error {
 	if err := l.world.awaitReady(ctx); err != nil {
 		return fmt.Errorf("%w: %w", errStuck, err)
 	}
+	l.stopSending()
+	l.senders.Wait()
 	p := l.world.members[0].running()
 	c := l.client("last")
+	if err := l.awaitEmpty(ctx, c, p); err != nil {
+		return err
+	}
 	for _, s := range l.streams {
 		for l.sendOne(c, p, s, false) != fsm.OK {
 			if !c.think(ctx, reconnectAfter) {
@@ -99,20 +114,25 @@ func (l *load) finish(ctx context.Context) error {
 			}
 		}
 	}
-	l.stopSending()
-	l.senders.Wait()
+	if err := l.awaitEmpty(ctx, c, p); err != nil {
+		return err
+	}
+	l.stopReceiving()
+	l.receivers.Wait()
+	return nil
+}
+
+// awaitEmpty waits until the entities hold no messages.
+func (l *load) awaitEmpty(ctx context.Context, c *client, p *process) error {
 	for {
 		n, err := l.remaining(ctx, p)
 		if err == nil && n == 0 {
-			break
+			return nil
 		}
 		if !c.think(ctx, reconnectAfter) {
 			return fmt.Errorf("%w: %d messages remain: %w", errStuck, n, cmp.Or(err, ctx.Err()))
 		}
 	}
-	l.stopReceiving()
-	l.receivers.Wait()
-	return nil
 }
 
 // compare compares the replicas of every partition.

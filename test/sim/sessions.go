@@ -58,7 +58,7 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 	got, heard := ask(p, func(answer func(sessionAnswer)) {
 		p.node.Router().AcceptSession(from.at, name, false, lockWait, func(code fsm.Code, r *router.SessionReceiver) { answer(sessionAnswer{code, r}) })
 	})
-	until := asked.Add(lockDuration)
+	until := asked.Add(lockSure)
 	if !heard || got.code != fsm.OK || !time.Now().Before(until) {
 		sleep(reconnectAfter)
 		return

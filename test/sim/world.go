@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,20 +20,39 @@ const (
 	peerPort   = 7947
 )
 
-const startRetry = time.Second // between two attempts to start a member
+const (
+	dataFolder = "/data"
+	startRetry = time.Second // between two attempts to start a member
+)
 
 // world is a cluster of the simulation: members, their network, clocks and disks.
 type world struct {
 	partitions int
+	expect     int // members that bootstrap the cluster together; 0: it exists, and members join it
 	network    *simnet.Network
 	members    []*member
+	join       []string // addresses of gossip besides those of the members
 	log        *slog.Logger
+	repairs    sync.WaitGroup // operations after which the cluster is whole again
+	forget     func()         // called when the cluster is lost, before it is restored
+
+	mu       sync.Mutex
+	restored *restoration // nil: the cluster was not restored
+	found    []string     // findings that no client sees
+}
+
+// find records a finding.
+func (w *world) find(format string, arguments ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.found = append(w.found, fmt.Sprintf(format, arguments...))
 }
 
 // member is one host. It has at most one process at a time.
 type member struct {
 	world  *world
-	number int
+	name   string
+	number int // of the host
 	clock  *clock
 
 	// slot has one element while a process starts or ends. It is no mutex, because a goroutine that waits for
@@ -63,25 +83,30 @@ func (p *process) hasEnded() bool {
 }
 
 func newWorld(seed uint64, members, partitions int, log *slog.Logger) *world {
-	w := &world{partitions: partitions, network: simnet.New(seed), log: log}
+	w := &world{partitions: partitions, expect: members, network: simnet.New(seed), log: log}
 	for i := range members {
-		m := &member{world: w, number: i, clock: newClock(), slot: make(chan struct{}, 1)}
-		m.replaceDisk(seed)
-		w.members = append(w.members, m)
+		w.add(i, i, newClock()).replaceDisk(seed)
 	}
 	return w
+}
+
+// add adds a member. It has no disk yet.
+func (w *world) add(name, host int, c *clock) *member {
+	m := &member{world: w, name: fmt.Sprintf("m%d", name), number: host, clock: c, slot: make(chan struct{}, 1)}
+	w.members = append(w.members, m)
+	return m
 }
 
 // config returns the configuration of a member, with the timing of a real one.
 func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	w := m.world
 	c := cluster.Default()
-	c.Name = fmt.Sprintf("m%d", m.number)
-	c.Dir = "/data"
+	c.Name = m.name
+	c.Dir = dataFolder
 	disk := m.store()
 	files := disk.Mount()
 	c.FS, c.OpenLogStore, c.Free = files, files.OpenLog, disk.Space
-	c.Expect = len(w.members)
+	c.Expect = w.expect
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)
 	begun := time.Now()
@@ -89,9 +114,10 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.Reread = reread
 	c.Dial = host.Dial
 	c.GossipAddr = simnet.Address(m.number, gossipPort)
-	for i := range w.members {
-		if i != m.number {
-			c.Join = append(c.Join, simnet.Address(i, gossipPort))
+	c.Join = slices.Clone(w.join)
+	for _, other := range w.members {
+		if other != m {
+			c.Join = append(c.Join, simnet.Address(other.number, gossipPort))
 		}
 	}
 	c.Sizes = partition.Sizes{Segment: 256 << 10, Snapshot: 256 << 10, Trailing: 64 << 10, Reserve: 1 << 30, Ballast: -1}
@@ -158,6 +184,11 @@ func (m *member) running() *process {
 func (m *member) kill(power bool) {
 	m.slot <- struct{}{}
 	defer func() { <-m.slot }()
+	m.end(power)
+}
+
+// end is kill for a caller that holds the slot.
+func (m *member) end(power bool) {
 	p := m.running()
 	if p == nil {
 		return

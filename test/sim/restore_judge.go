@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/history"
+)
+
+// lockSure is how long a lock lasts at least after the request for it: the times of the machines are whole milliseconds.
+const lockSure = lockDuration - time.Millisecond
+
+// restoration is what the judges know of a restore. What it may lose and double is stated in docs/operations.md, "What
+// a restore loses and doubles". A nil restoration is that of a cluster that was not restored.
+type restoration struct {
+	at   time.Time // everything before it happened in the cluster that was copied
+	cuts map[fsm.PartitionID]cut
+}
+
+// parts returns the events before and after the restore.
+func (r *restoration) parts(events []history.Event) [][]history.Event {
+	if r == nil {
+		return [][]history.Event{events}
+	}
+	at := slices.IndexFunc(events, func(e history.Event) bool { return e.At.After(r.at) })
+	if at < 0 {
+		at = len(events)
+	}
+	return [][]history.Event{events[:at], events[at:]}
+}
+
+// newOnly returns the parts of a history, in the second one only the messages whose sending began there.
+func (r *restoration) newOnly(events []history.Event) [][]history.Event {
+	parts := r.parts(events)
+	if r != nil {
+		old := begunIn(parts[0])
+		parts[1] = slices.DeleteFunc(slices.Clone(parts[1]), func(e history.Event) bool { return old[e.ID] })
+	}
+	return parts
+}
+
+// begunIn returns the messages whose sending began in a part of a history.
+func begunIn(events []history.Event) map[string]bool {
+	ids := make(map[string]bool)
+	for i := range events {
+		if events[i].Kind == history.SendBegun {
+			ids[events[i].ID] = true
+		}
+	}
+	return ids
+}
+
+// check checks the history of a stream.
+func (r *restoration) check(s *stream, events []history.Event) []history.Violation {
+	if r == nil {
+		return history.Check(events, s.sources()...)
+	}
+	parts := r.parts(events)
+	before, after := parts[0], parts[1]
+	found := slices.DeleteFunc(history.Check(before, s.sources()...), func(v history.Violation) bool { return v.Rule == history.RuleLost })
+	old := begunIn(before)
+	var known []history.Event // of messages that were sent before the restore
+	for i := range before {
+		if k := before[i].Kind; k == history.SendBegun || k == history.SendRefused {
+			known = append(known, before[i])
+		}
+	}
+	for _, v := range history.Check(append(known, after...), s.sources()...) {
+		doubles := r.doubles(s.pathTo(v.Entity))
+		switch {
+		case !old[v.ID], v.Rule == history.RulePhantom:
+		case v.Rule == history.RuleLost && isReceived(before, v.ID, v.Entity):
+			continue // a sender that did not know heard of it after the restore
+		case v.Rule != history.RuleLost && doubles:
+			continue
+		}
+		found = append(found, v)
+	}
+	for _, from := range s.from {
+		if from.at.Sub == fsm.MainQueue {
+			found = append(found, r.checkOld(s, from.name, before, after)...)
+		}
+	}
+	return found
+}
+
+// isReceived reports whether a message was received at an entity.
+func isReceived(events []history.Event, id, entity string) bool {
+	return slices.ContainsFunc(events, func(e history.Event) bool {
+		return e.ID == id && e.Entity == entity && (e.Kind == history.Delivered || e.Kind == history.ReceivedAndDeleted)
+	})
+}
+
+// oldMessage is what happened to a message, at one entity, before the restore.
+type oldMessage struct {
+	events             []history.Event
+	accepted, received time.Time // first time; zero: not
+	completed          time.Time // confirmed
+	mayBeGone          time.Time // from when on it may be completed
+	isBack             bool      // received after the restore
+}
+
+// checkOld compares what clients saw at one entity before the restore with what they saw afterwards.
+func (r *restoration) checkOld(s *stream, entity string, before, after []history.Event) (found []history.Violation) {
+	path := s.pathTo(entity)
+	first, last := r.cuts[path[0]], r.cuts[path[len(path)-1]]
+	messages := make(map[string]*oldMessage)
+	var order []string
+	for i := range before {
+		e := &before[i]
+		m := messages[e.ID]
+		if m == nil {
+			m = &oldMessage{}
+			messages[e.ID] = m
+			order = append(order, e.ID)
+		}
+		m.note(e, entity)
+	}
+	for i := range after {
+		if e := &after[i]; e.Entity == entity && messages[e.ID] != nil {
+			m := messages[e.ID]
+			m.events = append(m.events, *e)
+			m.isBack = m.isBack || e.Kind == history.Delivered || e.Kind == history.ReceivedAndDeleted
+		}
+	}
+	isBefore := func(at, than time.Time) bool { return !at.IsZero() && at.Before(than) }
+	for _, id := range order {
+		m := messages[id]
+		inCopy := isBefore(m.received, last.begun) || isBefore(m.accepted, first.begun) && !r.loses(path)
+		switch {
+		case inCopy && !m.isBack && (m.mayBeGone.IsZero() || m.mayBeGone.After(last.ended)):
+			found = append(found, history.Violation{Rule: history.RuleLost, ID: id, Entity: entity, Events: m.events})
+		case m.isBack && isBefore(m.completed, last.begun) && !r.doubles(path):
+			found = append(found, history.Violation{Rule: history.RuleAfterCompletion, ID: id, Entity: entity, Events: m.events})
+		}
+	}
+	return found
+}
+
+// note notes an event before the restore.
+func (m *oldMessage) note(e *history.Event, entity string) {
+	if e.Entity != "" && e.Entity != entity {
+		return
+	}
+	m.events = append(m.events, *e)
+	first := func(at *time.Time) {
+		if at.IsZero() {
+			*at = e.At
+		}
+	}
+	switch e.Kind { //nolint:exhaustive // the others say nothing
+	case history.SendAccepted:
+		first(&m.accepted)
+	case history.Delivered:
+		first(&m.received)
+	case history.ReceivedAndDeleted:
+		m.mayBeGone = time.Unix(0, 0) // deleted before it arrived
+	case history.SettleBegun:
+		if e.Note == fmt.Sprint(fsm.Complete) {
+			first(&m.mayBeGone)
+		}
+	case history.Completed:
+		first(&m.completed)
+	}
+}
+
+// pathTo returns the partitions that messages of a stream pass on their way to a source.
+func (s *stream) pathTo(source string) (path []fsm.PartitionID) {
+	for _, from := range s.from {
+		if from.name != source {
+			continue
+		}
+		path = append(path, s.to.Partition)
+		for at := from.at.Entity; at.ID != s.to.ID; {
+			path = slices.Insert(path, 1, at.Partition)
+			before := slices.IndexFunc(s.entities, func(e fsm.Entity) bool { return strings.EqualFold(e.Settings.ForwardTo, at.Name) })
+			if before < 0 {
+				break // a subscription of the topic, or a client moves the messages
+			}
+			at = s.entities[before]
+		}
+		return path
+	}
+	return []fsm.PartitionID{s.to.Partition}
+}
+
+// loses reports whether messages that crossed between the copies of the partitions of a path may be lost: a
+// destination may have been copied before its source.
+func (r *restoration) loses(path []fsm.PartitionID) bool {
+	return r.anyHop(path, func(from, to cut) bool { return to.begun.Before(from.ended) })
+}
+
+// doubles reports whether such messages may arrive twice: a source may have been copied before its destination.
+func (r *restoration) doubles(path []fsm.PartitionID) bool {
+	return r.anyHop(path, func(from, to cut) bool { return from.begun.Before(to.ended) })
+}
+
+// anyHop reports whether something is true of two successive partitions of a path.
+func (r *restoration) anyHop(path []fsm.PartitionID, is func(from, to cut) bool) bool {
+	for i := 1; i < len(path); i++ {
+		if path[i] != path[i-1] && is(r.cuts[path[i-1]], r.cuts[path[i]]) {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetHolders makes the judges forget what a restored cluster need not know.
+func (s *stream) forgetHolders() {
+	s.sessions.mu.Lock()
+	clear(s.sessions.holders)
+	s.sessions.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sequence := range s.deferred {
+		s.deferred[sequence] = true
+	}
+}
