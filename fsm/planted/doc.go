@@ -35,6 +35,8 @@ const (
 	ForgetArrival Fault = "forget-arrival"
 	// ForgetDuplicateIDs forgets the ids of duplicate detection when an image is loaded.
 	ForgetDuplicateIDs Fault = "forget-duplicate-ids"
+	// FreeSegmentEarly frees the oldest segment of a journal although groups need entries in it.
+	FreeSegmentEarly Fault = "free-segment-early"
 	// GiveUpUnknown reports a request with an unknown outcome as failed instead of sending it again.
 	GiveUpUnknown Fault = "give-up-unknown"
 	// GrantHeldSession grants the lock of a session that is held.
@@ -87,6 +89,10 @@ const (
 	SkipLogSync Fault = "skip-log-sync"
 	// SplitTransaction performs a transaction although one of its sends is refused.
 	SplitTransaction Fault = "split-transaction"
+	// SyncedTooFar lets the head of a batch in a journal claim that the batch itself was synced.
+	SyncedTooFar Fault = "synced-too-far"
+	// TrustUnsyncedTail indexes the newest batch of a journal without making it durable.
+	TrustUnsyncedTail Fault = "trust-unsynced-tail"
 	// WallFollowsLeader lets the clock of a leader decide the wall time alone.
 	WallFollowsLeader Fault = "wall-follows-leader"
 )
@@ -105,6 +111,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ForgetAnswers,
 	ForgetArrival,
 	ForgetDuplicateIDs,
+	FreeSegmentEarly,
 	GiveUpUnknown,
 	GrantHeldSession,
 	InstallWithoutDeadline,
@@ -130,5 +137,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SkipBodySync,
 	SkipLogSync,
 	SplitTransaction,
+	SyncedTooFar,
+	TrustUnsyncedTail,
 	WallFollowsLeader,
 }

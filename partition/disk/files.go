@@ -59,6 +59,13 @@ func WriteFile(files FS, path string, content []byte, mode fs.FileMode) error {
 	return nil
 }
 
+// IsRetriableWrite reports whether a write has failed for lack of space and changed nothing, so that it can be
+// tried again. After any other error, a failed sync above all, the content of the disk is unknown.
+func IsRetriableWrite(err error) bool {
+	var p *fs.PathError
+	return IsNoSpace(err) && errors.As(err, &p) && p.Op == "write"
+}
+
 // IsNoSpace reports whether a disk or a quota is full.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)

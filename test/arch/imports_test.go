@@ -30,7 +30,8 @@ func packageImports() map[string][]string {
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/disk":      {},
 		"partition/histogram": {},
-		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram"},
+		"partition/journal":   {"partition/disk"},
+		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/transport": {"fsm"},
 
 		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},

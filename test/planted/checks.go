@@ -25,6 +25,7 @@ func checks() []check {
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.ForgetDuplicateIDs, "fsm", "TestReplicasAgreeAfterRestore", nil},
+		{planted.FreeSegmentEarly, "partition/journal", "TestSegmentsAreFreed", nil},
 		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
 		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
 		{planted.InstallWithoutDeadline, "partition", "TestFollowerVotesWhileASnapshotStalls", nil},
@@ -50,6 +51,8 @@ func checks() []check {
 		{planted.SkipBodySync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
+		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},
+		{planted.TrustUnsyncedTail, "partition/journal", "TestWhatIsReadAfterAFailedSyncIsDurable", nil},
 		{planted.WallFollowsLeader, "partition", "TestLeaderWithAWrongClockEndsNothing", nil},
 	}
 }

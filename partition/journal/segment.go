@@ -1,0 +1,186 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/peeklock/peeklock/partition/disk"
+)
+
+// The keys of the catalog.
+const (
+	// KeyID is the key of the id of the journal: a folder whose catalog has it keeps its entries in a journal.
+	KeyID       = "journal/id"
+	keySegments = "journal/segments"
+
+	segmentSuffix      = ".seg"
+	catalogRecordBytes = 20
+)
+
+// Catalog stores small values beside the journal. What Set has written is durable when it returns, and a crash
+// leaves all or nothing of it. An error of a full disk has changed nothing.
+type Catalog interface {
+	// Get returns nothing for a key that is not set.
+	Get(key string) ([]byte, error)
+	Set(key string, value []byte) error
+}
+
+// segment is a file of the journal.
+type segment struct {
+	segmentHead
+
+	live      int   // entries of the index that are here; guarded by the journal's mu
+	liveBytes int64 // of their records
+
+	mu   sync.RWMutex // held to read: the file is closed when nobody reads
+	file disk.File
+}
+
+// room is how many bytes of batches the segment can hold.
+func (s *segment) room() uint64 { return s.size - segmentHeadBytes }
+
+func (s *segment) offsetOf(position uint64) int64 { return int64(position-s.base) + segmentHeadBytes }
+
+func (s *segment) readAt(b []byte, offset int64) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, err := s.file.ReadAt(b, offset)
+	return err
+}
+
+func (s *segment) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file.Close()
+}
+
+func segmentName(seg uint32) string { return fmt.Sprintf("%08x", seg) + segmentSuffix }
+
+func (j *Journal) path(seg uint32) string { return filepath.Join(j.dir, segmentName(seg)) }
+
+// openSegment opens a segment of the catalog and checks that it is what the catalog says.
+func (j *Journal) openSegment(head segmentHead) (*segment, error) {
+	path := j.path(head.seg)
+	file, err := disk.OpenWritable(j.files, path)
+	if err != nil {
+		return nil, fmt.Errorf("open segment: %w", err)
+	}
+	b := make([]byte, segmentHeadBytes)
+	info, err := file.Stat()
+	if err == nil && uint64(info.Size()) < head.size {
+		err = fmt.Errorf("%s has %d bytes and should have %d: %w", path, info.Size(), head.size, disk.ErrDamaged)
+	}
+	if err == nil {
+		_, err = file.ReadAt(b, 0)
+	}
+	if err == nil && !bytes.Equal(b, head.encode()) {
+		err = fmt.Errorf("%s is not segment %d of journal %x: %w", path, head.seg, head.id, disk.ErrDamaged)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open segment: %w", err), file.Close())
+	}
+	return &segment{segmentHead: head, file: file}, nil
+}
+
+// createSegment creates the segment that follows and enters it into the catalog. Everything that the newest
+// segment holds is synced. Called with the turn.
+func (j *Journal) createSegment(batch int) error {
+	head := segmentHead{id: j.id, seg: 1, base: j.end, size: uint64(max(j.segmentBytes, segmentHeadBytes+batch))}
+	if n := len(j.segments); n > 0 {
+		head.seg = j.segments[n-1].seg + 1
+	}
+	s, err := j.allocate(head)
+	if err != nil {
+		return fmt.Errorf("create segment: %w", err)
+	}
+	all := append(j.segments[:len(j.segments):len(j.segments)], s)
+	if err := j.catalog.Set(keySegments, encodeCatalog(all)); err != nil {
+		return errors.Join(fmt.Errorf("enter segment %d into the catalog: %w", head.seg, err), s.close())
+	}
+	j.mu.Lock()
+	j.segments = all
+	j.mu.Unlock()
+	j.partial = false
+	return nil
+}
+
+// allocate creates the file of a segment, of zeros behind its head. A file that an earlier try has left is
+// replaced.
+func (j *Journal) allocate(head segmentHead) (*segment, error) {
+	path := j.path(head.seg)
+	if err := j.files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := disk.Allocate(j.files, path, int64(head.size)); err != nil {
+		if disk.IsNoSpace(err) { // nothing has changed: it can be tried again
+			err = &fs.PathError{Op: "write", Path: path, Err: err}
+		}
+		return nil, err
+	}
+	file, err := disk.OpenWritable(j.files, path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = file.WriteAt(head.encode(), 0); err == nil {
+		err = file.Sync()
+	}
+	if err == nil {
+		err = j.files.SyncFolder(j.dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &segment{segmentHead: head, file: file}, nil
+}
+
+// encodeCatalog returns the value of the catalog for segments: number, base and size of each.
+func encodeCatalog(all []*segment) []byte {
+	b := make([]byte, 0, 1+len(all)*catalogRecordBytes)
+	b = append(b, formatVersion)
+	for _, s := range all {
+		b = binary.LittleEndian.AppendUint32(b, s.seg)
+		b = binary.LittleEndian.AppendUint64(b, s.base)
+		b = binary.LittleEndian.AppendUint64(b, s.size)
+	}
+	return b
+}
+
+// decodeCatalog reads the heads of the segments, in order.
+func decodeCatalog(id [idBytes]byte, b []byte) ([]segmentHead, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if b[0] != formatVersion || (len(b)-1)%catalogRecordBytes != 0 {
+		return nil, fmt.Errorf("catalog of segments: version %d, %d bytes: not of this binary", b[0], len(b))
+	}
+	var all []segmentHead
+	for b = b[1:]; len(b) > 0; b = b[catalogRecordBytes:] {
+		head := segmentHead{id, binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint64(b[4:]), binary.LittleEndian.Uint64(b[12:])}
+		if n := len(all); n > 0 && (head.seg != all[n-1].seg+1 || head.base < all[n-1].base) {
+			return nil, fmt.Errorf("catalog of segments: %d follows %d: %w", head.seg, all[n-1].seg, disk.ErrDamaged)
+		}
+		all = append(all, head)
+	}
+	return all, nil
+}
+
+// listSegments returns the names of the files of segments in the folder.
+func (j *Journal) listSegments() ([]string, error) {
+	entries, err := j.files.ReadDir(j.dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), segmentSuffix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
