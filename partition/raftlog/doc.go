@@ -1,4 +1,5 @@
-// Package raftlog stores the Raft logs of all groups of a member in one raft-boltdb file.
+// Package raftlog stores the Raft logs of all groups of a member in one raft-boltdb file, or their entries in a
+// journal beside it (package journal).
 //
 // Package partition opens a [Log] for each member and gives the [Group] of a partition to raft as its
 // log store and stable store. The package does not run raft and does not interpret entries.

@@ -72,8 +72,18 @@ func (g *Group) LastIndex() (uint64, error) {
 	return g.last, nil
 }
 
-// GetLog implements raft.LogStore. The data of the entry must not be changed.
+// GetLog implements raft.LogStore. The data of the entry must not be changed. If the entry is damaged, the replica
+// stops; raft would panic and end the process, so its goroutine ends here, as in putTerm.
 func (g *Group) GetLog(index uint64, out *raft.Log) error {
+	err := g.read(index, out)
+	if errors.Is(err, disk.ErrDamaged) && g.fail != nil && g.instanceClosed.Load() != nil {
+		g.fail(err)
+		runtime.Goexit()
+	}
+	return err
+}
+
+func (g *Group) read(index uint64, out *raft.Log) error {
 	g.mu.RLock()
 	held := index >= g.first && index <= g.last && g.last != 0
 	cached := g.cache.get(index, out)
@@ -164,7 +174,7 @@ func (g *Group) storePiece(entries []*raft.Log) error {
 
 // stopOnFatal stops the replica after any error other than a full disk.
 func (g *Group) stopOnFatal(err error) error {
-	if err != nil && !isRetriable(err) && g.fail != nil {
+	if err != nil && !disk.IsRetriableWrite(err) && g.fail != nil {
 		g.fail(err)
 	}
 	return err
@@ -338,7 +348,7 @@ func (g *Group) putTerm(term uint64) error {
 		if ended == nil {
 			return err
 		}
-		if !isRetriable(err) {
+		if !disk.IsRetriableWrite(err) {
 			runtime.Goexit() // stopOnFatal has stopped the replica
 		}
 		select {
@@ -419,7 +429,14 @@ func (g *Group) SetInstance(closed <-chan struct{}) {
 // Reconcile checks that the log continues where the newest snapshot ends, at an index of a term, and drops a log that contradicts
 // the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
 // behind them. If they stayed, raft would ask for snapshots without end.
+//
+// It returns an error that wraps disk.ErrDamaged if entries of the group cannot be read.
 func (g *Group) Reconcile(index, term uint64) error {
+	if g.log.journal != nil {
+		if err := g.log.journal.journal.Damage(uint32(g.id)); err != nil {
+			return fmt.Errorf("log of group %d: %w", g.id, err)
+		}
+	}
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
 	if first > index+1 {
@@ -429,7 +446,7 @@ func (g *Group) Reconcile(index, term uint64) error {
 		return nil // no entry at the index of the snapshot that could contradict it
 	}
 	var e raft.Log
-	if err := g.GetLog(index, &e); err != nil {
+	if err := g.read(index, &e); err != nil {
 		return fmt.Errorf("read log of group %d at %d: %w", g.id, index, err)
 	}
 	if e.Term == term || planted.Active(planted.KeepContradictingLog) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -32,7 +31,8 @@ const (
 	EntryOverhead          = 64 // bytes of an entry besides its data, approximately
 )
 
-// Log is the one raft-boltdb file of a member, shared by all its groups. Entry i of group g is stored under
+// Log is the log of a member, shared by all its groups: a raft-boltdb file, which holds the entries too unless
+// they are in a journal (Kind). Entry i of group g is stored under
 // index g<<40 | i. Concurrent appends of several groups share one transaction and thus one fsync (3.8 times
 // the commits of one file per group, at 64 groups).
 //
@@ -45,6 +45,7 @@ type Log struct {
 	path      string
 	files     disk.FS
 	store     Store
+	journal   *journalStore // the store, if it is a journal
 	diskSpace *disk.Monitor
 	writeErr  atomic.Pointer[error] // why nothing more is written
 
@@ -77,7 +78,8 @@ type Stats struct {
 	Stalled time.Duration
 	// CommitTimes are the durations of transactions, the sync of the disk included.
 	CommitTimes histogram.Durations
-	// FileBytes is the size of the file, which never shrinks: free pages are reused.
+	// FileBytes is the size of the file, which never shrinks because free pages are reused, and of the segments of
+	// the journal.
 	FileBytes int64
 }
 
@@ -100,12 +102,16 @@ type Config struct {
 	FS disk.FS
 	// OpenStore opens the store of entries; nil means a bbolt file, for which FS is not used.
 	OpenStore OpenStore
+	// Kind is where the entries are; empty means Bolt. A log that was created as the other kind does not open.
+	Kind Kind
+	// SegmentBytes is the size of a segment of a journal; 0 means journal.SegmentBytesDefault.
+	SegmentBytes int
 	// Logger gets later events, as of a full disk.
 	Logger *slog.Logger
 }
 
 // Open opens the log and creates it if needed. It returns an error within a second if another process has it
-// open.
+// open, and one that wraps ErrOtherKind if its entries are elsewhere.
 func Open(cfg Config) (*Log, error) {
 	if cfg.FS == nil {
 		cfg.FS = disk.OS{}
@@ -117,14 +123,18 @@ func Open(cfg Config) (*Log, error) {
 	if err := cfg.FS.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", cfg.Path, err)
 	}
-	store, ranges, err := cfg.OpenStore(cfg.Path)
+	values, ranges, err := cfg.OpenStore(cfg.Path)
 	if err != nil {
 		return nil, fmt.Errorf("open log %s: %w", cfg.Path, err)
 	}
 	if err := cfg.FS.SyncFolder(dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Path, err), store.Close())
+		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Path, err), values.Close())
 	}
-	return &Log{
+	store, ranges, err := openKind(&cfg, values, ranges)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Path, err), values.Close())
+	}
+	l := &Log{
 		path:          cfg.Path,
 		files:         cfg.FS,
 		store:         store,
@@ -132,7 +142,9 @@ func Open(cfg Config) (*Log, error) {
 		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax),
 		groups:        make(map[fsm.PartitionID]*Group),
 		ranges:        ranges,
-	}, nil
+	}
+	l.journal, _ = store.(*journalStore)
+	return l, nil
 }
 
 // FS returns the file system that holds the folder of the log.
@@ -172,6 +184,9 @@ func (l *Log) Stats() Stats {
 	}
 	if info, err := l.files.Stat(l.path); err == nil {
 		s.FileBytes = info.Size()
+	}
+	if l.journal != nil {
+		s.FileBytes += l.journal.journal.Bytes()
 	}
 	if at := l.started.Load(); at != 0 {
 		s.Stalled = time.Since(time.Unix(0, at))
@@ -324,21 +339,14 @@ func (l *Log) transact(run func() error) error {
 		return *err
 	}
 	err := run()
-	if isRetriable(err) && l.diskSpace.ReleaseBallast() {
+	if disk.IsRetriableWrite(err) && l.diskSpace.ReleaseBallast() {
 		err = run()
 	}
-	if err != nil && !isRetriable(err) {
+	if err != nil && !disk.IsRetriableWrite(err) {
 		err = fmt.Errorf("log %s accepts no more writes: %w", l.path, err)
 		l.writeErr.CompareAndSwap(nil, &err)
 	}
 	return err
-}
-
-// isRetriable reports whether a write to the log has failed for lack of space and changed nothing, so that it
-// can be tried again. After any other error, a failed sync above all, the content of the disk is unknown.
-func isRetriable(err error) bool {
-	var p *fs.PathError
-	return disk.IsNoSpace(err) && errors.As(err, &p) && p.Op == "write"
 }
 
 // DiskSpace returns the disk space as measured within the last second; zeros before the first group is

@@ -20,9 +20,23 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-func openTestLog(t *testing.T, path string) *Log {
+// eachKind runs a test on a log of each kind.
+func eachKind(t *testing.T, test func(t *testing.T, kind Kind)) {
 	t.Helper()
-	l, err := Open(Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
+	for _, kind := range []Kind{Bolt, Journal} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			test(t, kind)
+		})
+	}
+}
+
+// testSegmentBytes is the size of the segments of journals in tests, so that they have several.
+const testSegmentBytes = 64 << 10
+
+func openTestLog(t *testing.T, path string, kind Kind) *Log {
+	t.Helper()
+	l, err := Open(Config{Path: path, Kind: kind, SegmentBytes: testSegmentBytes, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +67,12 @@ func rangeOf(g *Group) IndexRange {
 	return IndexRange{first, last}
 }
 
-// keysIn counts the keys in the file.
-func keysIn(t *testing.T, path string) int {
+// checkKeys checks how many keys the file of a bolt log holds.
+func checkKeys(t *testing.T, path string, kind Kind, want int) {
 	t.Helper()
+	if kind != Bolt {
+		return
+	}
 	db, err := bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -68,13 +85,19 @@ func keysIn(t *testing.T, path string) int {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return n
+	if n != want {
+		t.Errorf("%d keys in the file, want %d", n, want)
+	}
 }
 
 func TestLogHoldsManyGroups(t *testing.T) {
 	t.Parallel()
+	eachKind(t, testLogHoldsManyGroups)
+}
+
+func testLogHoldsManyGroups(t *testing.T, kind Kind) {
 	path := filepath.Join(t.TempDir(), "log", "0.db")
-	l := openTestLog(t, path)
+	l := openTestLog(t, path, kind)
 	const groups, each = 64, 20
 	var wg sync.WaitGroup
 	for id := range fsm.PartitionID(groups) {
@@ -97,7 +120,7 @@ func TestLogHoldsManyGroups(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l = openTestLog(t, path)
+	l = openTestLog(t, path, kind)
 	for id := range fsm.PartitionID(groups) {
 		g := testGroup(t, l, id)
 		if diff := cmp.Diff(IndexRange{1, each}, rangeOf(g)); diff != "" {
@@ -112,6 +135,10 @@ func TestLogHoldsManyGroups(t *testing.T) {
 
 func TestLogDeletesRanges(t *testing.T) {
 	t.Parallel()
+	eachKind(t, testLogDeletesRanges)
+}
+
+func testLogDeletesRanges(t *testing.T, kind Kind) {
 	tests := []struct {
 		name      string
 		low, high uint64
@@ -127,7 +154,7 @@ func TestLogDeletesRanges(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "0.db")
-			l := openTestLog(t, path)
+			l := openTestLog(t, path, kind)
 			other := testGroup(t, l, 4)
 			g := testGroup(t, l, 5)
 			for _, x := range []*Group{other, g, testGroup(t, l, 6)} {
@@ -159,10 +186,8 @@ func TestLogDeletesRanges(t *testing.T) {
 			if tt.want.Last > 0 {
 				want += int(tt.want.Last - tt.want.First + 1)
 			}
-			if n := keysIn(t, path); n != want {
-				t.Errorf("%d keys in the file, want %d", n, want)
-			}
-			l = openTestLog(t, path)
+			checkKeys(t, path, kind, want)
+			l = openTestLog(t, path, kind)
 			check(testGroup(t, l, 5))
 			if diff := cmp.Diff(IndexRange{1, 1500}, rangeOf(testGroup(t, l, 4))); diff != "" {
 				t.Error(diff)
@@ -173,7 +198,11 @@ func TestLogDeletesRanges(t *testing.T) {
 
 func TestLogRefusesHoles(t *testing.T) {
 	t.Parallel()
-	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
+	eachKind(t, testLogRefusesHoles)
+}
+
+func testLogRefusesHoles(t *testing.T, kind Kind) {
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), kind)
 	g := testGroup(t, l, 1)
 	if err := g.StoreLogs(entries(1, 10, 1)); err != nil {
 		t.Fatal(err)
@@ -198,8 +227,12 @@ func TestLogRefusesHoles(t *testing.T) {
 
 func TestVoteIsWrittenAsOneValue(t *testing.T) {
 	t.Parallel()
+	eachKind(t, testVoteIsWrittenAsOneValue)
+}
+
+func testVoteIsWrittenAsOneValue(t *testing.T, kind Kind) {
 	path := filepath.Join(t.TempDir(), "0.db")
-	l := openTestLog(t, path)
+	l := openTestLog(t, path, kind)
 	g := testGroup(t, l, 3)
 	if _, err := g.GetUint64([]byte(raftKeyVoteTerm)); err == nil || err.Error() != "not found" {
 		t.Fatalf("raft wants this very error: %v", err)
@@ -220,7 +253,7 @@ func TestVoteIsWrittenAsOneValue(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l = openTestLog(t, path)
+	l = openTestLog(t, path, kind)
 	g = testGroup(t, l, 3)
 	term, err := g.GetUint64([]byte(raftKeyVoteTerm))
 	cand, err2 := g.Get([]byte(raftKeyVoteCand))
@@ -234,7 +267,11 @@ func TestVoteIsWrittenAsOneValue(t *testing.T) {
 
 func TestLogForgetsAGroup(t *testing.T) {
 	t.Parallel()
-	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
+	eachKind(t, testLogForgetsAGroup)
+}
+
+func testLogForgetsAGroup(t *testing.T, kind Kind) {
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), kind)
 	g := testGroup(t, l, 3)
 	if err := errors.Join(g.StoreLogs(entries(1, 5, 1)), g.SetUint64([]byte(keyTerm), 9)); err != nil {
 		t.Fatal(err)
@@ -250,9 +287,13 @@ func TestLogForgetsAGroup(t *testing.T) {
 
 func TestLogIsHeldByOneProcess(t *testing.T) {
 	t.Parallel()
+	eachKind(t, testLogIsHeldByOneProcess)
+}
+
+func testLogIsHeldByOneProcess(t *testing.T, kind Kind) {
 	path := filepath.Join(t.TempDir(), "0.db")
-	openTestLog(t, path)
-	_, err := Open(Config{Path: path, Logger: slog.New(slog.DiscardHandler)})
+	openTestLog(t, path, kind)
+	_, err := Open(Config{Path: path, Kind: kind, Logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("second open: %v", err)
 	}
@@ -329,8 +370,12 @@ func (s *pieceStore) StoreLogs(entries []*raft.Log) error {
 // leaves nothing behind when it is repeated, even with other entries.
 func TestLogAppendsInPieces(t *testing.T) {
 	t.Parallel()
+	eachKind(t, testLogAppendsInPieces)
+}
+
+func testLogAppendsInPieces(t *testing.T, kind Kind) {
 	path := filepath.Join(t.TempDir(), "0.db")
-	l := openTestLog(t, path)
+	l := openTestLog(t, path, kind)
 	store := &pieceStore{Store: l.store, left: -1}
 	l.store = store
 	g := testGroup(t, l, 1)
@@ -365,16 +410,18 @@ func TestLogAppendsInPieces(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n := keysIn(t, path); n != 12 {
-		t.Errorf("the file holds %d entries", n)
-	}
+	checkKeys(t, path, kind, 12)
 }
 
 // A log whose entry at the index of the snapshot has another term was never committed from there on, and is
 // dropped; one that begins too late is damaged.
 func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	t.Parallel()
-	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
+	eachKind(t, testLogThatContradictsTheSnapshotIsDropped)
+}
+
+func testLogThatContradictsTheSnapshotIsDropped(t *testing.T, kind Kind) {
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), kind)
 	g := testGroup(t, l, 1)
 	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
 		t.Fatal(err)
@@ -403,8 +450,12 @@ func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 // again.
 func TestFailedDeletionIsReverted(t *testing.T) {
 	t.Parallel()
+	eachKind(t, testFailedDeletionIsReverted)
+}
+
+func testFailedDeletionIsReverted(t *testing.T, kind Kind) {
 	path := filepath.Join(t.TempDir(), "0.db")
-	l := openTestLog(t, path)
+	l := openTestLog(t, path, kind)
 	store := &fullStore{Store: l.store}
 	l.store = store
 	for _, x := range []struct {
@@ -430,13 +481,5 @@ func TestFailedDeletionIsReverted(t *testing.T) {
 		if err := g.GetLog(x.low, &e); !errors.Is(err, raft.ErrLogNotFound) {
 			t.Errorf("%s: %v", x.name, err)
 		}
-	}
-}
-
-// Only a write that found no space may be repeated. A sync that fails with a full disk may have lost pages.
-func TestOnlyAFailedWriteIsRetriable(t *testing.T) {
-	t.Parallel()
-	if isRetriable(syscall.ENOSPC) || !isRetriable(errNoSpace) || isRetriable(&fs.PathError{Op: "write", Err: syscall.EIO}) {
-		t.Error("isRetriable")
 	}
 }

@@ -88,7 +88,7 @@ func openAfterPowerLoss(t *testing.T, path string, file []byte) logContent {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l := openTestLog(t, path)
+	l := openTestLog(t, path, Bolt)
 	defer func() { _ = l.Close() }()
 	return contentOf(t, l)
 }
@@ -102,7 +102,7 @@ func TestLogSurvivesALossOfPowerInEveryTransaction(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	dir := kit.MemoryDir(t)
 	path, lost := filepath.Join(dir, "raft.db"), filepath.Join(dir, "lost.db")
-	l := openTestLog(t, path)
+	l := openTestLog(t, path, Bolt)
 	read := func() []byte {
 		file, err := os.ReadFile(path)
 		if err != nil {

@@ -1,0 +1,128 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/journal"
+)
+
+// JournalFolder is the name of the folder of the journal, beside the file of the log.
+const JournalFolder = "journal"
+
+// Kind is where a log keeps its entries.
+type Kind string
+
+// The kinds of logs.
+const (
+	// Bolt keeps the entries in the raft-boltdb file.
+	Bolt Kind = "bolt"
+	// Journal keeps the entries in a journal beside the raft-boltdb file, which keeps terms, votes, owners and the
+	// catalog of the journal's segments.
+	Journal Kind = "journal"
+)
+
+// ErrOtherKind means that the entries are stored in the other kind of log than the one that is opened.
+var ErrOtherKind = errors.New("the log of this folder is of another kind")
+
+// journalStore keeps entries in a journal and values in the store of the log.
+type journalStore struct {
+	Store // of the values
+
+	journal *journal.Journal
+	scratch []journal.Entry // of StoreLogs, which has one caller at a time
+}
+
+// openKind opens the store of a kind over the store of the values, which may hold entries of its own.
+func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) (Store, map[fsm.PartitionID]IndexRange, error) {
+	id, err := getJournalID(values)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case cfg.Kind != Journal && id:
+		return nil, nil, fmt.Errorf("%w: its entries are in a journal, open it as %q", ErrOtherKind, Journal)
+	case cfg.Kind != Journal:
+		return values, ranges, nil
+	case !id && len(ranges) > 0:
+		return nil, nil, fmt.Errorf("%w: its entries are in %s, open it as %q", ErrOtherKind, filepath.Base(cfg.Path), Bolt)
+	}
+	j, err := journal.Open(journal.Config{
+		FS: cfg.FS, Dir: filepath.Join(filepath.Dir(cfg.Path), JournalFolder), Catalog: catalog{values},
+		SegmentBytes: cfg.SegmentBytes, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	ranges = make(map[fsm.PartitionID]IndexRange)
+	for id, r := range j.Ranges() {
+		ranges[fsm.PartitionID(id)] = IndexRange{r.First, r.Last}
+	}
+	return &journalStore{Store: values, journal: j}, ranges, nil
+}
+
+func getJournalID(values Store) (bool, error) {
+	id, err := (catalog{values}).Get(journal.KeyID)
+	return len(id) > 0, err
+}
+
+// catalog keeps the catalog of the journal among the values.
+type catalog struct{ values Store }
+
+func (c catalog) Get(key string) ([]byte, error) {
+	v, err := c.values.Get([]byte(key))
+	if isNotFound(err) {
+		return nil, nil
+	}
+	return v, err
+}
+
+func (c catalog) Set(key string, value []byte) error { return c.values.Set([]byte(key), value) }
+
+// GetLog implements Store.
+func (s *journalStore) GetLog(index uint64, out *raft.Log) error {
+	var e journal.Entry
+	err := s.journal.Read(uint32(index>>logIndexBits), index&IndexMax, &e)
+	if errors.Is(err, journal.ErrNotFound) {
+		return raft.ErrLogNotFound
+	}
+	if err != nil {
+		return err
+	}
+	*out = raft.Log{Index: index, Term: e.Term, Type: raft.LogType(e.Type), Data: e.Data, Extensions: e.Extensions}
+	if e.AppendedAt != 0 {
+		out.AppendedAt = time.Unix(0, e.AppendedAt)
+	}
+	return nil
+}
+
+// StoreLogs implements Store.
+func (s *journalStore) StoreLogs(entries []*raft.Log) error {
+	list := s.scratch[:0]
+	for _, e := range entries {
+		at := int64(0)
+		if !e.AppendedAt.IsZero() {
+			at = e.AppendedAt.UnixNano()
+		}
+		list = append(list, journal.Entry{
+			Group: uint32(e.Index >> logIndexBits), Type: uint8(e.Type), Index: e.Index & IndexMax, Term: e.Term,
+			AppendedAt: at, Data: e.Data, Extensions: e.Extensions,
+		})
+	}
+	err := s.journal.Append(list)
+	clear(list)
+	s.scratch = list
+	return err
+}
+
+// DeleteRange implements Store.
+func (s *journalStore) DeleteRange(low, high uint64) error {
+	return s.journal.DeleteRange(uint32(low>>logIndexBits), low&IndexMax, high&IndexMax)
+}
+
+// Close implements Store.
+func (s *journalStore) Close() error { return errors.Join(s.journal.Close(), s.Store.Close()) }

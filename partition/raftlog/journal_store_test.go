@@ -1,0 +1,144 @@
+package raftlog
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// A log whose entries are in one kind of store is never opened as an empty one of the other kind.
+func TestLogOfTheOtherKindIsRefused(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, kind Kind) {
+		other := map[Kind]Kind{Bolt: Journal, Journal: Bolt}[kind]
+		path := filepath.Join(t.TempDir(), "raft.db")
+		l := openTestLog(t, path, kind)
+		if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(Config{Path: path, Kind: other, Logger: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, ErrOtherKind) {
+			t.Errorf("opened as %s: %v", other, err)
+		}
+		l = openTestLog(t, path, kind)
+		if got := rangeOf(testGroup(t, l, 1)); got != (IndexRange{1, 5}) {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// The journal and the file beside it name each other: neither is used with another one, or alone.
+func TestJournalBelongsToItsLog(t *testing.T) {
+	t.Parallel()
+	var dirs []string
+	for range 2 {
+		dir := t.TempDir()
+		l := openTestLog(t, filepath.Join(dir, "raft.db"), Journal)
+		if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, dir)
+	}
+	open := func() error {
+		l, err := Open(Config{Path: filepath.Join(dirs[0], "raft.db"), Kind: Journal, Logger: slog.New(slog.DiscardHandler)})
+		if err == nil {
+			err = l.Close()
+			t.Error("opened")
+		}
+		return err
+	}
+	folder := filepath.Join(dirs[0], JournalFolder)
+	if err := os.Rename(folder, folder+".kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without its journal: %v", err)
+	}
+	if err := errors.Join(os.Remove(folder), os.Rename(filepath.Join(dirs[1], JournalFolder), folder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); !errors.Is(err, disk.ErrDamaged) {
+		t.Errorf("with another journal: %v", err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dirs[0], "raft.db")), os.RemoveAll(folder), os.Rename(folder+".kept", folder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); err == nil {
+		t.Error("a journal without its file was opened")
+	}
+}
+
+// An entry comes back as raft stored it.
+func TestLogKeepsAllFieldsOfAnEntry(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, kind Kind) {
+		path := filepath.Join(t.TempDir(), "raft.db")
+		l := openTestLog(t, path, kind)
+		want := raft.Log{
+			Index: 7, Term: 3, Type: raft.LogConfiguration, Data: []byte("data"), Extensions: []byte("more"), AppendedAt: time.Unix(5, 6),
+		}
+		if err := errors.Join(testGroup(t, l, 9).StoreLog(&want), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var got raft.Log
+		if err := testGroup(t, openTestLog(t, path, kind), 9).GetLog(7, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// A damaged entry stops its group and no other one: it does not open, and its data can be dropped.
+func TestDamagedEntryStopsItsGroup(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "raft.db")
+	l := openTestLog(t, path, Journal)
+	for _, id := range []fsm.PartitionID{1, 2} {
+		e := raft.Log{Index: 1, Term: 1, Data: []byte{byte(id), 1, 2, 3}}
+		if err := testGroup(t, l, id).StoreLog(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(testGroup(t, l, 2).StoreLogs(entries(2, 3, 1)), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(filepath.Dir(path), JournalFolder, "*"))
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	const firstData = 512 + 64 + 48
+	kit.FlipBit(t, segments[0], firstData)
+	l = openTestLog(t, path, Journal)
+	damaged, whole := testGroup(t, l, 1), testGroup(t, l, 2)
+	if err := whole.Reconcile(1, 1); err != nil {
+		t.Error(err)
+	}
+	if err := damaged.Reconcile(1, 1); !errors.Is(err, disk.ErrDamaged) {
+		t.Errorf("a damaged group: %v", err)
+	}
+	stopped := make(chan error, 1)
+	damaged.OnFailure(func(err error) { stopped <- err })
+	damaged.SetInstance(make(chan struct{}))
+	go func() { _ = damaged.GetLog(1, new(raft.Log)) }()
+	if err := <-stopped; !errors.Is(err, disk.ErrDamaged) {
+		t.Error(err)
+	}
+	if err := l.Forget(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := testGroup(t, l, 1).Reconcile(0, 0); err != nil {
+		t.Error(err)
+	}
+}
