@@ -28,8 +28,8 @@ type Queues struct {
 	settlements []Settlement
 	dueMessages []dueMessage // of the current chunk
 	evaluated   evaluatedMessage
-	matches     []ruleMatch
-	numbers     []uint64 // of correlation rules that match
+	matched     []*entityState          // subscriptions with rules that match
+	correlated  []filter.Indexed[*rule] // correlation rules that match
 	runner      filter.Runner
 
 	level         uint32         // format level, see RaiseLevel; 0 stands for 1

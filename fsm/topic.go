@@ -31,18 +31,6 @@ type ruleMatch struct {
 	rule  *rule
 	err   error
 	steps uint64 // of its filter
-	// The order of the rule. Up to correlationRulesMax matches are sorted, and reading rules that are not in the
-	// processor's cache would take most of that time.
-	subscription EntityID
-	number       uint64
-}
-
-func matchOf(r *rule) ruleMatch {
-	return ruleMatch{rule: r, subscription: r.subscription.id, number: r.number}
-}
-
-func (m ruleMatch) compare(o ruleMatch) int {
-	return cmp.Or(cmp.Compare(m.subscription, o.subscription), cmp.Compare(m.number, o.number))
 }
 
 // publish accepts one message at a topic: to be published now, or when its time comes.
@@ -110,29 +98,26 @@ func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueu
 	}
 	q.runner.Begin(s)
 	q.countSteps(stepsMessage + stepsPropertyByte*uint64(len(m.properties)))
-	matches := q.matchRules(x.topicState)
-	for from := 0; from < len(matches); {
-		to := from + 1
-		for to < len(matches) && matches[to].rule.subscription == matches[from].rule.subscription {
-			to++
-		}
-		copies += q.deliverCopies(matches[from].rule.subscription, matches[from:to], &c)
-		from = to
+	for _, subscription := range q.matchRules(x.topicState) {
+		copies += q.deliverCopies(subscription, &c)
+		clear(subscription.rules.matches) // they reference rules
+		subscription.rules.matches = subscription.rules.matches[:0]
 	}
-	clear(matches) // they reference rules
 	s.begin(0, 0, nil)
 	q.runner.Begin(nil)
 	return copies
 }
 
-// matchRules finds the rules that match the evaluated message, in order, and those that fail. A
-// rule that does not match causes no allocation.
-func (q *Queues) matchRules(h *topicState) []ruleMatch {
-	list, s := q.matches[:0], &q.evaluated
+// matchRules finds the rules that match the evaluated message, and those that fail. It lists them in
+// their subscriptions, and returns these subscriptions in order. A rule that does not match causes no
+// allocation. The rules of all subscriptions together are not sorted: a message may match
+// correlationRulesMax of them.
+func (q *Queues) matchRules(h *topicState) []*entityState {
+	s := &q.evaluated
+	q.matched = q.matched[:0]
 	for _, r := range h.trueRules {
-		list = append(list, matchOf(r))
+		q.addMatch(ruleMatch{rule: r})
 	}
-	sorted := len(h.trueRules) == 0 || len(h.sqlRules) == 0 && h.index.Len() == 0
 	for _, r := range h.sqlRules {
 		s.rule = r.number
 		truth, err := q.runner.Match(r.sql, q.ruleBudget(0))
@@ -141,30 +126,30 @@ func (q *Queues) matchRules(h *topicState) []ruleMatch {
 		switch {
 		case err != nil:
 			q.countExceeded(err)
-			m := matchOf(r)
-			m.err = err
-			list = append(list, m)
+			q.addMatch(ruleMatch{rule: r, err: err})
 		case truth == filter.True:
-			m := matchOf(r)
-			m.steps = steps
-			list = append(list, m)
+			q.addMatch(ruleMatch{rule: r, steps: steps})
 		}
 	}
 	if h.index.Len() > 0 {
 		var steps uint64
-		q.numbers, steps = h.index.Match(s, q.numbers[:0])
-		q.countSteps(steps)
-		sorted = sorted && len(q.numbers) == 0
-		q.countSteps(stepsMatch * uint64(len(q.numbers)))
-		for _, number := range q.numbers {
-			list = append(list, matchOf(h.correlationRules[number]))
+		q.correlated, steps = h.index.Match(s, q.correlated[:0])
+		q.countSteps(steps + stepsMatch*uint64(len(q.correlated)))
+		for i := range q.correlated {
+			q.addMatch(ruleMatch{rule: q.correlated[i].Value})
 		}
+		clear(q.correlated) // they reference rules
 	}
-	if !sorted {
-		slices.SortFunc(list, ruleMatch.compare)
+	slices.SortFunc(q.matched, func(a, b *entityState) int { return cmp.Compare(a.id, b.id) })
+	return q.matched
+}
+
+func (q *Queues) addMatch(m ruleMatch) {
+	x := m.rule.subscription
+	if len(x.rules.matches) == 0 {
+		q.matched = append(q.matched, x)
 	}
-	q.matches = list
-	return list
+	x.rules.matches = append(x.rules.matches, m)
 }
 
 // fanOutContext is what the copies of a message have in common.
@@ -183,7 +168,9 @@ type fanOutContext struct {
 // deliverCopies makes the copies of one subscription: one if a rule without action matches, one for
 // every rule with an action that matches, and a dead letter if a rule fails and the subscription
 // keeps such messages.
-func (q *Queues) deliverCopies(x *entityState, matches []ruleMatch, c *fanOutContext) (copies int) {
+func (q *Queues) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
+	matches := x.rules.matches
+	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.rule.number, b.rule.number) }) // of different kinds
 	c.rec.expires = expiry(c.rec.enqueued, min(c.life, x.settings.DefaultTimeToLive))
 	if slices.ContainsFunc(matches, func(m ruleMatch) bool { return m.err == nil && m.rule.action == nil }) {
 		q.addCopy(x, c, c.patches)

@@ -34,12 +34,11 @@ type topicState struct {
 	trueRules, sqlRules []*rule // in order
 	falseRules          int
 	ruleBytes           int // of all rules
-	index               *filter.Index
-	correlationRules    map[uint64]*rule // by number, those in the index
+	index               *filter.Index[*rule]
 }
 
 func newTopicState() *topicState {
-	return &topicState{index: filter.NewIndex(), correlationRules: map[uint64]*rule{}}
+	return &topicState{index: filter.NewIndex[*rule]()}
 }
 
 // ruleSet are the rules of a subscription.
@@ -47,6 +46,7 @@ type ruleSet struct {
 	generation generation // of list
 	list       []*rule    // by number
 	names      map[string]*rule
+	matches    []ruleMatch // of the message that is published; scratch space
 }
 
 // own copies the list if an image may share it.
@@ -79,8 +79,7 @@ func (h *topicState) addRule(r *rule) {
 	case FalseFilter:
 		h.falseRules++
 	case CorrelationFilter:
-		r.indexedBy = h.index.Add(r.number, r.correlation, r.indexedBy)
-		h.correlationRules[r.number] = r
+		r.indexedBy = h.index.Add(r.number, r.correlation, r.indexedBy, r)
 	case TrueFilter, SQLFilter:
 		list := h.ruleList(r.Filter.Kind)
 		at, _ := slices.BinarySearchFunc(*list, r, (*rule).order)
@@ -96,7 +95,6 @@ func (h *topicState) removeRule(r *rule) {
 		h.falseRules--
 	case CorrelationFilter:
 		h.index.Remove(r.number)
-		delete(h.correlationRules, r.number)
 	case TrueFilter, SQLFilter:
 		list := h.ruleList(r.Filter.Kind)
 		if at, found := slices.BinarySearchFunc(*list, r, (*rule).order); found {
@@ -114,18 +112,17 @@ func (h *topicState) removeSubscription(x *entityState) {
 	many := len(x.rules.list) > rebuildMin
 	for _, r := range x.rules.list {
 		if many && r.Filter.Kind == CorrelationFilter {
-			delete(h.correlationRules, r.number)
 			h.ruleBytes -= r.size
 			continue
 		}
 		h.removeRule(r)
 	}
 	if many {
-		h.index = filter.NewIndex()
+		h.index = filter.NewIndex[*rule]()
 		for _, y := range h.subscriptions {
 			for _, r := range y.rules.list {
 				if y != x && r.Filter.Kind == CorrelationFilter {
-					h.index.Add(r.number, r.correlation, r.indexedBy)
+					h.index.Add(r.number, r.correlation, r.indexedBy, r)
 				}
 			}
 		}
@@ -139,16 +136,16 @@ func (h *topicState) removeSubscription(x *entityState) {
 // Replicas that were restored from an image may have indexed them differently, and the steps of
 // publishing depend on it. Rules are replaced, because images share them.
 func (h *topicState) rebuildIndex(current generation) {
-	h.index = filter.NewIndex()
+	h.index = filter.NewIndex[*rule]()
 	for _, x := range h.subscriptions {
 		x.rules.own(current)
 		for i, r := range x.rules.list {
 			if r.Filter.Kind != CorrelationFilter {
 				continue
 			}
-			fresh := *r
-			fresh.indexedBy = h.index.Add(r.number, r.correlation, filter.ByFewest)
-			x.rules.list[i], x.rules.names[filter.Fold(r.Name)], h.correlationRules[r.number] = &fresh, &fresh, &fresh
+			fresh := new(*r)
+			fresh.indexedBy = h.index.Add(r.number, r.correlation, filter.ByFewest, fresh)
+			x.rules.list[i], x.rules.names[filter.Fold(r.Name)] = fresh, fresh
 		}
 	}
 }
@@ -193,9 +190,10 @@ func (q *Queues) exceedsPublishingsMax(h *topicState, messages []sentMessage) bo
 	}
 	for i := 0; i < len(messages) && asked <= publishingsMax && h.index.Len() > 0; i++ {
 		q.evaluated.begin(0, 0, messages[i].properties)
-		q.numbers, _ = h.index.Match(&q.evaluated, q.numbers[:0])
-		asked += len(q.numbers)
+		q.correlated, _ = h.index.Match(&q.evaluated, q.correlated[:0])
+		asked += len(q.correlated)
 	}
+	clear(q.correlated)
 	q.evaluated.begin(0, 0, nil)
 	return asked > publishingsMax
 }

@@ -99,17 +99,17 @@ func BenchmarkMatch10Of1000SQL(b *testing.B) {
 // comparison one by one.
 func BenchmarkMatch1Correlation(b *testing.B) {
 	for _, n := range []int{100, 100_000} {
-		x := NewIndex()
+		x := NewIndex[uint64]()
 		all := make([]*Correlation, n)
 		before := heap()
 		for i := range n {
 			all[i] = correlation(b, system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))))
-			x.Add(uint64(i), all[i], ByFewest)
+			x.Add(uint64(i), all[i], ByFewest, uint64(i))
 		}
 		bytes := heap() - before
 		m := order(n / 2)
 		b.Run(fmt.Sprintf("index/%d", n), func(b *testing.B) {
-			var found []uint64
+			var found []Indexed[uint64]
 			b.ReportAllocs()
 			for b.Loop() {
 				if found, _ = x.Match(m, found[:0]); len(found) != 1 {

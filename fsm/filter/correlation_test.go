@@ -69,9 +69,9 @@ func TestCorrelationMatch(t *testing.T) {
 		if got := c.Match(m); got != row.want {
 			t.Errorf("%d: %v: got %v", i, row.conditions, got)
 		}
-		x := NewIndex()
-		x.Add(5, c, ByFewest)
-		if got, _ := x.Match(m, nil); slices.Equal(got, []uint64{5}) != row.want {
+		x := NewIndex[uint64]()
+		x.Add(5, c, ByFewest, 5)
+		if got, _ := x.Match(m, nil); slices.Equal(got, []Indexed[uint64]{{5, 5}}) != row.want {
 			t.Errorf("%d: %v: the index gives %v", i, row.conditions, got)
 		}
 	}
@@ -94,6 +94,17 @@ func TestCorrelationsThatCannotBe(t *testing.T) {
 	correlation(t, system("To", Text("a")), user("To", Text("a")))
 }
 
+// idsOf returns the ids of filters, which are their values, too.
+func idsOf(matches []Indexed[uint64]) []uint64 {
+	ids := make([]uint64, len(matches))
+	for i, m := range matches {
+		if ids[i] = m.ID; m.Value != m.ID {
+			panic("a filter has the value of another")
+		}
+	}
+	return ids
+}
+
 // The index must give what testing every filter gives, whatever is added and removed.
 func TestIndexAgreesWithTestingAll(t *testing.T) {
 	t.Parallel()
@@ -102,7 +113,7 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 	value := func() Value {
 		return []Value{Int(random.Int64N(3)), Double(1), Double(0.5), Text("x"), Text("y"), Bool(true), Double(math.NaN())}[random.IntN(7)]
 	}
-	x, all := NewIndex(), map[uint64]*Correlation{}
+	x, all := NewIndex[uint64](), map[uint64]*Correlation{}
 	for step := range 20_000 {
 		id := random.Uint64N(300)
 		if random.IntN(3) == 0 {
@@ -117,7 +128,7 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 				conditions = append(conditions, system([]string{Label, To}[random.IntN(2)], Text("x")))
 			}
 			c := correlation(t, conditions...)
-			x.Add(id, c, ByFewest)
+			x.Add(id, c, ByFewest, id)
 			all[id] = c
 		}
 		if step%20 != 0 {
@@ -128,25 +139,26 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 			m.user[names[i]] = value()
 		}
 		want := []uint64{999}
+		others := []Indexed[uint64]{{999, 999}}
 		for id, c := range all {
 			if c.Match(m) {
 				want = append(want, id)
 			}
 		}
 		slices.Sort(want[1:])
-		got, steps := x.Match(m, []uint64{999})
-		if !slices.Equal(got, want) {
+		matches, steps := x.Match(m, others)
+		if got := idsOf(matches); !slices.Equal(got, want) {
 			t.Fatalf("step %d: got %v, want %v", step, got, want)
 		}
 		// One that was told where filters are does the same, in whatever order they came.
-		told := NewIndex()
+		told := NewIndex[uint64]()
 		for id, f := range x.filters {
-			if by := told.Add(id, f.filter, f.by); by != f.by {
+			if by := told.Add(id, f.filter, f.by, id); by != f.by {
 				t.Fatalf("step %d: filed by %d, told %d", step, by, f.by)
 			}
 		}
-		if again, same := told.Match(m, []uint64{999}); !slices.Equal(again, want) || same != steps {
-			t.Fatalf("step %d: got %v in %d steps, want %v in %d", step, again, same, want, steps)
+		if again, same := told.Match(m, others); !slices.Equal(again, matches) || same != steps {
+			t.Fatalf("step %d: got %v in %d steps, want %v in %d", step, again, same, matches, steps)
 		}
 		if x.Len() != len(all) {
 			t.Fatalf("step %d: %d filters, want %d", step, x.Len(), len(all))
@@ -168,11 +180,11 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 // What many filters have in common must not gather them in one bucket.
 func TestIndexTestsFewFilters(t *testing.T) {
 	t.Parallel()
-	x := NewIndex()
+	x := NewIndex[uint64]()
 	const filters = 10_000
 	for i := range filters {
 		x.Add(uint64(i), correlation(t,
-			system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))), user("region", Text(fmt.Sprint(i%5)))), ByFewest)
+			system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))), user("region", Text(fmt.Sprint(i%5)))), ByFewest, uint64(i))
 	}
 	longest := 0
 	for i := range x.conditions {
@@ -184,7 +196,7 @@ func TestIndexTestsFewFilters(t *testing.T) {
 	m := sample()
 	m.user["customer"], m.user["region"] = Text("7"), Text("2")
 	// Three conditions hold; at most two filters are filed by each.
-	if got, steps := x.Match(m, nil); !slices.Equal(got, []uint64{7}) || steps > 6*(stepsTested+3*stepsCondition) {
+	if got, steps := x.Match(m, nil); !slices.Equal(got, []Indexed[uint64]{{7, 7}}) || steps > 6*(stepsTested+3*stepsCondition) {
 		t.Errorf("got %v in %d steps", got, steps)
 	}
 }
@@ -192,10 +204,10 @@ func TestIndexTestsFewFilters(t *testing.T) {
 // Names that differ in case only lead to the same bucket; its filters come once.
 func TestIndexGivesEachFilterOnce(t *testing.T) {
 	t.Parallel()
-	x := NewIndex()
-	x.Add(1, correlation(t, user("a", Int(1))), ByFewest)
+	x := NewIndex[uint64]()
+	x.Add(1, correlation(t, user("a", Int(1))), ByFewest, 1)
 	m := &fake{user: map[string]Value{"a": Int(1), "A": Int(1)}}
-	if got, _ := x.Match(m, nil); !slices.Equal(got, []uint64{1}) {
+	if got, _ := x.Match(m, nil); !slices.Equal(got, []Indexed[uint64]{{1, 1}}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -1,6 +1,9 @@
 package filter
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // ListedMessage is a Message that can list its user properties.
 type ListedMessage interface {
@@ -24,29 +27,37 @@ type ListedMessage interface {
 // An Index is not safe for concurrent use. The condition by which a filter is indexed depends on
 // the order of the calls, unless Add is told; the result of Match does not depend on it, but its
 // steps do.
-type Index struct {
+//
+// V is what the caller stores with a filter, so that it need not look up the ids that match.
+type Index[V any] struct {
 	filters      map[uint64]indexedFilter
 	conditionIDs map[equalCondition]uint32 // numbers of the conditions
 	system       [8]int                    // conditions of each system property
 	users        map[string]int            // conditions of each application property, by folded name
-	conditions   []indexedCondition        // by number; free ones have no refs
+	conditions   []indexedCondition[V]     // by number; free ones have no refs
 	free         []uint32
-	always       []entry
+	always       []entry[V]
 	message      uint32 // number of the current message: conditions that hold have it
 	satisfied    []uint32
 }
 
 // indexedCondition is a condition in an index.
-type indexedCondition struct {
-	filters []entry // indexed by it
-	refs    uint32  // number of filters that have it
-	message uint32  // the last message for which it held
+type indexedCondition[V any] struct {
+	filters []entry[V] // indexed by it
+	refs    uint32     // number of filters that have it
+	message uint32     // the last message for which it held
 }
 
 // entry is a filter in the list of the condition by which it is indexed.
-type entry struct {
+type entry[V any] struct {
 	conditions []uint32
-	id         uint64
+	Indexed[V]
+}
+
+// Indexed is a filter in an Index: its id, and the value that was stored with it.
+type Indexed[V any] struct {
+	ID    uint64
+	Value V
 }
 
 // indexedFilter is a filter and the condition by which it is indexed, -1 for none.
@@ -66,19 +77,25 @@ const (
 )
 
 // NewIndex returns an empty index.
-func NewIndex() *Index {
-	return &Index{filters: map[uint64]indexedFilter{}, conditionIDs: map[equalCondition]uint32{}, users: map[string]int{}}
+func NewIndex[V any]() *Index[V] {
+	return &Index[V]{filters: map[uint64]indexedFilter{}, conditionIDs: map[equalCondition]uint32{}, users: map[string]int{}}
 }
 
 // Len returns the number of filters.
-func (x *Index) Len() int { return len(x.filters) }
+func (x *Index[V]) Len() int { return len(x.filters) }
 
-// Add adds a filter under an id; it replaces the one with that id. The filter is indexed by the
+// Has reports whether there is a filter with the id.
+func (x *Index[V]) Has(id uint64) bool {
+	_, found := x.filters[id]
+	return found
+}
+
+// Add adds a filter and a value under an id; it replaces the one with that id. The filter is indexed by the
 // condition by, or for ByFewest by the one by which the fewest others are, so that common
 // conditions (a type, a region) do not collect many filters: of 100,000 filters with a common label
 // and a customer of their own each, all but the first are alone in their list. Add returns the
 // number of the condition, -1 for a filter without conditions.
-func (x *Index) Add(id uint64, c *Correlation, by int) int {
+func (x *Index[V]) Add(id uint64, c *Correlation, by int, value V) int {
 	x.Remove(id)
 	f := indexedFilter{filter: c, conditions: make([]uint32, len(c.conditions)), by: by}
 	for i := range c.conditions {
@@ -94,12 +111,12 @@ func (x *Index) Add(id uint64, c *Correlation, by int) int {
 	}
 	x.filters[id] = f
 	at := x.bucket(&f)
-	*at = append(*at, entry{conditions: f.conditions, id: id})
+	*at = append(*at, entry[V]{f.conditions, Indexed[V]{id, value}})
 	return f.by
 }
 
 // bucket returns the list that contains a filter.
-func (x *Index) bucket(f *indexedFilter) *[]entry {
+func (x *Index[V]) bucket(f *indexedFilter) *[]entry[V] {
 	if f.by < 0 {
 		return &x.always
 	}
@@ -107,14 +124,14 @@ func (x *Index) bucket(f *indexedFilter) *[]entry {
 }
 
 // acquire finds or adds a condition, and counts one more reference.
-func (x *Index) acquire(h *equalCondition) uint32 {
+func (x *Index[V]) acquire(h *equalCondition) uint32 {
 	n, found := x.conditionIDs[*h]
 	if !found {
 		if last := len(x.free) - 1; last >= 0 {
 			n, x.free = x.free[last], x.free[:last]
 		} else {
 			n = uint32(len(x.conditions))
-			x.conditions = append(x.conditions, indexedCondition{})
+			x.conditions = append(x.conditions, indexedCondition[V]{})
 		}
 		x.conditionIDs[*h] = n
 		x.count(h, 1)
@@ -124,18 +141,18 @@ func (x *Index) acquire(h *equalCondition) uint32 {
 }
 
 // release is the opposite of acquire.
-func (x *Index) release(h *equalCondition, n uint32) {
+func (x *Index[V]) release(h *equalCondition, n uint32) {
 	if x.conditions[n].refs--; x.conditions[n].refs > 0 {
 		return
 	}
-	x.conditions[n] = indexedCondition{}
+	x.conditions[n] = indexedCondition[V]{}
 	x.free = append(x.free, n)
 	delete(x.conditionIDs, *h)
 	x.count(h, -1)
 }
 
 // count updates the numbers of conditions by property.
-func (x *Index) count(h *equalCondition, change int) {
+func (x *Index[V]) count(h *equalCondition, change int) {
 	if h.scope == System {
 		x.system[systemIndex(h.name)] += change
 		return
@@ -146,7 +163,7 @@ func (x *Index) count(h *equalCondition, change int) {
 }
 
 // Remove removes a filter; it does nothing if there is none with the id.
-func (x *Index) Remove(id uint64) {
+func (x *Index[V]) Remove(id uint64) {
 	f, found := x.filters[id]
 	if !found {
 		return
@@ -160,32 +177,32 @@ func (x *Index) Remove(id uint64) {
 }
 
 // removeEntry removes the entry of the id, without keeping the order.
-func removeEntry(entries []entry, id uint64) []entry {
-	at := slices.IndexFunc(entries, func(e entry) bool { return e.id == id })
+func removeEntry[V any](entries []entry[V], id uint64) []entry[V] {
+	at := slices.IndexFunc(entries, func(e entry[V]) bool { return e.ID == id })
 	last := len(entries) - 1
 	if last == 0 {
 		return nil
 	}
 	entries[at] = entries[last]
-	entries[last] = entry{}
+	entries[last] = entry[V]{}
 	return entries[:last]
 }
 
-// Match appends the ids of the filters that match to dst, in ascending order, and returns the steps
+// Match appends the filters that match to dst, in ascending order of their ids, and returns the steps
 // taken.
-func (x *Index) Match(m ListedMessage, dst []uint64) (ids []uint64, steps uint64) {
+func (x *Index[V]) Match(m ListedMessage, dst []Indexed[V]) (matches []Indexed[V], steps uint64) {
 	start := len(dst)
 	x.findSatisfied(m)
 	dst, steps = x.testEntries(x.always, dst, 0)
 	for _, n := range x.satisfied {
 		dst, steps = x.testEntries(x.conditions[n].filters, dst, steps)
 	}
-	slices.Sort(dst[start:])
+	slices.SortFunc(dst[start:], func(a, b Indexed[V]) int { return cmp.Compare(a.ID, b.ID) })
 	return dst, steps
 }
 
 // findSatisfied finds the conditions that hold for a message, each once.
-func (x *Index) findSatisfied(m ListedMessage) {
+func (x *Index[V]) findSatisfied(m ListedMessage) {
 	if x.message++; x.message == 0 { // all numbers were used
 		for i := range x.conditions {
 			x.conditions[i].message = 0
@@ -216,7 +233,7 @@ func (x *Index) findSatisfied(m ListedMessage) {
 }
 
 // markSatisfied records that a condition holds, if any filter has it.
-func (x *Index) markSatisfied(h equalCondition) {
+func (x *Index[V]) markSatisfied(h equalCondition) {
 	n, found := x.conditionIDs[h]
 	if !found || isNaN(h.value) || x.conditions[n].message == x.message {
 		return
@@ -226,18 +243,18 @@ func (x *Index) markSatisfied(h equalCondition) {
 }
 
 // testEntries appends the filters all of whose conditions hold.
-func (x *Index) testEntries(entries []entry, dst []uint64, steps uint64) ([]uint64, uint64) {
+func (x *Index[V]) testEntries(entries []entry[V], dst []Indexed[V], steps uint64) ([]Indexed[V], uint64) {
 	for i := range entries {
 		e := &entries[i]
 		steps += stepsTested + stepsCondition*uint64(len(e.conditions))
 		if x.allSatisfied(e.conditions) {
-			dst = append(dst, e.id)
+			dst = append(dst, e.Indexed)
 		}
 	}
 	return dst, steps
 }
 
-func (x *Index) allSatisfied(conditions []uint32) bool {
+func (x *Index[V]) allSatisfied(conditions []uint32) bool {
 	for _, n := range conditions {
 		if x.conditions[n].message != x.message {
 			return false
