@@ -97,6 +97,7 @@ type conn struct {
 	linksPeak     int // most links at a time; written by the reader only
 	attaches      int // links that the peer has begun; used by the reader only
 	requests      int // requests to nodes in progress
+	unpaidFrames  int // frames that were not charged as work yet; negative: entitlement of deliveries
 	unpaidBytes   int // bytes of responses that were not charged as work yet; negative: charged in advance
 	memory        memory
 	stats         connStats

@@ -7,8 +7,8 @@ import (
 )
 
 // Rates of the work that clients request by attaching links and by requests to nodes, in units (package work). A
-// unit is about 10 us of one processor, of all members together. Sends, deliveries and settlements on links are
-// not counted: credit limits them.
+// unit is about 10 us of one processor, of all members together. Deliveries are not counted, since credit limits
+// them, nor are the other frames that they need.
 const (
 	workPerSecond             = 5000   // units per second of one connection
 	workBurst                 = 50_000 // units of one connection without delay
@@ -25,13 +25,42 @@ const (
 
 // Costs in units.
 const (
-	attachCost        = 25   // a link beyond the most that the connection had at a time
-	requestCost       = 5    // a request to a node; the following are added to it
-	putTokenCost      = 3    // a signature that is checked
-	fetchCost         = 25   // fetchAtOnceMax deferred messages: one log entry
-	itemsPerUnit      = 16   // lock tokens, scheduled messages to cancel, or messages of a batch delete
-	responseUnitBytes = 1024 // bytes of the response; for a peek, of the largest response that it may have, until that is known
+	attachCost        = 25  // a link beyond the most that the connection had at a time
+	requestCost       = 5   // a request to a node; the following are added to it
+	putTokenCost      = 3   // a signature that is checked
+	fetchCost         = 25  // fetchAtOnceMax deferred messages: one log entry
+	itemsPerUnit      = 16  // lock tokens, scheduled messages to cancel, or messages of a batch delete
+	responseUnitBytes = 512 // bytes of the response; for a peek, of the largest response that it may have, until that is known
+	frameCost         = 1   // a frame other than a transfer, beyond those of deliveries
 )
+
+// Frames that are not charged. Every delivery in either direction may have its own flow and disposition and
+// acknowledge the peer's; a connection may use that later, for example to settle in bulk, and is charged in lots.
+const (
+	framesPerDelivery = 4
+	framesSavedMax    = 10_000
+	framesPerCharge   = 100
+)
+
+// countDelivery entitles the peer to the frames that belong to a delivery. mu is held.
+func (c *conn) countDelivery() {
+	c.unpaidFrames = max(c.unpaidFrames-framesPerDelivery, -framesSavedMax)
+}
+
+// chargeFrame charges a frame other than a transfer, such as a flow that requests a response. It waits once in
+// framesPerCharge frames, so that the usual frames of a connection do not.
+func (c *conn) chargeFrame(ctx context.Context) {
+	c.mu.Lock()
+	c.unpaidFrames++
+	lot := c.unpaidFrames
+	if lot >= framesPerCharge {
+		c.unpaidFrames = 0
+	}
+	c.mu.Unlock()
+	if lot >= framesPerCharge {
+		c.waitForWork(ctx, lot*frameCost)
+	}
+}
 
 // costOf returns the units that a request costs, without its response. permitted means that the node has the
 // operation and that the connection may perform it: otherwise all that is done is to refuse it.

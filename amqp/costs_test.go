@@ -28,20 +28,83 @@ func TestRepeatedAttachesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"), manyProcessors)
 		p.login()
-		const burst, perSecond, seconds = workBurst / attachCost, workPerSecond / attachCost, 2
+		const links, seconds = 2500, 2
+		const perAttach = attachCost + 2*frameCost // with its detach
 		begin := time.Now()
-		for handle := range uint32(burst + 500) {
+		for handle := range uint32(links) {
 			p.receiver(handle, "orders")
 		}
 		if d := time.Since(begin); d > 0 {
 			t.Errorf("the links that a connection keeps took %v", d)
 		}
-		for range burst + seconds*perSecond {
+		for range (workBurst + seconds*workPerSecond - links*frameCost) / perAttach {
 			p.send(&wire.Detach{Handle: 0, Closed: true})
 			expect[*wire.Detach](p)
 			p.receiver(0, "orders")
 		}
 		about(t, "attaching links again", time.Since(begin), seconds*time.Second)
+	})
+}
+
+// A connection that sends flows or begins sessions without end is slowed down.
+func TestFramesWithoutDeliveriesAreLimited(t *testing.T) {
+	t.Parallel()
+	for name, frames := range map[string]func(p *peer){
+		"flows that request a response": func(p *peer) {
+			p.credit(0, 0, 10, func(f *wire.Flow) { f.Echo = true })
+			expect[*wire.Flow](p)
+		},
+		"sessions": func(p *peer) {
+			p.sendOn(7, &wire.Begin{IncomingWindow: 10, OutgoingWindow: 10})
+			expect[*wire.Begin](p)
+			p.sendOn(7, &wire.End{})
+			expect[*wire.End](p)
+		},
+		"dispositions of nothing": func(p *peer) {
+			p.send(&wire.Disposition{Role: wire.RoleReceiver, First: 7, Settled: true, State: &wire.Accepted{}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+				p.login().receiver(0, "orders")
+				owe(onlyConn(t, s), 0)
+				const seconds = 2
+				start := time.Now()
+				n := seconds * workPerSecond
+				if name == "sessions" {
+					n /= 2
+				}
+				for range n {
+					frames(p)
+				}
+				about(t, name, time.Since(start), seconds*time.Second)
+			})
+		})
+	}
+}
+
+// However many frames deliveries need, their clients do not wait.
+func TestFramesOfDeliveriesDoNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.login().sender(0, "orders")
+		owe(onlyConn(t, s), 10*time.Minute) // which the first charge would wait for
+		payload := encodedMessage(t, []byte("a"))
+		start := time.Now()
+		for id := range uint32(10 * framesPerCharge) {
+			p.transfer(0, id, payload)
+			for settled := false; !settled; _, settled = p.next().Body.(*wire.Disposition) {
+			}
+			for range framesPerDelivery {
+				p.send(&wire.Disposition{Role: wire.RoleReceiver, First: id, Settled: true, State: &wire.Accepted{}})
+			}
+		}
+		if d := time.Since(start); d > 0 {
+			t.Errorf("sends with their frames took %v", d)
+		}
 	})
 }
 

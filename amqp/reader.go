@@ -45,16 +45,14 @@ func (c *conn) read(ctx context.Context) error {
 		if last {
 			return nil
 		}
-		switch frame.Body.(type) {
-		case *wire.Transfer, *wire.Disposition: // bounded by credit
-		case *wire.Attach:
-			if c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
-				c.waitForWork(ctx, attachCost)
-			}
-			runtime.Gosched()
-		default:
-			runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
+		if _, ok := frame.Body.(*wire.Transfer); ok {
+			continue // bounded by credit
 		}
+		if _, ok := frame.Body.(*wire.Attach); ok && c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
+			c.waitForWork(ctx, attachCost)
+		}
+		c.chargeFrame(ctx)
+		runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
 	}
 }
 

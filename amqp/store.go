@@ -100,6 +100,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	c.inFlightBytes -= a.bytes
 	c.memory.decodedBytes -= a.decoded
 	c.resumeReader()
+	c.countDelivery()
 	c.countSend(a, cause)
 	if cause.condition != "" {
 		c.markRollbackOnlyByID(a.transaction, cause)
