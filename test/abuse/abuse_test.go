@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ const (
 
 	shortAttack    = 2 * time.Second  // at least
 	fullAttack     = 15 * time.Second // and the same before it, and at the sink
+	fullRounds     = 3                // of an attack that exceeds the bound in the first; the medians count
 	shortSends     = 100              // of honest clients during an attack, at least
 	shortNewcomers = 6                // newcomers during an attack, at least
 
@@ -118,31 +120,34 @@ func (a *abuseRun) runAttack(t *testing.T, k attack) {
 		k.prepare(a)
 	}
 	r := attackResult{name: k.name, limit: k.limit}
-	if a.full {
-		a.honest.latencies()
-		sleep(t.Context(), fullAttack)
-		r.before, _ = a.honest.latencies()
-		r.sink = r.before
-		if n := len(a.Members); !k.sinkAnswersSooner {
-			a.attackTarget(t, k, &target{amqp: a.sink[:n], admin: a.sink[n:], sink: true, full: true})
-			r.sink, _ = a.honest.latencies()
-		}
-	}
 	members := &target{full: a.full}
 	for _, m := range a.Members {
 		members.amqp, members.admin = append(members.amqp, m.AMQP), append(members.admin, m.Admin)
 	}
-	a.honest.latencies()
-	r.resident = a.attackTarget(t, k, members)
-	r.attacked, r.newcomers = a.honest.latencies()
+	var before, sink, attacked []time.Duration
+	for range fullRounds {
+		if a.full {
+			atSink := a.measureWithoutAttack(t, k)
+			before, sink = append(before, atSink.before), append(sink, atSink.sink)
+		}
+		a.honest.latencies()
+		r.resident = max(r.resident, a.attackTarget(t, k, members))
+		var p99 time.Duration
+		p99, r.newcomers = a.honest.latencies()
+		attacked = append(attacked, p99)
+		r.before, r.sink, r.attacked = median(before), median(sink), median(attacked)
+		if !a.full || len(attacked) == 1 && r.attacked <= r.allowed() {
+			break // otherwise a pause of the machine may be the cause
+		}
+	}
 	for _, failure := range a.honest.takeFailures() {
 		t.Errorf("honest client: %s", failure)
 	}
 	if r.resident > residentBytesMax {
 		t.Errorf("a member took %d MiB of memory, %d MiB are allowed", r.resident>>20, residentBytesMax>>20)
 	}
-	if a.full && r.attacked > max(waitFactor*r.sink, waitFloor) {
-		t.Errorf("honest sends took %v with the attack, %v without it or with the same attackers at a sink (99th percentile)", r.attacked, r.sink)
+	if a.full && r.attacked > r.allowed() {
+		t.Errorf("honest sends took %v with the attack, %v without it or with the same attackers at a sink (99th percentile; medians of %v and %v)", r.attacked, r.sink, attacked, sink)
 	}
 	if k.clean != nil {
 		k.clean(a)
@@ -151,6 +156,31 @@ func (a *abuseRun) runAttack(t *testing.T, k attack) {
 	t.Logf("%d hits, RSS max %d MiB, sends p99 %v, newcomers p99 %v, released after %v",
 		members.hits.Load(), r.resident>>20, r.attacked, r.newcomers, r.after)
 	a.results = append(a.results, r)
+}
+
+// measureWithoutAttack measures honest sends without attackers, and with the attackers aimed at the sink.
+func (a *abuseRun) measureWithoutAttack(t *testing.T, k attack) (r attackResult) {
+	t.Helper()
+	a.honest.latencies()
+	sleep(t.Context(), fullAttack)
+	r.before, _ = a.honest.latencies()
+	r.sink = r.before
+	if n := len(a.Members); !k.sinkAnswersSooner {
+		a.attackTarget(t, k, &target{amqp: a.sink[:n], admin: a.sink[n:], sink: true, full: true})
+		r.sink, _ = a.honest.latencies()
+	}
+	return r
+}
+
+// allowed is how long honest sends may take with the attack.
+func (r *attackResult) allowed() time.Duration { return max(waitFactor*r.sink, waitFloor) }
+
+// median returns the middle of some times, the lower one of two; 0 of none.
+func median(times []time.Duration) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
 // attackTarget attacks a target for the length of an attack, and until honest clients have made progress,
