@@ -30,14 +30,14 @@ func attacks() []attack {
 		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks expire", prepare: filledQueue(unsettledQueue, unsettledBytes), run: receiveWithoutSettling, clean: deleteQueue(unsettledQueue)},
 		{name: "receivers that never read", limit: "1 MiB to a peer; 30 s for a write", prepare: filledQueue(unreadQueue, unreadBytes), run: receiveWithoutReading, clean: deleteQueue(unreadQueue)},
 		// filter_test.go
-		{name: "worst filters", limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: deleteTopic},
-		{name: "wide IN lists", limit: "1,024 characters of a filter; 128 parameters", prepare: wideLists, run: sendLong, clean: deleteTopic},
-		{name: "wide correlation filters", limit: "64 conditions, 16 KiB", prepare: wideCorrelation, run: sendLong, clean: deleteTopic},
+		{name: "worst filters", promised: promisedWait, limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: deleteTopic},
+		{name: "wide IN lists", promised: promisedWait, limit: "1,024 characters of a filter; 128 parameters", prepare: wideLists, run: sendLong, clean: deleteTopic},
+		{name: "wide correlation filters", promised: promisedWait, limit: "64 conditions, 16 KiB", prepare: wideCorrelation, run: sendLong, clean: deleteTopic},
 		// document_test.go
 		{name: "XML bombs", limit: "bytes and depth of a document; no entities", run: xmlBombs},
 		{name: "JSON bombs", limit: "bytes and depth of a document", run: jsonBombs},
 		// key_test.go
-		{name: "guessed keys", always: true, sinkAnswersSooner: true, limit: "failed sign-ins of an address and a key are answered late", run: guessKeys},
-		{name: "guessed tokens", sinkAnswersSooner: true, limit: "failed sign-ins of an address and a key are answered late", run: guessTokens},
+		{name: "guessed keys", always: true, sinkAnswersSooner: true, promised: promisedWait, limit: "failed sign-ins of an address and a key are answered late", run: guessKeys},
+		{name: "guessed tokens", sinkAnswersSooner: true, promised: promisedWait, limit: "failed sign-ins of an address and a key are answered late", run: guessTokens},
 	}
 }

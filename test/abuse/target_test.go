@@ -30,7 +30,8 @@ type attack struct {
 	// sinkAnswersSooner: its attackers mostly wait for late answers, and a sink ends each attempt at once, so that they
 	// make many more and occupy the machine. Honest clients are compared with no attack at all.
 	sinkAnswersSooner bool
-	always            bool // also in a plain `go test ./...`, which makes few attacks
+	promised          time.Duration // that honest sends may take in any case; 0: nothing
+	always            bool          // also in a plain `go test ./...`, which makes few attacks
 	// prepare creates the entities that it needs; nil: none.
 	prepare func(*abuseRun)
 	// run attacks until ctx ends. An error means that the attack could not be made at all.
