@@ -39,7 +39,12 @@ func (c *client) process(ctx context.Context) *process {
 
 // think waits for a random time that is mean on average; it returns false when ctx has ended.
 func (c *client) think(ctx context.Context, mean time.Duration) bool {
-	timer := time.NewTimer(time.Duration(c.rand.ExpFloat64() * float64(mean)))
+	return c.pause(ctx, time.Duration(c.rand.ExpFloat64()*float64(mean)))
+}
+
+// pause waits for a time; it returns false when ctx has ended.
+func (c *client) pause(ctx context.Context, length time.Duration) bool {
+	timer := time.NewTimer(length)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -59,6 +64,17 @@ func ask[A any](p *process, start func(answer func(A))) (got A, heard bool) {
 	case <-p.ended:
 	}
 	return got, !p.hasEnded()
+}
+
+// await is ask for a function that waits itself, for a while.
+func await[A any](p *process, call func(context.Context) A) (got A, heard bool) {
+	return ask(p, func(answer func(A)) {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
+			defer cancel()
+			answer(call(ctx))
+		}()
+	})
 }
 
 // send sends messages.

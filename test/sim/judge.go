@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,16 +13,32 @@ import (
 // drained.
 func (s *stream) judge(find func(format string, arguments ...any), drained bool, r *restoration) {
 	events := s.Events()
-	for _, v := range r.check(s, events) {
+	if r != nil && s.isExact {
+		events, drained, r = r.parts(events)[0], false, nil
+	}
+	for _, v := range s.check(events, r) {
 		if drained || v.Rule != history.RuleLost {
 			find("%v", v)
 		}
 	}
-	for _, found := range s.sessions.found {
-		find("two holders of a session: %s", found)
+	names := s.sourceNames()
+	for i := range events {
+		if e := &events[i]; e.Kind == history.Delivered && !slices.Contains(names, e.Entity) {
+			find("unexpected copy: %v", e)
+		}
 	}
-	for _, found := range s.early {
-		find("early: %s", found)
+	for _, found := range s.sessions.found {
+		find("session: %s", found)
+	}
+	s.mu.Lock()
+	for _, found := range s.found {
+		find("%s", found)
+	}
+	s.mu.Unlock()
+	if s.purges != nil && drained {
+		for _, found := range s.checkPurges(events) {
+			find("purge: %s", found)
+		}
 	}
 	if !s.hasSessions { // the end of a session counts for messages that were locked a moment ago
 		for _, found := range checkAttempts(events) {
@@ -39,6 +56,56 @@ func (s *stream) judge(find func(format string, arguments ...any), drained bool,
 			find("late settlement accepted: %s", found)
 		}
 	}
+}
+
+// check checks the history of each message at each source.
+func (s *stream) check(events []history.Event, r *restoration) (found []history.Violation) {
+	if r != nil {
+		return r.check(s, events)
+	}
+	sent := sentMessages(events)
+	for _, name := range s.sourceNames() {
+		found = append(found, history.Check(s.expected(events, sent, name), name)...)
+	}
+	return found
+}
+
+// sentMessages returns what the senders know of each message.
+func sentMessages(events []history.Event) map[string]*sentMessage {
+	sent := make(map[string]*sentMessage)
+	for i := range events {
+		switch e := &events[i]; e.Kind { //nolint:exhaustive // the others are of receivers
+		case history.SendBegun:
+			sent[e.ID] = &sentMessage{id: e.ID, begun: e.At}
+		case history.SendAccepted:
+			sent[e.ID].ended, sent[e.ID].isAccepted = e.At, true
+		case history.SendRefused:
+			sent[e.ID].ended = e.At
+		}
+	}
+	return sent
+}
+
+// expected returns the events that concern one source: a message that need not arrive there is one whose sender does
+// not know whether it was stored, and one that must not arrive is one that was refused.
+func (s *stream) expected(events []history.Event, sent map[string]*sentMessage, source string) []history.Event {
+	var kept []history.Event
+	for _, e := range events {
+		if e.Entity != source && e.Entity != "" {
+			continue
+		}
+		if m := sent[e.ID]; s.expect != nil && e.Kind == history.SendAccepted && m != nil {
+			switch s.expect(m, source) {
+			case must:
+			case may:
+				e.Kind = history.SendUnknown
+			case never:
+				e.Kind = history.SendRefused
+			}
+		}
+		kept = append(kept, e)
+	}
+	return kept
 }
 
 // checkAttempts finds messages with more failed deliveries than abandoned deliveries and ended locks can explain: a

@@ -9,9 +9,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The load on each stream: ten to twenty operations a second.
+// The load on each stream: about ten operations a second.
 const (
-	sendEvery         = 200 * time.Millisecond // on average
+	sendEvery         = 350 * time.Millisecond // on average
 	thinkMean         = 40 * time.Millisecond  // between a delivery and its settlement, on average
 	lockDuration      = 15 * time.Second
 	lockWait          = 2 * time.Second // of one request for messages
@@ -44,20 +44,40 @@ func newLoad(ctx context.Context, w *world, seed uint64) *load {
 	return l
 }
 
-// start starts a sender for each stream, and receivers for each of its sources.
+// start starts the clients of all streams: a sender, receivers for each source, and what else a stream has.
 func (l *load) start() {
 	for _, s := range l.streams {
-		sender := l.client("sender")
-		l.senders.Go(func() { l.send(sender, s) })
+		if !s.schedules {
+			sender := l.client("sender")
+			l.senders.Go(func() { l.send(sender, s) })
+		}
+		for _, work := range s.work {
+			worker := l.client("worker")
+			l.senders.Go(func() { work(l, worker, s) })
+		}
+		if s.redrives {
+			operator := l.client("operator")
+			l.receivers.Go(func() { l.redrive(operator, s) })
+		}
 		if s.relay != nil {
 			relay := l.client("relay")
 			l.receivers.Go(func() { l.receive(relay, s, *s.relay) })
 		}
-		for _, from := range s.from {
-			for range receiversOfSource {
-				receiver := l.client("receiver")
-				l.receivers.Go(func() { l.receive(receiver, s, from) })
-			}
+		l.startReceivers(s)
+	}
+}
+
+// startReceivers starts the receivers of a stream. Sources with different names may be copies in one subscription.
+func (l *load) startReceivers(s *stream) {
+	received := make(map[fsm.Address]bool)
+	for _, from := range s.from {
+		if received[from.at.Address()] {
+			continue
+		}
+		received[from.at.Address()] = true
+		for range receiversOfSource {
+			receiver := l.client("receiver")
+			l.receivers.Go(func() { l.receive(receiver, s, from) })
 		}
 	}
 }

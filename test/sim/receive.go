@@ -3,12 +3,16 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
 )
+
+// transactionMax is how many messages one transaction moves.
+const transactionMax = 4
 
 // receive receives and settles until receiving ends.
 func (l *load) receive(c *client, s *stream, from source) {
@@ -27,6 +31,9 @@ func (l *load) receive(c *client, s *stream, from source) {
 				sleep(reconnectAfter)
 			}
 			l.fetchDeferred(c, p, s, from)
+			if from.rest > 0 {
+				c.think(l.sending, from.rest)
+			}
 		}
 		r.Close()
 	}
@@ -53,71 +60,96 @@ func (l *load) receiveSome(c *client, p *process, s *stream, from source, r *rou
 
 // settleAll records deliveries and settles each after a while. Their locks began at since or later.
 func (l *load) settleAll(c *client, p *process, s *stream, from source, since time.Time, deliveries []fsm.Delivery) {
-	until := since.Add(lockSure) // whatever the clocks of the members show
-	if !time.Now().Before(until) {
-		return // too late: the locks may have ended before the answer came
+	deliveries = slices.DeleteFunc(deliveries, func(d fsm.Delivery) bool {
+		return !time.Now().Before(lockedUntil(from, &d, since)) // too late: the lock may have ended before the answer came
+	})
+	l.operations.Add(int64(len(deliveries)))
+	if s.relay != nil && from.at.ID == s.relay.at.ID {
+		for len(deliveries) > 0 && c.think(context.Background(), thinkMean) && !p.hasEnded() {
+			n := min(len(deliveries), 1+c.rand.IntN(transactionMax))
+			l.moveOn(p, s, deliveries[:n])
+			deliveries = deliveries[n:]
+		}
+		return
 	}
-	isRelay := s.relay != nil && from.at.ID == s.relay.at.ID
 	for i := range deliveries {
 		d := &deliveries[i]
-		l.operations.Add(1)
-		if isRelay {
-			continue
-		}
 		s.checkDue(d)
+		s.checkLife(d, from.at.Sub != fsm.MainQueue, since)
+		failed := d.FailedDeliveries
+		if s.redrives {
+			failed = 0 // a redrive begins again
+		}
 		s.Add(history.Event{
-			Kind: history.Delivered, ID: idOf(d.Payload), Entity: from.name, Client: c.name, Sequence: int64(d.Lock.Sequence), EnqueuedSequence: int64(d.Topic),
-			FailedDeliveries: d.FailedDeliveries, LockedUntil: until, Note: fmt.Sprintf("m%d, epoch %d", p.member.number, d.Lock.Epoch),
+			Kind: history.Delivered, ID: idOf(d.Payload), Entity: copyOf(from, d), Client: c.name, Sequence: int64(d.Lock.Sequence), EnqueuedSequence: int64(d.Topic),
+			FailedDeliveries: failed, LockedUntil: lockedUntil(from, d, since), Note: fmt.Sprintf("m%d, epoch %d", p.member.number, d.Lock.Epoch),
 		})
 	}
 	for i := range deliveries {
 		if !c.think(context.Background(), thinkMean) || p.hasEnded() {
 			return
 		}
-		if isRelay {
-			l.moveOn(p, s, &deliveries[i])
-			continue
-		}
-		if c.rand.IntN(100) == 0 && !s.hasSessions && l.sending.Err() == nil {
+		if c.rand.IntN(50) == 0 && !s.hasSessions && l.sending.Err() == nil {
 			l.renew(c, p, s, from, &deliveries[i])
 		}
 		l.settle(c, p, s, from, &deliveries[i])
 	}
 }
 
-// settle completes most deliveries, returns or defers some, and leaves a few until their locks end.
-func (l *load) settle(c *client, p *process, s *stream, from source, d *fsm.Delivery) {
-	settlement := fsm.Settlement{Lock: d.Lock, Verb: fsm.Complete}
+// lockedUntil returns until when a message is locked at least, whatever the clocks of the members show: its lock began
+// at since or later. A receiver of a partitioned entity may have had the message before it was asked for it.
+func lockedUntil(from source, d *fsm.Delivery, since time.Time) time.Time {
+	until := since.Add(lockSure)
+	if shown := time.UnixMilli(int64(d.LockedUntil)).Add(-clockSlack); len(from.at.Shards) > 0 && shown.Before(until) {
+		return shown
+	}
+	return until
+}
+
+// chooseVerb returns how a delivery is settled: most are completed, some returned or deferred.
+func (l *load) chooseVerb(c *client, s *stream, from source, id string) fsm.Verb {
 	switch n := c.rand.IntN(100); {
 	case from.at.Sub != fsm.MainQueue:
 	case n < 6:
-		settlement.Verb = fsm.Abandon
+		return fsm.Abandon
 	case n < 9:
-		settlement.Verb = fsm.Release
+		return fsm.Release
 	case n < 11 && from.name == "" && !s.hasSessions:
-		settlement.Verb = fsm.Defer
+		return fsm.Defer
+	case s.buries != nil && from.name == "main" && s.buries(id):
+		return fsm.DeadLetter
+	case n < 12 && s.hasDeadLetters(), n < 30 && s.redrives && l.sending.Err() == nil:
+		return fsm.DeadLetter
+	}
+	return fsm.Complete
+}
+
+// settle settles a delivery, and leaves a few until their locks end.
+func (l *load) settle(c *client, p *process, s *stream, from source, d *fsm.Delivery) {
+	id := idOf(d.Payload)
+	settlement := fsm.Settlement{Lock: d.Lock, Verb: l.chooseVerb(c, s, from, id)}
+	if settlement.Verb == fsm.Defer {
 		s.noteDeferred(d.Lock.Sequence, true)
-	case n < 12 && s.hasDeadLetters():
-		settlement.Verb = fsm.DeadLetter
-	case n < 13 && !s.hasSessions: // releasing the session would end the lock
+	}
+	if c.rand.IntN(100) == 0 && from.at.Sub == fsm.MainQueue && !s.hasSessions { // releasing the session would end the lock
 		if c.rand.IntN(4) != 0 || l.sending.Err() != nil {
 			return
 		}
 		sleep(lockDuration + time.Duration(c.rand.Int64N(int64(lockDuration)))) // the settlement is too late
 	}
-	id := idOf(d.Payload)
-	s.Add(history.Event{Kind: history.SettleBegun, ID: id, Entity: from.name, Client: c.name, Note: fmt.Sprint(settlement.Verb)})
+	at := copyOf(from, d)
+	s.Add(history.Event{Kind: history.SettleBegun, ID: id, Entity: at, Client: c.name, Note: fmt.Sprint(settlement.Verb)})
 	code, heard := settle(p, from.at, settlement)
 	kind := history.SettleFailed
 	if heard && code == fsm.OK {
 		l.operations.Add(1)
 		kind = history.Returned
-		if settlement.Verb == fsm.Complete {
+		if settlement.Verb == fsm.Complete || settlement.Verb == fsm.DeadLetter && s.buries != nil {
 			kind = history.Completed
 			s.noteDeferred(d.Lock.Sequence, false)
 		}
 	}
-	s.Add(history.Event{Kind: kind, ID: id, Entity: from.name, Client: c.name, Note: note(p, code)})
+	s.Add(history.Event{Kind: kind, ID: id, Entity: at, Client: c.name, Note: note(p, code)})
 }
 
 // renew extends a lock and waits a little more than it lasted before.
@@ -128,25 +160,31 @@ func (l *load) renew(c *client, p *process, s *stream, from source, d *fsm.Deliv
 	})
 	if heard && codes[0] == fsm.OK {
 		l.operations.Add(1)
-		s.Add(history.Event{Kind: history.Renewed, ID: idOf(d.Payload), Entity: from.name, Client: c.name, LockedUntil: asked.Add(lockSure)})
+		s.Add(history.Event{Kind: history.Renewed, ID: idOf(d.Payload), Entity: copyOf(from, d), Client: c.name, LockedUntil: asked.Add(lockSure)})
 		sleep(time.Duration(c.rand.Int64N(int64(lockDuration / 2))))
 	}
 }
 
-// moveOn moves a message to the end of a relay: it is completed and sent, or neither.
-func (l *load) moveOn(p *process, s *stream, d *fsm.Delivery) {
-	_, _ = ask(p, func(answer func(fsm.Code)) {
-		p.node.Router().Transact(fsm.Transaction{
-			Settles: []fsm.SettleAt{{At: s.relay.at, Settlements: []fsm.Settlement{{Lock: d.Lock, Verb: fsm.Complete}}}},
-			Sends:   []fsm.SendTo{{At: s.from[0].at, Via: &s.relay.at, Messages: []fsm.Message{{ID: idOf(d.Payload), Payload: d.Payload}}}},
-		}, answer)
-	})
-	l.operations.Add(1)
-}
-
-// hasDeadLetters reports whether a client receives the dead letters of a stream.
-func (s *stream) hasDeadLetters() bool {
-	return len(s.from) > 1 && s.from[1].at.Sub == fsm.DeadLetterQueue
+// moveOn moves messages to all ends of a relay: all are completed and sent to each, or nothing is.
+func (l *load) moveOn(p *process, s *stream, deliveries []fsm.Delivery) {
+	settle := fsm.SettleAt{At: s.relay.at}
+	var messages []fsm.Message
+	for i := range deliveries {
+		d := &deliveries[i]
+		settle.Settlements = append(settle.Settlements, fsm.Settlement{Lock: d.Lock, Verb: fsm.Complete})
+		messages = append(messages, fsm.Message{ID: idOf(d.Payload), Payload: d.Payload})
+	}
+	tx := fsm.Transaction{Settles: []fsm.SettleAt{settle}}
+	for i := range s.from {
+		tx.Sends = append(tx.Sends, fsm.SendTo{At: s.from[i].at, Via: &s.relay.at, Messages: slices.Clone(messages)})
+	}
+	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().Transact(tx, answer) })
+	switch {
+	case heard && code == fsm.OK:
+		l.operations.Add(int64(len(deliveries)))
+	case heard && code != fsm.MessageLockLost && code != fsm.ServerBusy && code != fsm.Timeout:
+		s.find(fmt.Sprintf("a transaction failed: %v", code))
+	}
 }
 
 func (s *stream) noteDeferred(sequence fsm.SequenceNumber, maybe bool) {
@@ -177,15 +215,5 @@ func (l *load) fetchDeferred(c *client, p *process, s *stream, from source) {
 	})
 	if heard && got.code == fsm.OK {
 		l.settleAll(c, p, s, from, asked, got.deliveries)
-	}
-}
-
-// checkDue notes a message that comes before it was scheduled for.
-func (s *stream) checkDue(d *fsm.Delivery) {
-	id := idOf(d.Payload)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if due, scheduled := s.due[id]; scheduled && time.Now().Before(due.Truncate(time.Millisecond)) {
-		s.early = append(s.early, fmt.Sprintf("message %s came at %v, due at %v", id, time.Now(), due))
 	}
 }

@@ -53,14 +53,11 @@ func begunIn(events []history.Event) map[string]bool {
 	return ids
 }
 
-// check checks the history of a stream.
+// check checks the history of a stream whose cluster was restored.
 func (r *restoration) check(s *stream, events []history.Event) []history.Violation {
-	if r == nil {
-		return history.Check(events, s.sources()...)
-	}
 	parts := r.parts(events)
 	before, after := parts[0], parts[1]
-	found := slices.DeleteFunc(history.Check(before, s.sources()...), func(v history.Violation) bool { return v.Rule == history.RuleLost })
+	found := slices.DeleteFunc(history.Check(before, s.sourceNames()...), func(v history.Violation) bool { return v.Rule == history.RuleLost })
 	old := begunIn(before)
 	var known []history.Event // of messages that were sent before the restore
 	for i := range before {
@@ -68,7 +65,7 @@ func (r *restoration) check(s *stream, events []history.Event) []history.Violati
 			known = append(known, before[i])
 		}
 	}
-	for _, v := range history.Check(append(known, after...), s.sources()...) {
+	for _, v := range history.Check(append(known, after...), s.sourceNames()...) {
 		doubles := r.doubles(s.pathTo(v.Entity))
 		switch {
 		case !old[v.ID], v.Rule == history.RulePhantom:
@@ -212,9 +209,13 @@ func (r *restoration) anyHop(path []fsm.PartitionID, is func(from, to cut) bool)
 func (s *stream) forgetHolders() {
 	s.sessions.mu.Lock()
 	clear(s.sessions.holders)
+	for session, known := range s.sessions.states {
+		s.sessions.states[session] = sessionState{begun: known.begun}
+	}
 	s.sessions.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.isRestored = true
 	for sequence := range s.deferred {
 		s.deferred[sequence] = true
 	}

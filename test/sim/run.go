@@ -102,16 +102,17 @@ func (l *load) finish(ctx context.Context) error {
 	}
 	l.stopSending()
 	l.senders.Wait()
-	p := l.world.members[0].running()
 	c := l.client("last")
+	p := c.process(ctx)
 	if err := l.awaitEmpty(ctx, c, p); err != nil {
 		return err
 	}
 	for _, s := range l.streams {
-		for l.sendOne(c, p, s, false) != fsm.OK {
+		for p == nil || l.sendOne(c, p, s, false) != fsm.OK {
 			if !c.think(ctx, reconnectAfter) {
 				return fmt.Errorf("%w: %s takes no messages", errStuck, s.name)
 			}
+			p = c.process(ctx)
 		}
 	}
 	if err := l.awaitEmpty(ctx, c, p); err != nil {
@@ -132,6 +133,7 @@ func (l *load) awaitEmpty(ctx context.Context, c *client, p *process) error {
 		if !c.think(ctx, reconnectAfter) {
 			return fmt.Errorf("%w: %d messages remain: %w", errStuck, n, cmp.Or(err, ctx.Err()))
 		}
+		p = cmp.Or(c.process(ctx), p)
 	}
 }
 
@@ -139,7 +141,10 @@ func (l *load) awaitEmpty(ctx context.Context, c *client, p *process) error {
 func (l *load) compare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serveWithin)
 	defer cancel()
-	p := l.world.members[0].running()
+	p := l.client("verifier").process(ctx)
+	if p == nil {
+		return ctx.Err()
+	}
 	for id := range l.world.partitions + 1 {
 		v, err := p.node.Operator().Verify(ctx, fsm.PartitionID(id))
 		if err != nil {

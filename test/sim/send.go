@@ -40,43 +40,61 @@ func (l *load) sendOne(c *client, p *process, s *stream, batch bool) fsm.Code {
 		}
 		code, heard = send(p, s.to, messages)
 	}
-	if p == nil {
-		heard = false
-	}
-	kind := history.SendRefused
-	switch {
-	case heard && code == fsm.OK:
-		kind = history.SendAccepted
-		l.operations.Add(int64(n))
-	case !heard || isUnknown(code) || s.resends:
-		kind = history.SendUnknown
-	}
+	kind := l.outcome(s, heard && p != nil, code, n)
 	for i := range messages {
 		s.Add(history.Event{Kind: kind, ID: messages[i].ID, Client: c.name, Note: note(p, code)})
 	}
 	return code
 }
 
+// outcome returns what an answer to a send of n messages says about them.
+func (l *load) outcome(s *stream, heard bool, code fsm.Code, n int) history.Kind {
+	switch {
+	case heard && code == fsm.OK:
+		l.operations.Add(int64(n))
+		s.mu.Lock()
+		s.served.answered()
+		s.mu.Unlock()
+		return history.SendAccepted
+	case !heard || isUnknown(code) || s.resends:
+		return history.SendUnknown
+	}
+	return history.SendRefused
+}
+
 // message makes the next message of a stream.
 func (l *load) message(c *client, s *stream) fsm.Message {
-	m := fsm.Message{ID: s.name + "/" + strconv.FormatInt(s.next.Add(1), 10)}
+	number := s.next.Add(1)
+	m := fsm.Message{ID: s.name + "/" + strconv.FormatInt(number, 10)}
 	if s.hasSessions {
 		m.HasSession, m.Session = true, strconv.Itoa(c.rand.IntN(sessionsOfStream))
-		m.ID = s.name + "/" + m.Session + "/" + m.ID[len(s.name)+1:]
+		m.ID = s.name + "/" + m.Session + "/" + strconv.FormatInt(number, 10)
 	}
 	size := c.rand.IntN(bodyMax)
 	if c.rand.IntN(100) == 0 {
 		size = largeBody
 	}
 	m.Payload = []byte(m.ID + "|" + strings.Repeat(".", size))
-	if s.relay == nil && !s.hasSessions && c.rand.IntN(20) == 0 {
+	if s.schedules || !s.immediate && c.rand.IntN(20) == 0 {
 		at := time.Now().Add(time.Duration(c.rand.Int64N(int64(scheduleMax))))
 		m.EnqueueAt = fsm.Instant(at.UnixMilli())
 		s.mu.Lock()
 		s.due[m.ID] = at
 		s.mu.Unlock()
 	}
+	if s.prepare != nil {
+		s.prepare(c, &m, number)
+	}
 	return m
+}
+
+// numberOf returns the number of the message with an id.
+func numberOf(id string) int64 {
+	number, err := strconv.ParseInt(id[strings.LastIndexByte(id, '/')+1:], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return number
 }
 
 // idOf returns the id that message has given to a message.

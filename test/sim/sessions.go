@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 type sessionJudge struct {
 	mu      sync.Mutex
 	holders map[string]holder
+	states  map[string]sessionState
 	found   []string
 }
 
@@ -41,6 +44,44 @@ func (j *sessionJudge) releasing(session, client string) {
 	}
 }
 
+// sessionState is what the clients know of the state of a session: holders set it to rising numbers.
+type sessionState struct {
+	confirmed int // the newest number that was confirmed
+	begun     int // the newest number that anybody has tried to set
+}
+
+// renewed is called when a client hears that it has extended a session.
+func (j *sessionJudge) renewed(session, client string, until time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.holders[session].client == client {
+		j.holders[session] = holder{client, until}
+	}
+}
+
+// checkState compares the state that a holder reads with what was set before, and returns the next number.
+func (j *sessionJudge) checkState(session string, state []byte) (next int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	known := j.states[session]
+	got, _ := strconv.Atoi(string(state))
+	if got < known.confirmed || got > known.begun {
+		j.found = append(j.found, fmt.Sprintf("session %s has the state %q; %d was confirmed and %d begun", session, state, known.confirmed, known.begun))
+	}
+	known.begun++
+	j.states[session] = known
+	return known.begun
+}
+
+// stateSet is called when a holder hears that a state is set.
+func (j *sessionJudge) stateSet(session string, number int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	known := j.states[session]
+	known.confirmed = max(known.confirmed, number)
+	j.states[session] = known
+}
+
 // sessionAnswer is the answer to a request for a session.
 type sessionAnswer struct {
 	code     fsm.Code
@@ -65,7 +106,20 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 	}
 	l.operations.Add(1)
 	s.sessions.accepted(got.receiver.Name(), c.name, until)
-	for range 3 {
+	if c.rand.IntN(3) == 0 {
+		l.changeState(p, s, got.receiver)
+	}
+	for i := range 3 {
+		if i == 1 && c.rand.IntN(5) == 0 {
+			asked = time.Now()
+			code, heard := ask(p, func(answer func(fsm.Code)) { got.receiver.Renew(func(code fsm.Code, _ fsm.Instant) { answer(code) }) })
+			if !heard || code != fsm.OK {
+				break
+			}
+			l.operations.Add(1)
+			until = asked.Add(lockSure)
+			s.sessions.renewed(got.receiver.Name(), c.name, until)
+		}
 		if time.Now().Before(until.Add(-lockWait)) && !p.hasEnded() {
 			l.receiveSome(c, p, s, from, got.receiver.Receiver, asked)
 		}
@@ -75,4 +129,25 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 	}
 	s.sessions.releasing(got.receiver.Name(), c.name)
 	_, _ = ask(p, func(answer func(bool)) { got.receiver.Release(func() { answer(true) }) })
+}
+
+// changeState reads and sets the state of a session that is held.
+func (l *load) changeState(p *process, s *stream, held *router.SessionReceiver) {
+	type readState struct {
+		state []byte
+		err   error
+	}
+	got, heard := await(p, func(ctx context.Context) readState {
+		state, err := held.State(ctx)
+		return readState{state, err}
+	})
+	if !heard || got.err != nil {
+		return
+	}
+	next := s.sessions.checkState(held.Name(), got.state)
+	err, heard := await(p, func(ctx context.Context) error { return held.SetState(ctx, []byte(strconv.Itoa(next))) })
+	if heard && err == nil {
+		l.operations.Add(2)
+		s.sessions.stateSet(held.Name(), next)
+	}
 }

@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,109 +13,89 @@ import (
 // Its log has everything that its clients have seen.
 type stream struct {
 	history.Log
-	name  string
-	to    fsm.EntityRef
-	from  []source
-	relay *source // messages are moved on from here by transactions; nil: none are
-	next  atomic.Int64
+	name string
+	to   fsm.EntityRef
+	from []source
+	next atomic.Int64
+	work []func(*load, *client, *stream) // clients besides senders and receivers, one each; they end with sending
 
-	resends     bool // the sender sends messages again whose fate it does not know, and some that were accepted
+	relay       *source // messages are moved from here to all sources by transactions; nil: none are
+	isExact     bool    // it is judged up to a restore only: what follows depends on when each partition was copied
+	resends     bool    // the sender sends messages again whose fate it does not know, and some that were accepted
+	immediate   bool    // no message is scheduled
+	schedules   bool    // all messages are, and some are cancelled
+	redrives    bool    // dead letters are moved back
 	hasSessions bool
 	sessions    sessionJudge
+
+	// prepare completes the message with a number, before it is sent; nil: nothing is added.
+	prepare func(c *client, m *fsm.Message, number int64)
+	// expect says whether a message must arrive at the source with a name; nil: it must, at every source.
+	expect func(m *sentMessage, source string) expectation
+	// buries says which messages the receivers dead-letter and never complete; nil: none.
+	buries func(id string) bool
 
 	mu       sync.Mutex
 	entities []fsm.Entity                // all that hold messages
 	deferred map[fsm.SequenceNumber]bool // messages that may be deferred
 	due      map[string]time.Time        // by message: scheduled for
-	early    []string                    // messages that came before they were due
+	lives    map[string]time.Duration    // by message: its time to live
+	fates    map[string]expectation      // by message: what its cancellation means
+	rules    []*ruleLife                 // in the order of their begin
+	purges   []purge
+	served   period   // when senders and receivers last got answers
+	found    []string // what its clients found to be wrong
+	// isRestored is set when the cluster is restored: then the clients of an exact stream find nothing more.
+	isRestored bool
 }
 
 // source is where a stream is received. Every message must arrive at each source with a different name.
 type source struct {
 	name string
 	at   fsm.EntityRef
+	rest time.Duration // between two requests for messages, on average
 }
 
-// sources returns the names for history.Check.
-func (s *stream) sources() (names []string) {
+// sourceNames returns the different names of the sources.
+func (s *stream) sourceNames() []string {
+	var names []string
+	seen := make(map[string]bool)
 	for _, from := range s.from {
-		if from.name != "" {
+		if !seen[from.name] {
+			seen[from.name] = true
 			names = append(names, from.name)
 		}
 	}
 	return names
 }
 
-const sessionsOfStream = 4
-
-// build creates the entities of all streams.
-func (l *load) build(ctx context.Context) error {
-	b := &builder{ctx: ctx, process: l.world.members[0].running()}
-	for i := range 2 {
-		s := b.stream(fmt.Sprintf("queue-%d", i))
-		s.to = b.queue(s, s.name, func(*fsm.EntitySettings) {})
-		s.from = []source{{at: s.to}, {at: fsm.EntityRef{Entity: s.to.Entity, Sub: fsm.DeadLetterQueue}}}
+// find notes what a client found to be wrong.
+func (s *stream) find(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isRestored || !s.isExact {
+		s.found = append(s.found, text)
 	}
-	s := b.stream("duplicates")
-	s.resends = true
-	s.to = b.queue(s, s.name, func(e *fsm.EntitySettings) { e.RequiresDuplicateDetection, e.MaxDeliveryCount = true, 2000 })
-	s.from = []source{{at: s.to}}
-
-	s = b.stream("sessions")
-	s.hasSessions = true
-	s.to = b.queue(s, s.name, func(e *fsm.EntitySettings) { e.RequiresSession, e.MaxDeliveryCount = true, 2000 })
-	s.from = []source{{at: s.to}}
-
-	s = b.stream("chain")
-	s.from = []source{{at: b.queue(s, "chain-2", func(e *fsm.EntitySettings) { e.MaxDeliveryCount = 2000 })}}
-	b.queue(s, "chain-1", func(e *fsm.EntitySettings) { e.ForwardTo = "chain-2" })
-	s.to = b.queue(s, "chain-0", func(e *fsm.EntitySettings) { e.ForwardTo = "chain-1" })
-
-	s = b.stream("topic")
-	target := b.queue(s, "topic-target", func(e *fsm.EntitySettings) { e.MaxDeliveryCount = 2000 })
-	s.to = b.entity(s, fsm.TopicEntity, "topic", func(*fsm.EntitySettings) {})
-	one := b.entity(s, fsm.SubscriptionEntity, "topic/Subscriptions/one", func(e *fsm.EntitySettings) { e.MaxDeliveryCount = 2000 })
-	b.entity(s, fsm.SubscriptionEntity, "topic/Subscriptions/two", func(e *fsm.EntitySettings) { e.ForwardTo = "topic-target" })
-	s.from = []source{{"one", one}, {"target", target}}
-
-	s = b.stream("relay")
-	s.to = b.queue(s, "relay-in", func(e *fsm.EntitySettings) { e.MaxDeliveryCount = 2000 })
-	s.relay = &source{at: s.to}
-	s.from = []source{{at: b.queue(s, "relay-out", func(e *fsm.EntitySettings) { e.MaxDeliveryCount = 2000 })}}
-	l.streams = b.streams
-	return b.err
 }
 
-// builder creates entities until one fails.
-type builder struct {
-	ctx     context.Context //nolint:containedctx // of one function
-	process *process
-	streams []*stream
-	err     error
+// hasDeadLetters reports whether receivers may dead-letter the messages of a stream.
+func (s *stream) hasDeadLetters() bool {
+	return s.redrives || len(s.from) > 1 && s.from[1].at.Sub == fsm.DeadLetterQueue && s.lives == nil
 }
 
-func (b *builder) stream(name string) *stream {
-	s := &stream{name: name, deferred: make(map[fsm.SequenceNumber]bool), due: make(map[string]time.Time)}
-	s.sessions.holders = make(map[string]holder)
-	b.streams = append(b.streams, s)
-	return s
-}
+// expectation says whether a message must arrive at a source.
+type expectation int
 
-func (b *builder) queue(s *stream, name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
-	return b.entity(s, fsm.QueueEntity, name, change)
-}
+const (
+	must expectation = iota
+	may
+	never
+)
 
-func (b *builder) entity(s *stream, kind fsm.EntityKind, name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
-	if b.err != nil {
-		return fsm.EntityRef{}
-	}
-	settings := fsm.DefaultSettings()
-	settings.LockDuration = fsm.Millis(lockDuration.Milliseconds())
-	settings.MaxDeliveryCount = deliveriesMax
-	change(&settings)
-	entity, err := b.process.node.Router().In(fsm.DefaultNamespace).CreateEntity(b.ctx, kind, name, settings, nil, nil)
-	if b.err = err; err == nil {
-		s.entities = append(s.entities, entity)
-	}
-	return fsm.EntityRef{Entity: entity}
+// sentMessage is what a sender knows of a message.
+type sentMessage struct {
+	id         string
+	begun      time.Time
+	ended      time.Time // when the sender knew the outcome; zero: never
+	isAccepted bool
 }

@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/test/history"
+)
+
+// at is a moment of the planted histories, in seconds.
+func at(seconds int) time.Time { return time.Unix(1_000_000_000+int64(seconds), 0) }
+
+// judged returns what a judge finds in a history.
+func judged(s *stream, events ...history.Event) string {
+	var found []string
+	for _, e := range events {
+		s.Add(e)
+	}
+	s.judge(func(format string, arguments ...any) { found = append(found, fmt.Sprintf(format, arguments...)) }, true, nil)
+	return strings.Join(found, "\n")
+}
+
+// sentAndDelivered is the history of one message that nothing is wrong with, up to its delivery.
+func sentAndDelivered(id, source string) []history.Event {
+	return []history.Event{
+		{Kind: history.SendBegun, ID: id, Client: "s", At: at(0)},
+		{Kind: history.SendAccepted, ID: id, Client: "s", At: at(1)},
+		{Kind: history.Delivered, ID: id, Entity: source, Client: "r1", At: at(2), Sequence: 7, LockedUntil: at(12)},
+	}
+}
+
+func TestJudgeFindsPlantedBugs(t *testing.T) {
+	t.Parallel()
+	always := func(e expectation) func(*sentMessage, string) expectation {
+		return func(*sentMessage, string) expectation { return e }
+	}
+	one := []source{{}}
+	m := sentAndDelivered("m/1", "")
+	for name, c := range map[string]struct {
+		stream *stream
+		events []history.Event
+		want   string // a part of the finding; "": there is none
+	}{
+		"correct":                       {&stream{from: one}, m, ""},
+		"lost":                          {&stream{from: one}, m[:2], "lost"},
+		"need not arrive":               {&stream{from: one, expect: always(may)}, m[:2], ""},
+		"must not arrive":               {&stream{from: one, expect: always(never)}, m, "phantom"},
+		"did not arrive and must not":   {&stream{from: one, expect: always(never)}, m[:2], ""},
+		"copy that nobody expects":      {&stream{from: []source{{name: "a"}}}, append(sentAndDelivered("m/1", "a"), sentAndDelivered("m/1", "b")[2]), "unexpected copy"},
+		"purged":                        {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3), removed: 1}}}, m[:2], ""},
+		"gone before it was purged":     {&stream{from: one, expect: always(may), purges: []purge{{ended: at(-1), removed: 1}}}, m[:2], "neither received nor purged"},
+		"gone and not purged":           {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3)}}}, m[:2], "1 messages are missing"},
+		"more purged than there were":   {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3), removed: 2}}}, m[:2], "2 messages were purged"},
+		"purged with an unknown answer": {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3), unknown: true}}}, m[:2], ""},
+	} {
+		switch found := judged(c.stream, c.events...); {
+		case c.want == "" && found != "":
+			t.Errorf("%s: found %s", name, found)
+		case !strings.Contains(found, c.want):
+			t.Errorf("%s: found %q, want %q", name, found, c.want)
+		}
+	}
+}
+
+func TestRulesThatChangeAreExpectedEitherWay(t *testing.T) {
+	t.Parallel()
+	s := &stream{rules: []*ruleLife{{colour: 3, addBegun: at(10), added: at(11), dropBegun: at(20), goneAt: at(21)}}}
+	for _, c := range []struct {
+		begun, ended int // of the send
+		want         expectation
+	}{{5, 6, never}, {9, 10, may}, {10, 12, may}, {12, 13, must}, {19, 20, may}, {20, 22, may}, {22, 23, never}} {
+		m := &sentMessage{id: "ruled/3", begun: at(c.begun), ended: at(c.ended), isAccepted: true}
+		if got := s.expectByRules(m, "changing"); got != c.want {
+			t.Errorf("sent from %d to %d: %v, want %v", c.begun, c.ended, got, c.want)
+		}
+	}
+	unknown := &sentMessage{id: "ruled/3", begun: at(5)}
+	if got := s.expectByRules(unknown, "changing"); got != may {
+		t.Errorf("sent at an unknown time: %v", got)
+	}
+	if got := s.expectByRules(&sentMessage{id: "ruled/4", begun: at(12), ended: at(13), isAccepted: true}, "changing"); got != never {
+		t.Errorf("another colour: %v", got)
+	}
+}
+
+func TestSessionStateOnlyRises(t *testing.T) {
+	t.Parallel()
+	j := &sessionJudge{states: make(map[string]sessionState)}
+	if next := j.checkState("s", nil); next != 1 {
+		t.Fatalf("first number %d", next)
+	}
+	j.stateSet("s", 1)
+	j.checkState("s", []byte("1"))
+	j.checkState("s", []byte("2")) // begun, not confirmed
+	if len(j.found) > 0 {
+		t.Errorf("found %v", j.found)
+	}
+	j.checkState("s", nil)
+	j.checkState("s", []byte("9"))
+	if len(j.found) != 2 {
+		t.Errorf("found %v, want a lost and an unknown state", j.found)
+	}
+}
