@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // receiveSnapshot reads a snapshot that a leader sends, before raft knows of it. The reader that it returns hands the
@@ -27,11 +29,18 @@ func (g *Group) receiveSnapshot(request *raft.InstallSnapshotRequest, from io.Re
 	if err == nil {
 		err = sink.complete()
 	}
+	if err == nil && !planted.Active(planted.InstallWaitsInRaft) {
+		err = g.snapshots.beginInstall(sink.end())
+		sink.ordered = err == nil
+	}
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("receive snapshot %s: %w", sink.id, err), sink.Cancel())
 	}
 	r := &receivedSnapshot{sink: sink, size: size}
-	return r, r.discard, nil
+	return r, func() {
+		r.discard()
+		g.snapshots.endInstall()
+	}, nil
 }
 
 // receivedSnapshot is a snapshot that is here in whole and that raft has not taken yet. Raft copies a reader into a
@@ -100,6 +109,6 @@ func (s *snapshotSink) adopt(other *snapshotSink) error {
 	}
 	received := other.manifest
 	received.Configuration, received.ConfigurationIndex = s.Configuration, s.ConfigurationIndex
-	s.manifest, s.dir, s.whole = received, other.dir, true
+	s.manifest, s.dir, s.whole, s.ordered = received, other.dir, true, other.ordered
 	return nil
 }

@@ -19,6 +19,18 @@ import (
 // voteWithin is the time within which a replica answers a vote, whatever else it does.
 const voteWithin = 2 * time.Second
 
+// votesInTime asks a replica for a vote in an old term and checks that it answers in time.
+func votesInTime(t *testing.T, candidate, voter *member) {
+	t.Helper()
+	begun := time.Now()
+	var vote raft.RequestVoteResponse
+	err := candidate.group(1).instance.Load().transport.RequestVote(raft.ServerID(voter.config(1).Replica), raft.ServerAddress(voter.id),
+		&raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}, Term: 1}, &vote)
+	if took := time.Since(begun); err != nil || took > voteWithin {
+		t.Errorf("the vote was answered after %v: %v", took, err)
+	}
+}
+
 // stalledSnapshot gives the beginning of the stream of a snapshot, and then nothing until released.
 type stalledSnapshot struct {
 	begin    *bytes.Reader
@@ -58,13 +70,7 @@ func TestFollowerVotesWhileASnapshotStalls(t *testing.T) {
 		images, err := filepath.Glob(filepath.Join(replicaDir(follower), "snap", snapshotTemporary+"-*", imageFile))
 		return err == nil && len(images) > 0
 	})
-	begun := time.Now()
-	var vote raft.RequestVoteResponse
-	err := candidate.group(1).instance.Load().transport.RequestVote(raft.ServerID(follower.config(1).Replica), raft.ServerAddress(follower.id),
-		&raft.RequestVoteRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}, Term: 1}, &vote)
-	if took := time.Since(begun); err != nil || took > voteWithin {
-		t.Errorf("the vote was answered after %v: %v", took, err)
-	}
+	votesInTime(t, candidate, follower)
 	close(stall.released)
 	if err := <-sent; err == nil {
 		t.Error("half a snapshot was installed")

@@ -113,7 +113,7 @@ type snapshotStore struct {
 	newest     *storedSnapshot
 	serial     uint64
 	own        *ownSnapshot // nil while raft takes none
-	installing position     // of the snapshot that is being published for the leader, zero for none
+	installing position     // of the snapshot of the leader that is being installed, zero for none
 }
 
 // findSnapshot reads the newest manifest under dir, nil when there is none. It removes unfinished snapshots
@@ -427,6 +427,7 @@ type snapshotSink struct {
 	result   chan error
 	local    bool
 	whole    bool // all of a snapshot that the leader sends is here
+	ordered  bool // beginInstall was called for it; its receiver calls endInstall
 	finished bool
 }
 
@@ -551,10 +552,12 @@ func (s *snapshotSink) Close() error {
 
 // publishReceived makes a received snapshot the newest one, unless it is older.
 func (s *snapshotSink) publishReceived() error {
-	if err := s.store.beginInstall(s.end()); err != nil {
-		return err
+	if !s.ordered {
+		if err := s.store.beginInstall(s.end()); err != nil {
+			return err
+		}
+		defer s.store.endInstall()
 	}
-	defer s.store.endInstall()
 	return s.publish()
 }
 

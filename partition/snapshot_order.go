@@ -19,7 +19,9 @@ import (
 // last, the replica would vote as if its log ended before 500, although it has acknowledged 500. So a snapshot
 // that is older than the newest one is refused, by term and index. And one that arrives stops the one that is
 // being written, and waits until raft has finished with it, that is, until the future of Raft.Snapshot is
-// complete: raft calls setLastSnapshot before.
+// complete: raft calls setLastSnapshot before. Until raft has installed it, no other one begins. The wait ends before raft
+// hears of the snapshot (receiveSnapshot): raft would wait on its main goroutine, for a sync of all segments if the
+// disk is slow, and answer neither heartbeats nor votes.
 
 // errOlderSnapshot refuses a snapshot that a newer one has replaced.
 var errOlderSnapshot = errors.New("a newer snapshot exists")
@@ -53,12 +55,16 @@ func (s *snapshotStore) checkOrder(p position) error {
 	return nil
 }
 
-// beginOwn notes that a snapshot of this replica is being written. endOwn ends it.
+// beginOwn notes that a snapshot of this replica is being written. endOwn ends it. It is refused while another one is
+// being installed.
 func (s *snapshotStore) beginOwn(p position) (*ownSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkOrder(p); err != nil {
 		return nil, err
+	}
+	if s.installing != (position{}) {
+		return nil, fmt.Errorf("snapshot up to %d while one up to %d is installed: %w", p.index, s.installing.index, errOlderSnapshot)
 	}
 	s.own = &ownSnapshot{done: make(chan struct{})}
 	return s.own, nil

@@ -41,6 +41,8 @@ const (
 	GiveUpUnknown Fault = "give-up-unknown"
 	// GrantHeldSession grants the lock of a session that is held.
 	GrantHeldSession Fault = "grant-held-session"
+	// InstallWaitsInRaft lets raft wait on its main goroutine for the end of a snapshot of the replica itself.
+	InstallWaitsInRaft Fault = "install-waits-in-raft"
 	// InstallWithoutDeadline lets raft read a snapshot from the stream on its main goroutine.
 	InstallWithoutDeadline Fault = "install-without-deadline"
 	// KeepContradictingLog keeps log entries that contradict the snapshot at their index.
@@ -114,6 +116,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	FreeSegmentEarly,
 	GiveUpUnknown,
 	GrantHeldSession,
+	InstallWaitsInRaft,
 	InstallWithoutDeadline,
 	KeepContradictingLog,
 	LoseOutboxOnHandover,

@@ -28,6 +28,7 @@ func checks() []check {
 		{planted.FreeSegmentEarly, "partition/journal", "TestSegmentsAreFreed", nil},
 		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
 		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
+		{planted.InstallWaitsInRaft, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
 		{planted.InstallWithoutDeadline, "partition", "TestFollowerVotesWhileASnapshotStalls", nil},
 		{planted.KeepContradictingLog, "partition/raftlog", "TestLogThatContradictsTheSnapshotIsDropped", nil},
 		{planted.LoseOutboxOnHandover, "fsm", "TestForwardingIsExactlyOnce", nil},
