@@ -21,6 +21,8 @@ const (
 	ContinueAfterFailedSync Fault = "continue-after-failed-sync"
 	// CountAttemptTwice counts a failed delivery twice.
 	CountAttemptTwice Fault = "count-attempt-twice"
+	// CountUnsyncedNames lets a caller take the name of a file for durable while its folder is still being synced.
+	CountUnsyncedNames Fault = "count-unsynced-names"
 	// DeliverExpiredMessage delivers messages whose time to live has passed.
 	DeliverExpiredMessage Fault = "deliver-expired-message"
 	// DrainedStopsRebalance makes a drained member prevent automatic rebalances for as long as it is drained.
@@ -106,6 +108,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	CommitBehindSent,
 	ContinueAfterFailedSync,
 	CountAttemptTwice,
+	CountUnsyncedNames,
 	DeliverExpiredMessage,
 	DrainedStopsRebalance,
 	EmptyCatalogAnswers,

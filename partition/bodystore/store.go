@@ -86,7 +86,8 @@ type Store struct {
 	pinsIssued   uint64
 	pinsReleased uint64
 	deleting     []deletingSegment
-	folderDirty  bool // files were created since the folder was last synced
+	created      uint64 // files created since open
+	named        uint64 // of these, the first so many have a durable name
 	closed       bool
 }
 
@@ -206,7 +207,7 @@ func (b *Store) rotate() error {
 		b.collectDead()
 	}
 	b.next++
-	b.folderDirty = true
+	b.created++
 	b.segments[s.Number] = s
 	b.active = s
 	b.tail, b.tailStart = b.tail[:0], HeaderBytes
@@ -441,7 +442,7 @@ func (b *Store) createImported() (*Segment, error) {
 		return nil, err
 	}
 	b.next++
-	b.folderDirty = true
+	b.created++
 	s.retained = 1
 	b.segments[s.Number] = s
 	return s, nil
@@ -507,19 +508,28 @@ func (b *Store) Sync(list []SegmentSize) error {
 		s.synced = max(s.synced, l.Size)
 		b.mu.Unlock()
 	}
+	return b.syncNames()
+}
+
+// syncNames makes the names of all files durable that exist when it is called. A sync of the folder counts only when
+// it has ended, because another caller may rely on it.
+func (b *Store) syncNames() error {
 	b.mu.Lock()
-	names := b.folderDirty
-	b.folderDirty = false
+	created := b.created
+	done := b.named == created
+	if planted.Active(planted.CountUnsyncedNames) {
+		b.named = created
+	}
 	b.mu.Unlock()
-	if !names {
+	if done {
 		return nil
 	}
 	if err := b.files.SyncFolder(b.dir); err != nil {
-		b.mu.Lock()
-		b.folderDirty = true
-		b.mu.Unlock()
 		return err
 	}
+	b.mu.Lock()
+	b.named = max(b.named, created)
+	b.mu.Unlock()
 	return nil
 }
 

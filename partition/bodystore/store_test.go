@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -168,6 +169,55 @@ func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 		if !bytes.Equal(b.Read(r), testBody(i)) {
 			t.Errorf("body %d", i)
 		}
+	}
+}
+
+// heldFolder holds the first sync of the folder of segments.
+type heldFolder struct {
+	disk.OS
+
+	reached, open chan struct{}
+	syncs         *atomic.Int32
+}
+
+func (f heldFolder) SyncFolder(path string) error {
+	if f.syncs.Add(1) == 1 {
+		close(f.reached)
+		<-f.open
+	}
+	return f.OS.SyncFolder(path)
+}
+
+// While the folder is being synced for one caller, another one whose segments are synced already does not take their
+// names for durable.
+func TestNamesAreDurableWhenSyncReturns(t *testing.T) {
+	t.Parallel()
+	files := heldFolder{reached: make(chan struct{}), open: make(chan struct{}), syncs: new(atomic.Int32)}
+	b, err := Open(files, t.TempDir(), 4<<10, nil, failed(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	b.Append(owner(1), testBody(1))
+	list, err := b.Freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error, 1)
+	go func() { first <- b.Sync(list) }()
+	<-files.reached
+	if err := b.Sync(list); err != nil {
+		t.Error(err)
+	}
+	if n := files.syncs.Load(); n != 2 {
+		t.Errorf("the second caller relied on a sync that has not ended: %d syncs", n)
+	}
+	close(files.open)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	if err := b.Sync(list); err != nil || files.syncs.Load() != 2 {
+		t.Errorf("%d syncs of names that are durable: %v", files.syncs.Load(), err)
 	}
 }
 
