@@ -101,6 +101,8 @@ func TestBatchIsAcceptedOnceInItsEpoch(t *testing.T) {
 		{9, 7, 40, fsm.Stale, 8}, //
 		{4, 2, 20, fsm.OK, 10},   // serials of an epoch are
 		{4, 1, 20, fsm.Stale, 10},
+		{0, 8, 50, fsm.Stale, 10}, // an epoch before the last one
+		{0, 8, 0, fsm.Stale, 10},
 	} {
 		c := transferOf(row.serial, carried("a"), carried("b"))
 		if row.first != 0 {

@@ -1,6 +1,9 @@
 package fsm
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // outbox writes the forwarding state of a sub-queue, after its messages.
 func (w *imageWriter) outbox(o *outbox) {
@@ -70,7 +73,10 @@ func (w *imageWriter) sourceBatches(list []sourceBatch) {
 		w.address(a.from.Address)
 		if w.version >= imageVersionEpochs {
 			w.uvarint(a.epoch)
-			w.uvarint(a.before)
+			w.count(len(a.former))
+			for _, epoch := range a.former {
+				w.uvarint(epoch)
+			}
 			w.fixed64(a.numbers)
 		}
 		w.uvarint(a.serial)
@@ -89,8 +95,13 @@ func (r *imageReader) sourceBatches(a *sourceBatches) {
 	r.repeat(transferSourcesMax, func() {
 		x := sourceBatch{from: Outbox{Partition: PartitionID(r.uint32()), Address: r.address()}}
 		if r.version >= imageVersionEpochs {
-			x.epoch, x.before, x.numbers = r.uvarint(), r.uvarint(), r.fixed64()
-			r.require(x.before != x.epoch || x.epoch == 0)
+			x.epoch = r.uvarint()
+			r.repeat(formerEpochsMax, func() {
+				former := r.uvarint()
+				r.require(former != x.epoch && !slices.Contains(x.former, former))
+				x.former = append(x.former, former)
+			})
+			x.numbers = r.fixed64()
 		}
 		x.serial, x.at = r.uvarint(), r.instant()
 		x.count, x.refused = uint16(r.uvarintMax(commandMessagesMax)), Code(r.byte())

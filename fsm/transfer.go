@@ -17,6 +17,9 @@ const (
 	// transferMemory is the minimum time for which the last batch of a source is remembered. A
 	// source repeats a batch until it is answered, so this is how long it may be disconnected.
 	transferMemory = Millis(30 * 24 * 60 * 60 * 1000)
+	// formerEpochsMax is the number of epochs of a source before its last one whose batches are still
+	// known to be late copies. A copy is minutes late at most, and an epoch ends with a restore.
+	formerEpochsMax = 8
 	// transferPatchesBytesMax bounds the patches of a forwarded message: it has room for the
 	// properties and reasons of hopsMax entities.
 	transferPatchesBytesMax = 1 << 20
@@ -25,8 +28,8 @@ const (
 // sourceBatch is the last batch that was accepted from a source.
 type sourceBatch struct {
 	from    Outbox
-	epoch   uint64 // of the batch, see BeginEpoch
-	before  uint64 // the epoch of the source before this one
+	epoch   uint64   // of the batch, see BeginEpoch
+	former  []uint64 // epochs of the source before this one, oldest first; immutable, images share it
 	serial  uint64
 	numbers uint64  // hash of the sequence numbers of the messages at the source; 0 if they are not known
 	at      Instant // time of arrival, in serving time
@@ -50,10 +53,24 @@ func (a *sourceBatch) result() Result {
 // this one, or another under the same serial.
 func (a *sourceBatch) isOutdated(batch *sourceBatch) bool {
 	if batch.epoch != a.epoch {
-		return a.epoch != 0 && batch.epoch == a.before
+		return slices.Contains(a.former, batch.epoch)
 	}
 	known := batch.numbers != 0 && a.numbers != 0 && !planted.Active(planted.MistakeBatch)
 	return batch.serial < a.serial || batch.serial == a.serial && known && batch.numbers != a.numbers
+}
+
+// epochsUntil returns the former epochs of a source after a batch of the given epoch: the newest
+// formerEpochsMax.
+func (a *sourceBatch) epochsUntil(epoch uint64) []uint64 {
+	if epoch == a.epoch {
+		return a.former
+	}
+	keep := formerEpochsMax
+	if planted.Active(planted.ForgetFormerEpochs) {
+		keep = 1
+	}
+	former := append(slices.Clone(a.former), a.epoch)
+	return former[max(0, len(former)-keep):]
 }
 
 // haveNumbers reports whether all messages have sequence numbers of their source, which rise.
@@ -164,11 +181,10 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 			}
 			return Result{Code: Stale, Serial: last.serial}
 		}
-		if batch.before = last.before; batch.epoch != last.epoch {
-			batch.before = last.epoch
-		} else if batch.serial == last.serial {
+		if batch.epoch == last.epoch && batch.serial == last.serial {
 			return last.result()
 		}
+		batch.former = last.epochsUntil(batch.epoch)
 	}
 	if code := checkTransferred(c.Source.Address, messages); code != OK {
 		return Result{Code: code}

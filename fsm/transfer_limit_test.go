@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 )
@@ -36,5 +37,48 @@ func TestTransferRespectsQuotas(t *testing.T) {
 	x.sessions.count = 2
 	if codes := transfer(4, "b"); !slices.Equal(codes, []Code{OK}) || q.Messages() != 3 {
 		t.Errorf("below the limit again: %v, %d messages", codes, q.Messages())
+	}
+}
+
+// TestFormerEpochsAreBounded: a destination knows the last formerEpochsMax former epochs of a source,
+// also after it was restored from an image, and forgets those before.
+func TestFormerEpochsAreBounded(t *testing.T) {
+	t.Parallel()
+	q := NewQueues(noBodies{})
+	apply := testApply(q)
+	apply(1, RaiseLevel{Level: levelEpochs})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
+	batch := func(epoch uint64) TransferMessages {
+		return TransferMessages{
+			Entity: 1, Epoch: epoch, Serial: 1, Source: Outbox{Partition: 2, Address: Address{Entity: 2}},
+			Messages: []Transferred{{Message: Message{}, Hops: 1, Number: 1}},
+		}
+	}
+	const last = formerEpochsMax + 3
+	for epoch := uint64(1); epoch <= last; epoch++ {
+		apply(1, batch(epoch))
+	}
+	var image bytes.Buffer
+	if _, err := q.Image().WriteTo(&image); err != nil {
+		t.Fatal(err)
+	}
+	if q = NewQueues(noBodies{}); q.Restore(&image) != nil {
+		t.Fatal("the image is refused")
+	}
+	if n := len(q.byID[1].sourceBatches.list[0].former); n != formerEpochsMax {
+		t.Errorf("%d epochs are remembered", n)
+	}
+	for epoch := uint64(1); epoch <= last; epoch++ {
+		want := OK
+		switch {
+		case epoch == last: // again
+		case epoch >= last-formerEpochsMax:
+			want = Stale
+		default:
+			continue // it would be accepted
+		}
+		if res := q.Apply(Env{Index: 100 + epoch, Now: 1}, AppendCommand(nil, Header{}, batch(epoch))); res.Code != want {
+			t.Errorf("epoch %d of %d: %v", epoch, last, res.Code)
+		}
 	}
 }

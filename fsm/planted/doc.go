@@ -37,6 +37,8 @@ const (
 	ForgetArrival Fault = "forget-arrival"
 	// ForgetDuplicateIDs forgets the ids of duplicate detection when an image is loaded.
 	ForgetDuplicateIDs Fault = "forget-duplicate-ids"
+	// ForgetFormerEpochs lets a destination know late batches of one former epoch of a source only.
+	ForgetFormerEpochs Fault = "forget-former-epochs"
 	// FreeSegmentEarly frees the oldest segment of a journal although groups need entries in it.
 	FreeSegmentEarly Fault = "free-segment-early"
 	// GiveUpUnknown reports a request with an unknown outcome as failed instead of sending it again.
@@ -116,6 +118,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ForgetAnswers,
 	ForgetArrival,
 	ForgetDuplicateIDs,
+	ForgetFormerEpochs,
 	FreeSegmentEarly,
 	GiveUpUnknown,
 	GrantHeldSession,

@@ -26,6 +26,7 @@ func checks() []check {
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.ForgetDuplicateIDs, "fsm", "TestReplicasAgreeAfterRestore", nil},
+		{planted.ForgetFormerEpochs, "fsm", "TestBatchIsAcceptedOnceInItsEpoch", nil},
 		{planted.FreeSegmentEarly, "partition/journal", "TestSegmentsAreFreed", nil},
 		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
 		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
