@@ -169,8 +169,8 @@ func transferFailure(code Code) (reason, description string) {
 }
 
 // takeBatch takes the oldest ready messages into a batch, without those that have expired or were
-// forwarded too often; if there are very many of these, the rest is left to the next call. A batch
-// of a transfer queue has one destination.
+// forwarded too often; if there are very many of these, or they are large, the rest is left to the
+// next entry. A batch of a transfer queue has one destination.
 func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 	numbers := make([]SequenceNumber, 0, min(uint64(c.Max), sub.ix.counts[Ready]))
 	size, aside, to := uint64(0), 0, c.To
@@ -182,15 +182,18 @@ func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 		rec := sub.ix.get(at)
 		expired := q.expired(sub, &rec)
 		if expired || rec.flags.hops() >= hopsMax {
-			if aside == pulseMessagesMax {
+			if aside == pulseMessagesMax || q.isAsideFull() {
 				q.notifyReady(sub)
 				break
 			}
-			if aside++; expired {
+			aside++
+			before := q.bodies.appended
+			if expired {
 				q.expire(sub, at, rec, Patch{})
 			} else {
 				q.deadLetterHops(sub, at, rec)
 			}
+			q.setAside += q.bodies.appended - before
 			continue
 		}
 		if sub.address.Sub == TransferQueue {
@@ -216,6 +219,12 @@ func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 		next.serial += sub.out.serial
 	}
 	sub.out = next
+}
+
+// isAsideFull reports whether the current entry has stored as many bytes of messages that cannot be
+// forwarded as it may: their patches are written again.
+func (q *Queues) isAsideFull() bool {
+	return q.FormatLevel() >= levelEpochs && q.setAside >= setAsideBytesMax && !planted.Active(planted.ForwardWithoutByteBound)
 }
 
 // deadLetterHops dead-letters a message that was forwarded hopsMax times.

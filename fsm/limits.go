@@ -53,7 +53,11 @@ const (
 	pulseMessagesMax           = 1000 // messages that one Pulse processes
 	// pulseBytesMax bounds the bodies and patches that one Pulse stores, from format level 3 on: a
 	// Pulse begins no message once it has stored so many bytes.
-	pulseBytesMax     = 4 << 20
+	pulseBytesMax = 4 << 20
+	// setAsideBytesMax bounds the patches that one entry writes for messages that expired or were
+	// forwarded too often when a batch is taken, from format level 3 on: the entry begins no such
+	// message once it has stored so many bytes.
+	setAsideBytesMax  = 4 << 20
 	commandPurgeMax   = 4000 // messages of one PurgeMessages, as in Azure Service Bus
 	commandRedriveMax = 1000 // sequence numbers of one RedriveMessages
 	// delayMax is how long the redelivery of an abandoned message can be delayed.

@@ -110,3 +110,41 @@ func BenchmarkPulseOfLargeMessages(b *testing.B) {
 		})
 	}
 }
+
+// TestSettingAsideIsLimitedByBytes: when batches are taken, an entry dead-letters little more than
+// setAsideBytesMax of messages that cannot be forwarded, whichever queues they are in, and the next
+// entries do the rest. Below format level 3 an entry does as much as it did.
+func TestSettingAsideIsLimitedByBytes(t *testing.T) {
+	t.Parallel()
+	const messages, size, bytesMax = 12, 900 << 10, 4 << 20
+	patches := fsm.AppendPatches(nil, []fsm.Patch{{Properties: make([]byte, size)}})
+	for _, level := range []uint32{2, 3} {
+		b := newBetween(t)
+		b.must(fsm.RaiseLevel{Level: level})
+		for id := fsm.EntityID(1); id < 3; id++ {
+			b.put(id, 1, onward)
+			for serial := range uint64(messages) {
+				m := carried("x")
+				m.Hops, m.Patches = 4, patches // it was forwarded as often as a message may be
+				c := transferOf(serial+1, m)
+				c.Entity = id
+				b.must(c)
+			}
+		}
+		entries := 0
+		for dead := uint64(0); dead < 2*messages; entries++ {
+			b.env.Index++
+			for id := fsm.EntityID(1); id < 3; id++ {
+				b.q.Apply(b.env, fsm.AppendCommand(nil, fsm.Header{}, take(id, 10)))
+			}
+			before := dead
+			dead = b.counts(1).DeadLetter + b.counts(2).DeadLetter
+			if n := (dead - before) * size; dead == before || level >= 3 && n >= bytesMax+size {
+				t.Fatalf("level %d: an entry dead-lettered %d bytes", level, n)
+			}
+		}
+		if want := map[uint32]int{2: 1, 3: 5}[level]; entries != want {
+			t.Errorf("level %d: %d entries, want %d", level, entries, want)
+		}
+	}
+}

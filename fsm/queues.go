@@ -38,6 +38,7 @@ type Queues struct {
 	lastPublished EntityID       // the topic whose Pending messages were published last
 	entryIndex    uint64         // index of the current entry
 	spent         uint64         // steps of the current entry so far
+	setAside      uint64         // bytes that the current entry stored of messages that could not be forwarded
 	exceeded      uint64         // rules that exceeded their budget, on this replica
 }
 
@@ -118,7 +119,7 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 		panic(undecodable(env, kind, r.err))
 	}
 	if env.Index != q.entryIndex || env.Index == 0 {
-		q.entryIndex, q.spent = env.Index, 0
+		q.entryIndex, q.spent, q.setAside = env.Index, 0, 0
 	}
 	if len(q.pendingReleases) > 0 {
 		q.releasePending(releasesPerApply)

@@ -39,6 +39,8 @@ const (
 	ForgetDuplicateIDs Fault = "forget-duplicate-ids"
 	// ForgetFormerEpochs lets a destination know late batches of one former epoch of a source only.
 	ForgetFormerEpochs Fault = "forget-former-epochs"
+	// ForwardWithoutByteBound lets one entry write any number of bytes of messages that cannot be forwarded.
+	ForwardWithoutByteBound Fault = "forward-without-byte-bound"
 	// FreeSegmentEarly frees the oldest segment of a journal although groups need entries in it.
 	FreeSegmentEarly Fault = "free-segment-early"
 	// GiveUpUnknown reports a request with an unknown outcome as failed instead of sending it again.
@@ -119,6 +121,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ForgetArrival,
 	ForgetDuplicateIDs,
 	ForgetFormerEpochs,
+	ForwardWithoutByteBound,
 	FreeSegmentEarly,
 	GiveUpUnknown,
 	GrantHeldSession,

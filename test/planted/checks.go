@@ -27,6 +27,7 @@ func checks() []check {
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.ForgetDuplicateIDs, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetFormerEpochs, "fsm", "TestBatchIsAcceptedOnceInItsEpoch", nil},
+		{planted.ForwardWithoutByteBound, "fsm", "TestSettingAsideIsLimitedByBytes", nil},
 		{planted.FreeSegmentEarly, "partition/journal", "TestSegmentsAreFreed", nil},
 		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
 		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
