@@ -21,6 +21,8 @@ const (
 	ContinueAfterFailedSync Fault = "continue-after-failed-sync"
 	// CountAttemptTwice counts a failed delivery twice.
 	CountAttemptTwice Fault = "count-attempt-twice"
+	// CountPiecesLate counts the pieces of a request that a follower has taken when it answers again.
+	CountPiecesLate Fault = "count-pieces-late"
 	// CountUnsyncedNames lets a caller take the name of a file for durable while its folder is still being synced.
 	CountUnsyncedNames Fault = "count-unsynced-names"
 	// DeliverExpiredMessage delivers messages whose time to live has passed.
@@ -112,6 +114,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	CommitBehindSent,
 	ContinueAfterFailedSync,
 	CountAttemptTwice,
+	CountPiecesLate,
 	CountUnsyncedNames,
 	DeliverExpiredMessage,
 	DrainedStopsRebalance,

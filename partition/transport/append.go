@@ -70,7 +70,7 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 	for taken := 0; ; {
 		piece, next := pieceOf(args, taken)
 		var answer raft.AppendEntriesResponse
-		err := t.appendUntilAnswered(id, target, piece, &answer)
+		err := t.appendPiece(id, target, piece, &answer, taken == 0 || planted.Active(planted.CountPiecesLate))
 		switch {
 		case err != nil && taken == 0:
 			return err
@@ -89,6 +89,15 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 			return nil //nolint:nilerr // what was taken is a success; raft tries the rest
 		}
 	}
+}
+
+// appendPiece sends entries. Raft counts the pieces that the follower has taken when AppendEntries returns, so only the
+// first one waits for a peer that does not answer.
+func (t Transport) appendPiece(id raft.ServerID, target raft.ServerAddress, piece *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse, first bool) error {
+	if first {
+		return t.appendUntilAnswered(id, target, piece, answer)
+	}
+	return t.NetworkTransport.AppendEntries(id, replicaAddress(id, target), piece, answer)
 }
 
 // appendUntilAnswered sends entries again that could not be sent, as soon as the peer answers a heartbeat. Raft

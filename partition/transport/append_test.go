@@ -12,6 +12,9 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
+// giveUpAt is the number of requests after which a follower fails no further ones.
+const giveUpAt = 6
+
 // follower stores entries as raft does.
 type follower struct {
 	mu       sync.Mutex
@@ -20,6 +23,7 @@ type follower struct {
 	most     int // bytes of the largest request with more than one entry
 	refuseAt int // number of the request that is refused, 0: none
 	failAt   int // number of the request that gets an error
+	failFrom int // number of the first of all requests that get an error, 0: none
 }
 
 func (f *follower) handle(rpc raft.RPC) {
@@ -40,7 +44,7 @@ func (f *follower) handle(rpc raft.RPC) {
 		f.most = max(f.most, size)
 	}
 	switch {
-	case f.requests == f.failAt:
+	case f.requests == f.failAt || f.failFrom != 0 && f.requests >= f.failFrom && f.requests < giveUpAt:
 		rpc.Respond(answer, errors.New("planned"))
 		return
 	case f.requests == f.refuseAt || request.PrevLogEntry != f.last || request.LeaderCommitIndex > f.last+uint64(len(request.Entries)):
@@ -192,5 +196,25 @@ func replicateSlowly(t *testing.T, entries, size, perSecond int) {
 	}
 	if took := time.Since(begun); took < streamRequestTimeout {
 		t.Errorf("the network was not slow: %v", took)
+	}
+}
+
+// TestTakenEntriesAreCountedWhenTheFollowerFails: when a follower takes a part of a request and then does not answer
+// any more, raft learns at once what it has taken, although heartbeats fail too.
+func TestTakenEntriesAreCountedWhenTheFollowerFails(t *testing.T) {
+	t.Parallel()
+	const entries, size, taken = 20, requestBytesMax / 4, 8
+	var m mesh
+	leader := m.open(t, "A", "A.1", nil)
+	f := &follower{failFrom: 3}
+	serve(t, m.open(t, "B", "B.1", nil), f.handle)
+	request, answer := largeRequest(entries, size), new(raft.AppendEntriesResponse)
+	if err := leader.AppendEntries("B.1", "B", request, answer); err != nil || !answer.Success {
+		t.Errorf("answered %+v, %v", answer, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if counted(request) != taken || f.last != taken || f.requests != 3 {
+		t.Errorf("counted up to %d of %d that the follower has, after %d requests", counted(request), f.last, f.requests)
 	}
 }

@@ -18,6 +18,7 @@ func checks() []check {
 		{planted.CommitBehindSent, "partition/transport", "TestCommitIndexEndsWithTheEntries", nil},
 		{planted.ContinueAfterFailedSync, "partition", "TestAFailedFolderSyncStopsTheReplica", nil},
 		{planted.CountAttemptTwice, "fsm", "TestReplicasAgree", nil},
+		{planted.CountPiecesLate, "partition/transport", "TestTakenEntriesAreCountedWhenTheFollowerFails", nil},
 		{planted.CountUnsyncedNames, "partition/bodystore", "TestNamesAreDurableWhenSyncReturns", nil},
 		{planted.DeliverExpiredMessage, "fsm", "TestReplicasAgree", nil},
 		{planted.DrainedStopsRebalance, "cluster", "TestInterruptedRemovalIsShownAndDoesNotStopRebalancing", []string{"PEEKLOCK_LONG=1"}},
