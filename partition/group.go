@@ -470,7 +470,9 @@ func (g *Group) Accepts(replica string) bool {
 }
 
 // Accept hands over a raft stream that the same group of another member has dialled.
-func (g *Group) Accept(conn net.Conn) { g.instance.Load().streams.Accepted(conn) }
+func (g *Group) Accept(from fsm.MemberID, conn net.Conn) {
+	g.instance.Load().streams.Accepted(from, conn)
+}
 
 // View calls f with this replica's machine, which may lag behind the leader's. f must not change the machine,
 // keep it, or call the group.

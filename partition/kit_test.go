@@ -118,7 +118,7 @@ func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.Partit
 	if cut {
 		return nil, errors.Join(errCut, c.Close(), far.Close())
 	}
-	g.Accept(far)
+	g.Accept(from, far)
 	return c, nil
 }
 

@@ -20,7 +20,8 @@ import (
 const (
 	handshakeTimeout = 5 * time.Second // for TLS and the header of one stream
 	handshakesMax    = 128             // at a time
-	streamsMax       = 8192            // streams that are accepted and open
+	streamsMax       = 8192            // streams that are accepted and open, without those that groups have taken over
+	raftStreamsMax   = 65536           // streams that groups have taken over and that are open
 	acceptPauseMin   = 5 * time.Millisecond
 	acceptPauseMax   = time.Second
 )
@@ -40,9 +41,9 @@ type Config struct {
 	Cluster func() string
 	Address func(fsm.MemberID) (string, error)
 
-	// Raft takes over a stream for a replica of a partition's group, "" for the one that this member has. With a nil
-	// connection it only answers whether it would: Accepted, NoReplica or OtherReplica.
-	Raft func(id fsm.PartitionID, replica string, conn net.Conn) Reply
+	// Raft takes over a stream of another member for a replica of a partition's group, "" for the one that this member
+	// has. With a nil connection it only answers whether it would: Accepted, NoReplica or OtherReplica.
+	Raft func(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) Reply
 	// Forward serves a stream and returns when it has ended.
 	Forward func(fsm.MemberID, net.Conn)
 	// Backup takes over a stream to which it writes a backup. If it is nil, such streams are refused.
@@ -64,6 +65,9 @@ type Transport struct {
 	refusals throttle.Log // limits log lines about untrusted peers
 	counts   counters
 
+	raftStreams    atomic.Int64 // that groups have taken over
+	raftStreamsMax int64
+
 	mu             sync.Mutex
 	streams        map[net.Conn]struct{} // accepted streams that Close must close
 	closed         bool
@@ -77,6 +81,7 @@ func New(c *Config) *Transport {
 	p := &Transport{
 		config: *c, tls: newTLS(c.TLS),
 		streams: make(map[net.Conn]struct{}), handshakeSlots: make(chan struct{}, handshakesMax),
+		raftStreamsMax: raftStreamsMax,
 	}
 	if p.config.Dial == nil {
 		p.config.Dial = new(net.Dialer).DialContext
@@ -175,9 +180,32 @@ func (p *Transport) acceptStream(raw net.Conn) {
 		p.config.Backup(header.Partition, conn)
 		return
 	}
-	if p.config.Raft(header.Partition, header.Replica, conn) != Accepted { // closed since the handshake
-		_ = conn.Close()
+	p.handOver(&header, conn)
+}
+
+// handOver lets a group take over a stream, unless too many are open.
+func (p *Transport) handOver(header *streamHeader, conn net.Conn) {
+	taken := &raftStream{Conn: conn, open: &p.raftStreams}
+	if p.raftStreams.Add(1) > p.raftStreamsMax ||
+		p.config.Raft(header.From, header.Partition, header.Replica, taken) != Accepted { // closed since the handshake
+		_ = taken.Close()
 	}
+}
+
+// raftStream is a stream that a group has taken over. It is counted until it is closed.
+type raftStream struct {
+	net.Conn
+
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+// Close implements net.Conn.
+func (s *raftStream) Close() error {
+	if s.closed.CompareAndSwap(false, true) {
+		s.open.Add(-1)
+	}
+	return s.Conn.Close()
 }
 
 // handshake performs the TLS handshake if TLS is configured, and reads, checks and answers the header of a
@@ -237,7 +265,7 @@ func (p *Transport) checkHeader(header *streamHeader) Reply {
 		p.logForeign(header, ours)
 		return ForeignCluster
 	case header.Kind != ForwardStream:
-		return p.config.Raft(header.Partition, header.Replica, nil)
+		return p.config.Raft(header.From, header.Partition, header.Replica, nil)
 	}
 	return Accepted
 }

@@ -61,7 +61,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft:    func(fsm.PartitionID, string, net.Conn) Reply { return NoReplica },
+		Raft:    func(fsm.MemberID, fsm.PartitionID, string, net.Conn) Reply { return NoReplica },
 		Forward: func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		Logger:  slog.New(slog.DiscardHandler),
 	}
@@ -172,7 +172,7 @@ func TestRaftStreamNamesItsReplica(t *testing.T) {
 				Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 				Cluster: func() string { return "" },
 				Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-				Raft: func(_ fsm.PartitionID, replica string, conn net.Conn) Reply {
+				Raft: func(_ fsm.MemberID, _ fsm.PartitionID, replica string, conn net.Conn) Reply {
 					if replica != "" && replica != "B.2" {
 						return OtherReplica
 					}
@@ -236,4 +236,63 @@ func serveEarlierRelease(listener net.Listener, taken chan<- string) {
 			taken <- ""
 		}
 	}
+}
+
+// TestRaftStreamsAreBounded: a member keeps so many streams of groups and closes further ones; when one ends, the
+// next is taken.
+func TestRaftStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan net.Conn, 1)
+	config := &Config{
+		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
+		Cluster: func() string { return "" },
+		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
+		Raft: func(from fsm.MemberID, _ fsm.PartitionID, _ string, conn net.Conn) Reply {
+			if from != "A" {
+				t.Errorf("the stream is of member %s", from)
+			}
+			if conn != nil {
+				taken <- conn
+			}
+			return Accepted
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	p := New(config)
+	if p.raftStreamsMax != raftStreamsMax {
+		t.Errorf("%d streams are kept", p.raftStreamsMax)
+	}
+	p.raftStreamsMax = 2
+	p.Start()
+	defer p.Close()
+	asker := *config
+	asker.Self = "A"
+	dialler := New(&asker)
+	dial := func() net.Conn {
+		conn, err := dialler.DialRaft(t.Context(), "B", 1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	dial()
+	first := <-taken
+	dial()
+	second := <-taken
+	if _, err := dial().Read(make([]byte, 1)); err == nil || len(taken) != 0 {
+		t.Errorf("a stream too many was taken: %v", err)
+	}
+	_ = first.Close()
+	_ = first.Close() // counts once
+	dial()
+	third := <-taken
+	if _, err := dial().Read(make([]byte, 1)); err == nil || len(taken) != 0 {
+		t.Errorf("a stream too many was taken: %v", err)
+	}
+	_, _ = second.Close(), third.Close()
 }

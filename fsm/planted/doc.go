@@ -49,6 +49,8 @@ const (
 	GiveUpUnknown Fault = "give-up-unknown"
 	// GrantHeldSession grants the lock of a session that is held.
 	GrantHeldSession Fault = "grant-held-session"
+	// InheritDeadline gives a request to a peer the deadline of a larger one before it on the same stream.
+	InheritDeadline Fault = "inherit-deadline"
 	// InstallWaitsInRaft lets raft wait on its main goroutine for the end of a snapshot of the replica itself.
 	InstallWaitsInRaft Fault = "install-waits-in-raft"
 	// InstallWithoutDeadline lets raft read a snapshot from the stream on its main goroutine.
@@ -128,6 +130,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	FreeSegmentEarly,
 	GiveUpUnknown,
 	GrantHeldSession,
+	InheritDeadline,
 	InstallWaitsInRaft,
 	InstallWithoutDeadline,
 	KeepContradictingLog,

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Streams is the raft.StreamLayer of one raft instance: it dials through StreamConfig.Dial and accepts the
@@ -76,14 +77,16 @@ const (
 type trackedConn struct {
 	net.Conn
 	owner    *Streams
-	fromPeer bool // the peer opened it
-	started  bool // something was read; only one goroutine reads
+	fromPeer bool         // a peer opened it
+	peer     fsm.MemberID // that opened it
+	started  bool         // something was read; only one goroutine reads
 
 	lastRead atomic.Int64 // when something was read last, in ns since 1970
 
 	mu       sync.Mutex
 	deadline time.Time // that raft set for the answer
-	written  [2]int    // bytes of this request, and of the one before
+	written  []int     // bytes of each request whose answer was not read in whole, oldest first
+	reading  bool      // the answer to the oldest of them is being read
 }
 
 // Read reports the end of a stream that the peer opened, because the peer may have died. It hides a stream
@@ -108,11 +111,15 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// answerDeadline returns when an answer must have come: raft's deadline, or later after a large request.
+// answerDeadline returns when an answer must have come: raft's deadline, or later if its request was large. Raft has
+// written a request in whole, and read the answers to those before it, when it reads the answer.
 func (c *trackedConn) answerDeadline(now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	buffered := min(c.written[0]+c.written[1], streamBufferedBytesMax)
+	buffered := 0
+	if len(c.written) > 0 {
+		buffered = min(c.written[0], streamBufferedBytesMax)
+	}
 	at := now.Add(streamRequestTimeout + time.Duration(buffered)*time.Second/streamBytesPerSecondMin)
 	if c.deadline.After(at) {
 		return c.deadline
@@ -132,7 +139,9 @@ func (c *trackedConn) Write(b []byte) (n int, err error) {
 		sent, err := c.Conn.Write(chunk)
 		n += sent
 		c.mu.Lock()
-		c.written[0] += sent
+		if n := len(c.written); n > 0 {
+			c.written[n-1] += sent
+		}
 		c.mu.Unlock()
 		if err != nil {
 			return n, err
@@ -141,25 +150,33 @@ func (c *trackedConn) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// SetDeadline is called by raft before it sends a request and reads its answer.
+// SetDeadline is called by raft before it sends a request and reads its answer, without others in flight.
 func (c *trackedConn) SetDeadline(t time.Time) error {
-	_ = c.SetWriteDeadline(t)
-	return c.SetReadDeadline(t)
-}
-
-// SetWriteDeadline is called by raft before it sends a request.
-func (c *trackedConn) SetWriteDeadline(time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.written = [2]int{0, c.written[0]}
+	if !planted.Active(planted.InheritDeadline) {
+		c.written = c.written[:0]
+	}
+	c.written, c.reading, c.deadline = append(c.written, 0), true, t
 	return nil
 }
 
-// SetReadDeadline is called by raft before it reads an answer.
+// SetWriteDeadline is called by raft before it sends a request through a pipeline.
+func (c *trackedConn) SetWriteDeadline(time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.written = append(c.written, 0)
+	return nil
+}
+
+// SetReadDeadline is called by raft before it reads the next answer of a pipeline.
 func (c *trackedConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deadline = t
+	if c.reading && len(c.written) > 1 {
+		c.written = slices.Delete(c.written, 0, 1)
+	}
+	c.reading, c.deadline = true, t
 	return nil
 }
 
@@ -186,9 +203,10 @@ func (s *Streams) CloseSilent(length time.Duration) {
 	}
 }
 
-// track registers a stream; a closed layer closes it at once.
-func (s *Streams) track(conn net.Conn, peers bool) (net.Conn, error) {
-	c := &trackedConn{Conn: conn, owner: s, fromPeer: peers}
+// track registers a stream, which c describes; a closed layer closes it at once.
+func (s *Streams) track(c *trackedConn) (net.Conn, error) {
+	conn := c.Conn
+	c.owner = s
 	c.lastRead.Store(time.Now().UnixNano())
 	s.mu.Lock()
 	closed := s.closed
@@ -202,10 +220,12 @@ func (s *Streams) track(conn net.Conn, peers bool) (net.Conn, error) {
 	return c, nil
 }
 
-// Accepted queues a stream that the peer opened; when too many wait, it closes the stream, and the peer tries
-// again.
-func (s *Streams) Accepted(conn net.Conn) {
-	c, err := s.track(conn, true)
+// Accepted queues a stream that a peer opened; when too many wait, it closes the stream, and the peer tries
+// again. A peer has at most streamsPerPeerMax streams: a further one replaces that on which nothing has arrived for
+// longest, because those of a peer that lost its power stay open for minutes.
+func (s *Streams) Accepted(from fsm.MemberID, conn net.Conn) {
+	s.closeExcess(from)
+	c, err := s.track(&trackedConn{Conn: conn, fromPeer: true, peer: from})
 	if err != nil {
 		return
 	}
@@ -213,6 +233,25 @@ func (s *Streams) Accepted(conn net.Conn) {
 	case s.accepted <- c:
 	default:
 		_ = c.Close()
+	}
+}
+
+// closeExcess makes room for one more stream of a peer.
+func (s *Streams) closeExcess(from fsm.MemberID) {
+	s.mu.Lock()
+	var silent *trackedConn
+	streams := 0
+	for c := range s.open {
+		if !c.fromPeer || c.peer != from {
+			continue
+		}
+		if streams++; silent == nil || c.lastRead.Load() < silent.lastRead.Load() {
+			silent = c
+		}
+	}
+	s.mu.Unlock()
+	if streams >= streamsPerPeerMax {
+		_ = silent.Close()
 	}
 }
 
@@ -230,8 +269,8 @@ func (s *Streams) Accept() (net.Conn, error) {
 func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	if fsm.MemberID(address) == s.cfg.Member { // a campaign, see instance.campaign
 		ours, theirs := net.Pipe()
-		s.Accepted(theirs)
-		return s.track(ours, false)
+		s.Accepted(s.cfg.Member, theirs)
+		return s.track(&trackedConn{Conn: ours})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -247,7 +286,7 @@ func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn, false)
+	return s.track(&trackedConn{Conn: conn})
 }
 
 // Close implements raft.StreamLayer: it closes every stream.

@@ -17,6 +17,7 @@ import (
 const (
 	acceptedWaitingMax  = 16                     // raft streams accepted and not yet taken by the transport
 	idleStreamsPerPeer  = 3                      // kept open for the next request
+	streamsPerPeerMax   = 16                     // opened by one peer; it needs one for entries, one for heartbeats and those that are idle
 	requestsInFlight    = 2                      // AppendEntries on one stream; more was measured as worse
 	staleStreamsTimeout = 500 * time.Millisecond // a dead stream fails at once
 	heartbeatWaitMax    = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat

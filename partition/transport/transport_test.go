@@ -43,7 +43,7 @@ func (m *mesh) open(t *testing.T, member fsm.MemberID, replica string, tune func
 			if err != nil {
 				return
 			}
-			s.Accepted(conn)
+			s.Accepted(fsm.MemberID(conn.RemoteAddr().String()), conn)
 		}
 	}()
 	closed := make(chan struct{})

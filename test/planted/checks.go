@@ -32,6 +32,7 @@ func checks() []check {
 		{planted.FreeSegmentEarly, "partition/journal", "TestSegmentsAreFreed", nil},
 		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
 		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
+		{planted.InheritDeadline, "partition/transport", "TestAnswerDeadlineFitsItsRequest", nil},
 		{planted.InstallWaitsInRaft, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
 		{planted.InstallWithoutDeadline, "partition", "TestFollowerVotesWhileASnapshotStalls", nil},
 		{planted.KeepContradictingLog, "partition/raftlog", "TestLogThatContradictsTheSnapshotIsDropped", nil},
