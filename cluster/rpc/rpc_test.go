@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
@@ -530,4 +531,44 @@ func TestPongsCarryTheClock(t *testing.T) {
 		_ = theirs.Close()
 		serving.Wait()
 	}
+}
+
+// TestPongsBetweenSmallFrames: a ping may wait behind many small requests, none of which is answered soon. The member
+// that serves them shows meanwhile that it lives.
+func TestPongsBetweenSmallFrames(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		var serving sync.WaitGroup
+		serving.Go(func() { Serve(t.Context(), fakeHost{&fakegroup.Group{}}, testLogger(), "asker", theirs) })
+		pongs := make(chan struct{}, 100)
+		serving.Go(func() {
+			frames := frameReader{from: ours, part: func() error { return nil }}
+			for {
+				kind, _, _, err := frames.next()
+				if err != nil {
+					return
+				}
+				if kind == framePong {
+					pongs <- struct{}{}
+				}
+			}
+		})
+		cancel := binary.LittleEndian.AppendUint32(nil, FrameHeaderBytes)
+		cancel = append(cancel, byte(frameCancel))
+		cancel = binary.LittleEndian.AppendUint64(cancel, 1) // of a lock that has ended: no answer
+		const frames = 100
+		for range frames {
+			if _, err := ours.Write(cancel); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(partPongInterval / 10) //nolint:forbidigo // in a bubble
+		}
+		synctest.Wait()
+		if n := len(pongs); n < frames/10-1 || n > frames/10+1 {
+			t.Errorf("%d pongs during %d intervals", n, frames/10)
+		}
+		_ = ours.Close()
+		serving.Wait()
+	})
 }

@@ -21,7 +21,7 @@ const (
 	serveQueriesMax   = 64                     // queries at a time
 	serveQueryTimeout = 10 * time.Second       // for one query
 	serveIdleMax      = time.Minute            // without a byte, pings included
-	partPongInterval  = 250 * time.Millisecond // between pongs while a frame arrives in parts
+	partPongInterval  = 250 * time.Millisecond // between pongs while frames arrive
 	LockWaitMax       = 10 * time.Minute       // of one lock request
 )
 
@@ -86,7 +86,8 @@ func Serve(ctx context.Context, h Host, log *slog.Logger, from fsm.MemberID, con
 }
 
 func (s *server) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
-	var deadline, ponged time.Time
+	var deadline time.Time
+	ponged := time.Now()
 	// Setting the deadline costs more than a frame, so it is set rarely.
 	extend := func(now time.Time) error {
 		if deadline.Sub(now) >= serveIdleMax/2 {
@@ -95,8 +96,8 @@ func (s *server) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitG
 		deadline = now.Add(serveIdleMax)
 		return conn.SetReadDeadline(deadline)
 	}
-	// A ping waits behind a request that takes long to arrive. The other member must not take that for silence,
-	// so it gets pongs meanwhile.
+	// A ping waits behind requests that take long to arrive, whether they are few and large or many and small. The other
+	// member must not take that for silence, so it gets pongs meanwhile.
 	part := func() error {
 		now := time.Now()
 		if now.Sub(ponged) >= partPongInterval {
@@ -109,7 +110,7 @@ func (s *server) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitG
 	}
 	reader := frameReader{from: conn, part: part}
 	for {
-		if err := extend(time.Now()); err != nil {
+		if err := part(); err != nil {
 			return err
 		}
 		kind, id, body, err := reader.next()
