@@ -50,7 +50,8 @@ func (n *Node) readPlacement(ctx context.Context, q placementQuery) (all placeme
 		return all, rpc.ErrNotLeader
 	}
 	err = catalog.Read(ctx, func(m partition.Machine) {
-		all.Partitions, all.Members = raftgroup.Catalog(m).Partitions(), raftgroup.Catalog(m).Members()
+		catalog := raftgroup.Catalog(m)
+		all.Partitions, all.Members, all.Level = catalog.Partitions(), catalog.Members(), catalog.FormatLevel()
 	})
 	if err == nil {
 		status := catalog.Status()

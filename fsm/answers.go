@@ -321,7 +321,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 		// The code is the whole answer.
 	}
 	return x, true
@@ -366,7 +366,7 @@ func (x *answerRecord) result() Result {
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 	}
 	return res
 }

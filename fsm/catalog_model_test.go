@@ -345,7 +345,12 @@ func (m *catalogModel) describe(member fsm.Member) fsm.Code {
 
 func (m *catalogModel) place(c fsm.PlacePartition) fsm.Code {
 	p := m.partitions[c.Partition-1]
-	if !p.Formed {
+	switch {
+	case c.Seen != 0 && m.level < 3:
+		return fsm.PreconditionFails
+	case c.Seen != 0 && c.Seen != p.PlacementHash():
+		return fsm.Stale
+	case !p.Formed:
 		return fsm.PreconditionFails
 	}
 	held := holders(p)

@@ -149,6 +149,12 @@ func (h *catalogHistory) describe(*rapid.T) {
 
 func (h *catalogHistory) place(*rapid.T) {
 	c := fsm.PlacePartition{Partition: draw[fsm.PartitionID](h, "partition", 1, 2), Paused: rapid.Bool().Draw(h.t, "paused")}
+	switch rapid.IntRange(0, 3).Draw(h.t, "seen") {
+	case 0:
+		c.Seen = h.model.partitions[c.Partition-1].PlacementHash()
+	case 1:
+		c.Seen = 7 // another placement
+	}
 	for range rapid.IntRange(1, 3).Draw(h.t, "replicas") {
 		if m := h.member(); !slices.Contains(c.Members, m) {
 			c.Members = append(c.Members, m)

@@ -51,7 +51,7 @@ func TestCommandIsStrict(t *testing.T) {
 		}
 	}
 	unknown := fsm.AppendCommand(nil, header, fsm.Pulse{})
-	for _, kind := range []byte{0, 25, 31, 48, 255} {
+	for _, kind := range []byte{0, 25, 31, 49, 255} {
 		unknown[1] = kind
 		if _, _, err := fsm.DecodeCommand(unknown); err == nil {
 			t.Errorf("kind %d decodes", kind)

@@ -122,6 +122,8 @@ func (x *codec) catalogPayload(kind Kind) Command {
 		return decodeAs(x, (*SetMember).fields)
 	case KindPlacePartition:
 		return decodeAs(x, (*PlacePartition).fields)
+	case KindReplacePartition:
+		return decodeAs(x, replacementFields)
 	case KindPartitionPlaced:
 		return decodeAs(x, (*PartitionPlaced).fields)
 	case KindAddPartitions:

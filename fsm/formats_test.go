@@ -91,6 +91,7 @@ func exampleSpaces() []fsm.Command {
 		fsm.SetAccess{Namespace: 300, Entity: 1 << 40, Version: 70000, Rules: rules},
 		fsm.SetMember{Member: fsm.Member{ID: "m", Name: "host-1", Zone: "eu-1", Weight: 100, Drained: true, Removed: true}},
 		fsm.PlacePartition{Partition: 300, Members: []fsm.MemberID{"b", "a"}, Paused: true},
+		fsm.PlacePartition{Partition: 300, Members: []fsm.MemberID{"b"}, Seen: 1 << 63},
 		fsm.PartitionPlaced{Partition: 300, Replicas: []fsm.Replica{{Member: "b", Number: 1<<32 - 1}, {Member: "a", Number: 1}}},
 		fsm.AddPartitions{Partitions: [][]fsm.MemberID{{"a", "b"}, {"b"}}},
 		fsm.RaiseLevel{Level: 1<<32 - 1},
@@ -180,6 +181,9 @@ func TestFormatsNeverChange(t *testing.T) {
 		name := fmt.Sprintf("command-v4-%T", c)
 		if c, ok := c.(fsm.CreateEntity); ok && c.Access != nil {
 			name += "-access"
+		}
+		if c, ok := c.(fsm.PlacePartition); ok && c.Seen != 0 {
+			name += "-replacing"
 		}
 		if c, ok := c.(fsm.TransferMessages); ok && c.Messages[0].Number != 0 {
 			name += "-numbered"

@@ -46,12 +46,13 @@ const (
 	KindDeleteNamespace Kind = 40
 	KindSetAccess       Kind = 41
 
-	KindSetMember       Kind = 42
-	KindPlacePartition  Kind = 43
-	KindPartitionPlaced Kind = 44
-	KindAddPartitions   Kind = 45
-	KindRaiseLevel      Kind = 46
-	KindRenameCluster   Kind = 47
+	KindSetMember        Kind = 42
+	KindPlacePartition   Kind = 43
+	KindPartitionPlaced  Kind = 44
+	KindAddPartitions    Kind = 45
+	KindRaiseLevel       Kind = 46
+	KindRenameCluster    Kind = 47
+	KindReplacePartition Kind = 48 // a PlacePartition that names the placement it was derived from
 )
 
 // IsFor reports whether the state machine of a partition applies commands of this kind. A command of
@@ -61,7 +62,7 @@ func (k Kind) IsFor(id PartitionID) bool {
 	case k == KindPulse, k == KindCloseReceiver, k == KindRaiseLevel:
 		return true
 	case id == CatalogPartition:
-		return k >= KindFoundCluster && k <= KindRenameCluster
+		return k >= KindFoundCluster && k <= KindReplacePartition
 	}
 	return k >= KindPulse && k <= KindTransferBatch
 }

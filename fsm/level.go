@@ -16,7 +16,8 @@ package fsm
 //	   Pending, and writes image version 4, which begins with its level.
 //	3  Epochs of forwarding: BeginEpoch, and TransferMessages with sequence numbers. A state machine
 //	   takes both, writes image version 5, which holds them, and stores at most pulseBytesMax of
-//	   bodies with one pulse and setAsideBytesMax with the batches that one entry takes. RenameCluster in the log of the catalog.
+//	   bodies with one pulse and setAsideBytesMax with the batches that one entry takes. RenameCluster in the log of the catalog,
+//	   and PlacePartition that names the placement it replaces.
 //	   Two times (see Times): entries of version 2 carry a serving time beside the wall time, and
 //	   image version 5 of both state machines has the serving time.
 const FormatLevel uint32 = 3

@@ -2,9 +2,14 @@ package fsm
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // valid reports whether all fields of a member are within their limits.
@@ -127,6 +132,14 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 	if old == nil {
 		return InvalidArgument
 	}
+	if cmd.Seen != 0 {
+		if c.level < levelEpochs {
+			return PreconditionFails
+		}
+		if cmd.Seen != old.PlacementHash() && !planted.Active(planted.OverwritePlacement) {
+			return Stale
+		}
+	}
 	if !old.Formed { // members bootstrap it with Replicas, which must be the same for all
 		return PreconditionFails
 	}
@@ -151,6 +164,19 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 		c.putPartition(&p)
 	}
 	return OK
+}
+
+// PlacementHash returns a hash of the replicas and the planned placement of a partition, never 0.
+func (p *Partition) PlacementHash() uint64 {
+	var b []byte
+	for _, replicas := range [2][]Replica{p.Replicas, p.Target} {
+		b = binary.AppendUvarint(b, uint64(len(replicas)))
+		for _, r := range replicas {
+			b = binary.AppendUvarint(b, uint64(len(r.Member)))
+			b = binary.AppendUvarint(append(b, r.Member...), uint64(r.Number))
+		}
+	}
+	return max(1, xxhash.Sum64(appendBool(b, p.Paused)))
 }
 
 // targetReplicas assigns numbers to the replicas on these members. A member that has a replica

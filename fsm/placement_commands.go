@@ -12,6 +12,11 @@ type PlacePartition struct {
 	Partition PartitionID
 	Members   []MemberID // 1 to partitionReplicaMax, each once; the first is the preferred leader
 	Paused    bool       // the move is paused in its current state
+	// Seen is Partition.PlacementHash of the record from which Members and Paused were derived. The
+	// command is refused as Stale if the record has changed since, so that two callers that have read
+	// the same placement do not overwrite each other. 0 compares nothing; others need format level 3,
+	// and are refused with PreconditionFails below it.
+	Seen uint64
 }
 
 // PartitionPlaced is proposed by the leader of a partition when its voters are those of its Target:
@@ -37,8 +42,22 @@ func (c *SetMember) fields(x *codec) {
 	c.Member.fields(x)
 }
 
-func (PlacePartition) kind() Kind             { return KindPlacePartition }
-func (c PlacePartition) encode(x codec) codec { c.fields(&x); return x }
+func (c PlacePartition) kind() Kind {
+	if c.Seen != 0 {
+		return KindReplacePartition
+	}
+	return KindPlacePartition
+}
+
+func (c PlacePartition) encode(x codec) codec {
+	if c.Seen != 0 {
+		replacementFields(&c, &x)
+	} else {
+		c.fields(&x)
+	}
+	return x
+}
+
 func (c PlacePartition) check() Code {
 	return codeIf(c.Partition != CatalogPartition && validMembers(c.Members))
 }
@@ -47,6 +66,15 @@ func (c *PlacePartition) fields(x *codec) {
 	field32(x, &c.Partition)
 	fieldMembers(x, &c.Members)
 	fieldBool(x, &c.Paused)
+}
+
+// replacementFields lists the fields of a PlacePartition that names the placement it was derived from.
+func replacementFields(c *PlacePartition, x *codec) {
+	c.fields(x)
+	fieldFixed64(x, &c.Seen)
+	if !x.encoding {
+		x.limit(c.Seen != 0)
+	}
 }
 
 func (PartitionPlaced) kind() Kind             { return KindPartitionPlaced }

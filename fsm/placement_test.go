@@ -168,3 +168,42 @@ func TestReplicaNumbersAreNeverReused(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestPlacementIsReplacedAsItWasSeen: of two placements that were derived from the same record, the catalog takes one
+// and refuses the other, until it is derived from the new record. A pause and the end of a move change the record too.
+func TestPlacementIsReplacedAsItWasSeen(t *testing.T) {
+	t.Parallel()
+	c, apply := catalog(t)
+	apply(fsm.PartitionFormed{Partition: 1})
+	seen := c.Partitions()[0].PlacementHash()
+	place := func(seen uint64, paused bool, members ...fsm.MemberID) fsm.Code {
+		return apply(fsm.PlacePartition{Partition: 1, Members: members, Paused: paused, Seen: seen}).Code
+	}
+	if code := place(seen, false, "a"); code != fsm.PreconditionFails {
+		t.Errorf("below format level 3: %v", code)
+	}
+	apply(fsm.RaiseLevel{Level: 3})
+	for i, step := range []func() fsm.Code{
+		func() fsm.Code { return place(seen, false, "a") },
+		func() fsm.Code { return place(c.Partitions()[0].PlacementHash(), true, "a") },
+		func() fsm.Code { return place(0, false, "a") },
+		func() fsm.Code {
+			return apply(fsm.PartitionPlaced{Partition: 1, Replicas: c.Partitions()[0].Target}).Code
+		},
+	} {
+		before := c.Partitions()[0]
+		if code := step(); code != fsm.OK {
+			t.Fatalf("step %d: %v", i, code)
+		}
+		after := c.Partitions()[0]
+		if code := place(before.PlacementHash(), false, "b"); code != fsm.Stale {
+			t.Errorf("step %d: the placement that was seen before is replaced: %v", i, code)
+		}
+		if diff := cmp.Diff(after, c.Partitions()[0]); diff != "" {
+			t.Errorf("step %d: the refused command changed it: %s", i, diff)
+		}
+	}
+	if code := place(c.Partitions()[0].PlacementHash(), false, "b"); code != fsm.OK {
+		t.Errorf("derived again: %v", code)
+	}
+}

@@ -192,7 +192,7 @@ func (b *Balancer) replaceMember(ctx context.Context, gone fsm.MemberID, members
 		if b.isAlive(gone) {
 			return nil // it is back and keeps the rest
 		}
-		if err := b.Move(ctx, part.ID, placement.Members(part.Replicas)); err != nil {
+		if err := b.moveAsSeen(ctx, &all, part.ID, placement.Members(part.Replicas)); err != nil {
 			return err
 		}
 	}

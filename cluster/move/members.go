@@ -191,7 +191,7 @@ func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, plan r
 		if !placement.HoldsReplica(&current[i], id) {
 			continue
 		}
-		if err := o.Move(ctx, current[i].ID, placement.Members(wanted[i].Replicas)); err != nil {
+		if err := o.moveAsSeen(ctx, &all, current[i].ID, placement.Members(wanted[i].Replicas)); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ const (
 	operatorPollInterval = 50 * time.Millisecond
 	transferTimeout      = 20 * time.Second // for a requested transfer to take effect
 	targetReplicasMax    = 16               // replicas of a partition, as in fsm
+	placementReadsMax    = 5                // of a placement that others change at the same time
 )
 
 // The states of a move.
@@ -58,13 +59,23 @@ func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (pla
 // is unknown, drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
 // Timeout.
 func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
-	all, err := o.partitionRecord(ctx, id)
+	err := o.place(ctx, id, func(all *placement.Record) (fsm.PlacePartition, error) {
+		return all.Place(id, members, false), o.checkTarget(all, id, members)
+	})
+	return moveError(id, err)
+}
+
+// moveAsSeen is Move for a target that was derived from a record: it returns Stale, and changes nothing, if the
+// placement of the partition has changed since the record was read.
+func (o *Operator) moveAsSeen(ctx context.Context, seen *placement.Record, id fsm.PartitionID, members []fsm.MemberID) error {
+	err := o.checkTarget(seen, id, members)
 	if err == nil {
-		err = o.checkTarget(&all, members)
+		_, err = o.Router.Command(ctx, fsm.CatalogPartition, seen.Place(id, members, false))
 	}
-	if err == nil {
-		_, err = o.Router.Command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
-	}
+	return moveError(id, err)
+}
+
+func moveError(id fsm.PartitionID, err error) error {
 	if errors.Is(err, fsm.PreconditionFails) {
 		err = fmt.Errorf("%w: it has had no leader yet", err)
 	}
@@ -74,14 +85,35 @@ func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.M
 	return nil
 }
 
+// place derives a placement from the record of a partition and records it. It begins again when the placement has
+// changed meanwhile, so that it overwrites nothing that derive has not seen: ServerBusy if that happens again and
+// again.
+func (o *Operator) place(ctx context.Context, id fsm.PartitionID, derive func(*placement.Record) (fsm.PlacePartition, error)) error {
+	for range placementReadsMax {
+		all, err := o.partitionRecord(ctx, id)
+		if err != nil {
+			return err
+		}
+		command, err := derive(&all)
+		if err != nil {
+			return err
+		}
+		if _, err = o.Router.Command(ctx, fsm.CatalogPartition, command); !errors.Is(err, fsm.Stale) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: others change its placement at the same time", fsm.ServerBusy)
+}
+
 // checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation. It
 // also refuses a drained member that the present target of the partition does not contain: its replica is being
 // moved away, and a target that was computed before must not bring it back.
-func (o *Operator) checkTarget(all *placement.Record, members []fsm.MemberID) error {
+func (o *Operator) checkTarget(all *placement.Record, partition fsm.PartitionID, members []fsm.MemberID) error {
 	if len(members) == 0 || len(members) > targetReplicasMax {
 		return fmt.Errorf("%w: a partition has 1 to %d replicas", fsm.InvalidArgument, targetReplicasMax)
 	}
-	part := placement.Settled(all.Partitions)[0]
+	placed := slices.IndexFunc(all.Partitions, func(p fsm.Partition) bool { return p.ID == partition })
+	part := placement.Settled(all.Partitions[placed : placed+1])[0]
 	for i, id := range members {
 		m := all.Member(id)
 		switch {
@@ -102,16 +134,12 @@ func (o *Operator) checkTarget(all *placement.Record, members []fsm.MemberID) er
 // PauseMove pauses a move in its present state and keeps what it has copied. Errors wrap PreconditionFails when
 // the partition does not move, else those of Move.
 func (o *Operator) PauseMove(ctx context.Context, id fsm.PartitionID) error {
-	return o.updateMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
-		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target), Paused: true}
-	})
+	return o.updateMove(ctx, "pause", id, true, func(part *fsm.Partition) []fsm.Replica { return part.Target })
 }
 
 // ResumeMove continues a paused move.
 func (o *Operator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
-	return o.updateMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
-		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target)}
-	})
+	return o.updateMove(ctx, "resume", id, false, func(part *fsm.Partition) []fsm.Replica { return part.Target })
 }
 
 // CancelMove makes the present replicas of a partition its target again; copies on other members are removed.
@@ -119,19 +147,19 @@ func (o *Operator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 // changed during the move, the record also lists the members of the earlier targets, and the partition goes
 // back to all of them.
 func (o *Operator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
-	return o.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
-		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), targetReplicasMax)])}
+	return o.updateMove(ctx, "cancel", id, false, func(part *fsm.Partition) []fsm.Replica {
+		return part.Replicas[:min(len(part.Replicas), targetReplicasMax)]
 	})
 }
 
-func (o *Operator) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
-	all, err := o.partitionRecord(ctx, id)
-	if err == nil && all.Partitions[0].Target == nil {
-		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
-	}
-	if err == nil {
-		_, err = o.Router.Command(ctx, fsm.CatalogPartition, with(&all.Partitions[0]))
-	}
+func (o *Operator) updateMove(ctx context.Context, what string, id fsm.PartitionID, paused bool, target func(*fsm.Partition) []fsm.Replica) error {
+	err := o.place(ctx, id, func(all *placement.Record) (fsm.PlacePartition, error) {
+		part := &all.Partitions[0]
+		if part.Target == nil {
+			return fsm.PlacePartition{}, fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
+		}
+		return all.Place(id, placement.Members(target(part)), paused), nil
+	})
 	if err != nil {
 		return fmt.Errorf("%s the move of partition %d: %w", what, id, err)
 	}
@@ -151,29 +179,10 @@ func (o *Operator) TransferLeader(ctx context.Context, id fsm.PartitionID, to fs
 }
 
 func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
-	all, err := o.Node.Placement(ctx, id)
-	if err != nil {
-		return err
-	}
-	if id == fsm.CatalogPartition || len(all.Partitions) != 1 {
+	if id == fsm.CatalogPartition {
 		return fmt.Errorf("%w: the leader of the catalog is not chosen", fsm.InvalidArgument)
 	}
-	part := &all.Partitions[0]
-	wanted := part.Replicas
-	if part.Target != nil {
-		wanted = part.Target
-	}
-	members := placement.Members(wanted)
-	at := slices.Index(members, to)
-	switch {
-	case at < 0:
-		return fmt.Errorf("%w: the member does not hold the partition", fsm.InvalidArgument)
-	case all.Member(to).Drained:
-		return fmt.Errorf("%w: the member is drained", fsm.InvalidArgument)
-	}
-	members = slices.Insert(slices.Delete(members, at, at+1), 0, to)
-	command := fsm.PlacePartition{Partition: id, Members: members, Paused: part.Paused}
-	if _, err := o.Router.Command(ctx, fsm.CatalogPartition, command); err != nil {
+	if err := o.place(ctx, id, func(all *placement.Record) (fsm.PlacePartition, error) { return preferring(all, to) }); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
@@ -185,6 +194,25 @@ func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fs
 		return fmt.Errorf("%w: it is preferred now and does not lead yet", fsm.Timeout)
 	}
 	return nil
+}
+
+// preferring returns the command that makes a member the preferred leader of the one partition of a record.
+func preferring(all *placement.Record, to fsm.MemberID) (fsm.PlacePartition, error) {
+	part := &all.Partitions[0]
+	wanted := part.Replicas
+	if part.Target != nil {
+		wanted = part.Target
+	}
+	members := placement.Members(wanted)
+	at := slices.Index(members, to)
+	switch {
+	case at < 0:
+		return fsm.PlacePartition{}, fmt.Errorf("%w: the member does not hold the partition", fsm.InvalidArgument)
+	case all.Member(to).Drained:
+		return fsm.PlacePartition{}, fmt.Errorf("%w: the member is drained", fsm.InvalidArgument)
+	}
+	members = slices.Insert(slices.Delete(members, at, at+1), 0, to)
+	return all.Place(part.ID, members, part.Paused), nil
 }
 
 // Moves lists the partitions whose replicas differ from their target, by id. It asks each leader for up to a

@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -102,13 +103,21 @@ func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
 			return fmt.Errorf("rebalance: %w", err)
 		}
 		if now := placement.Members(placement.Settled(all.Partitions)[0].Replicas); !slices.Equal(now, m.From) {
-			return fmt.Errorf("rebalance: %w: partition %d was moved after the plan was made", fsm.PreconditionFails, m.Partition)
+			return errPlanOutdated(m.Partition)
 		}
-		if err := o.Move(ctx, m.Partition, m.To); err != nil {
+		err = o.moveAsSeen(ctx, &all, m.Partition, m.To)
+		if errors.Is(err, fsm.Stale) {
+			err = errPlanOutdated(m.Partition)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func errPlanOutdated(id fsm.PartitionID) error {
+	return fmt.Errorf("rebalance: %w: partition %d was moved after the plan was made", fsm.PreconditionFails, id)
 }
 
 // Grow adds n partitions (1 to 1024 in all) on the members that hold least of their share, and returns the new

@@ -14,6 +14,22 @@ type Record struct {
 	// Joined are the members that hold the catalog. Other processes that gossip lists may not belong to the
 	// cluster.
 	Joined []fsm.MemberID `json:"Joined"`
+	// Level is the format level of the cluster, 0 from a member of an earlier release.
+	Level uint32 `json:"Level"`
+}
+
+// levelSeen is the first format level at which a command can name the placement it was derived from.
+const levelSeen = 3
+
+// Place returns the command that gives a partition of the record another placement. From format level 3 on the
+// catalog refuses it as Stale if the placement of the partition has changed since the record was read.
+func (r *Record) Place(id fsm.PartitionID, members []fsm.MemberID, paused bool) fsm.PlacePartition {
+	command := fsm.PlacePartition{Partition: id, Members: members, Paused: paused}
+	at := slices.IndexFunc(r.Partitions, func(p fsm.Partition) bool { return p.ID == id })
+	if at >= 0 && r.Level >= levelSeen {
+		command.Seen = r.Partitions[at].PlacementHash()
+	}
+	return command
 }
 
 // Member returns the record of a member, or an empty record with its id.

@@ -63,6 +63,8 @@ const (
 	MistakeBatch Fault = "mistake-batch"
 	// OneTime lets serving time follow wall time: an outage ends locks and deletes idle entities.
 	OneTime Fault = "one-time"
+	// OverwritePlacement lets a placement replace one that its author has not seen.
+	OverwritePlacement Fault = "overwrite-placement"
 	// PledgeTwice promises two members to bootstrap different clusters with them.
 	PledgeTwice Fault = "pledge-twice"
 	// PrestopGivesUp makes the preStop hook end, and so the process, when the removal of its member is refused.
@@ -137,6 +139,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	LoseOutboxOnHandover,
 	MistakeBatch,
 	OneTime,
+	OverwritePlacement,
 	PledgeTwice,
 	PrestopGivesUp,
 	PublishOlderSnapshot,

@@ -39,6 +39,7 @@ func checks() []check {
 		{planted.LoseOutboxOnHandover, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.MistakeBatch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.OneTime, "partition", "TestOutageOfAllMembersKeepsQueuesAndLocks", nil},
+		{planted.OverwritePlacement, "fsm", "TestPlacementIsReplacedAsItWasSeen", nil},
 		{planted.PledgeTwice, "cluster/bootstrap", "TestPledgeBindsUntilReleased", nil},
 		{planted.PrestopGivesUp, "cmd/peeklock", "TestPrestopWaitsWhileTheMemberIsNeeded", nil},
 		{planted.PublishOlderSnapshot, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
