@@ -88,7 +88,7 @@ type Broker interface {
 	// RemoveRule removes a rule by name: RuleNotFound, EntityNotFound, ServerBusy, Timeout.
 	RemoveRule(ctx context.Context, at fsm.EntityRef, name string) error
 
-	// ListRules returns up to max rules of a subscription in the order of their creation, after the first skip
+	// ListRules returns up to max rules of a subscription by name, case-insensitively, after the first skip
 	// ones.
 	ListRules(ctx context.Context, at fsm.EntityRef, skip, max int) ([]fsm.Rule, error)
 

@@ -58,7 +58,7 @@ func ruleResponse(r *request, name string, err error) response {
 	return resp
 }
 
-// enumerateRules lists rules in the order of their creation. The answer holds up to top rules, and fewer if
+// enumerateRules lists rules by name. The answer holds up to top rules, and fewer if
 // they exceed rulesBytesMax. A page of 100 always fits: .NET requests 100, and considers a shorter page the
 // last one.
 func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {

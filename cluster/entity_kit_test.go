@@ -66,6 +66,7 @@ func countMessages(t *testing.T, node *Node, at fsm.EntityRef) fsm.Counts {
 	if err != nil {
 		t.Fatal(err)
 	}
+	counts[0].LastUse = 0 // tests compare numbers of messages
 	return counts[0]
 }
 

@@ -194,6 +194,8 @@ func (c *Catalog) createEntity(cmd CreateEntity) Result {
 		return Result{Code: PreconditionFails}
 	case int64(max(cmd.Partition, slices.Max(append([]PartitionID{0}, cmd.Partitions...)))) > int64(len(c.partitions)):
 		return Result{Code: InvalidArgument}
+	case cmd.Level() > c.level:
+		return Result{Code: InvalidArgument}
 	}
 	if cmd.Kind == SubscriptionEntity {
 		if code := c.inheritFromTopic(&cmd); code != OK {
@@ -276,7 +278,7 @@ func (c *Catalog) updateEntity(cmd UpdateEntity) Result {
 	}
 	old := c.byID[i]
 	cmd.Settings = cmd.Settings.WithDefaults()
-	if !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever || !old.Settings.canChangeTo(&cmd.Settings) {
+	if cmd.Settings.Level() > c.level || !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever || !old.Settings.canChangeTo(&cmd.Settings) {
 		return Result{Code: InvalidArgument}
 	}
 	if old.Settings == cmd.Settings {

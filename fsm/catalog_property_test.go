@@ -181,7 +181,7 @@ func (h *catalogHistory) form(*rapid.T) {
 }
 
 func (h *catalogHistory) raise(*rapid.T) {
-	h.do(fsm.RaiseLevel{Level: draw[uint32](h, "level", 1, 2, 3)})
+	h.do(fsm.RaiseLevel{Level: draw[uint32](h, "level", 1, 2, 3, 4)})
 }
 
 func (h *catalogHistory) retry(*rapid.T) {

@@ -191,7 +191,7 @@ func TestLimitsOfCommandsHold(t *testing.T) {
 		{"lock duration", put(4999, 1, 1), false},
 		{"lock duration", put(24*3600_000+1, 1, 1), false},
 		{"deliveries", put(5000, 0, 1), false},
-		{"deliveries", put(5000, 2001, 1), false},
+		{"deliveries", put(5000, 1<<31, 1), false},
 		{"message size", put(5000, 1, 0), false},
 		{"message size", put(5000, 1, 100<<20+1), false},
 		{"life of a message", timed(fsm.Forever, 0), true},

@@ -15,6 +15,15 @@ func (q *Queues) recordActivity(c Touch) Result {
 	return Result{}
 }
 
+// recordUse records that an entity was used: messages were sent to it, received from it or settled,
+// or a topic got a subscription. Clients read the time; idleness has a time of its own, because
+// peeks and waiting receivers count for it.
+func (q *Queues) recordUse(x *entityState) {
+	if q.level >= levelServiceSettings {
+		x.lastUse = q.times.Wall
+	}
+}
+
 // idleDue returns the time at which the entity is deleted if it stays idle; 0 for never, as while
 // it forwards (docs/requirements.md#e8) or holds messages for other entities: of transactions, or
 // to publish.

@@ -43,6 +43,7 @@ type frozenEntity struct {
 	newest        uint64   // of a topic: number of the newest rule
 	last          SequenceNumber
 	lastActivity  Instant
+	lastUse       Instant
 	window        *frozenDuplicateWindow
 	sourceBatches []sourceBatch
 	grants        uint64
@@ -65,7 +66,7 @@ func (q *Queues) freeze() *queuesImage {
 	img := &queuesImage{times: q.times, level: q.level, epoch: q.epoch, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), incarnations: q.table.freeze()}
 	for i, x := range q.entities {
 		img.entities[i] = frozenEntity{
-			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, sourceBatches: x.sourceBatches.list,
+			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, lastUse: x.lastUse, sourceBatches: x.sourceBatches.list,
 			kind: x.kind, rules: x.rules.list, grants: x.grants,
 		}
 		if x.sessions != nil {
@@ -124,6 +125,9 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	w.rules(x)
 	w.uvarint(uint64(x.last))
 	w.instant(x.lastActivity)
+	if w.version >= imageVersionUse {
+		w.instant(x.lastUse)
+	}
 	if x.window != nil {
 		w.window(x.window)
 	}
@@ -293,6 +297,9 @@ func (r *imageReader) entityState(q *Queues) {
 	r.rules(x)
 	x.last = SequenceNumber(r.uvarintMax(math.MaxInt64)) // a signed long on the wire
 	x.lastActivity = r.instant()
+	if r.version >= imageVersionUse {
+		x.lastUse = r.instant()
+	}
 	if x.detectsDuplicates(&settings) {
 		x.window = &duplicateWindow{generation: q.arena.generation}
 		r.window(x.window)

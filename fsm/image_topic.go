@@ -110,6 +110,7 @@ func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 		q.addRule(one)
 	}
 	r.require(len(x.rules.names) == len(list))
+	x.rules.sortNames()
 	main := &topic.subs[MainQueue].ix
 	for i := range x.subs {
 		walk(x.subs[i].ix.entries, 0, func(_ SequenceNumber, rec *record, _ Ref, _ uint32) bool {

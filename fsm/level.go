@@ -20,7 +20,10 @@ package fsm
 //	   and PlacePartition that names the placement it replaces.
 //	   Two times (see Times): entries of version 2 carry a serving time beside the wall time, and
 //	   image version 5 of both state machines has the serving time.
-const FormatLevel uint32 = 3
+//	4  Administration as in the service: settings version 4, rules with the forms of their values,
+//	   MaxDeliveryCount above 2000, names with a tilde; the catalog refuses them below. The time of
+//	   the last use of each entity, in image version 6.
+const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
 // constant each, so that the code says for which of them it asks.
@@ -33,6 +36,9 @@ const (
 	// LevelServingTime is the first level at which serving time differs from wall time: the leader writes the
 	// serving time into each entry.
 	LevelServingTime = 3
+	// levelServiceSettings is the first level at which a catalog takes what the service takes in settings, names
+	// and rules, and a message partition records the use of entities.
+	levelServiceSettings = 4
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its

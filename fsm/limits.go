@@ -2,37 +2,38 @@ package fsm
 
 // Limits of settings and of the catalog.
 const (
-	lockDurationMin       = Millis(5 * 1000)
-	lockDurationMax       = Millis(24 * 60 * 60 * 1000) // if the namespace allows it
-	lockDurationCloudMax  = Millis(5 * 60 * 1000)       // if the namespace does not set a limit
-	deliveryCountMax      = 2000
-	messageBytesFloor     = 1
-	messageBytesMax       = 100 << 20
-	duplicateWindowMin    = Millis(20 * 1000)
-	duplicateWindowMax    = Millis(7 * 24 * 60 * 60 * 1000)
-	autoDeleteMin         = Millis(5 * 60 * 1000)
-	deadLetterLifeMin     = Millis(1000)
-	queueBytesMin         = 1 << 20
-	queueBytesMax         = 80 << 30
-	userMetadataBytesMax  = 1024
-	clusterIDBytesMax     = 256
-	memberIDBytesMax      = 256
-	partitionsMax         = 4096
-	partitionReplicaMax   = 16
-	partitionHeldMax      = 2 * partitionReplicaMax // replicas of a partition during a move
-	membersMax            = 1024                    // members with a record in the catalog, removed ones included
-	memberTextBytesMax    = 64                      // name, zone
-	memberWeightMax       = 100
-	namespacesMax         = 1000
-	namespaceNameBytesMax = 50
-	namespaceHostsMax     = 16
-	hostBytesMax          = 253 // RFC 1035 section 2.3.4, without the trailing dot
-	hostLabelBytesMax     = 63
-	accessRulesMax        = 12 // of an entity or namespace, as in Azure Service Bus
-	accessNameBytesMax    = 256
-	accessSecretBytesMax  = 256
-	entitiesMax           = 100_000 // entities of a cluster, those being deleted included
-	incarnationsMax       = 1024    // remembered incarnations of members, per partition
+	lockDurationMin        = Millis(5 * 1000)
+	lockDurationMax        = Millis(24 * 60 * 60 * 1000) // if the namespace allows it
+	lockDurationCloudMax   = Millis(5 * 60 * 1000)       // if the namespace does not set a limit
+	deliveryCountMax       = 1<<31 - 1                   // as a signed number of 32 bits, which clients have
+	deliveryCountMaxBefore = 2000                        // below format level 4
+	messageBytesFloor      = 1
+	messageBytesMax        = 100 << 20
+	duplicateWindowMin     = Millis(20 * 1000)
+	duplicateWindowMax     = Millis(7 * 24 * 60 * 60 * 1000)
+	autoDeleteMin          = Millis(5 * 60 * 1000)
+	deadLetterLifeMin      = Millis(1000)
+	queueBytesMin          = 1 << 20
+	queueBytesMax          = 80 << 30
+	userMetadataBytesMax   = 1024
+	clusterIDBytesMax      = 256
+	memberIDBytesMax       = 256
+	partitionsMax          = 4096
+	partitionReplicaMax    = 16
+	partitionHeldMax       = 2 * partitionReplicaMax // replicas of a partition during a move
+	membersMax             = 1024                    // members with a record in the catalog, removed ones included
+	memberTextBytesMax     = 64                      // name, zone
+	memberWeightMax        = 100
+	namespacesMax          = 1000
+	namespaceNameBytesMax  = 50
+	namespaceHostsMax      = 16
+	hostBytesMax           = 253 // RFC 1035 section 2.3.4, without the trailing dot
+	hostLabelBytesMax      = 63
+	accessRulesMax         = 12 // of an entity or namespace, as in Azure Service Bus
+	accessNameBytesMax     = 256
+	accessSecretBytesMax   = 256
+	entitiesMax            = 100_000 // entities of a cluster, those being deleted included
+	incarnationsMax        = 1024    // remembered incarnations of members, per partition
 )
 
 // Limits of commands. A command over a limit is refused with InvalidArgument or MessageTooLarge
@@ -45,6 +46,9 @@ const (
 	reasonBytesMax        = 4096 * 4  // dead-letter reason or description
 	propertiesBytesMax    = 64 * 1024 // properties to modify, for all patches of a message together
 	entityNameBytesMax    = 260       // also the number of characters, because names are ASCII
+	// destinationBaseBytesMax is the longest URL before the name of a destination: a host name has 253
+	// characters.
+	destinationBaseBytesMax = 300
 	// pathBytesMax is the longest path of a subscription.
 	pathBytesMax               = entityNameBytesMax + len("/Subscriptions/") + subscriptionNameCharactersMax
 	answersOutstandingMax      = 16384 // remembered answers of one receiver

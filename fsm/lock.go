@@ -104,6 +104,7 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 		return Result{}
 	}
 	sub.entity.lastActivity = q.times.Serving
+	q.recordUse(sub.entity)
 	return Result{Deliveries: deliveries}
 }
 
@@ -162,6 +163,7 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 	}
 	q.removeStaleTimers(sub)
 	sub.entity.lastActivity = q.times.Serving
+	q.recordUse(sub.entity)
 	return res
 }
 

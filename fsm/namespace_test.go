@@ -271,8 +271,8 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 	for want, err := range map[string]error{
 		"decode command: unknown version 9: this release reads version 4":        commandErr,
 		"decode result: unknown version 3: this release reads version 4":         resultErr,
-		"restore catalog: unknown version 3: this release reads versions 4 to 5": old,
-		"restore queues: unknown version 7: this release reads versions 3 to 5":  fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
+		"restore catalog: unknown version 3: this release reads versions 4 to 6": old,
+		"restore queues: unknown version 7: this release reads versions 3 to 6":  fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
 		"restore catalog: image of another state machine":                        fsm.NewCatalog().Restore(bytes.NewReader(queues)),
 		"decode command: number is too large or not in its shortest form":        decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
 		"decode command: count exceeds the bytes that follow":                    decodeErr(append(kind(fsm.KindAddPartitions), 100)),

@@ -21,7 +21,25 @@ func (q *Queues) Counts(id EntityID) (Counts, bool) {
 		TransferDeadLetter: x.subs[TransferDeadLetterQueue].storedCount(),
 		Subscriptions:      x.subscriptions(),
 		Sessions:           x.sessionsUsed(),
+		SQLFilters:         x.sqlFilters(),
+		CorrelationFilters: x.correlationFilters(),
+		LastUse:            x.lastUse,
 	}, true
+}
+
+// sqlFilters returns the number of rules of a topic that are not correlation filters.
+func (x *entityState) sqlFilters() uint64 {
+	if x.topicState == nil {
+		return 0
+	}
+	return uint64(len(x.topicState.trueRules) + len(x.topicState.sqlRules) + x.topicState.falseRules)
+}
+
+func (x *entityState) correlationFilters() uint64 {
+	if x.topicState == nil {
+		return 0
+	}
+	return uint64(x.topicState.index.Len())
 }
 
 // subscriptions returns the number of subscriptions of a topic.

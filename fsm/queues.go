@@ -53,6 +53,7 @@ type entityState struct {
 	rules         ruleSet          // of a subscription
 	last          SequenceNumber   // highest sequence number assigned so far
 	lastActivity  Instant          // time of the last activity, in serving time
+	lastUse       Instant          // time of the last use, in wall time; 0 for none, see recordUse
 	window        *duplicateWindow // nil unless duplicates are detected
 	sourceBatches sourceBatches    // last batches of the entities that forward to this one
 	sessions      *sessionTable    // nil unless the entity requires sessions

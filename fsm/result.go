@@ -60,6 +60,13 @@ type Counts struct {
 	TransferDeadLetter uint64 `json:"TransferDeadLetter"` // transfer dead-letter queue
 	Subscriptions      uint64 `json:"Subscriptions"`      // of a topic
 	Sessions           uint64 `json:"Sessions"`           // sessions that have messages or state, or are locked
+	// SQLFilters and CorrelationFilters count the rules of all subscriptions of a topic; filters that
+	// match every message or none count as SQL.
+	SQLFilters         uint64 `json:"SQLFilters"`
+	CorrelationFilters uint64 `json:"CorrelationFilters"`
+	// LastUse is the time of the last send, receive or settlement, of a topic also of the creation of
+	// a subscription, in wall time; 0 for never, and below format level 4.
+	LastUse Instant `json:"LastUse"`
 }
 
 // EffectKind is the kind of an Effect.

@@ -20,6 +20,7 @@ const (
 	sqlRulesMax          = 2000    // rules of a topic that are not correlation filters
 	correlationRulesMax  = 100_000 // correlation filters of a topic
 	subscriptionsSegment = "subscriptions"
+	valueTextBytesMax    = 64 // of a ValueForm
 )
 
 // DefaultRuleName is the first rule of a subscription unless another is given.
@@ -45,6 +46,89 @@ type Rule struct {
 	Filter  RuleFilter `json:"Filter"`
 	Action  SQLText    `json:"Action"`  // "" for none
 	Created Instant    `json:"Created"` // set by the state machine
+	// Forms are the forms in which a client gave the values: of the parameters of the filter, of its
+	// conditions and of the parameters of the action, in their order. They have no effect. nil if
+	// they are not known; from format level 4 on.
+	Forms []ValueForm `json:"Forms,omitempty"`
+}
+
+// ValueForm is the form in which a client gave a value: its type, and where the value does not
+// determine it, the text.
+type ValueForm struct {
+	Type ValueType `json:"Type"`
+	Text string    `json:"Text"` // at most 64 bytes; "" if the value says everything
+}
+
+// ValueType is a type of values of clients: one of XML Schema, or the type of AMQP that corresponds
+// to it.
+type ValueType uint8
+
+// The types. The numbers are part of the log format: append only.
+const (
+	TypeOfValue       ValueType = 0 // the one that suits the value
+	TypeString        ValueType = 1
+	TypeBoolean       ValueType = 2
+	TypeByte          ValueType = 3 // signed 8 bits
+	TypeUnsignedByte  ValueType = 4
+	TypeShort         ValueType = 5
+	TypeUnsignedShort ValueType = 6
+	TypeInt           ValueType = 7
+	TypeUnsignedInt   ValueType = 8
+	TypeLong          ValueType = 9
+	TypeUnsignedLong  ValueType = 10
+	TypeFloat         ValueType = 11
+	TypeDouble        ValueType = 12
+	TypeDecimal       ValueType = 13
+	TypeDateTime      ValueType = 14
+	TypeDuration      ValueType = 15
+	TypeGUID          ValueType = 16
+	TypeBinary        ValueType = 17
+	TypeChar          ValueType = 18
+	TypeURI           ValueType = 19
+)
+
+// KnownForms returns the forms, or nil if none says anything.
+func KnownForms(forms []ValueForm) []ValueForm {
+	for _, f := range forms {
+		if f != (ValueForm{}) {
+			return forms
+		}
+	}
+	return nil
+}
+
+// SplitForms returns the forms of the values of the filter and of the action, one for each.
+func (r *Rule) SplitForms() (ofFilter, ofAction []ValueForm) {
+	forms := r.Forms
+	if len(forms) != r.values() {
+		forms = make([]ValueForm, r.values())
+	}
+	n := len(forms) - len(r.Action.Parameters)
+	return forms[:n], forms[n:]
+}
+
+// AtLevel returns the rule without the forms of its values, if a state machine of that format level
+// does not store them.
+func (r Rule) AtLevel(level uint32) Rule {
+	if level < levelServiceSettings {
+		r.Forms = nil
+	}
+	return r
+}
+
+// values returns the number of values of a rule, to which Forms belong.
+func (r *Rule) values() int {
+	return len(r.Filter.SQL.Parameters) + len(r.Filter.Conditions) + len(r.Action.Parameters)
+}
+
+// validForms reports whether there are no forms, or one for each value.
+func (r *Rule) validForms() bool {
+	for i := range r.Forms {
+		if f := &r.Forms[i]; f.Type > TypeURI || len(f.Text) > valueTextBytesMax || !utf8.ValidString(f.Text) {
+			return false
+		}
+	}
+	return len(r.Forms) == 0 || len(r.Forms) == r.values()
 }
 
 // RuleFilter is the condition of a rule.
@@ -83,6 +167,8 @@ func parseRule(r *Rule) (p parsed, err error) {
 		return p, fmt.Errorf("%w: control character in the name", InvalidArgument)
 	case !validTexts(r):
 		return p, fmt.Errorf("%w: a text is not UTF-8", InvalidArgument)
+	case !r.validForms():
+		return p, fmt.Errorf("%w: the forms of values do not fit the values", InvalidArgument)
 	}
 	// The size does not depend on the time of creation: a rule that was accepted must be accepted
 	// from an image too, where it has one.

@@ -24,7 +24,11 @@ type DropRule struct {
 const (
 	propertyBytesMin  = 3 // scope, name, kind of the value; also of a condition
 	parameterBytesMin = 2 // name, kind of the value
+	formBytesMin      = 2 // type, text
 )
+
+// withForms is a bit beside the kind of the filter: the rule ends with the forms of its values.
+const withForms FilterKind = 1 << 7
 
 func (PutRule) kind() Kind             { return KindPutRule }
 func (c PutRule) encode(x codec) codec { c.fields(&x); return x }
@@ -47,7 +51,13 @@ func (c *DropRule) fields(x *codec) {
 
 func (r *Rule) fields(x *codec) {
 	fieldText(x, &r.Name)
-	field8(x, &r.Filter.Kind)
+	kind := r.Filter.Kind
+	if x.encoding && len(r.Forms) > 0 {
+		kind |= withForms
+	}
+	if field8(x, &kind); !x.encoding {
+		r.Filter.Kind = kind &^ withForms
+	}
 	r.Filter.SQL.fields(x)
 	for i := range fieldLen(x, &r.Filter.Conditions, propertyBytesMin) {
 		fieldProperty(x, &r.Filter.Conditions[i].Property)
@@ -55,6 +65,16 @@ func (r *Rule) fields(x *codec) {
 	}
 	r.Action.fields(x)
 	fieldTime(x, &r.Created)
+	if kind&withForms == 0 {
+		return
+	}
+	for i := range fieldLen(x, &r.Forms, formBytesMin) {
+		field8(x, &r.Forms[i].Type)
+		fieldText(x, &r.Forms[i].Text)
+	}
+	if len(r.Forms) == 0 {
+		x.fail(errFlag) // a rule without forms has only one encoding
+	}
 }
 
 func (t *SQLText) fields(x *codec) {

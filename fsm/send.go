@@ -118,6 +118,7 @@ func (q *Queues) finishStore(x *entityState, messages int) {
 	}
 	q.removeStaleTimers(&x.subs[MainQueue])
 	x.lastActivity = q.times.Serving
+	q.recordUse(x)
 }
 
 // admit checks a send before anything is changed.

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -11,9 +12,12 @@ import (
 // of duplicate detection, which are those of its topic. A zero value that is not valid stands for
 // the default, so settings that name few fields are complete.
 type EntitySettings struct {
-	LockDuration     Millis `json:"LockDuration"`     // 5 s to 24 h; above 5 min only if the namespace allows it
-	MaxDeliveryCount uint32 `json:"MaxDeliveryCount"` // 1 to 2000: failed deliveries after which a message is dead-lettered
-	MaxMessageBytes  uint32 `json:"MaxMessageBytes"`  // largest payload accepted
+	LockDuration Millis `json:"LockDuration"` // 5 s to 24 h; above 5 min only if the namespace allows it
+	// MaxDeliveryCount is the number of failed deliveries after which a message is dead-lettered: 1
+	// to 2^31-1, below format level 4 to 2000. Failed deliveries are counted up to 65,535, so a
+	// larger number stands for never.
+	MaxDeliveryCount uint32 `json:"MaxDeliveryCount"`
+	MaxMessageBytes  uint32 `json:"MaxMessageBytes"` // largest payload accepted
 
 	// DefaultTimeToLive is the time to live of messages that have none of their own, and the
 	// maximum for the others (docs/requirements.md#e4). At least 1 ms; the default, Forever, means
@@ -61,7 +65,39 @@ type EntitySettings struct {
 	// 0, or 1 ms <= RetryDelay <= RetryDelayMax <= 7 days.
 	RetryDelay    Millis `json:"RetryDelay"`
 	RetryDelayMax Millis `json:"RetryDelayMax"`
+
+	// The following settings have no effect: clients read back what they gave. A catalog stores them
+	// from format level 4 on.
+
+	BatchedOperations Choice `json:"BatchedOperations"`
+	Ordering          Choice `json:"Ordering"`
+	// ForwardToBase is what a client wrote before the name in ForwardTo: "" or a URL with a slash at
+	// its end, at most 300 bytes; ForwardDeadLettersToBase likewise. Both are "" where the name is.
+	ForwardToBase            string `json:"ForwardToBase"`
+	ForwardDeadLettersToBase string `json:"ForwardDeadLettersToBase"`
 }
+
+// Choice is a setting that is on or off, or not given, which stands for a default. The numbers are
+// part of the log format.
+type Choice uint8
+
+// The choices.
+const (
+	NotChosen Choice = 0
+	ChosenOn  Choice = 1
+	ChosenOff Choice = 2
+)
+
+// Choose returns ChosenOn or ChosenOff.
+func Choose(on bool) Choice {
+	if on {
+		return ChosenOn
+	}
+	return ChosenOff
+}
+
+// IsOn reports whether the setting is on; normal is its default.
+func (c Choice) IsOn(normal bool) bool { return c == ChosenOn || c == NotChosen && normal }
 
 // DefaultSettings returns the settings of a queue whose description is empty: a lock of 60 s and 10
 // deliveries, as in Azure Service Bus, messages up to 1 MiB without expiry, a window of 10 min if
@@ -96,7 +132,8 @@ func (s EntitySettings) Validate() error {
 		!s.validTimes() || !s.validDelays() ||
 		s.MaxBytes < queueBytesMin || s.MaxBytes > queueBytesMax || s.Status > ReceiveDisabled ||
 		s.EnablePartitioning && s.AutoDeleteOnIdle < Forever ||
-		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) || !s.validForwarding() {
+		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) || !s.validForwarding() ||
+		s.BatchedOperations > ChosenOff || s.Ordering > ChosenOff {
 		return InvalidArgument
 	}
 	return nil
@@ -111,7 +148,35 @@ func (s EntitySettings) validTimes() bool {
 
 func (s EntitySettings) validForwarding() bool {
 	return len(s.ForwardTo) <= entityNameBytesMax && len(s.ForwardDeadLettersTo) <= entityNameBytesMax &&
-		utf8.ValidString(s.ForwardTo) && utf8.ValidString(s.ForwardDeadLettersTo) && (s.ForwardTo == "" || !s.RequiresSession)
+		utf8.ValidString(s.ForwardTo) && utf8.ValidString(s.ForwardDeadLettersTo) && (s.ForwardTo == "" || !s.RequiresSession) &&
+		validBase(s.ForwardToBase, s.ForwardTo) && validBase(s.ForwardDeadLettersToBase, s.ForwardDeadLettersTo)
+}
+
+// validBase reports whether a client can have written base before the name of a destination.
+func validBase(base, name string) bool {
+	return base == "" || name != "" && len(base) <= destinationBaseBytesMax && strings.HasSuffix(base, "/") && utf8.ValidString(base)
+}
+
+// readBack reports whether settings are given that have no effect.
+func (s *EntitySettings) readBack() bool {
+	return s.BatchedOperations != NotChosen || s.Ordering != NotChosen || s.ForwardToBase != "" || s.ForwardDeadLettersToBase != ""
+}
+
+// Level returns the lowest format level at which a catalog stores these settings.
+func (s EntitySettings) Level() uint32 {
+	if s.readBack() || s.MaxDeliveryCount > deliveryCountMaxBefore {
+		return levelServiceSettings
+	}
+	return 1
+}
+
+// AtLevel returns the settings without those that have no effect, if a catalog of that format level
+// does not store them.
+func (s EntitySettings) AtLevel(level uint32) EntitySettings {
+	if level < levelServiceSettings {
+		s.BatchedOperations, s.Ordering, s.ForwardToBase, s.ForwardDeadLettersToBase = NotChosen, NotChosen, "", ""
+	}
+	return s
 }
 
 // validFor reports whether an entity of that kind can have these settings.
@@ -140,11 +205,22 @@ func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
 }
 
 // settingsVersion is the first byte of encoded settings: new settings change this number and not
-// that of the command or image that contains them.
-const settingsVersion byte = 3
+// that of the command or image that contains them. Version 4 also has the settings without effect.
+// It is written only if one of them is given, so the bytes of other settings do not depend on the
+// format level.
+const (
+	settingsVersion         byte = 3
+	settingsVersionReadBack byte = 4
+)
 
 func (s *EntitySettings) fields(x *codec) {
-	fieldVersion(x, settingsVersion)
+	version := settingsVersion
+	if x.encoding && s.readBack() {
+		version = settingsVersionReadBack
+	}
+	if field8(x, &version); version != settingsVersion && version != settingsVersionReadBack {
+		x.fail(unknownVersion(version, settingsVersion, settingsVersionReadBack))
+	}
 	fieldTime(x, &s.LockDuration)
 	field32(x, &s.MaxDeliveryCount)
 	field32(x, &s.MaxMessageBytes)
@@ -160,4 +236,14 @@ func (s *EntitySettings) fields(x *codec) {
 	fieldTime(x, &s.RetryDelayMax)
 	fieldText(x, &s.ForwardTo)
 	fieldText(x, &s.ForwardDeadLettersTo)
+	if version != settingsVersionReadBack {
+		return
+	}
+	field8(x, &s.BatchedOperations)
+	field8(x, &s.Ordering)
+	fieldText(x, &s.ForwardToBase)
+	fieldText(x, &s.ForwardDeadLettersToBase)
+	if !s.readBack() {
+		x.fail(errFlag) // version 3 is the only form of such settings
+	}
 }

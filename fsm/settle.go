@@ -156,6 +156,7 @@ func (q *Queues) settle(c SettleMessages) Result {
 	}
 	q.removeStaleTimers(sub)
 	sub.entity.lastActivity = q.times.Serving
+	q.recordUse(sub.entity)
 	return Result{Codes: codes}
 }
 

@@ -22,8 +22,13 @@ import (
 // messages were published last, has Pending messages, and tells by which condition correlation
 // filters are indexed. A state machine writes version 3 below format level 2. Version 5 of both has
 // the serving time behind the wall time, and that of the queues epochs and sequence numbers of
-// forwarding; it is written from format level 3 on. All of them are read.
+// forwarding; it is written from format level 3 on. Version 6 of both may have what needs format
+// level 4, and that of the queues has the time of the last use of each entity. All of them are
+// read.
 func imageVersion(machine byte, level uint32) byte {
+	if level >= levelServiceSettings {
+		return imageVersionUse
+	}
 	if level >= LevelServingTime {
 		return imageVersionTimes
 	}
@@ -33,10 +38,11 @@ func imageVersion(machine byte, level uint32) byte {
 	return 3
 }
 
-// The first versions of images with two times, and with epochs of forwarding.
+// The first versions of images with two times, with epochs of forwarding, and with times of use.
 const (
 	imageVersionTimes  byte = 5
 	imageVersionEpochs byte = 5
+	imageVersionUse    byte = 6 // the time of the last use of each entity
 )
 
 // The state machines. The numbers are part of the image format.
@@ -46,7 +52,7 @@ const (
 )
 
 // settingsBytesMax is an upper bound for encoded settings.
-const settingsBytesMax = userMetadataBytesMax + 2*entityNameBytesMax + 256
+const settingsBytesMax = userMetadataBytesMax + 2*(entityNameBytesMax+destinationBaseBytesMax) + 256
 
 // recordBytesMax is an upper bound for an encoded member, partition, namespace or list of access rules,
 // the largest of which has some 16 KiB.

@@ -83,7 +83,7 @@ func TestRulesOfATopicAreLimited(t *testing.T) {
 	sub := fsm.PutEntity{Entity: 9, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1}
 	want("subscription with one more", m.apply(sub).Code, fsm.QuotaExceeded)
 	rules, _ := m.q.Rules(3, 100_000, 10)
-	if len(rules) != 1 || rules[0].Name != "c99999" {
+	if len(rules) != 1 || rules[0].Name != "first" { // by name
 		t.Errorf("the last rules are %v", rules)
 	}
 	want("drop", m.apply(fsm.DropRule{Subscription: 2, Name: "R7"}).Code, fsm.OK)

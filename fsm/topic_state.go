@@ -46,7 +46,24 @@ type ruleSet struct {
 	generation generation // of list
 	list       []*rule    // by number
 	names      map[string]*rule
+	byName     []string    // the keys of names, sorted
 	matches    []ruleMatch // of the message that is published; scratch space
+}
+
+// addName adds the name of a rule to the sorted names.
+func (b *ruleSet) addName(name string) {
+	if i, found := slices.BinarySearch(b.byName, name); !found {
+		b.byName = slices.Insert(b.byName, i, name)
+	}
+}
+
+// sortNames fills the sorted names, all at once.
+func (b *ruleSet) sortNames() {
+	b.byName = make([]string, len(b.list))
+	for i, r := range b.list {
+		b.byName[i] = filter.Fold(r.Name)
+	}
+	slices.Sort(b.byName)
 }
 
 // own copies the list if an image may share it.
@@ -208,6 +225,7 @@ func (q *Queues) subscription(id EntityID) *entityState {
 
 // putRule adds a rule, or replaces the one with its name.
 func (q *Queues) putRule(c PutRule) Result {
+	c.Rule = c.Rule.AtLevel(q.level)
 	ready, err := parseRule(&c.Rule)
 	if err != nil {
 		return Result{Code: InvalidArgument}
@@ -216,7 +234,8 @@ func (q *Queues) putRule(c PutRule) Result {
 	if x == nil {
 		return Result{Code: EntityNotFound}
 	}
-	old := x.rules.names[filter.Fold(c.Rule.Name)]
+	name := filter.Fold(c.Rule.Name)
+	old := x.rules.names[name]
 	switch {
 	case old == nil && c.Replace:
 		return Result{Code: RuleNotFound}
@@ -235,6 +254,7 @@ func (q *Queues) putRule(c PutRule) Result {
 		r.number = x.topic.topicState.lastRule
 	}
 	q.addRule(r)
+	x.rules.addName(name)
 	x.lastActivity = q.times.Serving
 	return Result{}
 }
@@ -271,11 +291,13 @@ func (q *Queues) dropRule(c DropRule) Result {
 	i, _ := x.rules.find(r.number)
 	x.rules.list = slices.Delete(x.rules.list, i, i+1)
 	delete(x.rules.names, name)
+	i, _ = slices.BinarySearch(x.rules.byName, name)
+	x.rules.byName = slices.Delete(x.rules.byName, i, i+1)
 	x.lastActivity = q.times.Serving
 	return Result{}
 }
 
-// Rules returns up to most rules of a subscription in the order of their creation, without the
+// Rules returns up to most rules of a subscription by name, case-insensitively, without the
 // first skip; false if there is no such subscription. The caller must not write to the slices in
 // them.
 func (q *Queues) Rules(id EntityID, skip, most int) ([]Rule, bool) {
@@ -283,10 +305,10 @@ func (q *Queues) Rules(id EntityID, skip, most int) ([]Rule, bool) {
 	if x == nil {
 		return nil, false
 	}
-	list := x.rules.list[min(max(skip, 0), len(x.rules.list)):]
-	rules := make([]Rule, min(max(most, 0), len(list)))
+	names := x.rules.byName[min(max(skip, 0), len(x.rules.byName)):]
+	rules := make([]Rule, min(max(most, 0), len(names)))
 	for i := range rules {
-		rules[i] = list[i].Rule
+		rules[i] = x.rules.names[names[i]].Rule
 	}
 	return rules, true
 }
@@ -301,4 +323,6 @@ func (q *Queues) subscribe(x, topic *entityState, first *rule) {
 	topic.topicState.lastRule++
 	first.Created, first.number = q.times.Wall, topic.topicState.lastRule
 	q.addRule(first)
+	x.rules.addName(filter.Fold(first.Name))
+	q.recordUse(topic)
 }

@@ -43,6 +43,7 @@ func (q *Queues) settleAll(c *SettleMessages) {
 	}
 	q.removeStaleTimers(sub)
 	sub.entity.lastActivity = q.times.Serving
+	q.recordUse(sub.entity)
 }
 
 // addTransfer stores messages for another partition in the transfer queue of the entity that they

@@ -38,7 +38,12 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	settings = withMessageSize(&namespace, settings)
+	level := r.catalogLevel()
+	settings = withMessageSize(&namespace, settings.AtLevel(level))
+	if rule != nil {
+		known := rule.AtLevel(level)
+		rule = &known
+	}
 	if err := checkLimits(&namespace, kind, settings, fsm.EntitySettings{}); err != nil {
 		return fsm.Entity{}, err
 	}
@@ -46,6 +51,9 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 		return fsm.Entity{}, err
 	}
 	command, err := r.withPlacement(ctx, fsm.CreateEntity{Kind: kind, Name: name, Settings: settings, Rule: rule, Access: access})
+	if err == nil {
+		err = checkLevel(command.Level(), level)
+	}
 	if err != nil {
 		return fsm.Entity{}, err
 	}
@@ -140,7 +148,11 @@ func (r NamespaceView) update(ctx context.Context, kind fsm.EntityKind, name str
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	settings = withMessageSize(&namespace, settings)
+	level := r.catalogLevel()
+	settings = withMessageSize(&namespace, settings.AtLevel(level))
+	if err := checkLevel(settings.Level(), level); err != nil {
+		return fsm.Entity{}, err
+	}
 	if err := checkLimits(&namespace, kind, settings, entity.Settings); err != nil {
 		return fsm.Entity{}, err
 	}
@@ -306,6 +318,14 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	}
 	slices.SortStableFunc(partitions, func(a, b fsm.PartitionID) int { return cmp.Compare(load[a-1], load[b-1]) })
 	return partitions, nil
+}
+
+// catalogLevel returns the format level of the catalog as this member's replica of it knows; 0 when it knows none.
+func (r *Router) catalogLevel() (level uint32) {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) { level = raftgroup.Catalog(m).FormatLevel() })
+	}
+	return level
 }
 
 // catalogLoaded reports whether this member's replica of the catalog has loaded the cluster.

@@ -28,8 +28,7 @@ func (r *Router) RemoveRule(ctx context.Context, at fsm.EntityRef, name string) 
 	return r.dropRule(ctx, at.Entity, name)
 }
 
-// ListRules returns up to max rules (1000) of a subscription in the order of their creation, after the
-// first skip.
+// ListRules returns up to max rules (1000) of a subscription by name, case-insensitively, after the first skip.
 func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int) ([]fsm.Rule, error) {
 	if at.Kind != fsm.SubscriptionEntity {
 		return nil, fmt.Errorf("rules of %q: %w: only a subscription has rules", at.Name, fsm.NotAllowed)
@@ -68,8 +67,7 @@ func (r NamespaceView) DropRule(ctx context.Context, subscription, name string) 
 	return r.dropRule(ctx, entity, name)
 }
 
-// Rules lists up to max rules (1000) of a subscription in the order of their creation, after the
-// first skip.
+// Rules lists up to max rules (1000) of a subscription by name, case-insensitively, after the first skip.
 func (r NamespaceView) Rules(ctx context.Context, subscription string, skip, max int) ([]fsm.Rule, error) {
 	entity, err := r.entityOfKind(ctx, fsm.SubscriptionEntity, subscription)
 	if err != nil {
@@ -79,6 +77,7 @@ func (r NamespaceView) Rules(ctx context.Context, subscription string, skip, max
 }
 
 func (r *Router) putRule(ctx context.Context, entity fsm.Entity, rule fsm.Rule, replace bool) error {
+	rule = rule.AtLevel(r.catalogLevel())
 	err := rule.Validate()
 	put := func(id fsm.EntityID) fsm.Command { return fsm.PutRule{Subscription: id, Rule: rule, Replace: replace} }
 	switch {

@@ -189,7 +189,7 @@ func (r *Router) countShards(ctx context.Context, entities []fsm.Entity) ([]fsm.
 	return sums, nil
 }
 
-// AddCounts adds the counts of two shards. Every shard of a topic has the same subscriptions.
+// AddCounts adds the counts of two shards. Every shard of a topic has the same subscriptions and rules.
 func AddCounts(a, b fsm.Counts) fsm.Counts {
 	a.Active += b.Active
 	a.Locked += b.Locked
@@ -201,6 +201,9 @@ func AddCounts(a, b fsm.Counts) fsm.Counts {
 	a.TransferDeadLetter += b.TransferDeadLetter
 	a.Subscriptions = max(a.Subscriptions, b.Subscriptions)
 	a.Sessions += b.Sessions
+	a.SQLFilters = max(a.SQLFilters, b.SQLFilters)
+	a.CorrelationFilters = max(a.CorrelationFilters, b.CorrelationFilters)
+	a.LastUse = max(a.LastUse, b.LastUse)
 	return a
 }
 
