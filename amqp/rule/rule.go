@@ -74,7 +74,7 @@ func Parse(body wire.Map) (fsm.Rule, error) {
 		return rule, errors.New("the request has no " + NameKey)
 	}
 	var err error
-	if rule.Filter, err = parseFilter(description); err != nil {
+	if rule.Filter, rule.Forms, err = parseFilter(description); err != nil {
 		return rule, err
 	}
 	if rule.Action, err = parseAction(description); err != nil {
@@ -83,34 +83,34 @@ func Parse(body wire.Map) (fsm.Rule, error) {
 	return rule, ruleError(rule.Validate())
 }
 
-// parseFilter reads the filter. There must be exactly one.
-func parseFilter(description wire.Map) (f fsm.RuleFilter, err error) {
+// parseFilter reads the filter, and the forms of its values. There must be exactly one filter.
+func parseFilter(description wire.Map) (f fsm.RuleFilter, forms []fsm.ValueForm, err error) {
 	sql, correlation := description.Get(sqlFilterKey), description.Get(correlationFilterKey)
 	switch {
 	case sql != nil && correlation != nil:
-		return f, errors.New("the rule has two filters, " + sqlFilterKey + " and " + correlationFilterKey)
+		return f, nil, errors.New("the rule has two filters, " + sqlFilterKey + " and " + correlationFilterKey)
 	case sql != nil:
 		f.Kind = fsm.SQLFilter
 		if f.SQL.Text, err = parseExpression(sqlFilterKey, sql); err != nil {
-			return f, err
+			return f, nil, err
 		}
 		switch f.SQL.Text {
 		case trueText:
-			return fsm.RuleFilter{Kind: fsm.TrueFilter}, nil
+			return fsm.RuleFilter{Kind: fsm.TrueFilter}, nil, nil
 		case falseText:
-			return fsm.RuleFilter{Kind: fsm.FalseFilter}, nil
+			return fsm.RuleFilter{Kind: fsm.FalseFilter}, nil, nil
 		}
-		return f, nil
+		return f, nil, nil
 	case correlation != nil:
 		f.Kind = fsm.CorrelationFilter
 		m, ok := correlation.(wire.Map)
 		if !ok {
-			return f, errors.New(correlationFilterKey + " is not a map")
+			return f, nil, errors.New(correlationFilterKey + " is not a map")
 		}
-		f.Conditions, err = parseConditions(m)
-		return f, err
+		f.Conditions, forms, err = parseConditions(m)
+		return f, forms, err
 	}
-	return f, errors.New("the rule has no filter: neither " + sqlFilterKey + " nor " + correlationFilterKey)
+	return f, nil, errors.New("the rule has no filter: neither " + sqlFilterKey + " nor " + correlationFilterKey)
 }
 
 // parseAction reads the action. null, and an action without text, mean that there is none: .NET writes the
@@ -138,7 +138,7 @@ func parseExpression(what string, v any) (string, error) {
 }
 
 // parseConditions reads a correlation filter. null is no condition.
-func parseConditions(m wire.Map) (conditions []filter.Condition, err error) {
+func parseConditions(m wire.Map) (conditions []filter.Condition, forms []fsm.ValueForm, err error) {
 	for _, k := range correlationKeys() {
 		v := m.Get(k.key)
 		if v == nil {
@@ -146,28 +146,28 @@ func parseConditions(m wire.Map) (conditions []filter.Condition, err error) {
 		}
 		text, ok := wire.AsText(v)
 		if !ok {
-			return nil, fmt.Errorf("%s of %s is not a string", k.key, correlationFilterKey)
+			return nil, nil, fmt.Errorf("%s of %s is not a string", k.key, correlationFilterKey)
 		}
-		conditions = append(conditions, condition(filter.System, k.property, filter.Text(text)))
+		conditions, forms = append(conditions, condition(filter.System, k.property, filter.Text(text))), append(forms, fsm.ValueForm{})
 	}
 	given := m.Get(conditionsKey)
 	properties, ok := given.(wire.Map)
 	if given != nil && !ok {
-		return nil, fmt.Errorf("%s of %s is not a map", conditionsKey, correlationFilterKey)
+		return nil, nil, fmt.Errorf("%s of %s is not a map", conditionsKey, correlationFilterKey)
 	}
 	for _, p := range properties {
 		name, ok := wire.AsText(p.Key)
 		if !ok {
-			return nil, fmt.Errorf("a key in %s of %s is not a string", conditionsKey, correlationFilterKey)
+			return nil, nil, fmt.Errorf("a key in %s of %s is not a string", conditionsKey, correlationFilterKey)
 		}
 		encoded := wire.AppendValue(nil, p.Value)
 		v, ok := message.FilterValue(encoded, string(encoded))
 		if !ok {
-			return nil, fmt.Errorf("property %q of %s is of a type that cannot be compared", name, correlationFilterKey)
+			return nil, nil, fmt.Errorf("property %q of %s is of a type that cannot be compared", name, correlationFilterKey)
 		}
-		conditions = append(conditions, condition(filter.User, name, v))
+		conditions, forms = append(conditions, condition(filter.User, name, v)), append(forms, fsm.ValueForm{Type: typeOf(p.Value)})
 	}
-	return conditions, nil
+	return conditions, fsm.KnownForms(forms), nil
 }
 
 func condition(scope filter.Scope, name string, v filter.Value) filter.Condition {
@@ -187,7 +187,7 @@ func ruleError(err error) error {
 // creation time. There is always an action, since clients look into it.
 func Encode(rule *fsm.Rule) []byte {
 	return wire.AppendValue(nil, described(descriptor,
-		describeFilter(&rule.Filter), describeAction(rule.Action), rule.Name, time.UnixMilli(int64(rule.Created))))
+		describeFilter(rule), describeAction(rule.Action), rule.Name, time.UnixMilli(int64(rule.Created))))
 }
 
 func described(descriptor uint64, fields ...any) wire.Described {
@@ -201,12 +201,14 @@ func describeAction(action fsm.SQLText) wire.Described {
 	return described(sqlActionDescriptor, action.Text, compatibilityLevel)
 }
 
-func describeFilter(f *fsm.RuleFilter) wire.Described {
+func describeFilter(rule *fsm.Rule) wire.Described {
+	f := &rule.Filter
 	switch f.Kind {
 	case fsm.SQLFilter:
 		return described(sqlFilterDescriptor, f.SQL.Text, compatibilityLevel)
 	case fsm.CorrelationFilter:
-		return describeCorrelation(f.Conditions)
+		forms, _ := rule.SplitForms()
+		return describeCorrelation(f.Conditions, forms)
 	case fsm.FalseFilter:
 		return described(falseFilterDescriptor)
 	case fsm.TrueFilter:
@@ -215,13 +217,13 @@ func describeFilter(f *fsm.RuleFilter) wire.Described {
 }
 
 // describeCorrelation writes null where there is no condition; the map of properties is always there.
-func describeCorrelation(conditions []filter.Condition) wire.Described {
+func describeCorrelation(conditions []filter.Condition, forms []fsm.ValueForm) wire.Described {
 	keys := correlationKeys()
 	fields := make([]any, len(keys)+1)
 	properties := wire.Map{}
 	for i := range conditions {
 		c := &conditions[i]
-		encoded := wire.Raw(message.EncodeFilterValue(c.Value))
+		encoded := wire.Raw(encodeValue(c.Value, forms[i].Type))
 		if c.Property.Scope == filter.User {
 			properties = append(properties, wire.Pair{Key: c.Property.Name, Value: encoded})
 			continue

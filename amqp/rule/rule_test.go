@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"strings"
@@ -96,7 +97,7 @@ func TestRequestsForRulesAreRead(t *testing.T) {
 			condition(filter.System, filter.SessionID, filter.Text("6")), condition(filter.System, filter.ReplyToSessionID, filter.Text("7")),
 			condition(filter.System, filter.ContentType, filter.Text("8")),
 			condition(filter.User, "n", filter.Int(1)), condition(filter.User, "t", filter.Time(5)), condition(filter.User, "x", filter.Int(7)),
-		}}}},
+		}}, Forms: []fsm.ValueForm{7: {Type: fsm.TypeInt}, 9: {Type: fsm.TypeDuration}}}},
 	} {
 		got, err := Parse(c.body)
 		if err != nil {
@@ -169,7 +170,7 @@ func ruleShown(d wire.Described) (rule fsm.Rule, err error) {
 		for i, k := range correlationKeys() {
 			m = append(m, wire.Pair{Key: k.key, Value: fields[i]})
 		}
-		rule.Filter.Conditions, err = parseConditions(m)
+		rule.Filter.Conditions, rule.Forms, err = parseConditions(m)
 	default:
 		err = errors.New("unknown filter")
 	}
@@ -182,4 +183,25 @@ func ruleShown(d wire.Described) (rule fsm.Rule, err error) {
 		err = errors.New("unknown action")
 	}
 	return rule, err
+}
+
+// Properties of a correlation filter are read back in the type that was given, and in the given order.
+func TestPropertiesAreReadBackInTheirType(t *testing.T) {
+	t.Parallel()
+	given := wire.Map{
+		{Key: "z", Value: int8(-1)}, {Key: "y", Value: uint8(200)}, {Key: "x", Value: int16(-300)}, {Key: "w", Value: uint16(60000)},
+		{Key: "v", Value: int32(7)}, {Key: "u", Value: uint32(7)}, {Key: "t", Value: int64(7)}, {Key: "s", Value: uint64(7)},
+		{Key: "r", Value: float32(0.5)}, {Key: "q", Value: 0.1}, {Key: "p", Value: true}, {Key: "o", Value: "text"},
+		{Key: "n", Value: time.UnixMilli(5).UTC()}, {Key: "m", Value: wire.UUID{1, 2, 3}}, {Key: "l", Value: []byte{0, 1}}, {Key: "k", Value: wire.Char('c')},
+		{Key: "j", Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:timespan"), Value: int64(-7)}},
+		{Key: "i", Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:uri"), Value: "http://a/b"}},
+	}
+	rule, err := Parse(addRequest("r", wire.Pair{Key: correlationFilterKey, Value: wire.Map{{Key: "label", Value: "l"}, {Key: conditionsKey, Value: given}}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := Encode(&rule)
+	if want := wire.AppendValue(nil, given); !bytes.Contains(shown, want) {
+		t.Errorf("%x\n has no %x", shown, want)
+	}
 }
