@@ -53,7 +53,9 @@ func (s *Server) serveATOM(w http.ResponseWriter, r *http.Request) {
 		s.writeProblem(w, r, err)
 		return
 	}
-	if r, err = s.admit(r, atomRequiredAccess(t, r), t.Name); err == nil {
+	if r, err = s.admit(r, atomRequiredAccess(t, r), t.Name); err != nil {
+		err = s.refuseAccess(r, t, err)
+	} else {
 		err = s.atomRoute(t, r.Method)(w, r, t)
 		if r.Method != http.MethodGet {
 			s.auditChange(r, atomChange(t, r), err)
@@ -243,7 +245,11 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 	}
 	old := found.Settings.WithDefaults()
 	old.UserMetadata, old.ForwardTo, old.ForwardDeadLettersTo = "", "", ""
+	old.ForwardToBase, old.ForwardDeadLettersToBase = "", ""
 	settings, err := asked.ApplyTo(kind, old, limits)
+	if err == nil {
+		err = checkFixed(kind, old, settings)
+	}
 	if err != nil {
 		return err
 	}

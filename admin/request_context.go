@@ -134,7 +134,7 @@ func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess,
 	v.caller = grant.Name
 	if err := checkGrant(grant, n); err != nil {
 		s.auditMissingRight(r, v, err)
-		return err
+		return &missingRightError{err}
 	}
 	return nil
 }

@@ -8,17 +8,20 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// descriptionName is the element that describes an entity of a kind.
-func descriptionName(kind fsm.EntityKind) string {
+// KindWord is a kind in the words of the service.
+func KindWord(kind fsm.EntityKind) string {
 	switch kind {
 	case fsm.QueueEntity:
-		return "QueueDescription"
+		return "Queue"
 	case fsm.TopicEntity:
-		return "TopicDescription"
+		return "Topic"
 	case fsm.SubscriptionEntity:
 	}
-	return "SubscriptionDescription"
+	return "Subscription"
 }
+
+// descriptionName is the element that describes an entity of a kind.
+func descriptionName(kind fsm.EntityKind) string { return KindWord(kind) + "Description" }
 
 // EntityKind returns the kind of entity that the description describes, if the path can name one.
 func (n *Element) EntityKind(t Target) (fsm.EntityKind, error) {

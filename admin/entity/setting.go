@@ -80,8 +80,9 @@ type value interface {
 	// Check returns an error, "is ..., not ...", for a given value that limits do not allow.
 	Check(given *Settings, limits Limits) error
 
-	// Copy sets the setting of to to that of from.
+	// Copy sets the setting of to to that of from, and Differs reports whether the two differ.
 	Copy(to, from *fsm.EntitySettings)
+	Differs(a, b *fsm.EntitySettings) bool
 
 	store(given *Settings, stored *fsm.EntitySettings)
 	show(stored *fsm.EntitySettings, given *Settings)
@@ -89,7 +90,7 @@ type value interface {
 }
 
 // typed is a value of type T in requests and of type S in the state machine.
-type typed[T, S any] struct {
+type typed[T any, S comparable] struct {
 	name     string // of T on the command line
 	given    func(*Settings) **T
 	stored   func(*fsm.EntitySettings) *S
@@ -151,6 +152,8 @@ func (v *typed[T, S]) store(given *Settings, stored *fsm.EntitySettings) {
 }
 
 func (v *typed[T, S]) Copy(to, from *fsm.EntitySettings) { *v.stored(to) = *v.stored(from) }
+
+func (v *typed[T, S]) Differs(a, b *fsm.EntitySettings) bool { return *v.stored(a) != *v.stored(b) }
 
 func (v *typed[T, S]) show(stored *fsm.EntitySettings, given *Settings) {
 	shown := v.toGiven(*v.stored(stored))
