@@ -59,7 +59,7 @@ type SubscriptionPage struct {
 	Next          string         `json:"next,omitempty"`
 }
 
-// RulePage is one page of the list of rules, in the order of their creation. Next is the
+// RulePage is one page of the list of rules, by name. Next is the
 // "skip" of the next page, 0 at the end.
 type RulePage struct {
 	Rules []entity.Rule `json:"rules"`

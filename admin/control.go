@@ -66,7 +66,7 @@ type NamespaceView interface {
 	// Errors wrap RuleExists, RuleNotFound, EntityNotFound, InvalidArgument with the position in the text, QuotaExceeded.
 	PutRule(ctx context.Context, subscription string, rule fsm.Rule, replace bool) error
 	DropRule(ctx context.Context, subscription, name string) error
-	// Rules lists the rules of a subscription in the order of their creation.
+	// Rules lists the rules of a subscription by name, case-insensitively.
 	Rules(ctx context.Context, subscription string, skip, max int) ([]fsm.Rule, error)
 	// Sessions lists up to max (1000) sessions of a queue or subscription that have messages or a state, after the first
 	// skip ones. Errors: NotAllowed when the entity has no sessions.

@@ -101,7 +101,7 @@ func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// findRule searches the list page by page: rules are stored in the order of their creation, and only people
+// findRule searches the list page by page: rules are listed by name without a look-up of one, and only people
 // request a single one.
 func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
 	for skip := 0; ; skip += pageRulesMax {

@@ -135,8 +135,8 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/queues/q", `{"lockDuration":30}`, 400, "a duration is text"},
 		{"PUT", "/v1/queues/q", `{"lockDuration":"4s"}`, 400, "5s to 5m0s"},
 		{"PUT", "/v1/queues/q", `{"lockDuration":"5m1s"}`, 400, "5s to 5m0s"},
-		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":0}`, 400, "1 to 2000"},
-		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":2001}`, 400, "1 to 2000"},
+		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":0}`, 400, "1 to 2147483647"},
+		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":2147483648}`, 400, "1 to 2147483647"},
 		{"PUT", "/v1/queues/q", `{"maxMessageBytes":1023}`, 400, "1024 to"},
 		{"PUT", "/v1/queues/q", `{"maxMessageBytes":1048577}`, 400, "1024 to"},
 		{"PUT", "/v1/queues/q", `{"maxMessageBytes":-1}`, 400, "maxMessageBytes"},
@@ -149,7 +149,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/queues/a%2f%2fb", "", 400, "empty part"},
 		{"PUT", "/v1/queues/a//b", "", 400, "empty part"},
 		{"PUT", "/v1/queues/a/../b", "", 400, "empty part"},
-		{"PUT", "/v1/queues/-a", "", 400, "begins and ends"},
+		{"PUT", "/v1/queues/-a", "", 400, "begins with a letter"},
 		{"GET", "/v1/queues?max=0", "", 400, "1 to 1000"},
 		{"GET", "/v1/queues?max=1001", "", 400, "1 to 1000"},
 		{"GET", "/v1/queues?counts=maybe", "", 400, "true or false"},
@@ -169,7 +169,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		t.Errorf("something was made: %v", r.entities)
 	}
 	// Values equal to the limits are accepted.
-	if status, body := r.request("PUT", "/v1/queues/"+strings.Repeat("n", entity.NameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
+	if status, body := r.request("PUT", "/v1/queues/"+strings.Repeat("n", entity.NameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2147483647,"maxMessageBytes":1048576}`, nil); status != 201 {
 		t.Error(status, body)
 	}
 }

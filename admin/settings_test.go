@@ -136,7 +136,7 @@ func TestPurgeAndRedriveAreBounded(t *testing.T) {
 		{"POST", "/v1/purge/a/b", `{"subQueue":"transferDeadLetter","max":2}`, 200, `{"count":3}`},
 		{"POST", "/v1/purge/t/Subscriptions/s", `{"max":2}`, 200, `{"count":3}`},
 		{"POST", "/v1/purge/t", "", 403, "is a topic"},
-		{"POST", "/v1/purge/t/subscriptions/a.", "", 400, "begins and ends"},
+		{"POST", "/v1/purge/t/subscriptions/.a", "", 400, "begins with a letter"},
 		{"POST", "/v1/purge/a/b", `{"subQueue":"dead"}`, 400, "main, deadLetter or transferDeadLetter"},
 		{"POST", "/v1/purge/a/b", `{"max":4001}`, 400, "1 to 4000"},
 		{"POST", "/v1/purge/a/b", `{"max":-1}`, 400, "1 to 4000"},

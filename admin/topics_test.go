@@ -76,7 +76,7 @@ func TestWrongTopicRequestsAreRefused(t *testing.T) {
 		{"PATCH", sub + "s", `{"defaultRule":{"filter":{"kind":"true"}}}`, "unknown field"},
 		{"PUT", sub + "u/v", "", "has no /"},
 		{"PUT", sub + strings.Repeat("n", entity.SubscriptionNameMax+1), "", "at most 50 characters"},
-		{"PUT", sub + "-n", "", "begins and ends"},
+		{"PUT", sub + "-n", "", "begins with a letter"},
 		{"PUT", "/v1/subscriptions/t", "", "write it like TOPIC/Subscriptions/NAME"},
 		{"PUT", "/v1/subscriptions/" + strings.Repeat("t", entity.NameCharactersMax+1) + "/Subscriptions/s", "", "at most 260"},
 		{"GET", "/v1/subscriptions", "", "?topic="},

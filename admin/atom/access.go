@@ -3,7 +3,6 @@ package atom
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -61,8 +60,8 @@ func (n *Element) leafText(name string) string {
 	return text
 }
 
-// accessRules writes access rules in the form that all clients read. Times are never unset, which Go cannot read here; a
-// missing key is omitted, since .NET refuses empty ones.
+// accessRules writes access rules in the form that all clients read. They have no times, as in the service; a missing key
+// is omitted, since .NET refuses empty ones.
 func (x *Document) accessRules(rules []fsm.AccessRule) {
 	x.open(accessListName)
 	for _, rule := range rules {
@@ -74,8 +73,6 @@ func (x *Document) accessRules(rules []fsm.AccessRule) {
 			x.leaf("AccessRights", word)
 		}
 		x.end("Rights")
-		x.leaf("CreatedTime", instant(rule.Created).Format(time.RFC3339Nano))
-		x.leaf("ModifiedTime", instant(rule.Updated).Format(time.RFC3339Nano))
 		x.leaf("KeyName", rule.Name)
 		x.leaf("PrimaryKey", rule.Primary)
 		x.optional("SecondaryKey", rule.Secondary)

@@ -2,6 +2,7 @@ package atom
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -32,8 +33,8 @@ func elementsOf(kind fsm.EntityKind) []string {
 			"DefaultMessageTimeToLive", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "DuplicateDetectionHistoryTimeWindow",
 			"EnableBatchedOperations", "SizeInBytes", "FilteringMessagesBeforePublishing", "IsAnonymousAccessible", accessListName,
 			"Status", "UserMetadata", "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails", "SubscriptionCount",
-			"AutoDeleteOnIdle", "EnablePartitioning", "EntityAvailabilityStatus", "EnableSubscriptionPartitioning", "EnableExpress",
-			"MaxMessageSizeInKilobytes",
+			"SqlFilterCount", "CorrelationFilterCount", "AutoDeleteOnIdle", "EnablePartitioning", "EntityAvailabilityStatus",
+			"EnableSubscriptionPartitioning", "EnableExpress", "MaxMessageSizeInKilobytes",
 		}
 	case fsm.SubscriptionEntity:
 	}
@@ -45,26 +46,63 @@ func elementsOf(kind fsm.EntityKind) []string {
 	}
 }
 
+// firstVersion returns the version of the API from which on an element is written, "" for all: clients of older ones do
+// not expect it.
+func firstVersion(element string) string {
+	switch element {
+	case "MaxMessageSizeInKilobytes":
+		return "2021-05"
+	case "SqlFilterCount", "CorrelationFilterCount":
+		return "2024-05"
+	}
+	return ""
+}
+
 // description writes the description of an entity: its settings, and the elements that only the service has,
 // with the service's default.
 func (x *Document) description(e *fsm.Entity, c fsm.Counts) {
 	name := descriptionName(e.Kind)
 	x.open(name, "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
 	for _, element := range elementsOf(e.Kind) {
-		if s := entity.SettingByElement(element); s != nil {
+		s := entity.SettingByElement(element)
+		switch {
+		case x.origin.isBefore(firstVersion(element)):
+		case element == "ForwardTo":
+			x.destination(element, e.Settings.ForwardToBase, e.Settings.ForwardTo)
+		case element == "ForwardDeadLetteredMessagesTo":
+			x.destination(element, e.Settings.ForwardDeadLettersToBase, e.Settings.ForwardDeadLettersTo)
+		case s != nil:
 			x.optional(element, s.ElementText(&e.Settings))
-			continue
+		default:
+			x.property(element, e, c)
 		}
-		x.property(element, e, c)
 	}
 	x.end(name)
+}
+
+// destination writes where messages are forwarded to, as the client gave it. A name alone becomes a URL: clients parse it
+// as one.
+func (x *Document) destination(element, base, name string) {
+	switch {
+	case name == "":
+	case base == "":
+		x.leaf(element, "sb://"+x.origin.Host+"/"+name)
+	default:
+		x.leaf(element, base+name)
+	}
 }
 
 // property writes an element that is no setting.
 func (x *Document) property(name string, e *fsm.Entity, c fsm.Counts) {
 	switch name {
-	case "EnableBatchedOperations", "SupportOrdering":
-		x.leaf(name, "true")
+	case "EnableBatchedOperations":
+		x.leaf(name, strconv.FormatBool(e.Settings.BatchedOperations.IsOn(true)))
+	case "SupportOrdering":
+		x.leaf(name, strconv.FormatBool(e.Settings.Ordering.IsOn(entity.SupportsOrdering(e.Kind))))
+	case "SqlFilterCount":
+		x.number(name, min(c.SQLFilters, math.MaxInt32))
+	case "CorrelationFilterCount":
+		x.number(name, min(c.CorrelationFilters, math.MaxInt32))
 	case "IsAnonymousAccessible", "FilteringMessagesBeforePublishing", "EnableSubscriptionPartitioning", "EnableExpress":
 		x.leaf(name, "false")
 	case "EntityAvailabilityStatus":
@@ -83,8 +121,12 @@ func (x *Document) property(name string, e *fsm.Entity, c fsm.Counts) {
 		x.time(name, e.Created)
 	case "UpdatedAt":
 		x.time(name, e.Updated)
-	case "AccessedAt": // Nothing records the last use; the time of the last change would make a busy queue look idle.
-		x.leaf(name, timeUnset)
+	case "AccessedAt": // of a subscription that was never used: its creation
+		if at := c.LastUse; at != 0 || e.Kind != fsm.SubscriptionEntity {
+			x.time(name, at)
+		} else {
+			x.time(name, e.Created)
+		}
 	}
 }
 

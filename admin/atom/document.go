@@ -19,6 +19,7 @@ const (
 	countXMLNS    = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 	instanceXMLNS = "http://www.w3.org/2001/XMLSchema-instance"
 	schemaXMLNS   = "http://www.w3.org/2001/XMLSchema"
+	serialXMLNS   = "http://schemas.microsoft.com/2003/10/Serialization/"
 )
 
 // Media types of documents.
@@ -60,6 +61,16 @@ func (o Origin) namespace() string {
 	}
 	name, _, _ := strings.Cut(host, ".")
 	return name
+}
+
+// isBefore reports whether the client asks for an older version of the API than the given one. Versions are dates; ""
+// stands for the default one.
+func (o Origin) isBefore(version string) bool {
+	asked := o.Version
+	if asked == "" {
+		asked = versionDefault
+	}
+	return asked < version
 }
 
 // Document is written element by element. It does not use encoding/xml because some clients look for the prefixes

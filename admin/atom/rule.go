@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -51,7 +50,7 @@ func (n *Element) Rule(pathName string) (fsm.Rule, error) {
 }
 
 func (n *Element) rule(pathName string) (fsm.Rule, error) {
-	out := entity.Rule{Name: pathName}
+	out := fsm.Rule{Name: pathName}
 	if name := n.child("Name"); name != nil && name.text != "" {
 		if pathName != "" && !strings.EqualFold(name.text, pathName) {
 			return fsm.Rule{}, fmt.Errorf("%w: the path calls the rule %.60q and the body %.60q", fsm.InvalidArgument, pathName, name.text)
@@ -61,74 +60,87 @@ func (n *Element) rule(pathName string) (fsm.Rule, error) {
 	if out.Name == "" {
 		out.Name = fsm.DefaultRuleName
 	}
-	var err error
-	if out.Filter, err = n.child("Filter").filter(); err != nil {
+	filterForms, err := n.child("Filter").filter(&out.Filter)
+	if err != nil {
 		return fsm.Rule{}, fmt.Errorf("%w: rule %.60q: Filter: %w", codeOf(err), out.Name, err)
 	}
-	if out.Action, err = n.child("Action").action(); err != nil {
+	actionForms, err := n.child("Action").action(&out.Action)
+	if err != nil {
 		return fsm.Rule{}, fmt.Errorf("%w: rule %.60q: Action: %w", codeOf(err), out.Name, err)
 	}
-	return out.Parse()
-}
-
-// filter reads a Filter; without one the rule matches all messages.
-func (n *Element) filter() (entity.Filter, error) {
-	if n == nil {
-		return entity.Filter{Kind: entity.FilterTrue}, nil
-	}
-	switch kind := n.kindName(); kind {
-	case typeTrueFilter:
-		return entity.Filter{Kind: entity.FilterTrue}, nil
-	case typeFalseFilter:
-		return entity.Filter{Kind: entity.FilterFalse}, nil
-	case typeSQLFilter:
-		out := entity.Filter{Kind: entity.FilterSQL}
-		if text := n.child("SqlExpression"); text != nil {
-			out.Expression = text.text
-		}
-		var err error
-		out.Parameters, err = n.child("Parameters").pairs()
-		return out, err
-	case typeCorrelationFilter:
-		return n.correlation()
-	default:
-		return entity.Filter{}, fmt.Errorf("the type is one of %s, %s, %s and %s, not %.40q",
-			typeSQLFilter, typeCorrelationFilter, typeTrueFilter, typeFalseFilter, kind)
-	}
-}
-
-func (n *Element) correlation() (entity.Filter, error) {
-	out := entity.Filter{Kind: entity.FilterCorrelation, Conditions: make(map[string]entity.Value)}
-	properties, err := n.child("Properties").pairs()
-	if err != nil {
-		return out, err
-	}
-	for key, value := range properties {
-		out.Conditions[entity.ConditionName(filter.Property{Name: key})] = value
-	}
-	for _, name := range correlationOrder() {
-		if c := n.child(name); c != nil {
-			out.Conditions[entity.SystemPrefix+name] = entity.Value{Value: filter.Text(c.text)}
-		}
+	out.Forms = fsm.KnownForms(append(filterForms, actionForms...))
+	if err := out.Validate(); err != nil {
+		return fsm.Rule{}, fmt.Errorf("rule %.60q: %w", out.Name, err)
 	}
 	return out, nil
 }
 
-func (n *Element) action() (*entity.SQLText, error) {
+// filter reads a Filter, and the forms of its values; without one the rule matches all messages.
+func (n *Element) filter(to *fsm.RuleFilter) ([]fsm.ValueForm, error) {
 	if n == nil {
-		return nil, nil //nolint:nilnil // no action is no error
+		return nil, nil
+	}
+	switch kind := n.kindName(); kind {
+	case typeTrueFilter:
+		return nil, nil
+	case typeFalseFilter:
+		to.Kind = fsm.FalseFilter
+		return nil, nil
+	case typeSQLFilter:
+		to.Kind = fsm.SQLFilter
+		return n.sql(&to.SQL)
+	case typeCorrelationFilter:
+		to.Kind = fsm.CorrelationFilter
+		return n.correlation(to)
+	default:
+		return nil, fmt.Errorf("the type is one of %s, %s, %s and %s, not %.40q",
+			typeSQLFilter, typeCorrelationFilter, typeTrueFilter, typeFalseFilter, kind)
+	}
+}
+
+// sql reads an expression with its parameters, in their order.
+func (n *Element) sql(to *fsm.SQLText) ([]fsm.ValueForm, error) {
+	if text := n.child("SqlExpression"); text != nil {
+		to.Text = text.text
+	}
+	list, err := n.child("Parameters").pairs()
+	forms := make([]fsm.ValueForm, len(list))
+	for i, p := range list {
+		to.Parameters = append(to.Parameters, filter.Parameter{Name: strings.TrimPrefix(p.key, "@"), Value: p.value})
+		forms[i] = p.form
+	}
+	return forms, err
+}
+
+// correlation reads conditions: those on application properties in their order, then the others.
+func (n *Element) correlation(to *fsm.RuleFilter) ([]fsm.ValueForm, error) {
+	list, err := n.child("Properties").pairs()
+	if err != nil {
+		return nil, err
+	}
+	var forms []fsm.ValueForm
+	for _, p := range list {
+		to.Conditions = append(to.Conditions, filter.Condition{Property: filter.Property{Name: p.key}, Value: p.value})
+		forms = append(forms, p.form)
+	}
+	for _, name := range correlationOrder() {
+		if c := n.child(name); c != nil {
+			to.Conditions = append(to.Conditions, filter.Condition{Property: filter.Property{Name: name, Scope: filter.System}, Value: filter.Text(c.text)})
+			forms = append(forms, fsm.ValueForm{})
+		}
+	}
+	return forms, nil
+}
+
+func (n *Element) action(to *fsm.SQLText) ([]fsm.ValueForm, error) {
+	if n == nil {
+		return nil, nil
 	}
 	switch kind := n.kindName(); kind {
 	case typeNoAction:
-		return nil, nil //nolint:nilnil // no action is no error
+		return nil, nil
 	case typeSQLAction:
-		out := &entity.SQLText{}
-		if text := n.child("SqlExpression"); text != nil {
-			out.Expression = text.text
-		}
-		var err error
-		out.Parameters, err = n.child("Parameters").pairs()
-		return out, err
+		return n.sql(to)
 	default:
 		return nil, fmt.Errorf("the type is %s or %s, not %.40q", typeSQLAction, typeNoAction, kind)
 	}
@@ -142,12 +154,13 @@ func (x *Document) rule(subscription fsm.Entity, rule *fsm.Rule, top bool) {
 	}
 	x.entry(i, top, func() {
 		x.open("RuleDescription", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
-		x.ruleFilter(&rule.Filter)
+		filterForms, actionForms := rule.SplitForms()
+		x.ruleFilter(&rule.Filter, filterForms)
 		if rule.Action.Text == "" {
 			x.leaf("Action", "", "i:type", typeNoAction)
 		} else {
 			x.open("Action", "i:type", typeSQLAction)
-			x.sql(&rule.Action)
+			x.sql(&rule.Action, actionForms)
 			x.end("Action")
 		}
 		x.time("CreatedAt", rule.Created)
@@ -156,42 +169,42 @@ func (x *Document) rule(subscription fsm.Entity, rule *fsm.Rule, top bool) {
 	})
 }
 
-func (x *Document) ruleFilter(f *fsm.RuleFilter) {
+func (x *Document) ruleFilter(f *fsm.RuleFilter, forms []fsm.ValueForm) {
 	switch f.Kind {
 	case fsm.TrueFilter:
 		x.open("Filter", "i:type", typeTrueFilter)
-		x.sql(&fsm.SQLText{Text: "1=1"})
+		x.sql(&fsm.SQLText{Text: "1=1"}, nil)
 	case fsm.FalseFilter:
 		x.open("Filter", "i:type", typeFalseFilter)
-		x.sql(&fsm.SQLText{Text: "1=0"})
+		x.sql(&fsm.SQLText{Text: "1=0"}, nil)
 	case fsm.SQLFilter:
 		x.open("Filter", "i:type", typeSQLFilter)
-		x.sql(&f.SQL)
+		x.sql(&f.SQL, forms)
 	case fsm.CorrelationFilter:
 		x.open("Filter", "i:type", typeCorrelationFilter)
-		x.conditions(f.Conditions)
+		x.conditions(f.Conditions, forms)
 	}
 	x.end("Filter")
 }
 
-func (x *Document) sql(s *fsm.SQLText) {
+func (x *Document) sql(s *fsm.SQLText, forms []fsm.ValueForm) {
 	x.leaf("SqlExpression", s.Text)
 	x.leaf("CompatibilityLevel", compatibilityLevel)
 	if len(s.Parameters) == 0 {
 		return
 	}
 	x.open("Parameters")
-	for _, p := range s.Parameters {
-		x.pair("@"+strings.TrimPrefix(p.Name, "@"), p.Value) // as applications write them
+	for i, p := range s.Parameters {
+		x.pair("@"+strings.TrimPrefix(p.Name, "@"), p.Value, forms[i]) // as applications write them
 	}
 	x.end("Parameters")
 }
 
-func (x *Document) conditions(list []filter.Condition) {
+func (x *Document) conditions(list []filter.Condition, forms []fsm.ValueForm) {
 	for _, name := range correlationOrder() {
 		for _, c := range list {
 			if c.Property.Scope == filter.System && c.Property.Name == name {
-				_, text := valueXML(c.Value)
+				_, _, text := valueXML(c.Value, fsm.ValueForm{})
 				x.leaf(name, text)
 			}
 		}
@@ -201,9 +214,9 @@ func (x *Document) conditions(list []filter.Condition) {
 		return
 	}
 	x.open("Properties")
-	for _, c := range list {
+	for i, c := range list {
 		if isUser(c) {
-			x.pair(c.Property.Name, c.Value)
+			x.pair(c.Property.Name, c.Value, forms[i])
 		}
 	}
 	x.end("Properties")

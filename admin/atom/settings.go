@@ -34,9 +34,9 @@ func (n *Element) EntityKind(t Target) (fsm.EntityKind, error) {
 }
 
 // Settings reads the settings that are given. Unknown elements are ignored, as in the service: clients send back what they
-// have read, and may be newer than this member. Also ignored are hints on which no guarantee depends
-// (EnableBatchedOperations, EnableExpress, SupportOrdering, FilteringMessagesBeforePublishing), elements that are only
-// read, and AuthorizationRules, which AccessRules reads. Access without a key is refused: it would look as if it worked.
+// have read, and may be newer than this member. Also ignored are hints on which no guarantee depends (EnableExpress,
+// FilteringMessagesBeforePublishing), elements that are only read, and AuthorizationRules, which AccessRules reads. Access
+// without a key is refused: it would look as if it worked.
 func (n *Element) Settings() (entity.Settings, error) {
 	var a entity.Settings
 	seen := make(map[string]bool, len(n.children))
@@ -67,14 +67,41 @@ func set(s *entity.Settings, c *Element) error {
 	setting, text := entity.SettingByElement(c.name), strings.TrimSpace(c.text)
 	switch {
 	case setting == nil:
-		return nil
+		return setHint(&s.ReadBack, c.name, text)
 	case setting.Verbatim:
 		text = c.text
 	case text == "": // as if it was omitted
 		return nil
 	}
-	if err := setting.ParseElement(text, s); err != nil {
+	err := setting.ParseElement(text, s)
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, c.name, err)
+	case setting.Name == "forwardTo":
+		s.ReadBack.ForwardToBase, _, err = entity.SplitDestination(text)
+	case setting.Name == "forwardDeadLetteredMessagesTo":
+		s.ReadBack.ForwardDeadLettersToBase, _, err = entity.SplitDestination(text)
 	}
+	return err
+}
+
+// setHint reads an element without effect that is stored.
+func setHint(b *entity.ReadBack, name, text string) error {
+	to := &b.BatchedOperations
+	switch name {
+	case "EnableBatchedOperations":
+	case "SupportOrdering":
+		to = &b.SupportOrdering
+	default:
+		return nil
+	}
+	on, err := entity.ParseBool(text)
+	if text == "" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, name, err)
+	}
+	*to = &on
 	return nil
 }

@@ -1,6 +1,7 @@
 package atom
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -16,36 +17,92 @@ import (
 
 // Types of XML Schema that clients use for values; they choose the prefix.
 const (
-	xsdString   = "string"
-	xsdBoolean  = "boolean"
-	xsdInt      = "int"
-	xsdLong     = "long"
-	xsdDouble   = "double"
-	xsdDateTime = "dateTime"
+	xsdString        = "string"
+	xsdBoolean       = "boolean"
+	xsdByte          = "byte"
+	xsdUnsignedByte  = "unsignedByte"
+	xsdShort         = "short"
+	xsdUnsignedShort = "unsignedShort"
+	xsdInt           = "int"
+	xsdUnsignedInt   = "unsignedInt"
+	xsdLong          = "long"
+	xsdUnsignedLong  = "unsignedLong"
+	xsdFloat         = "float"
+	xsdDouble        = "double"
+	xsdDecimal       = "decimal"
+	xsdDateTime      = "dateTime"
+	xsdBinary        = "base64Binary"
+	xsdURI           = "anyURI"
 )
 
-// pairs reads Parameters or Properties: a list of names with values.
-func (n *Element) pairs() (map[string]entity.Value, error) {
-	if n == nil {
-		return nil, nil //nolint:nilnil // none given is no error
+// Types of the serialization namespace, which .NET uses for what XML Schema does not have.
+const (
+	serialDuration = "duration"
+	serialGUID     = "guid"
+)
+
+// typeNames returns the names of the types of values that clients write and read.
+func typeNames() map[string]fsm.ValueType {
+	return map[string]fsm.ValueType{
+		"": fsm.TypeOfValue, xsdString: fsm.TypeOfValue, xsdBoolean: fsm.TypeOfValue, // the value says it
+		xsdByte: fsm.TypeByte, xsdUnsignedByte: fsm.TypeUnsignedByte, xsdShort: fsm.TypeShort, xsdUnsignedShort: fsm.TypeUnsignedShort,
+		xsdInt: fsm.TypeInt, xsdUnsignedInt: fsm.TypeUnsignedInt, xsdLong: fsm.TypeLong, xsdUnsignedLong: fsm.TypeUnsignedLong,
+		xsdFloat: fsm.TypeFloat, xsdDouble: fsm.TypeDouble, xsdDecimal: fsm.TypeDecimal, xsdDateTime: fsm.TypeDateTime,
+		serialDuration: fsm.TypeDuration, serialGUID: fsm.TypeGUID, xsdBinary: fsm.TypeBinary, xsdURI: fsm.TypeURI,
 	}
-	values := make(map[string]entity.Value, len(n.children))
+}
+
+// valueTextMax is the longest text of a value that is kept beside it, in bytes.
+const valueTextMax = 64
+
+// pair is one of Parameters or Properties.
+type pair struct {
+	key   string
+	value filter.Value
+	form  fsm.ValueForm
+}
+
+// pairs reads Parameters or Properties: a list of names with values.
+func (n *Element) pairs() ([]pair, error) {
+	if n == nil {
+		return nil, nil
+	}
+	list := make([]pair, 0, len(n.children))
+	seen := make(map[string]bool, len(n.children))
 	for i := range n.children {
-		pair := &n.children[i]
-		key := pair.child("Key")
-		if pair.name != pairElement || key == nil {
+		child := &n.children[i]
+		key := child.child("Key")
+		if child.name != pairElement || key == nil {
 			return nil, fmt.Errorf("%s holds %s, each with Key and Value", n.name, pairElement)
 		}
-		if _, twice := values[key.text]; twice {
+		if seen[key.text] {
 			return nil, fmt.Errorf("%.60q is given twice", key.text)
 		}
-		value, err := pair.child("Value").value()
+		seen[key.text] = true
+		value, form, err := child.child("Value").typedValue()
 		if err != nil {
 			return nil, fmt.Errorf("%.60q: %w", key.text, err)
 		}
-		values[key.text] = entity.Value{Value: value}
+		list = append(list, pair{key.text, value, form})
 	}
-	return values, nil
+	return list, nil
+}
+
+// typedValue reads a Value with its form. The text is kept where another one would be written for the value.
+func (n *Element) typedValue() (filter.Value, fsm.ValueForm, error) {
+	value, err := n.value()
+	if n == nil || err != nil {
+		return value, fsm.ValueForm{}, err
+	}
+	form := fsm.ValueForm{Type: typeNames()[n.kindName()]}
+	if form.Type == fsm.TypeOfValue {
+		return value, form, nil
+	}
+	text := strings.TrimSpace(n.text)
+	if _, _, written := valueXML(value, form); written != text && len(text) <= valueTextMax {
+		form.Text = text
+	}
+	return value, form, nil
 }
 
 // value reads a Value by its type; an omitted or nil one is NULL.
@@ -57,14 +114,22 @@ func (n *Element) value() (filter.Value, error) {
 	switch kind := n.kindName(); kind {
 	case xsdString, "":
 		return filter.Text(n.text), nil
+	case xsdURI:
+		return filter.Text(text), nil
 	case xsdBoolean:
 		b, err := entity.ParseBool(text)
 		return filter.Bool(b), err
-	case xsdLong, "unsignedInt":
+	case xsdLong, xsdUnsignedInt:
 		return parseInteger(kind, text, 64)
-	case xsdInt, "short", "byte", "unsignedByte", "unsignedShort":
+	case xsdUnsignedLong:
+		u, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return filter.Value{}, fmt.Errorf("%.40q is no %s of 64 bits", text, kind)
+		}
+		return filter.Uint(u), nil
+	case xsdInt, xsdShort, xsdByte, xsdUnsignedByte, xsdUnsignedShort:
 		return parseInteger(kind, text, 32)
-	case xsdDouble, "float", "decimal":
+	case xsdDouble, xsdFloat, xsdDecimal:
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return filter.Value{}, fmt.Errorf("%.40q is no %s", text, kind)
@@ -72,9 +137,11 @@ func (n *Element) value() (filter.Value, error) {
 		return filter.Double(f), nil
 	case xsdDateTime:
 		return parseTime(text)
-	case "guid":
+	case serialDuration:
+		return parseTicks(text)
+	case serialGUID:
 		return entity.ParseGUID(text)
-	case "base64Binary":
+	case xsdBinary:
 		b, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
 			return filter.Value{}, errors.New("not base64")
@@ -105,19 +172,70 @@ func parseTime(text string) (filter.Value, error) {
 	return filter.Time(at.UnixMilli()), nil
 }
 
+// tick is the unit of a TimeSpan of .NET. A message property of that type has ticks as its value, too.
+const tick = 100 * time.Nanosecond
+
+// parseTicks parses a duration into ticks.
+func parseTicks(text string) (filter.Value, error) {
+	digits, negative := strings.CutPrefix(text, "-")
+	d, err := entity.ParseISODuration(digits)
+	ticks := int64(time.Duration(d) / tick)
+	if time.Duration(d) == entity.Forever {
+		ticks = math.MaxInt64
+	}
+	if negative {
+		ticks = -ticks
+	}
+	return filter.Int(ticks), err
+}
+
+// ticksText is the opposite of parseTicks. A TimeSpan can be longer than a Duration.
+func ticksText(ticks int64) string {
+	const day = int64(24 * time.Hour / tick)
+	sign, size := "", uint64(ticks)
+	if ticks < 0 {
+		sign, size = "-", -size
+	}
+	rest := entity.Duration(time.Duration(size%uint64(day)) * tick).ISO()
+	if days := size / uint64(day); days > 0 {
+		rest = "P" + strconv.FormatUint(days, 10) + "D" + strings.TrimPrefix(strings.TrimPrefix(rest, "P"), "T0S")
+	}
+	return sign + rest
+}
+
 // pair writes a name with its value. The prefix has four characters and the attribute is "i:type": JavaScript depends on
 // both.
-func (x *Document) pair(name string, v filter.Value) {
-	kind, text := valueXML(v)
+func (x *Document) pair(name string, v filter.Value, form fsm.ValueForm) {
+	kind, xmlns, text := valueXML(v, form)
 	x.open(pairElement)
 	x.leaf("Key", name)
-	x.leaf("Value", text, "i:type", "d6p1:"+kind, "xmlns:d6p1", schemaXMLNS)
+	x.leaf("Value", text, "i:type", "d6p1:"+kind, "xmlns:d6p1", xmlns)
 	x.end(pairElement)
 }
 
-// valueXML returns type and text of a value. Clients know six types, so identifiers and bytes, which only other APIs can
-// put into a rule, become text.
-func valueXML(v filter.Value) (kind, text string) {
+// valueXML returns type, namespace of the type, and text of a value, as they were given. Where that is not known, the types
+// are the six that all clients read: identifiers and bytes are then text.
+func valueXML(v filter.Value, form fsm.ValueForm) (kind, xmlns, text string) {
+	kind, text = plainXML(v)
+	xmlns = schemaXMLNS
+	switch form.Type {
+	case fsm.TypeOfValue, fsm.TypeString, fsm.TypeBoolean, fsm.TypeChar:
+		return kind, xmlns, text
+	case fsm.TypeDuration:
+		xmlns, text = serialXMLNS, ticksText(v.AsInt())
+	case fsm.TypeGUID:
+		xmlns = serialXMLNS
+	}
+	for name, of := range typeNames() {
+		if of == form.Type {
+			kind = name
+		}
+	}
+	return kind, xmlns, cmp.Or(form.Text, text)
+}
+
+// plainXML returns type and text of a value whose form is not known.
+func plainXML(v filter.Value) (kind, text string) {
 	switch v.Kind() {
 	case filter.KindBool:
 		return xsdBoolean, strconv.FormatBool(v.AsBool())

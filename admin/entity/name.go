@@ -22,7 +22,7 @@ const SubscriptionsWord = "subscriptions"
 const SubscriptionPathSample = "TOPIC/Subscriptions/NAME"
 
 // CheckName returns an error that says how to correct a name. As in the cloud, a name consists of letters, digits
-// and . - _ /, and begins and ends with a letter or digit. The name of a subscription is a path.
+// and . - _ ~ /, and begins with a letter or digit. The name of a subscription is a path.
 // Errors wrap fsm.InvalidArgument.
 func CheckName(kind fsm.EntityKind, name string) error {
 	if name == "" {
@@ -53,12 +53,12 @@ func checkNameText(name string, charactersMax int) error {
 	}
 	plain := func(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
 	for _, c := range name {
-		if !plain(c) && !strings.ContainsRune(".-_/", c) {
-			return fmt.Errorf("%w: a name has only letters, digits and . - _ /, not %q", fsm.InvalidArgument, c)
+		if !plain(c) && !strings.ContainsRune(".-_~/", c) {
+			return fmt.Errorf("%w: a name has only letters, digits and . - _ ~ /, not %q", fsm.InvalidArgument, c)
 		}
 	}
-	if name == "" || !plain(rune(name[0])) || !plain(rune(name[len(name)-1])) || strings.Contains(name, "//") {
-		return fmt.Errorf("%w: a name begins and ends with a letter or digit and has no empty part", fsm.InvalidArgument)
+	if name == "" || !plain(rune(name[0])) || strings.HasSuffix(name, "/") || strings.Contains(name, "//") {
+		return fmt.Errorf("%w: a name begins with a letter or digit and has no empty part", fsm.InvalidArgument)
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if strings.EqualFold(part, SubscriptionsWord) {

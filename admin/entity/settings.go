@@ -47,6 +47,8 @@ type Settings struct {
 	// that is longer.
 	RetryDelay    *Duration `json:"retryDelay,omitempty"`
 	RetryDelayMax *Duration `json:"retryDelayMax,omitempty"`
+
+	ReadBack ReadBack `json:"-"`
 }
 
 // DefaultSettings are the settings of an entity that is created without any.
@@ -96,6 +98,7 @@ func (s *Settings) StoreIn(stored *fsm.EntitySettings) {
 	for i := range table {
 		table[i].store(s, stored)
 	}
+	s.ReadBack.storeIn(stored, s)
 }
 
 // checkKind refuses settings that the kind does not have: they must not look as if they worked.

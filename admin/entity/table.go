@@ -2,6 +2,7 @@ package entity
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -13,7 +14,7 @@ const (
 	LockDurationMin      = 5 * time.Second
 	LockDurationMax      = 5 * time.Minute // unless the namespace sets another maximum
 	lockDurationDefault  = 30 * time.Second
-	deliveryCountMax     = 2000
+	deliveryCountMax     = math.MaxInt32 // failed deliveries are counted up to 65,535
 	deliveryCountDefault = 10
 	MessageBytesMin      = 1024
 	messageBytesMax      = 1024 * 1024 // unless the namespace sets another maximum
@@ -53,7 +54,7 @@ func deliverySettings() []Setting {
 		},
 		{
 			Name: "maxDeliveryCount", Element: "MaxDeliveryCount", Flag: "max-delivery-count", InConfig: true, Kinds: kinds,
-			help: "deliveries after which a message is dead-lettered",
+			help: "deliveries after which a message is dead-lettered; above 65535: never",
 			value: number(func(g *Settings) **uint32 { return &g.MaxDeliveryCount }, func(s *fsm.EntitySettings) *uint32 { return &s.MaxDeliveryCount },
 				1, deliveryCountMax, 1),
 		},

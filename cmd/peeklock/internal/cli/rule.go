@@ -154,7 +154,7 @@ with an action. A new subscription has the rule $Default, which matches all mess
 			example: `  peeklock rule replace orders/Subscriptions/audit '$Default' --sql "sys.Label LIKE 'order%'"`,
 		}, "&replace=true", "replaced"),
 		listVerb(verb{
-			use: "list " + subscriptionArg, short: "List the rules of a subscription in the order of their creation",
+			use: "list " + subscriptionArg, short: "List the rules of a subscription by name",
 			example: "  peeklock rule list orders/Subscriptions/audit", args: wantSubscription(0), complete: c.complete("subscriptions"),
 		}, func(i invocation) ([]entity.Rule, error) { return c.rules(i.ctx, i.args[0]) }, []any{"name", "filter", "action"}, ruleRow),
 		getVerb[entity.Rule](c, verb{

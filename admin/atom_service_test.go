@@ -1,0 +1,223 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/admin/atom"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// element returns the text of an element of a description; "" when it is omitted.
+func element(body, name string) string {
+	_, rest, _ := strings.Cut(body, "<"+name+">")
+	text, _, found := strings.Cut(rest, "</"+name+">")
+	if !found {
+		return ""
+	}
+	return text
+}
+
+// Settings without effect are read back as they were given, and stay when an update omits them.
+func TestSettingsWithoutEffectAreReadBackAsGiven(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	for _, c := range []struct{ path, kind, name, normal, other string }{
+		{"/q", "Queue", "EnableBatchedOperations", "true", "false"},
+		{"/q", "Queue", "SupportOrdering", "true", "false"},
+		{"/t", "Topic", "EnableBatchedOperations", "true", "false"},
+		{"/t", "Topic", "SupportOrdering", "false", "true"},
+		{"/t/Subscriptions/s", "Subscription", "EnableBatchedOperations", "true", "false"},
+	} {
+		change := update
+		if status, _ := r.request("GET", c.path, "", nil); status == http.StatusNotFound {
+			change = nil
+		}
+		for _, given := range []string{"", c.other, "", c.normal} {
+			sent := ""
+			if given != "" {
+				sent = "<" + c.name + ">" + given + "</" + c.name + ">"
+			}
+			_, before := r.request("GET", c.path, "", nil)
+			want := given
+			if want == "" {
+				want = element(before, c.name)
+			}
+			if want == "" {
+				want = c.normal
+			}
+			if status, body := r.request("PUT", c.path, entryOf(c.kind+"Description", sent), change); status >= 300 || element(body, c.name) != want {
+				t.Errorf("%s %s %q: %d %s", c.path, c.name, given, status, body)
+			}
+			change = update
+			if _, body := r.request("GET", c.path, "", nil); element(body, c.name) != want {
+				t.Errorf("%s %s %q: read back as %q", c.path, c.name, given, element(body, c.name))
+			}
+		}
+	}
+	if status, body := r.request("PUT", "/q", entryOf("QueueDescription", "<SupportOrdering>maybe</SupportOrdering>"), update); status != http.StatusBadRequest {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// A destination is read back as the absolute URL that was sent; a name alone becomes a URL of the host of the request.
+// The control API and routing have the name.
+func TestDestinationsAreReadBackAsGiven(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	r.request("PUT", "/q", entryOf("QueueDescription", ""), nil)
+	for given, want := range map[string]string{
+		"sb://bus.example.com/a/b":        "sb://bus.example.com/a/b",
+		"https://bus.example.com/a/b":     "https://bus.example.com/a/b",
+		"https://bus.example.com:443/a/b": "https://bus.example.com:443/a/b",
+		"sb://localhost/a/b/":             "sb://localhost/a/b",
+		"a/b":                             "sb://localhost:5300/a/b",
+	} {
+		sent := fmt.Sprintf("<ForwardTo>%[1]s</ForwardTo><ForwardDeadLetteredMessagesTo>%[1]s</ForwardDeadLetteredMessagesTo>", given)
+		r.request("PUT", "/q", entryOf("QueueDescription", sent), update)
+		_, body := r.request("GET", "/q", "", nil)
+		for _, name := range []string{"ForwardTo", "ForwardDeadLetteredMessagesTo"} {
+			if got := element(body, name); got != want {
+				t.Errorf("%s of %q is read back as %q, want %q", name, given, got, want)
+			}
+		}
+		if e := r.entities["q"]; e.Settings.ForwardTo != "a/b" || e.Settings.ForwardDeadLettersTo != "a/b" || e.Settings.Validate() != nil {
+			t.Errorf("%s is stored as %+v", given, e.Settings)
+		}
+		if _, body := r.request("GET", "/v1/queues/q", "", nil); !strings.Contains(body, `"forwardTo":"a/b"`) {
+			t.Error(body)
+		}
+		// A client sends back what it has read.
+		r.request("PUT", "/q", entryOf("QueueDescription", "<ForwardTo>"+element(body, "ForwardTo")+"</ForwardTo>"), update)
+		if _, body = r.request("GET", "/q", "", nil); element(body, "ForwardTo") != want || element(body, "ForwardDeadLetteredMessagesTo") != "" {
+			t.Errorf("sent back: %s", body)
+		}
+	}
+	r.request("PATCH", "/v1/queues/q", `{"forwardTo":"c"}`, nil)
+	if _, body := r.request("GET", "/q", "", nil); element(body, "ForwardTo") != "sb://localhost:5300/c" {
+		t.Error(body)
+	}
+	r.request("PATCH", "/v1/queues/q", `{"forwardTo":""}`, nil)
+	if e := r.entities["q"]; e.Settings.Validate() != nil {
+		t.Errorf("%+v", e.Settings)
+	}
+}
+
+// Elements that the service has added later are written for the versions of the API that have them.
+func TestElementsDependOnTheVersionOfTheAPI(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	for version, want := range map[string][2]bool{ // MaxMessageSizeInKilobytes, SqlFilterCount
+		"2017-04": {false, false},
+		"2021-05": {true, false},
+		"":        {true, false},
+		"2024-05": {true, true},
+		"2025-01": {true, true},
+	} {
+		path := "/t?api-version=" + version
+		if version == "" {
+			path = "/t"
+		}
+		_, body := r.request("GET", path, "", nil)
+		got := [2]bool{element(body, "MaxMessageSizeInKilobytes") != "", element(body, "SqlFilterCount") != ""}
+		if got != want || got[1] != (element(body, "CorrelationFilterCount") != "") {
+			t.Errorf("version %q: %v in %s", version, got, body)
+		}
+		_, list := r.request("GET", "/$Resources/Topics?api-version="+version, "", nil)
+		if (element(list, "MaxMessageSizeInKilobytes") != "") != want[0] && version != "" {
+			t.Errorf("version %q: %s", version, list)
+		}
+	}
+}
+
+// AccessedAt is always there: the last use, for a fresh subscription its creation, and otherwise the zero time of .NET.
+func TestAccessedAtIsTheLastUse(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity, fsm.SubscriptionEntity} {
+		e := fsm.Entity{Kind: kind, Name: "t/Subscriptions/s", Created: 1795176000000, Updated: 1795176000000}
+		fresh := "0001-01-01T00:00:00"
+		if kind == fsm.SubscriptionEntity {
+			fresh = "2026-11-20T12:00:00Z"
+		}
+		for at, want := range map[fsm.Instant]string{0: fresh, 1795176060000: "2026-11-20T12:01:00Z"} {
+			x := atom.EntityDocument(atom.Origin{Host: "localhost"}, e, fsm.Counts{LastUse: at})
+			if got := element(x.String(), "AccessedAt"); got != want {
+				t.Errorf("%s used at %d: %q, want %q", kind, at, got, want)
+			}
+		}
+	}
+}
+
+// Names that frameworks make are accepted, up to 260 characters, and MaxDeliveryCount up to the largest int of clients.
+func TestNamesAndDeliveryCountsOfFrameworksAreAccepted(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	for _, name := range []string{
+		"MassTransit/Fault--Ns/Msg--", "a~b", "bundle-1", "Ns.Messages.Event_", "a.", "x/y/z", "n" + strings.Repeat("a", 259),
+	} {
+		status, body := r.request("PUT", "/"+name, entryOf("TopicDescription", ""), nil)
+		if status != http.StatusCreated {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+		if status, body = r.request("GET", "/"+name, "", nil); status != http.StatusOK || !strings.Contains(body, `<title type="text">`+name+`</title>`) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+		if status, body = r.request("PUT", "/"+name+"/Subscriptions/s~-", entryOf("SubscriptionDescription", "<MaxDeliveryCount>2147483647</MaxDeliveryCount>"), nil); status != http.StatusCreated || element(body, "MaxDeliveryCount") != "2147483647" {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+	for _, name := range []string{"n" + strings.Repeat("a", 260), "a b", "a/", "-a", "a%5Cb"} {
+		if status, body := r.request("PUT", "/"+strings.ReplaceAll(name, " ", "%20")+"?", entryOf("QueueDescription", ""), nil); status == http.StatusCreated && !strings.HasSuffix(name, "/") {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+	if status, _ := r.request("PUT", "/q", entryOf("QueueDescription", "<MaxDeliveryCount>2147483648</MaxDeliveryCount>"), nil); status != http.StatusBadRequest {
+		t.Error(status)
+	}
+}
+
+// Parameters and properties of rules are read back with the type and the value that was given, in the given order.
+func TestValuesOfRulesAreReadBackAsGiven(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r.request("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
+	const serial = "http://schemas.microsoft.com/2003/10/Serialization/"
+	var pairs strings.Builder
+	for i, v := range []struct{ kind, xmlns, text string }{
+		{"string", schemaXMLNS, " text "}, {"int", schemaXMLNS, "7"}, {"long", schemaXMLNS, "7"}, {"long", schemaXMLNS, "9007199254740993"},
+		{"short", schemaXMLNS, "-3"}, {"byte", schemaXMLNS, "-1"}, {"unsignedByte", schemaXMLNS, "200"}, {"unsignedInt", schemaXMLNS, "4294967295"},
+		{"unsignedLong", schemaXMLNS, "18446744073709551615"}, {"double", schemaXMLNS, "100.1"}, {"float", schemaXMLNS, "0.1"}, {"decimal", schemaXMLNS, "100.10"},
+		{"boolean", schemaXMLNS, "true"}, {"dateTime", schemaXMLNS, "2001-01-01T01:02:03Z"}, {"dateTime", schemaXMLNS, "2026-11-22T20:30:40.1234567Z"},
+		{"dateTime", schemaXMLNS, "2026-11-22T20:30:40.1234567+02:00"}, {"duration", serial, "PT1M30.0000001S"}, {"duration", serial, "-P1DT2H"},
+		{"duration", serial, "P10675199DT2H48M5.4775807S"}, {"guid", serial, "0d2c3a5e-1b2c-4d5e-8f90-a1b2c3d4e5f6"}, {"base64Binary", schemaXMLNS, "AAEC"},
+		{"anyURI", schemaXMLNS, "http://a/b"},
+	} {
+		// The names are in no order.
+		fmt.Fprintf(&pairs, `<KeyValueOfstringanyType><Key>@p%d</Key><Value i:type="d6p1:%s" xmlns:d6p1="%s">%s</Value></KeyValueOfstringanyType>`, 97*(i+1)%31, v.kind, v.xmlns, v.text)
+	}
+	parameters := "<Parameters>" + pairs.String() + "</Parameters>"
+	properties := "<Properties>" + strings.ReplaceAll(pairs.String(), "<Key>@", "<Key>") + "</Properties>"
+	for _, c := range [][2]string{
+		{`<Filter i:type="SqlFilter"><SqlExpression>a=@p1</SqlExpression>` + parameters + `</Filter><Action i:type="SqlRuleAction"><SqlExpression>SET a=@p2</SqlExpression>` + parameters + `</Action>`, parameters},
+		{`<Filter i:type="CorrelationFilter"><Label>l</Label>` + properties + `</Filter>`, properties},
+	} {
+		r.request("DELETE", "/t/Subscriptions/s/Rules/r", "", nil)
+		for range 2 { // what was read can be sent back
+			if status, body := r.request("PUT", "/t/Subscriptions/s/Rules/r", entryOf("RuleDescription", c[0]), nil); status != http.StatusCreated && status != http.StatusConflict {
+				t.Fatal(status, body)
+			}
+			_, body := r.request("GET", "/t/Subscriptions/s/Rules/r", "", nil)
+			if got, want := strings.Count(body, c[1]), strings.Count(c[0], c[1]); got != want {
+				t.Errorf("read back %d times, want %d:\n%s\n in %s", got, want, c[1], body)
+			}
+			r.request("DELETE", "/t/Subscriptions/s/Rules/r", "", nil)
+			_, rest, _ := strings.Cut(body, "<RuleDescription")
+			_, rest, _ = strings.Cut(rest, ">")
+			c[0], _, _ = strings.Cut(rest, "</RuleDescription>")
+		}
+	}
+}
