@@ -56,7 +56,7 @@ type levelProposal struct {
 }
 
 // raiseLevel raises the cluster to the highest level that every member can read, when that has been so for
-// Settle. A dead member counts with the level that it last announced. A member of which nothing is known
+// Settle; a new cluster at once. A dead member counts with the level that it last announced. A member of which nothing is known
 // prevents any rise, because it may come back with any binary.
 func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	level := n.readableLevel()
@@ -75,7 +75,7 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	if n.levelProposal.level != level {
 		n.levelProposal = levelProposal{level, time.Now()}
 	}
-	if time.Since(n.levelProposal.since) < n.config.Timing.Settle {
+	if time.Since(n.levelProposal.since) < n.config.Timing.Settle && !n.isNew(group, members) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
@@ -94,6 +94,16 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 		return
 	}
 	n.log.InfoContext(ctx, "format level of the cluster was raised: every member can read it", "level", level)
+}
+
+// isNew reports whether the cluster has no entity yet and all of its members are alive. Its level rises at once, so
+// that the first clients find every feature.
+func (n *Node) isNew(group *partition.Group, members []fsm.MemberID) (isNew bool) {
+	if slices.ContainsFunc(members, func(id fsm.MemberID) bool { return id != n.self && !n.isAlive(id) }) {
+		return false
+	}
+	group.View(func(m partition.Machine) { isNew = raftgroup.Catalog(m).Entities() == 0 })
+	return isNew
 }
 
 // raisePartitionLevels writes the level of the cluster into the logs of the partitions that this member leads

@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // adminServiceRefusals: the words and statuses that the client's own live tests expect of the service.
@@ -62,8 +63,38 @@ func adminServiceRefusals(s suite) {
 	s.refusedAs("get a rule", err, http.StatusUnauthorized, of("GetRule"))
 }
 
+// awaitFormatLevel waits until the catalog of the new cluster stores what needs its newest format level.
+func (s suite) awaitFormatLevel() {
+	s.Helper()
+	props := admin.QueueProperties{MaxDeliveryCount: ptr(int32(2001))}
+	kit.Eventually(s.T, "the format level has risen", func() bool {
+		_, err := s.admin(1).CreateQueue(s.ctx, s.queue+"-level", &admin.CreateQueueOptions{Properties: &props})
+		return err == nil
+	})
+}
+
+// subscribe makes a subscription, and waits until the partition of the topic has the format level of the cluster.
+func (s suite) subscribe(topic, name string) *admin.GetTopicRuntimePropertiesResponse {
+	s.Helper()
+	s.awaitFormatLevel()
+	var found *admin.GetTopicRuntimePropertiesResponse
+	kit.Eventually(s.T, "the topic has a time of use", func() bool {
+		_, err := s.admin(1).CreateSubscription(s.ctx, topic, name, nil)
+		s.must("subscribe", err)
+		found, err = s.admin(2).GetTopicRuntimeProperties(s.ctx, topic, nil)
+		s.must("get the topic", err)
+		if found.AccessedAt.IsZero() {
+			_, err = s.admin(1).DeleteSubscription(s.ctx, topic, name, nil)
+			s.must("unsubscribe", err)
+		}
+		return !found.AccessedAt.IsZero()
+	})
+	return found
+}
+
 // adminReadBack: settings without effect and destinations come back as they were given.
 func adminReadBack(s suite) {
+	s.awaitFormatLevel()
 	name, to := s.queue+"-hints", "https://bus.example.com/"+s.queue
 	props := admin.QueueProperties{EnableBatchedOperations: ptr(false), ForwardTo: &to, ForwardDeadLetteredMessagesTo: &to}
 	_, err := s.admin(1).CreateQueue(s.ctx, name, &admin.CreateQueueOptions{Properties: &props})
@@ -98,8 +129,7 @@ func adminLastUse(s suite) {
 	s.must("create", err)
 	fresh, err := s.admin(1).GetTopicRuntimeProperties(s.ctx, topic, nil)
 	s.must("get the topic", err)
-	_, err = s.admin(1).CreateSubscription(s.ctx, topic, "sub", nil)
-	s.must("subscribe", err)
+	s.subscribe(topic, "sub")
 	_, err = s.admin(1).CreateRule(s.ctx, topic, "sub", &admin.CreateRuleOptions{Name: ptr("c"), Filter: &admin.CorrelationFilter{CorrelationID: ptr("x")}})
 	s.must("create a rule", err)
 	used, err := s.admin(2).GetTopicRuntimeProperties(s.ctx, topic, nil)
@@ -126,25 +156,28 @@ func adminLastUse(s suite) {
 	}
 	sender, err := s.client(1).NewSender(name, nil)
 	s.must("sender", err)
-	s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("body")}, nil))
-	sent := at()
+	var sent time.Time
+	kit.Eventually(s.T, "the queue has a time of use", func() bool {
+		s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("body")}, nil))
+		sent = at()
+		return !sent.IsZero()
+	})
 	messages, err := receiver.ReceiveMessages(s.ctx, 1, nil)
 	s.must("receive", err)
 	s.must("complete", receiver.CompleteMessage(s.ctx, messages[0], nil))
-	if settled := at(); sent.IsZero() || !settled.After(sent) {
+	if settled := at(); !settled.After(sent) {
 		s.Errorf("sent at %v, settled at %v", sent, settled)
 	}
 }
 
-// adminRuleValues: rules are listed by name, with the values that were given, also over AMQP's management node.
+// adminRuleValues: rules are listed by name, with the values that were given.
 func adminRuleValues(s suite) {
 	topic := s.topic(nil).queue
-	_, err := s.admin(1).CreateSubscription(s.ctx, topic, "sub", nil)
-	s.must("create", err)
+	s.subscribe(topic, "sub")
 	at := time.Date(2026, 11, 22, 20, 30, 40, 123456700, time.UTC)
 	want := map[string]any{"@text": "t", "@n": int64(100), "@f": 100.1, "@at": at, "@b": true}
 	for _, name := range []string{"z", "M", "a"} {
-		_, err = s.admin(2).CreateRule(s.ctx, topic, "sub", &admin.CreateRuleOptions{Name: &name, Filter: &admin.SQLFilter{Expression: "a=@text", Parameters: want}})
+		_, err := s.admin(2).CreateRule(s.ctx, topic, "sub", &admin.CreateRuleOptions{Name: &name, Filter: &admin.SQLFilter{Expression: "a=@text", Parameters: want}})
 		s.must("create rule "+name, err)
 	}
 	page, err := s.admin(3).NewListRulesPager(topic, "sub", nil).NextPage(s.ctx)
@@ -159,6 +192,7 @@ func adminRuleValues(s suite) {
 
 // adminFrameworkNames: names and settings that MassTransit and NServiceBus give.
 func adminFrameworkNames(s suite) {
+	s.awaitFormatLevel()
 	for _, name := range []string{s.queue + "/Fault--Ns/Msg--", s.queue + "~x", s.queue + strings.Repeat("n", 260-len(s.queue))} {
 		props := admin.QueueProperties{MaxDeliveryCount: ptr(int32(1<<31 - 1))}
 		_, err := s.admin(1).CreateQueue(s.ctx, name, &admin.CreateQueueOptions{Properties: &props})
