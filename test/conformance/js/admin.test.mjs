@@ -83,7 +83,7 @@ describe("administration", admins, () => {
   test("topics and subscriptions are made, shown, changed and deleted", within(), async () => {
     const name = `js-${randomUUID()}`;
     const made = await admin(1).createTopic(name, { requiresDuplicateDetection: true, maxSizeInMegabytes: 2048 });
-    assert.deepEqual([made.name, made.requiresDuplicateDetection, made.maxSizeInMegabytes, made.supportOrdering], [name, true, 2048, true]);
+    assert.deepEqual([made.name, made.requiresDuplicateDetection, made.maxSizeInMegabytes, made.supportOrdering], [name, true, 2048, false]);
     assert.equal((await admin(2).updateTopic({ ...made, status: "SendDisabled" })).status, "SendDisabled");
     await refused("MessageEntityAlreadyExistsError", admin(3).createQueue(name));
 
@@ -126,7 +126,7 @@ describe("administration", admins, () => {
     await refused("ServiceError", admin(1).createRule(name, "sub", "bad", { sqlExpression: "color =" }));
     await admin(2).deleteRule(name, "sub", "$Default");
     assert.equal(await admin(1).ruleExists(name, "sub", "$Default"), false);
-    assert.deepEqual((await all(admin(3).listRules(name, "sub"))).map((r) => r.name), Object.keys(filters));
+    assert.deepEqual((await all(admin(3).listRules(name, "sub"))).map((r) => r.name), Object.keys(filters).sort());
   });
 
   test("lists are followed over their pages", within(), async () => {
@@ -175,7 +175,7 @@ describe("administration", admins, () => {
     const to = await queue();
     const from = `js-${randomUUID()}`;
     await admin(1).createQueue(from, { forwardTo: to, forwardDeadLetteredMessagesTo: to });
-    assert.equal((await admin(2).getQueue(from)).forwardTo, to);
+    assert.match((await admin(2).getQueue(from)).forwardTo, new RegExp(`^sb://.*/${to}$`));
     await client(t).createSender(from).sendMessages({ body: "on" });
     assert.equal((await takeOne(client(t, { member: 3 }).createReceiver(to))).body, "on");
   });

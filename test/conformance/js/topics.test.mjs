@@ -158,12 +158,13 @@ describe("rules", topics, () => {
     await manager.createRule("false", { sqlExpression: "1=0" });
     const other = client(t, { member: 3 }).createRuleManager(a.topic, a.name);
     const listed = await rules(other);
-    assert.deepEqual(listed.map((r) => r.name), ["sql", "correlation", "false"]);
-    assert.equal(listed[0].filter.sqlExpression, "quantity > 5 AND sys.Label = 'order'");
-    assert.equal(listed[0].action.sqlExpression, "SET color = 'green'");
-    assert.deepEqual({ ...listed[1].filter }, correlation);
-    assert.equal(listed[1].action.sqlExpression, undefined);
-    assert.equal(listed[2].filter.sqlExpression, "1=0");
+    assert.deepEqual(listed.map((r) => r.name), ["correlation", "false", "sql"]);
+    const [filtered, never, sql] = listed; // by name
+    assert.equal(sql.filter.sqlExpression, "quantity > 5 AND sys.Label = 'order'");
+    assert.equal(sql.action.sqlExpression, "SET color = 'green'");
+    assert.deepEqual({ ...filtered.filter }, correlation);
+    assert.equal(filtered.action.sqlExpression, undefined);
+    assert.equal(never.filter.sqlExpression, "1=0");
     await other.deleteRule("SQL");
     assert.deepEqual((await rules(manager)).map((r) => r.name), ["correlation", "false"]);
   });
@@ -253,7 +254,7 @@ describe("rules", topics, () => {
     for (const rule of names) {
       await manager.createRule(rule, { correlationId: rule });
     }
-    assert.deepEqual((await rules(manager)).map((r) => r.name), ["$Default", ...names]);
+    assert.deepEqual((await rules(manager)).map((r) => r.name), ["$Default", ...names.sort()]);
     const pages = [];
     for await (const page of manager.listRules().byPage({ maxPageSize: 100 })) {
       pages.push(page.length);

@@ -214,7 +214,7 @@ class AdminTest extends Scenario {
         admin(2).deleteRule(name, "sub", "$Default");
         List<String> names = new ArrayList<>();
         admin(3).listRules(name, "sub").forEach(rule -> names.add(rule.getName()));
-        assertEquals(List.of("sql", "same"), names);
+        assertEquals(List.of("same", "sql"), names);
     }
 
     @Test
