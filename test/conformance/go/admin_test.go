@@ -280,7 +280,9 @@ func adminRules(s suite) {
 		listed = append(listed, page.Rules...)
 	}
 	all := append(written, byDefault.RuleProperties)
-	slices.SortFunc(all, func(a, b admin.RuleProperties) int { return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
+	slices.SortFunc(all, func(a, b admin.RuleProperties) int {
+		return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name))
+	})
 	s.same("listed by name", all, listed)
 
 	changed := admin.RuleProperties{Name: "sql", Filter: &admin.SQLFilter{Expression: "1=0"}}
@@ -422,7 +424,7 @@ func adminNamespace(s suite) {
 func adminRefused(s suite) {
 	for text, props := range map[string]admin.QueueProperties{
 		"lockDuration is 5s to 5m0s":     {LockDuration: ptr("PT6M")},
-		"maxDeliveryCount is 1 to 21474":  {MaxDeliveryCount: ptr(int32(0))},
+		"maxDeliveryCount is 1 to 21474": {MaxDeliveryCount: ptr(int32(0))},
 		"LockDuration: \"soon\"":         {LockDuration: ptr("soon")},
 		"maxMessageBytes is 1024 to 10":  {MaxMessageSizeInKilobytes: ptr(int64(100 * 1024))},
 		"autoDeleteOnIdle is 5m0s":       {AutoDeleteOnIdle: ptr("PT1M")},
