@@ -166,8 +166,7 @@ func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atom.Ta
 	if err != nil {
 		return err
 	}
-	s.replyEntity(w, r, http.StatusOK, found, counts)
-	return nil
+	return s.replyEntity(w, r, http.StatusOK, found, counts)
 }
 
 // atomPutEntity is PUT /{entity}, which creates, and with If-Match updates. Where the path names no
@@ -227,8 +226,7 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 	if err != nil {
 		return withNewEntityName(kind, name, err)
 	}
-	s.replyEntity(w, r, http.StatusCreated, found, fsm.Counts{})
-	return nil
+	return s.replyEntity(w, r, http.StatusCreated, found, fsm.Counts{})
 }
 
 // atomUpdate changes the settings that are given. Clients send back what they have read, and omit a text to clear it;
@@ -244,6 +242,11 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 		return withEntityName(name, err)
 	}
 	old := found.Settings.WithDefaults()
+	o, err := s.entityOrigin(r, found)
+	if err != nil {
+		return err
+	}
+	o.KeepShownSize(&asked, &old)
 	old.UserMetadata, old.ForwardTo, old.ForwardDeadLettersTo = "", "", ""
 	old.ForwardToBase, old.ForwardDeadLettersToBase = "", ""
 	settings, err := asked.ApplyTo(kind, old, limits)
@@ -266,8 +269,7 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 			return err
 		}
 	}
-	s.replyEntity(w, r, http.StatusOK, found, counts)
-	return nil
+	return s.replyEntity(w, r, http.StatusOK, found, counts)
 }
 
 // atomDeleteEntity is DELETE /{entity}. It deletes the messages, too.
@@ -321,9 +323,24 @@ func (s *Server) writeDocument(w http.ResponseWriter, status int, kind string, x
 	_, _ = w.Write(x.Bytes()) //nolint:gosec // Document escapes every text
 }
 
+// entityOrigin is atomOrigin for a document about entities. The tier of the namespace matters for partitioned ones.
+func (s *Server) entityOrigin(r *http.Request, entities ...fsm.Entity) (atom.Origin, error) {
+	o := atomOrigin(r)
+	if !slices.ContainsFunc(entities, func(e fsm.Entity) bool { return e.Settings.EnablePartitioning }) {
+		return o, nil
+	}
+	n, err := s.namespace(r).Describe(r.Context())
+	o.Standard = atom.IsStandard(n.Settings)
+	return o, err
+}
+
 // replyEntity answers with one entity.
-func (s *Server) replyEntity(w http.ResponseWriter, r *http.Request, status int, e fsm.Entity, counts fsm.Counts) {
-	s.writeDocument(w, status, atom.EntryType, atom.EntityDocument(atomOrigin(r), e, counts))
+func (s *Server) replyEntity(w http.ResponseWriter, r *http.Request, status int, e fsm.Entity, counts fsm.Counts) error {
+	o, err := s.entityOrigin(r, e)
+	if err == nil {
+		s.writeDocument(w, status, atom.EntryType, atom.EntityDocument(o, e, counts))
+	}
+	return err
 }
 
 // replaceAccess replaces the access rules of an entity by those of its description and returns the entity. The list is

@@ -64,7 +64,11 @@ func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom
 			return err
 		}
 	}
-	x := atom.NewFeed(atomOrigin(r), path, title, page, more)
+	o, err := s.entityOrigin(r, entities...)
+	if err != nil {
+		return err
+	}
+	x := atom.NewFeed(o, path, title, page, more)
 	for i := range entities {
 		x.AddEntity(entities[i], counts[i])
 	}

@@ -54,7 +54,8 @@ func (s *Server) refuseAccess(r *http.Request, t atom.Target, refused error) err
 // subscriptionOperation returns the name that the service gives to an operation on subscriptions or rules; "" for other
 // requests.
 func subscriptionOperation(t atom.Target, method string) string {
-	noun, list := "", false
+	var noun string
+	list := false
 	_, _, isPath := fsm.SplitSubscriptionPath(t.Name)
 	switch {
 	case t.Resource == atom.RulesResource && method == http.MethodGet:

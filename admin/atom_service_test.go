@@ -188,12 +188,27 @@ func TestValuesOfRulesAreReadBackAsGiven(t *testing.T) {
 	const serial = "http://schemas.microsoft.com/2003/10/Serialization/"
 	var pairs strings.Builder
 	for i, v := range []struct{ kind, xmlns, text string }{
-		{"string", schemaXMLNS, " text "}, {"int", schemaXMLNS, "7"}, {"long", schemaXMLNS, "7"}, {"long", schemaXMLNS, "9007199254740993"},
-		{"short", schemaXMLNS, "-3"}, {"byte", schemaXMLNS, "-1"}, {"unsignedByte", schemaXMLNS, "200"}, {"unsignedInt", schemaXMLNS, "4294967295"},
-		{"unsignedLong", schemaXMLNS, "18446744073709551615"}, {"double", schemaXMLNS, "100.1"}, {"float", schemaXMLNS, "0.1"}, {"decimal", schemaXMLNS, "100.10"},
-		{"boolean", schemaXMLNS, "true"}, {"dateTime", schemaXMLNS, "2001-01-01T01:02:03Z"}, {"dateTime", schemaXMLNS, "2026-11-22T20:30:40.1234567Z"},
-		{"dateTime", schemaXMLNS, "2026-11-22T20:30:40.1234567+02:00"}, {"duration", serial, "PT1M30.0000001S"}, {"duration", serial, "-P1DT2H"},
-		{"duration", serial, "P10675199DT2H48M5.4775807S"}, {"guid", serial, "0d2c3a5e-1b2c-4d5e-8f90-a1b2c3d4e5f6"}, {"base64Binary", schemaXMLNS, "AAEC"},
+		{"string", schemaXMLNS, " text "},
+		{"int", schemaXMLNS, "7"},
+		{"long", schemaXMLNS, "7"},
+		{"long", schemaXMLNS, "9007199254740993"},
+		{"short", schemaXMLNS, "-3"},
+		{"byte", schemaXMLNS, "-1"},
+		{"unsignedByte", schemaXMLNS, "200"},
+		{"unsignedInt", schemaXMLNS, "4294967295"},
+		{"unsignedLong", schemaXMLNS, "18446744073709551615"},
+		{"double", schemaXMLNS, "100.1"},
+		{"float", schemaXMLNS, "0.1"},
+		{"decimal", schemaXMLNS, "100.10"},
+		{"boolean", schemaXMLNS, "true"},
+		{"dateTime", schemaXMLNS, "2001-01-01T01:02:03Z"},
+		{"dateTime", schemaXMLNS, "2026-11-22T20:30:40.1234567Z"},
+		{"dateTime", schemaXMLNS, "2026-11-22T20:30:40.1234567+02:00"},
+		{"duration", serial, "PT1M30.0000001S"},
+		{"duration", serial, "-P1DT2H"},
+		{"duration", serial, "P10675199DT2H48M5.4775807S"},
+		{"guid", serial, "0d2c3a5e-1b2c-4d5e-8f90-a1b2c3d4e5f6"},
+		{"base64Binary", schemaXMLNS, "AAEC"},
 		{"anyURI", schemaXMLNS, "http://a/b"},
 	} {
 		// The names are in no order.
@@ -218,6 +233,43 @@ func TestValuesOfRulesAreReadBackAsGiven(t *testing.T) {
 			_, rest, _ := strings.Cut(body, "<RuleDescription")
 			_, rest, _ = strings.Cut(rest, ">")
 			c[0], _, _ = strings.Cut(rest, "</RuleDescription>")
+		}
+	}
+}
+
+// The size of a partitioned entity is per partition. A Standard namespace shows that of 16 partitions, and a client that puts
+// back what it has read changes nothing; any other size is per partition.
+func TestSizeOfAPartitionedEntityIsThatOf16Partitions(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	for _, c := range []struct {
+		largest uint32 // message of the namespace
+		times   int
+	}{{0, 16}, {256 * 1024, 16}, {1024 * 1024, 1}} {
+		r.namespace.Settings.MessageBytesMax = c.largest
+		for path, kind := range map[string]string{"/q": "Queue", "/t": "Topic"} {
+			r.request("DELETE", path, "", nil)
+			size := func(n int) string { return fmt.Sprintf("<MaxSizeInMegabytes>%d</MaxSizeInMegabytes>", n) }
+			put := func(given, stored int, change func(*http.Request)) {
+				t.Helper()
+				_, body := r.request("PUT", path, entryOf(kind+"Description", size(given)+"<EnablePartitioning>true</EnablePartitioning>"), change)
+				if !strings.Contains(body, size(stored*c.times)) || r.entities[path[1:]].Settings.MaxBytes != uint64(stored)<<20 {
+					t.Errorf("%s of %d: %s, stored %d", path, given, body, r.entities[path[1:]].Settings.MaxBytes)
+				}
+				for _, read := range []string{path, "/$Resources/" + kind + "s"} {
+					if _, body = r.request("GET", read, "", nil); !strings.Contains(body, size(stored*c.times)) {
+						t.Errorf("%s: %s", read, body)
+					}
+				}
+			}
+			put(4096, 4096, nil)
+			put(4096*c.times, 4096, update) // what was shown
+			put(2048, 2048, update)
+			put(2048*c.times, 2048, update)
+		}
+		r.request("DELETE", "/plain", "", nil)
+		if _, body := r.request("PUT", "/plain", entryOf("QueueDescription", "<MaxSizeInMegabytes>4096</MaxSizeInMegabytes>"), nil); element(body, "MaxSizeInMegabytes") != "4096" {
+			t.Error(body)
 		}
 	}
 }

@@ -98,7 +98,7 @@ func KnownForms(forms []ValueForm) []ValueForm {
 }
 
 // SplitForms returns the forms of the values of the filter and of the action, one for each.
-func (r *Rule) SplitForms() (ofFilter, ofAction []ValueForm) {
+func (r Rule) SplitForms() (ofFilter, ofAction []ValueForm) {
 	forms := r.Forms
 	if len(forms) != r.values() {
 		forms = make([]ValueForm, r.values())
@@ -117,12 +117,12 @@ func (r Rule) AtLevel(level uint32) Rule {
 }
 
 // values returns the number of values of a rule, to which Forms belong.
-func (r *Rule) values() int {
+func (r Rule) values() int {
 	return len(r.Filter.SQL.Parameters) + len(r.Filter.Conditions) + len(r.Action.Parameters)
 }
 
 // validForms reports whether there are no forms, or one for each value.
-func (r *Rule) validForms() bool {
+func (r Rule) validForms() bool {
 	for i := range r.Forms {
 		if f := &r.Forms[i]; f.Type > TypeURI || len(f.Text) > valueTextBytesMax || !utf8.ValidString(f.Text) {
 			return false

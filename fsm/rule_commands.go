@@ -28,7 +28,7 @@ const (
 )
 
 // withForms is a bit beside the kind of the filter: the rule ends with the forms of its values.
-const withForms FilterKind = 1 << 7
+const withForms = 1 << 7
 
 func (PutRule) kind() Kind             { return KindPutRule }
 func (c PutRule) encode(x codec) codec { c.fields(&x); return x }

@@ -182,7 +182,8 @@ func TestFiltersOfATopicAreCounted(t *testing.T) {
 	t.Parallel()
 	r, _, do := queuesAt(t, 4)
 	for i, f := range []fsm.RuleFilter{
-		{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "a = 1"}}, {Kind: fsm.FalseFilter},
+		{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "a = 1"}},
+		{Kind: fsm.FalseFilter},
 		{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{{Property: filter.Property{Name: "a"}, Value: filter.Int(1)}}},
 	} {
 		do(fsm.PutRule{Subscription: 3, Rule: fsm.Rule{Name: fmt.Sprint(i), Filter: f}})

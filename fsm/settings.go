@@ -158,7 +158,7 @@ func validBase(base, name string) bool {
 }
 
 // readBack reports whether settings are given that have no effect.
-func (s *EntitySettings) readBack() bool {
+func (s EntitySettings) readBack() bool {
 	return s.BatchedOperations != NotChosen || s.Ordering != NotChosen || s.ForwardToBase != "" || s.ForwardDeadLettersToBase != ""
 }
 

@@ -71,6 +71,8 @@ func (x *Document) description(e *fsm.Entity, c fsm.Counts) {
 			x.destination(element, e.Settings.ForwardToBase, e.Settings.ForwardTo)
 		case element == "ForwardDeadLetteredMessagesTo":
 			x.destination(element, e.Settings.ForwardDeadLettersToBase, e.Settings.ForwardDeadLettersTo)
+		case element == "MaxSizeInMegabytes":
+			x.number(element, x.origin.megabytesShown(&e.Settings))
 		case s != nil:
 			x.optional(element, s.ElementText(&e.Settings))
 		default:

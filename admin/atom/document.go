@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -48,6 +49,32 @@ type Origin struct {
 	Secure  bool   // the client uses https
 	Host    string // with the port, as the client writes it
 	Version string // of the API, as the client names it; else "": the newest
+	// Standard says that the namespace is shown as one of the service's Standard tier, in which the size of a
+	// partitioned entity is that of 16 partitions.
+	Standard bool
+}
+
+// partitionsShown is the number of partitions of a partitioned entity in a Standard namespace of the service.
+const partitionsShown = 16
+
+// IsStandard reports whether a namespace is shown as one of the Standard tier.
+func IsStandard(s fsm.NamespaceSettings) bool { return s.MessageBytesMax <= standardMessageBytes }
+
+// megabytesShown returns the size of an entity as clients see it. That of a partitioned one is given for each partition.
+func (o Origin) megabytesShown(s *fsm.EntitySettings) uint64 {
+	megabytes := s.MaxBytes >> 20
+	if o.Standard && s.EnablePartitioning {
+		megabytes *= partitionsShown
+	}
+	return megabytes
+}
+
+// KeepShownSize removes the size from settings that are put back as they were shown: any other size is that of one
+// partition.
+func (o Origin) KeepShownSize(asked *entity.Settings, stored *fsm.EntitySettings) {
+	if size := asked.MaxSizeInMegabytes; size != nil && uint64(*size) == o.megabytesShown(stored) {
+		asked.MaxSizeInMegabytes = nil
+	}
 }
 
 // namespace is the name of the namespace in documents: the first label of the host.
@@ -107,7 +134,7 @@ func NamespaceDocument(o Origin, n fsm.Namespace) *Document {
 	x.entry(item{path: namespaceWord, title: n.Name, author: n.Name, published: n.Created, updated: n.Updated}, true, func() {
 		x.open("NamespaceInfo", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
 		x.time("CreatedTime", n.Created)
-		if n.Settings.MessageBytesMax <= standardMessageBytes {
+		if IsStandard(n.Settings) {
 			x.leaf("MessagingSKU", "Standard")
 		} else {
 			x.leaf("MessagingSKU", "Premium")

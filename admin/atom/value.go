@@ -218,7 +218,7 @@ func (x *Document) pair(name string, v filter.Value, form fsm.ValueForm) {
 func valueXML(v filter.Value, form fsm.ValueForm) (kind, xmlns, text string) {
 	kind, text = plainXML(v)
 	xmlns = schemaXMLNS
-	switch form.Type {
+	switch form.Type { //nolint:exhaustive // the others are as their name says
 	case fsm.TypeOfValue, fsm.TypeString, fsm.TypeBoolean, fsm.TypeChar:
 		return kind, xmlns, text
 	case fsm.TypeDuration:

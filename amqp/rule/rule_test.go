@@ -189,10 +189,22 @@ func ruleShown(d wire.Described) (rule fsm.Rule, err error) {
 func TestPropertiesAreReadBackInTheirType(t *testing.T) {
 	t.Parallel()
 	given := wire.Map{
-		{Key: "z", Value: int8(-1)}, {Key: "y", Value: uint8(200)}, {Key: "x", Value: int16(-300)}, {Key: "w", Value: uint16(60000)},
-		{Key: "v", Value: int32(7)}, {Key: "u", Value: uint32(7)}, {Key: "t", Value: int64(7)}, {Key: "s", Value: uint64(7)},
-		{Key: "r", Value: float32(0.5)}, {Key: "q", Value: 0.1}, {Key: "p", Value: true}, {Key: "o", Value: "text"},
-		{Key: "n", Value: time.UnixMilli(5).UTC()}, {Key: "m", Value: wire.UUID{1, 2, 3}}, {Key: "l", Value: []byte{0, 1}}, {Key: "k", Value: wire.Char('c')},
+		{Key: "z", Value: int8(-1)},
+		{Key: "y", Value: uint8(200)},
+		{Key: "x", Value: int16(-300)},
+		{Key: "w", Value: uint16(60000)},
+		{Key: "v", Value: int32(7)},
+		{Key: "u", Value: uint32(7)},
+		{Key: "t", Value: int64(7)},
+		{Key: "s", Value: uint64(7)},
+		{Key: "r", Value: float32(0.5)},
+		{Key: "q", Value: 0.1},
+		{Key: "p", Value: true},
+		{Key: "o", Value: "text"},
+		{Key: "n", Value: time.UnixMilli(5).UTC()},
+		{Key: "m", Value: wire.UUID{1, 2, 3}},
+		{Key: "l", Value: []byte{0, 1}},
+		{Key: "k", Value: wire.Char('c')},
 		{Key: "j", Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:timespan"), Value: int64(-7)}},
 		{Key: "i", Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:uri"), Value: "http://a/b"}},
 	}

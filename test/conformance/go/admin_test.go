@@ -142,12 +142,15 @@ func adminQueues(s suite) {
 func adminPartitioned(s suite) {
 	name := s.queue + "-spread"
 	want := queueDefaults()
-	want.EnablePartitioning = ptr(true)
+	want.EnablePartitioning, want.MaxSizeInMegabytes = ptr(true), ptr(int32(16*1024)) // of 16 partitions
 	_, err := s.admin(1).CreateQueue(s.ctx, name, &admin.CreateQueueOptions{Properties: &admin.QueueProperties{EnablePartitioning: ptr(true)}})
 	s.must("create", err)
 	got, err := s.admin(2).GetQueue(s.ctx, name, nil)
 	s.must("get", err)
 	s.same("got", want, got.QueueProperties)
+	again, err := s.admin(3).UpdateQueue(s.ctx, name, got.QueueProperties, nil)
+	s.must("put back", err)
+	s.same("put back", want, again.QueueProperties)
 	want.EnablePartitioning = ptr(false)
 	_, err = s.admin(3).UpdateQueue(s.ctx, name, want, nil)
 	s.refusedAs("change it", err, http.StatusBadRequest, "SubCode=40000")
