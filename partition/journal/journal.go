@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -130,7 +131,7 @@ func (j *Journal) create() error {
 		return fmt.Errorf("the folder holds %d segments that the log beside it does not know: restore the log that belongs to them", len(names))
 	}
 	_, _ = rand.Read(j.id[:]) // never fails
-	if err := j.files.SyncFolder(j.dir); err != nil {
+	if err := j.files.SyncFolder(filepath.Dir(j.dir)); err != nil {
 		return err
 	}
 	return j.catalog.Set(KeyID, j.id[:])

@@ -23,9 +23,6 @@ func newDisk(t *testing.T, seed uint64) (*simfs.Disk, *simfs.FS) {
 	t.Helper()
 	d := simfs.New(rand.New(rand.NewPCG(seed, 1)))
 	files := d.Mount()
-	if err := errors.Join(files.MkdirAll(folder, disk.FolderMode), files.SyncFolder("/")); err != nil {
-		t.Fatal(err)
-	}
 	return d, files
 }
 
