@@ -119,6 +119,9 @@ type Config struct {
 	Timing Timing
 	// Sizes bounds the sizes of files on disk; the zero value means partition.DefaultSizes.
 	Sizes partition.Sizes
+	// LogStore is where the log keeps its entries; empty means partition.BoltLog. A folder that was created with
+	// the other kind is refused.
+	LogStore partition.LogKind
 	// FS holds the data folder, and OpenLogStore opens the store of the log in it. nil means the files of the
 	// operating system and a bbolt file, which is what members use; a simulation replaces both.
 	FS           partition.FS

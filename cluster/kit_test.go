@@ -92,6 +92,7 @@ func newTestCluster(t *testing.T, members, partitions int) *testCluster {
 		config.Expect = members
 		config.Partitions = partitions
 		config.Timing = testTiming()
+		config.LogStore = partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
 		config.Logger = testLogger().With("name", config.Name)
 		c.configs = append(c.configs, config)
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -161,9 +162,13 @@ func (n *Node) open(ctx context.Context) error {
 	if required := n.dataDir.Identity().Level; required > n.readableLevel() {
 		return bootstrap.OutdatedError(required, n.readableLevel())
 	}
-	var err error
+	kind := cmp.Or(n.config.LogStore, partition.BoltLog)
+	err := n.dataDir.UseLog(datadir.Log(kind))
+	if err != nil {
+		return err
+	}
 	if n.raftLog, err = partition.OpenLog(partition.LogConfig{
-		Path: n.dataDir.LogPath(), FS: n.config.FS, OpenStore: n.config.OpenLogStore, Logger: n.log,
+		Path: n.dataDir.LogPath(), Kind: kind, SegmentBytes: n.config.Sizes.LogSegment, FS: n.config.FS, OpenStore: n.config.OpenLogStore, Logger: n.log,
 	}); err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ type (
 	LogConfig = raftlog.Config
 	// OpenLogStore opens the store of a log, see [raftlog.OpenStore].
 	OpenLogStore = raftlog.OpenStore
+	// LogKind is where a log keeps its entries, see [raftlog.Kind].
+	LogKind = raftlog.Kind
 	// FS is the file system of a member's data, see [disk.FS].
 	FS = disk.FS
 	// LogStats are statistics of the log, see [raftlog.Stats].
@@ -27,6 +29,15 @@ type (
 	// Durations is a snapshot of a histogram, see [histogram.Durations].
 	Durations = histogram.Durations
 )
+
+// The kinds of logs, see [raftlog.Bolt] and [raftlog.Journal].
+const (
+	BoltLog    = raftlog.Bolt
+	JournalLog = raftlog.Journal
+)
+
+// JournalFolder is the name of the folder of the journal, see [raftlog.JournalFolder].
+const JournalFolder = raftlog.JournalFolder
 
 // Bound returns the upper end of bucket i of a histogram.
 func Bound(i int) time.Duration { return histogram.Bound(i) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
 	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 )
@@ -123,7 +124,8 @@ func (c *crashing) check(g *Group) {
 func TestPowerLossKeepsWhatWasConfirmed(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+		kind := []raftlog.Kind{raftlog.Bolt, raftlog.Journal}[seed%2]
+		t.Run(fmt.Sprint(kind, ", seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			if seed >= 12 {
 				kit.Long(t)
@@ -137,7 +139,7 @@ func TestPowerLossKeepsWhatWasConfirmed(t *testing.T) {
 				sender: asker{origin: 7}, locker: asker{origin: 7, receiver: 1},
 				sent: map[string]bool{}, unknown: map[string]bool{}, completed: map[string]bool{}, perhapsCompleted: map[string]bool{},
 			}
-			c.dir = "/data"
+			c.dir, c.kind = "/data", kind
 			c.disk.SetDelay(200 * time.Microsecond)
 			g := c.boot()
 			must(t, g, c.sender.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})

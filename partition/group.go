@@ -154,6 +154,8 @@ type Sizes struct {
 	// negative value means none. The values of the first group that is opened hold for all groups of a Log.
 	Reserve int64
 	Ballast int64
+	// LogSegment is the size of one file of the journal, if the log has one; 0 means 32 MiB.
+	LogSegment int
 }
 
 // DefaultSizes keeps the log of a group under about 100 MiB, or under 300 MiB when its image has 256 MiB or more.

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -168,6 +169,7 @@ type member struct {
 	logger *slog.Logger // of the log; nil: testLogger
 	files  disk.FS      // nil: the operating system's
 	store  raftlog.OpenStore
+	kind   raftlog.Kind // of its log; empty: logKind
 
 	mu     sync.Mutex
 	log    *raftlog.Log
@@ -193,6 +195,11 @@ func elect(t testing.TB, m *member) {
 	if err := g.instance.Load().campaign(g.cfg.Replica, g.cfg.Member); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// logKind returns the kind of the logs of this run: all tests run on either.
+func logKind() raftlog.Kind {
+	return cmp.Or(raftlog.Kind(os.Getenv("PEEKLOCK_LOG_STORE")), raftlog.Bolt)
 }
 
 func testLogger(t testing.TB) *slog.Logger {
@@ -221,7 +228,9 @@ func (m *member) tryStart(ids ...fsm.PartitionID) error {
 	if logger == nil {
 		logger = testLogger(m.t)
 	}
-	log, err := raftlog.Open(raftlog.Config{Path: filepath.Join(m.dir, "raftlog", "0.db"), FS: m.files, OpenStore: m.store, Logger: logger})
+	log, err := raftlog.Open(raftlog.Config{
+		Path: filepath.Join(m.dir, "raftlog", "0.db"), Kind: cmp.Or(m.kind, logKind()), SegmentBytes: 1 << 20, FS: m.files, OpenStore: m.store, Logger: logger,
+	})
 	if err != nil {
 		return err
 	}

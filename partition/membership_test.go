@@ -34,7 +34,7 @@ func replicaDir(m *member) string { return filepath.Join(m.dir, "groups", "1") }
 // entriesIn returns the last index of group 1 in a log file that is not open.
 func entriesIn(t *testing.T, path string) uint64 {
 	t.Helper()
-	l, err := raftlog.Open(raftlog.Config{Path: path, Logger: testLogger(t)})
+	l, err := raftlog.Open(raftlog.Config{Path: path, Kind: logKind(), Logger: testLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,14 +219,14 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 		t.Errorf("another replica opens the folder: %v", err)
 	}
 	m.tune = was
-	path := filepath.Join(m.dir, "raftlog", "0.db")
+	path := filepath.Join(m.dir, "raftlog")
 	if err := os.Rename(path, path+".aside"); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.tryStart(1); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("without its log: %v", err)
 	}
-	if err := os.Rename(path+".aside", path); err != nil {
+	if err := errors.Join(os.RemoveAll(path), os.Rename(path+".aside", path)); err != nil {
 		t.Fatal(err)
 	}
 	m.start(1)

@@ -40,6 +40,8 @@ type RestoreConfig struct {
 	ClusterID string
 	// Restored, when set, is called for each partition that is complete; of is how many there are.
 	Restored func(info partition.BackupInfo, of int)
+	// LogStore is the kind of the log of the new member; empty means partition.BoltLog.
+	LogStore partition.LogKind
 	// FS and OpenLogStore are as in the configuration of a member.
 	FS           partition.FS
 	OpenLogStore partition.OpenLogStore
@@ -73,7 +75,7 @@ func restore(ctx context.Context, config *RestoreConfig) (err error) {
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	run := &restoreRun{config: config, dir: dir, cluster: cmp.Or(config.ClusterID, rand.Text()), epoch: raftgroup.NewEpoch()}
 	if run.raftLog, err = partition.OpenLog(partition.LogConfig{
-		Path: dir.LogPath(), FS: config.FS, OpenStore: config.OpenLogStore, Logger: config.Logger,
+		Path: dir.LogPath(), Kind: config.LogStore, FS: config.FS, OpenStore: config.OpenLogStore, Logger: config.Logger,
 	}); err != nil {
 		return err
 	}
@@ -81,7 +83,10 @@ func restore(ctx context.Context, config *RestoreConfig) (err error) {
 	if err := errors.Join(failed, run.raftLog.Close()); err != nil {
 		return err
 	}
-	return dir.Update(func(id *datadir.Identity) { id.Cluster, id.Level = run.cluster, fsm.FormatLevel })
+	return dir.Update(func(id *datadir.Identity) {
+		id.Cluster, id.Level = run.cluster, fsm.FormatLevel
+		id.SetLog(datadir.Log(config.LogStore))
+	})
 }
 
 // restoreRun is one run of Restore.

@@ -43,7 +43,7 @@ func ClearRemoved(path string) (cleared bool, err error) {
 		return false, nil
 	}
 	// The record of the removal goes last: until then the folder can be cleared again.
-	for _, name := range []string{groupsName, logName, identityFile + ".new"} {
+	for _, name := range []string{groupsName, journalName, logName, identityFile + ".new"} {
 		if err := files.RemoveAll(filepath.Join(path, name)); err != nil {
 			return false, fmt.Errorf("clear %s: %w", path, err)
 		}

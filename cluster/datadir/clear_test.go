@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/peeklock/peeklock/partition"
 )
 
 // Only the folder of a removed member is emptied; a new member can begin there.
@@ -37,6 +39,9 @@ func TestOnlyTheFolderOfARemovedMemberIsCleared(t *testing.T) {
 	if err := os.MkdirAll(f.ReplicaPath(1, 1), 0o750); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Join(dir, partition.JournalFolder), 0o750); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := ClearRemoved(dir); err == nil {
 		t.Error("cleared under a process that runs")
 	}
@@ -61,7 +66,7 @@ func TestOnlyTheFolderOfARemovedMemberIsCleared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Identity().Member == former || f.HasReplica(1, 1) {
+	if _, err := os.Stat(filepath.Join(dir, partition.JournalFolder)); err == nil || f.Identity().Member == former || f.HasReplica(1, 1) {
 		t.Error("something is left")
 	}
 	if err := f.Close(); err != nil {

@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -18,8 +19,12 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// identityVersion is the format of member.json.
-const identityVersion = 1
+// The format of member.json. A folder with a journal has a version of its own: a binary that knows no journal would
+// find the votes in raft.db and an empty log, so it must refuse the folder.
+const (
+	identityVersion        = 1
+	identityVersionJournal = 2
+)
 
 // identityBytesMax is the most that is read as member.json, in bytes.
 const identityBytesMax = 64 * 1024
@@ -32,8 +37,21 @@ const (
 	identityFile = "member.json"
 	lockName     = "lock"
 	logName      = "raft.db"
+	journalName  = "journal"
 	groupsName   = "groups"
 )
+
+// Log says where the entries of the log of a folder are.
+type Log string
+
+// The logs that a folder can have. Its first start decides.
+const (
+	BoltLog    Log = "bolt"    // in raft.db, also when member.json names none
+	JournalLog Log = "journal" // in the folder of the journal
+)
+
+// ErrOtherLog says that a folder has the other kind of log than the one that is asked for.
+var ErrOtherLog = errors.New("the log of this folder is of another kind")
 
 // ErrRemoved says that this member was removed from its cluster: it holds nothing and takes
 // part in nothing. Its folder can be emptied to start over as a new member.
@@ -52,8 +70,22 @@ type Identity struct {
 	Bootstrapping bool `json:"founding,omitempty"`
 	// Level is the last known format level of the cluster: a binary that can read less does not start.
 	Level uint32 `json:"level,omitempty"`
+	// Log says where the entries of the log are; empty means BoltLog. SetLog changes it.
+	Log Log `json:"log,omitempty"`
 	// Removed says that the cluster has removed this member for good.
 	Removed bool `json:"removed,omitempty"`
+}
+
+// SetLog records where the entries of the log are.
+func (i *Identity) SetLog(log Log) {
+	if log == JournalLog {
+		i.Version, i.Log = identityVersionJournal, JournalLog
+	}
+}
+
+// hasValidVersion reports whether this binary knows the version and the log that goes with it.
+func (i *Identity) hasValidVersion() bool {
+	return i.Version == identityVersion && (i.Log == "" || i.Log == BoltLog) || i.Version == identityVersionJournal && i.Log == JournalLog
 }
 
 // Dir is the open data folder of a member. Its methods may be called concurrently.
@@ -171,8 +203,8 @@ func (d *Dir) load() error {
 	if err := json.Unmarshal(data, &d.identity); err != nil {
 		return fmt.Errorf("read identity %s: %w", path, err)
 	}
-	if d.identity.Version != identityVersion {
-		return fmt.Errorf("read identity %s: version %d, this binary knows %d", path, d.identity.Version, identityVersion)
+	if !d.identity.hasValidVersion() {
+		return fmt.Errorf("read identity %s: version %d with log %q, this binary knows versions up to %d", path, d.identity.Version, d.identity.Log, identityVersionJournal)
 	}
 	if d.identity.Removed {
 		return ErrRemoved
@@ -216,6 +248,23 @@ func (d *Dir) save() error {
 		return fmt.Errorf("write identity: %w", err)
 	}
 	return d.files.SyncFolder(d.path)
+}
+
+// UseLog records the log of a folder that has none, before anything of it is written, and checks that of any other
+// folder: it returns an error that wraps ErrOtherLog if the folder has the other kind.
+func (d *Dir) UseLog(log Log) error {
+	has := cmp.Or(d.Identity().Log, BoltLog)
+	if has == log {
+		return nil
+	}
+	_, err := d.files.Stat(d.LogPath())
+	if has == BoltLog && errors.Is(err, fs.ErrNotExist) {
+		return d.Update(func(i *Identity) { i.SetLog(log) })
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for the log: %w", err)
+	}
+	return fmt.Errorf("%w: it was created with log_store %s, so start with --log-store %s, or start over in an empty folder", ErrOtherLog, has, has)
 }
 
 // LogPath is the path of the log of all replicas.

@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,7 +35,7 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	}
 	path := filepath.Join(dir, "member.json")
 	for name, content := range map[string]string{
-		"version":  `{"version":2,"member":"` + string(id) + `"}`,
+		"version":  `{"version":3,"member":"` + string(id) + `"}`,
 		"is not":   `{"version":1,"member":"../../etc"}`,
 		"not ours": strings.Repeat("x", identityBytesMax+1),
 		"invalid":  `{`,
@@ -54,5 +55,39 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	}
 	if _, err := Open(nil, dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
 		t.Fatalf("a log without an identity: %v", err)
+	}
+}
+
+// The first start of a folder decides where the entries of its log are. The choice is recorded before the log exists,
+// in a version that older binaries refuse, and the other choice is refused from then on.
+func TestFolderKeepsTheKindOfItsLog(t *testing.T) {
+	t.Parallel()
+	for _, log := range []Log{BoltLog, JournalLog} {
+		other := map[Log]Log{BoltLog: JournalLog, JournalLog: BoltLog}[log]
+		dir := filepath.Join(t.TempDir(), "new")
+		for range 2 {
+			f, err := Open(nil, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.UseLog(log); err != nil {
+				t.Fatal(err)
+			}
+			if version := f.Identity().Version; (version == 2) != (log == JournalLog) {
+				t.Errorf("version %d with %s", version, log)
+			}
+			if err := os.WriteFile(f.LogPath(), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.UseLog(other); !errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store "+string(log)) {
+				t.Errorf("%s instead of %s: %v", other, log, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, journalName)); err == nil {
+			t.Error("a journal before its log")
+		}
 	}
 }

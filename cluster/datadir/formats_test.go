@@ -28,6 +28,16 @@ func TestIdentityFileKeepsItsFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Compare(t, "testdata/member.json", written)
+	withJournal := Dir{files: disk.OS{}, path: t.TempDir(), identity: Identity{Version: identityVersion, Member: member}}
+	withJournal.identity.SetLog(JournalLog)
+	if err := withJournal.save(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(filepath.Join(withJournal.path, "member.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/member-journal.json", second)
 	if err := os.WriteFile(d.LogPath(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

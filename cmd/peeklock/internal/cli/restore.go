@@ -26,6 +26,7 @@ import (
 type restoreOptions struct {
 	from, dir string
 	only      []uint
+	logStore  string
 }
 
 func restoreVerb(c *Client) verb {
@@ -56,11 +57,15 @@ A backup may be in an object store that speaks S3.
 			f := cmd.Flags()
 			f.StringVar(&o.from, "from", "", "directory of the backup, or s3://bucket/prefix")
 			f.StringVar(&o.dir, "dir", "", "data directory of the new member: empty or missing")
+			f.StringVar(&o.logStore, "log-store", string(partition.BoltLog), "where the log of the new member keeps its entries, bolt or journal: start the member with the same value")
 			f.UintSliceVar(&o.only, "partition", nil, "restore only the messages of these partitions, separated by commas")
 		},
 		run: func(i invocation) error {
 			if o.from == "" || o.dir == "" {
 				return Usagef("give --from, the backup that peeklock cluster backup wrote, and --dir, the data directory to create")
+			}
+			if !config.IsLogStore(o.logStore) {
+				return Usagef("--log-store: bolt or journal, not %q", o.logStore)
 			}
 			return c.restore(i, &o)
 		},
@@ -96,7 +101,7 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 	cluster := rand.Text()
 	m := c.NewMeter("restoring", len(manifest.Partitions))
 	err = backup.Restore(ctx, backup.RestoreConfig{
-		Dir: dir, Only: only, ClusterID: cluster,
+		Dir: dir, Only: only, ClusterID: cluster, LogStore: partition.LogKind(o.logStore),
 		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },
 		Restored: func(partition.BackupInfo, int) {
 			m.Add(1)

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/partition"
 )
 
 // Member holds the settings of a member. Table describes them; each field has the name of its setting without
@@ -26,6 +27,7 @@ type Member struct {
 	Zone                          string
 	Rebalance                     bool
 	ReplaceAfter                  string
+	LogStore                      string
 	SnapshotBytes, DiskReserve    int64
 	KeyName, Key                  string
 	KeySecondary, KeyFile         string
@@ -103,6 +105,8 @@ func (s *Settings) validateMember() error {
 		return fmt.Errorf("partitions: 1 to 1024, not %d", s.Partitions)
 	case s.Replication < 1 || s.Replication > 7:
 		return fmt.Errorf("replication: 1 to 7, not %d", s.Replication)
+	case !IsLogStore(s.LogStore):
+		return fmt.Errorf("log_store: bolt or journal, not %q", s.LogStore)
 	case s.SnapshotBytes < snapshotBytesMin || s.SnapshotBytes > snapshotBytesMax:
 		return fmt.Errorf("snapshot_bytes: %d to %d, not %d", snapshotBytesMin, snapshotBytesMax, s.SnapshotBytes)
 	case s.DiskReserve != 0 && s.DiskReserve < diskReserveMin:
@@ -113,6 +117,11 @@ func (s *Settings) validateMember() error {
 		return fmt.Errorf("give key or key_file, not both")
 	}
 	return nil
+}
+
+// IsLogStore reports whether a text is a value of log_store.
+func IsLogStore(text string) bool {
+	return text == string(partition.BoltLog) || text == string(partition.JournalLog)
 }
 
 func (s *Settings) validatePlacement() error {

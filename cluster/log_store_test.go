@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// Members whose log is a journal keep what was confirmed when they restart, next to one whose log is bolt. A folder is
+// never opened with the other kind of log, and its journal is removed with the member.
+func TestMembersRunOnAJournal(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	for i, kind := range []partition.LogKind{partition.JournalLog, partition.JournalLog, partition.BoltLog} {
+		c.configs[i].LogStore = kind
+	}
+	c.startAll()
+	createQueue(t, c.nodes[0], "orders")
+	for range 20 {
+		sendMessage(t, c.nodes[1], resolve(t, c.nodes[1], "orders"), "hello")
+	}
+	for i := range c.nodes {
+		c.stop(i)
+	}
+	for i, other := range []partition.LogKind{partition.BoltLog, "", partition.JournalLog} {
+		config := c.configs[i]
+		config.LogStore = other
+		if n, err := Open(t.Context(), config); err == nil {
+			t.Errorf("member %d was opened with a log of kind %q", i, other)
+			_ = n.Close(t.Context())
+		} else if !errors.Is(err, datadir.ErrOtherLog) || !strings.Contains(err.Error(), "--log-store") {
+			t.Error(err)
+		}
+	}
+	c.startAll()
+	if counts := countMessages(t, c.nodes[0], resolve(t, c.nodes[0], "orders")); counts.Active != 20 {
+		t.Errorf("%+v", counts)
+	}
+
+	dir := c.configs[0].Dir
+	if _, err := os.Stat(filepath.Join(dir, partition.JournalFolder)); err != nil {
+		t.Error(err)
+	}
+	c.stop(0)
+	folder, err := datadir.Open(nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(folder.Update(func(id *datadir.Identity) { id.Removed = true }), folder.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if cleared, err := datadir.ClearRemoved(dir); !cleared || err != nil {
+		t.Fatal(cleared, err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, partition.JournalFolder)); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
