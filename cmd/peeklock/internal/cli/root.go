@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -126,20 +127,25 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return Usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
 }
 
-// Version returns the version that the Go toolchain wrote into the binary: the module version, else the
-// commit, else "dev".
+// Version returns the version that the Go toolchain wrote into the binary: that of a release, else the commit as
+// in "dev-80e9074abcde", else "dev".
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "dev"
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
+	version := info.Main.Version
+	// Without a tag the toolchain writes a pseudo-version, which is longer than members may announce.
+	pseudo := regexp.MustCompile(`[-.]\d{14}-([0-9a-f]{12})(\+dirty)?$`)
+	if commit := pseudo.FindStringSubmatch(version); commit != nil {
+		return "dev-" + commit[1] + commit[2]
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-			return "dev-" + s.Value[:12]
-		}
+	if version != "" && version != "(devel)" {
+		return version
 	}
 	return "dev"
 }
