@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,16 +24,8 @@ import (
 
 // TestMain checks for leaked goroutines. Raft does not answer all requests that are pending at its shutdown
 // (see await in partition), and memberlist does not wait for a running probe, which ends with its timeouts.
-//
-// These tests wait for disks and timers far more than they compute: two per processor leave half of it idle.
-// The flag -parallel takes precedence.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		if err := flag.Set(parallel.Name, strconv.Itoa(testsPerProcessor*runtime.GOMAXPROCS(0))); err != nil {
-			panic(err)
-		}
-	}
+	kit.Parallel(3)
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"),
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }

@@ -28,6 +28,7 @@ import (
 
 // raft never completes a transfer during which it is shut down, so its waiting goroutine stays (see await).
 func TestMain(m *testing.M) {
+	kit.Parallel(3)
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"))
 }
 

@@ -17,11 +17,21 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
-// The scripts run this test binary as peeklock.
+// parallelTests runs the tests of this package with kit.Parallel.
+type parallelTests struct{ *testing.M }
+
+// Run implements testscript.TestingM.
+func (m parallelTests) Run() int {
+	kit.Parallel(4)
+	return m.M.Run()
+}
+
+// The scripts run this test binary as peeklock; then it runs no tests.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"peeklock": func() { os.Exit(start()) }})
+	testscript.Main(parallelTests{m}, map[string]func(){"peeklock": func() { os.Exit(start()) }})
 }
 
 // Each script has a control server of its own, whose address is in PEEKLOCK_SERVER.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // binaryOnce builds the binary on first use and returns its path.
@@ -50,7 +52,7 @@ func build() (string, error) {
 	}
 	binary := filepath.Join(dir, "peeklock")
 	args := []string{"build", "-o", binary}
-	if raceDetector {
+	if kit.RaceDetector {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./cmd/peeklock")...)

@@ -1,6 +1,0 @@
-//go:build !race
-
-package harness
-
-// raceDetector says whether this test runs with the race detector.
-const raceDetector = false
