@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -83,7 +84,10 @@ func TestRandomMovesWithFailures(t *testing.T) {
 		c.start(dead)
 	}
 	for id := range fsm.PartitionID(partitions) {
-		_ = operator.ResumeMove(t.Context(), id+1)
+		kit.Eventually(t, "its move is not paused", func() bool { // the catalog may have no leader for a while
+			err := operator.ResumeMove(t.Context(), id+1)
+			return err == nil || errors.Is(err, fsm.PreconditionFails)
+		})
 	}
 	parts := c.settled()
 	c.clean(parts)
