@@ -47,6 +47,7 @@ func (l *load) build(ctx context.Context) error {
 	s.relay = &source{at: s.to}
 	s.from = []source{{name: "a", at: b.queue(s, "relay-a", nil)}, {name: "b", at: b.queue(s, "relay-b", nil)}}
 
+	b.viaGateway()
 	b.buried()
 	b.expiring()
 	b.cancelled()

@@ -47,9 +47,9 @@ func newLoad(ctx context.Context, w *world, seed uint64) *load {
 // start starts the clients of all streams: a sender, receivers for each source, and what else a stream has.
 func (l *load) start() {
 	for _, s := range l.streams {
-		if !s.schedules {
+		if send := l.senderOf(s); send != nil {
 			sender := l.client("sender")
-			l.senders.Go(func() { l.send(sender, s) })
+			l.senders.Go(func() { send(sender, s) })
 		}
 		for _, work := range s.work {
 			worker := l.client("worker")
@@ -67,6 +67,17 @@ func (l *load) start() {
 	}
 }
 
+// senderOf returns what the sender of a stream does; nil: it has none.
+func (l *load) senderOf(s *stream) func(*client, *stream) {
+	switch {
+	case s.schedules:
+		return nil
+	case s.isAMQP:
+		return l.sendAMQP
+	}
+	return l.send
+}
+
 // startReceivers starts the receivers of a stream. Sources with different names may be copies in one subscription.
 func (l *load) startReceivers(s *stream) {
 	received := make(map[fsm.Address]bool)
@@ -76,8 +87,11 @@ func (l *load) startReceivers(s *stream) {
 		}
 		received[from.at.Address()] = true
 		for range receiversOfSource {
-			receiver := l.client("receiver")
-			l.receivers.Go(func() { l.receive(receiver, s, from) })
+			receiver, receive := l.client("receiver"), l.receive
+			if s.isAMQP {
+				receive = l.receiveAMQP
+			}
+			l.receivers.Go(func() { receive(receiver, s, from) })
 		}
 	}
 }

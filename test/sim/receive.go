@@ -74,7 +74,7 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 	}
 	for i := range deliveries {
 		d := &deliveries[i]
-		s.checkDue(d)
+		s.checkDue(idOf(d.Payload))
 		s.checkLife(d, from.at.Sub != fsm.MainQueue, since)
 		failed := d.FailedDeliveries
 		if s.redrives {

@@ -87,8 +87,7 @@ func (l *load) cancel(p *process, s *stream, id string, numbers []fsm.SequenceNu
 const cancelWithin = 2 * time.Minute
 
 // checkDue notes a message that comes before it was scheduled for.
-func (s *stream) checkDue(d *fsm.Delivery) {
-	id := idOf(d.Payload)
+func (s *stream) checkDue(id string) {
 	s.mu.Lock()
 	due, isScheduled := s.due[id]
 	s.mu.Unlock()

@@ -30,6 +30,11 @@ func (l *load) sendOne(c *client, p *process, s *stream, batch bool) fsm.Code {
 		messages = append(messages, l.message(c, s))
 		s.Add(history.Event{Kind: history.SendBegun, ID: messages[len(messages)-1].ID, Client: c.name})
 	}
+	if s.isAMQP {
+		for i := range messages {
+			messages[i] = stored(&messages[i])
+		}
+	}
 	code, heard := send(p, s.to, messages)
 	for tries := 0; s.resends && (!heard || code != fsm.OK || c.rand.IntN(10) == 0) && tries < 20; tries++ {
 		if !c.think(l.sending, reconnectAfter) {
@@ -101,11 +106,6 @@ func numberOf(id string) int64 {
 func idOf(payload []byte) string {
 	id, _, _ := strings.Cut(string(payload), "|")
 	return id
-}
-
-// reread is Config.Reread: the payload is the whole message.
-func reread(payload, _ []byte) (fsm.Message, error) {
-	return fsm.Message{ID: idOf(payload), Payload: payload}, nil
 }
 
 // note says where a request was made, and how it ended.

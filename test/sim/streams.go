@@ -20,6 +20,7 @@ type stream struct {
 	work []func(*load, *client, *stream) // clients besides senders and receivers, one each; they end with sending
 
 	relay       *source // messages are moved from here to all sources by transactions; nil: none are
+	isAMQP      bool    // its clients use the gateways, the others the routers of members
 	isExact     bool    // it is judged up to a restore only: what follows depends on when each partition was copied
 	resends     bool    // the sender sends messages again whose fate it does not know, and some that were accepted
 	immediate   bool    // no message is scheduled

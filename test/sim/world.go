@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
@@ -30,6 +31,7 @@ type world struct {
 	partitions int
 	expect     int // members that bootstrap the cluster together; 0: it exists, and members join it
 	network    *simnet.Network
+	clients    *simnet.Host // of the AMQP clients
 	members    []*member
 	join       []string // addresses of gossip besides those of the members
 	log        *slog.Logger
@@ -68,6 +70,8 @@ type process struct {
 	member *member
 	host   *simnet.Host
 	node   *cluster.Node
+	// gateway serves AMQP clients.
+	gateway *amqp.Server
 	// ended is closed before anything of the process ends: what it answers afterwards reaches no client.
 	ended chan struct{}
 }
@@ -84,6 +88,7 @@ func (p *process) hasEnded() bool {
 
 func newWorld(seed uint64, members, partitions int, log *slog.Logger) *world {
 	w := &world{partitions: partitions, expect: members, network: simnet.New(seed), log: log}
+	w.clients = w.network.Start(clientsHost)
 	for i := range members {
 		w.add(i, i, newClock()).replaceDisk(seed)
 	}
@@ -147,6 +152,9 @@ func (m *member) start() error {
 		m.store().Kill()
 		return fmt.Errorf("start member %d: %w", m.number, err)
 	}
+	if p.gateway, err = openGateway(host, p.node, m.name, m.world.log); err != nil {
+		return err
+	}
 	m.set(p)
 	go m.followRemoval(p)
 	return nil
@@ -202,7 +210,7 @@ func (m *member) end(power bool) {
 		p.host.Kill()
 		m.store().Kill()
 	}
-	go func() { _ = p.node.Close(context.Background()) }() // ends the goroutines; nothing of it gets out
+	go func() { _ = p.close() }() // ends the goroutines; nothing of it gets out
 }
 
 // stop ends the process of a member in order.
@@ -214,11 +222,19 @@ func (m *member) stop() error {
 		return nil
 	}
 	m.set(nil)
-	err := p.node.Close(context.Background())
+	err := p.close()
 	close(p.ended)
 	p.host.Kill()
 	m.store().Kill()
 	return err
+}
+
+// close ends the gateway and the node of a process.
+func (p *process) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), gatewayCloseMax)
+	defer cancel()
+	_ = p.gateway.Close(ctx) // a client that does not close its connection is no failure
+	return p.node.Close(context.Background())
 }
 
 // startAll starts every member and waits until all are ready.
