@@ -14,7 +14,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// Members lists the members that gossip or the catalog knows, removed ones included, by id.
+// Members lists the members that gossip or the catalog knows, removed ones included, by id. The catalog also knows
+// those that hold replicas: a member that was lost for good may have no record, and gossip forgets it.
 // Errors wrap ServerBusy or Timeout.
 func (o *Operator) Members(ctx context.Context) ([]fsm.Member, error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
@@ -25,6 +26,13 @@ func (o *Operator) Members(ctx context.Context) ([]fsm.Member, error) {
 	for _, m := range o.Node.Processes() {
 		if all.Member(m.Member) == (fsm.Member{ID: m.Member}) {
 			list = append(list, fsm.Member{ID: m.Member, Name: m.Name})
+		}
+	}
+	for _, part := range all.Partitions {
+		for _, r := range slices.Concat(part.Replicas, part.Target) {
+			if !slices.ContainsFunc(list, func(m fsm.Member) bool { return m.ID == r.Member }) {
+				list = append(list, fsm.Member{ID: r.Member})
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b fsm.Member) int { return cmp.Compare(a.ID, b.ID) })
@@ -51,7 +59,8 @@ func (o *Operator) UpdateMember(ctx context.Context, id fsm.MemberID, change fun
 	member := all.Member(id)
 	if m, known := o.Node.Lookup(id); known && member.Name == "" {
 		member.Name = m.Name
-	} else if !known && member == (fsm.Member{ID: id}) {
+	} else if holds := func(p fsm.Partition) bool { _, held := placement.FindReplica(&p, id); return held }; !known &&
+		member == (fsm.Member{ID: id}) && !slices.ContainsFunc(all.Partitions, holds) {
 		return fmt.Errorf("change member %s: %w: the cluster has no such member", id, fsm.EntityNotFound)
 	}
 	before := member

@@ -2,8 +2,10 @@ package move
 
 import (
 	"context"
+	"errors"
 	"testing"
 
+	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -43,5 +45,32 @@ func TestRemovalWaitsForACommittedConfiguration(t *testing.T) {
 	o := &Operator{Config{Node: leader, Router: leader}}
 	if err := o.awaitRemovedFromCatalog(t.Context(), "B"); err != nil || leader.asked != len(leader.statuses) {
 		t.Errorf("ends after %d of %d statuses: %v", leader.asked, len(leader.statuses), err)
+	}
+}
+
+// forgetfulCatalog is a contendedCatalog whose gossip knows nobody.
+type forgetfulCatalog struct{ *contendedCatalog }
+
+func (forgetfulCatalog) Lookup(fsm.MemberID) (gossip.Member, bool) { return gossip.Member{}, false }
+
+func (forgetfulCatalog) AwaitCatalog(context.Context, func(*fsm.Catalog) bool) {}
+
+// TestForgottenMemberCanBeRemoved checks that a member that holds replicas can be listed and marked although it has no
+// record in the catalog and gossip has forgotten it, and that others cannot.
+func TestForgottenMemberCanBeRemoved(t *testing.T) {
+	t.Parallel()
+	c, _ := newContended(t)
+	forgetful := forgetfulCatalog{c}
+	o := &Operator{Config{Node: forgetful, Router: forgetful}}
+	list, err := o.Members(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != "a" {
+		t.Errorf("the members are %v: %v", list, err)
+	}
+	drain := func(m *fsm.Member) { m.Drained = true }
+	if err := o.UpdateMember(t.Context(), "a", drain); err != nil {
+		t.Errorf("the member with a replica: %v", err)
+	}
+	if err := o.UpdateMember(t.Context(), "b", drain); !errors.Is(err, fsm.EntityNotFound) {
+		t.Errorf("a member that nobody knows: %v", err)
 	}
 }
