@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -111,6 +112,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	disk := m.store()
 	files := disk.Mount()
 	c.FS, c.OpenLogStore, c.Free = files, files.OpenLog, disk.Space
+	c.LogStore = partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
 	c.Expect = w.expect
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)
@@ -125,7 +127,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 			c.Join = append(c.Join, simnet.Address(other.number, gossipPort))
 		}
 	}
-	c.Sizes = partition.Sizes{Segment: 256 << 10, Snapshot: 256 << 10, Trailing: 64 << 10, Reserve: 1 << 30, Ballast: -1}
+	c.Sizes = partition.Sizes{Segment: 256 << 10, Snapshot: 256 << 10, Trailing: 64 << 10, Reserve: 1 << 30, Ballast: -1, LogSegment: 128 << 10}
 	var err error
 	if c.PeerListener, err = host.Listen(peerPort); err != nil {
 		return c, err
