@@ -149,7 +149,9 @@ func TestRequestsUnderALostSessionSaySo(t *testing.T) {
 			}
 			for i, operation := range []string{renewOperation, dispositionOperation, renewSessionOperation, getStateOperation, setStateOperation} {
 				status, condition, _ := p.manage(uint32(i), operation, wire.Map{
-					{Key: "session-id", Value: "red"}, {Key: "disposition-status", Value: "completed"}, {Key: "session-state", Value: []byte("s")},
+					{Key: "session-id", Value: "red"},
+					{Key: "disposition-status", Value: "completed"},
+					{Key: "session-state", Value: []byte("s")},
 					{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}},
 				})
 				if status != int32(410) || condition != wire.ConditionSessionLockLost {
