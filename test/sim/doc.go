@@ -14,11 +14,14 @@
 //     received although nothing more was sent, and every queue has taken another message;
 //   - all replicas of every partition have the same state.
 //
-// A simulated minute takes about three seconds of one core. A failed seed saves the log of all members and prints
-// how to run it again:
+// A simulated minute takes about three seconds of one core. A failed seed prints its plan, and saves it in a folder
+// with the findings, the histories, the log of all members, and every entry that the replicas of each group have stored
+// (save.go). Shrink (shrink.go) makes the plan smaller:
 //
 //	PEEKLOCK_SIM_SEED=7 go test -count=1 -run TestSimulation ./test/sim
+//	PEEKLOCK_SIM_PLAN=/tmp/peeklock-sim-7-small/plan go test -count=1 -run TestSimulation ./test/sim
 //	make sim HOURS=2         # new seeds until so much time has passed in the clusters
+//	go run ./cmd/peeklock debug replay /tmp/peeklock-sim-7
 //
 // The plan, the latencies and what the clients do follow from the seed, the order in which Go runs goroutines does
 // not: a failed seed need not fail again. test/RESULTS.md, "Simulation", reports what was found and measured.

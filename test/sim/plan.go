@@ -123,7 +123,7 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 	}
 	p.Faults = slices.DeleteFunc(slices.Clone(p.Faults), p.contradicts)
 	if r.IntN(2) == 0 {
-		p.addEnd()
+		p.addEnd(r)
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return p
@@ -168,11 +168,11 @@ func (p *Plan) addOnce(r *rand.Rand, f Fault) {
 
 // addEnd ends the plan with a loss of power while messages are on slow links, when clients send no more: nothing but
 // the new leaders notices what is in flight.
-func (p *Plan) addEnd() {
+func (p *Plan) addEnd(r *rand.Rand) {
 	for m := range p.Members {
-		p.Faults = append(p.Faults, Fault{Kind: Delay, At: p.Length - endDelay, Length: endDelay, Member: m, Other: m, Amount: delayMax})
+		p.Faults = append(p.Faults, Fault{Kind: Delay, At: p.Length - endDelay, Length: 2 * endDelay, Member: m, Other: m, Amount: delayMax})
 	}
-	p.Faults = append(p.Faults, Fault{Kind: Blackout, At: p.Length, Length: endDelay})
+	p.Faults = append(p.Faults, Fault{Kind: Blackout, At: p.Length + time.Duration(r.Int64N(int64(endDelay))), Length: endDelay})
 }
 
 func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {

@@ -54,6 +54,7 @@ func (w *world) restoreCluster(f Fault) {
 	w.mu.Unlock()
 	w.forget()
 	w.log.Info("all members are lost")
+	w.former, w.entries = w.entries, newRecorder(taken.bytes)
 	err = w.restoreAt(w.members[f.Member], taken)
 	w.expect = 0
 	for _, m := range w.members {
@@ -127,7 +128,7 @@ func (w *world) restoreAt(m *member, from *copies) error {
 	for {
 		files := m.store().Mount()
 		err := backup.Restore(ctx, backup.RestoreConfig{
-			Dir: dataFolder, FS: files, OpenLogStore: files.OpenLog, Logger: w.log.With("name", "restore"),
+			Dir: dataFolder, FS: files, OpenLogStore: w.entries.open(m.name, files.OpenLog), Logger: w.log.With("name", "restore"),
 			Backup: func(id fsm.PartitionID) (io.ReadCloser, error) {
 				return io.NopCloser(bytes.NewReader(from.bytes[id])), nil
 			},
@@ -167,7 +168,7 @@ func (w *world) spread() {
 
 // runFormer runs the former members for a while, at hosts of their own, with the addresses of the restored cluster.
 func (w *world) runFormer(disks []*simfs.Disk) {
-	former := &world{partitions: w.partitions, expect: len(w.members), network: w.network, log: w.log.With("cluster", "former")}
+	former := &world{partitions: w.partitions, expect: len(w.members), network: w.network, log: w.log.With("cluster", "former"), entries: newRecorder(nil)}
 	for i, m := range w.members {
 		former.join = append(former.join, simnet.Address(m.number, gossipPort))
 		old := former.add(i, len(w.members)+i, m.clock)

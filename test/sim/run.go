@@ -26,6 +26,9 @@ type Report struct {
 	Operations int64         // that clients saw succeed
 	Findings   []string      // each a violation; none: the cluster kept its promises
 	Stacks     string        // of all goroutines, when not everything was served in time
+
+	streams   []*stream
+	recorders []*recorder
 }
 
 // Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
@@ -36,6 +39,10 @@ func Simulate(plan Plan, log *slog.Logger) *Report {
 		report.find("%v", err)
 	}
 	report.Virtual = time.Since(begun)
+	report.recorders = []*recorder{w.entries}
+	if w.former != nil {
+		report.recorders = []*recorder{w.former, w.entries}
+	}
 	for _, m := range w.members {
 		if err := m.stop(); err != nil {
 			report.find("stop member %d: %v", m.number, err)
@@ -78,6 +85,7 @@ func simulate(report *Report, w *world) error {
 		report.Stacks = string(all[:runtime.Stack(all, true)])
 	}
 	report.Operations = l.operations.Load()
+	report.streams = l.streams
 	for _, s := range l.streams {
 		s.judge(report.find, err == nil, w.restored)
 	}

@@ -20,6 +20,8 @@ const (
 	seedVariable   = "PEEKLOCK_SIM_SEED"   // one seed, to run it again
 	hoursVariable  = "PEEKLOCK_SIM_HOURS"  // new seeds until so many hours have passed in the clusters
 	faultsVariable = "PEEKLOCK_SIM_FAULTS" // kinds of faults, separated by commas, instead of the usual ones
+	planVariable   = "PEEKLOCK_SIM_PLAN"   // a file with a plan, to run it again, instead of a seed
+	shrinkVariable = "PEEKLOCK_SIM_SHRINK" // time for which a plan that failed is made smaller, such as 10m
 )
 
 const (
@@ -41,8 +43,18 @@ func TestSimulation(t *testing.T) {
 			t.Fatalf("%s: %v", seedVariable, err)
 		}
 	}
+	plan := newPlan(seed, length)
+	if path := os.Getenv(planVariable); path != "" {
+		text, err := os.ReadFile(path)
+		if err == nil {
+			plan, err = ParsePlan(string(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	var total totals
-	total.add(simulateSeed(t, seed, length))
+	total.add(simulate1(t, plan))
 	t.Log(&total)
 }
 
@@ -51,7 +63,7 @@ func TestSimulations(t *testing.T) {
 	kit.Long(t)
 	var total totals
 	for seed := range uint64(longSeeds) {
-		total.add(simulateSeed(t, 1000+seed, longLength))
+		total.add(simulate1(t, newPlan(1000+seed, longLength)))
 	}
 	t.Log(&total)
 }
@@ -68,13 +80,47 @@ func TestSimulatedHours(t *testing.T) {
 	}
 	var total totals
 	for seed := rand.Uint64N(1 << 40); total.virtual.Hours() < hours; seed++ {
-		total.add(simulateSeed(t, seed, planLength))
+		total.add(simulate1(t, newPlan(seed, planLength)))
 		t.Log(&total)
 	}
 }
 
-// simulateSeed runs one seed, and saves the log when something was found.
-func simulateSeed(t *testing.T, seed uint64, length time.Duration) *result {
+// newPlan draws a plan with the kinds of faults that were chosen.
+func newPlan(seed uint64, length time.Duration) Plan {
+	var of []Kind
+	if text := os.Getenv(faultsVariable); text != "" {
+		for name := range strings.SplitSeq(text, ",") {
+			of = append(of, Kind(name))
+		}
+	}
+	return NewPlan(seed, length, of...)
+}
+
+// simulate1 runs one plan. When something was found, it saves the result, makes the plan smaller if there is time for
+// that, and saves the result of the smallest plan too.
+func simulate1(t *testing.T, plan Plan) *result {
+	t.Helper()
+	saved := filepath.Join(os.TempDir(), fmt.Sprintf("peeklock-sim-%d", plan.Seed))
+	r := run(t, plan, saved)
+	if len(r.report.Findings) == 0 {
+		return r
+	}
+	r.fail(t, saved)
+	within, _ := time.ParseDuration(os.Getenv(shrinkVariable)) // without it there is no time
+	until := time.Now().Add(within)
+	smallest := Shrink(plan, func() bool { return time.Now().Before(until) }, func(p Plan) bool {
+		tried := run(t, p, saved+"-small")
+		t.Logf("%d faults in %v: %d findings in %v", len(p.Faults), p.Length, len(tried.report.Findings), tried.real.Round(time.Second))
+		return len(tried.report.Findings) > 0
+	})
+	if len(smallest.Faults) < len(plan.Faults) || smallest.Length < plan.Length {
+		t.Logf("smallest plan that failed, saved in %s-small: %v", saved, &smallest)
+	}
+	return r
+}
+
+// run runs one plan, and saves the result in a folder when something was found.
+func run(t *testing.T, plan Plan, saved string) *result {
 	t.Helper()
 	dir, err := os.MkdirTemp(kit.MemoryDir(t), "seed-") //nolint:usetesting // removed before the test ends
 	if err != nil {
@@ -86,25 +132,34 @@ func simulateSeed(t *testing.T, seed uint64, length time.Duration) *result {
 		t.Fatal(err)
 	}
 	defer logFile.Close()
-	var of []Kind
-	if text := os.Getenv(faultsVariable); text != "" {
-		for name := range strings.SplitSeq(text, ",") {
-			of = append(of, Kind(name))
-		}
-	}
 	r := &result{begun: time.Now()}
-	dog := startWatchdog(seed)
+	dog := startWatchdog(plan.Seed)
 	defer close(dog.stop)
 	inBubble(t, func() {
-		dog.run(func() {
-			r.report = Simulate(NewPlan(seed, length, of...), slog.New(slog.NewTextHandler(logFile, nil)))
-		})
+		dog.run(func() { r.report = Simulate(plan, slog.New(slog.NewTextHandler(logFile, nil))) })
 	})
 	r.real = time.Since(r.begun)
 	if len(r.report.Findings) > 0 {
-		r.fail(t, logFile.Name())
+		if err := r.save(saved, logFile.Name()); err != nil {
+			t.Error(err)
+		}
 	}
 	return r
+}
+
+// save replaces a folder by the result and its log.
+func (r *result) save(folder, log string) error {
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	if err := r.report.Save(folder); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "log.txt"), text, 0o600)
 }
 
 // result is a simulation and the time that it took.
@@ -115,22 +170,20 @@ type result struct {
 }
 
 // fail reports what a simulation found.
-func (r *result) fail(t *testing.T, log string) {
+func (r *result) fail(t *testing.T, saved string) {
 	t.Helper()
 	plan := &r.report.Plan
-	saved := filepath.Join(os.TempDir(), fmt.Sprintf("peeklock-sim-%d.txt", plan.Seed))
-	text, err := os.ReadFile(log)
-	if err == nil {
-		all := fmt.Sprintf("%v\n%s\n\n%s\n%s", plan, strings.Join(r.report.Findings, "\n"), text, r.report.Stacks)
-		err = os.WriteFile(saved, []byte(all), 0o600)
-	}
+	t.Log(plan)
 	for i, f := range r.report.Findings {
 		if i < findingsMax {
 			t.Log(f)
 		}
 	}
-	t.Errorf("seed %d: %d findings after %v; plan, findings and log: %s %v; run it again:\n    %s=%d go test -count=1 -run '^TestSimulation$' ./test/sim",
-		plan.Seed, len(r.report.Findings), r.report.Virtual, saved, err, seedVariable, plan.Seed)
+	t.Errorf("seed %d: %d findings after %v; plan, findings, histories and logs: %s; run it again, or look at the logs:\n"+
+		"    %s=%d go test -count=1 -run '^TestSimulation$' ./test/sim\n"+
+		"    %s=%s/plan go test -count=1 -run '^TestSimulation$' ./test/sim\n"+
+		"    go run ./cmd/peeklock debug replay %s",
+		plan.Seed, len(r.report.Findings), r.report.Virtual, saved, seedVariable, plan.Seed, planVariable, saved, saved)
 }
 
 // totals sums simulations.

@@ -36,6 +36,8 @@ type world struct {
 	members    []*member
 	join       []string // addresses of gossip besides those of the members
 	log        *slog.Logger
+	entries    *recorder      // of the logs of the cluster
+	former     *recorder      // of the cluster before the restore, nil before
 	repairs    sync.WaitGroup // operations after which the cluster is whole again
 	forget     func()         // called when the cluster is lost, before it is restored
 
@@ -88,7 +90,7 @@ func (p *process) hasEnded() bool {
 }
 
 func newWorld(seed uint64, members, partitions int, log *slog.Logger) *world {
-	w := &world{partitions: partitions, expect: members, network: simnet.New(seed), log: log}
+	w := &world{partitions: partitions, expect: members, network: simnet.New(seed), log: log, entries: newRecorder(nil)}
 	w.clients = w.network.Start(clientsHost)
 	for i := range members {
 		w.add(i, i, newClock()).replaceDisk(seed)
@@ -111,7 +113,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.Dir = dataFolder
 	disk := m.store()
 	files := disk.Mount()
-	c.FS, c.OpenLogStore, c.Free = files, files.OpenLog, disk.Space
+	c.FS, c.OpenLogStore, c.Free = files, w.entries.open(m.name, files.OpenLog), disk.Space
 	c.LogStore = partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
 	c.Expect = w.expect
 	c.Partitions = w.partitions

@@ -1,0 +1,148 @@
+package partition
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Replay feeds the entries of one group, in their order, to a state machine of its own, without raft, a disk or
+// members. It shows afterwards what the entries of a saved log did (see [WriteSavedLog]). It must not be used
+// concurrently.
+type Replay struct {
+	machine Machine
+	rolling rollingDigest
+	applied uint64
+}
+
+// ReplayedEntry is what the machine made of an entry.
+type ReplayedEntry struct {
+	Times    fsm.Times // Serving is 0 where the entry has none
+	Commands []ReplayedCommand
+	Effects  []fsm.Effect
+	// Digest covers the bytes of all entries up to this one and the results of their commands, as the
+	// checkpoints of replicas do.
+	Digest uint64
+}
+
+// ReplayedCommand is a command of an entry and its result.
+type ReplayedCommand struct {
+	Header  fsm.Header
+	Command fsm.Command
+	Result  fsm.Result
+}
+
+// NewReplay returns the replay of a group's whole log, or, with the backup that the group was restored from, of its log
+// behind that. Bodies that only the backup has are not read: the machine sees zeros instead.
+func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
+	r = &Replay{}
+	if id == fsm.CatalogPartition {
+		r.machine = fsm.NewCatalog()
+	} else {
+		r.machine = fsm.NewQueues(&replayBodies{})
+	}
+	if backup == nil {
+		return r, nil
+	}
+	info, err := ReadBackupInfo(backup)
+	if err != nil {
+		return nil, err
+	}
+	var h [streamHeaderBytes]byte
+	if _, err := io.ReadFull(backup, h[:]); err != nil {
+		return nil, fmt.Errorf("read backup: %w", err)
+	}
+	defer func() {
+		if failed := recover(); failed != nil {
+			err = fmt.Errorf("read backup: %v", failed)
+		}
+	}()
+	if err := r.machine.Restore(io.LimitReader(backup, int64(binary.LittleEndian.Uint64(h[24:])))); err != nil {
+		return nil, fmt.Errorf("read backup: %w", err)
+	}
+	r.applied = info.Index
+	r.rolling.restore(binary.LittleEndian.Uint64(h[40:]), h[5], info.Term)
+	return r, nil
+}
+
+// Apply applies the next entry. Entries that the state contains already are skipped.
+func (r *Replay) Apply(e *SavedEntry) (got ReplayedEntry, err error) {
+	if e.Index <= r.applied {
+		return got, nil
+	}
+	defer func() {
+		if failed := recover(); failed != nil {
+			err = fmt.Errorf("apply entry %d: %v", e.Index, failed)
+		}
+	}()
+	stored := raft.Log{Index: e.Index, Term: e.Term, Type: raft.LogType(e.Type), Data: e.Data}
+	if stored.Type != raft.LogCommand && stored.Type != raft.LogConfiguration {
+		return got, nil // raft's own: no replica applies it
+	}
+	r.rolling.checkpoint(r.applied, e.Index)
+	r.rolling.beginEntry(&stored)
+	if stored.Type == raft.LogCommand {
+		if err := r.perform(&stored, &got); err != nil {
+			return got, fmt.Errorf("apply entry %d: %w", e.Index, err)
+		}
+	}
+	r.rolling.endEntry()
+	r.applied, got.Digest = e.Index, r.rolling.sum
+	return got, nil
+}
+
+// perform performs the commands of an entry.
+func (r *Replay) perform(e *raft.Log, got *ReplayedEntry) error {
+	head, err := decodeEntry(e.Data)
+	if err != nil {
+		return err
+	}
+	got.Times = head.times
+	for i := range head.count {
+		command, err := head.next(i == head.count-1)
+		if err != nil {
+			return err
+		}
+		c := ReplayedCommand{}
+		if c.Header, c.Command, err = fsm.DecodeCommand(command); err != nil {
+			return err
+		}
+		c.Result = r.machine.Apply(fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}, command)
+		r.rolling.addResult(&c.Result)
+		got.Commands = append(got.Commands, c)
+	}
+	got.Effects = r.machine.Effects()
+	return nil
+}
+
+// replayBodies holds bodies in memory. Bodies that it does not know, from a backup, are zeros.
+type replayBodies struct{ kept map[fsm.Ref][]byte }
+
+// replaySegment is the number of the segment of new bodies, which no backup uses.
+const replaySegment = 1 << 31
+
+func (b *replayBodies) Append(_ fsm.Owner, body []byte) fsm.Ref {
+	if b.kept == nil {
+		b.kept = make(map[fsm.Ref][]byte)
+	}
+	ref := fsm.Ref{Segment: replaySegment, Offset: uint32(len(b.kept)), Size: uint32(len(body))}
+	b.kept[ref] = append([]byte(nil), body...)
+	return ref
+}
+
+func (b *replayBodies) Read(ref fsm.Ref) []byte {
+	if body, found := b.kept[ref]; found {
+		return body
+	}
+	return make([]byte, ref.Size)
+}
+
+func (b *replayBodies) Release(ref fsm.Ref) {
+	if _, found := b.kept[ref]; found {
+		b.kept[ref] = nil // its place is not used again
+	}
+}

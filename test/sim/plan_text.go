@@ -1,0 +1,46 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Text is the plan as lines that ParsePlan reads.
+func (p *Plan) Text() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%d %d %d %v\n", p.Seed, p.Members, p.Partitions, p.Length)
+	for _, f := range p.Faults {
+		fmt.Fprintf(&s, "%v %v %d %d %v %s\n", f.At, f.Length, f.Member, f.Other, f.Amount, f.Kind)
+	}
+	return s.String()
+}
+
+// ParsePlan parses the output of Plan.Text.
+func ParsePlan(text string) (p Plan, err error) {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	var length string
+	if _, err := fmt.Sscan(lines[0], &p.Seed, &p.Members, &p.Partitions, &length); err != nil {
+		return p, fmt.Errorf("parse plan: %w", err)
+	}
+	if p.Length, err = time.ParseDuration(length); err != nil {
+		return p, fmt.Errorf("parse plan: %w", err)
+	}
+	for _, line := range lines[1:] {
+		fields := strings.SplitN(line, " ", 6)
+		if len(fields) != 6 {
+			return p, fmt.Errorf("parse plan: the fault %q has %d fields", line, len(fields))
+		}
+		f := Fault{Kind: Kind(fields[5])}
+		if _, err := fmt.Sscan(fields[2]+" "+fields[3], &f.Member, &f.Other); err != nil {
+			return p, fmt.Errorf("parse fault %q: %w", line, err)
+		}
+		for i, to := range map[int]*time.Duration{0: &f.At, 1: &f.Length, 4: &f.Amount} {
+			if *to, err = time.ParseDuration(fields[i]); err != nil {
+				return p, fmt.Errorf("parse fault %q: %w", line, err)
+			}
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	return p, nil
+}

@@ -1,0 +1,146 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/partition/raftlog"
+)
+
+// keyIndexBits are the bits of a key of a log that are the index; those above are the group.
+const keyIndexBits = 40
+
+// recorder keeps every entry that the members of one cluster have stored, also those that they deleted since.
+type recorder struct {
+	mu     sync.Mutex
+	stored map[storedKey]*storedEntry
+	start  map[fsm.PartitionID][]byte // copies that the cluster was restored from; nil: it was not
+}
+
+type storedKey struct{ key, term uint64 }
+
+type storedEntry struct {
+	raft.Log
+
+	members []string // that stored it
+}
+
+func newRecorder(start map[fsm.PartitionID][]byte) *recorder {
+	return &recorder{stored: make(map[storedKey]*storedEntry), start: start}
+}
+
+// open returns a raftlog.OpenStore that records what a member stores.
+func (r *recorder) open(member string, open raftlog.OpenStore) raftlog.OpenStore {
+	return func(path string) (raftlog.Store, map[fsm.PartitionID]raftlog.IndexRange, error) {
+		store, ranges, err := open(path)
+		return &recordedStore{store, r, member}, ranges, err
+	}
+}
+
+// recordedStore is the store of one process.
+type recordedStore struct {
+	raftlog.Store
+
+	recorder *recorder
+	member   string
+}
+
+// StoreLogs implements raftlog.Store.
+func (s *recordedStore) StoreLogs(entries []*raft.Log) error {
+	err := s.Store.StoreLogs(entries)
+	if err == nil {
+		s.recorder.add(s.member, entries)
+	}
+	return err
+}
+
+func (r *recorder) add(member string, entries []*raft.Log) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range entries {
+		at := storedKey{e.Index, e.Term}
+		if r.stored[at] == nil {
+			kept := *e
+			kept.Data = slices.Clone(e.Data)
+			r.stored[at] = &storedEntry{Log: kept}
+		}
+		if known := r.stored[at]; !slices.Contains(known.members, member) {
+			known.members = append(known.members, member)
+		}
+	}
+}
+
+// save writes the log of each group into a folder, and the copy that it began with.
+func (r *recorder) save(folder string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	groups := make(map[fsm.PartitionID][]partition.SavedEntry)
+	for at, e := range r.stored {
+		id := fsm.PartitionID(at.key >> keyIndexBits)
+		slices.Sort(e.members)
+		groups[id] = append(groups[id], partition.SavedEntry{
+			Index: at.key & (1<<keyIndexBits - 1), Term: e.Term, Type: uint8(e.Type), Data: e.Data, Replicas: e.members,
+		})
+	}
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return err
+	}
+	for id, entries := range groups {
+		slices.SortFunc(entries, func(a, b partition.SavedEntry) int {
+			return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Term, b.Term))
+		})
+		path := filepath.Join(folder, fmt.Sprintf("group-%d", id))
+		file, err := os.Create(path + ".log")
+		if err != nil {
+			return err
+		}
+		if err := cmp.Or(partition.WriteSavedLog(file, id, entries), file.Close()); err != nil {
+			return err
+		}
+		if start := r.start[id]; start != nil {
+			if err := os.WriteFile(path+".copy", start, 0o600); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Save writes the plan, the findings, the histories of all streams and the log of each group into a folder. What a
+// folder is for is in test/README.md, "Simulation".
+func (r *Report) Save(folder string) error {
+	if err := os.MkdirAll(filepath.Join(folder, "history"), 0o750); err != nil {
+		return fmt.Errorf("save a simulation: %w", err)
+	}
+	texts := map[string]string{"plan": r.Plan.Text(), "plan.txt": r.Plan.String(), "findings.txt": strings.Join(r.Findings, "\n") + "\n"}
+	if r.Stacks != "" {
+		texts["stacks.txt"] = r.Stacks
+	}
+	for _, s := range r.streams {
+		var lines strings.Builder
+		for _, e := range s.Events() {
+			fmt.Fprintf(&lines, "%s %v\n", e.ID, e)
+		}
+		texts[filepath.Join("history", s.name+".txt")] = lines.String()
+	}
+	for name, text := range texts {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("save a simulation: %w", err)
+		}
+	}
+	for i, of := range r.recorders {
+		if err := of.save(filepath.Join(folder, []string{"groups", "groups-restored"}[i])); err != nil {
+			return fmt.Errorf("save a simulation: %w", err)
+		}
+	}
+	return nil
+}
