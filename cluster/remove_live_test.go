@@ -196,3 +196,31 @@ func TestInterruptedRemovalIsShownAndDoesNotStopRebalancing(t *testing.T) {
 	c.clean(c.settled())
 	x.stop()
 }
+
+// A member that lost its disk can be removed although the others have restarted since and gossip does not know it.
+func TestLostMemberIsRemovedAfterTheOthersRestarted(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	c.startAll()
+	lost := c.nodes[2].self
+	for i := range c.nodes {
+		c.stop(i)
+	}
+	for i := range 2 {
+		c.start(i)
+	}
+	operator := c.nodes[0].Operator()
+	if _, known := c.nodes[0].gossip.Lookup(lost); known {
+		t.Fatal("gossip knows the lost member")
+	}
+	if err := retryUntilLed(t, func() error {
+		return operator.UpdateMember(t.Context(), lost, func(m *fsm.Member) { m.Drained = true })
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := retryUntilLed(t, func() error {
+		return operator.UpdateMember(t.Context(), "NOBODY", func(m *fsm.Member) { m.Drained = true })
+	}); !errors.Is(err, fsm.EntityNotFound) {
+		t.Errorf("a member that never was: %v", err)
+	}
+}

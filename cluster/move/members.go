@@ -57,10 +57,11 @@ func (o *Operator) UpdateMember(ctx context.Context, id fsm.MemberID, change fun
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
 	member := all.Member(id)
+	// Gossip forgets a dead member when the others restart, and not every member has a record.
+	holds := slices.ContainsFunc(all.Partitions, func(p fsm.Partition) bool { _, held := placement.FindReplica(&p, id); return held })
 	if m, known := o.Node.Lookup(id); known && member.Name == "" {
 		member.Name = m.Name
-	} else if holds := func(p fsm.Partition) bool { _, held := placement.FindReplica(&p, id); return held }; !known &&
-		member == (fsm.Member{ID: id}) && !slices.ContainsFunc(all.Partitions, holds) {
+	} else if !known && !holds && member == (fsm.Member{ID: id}) {
 		return fmt.Errorf("change member %s: %w: the cluster has no such member", id, fsm.EntityNotFound)
 	}
 	before := member
