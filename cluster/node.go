@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -28,6 +29,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -126,6 +128,11 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	if n.dataDir, err = datadir.Open(config.FS, config.Dir); err != nil {
 		return nil, fmt.Errorf("open member: %w", err)
 	}
+	if planted.Active(planted.BootstrapEmptyVoter) && n.dataDir.Identity().Cluster == "" {
+		if err = n.dataDir.Update(func(id *datadir.Identity) { id.Member = memberIDOf(config.Name) }); err != nil {
+			return nil, fmt.Errorf("open member: %w", err)
+		}
+	}
 	n.self = n.dataDir.Identity().Member
 	n.log = config.Logger.With(slog.String("member", shortID(n.self)))
 	n.config.Logger = n.log
@@ -145,6 +152,15 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		return nil, fmt.Errorf("open member: %w", err)
 	}
 	return n, nil
+}
+
+// memberIDOf returns an id that follows from a name. It is for a planted fault.
+func memberIDOf(name string) fsm.MemberID {
+	id := bytes.Repeat([]byte{'A'}, len(rand.Text()))
+	for i := range min(len(name), len(id)) {
+		id[i] += name[i] % 26
+	}
+	return fsm.MemberID(id)
 }
 
 // newIncarnation returns 64 random bits. It never returns 0, which means "no incarnation" in a Header.

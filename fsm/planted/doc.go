@@ -1,7 +1,8 @@
 // Package planted holds the names of faults that can be built into Peeklock on purpose, to show that the checks
 // find them. Packages of the product ask [Active] at the place of the fault. Without the build tag "planted",
 // Active is a constant false to the compiler, and nothing of a fault is in the binary. With the tag, the
-// environment variable PEEKLOCK_PLANTED names the one fault that is active in the process.
+// environment variable PEEKLOCK_PLANTED names the faults that are active in the process, separated by commas: mostly one, and
+// several where each of them is mended by more than one thing.
 //
 // A fault is planted where a check should notice it; test/RESULTS.md lists each with the check that finds it.
 package planted
@@ -13,8 +14,13 @@ type Fault string
 const (
 	// AcceptLateSettlement settles a message whose lock has ended and was granted again.
 	AcceptLateSettlement Fault = "accept-late-settlement"
+	// AcknowledgeBeforeQuorum confirms sends when the leader proposes them, before a quorum has stored them.
+	AcknowledgeBeforeQuorum Fault = "acknowledge-before-quorum"
 	// ApplyReadsClock applies an entry with the clock of the replica's own member.
 	ApplyReadsClock Fault = "apply-reads-clock"
+	// BootstrapEmptyVoter gives a member without data the id that a member of its name had: with an empty disk it
+	// comes back as a voter that has forgotten everything.
+	BootstrapEmptyVoter Fault = "bootstrap-empty-voter"
 	// CommitBehindSent leaves the commit index of a request for entries behind the last entry of the request.
 	CommitBehindSent Fault = "commit-behind-sent"
 	// ContinueAfterFailedSync lets a replica run on when the folder of a new snapshot could not be synced.
@@ -79,6 +85,8 @@ const (
 	RaftStreamAnyReplica Fault = "raft-stream-any-replica"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
+	// RefusedBatchStays lets a source send a batch for ever that its destination refuses as outdated.
+	RefusedBatchStays Fault = "refused-batch-stays"
 	// ReleaseByOldAnswer takes back a pledge because of an answer that is older than the pledge.
 	ReleaseByOldAnswer Fault = "release-by-old-answer"
 	// RemovalPlansOnce makes the removal of a member plan once, and fail when another removal interferes.
@@ -114,7 +122,9 @@ const (
 // Faults lists every planted fault once, in alphabetical order.
 var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	AcceptLateSettlement,
+	AcknowledgeBeforeQuorum,
 	ApplyReadsClock,
+	BootstrapEmptyVoter,
 	CommitBehindSent,
 	ContinueAfterFailedSync,
 	CountAttemptTwice,
@@ -147,6 +157,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	PurgeHeldSessions,
 	RaftStreamAnyReplica,
 	ReadWithoutQuorum,
+	RefusedBatchStays,
 	ReleaseByOldAnswer,
 	RemovalPlansOnce,
 	RemovedVoterStops,

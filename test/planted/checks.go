@@ -14,7 +14,9 @@ type check struct {
 func checks() []check {
 	return []check{
 		{planted.AcceptLateSettlement, "fsm", "TestQueueScenarios", nil},
+		{planted.AcknowledgeBeforeQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},
 		{planted.ApplyReadsClock, "partition", "TestVerifyComparesTheWholeState", nil},
+		{planted.BootstrapEmptyVoter, "test/sim", "TestSimulation", []string{"PEEKLOCK_SIM_SEED=1", "PEEKLOCK_SIM_FAULTS=lose disk"}},
 		{planted.CommitBehindSent, "partition/transport", "TestCommitIndexEndsWithTheEntries", nil},
 		{planted.ContinueAfterFailedSync, "partition", "TestAFailedFolderSyncStopsTheReplica", nil},
 		{planted.CountAttemptTwice, "fsm", "TestReplicasAgree", nil},
@@ -47,6 +49,7 @@ func checks() []check {
 		{planted.PurgeHeldSessions, "fsm", "TestPurgeSparesHeldSessions", nil},
 		{planted.RaftStreamAnyReplica, "partition", "TestReplicaDoesNotAnswerForItsPredecessor", nil},
 		{planted.ReadWithoutQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},
+		{planted.RefusedBatchStays, "cluster/forwarding", "TestRefusedBatchIsSentInANewEpoch", nil},
 		{planted.ReleaseByOldAnswer, "cluster/bootstrap", "TestOldAnswerReleasesNoPledge", nil},
 		{planted.RemovalPlansOnce, "cluster", "TestMembersRemovedAtOnceKeepTheQuorum", []string{"PEEKLOCK_LONG=1"}},
 		{planted.RemovedVoterStops, "cluster", "TestRemovedMemberServesWhileItIsNeeded", nil},
