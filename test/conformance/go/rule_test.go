@@ -406,6 +406,7 @@ func manyRules(s suite) {
 		want = append(want, name)
 		s.AddRule(s.T, a.queue, harness.Rule{Name: name, Conditions: harness.Fields{"sys.CorrelationId": fmt.Sprint(i)}})
 	}
+	slices.Sort(want)
 	if diff := cmp.Diff(want, s.RuleNames(s.T, a.queue)); diff != "" {
 		s.Errorf("rules (-want +got)\n%s", diff)
 	}
