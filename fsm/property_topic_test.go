@@ -1,6 +1,9 @@
 package fsm_test
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
@@ -77,12 +80,14 @@ func (h *history) move(*rapid.T) {
 	}
 }
 
-// checkRules compares the rules of a subscription, in order.
+// checkRules compares the rules of a subscription, by name.
 func (h *history) checkRules(id fsm.EntityID) {
 	var want []fsm.Rule
 	q := h.model.queues[id]
 	if q != nil {
-		want = q.rules
+		want = slices.SortedFunc(slices.Values(q.rules), func(a, b fsm.Rule) int {
+			return strings.Compare(filter.Fold(a.Name), filter.Fold(b.Name))
+		})
 	}
 	for _, r := range []*replica{h.a, h.c} {
 		got, ok := r.q.Rules(id, 0, 100)
