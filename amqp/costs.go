@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 )
@@ -47,18 +48,30 @@ func (c *conn) countDelivery() {
 	c.unpaidFrames = max(c.unpaidFrames-framesPerDelivery, -framesSavedMax)
 }
 
-// chargeFrame charges a frame other than a transfer, such as a flow that requests a response. It waits once in
-// framesPerCharge frames, so that the usual frames of a connection do not.
-func (c *conn) chargeFrame(ctx context.Context) {
-	c.mu.Lock()
-	c.unpaidFrames++
-	lot := c.unpaidFrames
-	if lot >= framesPerCharge {
-		c.unpaidFrames = 0
+// countFrame counts a frame other than a transfer, such as a flow that requests a response. Once in framesPerCharge
+// frames they become due, so that the usual frames of a connection do not wait. mu is held.
+func (c *conn) countFrame() {
+	if c.unpaidFrames++; c.unpaidFrames >= framesPerCharge {
+		c.dueWork, c.unpaidFrames = c.unpaidFrames*frameCost, 0
 	}
-	c.mu.Unlock()
-	if lot >= framesPerCharge {
-		c.waitForWork(ctx, lot*frameCost)
+}
+
+// payForFrame waits until the reader may handle the frame after this one, and yields where many frames cost the
+// peer little.
+func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
+	cost := c.dueWork
+	switch body.(type) {
+	case *wire.Transfer, *wire.Disposition: // mostly bounded by credit
+	case *wire.Attach:
+		if c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
+			cost += attachCost
+		}
+		runtime.Gosched()
+	default:
+		runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
+	}
+	if c.dueWork = 0; cost > 0 {
+		c.waitForWork(ctx, cost)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"runtime"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -45,14 +44,7 @@ func (c *conn) read(ctx context.Context) error {
 		if last {
 			return nil
 		}
-		if _, ok := frame.Body.(*wire.Transfer); ok {
-			continue // bounded by credit
-		}
-		if _, ok := frame.Body.(*wire.Attach); ok && c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
-			c.waitForWork(ctx, attachCost)
-		}
-		c.chargeFrame(ctx)
-		runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
+		c.payForFrame(ctx, frame.Body)
 	}
 }
 
@@ -105,6 +97,7 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	}
 	c.mu.Lock()
 	defer c.unlock()
+	c.countFrame()
 	if c.phase >= phaseClosing {
 		_, last = frame.Body.(*wire.Close)
 		return last, nil
