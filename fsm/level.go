@@ -16,8 +16,8 @@ package fsm
 //	   Pending, and writes image version 4, which begins with its level.
 //	3  Epochs of forwarding: BeginEpoch, and TransferMessages with sequence numbers. A state machine
 //	   takes both, writes image version 5, which holds them, and stores at most pulseBytesMax of
-//	   bodies with one pulse and setAsideBytesMax with the batches that one entry takes. RenameCluster in the log of the catalog,
-//	   and PlacePartition that names the placement it replaces.
+//	   bodies with one pulse and setAsideBytesMax with the batches that one entry takes. RenameCluster
+//	   in the log of the catalog, and PlacePartition that names the placement it replaces.
 //	   Two times (see Times): entries of version 2 carry a serving time beside the wall time, and
 //	   image version 5 of both state machines has the serving time.
 //	4  Administration as in the service: settings version 4, rules with the forms of their values,
@@ -33,6 +33,8 @@ const (
 	// levelEpochs is the first level at which batches have epochs and sequence numbers, and pulses are
 	// limited by bytes.
 	levelEpochs = 3
+	// LevelPlacementSeen is the first level at which a command can name the placement it was derived from.
+	LevelPlacementSeen = 3
 	// LevelServingTime is the first level at which serving time differs from wall time: the leader writes the
 	// serving time into each entry.
 	LevelServingTime = 3

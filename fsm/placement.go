@@ -133,7 +133,7 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 		return InvalidArgument
 	}
 	if cmd.Seen != 0 {
-		if c.level < levelEpochs {
+		if c.level < LevelPlacementSeen {
 			return PreconditionFails
 		}
 		if cmd.Seen != old.PlacementHash() && !planted.Active(planted.OverwritePlacement) {

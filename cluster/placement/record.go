@@ -18,15 +18,12 @@ type Record struct {
 	Level uint32 `json:"Level"`
 }
 
-// levelSeen is the first format level at which a command can name the placement it was derived from.
-const levelSeen = 3
-
-// Place returns the command that gives a partition of the record another placement. From format level 3 on the
+// Place returns the command that gives a partition of the record another placement. From fsm.LevelPlacementSeen on the
 // catalog refuses it as Stale if the placement of the partition has changed since the record was read.
 func (r *Record) Place(id fsm.PartitionID, members []fsm.MemberID, paused bool) fsm.PlacePartition {
 	command := fsm.PlacePartition{Partition: id, Members: members, Paused: paused}
 	at := slices.IndexFunc(r.Partitions, func(p fsm.Partition) bool { return p.ID == id })
-	if at >= 0 && r.Level >= levelSeen {
+	if at >= 0 && r.Level >= fsm.LevelPlacementSeen {
 		command.Seen = r.Partitions[at].PlacementHash()
 	}
 	return command
