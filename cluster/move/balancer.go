@@ -162,8 +162,7 @@ func (b *Balancer) longDeadMember(members []fsm.MemberID, placed []fsm.Partition
 			alive++
 			continue
 		}
-		holds := func(p fsm.Partition) bool { _, held := placement.FindReplica(&p, id); return held }
-		if slices.ContainsFunc(placed, holds) {
+		if placement.HoldsAny(placed, id) {
 			gone = id
 			dead++
 		}

@@ -58,7 +58,7 @@ func (o *Operator) UpdateMember(ctx context.Context, id fsm.MemberID, change fun
 	}
 	member := all.Member(id)
 	// Gossip forgets a dead member when the others restart, and not every member has a record.
-	holds := slices.ContainsFunc(all.Partitions, func(p fsm.Partition) bool { _, held := placement.FindReplica(&p, id); return held })
+	holds := placement.HoldsAny(all.Partitions, id)
 	if m, known := o.Node.Lookup(id); known && member.Name == "" {
 		member.Name = m.Name
 	} else if !known && !holds && member == (fsm.Member{ID: id}) {

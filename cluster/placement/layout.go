@@ -37,6 +37,11 @@ func HoldsReplica(part *fsm.Partition, member fsm.MemberID) bool {
 	return slices.ContainsFunc(part.Replicas, func(r fsm.Replica) bool { return r.Member == member })
 }
 
+// HoldsAny reports whether a member holds, or is to hold, a replica of any of the partitions.
+func HoldsAny(placed []fsm.Partition, member fsm.MemberID) bool {
+	return slices.ContainsFunc(placed, func(p fsm.Partition) bool { _, held := FindReplica(&p, member); return held })
+}
+
 // FindReplica returns the replica of a partition that a member holds, or is to hold.
 func FindReplica(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
 	for _, replica := range slices.Concat(part.Replicas, part.Target) {
