@@ -26,7 +26,7 @@ func (j *Journal) runCleaner() {
 		for more := true; more; {
 			var err error
 			if more, err = j.cleanOldest(); err != nil {
-				j.logger.Error("failed to free a segment of the journal", "err", err)
+				j.logger.Error("failed to free a segment of the journal", "error", err)
 			}
 			select {
 			case <-j.closing:

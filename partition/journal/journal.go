@@ -329,7 +329,7 @@ func (j *Journal) writeMark() {
 		return
 	}
 	if _, _, err := j.write(beginBatch(nil), 0); err != nil {
-		j.logger.Warn("failed to write a mark to the journal", "err", err)
+		j.logger.Warn("failed to write a mark to the journal", "error", err)
 	}
 }
 

@@ -433,7 +433,7 @@ func (g *Group) SetInstance(closed <-chan struct{}) {
 // It returns an error that wraps disk.ErrDamaged if entries of the group cannot be read.
 func (g *Group) Reconcile(index, term uint64) error {
 	if g.log.journal != nil {
-		if err := g.log.journal.journal.Damage(uint32(g.id)); err != nil {
+		if err := g.log.journal.Damage(uint32(g.id)); err != nil {
 			return fmt.Errorf("log of group %d: %w", g.id, err)
 		}
 	}

@@ -40,15 +40,15 @@ type journalStore struct {
 
 // openKind opens the store of a kind over the store of the values, which may hold entries of its own.
 func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) (Store, map[fsm.PartitionID]IndexRange, error) {
-	id, err := getJournalID(values)
+	found, err := hasJournal(values)
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case cfg.Kind != Journal && id:
+	case cfg.Kind != Journal && found:
 		return nil, nil, fmt.Errorf("%w: its entries are in a journal, open it as %q", ErrOtherKind, Journal)
 	case cfg.Kind != Journal:
 		return values, ranges, nil
-	case !id && len(ranges) > 0:
+	case !found && len(ranges) > 0:
 		return nil, nil, fmt.Errorf("%w: its entries are in %s, open it as %q", ErrOtherKind, filepath.Base(cfg.Path), Bolt)
 	}
 	j, err := journal.Open(journal.Config{
@@ -65,7 +65,8 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 	return &journalStore{Store: values, journal: j}, ranges, nil
 }
 
-func getJournalID(values Store) (bool, error) {
+// hasJournal reports whether the catalog of a journal is among the values.
+func hasJournal(values Store) (bool, error) {
 	id, err := (catalog{values}).Get(journal.KeyID)
 	return len(id) > 0, err
 }

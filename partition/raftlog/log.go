@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/histogram"
+	"github.com/peeklock/peeklock/partition/journal"
 )
 
 // The limits of the shared log.
@@ -45,7 +46,7 @@ type Log struct {
 	path      string
 	files     disk.FS
 	store     Store
-	journal   *journalStore // the store, if it is a journal
+	journal   *journal.Journal // has the entries; nil if the store has them
 	diskSpace *disk.Monitor
 	writeErr  atomic.Pointer[error] // why nothing more is written
 
@@ -143,7 +144,9 @@ func Open(cfg Config) (*Log, error) {
 		groups:        make(map[fsm.PartitionID]*Group),
 		ranges:        ranges,
 	}
-	l.journal, _ = store.(*journalStore)
+	if s, ok := store.(*journalStore); ok {
+		l.journal = s.journal
+	}
 	return l, nil
 }
 
@@ -186,7 +189,7 @@ func (l *Log) Stats() Stats {
 		s.FileBytes = info.Size()
 	}
 	if l.journal != nil {
-		s.FileBytes += l.journal.journal.Bytes()
+		s.FileBytes += l.journal.Bytes()
 	}
 	if at := l.started.Load(); at != 0 {
 		s.Stalled = time.Since(time.Unix(0, at))
