@@ -101,8 +101,7 @@ func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// findRule searches the list page by page: rules are listed by name without a look-up of one, and only people
-// request a single one.
+// findRule searches the list page by page: the cluster has no query for one rule, and only people request one.
 func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
 	for skip := 0; ; skip += pageRulesMax {
 		rules, err := s.namespace(r).Rules(r.Context(), path, skip, pageRulesMax)

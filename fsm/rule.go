@@ -20,8 +20,10 @@ const (
 	sqlRulesMax          = 2000    // rules of a topic that are not correlation filters
 	correlationRulesMax  = 100_000 // correlation filters of a topic
 	subscriptionsSegment = "subscriptions"
-	valueTextBytesMax    = 64 // of a ValueForm
 )
+
+// ValueTextBytesMax is the maximum length of the text of a ValueForm.
+const ValueTextBytesMax = 64
 
 // DefaultRuleName is the first rule of a subscription unless another is given.
 const DefaultRuleName = "$Default"
@@ -56,7 +58,7 @@ type Rule struct {
 // determine it, the text.
 type ValueForm struct {
 	Type ValueType `json:"Type"`
-	Text string    `json:"Text"` // at most 64 bytes; "" if the value says everything
+	Text string    `json:"Text"` // at most ValueTextBytesMax; "" if the value says everything
 }
 
 // ValueType is a type of values of clients: one of XML Schema, or the type of AMQP that corresponds
@@ -124,7 +126,7 @@ func (r Rule) values() int {
 // validForms reports whether there are no forms, or one for each value.
 func (r Rule) validForms() bool {
 	for i := range r.Forms {
-		if f := &r.Forms[i]; f.Type > TypeURI || len(f.Text) > valueTextBytesMax || !utf8.ValidString(f.Text) {
+		if f := &r.Forms[i]; f.Type > TypeURI || len(f.Text) > ValueTextBytesMax || !utf8.ValidString(f.Text) {
 			return false
 		}
 	}

@@ -95,10 +95,10 @@ func setHint(b *entity.ReadBack, name, text string) error {
 	default:
 		return nil
 	}
-	on, err := entity.ParseBool(text)
-	if text == "" {
+	if text == "" { // as if it was omitted
 		return nil
 	}
+	on, err := entity.ParseBool(text)
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, name, err)
 	}

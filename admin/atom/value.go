@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,19 +42,21 @@ const (
 	serialGUID     = "guid"
 )
 
-// typeNames returns the names of the types of values that clients write and read.
-func typeNames() map[string]fsm.ValueType {
-	return map[string]fsm.ValueType{
-		"": fsm.TypeOfValue, xsdString: fsm.TypeOfValue, xsdBoolean: fsm.TypeOfValue, // the value says it
-		xsdByte: fsm.TypeByte, xsdUnsignedByte: fsm.TypeUnsignedByte, xsdShort: fsm.TypeShort, xsdUnsignedShort: fsm.TypeUnsignedShort,
-		xsdInt: fsm.TypeInt, xsdUnsignedInt: fsm.TypeUnsignedInt, xsdLong: fsm.TypeLong, xsdUnsignedLong: fsm.TypeUnsignedLong,
-		xsdFloat: fsm.TypeFloat, xsdDouble: fsm.TypeDouble, xsdDecimal: fsm.TypeDecimal, xsdDateTime: fsm.TypeDateTime,
-		serialDuration: fsm.TypeDuration, serialGUID: fsm.TypeGUID, xsdBinary: fsm.TypeBinary, xsdURI: fsm.TypeURI,
+// typeNames returns the name of each type that says more than the value does, "" for the others.
+func typeNames() [fsm.TypeURI + 1]string {
+	return [...]string{
+		fsm.TypeByte: xsdByte, fsm.TypeUnsignedByte: xsdUnsignedByte, fsm.TypeShort: xsdShort, fsm.TypeUnsignedShort: xsdUnsignedShort,
+		fsm.TypeInt: xsdInt, fsm.TypeUnsignedInt: xsdUnsignedInt, fsm.TypeLong: xsdLong, fsm.TypeUnsignedLong: xsdUnsignedLong,
+		fsm.TypeFloat: xsdFloat, fsm.TypeDouble: xsdDouble, fsm.TypeDecimal: xsdDecimal, fsm.TypeDateTime: xsdDateTime,
+		fsm.TypeDuration: serialDuration, fsm.TypeGUID: serialGUID, fsm.TypeBinary: xsdBinary, fsm.TypeURI: xsdURI,
 	}
 }
 
-// valueTextMax is the longest text of a value that is kept beside it, in bytes.
-const valueTextMax = 64
+// typeNamed returns the type with a name, TypeOfValue for names without one.
+func typeNamed(name string) fsm.ValueType {
+	names := typeNames()
+	return fsm.ValueType(max(0, slices.Index(names[:], name)))
+}
 
 // pair is one of Parameters or Properties.
 type pair struct {
@@ -94,12 +97,12 @@ func (n *Element) typedValue() (filter.Value, fsm.ValueForm, error) {
 	if n == nil || err != nil {
 		return value, fsm.ValueForm{}, err
 	}
-	form := fsm.ValueForm{Type: typeNames()[n.kindName()]}
+	form := fsm.ValueForm{Type: typeNamed(n.kindName())}
 	if form.Type == fsm.TypeOfValue {
 		return value, form, nil
 	}
 	text := strings.TrimSpace(n.text)
-	if _, _, written := valueXML(value, form); written != text && len(text) <= valueTextMax {
+	if _, _, written := valueXML(value, form); written != text && len(text) <= fsm.ValueTextBytesMax {
 		form.Text = text
 	}
 	return value, form, nil
@@ -217,21 +220,16 @@ func (x *Document) pair(name string, v filter.Value, form fsm.ValueForm) {
 // are the six that all clients read: identifiers and bytes are then text.
 func valueXML(v filter.Value, form fsm.ValueForm) (kind, xmlns, text string) {
 	kind, text = plainXML(v)
-	xmlns = schemaXMLNS
-	switch form.Type { //nolint:exhaustive // the others are as their name says
-	case fsm.TypeOfValue, fsm.TypeString, fsm.TypeBoolean, fsm.TypeChar:
-		return kind, xmlns, text
-	case fsm.TypeDuration:
-		xmlns, text = serialXMLNS, ticksText(v.AsInt())
-	case fsm.TypeGUID:
-		xmlns = serialXMLNS
+	name := typeNames()[form.Type]
+	switch name {
+	case "":
+		return kind, schemaXMLNS, text
+	case serialDuration:
+		return name, serialXMLNS, cmp.Or(form.Text, ticksText(v.AsInt()))
+	case serialGUID:
+		return name, serialXMLNS, cmp.Or(form.Text, text)
 	}
-	for name, of := range typeNames() {
-		if of == form.Type {
-			kind = name
-		}
-	}
-	return kind, xmlns, cmp.Or(form.Text, text)
+	return name, schemaXMLNS, cmp.Or(form.Text, text)
 }
 
 // plainXML returns type and text of a value whose form is not known.
