@@ -56,8 +56,8 @@ type levelProposal struct {
 }
 
 // raiseLevel raises the cluster to the highest level that every member can read, when that has been so for
-// Settle; a new cluster at once. A dead member counts with the level that it last announced. A member of which nothing is known
-// prevents any rise, because it may come back with any binary.
+// Settle; a new cluster at once. A dead member counts with the level that it last announced. A member of which
+// nothing is known prevents any rise, because it may come back with any binary.
 func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	level := n.readableLevel()
 	members := n.countedMembers(group)

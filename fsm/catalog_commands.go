@@ -26,8 +26,9 @@ type PartitionFormed struct{ Partition PartitionID }
 // CreateEntity creates an entity. Result: Entity, Version. Refused with EntityExists if the
 // namespace has an entity of that name, EntityNotFound if there is no such namespace, QuotaExceeded
 // or InvalidArgument if the namespace does not allow one more or one with these settings, or if they
-// need a higher format level. A subscription requires its Topic (EntityNotFound) and a Name that is a path of that topic, and is
-// placed in the partition of the topic; QuotaExceeded beyond subscriptionsMax of a topic.
+// need a higher format level. A subscription requires its Topic (EntityNotFound) and a Name that is a
+// path of that topic, and is placed in the partition of the topic; QuotaExceeded beyond
+// subscriptionsMax of a topic.
 type CreateEntity struct {
 	Namespace NamespaceID // for a subscription that of its topic
 	Kind      EntityKind
@@ -78,9 +79,10 @@ func isSubscriptions(name string) bool {
 }
 
 // validName reports whether a name is valid for an entity: 1 to 260 ASCII letters and digits, '.',
-// '-', '_', '~' and '/', no '/' at either end. A catalog takes '~' from format level 4 on. ASCII only, because case folding of other letters changes
-// with the Unicode tables of the compiler, and replicas of two releases must agree. '$' is
-// excluded, so that names differ from reserved sub-paths ($DeadLetterQueue, $management).
+// '-', '_', '~' and '/', no '/' at either end. A catalog takes '~' from format level 4 on. ASCII only,
+// because case folding of other letters changes with the Unicode tables of the compiler, and replicas
+// of two releases must agree. '$' is excluded, so that names differ from reserved sub-paths
+// ($DeadLetterQueue, $management).
 func validName(name string) bool {
 	if name == "" || len(name) > entityNameBytesMax || name[0] == '/' || name[len(name)-1] == '/' {
 		return false
