@@ -5,7 +5,7 @@ GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 HOURS  ?= 0.5
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault sim rounds soak abuse planted chart image docs site
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault sim rounds soak abuse planted chart image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,10 @@ soak: ## create and delete temporary state for SOAK=10m while leaders are killed
 
 abuse: ## hostile clients of every kind at full size, and the latency of honest clients meanwhile
 	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse
+
+nightly: ## what CI has no time for: new random histories, every planted fault, twenty rounds, simulated hours, abuse
+	RAPID_SEED=0 go test -count=1 -timeout 60m ./fsm/... -rapid.checks=2000
+	$(MAKE) planted rounds sim abuse
 
 planted: ## build each planted fault in (or FAULTS="name ..."), and check that its test finds it
 	go run ./test/planted $(FAULTS)
