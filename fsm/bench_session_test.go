@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // sessionsOfTest is how many sessions the test of their memory makes, sessionsOfBench those of
@@ -58,6 +59,7 @@ func (b *bench) spread(sessions, each int) {
 // TestSessionMemory measures the memory for sessions: an idle one with a small state, a locked one,
 // one with a message, and a message among many of its session.
 func TestSessionMemory(t *testing.T) { // not parallel: it measures the heap
+	kit.Long(t)
 	for _, c := range []struct {
 		name  string
 		make  func(*bench)

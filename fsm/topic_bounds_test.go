@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // wide is a correlation filter of about so many bytes.
@@ -71,6 +72,7 @@ func TestLongestRuleIsRestored(t *testing.T) {
 // TestRulesOfATopicAreBoundedInBytes: the rules of a topic have 125 MiB together, correlation filters
 // too: 100,000 of the longest would be 1.6 GiB.
 func TestRulesOfATopicAreBoundedInBytes(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	m := newTopicBench([]fsm.Rule{{Name: "first"}, {Name: "first"}})
 	put := func(i int) fsm.Code {

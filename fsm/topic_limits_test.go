@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestSubscriptionsOfATopicAreLimited: 2,000 work, one more is refused, and another topic accepts some.
@@ -53,6 +54,7 @@ func TestSubscriptionsOfATopicAreLimited(t *testing.T) {
 // TestRulesOfATopicAreLimited: the limits apply to all subscriptions of a topic together, by kind,
 // and a rule that replaces another counts instead of it.
 func TestRulesOfATopicAreLimited(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	m := newTopicBench([]fsm.Rule{{Name: "first"}, {Name: "first"}})
 	put := func(subscription fsm.EntityID, name string, f fsm.RuleFilter, replace bool) fsm.Code {

@@ -12,5 +12,5 @@ func TestControlAddressIsAFallbackForAMQP(t *testing.T) {
 	server := startStub(newStub())
 	defer server.Close()
 	said := say(t, devMember{Admin: server.URL}, 1, "message", "peek", "orders")
-	wants(t, said, "connect to 127.0.0.1:1", "connect to "+strings.TrimPrefix(server.URL, "http://"))
+	wants(t, said, "connect to 127.0.0.1:1 with key ", "no --key was given", "connect to "+strings.TrimPrefix(server.URL, "http://"))
 }

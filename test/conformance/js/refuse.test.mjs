@@ -15,17 +15,17 @@ function withKey(keyName, key) {
 describe("refuse", suite, () => {
   test("T.1 a wrong key is refused, when sending and when receiving", within(), async (t) => {
     const name = await queue();
-    const stranger = client(t, { connectionString: withKey(parts().keyName, "wrong") });
-    await refused("UnauthorizedAccess", stranger.createSender(name).sendMessages({ body: 1 }));
-    await refused("UnauthorizedAccess", stranger.createReceiver(name).receiveMessages(1, { maxWaitTimeInMs: 1_000 }));
-    await refused("UnauthorizedAccess", stranger.createReceiver(name).peekMessages(1));
+    const wrongKey = client(t, { connectionString: withKey(parts().keyName, "wrong") });
+    await refused("UnauthorizedAccess", wrongKey.createSender(name).sendMessages({ body: 1 }));
+    await refused("UnauthorizedAccess", wrongKey.createReceiver(name).receiveMessages(1, { maxWaitTimeInMs: 1_000 }));
+    await refused("UnauthorizedAccess", wrongKey.createReceiver(name).peekMessages(1));
     await countsBecome(name, { active: 0 });
   });
 
   test("T.1 an unknown key name is refused", within(), async (t) => {
     const name = await queue();
-    const stranger = client(t, { connectionString: withKey("Nobody", parts().key) });
-    await refused("UnauthorizedAccess", stranger.createSender(name).sendMessages({ body: 1 }));
+    const wrongKey = client(t, { connectionString: withKey("Nobody", parts().key) });
+    await refused("UnauthorizedAccess", wrongKey.createSender(name).sendMessages({ body: 1 }));
   });
 
   test("T.1 an unknown entity is named by its own code", within(), async (t) => {

@@ -54,7 +54,7 @@ func (c *Client) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringSliceVar(&c.Servers, "server", nil, "control address of a member: http://, https://, or unix:// and the path of its control socket; several separated by commas (env PEEKLOCK_SERVER, default the control socket of PEEKLOCK_CONTROL_SOCKET or in PEEKLOCK_DIR, else "+ServerDefault+")")
 	f.StringVar(&c.keyName, "key-name", "", "name of the access key (env PEEKLOCK_KEY_NAME, default "+auth.DevKeyName+")")
-	f.StringVar(&c.key, "key", "", "secret of the access key (env PEEKLOCK_KEY; not needed for a control socket or for dev)")
+	f.StringVar(&c.key, "key", "", "secret of the access key (env PEEKLOCK_KEY; not needed for dev, nor for control commands over the socket)")
 	f.StringVar(&c.caFile, "ca", "", "PEM file with the authorities to trust instead of the system's, for https:// servers (env PEEKLOCK_CA)")
 	f.StringVar(&c.namespaceFlag, "namespace", "", "namespace (env PEEKLOCK_NAMESPACE, default the one that the host name of the server selects)")
 	f.StringVarP(&c.form, "output", "o", "table", "output format: table, json or yaml")

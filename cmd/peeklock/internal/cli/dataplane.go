@@ -51,7 +51,11 @@ func (c *Client) dial(ctx context.Context, addresses []string) (*AMQPSession, er
 
 // DialOne connects to one member. It uses TLS if the control API did: every port of a member accepts both.
 func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, error) {
-	name, key, _ := c.credentials()
+	name, key, given := c.credentials()
+	as := fmt.Sprintf("key %s", name)
+	if !given { // sending needs one on a control socket, too
+		as += " and the secret of dev, because no --key was given"
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeMax)
 	defer cancel()
 	host, _, err := net.SplitHostPort(address)
@@ -72,7 +76,7 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	}
 	conn, err := amqp.Dial(ctx, scheme+address, options)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", address, err)
+		return nil, fmt.Errorf("connect to %s with %s: %w", address, as, err)
 	}
 	session, err := conn.NewSession(ctx, nil)
 	if err != nil {
@@ -83,7 +87,7 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	if c.namespace() != "" {
 		if err := d.PutToken(ctx, "amqp://"+options.HostName+"/", name, key); err != nil {
 			d.Close()
-			return nil, fmt.Errorf("sign in at %s: %w", address, PlainError(err))
+			return nil, fmt.Errorf("sign in at %s with %s: %w", address, as, PlainError(err))
 		}
 	}
 	return d, nil

@@ -46,10 +46,10 @@ class RefuseTest extends Scenario {
     @DisplayName("T.1 a wrong key and an unknown key name are refused, when sending and when receiving")
     void wrongKey() {
         String name = queue();
-        ServiceBusClientBuilder stranger = withKey(part(1, "SharedAccessKeyName"), "wrong");
-        refused(UNAUTHORIZED, () -> sender(stranger, name).sendMessage(message("1")));
-        refusedToReceive(UNAUTHORIZED_ACCESS, receiver(stranger, name));
-        refused(UNAUTHORIZED, () -> receiver(stranger, name).peekMessage());
+        ServiceBusClientBuilder wrongKey = withKey(part(1, "SharedAccessKeyName"), "wrong");
+        refused(UNAUTHORIZED, () -> sender(wrongKey, name).sendMessage(message("1")));
+        refusedToReceive(UNAUTHORIZED_ACCESS, receiver(wrongKey, name));
+        refused(UNAUTHORIZED, () -> receiver(wrongKey, name).peekMessage());
         ServiceBusClientBuilder nobody = withKey("Nobody", part(1, "SharedAccessKey"));
         refused(UNAUTHORIZED, () -> sender(nobody, name).sendMessage(message("1")));
         countsBecome(name, "active", 0);
