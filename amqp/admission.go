@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/connlimit"
+	"github.com/peeklock/peeklock/amqp/work"
 )
 
 // rejections counts refused connections, for the log. The mutex of the Server guards it.
@@ -33,8 +34,11 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	s.totals.accepted.Add(1)
 	c = newConn(&s.config, peer)
 	c.totals, c.refusalLog, c.missingRightLog = s.totals, &s.refusalLog, &s.missingRightLog
-	c.work = s.work.Open(workPerSecond, workBurst)
-	c.unauthenticatedWork = s.unauthenticatedWork.Open(unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
+	c.unauthenticatedWork = s.unauthenticatedWork.Open(work.Owner{Source: c.origin}, unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
+	c.openWork = func(key string) {
+		owner := work.Owner{Source: c.origin, Namespace: uint32(c.namespace), Key: key}
+		c.work = s.work.Open(owner, workPerSecond, workBurst)
+	}
 	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.onAuthenticated, c.release = counted.Protect, func() { s.release(c, counted) }
 	s.conns[c] = struct{}{}
@@ -68,6 +72,11 @@ func (s *Server) reject(ctx context.Context, peer net.Conn, cause error) {
 // release removes a connection that has ended.
 func (s *Server) release(c *conn, counted *connlimit.Conn) {
 	counted.Remove()
+	c.mu.Lock()
+	c.openWork = nil // the answer to a token may still be under way
+	c.work.Close()
+	c.unauthenticatedWork.Close()
+	c.mu.Unlock()
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

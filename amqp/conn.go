@@ -56,6 +56,7 @@ type conn struct {
 	rules               message.RuleReader // used by the reader too
 	work                work.Account       // used by the reader too; of the Server
 	unauthenticatedWork work.Account       // takes the place of work until the connection is authenticated
+	openWork            func(key string)   // opens work when the connection is authenticated; nil in tests
 
 	mu               sync.Mutex
 	phase            phase

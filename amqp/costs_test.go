@@ -85,6 +85,28 @@ func TestFramesWithoutDeliveriesAreLimited(t *testing.T) {
 	}
 }
 
+// A client that connects again has no second burst.
+func TestReconnectingClientHasNoSecondBurst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.requester()
+		owe(onlyConn(t, s), 0)
+		p.managed(0, renewOperation, lockTokens(1)) // pays it
+		_ = p.net.Close()
+		<-p.ended
+		q := connect(t, s).login()
+		q.receiver(0, "orders")
+		const seconds = 2
+		start := time.Now()
+		for range seconds * workPerSecond {
+			q.credit(0, 0, 10, func(f *wire.Flow) { f.Echo = true })
+			expect[*wire.Flow](q)
+		}
+		about(t, "what the client requests after it has connected again", time.Since(start), seconds*time.Second)
+	})
+}
+
 // However many frames deliveries need, their clients do not wait.
 func TestFramesOfDeliveriesDoNotWait(t *testing.T) {
 	t.Parallel()

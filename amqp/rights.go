@@ -45,6 +45,9 @@ func (c *conn) setAuthenticated(key string) {
 		return
 	}
 	c.authenticated = true
+	if c.openWork != nil {
+		c.openWork(key)
+	}
 	c.memory.account.Assign(budget.Owner{Namespace: uint32(c.namespace), Key: key})
 	if c.onAuthenticated != nil {
 		c.onAuthenticated()

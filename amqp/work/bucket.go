@@ -21,6 +21,9 @@ func (b *bucket) refill() {
 	b.filled = now
 }
 
+// isFull reports whether all of the burst may begin without delay. refill was called.
+func (b *bucket) isFull() bool { return b.tokens >= b.burst }
+
 // untilPaid returns the time until the tokens are no longer below 0; it is negative if they are above.
 func (b *bucket) untilPaid() time.Duration {
 	return time.Duration(-b.tokens / b.perSecond * float64(time.Second))

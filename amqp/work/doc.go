@@ -2,7 +2,8 @@
 //
 // Work is counted in units of about 10 us of a processor. The gateway decides how many units an operation costs. A
 // Limiter limits all connections of the process together, an Account one connection. Both are token buckets.
-// A connection that exceeds either waits; nothing is refused.
+// A connection that exceeds either waits; nothing is refused. What an Account has left of its burst when it ends
+// is that of the next one of the same owner.
 //
 // When the Limiter is the limit, it divides the rate fairly: it serves the connection that has received the least
 // (start-time fair queueing). A connection that requests little therefore hardly waits, however many units others request.

@@ -3,6 +3,7 @@ package work
 import (
 	"container/heap"
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -21,6 +22,7 @@ type Limiter struct {
 	fresh    waiters     // of those that have not; all of it is one flow, so that new accounts cannot starve old ones
 	freshTag float64     // start tag of the next of fresh
 	timer    *time.Timer // runs serve when there are tokens again; nil while nothing waits
+	ended    endedAccounts
 }
 
 // NewLimiter returns a Limiter of perSecond units per second; burst units may begin without delay.
@@ -28,17 +30,43 @@ func NewLimiter(perSecond, burst int) *Limiter {
 	return &Limiter{bucket: newBucket(perSecond, burst)}
 }
 
+// Owner is the party that the accounts of consecutive connections belong to.
+type Owner struct {
+	Source    netip.Addr // of the client, or of its network
+	Namespace uint32
+	Key       string // the name of the credential; "" before there is one
+}
+
 // Account limits one connection. It is for one goroutine. Its zero value has no limit.
 type Account struct {
 	limiter *Limiter
+	owner   Owner
 	bucket  bucket
 	served  bool    // it has begun work; the mutex of the Limiter guards it and end
 	end     float64 // end tag of its last work
 }
 
-// Open returns an Account of perSecond units per second, of which burst may begin without delay.
-func (l *Limiter) Open(perSecond, burst int) Account {
-	return Account{limiter: l, bucket: newBucket(perSecond, burst)}
+// Open returns an Account of perSecond units per second, of which burst may begin without delay. If an Account of the
+// same owner has ended, the new one begins with what that has left of its burst. Rates and bursts of an owner are the
+// same each time.
+func (l *Limiter) Open(owner Owner, perSecond, burst int) Account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, found := l.ended.take(owner)
+	if !found {
+		b = newBucket(perSecond, burst)
+	}
+	return Account{limiter: l, owner: owner, bucket: b}
+}
+
+// Close ends the Account: nothing waits for it, now or later.
+func (a *Account) Close() {
+	if a.limiter == nil {
+		return
+	}
+	a.limiter.mu.Lock()
+	defer a.limiter.mu.Unlock()
+	a.limiter.ended.put(a.owner, a.bucket)
 }
 
 // Wait waits until work of cost units may begin: until the Account and the Limiter have tokens. Work that

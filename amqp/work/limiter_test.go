@@ -21,7 +21,7 @@ func TestRateAndBurst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				a := work.NewLimiter(limits[0], limits[1]).Open(limits[2], limits[3])
+				a := work.NewLimiter(limits[0], limits[1]).Open(work.Owner{}, limits[2], limits[3])
 				begin := time.Now()
 				for range 200 {
 					a.Wait(t.Context(), nil, 1)
@@ -57,14 +57,14 @@ func TestSharesAreFair(t *testing.T) {
 		for i := range units {
 			cost := 1 + 99*(i%2) // small and large requests
 			greedy.Go(func() {
-				a := limiter.Open(1_000_000, 1_000_000)
+				a := limiter.Open(work.Owner{}, 1_000_000, 1_000_000)
 				for ctx.Err() == nil {
 					a.Wait(ctx, nil, cost)
 					units[i] += cost
 				}
 			})
 		}
-		modest := limiter.Open(1_000_000, 1_000_000)
+		modest := limiter.Open(work.Owner{}, 1_000_000, 1_000_000)
 		for range 20 {
 			<-time.After(time.Second)
 			begin := time.Now()
@@ -88,7 +88,7 @@ func TestWaitEndsWithItsConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter := work.NewLimiter(10, 10)
-		first, second, third := limiter.Open(1000, 1000), limiter.Open(1000, 1000), limiter.Open(1000, 1000)
+		first, second, third := limiter.Open(work.Owner{}, 1000, 1000), limiter.Open(work.Owner{}, 1000, 1000), limiter.Open(work.Owner{}, 1000, 1000)
 		first.Wait(t.Context(), nil, 20) // 10 units too many: one second
 		begin, stop := time.Now(), make(chan struct{})
 		close(stop)
@@ -110,14 +110,14 @@ func TestNewConnectionsDoNotStarveOldOnes(t *testing.T) {
 		const large, perSecond, shares = 100, 1000, 16
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a wait without end ends the test
 		limiter := work.NewLimiter(perSecond, large)
-		renewing, busy := limiter.Open(1_000_000, 1_000_000), limiter.Open(1_000_000, 1_000_000)
+		renewing, busy := limiter.Open(work.Owner{}, 1_000_000, 1_000_000), limiter.Open(work.Owner{}, 1_000_000, 1_000_000)
 		renewing.Wait(ctx, nil, 1)
 		busy.Wait(ctx, nil, large)
 		var stream sync.WaitGroup
 		for range 50 {
 			stream.Go(func() {
 				for ctx.Err() == nil {
-					a := limiter.Open(1_000_000, 1_000_000)
+					a := limiter.Open(work.Owner{}, 1_000_000, 1_000_000)
 					a.Wait(ctx, nil, large)
 				}
 			})
@@ -147,19 +147,19 @@ func TestNewConnectionsAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limiter := work.NewLimiter(1000, 1000)
-		old := limiter.Open(1_000_000, 1_000_000)
+		old := limiter.Open(work.Owner{}, 1_000_000, 1_000_000)
 		old.Wait(t.Context(), nil, 2000) // one second of others' work
 		gone, leave := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		served := make(chan int, 20)
 		for i := range cap(served) {
 			all.Go(func() {
-				a := limiter.Open(1_000_000, 1_000_000)
+				a := limiter.Open(work.Owner{}, 1_000_000, 1_000_000)
 				a.Wait(t.Context(), nil, 10)
 				served <- i
 			})
 			all.Go(func() {
-				a := limiter.Open(1_000_000, 1_000_000)
+				a := limiter.Open(work.Owner{}, 1_000_000, 1_000_000)
 				a.Wait(gone, nil, 10_000)
 			})
 			synctest.Wait()
@@ -174,6 +174,38 @@ func TestNewConnectionsAreServedInOrder(t *testing.T) {
 			if got := <-served; got != i {
 				t.Errorf("connection %d was served as number %d", got, i)
 			}
+		}
+	})
+}
+
+// A client that connects again has no second burst until its first one has filled again; others are not affected.
+func TestReconnectingBringsNoSecondBurst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := work.NewLimiter(1_000_000, 1_000_000)
+		use := func(owner string, units int) time.Duration {
+			begin := time.Now()
+			a := limiter.Open(work.Owner{Key: owner}, 100, 1000)
+			for range units {
+				a.Wait(t.Context(), nil, 1)
+			}
+			a.Close()
+			return time.Since(begin)
+		}
+		if d := use("a", 1000); d > 0 {
+			t.Errorf("the first burst took %v", d)
+		}
+		for range 3 {
+			if d := use("a", 100); d < 900*time.Millisecond {
+				t.Errorf("100 units at 100 per second took %v after reconnecting", d)
+			}
+		}
+		if d := use("b", 1000); d > 0 {
+			t.Errorf("the burst of another owner took %v", d)
+		}
+		<-time.After(11 * time.Second)
+		if d := use("a", 1000); d > 0 {
+			t.Errorf("a burst that has filled again took %v", d)
 		}
 	})
 }
