@@ -32,43 +32,49 @@ const (
 	fetchCost         = 25  // fetchAtOnceMax deferred messages: one log entry
 	itemsPerUnit      = 16  // lock tokens, scheduled messages to cancel, or messages of a batch delete
 	responseUnitBytes = 512 // bytes of the response; for a peek, of the largest response that it may have, until that is known
-	frameCost         = 1   // a frame other than a transfer, beyond those of deliveries
+	frameCost         = 1   // a frame other than a transfer, beyond those of deliveries; the following is added to it
+	beginCost         = 10  // a session
+	emptyLockCost     = 5   // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
 )
 
 // Frames that are not charged. Every delivery in either direction may have its own flow and disposition and
 // acknowledge the peer's; a connection may use that later, for example to settle in bulk, and is charged in lots.
 const (
-	framesPerDelivery = 4
-	framesSavedMax    = 10_000
-	framesPerCharge   = 100
+	framesPerDelivery   = 4
+	savedUnitsMax       = 10_000
+	frameUnitsPerCharge = 100
 )
 
 // countDelivery entitles the peer to the frames that belong to a delivery. mu is held.
 func (c *conn) countDelivery() {
-	c.unpaidFrames = max(c.unpaidFrames-framesPerDelivery, -framesSavedMax)
+	c.unpaidFrameUnits = max(c.unpaidFrameUnits-framesPerDelivery*frameCost, -savedUnitsMax)
 }
 
-// countFrame counts a frame other than a transfer, such as a flow that requests a response. Once in framesPerCharge
-// frames they become due, so that the usual frames of a connection do not wait. mu is held.
-func (c *conn) countFrame() {
-	if c.unpaidFrames++; c.unpaidFrames >= framesPerCharge {
-		c.dueWork, c.unpaidFrames = c.unpaidFrames*frameCost, 0
+// countFrame counts a frame other than a transfer, such as a flow that requests a response. Once in
+// frameUnitsPerCharge units they become due, so that the usual frames of a connection do not wait. mu is held.
+func (c *conn) countFrame(body wire.Performative) {
+	c.unpaidFrameUnits += frameCost
+	if _, ok := body.(*wire.Begin); ok {
+		c.unpaidFrameUnits += beginCost
+	}
+	if c.unpaidFrameUnits >= frameUnitsPerCharge {
+		c.dueWork, c.unpaidFrameUnits = c.unpaidFrameUnits, 0
 	}
 }
 
-// payForFrame waits until the reader may handle the frame after this one, and yields where many frames cost the
-// peer little.
+// countEmptyLock counts a request for messages that found none. mu is held.
+func (c *conn) countEmptyLock() { c.unpaidFrameUnits += emptyLockCost }
+
+// payForFrame waits until the reader may handle the frame after this one, and yields to the other connections when
+// work is due and after each attach. It does not yield after each frame: the writer would write each response alone.
 func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
 	cost := c.dueWork
-	switch body.(type) {
-	case *wire.Transfer, *wire.Disposition: // mostly bounded by credit
-	case *wire.Attach:
-		if c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
-			cost += attachCost
-		}
+	_, attach := body.(*wire.Attach)
+	if attach && c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
+		cost += attachCost
+	}
+	if attach || cost > 0 {
 		runtime.Gosched()
-	default:
-		runtime.Gosched() // a flood of links, sessions or flows yields to the other connections
 	}
 	if c.dueWork = 0; cost > 0 {
 		c.waitForWork(ctx, cost)

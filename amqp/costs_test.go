@@ -49,35 +49,39 @@ func TestRepeatedAttachesAreLimited(t *testing.T) {
 // A connection that sends flows or begins sessions without end is slowed down.
 func TestFramesWithoutDeliveriesAreLimited(t *testing.T) {
 	t.Parallel()
-	for name, frames := range map[string]func(p *peer){
-		"flows that request a response": func(p *peer) {
+	for name, c := range map[string]struct {
+		units  int
+		frames func(p *peer, n uint32)
+	}{
+		"flows that request a response": {frameCost, func(p *peer, _ uint32) {
 			p.credit(0, 0, 10, func(f *wire.Flow) { f.Echo = true })
 			expect[*wire.Flow](p)
-		},
-		"sessions": func(p *peer) {
+		}},
+		"receiving from an empty queue": {frameCost + emptyLockCost, func(p *peer, n uint32) {
+			p.credit(1, n, 1, func(f *wire.Flow) { f.Drain = true })
+			expect[*wire.Flow](p)
+		}},
+		"sessions": {beginCost + 2*frameCost, func(p *peer, _ uint32) { // with its end
 			p.sendOn(7, &wire.Begin{IncomingWindow: 10, OutgoingWindow: 10})
 			expect[*wire.Begin](p)
 			p.sendOn(7, &wire.End{})
 			expect[*wire.End](p)
-		},
-		"dispositions of nothing": func(p *peer) {
+		}},
+		"dispositions of nothing": {frameCost, func(p *peer, _ uint32) {
 			p.send(&wire.Disposition{Role: wire.RoleReceiver, First: 7, Settled: true, State: &wire.Accepted{}})
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, p := piped(t, newFakeBroker("orders"), manyProcessors)
 				p.login().receiver(0, "orders")
+				p.receiver(1, "orders")
 				owe(onlyConn(t, s), 0)
 				const seconds = 2
 				start := time.Now()
-				n := seconds * workPerSecond
-				if name == "sessions" {
-					n /= 2
-				}
-				for range n {
-					frames(p)
+				for n := range uint32(seconds * workPerSecond / c.units) {
+					c.frames(p, n)
 				}
 				about(t, name, time.Since(start), seconds*time.Second)
 			})
@@ -116,7 +120,7 @@ func TestFramesOfDeliveriesDoNotWait(t *testing.T) {
 		owe(onlyConn(t, s), 10*time.Minute) // which the first charge would wait for
 		payload := encodedMessage(t, []byte("a"))
 		start := time.Now()
-		for id := range uint32(10 * framesPerCharge) {
+		for id := range uint32(10 * frameUnitsPerCharge) {
 			p.transfer(0, id, payload)
 			for settled := false; !settled; _, settled = p.next().Body.(*wire.Disposition) {
 			}

@@ -199,6 +199,9 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 		l.lockFailed(code)
 		return
 	}
+	if len(deliveries) == 0 {
+		c.countEmptyLock()
+	}
 	for _, d := range deliveries {
 		c.queuedBytes += len(d.Payload)
 		l.queue = append(l.queue, queuedDelivery{delivery: d})

@@ -97,7 +97,7 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	c.countFrame()
+	c.countFrame(frame.Body)
 	if c.phase >= phaseClosing {
 		_, last = frame.Body.(*wire.Close)
 		return last, nil
