@@ -147,7 +147,7 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 	}
 	p.submissions = append(p.submissions, submission{command, done})
 	p.submissionBytes += len(command)
-	wake := len(p.inFlight) < entriesInFlight
+	wake := p.canPropose()
 	p.mu.Unlock()
 	if wake {
 		p.notify()
@@ -280,7 +280,18 @@ func (p *proposer) sleepFor(now time.Time) time.Duration {
 
 // canPropose reports whether compose may make an entry. What makes it true again wakes run. Called with mu held.
 func (p *proposer) canPropose() bool {
-	return p.leading && !p.transferring && len(p.inFlight) < entriesInFlight
+	return p.leading && !p.transferring && len(p.inFlight) < entriesInFlight && !p.gathers()
+}
+
+// gathers reports whether the next entry waits for more commands: until as many are queued as are in flight, or
+// nothing is in flight. No timer is needed, because every end of an entry in flight wakes run. Called with mu held.
+func (p *proposer) gathers() bool {
+	inFlight := 0
+	for _, b := range p.inFlight {
+		inFlight += len(b.items)
+	}
+	queued := len(p.submissions) - p.submissionsHead + len(p.proposeNow) + len(p.ready)
+	return queued < min(inFlight, entryCommandsMax) && p.submissionBytes < entryBytesMax
 }
 
 // pulseDue reports whether a pulse should be proposed. Called with mu held.

@@ -172,7 +172,7 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 	}
 	p.waiterCount++
 	w.timer = time.AfterFunc(time.Until(r.Until), func() { p.cancelWait(w) })
-	wake := p.hasLocksToPropose() && len(p.inFlight) < entriesInFlight
+	wake := p.hasLocksToPropose() && p.canPropose()
 	p.mu.Unlock()
 	if wake {
 		p.notify()
