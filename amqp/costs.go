@@ -13,7 +13,8 @@ import (
 const (
 	workPerSecond             = 5000   // units per second of one connection
 	workBurst                 = 50_000 // units of one connection without delay
-	workPerSecondPerProcessor = 10_000 // units per second of all connections, for each processor; the burst is that of one second
+	workPerSecondPerProcessor = 10_000 // units per second of all connections, for each processor
+	workBurstsPerSecond       = 10     // bursts of all connections that make a second's work: more at once delays deliveries
 )
 
 // The same for unauthenticated connections, which cannot delay others. They must suffice for the tokens of

@@ -130,7 +130,8 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 	unauthenticatedMax := unauthenticatedWorkPerSecondPerProcessor * config.Processors
 	s := &Server{
 		config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax),
-		work: work.NewLimiter(workMax, workMax), unauthenticatedWork: work.NewLimiter(unauthenticatedMax, unauthenticatedMax),
+		work:                work.NewLimiter(workMax, workMax/workBurstsPerSecond),
+		unauthenticatedWork: work.NewLimiter(unauthenticatedMax, unauthenticatedMax/workBurstsPerSecond),
 	}
 	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
 	if config.Listener != nil {
