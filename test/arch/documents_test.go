@@ -1,7 +1,9 @@
 package arch
 
 import (
+	"fmt"
 	"go/ast"
+	"go/constant"
 	"maps"
 	"os"
 	"path/filepath"
@@ -116,6 +118,25 @@ func reasons(mod *modfile.File) map[string]string {
 		}
 	}
 	return over
+}
+
+// TestUpgradeGuideListsEveryFormatLevel checks that the guide names the format level of the code and describes each level.
+func TestUpgradeGuideListsEveryFormatLevel(t *testing.T) {
+	t.Parallel()
+	level := constantOf(loadPackages(t), "fsm.FormatLevel")
+	if level == nil {
+		t.Fatal("there is no constant fsm.FormatLevel")
+	}
+	newest, _ := constant.Int64Val(level)
+	guide := read(t, "docs/upgrade.md")
+	if want := fmt.Sprintf("This release knows level %d.", newest); !strings.Contains(guide, want) {
+		t.Errorf("docs/upgrade.md does not say %q", want)
+	}
+	for n := range newest {
+		if row := fmt.Sprintf("\n| %d | ", n+1); !strings.Contains(guide, row) {
+			t.Errorf("docs/upgrade.md does not describe format level %d", n+1)
+		}
+	}
 }
 
 // TestReadmeOpensWithTheTwoCommands checks the two commands that a new user types first.
