@@ -92,7 +92,7 @@ func families() []family {
 // Table returns the table of all metrics in Markdown.
 func Table() string {
 	var b strings.Builder
-	b.WriteString("| metric | type | labels | what it is |\n|---|---|---|---|\n")
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
 	for _, f := range families() {
 		labels := strings.Join(f.labels, ", ")
 		if labels == "" {

@@ -28,22 +28,22 @@ func entityLimits() []limit {
 		{"name of a subscription", "admin.SubscriptionNameMax", "characters", "`InvalidArgument`"},
 		{"name of a rule", "fsm.ruleNameCharactersMax", "characters", "`InvalidArgument`"},
 		{"name of a namespace", "admin.namespaceNameMax", "characters", "`InvalidArgument`"},
-		{"lock duration, least", "fsm.lockDurationMin", "ms", "`InvalidArgument`"},
-		{"lock duration, most, in a namespace without a limit of its own", "fsm.lockDurationCloudMax", "ms", "`InvalidArgument`"},
-		{"lock duration, most, that a namespace may allow", "fsm.lockDurationMax", "ms", "`InvalidArgument`"},
-		{"maximum delivery count, most", "fsm.deliveryCountMax", "", "`InvalidArgument`"},
-		{"window of duplicate detection, least", "fsm.duplicateWindowMin", "ms", "`InvalidArgument`"},
-		{"window of duplicate detection, most", "fsm.duplicateWindowMax", "ms", "`InvalidArgument`"},
-		{"message ids remembered in one window", "fsm.windowIDsMax", "ids", "sends get `amqp:resource-limit-exceeded`"},
-		{"auto-delete on idle, least", "fsm.autoDeleteMin", "ms", "`InvalidArgument`"},
-		{"size of an entity, least", "fsm.queueBytesMin", "bytes", "`InvalidArgument`"},
-		{"size of an entity, most", "fsm.queueBytesMax", "bytes", "`InvalidArgument`"},
-		{"retry delay, delayed abandon, most", "fsm.delayMax", "ms", "`InvalidArgument`, `com.microsoft:argument-out-of-range`"},
+		{"minimum lock duration", "fsm.lockDurationMin", "ms", "`InvalidArgument`"},
+		{"maximum lock duration in a namespace without a limit of its own", "fsm.lockDurationCloudMax", "ms", "`InvalidArgument`"},
+		{"maximum lock duration that a namespace may allow", "fsm.lockDurationMax", "ms", "`InvalidArgument`"},
+		{"largest maximum delivery count", "fsm.deliveryCountMax", "", "`InvalidArgument`"},
+		{"shortest window of duplicate detection", "fsm.duplicateWindowMin", "ms", "`InvalidArgument`"},
+		{"longest window of duplicate detection", "fsm.duplicateWindowMax", "ms", "`InvalidArgument`"},
+		{"message ids in one window of duplicate detection", "fsm.windowIDsMax", "ids", "sends get `amqp:resource-limit-exceeded`"},
+		{"shortest idle time for automatic deletion", "fsm.autoDeleteMin", "ms", "`InvalidArgument`"},
+		{"smallest maximum size of an entity", "fsm.queueBytesMin", "bytes", "`InvalidArgument`"},
+		{"largest maximum size of an entity", "fsm.queueBytesMax", "bytes", "`InvalidArgument`"},
+		{"longest retry delay, longest delay of an abandon", "fsm.delayMax", "ms", "`InvalidArgument`, `com.microsoft:argument-out-of-range`"},
 		{"user metadata", "fsm.userMetadataBytesMax", "bytes", "`InvalidArgument`"},
 		{"access rules of a namespace, queue or topic", "fsm.accessRulesMax", "rules", "`QuotaExceeded`"},
 		{"subscriptions of a topic", "fsm.subscriptionsMax", "", "`QuotaExceeded`"},
-		{"rules of a topic, all subscriptions together, without correlation filters", "fsm.sqlRulesMax", "rules", "`QuotaExceeded`"},
-		{"correlation filters of a topic", "fsm.correlationRulesMax", "", "`QuotaExceeded`"},
+		{"rules of all subscriptions of a topic, except correlation filters", "fsm.sqlRulesMax", "rules", "`QuotaExceeded`"},
+		{"correlation filters of all subscriptions of a topic", "fsm.correlationRulesMax", "", "`QuotaExceeded`"},
 		{"one rule", "fsm.ruleBytesMax", "bytes", "`InvalidArgument`"},
 		{"work of one rule for one message (`go doc ./fsm/filter`)", "fsm.ruleStepsMax", "steps", "the rule fails for this message"},
 		{"sessions of one entity", "fsm.sessionsMax", "", "`QuotaExceeded`"},
@@ -55,16 +55,16 @@ func entityLimits() []limit {
 		{"host names of a namespace", "fsm.namespaceHostsMax", "", "`InvalidArgument`"},
 		{"message partitions of a new cluster", "cluster/move.PartitionsMax", "", "`serve` does not start"},
 		{"replicas of a partition of a new cluster", "cluster.replicationMax", "", "`serve` does not start"},
-		{"members that a cluster remembers, removed ones included", "fsm.membersMax", "", "the member is not added"},
+		{"members of a cluster, including removed ones", "fsm.membersMax", "", "the member is not added"},
 	}
 }
 
 // messageLimits are the limits of messages and of requests of AMQP clients.
 func messageLimits() []limit {
 	return []limit{
-		{"maximum message size of an entity, default", "admin.messageBytesDefault", "bytes", ""},
-		{"maximum message size of an entity, most, in a namespace without a limit of its own", "admin.messageBytesMax", "bytes", "`InvalidArgument`"},
-		{"message over AMQP, whatever entity and namespace allow", "amqp.messageBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
+		{"maximum message size of an entity, by default", "admin.messageBytesDefault", "bytes", ""},
+		{"largest maximum message size of an entity in a namespace without a limit of its own", "admin.messageBytesMax", "bytes", "`InvalidArgument`"},
+		{"message over AMQP, regardless of entity and namespace", "amqp.messageBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
 		{"annotations, properties and application properties together", "amqp.propertiesBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
 		{"one property with its key", "amqp.propertyBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
 		{"message id, session id, partition key", "amqp.NameCharactersMax", "characters", "`com.microsoft:argument-error`"},
@@ -72,7 +72,7 @@ func messageLimits() []limit {
 		{"messages of one peek", "amqp.peekMessagesMax", "messages", "the page is shorter"},
 		{"messages of one batch delete over AMQP", "amqp.purgeMessagesMax", "messages", "fewer are deleted"},
 		{"lock tokens or sequence numbers of one request", "amqp.tokensMax", "", "`com.microsoft:argument-error`"},
-		{"wait for a session", "amqp.acceptWithinMax", "ns", "waits are cut to it"},
+		{"wait for a session", "amqp.acceptWithinMax", "ns", "longer waits are shortened to it"},
 		{"operations of one transaction", "fsm.transactionOperationsMax", "operations", "`amqp:resource-limit-exceeded`"},
 		{"payloads of one transaction", "amqp.transactionBytesMax", "bytes", "`amqp:resource-limit-exceeded`"},
 		{"duration of a transaction", "amqp.transactionWithin", "ns", "`amqp:transaction:timeout`"},
@@ -115,7 +115,7 @@ func TestDocsLimits(t *testing.T) {
 	have := loadPackages(t)
 	for name, rows := range map[string][]limit{"entities": entityLimits(), "messages": messageLimits(), "connections": connectionLimits()} {
 		var text strings.Builder
-		text.WriteString("| what | limit | beyond it |\n|---|---|---|\n")
+		text.WriteString("| subject | limit | when exceeded |\n|---|---|---|\n")
 		for _, l := range rows {
 			value := constantOf(have, l.at)
 			if value == nil {
