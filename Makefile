@@ -10,7 +10,7 @@ HOURS  ?= 0.5
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-check: ## everything that CI checks; installs nothing, and tells what is missing
+check: ## everything that CI checks; installs nothing, and reports what is missing
 	bash .ci/check
 
 test: ## the tests of a plain go test ./..., under four minutes on two cores

@@ -85,7 +85,7 @@ const (
 	RaftStreamAnyReplica Fault = "raft-stream-any-replica"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
-	// RefusedBatchStays lets a source send a batch for ever that its destination refuses as outdated.
+	// RefusedBatchStays lets a source send a batch forever that its destination refuses as outdated.
 	RefusedBatchStays Fault = "refused-batch-stays"
 	// ReleaseByOldAnswer takes back a pledge because of an answer that is older than the pledge.
 	ReleaseByOldAnswer Fault = "release-by-old-answer"
