@@ -98,7 +98,7 @@ const (
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Reset, Reset, Restart,
-	FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore,
+	FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.

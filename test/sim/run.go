@@ -68,6 +68,11 @@ func simulate(report *Report, w *world) error {
 	if err := l.build(boot); err != nil {
 		return err
 	}
+	if report.Plan.has(Clock) || report.Plan.has(Drift) {
+		for _, s := range l.streams {
+			s.clockError = clockErrorMax
+		}
+	}
 	w.forget = func() {
 		for _, s := range l.streams {
 			s.forgetHolders()

@@ -86,12 +86,16 @@ func (l *load) cancel(p *process, s *stream, id string, numbers []fsm.SequenceNu
 // cancelWithin is how long after it was due a message may still be cancelled: its partition may have no leader.
 const cancelWithin = 2 * time.Minute
 
-// checkDue notes a message that comes before it was scheduled for.
+// clockErrorMax is how far the wall time of a partition may be ahead of the clocks of a quorum (docs/guarantees.md).
+const clockErrorMax = 500 * time.Millisecond
+
+// checkDue notes a message that comes before it was scheduled for, although no clock was wrong, or earlier than wrong
+// clocks may cause.
 func (s *stream) checkDue(id string) {
 	s.mu.Lock()
 	due, isScheduled := s.due[id]
 	s.mu.Unlock()
-	if isScheduled && time.Now().Before(due.Truncate(time.Millisecond)) {
+	if isScheduled && time.Now().Before(due.Add(-s.clockError).Truncate(time.Millisecond)) {
 		s.find(fmt.Sprintf("early: message %s came at %v, due at %v", id, time.Now(), due))
 	}
 }
