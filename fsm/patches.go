@@ -54,14 +54,17 @@ func AppendPatches(dst []byte, patches []Patch) []byte {
 }
 
 // joinPatches appends one patch to an encoding, which may be empty. It does not write to old.
-func joinPatches(old []byte, p *Patch) []byte {
+func joinPatches(old []byte, p *Patch) []byte { return appendPatch(nil, old, p) }
+
+// appendPatch appends to dst what joinPatches returns.
+func appendPatch(dst, old []byte, p *Patch) []byte {
 	if len(old) == 0 {
 		old = []byte{patchesVersion}
 	}
 	if old[0] != patchesVersion {
 		panic(fmt.Sprintf("fsm: append to patches: %v", unknownVersion(old[0], patchesVersion, patchesVersion)))
 	}
-	x := encoder(append([]byte(nil), old...))
+	x := encoder(append(dst, old...))
 	p.fields(&x)
 	return x.b
 }

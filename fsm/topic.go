@@ -26,11 +26,13 @@ const reasonFilter = "FilterEvaluationException"
 // ruleNameProperty is the application property with the name of the rule that changed a copy.
 const ruleNameProperty = "RuleName"
 
-// ruleMatch is a rule that matches a message, or fails.
+// ruleMatch is a rule with an action that matches a message, or a rule that fails.
 type ruleMatch struct {
-	rule  *rule
-	err   error
-	steps uint64 // of its filter
+	number     uint64 // of the rule
+	rule       *rule
+	err        error
+	steps      uint64 // of its filter
+	correlated bool   // it has a correlation filter
 }
 
 // publish accepts one message at a topic: to be published now, or when its time comes.
@@ -100,23 +102,22 @@ func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueu
 	q.countSteps(stepsMessage + stepsPropertyByte*uint64(len(m.properties)))
 	for _, subscription := range q.matchRules(x.topicState) {
 		copies += q.deliverCopies(subscription, &c)
-		clear(subscription.rules.matches) // they reference rules
-		subscription.rules.matches = subscription.rules.matches[:0]
+		subscription.rules.forgetMatches()
 	}
 	s.begin(0, 0, nil)
 	q.runner.Begin(nil)
 	return copies
 }
 
-// matchRules finds the rules that match the evaluated message, and those that fail. It lists them in
+// matchRules finds the rules that match the evaluated message, and those that fail. It records them in
 // their subscriptions, and returns these subscriptions in order. A rule that does not match causes no
-// allocation. The rules of all subscriptions together are not sorted: a message may match
-// correlationRulesMax of them.
+// allocation. A message may match correlationRulesMax rules, so all work for a match is done once: the
+// rules of all subscriptions together are not sorted, those without action not even listed.
 func (q *Queues) matchRules(h *topicState) []*entityState {
 	s := &q.evaluated
 	q.matched = q.matched[:0]
 	for _, r := range h.trueRules {
-		q.addMatch(ruleMatch{rule: r})
+		q.addMatch(r, nil, 0)
 	}
 	for _, r := range h.sqlRules {
 		s.rule = r.number
@@ -126,9 +127,9 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 		switch {
 		case err != nil:
 			q.countExceeded(err)
-			q.addMatch(ruleMatch{rule: r, err: err})
+			q.addMatch(r, err, 0)
 		case truth == filter.True:
-			q.addMatch(ruleMatch{rule: r, steps: steps})
+			q.addMatch(r, nil, steps)
 		}
 	}
 	if h.index.Len() > 0 {
@@ -136,7 +137,13 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 		q.correlated, steps = h.index.Match(s, q.correlated[:0])
 		q.countSteps(steps + stepsMatch*uint64(len(q.correlated)))
 		for i := range q.correlated {
-			q.addMatch(ruleMatch{rule: q.correlated[i].Value})
+			m := &q.correlated[i]
+			b := q.rulesOf(m.Value.subscription)
+			if m.Value.acting == nil {
+				b.plain = true
+			} else {
+				b.matches = append(b.matches, ruleMatch{number: m.ID, rule: m.Value.acting, correlated: true})
+			}
 		}
 		clear(q.correlated) // they reference rules
 	}
@@ -144,12 +151,30 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 	return q.matched
 }
 
-func (q *Queues) addMatch(m ruleMatch) {
-	x := m.rule.subscription
-	if len(x.rules.matches) == 0 {
+// addMatch records a rule without correlation filter that matches, or fails with an error.
+func (q *Queues) addMatch(r *rule, err error, steps uint64) {
+	b := q.rulesOf(r.subscription)
+	if r.action == nil && err == nil {
+		b.plain = true
+		return
+	}
+	b.matches = append(b.matches, ruleMatch{number: r.number, rule: r, err: err, steps: steps})
+}
+
+// rulesOf returns the rules of a subscription, one of which matches or fails, and lists the
+// subscription the first time.
+func (q *Queues) rulesOf(x *entityState) *ruleSet {
+	if !x.rules.matched {
+		x.rules.matched = true
 		q.matched = append(q.matched, x)
 	}
-	x.rules.matches = append(x.rules.matches, m)
+	return &x.rules
+}
+
+// forgetMatches makes the scratch space ready for the next message.
+func (b *ruleSet) forgetMatches() {
+	clear(b.matches) // they reference rules
+	b.matches, b.matched, b.plain = b.matches[:0], false, false
 }
 
 // fanOutContext is what the copies of a message have in common.
@@ -170,17 +195,18 @@ type fanOutContext struct {
 // keeps such messages.
 func (q *Queues) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 	matches := x.rules.matches
-	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.rule.number, b.rule.number) }) // of different kinds
+	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.number, b.number) })
 	c.rec.expires = expiry(c.rec.enqueued, min(c.life, x.settings.DefaultTimeToLive))
-	if slices.ContainsFunc(matches, func(m ruleMatch) bool { return m.err == nil && m.rule.action == nil }) {
+	if x.rules.plain {
 		q.addCopy(x, c, c.patches)
 		copies++
 	}
 	var failure error
 	share := c.correlationBudget
-	for _, m := range matches {
+	for i := range matches {
+		m := &matches[i]
 		err := m.err
-		if err == nil && m.rule.action != nil {
+		if err == nil {
 			var patches []byte
 			if patches, err = q.runAction(m, c, &share); err == nil {
 				q.addCopy(x, c, patches)
@@ -200,21 +226,26 @@ func (q *Queues) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 }
 
 // runAction applies the action of a rule to a copy, and returns its patches. share is the rest of
-// the budget of all correlation filters of the subscription.
-func (q *Queues) runAction(m ruleMatch, c *fanOutContext, share *uint64) ([]byte, error) {
-	s, r := &q.evaluated, m.rule
-	s.beginAction(r.number)
+// the budget of all correlation filters of the subscription. The patches are valid until the next call.
+func (q *Queues) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]byte, error) {
 	if c.actionBytes >= actionBytesMax {
 		return nil, errActionBytes
 	}
 	budget := q.ruleBudget(m.steps)
-	if r.Filter.Kind == CorrelationFilter {
+	if m.correlated {
 		budget = min(budget, *share)
 	}
+	if budget == 0 { // the action would fail at once; most of correlationRulesMax do
+		q.countSteps(stepsActionAttempt)
+		q.exceeded++
+		return nil, filter.OverBudget()
+	}
+	s, r := &q.evaluated, m.rule
+	s.beginAction(r.number)
 	err := q.runner.Apply(r.action, s, budget-min(budget, stepsChangedCopy))
 	steps := min(budget, q.runner.Steps()+stepsChangedCopy)
 	q.countSteps(steps + stepsActionAttempt)
-	if r.Filter.Kind == CorrelationFilter {
+	if m.correlated {
 		*share -= steps
 	}
 	if err != nil {
@@ -222,9 +253,11 @@ func (q *Queues) runAction(m ruleMatch, c *fanOutContext, share *uint64) ([]byte
 		return nil, err
 	}
 	name := Change{Property: filter.Property{Name: ruleNameProperty}, Value: filter.Text(r.Name)}
-	patches := joinPatches(c.patches, &Patch{Changes: append(s.changes, name)})
-	c.actionBytes += len(patches)
-	return patches, nil
+	changes := append(s.changes, name)
+	s.changes = changes[:len(s.changes)] // keeps the space
+	q.actionPatch = appendPatch(q.actionPatch[:0], c.patches, &Patch{Changes: changes})
+	c.actionBytes += len(q.actionPatch)
+	return q.actionPatch, nil
 }
 
 // countExceeded counts a rule that exceeded its budget.

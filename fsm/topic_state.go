@@ -22,6 +22,21 @@ func (r *rule) order(s *rule) int {
 	return cmp.Or(cmp.Compare(r.subscription.id, s.subscription.id), cmp.Compare(r.number, s.number))
 }
 
+// indexedRule is what the index stores with a rule: all that publishing reads of a rule that
+// matches and has no action. Reading up to correlationRulesMax rules, which lie far apart in memory,
+// would take most of the time.
+type indexedRule struct {
+	subscription *entityState
+	acting       *rule // the rule, nil if it has no action
+}
+
+func (r *rule) indexed() indexedRule {
+	if r.action == nil {
+		return indexedRule{subscription: r.subscription}
+	}
+	return indexedRule{r.subscription, r}
+}
+
 // topicState is the state of a topic about its subscriptions: derived from them except for
 // lastRule.
 type topicState struct {
@@ -34,11 +49,11 @@ type topicState struct {
 	trueRules, sqlRules []*rule // in order
 	falseRules          int
 	ruleBytes           int // of all rules
-	index               *filter.Index[*rule]
+	index               *filter.Index[indexedRule]
 }
 
 func newTopicState() *topicState {
-	return &topicState{index: filter.NewIndex[*rule]()}
+	return &topicState{index: filter.NewIndex[indexedRule]()}
 }
 
 // ruleSet are the rules of a subscription.
@@ -46,8 +61,11 @@ type ruleSet struct {
 	generation generation // of list
 	list       []*rule    // by number
 	names      map[string]*rule
-	byName     []string    // the keys of names, sorted
-	matches    []ruleMatch // of the message that is published; scratch space
+	byName     []string // the keys of names, sorted
+	// Scratch space for the message that is published: whether it matches at all, whether it matches a
+	// rule without action, and the other rules that match or fail.
+	matched, plain bool
+	matches        []ruleMatch
 }
 
 // addName adds the name of a rule to the sorted names.
@@ -96,7 +114,7 @@ func (h *topicState) addRule(r *rule) {
 	case FalseFilter:
 		h.falseRules++
 	case CorrelationFilter:
-		r.indexedBy = h.index.Add(r.number, r.correlation, r.indexedBy, r)
+		r.indexedBy = h.index.Add(r.number, r.correlation, r.indexedBy, r.indexed())
 	case TrueFilter, SQLFilter:
 		list := h.ruleList(r.Filter.Kind)
 		at, _ := slices.BinarySearchFunc(*list, r, (*rule).order)
@@ -135,11 +153,11 @@ func (h *topicState) removeSubscription(x *entityState) {
 		h.removeRule(r)
 	}
 	if many {
-		h.index = filter.NewIndex[*rule]()
+		h.index = filter.NewIndex[indexedRule]()
 		for _, y := range h.subscriptions {
 			for _, r := range y.rules.list {
 				if y != x && r.Filter.Kind == CorrelationFilter {
-					h.index.Add(r.number, r.correlation, r.indexedBy, r)
+					h.index.Add(r.number, r.correlation, r.indexedBy, r.indexed())
 				}
 			}
 		}
@@ -153,7 +171,7 @@ func (h *topicState) removeSubscription(x *entityState) {
 // Replicas that were restored from an image may have indexed them differently, and the steps of
 // publishing depend on it. Rules are replaced, because images share them.
 func (h *topicState) rebuildIndex(current generation) {
-	h.index = filter.NewIndex[*rule]()
+	h.index = filter.NewIndex[indexedRule]()
 	for _, x := range h.subscriptions {
 		x.rules.own(current)
 		for i, r := range x.rules.list {
@@ -161,7 +179,7 @@ func (h *topicState) rebuildIndex(current generation) {
 				continue
 			}
 			fresh := new(*r)
-			fresh.indexedBy = h.index.Add(r.number, r.correlation, filter.ByFewest, fresh)
+			fresh.indexedBy = h.index.Add(r.number, r.correlation, filter.ByFewest, fresh.indexed())
 			x.rules.list[i], x.rules.names[filter.Fold(r.Name)] = fresh, fresh
 		}
 	}

@@ -1,9 +1,6 @@
 package filter
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // ListedMessage is a Message that can list its user properties.
 type ListedMessage interface {
@@ -25,8 +22,8 @@ type ListedMessage interface {
 //	always                ─► filters without conditions
 //
 // An Index is not safe for concurrent use. The condition by which a filter is indexed depends on
-// the order of the calls, unless Add is told; the result of Match does not depend on it, but its
-// steps do.
+// the order of the calls, unless Add is told; which filters match does not depend on it, but their
+// order and the steps do.
 //
 // V is what the caller stores with a filter, so that it need not look up the ids that match.
 type Index[V any] struct {
@@ -188,16 +185,14 @@ func removeEntry[V any](entries []entry[V], id uint64) []entry[V] {
 	return entries[:last]
 }
 
-// Match appends the filters that match to dst, in ascending order of their ids, and returns the steps
-// taken.
+// Match appends the filters that match to dst, in an order that depends on the order of the calls of Add
+// and Remove, and returns the steps taken.
 func (x *Index[V]) Match(m ListedMessage, dst []Indexed[V]) (matches []Indexed[V], steps uint64) {
-	start := len(dst)
 	x.findSatisfied(m)
 	dst, steps = x.testEntries(x.always, dst, 0)
 	for _, n := range x.satisfied {
 		dst, steps = x.testEntries(x.conditions[n].filters, dst, steps)
 	}
-	slices.SortFunc(dst[start:], func(a, b Indexed[V]) int { return cmp.Compare(a.ID, b.ID) })
 	return dst, steps
 }
 

@@ -92,6 +92,9 @@ func (r *Runner) end(err error) error {
 // errSteps is allocated once: a filter that exceeds its budget often does so for every message.
 var errSteps error = &EvalError{Err: ErrSteps, Detail: "more steps than a rule may take for one message", Position: 1}
 
+// OverBudget returns the error of an evaluation that exceeds its budget.
+func OverBudget() error { return errSteps }
+
 // stepsPer returns the steps for a number of bytes, at one step per size bytes.
 func stepsPer(bytes, size int) uint64 { return uint64(bytes+size-1) / uint64(size) }
 
