@@ -3,9 +3,11 @@ package amqp
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // readAttach reads the request of an attach, or returns the reason why it is refused.
@@ -147,12 +149,12 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	var err error
 	entity := l.viaPath
 	if entity != "" {
-		via, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
+		via, err = c.resolvePath(ctx, entity)
 	}
 	var place fsm.EntityRef
 	if err == nil {
 		entity, _ = cutManagement(l.path)
-		place, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
+		place, err = c.resolvePath(ctx, entity)
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -181,6 +183,25 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 		l.completeAttach(ctx, e, place)
 	default:
 		l.refuseAttaching(ctx, errorReplyOf(codeOf(err)).withEntity(entity).refusal)
+	}
+}
+
+// resolvePath asks the broker for an entity, and repeats the question for up to attachBusyMax while the broker is
+// busy: an entity that was just created may be known to few members yet, and some clients do not attach again.
+func (c *conn) resolvePath(ctx context.Context, path string) (fsm.EntityRef, error) {
+	until := time.Now().Add(attachBusyMax)
+	for pause := attachPauseMin; ; pause *= 2 {
+		at, err := c.config.Broker.Resolve(ctx, c.namespace, path)
+		if err == nil || codeOf(err) != fsm.ServerBusy || planted.Active(planted.RefuseAttachAtOnce) || time.Now().Add(pause).After(until) {
+			return at, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.failing:
+			return at, err
+		case <-ctx.Done():
+			return at, err
+		}
 	}
 }
 

@@ -160,7 +160,8 @@ type Grant struct {
 // Authorizer checks credentials. Its methods may be called from any goroutine and do not block for long.
 // Errors describe the fault in words that can be shown to the client; they wrap fsm.Unauthorized,
 // fsm.InvalidArgument (the credential cannot be read), or fsm.ServerBusy if the address of the client has
-// failed too often recently.
+// failed too often recently. The error of an expired token has a method ExpiredAt() time.Time and is shown to
+// the client as it is, because clients search for the words of the service in it.
 type Authorizer interface {
 	// Token checks a put-token: kind is "servicebus.windows.net:sastoken" or "jwt", audience is the URI that
 	// the client names. The gateway does not parse it: the Grant defines the scope.

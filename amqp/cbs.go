@@ -75,7 +75,14 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 // gets a status after which clients retry.
 func tokenRefused(err error) response {
 	resp := responseFor(fsm.Unauthorized)
+	var expired interface {
+		error
+		ExpiredAt() time.Time
+	}
 	switch code, known := codeOfError(err); {
+	case errors.As(err, &expired):
+		resp.text = expired.Error() + " Put a new token."
+		return resp
 	case known && code == fsm.InvalidArgument:
 		resp = responseFor(fsm.InvalidArgument)
 		resp.text = "The token cannot be read: " + err.Error() + ". Correct it."

@@ -44,6 +44,7 @@ type conn struct {
 	missingRightLog *logLimiter // of the Server, for rights that are missing
 	origin          netip.Addr  // the client address that limits and logs use
 	tracer          *tracer     // nil: no messages are traced
+	acknowledge     func()      // of a peer that is an AcknowledgingConn; otherwise nil
 
 	wake      chan struct{} // there is output; one token suffices
 	written   chan struct{} // closed when the writer has ended
@@ -52,7 +53,8 @@ type conn struct {
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
-	idBuffer            []byte             // used by the reader: a message with the id that it was given
+	inDelivery          bool               // used by the reader: the last transfer frame did not end its delivery
+	idBuffer            []byte             // used by the reader too: a message with the id that it was given
 	rules               message.RuleReader // used by the reader too
 	work                work.Account       // used by the reader too; of the Server
 	unauthenticatedWork work.Account       // takes the place of work until the connection is authenticated
@@ -67,6 +69,7 @@ type conn struct {
 	readAllowed      *sync.Cond      // the reader waits here while too much is in flight
 	sessions         map[uint16]*session
 	linksByKey       map[linkKey]endpoint // the links by their names
+	tokenSender      *incomingLink        // the last link on which the peer sends to $cbs; it may have ended
 	endedChannels    map[uint16]struct{}  // channels whose session the peer has ended
 	pendingRanges    []*session           // sessions with a disposition range that is not in out yet
 	waitingForOutput []*outgoingLink
@@ -128,6 +131,9 @@ func newConn(config *Config, peer net.Conn) *conn {
 		started:         time.Now(),
 		peerFrameMax:    frameBytesMin,
 		channelMax:      channelMax,
+	}
+	if peer, ok := peer.(AcknowledgingConn); ok {
+		c.acknowledge = peer.AcknowledgeAtOnce
 	}
 	c.readAllowed = sync.NewCond(&c.mu)
 	c.linksChanged = c.started

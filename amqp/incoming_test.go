@@ -73,15 +73,18 @@ func TestRefusedLinkGetsAnAttachAndADetach(t *testing.T) {
 
 func TestCatalogNotLoadedIsBusyNotMissing(t *testing.T) {
 	t.Parallel()
-	h := newFakeBroker("orders")
-	h.busy = true
-	_, p := piped(t, h)
-	p.login()
-	p.send(&wire.Attach{Target: &wire.Target{Address: "orders"}})
-	expect[*wire.Attach](p)
-	if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionServerBusy || !strings.Contains(d.Error.Description, "A retry may help.") {
-		t.Errorf("detach %+v", d.Error)
-	}
+	synctest.Test(t, func(t *testing.T) { // the gateway waits for attachBusyMax
+		h := newFakeBroker("orders")
+		h.busy = true
+		_, p := piped(t, h)
+		p.login()
+		p.send(&wire.Attach{Target: &wire.Target{Address: "orders"}})
+		expect[*wire.Attach](p)
+		if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionServerBusy || !strings.Contains(d.Error.Description, "A retry may help.") {
+			t.Errorf("detach %+v", d.Error)
+		}
+		_ = p.net.Close()
+	})
 }
 
 // The reply repeats the values of the client, because SDKs compare them.

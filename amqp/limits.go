@@ -46,8 +46,10 @@ const (
 	writeWithin                  = 30 * time.Second   // one write to the peer
 	closeWithin                  = 5 * time.Second    // from our close to the peer's
 	deliveryTimeMax              = 7 * 24 * time.Hour // how far ahead the delivery time of an abandoned message may be
-	lockWait                     = 60 * time.Second   // one wait of a receiving link
-	sweepEvery                   = time.Second        // shortest interval between searches for expired deliveries
+	attachBusyMax                = 5 * time.Second    // how long an attach is repeated at a busy broker
+	attachPauseMin               = 20 * time.Millisecond
+	lockWait                     = 60 * time.Second // one wait of a receiving link
+	sweepEvery                   = time.Second      // shortest interval between searches for expired deliveries
 	connectionsMaxDefault        = 20000
 	connectionsPerPeerMaxDefault = 5000        // of one address, or of one /64 of IPv6
 	rejectLogEvery               = time.Second // shortest interval between log lines about rejected connections

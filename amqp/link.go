@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // linkState is the state of a link (part 2, 2.6.3).
@@ -80,6 +81,8 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax), retryAfterChange}
 	case !c.authenticated && c.links >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
+	case l.isSecondTokenSender() && !planted.Active(planted.SecondTokenSender):
+		cause = refusal{wire.ConditionNotAllowed, "The connection has a link to $cbs already. Use that, detach it first, or open another connection.", retryAfterChange}
 	default:
 		now := time.Now()
 		path, ok, revoked := l.permitted(now)
@@ -99,6 +102,9 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		return nil
 	}
 	e := l.newEndpoint(a)
+	if in, ok := e.(*incomingLink); ok && l.kind == cbsNode {
+		c.tokenSender = in
+	}
 	if o, ok := e.(*outgoingLink); ok && l.kind == entityNode {
 		o.wantedSession, o.acceptTimeout = wants, openTimeout(a.Properties)
 	}
@@ -177,6 +183,13 @@ func (l *link) permitted(now time.Time) (path string, ok, revoked bool) {
 		return l.path, ok, revoked || also
 	}
 	return l.path, false, false
+}
+
+// isSecondTokenSender reports whether the peer attaches a link to $cbs while it has another one there. A link of
+// the same name is the same link, attached again.
+func (l *link) isSecondTokenSender() bool {
+	other := l.session.conn.tokenSender
+	return l.kind == cbsNode && l.clientSends && other != nil && other.state == attached && other.key() != l.key()
 }
 
 // newEndpoint returns a link of the kind that the attach requests.

@@ -259,20 +259,16 @@ func TestUnauthenticatedConnectionsShareTheirOwnMemory(t *testing.T) {
 	honest.login()
 	honest.sender(0, "orders")
 	var unauthenticated []*peer
-	for len(unauthenticated) < 8 {
+	for len(unauthenticated) < 32 {
 		q := connect(t, s).unknown()
-		var handles []uint32
-		for i := range uint32(4) {
-			q.sender(i, cbsPath)
-			handles = append(handles, i)
-		}
-		q.unfinished(handles, tokenBytesMax, func() bool { return false })
+		q.sender(0, cbsPath)
+		q.unfinished([]uint32{0}, tokenBytesMax, func() bool { return false })
 		unauthenticated = append(unauthenticated, q)
 	}
 	if e := expect[*wire.Close](unauthenticated[0]).Error; e.Condition != wire.ConditionConnectionForced {
 		t.Errorf("closed with %+v", e)
 	}
-	for _, last := range []*peer{unauthenticated[7], connect(t, s).unknown()} {
+	for _, last := range []*peer{unauthenticated[31], connect(t, s).unknown()} {
 		last.send(nil) // it is there
 	}
 	latest := connect(t, s).login()

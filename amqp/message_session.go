@@ -109,6 +109,9 @@ func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
 func (l *outgoingLink) acceptSession(place fsm.EntityRef) {
 	c := l.session.conn
 	l.entity = place
+	if l.acceptBusyUntil.IsZero() {
+		l.acceptBusyUntil = time.Now().Add(min(attachBusyMax, l.acceptTimeout))
+	}
 	c.brokerCalls = append(c.brokerCalls, func() {
 		cancel := c.config.Broker.AcceptSession(place, l.wantedSession.name, l.receiveAndDelete, l.acceptTimeout, l.sessionAccepted)
 		c.mu.Lock()
@@ -134,6 +137,10 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 		}
 		return
 	}
+	if code == fsm.ServerBusy && time.Now().Before(l.acceptBusyUntil) { // see resolvePath
+		time.AfterFunc(attachPauseMin, l.repeatAccept)
+		return
+	}
 	if code != fsm.OK {
 		cause := errorReplyOf(code).withEntity(l.path).refusal
 		if code == fsm.Timeout {
@@ -147,6 +154,16 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 	l.reply.Properties = append(l.reply.Properties, wire.Pair{Key: lockedUntilUTCKey, Value: message.Ticks(held.Until())})
 	l.completeAttach(ctx, l, l.entity)
 	l.watchSession()
+}
+
+// repeatAccept requests the session again, after the broker was busy.
+func (l *outgoingLink) repeatAccept() {
+	c := l.session.conn
+	c.mu.Lock()
+	defer c.unlock()
+	if l.state == attaching && c.phase < phaseClosing {
+		l.acceptSession(l.entity)
+	}
 }
 
 // heldSession finds the session of a request among those that links of the connection hold: by the name of the

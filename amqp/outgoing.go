@@ -27,13 +27,15 @@ type outgoingLink struct {
 	replyTo          string // target address, which requests use as their reply-to
 
 	// Fields of a link that requests or holds a session.
-	wantedSession  *sessionFilter
-	acceptTimeout  time.Duration
-	cancelAccept   func() // ends AcceptSession; nil before AcceptSession was called
-	messageSession Session
-	pendingDetach  *wire.Detach // our detach, once the session is released
-	lossTimer      *time.Timer  // asks whether the session lock has ended
-	sessionLost    bool         // it has ended, and the client has not detached yet
+	wantedSession *sessionFilter
+	acceptTimeout time.Duration
+	// acceptBusyUntil is when a busy broker is not asked for the session any more.
+	acceptBusyUntil time.Time
+	cancelAccept    func() // ends AcceptSession; nil before AcceptSession was called
+	messageSession  Session
+	pendingDetach   *wire.Detach // our detach, once the session is released
+	lossTimer       *time.Timer  // asks whether the session lock has ended
+	sessionLost     bool         // it has ended, and the client has not detached yet
 
 	receiver       Receiver // nil for nodes
 	lock           lockState

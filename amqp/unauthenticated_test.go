@@ -243,17 +243,16 @@ func TestUnauthenticatedBytesInFlight(t *testing.T) {
 	})
 }
 
-// Tokens that are sent in part are limited too.
+// What is sent in part is limited too, over all links together.
 func TestUnauthenticatedPartialBytes(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker())
 	p.unknown()
-	const part = 60 << 10
-	for handle := range uint32(unauthenticatedBytesMax/part + 1) {
-		p.sender(handle, cbsPath)
-		p.transfer(handle, handle, make([]byte, part), func(t *wire.Transfer) { t.More = true })
+	for handle := range uint32(unauthenticatedBytesMax/coordinatorBytesMax + 1) {
+		p.coordinator(handle)
+		p.transfer(handle, handle, make([]byte, coordinatorBytesMax), func(t *wire.Transfer) { t.More = true })
 	}
-	if d := expect[*wire.Detach](p); d.Handle != unauthenticatedBytesMax/part || d.Error.Condition != wire.ConditionResourceLimitExceeded {
+	if d := expect[*wire.Detach](p); d.Handle != unauthenticatedBytesMax/coordinatorBytesMax || d.Error.Condition != wire.ConditionResourceLimitExceeded {
 		t.Errorf("detach %+v", d)
 	}
 }

@@ -224,3 +224,12 @@ func check(t *testing.T, err error, want fsm.Code) {
 		t.Errorf("got %v, want %v", err, want)
 	}
 }
+
+func TestExpiredTokenIsNamedInTheWordsOfTheService(t *testing.T) {
+	t.Parallel()
+	err := &ExpiredTokenError{Expired: noon(), Now: noon().Add(time.Hour)}
+	const want = "ExpiredToken: The token is expired. Expiration time: 'Fri, 20 Nov 2026 12:00:00 GMT', Current time: 'Fri, 20 Nov 2026 13:00:00 GMT'."
+	if err.Error() != want || !errors.Is(err, fsm.Unauthorized) {
+		t.Errorf("%q", err)
+	}
+}

@@ -103,7 +103,7 @@ func (i *Issuer) verify(ctx context.Context, token string) (*oidc.IDToken, error
 	case signed.noKeyFits:
 		return nil, &unknownKeyError{known.generation, signed.keyIDKnown}
 	case errors.As(err, &late):
-		return nil, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, late.Expiry.UTC().Format(time.RFC3339))
+		return nil, &ExpiredTokenError{Expired: late.Expiry, Now: i.config.Now()}
 	case err != nil:
 		return nil, errToken
 	}

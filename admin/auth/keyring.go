@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -239,7 +240,7 @@ func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name stri
 	if err == nil {
 		return grant, nil
 	}
-	if errors.Is(err, errExpired) || errors.Is(err, fsm.ServerBusy) { // not an attempt to guess
+	if errors.As(err, new(*ExpiredTokenError)) || errors.Is(err, fsm.ServerBusy) { // not an attempt to guess
 		k.auditRefusal(ctx, from, kind, name, err.Error())
 		return Grant{}, err
 	}
@@ -318,10 +319,26 @@ func (k *Keyring) namespaceName(id fsm.NamespaceID) string {
 	return k.rules.NamespaceName(id)
 }
 
-var (
-	errExpired  = errors.New("ExpiredToken")
-	errAudience = errors.New("InvalidAudience")
-)
+var errAudience = errors.New("InvalidAudience")
+
+// ExpiredTokenError refuses a token whose time is over, in the words of the service, which clients search for. It
+// wraps fsm.Unauthorized.
+type ExpiredTokenError struct {
+	Expired time.Time // end of the token
+	Now     time.Time // time of the check
+}
+
+// Error begins with the code of the service.
+func (e *ExpiredTokenError) Error() string {
+	return fmt.Sprintf("ExpiredToken: The token is expired. Expiration time: '%s', Current time: '%s'.",
+		e.Expired.UTC().Format(http.TimeFormat), e.Now.UTC().Format(http.TimeFormat))
+}
+
+// ExpiredAt returns the end of the token.
+func (e *ExpiredTokenError) ExpiredAt() time.Time { return e.Expired }
+
+// Unwrap returns fsm.Unauthorized.
+func (*ExpiredTokenError) Unwrap() error { return fsm.Unauthorized }
 
 func (k *Keyring) verifySAS(from Client, s sasToken, targets []Target) (Grant, error) {
 	target, signed, covered, err := s.selectTarget(targets)
@@ -335,7 +352,7 @@ func (k *Keyring) verifySAS(from Client, s sasToken, targets []Target) (Grant, e
 	case !ok:
 		return Grant{}, fmt.Errorf("%w: InvalidSignature: the token has an invalid signature or names an unknown key", fsm.Unauthorized)
 	case !k.now().Before(s.expiry.Add(clockSkewMax)):
-		return Grant{}, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, s.expiry.UTC().Format(time.RFC3339))
+		return Grant{}, &ExpiredTokenError{Expired: s.expiry, Now: k.now()}
 	case !covered:
 		return Grant{}, fmt.Errorf("%w: %w: the token is for another resource", fsm.Unauthorized, errAudience)
 	case signed.Host != "" && !k.hostMatches(from, signed, grant.Operator):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // protocolListener is the listener for one protocol.
@@ -86,6 +87,21 @@ func (u *peekedConn) Proxied() bool { return u.proxied }
 
 // ConnectionState returns the state of the TLS connection below; it is zero without TLS.
 func (u *peekedConn) ConnectionState() tls.ConnectionState { return tlsState(u.Conn) }
+
+// AcknowledgeAtOnce implements amqp.AcknowledgingConn.
+func (u *peekedConn) AcknowledgeAtOnce() { acknowledge(u.Conn) }
+
+// acknowledge makes the kernel acknowledge at once what has arrived on the TCP connection below conn.
+func acknowledge(conn net.Conn) {
+	switch below := conn.(type) {
+	case interface{ AcknowledgeAtOnce() }:
+		below.AcknowledgeAtOnce()
+	case *tls.Conn:
+		acknowledge(below.NetConn())
+	case syscall.Conn:
+		acknowledgeTCP(below)
+	}
+}
 
 // tlsState returns the TLS state of a connection, which is zero without TLS. A server uses it to get the
 // certificate of the client and the server name that the client requested.

@@ -44,6 +44,9 @@ type proxied struct {
 // RemoteAddr returns the address in the header: that of the client.
 func (c *proxied) RemoteAddr() net.Addr { return c.client }
 
+// AcknowledgeAtOnce implements amqp.AcknowledgingConn.
+func (c *proxied) AcknowledgeAtOnce() { acknowledge(c.Conn) }
+
 func (c *proxied) Read(b []byte) (int, error) {
 	if c.first == nil {
 		return c.Conn.Read(b)

@@ -82,6 +82,9 @@ type webSocket struct {
 // ConnectionState returns the state of the TLS connection below; it is zero without TLS.
 func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.transport) }
 
+// AcknowledgeAtOnce implements amqp.AcknowledgingConn.
+func (c *webSocket) AcknowledgeAtOnce() { acknowledge(c.transport) }
+
 // Write sends b in messages that fit into the buffers of all clients.
 func (c *webSocket) Write(b []byte) (int, error) {
 	written := 0

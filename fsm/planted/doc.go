@@ -85,6 +85,8 @@ const (
 	RaftStreamAnyReplica Fault = "raft-stream-any-replica"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
+	// RefuseAttachAtOnce refuses an attach when the broker is busy, instead of asking it again.
+	RefuseAttachAtOnce Fault = "refuse-attach-at-once"
 	// RefusedBatchStays lets a source send a batch forever that its destination refuses as outdated.
 	RefusedBatchStays Fault = "refused-batch-stays"
 	// ReleaseByOldAnswer takes back a pledge because of an answer that is older than the pledge.
@@ -100,6 +102,8 @@ const (
 	RestoreKeepsEpoch Fault = "restore-keeps-epoch"
 	// ReuseLockEpoch grants a lock under the epoch of the one before.
 	ReuseLockEpoch Fault = "reuse-lock-epoch"
+	// SecondTokenSender accepts a second sender to $cbs on a connection.
+	SecondTokenSender Fault = "second-token-sender"
 	// SessionLossIsSilent lets a link without credit stay attached when its session lock has ended.
 	SessionLossIsSilent Fault = "session-loss-is-silent"
 	// SkipBodyChecksum delivers bodies whose checksum is wrong.
@@ -157,6 +161,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	PurgeHeldSessions,
 	RaftStreamAnyReplica,
 	ReadWithoutQuorum,
+	RefuseAttachAtOnce,
 	RefusedBatchStays,
 	ReleaseByOldAnswer,
 	RemovalPlansOnce,
@@ -164,6 +169,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	RestoreKeepsClusterID,
 	RestoreKeepsEpoch,
 	ReuseLockEpoch,
+	SecondTokenSender,
 	SessionLossIsSilent,
 	SkipBodyChecksum,
 	SkipBodySync,

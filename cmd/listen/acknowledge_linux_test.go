@@ -1,0 +1,65 @@
+package listen
+
+import (
+	"crypto/tls"
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/peeklock/peeklock/amqp"
+)
+
+// quickAcknowledgement reads the option of a TCP connection.
+func quickAcknowledgement(t *testing.T, conn *net.TCPConn) (on bool) {
+	t.Helper()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		value, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK)
+		if err != nil {
+			t.Error(err)
+		}
+		on = value == 1
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return on
+}
+
+// TestAcknowledgementsReachTheSocket checks that the option arrives below every wrapper of a connection.
+func TestAcknowledgementsReachTheSocket(t *testing.T) {
+	t.Parallel()
+	l := listenLoopback(t)
+	defer l.Close()
+	client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	socket := accepted.(*net.TCPConn)
+	plain := &peekedConn{Conn: socket}
+	secure := &peekedConn{Conn: tls.Server(plain, &tls.Config{MinVersion: tls.VersionTLS12})}
+	for name, conn := range map[string]amqp.AcknowledgingConn{
+		"tcp": plain, "tls": secure, "proxy": &proxied{Conn: socket}, "websocket": &webSocket{Conn: secure, transport: secure},
+	} {
+		raw, err := socket.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 0) })
+		if quickAcknowledgement(t, socket) {
+			t.Fatal("the option cannot be cleared")
+		}
+		if conn.AcknowledgeAtOnce(); !quickAcknowledgement(t, socket) {
+			t.Errorf("%s: the option is not set", name)
+		}
+	}
+}
