@@ -73,7 +73,7 @@ func TestSessionsOfAPartitionedQueueAreFoundAtAnyMember(t *testing.T) {
 			t.Errorf("%s: defer: %v", name, code)
 		}
 		fetched := make(chan []fsm.Delivery, 1)
-		s.Fetch([]fsm.SequenceNumber{got[1].Lock.Sequence, 99, 15 << shards.Shift}, false, func(_ fsm.Code, d []fsm.Delivery) { fetched <- d })
+		s.Fetch([]fsm.SequenceNumber{got[1].Lock.Sequence, 99, 15 << fsm.ShardShift}, false, func(_ fsm.Code, d []fsm.Delivery) { fetched <- d })
 		if d := <-fetched; len(d) != 1 || d[0].Lock.Sequence != got[1].Lock.Sequence {
 			t.Errorf("%s: fetched %+v", name, d)
 		}

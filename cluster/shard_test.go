@@ -67,7 +67,7 @@ func TestShardOfAKey(t *testing.T) {
 		{id, false, "", false}, {id, true, "m", true}, {keyed("p", ""), true, "p", true}, {session, true, "", true}, {fsm.Message{}, true, "", false},
 	} {
 		e.Settings.RequiresDuplicateDetection = c.duplicates
-		if key, bound := shards.Key(&e, &c.message); key != c.key || bound != c.bound {
+		if key, bound := e.ShardKey(&c.message); key != c.key || bound != c.bound {
 			t.Errorf("%+v is bound by %q, %v", c.message, key, bound)
 		}
 	}
@@ -127,7 +127,7 @@ func TestPartitionedQueueBehavesAsOneQueue(t *testing.T) {
 	}
 	settlements[7].Verb, settlements[8].Verb = fsm.Defer, fsm.DeadLetter
 	renewed := make(chan []fsm.Code, 1)
-	unknown := fsm.LockID{Sequence: 9 << shards.Shift}
+	unknown := fsm.LockID{Sequence: 9 << fsm.ShardShift}
 	c.nodes[0].Router().Renew(at, slices.Concat(locks, []fsm.LockID{unknown}), func(codes []fsm.Code, untils []fsm.Instant) {
 		if untils[0] == 0 {
 			codes[0] = fsm.Internal

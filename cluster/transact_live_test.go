@@ -61,6 +61,31 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 	c.counted(near, "nothing came of that", active(3))
 }
 
+// TestTransactionSchedulesAcrossPartitions: a message that a transaction schedules for a queue of another
+// partition arrives when its time has come, and not before.
+func TestTransactionSchedulesAcrossPartitions(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	in := c.make(fsm.QueueEntity, "in", nil)
+	far := c.half(fsm.CreateEntity{Name: "far", Partition: 3 - in.Partition})
+	node := c.nodes[0]
+	kit.Eventually(t, "the level is that of this release", func() bool { return node.FormatLevel() >= fsm.LevelTransactions })
+	sendMessage(t, node, in, "now")
+	receiver := node.Router().Receiver(in, false)
+	got := lockMessages(receiver, 1, time.Minute)
+	receiver.Close()
+	later := kit.SendTo(far, "later")
+	due := time.Now().Add(2 * time.Second)
+	later.Messages[0].EnqueueAt = fsm.Instant(due.UnixMilli())
+	tx := fsm.Transaction{Settles: []fsm.SettleAt{kit.Complete(in, got.deliveries[0].Lock)}, Sends: []fsm.SendTo{later}}
+	kit.Eventually(t, "the transaction is performed", func() bool { return transacted(node, tx) == fsm.OK }) // its partition learns the level
+	c.counted(far, "it has come", active(1))
+	if early := time.Until(due); early > 0 {
+		t.Errorf("it came %v early", early)
+	}
+}
+
 // TestTransferDeadLettersOfATopic checks that messages that a transaction sends through a topic and that their
 // destination refuses are received from the topic's transfer dead-letter queue, and from no other.
 func TestTransferDeadLettersOfATopic(t *testing.T) {

@@ -62,7 +62,8 @@ func (sub *subqueue) canHold(rec *record, patch Ref) bool {
 	own := rec.state != Shared && rec.state != Pending && rec.flags&shared == 0
 	switch {
 	case sub.address.Sub == TransferQueue:
-		return own && rec.flags == 0 && (rec.state == Ready || rec.state == Forwarding) && rec.deadLetterExpiry == 0 && rec.expires == 0 && patch != Ref{}
+		waits := rec.state == Scheduled && rec.flags == delayed
+		return own && (waits || rec.flags == 0 && (rec.state == Ready || rec.state == Forwarding)) && rec.deadLetterExpiry == 0 && rec.expires == 0 && patch != Ref{}
 	case sub.address.Sub == TransferDeadLetterQueue && own: // it was a transfer, if the entity is not a queue
 		return rec.state != Scheduled || rec.flags&delayed != 0 || sub.entity.kind == QueueEntity
 	}

@@ -23,6 +23,8 @@ package fsm
 //	4  Administration as in the service: settings version 4, rules with the forms of their values,
 //	   MaxDeliveryCount above 2000, names with a tilde; the catalog refuses them below. The time of
 //	   the last use of each entity, in image version 6.
+//	   Transactions with up to transactionSettlementsMax settlements beside transactionSendsMax sends,
+//	   and with messages for other partitions that are scheduled.
 const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
@@ -41,6 +43,9 @@ const (
 	// levelServiceSettings is the first level at which a catalog takes what the service takes in settings, names
 	// and rules, and a message partition records the use of entities.
 	levelServiceSettings = 4
+	// LevelTransactions is the first level at which a transaction has a limit of its own for settlements, and
+	// schedules messages for other partitions.
+	LevelTransactions = 4
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its

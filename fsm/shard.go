@@ -11,6 +11,27 @@ type Shard struct {
 	Entity    EntityID    `json:"Entity"`
 }
 
+// ShardShift is the lowest bit of the shard in a sequence number, as in the cloud service: it leaves 48 bits
+// for the number within the shard.
+const ShardShift = 48
+
+// Shard returns the shard in a sequence number that a client sees, 0 if the entity has no shards.
+func (n SequenceNumber) Shard() int { return int(n >> ShardShift) }
+
+// ShardKey returns the key that binds a message to a shard of a partitioned entity: its session, else its
+// partition key, else its id if the entity detects duplicates. False means that the message may go to any shard.
+func (e *Entity) ShardKey(m *Message) (key string, bound bool) {
+	switch {
+	case m.HasSession:
+		return m.Session, true
+	case m.PartitionKey != "":
+		return m.PartitionKey, true
+	case e.Settings.RequiresDuplicateDetection && m.ID != "":
+		return m.ID, true
+	}
+	return "", false
+}
+
 // The ids of the shards of an entity are consecutive, the first is that of the entity itself: the
 // entity of a shard is found by binary search, without a second index.
 

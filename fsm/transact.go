@@ -58,8 +58,12 @@ func (q *Queues) addTransfer(p *transactionTransfer) {
 	patches := AppendPatches(nil, []Patch{{To: p.to, ToName: string(p.name)}})
 	for i := range p.messages {
 		x.last++
-		body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload)
-		at := q.insertInSession(sub, x.last, record{body: body, enqueued: q.times.Wall, state: Ready}, session)
+		rec := record{enqueued: q.times.Wall, state: Ready}
+		if at := p.messages[i].at; at > q.times.Wall {
+			rec.state, rec.deadline, rec.flags = Scheduled, at, delayed // it keeps its number when it is due
+		}
+		rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload)
+		at := q.insertInSession(sub, x.last, rec, session)
 		q.storePatches(sub, at, patches)
 	}
 	q.notifyReady(sub) // the activity is recorded when they have left: until then the entity is not idle
@@ -102,7 +106,7 @@ type entityChanges struct {
 // checkTransaction checks whether a transaction can be performed as a whole, and returns the code
 // of the first operation that cannot be performed after those before it.
 func (q *Queues) checkTransaction(c *transaction) Code {
-	if !within(c.operations(), transactionOperationsMax) {
+	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) {
 		return InvalidArgument
 	}
 	t := dryRun{q: q}
@@ -237,7 +241,7 @@ func (t *dryRun) transfer(p *transactionTransfer) Code {
 	s := t.changesOf(x)
 	for i := range p.messages {
 		m := &p.messages[i]
-		if m.at != 0 || !validSent(m) {
+		if m.at != 0 && t.q.FormatLevel() < LevelTransactions || !validSent(m) {
 			return InvalidArgument
 		}
 		if len(m.payload) > messageBytesMax {

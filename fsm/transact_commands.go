@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // Transact performs operations of one partition atomically: all of them or none. It checks every
 // operation, with the effects of those before it in mind, before it changes anything.
 //
@@ -13,8 +15,8 @@ type Transact struct {
 }
 
 // TransferOut stores messages for an entity of another partition in the transfer queue of an entity
-// of this one. They are forwarded exactly once (ForwardMessages at TransferQueue), in order;
-// messages that cannot be delivered move to the transfer dead-letter queue of Via.
+// of this one. They are forwarded exactly once (ForwardMessages at TransferQueue), in order, those that are
+// scheduled when their time has come; messages that cannot be delivered move to the transfer dead-letter queue of Via.
 type TransferOut struct {
 	Via      EntityID // queue, topic or subscription of this partition
 	To       Destination
@@ -48,9 +50,38 @@ type SendTo struct {
 	Messages []Message
 }
 
-// transactionOperationsMax is the number of messages that one transaction can send and settle, as
-// in Azure Service Bus.
-const transactionOperationsMax = 100
+// Limits of one transaction.
+const (
+	transactionSendsMax       = 100  // messages sent, as in Azure Service Bus; below format level 4 sent and settled
+	transactionSettlementsMax = 1000 // messages settled
+)
+
+// withinLimits reports whether a transaction has operations, and no more than fit into one at a format level.
+func withinLimits(settlements, sends int, level uint32) bool {
+	if level < LevelTransactions {
+		return within(settlements+sends, transactionSendsMax)
+	}
+	return settlements+sends > 0 && settlements <= transactionSettlementsMax && sends <= transactionSendsMax
+}
+
+// Level returns the format level from which on the command may be written.
+func (c Transact) Level() uint32 {
+	settlements, sends, scheduled := 0, 0, false
+	for i := range c.Settles {
+		settlements += len(c.Settles[i].Settlements)
+	}
+	for i := range c.Sends {
+		sends += len(c.Sends[i].Messages)
+	}
+	for i := range c.Transfers {
+		sends += len(c.Transfers[i].Messages)
+		scheduled = scheduled || slices.ContainsFunc(c.Transfers[i].Messages, func(m Message) bool { return m.EnqueueAt != 0 })
+	}
+	if scheduled || !withinLimits(settlements, sends, 1) {
+		return LevelTransactions
+	}
+	return 1
+}
 
 // transaction is a Transact whose messages alias the command.
 type transaction struct {
@@ -73,19 +104,18 @@ type transactionTransfer struct {
 	messages []sentMessage
 }
 
-// operations returns the number of messages that a transaction settles and sends.
-func (c *transaction) operations() int {
-	n := 0
+// operations returns the numbers of messages that a transaction settles and sends.
+func (c *transaction) operations() (settlements, sends int) {
 	for i := range c.settles {
-		n += len(c.settles[i].Settlements)
+		settlements += len(c.settles[i].Settlements)
 	}
 	for i := range c.sends {
-		n += len(c.sends[i].messages)
+		sends += len(c.sends[i].messages)
 	}
 	for i := range c.transfers {
-		n += len(c.transfers[i].messages)
+		sends += len(c.transfers[i].messages)
 	}
-	return n
+	return settlements, sends
 }
 
 // The minimum sizes of the parts of a Transact.
@@ -126,30 +156,27 @@ func validTransferOut(via EntityID, to Destination, nameBytes, messages int) boo
 func (Transact) kind() Kind             { return KindTransact }
 func (c Transact) encode(x codec) codec { c.fields(&x); return x }
 func (c Transact) check() Code {
-	n, worst := 0, OK
-	note := func(messages int, code Code) {
-		n += messages
+	settlements, sends, worst := 0, 0, OK
+	note := func(settles, messages int, code Code) {
+		settlements, sends = settlements+settles, sends+messages
 		if worst == OK {
 			worst = code
 		}
 	}
 	for _, s := range c.Settles {
-		note(len(s.Settlements), s.check())
+		note(len(s.Settlements), 0, s.check())
 		for i := range s.Settlements {
-			note(0, codeIf(s.Settlements[i].Verb != Release))
+			note(0, 0, codeIf(s.Settlements[i].Verb != Release))
 		}
 	}
 	for _, s := range c.Sends {
-		note(len(s.Messages), s.check())
+		note(0, len(s.Messages), s.check())
 	}
 	for _, t := range c.Transfers {
-		note(len(t.Messages), SendMessages{Entity: t.Via, Messages: t.Messages}.check())
-		note(0, codeIf(validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages))))
-		for i := range t.Messages {
-			note(0, codeIf(t.Messages[i].EnqueueAt == 0))
-		}
+		note(0, len(t.Messages), SendMessages{Entity: t.Via, Messages: t.Messages}.check())
+		note(0, 0, codeIf(validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages))))
 	}
-	if !within(n, transactionOperationsMax) {
+	if !withinLimits(settlements, sends, FormatLevel) {
 		return InvalidArgument
 	}
 	return worst

@@ -119,10 +119,10 @@ func TestLimitsOfTransactionsHold(t *testing.T) {
 		command fsm.Transact
 		valid   bool
 	}{
-		{"100 operations", fsm.Transact{Settles: settles(50, fsm.Complete), Sends: sends(30), Transfers: posts(20, nil)}, true},
-		{"101 operations", fsm.Transact{Settles: settles(51, fsm.Complete), Sends: sends(30), Transfers: posts(20, nil)}, false},
-		{"100 settlements", fsm.Transact{Settles: settles(100, fsm.Defer)}, true},
-		{"101 settlements", fsm.Transact{Settles: settles(101, fsm.Defer)}, false},
+		{"100 sends and a settlement", fsm.Transact{Settles: settles(1, fsm.Complete), Sends: sends(80), Transfers: posts(20, nil)}, true},
+		{"101 sends", fsm.Transact{Settles: settles(1, fsm.Complete), Sends: sends(81), Transfers: posts(20, nil)}, false},
+		{"1000 settlements", fsm.Transact{Settles: settles(1000, fsm.Defer)}, true},
+		{"1001 settlements", fsm.Transact{Settles: settles(1001, fsm.Defer)}, false},
 		{"100 messages", fsm.Transact{Sends: sends(100)}, true},
 		{"101 messages", fsm.Transact{Sends: sends(101)}, false},
 		{"100 transfers", fsm.Transact{Transfers: posts(100, nil)}, true},
@@ -136,7 +136,7 @@ func TestLimitsOfTransactionsHold(t *testing.T) {
 		{"a settlement in a transfer queue", fsm.Transact{Settles: []fsm.SettleMessages{{
 			Address: fsm.Address{Entity: 1, Sub: fsm.TransferQueue}, Settlements: settles(1, fsm.Complete)[0].Settlements,
 		}}}, false},
-		{"a transfer for later", fsm.Transact{Transfers: posts(1, func(c *fsm.TransferOut) { c.Messages[0].EnqueueAt = 1 })}, false},
+		{"a transfer for later", fsm.Transact{Transfers: posts(1, func(c *fsm.TransferOut) { c.Messages[0].EnqueueAt = 1 })}, true},
 		{"via nothing", fsm.Transact{Transfers: posts(1, func(c *fsm.TransferOut) { c.Via = 0 })}, false},
 		{"to no entity", fsm.Transact{Transfers: posts(1, func(c *fsm.TransferOut) { c.To.Entity = 0 })}, false},
 		{"to the catalog", fsm.Transact{Transfers: posts(1, func(c *fsm.TransferOut) { c.To.Partition = 0 })}, false},
@@ -164,9 +164,10 @@ func TestLimitsOfTransactionsHold(t *testing.T) {
 		}
 		// The state machine refuses it, too.
 		m := newBetween(t)
+		m.must(fsm.RaiseLevel{Level: fsm.LevelTransactions})
 		m.put(1, 1, nil)
-		m.send(1, 100, fsm.Message{})
-		m.must(fsm.LockMessages{Address: at, Max: 100, MaxBytes: 1 << 20})
+		m.send(1, 1000, fsm.Message{})
+		m.must(fsm.LockMessages{Address: at, Max: 1000, MaxBytes: 1 << 20})
 		before := m.q.Digest()
 		if got := m.do(c.command).Code; got != want {
 			t.Errorf("%s: applied with %v, want %v", c.name, got, want)

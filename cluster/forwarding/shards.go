@@ -19,7 +19,7 @@ func (f *Forwarder) sendBatch(ctx context.Context, to fsm.Destination, entity *f
 	positions := make([][]int, len(entity.Shards))
 	for i := range command.Messages {
 		shard := int(command.Serial % uint64(len(entity.Shards)))
-		if key, bound := shards.Key(entity, &command.Messages[i].Message); bound {
+		if key, bound := entity.ShardKey(&command.Messages[i].Message); bound {
 			shard = shards.Hash(entity, key)
 		}
 		positions[shard] = append(positions[shard], i)

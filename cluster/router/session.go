@@ -185,7 +185,7 @@ func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
 func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	inside := make([]fsm.SequenceNumber, 0, len(sequences)) // a session is in one shard
 	for _, n := range sequences {
-		if n&^(1<<shards.Shift-1) == s.shardBits {
+		if n&^(1<<fsm.ShardShift-1) == s.shardBits {
 			inside = append(inside, n&^s.shardBits)
 		}
 	}

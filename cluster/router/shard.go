@@ -18,9 +18,9 @@ func (r *Router) chooseShard(e *fsm.Entity, messages []fsm.Message) (int, fsm.Co
 	if len(messages) == 0 {
 		return 0, fsm.InvalidArgument
 	}
-	key, bound := shards.Key(e, &messages[0])
+	key, bound := e.ShardKey(&messages[0])
 	for i := range messages[1:] {
-		if other, too := shards.Key(e, &messages[i+1]); other != key || too != bound {
+		if other, too := e.ShardKey(&messages[i+1]); other != key || too != bound {
 			return 0, fsm.InvalidArgument
 		}
 	}

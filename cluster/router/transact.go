@@ -3,13 +3,14 @@ package router
 import (
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 )
 
 // Transact applies a whole transaction, once, or nothing of it. done gets OK, or NotAllowed when the
-// transaction settles messages in more than one partition, or sends through an entity of another
-// partition than that: one entry of one log contains the whole transaction. ServerBusy
+// transaction settles messages in more than one partition: one entry of one log contains the whole transaction. ServerBusy
 // means that nothing was applied, Timeout that all or nothing was. As with Send, the caller must not
 // change the messages afterwards. It does not block.
 //
@@ -24,6 +25,10 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	home, command, code := groupTransaction(tx)
 	if code != fsm.OK || home.Partition == fsm.CatalogPartition {
 		done(code) // refused, or empty
+		return
+	}
+	if command.Level() > r.formatLevel() {
+		done(fsm.InvalidArgument) // a member of the release before could not read it
 		return
 	}
 	client := r.client(home.Partition)
@@ -42,6 +47,14 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 			client.submit(command, func(result fsm.Result) { done(result.Code) })
 		})
 	})
+}
+
+// formatLevel returns the level of the cluster as this member's catalog knows it.
+func (r *Router) formatLevel() (level uint32) {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) { level = raftgroup.Catalog(m).FormatLevel() })
+	}
+	return max(1, level)
 }
 
 // resolveShards replaces partitioned entities by shards. Settlements belong to the shard in their
@@ -104,7 +117,7 @@ func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm
 	if code != fsm.OK {
 		return at, code
 	}
-	if _, bound := shards.Key(&at.Entity, &messages[0]); !bound {
+	if _, bound := at.ShardKey(&messages[0]); !bound {
 		beside := func(s fsm.Shard) bool { return s.Partition == home }
 		if i := slices.IndexFunc(at.Shards, beside); i >= 0 {
 			shard = i
@@ -136,12 +149,10 @@ func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Trans
 				home = *s.Via
 			}
 		}
-		switch via := viaOrHome(s.Via, home); {
-		case s.At.Partition == home.Partition:
+		if s.At.Partition == home.Partition {
 			command.Sends = append(command.Sends, fsm.SendMessages{Entity: s.At.ID, Messages: s.Messages})
-		case via.Partition != home.Partition:
-			return home, command, fsm.NotAllowed
-		default:
+		} else {
+			via := viaOrHome(s.Via, home)
 			command.Transfers = append(command.Transfers, fsm.TransferOut{
 				Via: via.ID, Name: s.At.Name, Messages: s.Messages,
 				To: fsm.Destination{Partition: s.At.Partition, Entity: s.At.ID},
@@ -151,9 +162,10 @@ func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Trans
 	return home, command, fsm.OK
 }
 
-// viaOrHome returns the entity that a send goes through: the one it names, or home.
+// viaOrHome returns the entity that a send goes through: the one it names if that lies in the partition of
+// home, else home. Where partitions lie decides only whose transfer dead-letter queue gets what cannot be delivered.
 func viaOrHome(via *fsm.EntityRef, home fsm.EntityRef) fsm.EntityRef {
-	if via != nil {
+	if via != nil && via.Partition == home.Partition {
 		return *via
 	}
 	return home

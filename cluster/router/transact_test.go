@@ -53,8 +53,8 @@ func TestTransactionBecomesOneCommand(t *testing.T) {
 			want: fsm.Transact{Sends: []fsm.SendMessages{send(1)}, Transfers: []fsm.TransferOut{out(2)}},
 		},
 		"through one that is elsewhere": {
-			tx:   fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(at(4, 4), "x"), through}},
-			code: fsm.NotAllowed,
+			tx: fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(at(4, 4), "x"), through}}, in: 4,
+			want: fsm.Transact{Sends: []fsm.SendMessages{send(4)}, Transfers: []fsm.TransferOut{out(4)}},
 		},
 		"settles in two partitions": {
 			tx:   fsm.Transaction{Settles: []fsm.SettleAt{settled, kit.Complete(far, fsm.LockID{})}},

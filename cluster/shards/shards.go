@@ -2,10 +2,6 @@ package shards
 
 import "github.com/peeklock/peeklock/fsm"
 
-// Shift is the lowest bit of the shard in a sequence number, as in the cloud service: it leaves 48 bits
-// for the number within the shard.
-const Shift = 48
-
 // Ref returns a reference to one shard of a partitioned entity; a shard is an entity like any other.
 func Ref(at fsm.EntityRef, shard int) fsm.EntityRef {
 	at.ID, at.Partition = at.Shards[shard].Entity, at.Shards[shard].Partition
@@ -17,11 +13,11 @@ func Ref(at fsm.EntityRef, shard int) fsm.EntityRef {
 }
 
 // Bits returns the bits that are added to the sequence numbers of a shard for clients.
-func Bits(shard int) fsm.SequenceNumber { return fsm.SequenceNumber(shard) << Shift }
+func Bits(shard int) fsm.SequenceNumber { return fsm.SequenceNumber(shard) << fsm.ShardShift }
 
 // Split splits a client's sequence number into the shard and the number within it.
 func Split(n fsm.SequenceNumber) (shard int, inside fsm.SequenceNumber) {
-	return int(n >> Shift), n & (1<<Shift - 1)
+	return n.Shard(), n & (1<<fsm.ShardShift - 1)
 }
 
 // ToClient replaces the sequence numbers of deliveries of a shard with those that clients see.
@@ -37,20 +33,6 @@ func ToClient(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm.Delivery
 		}
 	}
 	return deliveries
-}
-
-// Key returns the key that binds a message to a shard: its session, else its partition key, else
-// its id if the entity detects duplicates. False means that the message may go to any shard.
-func Key(e *fsm.Entity, m *fsm.Message) (key string, bound bool) {
-	switch {
-	case m.HasSession:
-		return m.Session, true
-	case m.PartitionKey != "":
-		return m.PartitionKey, true
-	case e.Settings.RequiresDuplicateDetection && m.ID != "":
-		return m.ID, true
-	}
-	return "", false
 }
 
 // Hash returns the shard of a key: 64-bit FNV-1a, modulo. It must never change, or the
