@@ -108,7 +108,7 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 	case t.rollbackReason.condition != "":
 		cause = t.rollbackOnlyRefusal()
 		c.rollback(t)
-	case t.operations == 0:
+	case t.sends+t.settlements == 0:
 		c.rollback(t) // the transaction is empty
 	default:
 		c.commit(ctx, t, a)

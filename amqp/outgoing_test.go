@@ -210,7 +210,10 @@ func TestNotTerminalStatesSettleNothing(t *testing.T) {
 	p.deliveries(1)
 	p.send(dispose(0, 0, false, &wire.Received{}), dispose(0, 0, false, nil))
 	p.send(dispose(0, 0, false, &wire.TransactionalState{TxnID: []byte{1}, Outcome: &wire.Accepted{}}))
-	p.refused(0, wire.RoleSender, wire.ConditionTransactionUnknownID)
+	d := expect[*wire.Disposition](p)
+	if r, ok := d.State.(*wire.Rejected); !ok || d.Settled || r.Error.Condition != wire.ConditionTransactionUnknownID {
+		t.Errorf("disposition %+v state %+v", d, d.State)
+	}
 	p.send(dispose(0, 0, false, &wire.Accepted{}))
 	expect[*wire.Disposition](p)
 }

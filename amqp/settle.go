@@ -152,6 +152,9 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 		return
 	}
 	taken := s.takeUnsettled(d.First, last)
+	if d.Settled && d.State == nil {
+		taken = s.keepEnlisted(d.First, last, taken)
+	}
 	switch {
 	case what.refused.condition != "":
 		s.refuseAll(ctx, taken, what, d.Settled)
@@ -161,6 +164,25 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 		s.settleDeliveries(ctx, taken, what, d.Settled)
 	}
 	s.unsettledFreed()
+}
+
+// keepEnlisted puts back deliveries that open transactions settle: a disposition that only settles says of
+// them that the client has forgotten them, not that they are released.
+func (s *session) keepEnlisted(first, last uint32, taken []settledDelivery) []settledDelivery {
+	for _, t := range s.conn.transactions {
+		others, some := t.settledByClient(s, first, last, taken)
+		if !some {
+			continue
+		}
+		for _, d := range taken {
+			s.unsettled[d.id] = d.unsettled
+		}
+		for _, d := range others {
+			delete(s.unsettled, d.id)
+		}
+		taken = others
+	}
+	return taken
 }
 
 // settleDeliveries settles the deliveries of each link with one call.

@@ -31,10 +31,12 @@ type transaction struct {
 	coordinator *incomingLink // the transaction ends with the link that declared it
 	deadline    time.Time
 
-	work       fsm.Transaction
-	deliveries []enlistedDelivery // the deliveries that the settlements in work settle
-	operations int
-	bytes      int
+	work        fsm.Transaction
+	deliveries  []enlistedDelivery      // the deliveries that the settlements in work settle
+	locks       map[fsm.LockID]struct{} // those that the settlements in work end
+	sends       int
+	settlements int
+	bytes       int
 
 	// rollbackReason is the reason why the transaction can only be rolled back: an operation was refused. Java
 	// ignores the outcome of a send in a transaction, and would commit the rest.
@@ -46,6 +48,8 @@ type transaction struct {
 type enlistedDelivery struct {
 	session *session
 	settledDelivery
+	outcome       outcome
+	clientSettled bool // the client has settled it: it gets no answer at the commit
 }
 
 // declare opens a transaction.
@@ -83,16 +87,18 @@ func unknownTransaction() refusal {
 
 // enlist reserves space in a transaction for operations on messages of a total size; the caller then adds them
 // to its work. A refusal makes the transaction rollback-only.
-func (c *conn) enlist(id *txnID, operations, bytes int) (*transaction, refusal) {
+func (c *conn) enlist(id *txnID, sends, settlements, bytes int) (*transaction, refusal) {
 	t, cause := c.transaction(id)
-	bytes += operations * operationOverhead
+	bytes += (sends + settlements) * operationOverhead
 	switch {
 	case cause.condition != "":
 		return nil, cause
 	case t.rollbackReason.condition != "":
 		return nil, t.rollbackOnlyRefusal()
-	case t.operations+operations > transactionOperationsMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would send and settle more than %d messages; it can only be rolled back now. Do less in one transaction.", transactionOperationsMax), retryAfterChange}
+	case t.sends+sends > transactionSendsMax:
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would send more than %d messages; it can only be rolled back now. Send fewer in one transaction.", transactionSendsMax), retryAfterChange}
+	case t.settlements+settlements > transactionSettlementsMax:
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would settle more than %d messages; it can only be rolled back now. Settle fewer in one transaction.", transactionSettlementsMax), retryAfterChange}
 	case t.bytes+bytes > transactionBytesMax:
 		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would hold more than %d bytes; it can only be rolled back now. Do less in one transaction.", transactionBytesMax), retryAfterChange}
 	case c.transactedBytes+bytes > transactedTotalMax:
@@ -102,7 +108,8 @@ func (c *conn) enlist(id *txnID, operations, bytes int) (*transaction, refusal) 
 		c.markRollbackOnly(t, cause)
 		return nil, cause
 	}
-	t.operations += operations
+	t.sends += sends
+	t.settlements += settlements
 	t.bytes += bytes
 	c.transactedBytes += bytes
 	return t, refusal{}
@@ -114,7 +121,7 @@ func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
 		t.rollbackReason = cause
 	}
 	c.transactedBytes -= t.bytes
-	t.bytes, t.work, t.deliveries = 0, fsm.Transaction{}, nil
+	t.bytes, t.work, t.deliveries, t.locks = 0, fsm.Transaction{}, nil, nil
 }
 
 // markRollbackOnlyByID makes the transaction of a refused operation rollback-only, if it is open.
@@ -137,7 +144,12 @@ func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, mess
 	for i := range messages {
 		bytes += len(messages[i].Payload) + len(messages[i].Properties)
 	}
-	t, cause := c.enlist(id, len(messages), bytes)
+	t, cause := c.enlist(id, len(messages), 0, bytes)
+	if cause.condition == "" {
+		if cause = t.secondPartition(&at, messages); cause.condition != "" {
+			c.markRollbackOnly(t, cause)
+		}
+	}
 	if cause.condition != "" {
 		return cause
 	}
@@ -159,22 +171,68 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.
 		s := &settlements[i]
 		bytes += len(s.Properties) + len(s.Reason) + len(s.Description)
 	}
-	t, cause := c.enlist(id, len(settlements), bytes)
+	t, cause := c.enlist(id, 0, len(settlements), bytes)
+	if cause.condition == "" {
+		if cause = t.addSettlements(at, settlements); cause.condition != "" {
+			c.markRollbackOnly(t, cause)
+		}
+	}
 	if cause.condition != "" {
 		return nil, cause
 	}
-	g := t.settlementsAt(at)
-	for i := range settlements {
-		for j := range g.Settlements {
-			if g.Settlements[j].Lock == settlements[i].Lock {
-				cause = newRefusal(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
-				c.markRollbackOnly(t, cause)
-				return nil, cause
-			}
-		}
-		g.Settlements = append(g.Settlements, settlements[i])
-	}
 	return t, refusal{}
+}
+
+// addSettlements adds settlements to the work of a transaction, or returns the reason why they cannot be part of
+// it. It settles messages of one entity, and of one partition of that.
+func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlement) refusal {
+	if len(t.work.Settles) > 0 && t.work.Settles[0].At.ID != at.ID {
+		return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of '%s', and this is a message of '%s'. Settle messages of one entity in a transaction.", t.work.Settles[0].At.Name, at.Name)
+	}
+	if t.locks == nil {
+		t.locks = make(map[fsm.LockID]struct{}, len(settlements))
+	}
+	for i := range settlements {
+		lock := settlements[i].Lock
+		if _, twice := t.locks[lock]; twice {
+			return newRefusal(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
+		}
+		if len(at.Shards) > 0 && lock.Sequence.Shard() != settlements[0].Lock.Sequence.Shard() || !t.inOneShard(&at, lock.Sequence) {
+			return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of another partition of '%s'. Settle messages of one partition in a transaction.", at.Name)
+		}
+		t.locks[lock] = struct{}{}
+	}
+	g := t.settlementsAt(at)
+	g.Settlements = append(g.Settlements, settlements...)
+	return refusal{}
+}
+
+// inOneShard reports whether a message of a partitioned entity lies in the partition of those that the
+// transaction settles already.
+func (t *transaction) inOneShard(at *fsm.EntityRef, n fsm.SequenceNumber) bool {
+	return len(at.Shards) == 0 || len(t.work.Settles) == 0 || t.work.Settles[0].Settlements[0].Lock.Sequence.Shard() == n.Shard()
+}
+
+// secondPartition returns the reason why messages cannot be sent with those that the transaction sends to their
+// partitioned entity already: all have one key, or none has a key.
+func (t *transaction) secondPartition(at *fsm.EntityRef, messages []fsm.Message) refusal {
+	if len(at.Shards) == 0 || len(messages) == 0 {
+		return refusal{}
+	}
+	first := &messages[0]
+	for i := range t.work.Sends {
+		if t.work.Sends[i].At.ID == at.ID {
+			first = &t.work.Sends[i].Messages[0]
+			break
+		}
+	}
+	key, bound := at.ShardKey(first)
+	for i := range messages {
+		if other, too := at.ShardKey(&messages[i]); other != key || too != bound {
+			return newRefusal(wire.ConditionNotAllowed, "The transaction sends messages with another partition key to '%s'. Send messages of one partition key to a partitioned entity in a transaction.", at.Name)
+		}
+	}
+	return refusal{}
 }
 
 // settlementsAt returns the collection of settlements at an entity.
@@ -241,16 +299,71 @@ func (c *conn) committed(ctx context.Context, t *transaction, discharge *incomin
 	c.committing--
 	c.transactedBytes -= t.bytes
 	if code == fsm.OK {
-		for _, e := range t.deliveries {
-			if u, ok := e.session.unsettled[e.id]; ok && u == e.unsettled {
-				delete(e.session.unsettled, e.id)
-				e.session.countUnsettled()
-				e.session.unsettledFreed()
-			}
-		}
+		t.settleDeliveries()
 	}
 	c.unlock()
 	c.finishSend(ctx, discharge, commitRefusal(code))
+}
+
+// settleDeliveries settles the deliveries of a transaction that was committed, before its discharge is
+// answered, each run of neighbours with one disposition. The state is again that of the transaction: Java takes
+// a plain outcome for another one than it asked for. mu is held.
+func (t *transaction) settleDeliveries() {
+	var run []*enlistedDelivery
+	for i := range t.deliveries {
+		e := &t.deliveries[i]
+		s := e.session
+		if u, ok := s.unsettled[e.id]; !ok || u != e.unsettled {
+			continue
+		}
+		delete(s.unsettled, e.id)
+		s.countUnsettled()
+		s.unsettledFreed()
+		if e.clientSettled || s.ended {
+			continue
+		}
+		if len(run) > 0 && (run[0].session != s || run[0].outcome != e.outcome || run[len(run)-1].id+1 != e.id || e.id == 0) {
+			t.settleRun(run)
+			run = run[:0]
+		}
+		run = append(run, e)
+	}
+	t.settleRun(run)
+}
+
+// settleRun writes the disposition that settles deliveries of one session with consecutive ids and one outcome.
+func (t *transaction) settleRun(run []*enlistedDelivery) {
+	if len(run) == 0 {
+		return
+	}
+	s, last := run[0].session, run[len(run)-1].id
+	s.conn.emitDisposition(s.channel, &wire.Disposition{
+		Role: wire.RoleSender, First: run[0].id, Last: &last, Settled: true,
+		State: &wire.TransactionalState{TxnID: t.id[:], Outcome: run[0].outcome.state()},
+	})
+}
+
+// settledByClient records that the client has settled deliveries of a session that are enlisted, and returns
+// the others. Java settles each delivery once more when it knows its outcome.
+func (t *transaction) settledByClient(s *session, first, last uint32, taken []settledDelivery) (others []settledDelivery, any bool) {
+	var enlisted map[uint32]bool
+	for i := range t.deliveries {
+		if e := &t.deliveries[i]; e.session == s && e.id-first <= last-first {
+			if enlisted == nil {
+				enlisted = make(map[uint32]bool)
+			}
+			e.clientSettled, enlisted[e.id] = true, true
+		}
+	}
+	if enlisted == nil {
+		return taken, false
+	}
+	for _, d := range taken {
+		if !enlisted[d.id] {
+			others = append(others, d)
+		}
+	}
+	return others, true
 }
 
 // commitRefusal returns the reason why a transaction was not committed. Its condition is empty for OK.
@@ -262,7 +375,7 @@ func commitRefusal(code fsm.Code) refusal {
 	case fsm.Timeout:
 		return refusal{wire.ConditionTransactionTimeout, "It is not known whether the transaction was committed: all of it was done, or nothing. Find out which before you do the work again.", retryLater}
 	case fsm.NotAllowed:
-		v.text = "it settles messages of entities that lie in different partitions of the cluster, or sends through an entity of another partition, or does what one of its entities does not allow. Settle the messages of one entity in a transaction, and send through that."
+		v.text = "it does what one of its entities does not allow. Send to queues and topics, and settle the messages of one entity."
 	case fsm.InvalidArgument:
 		v.text += " Or more is sent or settled than fits into one transaction; then do less in one."
 	}
@@ -281,8 +394,9 @@ func (c *conn) firstTransactionDeadline() (first time.Time, ok bool) {
 }
 
 // settleInTransaction handles a disposition that is part of a transaction: its settlements are enlisted, and
-// the client gets the outcome that they will have. A refusal is answered with a plain rejected, because Java
-// considers every transactional state a success.
+// the client gets the outcome that they will have. The answer settles nothing: the commit does, and after a
+// rollback the client can settle the deliveries again (part 4, 4.4.3). A refusal is answered with a plain
+// rejected, because Java considers every transactional state a success.
 func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, last uint32, state *wire.TransactionalState) {
 	c := s.conn
 	taken := s.takeUnsettled(d.First, last)
@@ -294,14 +408,20 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 	if known, ok := txnIDOf(state.TxnID); ok {
 		id = &known
 	}
+	if t, gone := c.transaction(id); d.Settled && gone.condition == "" {
+		var again bool
+		if taken, again = t.settledByClient(s, d.First, last, taken); again && len(taken) == 0 {
+			return
+		}
+	}
 	cause := what.refused
 	if cause.condition == "" {
-		cause = s.enlistDeliveries(id, taken, what)
+		cause = s.enlistDeliveries(id, taken, what, d.Settled)
 	}
 	if cause.condition != "" {
 		c.markRollbackOnlyByID(id, cause)
 		if !d.Settled {
-			s.reject(c.newError(ctx, cause), d.First, last)
+			s.refuseInTransaction(c.newError(ctx, cause), d.First, last, len(taken) > 0)
 		}
 		return
 	}
@@ -311,10 +431,16 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 		}
 		end := taken[i-1].id
 		s.conn.emitDisposition(s.channel, &wire.Disposition{
-			Role: wire.RoleSender, First: taken[first].id, Last: &end, Settled: true,
+			Role: wire.RoleSender, First: taken[first].id, Last: &end,
 			State: &wire.TransactionalState{TxnID: id[:], Outcome: what.outcome.state()},
 		})
 	}
+}
+
+// refuseInTransaction answers a refused disposition. Deliveries that are known stay open at the client, which
+// can settle them after the rollback.
+func (s *session) refuseInTransaction(e *wire.Error, first, last uint32, known bool) {
+	s.conn.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleSender, First: first, Last: &last, Settled: !known, State: &wire.Rejected{Error: e}})
 }
 
 // decideInTransaction is decide for an outcome within a transaction.
@@ -330,7 +456,7 @@ func decideInTransaction(outcome any) decision {
 }
 
 // enlistDeliveries enlists deliveries, which may belong to several links.
-func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what decision) refusal {
+func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what decision, settled bool) refusal {
 	c := s.conn
 	if _, cause := c.transaction(id); cause.condition != "" {
 		return cause
@@ -350,8 +476,8 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 			taken = taken[n:]
 			continue
 		}
-		if n > transactionOperationsMax {
-			n = transactionOperationsMax + 1 // too many, without ever allocating a large slice
+		if n > transactionSettlementsMax {
+			n = transactionSettlementsMax + 1 // too many, without ever allocating a large slice
 		}
 		settlements := make([]fsm.Settlement, n)
 		for i, t := range taken[:n] {
@@ -363,7 +489,7 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 			return cause
 		}
 		for _, one := range taken[:n] {
-			t.deliveries = append(t.deliveries, enlistedDelivery{s, one})
+			t.deliveries = append(t.deliveries, enlistedDelivery{session: s, settledDelivery: one, outcome: what.outcome, clientSettled: settled})
 		}
 		taken = taken[n:]
 	}

@@ -43,7 +43,7 @@ func (m *txnModel) answered(what string, well bool) any {
 	for {
 		f := m.peer.next().Body
 		d, ok := f.(*wire.Disposition)
-		if !ok { // a flow that grants credit
+		if !ok || what == "commit" && d.Role == wire.RoleSender { // a flow that grants credit, or the end of a delivery
 			continue
 		}
 		if _, no := d.State.(*wire.Rejected); no == well {

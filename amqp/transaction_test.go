@@ -100,8 +100,23 @@ func (p *peer) rollback(id uint32, txn []byte) { p.Helper(); p.discharge(id, txn
 func (p *peer) discharge(id uint32, txn []byte, fail bool) {
 	p.Helper()
 	p.command(id, &wire.Discharge{TxnID: txn, Fail: fail})
-	if first, last := p.accepted(); first != id || last != id {
-		p.Fatalf("accepted %d to %d, want %d", first, last, id)
+	p.discharged(id)
+}
+
+// discharged reads the answer to a discharge, and before it the settled dispositions of deliveries that the
+// transaction has settled; it returns how many deliveries these cover.
+func (p *peer) discharged(id uint32) (settled int) {
+	p.Helper()
+	for {
+		d := expect[*wire.Disposition](p)
+		if d.Role == wire.RoleSender && d.Settled {
+			settled += int(*d.Last-d.First) + 1
+			continue
+		}
+		if _, ok := d.State.(*wire.Accepted); !ok || !d.Settled || d.First != id || *d.Last != id {
+			p.Fatalf("disposition %+v state %+v, want accepted %d", d, d.State, id)
+		}
+		return settled
 	}
 }
 
@@ -110,14 +125,21 @@ func in(txn []byte) func(*wire.Transfer) {
 	return func(t *wire.Transfer) { t.State = &wire.TransactionalState{TxnID: txn} }
 }
 
-// within reads the answer to work in a transaction.
+// within reads the answer to work in a transaction. It settles a send, and does not settle a delivery.
 func (p *peer) within(txn []byte, role wire.Role, first, last uint32, outcome string) {
 	p.Helper()
 	d := expect[*wire.Disposition](p)
-	state, ok := d.State.(*wire.TransactionalState)
-	if !ok || string(state.TxnID) != string(txn) || typeName(state.Outcome) != outcome || !d.Settled || d.Role != role || d.First != first || *d.Last != last {
+	if inTransaction(d.State, txn) != outcome || d.Settled != (role == wire.RoleReceiver) || d.Role != role || d.First != first || *d.Last != last {
 		p.Fatalf("disposition %+v state %+v, want %s", d, d.State, outcome)
 	}
+}
+
+// inTransaction returns the name of the outcome in a transactional state of a transaction.
+func inTransaction(state any, txn []byte) string {
+	if s, ok := state.(*wire.TransactionalState); ok && string(s.TxnID) == string(txn) {
+		return typeName(s.Outcome)
+	}
+	return "other"
 }
 
 // settleIn sends a disposition that is part of a transaction.
@@ -224,17 +246,16 @@ func TestSettlementsOfATransactionHappenAtItsCommit(t *testing.T) {
 	}
 }
 
-// A range may contain deliveries of several links, have gaps, and is answered in ranges.
+// A range may contain deliveries of several links of one entity, have gaps, and is answered in ranges.
 func TestRangeInATransactionMaySpanLinks(t *testing.T) {
 	t.Parallel()
-	b := newTransactionLog("orders", "bills")
-	b.messages(t, "orders", 3)
-	b.messages(t, "bills", 3)
+	b := newTransactionLog("orders")
+	b.messages(t, "orders", 6)
 	p := transactionPeer(t, b)
 	p.receiver(0, "orders")
 	p.credit(0, 0, 3)
 	p.deliveries(3)
-	p.receiver(1, "bills")
+	p.receiver(1, "orders")
 	p.credit(1, 0, 3)
 	p.deliveries(3)
 	p.send(dispose(1, 1, false, &wire.Accepted{}))
@@ -244,8 +265,8 @@ func TestRangeInATransactionMaySpanLinks(t *testing.T) {
 	p.within(txn, wire.RoleSender, 0, 0, "accepted")
 	p.within(txn, wire.RoleSender, 2, 5, "accepted")
 	p.commit(1, txn)
-	if b.counts("orders").Active != 0 || b.counts("bills").Active != 0 || len(b.all[0].Settles) != 2 {
-		t.Errorf("%+v, %+v, %d places", b.counts("orders"), b.counts("bills"), len(b.all[0].Settles))
+	if b.counts("orders").Active != 0 || len(b.all[0].Settles) != 1 {
+		t.Errorf("%+v, %d places", b.counts("orders"), len(b.all[0].Settles))
 	}
 	p.send(dispose(0, 5, false, &wire.Accepted{}))
 	txn = p.declare(2) // the range is empty, so there is no answer
@@ -315,7 +336,7 @@ func TestTransactionRefusedByBroker(t *testing.T) {
 		text string
 	}{
 		{fsm.QuotaExceeded, wire.ConditionTransactionRollback, "The entity is full"},
-		{fsm.NotAllowed, wire.ConditionTransactionRollback, "different partitions"},
+		{fsm.NotAllowed, wire.ConditionTransactionRollback, "what one of its entities does not allow"},
 		{fsm.InvalidArgument, wire.ConditionTransactionRollback, "Or more is sent"},
 		{fsm.SessionLockLost, wire.ConditionTransactionRollback, "session lock"},
 		{fsm.ServerBusy, wire.ConditionTransactionRollback, "A retry may help."},
@@ -381,7 +402,7 @@ func TestRefusedOperationMakesRollbackOnly(t *testing.T) {
 			p.within(txn, wire.RoleSender, 0, 0, "accepted")
 			c.wrong(p, txn)
 			d := expect[*wire.Disposition](p)
-			if r, ok := d.State.(*wire.Rejected); !ok || r.Error.Condition != c.want || !d.Settled {
+			if r, ok := d.State.(*wire.Rejected); !ok || r.Error.Condition != c.want || d.Settled != (d.Role == wire.RoleReceiver || name == "unknown delivery") {
 				t.Fatalf("%+v state %+v", d, d.State)
 			}
 			conn := onlyConn(t, s)
@@ -507,41 +528,169 @@ func TestOpenTransactionsAreBounded(t *testing.T) {
 	p.declare(id + 3)
 }
 
+// A transaction has limits of its own for sends and for settlements: a hundred sends and one settlement fit.
 func TestTransactionOperationsMax(t *testing.T) {
 	t.Parallel()
+	const many = transactionSettlementsMax + 1
 	b := newTransactionLog("orders")
-	b.messages(t, "orders", transactionOperationsMax+1)
+	b.messages(t, "orders", many)
 	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	p.receiver(1, "orders")
-	p.credit(1, 0, transactionOperationsMax+1)
-	p.deliveries(transactionOperationsMax + 1)
-	txn := p.declare(0)
-	p.settleIn(txn, 0, transactionOperationsMax-1, &wire.Accepted{})
-	p.within(txn, wire.RoleSender, 0, transactionOperationsMax-1, "accepted")
-	p.commit(1, txn)
-	if got := b.counts("orders"); got.Active != 1 {
-		t.Errorf("counts %+v", got)
-	}
-	txn = p.declare(2)
+	p.credit(1, 0, many)
+	p.deliveries(many)
 	data := wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), encodedMessage(t, nil))
 	batch := func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) }
-	p.transfer(0, 3, bytes.Repeat(data, transactionOperationsMax), in(txn), batch)
-	p.within(txn, wire.RoleReceiver, 3, 3, "accepted")
-	p.settleIn(txn, transactionOperationsMax, transactionOperationsMax, &wire.Accepted{})
-	p.refused(transactionOperationsMax, wire.RoleSender, wire.ConditionResourceLimitExceeded)
-	p.command(4, &wire.Discharge{TxnID: txn})
-	if e := p.refused(4, wire.RoleReceiver, wire.ConditionTransactionRollback); !strings.Contains(e.Description, "more than 100 messages") {
+	txn := p.declare(0)
+	p.transfer(0, 1, bytes.Repeat(data, transactionSendsMax), in(txn), batch)
+	p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
+	p.settleIn(txn, 0, transactionSettlementsMax-1, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, transactionSettlementsMax-1, "accepted")
+	p.transfer(0, 2, encodedMessage(t, nil), in(txn))
+	p.refused(2, wire.RoleReceiver, wire.ConditionResourceLimitExceeded)
+	p.command(3, &wire.Discharge{TxnID: txn})
+	if e := p.refused(3, wire.RoleReceiver, wire.ConditionTransactionRollback); !strings.Contains(e.Description, "more than 100 messages") {
 		t.Error(e.Description)
 	}
-	b.messages(t, "orders", transactionOperationsMax)
-	p.credit(1, transactionOperationsMax+1, transactionOperationsMax)
-	p.deliveries(transactionOperationsMax)
-	txn = p.declare(5)
+	txn = p.declare(4)
 	p.settleIn(txn, 0, 1<<31, &wire.Accepted{}) // all deliveries, which is one too many
 	if d := expect[*wire.Disposition](p); typeName(d.State) != "rejected" {
 		t.Errorf("%+v", d.State)
 	}
+}
+
+// A disposition within a transaction settles nothing; the commit settles each delivery that is still open at
+// the client. After a rollback a delivery can be settled again over its link.
+func TestCommitSettlesTheOpenDeliveries(t *testing.T) {
+	t.Parallel()
+	b := newTransactionLog("orders")
+	b.messages(t, "orders", 4)
+	p := transactionPeer(t, b)
+	p.receiver(1, "orders")
+	p.credit(1, 0, 4)
+	p.deliveries(4)
+	txn := p.declare(0)
+	p.settleIn(txn, 0, 1, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, 1, "accepted")
+	p.settleIn(txn, 2, 2, &wire.Modified{})
+	p.within(txn, wire.RoleSender, 2, 2, "modified")
+	p.rollback(1, txn)
+	txn = p.declare(2)
+	p.settleIn(txn, 0, 1, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, 1, "accepted")
+	p.settleIn(txn, 3, 3, &wire.Modified{})
+	p.within(txn, wire.RoleSender, 3, 3, "modified")
+	p.command(3, &wire.Discharge{TxnID: txn})
+	for _, want := range []struct {
+		first, last uint32
+		state       string
+	}{{0, 1, "accepted"}, {3, 3, "modified"}} {
+		if d := expect[*wire.Disposition](p); d.Role != wire.RoleSender || !d.Settled || d.First != want.first || *d.Last != want.last || inTransaction(d.State, txn) != want.state {
+			t.Errorf("disposition %+v state %+v, want %+v", d, d.State, want)
+		}
+	}
+	p.discharged(3)
+	p.send(dispose(2, 2, false, &wire.Accepted{}))
+	if d := expect[*wire.Disposition](p); d.First != 2 || !d.Settled || typeName(d.State) != "accepted" {
+		t.Errorf("disposition %+v state %+v", d, d.State)
+	}
+}
+
+// A client that settles a delivery once more, as Java does for each, changes nothing and gets no second answer,
+// whether the disposition has the transaction or no state.
+func TestSecondSettlementOfAnEnlistedDeliveryIsIgnored(t *testing.T) {
+	t.Parallel()
+	for name, state := range map[string]func(txn []byte) any{
+		"transaction": func(txn []byte) any { return &wire.TransactionalState{TxnID: txn, Outcome: &wire.Accepted{}} },
+		"no state":    func([]byte) any { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newTransactionLog("orders")
+			b.messages(t, "orders", 2)
+			p := transactionPeer(t, b)
+			p.receiver(1, "orders")
+			p.credit(1, 0, 2)
+			p.deliveries(2)
+			txn := p.declare(0)
+			p.settleIn(txn, 0, 1, &wire.Accepted{})
+			p.within(txn, wire.RoleSender, 0, 1, "accepted")
+			p.send(dispose(0, 0, true, state(txn)))
+			p.command(1, &wire.Discharge{TxnID: txn})
+			if n := p.discharged(1); n != 1 {
+				t.Errorf("%d deliveries were settled at the commit, want the one that was open", n)
+			}
+			if c := b.counts("orders"); c.Active != 0 {
+				t.Errorf("counts %+v", c)
+			}
+		})
+	}
+}
+
+// Messages of a second entity, of a second partition of an entity, and of a second partition key are refused
+// when they come, and the deliveries stay open.
+func TestOneEntityAndPartitionInATransaction(t *testing.T) {
+	t.Parallel()
+	t.Run("entities", func(t *testing.T) {
+		t.Parallel()
+		b := newTransactionLog("orders", "bills")
+		b.messages(t, "orders", 1)
+		b.messages(t, "bills", 1)
+		p := transactionPeer(t, b)
+		for handle, queue := range []string{"orders", "bills"} {
+			p.receiver(uint32(handle), queue)
+			p.credit(uint32(handle), 0, 1)
+			p.deliveries(1)
+		}
+		txn := p.declare(0)
+		p.settleIn(txn, 0, 0, &wire.Accepted{})
+		p.within(txn, wire.RoleSender, 0, 0, "accepted")
+		p.settleIn(txn, 1, 1, &wire.Accepted{})
+		d := expect[*wire.Disposition](p)
+		if r, ok := d.State.(*wire.Rejected); !ok || r.Error.Condition != wire.ConditionNotAllowed || d.Settled || d.First != 1 {
+			t.Errorf("disposition %+v state %+v", d, d.State)
+		}
+		p.rollback(1, txn)
+		p.send(dispose(0, 1, false, &wire.Accepted{}))
+		for done := uint32(0); done < 2; {
+			d := expect[*wire.Disposition](p)
+			if typeName(d.State) != "accepted" || !d.Settled {
+				t.Fatalf("disposition %+v state %+v", d, d.State)
+			}
+			done += *d.Last - d.First + 1
+		}
+	})
+	at := fsm.EntityRef{Entity: fsm.Entity{ID: 1, Name: "orders", Shards: make([]fsm.Shard, 2)}}
+	t.Run("partitions", func(t *testing.T) {
+		t.Parallel()
+		of := func(shard fsm.SequenceNumber) []fsm.Settlement {
+			return []fsm.Settlement{{Lock: fsm.LockID{Sequence: shard<<fsm.ShardShift | 1, Epoch: 1}, Verb: fsm.Complete}}
+		}
+		var tx transaction
+		if cause := tx.addSettlements(at, of(1)); cause.condition != "" {
+			t.Error(cause)
+		}
+		if cause := tx.addSettlements(at, of(0)); cause.condition != wire.ConditionNotAllowed {
+			t.Errorf("another partition: %+v", cause)
+		}
+		var both transaction
+		if cause := both.addSettlements(at, append(of(0), of(1)...)); cause.condition != wire.ConditionNotAllowed {
+			t.Errorf("two partitions at once: %+v", cause)
+		}
+	})
+	t.Run("keys", func(t *testing.T) {
+		t.Parallel()
+		a, b := []fsm.Message{{PartitionKey: "a"}}, []fsm.Message{{PartitionKey: "b"}}
+		tx := transaction{work: fsm.Transaction{Sends: []fsm.SendTo{{At: at, Messages: a}}}}
+		if cause := tx.secondPartition(&at, a); cause.condition != "" {
+			t.Error(cause)
+		}
+		for _, other := range [][]fsm.Message{b, {{}}, append(a, b...)} {
+			if cause := tx.secondPartition(&at, other); cause.condition != wire.ConditionNotAllowed {
+				t.Errorf("%v: %+v", other, cause)
+			}
+		}
+	})
 }
 
 // One transaction, and all transactions of a connection together, have a limit in bytes.

@@ -81,7 +81,12 @@ func (c *Conn) Transfer(handle uint32, message []byte, state any) (*wire.Disposi
 	if err != nil {
 		return nil, err
 	}
-	return Expect[*wire.Disposition](c)
+	for { // deliveries that a discharge settles come before its own answer
+		d, err := Expect[*wire.Disposition](c)
+		if err != nil || d.Role == wire.RoleReceiver {
+			return d, err
+		}
+	}
 }
 
 // Declare begins a transaction on a controller link.
