@@ -48,7 +48,7 @@ func TestAcknowledgementsReachTheSocket(t *testing.T) {
 	plain := &peekedConn{Conn: socket}
 	secure := &peekedConn{Conn: tls.Server(plain, &tls.Config{MinVersion: tls.VersionTLS12})}
 	for name, conn := range map[string]amqp.AcknowledgingConn{
-		"tcp": plain, "tls": secure, "proxy": &proxied{Conn: socket}, "websocket": &webSocket{Conn: secure, transport: secure},
+		"tcp": plain, "tls": secure, "proxy": &proxied{Conn: socket}, "websocket": &webSocket{Conn: secure, transport: newPacedConn(secure)},
 	} {
 		raw, err := socket.SyscallConn()
 		if err != nil {

@@ -16,6 +16,8 @@
 // one more, the oldest pending connection of the address with the most is closed, so that silent connections
 // cannot lock out other clients.
 //
+// A peer of a WebSocket that sends little in many fragments, or many pings, is read later.
+//
 // Invariants: every byte of a client reaches the server of the connection once and in order (FuzzFirstBytes). No
 // goroutine outlives Close. A connection that was delivered belongs to the server, and this package does not use
 // it again.

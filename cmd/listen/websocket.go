@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +34,8 @@ var errUpgrade = errors.New("no upgrade to websocket")
 // until then the connection is pending like any other.
 func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, error) {
 	reader := bufio.NewReaderSize(&io.LimitedReader{R: conn, N: upgradeBytesMax}, upgradeBufferBytes)
-	w := &upgradeResponse{conn: conn, reader: reader, header: make(http.Header)}
+	paced := newPacedConn(conn)
+	w := &upgradeResponse{conn: paced, reader: reader, header: make(http.Header)}
 	request, err := http.ReadRequest(reader)
 	if err != nil {
 		http.Error(w, "The request is malformed or larger than 16 KiB.", http.StatusBadRequest)
@@ -56,7 +56,7 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, er
 		return nil, fmt.Errorf("%w: %w", errUpgrade, err)
 	}
 	// Deadlines and Close end the stream. ctx is that of a pending connection and must not end it.
-	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: conn}, nil
+	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: paced}, nil
 }
 
 // offersAMQP reports whether the client offers a subprotocol that we support.
@@ -76,14 +76,21 @@ func offersAMQP(h http.Header) bool {
 type webSocket struct {
 	net.Conn
 	ws        *websocket.Conn
-	transport net.Conn // connection that carries the WebSocket
+	transport *pacedConn // connection that carries the WebSocket
 }
 
 // ConnectionState returns the state of the TLS connection below; it is zero without TLS.
-func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.transport) }
+func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.transport.Conn) }
+
+// Read reads payloads of binary messages.
+func (c *webSocket) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.transport.carried(n)
+	return n, err //nolint:wrapcheck // a pass-through
+}
 
 // AcknowledgeAtOnce implements amqp.AcknowledgingConn.
-func (c *webSocket) AcknowledgeAtOnce() { acknowledge(c.transport) }
+func (c *webSocket) AcknowledgeAtOnce() { acknowledge(c.transport.Conn) }
 
 // Write sends b in messages that fit into the buffers of all clients.
 func (c *webSocket) Write(b []byte) (int, error) {
@@ -100,6 +107,7 @@ func (c *webSocket) Write(b []byte) (int, error) {
 // Close sends a close frame and does not wait for that of the peer: the AMQP connection inside is already closed,
 // and a server that shuts down closes thousands of connections.
 func (c *webSocket) Close() error {
+	c.transport.stopPacing()
 	_ = c.transport.SetReadDeadline(time.Unix(1, 0))
 	_ = c.transport.SetWriteDeadline(time.Now().Add(closeFrameTimeMax))
 	_ = c.ws.Close(websocket.StatusNormalClosure, "")
@@ -109,7 +117,7 @@ func (c *webSocket) Close() error {
 
 // upgradeResponse writes one HTTP response to a connection. It has only what the upgrade needs.
 type upgradeResponse struct {
-	conn   net.Conn
+	conn   *pacedConn
 	reader *bufio.Reader
 	header http.Header
 	wrote  bool
@@ -143,17 +151,5 @@ func (a *upgradeResponse) Write(b []byte) (int, error) {
 
 // Hijack returns the connection, and the bytes that were read after the request.
 func (a *upgradeResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn := yieldingConn{a.conn}
-	return conn, bufio.NewReadWriter(a.reader, bufio.NewWriterSize(conn, upgradeBufferBytes)), nil
-}
-
-// yieldingConn lets other goroutines run after each read. Otherwise, a peer that sends fragments of one byte, or
-// empty ones, could keep a processor for up to 10 ms at a time.
-type yieldingConn struct{ net.Conn }
-
-// Read reads from the connection below.
-func (c yieldingConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	runtime.Gosched()
-	return n, err //nolint:wrapcheck // a pass-through
+	return a.conn, bufio.NewReadWriter(a.reader, bufio.NewWriterSize(a.conn, upgradeBufferBytes)), nil
 }

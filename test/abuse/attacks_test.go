@@ -13,11 +13,11 @@ func attacks() []attack {
 		{name: "tiny idle-time-outs", limit: "an idle-time-out under a second is refused", run: tinyIdle},
 		// websocket_test.go
 		{name: "WebSocket slow upgrades", limit: "10 s from accept to open; 16 KiB of the request for an upgrade", run: slowUpgrades},
-		{name: "WebSocket endless fragments", limit: "10 s from accept to open; one fragment is read at a time", run: endlessFragments},
+		{name: "WebSocket endless fragments", limit: "10 s from accept to open; 2 KiB per second that carry nothing", run: endlessFragments},
 		// session_test.go
-		{name: "session flood", always: true, limit: "5,000 sessions of a connection; 64 before a token", run: sessionFlood},
+		{name: "session flood", always: true, limit: "the work that sessions cost; 5,000 sessions of a connection; 64 before a token", run: sessionFlood},
 		{name: "detach storm", limit: "10,000 links of a connection; the work that attaches cost; nothing is read above 4 MiB of answers", run: detachStorm},
-		{name: "flow storm", limit: "nothing is read above 4 MiB of answers", run: flowStorm},
+		{name: "flow storm", limit: "the work that frames cost; nothing is read above 4 MiB of answers", run: flowStorm},
 		{name: "numbers wrap around", limit: "serial numbers (RFC 1982)", prepare: createQueue(wrapQueue), run: wrapAround, clean: deleteQueue(wrapQueue)},
 		// request_test.go
 		{name: "put-token flood", always: true, limit: "the work that requests cost; 100 requests in progress on a link; 256 responses that wait; 256 KiB before a token", run: putTokens},

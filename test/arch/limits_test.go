@@ -94,6 +94,8 @@ func connectionLimits() []limit {
 		{"work of an unauthenticated connection without delay", "amqp.unauthenticatedWorkBurst", "units", "the next frames are read later"},
 		{"the same, per second", "amqp.unauthenticatedWorkPerSecond", "units", "the next frames are read later"},
 		{"the same, of all unauthenticated connections of a member, per second and processor", "amqp.unauthenticatedWorkPerSecondPerProcessor", "units", "the same, for the connections that request most"},
+		{"bytes of a WebSocket connection that carry nothing (headers of small fragments, pings), without delay", "cmd/listen.emptyBytesBurst", "bytes", "the next messages are read later"},
+		{"the same, per second", "cmd/listen.emptyBytesPerSecond", "bytes", "the next messages are read later"},
 		{"audiences with a token on one connection", "amqp.audiencesMax", "", "`$cbs` answers 403"},
 		{"largest AMQP frame", "amqp.frameBytesMax", "bytes", "the connection is closed"},
 		{"sends of one link that are not confirmed yet", "amqp.linkCreditMax", "messages", "no more credit is granted"},

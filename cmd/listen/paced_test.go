@@ -1,0 +1,103 @@
+package listen
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const upgradeLines = "GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
+
+// upgraded returns the client's end of a connection that was upgraded, after its response was read, and the stream inside.
+func upgraded(t *testing.T) (client, stream net.Conn) {
+	t.Helper()
+	client, server := net.Pipe()
+	answered := make(chan error, 1)
+	go func() {
+		if _, err := io.WriteString(client, upgradeLines); err != nil {
+			answered <- err
+			return
+		}
+		response, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		answered <- err
+	}()
+	stream, err := upgrade(t.Context(), server, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	return client, stream
+}
+
+// A peer whose fragments carry a byte each, or that sends pings, is read later; one that sends the smallest frames of AMQP
+// is not.
+func TestMessagesWithoutPayloadAreReadLater(t *testing.T) {
+	t.Parallel()
+	const seconds = 5
+	const most = emptyBytesBurst + seconds*emptyBytesPerSecond
+	for name, c := range map[string]struct {
+		fragment string
+		empty    int // bytes of a fragment that count
+		want     time.Duration
+	}{
+		"fragments of one byte": {"\x82\x81\x00\x00\x00\x00A", 5, seconds * time.Second},
+		"empty messages":        {"\x82\x80\x00\x00\x00\x00", 6, seconds * time.Second},
+		"pings":                 {"\x89\x80\x00\x00\x00\x00", 6, seconds * time.Second},
+		"smallest frames":       {"\x82\x88\x00\x00\x00\x00\x00\x00\x00\x08\x02\x00\x00\x00", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				client, stream := upgraded(t)
+				go func() { _, _ = io.Copy(io.Discard, client) }()
+				go func() { _, _ = io.Copy(io.Discard, stream) }()
+				began := time.Now()
+				for range most / c.empty {
+					if _, err := io.WriteString(client, c.fragment); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if d := time.Since(began); d < c.want*9/10 || d > c.want*11/10 {
+					t.Errorf("the fragments took %v, want about %v", d, c.want)
+				}
+				if err := stream.Close(); err != nil {
+					t.Error(err)
+				}
+				_ = client.Close()
+			})
+		})
+	}
+}
+
+// A connection that is read later can be closed at once.
+func TestPacedConnectionClosesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, stream := upgraded(t)
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		ended := make(chan struct{})
+		go func() { defer close(ended); _, _ = io.Copy(io.Discard, stream) }()
+		stream.(*webSocket).transport.empty = 1000 * emptyBytesPerSecond
+		if _, err := io.WriteString(client, "\x89\x80\x00\x00\x00\x00"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		began := time.Now()
+		_ = stream.Close()
+		<-ended
+		if d := time.Since(began); d > 2*closeFrameTimeMax {
+			t.Errorf("the connection was closed after %v", d)
+		}
+		_ = client.Close()
+	})
+}
