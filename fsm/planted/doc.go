@@ -115,6 +115,8 @@ const (
 	SkipLogSync Fault = "skip-log-sync"
 	// SplitTransaction performs a transaction although one of its sends is refused.
 	SplitTransaction Fault = "split-transaction"
+	// SwitchBeforeCopy makes a new journal the log of a member before it has the entries of the old one.
+	SwitchBeforeCopy Fault = "switch-before-copy"
 	// SyncedTooFar lets the head of a batch in a journal claim that the batch itself was synced.
 	SyncedTooFar Fault = "synced-too-far"
 	// TrustUnsyncedTail indexes the newest batch of a journal without making it durable.
@@ -175,6 +177,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SkipBodySync,
 	SkipLogSync,
 	SplitTransaction,
+	SwitchBeforeCopy,
 	SyncedTooFar,
 	TrustUnsyncedTail,
 	WallFollowsLeader,

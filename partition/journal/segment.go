@@ -13,23 +13,10 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// The keys of the catalog.
 const (
-	// KeyID is the key of the id of the journal: a folder whose catalog has it keeps its entries in a journal.
-	KeyID       = "journal/id"
-	keySegments = "journal/segments"
-
 	segmentSuffix      = ".seg"
 	catalogRecordBytes = 20
 )
-
-// Catalog stores small values beside the journal. What Set has written is durable when it returns, and a crash
-// leaves all or nothing of it. An error of a full disk has changed nothing.
-type Catalog interface {
-	// Get returns nothing for a key that is not set.
-	Get(key string) ([]byte, error)
-	Set(key string, value []byte) error
-}
 
 // segment is a file of the journal.
 type segment struct {

@@ -11,5 +11,6 @@
 //   - Term and candidate of a vote are written as one value.
 //   - After any error other than a full disk the log accepts no more writes, and every group that uses
 //     it is told (OnFailure).
+//   - The entries are in the file until the id of a complete journal is in it, and in the journal from then on (convert.go).
 //   - A range of the log belongs to one replica (Owner).
 package raftlog

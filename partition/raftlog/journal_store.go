@@ -27,7 +27,7 @@ const (
 	Journal Kind = "journal"
 )
 
-// ErrOtherKind means that the entries are stored in the other kind of log than the one that is opened.
+// ErrOtherKind means that the entries are in a journal, and the log is opened as Bolt.
 var ErrOtherKind = errors.New("the log of this folder is of another kind")
 
 // journalStore keeps entries in a journal and values in the store of the log.
@@ -43,46 +43,70 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 	found, err := hasJournal(values)
 	switch {
 	case err != nil:
-		return nil, nil, err
 	case cfg.Kind != Journal && found:
-		return nil, nil, fmt.Errorf("%w: its entries are in a journal, open it as %q", ErrOtherKind, Journal)
+		err = fmt.Errorf("%w: its entries are in a journal, open it as %q", ErrOtherKind, Journal)
 	case cfg.Kind != Journal:
 		return values, ranges, nil
-	case !found && len(ranges) > 0:
-		return nil, nil, fmt.Errorf("%w: its entries are in %s, open it as %q", ErrOtherKind, filepath.Base(cfg.Path), Bolt)
+	case found:
+		err = deleteEntries(values, ranges)
+	case len(ranges) > 0:
+		err = takeOver(cfg, values, ranges)
 	}
-	j, err := journal.Open(journal.Config{
-		FS: cfg.FS, Dir: filepath.Join(filepath.Dir(cfg.Path), JournalFolder), Catalog: catalog{values},
-		SegmentBytes: cfg.SegmentBytes, Logger: cfg.Logger,
-	})
 	if err != nil {
 		return nil, nil, err
 	}
-	ranges = make(map[fsm.PartitionID]IndexRange)
+	j, err := openJournal(cfg, catalog{values, ""})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &journalStore{Store: values, journal: j}, rangesOf(j), nil
+}
+
+// openJournal opens the journal of a catalog.
+func openJournal(cfg *Config, in catalog) (*journal.Journal, error) {
+	return journal.Open(journal.Config{FS: cfg.FS, Dir: cfg.journalFolder(), Catalog: in, SegmentBytes: cfg.SegmentBytes, Logger: cfg.Logger})
+}
+
+func (cfg *Config) journalFolder() string {
+	return filepath.Join(filepath.Dir(cfg.Path), JournalFolder)
+}
+
+// rangesOf returns the ranges of the groups that have entries in a journal.
+func rangesOf(j *journal.Journal) map[fsm.PartitionID]IndexRange {
+	ranges := make(map[fsm.PartitionID]IndexRange)
 	for id, r := range j.Ranges() {
 		ranges[fsm.PartitionID(id)] = IndexRange{r.First, r.Last}
 	}
-	return &journalStore{Store: values, journal: j}, ranges, nil
+	return ranges
 }
 
 // hasJournal reports whether the catalog of a journal is among the values.
 func hasJournal(values Store) (bool, error) {
-	id, err := (catalog{values}).Get(journal.KeyID)
+	return catalog{values, ""}.hasJournal()
+}
+
+// catalog keeps the catalog of a journal among the values.
+type catalog struct {
+	values Store
+	prefix string // of its keys
+}
+
+func (c catalog) hasJournal() (bool, error) {
+	id, err := c.Get(journal.KeyID)
 	return len(id) > 0, err
 }
 
-// catalog keeps the catalog of the journal among the values.
-type catalog struct{ values Store }
-
 func (c catalog) Get(key string) ([]byte, error) {
-	v, err := c.values.Get([]byte(key))
+	v, err := c.values.Get([]byte(c.prefix + key))
 	if isNotFound(err) {
 		return nil, nil
 	}
 	return v, err
 }
 
-func (c catalog) Set(key string, value []byte) error { return c.values.Set([]byte(key), value) }
+func (c catalog) Set(key string, value []byte) error {
+	return c.values.Set([]byte(c.prefix+key), value)
+}
 
 // GetLog implements Store.
 func (s *journalStore) GetLog(index uint64, out *raft.Log) error {

@@ -16,25 +16,21 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// A log whose entries are in one kind of store is never opened as an empty one of the other kind.
-func TestLogOfTheOtherKindIsRefused(t *testing.T) {
+// A log whose entries are in a journal is never opened as an empty one without it.
+func TestJournalIsNotIgnored(t *testing.T) {
 	t.Parallel()
-	eachKind(t, func(t *testing.T, kind Kind) {
-		other := map[Kind]Kind{Bolt: Journal, Journal: Bolt}[kind]
-		path := filepath.Join(t.TempDir(), "raft.db")
-		l := openTestLog(t, path, kind)
-		if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
-			t.Fatal(err)
-		}
-		_, err := Open(Config{Path: path, Kind: other, Logger: slog.New(slog.DiscardHandler)})
-		if !errors.Is(err, ErrOtherKind) {
-			t.Errorf("opened as %s: %v", other, err)
-		}
-		l = openTestLog(t, path, kind)
-		if got := rangeOf(testGroup(t, l, 1)); got != (IndexRange{1, 5}) {
-			t.Errorf("%+v", got)
-		}
-	})
+	path := filepath.Join(t.TempDir(), "raft.db")
+	l := openTestLog(t, path, Journal)
+	if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Path: path, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, ErrOtherKind) {
+		t.Errorf("opened without its journal: %v", err)
+	}
+	l = openTestLog(t, path, Journal)
+	if got := rangeOf(testGroup(t, l, 1)); got != (IndexRange{1, 5}) {
+		t.Errorf("%+v", got)
+	}
 }
 
 // The journal and the file beside it name each other: neither is used with another one, or alone.

@@ -103,7 +103,8 @@ type Config struct {
 	FS disk.FS
 	// OpenStore opens the store of entries; nil means a bbolt file, for which FS is not used.
 	OpenStore OpenStore
-	// Kind is where the entries are; empty means Bolt. A log that was created as the other kind does not open.
+	// Kind is where the entries are; empty means Bolt. Journal takes over the entries of a log that is Bolt; a log that
+	// is Journal does not open as Bolt before ReturnToBolt.
 	Kind Kind
 	// SegmentBytes is the size of a segment of a journal; 0 means journal.SegmentBytesDefault.
 	SegmentBytes int
@@ -112,24 +113,13 @@ type Config struct {
 }
 
 // Open opens the log and creates it if needed. It returns an error within a second if another process has it
-// open, and one that wraps ErrOtherKind if its entries are elsewhere.
+// open, and one that wraps ErrOtherKind if its entries are elsewhere. If it takes over the entries into a journal, it takes
+// about as long as reading and writing them all.
 func Open(cfg Config) (*Log, error) {
-	if cfg.FS == nil {
-		cfg.FS = disk.OS{}
-	}
-	if cfg.OpenStore == nil {
-		cfg.OpenStore = openBolt
-	}
 	dir := filepath.Dir(cfg.Path)
-	if err := cfg.FS.MkdirAll(dir, disk.FolderMode); err != nil {
-		return nil, fmt.Errorf("open log %s: %w", cfg.Path, err)
-	}
-	values, ranges, err := cfg.OpenStore(cfg.Path)
+	values, ranges, err := openValues(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open log %s: %w", cfg.Path, err)
-	}
-	if err := cfg.FS.SyncFolder(dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Path, err), values.Close())
 	}
 	store, ranges, err := openKind(&cfg, values, ranges)
 	if err != nil {
@@ -148,6 +138,29 @@ func Open(cfg Config) (*Log, error) {
 		l.journal = s.journal
 	}
 	return l, nil
+}
+
+// openValues fills in the defaults of a configuration and opens the raft-boltdb file, or creates it. The ranges are those of the
+// entries in it.
+func openValues(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
+	if cfg.FS == nil {
+		cfg.FS = disk.OS{}
+	}
+	if cfg.OpenStore == nil {
+		cfg.OpenStore = openBolt
+	}
+	dir := filepath.Dir(cfg.Path)
+	if err := cfg.FS.MkdirAll(dir, disk.FolderMode); err != nil {
+		return nil, nil, err
+	}
+	values, ranges, err := cfg.OpenStore(cfg.Path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cfg.FS.SyncFolder(dir); err != nil {
+		return nil, nil, errors.Join(err, values.Close())
+	}
+	return values, ranges, nil
 }
 
 // FS returns the file system that holds the folder of the log.

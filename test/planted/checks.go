@@ -63,6 +63,7 @@ func checks() []check {
 		{planted.SkipBodySync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
+		{planted.SwitchBeforeCopy, "partition/raftlog", "TestConversionSurvivesALossOfPowerAtEveryStep", nil},
 		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},
 		{planted.TrustUnsyncedTail, "partition/journal", "TestWhatIsReadAfterAFailedSyncIsDurable", nil},
 		{planted.WallFollowsLeader, "partition", "TestLeaderWithAWrongClockEndsNothing", nil},

@@ -40,6 +40,7 @@ type Disk struct {
 	full     bool
 	delay    time.Duration
 	failing  map[Op]error
+	crashIn  int            // operations until the power fails; 0: it does not
 	inFlight []*transaction // of logs, that have not returned
 }
 
@@ -84,6 +85,13 @@ func (d *Disk) Crash() {
 	defer d.mu.Unlock()
 	d.end()
 	d.crash(d.root)
+}
+
+// CrashAfter makes the power fail, as Crash does, after the next n operations that are not reads; -1 takes that back.
+func (d *Disk) CrashAfter(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.crashIn = n + 1
 }
 
 // SetFull makes every write fail that needs space, or ends that.
@@ -158,6 +166,12 @@ func (d *Disk) FlipBit(path string) bool {
 
 // check returns the error of an operation of a process. Called with mu held.
 func (d *Disk) check(mount uint64, op Op, path string) error {
+	if mount == d.mount && d.crashIn > 0 && op != Read {
+		if d.crashIn--; d.crashIn == 0 {
+			d.end()
+			d.crash(d.root)
+		}
+	}
 	if mount != d.mount {
 		return &fs.PathError{Op: string(op), Path: path, Err: fs.ErrClosed}
 	}
