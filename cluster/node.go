@@ -178,13 +178,10 @@ func (n *Node) open(ctx context.Context) error {
 	if required := n.dataDir.Identity().Level; required > n.readableLevel() {
 		return bootstrap.OutdatedError(required, n.readableLevel())
 	}
-	kind := cmp.Or(n.config.LogStore, partition.BoltLog)
-	err := n.dataDir.UseLog(datadir.Log(kind))
-	if err != nil {
-		return err
-	}
-	if n.raftLog, err = partition.OpenLog(partition.LogConfig{
-		Path: n.dataDir.LogPath(), Kind: kind, SegmentBytes: n.config.Sizes.LogSegment, FS: n.config.FS, OpenStore: n.config.OpenLogStore, Logger: n.log,
+	var err error
+	if n.raftLog, err = openLog(n.dataDir, partition.LogConfig{
+		Path: n.dataDir.LogPath(), Kind: cmp.Or(n.config.LogStore, partition.BoltLog), SegmentBytes: n.config.Sizes.LogSegment,
+		FS: n.config.FS, OpenStore: n.config.OpenLogStore, Logger: n.log,
 	}); err != nil {
 		return err
 	}

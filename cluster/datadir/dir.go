@@ -44,7 +44,7 @@ const (
 // Log says where the entries of the log of a folder are.
 type Log string
 
-// The logs that a folder can have. Its first start decides.
+// The logs that a folder can have.
 const (
 	BoltLog    Log = "bolt"    // in raft.db, also when member.json names none
 	JournalLog Log = "journal" // in the folder of the journal
@@ -78,6 +78,7 @@ type Identity struct {
 
 // SetLog records where the entries of the log are.
 func (i *Identity) SetLog(log Log) {
+	i.Version, i.Log = identityVersion, ""
 	if log == JournalLog {
 		i.Version, i.Log = identityVersionJournal, JournalLog
 	}
@@ -116,6 +117,17 @@ func Open(files disk.FS, path string) (*Dir, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// OpenExisting is Open for a folder that must be the data folder of a member.
+func OpenExisting(files disk.FS, path string) (*Dir, error) {
+	if files == nil {
+		files = disk.OS{}
+	}
+	if _, err := files.Stat(filepath.Join(path, identityFile)); err != nil {
+		return nil, fmt.Errorf("open data folder: %w", err)
+	}
+	return Open(files, path)
 }
 
 // Create makes the folder of a new member at path, which must be empty or absent, and locks it. The
@@ -250,21 +262,18 @@ func (d *Dir) save() error {
 	return d.files.SyncFolder(d.path)
 }
 
-// UseLog records the log of a folder that has none, before anything of it is written, and checks that of any other
-// folder: it returns an error that wraps ErrOtherLog if the folder has the other kind.
+// UseLog records the kind of log that a start uses, before anything of it is written: from then on a binary that knows no
+// journal refuses the folder. A folder without a journal may get one (package raftlog moves the entries); it returns an error
+// that wraps ErrOtherLog if the folder has a journal and BoltLog is asked for.
 func (d *Dir) UseLog(log Log) error {
 	has := cmp.Or(d.Identity().Log, BoltLog)
 	if has == log {
 		return nil
 	}
-	_, err := d.files.Stat(d.LogPath())
-	if has == BoltLog && errors.Is(err, fs.ErrNotExist) {
+	if has == BoltLog {
 		return d.Update(func(i *Identity) { i.SetLog(log) })
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("look for the log: %w", err)
-	}
-	return fmt.Errorf("%w: it was created with log_store %s, so start with --log-store %s, or start over in an empty folder", ErrOtherLog, has, has)
+	return fmt.Errorf("%w: it is in a journal, so start with --log-store %s, or run \"peeklock raft-log convert --dir %s --to %s\" first", ErrOtherLog, has, d.path, log)
 }
 
 // LogPath is the path of the log of all replicas.

@@ -58,36 +58,40 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	}
 }
 
-// The first start of a folder decides where the entries of its log are. The choice is recorded before the log exists,
-// in a version that older binaries refuse, and the other choice is refused from then on.
-func TestFolderKeepsTheKindOfItsLog(t *testing.T) {
+// A journal is recorded before the log exists, in a version that older binaries refuse, and a start without it is refused
+// from then on.
+func TestFolderKeepsItsJournal(t *testing.T) {
 	t.Parallel()
-	for _, log := range []Log{BoltLog, JournalLog} {
-		other := map[Log]Log{BoltLog: JournalLog, JournalLog: BoltLog}[log]
-		dir := filepath.Join(t.TempDir(), "new")
-		for range 2 {
-			f, err := Open(nil, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f.UseLog(log); err != nil {
-				t.Fatal(err)
-			}
-			if version := f.Identity().Version; (version == 2) != (log == JournalLog) {
-				t.Errorf("version %d with %s", version, log)
-			}
-			if err := os.WriteFile(f.LogPath(), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := f.UseLog(other); !errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store "+string(log)) {
-				t.Errorf("%s instead of %s: %v", other, log, err)
-			}
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+	dir := filepath.Join(t.TempDir(), "new")
+	for _, log := range []Log{BoltLog, BoltLog, JournalLog, JournalLog} {
+		f, err := Open(nil, dir)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, journalName)); err == nil {
-			t.Error("a journal before its log")
+		if err := f.UseLog(log); err != nil {
+			t.Fatal(err)
 		}
+		if version := f.Identity().Version; (version == 2) != (log == JournalLog) {
+			t.Errorf("version %d with %s", version, log)
+		}
+		if err := f.UseLog(BoltLog); log == JournalLog && (!errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store journal")) {
+			t.Errorf("bolt instead of a journal: %v", err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := Open(nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Update(func(i *Identity) { i.SetLog(BoltLog) }); err != nil {
+		t.Fatal(err)
+	}
+	if id := f.Identity(); id.Version != 1 || id.Log != "" {
+		t.Errorf("after a journal: %+v", id)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

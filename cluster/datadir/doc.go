@@ -4,7 +4,7 @@
 //	member.json                identity, generated once
 //	lock                       held by the running process
 //	raft.db                    the log of all replicas (partition.OpenLog)
-//	journal/                   the entries of that log, in a folder that was created with a journal
+//	journal/                   the entries of that log, if member.json names a journal
 //	groups/<partition>.<n>/    replica n of a partition
 //
 // Package cluster opens the folder of its member, packages bootstrap and backup record in it what they
@@ -16,7 +16,6 @@
 //   - member.json is replaced atomically and synced: a crash leaves the old or the new one.
 //   - A folder that has a log and no identity is refused, and so is one that belongs to a cluster and
 //     has no log: an empty replica under a known id could vote twice in one term.
-//   - The log of a folder is of one kind from the first start on, which member.json records before the log is
-//     created.
+//   - member.json names a journal before anything of the journal is written, and until nothing of it is needed any more.
 //   - The folder of a removed member opens no more.
 package datadir

@@ -33,6 +33,7 @@ func TestPrintedAnswerFormats(t *testing.T) {
 		{Name: "member remove, dry run", Of: removalPlan{}},
 		{Name: "partition show", Of: PartitionInfo{}},
 		{Name: "partition", Of: partitionDone{}},
+		{Name: "raft-log convert", Of: convertedLog{}},
 		{Name: "rebalance", Of: rebalanced{}},
 		{Name: "version", Of: versionInfo{}},
 	})

@@ -104,7 +104,7 @@ three members in one process.`,
 	c.flags(root)
 	root.AddCommand(c.commands(
 		queueNoun(c), topicNoun(c), subscriptionNoun(c), ruleNoun(c), sessionNoun(c), messageNoun(c),
-		namespaceNoun(c), keyNoun(c), clusterNoun(c), memberNoun(c), partitionNoun(c), kubernetesNoun(c),
+		namespaceNoun(c), keyNoun(c), clusterNoun(c), memberNoun(c), partitionNoun(c), raftLogNoun(c), kubernetesNoun(c),
 	)...)
 	root.AddCommand(c.command(restoreVerb(c)), c.command(versionVerb()), debugNoun(c))
 	_ = root.RegisterFlagCompletionFunc("namespace", c.completeNamespace)
