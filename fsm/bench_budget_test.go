@@ -22,6 +22,11 @@ func worstRules() map[string]struct {
 	like := "long LIKE '%" + strings.Repeat("_", 900) + "b%'" // the attack that was reported
 	within := "long LIKE '%" + strings.Repeat("a", 31) + "b%'"
 	numbers := "1" + strings.Repeat("+n", 500) + ">0"
+	var twenty []filter.Condition
+	for j := range 20 {
+		twenty = append(twenty, filter.Condition{Property: filter.Property{Name: fmt.Sprint("c", j)}, Value: filter.Int(1)})
+	}
+	acting := fsm.Rule{Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: twenty}, Action: fsm.SQLText{Text: "SET a=1"}}
 	return map[string]struct {
 		n    int
 		rule func(i int) fsm.Rule
@@ -42,19 +47,13 @@ func worstRules() map[string]struct {
 		"actions": {2000, func(int) fsm.Rule {
 			return fsm.Rule{Filter: sqlFilter("n=1"), Action: fsm.SQLText{Text: strings.Repeat("SET a=s+d;", 15)}}
 		}},
-		"correlation": {100_000, func(i int) fsm.Rule {
-			conditions := []filter.Condition{{Property: filter.Property{Name: "miss"}, Value: filter.Int(int64(i))}}
-			for j := range 20 {
-				conditions = append(conditions, filter.Condition{Property: filter.Property{Name: fmt.Sprint("c", j)}, Value: filter.Int(1)})
+		"correlation":            {100_000, func(int) fsm.Rule { return fsm.Rule{Filter: acting.Filter} }},
+		"correlation-20-actions": {100_000, func(int) fsm.Rule { return acting }},
+		"all": {102_000, func(i int) fsm.Rule {
+			if i < 2000 {
+				return fsm.Rule{Filter: sqlFilter(numbers)}
 			}
-			return fsm.Rule{Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: conditions[1-i/99_999:]}}
-		}},
-		"correlation-20-actions": {100_000, func(int) fsm.Rule {
-			conditions := []filter.Condition{}
-			for j := range 20 {
-				conditions = append(conditions, filter.Condition{Property: filter.Property{Name: fmt.Sprint("c", j)}, Value: filter.Int(1)})
-			}
-			return fsm.Rule{Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: conditions}, Action: fsm.SQLText{Text: "SET a=1"}}
+			return acting
 		}},
 		"correlation-actions": {100_000, func(int) fsm.Rule {
 			return fsm.Rule{

@@ -513,3 +513,64 @@ func TestPendingMessageFormat(t *testing.T) {
 	}
 	t.Errorf("nothing is stored beside the payload: %s", hex.EncodeToString(b.image()[:20]))
 }
+
+// TestActionsOfManyCorrelationFiltersRunInOrder: whatever the conditions by which the filters are indexed, the
+// actions of a subscription run in the order of its rules until its budget is used; the rest fails.
+func TestActionsOfManyCorrelationFiltersRunInOrder(t *testing.T) {
+	t.Parallel()
+	const rules, properties = 6000, 12 // rules of each of two subscriptions
+	b := newBetween(t)
+	b.must(fsm.RaiseLevel{Level: 2})
+	b.topic(1, 1)
+	var conditions []filter.Condition
+	for i := range properties {
+		conditions = append(conditions, filter.Condition{Property: filter.Property{Name: fmt.Sprint("p", i)}, Value: filter.Int(1)})
+	}
+	action := fsm.SQLText{Text: "SET a = 1"}
+	for i := range 2 * rules {
+		b.must(fsm.PutRule{Subscription: fsm.EntityID(2 + i%2), Rule: fsm.Rule{
+			Name: fmt.Sprint("c", i), Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: conditions}, Action: action,
+		}})
+	}
+	for i := 100; i < 200; i++ { // removing moves others
+		b.must(fsm.DropRule{Subscription: fsm.EntityID(2 + i%2), Name: fmt.Sprint("c", i)})
+	}
+	var message []fsm.Property
+	for _, c := range conditions {
+		message = append(message, fsm.Property{Name: c.Property, Value: c.Value})
+	}
+	b.must(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Properties: fsm.AppendProperties(nil, message)}}})
+	ran := 0
+	for id := fsm.EntityID(2); id <= 3; id++ {
+		next := int(id) - 2
+		if id == 3 { // the copy for the rule that matches everything comes first
+			ran--
+		}
+		for at := fsm.SequenceNumber(0); ; {
+			copies := b.q.Peek(fsm.Address{Entity: id}, at, 4096)
+			if len(copies) == 0 {
+				break
+			}
+			ran += len(copies)
+			for _, d := range copies {
+				at = d.Lock.Sequence + 1
+				if d.Patch == (fsm.Ref{}) {
+					continue
+				}
+				changes := b.patches(d)[0].Changes
+				if got, want := changes[len(changes)-1].Value.AsText(), fmt.Sprint("c", next); got != want {
+					t.Fatalf("subscription %d: the copy of %s where that of %s is expected", id, got, want)
+				}
+				if next += 2; next == int(id)+98 {
+					next += 100
+				}
+			}
+		}
+		if c := b.counts(id); c.DeadLetter != 1 {
+			t.Errorf("subscription %d: %d dead letters for the rules over the budget", id, c.DeadLetter)
+		}
+	}
+	if left := 2*rules - 100 - ran; left <= 0 || b.q.Exceeded() != uint64(left) {
+		t.Errorf("%d actions ran, %d rules were over the budget, of %d", ran, b.q.Exceeded(), 2*rules-100)
+	}
+}

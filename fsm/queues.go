@@ -28,9 +28,9 @@ type Queues struct {
 	settlements []Settlement
 	dueMessages []dueMessage // of the current chunk
 	evaluated   evaluatedMessage
-	matched     []*entityState                // subscriptions with rules that match
-	correlated  []filter.Indexed[indexedRule] // correlation rules that match
-	actionPatch []byte                        // patches of a copy that an action changed
+	matched     []*entityState // subscriptions with rules that match
+	correlated  correlatedMatches
+	actionPatch []byte // patches of a copy that an action changed
 	runner      filter.Runner
 
 	level         uint32         // format level, see RaiseLevel; 0 stands for 1

@@ -134,18 +134,9 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 	}
 	if h.index.Len() > 0 {
 		var steps uint64
-		q.correlated, steps = h.index.Match(s, q.correlated[:0])
-		q.countSteps(steps + stepsMatch*uint64(len(q.correlated)))
-		for i := range q.correlated {
-			m := &q.correlated[i]
-			b := q.rulesOf(m.Value.subscription)
-			if m.Value.acting == nil {
-				b.plain = true
-			} else {
-				b.matches = append(b.matches, ruleMatch{number: m.ID, rule: m.Value.acting, correlated: true})
-			}
-		}
-		clear(q.correlated) // they reference rules
+		q.correlated.found, steps = h.index.Match(s, q.correlated.found)
+		q.countSteps(steps + stepsMatch*uint64(len(q.correlated.found)))
+		q.addCorrelated()
 	}
 	slices.SortFunc(q.matched, func(a, b *entityState) int { return cmp.Compare(a.id, b.id) })
 	return q.matched

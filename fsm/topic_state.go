@@ -225,10 +225,10 @@ func (q *Queues) exceedsPublishingsMax(h *topicState, messages []sentMessage) bo
 	}
 	for i := 0; i < len(messages) && asked <= publishingsMax && h.index.Len() > 0; i++ {
 		q.evaluated.begin(0, 0, messages[i].properties)
-		q.correlated, _ = h.index.Match(&q.evaluated, q.correlated[:0])
-		asked += len(q.correlated)
+		q.correlated.found, _ = h.index.Match(&q.evaluated, q.correlated.found)
+		asked += len(q.correlated.found)
+		q.correlated.forget()
 	}
-	clear(q.correlated)
 	q.evaluated.begin(0, 0, nil)
 	return asked > publishingsMax
 }
