@@ -102,7 +102,7 @@ type conn struct {
 	attaches         int // links that the peer has begun; used by the reader only
 	requests         int // requests to nodes in progress
 	unpaidFrameUnits int // units of frames that were not charged as work yet; negative: entitlement of deliveries
-	dueWork          int // units of frames that the reader has to wait for; used by the reader only
+	dueWork          int // units of frames and sends that the reader has to wait for; used by the reader only
 	unpaidBytes      int // bytes of responses that were not charged as work yet; negative: charged in advance
 	memory           memory
 	stats            connStats

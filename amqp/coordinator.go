@@ -120,6 +120,7 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 // storeInTransaction enlists the messages of a delivery that is part of a transaction.
 func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, messages []fsm.Message) {
 	c.mu.Lock()
+	c.countTransactedSend(a.bytes)
 	cause := c.enlistSends(a.transaction, a.link.entity, a.link.viaEntity, messages)
 	c.unlock()
 	c.finishSend(ctx, a, cause)

@@ -9,7 +9,8 @@ import (
 
 // Rates of the work that clients request by attaching links and by requests to nodes, in units (package work). A
 // unit is about 10 us of one processor, of all members together. Deliveries are not counted, since credit limits
-// them, nor are the other frames that they need.
+// them, nor are the other frames that they need. Exceptions are sends that credit does not limit: those in transactions
+// and those that are refused for lack of memory.
 const (
 	workPerSecond             = 5000   // units per second of one connection
 	workBurst                 = 50_000 // units of one connection without delay
@@ -27,15 +28,17 @@ const (
 
 // Costs in units.
 const (
-	attachCost        = 25  // a link beyond the most that the connection had at a time
-	requestCost       = 5   // a request to a node; the following are added to it
-	putTokenCost      = 3   // a signature that is checked
-	fetchCost         = 25  // fetchAtOnceMax deferred messages: one log entry
-	itemsPerUnit      = 16  // lock tokens, scheduled messages to cancel, or messages of a batch delete
-	responseUnitBytes = 512 // bytes of the response; for a peek, of the largest response that it may have, until that is known
-	frameCost         = 1   // a frame other than a transfer, beyond those of deliveries; the following is added to it
-	beginCost         = 10  // a session
-	emptyLockCost     = 5   // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
+	attachCost          = 25      // a link beyond the most that the connection had at a time
+	requestCost         = 5       // a request to a node; the following are added to it
+	putTokenCost        = 3       // a signature that is checked
+	fetchCost           = 25      // fetchAtOnceMax deferred messages: one log entry
+	itemsPerUnit        = 16      // lock tokens, scheduled messages to cancel, or messages of a batch delete
+	responseUnitBytes   = 512     // bytes of the response; for a peek, of the largest response that it may have, until that is known
+	frameCost           = 1       // a frame other than a transfer, beyond those of deliveries; the following is added to it
+	beginCost           = 10      // a session
+	memoryRefusalCost   = 100     // a send that is refused because memory is short: clients would send it again at once
+	transactedUnitBytes = 8 << 10 // bytes of a send in a transaction that cost a unit, besides one for the send: nothing delays it before the commit
+	emptyLockCost       = 5       // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
 )
 
 // Frames that are not charged. Every delivery in either direction may have its own flow and disposition and
@@ -59,9 +62,15 @@ func (c *conn) countFrame(body wire.Performative) {
 		c.unpaidFrameUnits += beginCost
 	}
 	if c.unpaidFrameUnits >= frameUnitsPerCharge {
-		c.dueWork, c.unpaidFrameUnits = c.unpaidFrameUnits, 0
+		c.dueWork, c.unpaidFrameUnits = c.dueWork+c.unpaidFrameUnits, 0
 	}
 }
+
+// countTransactedSend counts a send of so many bytes in a transaction. The reader calls it. mu is held.
+func (c *conn) countTransactedSend(bytes int) { c.dueWork += 1 + bytes/transactedUnitBytes }
+
+// countMemoryRefusal counts a send that is refused because memory is short. The reader calls it. mu is held.
+func (c *conn) countMemoryRefusal() { c.dueWork += memoryRefusalCost }
 
 // countEmptyLock counts a request for messages that found none. mu is held.
 func (c *conn) countEmptyLock() { c.unpaidFrameUnits += emptyLockCost }

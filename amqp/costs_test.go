@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -86,6 +87,53 @@ func TestFramesWithoutDeliveriesAreLimited(t *testing.T) {
 				about(t, name, time.Since(start), seconds*time.Second)
 			})
 		})
+	}
+}
+
+// Sends in transactions cost what their bytes do: they are answered at once, so credit does not limit them.
+func TestSendsInTransactionsAreLimited(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+		p.login().coordinator(coordinatorHandle)
+		p.sender(0, "orders")
+		owe(onlyConn(t, s), 0)
+		const units, perTransaction, seconds = 6, 90, 2
+		payload := encodedMessage(t, make([]byte, (units-1)*transactedUnitBytes))
+		start := time.Now()
+		for range seconds * workPerSecond / units / perTransaction {
+			txn := p.declare(0)
+			for range perTransaction {
+				p.transfer(0, 1, payload, in(txn))
+				for settled := false; !settled; _, settled = p.next().Body.(*wire.Disposition) {
+				}
+			}
+			p.rollback(2, txn)
+		}
+		about(t, "sends in transactions", time.Since(start), seconds*time.Second)
+	})
+}
+
+// A client whose sends are refused for lack of memory is read later.
+func TestSendsRefusedForMemoryAreLimited(t *testing.T) {
+	t.Parallel()
+	s, p := piped(t, newFakeBroker("orders"), littleMemory, manyProcessors)
+	p.login()
+	p.sender(0, "orders")
+	c := onlyConn(t, s)
+	p.unfinished(p.holders(10, 40), 960<<10, func() bool { return levelOf(c) == budget.Busy })
+	small := encodedMessage(t, []byte("a"))
+	p.transfer(0, 0, small)
+	p.refused(0, wire.RoleReceiver, wire.ConditionServerBusy)
+	owe(c, 0)
+	const refusals = 20
+	start := time.Now()
+	for id := range uint32(refusals) {
+		p.transfer(0, 1+id, small)
+		p.refused(1+id, wire.RoleReceiver, wire.ConditionServerBusy)
+	}
+	if d, least := time.Since(start), (refusals-2)*memoryRefusalCost*time.Second/workPerSecond; d < least {
+		t.Errorf("%d refusals took %v, want at least %v", refusals, d, least)
 	}
 }
 

@@ -241,6 +241,7 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	case l.closeReason.condition != "":
 		l.refused = l.closeReason
 	case l.kind == entityNode && l.session.conn.shortOfMemory():
+		l.session.conn.countMemoryRefusal()
 		l.refused = l.session.conn.refuseForMemory()
 	case l.format != 0 && l.format != batchFormat:
 		l.refused = newRefusal(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
@@ -257,6 +258,7 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	case len(l.partialPayload)+len(t.Payload) > l.messageBytesMax:
 		l.refusePartial(newRefusal(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
 	case t.More && l.kind == entityNode && c.shortOfMemory():
+		c.countMemoryRefusal()
 		l.refusePartial(c.refuseForMemory())
 	}
 	switch {
