@@ -12,44 +12,42 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The pace of succession, where a leader is certainly gone.
+// The timing of campaigns, which begin when the leader is certainly gone and not when raft's timers expire.
 const (
-	// campaignApart is what lies between the campaigns of two followers that could not ask
-	// each other who goes first: time for the one to win, so that they do not take each
-	// other's votes.
+	// campaignInterval is the time between the campaigns of two followers that could not ask each other which of
+	// them goes first: enough for the first one to win, so that they do not split the votes.
 	campaignInterval = 80 * time.Millisecond
-	// campaignWithin is the time for a first campaign to be decided. It is doubled with each try.
+	// campaignTimeout is the time after which the first campaign counts as lost. It doubles with each try.
 	campaignTimeout       = 300 * time.Millisecond
-	campaignRetryInterval = 30 * time.Millisecond // for who goes first to ask for our vote
-	campaignTries         = 4                     // then raft's own timers have run out
-	campaignPollInterval  = 5 * time.Millisecond  // between two looks whether somebody leads
-	abandonTimeout        = time.Second           // for raft to take what is told to it
-	// reluctantMax is how long a replica whose member should not lead leaves elections to others after it
-	// heard a leader last. Then it stands: its log may be the only one with all committed entries.
+	campaignRetryInterval = 30 * time.Millisecond // between two questions while a better successor is awaited
+	campaignTries         = 4                     // after these, raft's own timers have expired
+	campaignPollInterval  = 5 * time.Millisecond  // between two checks for a new leader
+	abandonTimeout        = time.Second           // for raft to process one request
+	// reluctantMax is how long a replica whose member should not lead leaves elections to others after its last
+	// contact with a leader. Then it campaigns: its log may be the only one with all committed entries.
 	reluctantMax = 3 * time.Second
 )
 
-// How often, and how far apart, a leader's address is tried.
+// How often, and at which interval, the address of a leader is dialled.
 const (
 	processGoneTries    = 10
 	processGoneInterval = 10 * time.Millisecond
 )
 
-// campaignLoop starts an election as soon as it is certain that the leader's process is
-// gone, or a quorum agrees that it is silent, instead of when raft's timers have run out:
+// campaignLoop starts an election as soon as it is certain that the leader's process has ended, or a quorum
+// reports that the leader is silent. Raft alone would wait until its timers expire.
 //
-//	a stream from a peer breaks -> is that peer the leader? -> does anything listen at its
-//	address? no -> who goes first? -> TimeoutNow to ourselves
+//	a stream from a peer ends: is it the leader, and does nothing listen at its address?
+//	    -> which voter goes first? -> TimeoutNow to this replica
 //
-//	a candidate wants our vote, and we are the better successor -> who goes first?
-//	-> TimeoutNow to ourselves
+//	this replica refused its vote to a candidate whose log is behind
+//	    -> which voter goes first? -> TimeoutNow to this replica
 //
-//	silence of the leader -> do the others hear nothing either, and who goes first?
-//	-> TimeoutNow to ourselves
+//	the leader is silent
+//	    -> do the other voters hear nothing either, and which goes first? -> TimeoutNow to this replica
 //
-// A refused connection says what silence does not: the machine is there and the process is
-// not. A cut, a pause, a machine that is gone are silence, which may be our own fault: see
-// silence.go.
+// A refused connection proves that the machine runs and the process does not. Silence proves less: the cause may be
+// a network partition, a pause, a dead machine, or a fault of this replica (silence.go).
 func (g *Group) campaignLoop(ctx context.Context) {
 	silence := time.NewTimer(g.cfg.Timing.silenceMax())
 	defer silence.Stop()
@@ -61,7 +59,7 @@ func (g *Group) campaignLoop(ctx context.Context) {
 			g.replaceGone(ctx)
 		case <-g.voteRefused:
 			g.replaceCandidate(ctx)
-		case <-g.leaderSilent: // another has asked, and we are to go first
+		case <-g.leaderSilent: // another voter has asked, and this replica is the better successor
 			g.replaceSilentLeader(ctx)
 		case <-silence.C:
 			g.replaceSilentLeader(ctx)
@@ -70,7 +68,7 @@ func (g *Group) campaignLoop(ctx context.Context) {
 	}
 }
 
-// replaceGone stands for election when the leader's process is gone.
+// replaceGone campaigns if the leader's process has ended.
 func (g *Group) replaceGone(ctx context.Context) {
 	inst := g.instance.Load()
 	address, _ := inst.raft.LeaderWithID()
@@ -80,8 +78,8 @@ func (g *Group) replaceGone(ctx context.Context) {
 	g.campaignUntilLed(ctx, inst, "the leader's process is gone")
 }
 
-// replaceCandidate stands for election when this replica has refused its vote to a candidate
-// that is behind: who was elected by nobody waits long before it asks again, and would lose again.
+// replaceCandidate campaigns after this replica has refused its vote to a candidate whose log is behind: raft lets
+// such a candidate wait long before its next campaign, which it would lose again.
 func (g *Group) replaceCandidate(ctx context.Context) {
 	inst := g.instance.Load()
 	if leader, _ := inst.raft.LeaderWithID(); leader == "" && inst.raft.State() == raft.Follower {
@@ -89,9 +87,9 @@ func (g *Group) replaceCandidate(ctx context.Context) {
 	}
 }
 
-// noteRefusedVote is told of a vote that was refused. Raft does that for more than one reason; it
-// counts here that the candidate is behind. A request of a former term, or of a term in which
-// another has our vote, tells nothing: that one may be about to win. It does not block.
+// noteRefusedVote is called for every refused vote, and wakes campaignLoop if the log of the candidate is behind.
+// Raft refuses votes for other reasons, too. Requests of an earlier term do not count, nor do those of a term in which
+// another candidate has this replica's vote and may be about to win. It does not block.
 func (g *Group) noteRefusedVote(vote *raft.RequestVoteRequest) {
 	inst := g.instance.Load()
 	if inst == nil || vote.Term < inst.raft.CurrentTerm() {
@@ -106,16 +104,15 @@ func (g *Group) noteRefusedVote(vote *raft.RequestVoteRequest) {
 	}
 }
 
-// campaignUntilLed stands for election, and again, until there is another leader. The better successor
-// goes first: the other would lose, and raft lets who has lost wait for a second or two. If the
-// better one has not won soon this one stands all the same, and if it loses, who has
-// refused it its vote knows that it is to stand.
+// campaignUntilLed campaigns, repeatedly, until there is a new leader. The better successor goes first: any other
+// candidate would lose, and raft would let it wait for a second or two. If the better successor has not won in time,
+// this replica campaigns all the same; if it loses, the voter that refused its vote has the better log and campaigns.
 func (g *Group) campaignUntilLed(ctx context.Context, inst *instance, why string) {
 	r := inst.raft
 	term := r.CurrentTerm()
 	_, gone := r.LeaderWithID()
-	place, stands := g.campaignOrder(r, gone)
-	if !stands {
+	position, isVoter := g.campaignOrder(r, gone)
+	if !isVoter {
 		return
 	}
 	if g.isReluctant() {
@@ -125,12 +122,12 @@ func (g *Group) campaignUntilLed(ctx context.Context, inst *instance, why string
 	for try := range campaignTries {
 		switch g.mayCampaign(ctx, r, term, within) {
 		case answerHasLeader:
-			return // others have another leader: we shall hear from it
-		case answerHeard: // no quorum could say: it may be there for a vote, once
+			return // the other replicas have a leader, which will contact this one
+		case answerHeard: // no quorum has answered; it may still vote, so campaign once
 			if try > 0 {
 				return
 			}
-			g.awaitLeader(ctx, r, term, time.Duration(place)*campaignInterval)
+			g.awaitLeader(ctx, r, term, time.Duration(position)*campaignInterval)
 		}
 		if ctx.Err() != nil || hasNewLeader(r, term) {
 			return
@@ -144,7 +141,7 @@ func (g *Group) campaignUntilLed(ctx context.Context, inst *instance, why string
 	}
 }
 
-// isReluctant says whether this replica leaves elections to others for now.
+// isReluctant reports whether this replica leaves elections to others for now.
 func (g *Group) isReluctant() bool {
 	if g.cfg.IsReluctant == nil || !g.cfg.IsReluctant() {
 		return false
@@ -156,9 +153,9 @@ func (g *Group) isReluctant() bool {
 	return time.Since(heard) < reluctantMax
 }
 
-// mayCampaign asks who goes first, and lets the other go for a time. It asks again, for while
-// what the leader has sent last is still being written each may find the other's log longer,
-// and both would wait, and stand together.
+// mayCampaign asks the other voters which replica goes first, and waits up to within for a better successor. It asks
+// repeatedly: while the leader's last entries are still being written, two replicas may each find the other's log
+// longer; both would wait, and then campaign at the same time.
 func (g *Group) mayCampaign(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) byte {
 	begun := time.Now()
 	for {
@@ -173,15 +170,15 @@ func (g *Group) mayCampaign(ctx context.Context, r *raft.Raft, term uint64, with
 	}
 }
 
-// hasNewLeader says whether there is a leader of a later term.
+// hasNewLeader reports whether there is a leader of a later term.
 func hasNewLeader(r *raft.Raft, term uint64) bool {
 	leader, _ := r.LeaderWithID()
 	return leader != "" && r.CurrentTerm() > term
 }
 
-// awaitLeader waits for a leader of a later term, and gives up when nothing has come of
-// anything for so long: whoever has our vote has the time of a campaign from then on. A
-// follower that has refused somebody its vote waits no more.
+// awaitLeader waits for a leader of a later term, at most within. If this replica votes meanwhile, the wait begins
+// again, so that the candidate has the time of a campaign. The wait of a follower ends when it refuses its vote to a
+// candidate whose log is behind.
 func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) {
 	since := time.Now()
 	for ctx.Err() == nil && !hasNewLeader(r, term) {
@@ -203,7 +200,7 @@ func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, with
 	}
 }
 
-// campaign makes this replica a candidate at once. One that has lost begins anew.
+// campaign makes this replica a candidate at once. If it has lost a campaign that still runs, it ends that one first.
 func (g *Group) campaign(ctx context.Context, inst *instance, why string) {
 	g.cfg.Logger.InfoContext(ctx, "started a campaign", "reason", why, "term", inst.raft.CurrentTerm())
 	if inst.raft.State() == raft.Candidate {
@@ -214,30 +211,28 @@ func (g *Group) campaign(ctx context.Context, inst *instance, why string) {
 	}
 }
 
-// campaignOrder is this replica's place in the line of those who may stand when the leader is
-// gone, 0 first; false when it has no vote, or leads itself. Groups begin their lines with
-// different members.
-func (g *Group) campaignOrder(r *raft.Raft, leader raft.ServerID) (place int, stands bool) {
+// campaignOrder returns the position of this replica in the order in which the remaining voters campaign when the
+// leader is gone, 0 first; false if it has no vote or is the leader. The order begins at another member in each group.
+func (g *Group) campaignOrder(r *raft.Raft, leader raft.ServerID) (position int, isVoter bool) {
 	if leader == raft.ServerID(g.cfg.Replica) {
 		return 0, false
 	}
-	var line []raft.ServerID
+	var voters []raft.ServerID
 	for _, s := range r.GetConfiguration().Configuration().Servers {
 		if s.Suffrage == raft.Voter && s.ID != leader {
-			line = append(line, s.ID)
+			voters = append(voters, s.ID)
 		}
 	}
-	slices.Sort(line)
-	at := slices.Index(line, raft.ServerID(g.cfg.Replica))
+	slices.Sort(voters)
+	at := slices.Index(voters, raft.ServerID(g.cfg.Replica))
 	if at < 0 {
 		return 0, false
 	}
-	return (at + int(g.cfg.ID)) % len(line), true
+	return (at + int(g.cfg.ID)) % len(voters), true
 }
 
-// isProcessGone says whether it is certain that no process answers for a member. The kernel
-// closes what a dead process had open one after the other: for a moment its port may still
-// take a connection, and drop it.
+// isProcessGone reports whether it is certain that the process of a member has ended. The kernel closes the sockets of
+// a dead process one after the other, so for a moment its port may still accept a connection and drop it.
 func (g *Group) isProcessGone(ctx context.Context, member fsm.MemberID) bool {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Timing.Heartbeat)
 	defer cancel()
@@ -255,8 +250,8 @@ func (g *Group) isProcessGone(ctx context.Context, member fsm.MemberID) bool {
 	return false
 }
 
-// campaign makes this replica a candidate at once, by the request with which a leader hands
-// over: those who are asked then vote although they know a leader.
+// campaign makes this replica a candidate at once, by the request with which a leader transfers its leadership: the
+// voters then vote although they know a leader.
 func (i *instance) campaign(replica string, member fsm.MemberID) error {
 	request := raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
 		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(replica), Addr: []byte(member),
@@ -264,9 +259,9 @@ func (i *instance) campaign(replica string, member fsm.MemberID) error {
 	return i.transport.NetworkTransport.TimeoutNow(raft.ServerID(replica), raft.ServerAddress(member), &request, &raft.TimeoutNowResponse{})
 }
 
-// abandonCampaign makes a candidate a follower again, in the next term, as the request of one does
-// whose log is empty: that is how raft leaves a campaign which nobody has won before its timer
-// has run out. It gives no vote away.
+// abandonCampaign makes a candidate a follower again. Raft has no call for that before the timer of the campaign
+// expires; so raft receives a vote request of the next term, as if from a candidate with an empty log. It adopts the
+// term, becomes a follower and refuses the vote.
 func (i *instance) abandonCampaign(ctx context.Context, member fsm.MemberID) {
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
@@ -286,10 +281,10 @@ func (i *instance) abandonCampaign(ctx context.Context, member fsm.MemberID) {
 	}
 }
 
-// noteStreamEnd is told by the streams of a peer that ended.
+// noteStreamEnd is called when a stream of a peer has ended.
 func (g *Group) noteStreamEnd() { notify(g.streamBroken) }
 
-// notify tells of something once, however often it happens until it is heard.
+// notify sends a signal to a channel with a buffer of one. Signals that were not received yet are merged.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -16,16 +16,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A question on a stream of its own, in a byte with which no request of raft begins: do you
-// hear nothing from a leader either? Or: the leader's process is gone, may I stand? Behind it
-// stands how good a successor the asker is. The answer is one byte, and the stream ends.
+// A replica asks another one a question on a stream of its own, which begins with a byte with which no request of raft
+// begins. askSilent: do you hear no leader either? askGone: the leader's process has ended; may I campaign? The rank of
+// the replica that asks (logRank) follows. The answer is one byte, and then the stream ends.
 const (
 	askSilent       = 0xf0
 	askGone         = 0xf1
-	answerHeard     = 0 // there is a leader, or this replica cannot say
-	answerAgree     = 1
-	answerBetter    = 2 // shared, and who answers is the better successor
-	answerHasLeader = 3 // only to askGone: there is a leader, and its process lives
+	answerHeard     = 0 // there is a leader, or this replica cannot tell
+	answerAgree     = 1 // there is no leader, and the replica that asks may go first
+	answerBetter    = 2 // there is no leader, and the replica that answers is the better successor
+	answerHasLeader = 3 // only to askGone: there is a leader, and its process is alive
 	rankBytes       = 8 + 8 + 4
 	answerBytes     = 1
 )
@@ -33,26 +33,26 @@ const (
 const (
 	answerTimeout    = 250 * time.Millisecond // dialling included
 	busyTimeout      = 50 * time.Millisecond  // for raft to show that it is not busy
-	busyPollInterval = 20 * time.Millisecond  // between two looks: what waited in line gets its turn
-	betterWait       = 300 * time.Millisecond // who goes first has stood by then
-	aliveTimeout     = 100 * time.Millisecond // for the leader that one knows to answer
+	busyPollInterval = 20 * time.Millisecond  // between two checks, in which raft processes what waited
+	betterWait       = 300 * time.Millisecond // for the better successor to campaign
+	aliveTimeout     = 100 * time.Millisecond // for the known leader to accept a connection
 )
 
-// silenceMax is how long a leader may be silent before its followers talk about it: long
-// enough for a leader that reaches no quorum to have stepped down by itself, and longer than
-// three heartbeats, which come a tenth to a fifth of the timeout apart.
+// silenceMax is how long a leader may be silent before its followers ask each other: long enough for a leader that
+// reaches no quorum to have stepped down, and longer than three heartbeats, which are a tenth to a fifth of the timeout
+// apart.
 func (t Timing) silenceMax() time.Duration { return max(t.Lease, t.Heartbeat/2) + t.Heartbeat/10 }
 
-// hearsNoLeader says whether this replica has heard a leader once, and nothing for too long. To vote
-// for somebody is to hear, too. A candidate that nobody has elected hears nothing either.
+// hearsNoLeader reports whether this replica has heard a leader before, and none for silenceMax. Voting for a candidate
+// counts as hearing a leader. A candidate that was not elected hears none either.
 func (g *Group) hearsNoLeader(r *raft.Raft) bool {
 	last, state := r.LastContact(), r.State()
 	return (state == raft.Follower || state == raft.Candidate) &&
 		!last.IsZero() && time.Since(last) > g.cfg.Timing.silenceMax()
 }
 
-// isLeaderSilent is quiet where it is certain that raft is not to blame: a heartbeat that waits
-// behind a slow write is heard only when raft's main goroutine comes to it.
+// isLeaderSilent reports whether the leader is silent and raft on this replica is not the cause: a heartbeat that waits
+// behind a slow write counts only when raft's main goroutine processes it.
 func (g *Group) isLeaderSilent(ctx context.Context) bool {
 	inst := g.instance.Load()
 	if inst == nil || !g.hearsNoLeader(inst.raft) {
@@ -72,7 +72,7 @@ func (g *Group) isLeaderSilent(ctx context.Context) bool {
 	return g.hearsNoLeader(inst.raft)
 }
 
-// silenceCheckDelay is when it makes sense to look again.
+// silenceCheckDelay returns the time until the next check for silence.
 func (g *Group) silenceCheckDelay() time.Duration {
 	again := g.cfg.Timing.Heartbeat / 10
 	inst := g.instance.Load()
@@ -82,8 +82,7 @@ func (g *Group) silenceCheckDelay() time.Duration {
 	return max(again, g.cfg.Timing.silenceMax()-time.Since(inst.raft.LastContact()))
 }
 
-// replaceSilentLeader stands for election when a quorum hears nothing from a leader. Who is not
-// the best successor lets the other go first.
+// replaceSilentLeader campaigns if no replica of a quorum hears a leader. It lets a better successor go first.
 func (g *Group) replaceSilentLeader(ctx context.Context) {
 	if !g.isLeaderSilent(ctx) {
 		return
@@ -101,9 +100,9 @@ func (g *Group) replaceSilentLeader(ctx context.Context) {
 	}
 }
 
-// pollVoters says what a quorum of the voters, this one among them, answers to a question. If
-// all of a quorum share the silence, no leader can have confirmed anything for longer than it
-// may lead without a quorum, and to replace it takes nothing from anybody.
+// pollVoters asks the other voters a question and returns the answer of a quorum, this replica included. If a quorum
+// hears no leader, the leader has confirmed nothing for longer than its lease, so an election deposes no leader that
+// works.
 func (g *Group) pollVoters(ctx context.Context, r *raft.Raft, kind byte) byte {
 	_, leader := r.LeaderWithID()
 	var others []raft.Server
@@ -131,7 +130,7 @@ func (g *Group) pollVoters(ctx context.Context, r *raft.Raft, kind byte) byte {
 	for _, voter := range others {
 		asking.Go(func() { answers <- g.askVoter(ctx, voter, question) })
 	}
-	verdict, missing := byte(answerAgree), voters/2 // beside ourselves
+	verdict, missing := byte(answerAgree), voters/2 // the answers that a quorum needs besides this replica
 	for range others {
 		answer := <-answers
 		switch answer {
@@ -148,8 +147,8 @@ func (g *Group) pollVoters(ctx context.Context, r *raft.Raft, kind byte) byte {
 	return answerHeard
 }
 
-// logRank is greater for a better successor: a longer log, by the rule by which raft grants
-// votes, and for equal ones a number that is another in each group. 0 bytes are the least.
+// logRank returns the rank of this replica as a successor: the end of its log, in the order in which raft grants votes,
+// and for equal logs a hash that orders the replicas differently in each group. The greater one, as bytes, goes first.
 func (g *Group) logRank(r *raft.Raft) []byte {
 	term, index, err := lastEntry(r)
 	if err != nil {
@@ -161,7 +160,7 @@ func (g *Group) logRank(r *raft.Raft) []byte {
 	return binary.BigEndian.AppendUint32(m, crc32.ChecksumIEEE(lot))
 }
 
-// lastEntry is the end of the log, or the snapshot that stands for it.
+// lastEntry returns term and index of the end of the log, or of the snapshot that replaces it.
 func lastEntry(r *raft.Raft) (term, index uint64, err error) {
 	var read [4]uint64
 	stats := r.Stats()
@@ -176,13 +175,13 @@ func lastEntry(r *raft.Raft) (term, index uint64, err error) {
 	return read[0], read[1], nil
 }
 
-// askVoter asks another replica. Who cannot be asked, or knows no such question, has heard.
+// askVoter asks another replica. A replica that cannot be reached or does not know the question counts as answerHeard.
 func (g *Group) askVoter(ctx context.Context, voter raft.Server, question []byte) byte {
 	conn, err := g.cfg.Dial(ctx, fsm.MemberID(voter.Address), g.cfg.ID, string(voter.ID))
 	if err != nil {
 		return answerHeard
 	}
-	// A close that fails leaves nothing to do; with ctx it ends the read.
+	// Closing the stream ends a read when ctx ends. A close that fails needs no reaction.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer func() {
 		if stop() {
@@ -199,7 +198,7 @@ func (g *Group) askVoter(ctx context.Context, voter raft.Server, question []byte
 	return answer[0]
 }
 
-// answerQuestion is the answer to a peer of that merit.
+// answerQuestion answers a question of a peer with that rank.
 func (g *Group) answerQuestion(ctx context.Context, kind byte, rank []byte) byte {
 	if kind == askGone {
 		return g.answerGone(ctx, rank)
@@ -207,7 +206,7 @@ func (g *Group) answerQuestion(ctx context.Context, kind byte, rank []byte) byte
 	return g.answerSilence(ctx, rank)
 }
 
-// answerSilence is the answer to askSilent. Who goes first looks around at once.
+// answerSilence answers askSilent. If this replica is the better successor, it checks for silence at once.
 func (g *Group) answerSilence(ctx context.Context, rank []byte) byte {
 	if !g.isLeaderSilent(ctx) {
 		return answerHeard
@@ -219,8 +218,8 @@ func (g *Group) answerSilence(ctx context.Context, rank []byte) byte {
 	return answerBetter
 }
 
-// answerGone is the answer to askGone: the peer is certain about the leader that it knew,
-// and we may know a later one. Who goes first looks at once whether its leader is gone.
+// answerGone answers askGone: the peer is certain about the leader that it knew, but this replica may know a later one.
+// If this replica is the better successor, it checks at once whether its leader is gone.
 func (g *Group) answerGone(ctx context.Context, rank []byte) byte {
 	inst := g.instance.Load()
 	if inst == nil {
@@ -237,7 +236,7 @@ func (g *Group) answerGone(ctx context.Context, rank []byte) byte {
 	return answerBetter
 }
 
-// isAlive says whether it is certain that a member's process is there. It may be this one.
+// isAlive reports whether it is certain that the process of a member is alive. The member may be this one.
 func (g *Group) isAlive(ctx context.Context, member fsm.MemberID) bool {
 	if member == g.cfg.Member {
 		return true
@@ -252,14 +251,14 @@ func (g *Group) isAlive(ctx context.Context, member fsm.MemberID) bool {
 	return true
 }
 
-// serveQuestion answers a question of a peer, of whose stream some bytes have come; false if the stream does
-// not begin with a question.
+// serveQuestion answers the question on a stream of a peer, of which the bytes begin were read already. It returns false
+// if the stream does not begin with a question.
 func (g *Group) serveQuestion(conn net.Conn, begin []byte) bool {
 	kind := begin[0]
 	if kind != askSilent && kind != askGone {
 		return false
 	}
-	_ = conn.SetDeadline(time.Now().Add(answerTimeout)) // an error shows when it is read
+	_ = conn.SetDeadline(time.Now().Add(answerTimeout)) // the next read reports an error
 	rank := make([]byte, rankBytes)
 	n := copy(rank, begin[1:])
 	if _, err := io.ReadFull(conn, rank[n:]); err != nil {
@@ -267,6 +266,6 @@ func (g *Group) serveQuestion(conn net.Conn, begin []byte) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	_, _ = conn.Write([]byte{g.answerQuestion(ctx, kind, rank)}) // who asked may be gone
+	_, _ = conn.Write([]byte{g.answerQuestion(ctx, kind, rank)}) // the peer may be gone
 	return true
 }

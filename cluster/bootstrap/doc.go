@@ -16,8 +16,8 @@
 // Invariants:
 //
 //   - A pledge binds until the member that it was given to reports that it tries something else. Two
-//     decided bootstraps therefore share no member, whatever gossip shows to whom; and where Expect
-//     members must be seen first, there is no room for two.
+//     decided bootstraps therefore share no member, whatever gossip shows to each of them; and where Expect
+//     members must be seen first, there are not enough members for two.
 //   - A member that has data never bootstraps.
 //   - A pledge and a decision are on disk before they are answered or acted on.
 package bootstrap

@@ -119,7 +119,7 @@ func splitRange(buf []byte, run []bodyRead) error {
 	return nil
 }
 
-// SendRecords writes the records of bodies as stored in the segments, and verifies their checksums. It refs
+// SendRecords writes the records of bodies as stored in the segments, and verifies their checksums. It reads
 // adjacent records with one system call into scratch, which it grows if needed and returns for the next call.
 func (b *Store) SendRecords(w io.Writer, refs []fsm.Ref, scratch []byte) ([]byte, error) {
 	for len(refs) > 0 {

@@ -236,7 +236,7 @@ func (s *Streams) Accepted(from fsm.MemberID, conn net.Conn) {
 	}
 }
 
-// closeExcess makes room for one more stream of a peer.
+// closeExcess closes a stream of a peer if one more would exceed the limit.
 func (s *Streams) closeExcess(from fsm.MemberID) {
 	s.mu.Lock()
 	var silent *trackedConn
