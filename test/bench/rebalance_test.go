@@ -372,20 +372,11 @@ func (r *rebalance) take(b *testing.B, queue string) {
 // source opens a receiving link to a queue at a member. With remove it receives and deletes.
 func source(ctx context.Context, b *testing.B, m *harness.Member, queue string, credit int32, remove bool) *amqp.Receiver {
 	b.Helper()
-	conn, err := amqp.Dial(ctx, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = conn.Close() })
-	session, err := conn.NewSession(ctx, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
 	options := &amqp.ReceiverOptions{Credit: credit, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr()}
 	if remove {
 		options = &amqp.ReceiverOptions{Credit: credit, RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr()}
 	}
-	receiver, err := session.NewReceiver(ctx, queue, options)
+	receiver, err := session(ctx, b, m).NewReceiver(ctx, queue, options)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -119,19 +119,25 @@ func (s storm) queues(b *testing.B, c *harness.Cluster, more harness.Fields) (fu
 	return full, near, far
 }
 
-// link opens a sending link to a queue at a member.
-func link(ctx context.Context, b *testing.B, m *harness.Member, queue string) *amqp.Sender {
+// session opens a session on a connection of its own to a member.
+func session(ctx context.Context, b *testing.B, m *harness.Member) *amqp.Session {
 	b.Helper()
 	conn, err := amqp.Dial(ctx, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = conn.Close() })
-	session, err := conn.NewSession(ctx, nil)
+	s, err := conn.NewSession(ctx, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	sender, err := session.NewSender(ctx, queue, nil)
+	return s
+}
+
+// link opens a sending link to a queue at a member.
+func link(ctx context.Context, b *testing.B, m *harness.Member, queue string) *amqp.Sender {
+	b.Helper()
+	sender, err := session(ctx, b, m).NewSender(ctx, queue, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
