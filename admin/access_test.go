@@ -241,7 +241,7 @@ func TestATOMDescriptionsReplaceAccessRules(t *testing.T) {
 	}
 }
 
-func TestATOMAccessRefuses(t *testing.T) {
+func TestInvalidATOMAccessRulesAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)

@@ -67,7 +67,7 @@ func newServerWithKeys(t *testing.T) *testServer {
 }
 
 // Each key gives access to its resources through each API, and to nothing else.
-func TestWhoReachesWhat(t *testing.T) {
+func TestKeysReachTheirResourcesOnly(t *testing.T) {
 	t.Parallel()
 	root := signed("http://localhost/", "root", "root-secret")
 	manager := signed("sb://localhost/", "manager", "m")
@@ -188,7 +188,7 @@ func (o fakeAuthority) TokenFor(_ context.Context, _ auth.Client, kind, token st
 }
 
 // JWTs are sent with the scheme before them and, by the Go client, without.
-func TestJWT(t *testing.T) {
+func TestJWTsAreAcceptedInBothForms(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]string{
 		"Bearer a.b.c": "jwt a.b.c", "bearer  a.b.c": "jwt a.b.c", "a.b.c": "jwt a.b.c", "Bearer opaque": "jwt opaque",

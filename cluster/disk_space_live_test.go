@@ -217,8 +217,8 @@ func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
 	}
 }
 
-// TestSingleMemberWithFullDisk checks that a member alone keeps its leaderships, with and without space.
-func TestSingleMemberWithFullDisk(t *testing.T) {
+// TestSingleMemberWithAFullDiskKeepsItsLeaderships checks that a member alone keeps its leaderships, with and without space.
+func TestSingleMemberWithAFullDiskKeepsItsLeaderships(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	free := fakeDisks(c)

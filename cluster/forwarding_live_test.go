@@ -292,9 +292,9 @@ func TestMessageThatItsDestinationRefusesIsDeadLettered(t *testing.T) {
 	}
 }
 
-// TestForwardToOneMadeAgain checks that a name that was deleted and created again is another entity, and the
+// TestForwardingFollowsARecreatedDestination checks that a name that was deleted and created again is another entity, and the
 // destination from then on.
-func TestForwardToOneMadeAgain(t *testing.T) {
+func TestForwardingFollowsARecreatedDestination(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
 	c.startAll()
@@ -320,9 +320,9 @@ func TestForwardToOneMadeAgain(t *testing.T) {
 	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
 
-// TestForwardToOneHalfMade checks a destination that only the catalog knows, because its creation was
+// TestForwardingCompletesAnInterruptedCreation checks a destination that only the catalog knows, because its creation was
 // interrupted. Forwarding completes the creation, as a sender does.
-func TestForwardToOneHalfMade(t *testing.T) {
+func TestForwardingCompletesAnInterruptedCreation(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
 	c.startAll()

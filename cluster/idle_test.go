@@ -75,8 +75,8 @@ func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 	kit.Eventually(t, "the next leader buries it", func() bool { return c.gone(at) })
 }
 
-// TestIdleQueueThatWasDeletedMeanwhile checks that a deletion completes from every state that it had reached.
-func TestIdleQueueThatWasDeletedMeanwhile(t *testing.T) {
+// TestDeletionOfAnIdleQueueCompletesFromEveryState checks that a deletion completes from every state that it had reached.
+func TestDeletionOfAnIdleQueueCompletesFromEveryState(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()

@@ -244,9 +244,9 @@ func (c *testCluster) move(id fsm.PartitionID, to ...fsm.MemberID) {
 	}
 }
 
-// TestMoveWhileInUse moves a partition off two of its members, the leader first, to two new ones and back,
+// TestClientsNoticeNoMove moves a partition off two of its members, the leader first, to two new ones and back,
 // while every member uses it. No client sees an error.
-func TestMoveWhileInUse(t *testing.T) {
+func TestClientsNoticeNoMove(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 5, 1)
 	c.startMore(3)
@@ -641,8 +641,8 @@ func TestGrowAddsPartitions(t *testing.T) {
 	}
 }
 
-// TestZoneAndWeight checks that zone and weight are recorded at the start and that every member sees them.
-func TestZoneAndWeight(t *testing.T) {
+// TestZoneAndWeightAreRecordedAtTheStart checks that zone and weight are recorded at the start and that every member sees them.
+func TestZoneAndWeightAreRecordedAtTheStart(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 2, 1)

@@ -112,10 +112,10 @@ func TestClusterWithTLSServesAndRefusesOthers(t *testing.T) {
 	c.ready()
 }
 
-// TestSecureDeathIsNoticed checks that the end of a process is visible through TLS as it is without: its
+// TestEndOfAProcessIsVisibleThroughTLS checks that the end of a process is visible through TLS as it is without: its
 // streams break and its port refuses connections. A successor campaigns for that reason, before raft's timers
 // expire.
-func TestSecureDeathIsNoticed(t *testing.T) {
+func TestEndOfAProcessIsVisibleThroughTLS(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	const patience = 4 * time.Second // raft's timeouts; an election by timers takes longer

@@ -322,9 +322,9 @@ func TestInterruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
 	}
 }
 
-// TestPartitionedWhileMembersDie sends to and receives from a partitioned queue while members die and
+// TestPartitionedQueueSurvivesFailuresOfMembers sends to and receives from a partitioned queue while members die and
 // return: accepted messages are received, and none is delivered twice unless its lock was lost.
-func TestPartitionedWhileMembersDie(t *testing.T) {
+func TestPartitionedQueueSurvivesFailuresOfMembers(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()

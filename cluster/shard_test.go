@@ -48,8 +48,8 @@ func lockAll(t *testing.T, node *Node, at fsm.EntityRef, want int) (all []fsm.De
 	return all
 }
 
-// TestShardOfAKey: the shard of a key is part of the stored data, so it must be the same in every release.
-func TestShardOfAKey(t *testing.T) {
+// TestShardOfAKeyNeverChanges: the shard of a key is part of the stored data, so it must be the same in every release.
+func TestShardOfAKeyNeverChanges(t *testing.T) {
 	t.Parallel()
 	e := fsm.Entity{Shards: make([]fsm.Shard, 16)}
 	for key, want := range map[string]int{"": 5, "a": 12, "orders": 12, "session-7": 11, "ä": 2} {
@@ -340,9 +340,9 @@ func TestPartitionedWithoutALeader(t *testing.T) {
 	c.counted(at, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
 
-// TestOneSilentShard: a shard without a leader does not stop receives from the other shards, or
+// TestShardWithoutALeaderDelaysNoOther: a shard without a leader does not stop receives from the other shards, or
 // sends to them.
-func TestOneSilentShard(t *testing.T) {
+func TestShardWithoutALeaderDelaysNoOther(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)

@@ -123,9 +123,9 @@ func TestInterruptedDeletionOfATopicIsFinished(t *testing.T) {
 	}
 }
 
-// TestLeaderOfATopicDies kills the leader while others send to a topic: every send ends OK, and each
+// TestTopicSurvivesItsLeader kills the leader while others send to a topic: every send ends OK, and each
 // subscription has each message once.
-func TestLeaderOfATopicDies(t *testing.T) {
+func TestTopicSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 2)
 	c.startAll()

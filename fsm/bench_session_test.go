@@ -56,9 +56,9 @@ func (b *bench) spread(sessions, each int) {
 	}
 }
 
-// TestSessionMemory measures the memory for sessions: an idle one with a small state, a locked one,
+// TestSessionsCostBoundedMemory measures the memory for sessions: an idle one with a small state, a locked one,
 // one with a message, and a message among many of its session.
-func TestSessionMemory(t *testing.T) { // not parallel: it measures the heap
+func TestSessionsCostBoundedMemory(t *testing.T) { // not parallel: it measures the heap
 	kit.Long(t)
 	for _, c := range []struct {
 		name  string

@@ -148,9 +148,9 @@ func BenchmarkImageMillion(b *testing.B) {
 	})
 }
 
-// TestBacklogMemory: a backlog of a million messages costs at most 64 bytes of index
+// TestBacklogCostsBoundedMemory: a backlog of a million messages costs at most 64 bytes of index
 // memory each, and a drained one nearly nothing.
-func TestBacklogMemory(t *testing.T) {
+func TestBacklogCostsBoundedMemory(t *testing.T) {
 	const messages = 1_000_000
 	heap := func() uint64 {
 		var s runtime.MemStats

@@ -137,9 +137,9 @@ func BenchmarkApplyCycleLife(b *testing.B) {
 	}
 }
 
-// TestBacklogMemoryWithLife: a message that expires costs at most 100 bytes of index
+// TestBacklogWithTimesToLiveCostsBoundedMemory: a message that expires costs at most 100 bytes of index
 // memory, record, timer and all overhead, also when no two expire in order.
-func TestBacklogMemoryWithLife(t *testing.T) { // not parallel: it measures the heap
+func TestBacklogWithTimesToLiveCostsBoundedMemory(t *testing.T) { // not parallel: it measures the heap
 	const messages = 1_000_000
 	heap := func() uint64 {
 		var s runtime.MemStats

@@ -142,9 +142,9 @@ func BenchmarkDropSubscription(b *testing.B) {
 	}
 }
 
-// TestCopyMemory: a copy costs no more index than a message of a queue, and
+// TestCopiesCostNoMoreIndexThanMessages: a copy costs no more index than a message of a queue, and
 // the message that they share costs that once.
-func TestCopyMemory(t *testing.T) {
+func TestCopiesCostNoMoreIndexThanMessages(t *testing.T) {
 	const messages, subscriptions = 200_000, 5
 	heap := func() uint64 {
 		var s runtime.MemStats

@@ -15,10 +15,10 @@ func crowded(n int) idKey {
 	return idKey{byte(n % 3), byte(n / 3 % 5), 9: byte(n % 7), 10: byte(n), 11: byte(n >> 8)}
 }
 
-// TestWindowAgainstMap draws sends, spans of time, changes of the window and sweeps, and compares
+// TestDuplicateWindowAgreesWithAMap draws sends, spans of time, changes of the window and sweeps, and compares
 // with a map; images in between do not change. It begins just below a multiple of 2^24, where the
 // positions in slots of the index wrap around.
-func TestWindowAgainstMap(t *testing.T) {
+func TestDuplicateWindowAgreesWithAMap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		start := uint64(3<<slotBits - windowPage*rapid.IntRange(1, 4).Draw(t, "pages"))

@@ -32,9 +32,9 @@ func (p plain) numbers() []SequenceNumber {
 	return list
 }
 
-// TestIndexAgainstMap draws insertions at the tail and in the middle, changes and removals over
+// TestIndexAgreesWithAMap draws insertions at the tail and in the middle, changes and removals over
 // some chunks, with images in between that must not change.
-func TestIndexAgainstMap(t *testing.T) {
+func TestIndexAgreesWithAMap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var a arena

@@ -24,8 +24,8 @@ func catalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 	return c, apply
 }
 
-// TestNamespaceByHost: which namespace a host name selects, as clients and proxies spell it.
-func TestNamespaceByHost(t *testing.T) {
+// TestHostNamesSelectNamespaces: which namespace a host name selects, as clients and proxies spell it.
+func TestHostNamesSelectNamespaces(t *testing.T) {
 	t.Parallel()
 	c, apply := catalog(t)
 	long := strings.Repeat("n", 50)

@@ -8,7 +8,7 @@ import (
 )
 
 // A numberList is a sorted set, whatever is added and removed.
-func TestNumberListAgainstSlice(t *testing.T) {
+func TestNumberListAgreesWithASlice(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -69,7 +69,7 @@ func TestNumberListMovesTheShorterSide(t *testing.T) {
 
 // The table finds the oldest unlocked session, assigns the lowest slot, and removes empty sessions;
 // a shared page does not change.
-func TestSessionsAgainstMap(t *testing.T) {
+func TestSessionTableAgreesWithAMap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 2))

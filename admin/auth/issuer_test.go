@@ -94,7 +94,7 @@ func (p *provider) ring(claim string) *Keyring {
 	return k
 }
 
-func TestJWT(t *testing.T) {
+func TestJWTGrantsWhatItsRolesAllow(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	k := p.ring("")

@@ -179,7 +179,7 @@ func TestBareMessageUnchanged(t *testing.T) {
 
 // rhea, which the JavaScript client uses, writes the footer before the body. The footer is accepted and
 // delivered at its proper position (part 3, 3.2); a second footer is refused.
-func TestFooterBeforeBody(t *testing.T) {
+func TestFooterBeforeTheBodyIsAccepted(t *testing.T) {
 	t.Parallel()
 	footer := section(nil, wire.SectionFooter, wire.Map{{Key: wire.Symbol("x-footer"), Value: "end"}})
 	body := section(nil, wire.SectionData, []byte("x"))
@@ -326,7 +326,7 @@ func TestValuesAtTheLimitsAreAccepted(t *testing.T) {
 	}
 }
 
-func TestMessageID(t *testing.T) {
+func TestMessageIDsOfAllTypesBecomeDistinctTexts(t *testing.T) {
 	t.Parallel()
 	id := wire.UUID{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	for _, c := range []struct {

@@ -125,7 +125,7 @@ func TestRuleValuesAreUTF8(t *testing.T) {
 
 // A property of every type that an action copies, SET b = a, has the same meaning at the receiver; a itself is
 // unchanged bit for bit.
-func TestEveryTypeThroughAnAction(t *testing.T) {
+func TestActionsKeepTheTypesOfWhatTheyCopy(t *testing.T) {
 	t.Parallel()
 	action, err := filter.ParseAction("SET b = a; SET sys.Label = 'done'", nil)
 	if err != nil {

@@ -17,7 +17,7 @@ func fullProperties() Properties {
 	}
 }
 
-func TestHeaderAndProperties(t *testing.T) {
+func TestHeaderAndPropertiesAreReadBack(t *testing.T) {
 	t.Parallel()
 	for _, h := range []Header{{}, {Durable: true, Priority: ptr(uint8(0)), TTL: ptr(uint32(1000)), FirstAcquirer: true, DeliveryCount: 3}} {
 		kind, value, _, rest, err := NextSection(AppendHeader(nil, &h))

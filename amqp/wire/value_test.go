@@ -139,7 +139,7 @@ func TestEncodingsThatAreNeverWrittenAreRead(t *testing.T) {
 }
 
 // Timestamps beyond the year 9999 must not fail: clients send the greatest date of .NET to mean "all".
-func TestTimestampsOutOfRange(t *testing.T) {
+func TestTimestampsBeyondTheYear9999AreKept(t *testing.T) {
 	t.Parallel()
 	for _, ms := range []int64{253402300800000, 922337203685477, math.MaxInt64, math.MinInt64, -62135596800000, 0, -1} {
 		b := AppendMillis(nil, ms)
@@ -153,7 +153,7 @@ func TestTimestampsOutOfRange(t *testing.T) {
 	}
 }
 
-func TestAppendValueOddities(t *testing.T) {
+func TestUnusualGoValuesAreEncoded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		v   any
@@ -300,7 +300,7 @@ func TestNestedArraysLinear(t *testing.T) {
 	}
 }
 
-func TestZeroWidthBound(t *testing.T) {
+func TestElementsWithoutBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	v, _, err := DecodeValue(unhex(t, `f0 00000005 00001000 41`))
 	if err != nil || len(v.(Array).Values.([]any)) != zeroWidthElementsMax {

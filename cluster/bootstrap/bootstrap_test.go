@@ -346,7 +346,7 @@ func runRandomBootstraps(t *testing.T, seed uint64) {
 	}
 }
 
-func TestBootstrapRunEnds(t *testing.T) {
+func TestBootstrapEndsWithItsContextOrACluster(t *testing.T) {
 	t.Parallel()
 	w := newNetwork(t, 3, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

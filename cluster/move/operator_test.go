@@ -108,9 +108,9 @@ func TestPlansOverwriteNoOtherPlacement(t *testing.T) {
 	}
 }
 
-// TestOperatorsDeriveFromWhatIsThere: a command of an operator that finds another placement than it has read reads
+// TestCommandsReadAgainWhenThePlacementHasChanged: a command of an operator that finds another placement than it has read reads
 // again, and gives up when that happens again and again.
-func TestOperatorsDeriveFromWhatIsThere(t *testing.T) {
+func TestCommandsReadAgainWhenThePlacementHasChanged(t *testing.T) {
 	t.Parallel()
 	c, o := newContended(t, "c")
 	if err := o.Move(t.Context(), 1, []fsm.MemberID{"b"}); err != nil || !slices.Equal(c.target(), []fsm.MemberID{"b"}) {

@@ -150,9 +150,9 @@ func TestSecureHandshakeIsBounded(t *testing.T) {
 	}
 }
 
-// TestSecureDialTellsTheDead checks that a process that has ended is distinguished from one that is not
+// TestTLSDialDistinguishesDeadFromUntrustedPeers checks that a process that has ended is distinguished from one that is not
 // trusted: the first lets a follower campaign at once (partition, campaign.go).
-func TestSecureDialTellsTheDead(t *testing.T) {
+func TestTLSDialDistinguishesDeadFromUntrustedPeers(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
 	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)
@@ -179,8 +179,8 @@ func TestSecureDialTellsTheDead(t *testing.T) {
 	}
 }
 
-// TestSecureCloseDoesNotWait checks that closing never waits, not even for a peer that reads nothing.
-func TestSecureCloseDoesNotWait(t *testing.T) {
+// TestTLSCloseDoesNotWait checks that closing never waits, not even for a peer that reads nothing.
+func TestTLSCloseDoesNotWait(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
 	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)

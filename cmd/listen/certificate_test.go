@@ -107,7 +107,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	}
 }
 
-func TestLoadCertificateRefuses(t *testing.T) {
+func TestUnusableCertificatesAreRefused(t *testing.T) {
 	t.Parallel()
 	files, _ := development(t)
 	other, _ := development(t)

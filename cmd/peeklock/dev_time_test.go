@@ -25,7 +25,7 @@ func items(t *testing.T, text string) []cli.ShownMessage {
 }
 
 // Scheduled messages, times to live and limits on the command line, with each step at another member.
-func TestScheduledAndExpiringMessages(t *testing.T) {
+func TestCommandLineSchedulesAndExpiresMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}

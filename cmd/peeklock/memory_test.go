@@ -25,7 +25,7 @@ func files(pairs ...string) fs.FS {
 
 // The limit is the setting, otherwise that of the Go runtime, otherwise the smallest of the cgroups, otherwise a
 // part of the memory of the machine.
-func TestMemoryLimitSources(t *testing.T) {
+func TestMemoryLimitIsTheFirstOneThatIsSet(t *testing.T) {
 	t.Parallel()
 	const machine = "MemFree: 1 kB\nMemTotal:       16777216 kB\n"
 	for name, c := range map[string]struct {

@@ -17,7 +17,7 @@ func TestReplaceKeepsTheRest(t *testing.T) {
 	}
 }
 
-func TestCellEscapes(t *testing.T) {
+func TestCellsAreEscaped(t *testing.T) {
 	t.Parallel()
 	if got, want := Cell("a|b <c>\nd*"), `a\|b &lt;c> d\*`; got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -36,8 +36,8 @@ func TestEveryFieldIsSet(t *testing.T) {
 	}
 }
 
-// TestChangesAreSeen checks that every change of the bytes of a format is reported as a difference.
-func TestChangesAreSeen(t *testing.T) {
+// TestChangesOfFormatsAreDetected checks that every change of the bytes of a format is reported as a difference.
+func TestChangesOfFormatsAreDetected(t *testing.T) {
 	t.Parallel()
 	type before struct {
 		Count int

@@ -200,7 +200,7 @@ func TestOpenWantsAnEndAtEachPlace(t *testing.T) {
 	}
 }
 
-func TestOpenListsWhatADrainMustBring(t *testing.T) {
+func TestUnfinishedListsWhatADrainMustDeliver(t *testing.T) {
 	t.Parallel()
 	events := good("done")
 	events = append(events, good("held")[:3]...)

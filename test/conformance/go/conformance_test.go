@@ -143,8 +143,8 @@ func TestClients(t *testing.T) {
 	})
 }
 
-// TestSecure runs cases against members that use TLS, with the authority that `dev --tls` creates.
-func TestSecure(t *testing.T) {
+// TestClientsWorkOverTLS runs cases against members that use TLS, with the authority that `dev --tls` creates.
+func TestClientsWorkOverTLS(t *testing.T) {
 	t.Parallel()
 	dev := harness.StartDev(t, "--tls")
 	runChecks(t, dev, map[string][]check{"secure": secureChecks()})

@@ -35,7 +35,7 @@ func passed(_, name string) string { return name + "\tok\t\n" }
 
 func read(path string) ([]byte, error) { return os.ReadFile(filepath.Join("../../..", path)) }
 
-func TestTable(t *testing.T) {
+func TestTableShowsResultsAndReasons(t *testing.T) {
 	t.Parallel()
 	table, err := build(results(t, func(client, name string) string {
 		if name == "transaction" && client != "azure-messaging-servicebus" {
@@ -63,8 +63,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableRefuses checks that a failed result, a missing result and a missing client are errors.
-func TestTableRefuses(t *testing.T) {
+// TestMissingAndFailedResultsAreErrors checks that a failed result, a missing result and a missing client are errors.
+func TestMissingAndFailedResultsAreErrors(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(client, name string) string{
 		"failed": func(client, name string) string {

@@ -14,9 +14,9 @@ const report = `<?xml version="1.0"?><testsuites><testsuite name="outer"><testsu
 </testsuite><testcase name="late" classname="b"><error/></testcase><testcase name="left out" classname="b"><skipped/></testcase>
 </testsuite></testsuites>`
 
-// TestResults checks that a scenario fails when a case failed, was skipped or does not exist, and
+// TestScenarioNeedsCasesThatPassed checks that a scenario fails when a case failed, was skipped or does not exist, and
 // when it has no case at all.
-func TestResults(t *testing.T) {
+func TestScenarioNeedsCasesThatPassed(t *testing.T) {
 	t.Parallel()
 	var o Outcomes
 	err := o.AddJUnit([]byte(report), func(class, test string) string {
@@ -54,9 +54,9 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestClientsAreWhole checks that each client has a version, a suite, and a file that covers exactly
+// TestEveryClientIsDescribedCompletely checks that each client has a version, a suite, and a file that covers exactly
 // the scenarios that the client must show.
-func TestClientsAreWhole(t *testing.T) {
+func TestEveryClientIsDescribedCompletely(t *testing.T) {
 	t.Parallel()
 	list, err := List()
 	if err != nil {

@@ -180,7 +180,7 @@ func TestSendersKeepTheRate(t *testing.T) {
 	}
 }
 
-func TestCPUOfThisProcess(t *testing.T) {
+func TestCPUTimeOfAProcessIsMeasured(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc here")

@@ -67,7 +67,7 @@ func TestWhereSelectsMessages(t *testing.T) {
 	}
 }
 
-func TestWhereErrorsEndTheCommand(t *testing.T) {
+func TestErrorsOfWhereEndTheCommand(t *testing.T) {
 	t.Parallel()
 	var where *filter.Expr
 	if err := (whereFlag{&where}).Set("customer = = 7"); err == nil || !strings.Contains(err.Error(), "character 12") {

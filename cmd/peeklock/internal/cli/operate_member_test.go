@@ -7,7 +7,7 @@ import (
 )
 
 // The state of a member in tables: a member that accepts no messages is shown as such everywhere.
-func TestMemberStateText(t *testing.T) {
+func TestMemberThatAcceptsNoMessagesIsShown(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]admin.Member{
 		"alive":                     {MemberStatus: admin.MemberStatus{State: "alive"}},

@@ -55,7 +55,7 @@ func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 }
 
 // Requests to a member that is briefly gone are retried; a member that never answers is given up.
-func TestRetryUntilDone(t *testing.T) {
+func TestRequestsToAnAbsentMemberAreRetried(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
