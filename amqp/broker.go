@@ -29,8 +29,8 @@ type Broker interface {
 	// encoded.
 	Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code))
 
-	// Receiver opens the source of one receiving link. It does not block.
-	Receiver(at fsm.EntityRef, takes bool) Receiver
+	// Receiver opens the source of one receiving link, under locks or with receive-and-delete. It does not block.
+	Receiver(at fsm.EntityRef, receiveAndDelete bool) Receiver
 
 	// Settle ends locks. done receives one Code per settlement, in order.
 	Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code))
@@ -39,7 +39,7 @@ type Broker interface {
 	Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant))
 
 	// Fetch locks deferred messages by number, or receives and deletes them.
-	Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery))
+	Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 
 	// Peek reads up to max messages from the given number on, in order, without locking them, and stops before
 	// the payloads exceed maxBytes (the first is always returned).
@@ -72,7 +72,7 @@ type Broker interface {
 	// oldest message, and waits up to wait for one. done receives the session, or Timeout when the time is
 	// over or cancel was called, SessionCannotBeLocked, EntityNotFound, EntityDisabled, NotAllowed (the entity
 	// has no sessions) or ServerBusy. The broker releases a session that is granted after cancel.
-	AcceptSession(at fsm.EntityRef, name *string, takes bool, wait time.Duration, done func(fsm.Code, Session)) (cancel func())
+	AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) (cancel func())
 
 	// PeekSession is Peek for the messages of one session.
 	PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
