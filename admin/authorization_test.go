@@ -305,7 +305,7 @@ func TestAuditLogHasEveryChangeAndNoSecret(t *testing.T) {
 		{"GET", "/b", "", nil, nil},
 
 		{"DELETE", "/v1/queues/b", "", signed("http://localhost/", "app", "app-secret"), []auditLine{{Level: "WARN", Event: "right_missing", Who: "app", Operation: "DELETE", Path: "/v1/queues/b", Reason: "unauthorized: the key does not have the right to manage"}}},
-		{"GET", "/v1/status", "", manager, []auditLine{{Level: "WARN", Event: "right_missing", Who: "manager", Operation: "GET", Path: "/v1/status", Reason: "unauthorized: this is about the whole cluster and wants an operator's key: one that the members are configured with"}}},
+		{"GET", "/v1/status", "", manager, []auditLine{{Level: "WARN", Event: "right_missing", Who: "manager", Operation: "GET", Path: "/v1/status", Reason: "unauthorized: the operation concerns the whole cluster and needs an operator's key: one that the members are configured with"}}},
 	} {
 		r.audit.Reset()
 		status, body := r.request(c.method, c.path, c.body, c.change)

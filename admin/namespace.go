@@ -214,7 +214,7 @@ func parseHosts(given []string) ([]string, error) {
 		_, notNumber := strconv.ParseUint(labels[len(labels)-1], 10, 64) // the last label of an address is one
 		if len(name) > hostBytesMax || name == "localhost" || notNumber == nil ||
 			slices.ContainsFunc(labels, func(label string) bool { return !isLabel(label, "-_") }) {
-			return nil, fmt.Errorf("%w: %.80q is no host name like orders.example.com, without port", fsm.InvalidArgument, host)
+			return nil, fmt.Errorf("%w: %.80q is not a host name like orders.example.com, without port", fsm.InvalidArgument, host)
 		}
 		if slices.Contains(hosts, name) {
 			return nil, fmt.Errorf("%w: the host %.80q is given twice", fsm.InvalidArgument, host)

@@ -249,7 +249,7 @@ func TestFailedOperationsKeepTheirCode(t *testing.T) {
 		{fmt.Errorf("drain 3: %w: it still leads partitions [1 2]", fsm.Timeout), 504, "it still leads partitions [1 2]"},
 		{context.DeadlineExceeded, 504, `"code":"Timeout"`},
 		{fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument), 400, "no other member"},
-		{fmt.Errorf("pause: %w: it does not move", fsm.PreconditionFails), 412, "it does not move"},
+		{fmt.Errorf("pause: %w: it is not moving", fsm.PreconditionFails), 412, "it is not moving"},
 		{fmt.Errorf("leader: %w", fsm.ServerBusy), 503, `"code":"ServerBusy"`},
 		{errors.New("path of a disk"), 500, "internal error"},
 	} {

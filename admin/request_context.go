@@ -164,11 +164,11 @@ func checkGrant(grant auth.Grant, n requiredAccess) error {
 	case n == anyKey:
 		return nil
 	case n == operatorOnly && !grant.Operator:
-		return fmt.Errorf("%w: this is about the whole cluster and wants an operator's key: one that the members are configured with", fsm.Unauthorized)
+		return fmt.Errorf("%w: the operation concerns the whole cluster and needs an operator's key: one that the members are configured with", fsm.Unauthorized)
 	case grant.Rights&fsm.Manage != fsm.Manage:
 		return fmt.Errorf("%w: the key does not have the right to manage", fsm.Unauthorized)
 	case grant.EntityOnly && n != manageEntity:
-		return fmt.Errorf("%w: this is about the whole namespace, and the key is good for one entity", fsm.Unauthorized)
+		return fmt.Errorf("%w: the operation concerns the whole namespace, and the key is valid for one entity only", fsm.Unauthorized)
 	}
 	return nil
 }

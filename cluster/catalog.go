@@ -233,7 +233,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		return fmt.Errorf("open replica %d.%d: another one of the group is open", id, number)
 	}
 	if err := n.raftLog.FS().MkdirAll(path, 0o750); err != nil {
-		return fmt.Errorf("make replica folder: %w", err)
+		return fmt.Errorf("create replica folder: %w", err)
 	}
 	config := partition.Config{
 		ID: id, Replica: raftgroup.ReplicaID(n.self, number), Member: n.self, Dir: path,

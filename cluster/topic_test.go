@@ -243,7 +243,7 @@ func TestRefusalsOfTopicsHaveHelpfulTexts(t *testing.T) {
 		"forwards to nothing":  {create(fsm.QueueEntity, "x", forward("nowhere"), nil), fsm.InvalidArgument, `"nowhere"`},
 		"forwards to itself":   {create(fsm.QueueEntity, "x", forward("X"), nil), fsm.InvalidArgument, "entity they come from"},
 		"forwards to a sub":    {create(fsm.QueueEntity, "x", forward("t/subscriptions/s"), nil), fsm.InvalidArgument, "is a subscription"},
-		"topic that forwards":  {create(fsm.TopicEntity, "x", forward("q"), nil), fsm.InvalidArgument, "a topic forwards nothing"},
+		"topic that forwards":  {create(fsm.TopicEntity, "x", forward("q"), nil), fsm.InvalidArgument, "a topic cannot forward"},
 		"dead letters forward": {create(fsm.QueueEntity, "x", with(func(s *fsm.EntitySettings) { s.ForwardDeadLettersTo = "nowhere" }), nil), fsm.InvalidArgument, `dead letters are to be forwarded to "nowhere"`},
 		"sessions and forward": {create(fsm.QueueEntity, "x", with(func(s *fsm.EntitySettings) { s.ForwardTo, s.RequiresSession = "q", true }), nil), fsm.InvalidArgument, "requires sessions"},
 		"update forwards":      {second(router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.SubscriptionEntity, "t/Subscriptions/s", forward("nowhere"))), fsm.InvalidArgument, `"nowhere"`},

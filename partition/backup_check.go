@@ -33,7 +33,7 @@ func CheckBackup(r io.Reader) (BackupInfo, error) {
 		return info, fmt.Errorf("check backup: checksum of the whole: %w", disk.ErrDamaged)
 	}
 	if n, err := io.ReadFull(r, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
-		return info, errors.Join(fmt.Errorf("check backup: bytes left over behind it: %w", disk.ErrDamaged), err)
+		return info, errors.Join(fmt.Errorf("check backup: bytes follow it: %w", disk.ErrDamaged), err)
 	}
 	return info, nil
 }

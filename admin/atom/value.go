@@ -127,7 +127,7 @@ func (n *Element) value() (filter.Value, error) {
 	case xsdUnsignedLong:
 		u, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
-			return filter.Value{}, fmt.Errorf("%.40q is no %s of 64 bits", text, kind)
+			return filter.Value{}, fmt.Errorf("%.40q is not of type %s with 64 bits", text, kind)
 		}
 		return filter.Uint(u), nil
 	case xsdInt, xsdShort, xsdByte, xsdUnsignedByte, xsdUnsignedShort:
@@ -135,7 +135,7 @@ func (n *Element) value() (filter.Value, error) {
 	case xsdDouble, xsdFloat, xsdDecimal:
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return filter.Value{}, fmt.Errorf("%.40q is no %s", text, kind)
+			return filter.Value{}, fmt.Errorf("%.40q is not of type %s", text, kind)
 		}
 		return filter.Double(f), nil
 	case xsdDateTime:
@@ -159,7 +159,7 @@ func (n *Element) value() (filter.Value, error) {
 func parseInteger(kind, text string, bits int) (filter.Value, error) {
 	i, err := strconv.ParseInt(text, 10, bits)
 	if err != nil {
-		return filter.Value{}, fmt.Errorf("%.40q is no %s of %d bits", text, kind, bits)
+		return filter.Value{}, fmt.Errorf("%.40q is not of type %s with %d bits", text, kind, bits)
 	}
 	return filter.Int(i), nil
 }
@@ -169,7 +169,7 @@ func parseTime(text string) (filter.Value, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		if at, err = time.Parse("2006-01-02T15:04:05.999999999", text); err != nil {
-			return filter.Value{}, fmt.Errorf("%.40q is no %s like 2026-11-20T12:00:00Z", text, xsdDateTime)
+			return filter.Value{}, fmt.Errorf("%.40q is not of type %s: write it like 2026-11-20T12:00:00Z", text, xsdDateTime)
 		}
 	}
 	return filter.Time(at.UnixMilli()), nil

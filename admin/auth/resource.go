@@ -124,7 +124,7 @@ func cutPort(authority string) (string, error) {
 		host += "]"
 		address, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		if !found || err != nil || !address.Is6() {
-			return "", errors.New("has a host in brackets that is no IPv6 address")
+			return "", errors.New("has a host in brackets that is not an IPv6 address")
 		}
 		found = port != ""
 		if found && port[0] != ':' {
@@ -135,7 +135,7 @@ func cutPort(authority string) (string, error) {
 		return "", errors.New("has no host, or one with characters that no host has")
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); found && err != nil {
-		return "", errors.New("has a port that is no number up to 65535")
+		return "", errors.New("has a port that is not a number up to 65535")
 	}
 	return strings.ToLower(host), nil
 }
@@ -162,7 +162,7 @@ func checkPath(name string) error {
 	switch {
 	case name == "":
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-		return errors.New("has a control character in its path, or one that is no UTF-8")
+		return errors.New("has a control character in its path, or one that is not UTF-8")
 	case path.Clean("/"+name) != "/"+name:
 		return errors.New("has an empty part in its path, or . or .. as one")
 	}

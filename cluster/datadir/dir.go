@@ -174,7 +174,7 @@ func lockDir(files disk.FS, path string) (*Dir, error) {
 		files = disk.OS{}
 	}
 	if err := files.MkdirAll(filepath.Join(path, groupsName), 0o750); err != nil {
-		return nil, fmt.Errorf("make data folder: %w", err)
+		return nil, fmt.Errorf("create data folder: %w", err)
 	}
 	lock, err := files.Lock(filepath.Join(path, lockName))
 	if err != nil {

@@ -44,7 +44,7 @@ func (o *Operator) Members(ctx context.Context) ([]fsm.Member, error) {
 // Timeout.
 func (o *Operator) SetMember(ctx context.Context, member fsm.Member) error {
 	if member.Removed {
-		return fmt.Errorf("set member %s: %w: a member is removed in another way", member.ID, fsm.InvalidArgument)
+		return fmt.Errorf("set member %s: %w: to remove a member, use the operation for that", member.ID, fsm.InvalidArgument)
 	}
 	return o.UpdateMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
 }
@@ -110,7 +110,7 @@ func (o *Operator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 func (o *Operator) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
 	return o.removeMember(ctx, dead, func(all placement.Record) ([]fsm.Partition, error) {
 		if m := all.Member(replacement); replacement == dead || m.Drained || m.Removed || !o.isAlive(replacement) {
-			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, replacement)
+			return nil, fmt.Errorf("%w: member %s is not alive, so it cannot replace another one", fsm.InvalidArgument, replacement)
 		}
 		wanted := placement.Settled(all.Partitions)
 		for i := range wanted {
@@ -178,7 +178,7 @@ func (o *Operator) emptyAndRemove(ctx context.Context, id fsm.MemberID, plan rem
 }
 
 // errUndrained ends the removal of a member that was undrained meanwhile.
-var errUndrained = fmt.Errorf("%w: it was undrained during its removal, which ended", fsm.PreconditionFails)
+var errUndrained = fmt.Errorf("%w: it was undrained meanwhile, which ended its removal", fsm.PreconditionFails)
 
 // moveReplicasAway gives the partitions whose placement, or target, contains a member a target without it.
 func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, plan removalPlan) error {

@@ -102,7 +102,7 @@ func (o *Operator) place(ctx context.Context, id fsm.PartitionID, derive func(*p
 			return err
 		}
 	}
-	return fmt.Errorf("%w: others change its placement at the same time", fsm.ServerBusy)
+	return fmt.Errorf("%w: its placement is being changed by others: try again", fsm.ServerBusy)
 }
 
 // checkTarget returns a descriptive error for a target that the catalog would refuse without an explanation. It
@@ -156,7 +156,7 @@ func (o *Operator) updateMove(ctx context.Context, what string, id fsm.Partition
 	err := o.place(ctx, id, func(all *placement.Record) (fsm.PlacePartition, error) {
 		part := &all.Partitions[0]
 		if part.Target == nil {
-			return fsm.PlacePartition{}, fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
+			return fsm.PlacePartition{}, fmt.Errorf("%w: it is not moving", fsm.PreconditionFails)
 		}
 		return all.Place(id, placement.Members(target(part)), paused), nil
 	})
@@ -180,7 +180,7 @@ func (o *Operator) TransferLeader(ctx context.Context, id fsm.PartitionID, to fs
 
 func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
 	if id == fsm.CatalogPartition {
-		return fmt.Errorf("%w: the leader of the catalog is not chosen", fsm.InvalidArgument)
+		return fmt.Errorf("%w: the leader of the catalog cannot be chosen", fsm.InvalidArgument)
 	}
 	if err := o.place(ctx, id, func(all *placement.Record) (fsm.PlacePartition, error) { return preferring(all, to) }); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 const caughtUpLagMax = 64
 
 // errNoSuccessor means that no other voter can lead now.
-var errNoSuccessor = errors.New("no other member is there and caught up to lead")
+var errNoSuccessor = errors.New("no other member is alive and caught up")
 
 // TransferToHolder transfers the leadership to the first replica of the target, or else of the present
 // placement, that is alive and has caught up. It prefers members that have free disk space.

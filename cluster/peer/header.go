@@ -64,9 +64,9 @@ func (r Reply) String() string {
 	case UnknownKind:
 		return "the kind of stream was not understood"
 	case WantsTLS:
-		return "the member takes streams in TLS only: give this one a certificate too"
+		return "the other member accepts TLS streams only: configure a certificate for this one too"
 	case WantsPlain:
-		return "the member speaks TLS and this one does not: give both certificates, or neither"
+		return "the other member uses TLS and this one does not: configure certificates for both, or for neither"
 	case OtherReplica:
 		return "the member has another replica of the partition now"
 	}

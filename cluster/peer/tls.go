@@ -25,8 +25,8 @@ const (
 )
 
 var (
-	errPlainPeer     = errors.New("the member speaks without TLS and this one does not: give both certificates, or neither")
-	errNoCertificate = errors.New("the member shows no certificate")
+	errPlainPeer     = errors.New("the other member does not use TLS and this one does: configure certificates for both, or for neither")
+	errNoCertificate = errors.New("the other member presented no certificate")
 )
 
 // memberTLS is TLS on the streams between members. Both ends present a certificate of the same authorities.

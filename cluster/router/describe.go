@@ -23,7 +23,7 @@ func checkNew(kind fsm.EntityKind, name string, rule *fsm.Rule) error {
 	_, _, isPath := fsm.SplitSubscriptionPath(name)
 	switch {
 	case kind > fsm.SubscriptionEntity:
-		return fmt.Errorf("%w: there are queues, topics and subscriptions", fsm.InvalidArgument)
+		return fmt.Errorf("%w: the kinds of entities are queues, topics and subscriptions", fsm.InvalidArgument)
 	case kind == fsm.SubscriptionEntity && !isPath:
 		return fmt.Errorf("%w: a subscription is named %s", fsm.InvalidArgument, fsm.SubscriptionPath("topic", "subscription"))
 	case kind != fsm.SubscriptionEntity && hasSubscriptionsSegment(name):
@@ -64,7 +64,7 @@ func hasSubscriptionsSegment(name string) bool {
 func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, name string, settings, old fsm.EntitySettings) error {
 	switch {
 	case kind == fsm.TopicEntity && (settings.ForwardTo != "" || settings.ForwardDeadLettersTo != ""):
-		return fmt.Errorf("%w: a topic forwards nothing: its subscriptions can", fsm.InvalidArgument)
+		return fmt.Errorf("%w: a topic cannot forward: its subscriptions can", fsm.InvalidArgument)
 	case kind == fsm.TopicEntity && settings.RequiresSession:
 		return fmt.Errorf("%w: a topic has no sessions: its subscriptions can", fsm.InvalidArgument)
 	case kind == fsm.SubscriptionEntity && settings.EnablePartitioning:
@@ -114,15 +114,15 @@ func checkUpdate(kind fsm.EntityKind, old, settings fsm.EntitySettings) error {
 	var what string
 	switch {
 	case settings.RequiresDuplicateDetection != old.RequiresDuplicateDetection:
-		what = "duplicates are detected"
+		what = "requiresDuplicateDetection"
 	case settings.RequiresSession != old.RequiresSession:
-		what = "sessions are required"
+		what = "requiresSession"
 	case settings.EnablePartitioning != old.EnablePartitioning:
-		what = "it is partitioned"
+		what = "enablePartitioning"
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: whether %s is chosen when a %s is created and cannot be changed afterwards", fsm.InvalidArgument, what, kind)
+	return fmt.Errorf("%w: %s cannot be changed after a %s was created", fsm.InvalidArgument, what, kind)
 }
 
 // explainCreate adds the likely reason to an error of the catalog.

@@ -73,7 +73,7 @@ func explainLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings fsm.E
 func (r *Router) explainNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, err error) error {
 	switch {
 	case errors.Is(err, fsm.QuotaExceeded):
-		return fmt.Errorf("%w: the cluster has the most namespaces that it may have", err)
+		return fmt.Errorf("%w: the cluster has reached its limit of namespaces: delete one first", err)
 	case !errors.Is(err, fsm.EntityExists):
 		return err
 	}

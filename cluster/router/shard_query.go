@@ -210,7 +210,7 @@ func AddCounts(a, b fsm.Counts) fsm.Counts {
 // checkPartitioning refuses settings that a partitioned entity cannot have.
 func checkPartitioning(partitioned bool, settings fsm.EntitySettings) error {
 	if idle := settings.WithDefaults().AutoDeleteOnIdle; partitioned && idle < fsm.Forever {
-		return fmt.Errorf("%w: a partitioned entity cannot delete itself for being idle: a partition does not know whether the others are", fsm.InvalidArgument)
+		return fmt.Errorf("%w: a partitioned entity cannot be deleted automatically when it is idle: a partition does not know whether the others are idle", fsm.InvalidArgument)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type tokenCipher struct{ block cipher.Block }
 func newTokenCipher(key [16]byte) (*tokenCipher, error) {
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		return nil, fmt.Errorf("make cipher of lock tokens: %w", err)
+		return nil, fmt.Errorf("create cipher of lock tokens: %w", err)
 	}
 	return &tokenCipher{block: block}, nil
 }

@@ -45,7 +45,7 @@ const (
 var (
 	// ErrFrame means that a frame is malformed; the stream can no longer be used.
 	ErrFrame      = errors.New("frame cannot be read")
-	errBufferFull = errors.New("too much is waiting to be written")
+	errBufferFull = errors.New("too many bytes wait to be written")
 	// ErrClosed means that the stream is closed, by either side.
 	ErrClosed = errors.New("stream is closed")
 )

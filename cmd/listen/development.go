@@ -42,7 +42,7 @@ type DevelopmentFiles struct {
 func Development(dir string) (DevelopmentFiles, error) {
 	f := DevelopmentFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return DevelopmentFiles{}, fmt.Errorf("make the folder of certificates: %w", err)
+		return DevelopmentFiles{}, fmt.Errorf("create the folder of certificates: %w", err)
 	}
 	caKeyFile := filepath.Join(dir, "ca-key.pem")
 	now := time.Now()
@@ -98,13 +98,13 @@ func loopback(now time.Time) *x509.Certificate {
 func issue(certFile, keyFile string, template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a key: %w", err)
+		return nil, nil, fmt.Errorf("generate a key: %w", err)
 	}
 	if parent == nil {
 		parent, parentKey = template, key
 	}
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return nil, nil, fmt.Errorf("draw a serial number: %w", err)
+		return nil, nil, fmt.Errorf("generate a serial number: %w", err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 	if err != nil {
@@ -148,7 +148,7 @@ func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error
 		}
 		block, _ := pem.Decode(text)
 		if block == nil {
-			return nil, nil, fmt.Errorf("%s is no PEM file", path)
+			return nil, nil, fmt.Errorf("%s is not a PEM file", path)
 		}
 		der[i] = block.Bytes
 	}

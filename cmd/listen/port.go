@@ -217,9 +217,9 @@ func (p *Port) handle(ctx context.Context, s *pendingConn) {
 }
 
 var (
-	errNoTLS        = errors.New("tls was spoken and there is no certificate")
-	errTLSInTLS     = errors.New("tls was spoken inside tls")
-	errTLSRequired  = errors.New("tls was not spoken and is required")
+	errNoTLS        = errors.New("client used TLS, and no certificate is configured")
+	errTLSInTLS     = errors.New("client started TLS inside TLS")
+	errTLSRequired  = errors.New("client did not use TLS, which is required")
 	errServerClosed = errors.New("the server of that protocol is closed")
 )
 

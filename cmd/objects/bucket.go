@@ -25,7 +25,7 @@ const (
 
 // errSourceFailed stands for the error of a writer at the place where the library reads: the library takes some
 // errors, io.ErrUnexpectedEOF among them, for the end of the object.
-var errSourceFailed = errors.New("the source broke off")
+var errSourceFailed = errors.New("the source ended early")
 
 // bucket is a prefix in a bucket of an object store. Every object is uploaded in parts, because its size is not
 // known in advance. The object appears when the upload is completed after the last part. An interrupted upload is

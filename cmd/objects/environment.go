@@ -30,12 +30,12 @@ const (
 // newBucket creates the client of an object store from the environment.
 func newBucket(ctx context.Context, name, prefix string, getenv func(string) string) (*bucket, error) {
 	if err := s3utils.CheckValidBucketNameStrict(name); err != nil {
-		return nil, fmt.Errorf("%q is no name of a bucket: %w", name, err)
+		return nil, fmt.Errorf("%q is not the name of a bucket: %w", name, err)
 	}
 	given := cmp.Or(getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL"))
 	endpoint, err := url.Parse(cmp.Or(given, endpointDefault))
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https" || strings.Trim(endpoint.Path, "/") != "" {
-		return nil, errors.New("AWS_ENDPOINT_URL_S3 is no URL of an object store: write it like https://store.example:9000")
+		return nil, errors.New("AWS_ENDPOINT_URL_S3 is not the URL of an object store: write it like https://store.example:9000")
 	}
 	keys := credentialChain(getenv, given == "")
 	if found, err := keys.GetWithContext(credContext(ctx)); err != nil || found.SignerType.IsAnonymous() {

@@ -59,11 +59,11 @@ func Open(ctx context.Context, location string, getenv func(string) string) (Sto
 	case !isURL:
 		return folder(location), nil
 	case scheme != "s3":
-		return nil, fmt.Errorf("%s is no place for a copy: give a folder, or s3://bucket/prefix", location)
+		return nil, fmt.Errorf("%s is not a location for backups: give a folder, or s3://bucket/prefix", location)
 	}
 	name, prefix, _ := strings.Cut(rest, "/")
 	if strings.ContainsAny(rest, "?#@") || name == "" || strings.Contains(rest, "//") {
-		return nil, fmt.Errorf("%s is no place for a copy: write it like s3://bucket/prefix, and nothing else", location)
+		return nil, fmt.Errorf("%s is not a location for backups: write it like s3://bucket/prefix, and nothing else", location)
 	}
 	if prefix = strings.TrimSuffix(prefix, "/"); prefix != "" {
 		prefix += "/"

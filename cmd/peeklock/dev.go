@@ -240,7 +240,7 @@ const devFileVersion = 1
 // prepareDir creates the directory, or checks that it was created for the same number of members.
 func (o *devOptions) prepareDir() error {
 	if err := os.MkdirAll(o.dir, 0o750); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
+		return fmt.Errorf("create the data folder: %w", err)
 	}
 	path := filepath.Join(o.dir, "dev.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the user names the folder

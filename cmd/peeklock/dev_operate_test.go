@@ -64,14 +64,14 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	if p := list.Partitions[2]; p.ID != 2 || len(p.Replicas) != 2 || p.Move != nil {
 		t.Errorf("%+v", p)
 	}
-	wants(t, say(t, a, 1, "partition", "pause", "2"), "does not move")
+	wants(t, say(t, a, 1, "partition", "pause", "2"), "is not moving")
 	wants(t, say(t, a, 1, "partition", "move", "2", "member-1", "member-1"), "named twice")
 	wants(t, say(t, a, 1, "partition", "show", "99"), "there is no partition 99")
 
 	wants(t, say(t, a, 0, "partition", "rebalance", "--dry-run"), "PARTITION", "->", "about")
 	wants(t, say(t, b, 0, "partition", "rebalance", "-o", "json"), `"state": "done"`, `"partition": 2`)
 	wants(t, say(t, a, 0, "partition", "rebalance", "--dry-run"), "no partition has to move")
-	wants(t, say(t, a, 0, "partition", "moves"), "nothing moves")
+	wants(t, say(t, a, 0, "partition", "moves"), "no moves")
 	wants(t, say(t, a, 0, "partition", "grow", "1"), "1 added: the cluster has")
 
 	wants(t, say(t, b, 0, "cluster", "verify"), "equal")
@@ -123,10 +123,10 @@ func beginAnew(t *testing.T, copied string) {
 	if err := os.WriteFile(names[0], body, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "throw the folder away") {
+	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "delete the folder") {
 		t.Error(code, text)
 	}
-	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "is no whole backup") {
+	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != cli.ExitRefused || !strings.Contains(text, "is not a complete backup") {
 		t.Error(code, text)
 	}
 }
@@ -151,7 +151,7 @@ func servesKept(t *testing.T, dir string) {
 	kit.Eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member became ready") })
 	m := devMember{Admin: cli.SocketScheme + filepath.Join(dir, config.SocketName)}
 	wants(t, say(t, m, 0, "message", "receive", "orders"), "kept")
-	wants(t, say(t, m, 0, "partition", "moves"), "nothing moves")
+	wants(t, say(t, m, 0, "partition", "moves"), "no moves")
 	cancel()
 	if got := <-code; got != cli.ExitDone {
 		t.Error("exit code", got)

@@ -84,7 +84,7 @@ func TestDeadLettersAreRedriven(t *testing.T) {
 	say(t, m, 0, "message", "receive", "orders", "--dead-letter", "--reason", "broken", "--count", "2")
 	say(t, m, 0, "message", "receive", "orders", "--dead-letter", "--reason", "late")
 
-	wants(t, say(t, m, 0, "message", "redrive", "orders", "--dry-run", "--contains", "red"), "red one", "red three", "2 of orders/$DeadLetterQueue would go back")
+	wants(t, say(t, m, 0, "message", "redrive", "orders", "--dry-run", "--contains", "red"), "red one", "red three", "2 of orders/$DeadLetterQueue would be moved back")
 	wants(t, say(t, m, 0, "message", "peek", "orders", "--dead-letters", "--count", "1", "--where", "DeadLetterReason LIKE 'l%'"), "red three", "1 seen")
 	wants(t, say(t, m, 0, "message", "redrive", "orders", "--dry-run", "--where", "DeadLetterReason = 'broken' AND sys.SequenceNumber > 1"), "blue two", "1 of orders")
 	wants(t, say(t, m, 0, "message", "redrive", "orders", "--where", "unknown = 1"), "0 of 0 redriven to orders")

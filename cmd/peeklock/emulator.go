@@ -103,7 +103,7 @@ func (d *devConfig) note(out *cli.Output) error {
 	if d == nil {
 		return nil
 	}
-	if err := out.Note("\n%s: %d created, %d updated, %d were there", d.File, d.Created, d.Updated, d.Unchanged); err != nil {
+	if err := out.Note("\n%s: %d created, %d updated, %d unchanged", d.File, d.Created, d.Updated, d.Unchanged); err != nil {
 		return err
 	}
 	for i, n := range d.Namespaces {

@@ -18,12 +18,12 @@ import (
 func listenOn(ctx context.Context, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, cli.Usagef("%q is no address: write host:port", address)
+		return nil, cli.Usagef("%q is not an address: write host:port", address)
 	}
 	if host == "localhost" {
 		number, err := strconv.Atoi(port)
 		if err != nil {
-			return nil, cli.Usagef("%q is no address: the port must be a number", address)
+			return nil, cli.Usagef("%q is not an address: the port must be a number", address)
 		}
 		return listenLoopback(ctx, number)
 	}

@@ -267,7 +267,7 @@ func deleteEntities(ctx context.Context, c *cli.Client, paths []string) error {
 	var all []error
 	for _, path := range paths {
 		if err := c.Call(ctx, http.MethodDelete, path, nil, nil); err != nil {
-			all = append(all, fmt.Errorf("delete what was made: %w", err))
+			all = append(all, fmt.Errorf("delete the created entities: %w", err))
 		}
 	}
 	return errors.Join(all...)

@@ -214,7 +214,7 @@ func (r benchResult) report(out *cli.Output) error {
 		return fmt.Errorf("verification failed: %d lost, %d duplicated, %d unexpected", v.Lost, v.Duplicated, v.Unexpected)
 	}
 	if g := r.Groups; g != nil && g.Misordered > 0 {
-		return fmt.Errorf("verification failed: %d came behind what was sent to their session later", g.Misordered)
+		return fmt.Errorf("verification failed: %d arrived after later messages of their session", g.Misordered)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (b *benchSessions) check(o *benchOptions) error {
 	case b.sessions > 0 && o.topic.subscriptions > 0:
 		return cli.Usagef("give --sessions or --topic, not both")
 	case b.sessions > 0 && o.receiveAndDelete:
-		return cli.Usagef("give --sessions or --delete, not both: what was under way when a session was given back would be lost")
+		return cli.Usagef("give --sessions or --delete, not both: messages in flight when a session is released would be lost")
 	case o.sends() && b.sessions*o.senders > benchLastCountersMax:
 		return cli.Usagef("%d senders with %d sessions are too many to follow: at most %d together", o.senders, b.sessions, benchLastCountersMax)
 	}

@@ -285,7 +285,7 @@ func storedBytes(ctx context.Context, c *cli.Client, o *benchOptions) (uint64, e
 		var t admin.Topic
 		err := c.Call(ctx, http.MethodGet, cli.TopicPath(o.topicName()), nil, &t)
 		if err == nil && t.Counts == nil {
-			err = errors.New("the member gives no counts")
+			err = errors.New("the member reported no counts")
 		}
 		if err != nil {
 			return 0, fmt.Errorf("topic %s: %w", o.topicName(), err)

@@ -22,7 +22,7 @@ func (r *rateFlag) Set(text string) error {
 	bytes, ok := config.ParseBytes(text)
 	switch {
 	case !ok:
-		return fmt.Errorf("%q is no rate: write it like 50MiB", Printable(text, 100))
+		return fmt.Errorf("%q is not a rate: write it like 50MiB", Printable(text, 100))
 	case bytes > 0 && bytes < objects.RateBytesMin:
 		return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", text)
 	}

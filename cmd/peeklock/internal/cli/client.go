@@ -98,7 +98,7 @@ func (c *Client) Addresses() ([]string, error) {
 		}
 		if path, ok := socketPath(address); ok {
 			if path == "" {
-				return nil, Usagef("%q is no server address: write it like unix:///data/%s", address, config.SocketName)
+				return nil, Usagef("%q is not a server address: write it like unix:///data/%s", address, config.SocketName)
 			}
 			urls = append(urls, address)
 			continue
@@ -108,7 +108,7 @@ func (c *Client) Addresses() ([]string, error) {
 		}
 		u, err := url.Parse(address)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, Usagef("%q is no server address: write it like %s", Printable(address, 100), ServerDefault)
+			return nil, Usagef("%q is not a server address: write it like %s", Printable(address, 100), ServerDefault)
 		}
 		urls = append(urls, u.Scheme+"://"+u.Host)
 	}

@@ -70,7 +70,7 @@ func TestUnknownChangeIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A cluster that stays busy is reported as such: no command waits for ever, and an interrupt ends the waiting.
+// A cluster that stays busy is reported as such: no command waits forever, and an interrupt ends the waiting.
 func TestBusyClusterIsReported(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()

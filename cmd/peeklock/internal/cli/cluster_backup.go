@@ -91,7 +91,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 	err = x.copyAll(ctx, st, m)
 	m.End(err != nil)
 	if err != nil {
-		return fmt.Errorf("%s is no backup: %w: delete its content, and start again with another target", to, err)
+		return fmt.Errorf("%s is not a backup: %w: delete its content, and start again with another target", to, err)
 	}
 	answer := backedUp{Dir: location, Partitions: len(x.manifest.Partitions), CatalogChanged: x.manifest.CatalogChanged}
 	for _, p := range x.manifest.Partitions {
@@ -185,7 +185,7 @@ func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.
 	go func() {
 		var err error
 		info, err = partition.CheckBackup(checked)
-		_ = checked.CloseWithError(cmp.Or(err, errors.New("more than a backup")))
+		_ = checked.CloseWithError(cmp.Or(err, errors.New("bytes follow the backup")))
 		found <- err
 	}()
 	n, err = x.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.rateLimit.Writer(ctx), to, checking))

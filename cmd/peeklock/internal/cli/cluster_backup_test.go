@@ -173,7 +173,7 @@ func TestInterruptedBackupIsNoBackup(t *testing.T) {
 				return hit
 			}
 			code, text := copyTo(ctx, server.URL, s.Environment(), "s3://copies/a")
-			if code != ExitRefused || !strings.Contains(text, c.want) || !strings.Contains(text, "s3://copies/a/ is no backup: ") || !strings.Contains(text, "delete its content, and start again with another target") {
+			if code != ExitRefused || !strings.Contains(text, c.want) || !strings.Contains(text, "s3://copies/a/ is not a backup: ") || !strings.Contains(text, "delete its content, and start again with another target") {
 				t.Error(code, text)
 			}
 			if s.Object("a/"+manifestFile) != nil || s.Object("a/"+c.name) != nil || s.Unfinished() != 0 {
@@ -184,7 +184,7 @@ func TestInterruptedBackupIsNoBackup(t *testing.T) {
 				Args: []string{"restore", "--from", "s3://copies/a", "--dir", filepath.Join(t.TempDir(), "x")},
 				Env:  s.Environment(), Out: &out, Err: &out,
 			})
-			if code != ExitRefused || !strings.Contains(out.String(), "is no whole backup") {
+			if code != ExitRefused || !strings.Contains(out.String(), "is not a complete backup") {
 				t.Error(code, out.String())
 			}
 			if code, text := copyTo(t.Context(), server.URL, s.Environment(), "s3://copies/again"); code != ExitDone {

@@ -60,7 +60,7 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	defer cancel()
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, Usagef("%q is no address: write host:port", address)
+		return nil, Usagef("%q is not an address: write host:port", address)
 	}
 	scheme, trusted := "amqp://", c.trusted.Clone() // the dialer writes the name into it
 	if c.usesTLS {

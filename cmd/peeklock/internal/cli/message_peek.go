@@ -60,7 +60,7 @@ func (c *Client) peek(i invocation, o *peekOptions) error {
 			shown := NewShownMessage(m)
 			shown.State = stateName(m.Annotations[noteState])
 			if shown.Sequence < from {
-				return fmt.Errorf("peek at %s: the member repeats itself", queue)
+				return fmt.Errorf("peek at %s: the member returned messages that it had returned before", queue)
 			}
 			from = shown.Sequence + 1
 			wanted, err := matchesWhere(o.where, m, shown)

@@ -83,7 +83,7 @@ func (c *Client) redrive(i invocation, o *redriveOptions) error {
 		return out.Data(redriven{Queue: queue, Matched: run.matched, Redriven: run.redriven})
 	}
 	if o.dryRun {
-		return out.Note("%d of %s would go back", run.matched, letters.address(queue))
+		return out.Note("%d of %s would be moved back", run.matched, letters.address(queue))
 	}
 	return out.Note("%d of %d redriven to %s", run.redriven, run.matched, queue)
 }
@@ -119,7 +119,7 @@ func (r *redriveRun) scan(ctx context.Context, node *managementNode) error {
 			shown := NewShownMessage(m)
 			shown.State = stateName(m.Annotations[noteState])
 			if shown.Sequence < from {
-				return fmt.Errorf("peek at the dead letters of %s: the member repeats itself", r.queue)
+				return fmt.Errorf("peek at the dead letters of %s: the member returned messages that it had returned before", r.queue)
 			}
 			from = shown.Sequence + 1
 			if err := r.consider(ctx, m, shown); err != nil {

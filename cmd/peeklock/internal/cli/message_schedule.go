@@ -192,7 +192,7 @@ func parseNumbers(args []string) ([]int64, error) {
 	for i, arg := range args {
 		n, err := strconv.ParseInt(arg, 10, 64)
 		if err != nil || n < 1 {
-			return nil, Usagef("%q is no sequence number: they are 1 or more", Printable(arg, 40))
+			return nil, Usagef("%q is not a sequence number: they are 1 or more", Printable(arg, 40))
 		}
 		numbers[i] = n
 	}

@@ -138,7 +138,7 @@ func isCode(err error, code string) bool {
 
 // detachedError is the error of a command that stopped watching while the cluster continues the work.
 func detachedError(what string, why error) error {
-	return unknownError{fmt.Errorf("%s continues in the cluster, but this command has stopped watching it (%w): peeklock partition moves shows how far it is, and the same command takes it up again", what, why)}
+	return unknownError{fmt.Errorf("%s continues in the cluster, but this command has stopped watching it (%w): peeklock partition moves shows the progress, and the same command waits for it again", what, why)}
 }
 
 // retryUntilDone repeats a request until the change is complete. A member waits for up to half a minute, then

@@ -137,7 +137,7 @@ func removalVerb(c *Client, v verb) verb {
 		}
 		switch {
 		case !yes && !dryRun:
-			return Usagef("a member that is removed never comes back: add --yes, or look first with --dry-run")
+			return Usagef("a member that is removed never comes back: add --yes, or preview the removal with --dry-run")
 		case dryRun:
 			return c.printRemovalPlan(i, name, replacement)
 		case replacement != "":

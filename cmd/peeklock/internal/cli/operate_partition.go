@@ -59,7 +59,7 @@ the new partitions first. Partitions cannot be removed.`, example: "  peeklock p
 func partitionID(text string) (fsm.PartitionID, error) {
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return 0, Usagef("%q is no partition: they are numbers, which peeklock partition list shows", Printable(text, 100))
+		return 0, Usagef("%q is not a partition: they are numbers, which peeklock partition list shows", Printable(text, 100))
 	}
 	return fsm.PartitionID(id), nil
 }
@@ -233,7 +233,7 @@ func (c *Client) listMoves(i invocation) error {
 		return err
 	}
 	if i.out.IsTable() && len(list.Moves) == 0 {
-		return i.out.Note("nothing moves")
+		return i.out.Note("no moves")
 	}
 	rows := make([][]any, len(list.Moves))
 	for at, m := range list.Moves {
@@ -249,7 +249,7 @@ func (c *Client) listMoves(i invocation) error {
 func (c *Client) growPartitions(i invocation) error {
 	n, err := strconv.Atoi(i.args[0])
 	if err != nil || n < 1 {
-		return Usagef("%q is no number of partitions", Printable(i.args[0], 100))
+		return Usagef("%q is not a number of partitions", Printable(i.args[0], 100))
 	}
 	var grown admin.GrowResult
 	if err := c.Call(i.ctx, http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {

@@ -69,11 +69,11 @@ func (c *Client) rebalance(i invocation, o rebalanceOptions) error {
 	}
 	switch {
 	case answer.Leaders > 0:
-		return out.Note("done; %d leaderships follow by themselves", answer.Leaders)
+		return out.Note("done; %d leaderships follow automatically", answer.Leaders)
 	case answer.State == "done":
 		return out.Note("done")
 	case answer.State == "ordered":
-		return out.Note("ordered: peeklock partition moves shows how far it is")
+		return out.Note("submitted: peeklock partition moves shows the progress")
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (c *Client) submitMoves(ctx context.Context, moves []admin.PlannedMove) err
 		some := moves[done:min(len(moves), done+planStep)]
 		if err := c.Call(ctx, http.MethodPost, "/v1/rebalance", admin.Plan{Moves: some}, nil); err != nil {
 			if done > 0 {
-				err = fmt.Errorf("%d moves were ordered before: %w", done, err)
+				err = fmt.Errorf("%d moves were submitted before: %w", done, err)
 			}
 			return err
 		}

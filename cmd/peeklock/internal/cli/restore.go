@@ -110,14 +110,14 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 	})
 	m.End(err != nil)
 	if err != nil {
-		return fmt.Errorf("%w: throw the folder away", err)
+		return fmt.Errorf("%w: delete the folder", err)
 	}
 	answer := restored{Dir: dir, ClusterID: cluster, BackupOf: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
 	if !out.IsTable() {
 		return out.Data(answer)
 	}
 	if len(only) > 0 {
-		return out.Note("partitions %d of cluster %s, as of %s, are in %s, and the others empty: look for what you miss with peeklock serve --dir %s, out of reach of clients",
+		return out.Note("partitions %d of cluster %s, as of %s, are in %s, and the others empty: search them with peeklock serve --dir %s on an address that clients cannot reach",
 			only, answer.BackupOf, answer.Messages, dir, dir)
 	}
 	return out.Note("%d partitions of cluster %s, as of %s, are in %s, as cluster %s: start it with peeklock serve --dir %s",
@@ -127,12 +127,12 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 func readManifest(ctx context.Context, from objects.Store) (*backupManifest, error) {
 	file, err := from.Get(ctx, manifestFile)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
+		return nil, fmt.Errorf("%s is not a complete backup: %w", from, err)
 	}
 	defer func() { _ = file.Close() }()
 	body, err := io.ReadAll(io.LimitReader(file, manifestBytesMax))
 	if err != nil {
-		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
+		return nil, fmt.Errorf("%s is not a complete backup: %w", from, err)
 	}
 	var m backupManifest
 	if err := json.Unmarshal(body, &m); err != nil {
@@ -151,7 +151,7 @@ func openBackup(ctx context.Context, from objects.Store, m *backupManifest, id f
 			continue
 		}
 		if p.File != filepath.Base(p.File) {
-			return nil, fmt.Errorf("%q is no name of a file", p.File)
+			return nil, fmt.Errorf("%q is not the name of a file", p.File)
 		}
 		file, err := from.Get(ctx, p.File)
 		if err != nil {
@@ -159,7 +159,7 @@ func openBackup(ctx context.Context, from objects.Store, m *backupManifest, id f
 		}
 		return &checksummedFile{ReadCloser: file, name: p.File, sum: sha256.New(), want: p.SHA256}, nil
 	}
-	return nil, errors.New("the backup has none")
+	return nil, errors.New("the backup does not contain it")
 }
 
 // checksummedFile is a file whose checksum is compared when it is closed.

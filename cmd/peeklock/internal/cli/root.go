@@ -122,7 +122,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		hint = fmt.Sprintf(" (did you mean %q?)", near[0])
 	}
 	if cmd.HasSubCommands() {
-		return Usagef("%q is no command of %s%s", args[0], cmd.CommandPath(), hint)
+		return Usagef("%q is not a command of %s%s", args[0], cmd.CommandPath(), hint)
 	}
 	return Usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
 }

@@ -39,7 +39,7 @@ func TestAddressesBeyondLoopbackNeedEncryption(t *testing.T) {
 		args []string
 		want string // "": allowed
 	}{
-		{[]string{"--peer", ":7947"}, "peer: :7947 can be reached from other machines and nothing is encrypted: give peer_cert, peer_key and peer_ca, or say --allow-remote-plain"},
+		{[]string{"--peer", ":7947"}, "peer: :7947 can be reached from other machines and nothing is encrypted: give peer_cert, peer_key and peer_ca, or set --allow-remote-plain"},
 		{append([]string{"--peer", ":7947"}, clients...), "give peer_cert"},
 		{append([]string{"--peer", ":7947"}, peers...), ""},
 		{append([]string{"--gossip", "0.0.0.0:7946"}, peers...), "gossip: 0.0.0.0:7946 can be reached from other machines and nothing is encrypted: give gossip_key"},
@@ -76,7 +76,7 @@ func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
 		{oidc, "oidc_issuer needs oidc_audience"},
 		{oidc + " --oidc-audience=x", ""},
 		{oidc + " --oidc-audience=x --oidc-roles-claim=", "name the claim"},
-		{"--oidc-issuer=login --oidc-audience=x", "is no URL"},
+		{"--oidc-issuer=login --oidc-audience=x", "is not a URL"},
 		{"--oidc-issuer=http://login.example.com --oidc-audience=x", "could issue tokens: use https"},
 		{"--oidc-issuer=http://login.example.com --oidc-audience=x --allow-remote-plain", ""},
 		{"--oidc-issuer=http://127.0.0.1:8080 --oidc-audience=x", ""},
@@ -145,10 +145,10 @@ func TestProxyNetworksAreParsed(t *testing.T) {
 		{nil, "[]", ""},
 		{[]string{"--proxy-protocol-from", "10.1.0.0/16,2001:db8::/32", "--proxy-protocol-from", "10.2.3.4/32"}, "[10.1.0.0/16 2001:db8::/32 10.2.3.4/32]", ""},
 		{[]string{"--proxy-protocol-from", "10.1.2.3/16"}, "[10.1.0.0/16]", ""},
-		{[]string{"--proxy-protocol-from", "10.1.2.3"}, "", `"10.1.2.3" is no network`},
-		{[]string{"--proxy-protocol-from", "balancer"}, "", "is no network"},
-		{[]string{"--proxy-protocol-from", "10.0.0.0/33"}, "", "is no network"},
-		{[]string{"--proxy-protocol-from", "::ffff:10.0.0.0/104"}, "", "is no network"},
+		{[]string{"--proxy-protocol-from", "10.1.2.3"}, "", `"10.1.2.3" is not a network`},
+		{[]string{"--proxy-protocol-from", "balancer"}, "", "is not a network"},
+		{[]string{"--proxy-protocol-from", "10.0.0.0/33"}, "", "is not a network"},
+		{[]string{"--proxy-protocol-from", "::ffff:10.0.0.0/104"}, "", "is not a network"},
 	} {
 		s := settingsOf(t, c.args...)
 		err := s.Validate()

@@ -78,7 +78,7 @@ const (
 func (s *Settings) Validate() error {
 	for _, a := range s.ListenAddresses() {
 		if _, _, err := net.SplitHostPort(a.Address); err != nil {
-			return fmt.Errorf("%s: %q is no address: write host:port", a.Setting, a.Address)
+			return fmt.Errorf("%s: %q is not an address: write host:port", a.Setting, a.Address)
 		}
 	}
 	for _, validate := range []func() error{

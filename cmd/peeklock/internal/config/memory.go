@@ -19,7 +19,7 @@ func ParseMemoryLimit(text string) (int64, error) {
 	bytes, ok := ParseBytes(text)
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("memory_limit: %.100q is no number of bytes: write it like 4GiB", text)
+		return 0, fmt.Errorf("memory_limit: %.100q is not a number of bytes: write it like 4GiB", text)
 	case bytes < MemoryLimitMin:
 		return 0, fmt.Errorf("memory_limit: %s is too little: 256MiB or more", text)
 	}

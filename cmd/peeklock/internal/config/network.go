@@ -50,7 +50,7 @@ func (s *Settings) checkListenAddresses(ownKey bool) error {
 			continue
 		}
 		if missing := s.missingEncryption(a); missing != "" && !s.AllowRemotePlain {
-			return fmt.Errorf("%s: %s can be reached from other machines and nothing is encrypted: give %s, or say --allow-remote-plain if the network is trusted", a.Setting, a.Address, missing)
+			return fmt.Errorf("%s: %s can be reached from other machines and nothing is encrypted: give %s, or set --allow-remote-plain if the network is trusted", a.Setting, a.Address, missing)
 		}
 		if !ownKey {
 			return fmt.Errorf("%s: %s can be reached from other machines: configure a key of your own first (key or key_file)", a.Setting, a.Address)
@@ -102,7 +102,7 @@ func (s *Settings) ProxyNetworks() ([]netip.Prefix, error) {
 	for _, text := range s.ProxyProtocolFrom {
 		network, err := netip.ParsePrefix(text)
 		if err != nil || network.Addr().Is4In6() {
-			return nil, fmt.Errorf("proxy_protocol_from: %q is no network: write it like 10.1.0.0/16, and one address like 10.1.2.3/32", text)
+			return nil, fmt.Errorf("proxy_protocol_from: %q is not a network: write it like 10.1.0.0/16, and one address like 10.1.2.3/32", text)
 		}
 		networks = append(networks, network.Masked())
 	}

@@ -43,7 +43,7 @@ func (s *Settings) AuthConfig() (auth.Config, error) {
 	if !hasKey && !s.TrustLoopback {
 		// With the emulator's key, every client that reaches a loopback port would be an operator, including
 		// clients of a proxy.
-		return auth.Config{}, errors.New("no key of operators is configured: write one to a file (head -c 32 /dev/urandom | base64) and give key_file, or say trust_loopback where every process and forwarded connection of this machine may administer the cluster")
+		return auth.Config{}, errors.New("no operator key is configured: write one to a file (head -c 32 /dev/urandom | base64) and give key_file, or set trust_loopback where every process and forwarded connection of this machine may administer the cluster")
 	}
 	var config auth.Config
 	if secret != "" || len(s.Keys) == 0 {
@@ -139,9 +139,9 @@ func (s *Settings) validateIssuer() error {
 	issuer, err := url.Parse(s.OIDCIssuer)
 	switch {
 	case err != nil || validateURL(s.OIDCIssuer) != nil:
-		return fmt.Errorf("oidc_issuer: %q is no URL: write it like https://login.example.com/tenant", s.OIDCIssuer)
+		return fmt.Errorf("oidc_issuer: %q is not a URL: write it like https://login.example.com/tenant", s.OIDCIssuer)
 	case issuer.Scheme == "http" && !IsLoopback(issuer.Hostname()+":0") && !s.AllowRemotePlain:
-		return errors.New("oidc_issuer: an attacker between this member and the provider could issue tokens: use https, or say --allow-remote-plain if the network is trusted")
+		return errors.New("oidc_issuer: an attacker between this member and the provider could issue tokens: use https, or set --allow-remote-plain if the network is trusted")
 	}
 	return nil
 }
