@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// set puts other settings in the place of those of the queue.
+// set replaces the settings of the queue.
 func (b *bench) set(change func(*fsm.EntitySettings)) {
 	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30

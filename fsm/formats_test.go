@@ -172,7 +172,7 @@ func examplePatches() []fsm.Patch {
 	}
 }
 
-// TestFormatsNeverChange: what is written today is written the same for ever. The files in
+// TestFormatsNeverChange: what is written today is written the same forever. The files in
 // testdata/formats never change; a new format adds files. Run with the variable REWRITE_FORMATS=1
 // to write missing ones.
 func TestFormatsNeverChange(t *testing.T) {

@@ -489,7 +489,7 @@ func forwarding(t *testing.T, rt *rapid.T) {
 	for _, id := range mailEntities {
 		m.each(id, func(_ fsm.SubQueue, payload string, d *fsm.Delivery) {
 			if d.State == fsm.Forwarding {
-				rt.Fatalf("%s is under way for ever", payload)
+				rt.Fatalf("%s is under way forever", payload)
 			}
 		})
 	}

@@ -15,8 +15,8 @@ import (
 
 // bank is two partitions, each with a second replica that is restored now and then, and
 // an account of every message. Entities up to 10 are in partition 1. Messages move by
-// transactions only, which complete some and send others, here and to the other partition; a
-// carrier that is careless brings them there.
+// transactions only, which complete some and send others, here and to the other partition; an
+// unreliable forwarder transfers those.
 type bank struct {
 	t       *rapid.T
 	sides   map[fsm.PartitionID]*side
@@ -417,7 +417,7 @@ func TestTransactionsAreAtomic(t *testing.T) {
 		b.check(nil)
 		for _, s := range b.sides {
 			if len(s.a.q.Outboxes()) > 0 {
-				rt.Fatal("something is on its way for ever")
+				rt.Fatal("something is on its way forever")
 			}
 		}
 		b.empty()

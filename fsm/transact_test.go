@@ -464,7 +464,7 @@ func TestTransfersLeaveInOrder(t *testing.T) {
 		b.replica = b.restored()
 		b.env.Now += 61_000
 		if b.must(fsm.Pulse{}); b.counts(1).TransferDeadLetter != 0 {
-			t.Errorf("%v: it stays for ever", kind)
+			t.Errorf("%v: it stays forever", kind)
 		}
 		if c := b.counts(2); c != (fsm.Counts{}) {
 			t.Errorf("a subscription got what went through its topic: %+v", c)

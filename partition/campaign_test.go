@@ -193,7 +193,7 @@ func TestWaitingSuccessorAsksAgain(t *testing.T) {
 	}
 }
 
-// Two candidates that took each other's votes wait for raft's timers. One of them begins anew.
+// Two candidates that took each other's votes wait for raft's timers. One of them campaigns again.
 func TestCampaignAfterASplitVote(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
@@ -372,7 +372,7 @@ func deaden(t *testing.T, a, b *member) {
 	}
 }
 
-// The idle streams to a member that was started anew are dead. A vote that was asked over
+// The idle streams to a member that was restarted are dead. A vote that was asked over
 // one of them is asked again: else the candidate loses its campaign to a peer that is well,
 // and so does the next one.
 func TestCampaignOverDeadStreams(t *testing.T) {

@@ -460,7 +460,7 @@ func TestRaftIsReopened(t *testing.T) {
 	for _, m := range ms {
 		old := m.group(1).instance.Load()
 		m.group(1).requestReopen("a test")
-		kit.Eventually(t, "it is opened anew", func() bool { return m.group(1).instance.Load() != old })
+		kit.Eventually(t, "raft is reopened", func() bool { return m.group(1).instance.Load() != old })
 	}
 	mustEventually(t, ms, a.next(), send(1, body(20)))
 	_, g := leader(t, ms, 1)
@@ -486,10 +486,10 @@ func TestRepeatedInstallsReopenRaft(t *testing.T) {
 		g.noteSnapshotInstalled()
 	}
 	if g.instance.Load() != old || len(g.reopen) != 0 {
-		t.Error("opened anew too early")
+		t.Error("reopened too early")
 	}
 	g.noteSnapshotInstalled()
-	kit.Eventually(t, "it is opened anew", func() bool { return g.instance.Load() != old })
+	kit.Eventually(t, "raft is reopened", func() bool { return g.instance.Load() != old })
 }
 
 func TestReadSeesConfirmedCommands(t *testing.T) {

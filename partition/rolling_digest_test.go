@@ -176,7 +176,7 @@ func TestDivergedReplicaStops(t *testing.T) {
 		}
 	}
 	if err := g.HaltDiverged(Checkpoint{Index: 1}); err == nil {
-		t.Error("condemned for an index it knows nothing of")
+		t.Error("halted for an index that it does not know")
 	}
 	if err := g.Status().Halted; !errors.Is(err, ErrDiverged) {
 		t.Errorf("halted: %v", err)

@@ -1,5 +1,5 @@
 // Package emulator reads the Config.json of the official Service Bus emulator and creates what it lists in a cluster, so
-// that scripts for the emulator need one changed line. cmd/peeklock calls it; it sends no request but through Control.
+// that scripts for the emulator need one changed line. cmd/peeklock calls it; all its requests go through Control.
 //
 //	Config.json ─→ Parse ─→ File ─→ Apply ─→ 1 namespaces
 //	   comments      │                       2 queues, topics     without forwarding

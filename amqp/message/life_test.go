@@ -50,7 +50,7 @@ func TestTimeToLiveIsRead(t *testing.T) {
 		"only an end":               {nil, nil, ptr(int64(4000)), 0},
 		"only a beginning":          {nil, ptr(int64(4000)), nil, 0},
 		"ends before it begins":     {nil, ptr(int64(4000)), ptr(int64(3000)), 0},
-		"longer than for ever":      {&endless, ptr(int64(0)), ptr(int64(fsm.Forever) + 1), fsm.Forever},
+		"longer than forever":       {&endless, ptr(int64(0)), ptr(int64(fsm.Forever) + 1), fsm.Forever},
 		"from end to end of time":   {nil, ptr(int64(math.MinInt64)), ptr(int64(math.MaxInt64)), fsm.Forever},
 		"created before the epoch":  {nil, ptr(int64(-1000)), ptr(int64(1000)), 2000},
 		"zero header and a span":    {ptr(uint32(0)), ptr(int64(1000)), ptr(int64(2000)), 1000},

@@ -202,7 +202,7 @@ func hostile(t testing.TB) map[string][]byte {
 		"array of two descriptors":   unhex(t, `e0 07 01 00 44 00 44 41`),
 		"array without constructor":  unhex(t, `e0 01 00`),
 		"array of unknown":           unhex(t, `e0 02 00 49`),
-		"described for ever":         make([]byte, 10000),
+		"described forever":          make([]byte, 10000),
 		"deep lists":                 deepList,
 		"list too short":             unhex(t, `c0 00`),
 		"list32 too short":           unhex(t, `d0 00000003 000000`),

@@ -2,8 +2,8 @@
 // a new one that it bootstraps together with other members without data.
 //
 // Package cluster runs a [Bootstrapper] before it opens the catalog, and passes the hello and pledge
-// requests of other members to it. The package opens no replica and places no partition; it does not
-// use gossip but as a list of members to ask.
+// requests of other members to it. The package opens no replica and places no partition; it
+// uses gossip only as a list of members to ask.
 //
 // The decision to bootstrap is made by one member alone, the initial member with the lowest id, and only
 // after all initial members have durably pledged to bootstrap with these members only:

@@ -272,7 +272,7 @@ func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 		t.Fatalf("ended %v", result.Code)
 	}
 	if client.mu.Lock(); client.leader == "" || client.refusals > 0 {
-		t.Error("the leader is sought anew")
+		t.Error("the leader is searched for again")
 	}
 	client.mu.Unlock()
 	perhaps := submitted(client)

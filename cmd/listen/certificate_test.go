@@ -184,7 +184,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Development(filepath.Dir(files.CA)); err != nil || bytes.Equal(read(files.Cert), cert) || !bytes.Equal(read(files.CA), ca) {
-		t.Error("not made anew:", err)
+		t.Error("not created again:", err)
 	}
 	old := loopback(time.Now().Add(renewBefore - certificateLife))
 	if _, _, err := issue(files.Cert, files.Key, old, root, rootKey); err != nil {

@@ -62,7 +62,7 @@ func stepsOf(t *testing.T, text string) uint64 {
 	return r.Steps()
 }
 
-// TestStepsNeverChange: what evaluation takes is defined by texts and messages, for ever. A change of the
+// TestStepsNeverChange: what evaluation takes is defined by texts and messages, forever. A change of the
 // evaluator that makes this fail would take replicas of two releases apart. Lines that begin with
 // a question mark get their number with -rewrite-steps; numbers that are there are never changed.
 func TestStepsNeverChange(t *testing.T) {

@@ -179,7 +179,7 @@ func (t Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAdd
 
 // pipeline wraps raft's pipeline so that it cannot deadlock. Raft stops reading answers after a negative one
 // but may still send: then the transport waits forever for a reader of the next answer, and the sender waits
-// forever for the transport. The follower receives no entries while its leader stays in office, because
+// forever for the transport. The follower receives no entries while that leader leads, because
 // heartbeats use another stream, and the raft instance cannot be shut down. Here the pipeline is closed after
 // a negative answer, which is what raft itself does next, and the sender gets an error.
 //

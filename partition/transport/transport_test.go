@@ -160,7 +160,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 			select {
 			case <-ended:
 			case <-time.After(30 * time.Second):
-				t.Error("the sender waits for ever")
+				t.Error("the sender waits forever")
 			}
 			if err := p.Close(); err != nil {
 				t.Error(err)

@@ -88,7 +88,7 @@ func (c *Cluster) AddRule(t testing.TB, subscription string, r Rule) {
 	})
 }
 
-// ReplaceRule puts a rule in the place of the one of its name.
+// ReplaceRule replaces the rule of the same name.
 func (c *Cluster) ReplaceRule(t testing.TB, subscription string, r Rule) {
 	t.Helper()
 	if err := c.Running()[0].PutRule(t.Context(), subscription, r, true); err != nil {

@@ -8,7 +8,7 @@
 //
 //   - package test/history checks what the clients of each stream of messages saw; judge.go and sessions.go check the
 //     order and the holders of sessions, schedules, failed deliveries and late settlements (late.go); what a restore
-//     may lose and double is allowed exactly as docs/operations.md states it (restore_judge.go);
+//     may lose and duplicate is allowed exactly as docs/operations.md states it (restore_judge.go);
 //   - the former members, which come back beside the restored cluster, stay apart from it;
 //   - a minute of virtual time after the last fault, every member is ready, everything that was accepted has been
 //     received although nothing more was sent, and every queue has taken another message;

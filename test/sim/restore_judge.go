@@ -13,8 +13,8 @@ import (
 // lockSure is how long a lock lasts at least after the request for it: the times of the machines are whole milliseconds.
 const lockSure = lockDuration - time.Millisecond
 
-// restoration is what the judges know of a restore. What it may lose and double is stated in docs/operations.md, "What
-// a restore loses and doubles". A nil restoration is that of a cluster that was not restored.
+// restoration is what the judges know of a restore. What it may lose and duplicate is stated in docs/operations.md, "What
+// a restore loses and duplicates". A nil restoration is that of a cluster that was not restored.
 type restoration struct {
 	at   time.Time // everything before it happened in the cluster that was copied
 	cuts map[fsm.PartitionID]cut

@@ -14,7 +14,7 @@ import (
 const stuckAfter = time.Minute
 
 // watchdog ends the process when virtual time stands still: some goroutine waits for a mutex whose owner waits for
-// time to pass, or runs for ever. It is started outside of the bubble, and pet is called from inside.
+// time to pass, or runs forever. It is started outside of the bubble, and pet is called from inside.
 type watchdog struct {
 	pets atomic.Int64
 	stop chan struct{}

@@ -59,10 +59,10 @@ func timeToLive(m *azservicebus.ReceivedMessage) time.Duration {
 func expiresAt(s suite) {
 	before := time.Now()
 	s.sendWith(time.Minute, "a minute")
-	s.sendWith(0, "for ever")
+	s.sendWith(0, "forever")
 	r := s.receiver(2)
 	for _, m := range s.receive(r, 2) {
-		want := map[string]time.Duration{"a minute": time.Minute, "for ever": 0}[m.MessageID]
+		want := map[string]time.Duration{"a minute": time.Minute, "forever": 0}[m.MessageID]
 		if got := timeToLive(m); got != want {
 			s.Errorf("%q lives for %v, want %v", m.MessageID, got, want)
 		}

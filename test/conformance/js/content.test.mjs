@@ -161,7 +161,7 @@ describe("content", suite, () => {
       assert.ok(Math.abs(enqueued.getTime() - before) < 10_000, `enqueued ${enqueued.toISOString()}`);
       const lockMs = locked.getTime() - Date.now();
       assert.ok(lockMs > 5_000 && lockMs <= 20_500, `locked for ${lockMs} ms`);
-      assert.ok(expires > new Date("9999-01-01"), `no time to live is for ever: ${expires}`);
+      assert.ok(expires > new Date("9999-01-01"), `no time to live is forever: ${expires}`);
       assert.equal(message.deliveryCount, 0);
     }
     assert.deepEqual(got.map((m) => m.sequenceNumber.toNumber()), [1, 2]);
