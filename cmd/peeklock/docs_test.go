@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -45,6 +46,21 @@ Commands other than ` + "`dev`, `serve`, `config`, `restore` and `raft-log`" + `
 
 `
 	document.File(t, docs+"cli.md", intro+index.String()+"\n"+strings.TrimRight(text.String(), "\n")+"\n")
+}
+
+// TestHelpOfFlagsHasNoBackquotes: pflag takes a text in backquotes for the name of the value, in every line of the help.
+func TestHelpOfFlagsHasNoBackquotes(t *testing.T) {
+	t.Parallel()
+	commands := []*cobra.Command{newRoot(cli.Process{})}
+	for len(commands) > 0 {
+		cmd := commands[0]
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if strings.Contains(f.Usage, "`") {
+				t.Errorf("%s --%s: %s", cmd.CommandPath(), f.Name, f.Usage)
+			}
+		})
+		commands = append(commands[1:], cmd.Commands()...)
+	}
 }
 
 // writeCommands writes a command and its subcommands, in the order of the help.

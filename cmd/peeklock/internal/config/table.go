@@ -71,7 +71,7 @@ func clusterTable() []Setting {
 		{Name: "zone", Default: "", Help: "failure domain of this member, such as an availability zone: replicas of a partition are placed in different zones; recorded at each start"},
 		{Name: "rebalance", Default: false, Help: "move a share of the partitions to members that join, without a command; set it to the same value on all members"},
 		{Name: "replace_after", Default: "0", Help: "time after which the replicas of an unreachable member are recreated on other members, such as 10m, at least 1m; 0: never; set it to the same value on all members"},
-		{Name: "log_store", Default: string(partition.BoltLog), Help: "where the member keeps the entries of its Raft log: bolt, in raft.db; or journal, in append-only files beside it, which need fewer writes and syncs. The first start with journal moves the entries; `peeklock raft-log convert` moves them back"},
+		{Name: "log_store", Default: string(partition.BoltLog), Help: "where the member keeps the entries of its Raft log: bolt, in raft.db; or journal, in append-only files beside it, which need fewer writes and syncs. The first start with journal moves the entries; \"peeklock raft-log convert\" moves them back"},
 		{Name: "snapshot_bytes", Default: partition.DefaultSizes().Snapshot, DefaultText: "64 MiB", Help: "log after which a partition writes a snapshot, 64 KiB to 1 GiB; if its newest snapshot is larger, after as much log as that has, up to four times this setting. Half of this setting is kept as log for followers that lag"},
 		{Name: "disk_reserve", Default: int64(0), DefaultText: "5 %, at least 1 and at most 16 GiB", Help: "bytes of the volume that stay free, 64 MiB or more: with less free space the member refuses new messages"},
 	}
