@@ -68,7 +68,7 @@ func (c *Catalog) Entities() int { return len(c.byID) - len(c.dropping) }
 // included: partition i+1 at i.
 func (c *Catalog) PartitionLoad() []int { return slices.Clone(c.load) }
 
-// ClusterID returns the id of the cluster, "" before it is founded.
+// ClusterID returns the id of the cluster, "" before it is bootstrapped.
 func (c *Catalog) ClusterID() string { return c.clusterID }
 
 // TokenKey returns the key that encrypts lock tokens. It is a secret.

@@ -93,7 +93,7 @@ func (q *Queues) raiseLevel(level uint32) Code {
 }
 
 // FormatLevel returns the level of the cluster, which decides what may be written: 0 before the
-// cluster is founded, then 1 or more.
+// cluster is bootstrapped, then 1 or more.
 func (c *Catalog) FormatLevel() uint32 { return c.level }
 
 func (RaiseLevel) kind() Kind             { return KindRaiseLevel }

@@ -4,7 +4,7 @@ package fsm
 // reuses it.
 type NamespaceID uint32
 
-// DefaultNamespace exists from the founding of a cluster and cannot be deleted. Clients whose host
+// DefaultNamespace exists from the bootstrap of a cluster on and cannot be deleted. Clients whose host
 // name selects no other namespace use it.
 const DefaultNamespace NamespaceID = 1
 

@@ -25,7 +25,7 @@ func (m *Member) Call(ctx context.Context, method, path string, in, out any) err
 	return json.Unmarshal(answer, out)
 }
 
-// Metrics reads figures of a member's /metrics, with labels, if they have any, as they are written there.
+// Metrics reads values of a member's /metrics, with labels, if they have any, as they are written there.
 func (m *Member) Metrics(ctx context.Context, names ...string) (map[string]float64, error) {
 	page, err := m.get(ctx, "/metrics")
 	if err != nil {

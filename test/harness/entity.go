@@ -43,7 +43,7 @@ type Settings struct {
 // Fields are settings of an entity as the control API reads them: lengths of time as texts.
 type Fields map[string]any
 
-// subscriptionWord parts topic and subscription in a path.
+// subscriptionWord separates topic and subscription in a path.
 const subscriptionWord = "/Subscriptions/"
 
 // SubscriptionPath is the name under which harness and clients know a subscription.
@@ -64,20 +64,20 @@ func entityURL(noun, name string) string {
 	return "/v1/" + noun + "/" + url.PathEscape(name)
 }
 
-// CreateQueue makes a queue and fails the test when it cannot.
+// CreateQueue creates a queue, or fails the test.
 func (c *Cluster) CreateQueue(t testing.TB, name string, s Settings) {
 	t.Helper()
 	c.create(t, entityURL("queues", name), settingsJSON(s))
 }
 
-// CreateTopic makes a topic and fails the test when it cannot.
+// CreateTopic creates a topic, or fails the test.
 func (c *Cluster) CreateTopic(t testing.TB, name string, s Settings) {
 	t.Helper()
 	c.create(t, entityURL("topics", name), settingsJSON(s))
 }
 
-// CreateSubscription makes a subscription of a topic. With rules, it has these and no
-// other; without any it takes everything.
+// CreateSubscription creates a subscription of a topic, or fails the test. With rules, it has these and no
+// others; without any, it matches every message.
 func (c *Cluster) CreateSubscription(t testing.TB, topic, name string, s Settings, rules ...Rule) {
 	t.Helper()
 	path := SubscriptionPath(topic, name)
@@ -91,7 +91,7 @@ func (c *Cluster) CreateSubscription(t testing.TB, topic, name string, s Setting
 	}
 }
 
-// create puts something new, and again when nobody answered.
+// create creates an entity, and repeats the request when no member answered.
 func (c *Cluster) create(t testing.TB, path string, fields any) {
 	t.Helper()
 	body, err := json.Marshal(fields)
@@ -109,7 +109,7 @@ func (c *Cluster) create(t testing.TB, path string, fields any) {
 	})
 }
 
-// settingsJSON leaves out what is to be the default.
+// settingsJSON encodes settings and omits those that have their default.
 func settingsJSON(s Settings) map[string]any {
 	fields := map[string]any{}
 	if s.LockDuration != 0 {

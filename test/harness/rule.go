@@ -54,7 +54,7 @@ func rulesURL(subscription string, parameters url.Values) string {
 }
 
 // TryRule adds a rule to a subscription, named by its path, through the first running
-// member, and says what came of it.
+// member, and returns the error of the member, if any.
 func (c *Cluster) TryRule(ctx context.Context, subscription string, r Rule) error {
 	return c.Running()[0].PutRule(ctx, subscription, r, false)
 }
@@ -105,7 +105,7 @@ func (c *Cluster) DropRule(t testing.TB, subscription, name string) {
 	}
 }
 
-// RuleNames lists the rules of a subscription in the order of their making.
+// RuleNames lists the names of the rules of a subscription, page by page, in the order in which the control API lists them.
 func (c *Cluster) RuleNames(t testing.TB, subscription string) []string {
 	t.Helper()
 	var names []string

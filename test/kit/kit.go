@@ -26,7 +26,7 @@ type Authority struct {
 	Pool *x509.CertPool // of the authority alone
 }
 
-// NewAuthority makes an authority whose certificates are good for an hour.
+// NewAuthority creates an authority whose certificates are valid for an hour.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -31,7 +31,7 @@ func (p *period) answered() {
 }
 
 // expiring adds a queue whose expired messages are dead-lettered. Half of the messages have a time to live, and
-// receivers rest so long that many expire.
+// receivers pause so long that many expire.
 func (b *builder) expiring() {
 	s := b.stream("expiring")
 	s.immediate = true
