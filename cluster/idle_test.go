@@ -72,7 +72,7 @@ func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 		t.Errorf("send: %v", code)
 	}
 	c.kill(leader)
-	kit.Eventually(t, "the next leader buries it", func() bool { return c.gone(at) })
+	kit.Eventually(t, "the next leader removes it", func() bool { return c.gone(at) })
 }
 
 // TestDeletionOfAnIdleQueueCompletesFromEveryState checks that a deletion completes from every state that it had reached.
