@@ -50,3 +50,6 @@ func OpenLog(cfg LogConfig) (*Log, error) { return raftlog.Open(cfg) }
 
 // LeaveJournal moves the entries of a closed log from its journal to its raft-boltdb file, see [raftlog.ReturnToBolt].
 func LeaveJournal(cfg LogConfig) error { return raftlog.ReturnToBolt(cfg) }
+
+// CutUndecided cuts an undecided batch of the journal of a closed log, see [raftlog.CutUndecided].
+func CutUndecided(cfg LogConfig) (cut bool, err error) { return raftlog.CutUndecided(cfg) }

@@ -30,10 +30,11 @@ const (
 var (
 	// ErrNotFound means that the journal holds no entry at an index.
 	ErrNotFound = errors.New("entry not found")
-	// ErrUndecided means that the newest batch was written whole and its checksum is wrong, and that it is unknown
-	// whether it was confirmed.
-	ErrUndecided = errors.New("the newest batch has a wrong checksum, and may have been confirmed: " +
-		"if the other members have a quorum, remove this member and start it with an empty folder")
+	// ErrUndecided means that the newest batch was written whole and cannot be read, and that it is unknown whether it
+	// was confirmed, and which groups have entries in it.
+	ErrUndecided = errors.New("the newest batch cannot be read, and may have been confirmed: " +
+		"if the other members have a quorum, remove this member and start it with an empty folder; " +
+		"otherwise \"peeklock raft-log cut\" cuts it, and what it confirmed is lost")
 	errClosed = errors.New("journal is closed")
 )
 
@@ -47,6 +48,8 @@ type Config struct {
 	Catalog Catalog
 	// SegmentBytes is the size of a segment; 0 means SegmentBytesDefault. It may change between two opens.
 	SegmentBytes int
+	// CutUndecided cuts a batch for which Open would return ErrUndecided. What it confirmed is lost.
+	CutUndecided bool
 	Logger       *slog.Logger
 }
 
@@ -61,20 +64,27 @@ type Journal struct {
 
 	// turn is held to write, also during syncs: a channel, because a goroutine that waits for a mutex stops the time
 	// of a simulation. It guards the fields up to mu.
-	turn    chan struct{}
-	buffer  []byte
-	end     uint64 // position of the next batch
-	synced  uint64 // position up to which the disk was synced
-	partial bool   // a write has failed behind end: the next batch begins a new segment
-	marked  bool   // the newest batch is a mark
-	failed  error  // why nothing more is written
-	mark    *time.Timer
+	turn       chan struct{}
+	buffer     []byte
+	end        uint64 // position of the next batch
+	synced     uint64 // position up to which the disk was synced
+	partial    bool   // a write has failed behind end: the next batch begins a new segment
+	marked     bool   // the newest batch is a mark
+	spareAsked bool   // the preparer knows that the newest segment is half full
+	failed     error  // why nothing more is written
+	mark       *time.Timer
+
+	spareTurn chan struct{} // held to create the next segment, taken behind turn. It guards spare
+	spare     *spareFile    // nil while none is prepared
+	prepare   chan struct{} // wakes the preparer
 
 	mu       sync.RWMutex
 	segments []*segment // from the oldest on; the newest is written. Changed with the turn and mu, read with either
 	groups   map[uint32]*groupIndex
 
-	damaged []placed // entries with a wrong checksum, while the journal is opened
+	damaged      []placed // entries with a wrong checksum, while the journal is opened
+	cutUndecided bool     // of the configuration
+	hasCut       bool     // Open has cut an undecided batch
 
 	clean   chan struct{} // wakes the cleaner
 	closing chan struct{}
@@ -86,9 +96,9 @@ type Journal struct {
 // returns an error that wraps disk.ErrDamaged or ErrUndecided.
 func Open(cfg Config) (*Journal, error) {
 	j := &Journal{
-		files: cfg.FS, dir: cfg.Dir, catalog: cfg.Catalog, segmentBytes: cfg.SegmentBytes, logger: cfg.Logger,
+		files: cfg.FS, dir: cfg.Dir, catalog: cfg.Catalog, segmentBytes: cfg.SegmentBytes, logger: cfg.Logger, cutUndecided: cfg.CutUndecided,
 		turn: make(chan struct{}, 1), groups: make(map[uint32]*groupIndex),
-		clean: make(chan struct{}, 1), closing: make(chan struct{}),
+		spareTurn: make(chan struct{}, 1), prepare: make(chan struct{}, 1), clean: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	if j.segmentBytes == 0 {
 		j.segmentBytes = SegmentBytesDefault
@@ -99,6 +109,7 @@ func Open(cfg Config) (*Journal, error) {
 	}
 	j.mark = time.AfterFunc(markDelay, j.writeMark)
 	j.done.Go(j.runCleaner)
+	j.done.Go(j.runPreparer)
 	j.wakeCleaner()
 	return j, nil
 }
@@ -318,6 +329,7 @@ func (j *Journal) writeAndSync(batch []byte, records int) (*segment, uint32, err
 	if !j.marked {
 		j.mark.Reset(markDelay)
 	}
+	j.askForSpare()
 	return s, uint32(offset), nil
 }
 
@@ -388,6 +400,9 @@ func (j *Journal) Damage(group uint32) error {
 	return nil
 }
 
+// HasCut reports whether Open has cut a batch that may have been confirmed.
+func (j *Journal) HasCut() bool { return j.hasCut }
+
 // Bytes returns the size of all segments.
 func (j *Journal) Bytes() (n int64) {
 	j.mu.RLock()
@@ -415,6 +430,9 @@ func (j *Journal) closeSegments() error {
 	var err error
 	for _, s := range j.segments {
 		err = errors.Join(err, s.close())
+	}
+	if j.spare != nil { // the next open removes the file
+		err = errors.Join(err, j.spare.file.Close())
 	}
 	return err
 }

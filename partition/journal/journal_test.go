@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -235,8 +236,8 @@ func TestFlippedBitsAreFound(t *testing.T) {
 	})
 }
 
-// A bad batch is damaged if a later one shows that it was synced, cut if a sector of it was never written, and
-// undecided if it was written whole, also when it holds sectors of zeros.
+// A bad batch is damaged if a later one shows that it was synced, cut if a sector of it was never written, and otherwise
+// undecided, also when it holds sectors of zeros: it is kept if it tells which groups are damaged, and cut on demand if it does not.
 func TestBadBatchIsJudgedByWhatFollows(t *testing.T) {
 	t.Parallel()
 	zeros := append([]byte("begin"), make([]byte, 3*sectorBytes)...)
@@ -249,7 +250,8 @@ func TestBadBatchIsJudgedByWhatFollows(t *testing.T) {
 		cut    bool
 	}{
 		{"whole", false, func([]byte) {}, nil, false},
-		{"a flipped bit", false, func(b []byte) { b[second+120] ^= 1 }, journal.ErrUndecided, false},
+		{"a flipped bit", false, func(b []byte) { b[second+120] ^= 1 }, disk.ErrDamaged, false},
+		{"a flipped bit of the head of a record", false, func(b []byte) { b[second+64+20] ^= 1 }, journal.ErrUndecided, false},
 		{"a flipped bit of its head", false, func(b []byte) { b[second+40] ^= 1 }, journal.ErrUndecided, false},
 		{"a sector that was not written", false, func(b []byte) { clear(b[second+3*sectorBytes : second+4*sectorBytes]) }, nil, true},
 		{"its head was not written", false, func(b []byte) { clear(b[second : second+sectorBytes]) }, nil, true},
@@ -276,6 +278,9 @@ func TestBadBatchIsJudgedByWhatFollows(t *testing.T) {
 				must(t, err, j.Close())
 				x.change(segment)
 				j, err = damaged(t, path, segment, catalog)
+				if errors.Is(err, journal.ErrUndecided) {
+					checkCut(t, path, segment, catalog)
+				}
 				if err == nil {
 					if err = j.Damage(1); err == nil && j.Ranges()[1].Last != map[bool]uint64{false: 2, true: 1}[x.cut] {
 						t.Errorf("%+v", j.Ranges())
@@ -288,6 +293,56 @@ func TestBadBatchIsJudgedByWhatFollows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// checkCut checks that an undecided batch is cut when that is asked for, and only then.
+func checkCut(t *testing.T, path string, segment []byte, catalog *values) {
+	t.Helper()
+	files := diskOf(t, map[string][]byte{path: segment})
+	config := journal.Config{FS: files, Dir: folder, Catalog: catalog, SegmentBytes: segmentBytes, Logger: slog.New(slog.DiscardHandler)}
+	for _, cut := range []bool{true, false} {
+		config.CutUndecided = cut
+		j, err := journal.Open(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := j.Ranges()[1]; got != (journal.Range{First: 1, Last: 1}) || j.HasCut() != cut {
+			t.Errorf("%+v, has cut: %t", got, j.HasCut())
+		}
+		must(t, j.Close())
+	}
+}
+
+// The file of the next segment is there before it is needed: the append that begins the segment creates none.
+func TestNextSegmentIsPrepared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, files := newDisk(t, 1)
+		j := mustOpen(t, files, &values{set: map[string][]byte{}})
+		count := func() int {
+			names, err := files.ReadDir(folder)
+			must(t, err)
+			return len(names)
+		}
+		const batches = segmentBytes/sectorBytes - 1 // in a segment, each of one sector
+		for i := range uint64(3 * batches) {
+			inSegment := int(i % batches)
+			if inSegment == 0 && i > 0 {
+				d.FailNext(simfs.Open, errors.New("a file is created"))
+			}
+			must(t, j.Append([]journal.Entry{{Group: 1, Index: i + 1}}))
+			d.FailNext(simfs.Open, nil)
+			synctest.Wait()
+			want := 1 + int(i)/batches
+			if 2*(inSegment+1) > batches {
+				want++
+			}
+			if got := count(); got != want {
+				t.Errorf("%d files after %d batches, want %d", got, i+1, want)
+			}
+		}
+		must(t, j.Close())
+	})
 }
 
 // The journal does not grow: segments are freed when their entries are deleted, and the few entries of a group that
@@ -313,7 +368,7 @@ func TestSegmentsAreFreed(t *testing.T) {
 		}
 		names, err := files.ReadDir(folder)
 		must(t, err)
-		if int64(len(names)) > j.Bytes()/segmentBytes {
+		if int64(len(names)) > j.Bytes()/segmentBytes+1 { // one is prepared
 			t.Errorf("%d files for %d bytes", len(names), j.Bytes())
 		}
 		want := contentOf(t, j)

@@ -136,8 +136,8 @@ func (x *scan) records(h *batchHead, offset int) []byte {
 
 // judge decides what a batch is that cannot be read: below the position up to which the journal was synced it is
 // damaged. Behind that it is the end of the journal if any sector of it was never written: a write that was under
-// way when the power failed, and was not confirmed. Damaged records of a batch with a whole head are left to
-// apply.
+// way when the power failed, and was not confirmed. Otherwise it was written whole and may have been confirmed, and is kept. Damaged
+// records of a batch with a whole head are left to apply.
 func (x *scan) judge(offset int, head *batchHead, isWhole bool) (ended bool, err error) {
 	synced := x.hasEnd
 	if isWhole && head.synced > x.position {
@@ -157,8 +157,26 @@ func (x *scan) judge(offset int, head *batchHead, isWhole bool) (ended bool, err
 		return true, nil
 	case isWhole && zeroSectors(x.content[offset+sectorBytes:offset+head.length()]) > head.zeroSectors:
 		return true, nil
+	case isWhole && x.canRead(head, offset):
+		return false, nil
+	case x.journal.cutUndecided:
+		x.journal.hasCut = true
+		return true, nil
 	}
 	return true, fmt.Errorf("the batch at %d: %w", x.position, ErrUndecided)
+}
+
+// canRead reports whether the heads of all records of a batch are whole: they tell which groups have damaged entries.
+func (x *scan) canRead(head *batchHead, offset int) bool {
+	b := x.records(head, offset)
+	for range head.records {
+		_, n := decodeRecord(b)
+		if n == 0 {
+			return false
+		}
+		b = b[n:]
+	}
+	return len(b) == 0
 }
 
 // apply reads the records of a batch into the index. Damaged entries are noted.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -78,13 +77,23 @@ func (j *Journal) openSegment(head segmentHead) (*segment, error) {
 // createSegment creates the segment that follows and enters it into the catalog. Everything that the newest
 // segment holds is synced. Called with the turn.
 func (j *Journal) createSegment(batch int) error {
-	head := segmentHead{id: j.id, seg: 1, base: j.end, size: uint64(max(j.segmentBytes, segmentHeadBytes+batch))}
+	j.spareTurn <- struct{}{}
+	defer func() { <-j.spareTurn }()
+	head := segmentHead{id: j.id, seg: 1, base: j.end}
 	if n := len(j.segments); n > 0 {
 		head.seg = j.segments[n-1].seg + 1
 	}
-	s, err := j.allocate(head)
+	spare, err := j.takeSpare(head.seg, uint64(max(j.segmentBytes, segmentHeadBytes+batch)))
 	if err != nil {
 		return fmt.Errorf("create segment: %w", err)
+	}
+	head.size = spare.size
+	s := &segment{segmentHead: head, file: spare.file}
+	if _, err = s.file.WriteAt(head.encode(), 0); err == nil {
+		err = disk.SyncData(s.file)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("create segment: %w", err), s.close())
 	}
 	all := append(j.segments[:len(j.segments):len(j.segments)], s)
 	if err := j.catalog.Set(keySegments, encodeCatalog(all)); err != nil {
@@ -93,37 +102,8 @@ func (j *Journal) createSegment(batch int) error {
 	j.mu.Lock()
 	j.segments = all
 	j.mu.Unlock()
-	j.partial = false
+	j.partial, j.spareAsked = false, false
 	return nil
-}
-
-// allocate creates the file of a segment, of zeros behind its head. A file that an earlier try has left is
-// replaced.
-func (j *Journal) allocate(head segmentHead) (*segment, error) {
-	path := j.path(head.seg)
-	if err := j.files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if err := disk.Allocate(j.files, path, int64(head.size)); err != nil {
-		if disk.IsNoSpace(err) { // nothing has changed: it can be tried again
-			err = &fs.PathError{Op: "write", Path: path, Err: err}
-		}
-		return nil, err
-	}
-	file, err := disk.OpenWritable(j.files, path)
-	if err != nil {
-		return nil, err
-	}
-	if _, err = file.WriteAt(head.encode(), 0); err == nil {
-		err = file.Sync()
-	}
-	if err == nil {
-		err = j.files.SyncFolder(j.dir)
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &segment{segmentHead: head, file: file}, nil
 }
 
 // encodeCatalog returns the value of the catalog for segments: number, base and size of each.

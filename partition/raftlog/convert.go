@@ -28,7 +28,7 @@ func takeOver(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 		return err
 	}
 	building := catalog{values, conversionPrefix}
-	j, err := openJournal(cfg, building)
+	j, err := openJournal(cfg, building, false)
 	if err != nil {
 		return fmt.Errorf("create a journal: %w", err)
 	}
@@ -74,7 +74,7 @@ func leaveJournal(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRan
 		return err
 	}
 	active := catalog{values, ""}
-	j, err := openJournal(cfg, active)
+	j, err := openJournal(cfg, active, false)
 	if err != nil {
 		return err
 	}
@@ -90,6 +90,24 @@ func leaveJournal(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRan
 	}
 	cfg.Logger.Info("log was moved out of its journal", "path", cfg.Path, "entries", copied)
 	return nil
+}
+
+// CutUndecided cuts a batch at the end of the journal of a closed log that cannot be read and may have been confirmed
+// (journal.ErrUndecided). What only this batch confirmed is lost. It reports whether there was one.
+func CutUndecided(cfg Config) (cut bool, err error) {
+	values, _, err := openValues(&cfg)
+	if err != nil {
+		return false, fmt.Errorf("open log %s: %w", cfg.Path, err)
+	}
+	defer func() { err = errors.Join(err, values.Close()) }()
+	if found, err := hasJournal(values); err != nil || !found {
+		return false, err
+	}
+	j, err := openJournal(&cfg, catalog{values, ""}, true)
+	if err != nil {
+		return false, err
+	}
+	return j.HasCut(), j.Close()
 }
 
 // removeAbandoned removes the folder of a journal that a conversion was writing when it ended, or has given up.

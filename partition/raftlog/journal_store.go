@@ -55,7 +55,7 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 	if err != nil {
 		return nil, nil, err
 	}
-	j, err := openJournal(cfg, catalog{values, ""})
+	j, err := openJournal(cfg, catalog{values, ""}, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,8 +63,10 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 }
 
 // openJournal opens the journal of a catalog.
-func openJournal(cfg *Config, in catalog) (*journal.Journal, error) {
-	return journal.Open(journal.Config{FS: cfg.FS, Dir: cfg.journalFolder(), Catalog: in, SegmentBytes: cfg.SegmentBytes, Logger: cfg.Logger})
+func openJournal(cfg *Config, in catalog, cutUndecided bool) (*journal.Journal, error) {
+	return journal.Open(journal.Config{
+		FS: cfg.FS, Dir: cfg.journalFolder(), Catalog: in, SegmentBytes: cfg.SegmentBytes, CutUndecided: cutUndecided, Logger: cfg.Logger,
+	})
 }
 
 func (cfg *Config) journalFolder() string {

@@ -1,0 +1,98 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/peeklock/peeklock/partition/disk"
+)
+
+// spareFile is the file of the segment that comes next: it holds zeros, and the catalog does not know it yet.
+type spareFile struct {
+	seg  uint32
+	size uint64
+	file disk.File
+}
+
+// askForSpare wakes the preparer once the newest segment is half full. Called with the turn.
+func (j *Journal) askForSpare() {
+	s := j.newest()
+	if j.spareAsked || j.end-s.base <= s.room()/2 {
+		return
+	}
+	j.spareAsked = true
+	select {
+	case j.prepare <- struct{}{}:
+	default:
+	}
+}
+
+// runPreparer creates the files of segments in advance, until the journal is closed.
+func (j *Journal) runPreparer() {
+	for {
+		select {
+		case <-j.prepare:
+		case <-j.closing:
+			return
+		}
+		if err := j.prepareSegment(); err != nil && !disk.IsNoSpace(err) { // the append that needs it tries again
+			j.logger.Warn("failed to prepare a segment of the journal", "error", err)
+		}
+	}
+}
+
+// prepareSegment creates the file of the next segment.
+func (j *Journal) prepareSegment() error {
+	j.spareTurn <- struct{}{}
+	defer func() { <-j.spareTurn }()
+	j.mu.RLock()
+	seg := j.newest().seg + 1
+	j.mu.RUnlock()
+	if j.spare != nil {
+		return nil
+	}
+	var err error
+	j.spare, err = j.reserve(seg, uint64(j.segmentBytes))
+	return err
+}
+
+// takeSpare returns the file of a segment, prepared or new. Called with the turn of the spare.
+func (j *Journal) takeSpare(seg uint32, size uint64) (*spareFile, error) {
+	s := j.spare
+	j.spare = nil
+	if s != nil && s.seg == seg && s.size >= size {
+		return s, nil
+	}
+	if s != nil { // too small: its file is replaced
+		if err := s.file.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return j.reserve(seg, size)
+}
+
+// reserve creates the file of a segment, of zeros, and makes it durable. A file that an earlier try has left is replaced.
+func (j *Journal) reserve(seg uint32, size uint64) (*spareFile, error) {
+	path := j.path(seg)
+	if err := j.files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := disk.Allocate(j.files, path, int64(size)); err != nil {
+		if disk.IsNoSpace(err) { // nothing has changed: it can be tried again
+			err = &fs.PathError{Op: "write", Path: path, Err: err}
+		}
+		return nil, err
+	}
+	file, err := disk.OpenWritable(j.files, path)
+	if err != nil {
+		return nil, err
+	}
+	if err = file.Sync(); err == nil {
+		err = j.files.SyncFolder(j.dir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("sync %s", path), err, file.Close())
+	}
+	return &spareFile{seg, size, file}, nil
+}
