@@ -120,7 +120,7 @@ type Config struct {
 	// Sizes bounds the sizes of files on disk; the zero value means partition.DefaultSizes.
 	Sizes partition.Sizes
 	// LogStore is where the log keeps its entries; empty means partition.BoltLog. JournalLog takes the entries
-	// of a folder without a journal over; a folder with one is refused without it (ConvertLog).
+	// of a folder without a journal over; a folder with one is refused without it ([StoppedLog.Convert]).
 	LogStore partition.LogKind
 	// FS holds the data folder, and OpenLogStore opens the store of the log in it. nil means the files of the
 	// operating system and a bbolt file, which is what members use; a simulation replaces both.

@@ -10,39 +10,52 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// LogConversion names a data folder and where its log is to keep its entries.
-type LogConversion struct {
-	Dir string
-	To  partition.LogKind
+// StoppedLog is the log of a member that is not running.
+type StoppedLog struct {
+	Dir string // data folder of the member
 	// FS and OpenLogStore are as in the configuration of a member.
 	FS           partition.FS
 	OpenLogStore partition.OpenLogStore
 	Logger       *slog.Logger
 }
 
-// ConvertLog moves the log of a member that is not running. It reports whether there was anything to do. After a
-// crash, or an error, the folder can be converted again, in either direction.
-func ConvertLog(c LogConversion) (converted bool, err error) {
-	dir, err := datadir.OpenExisting(c.FS, c.Dir)
+// Convert moves the entries of the log. It reports whether there was anything to do. After a crash, or an error, the log
+// can be converted again, in either direction.
+func (l *StoppedLog) Convert(to partition.LogKind) (converted bool, err error) {
+	dir, err := datadir.OpenExisting(l.FS, l.Dir)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	if cmp.Or(dir.Identity().Log, datadir.BoltLog) == datadir.Log(c.To) {
+	if cmp.Or(dir.Identity().Log, datadir.BoltLog) == datadir.Log(to) {
 		return false, nil
 	}
-	config := partition.LogConfig{Path: dir.LogPath(), Kind: c.To, FS: c.FS, OpenStore: c.OpenLogStore, Logger: c.Logger}
-	if c.To == partition.JournalLog {
-		log, err := openLog(dir, config)
+	if to == partition.JournalLog {
+		log, err := openLog(dir, l.config(dir, to))
 		if err != nil {
 			return false, err
 		}
 		return true, log.Close()
 	}
-	if err := partition.LeaveJournal(config); err != nil {
+	if err := partition.LeaveJournal(l.config(dir, to)); err != nil {
 		return false, err
 	}
 	return true, dir.Update(func(id *datadir.Identity) { id.SetLog(datadir.BoltLog) })
+}
+
+// Cut cuts a batch at the end of the journal for which the member does not start, because the batch cannot be read and may
+// have been confirmed. What only this batch confirmed is lost. It reports whether there was one.
+func (l *StoppedLog) Cut() (cut bool, err error) {
+	dir, err := datadir.OpenExisting(l.FS, l.Dir)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	return partition.CutUndecided(l.config(dir, partition.JournalLog))
+}
+
+func (l *StoppedLog) config(dir *datadir.Dir, kind partition.LogKind) partition.LogConfig {
+	return partition.LogConfig{Path: dir.LogPath(), Kind: kind, FS: l.FS, OpenStore: l.OpenLogStore, Logger: l.Logger}
 }
 
 // openLog opens the log of a data folder. A folder without a journal gets one if that is the kind asked for.

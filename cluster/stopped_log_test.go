@@ -36,7 +36,7 @@ func TestMemberConvertsItsLog(t *testing.T) {
 			c.stop(i)
 		}
 		for i := range c.nodes {
-			if _, err := ConvertLog(LogConversion{Dir: c.configs[i].Dir, To: partition.BoltLog, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			if _, err := (&StoppedLog{Dir: c.configs[i].Dir, Logger: slog.New(slog.DiscardHandler)}).Convert(partition.BoltLog); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -78,7 +78,8 @@ func TestInterruptedConversionOfALogKeepsIt(t *testing.T) {
 				}
 				files := d.Mount()
 				d.CrashAfter(step)
-				_, failed := ConvertLog(LogConversion{Dir: "/data", To: to, FS: files, OpenLogStore: files.OpenLog, Logger: slog.New(slog.DiscardHandler)})
+				log := StoppedLog{Dir: "/data", FS: files, OpenLogStore: files.OpenLog, Logger: slog.New(slog.DiscardHandler)}
+				_, failed := log.Convert(to)
 				d.CrashAfter(-1)
 				d.Crash()
 				if err := changeLog(t, d, partition.BoltLog, hasEntry(t)); err != nil && (!errors.Is(err, datadir.ErrOtherLog) || failed == nil && to == partition.BoltLog) {
@@ -135,7 +136,7 @@ func hasEntry(t *testing.T) func(*partition.Log) {
 func TestConversionNeedsADataFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := ConvertLog(LogConversion{Dir: dir, To: partition.JournalLog}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := (&StoppedLog{Dir: dir}).Convert(partition.JournalLog); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -34,6 +34,7 @@ func TestPrintedAnswerFormats(t *testing.T) {
 		{Name: "partition show", Of: PartitionInfo{}},
 		{Name: "partition", Of: partitionDone{}},
 		{Name: "raft-log convert", Of: convertedLog{}},
+		{Name: "raft-log cut", Of: cutLog{}},
 		{Name: "rebalance", Of: rebalanced{}},
 		{Name: "version", Of: versionInfo{}},
 	})
