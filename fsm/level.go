@@ -22,7 +22,8 @@ package fsm
 //	   image version 5 of both state machines has the serving time.
 //	4  Administration as in the service: settings version 4, rules with the forms of their values,
 //	   MaxDeliveryCount above 2000, names with a tilde; the catalog refuses them below. The time of
-//	   the last use of each entity, in image version 6.
+//	   the last use of each entity, in image version 6. Settlements rewrite at most rewriteBytesMax of
+//	   patches in one entry.
 //	   Transactions with up to transactionSettlementsMax settlements beside transactionSendsMax sends,
 //	   and with messages for other partitions that are scheduled.
 const FormatLevel uint32 = 4
@@ -43,6 +44,8 @@ const (
 	// levelServiceSettings is the first level at which a catalog takes what the service takes in settings, names
 	// and rules, and a message partition records the use of entities.
 	levelServiceSettings = 4
+	// levelRewriteBytes is the first level at which one entry rewrites a limited number of bytes of patches.
+	levelRewriteBytes = 4
 	// LevelTransactions is the first level at which a transaction has a limit of its own for settlements, and
 	// schedules messages for other partitions.
 	LevelTransactions = 4

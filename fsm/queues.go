@@ -40,6 +40,7 @@ type Queues struct {
 	entryIndex    uint64         // index of the current entry
 	spent         uint64         // steps of the current entry so far
 	setAside      uint64         // bytes that the current entry stored of messages that could not be forwarded
+	rewritten     uint64         // bytes of patches that settlements of the current entry rewrote
 	exceeded      uint64         // rules that exceeded their budget, on this replica
 }
 
@@ -121,7 +122,7 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 		panic(undecodable(env, kind, r.err))
 	}
 	if env.Index != q.entryIndex || env.Index == 0 {
-		q.entryIndex, q.spent, q.setAside = env.Index, 0, 0
+		q.entryIndex, q.spent, q.setAside, q.rewritten = env.Index, 0, 0, 0
 	}
 	if len(q.pendingReleases) > 0 {
 		q.releasePending(releasesPerApply)

@@ -15,8 +15,9 @@ const (
 	descriptionDeliveryCount = "Message could not be consumed after %s delivery attempts."
 )
 
-// SettleMessages ends locks. Result: Codes, one per settlement, each OK or MessageLockLost.
-// Settlements are independent: one that fails does not affect the others.
+// SettleMessages ends locks. Result: Codes, one per settlement: OK, MessageLockLost, NotAllowed,
+// InvalidArgument, or ServerBusy if the entry has changed so many large messages that this one has to
+// wait for another entry. Settlements are independent: one that fails does not affect the others.
 type SettleMessages struct {
 	Address     Address
 	Settlements []Settlement
@@ -152,7 +153,7 @@ func (q *Queues) settle(c SettleMessages) Result {
 	}
 	codes := make([]Code, len(c.Settlements))
 	for i := range c.Settlements {
-		codes[i] = q.settleOne(sub, &c.Settlements[i])
+		codes[i] = q.settleOne(sub, &c.Settlements[i], &q.rewritten)
 	}
 	q.removeStaleTimers(sub)
 	sub.entity.lastActivity = q.times.Serving
@@ -160,8 +161,9 @@ func (q *Queues) settle(c SettleMessages) Result {
 	return Result{Codes: codes}
 }
 
-// settleable finds the message of a settlement, if it can be performed.
-func (q *Queues) settleable(sub *subqueue, s *Settlement) (at cursor, rec record, code Code) {
+// settleable finds the message of a settlement, if it can be performed. rewritten counts the bytes of
+// patches that are rewritten; nil if the settlement was checked before.
+func (q *Queues) settleable(sub *subqueue, s *Settlement, rewritten *uint64) (at cursor, rec record, code Code) {
 	if !validSettlement(s) || s.Until > q.times.Wall.After(delayMax) {
 		return at, rec, InvalidArgument
 	}
@@ -171,14 +173,46 @@ func (q *Queues) settleable(sub *subqueue, s *Settlement) (at cursor, rec record
 		return at, rec, MessageLockLost
 	case s.Verb == DeadLetter && sub.address.Sub != MainQueue:
 		return at, rec, NotAllowed
+	case rewritten != nil && !q.mayRewrite(sub, at, &rec, s, rewritten):
+		return at, rec, ServerBusy
 	case s.Verb != Complete && !q.patchFits(sub.ix.patch(at), s.Properties):
 		return at, rec, InvalidArgument
 	}
 	return at, rec, OK
 }
 
-func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
-	at, rec, code := q.settleable(sub, s)
+// mayRewrite reports whether a settlement leaves the patches of its message as they are, or the entry
+// may rewrite them. It counts their bytes: all patches of a message are one body, up to a MiB, which is
+// read and written again.
+func (q *Queues) mayRewrite(sub *subqueue, at cursor, rec *record, s *Settlement, rewritten *uint64) bool {
+	size := uint64(sub.ix.patch(at).Size)
+	if size == 0 || q.FormatLevel() < levelRewriteBytes || !q.addsPatch(sub, rec, s) || planted.Active(planted.SettleWithoutByteBound) {
+		return true
+	}
+	if *rewritten >= rewriteBytesMax {
+		return false
+	}
+	*rewritten += size
+	return true
+}
+
+// addsPatch reports whether a settlement can add a patch to its message: properties, or a reason why
+// it is dead-lettered.
+func (q *Queues) addsPatch(sub *subqueue, rec *record, s *Settlement) bool {
+	switch s.Verb {
+	case Complete:
+		return false
+	case Abandon, Release:
+		last := s.Verb == Abandon && uint32(rec.failedDeliveries)+1 >= sub.entity.settings.MaxDeliveryCount
+		return len(s.Properties) > 0 || last || q.expired(sub, rec)
+	case Defer, DeadLetter:
+	}
+	return len(s.Properties)+len(s.Reason)+len(s.Description) > 0
+}
+
+// settleOne performs one settlement. rewritten is that of settleable.
+func (q *Queues) settleOne(sub *subqueue, s *Settlement, rewritten *uint64) Code {
+	at, rec, code := q.settleable(sub, s, rewritten)
 	if code != OK {
 		return code
 	}

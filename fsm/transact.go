@@ -37,7 +37,7 @@ func (q *Queues) transact(c *transaction) Result {
 func (q *Queues) settleAll(c *SettleMessages) {
 	sub := q.subqueueAt(c.Address)
 	for i := range c.Settlements {
-		if code := q.settleOne(sub, &c.Settlements[i]); code != OK {
+		if code := q.settleOne(sub, &c.Settlements[i], nil); code != OK {
 			panic(fmt.Sprintf("fsm: a settlement of a transaction that was tried is refused: %v", code))
 		}
 	}
@@ -87,6 +87,8 @@ type dryRun struct {
 	settled []messageRef // messages whose locks were ended
 	copies  []messageRef // copies that were completed, each as the message of the topic that it shares
 	changes []*entityChanges
+
+	rewritten uint64 // bytes of patches that the entry rewrites, see mayRewrite
 }
 
 // messageRef identifies a message.
@@ -109,9 +111,14 @@ func (q *Queues) checkTransaction(c *transaction) Code {
 	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) {
 		return InvalidArgument
 	}
-	t := dryRun{q: q}
+	t := dryRun{q: q, rewritten: q.rewritten}
+	defer func() { q.rewritten = t.rewritten }()
 	for i := range c.settles {
-		if code := t.settle(&c.settles[i]); code != OK {
+		code := t.settle(&c.settles[i])
+		if code == ServerBusy && q.rewritten == 0 {
+			return InvalidArgument // it is too much for an entry of its own, too
+		}
+		if code != OK {
 			return code
 		}
 	}
@@ -160,7 +167,7 @@ func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 	if s.Verb == Release {
 		return InvalidArgument
 	}
-	at, rec, code := t.q.settleable(sub, s)
+	at, rec, code := t.q.settleable(sub, s, &t.rewritten)
 	if code != OK {
 		if _, found := sub.ix.seek(s.Lock.Sequence); found && code == MessageLockLost && sub.deliversBySession() {
 			return SessionLockLost // the message still exists: it was returned with its session

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -273,9 +274,38 @@ func (r *Router) Settle(at fsm.EntityRef, settlements []fsm.Settlement, done fun
 		r.settleShards(at, settlements, done)
 		return
 	}
-	n := len(settlements)
 	command := fsm.SettleMessages{Address: at.Address(), Settlements: settlements}
-	r.client(at.Partition).submit(command, func(result fsm.Result) { done(CodesOf(result, n)) })
+	r.client(at.Partition).submit(command, func(result fsm.Result) {
+		codes := CodesOf(result, len(settlements))
+		if result.Code != fsm.OK || !r.settleRest(at, settlements, codes, done) {
+			done(codes)
+		}
+	})
+}
+
+// settleRest submits the settlements for which the entry had no room, and returns false if there are
+// none, or nothing but these: then others fill the entries, and the client tries again later.
+func (r *Router) settleRest(at fsm.EntityRef, settlements []fsm.Settlement, codes []fsm.Code, done func([]fsm.Code)) bool {
+	var rest []fsm.Settlement
+	for i, code := range codes {
+		if code == fsm.ServerBusy {
+			rest = append(rest, settlements[i])
+		}
+	}
+	if len(rest) == 0 || len(rest) == len(settlements) {
+		return false
+	}
+	r.Settle(at, rest, func(later []fsm.Code) {
+		codes, next := slices.Clone(codes), 0
+		for i := range codes {
+			if codes[i] == fsm.ServerBusy {
+				codes[i] = later[next]
+				next++
+			}
+		}
+		done(codes)
+	})
+	return true
 }
 
 // Renew extends locks. done gets one Code and one lock end per lock, in order.

@@ -108,6 +108,8 @@ const (
 	SessionLossIsSilent Fault = "session-loss-is-silent"
 	// SkipBodyChecksum delivers bodies whose checksum is wrong.
 	SkipBodyChecksum Fault = "skip-body-checksum"
+	// SettleWithoutByteBound lets the settlements of one entry rewrite any number of bytes.
+	SettleWithoutByteBound Fault = "settle-without-byte-bound"
 	// SkipBodySync lists segments in a snapshot that were not synced.
 	SkipBodySync Fault = "skip-body-sync"
 	// SkipLogSync makes a crash undo the newest transactions of a log, as if it had not synced them. It is
@@ -178,6 +180,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SkipLogSync,
 	SplitTransaction,
 	SwitchBeforeCopy,
+	SettleWithoutByteBound,
 	SyncedTooFar,
 	TrustUnsyncedTail,
 	WallFollowsLeader,

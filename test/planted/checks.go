@@ -60,6 +60,7 @@ func checks() []check {
 		{planted.SecondTokenSender, "amqp", "TestSecondTokenSenderIsRefused", nil},
 		{planted.SessionLossIsSilent, "amqp", "TestLinkOfALostSessionIsDetached", nil},
 		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},
+		{planted.SettleWithoutByteBound, "fsm", "TestSettlingIsLimitedByBytes", nil},
 		{planted.SkipBodySync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},

@@ -1,0 +1,37 @@
+package router
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
+)
+
+// TestSettlementsWithoutRoomAreSubmittedAgain: settlements for which an entry had no room follow in the
+// next ones; when an entry has room for none, the caller learns that the partition is busy.
+func TestSettlementsWithoutRoomAreSubmittedAgain(t *testing.T) {
+	t.Parallel()
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, nil)
+	r := &Router{clients: map[fsm.PartitionID]*partitionClient{1: client}}
+	settlements := make([]fsm.Settlement, 4)
+	for i := range settlements {
+		settlements[i] = fsm.Settlement{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(i + 1), Epoch: 1}, Verb: fsm.Defer}
+	}
+	got := make(chan []fsm.Code, 1)
+	r.Settle(fsm.EntityRef{Entity: fsm.Entity{ID: 1, Partition: 1}}, settlements, func(codes []fsm.Code) { got <- codes })
+	for _, codes := range [][]fsm.Code{
+		{fsm.ServerBusy, fsm.OK, fsm.ServerBusy, fsm.ServerBusy},
+		{fsm.OK, fsm.ServerBusy, fsm.MessageLockLost},
+		{fsm.ServerBusy},
+	} {
+		group.Await(t, 1, 0)
+		group.Take()[0].Done(partition.Answer{Outcome: partition.Done, Result: fsm.Result{Codes: codes}})
+	}
+	if codes, want := <-got, []fsm.Code{fsm.OK, fsm.OK, fsm.ServerBusy, fsm.MessageLockLost}; !slices.Equal(codes, want) {
+		t.Errorf("codes %v, want %v", codes, want)
+	}
+}

@@ -1,0 +1,109 @@
+package fsm_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// TestSettlingIsLimitedByBytes: settlements that change messages with large patches rewrite little more
+// than rewriteBytesMax in one entry, in whichever queues they are; the others are busy and keep their
+// locks. What changes no patches is not limited. Below format level 4 nothing is.
+func TestSettlingIsLimitedByBytes(t *testing.T) {
+	t.Parallel()
+	const messages, size, bytesMax = 24, 900 << 10, 8 << 20
+	patches := fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}})
+	for level, entries := range map[uint32]int{3: 1, 4: 3} {
+		for _, verb := range []fsm.Verb{fsm.Abandon, fsm.Defer, fsm.DeadLetter} {
+			b, locks := newPatched(t, level, messages, patches)
+			took, done := 0, 0
+			for left := locks; len(left) > 0; took++ {
+				var rest []fsm.Settlement
+				before := done
+				for i, code := range b.must(changed(left, verb)).Codes {
+					switch code {
+					case fsm.OK:
+						done++
+					case fsm.ServerBusy:
+						rest = append(rest, left[i])
+					default:
+						t.Fatalf("level %d: %v", level, code)
+					}
+				}
+				if n := (done - before) * size; done == before || level >= 4 && n >= bytesMax+size {
+					t.Fatalf("level %d, verb %d: an entry rewrote %d bytes", level, verb, n)
+				}
+				left = rest
+			}
+			if took != entries {
+				t.Errorf("level %d, verb %d: %d entries, want %d", level, verb, took, entries)
+			}
+		}
+	}
+}
+
+// TestBusyEntryRefusesChangesOnly: when an entry has rewritten as much as it may, it refuses other
+// changes, transactions with changes included, and completes and releases messages.
+func TestBusyEntryRefusesChangesOnly(t *testing.T) {
+	t.Parallel()
+	const messages, size = 40, 900 << 10
+	b, locks := newPatched(t, 4, messages, fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}}))
+	same := func(c fsm.Command) fsm.Result {
+		b.env.Index--
+		return b.do(c)
+	}
+	if codes := b.must(changed(locks[:12], fsm.Defer)).Codes; codes[9] != fsm.OK || codes[10] != fsm.ServerBusy || codes[11] != fsm.ServerBusy {
+		t.Fatalf("codes %v", codes)
+	}
+	if codes := same(changed(locks[10:11], fsm.DeadLetter)).Codes; codes[0] != fsm.ServerBusy {
+		t.Errorf("another command of the entry: %v", codes)
+	}
+	for _, verb := range []fsm.Verb{fsm.Complete, fsm.Release} {
+		settle := changed(locks[10:11], verb)
+		settle.Settlements[0].Properties = nil
+		if codes := same(settle).Codes; codes[0] != fsm.OK {
+			t.Errorf("verb %d: %v", verb, codes)
+		}
+		locks = slices.Delete(locks, 10, 11)
+	}
+	few := fsm.Transact{Settles: []fsm.SettleMessages{changed(locks[10:13], fsm.Defer)}}
+	if code := same(few).Code; code != fsm.ServerBusy {
+		t.Errorf("a transaction in the same entry: %v", code)
+	}
+	if code := b.do(few).Code; code != fsm.OK {
+		t.Errorf("the transaction in an entry of its own: %v", code)
+	}
+	if code := b.do(fsm.Transact{Settles: []fsm.SettleMessages{changed(locks[13:25], fsm.Defer)}}).Code; code != fsm.InvalidArgument {
+		t.Errorf("a transaction that changes more than an entry may: %v", code)
+	}
+}
+
+// newPatched is a state machine of a format level with a queue of locked messages that have patches,
+// and a settlement of each.
+func newPatched(t *testing.T, level uint32, messages int, patches []byte) (*between, []fsm.Settlement) {
+	t.Helper()
+	b := newBetween(t)
+	b.must(fsm.RaiseLevel{Level: level})
+	b.put(1, 1, nil)
+	for serial := range uint64(messages) {
+		m := carried("x")
+		m.Patches = patches
+		b.must(transferOf(serial+1, m))
+	}
+	locked := b.must(fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: uint32(messages), MaxBytes: 1 << 30}).Deliveries
+	if len(locked) != messages {
+		t.Fatalf("%d of %d messages are locked", len(locked), messages)
+	}
+	return b, fsm.SettleAll(locked, fsm.Defer)
+}
+
+// changed settles messages with a verb and changes a property.
+func changed(settlements []fsm.Settlement, verb fsm.Verb) fsm.SettleMessages {
+	c := fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: slices.Clone(settlements)}
+	for i := range c.Settlements {
+		c.Settlements[i].Verb, c.Settlements[i].Properties = verb, []byte("p")
+	}
+	return c
+}
