@@ -41,6 +41,13 @@ func damages() map[string]func(t *testing.T, path, other string) error {
 			}
 			return errors.Join(os.WriteFile(path+".swap", content, 0o600), os.Rename(path+".swap", path))
 		},
+		"swap pages": func(_ *testing.T, path, _ string) error {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, swapPages(content), 0o600)
+		},
 		"delete": func(_ *testing.T, path, _ string) error { return os.Remove(path) },
 	}
 }
@@ -66,7 +73,7 @@ func TestDamageOfAnyFileHarmsNoOtherReplica(t *testing.T) {
 		for how, damage := range damages() {
 			for _, running := range []bool{false, true} {
 				name := fmt.Sprintf("%s/%s/running %v", kind, how, running)
-				if kind == "log" && (how == "flip a bit" || how == "truncate") {
+				if kind == "log" && (how == "flip a bit" || how == "truncate" || how == "swap pages") {
 					continue // bbolt maps the file: such damage ends the process
 				}
 				t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -450,6 +451,10 @@ func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 		return err
 	}
 	s.ImageBytes, s.ImageSum = out.size, out.sum.Sum32()
+	if planted.Active(planted.SwapSnapshotPages) {
+		content, _ := s.store.files.ReadFile(out.path)
+		_ = disk.WriteSynced(s.store.files, out.path, swapPages(content))
+	}
 	s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest
 	f.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment != 0 {
@@ -462,6 +467,12 @@ func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 	}
 	f.published = true
 	return nil
+}
+
+// swapPages returns a file whose second and third quarter are exchanged.
+func swapPages(content []byte) []byte {
+	page := len(content) / 4
+	return slices.Concat(content[:page], content[2*page:3*page], content[page:2*page], content[3*page:])
 }
 
 // publish makes the snapshot the newest one. A folder that could not be synced stops the replica: the next open

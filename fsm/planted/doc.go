@@ -119,6 +119,8 @@ const (
 	SplitTransaction Fault = "split-transaction"
 	// SwitchBeforeCopy makes a new journal the log of a member before it has the entries of the old one.
 	SwitchBeforeCopy Fault = "switch-before-copy"
+	// SwapSnapshotPages exchanges two pages of each snapshot after its checksum was computed.
+	SwapSnapshotPages Fault = "swap-snapshot-pages"
 	// SyncedTooFar lets the head of a batch in a journal claim that the batch itself was synced.
 	SyncedTooFar Fault = "synced-too-far"
 	// TrustUnsyncedTail indexes the newest batch of a journal without making it durable.
@@ -183,5 +185,6 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SettleWithoutByteBound,
 	SyncedTooFar,
 	TrustUnsyncedTail,
+	SwapSnapshotPages,
 	WallFollowsLeader,
 }
