@@ -24,6 +24,9 @@ const (
 	// wallCheckInterval is the longest sleep of a leader that waits for a wall time: the clock may be set
 	// meanwhile.
 	wallCheckInterval = time.Second
+	// grantsHeldMax is how long a new leader grants no locks while no quorum confirms the time and something is
+	// due by its own clock: members compare their clocks within some seconds of their start.
+	grantsHeldMax = 10 * time.Second
 )
 
 // stamper computes the times of entries while this replica leads. See DESIGN.md, "Two times".
@@ -33,6 +36,8 @@ type stamper struct {
 	since   time.Duration // monotonic time of that
 	wall    fsm.Instant   // newest wall time that a quorum has confirmed, or that of the newest entry at begin
 	wallAt  time.Duration // monotonic time of that
+
+	grants bool // are no longer held, see holdsGrants
 
 	steadied bool        // distance is known
 	distance fsm.Instant // of wall time to serving time, in the newest entry
@@ -94,6 +99,16 @@ func (s *stamper) steady(t fsm.Times) fsm.Times {
 	return fsm.Times{Wall: t.Serving + s.distance, Serving: t.Serving}
 }
 
+// holdsGrants reports whether locks have to wait, because the next deadline has passed by this member's clock and
+// no quorum has confirmed a time yet: after an outage of all members a time to live may have ended, and the message
+// must not be delivered. It is so for grantsHeldMax at most, so that members whose clocks never agree go on.
+func (s *stamper) holdsGrants(c clocks, deadline fsm.Instant) bool {
+	if !s.grants && s.began {
+		s.grants = c.agreed != 0 || c.monotonic-s.since >= grantsHeldMax || planted.Active(planted.GrantAtUnconfirmedTime)
+	}
+	return s.began && !s.grants && deadline != 0 && deadline <= c.own
+}
+
 // after returns the time d after t, in whole milliseconds.
 func after(t fsm.Instant, d time.Duration) fsm.Instant { return t + fsm.Instant(d/time.Millisecond) }
 
@@ -151,6 +166,11 @@ func (p *proposer) stamp() fsm.Times {
 	p.lastStamp, p.stampedAt = t, c.monotonic
 	p.stamper.stamped(t, c)
 	return t
+}
+
+// holdsGrants reports whether locks wait until a quorum confirms the time. Called with mu held, at the leader.
+func (p *proposer) holdsGrants() bool {
+	return !p.stamper.grants && p.stamper.holdsGrants(p.g.readClocks(), p.g.nextDeadline().Wall)
 }
 
 // untilPulse returns the time until a pulse is due; ok is false if nothing is pending. Called with mu held, at

@@ -269,6 +269,42 @@ func TestWallTimeCatchesUpWhenAQuorumConfirms(t *testing.T) {
 	kit.Eventually(t, "the message becomes active", func() bool { c, _ := counts(g, 1); return c.Scheduled == 0 })
 }
 
+// TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed: after an outage in which a time to live ended, a leader grants
+// nothing until a quorum confirms the time, or grantsHeldMax has passed.
+func TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed(t *testing.T) {
+	t.Parallel()
+	for name, confirmed := range map[string]bool{"a quorum confirms the time": true, "no quorum does": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, g, a, clock := openTwoTimes(t)
+			must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: body(1), TimeToLive: 60_000}, {Payload: body(2)}}})
+			m.stop()
+			clock.move(time.Hour, time.Hour, time.Hour)
+			clock.setAlone(true)
+			m.start(1)
+			_, g = leader(t, []*member{m}, 1)
+			got := make(chan Answer, 1)
+			g.Lock(LockRequest{Header: (&asker{origin: 8}).next(), Lock: lockOf(1, 1), Until: time.Now().Add(time.Minute), Done: func(a Answer) { got <- a }})
+			for range 2 { // the second entry was composed after the request had come
+				must(t, g, a.next(), send(1, body(3)))
+			}
+			if waiting := g.Status().Waiting; waiting != 1 {
+				t.Fatalf("%d requests wait", waiting)
+			}
+			want := body(1)
+			if confirmed {
+				clock.setAlone(false)
+				want = body(2)
+			} else {
+				clock.move(grantsHeldMax, grantsHeldMax, grantsHeldMax)
+			}
+			if d := await1(t, got).Result.Deliveries; len(d) != 1 || string(d[0].Payload) != string(want) {
+				t.Errorf("%d messages are delivered, want %q: %+v", len(d), want, d)
+			}
+		})
+	}
+}
+
 func counts(g *Group, id fsm.EntityID) (c fsm.Counts, found bool) {
 	g.View(func(m Machine) { c, found = m.(*fsm.Queues).Counts(id) })
 	return c, found

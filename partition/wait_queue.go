@@ -288,7 +288,7 @@ func (p *proposer) countSends(b *batch, command []byte, it *item) {
 
 // addLocks adds locks of waiters to the entry, right behind the sends.
 func (p *proposer) addLocks(b *batch) {
-	if p.g.bodyReader.backlog() > bodyReadBytesMax {
+	if p.g.bodyReader.backlog() > bodyReadBytesMax || p.holdsGrants() {
 		return
 	}
 	for len(p.proposeNow) > 0 && len(b.items) < entryCommandsMax {

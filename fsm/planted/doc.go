@@ -53,6 +53,8 @@ const (
 	FreeSegmentEarly Fault = "free-segment-early"
 	// GiveUpUnknown reports a request with an unknown outcome as failed instead of sending it again.
 	GiveUpUnknown Fault = "give-up-unknown"
+	// GrantAtUnconfirmedTime grants locks after an outage before a quorum has confirmed the time.
+	GrantAtUnconfirmedTime Fault = "grant-at-unconfirmed-time"
 	// GrantHeldSession grants the lock of a session that is held.
 	GrantHeldSession Fault = "grant-held-session"
 	// InheritDeadline gives a request to a peer the deadline of a larger one before it on the same stream.
@@ -106,10 +108,10 @@ const (
 	SecondTokenSender Fault = "second-token-sender"
 	// SessionLossIsSilent lets a link without credit stay attached when its session lock has ended.
 	SessionLossIsSilent Fault = "session-loss-is-silent"
-	// SkipBodyChecksum delivers bodies whose checksum is wrong.
-	SkipBodyChecksum Fault = "skip-body-checksum"
 	// SettleWithoutByteBound lets the settlements of one entry rewrite any number of bytes.
 	SettleWithoutByteBound Fault = "settle-without-byte-bound"
+	// SkipBodyChecksum delivers bodies whose checksum is wrong.
+	SkipBodyChecksum Fault = "skip-body-checksum"
 	// SkipBodySync lists segments in a snapshot that were not synced.
 	SkipBodySync Fault = "skip-body-sync"
 	// SkipLogSync makes a crash undo the newest transactions of a log, as if it had not synced them. It is
@@ -117,10 +119,10 @@ const (
 	SkipLogSync Fault = "skip-log-sync"
 	// SplitTransaction performs a transaction although one of its sends is refused.
 	SplitTransaction Fault = "split-transaction"
-	// SwitchBeforeCopy makes a new journal the log of a member before it has the entries of the old one.
-	SwitchBeforeCopy Fault = "switch-before-copy"
 	// SwapSnapshotPages exchanges two pages of each snapshot after its checksum was computed.
 	SwapSnapshotPages Fault = "swap-snapshot-pages"
+	// SwitchBeforeCopy makes a new journal the log of a member before it has the entries of the old one.
+	SwitchBeforeCopy Fault = "switch-before-copy"
 	// SyncedTooFar lets the head of a batch in a journal claim that the batch itself was synced.
 	SyncedTooFar Fault = "synced-too-far"
 	// TrustUnsyncedTail indexes the newest batch of a journal without making it durable.
@@ -151,6 +153,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ForwardWithoutByteBound,
 	FreeSegmentEarly,
 	GiveUpUnknown,
+	GrantAtUnconfirmedTime,
 	GrantHeldSession,
 	InheritDeadline,
 	InstallWaitsInRaft,
@@ -177,14 +180,14 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ReuseLockEpoch,
 	SecondTokenSender,
 	SessionLossIsSilent,
+	SettleWithoutByteBound,
 	SkipBodyChecksum,
 	SkipBodySync,
 	SkipLogSync,
 	SplitTransaction,
+	SwapSnapshotPages,
 	SwitchBeforeCopy,
-	SettleWithoutByteBound,
 	SyncedTooFar,
 	TrustUnsyncedTail,
-	SwapSnapshotPages,
 	WallFollowsLeader,
 }
