@@ -100,6 +100,18 @@ type peerServerConn struct {
 	done chan struct{}
 }
 
+// checkOwner returns an error if a data folder holds a replica of the catalog of another member than the identity names:
+// the identity is damaged, or was taken from another folder, and two processes would act as one member.
+func checkOwner(files partition.FS, dir *datadir.Dir, path string) error {
+	member := dir.Identity().Member
+	replica := partition.ReplicaOf(files, dir.ReplicaPath(fsm.CatalogPartition, raftgroup.CatalogReplica))
+	if owner := raftgroup.ReplicaMember(replica); owner != "" && owner != member {
+		return fmt.Errorf("data folder %s holds replicas of member %s although its member.json names member %s: restore member.json, or start over in an empty folder",
+			path, owner, member)
+	}
+	return nil
+}
+
 // Open starts a member. It returns as soon as other members can reach this one; Ready waits until the member
 // can serve requests. ctx bounds the opening only.
 func Open(ctx context.Context, config Config) (*Node, error) {
@@ -127,6 +139,9 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	var err error
 	if n.dataDir, err = datadir.Open(config.FS, config.Dir); err != nil {
 		return nil, fmt.Errorf("open member: %w", err)
+	}
+	if err = checkOwner(config.FS, n.dataDir, config.Dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open member: %w", err), n.dataDir.Close())
 	}
 	if planted.Active(planted.BootstrapEmptyVoter) && n.dataDir.Identity().Cluster == "" {
 		if err = n.dataDir.Update(func(id *datadir.Identity) { id.Member = memberIDOf(config.Name) }); err != nil {

@@ -71,6 +71,19 @@ func (g *Group) claim() error {
 	return disk.WriteSynced(files, path, append([]byte{replicaVersion}, replica...))
 }
 
+// ReplicaOf returns the name of the replica to which a folder belongs, "" if the folder records none. With nil the files
+// are those of the operating system.
+func ReplicaOf(files disk.FS, dir string) string {
+	if files == nil {
+		files = disk.OS{}
+	}
+	named, err := files.ReadFile(filepath.Join(dir, replicaFile))
+	if err != nil || len(named) == 0 || named[0] != replicaVersion {
+		return "" // opening the replica says what is wrong with it
+	}
+	return string(named[1:])
+}
+
 // Destroy closes the replica and removes all of its data from this member. The group must have removed the
 // replica, or be abandoned: a replica must never return under the same name. If ctx or the process ends
 // before Destroy is done, the next [Open] of the replica, which returns ErrDropped, or [Drop] completes it.
