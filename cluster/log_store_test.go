@@ -54,8 +54,8 @@ func TestMembersRunOnAJournal(t *testing.T) {
 	if err := errors.Join(folder.Update(func(id *datadir.Identity) { id.Removed = true }), folder.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if cleared, err := datadir.ClearRemoved(dir); !cleared || err != nil {
-		t.Fatal(cleared, err)
+	if moved, err := datadir.SetAsideRemoved(dir); !moved || err != nil {
+		t.Fatal(moved, err)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, partition.JournalFolder)); err != nil || len(left) > 0 {
 		t.Error(left, err)

@@ -39,6 +39,7 @@ const (
 	logName      = "raft.db"
 	journalName  = "journal"
 	groupsName   = "groups"
+	asideName    = "removed" // the data of the last member that was removed and whose folder a new one took over
 )
 
 // Log says where the entries of the log of a folder are.

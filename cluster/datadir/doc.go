@@ -6,9 +6,10 @@
 //	raft.db                    the log of all replicas (partition.OpenLog)
 //	journal/                   the entries of that log, if member.json names a journal
 //	groups/<partition>.<n>/    replica n of a partition
+//	removed/                   the same of the last removed member whose folder a new one took over
 //
 // Package cluster opens the folder of its member, packages bootstrap and backup record in it what they
-// decide, and the command line asks whether a removed member's folder may be cleared. The package
+// decide, and the command line sets the data of a removed member aside. The package
 // does not read or write the log and the replicas.
 //
 // Invariants:

@@ -214,8 +214,8 @@ func stopAtFirstRequest(t *testing.T, socket string) <-chan struct{} {
 	return ended
 }
 
-// The disk of a removed member is emptied, that of any other is not.
-func TestPrepareEmptiesFoldersOfRemovedMembersOnly(t *testing.T) {
+// The data of a removed member is set aside, that of any other is not.
+func TestPrepareSetsOnlyRemovedMembersAside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	prepare := func() (int, string) {
@@ -226,7 +226,7 @@ func TestPrepareEmptiesFoldersOfRemovedMembersOnly(t *testing.T) {
 	member := filepath.Join(dir, "member.json")
 	for _, c := range []struct{ text, want string }{
 		{`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, ""},
-		{`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was emptied"},
+		{`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was moved aside"},
 	} {
 		if err := os.WriteFile(member, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)

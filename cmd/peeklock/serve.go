@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -94,7 +95,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	set, _ := config.ParseMemoryLimit(s.MemoryLimit) // validated before
 	parts.memory = guardMemory(ctx, p, set, memoryOfMachineServePercent, 1, logger)
-	m, err := openMember(ctx, parts)
+	m, err := openRejoining(ctx, s, parts, logger)
 	if err != nil {
 		return err
 	}
@@ -118,6 +119,22 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	}
 	logger.InfoContext(context.WithoutCancel(ctx), "member shutdown started", "name", s.Name)
 	return errors.Join(err, closeMembers(ctx, []*member{m}))
+}
+
+// openRejoining opens the member. If the settings allow it, it first makes room for a new member in the data directory of a
+// removed one; a member that is removed while it runs ends, and this happens at its next start.
+func openRejoining(ctx context.Context, s *config.Settings, parts memberParts, logger *slog.Logger) (*member, error) {
+	if s.RejoinRemoved && !planted.Active(planted.RemovedStays) {
+		moved, err := datadir.SetAsideRemoved(s.Dir)
+		if err != nil {
+			parts.closeListeners()
+			return nil, err
+		}
+		if moved {
+			logger.WarnContext(ctx, "data of a removed member was moved aside to start a new member", "dir", s.Dir)
+		}
+	}
+	return openMember(ctx, parts)
 }
 
 // bindParts binds the client listeners and converts the settings to the configurations of the packages.

@@ -95,6 +95,8 @@ const (
 	ReleaseByOldAnswer Fault = "release-by-old-answer"
 	// RemovalPlansOnce makes the removal of a member plan once, and fail when another removal interferes.
 	RemovalPlansOnce Fault = "removal-plans-once"
+	// RemovedStays lets serve end in the folder of a removed member although it may start over there.
+	RemovedStays Fault = "removed-stays"
 	// RemovedVoterStops makes a removed member stop when its own catalog shows the removal, although the catalog's
 	// group may still need its vote.
 	RemovedVoterStops Fault = "removed-voter-stops"
@@ -174,6 +176,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	RefusedBatchStays,
 	ReleaseByOldAnswer,
 	RemovalPlansOnce,
+	RemovedStays,
 	RemovedVoterStops,
 	RestoreKeepsClusterID,
 	RestoreKeepsEpoch,

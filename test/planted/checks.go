@@ -54,6 +54,7 @@ func checks() []check {
 		{planted.RefusedBatchStays, "cluster/forwarding", "TestRefusedBatchIsSentInANewEpoch", nil},
 		{planted.ReleaseByOldAnswer, "cluster/bootstrap", "TestOldAnswerReleasesNoPledge", nil},
 		{planted.RemovalPlansOnce, "cluster", "TestMembersRemovedAtOnceKeepTheQuorum", []string{"PEEKLOCK_LONG=1"}},
+		{planted.RemovedStays, "cmd/peeklock", "TestServeStartsOverAfterARemoval", nil},
 		{planted.RemovedVoterStops, "cluster", "TestRemovedMemberServesWhileItIsNeeded", nil},
 		{planted.RestoreKeepsClusterID, "cluster/backup", "TestEachRestoreIsAClusterOfItsOwn", nil},
 		{planted.RestoreKeepsEpoch, "fsm", "TestRestoredPartitionsForward", nil},

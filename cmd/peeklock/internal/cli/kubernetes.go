@@ -76,17 +76,18 @@ Kubernetes creates an event (FailedPreStopHook) and stops the pod nevertheless.`
 		},
 		{
 			// A pod that returns after the set was scaled down finds the disk of a member that was removed.
-			use: "prepare --dir DATA", short: "Empty a data directory whose member was removed from its cluster",
-			long: `Empty the data directory of a member that was removed from its cluster, so that a new member starts with it. Any other
-directory is left as it is.`,
+			use: "prepare --dir DATA", short: "Set the data of a removed member aside",
+			long: `Move the data of a member that was removed from its cluster to the folder "removed" in its data directory, which keeps the
+last one, so that a new member starts there. Any other directory is left as it is. "peeklock serve --rejoin-removed" does
+the same at its start.`,
 			flags: func(cmd *cobra.Command) { cmd.Flags().StringVar(&dir, "dir", "", "data directory") },
 			run: func(invocation) error {
 				if dir == "" {
 					return Usagef("give --dir")
 				}
-				cleared, err := datadir.ClearRemoved(dir)
-				if cleared {
-					_, _ = fmt.Fprintf(c.Err, "prepare: %s was emptied: its member had been removed from the cluster\n", dir)
+				moved, err := datadir.SetAsideRemoved(dir)
+				if moved {
+					_, _ = fmt.Fprintf(c.Err, "prepare: the data in %s was moved aside: its member had been removed from the cluster\n", dir)
 				}
 				return err
 			},

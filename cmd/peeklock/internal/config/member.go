@@ -27,6 +27,7 @@ type Member struct {
 	Zone                          string
 	Rebalance                     bool
 	ReplaceAfter                  string
+	RejoinRemoved                 bool
 	LogStore                      string
 	SnapshotBytes, DiskReserve    int64
 	KeyName, Key                  string
