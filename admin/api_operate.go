@@ -27,6 +27,18 @@ type MemberReplacement struct {
 	With string `json:"with"` // name or id of the member that gets all replicas
 }
 
+// Limits of notes.
+const (
+	NoteBytesMax       = 1024 // bytes of the text of a note
+	noteSourceBytesMax = 32
+)
+
+// Note is the body of POST /v1/notes: a text for the log of the member that answers.
+type Note struct {
+	Source string `json:"source"` // the program that reports, at most 32 bytes
+	Text   string `json:"text"`   // 1 to NoteBytesMax bytes
+}
+
 // MoveRequest is the body of POST /v1/partitions/{id}/move.
 type MoveRequest struct {
 	Members []string `json:"members"` // names or ids, the preferred leader first

@@ -43,6 +43,7 @@ func apiFormats() []golden.Format {
 		{Name: "members", Of: Members{}},
 		{Name: "member, change", Of: MemberChange{}},
 		{Name: "member, replacement", Of: MemberReplacement{}},
+		{Name: "note", Of: Note{}},
 		{Name: "placement", Of: MoveRequest{}},
 		{Name: "transfer", Of: TransferRequest{}},
 		{Name: "growth", Of: GrowRequest{}},

@@ -81,6 +81,7 @@ func (s *Server) operationRoutes() map[string]route {
 		"POST /v1/partitions/{name}/transfer": {
 			operatorOnly, "transfer", partition, s.transferLeader,
 		},
+		"POST /v1/notes":        {operatorOnly, "", "", s.logNote},
 		"GET /v1/moves":         {operatorOnly, "", "", s.listMoves},
 		"GET /v1/rebalance":     {operatorOnly, "", "", s.planRebalance},
 		"POST /v1/rebalance":    {operatorOnly, "rebalance", cluster, s.rebalance},
@@ -217,6 +218,20 @@ func (s *Server) memberAction(do func(Operations, context.Context, fsm.MemberID)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+}
+
+// logNote is POST /v1/notes: it logs what a program reports whose own output is lost, such as a hook of Kubernetes.
+func (s *Server) logNote(w http.ResponseWriter, r *http.Request) error {
+	var note Note
+	if err := decodeBody(r, &note, "source and text"); err != nil {
+		return err
+	}
+	if note.Text == "" || len(note.Text) > NoteBytesMax || len(note.Source) > noteSourceBytesMax {
+		return fmt.Errorf("%w: a note has a text of 1 to %d bytes and a source of at most %d", fsm.InvalidArgument, NoteBytesMax, noteSourceBytesMax)
+	}
+	s.config.Logger.InfoContext(r.Context(), "note received", "source", note.Source, "text", note.Text, "who", contextOf(r).caller)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // replaceMember is POST /v1/members/{member}/replace.

@@ -289,6 +289,33 @@ func TestOperationsAreAudited(t *testing.T) {
 	}
 }
 
+// Operators can leave notes of a limited length in the log of a member, and nobody else can.
+func TestNotesAreLimited(t *testing.T) {
+	t.Parallel()
+	r := newServerWithKeys(t)
+	operator := signed("http://localhost/", "root", "root-secret")
+	for _, c := range []struct {
+		note   Note
+		signed func(*http.Request)
+		status int
+	}{
+		{Note{"prestop", "moves its data"}, operator, http.StatusNoContent},
+		{Note{strings.Repeat("s", noteSourceBytesMax), strings.Repeat("t", NoteBytesMax)}, operator, http.StatusNoContent},
+		{Note{strings.Repeat("s", noteSourceBytesMax+1), "text"}, operator, http.StatusBadRequest},
+		{Note{"prestop", strings.Repeat("t", NoteBytesMax+1)}, operator, http.StatusBadRequest},
+		{Note{"prestop", ""}, operator, http.StatusBadRequest},
+		{Note{"prestop", "text"}, signed("sb://localhost/", "manager", "m"), http.StatusUnauthorized},
+	} {
+		body, err := json.Marshal(c.note)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, answer := r.request(http.MethodPost, "/v1/notes", string(body), c.signed); status != c.status {
+			t.Errorf("%d bytes: %d, want %d: %s", len(c.note.Text), status, c.status, answer)
+		}
+	}
+}
+
 // These requests are all for operators: the key of a namespace does not suffice.
 func TestOperationsNeedAnOperator(t *testing.T) {
 	t.Parallel()

@@ -3,12 +3,17 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +29,10 @@ import (
 func apiServer(t *testing.T, status int, body string) (env []string, account string) {
 	t.Helper()
 	return kit.KubernetesAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api/v1/namespaces/queues/events" {
+			w.WriteHeader(http.StatusForbidden) // the service account need not have this right
+			return
+		}
 		if r.URL.Path != "/apis/apps/v1/namespaces/queues/statefulsets/peeklock" || r.Header.Get("Authorization") != "Bearer secret" {
 			w.WriteHeader(http.StatusForbidden)
 			return
@@ -31,6 +40,20 @@ func apiServer(t *testing.T, status int, body string) (env []string, account str
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
 	})
+}
+
+// memberServer is a member that takes notes, and has the handler answer all other requests.
+func memberServer(t *testing.T, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/notes" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		handler(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server
 }
 
 // A pod that is scaled down moves its data away. A pod that returns does not, nor does one that cannot find out;
@@ -62,7 +85,7 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 			t.Parallel()
 			env, account := apiServer(t, c.status, c.set)
 			var asked atomic.Int32
-			member := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			member := memberServer(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.Method+" "+r.URL.Path != "POST /v1/members/"+c.pod+"/remove" {
 					t.Error(r.Method, r.URL.Path)
 				}
@@ -71,8 +94,7 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 					return
 				}
 				w.WriteHeader(204)
-			}))
-			defer member.Close()
+			})
 			var out, errs bytes.Buffer
 			code := run(t.Context(), cli.Process{
 				Args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
@@ -95,15 +117,14 @@ func TestPrestopWaitsWhileTheMemberIsNeeded(t *testing.T) {
 		code   string
 	}{{400, "InvalidArgument"}, {503, "ServerBusy"}, {412, "PreconditionFails"}, {504, "Timeout"}, {400, "InvalidArgument"}}
 	var asked atomic.Int32
-	member := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	member := memberServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		n := int(asked.Add(1)) - 1
 		if n == len(refusals) {
 			w.WriteHeader(204)
 			return
 		}
 		answer(w, refusals[n].status, admin.Problem{Code: refusals[n].code, Message: "because of " + refusals[n].code, TrackingID: "t"})
-	}))
-	defer member.Close()
+	})
 	var errs bytes.Buffer
 	code := run(t.Context(), cli.Process{
 		Args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
@@ -119,14 +140,83 @@ func TestPrestopWaitsWhileTheMemberIsNeeded(t *testing.T) {
 	}
 }
 
+// What the hook does is logged by the member and seen in the events of the pod, because Kubernetes drops what a hook
+// prints. A restart of a pod makes no event.
+func TestPrestopIsReported(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, set     string
+		code          string // of the refusal of the removal; "": it succeeds
+		notes, events []string
+	}{
+		{"restarted", `{"spec":{"replicas":3}}`, "", []string{"forgotten"}, nil},
+		{"removed", `{"spec":{"replicas":1}}`, "", []string{"moves the data", "was removed"}, []string{"Normal moves the data", "Normal was removed"}},
+		{"refused", `{"spec":{"replicas":1}}`, "NotAllowed", []string{"moves the data", "because"}, []string{"Normal moves the data", "Warning because"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var notes, events []string
+			env, account := kit.KubernetesAPI(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method+" "+r.URL.Path != "POST /api/v1/namespaces/queues/events" {
+					_, _ = w.Write([]byte(c.set))
+					return
+				}
+				var event struct {
+					Type, Message  string
+					InvolvedObject struct{ Kind, Name, UID string }
+				}
+				if err := json.NewDecoder(r.Body).Decode(&event); err != nil || event.InvolvedObject != struct{ Kind, Name, UID string }{"Pod", "peeklock-1", "its-uid"} {
+					t.Error(event, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, event.Type+" "+event.Message)
+				w.WriteHeader(http.StatusCreated)
+			})
+			member := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var note admin.Note
+				switch {
+				case r.URL.Path != "/v1/notes" && c.code != "":
+					answer(w, 403, admin.Problem{Code: c.code, Message: "because", TrackingID: "t"})
+					return
+				case r.URL.Path == "/v1/notes":
+					if err := json.NewDecoder(r.Body).Decode(&note); err != nil || note.Source != "prestop" {
+						t.Error(note, err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					notes = append(notes, note.Text)
+				}
+				w.WriteHeader(http.StatusNoContent)
+			}))
+			t.Cleanup(member.Close)
+			run(t.Context(), cli.Process{
+				Args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
+				Env:  append(env, "HOSTNAME=peeklock-1", "POD_UID=its-uid"), Out: &bytes.Buffer{}, Err: &bytes.Buffer{},
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			for _, both := range []struct{ got, want []string }{{notes, c.notes}, {events, c.events}} {
+				same := slices.EqualFunc(both.got, both.want, func(got, want string) bool {
+					kind, text, found := strings.Cut(want, " ")
+					return strings.Contains(got, want) || found && strings.HasPrefix(got, kind+" ") && strings.Contains(got, text)
+				})
+				if !same {
+					t.Errorf("%q, want %q", both.got, both.want)
+				}
+			}
+		})
+	}
+}
+
 // A pod stops in time, whatever the cluster does, and reports that its data was not moved.
 func TestPrestopEndsInTime(t *testing.T) {
 	t.Parallel()
 	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
-	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	slow := memberServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
-	}))
-	defer slow.Close()
+	})
 	prestop := func(server string, args ...string) (int, string) {
 		var errs bytes.Buffer
 		code := run(t.Context(), cli.Process{
@@ -176,7 +266,7 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			ended := stopAtFirstRequest(t, filepath.Join(dir, config.SocketName))
+			ended := stopAtRemoval(t, filepath.Join(dir, config.SocketName))
 			var errs bytes.Buffer
 			code := run(t.Context(), cli.Process{
 				Args: []string{"kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms", "--within", "5s"},
@@ -189,9 +279,9 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 	}
 }
 
-// stopAtFirstRequest listens at a control socket and stops, as a member that ends, when it gets a request. The
+// stopAtRemoval listens at a control socket and stops, as a member that ends, when it gets a request other than a note. The
 // channel is closed then.
-func stopAtFirstRequest(t *testing.T, socket string) <-chan struct{} {
+func stopAtRemoval(t *testing.T, socket string) <-chan struct{} {
 	t.Helper()
 	l, err := listenSocket(t.Context(), socket)
 	if err != nil {
@@ -200,9 +290,12 @@ func stopAtFirstRequest(t *testing.T, socket string) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		conn, err := l.Accept()
-		if err == nil {
-			_, err = http.ReadRequest(bufio.NewReader(conn))
+		conn, asked, err := acceptRequest(l)
+		for err == nil && asked.URL.Path == "/v1/notes" {
+			_, err = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+			if err = errors.Join(err, conn.Close()); err == nil {
+				conn, asked, err = acceptRequest(l)
+			}
 		}
 		if err = errors.Join(err, l.Close()); err == nil { // first the socket is removed, then the connection is closed
 			err = conn.Close()
@@ -212,6 +305,16 @@ func stopAtFirstRequest(t *testing.T, socket string) <-chan struct{} {
 		}
 	}()
 	return ended
+}
+
+// acceptRequest accepts a connection and reads a request from it.
+func acceptRequest(l net.Listener) (net.Conn, *http.Request, error) {
+	conn, err := l.Accept()
+	if err != nil {
+		return nil, nil, err
+	}
+	asked, err := http.ReadRequest(bufio.NewReader(conn))
+	return conn, asked, err
 }
 
 // The data of a removed member is set aside, that of any other is not.

@@ -39,3 +39,9 @@ func TestPrintedAnswerFormats(t *testing.T) {
 		{Name: "version", Of: versionInfo{}},
 	})
 }
+
+// TestSentFormats checks what others read: Kubernetes refuses events with other names.
+func TestSentFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/sent.golden", []golden.Format{{Name: "event of Kubernetes", Of: podEvent{}}})
+}

@@ -3,18 +3,11 @@ package cli
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,9 +22,6 @@ import (
 
 // Times and paths of the prestop hook.
 const (
-	kubernetesAccount    = "/var/run/secrets/kubernetes.io/serviceaccount"
-	kubernetesAskMax     = 10 * time.Second
-	kubernetesBytesMax   = 4 << 20
 	kubernetesTries      = 3
 	prestopWithin        = 55 * time.Minute // less than the grace period of the pod, after which Kubernetes kills it
 	prestopEndpointDelay = 5 * time.Second  // time for services to remove a terminating pod
@@ -44,6 +34,7 @@ type prestop struct {
 	within         time.Duration
 	endpointDelay  time.Duration
 	serviceAccount string // directory of the service account
+	events         int    // sent, or tried to send
 }
 
 func kubernetesNoun(c *Client) noun {
@@ -55,8 +46,9 @@ func kubernetesNoun(c *Client) noun {
 			long: `Prepare the member of this pod for the end of the pod, as the preStop hook of a StatefulSet. When the set is scaled down so
 that it no longer needs this pod, and is not being deleted, the member is removed: its data moves to other
 members. Otherwise the pod comes back: the command only waits until services have removed the pod from their endpoints,
-and the member transfers its leaderships when it stops. A failure is printed on standard error, and the exit code is not 0:
-Kubernetes creates an event (FailedPreStopHook) and stops the pod nevertheless.`,
+and the member transfers its leaderships when it stops. Kubernetes drops the output of hooks, so the member logs what happens, and a
+removal and its failure become events of the pod if the service account may create events. After a failure the exit code is
+not 0: Kubernetes creates an event (FailedPreStopHook) and stops the pod nevertheless.`,
 			flags: func(cmd *cobra.Command) {
 				f := cmd.Flags()
 				f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
@@ -95,13 +87,19 @@ the same at its start.`,
 	}}
 }
 
-func (p *prestop) logf(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.Err, "prestop: "+format+"\n", args...)
+// run reports a failure like the progress before it: Kubernetes drops what the command prints.
+func (p *prestop) run(ctx context.Context) error {
+	err := p.prepare(ctx)
+	if err != nil {
+		p.tell(context.WithoutCancel(ctx), err.Error())
+		p.sendEvent(context.WithoutCancel(ctx), eventWarning, err.Error())
+	}
+	return err
 }
 
-// run removes the member within its time limit if the pod does not return. If run cannot find out whether the pod
+// prepare removes the member within its time limit if the pod does not return. If it cannot find out whether the pod
 // returns, that is an error, too: the data of a pod that does not return would be left behind silently.
-func (p *prestop) run(ctx context.Context) error {
+func (p *prestop) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
 	leaves, err := p.isScaledDown(ctx)
@@ -112,25 +110,14 @@ func (p *prestop) run(ctx context.Context) error {
 		if err := p.removeSelf(ctx); err != nil {
 			return err
 		}
-		p.logf("the member was removed, its data is with others")
+		p.report(ctx, "the member was removed, its data is with others")
 		return nil
 	}
-	p.logf("waits %s until services have forgotten this pod", p.endpointDelay)
+	text := fmt.Sprintf("waits %s until services have forgotten this pod", p.endpointDelay)
+	_, _ = fmt.Fprintln(p.Err, "prestop: "+text)
+	p.tell(ctx, text)
 	sleepContext(ctx, p.endpointDelay)
 	return err
-}
-
-// statefulSet has the fields of a StatefulSet that prestop reads.
-type statefulSet struct {
-	Metadata struct {
-		Deleted *time.Time `json:"deletionTimestamp"`
-	} `json:"metadata"`
-	Spec struct {
-		Replicas *int `json:"replicas"`
-		Ordinals struct {
-			Start int `json:"start"`
-		} `json:"ordinals"`
-	} `json:"spec"`
 }
 
 // isScaledDown reports whether the set was scaled down so that it no longer needs this pod.
@@ -172,52 +159,6 @@ func (p *prestop) podName() (string, error) {
 	return os.Hostname()
 }
 
-// readStatefulSet reads the StatefulSet from the API server.
-func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
-	host, port := p.Getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.Getenv("KUBERNETES_SERVICE_PORT"), "443")
-	if host == "" {
-		return errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
-	}
-	read := func(name string) (string, error) {
-		text, err := os.ReadFile(filepath.Join(p.serviceAccount, name)) //nolint:gosec // of the folder that was named
-		return strings.TrimSpace(string(text)), err
-	}
-	token, err := read("token")
-	namespace, errNamespace := read("namespace")
-	authority, errAuthority := read("ca.crt")
-	if err := errors.Join(err, errNamespace, errAuthority); err != nil {
-		return err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(authority)) {
-		return fmt.Errorf("%s holds no certificate", filepath.Join(p.serviceAccount, "ca.crt"))
-	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(ctx, kubernetesAskMax)
-	defer cancel()
-	address := "https://" + net.JoinHostPort(host, port) + "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/statefulsets/" + url.PathEscape(p.set)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	request.Header.Set("Accept", "application/json")
-	response, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, kubernetesBytesMax))
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the API server answers %s about StatefulSet %s", response.Status, p.set)
-	}
-	return json.Unmarshal(body, set)
-}
-
 // wasRemoved reports whether the member, which no longer answers, stopped because it was removed. The data
 // directory shows that; a member that crashed during its removal does not count as removed.
 func (p *prestop) wasRemoved() bool {
@@ -237,7 +178,7 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.logf("the set gets smaller: moves the data of %s to others", name)
+	p.report(ctx, fmt.Sprintf("the set gets smaller: moves the data of %s to others", name))
 	waitsFor, lost := "", time.Time{}
 	for begun := false; ; sleepContext(ctx, retryInterval) {
 		_, err := p.callNow(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
@@ -259,7 +200,7 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 		}
 		if text := err.Error(); text != waitsFor {
 			waitsFor = text
-			p.logf("this member has to stay for now: %s", text)
+			p.report(ctx, "this member has to stay for now: "+text)
 		}
 	}
 }
