@@ -1,16 +1,72 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Members in containers announce host names that do not resolve outside. The member that answered the request
-// accepts AMQP at the same address, so a command tries that address last.
-func TestControlAddressIsAFallbackForAMQP(t *testing.T) {
+// accepts AMQP at the same address, so a command tries that address first, and the announced ones then.
+func TestAMQPTriesTheAskedAddressAndTheAnnouncedOnes(t *testing.T) {
 	t.Parallel()
 	server := startStub(newStub())
 	defer server.Close()
 	said := say(t, devMember{Admin: server.URL}, 1, "message", "peek", "orders")
-	wants(t, said, "connect to 127.0.0.1:1 with key ", "no --key was given", "connect to "+strings.TrimPrefix(server.URL, "http://"))
+	asked := "connect to " + strings.TrimPrefix(server.URL, "http://")
+	wants(t, said, "connect to 127.0.0.1:1 with key ", "no --key was given", asked)
+	if strings.Index(said, asked) > strings.Index(said, "connect to 127.0.0.1:1 ") {
+		t.Error("the asked address was not the first:", said)
+	}
+}
+
+// In the container of a member, commands that use messages need no flag: they take the key and the certificate of the
+// member, which has no address in its names, from the settings in the environment.
+func TestCommandsInTheContainerUseItsKeyAndCertificate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	t.Parallel()
+	cert, key, _ := peerFiles(t) // without any name
+	dir := t.TempDir()
+	secret := kit.WriteFile(t, "a key of the operator\n")
+	gossip, err := freeGossipPort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"PEEKLOCK_DIR=" + dir, "PEEKLOCK_KEY_FILE=" + secret, "PEEKLOCK_TLS_CERT=" + cert, "PEEKLOCK_TLS_KEY=" + key}
+	ctx, cancel := context.WithCancel(t.Context())
+	var logs kit.LogLines
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, cli.Process{Args: []string{
+			"serve", "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip, "--require-tls", "--partitions", "1", "--replication", "1",
+		}, Env: env, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &logs})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if code := <-ended; code != cli.ExitDone {
+			t.Error("exit code", code, logs.String())
+		}
+	})
+	kit.Eventually(t, "ready", func() bool { return strings.Contains(logs.String(), "member became ready") })
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"queue", "create", "orders"}, "orders"},
+		{[]string{"message", "send", "orders", "hello"}, "1"},
+		{[]string{"message", "receive", "orders", "--wait", "60s"}, "hello"},
+		{[]string{"bench", "--messages", "10"}, "confirmed 10"},
+	} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), cli.Process{Args: c.args, Env: env, In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitDone {
+			t.Errorf("%q: %d %s", c.args, code, errs.String())
+		}
+		wants(t, out.String()+errs.String(), c.want)
+	}
 }

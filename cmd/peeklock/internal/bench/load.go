@@ -28,7 +28,7 @@ type counters struct {
 type load struct {
 	options   *benchOptions
 	client    *cli.Client
-	addresses []string
+	targets   *targets
 	ledger    *deliveryLedger
 	counts    counters
 	measuring atomic.Bool
@@ -43,10 +43,8 @@ type load struct {
 func newLoad(c *cli.Client, o *benchOptions, addresses []string) *load {
 	var run [8]byte
 	_, _ = rand.Read(run[:])
-	l := &load{options: o, client: c, addresses: addresses, begin: make(chan struct{}), stop: make(chan struct{})}
-	if !o.spread {
-		l.addresses = addresses[:1:1]
-	}
+	l := &load{options: o, client: c, begin: make(chan struct{}), stop: make(chan struct{})}
+	l.targets = &targets{ask: c.Reachable, spread: o.spread, list: addresses, asked: time.Now()}
 	if o.sends() {
 		for i := range o.senders {
 			l.senders = append(l.senders, newSender(l, i))

@@ -36,7 +36,7 @@ func (r *receiver) run(ctx context.Context) {
 	wait := backoffMin
 	for at := r.index; ctx.Err() == nil; at++ {
 		before := r.load.counts.received.Load()
-		err := r.connection(ctx, r.load.addresses[at%len(r.load.addresses)])
+		err := r.connection(ctx, r.load.targets.at(at))
 		if ctx.Err() != nil {
 			return
 		}
@@ -45,6 +45,7 @@ func (r *receiver) run(ctx context.Context) {
 			return
 		}
 		r.load.counts.reconnects.Add(1)
+		r.load.targets.failed(ctx)
 		if r.load.counts.received.Load() > before {
 			wait = backoffMin
 		}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -93,7 +94,7 @@ func (l *load) result(first, second progressMark) benchResult {
 	o := l.options
 	r := benchResult{
 		Run: fmt.Sprintf("%016x", l.ledger.run), Mode: o.mode, Queues: o.queues,
-		Senders: len(l.senders), Receivers: len(l.receivers), Size: o.size, Rate: o.rate, Addresses: l.addresses,
+		Senders: len(l.senders), Receivers: len(l.receivers), Size: o.size, Rate: o.rate, Addresses: l.targets.used(),
 		Verify: l.verify(),
 	}
 	if b := o.topic; b.subscriptions > 0 {
@@ -212,6 +213,9 @@ func (r benchResult) report(out *cli.Output) error {
 	}
 	if v := r.Verify; v.Lost+v.Duplicated+v.Unexpected > 0 {
 		return fmt.Errorf("verification failed: %d lost, %d duplicated, %d unexpected", v.Lost, v.Duplicated, v.Unexpected)
+	}
+	if v := r.Verify; r.Send != nil && v.Confirmed == 0 {
+		return errors.New("nothing was verified: no message was confirmed")
 	}
 	if g := r.Groups; g != nil && g.Misordered > 0 {
 		return fmt.Errorf("verification failed: %d arrived after later messages of their session", g.Misordered)

@@ -60,7 +60,7 @@ func (s *sender) run(ctx context.Context) {
 	wait := backoffMin
 	for at := s.index; !s.done(); at++ {
 		before := s.next
-		err := s.connection(ctx, s.load.addresses[at%len(s.load.addresses)])
+		err := s.connection(ctx, s.load.targets.at(at))
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -69,6 +69,7 @@ func (s *sender) run(ctx context.Context) {
 			return
 		}
 		s.load.counts.reconnects.Add(1)
+		s.load.targets.failed(ctx)
 		if s.next > before {
 			wait = backoffMin
 		}

@@ -196,11 +196,18 @@ func (c *Client) prepareHTTP() error {
 	return nil
 }
 
-// dialError returns the reason why a connection could not be opened, or nil if err has another cause.
+// dialError returns the reason why a connection could not be opened, or nil if err has another cause. A server whose
+// certificate is not accepted, or that does not use TLS, received no request either.
 func dialError(err error) error {
 	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial":
 		return op.Err
+	case errors.As(err, &certificate):
+		return certificate
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return http.ErrSchemeMismatch
 	}
 	return nil
 }

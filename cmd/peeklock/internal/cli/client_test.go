@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,6 +52,22 @@ func TestCommandsWaitForAStartingCluster(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := runClient(t.Context(), Process{Args: []string{"member", "set", "a", "--weight", "5", "--server", address}, Out: &out, Err: &errs})
 	if code != ExitDone || asked.Load() != 3 {
+		t.Error(code, asked.Load(), errs.String())
+	}
+}
+
+// A member whose certificate does not fit is skipped like one that does not answer: it got no request.
+func TestServersWithUnknownCertificatesAreSkipped(t *testing.T) {
+	t.Parallel()
+	unknown := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }))
+	unknown.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	unknown.StartTLS()
+	t.Cleanup(unknown.Close)
+	address, asked := busyServer(t, 0)
+	noTLS := strings.Replace(address, "http://", "https://", 1)
+	var errs bytes.Buffer
+	code := runClient(t.Context(), Process{Args: []string{"member", "set", "a", "--weight", "5", "--server", unknown.URL + "," + noTLS + "," + address}, Out: &bytes.Buffer{}, Err: &errs})
+	if code != ExitDone || asked.Load() != 1 {
 		t.Error(code, asked.Load(), errs.String())
 	}
 }

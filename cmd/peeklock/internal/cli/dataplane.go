@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // Names and times of AMQP connections.
@@ -51,10 +55,9 @@ func (c *Client) dial(ctx context.Context, addresses []string) (*AMQPSession, er
 
 // DialOne connects to one member. It uses TLS if the control API did: every port of a member accepts both.
 func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, error) {
-	name, key, given := c.credentials()
-	as := fmt.Sprintf("key %s", name)
-	if !given { // sending needs one on a control socket, too
-		as += " and the secret of dev, because no --key was given"
+	name, key, as, err := c.amqpCredentials()
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeMax)
 	defer cancel()
@@ -65,10 +68,9 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	scheme, trusted := "amqp://", c.trusted.Clone() // the dialer writes the name into it
 	if c.usesTLS {
 		scheme = "amqps://"
-		if trusted == nil {
-			trusted = &tls.Config{MinVersion: tls.VersionTLS12}
+		if trusted, err = c.amqpTLS(host); err != nil {
+			return nil, err
 		}
-		trusted.ServerName = host // not the name that selects the namespace
 	}
 	options := &amqp.ConnOptions{ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key), TLSConfig: trusted}
 	if c.namespace() != "" {
@@ -92,6 +94,44 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	}
 	return d, nil
 }
+
+// amqpCredentials returns a key and its description for errors. AMQP needs one also when the control API was reached over
+// a control socket, where it needs none: then it is the one of the member whose settings are in the environment, as in its
+// container.
+func (c *Client) amqpCredentials() (name, key, as string, err error) {
+	name, key, given := c.credentials()
+	as = "key " + name
+	file := c.Getenv("PEEKLOCK_KEY_FILE")
+	switch {
+	case given:
+	case c.isLocal() && file != "":
+		text, err := os.ReadFile(file) //nolint:gosec // the settings of the member name the file
+		if err != nil {
+			return "", "", "", fmt.Errorf("read the key of this member: %w", err)
+		}
+		return name, strings.TrimSpace(string(text)), as + " of " + file, nil
+	default:
+		as += " and the secret of dev, because no --key was given"
+	}
+	return name, key, as, nil
+}
+
+// amqpTLS returns the TLS configuration for a host. In the container of a member, whose certificate need not have the
+// addresses that members announce, it accepts exactly that certificate instead.
+func (c *Client) amqpTLS(host string) (*tls.Config, error) {
+	if own := c.Getenv("PEEKLOCK_TLS_CERT"); c.trusted == nil && c.isLocal() && own != "" {
+		return config.PinnedTLS(own)
+	}
+	trusted := c.trusted.Clone() // the dialer writes the name into it
+	if trusted == nil {
+		trusted = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	trusted.ServerName = host // not the name that selects the namespace
+	return trusted, nil
+}
+
+// isLocal reports whether the control API was reached over a control socket.
+func (c *Client) isLocal() bool { return c.controlAddress == "" }
 
 // PutToken authenticates to a namespace. SASL PLAIN authenticates before the connection names its host, and
 // go-amqp leaves the host name out of it, so a token is put afterwards.
@@ -132,18 +172,56 @@ func (d *AMQPSession) PutToken(ctx context.Context, audience, name, key string) 
 // Close closes the connection, which ends its links and its session.
 func (d *AMQPSession) Close() { _ = d.Conn.Close() }
 
-// connect gets the addresses from the control API and dials them. The last one is the address where the control
-// API answered: members may announce names that do not resolve here, as members in containers and pods behind a
-// forwarded port do.
+// connect dials the address where the control API answered, which works from here, and then those that members announce:
+// these may not resolve here, as those of members in containers and pods behind a forwarded port.
 func (c *Client) connect(ctx context.Context) (*AMQPSession, error) {
 	addresses, err := c.Endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if c.controlAddress != "" && !slices.Contains(addresses, c.controlAddress) {
-		addresses = append(addresses, c.controlAddress)
+	if c.controlAddress != "" {
+		addresses = slices.DeleteFunc(addresses, func(a string) bool { return a == c.controlAddress })
+		addresses = slices.Insert(addresses, 0, c.controlAddress)
 	}
 	return c.dial(ctx, addresses)
+}
+
+// Reachable returns the AMQP addresses of the members to which a session can be opened from here, in the order of
+// Endpoints; if there is none, the address where the control API answered. It tries all at the same time.
+func (c *Client) Reachable(ctx context.Context) ([]string, error) {
+	announced, err := c.Endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(announced))
+	var group sync.WaitGroup
+	for i, address := range announced {
+		group.Go(func() {
+			d, err := c.DialOne(ctx, address)
+			if errs[i] = err; err == nil {
+				d.Close()
+			}
+		})
+	}
+	group.Wait()
+	var reachable []string
+	for i, address := range announced {
+		if errs[i] == nil {
+			reachable = append(reachable, address)
+		}
+	}
+	switch {
+	case len(reachable) > 0:
+		return reachable, nil
+	case c.controlAddress == "":
+		return nil, errors.Join(errs...)
+	}
+	d, err := c.DialOne(ctx, c.controlAddress)
+	if err != nil {
+		return nil, errors.Join(errors.Join(errs...), err)
+	}
+	d.Close()
+	return []string{c.controlAddress}, nil
 }
 
 // Receiver attaches a peek-lock or a receive-and-delete receiver. The settle modes are those of the official

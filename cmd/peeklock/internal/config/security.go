@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -184,15 +185,38 @@ func ClientTLS(caFile string) (*tls.Config, error) {
 	if caFile == "" {
 		return config, nil
 	}
-	pem, err := os.ReadFile(caFile) //nolint:gosec // the user names the file
+	text, err := os.ReadFile(caFile) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, fmt.Errorf("read the certificates to trust: %w", err)
 	}
 	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
+	if !config.RootCAs.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%s holds no certificate in PEM form", caFile)
 	}
 	return config, nil
+}
+
+// PinnedTLS returns the configuration of a TLS client that accepts exactly the server certificate that is first in the PEM
+// file, whatever names it has.
+func PinnedTLS(certFile string) (*tls.Config, error) {
+	text, err := os.ReadFile(certFile) //nolint:gosec // the settings of the member name the file
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate to expect: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", certFile)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection compares the certificate itself
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
+				return fmt.Errorf("the server has another certificate than %s: name the authorities to trust with --ca", certFile)
+			}
+			return nil
+		},
+	}, nil
 }
 
 // GossipKeys reads the gossip_key file. Its errors never show the content.
