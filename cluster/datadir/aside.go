@@ -11,18 +11,17 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// WasRemoved reports whether the folder at path belongs to a member that knows that it was removed
-// from its cluster for good. A process may run on the folder.
-func WasRemoved(path string) (bool, error) {
+// ReadIdentity returns the identity of the member to which the folder at path belongs. A process may run on the folder.
+func ReadIdentity(path string) (Identity, error) {
 	data, err := disk.OS{}.ReadFile(filepath.Join(path, identityFile))
 	if err != nil {
-		return false, fmt.Errorf("read identity: %w", err)
+		return Identity{}, fmt.Errorf("read identity: %w", err)
 	}
 	var id Identity
 	if err := json.Unmarshal(data, &id); err != nil {
-		return false, fmt.Errorf("read identity: %w", err)
+		return Identity{}, fmt.Errorf("read identity: %w", err)
 	}
-	return id.Removed, nil
+	return id, nil
 }
 
 // SetAsideRemoved moves the data of a member that knows that it was removed from its cluster for good to the folder

@@ -43,8 +43,8 @@ func checkKept(t *testing.T, dir, log string) {
 	if text, err := os.ReadFile(filepath.Join(kept, logName)); err != nil || string(text) != log {
 		t.Errorf("%q, want %q: %v", text, log, err)
 	}
-	if removed, err := WasRemoved(kept); err != nil || !removed {
-		t.Error(removed, err)
+	if id, err := ReadIdentity(kept); err != nil || !id.Removed {
+		t.Error(id, err)
 	}
 	if _, err := os.Stat(filepath.Join(kept, groupsName, "1.1")); err != nil {
 		t.Error(err)
@@ -61,7 +61,7 @@ func TestTheLastRemovedMemberIsSetAside(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	setAside(t, dir, false) // nothing there
-	if _, err := WasRemoved(dir); err == nil {
+	if _, err := ReadIdentity(dir); err == nil {
 		t.Error("a folder that is not there")
 	}
 	f, err := Open(nil, dir)
@@ -76,8 +76,8 @@ func TestTheLastRemovedMemberIsSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	setAside(t, dir, false) // it is a member
-	if removed, err := WasRemoved(dir); err != nil || removed {
-		t.Error(removed, err)
+	if id, err := ReadIdentity(dir); err != nil || id.Removed || id.Member != former {
+		t.Error(id, err)
 	}
 	for _, log := range []string{"first", "second"} {
 		if id := removedFolder(t, dir, log); id.Member == former && log != "first" {

@@ -210,6 +210,30 @@ func TestPrestopIsReported(t *testing.T) {
 	}
 }
 
+// The hook removes the member of its data directory: a member that has lost its volume leaves a record with the same name.
+func TestPrestopRemovesTheMemberOfItsFolder(t *testing.T) {
+	t.Parallel()
+	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
+	const id = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(`{"version":1,"member":"`+id+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Pointer[string]
+	member := memberServer(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(&r.URL.Path)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	var errs bytes.Buffer
+	code := run(t.Context(), cli.Process{
+		Args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
+		Env:  append(env, "HOSTNAME=peeklock-1", "PEEKLOCK_DIR="+dir), Out: &bytes.Buffer{}, Err: &errs,
+	})
+	if path := asked.Load(); code != cli.ExitDone || path == nil || *path != "/v1/members/"+id+"/remove" {
+		t.Error(code, path, errs.String())
+	}
+}
+
 // A pod stops in time, whatever the cluster does, and reports that its data was not moved.
 func TestPrestopEndsInTime(t *testing.T) {
 	t.Parallel()

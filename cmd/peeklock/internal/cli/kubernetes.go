@@ -162,12 +162,17 @@ func (p *prestop) podName() (string, error) {
 // wasRemoved reports whether the member, which no longer answers, stopped because it was removed. The data
 // directory shows that; a member that crashed during its removal does not count as removed.
 func (p *prestop) wasRemoved() bool {
+	id, err := p.identity()
+	return err == nil && id.Removed
+}
+
+// identity returns what the data directory of this pod says about its member.
+func (p *prestop) identity() (datadir.Identity, error) {
 	dir := p.Getenv("PEEKLOCK_DIR")
 	if dir == "" {
-		return false
+		return datadir.Identity{}, errors.New("PEEKLOCK_DIR is not set")
 	}
-	removed, err := datadir.WasRemoved(dir)
-	return err == nil && removed
+	return datadir.ReadIdentity(dir)
 }
 
 // removeSelf removes this member and waits for the removal. The process may stop as soon as it has learned that it
@@ -179,15 +184,19 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 		return err
 	}
 	p.report(ctx, fmt.Sprintf("the set gets smaller: moves the data of %s to others", name))
+	member := name
+	if id, err := p.identity(); err == nil { // the name is also that of a member that has lost the volume of this pod
+		member = string(id.Member)
+	}
 	waitsFor, lost := "", time.Time{}
 	for begun := false; ; sleepContext(ctx, retryInterval) {
-		_, err := p.callNow(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
+		_, err := p.callNow(ctx, http.MethodPost, memberPath(member, "remove"), nil, nil)
 		stopped := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) // the socket was removed, or no process listens on it
 		switch {
 		case err == nil, begun && stopped && p.wasRemoved():
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, name)
+			return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, member)
 		case needsTime(err) && (!isCode(err, "InvalidArgument") || !planted.Active(planted.PrestopGivesUp)):
 			begun, lost = true, time.Time{}
 		case !begun && !errors.As(err, new(unknownError)), errors.As(err, new(*refusedError)):
