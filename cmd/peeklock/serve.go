@@ -179,6 +179,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	c.Join, c.Expect = s.Join, s.Expect
 	c.Partitions, c.Replication = s.Partitions, s.Replication
 	c.Zone, c.Rebalance, c.ReplaceAfter = s.Zone, s.Rebalance, s.ReplaceAfterDuration()
+	c.Timing.Policy = s.RebalanceEvery()
 	c.AMQPAddr, c.HTTPAddr = s.AdvertisedAddress(clients.Addr().String()), s.AdvertisedAddress(controls.Addr().String())
 	c.Version = cli.Version()
 	c.Sizes = partition.DefaultSizes()

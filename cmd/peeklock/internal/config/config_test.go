@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -169,6 +171,7 @@ type placement struct {
 	Zone         string
 	Rebalance    bool
 	ReplaceAfter time.Duration
+	Interval     time.Duration // of rebalances; 0: the default
 }
 
 // TestPlacementPolicySettings checks that the zone of a member and the policy for automatic moves reach it, and
@@ -186,6 +189,9 @@ func TestPlacementPolicySettings(t *testing.T) {
 		{args: []string{"--replace-after", "59s"}, refused: "replace_after: 0 for never"},
 		{args: []string{"--replace-after", "-1m"}, refused: "replace_after"},
 		{args: []string{"--replace-after", "soon"}, refused: `not "soon"`},
+		{args: []string{"--rebalance-interval", "10s"}, want: placement{Interval: 10 * time.Second}},
+		{args: []string{"--rebalance-interval", "9s"}, refused: "rebalance_interval: 10s and more"},
+		{args: []string{"--rebalance-interval", "0"}, refused: "rebalance_interval"},
 		{args: []string{"--zone", strings.Repeat("z", zoneBytesMax)}, want: placement{Zone: strings.Repeat("z", zoneBytesMax)}},
 		{args: []string{"--zone", strings.Repeat("z", zoneBytesMax+1)}, refused: "zone: at most 64 bytes"},
 		{args: []string{"--zone", "\xff"}, refused: "zone"},
@@ -198,7 +204,8 @@ func TestPlacementPolicySettings(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s.Zone != c.want.Zone || s.Rebalance != c.want.Rebalance || s.ReplaceAfterDuration() != c.want.ReplaceAfter {
+		if err != nil || s.Zone != c.want.Zone || s.Rebalance != c.want.Rebalance || s.ReplaceAfterDuration() != c.want.ReplaceAfter ||
+			s.RebalanceEvery() != cmp.Or(c.want.Interval, cluster.Default().Timing.Policy) {
 			t.Errorf("%q: %+v, %v", c.args, s.Member, err)
 		}
 	}

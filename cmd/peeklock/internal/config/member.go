@@ -28,6 +28,7 @@ type Member struct {
 	Rebalance                     bool
 	ReplaceAfter                  string
 	RejoinRemoved                 bool
+	RebalanceInterval             string
 	LogStore                      string
 	SnapshotBytes, DiskReserve    int64
 	KeyName, Key                  string
@@ -72,7 +73,8 @@ const (
 	diskReserveMin   = 64 << 20 // the log must have space to grow, and for snapshots
 	snapshotBytesMin = 64 << 10
 	snapshotBytesMax = 1 << 30
-	replaceAfterMin  = time.Minute // so that a restart is not mistaken for a loss
+	replaceAfterMin  = time.Minute      // so that a restart is not mistaken for a loss
+	rebalanceMin     = 10 * time.Second // the moves of a rebalance are planned and submitted in less
 )
 
 // Validate returns the first error in the settings. It opens nothing.
@@ -129,6 +131,9 @@ func (s *Settings) validatePlacement() error {
 	if len(s.Zone) > zoneBytesMax || !utf8.ValidString(s.Zone) {
 		return fmt.Errorf("zone: at most %d bytes of UTF-8", zoneBytesMax)
 	}
+	if interval, err := time.ParseDuration(s.RebalanceInterval); err != nil || interval < rebalanceMin {
+		return fmt.Errorf("rebalance_interval: %s and more, such as 5m, not %q", rebalanceMin, s.RebalanceInterval)
+	}
 	after, err := time.ParseDuration(s.ReplaceAfter)
 	if err != nil || after != 0 && after < replaceAfterMin {
 		return fmt.Errorf("replace_after: 0 for never, or %s and more, such as 10m, not %q", replaceAfterMin, s.ReplaceAfter)
@@ -138,6 +143,9 @@ func (s *Settings) validatePlacement() error {
 
 // ReplaceAfterDuration returns the setting replace_after. The settings must be valid.
 func (s *Settings) ReplaceAfterDuration() time.Duration { return duration(s.ReplaceAfter) }
+
+// RebalanceEvery returns the setting rebalance_interval. The settings must be valid.
+func (s *Settings) RebalanceEvery() time.Duration { return duration(s.RebalanceInterval) }
 
 // SlowAfter returns the setting slow; with 0, no operation counts as slow. The settings must be valid.
 func (s *Settings) SlowAfter() time.Duration { return duration(s.Slow) }

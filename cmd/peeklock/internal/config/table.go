@@ -70,6 +70,7 @@ func clusterTable() []Setting {
 		{Name: "replication", Default: 3, Help: "replicas of each partition of a new cluster, 1 to 7"},
 		{Name: "zone", Default: "", Help: "failure domain of this member, such as an availability zone: replicas of a partition are placed in different zones; recorded at each start"},
 		{Name: "rebalance", Default: false, Help: "move a share of the partitions to members that join, without a command; set it to the same value on all members"},
+		{Name: "rebalance_interval", Default: "5m", Help: "least time between two automatic rebalances, at least 10s: members that join within it after a rebalance wait for their share; set it to the same value on all members"},
 		{Name: "replace_after", Default: "0", Help: "time after which the replicas of an unreachable member are recreated on other members, such as 10m, at least 1m; 0: never; set it to the same value on all members"},
 		{Name: "rejoin_removed", Default: false, Help: "start as a new member in the data directory of a member that was removed from its cluster: its data is moved to the folder removed in the directory, which keeps the last one; without it serve refuses to start there"},
 		{Name: "log_store", Default: string(partition.BoltLog), Help: "where the member keeps the entries of its Raft log: bolt, in raft.db; or journal, in append-only files beside it, which need fewer writes and syncs. The first start with journal moves the entries; \"peeklock raft-log convert\" moves them back"},
