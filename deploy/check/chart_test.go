@@ -62,8 +62,12 @@ func values(t *testing.T, file string) map[string]any {
 // render is what `helm template` gives, by the name of the template.
 func render(t *testing.T, given map[string]any) (map[string]string, error) {
 	t.Helper()
+	return renderAs(t, given, chartutil.ReleaseOptions{Name: release, Namespace: space, Revision: 1, IsInstall: true})
+}
+
+func renderAs(t *testing.T, given map[string]any, options chartutil.ReleaseOptions) (map[string]string, error) {
+	t.Helper()
 	c := load(t)
-	options := chartutil.ReleaseOptions{Name: release, Namespace: space, Revision: 1, IsInstall: true}
 	all, err := chartutil.ToRenderValues(c, given, options, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -121,6 +125,7 @@ func TestChartIsAsWritten(t *testing.T) {
 func types() map[string]func() any {
 	return map[string]func() any{
 		"apps/v1 StatefulSet":                      func() any { return new(appsv1.StatefulSet) },
+		"v1 Pod":                                   func() any { return new(corev1.Pod) },
 		"v1 Service":                               func() any { return new(corev1.Service) },
 		"v1 Secret":                                func() any { return new(corev1.Secret) },
 		"v1 ServiceAccount":                        func() any { return new(corev1.ServiceAccount) },
@@ -132,7 +137,10 @@ func types() map[string]func() any {
 }
 
 // foreign are kinds that others define; they are only read as YAML.
-var foreign = []string{"monitoring.coreos.com/v1 ServiceMonitor", "monitoring.coreos.com/v1 PrometheusRule", "keda.sh/v1alpha1 TriggerAuthentication", "keda.sh/v1alpha1 ScaledObject"}
+var foreign = []string{
+	"monitoring.coreos.com/v1 ServiceMonitor", "monitoring.coreos.com/v1 PrometheusRule", "keda.sh/v1alpha1 TriggerAuthentication", "keda.sh/v1alpha1 ScaledObject",
+	"cert-manager.io/v1 Issuer", "cert-manager.io/v1 Certificate",
+}
 
 func decode(t *testing.T, where, text string) (kinds []string) {
 	t.Helper()
@@ -205,11 +213,40 @@ func TestValuesAreRefused(t *testing.T) {
 		"founders":      {map[string]any{"allowRemotePlain": true, "replicas": 1}, "founders"},
 		"each alone":    {map[string]any{"allowRemotePlain": true, "founders": 1}, "cluster of its own"},
 		"unknown":       {map[string]any{"allowRemotePlain": true, "replica": 3}, "replica"},
+		"no issuer":     {map[string]any{"certManager": map[string]any{"enabled": true}, "peers": map[string]any{"gossipSecret": "g"}}, "issuerRef"},
 		"wrong type":    {map[string]any{"allowRemotePlain": true, "partitions": "many"}, "partitions"},
 	} {
 		_, err := render(t, c.values)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want something about %q", name, err, c.want)
+		}
+	}
+}
+
+// A cluster that stands may have fewer members than had bootstrapped it.
+func TestStandingClusterMayBecomeSmallerThanItsFounders(t *testing.T) {
+	small := map[string]any{"allowRemotePlain": true, "replicas": 2}
+	if _, err := renderAs(t, small, chartutil.ReleaseOptions{Name: release, Namespace: space, Revision: 2, IsUpgrade: true}); err != nil {
+		t.Error(err)
+	}
+	if _, err := render(t, small); err == nil {
+		t.Error("installed with more founders than replicas")
+	}
+}
+
+// The pods that clients reach are members only: no other pod of the chart has their labels.
+func TestOnlyMembersAreSelected(t *testing.T) {
+	for _, file := range cases(t) {
+		files, err := render(t, values(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var test corev1.Pod
+		if err := yaml.Unmarshal([]byte(files["peeklock/templates/tests/messages.yaml"]), &test); err != nil {
+			t.Fatal(err)
+		}
+		if test.Kind != "Pod" || test.Labels["app.kubernetes.io/name"] == "peeklock" {
+			t.Errorf("%s: %s %v", file, test.Kind, test.Labels)
 		}
 	}
 }
