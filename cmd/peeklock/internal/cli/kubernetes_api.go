@@ -102,22 +102,23 @@ func (p *prestop) sendEvent(ctx context.Context, kind, text string) {
 	event.Source.Component = "peeklock"
 	ctx, cancel := context.WithTimeout(ctx, reportTimeMax)
 	defer cancel()
-	_ = p.callKubernetes(ctx, func(namespace string) (method, path string, body any) {
+	_ = p.callKubernetes(ctx, func(namespace string) (method, path string, body []byte) {
 		event.Metadata.Namespace, event.Involved.Namespace = namespace, namespace
-		return http.MethodPost, "/api/v1/namespaces/" + url.PathEscape(namespace) + "/events", event
+		body, _ = json.Marshal(event) // strings and numbers
+		return http.MethodPost, "/api/v1/namespaces/" + url.PathEscape(namespace) + "/events", body
 	}, nil)
 }
 
 // readStatefulSet reads the StatefulSet from the API server.
 func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
-	return p.callKubernetes(ctx, func(namespace string) (method, path string, body any) {
+	return p.callKubernetes(ctx, func(namespace string) (method, path string, body []byte) {
 		return http.MethodGet, "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/statefulsets/" + url.PathEscape(p.set), nil
 	}, set)
 }
 
 // callKubernetes sends a request to the API server with the token of the service account, which is read each time because
 // Kubernetes renews it. ask returns the request for the namespace of the pod; out may be nil.
-func (p *prestop) callKubernetes(ctx context.Context, ask func(namespace string) (method, path string, body any), out any) error {
+func (p *prestop) callKubernetes(ctx context.Context, ask func(namespace string) (method, path string, body []byte), out any) error {
 	host, port := p.Getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.Getenv("KUBERNETES_SERVICE_PORT"), "443")
 	if host == "" {
 		return errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
@@ -136,13 +137,7 @@ func (p *prestop) callKubernetes(ctx context.Context, ask func(namespace string)
 	if !roots.AppendCertsFromPEM([]byte(authority)) {
 		return fmt.Errorf("%s holds no certificate", filepath.Join(p.serviceAccount, "ca.crt"))
 	}
-	method, path, in := ask(namespace)
-	var body []byte
-	if in != nil {
-		if body, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-	}
+	method, path, body := ask(namespace)
 	ctx, cancel := context.WithTimeout(ctx, kubernetesAskMax)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "https://"+net.JoinHostPort(host, port)+path, bytes.NewReader(body))
