@@ -154,8 +154,8 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 		what.Verb = fsm.Defer
 	case "suspended":
 		what.Verb = fsm.DeadLetter
-		what.Reason = body.Text("deadletter-reason")
-		what.Description = body.Text("deadletter-description")
+		what.Reason = message.ReasonText(body.Get("deadletter-reason"))
+		what.Description = message.ReasonText(body.Get("deadletter-description"))
 	default:
 		return what, badRequest("The disposition status '%.64s' is not known.", status), false
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // Annotations that Service Bus defines (docs/service-bus-protocol.md#message-annotations, #lock-tokens).
@@ -115,7 +116,8 @@ func takeUvarint(b []byte, limit uint64) (n uint64, rest []byte, ok bool) {
 // AppendDelivery appends the encoded message that a receiver gets for d. place is the entity from which it was
 // received. Header, message annotations and properties are always present, because the Go client derives
 // delivery count and time to live only from these sections. An error means that the stored bytes are damaged.
-// Without patches it does not allocate if the capacity of dst suffices.
+// Without patches, and unless the message lives by the default of its queue, it does not allocate if the capacity
+// of dst suffices.
 func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryOptions) ([]byte, error) {
 	v, err := openPayload(d.Payload)
 	if err != nil {
@@ -124,6 +126,12 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 	changed, err := v.patch(d.Patches)
 	if err != nil {
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
+	}
+	if v.livesByDefault(&d) {
+		if err := v.setTimes(&d); err != nil {
+			return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
+		}
+		changed.sections = true
 	}
 	dst = v.appendHeader(dst, &d)
 	if o.LockToken != nil {
@@ -171,6 +179,55 @@ func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 
 // lifetimeOf returns how long a message that expires lives after it was enqueued, in milliseconds.
 func lifetimeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
+
+// livesByDefault reports whether the queue has set the time to live of a message, because its sender gave none:
+// neither in the header nor as an end.
+func (v *payloadView) livesByDefault(d *fsm.Delivery) bool {
+	if d.Expires == 0 || v.flags&payloadHasTTL != 0 && v.ttl != 0 {
+		return false
+	}
+	_, expires := v.times()
+	return expires == nil
+}
+
+// times returns the fields creation-time and absolute-expiry-time of the properties, nil if absent.
+func (v *payloadView) times() (created, expires []byte) {
+	if len(v.properties) == 0 {
+		return nil, nil
+	}
+	fields, err := wire.IterList(v.properties[sectionDescriptorBytes:])
+	if err != nil {
+		return nil, nil // cannot happen: they were checked when the message was sent
+	}
+	for i := 0; ; i++ {
+		field, ok := fields.Next()
+		switch {
+		case !ok:
+			return created, expires
+		case wire.IsNull(field):
+		case i == creationField:
+			created = field
+		case i == expiryField:
+			expires = field
+		}
+	}
+}
+
+// setTimes writes both times to the properties of a message that lives by the default of its queue, because the
+// header has no space for 100 days. A creation-time of the sender stays, otherwise it is the time of enqueueing.
+func (v *payloadView) setTimes(d *fsm.Delivery) error {
+	var set [propertyFieldCount][]byte
+	from := int64(d.Enqueued)
+	if created, _ := v.times(); created != nil {
+		from, _ = wire.MillisOf(created)
+	} else {
+		set[creationField] = wire.AppendMillis(nil, from)
+	}
+	set[expiryField] = wire.AppendMillis(nil, from+lifetimeOf(d))
+	var err error
+	v.properties, err = replaceFields(v.properties, &set)
+	return err
+}
 
 // timestampBytes is the size of an encoded timestamp; the time follows its first byte.
 const timestampBytes = 9
@@ -282,8 +339,8 @@ func withoutNullReasons(value []byte) []byte {
 
 // EncodeProperties encodes the changes of a settlement to the application properties, for
 // fsm.Settlement.Properties: alternating keys and values. Keys may be strings or symbols and become strings.
-// Dead-letter properties that are not strings are omitted, because the Go client panics on them. Without
-// properties it returns nil. Errors are *Error.
+// Dead-letter properties become strings (ReasonText), because the Go client panics on others; those without a text
+// are omitted. Without properties it returns nil. Errors are *Error.
 func EncodeProperties(m wire.Map) ([]byte, error) {
 	var pairs []byte
 	for _, p := range m {
@@ -291,12 +348,17 @@ func EncodeProperties(m wire.Map) ([]byte, error) {
 		if !ok {
 			return nil, NewError(wire.ConditionInvalidField, "property to modify whose key is neither string nor symbol")
 		}
-		if _, isString := p.Value.(string); !isString && (key == deadLetterReasonKey || key == deadLetterDescriptionKey) {
-			continue
+		value := p.Value
+		if _, isString := value.(string); !isString && (key == deadLetterReasonKey || key == deadLetterDescriptionKey) {
+			text := ReasonText(value)
+			if text == "" {
+				continue
+			}
+			value = text
 		}
 		before := len(pairs)
 		pairs = wire.AppendString(pairs, key)
-		pairs = wire.AppendValue(pairs, p.Value)
+		pairs = wire.AppendValue(pairs, value)
 		if len(pairs)-before > propertyBytesMax {
 			return nil, NewError(wire.ConditionMessageSizeExceeded, "property to modify takes more than %d bytes", propertyBytesMax)
 		}
@@ -307,16 +369,29 @@ func EncodeProperties(m wire.Map) ([]byte, error) {
 	return pairs, nil
 }
 
-// SplitDeadLetter separates the reason and description of a dead-lettering from the map sent with it. It
-// ignores a value that is not a string.
+// ReasonText returns the text of a dead-letter reason or description, which clients read as a string whatever
+// type it had: a number, boolean or time as rules write it. It is empty for null, lists and maps.
+func ReasonText(v any) string {
+	if text, ok := v.(string); ok {
+		return text
+	}
+	encoded := wire.AppendValue(nil, v)
+	value, ok := FilterValue(encoded, string(encoded))
+	if !ok || value.Kind() == filter.KindNull {
+		return ""
+	}
+	return validText(value)
+}
+
+// SplitDeadLetter separates the reason and description of a dead-lettering, as text, from the map sent with it.
 func SplitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	for _, p := range m {
 		key, _ := wire.AsText(p.Key)
 		switch key {
 		case deadLetterReasonKey:
-			reason, _ = p.Value.(string)
+			reason = ReasonText(p.Value)
 		case deadLetterDescriptionKey:
-			description, _ = p.Value.(string)
+			description = ReasonText(p.Value)
 		default:
 			rest = append(rest, p)
 		}

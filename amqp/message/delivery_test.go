@@ -111,7 +111,7 @@ func TestPropertiesAreEncodedAndReadBack(t *testing.T) {
 	if b, err := EncodeProperties(nil); b != nil || err != nil {
 		t.Error(b, err)
 	}
-	if b := encodePatch(t, wire.Map{{Key: "DeadLetterReason", Value: int32(1)}, {Key: "DeadLetterErrorDescription", Value: nil}}); b != nil {
+	if b := encodePatch(t, wire.Map{{Key: "DeadLetterReason", Value: nil}, {Key: "DeadLetterErrorDescription", Value: []any{int32(1)}}}); b != nil {
 		t.Errorf("%x", b)
 	}
 	for name, m := range map[string]wire.Map{
@@ -138,6 +138,34 @@ func TestSplitDeadLetter(t *testing.T) {
 	})
 	if reason != "r" || description != "" || !cmp.Equal(rest, wire.Map{{Key: "other", Value: int32(1)}}) {
 		t.Error(reason, description, rest)
+	}
+}
+
+// Reason and description of another type than string are kept as their text: the Go client panics on others.
+func TestDeadLetterReasonsOfOtherTypesAreKeptAsText(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		value any
+		want  string
+	}{
+		{"why", "why"},
+		{wire.Symbol("why"), "why"},
+		{int32(-5), "-5"},
+		{uint64(1 << 62), "4611686018427387904"},
+		{true, "True"},
+		{1.5, "1.5"},
+		{nil, ""},
+		{[]any{int32(1)}, ""},
+	} {
+		reason, description, rest := SplitDeadLetter(wire.Map{{Key: "DeadLetterReason", Value: c.value}, {Key: "DeadLetterErrorDescription", Value: c.value}})
+		if reason != c.want || description != c.want || rest != nil {
+			t.Errorf("%v: reason %q, description %q, rest %v; want %q", c.value, reason, description, rest, c.want)
+		}
+		patches := fsm.AppendPatches(nil, []fsm.Patch{{Properties: encodePatch(t, wire.Map{{Key: "DeadLetterReason", Value: c.value}})}})
+		m := deliver(t, encodedMessage(t, nil), fsm.Delivery{Patches: patches}, DeliveryOptions{})
+		if got, present := m.ApplicationProperties["DeadLetterReason"]; present != (c.want != "") || present && got != c.want {
+			t.Errorf("%v: property %v, want %q", c.value, got, c.want)
+		}
 	}
 }
 

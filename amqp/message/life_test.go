@@ -29,8 +29,7 @@ func timed(ttl *uint32, created, expires *int64) []byte {
 	return wire.AppendBinary(wire.AppendSectionDescriptor(b, wire.SectionData), []byte("body"))
 }
 
-// The lifetime is read from the header, or from the difference of two times if it exceeds the range of the
-// header (docs/service-bus-protocol.md#time-to-live).
+// The lifetime is read from the difference of the two times, or from the header if one of them is missing (docs/service-bus-protocol.md#time-to-live).
 func TestTimeToLiveIsRead(t *testing.T) {
 	t.Parallel()
 	const day = 24 * 3600 * 1000
@@ -42,7 +41,8 @@ func TestTimeToLiveIsRead(t *testing.T) {
 	}{
 		"nothing":                   {nil, nil, nil, 0},
 		"header":                    {ptr(uint32(1500)), nil, nil, 1500},
-		"header before span":        {ptr(uint32(1500)), ptr(int64(0)), ptr(int64(9)), 1500},
+		"span before header":        {ptr(uint32(1500)), ptr(int64(0)), ptr(int64(9)), 9},
+		"header that wrapped":       {ptr(uint32(60*day - 1<<32)), ptr(int64(day)), ptr(int64(61 * day)), 60 * day},
 		"zero is none":              {ptr(uint32(0)), nil, nil, 0},
 		"span alone":                {nil, ptr(int64(1000)), ptr(int64(4000)), 3000},
 		"span of 60 days":           {&endless, ptr(int64(day)), ptr(int64(61 * day)), 60 * day},
@@ -101,7 +101,7 @@ func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 		properties int
 	}{
 		"never":              {timed(nil, nil, nil), fsm.Delivery{Enqueued: 1000}, 0, 0, 0},
-		"default":            {timed(nil, nil, nil), fsm.Delivery{Enqueued: 1000, Expires: 61_000}, time.Minute, 0, 0},
+		"default":            {timed(nil, nil, nil), fsm.Delivery{Enqueued: 1000, Expires: 61_000}, time.Minute, 61_000, 0},
 		"cut":                {both, fsm.Delivery{Enqueued: 1000, Expires: 61_000}, time.Minute, 60_500, 0},
 		"cut and changed":    {both, fsm.Delivery{Enqueued: 1000, Expires: 61_000, Patches: reason}, time.Minute, 60_500, 1},
 		"as sent":            {both, fsm.Delivery{Enqueued: 1000, Expires: 1000 + 3600_000}, time.Hour, 3600_500, 0},
@@ -131,6 +131,32 @@ func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 	before := string(m.Payload)
 	if _, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Enqueued: 1, Expires: 2}, DeliveryOptions{}); err != nil || string(m.Payload) != before {
 		t.Errorf("delivery changed the payload (%v)", err)
+	}
+}
+
+// A message without a time to live gets that of its queue as both times, 100 days exactly. A creation-time of the
+// sender stays, and with it the difference is the same.
+func TestDefaultTimeToLiveIsDeliveredAsBothTimes(t *testing.T) {
+	t.Parallel()
+	const hundredDays = 100 * 24 * 3600 * 1000
+	d := fsm.Delivery{Enqueued: 1000, Expires: 1000 + hundredDays}
+	for name, c := range map[string]struct {
+		encoded []byte
+		created int64
+	}{
+		"no properties":     {section(nil, wire.SectionData, []byte("x")), 1000},
+		"no times":          {timed(nil, nil, nil), 1000},
+		"zero in header":    {timed(ptr(uint32(0)), nil, nil), 1000},
+		"own creation-time": {timed(nil, ptr(int64(77)), nil), 77},
+	} {
+		p := deliver(t, c.encoded, d, DeliveryOptions{}).Properties
+		if p.CreationTime == nil || p.AbsoluteExpiryTime == nil || p.CreationTime.UnixMilli() != c.created || p.AbsoluteExpiryTime.UnixMilli() != c.created+hundredDays {
+			t.Errorf("%s: from %v to %v, want 100 days from %d on", name, p.CreationTime, p.AbsoluteExpiryTime, c.created)
+		}
+	}
+	p := deliver(t, timed(ptr(uint32(1500)), nil, nil), d, DeliveryOptions{}).Properties
+	if p.CreationTime != nil || p.AbsoluteExpiryTime != nil {
+		t.Errorf("a message with a time to live of its own got the times %v and %v", p.CreationTime, p.AbsoluteExpiryTime)
 	}
 }
 

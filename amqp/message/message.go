@@ -3,7 +3,6 @@ package message
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -251,14 +250,11 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 	}
 }
 
-// timeToLive returns the requested lifetime of the message, 0 if it requests none. The header can express 49
-// days; clients write a longer lifetime as the difference between creation-time and absolute-expiry-time (part
-// 3, 3.2.4) and the highest number in the header (docs/service-bus-protocol.md#time-to-live). Clients that set
-// no lifetime may write 0.
+// timeToLive returns the requested lifetime of the message, 0 if it requests none: the difference between
+// creation-time and absolute-expiry-time (part 3, 3.2.4) if both are present, otherwise header.ttl. The header can
+// express 49 days, and .NET lets it wrap around (docs/service-bus-protocol.md#time-to-live). Clients that set no
+// lifetime may write 0.
 func (p *parsedMessage) timeToLive() fsm.Millis {
-	if p.ttl > 0 && p.ttl < math.MaxUint32 {
-		return fsm.Millis(p.ttl)
-	}
 	if p.timed == 3 && p.expires > p.created {
 		if span := uint64(p.expires) - uint64(p.created); span < uint64(fsm.Forever) { // the difference cannot overflow
 			return fsm.Millis(span)
