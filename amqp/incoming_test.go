@@ -390,3 +390,25 @@ func TestLinksAreBounded(t *testing.T) {
 		t.Error("no link although one was detached")
 	}
 }
+
+// A message may be as large as its queue allows as the client sent it: the id that it gets does not count.
+func TestLargestMessageIsMeasuredAsSent(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 10
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: most}, "orders")
+	h.do(fsm.RaiseLevel{Level: fsm.FormatLevel})
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders")
+	overhead := len(encodedMessage(t, make([]byte, most))) - most
+	message := encodedMessage(t, make([]byte, most-overhead))
+	if len(message) != most {
+		t.Fatalf("the message has %d bytes", len(message))
+	}
+	p.transfer(0, 0, message)
+	if d := expect[*wire.Disposition](p); typeName(d.State) != "accepted" {
+		t.Errorf("a message of %d bytes: %+v", most, d.State)
+	}
+	p.transfer(0, 1, append(message, 0))
+	p.refused(1, wire.RoleReceiver, wire.ConditionMessageSizeExceeded)
+}

@@ -166,7 +166,7 @@ func TestLimitsOfCommandsHold(t *testing.T) {
 	}{
 		{"messages", send(4096, 512), true},
 		{"no messages", send(0, 0), false},
-		{"messages", send(4097, 0), false},
+		{"messages", send(4501, 0), false},
 		{"message id", send(1, 513), false},
 		{"settlements", settle(4096, 16384, 16384, 65536), true},
 		{"no settlements", settle(0, 0, 0, 0), false},

@@ -103,7 +103,7 @@ func (r *imageReader) answer() answerRecord {
 	r.repeat(commandMessagesMax, func() { m.locks = append(m.locks, r.lockID()) })
 	r.repeat(commandSettlementsMax, func() { m.codes = append(m.codes, Code(r.byte())) })
 	r.repeat(commandSettlementsMax, func() { m.untils = append(m.untils, r.instant()) })
-	r.repeat(commandMessagesMax, func() { m.numbers = append(m.numbers, SequenceNumber(r.uvarint())) })
+	r.repeat(commandSendMax, func() { m.numbers = append(m.numbers, SequenceNumber(r.uvarint())) })
 	m.version = r.uvarint()
 	m.session = SessionLock{Epoch: r.uvarint(), ID: r.string(sessionIDBytesMax)}
 	x.details = m

@@ -26,6 +26,9 @@ package fsm
 //	   patches in one entry.
 //	   Transactions with up to transactionSettlementsMax settlements beside transactionSendsMax sends,
 //	   and with messages for other partitions that are scheduled.
+//	   A deferred delivery counts as one that did not settle the message; in other sub-queues than the main
+//	   queue no delivery counts. What the gateway adds to a message does not count in MaxMessageBytes, and
+//	   SendMessages with up to commandSendMax messages.
 const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
@@ -49,6 +52,12 @@ const (
 	// LevelTransactions is the first level at which a transaction has a limit of its own for settlements, and
 	// schedules messages for other partitions.
 	LevelTransactions = 4
+	// levelDeliveryCount is the first level at which a delivery that is deferred counts, and deliveries in
+	// dead-letter queues do not.
+	levelDeliveryCount = 4
+	// levelSendLimits is the first level at which a SendMessages can have commandSendMax messages, and a payload
+	// payloadOverheadMax more than the size that its entity allows.
+	levelSendLimits = 4
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its

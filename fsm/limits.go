@@ -36,10 +36,16 @@ const (
 	incarnationsMax        = 1024    // remembered incarnations of members, per partition
 )
 
+// payloadOverheadMax is by how much, from format level 4 on, a payload may exceed the MaxMessageBytes of its entity:
+// the gateway measures a message as its client sent it, and adds the head of the payload and an id.
+const payloadOverheadMax = 256 // bytes
+
 // Limits of commands. A command over a limit is refused with InvalidArgument or MessageTooLarge
 // when it is built, and again when it is applied.
 const (
-	commandMessagesMax    = 4096      // messages of one SendMessages
+	commandMessagesMax    = 4096      // messages that one command locks or forwards
+	commandSendMax        = 4500      // messages of one SendMessages, as in Azure Service Bus
+	commandSendBeforeMax  = 4096      // the same below format level 4
 	commandSettlementsMax = 4096      // settlements of one SettleMessages
 	commandFetchMax       = 4096      // sequence numbers of one FetchDeferred
 	messageIDBytesMax     = 128 * 4   // 128 characters

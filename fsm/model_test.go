@@ -101,6 +101,10 @@ func (x shown) String() string {
 }
 
 func (m *model) show(q *modelQueue, sub fsm.SubQueue, x *modelMessage) string {
+	return m.shownOf(q, sub, x).String()
+}
+
+func (m *model) shownOf(q *modelQueue, sub fsm.SubQueue, x *modelMessage) shown {
 	s := shown{
 		lock: x.lock, state: x.state, attempts: x.attempts, enqueued: x.enqueued,
 		payload: x.payload, patches: x.patches, topic: x.topic,
@@ -115,7 +119,7 @@ func (m *model) show(q *modelQueue, sub fsm.SubQueue, x *modelMessage) string {
 	default:
 		s.expires = x.expires
 	}
-	return s.String()
+	return s
 }
 
 // end returns the expiry of a message that is enqueued at a time.
@@ -389,7 +393,7 @@ func (m *model) send(c fsm.SendMessages) modelResult {
 		return modelResult{Code: fsm.EntityDisabled}
 	}
 	for _, x := range c.Messages {
-		if len(x.Payload) > int(q.settings.MaxMessageBytes) {
+		if most := int(q.settings.MaxMessageBytes); len(x.Payload) > most+256 || m.level < 4 && len(x.Payload) > most {
 			return modelResult{Code: fsm.MessageTooLarge}
 		}
 	}
@@ -570,6 +574,12 @@ func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Co
 	case fsm.Release:
 		m.back(q, a.Sub, x, false, 0, p)
 	case fsm.Defer:
+		if m.level >= 4 && a.Sub == fsm.MainQueue {
+			if x.attempts++; x.attempts >= q.settings.MaxDeliveryCount {
+				m.exceed(q, x, p)
+				return fsm.OK
+			}
+		}
 		x.patch(p)
 		x.state, x.until, x.byNumber = fsm.Deferred, 0, false
 	case fsm.DeadLetter:
@@ -599,8 +609,15 @@ func (m *model) deadLetter(q *modelQueue, x *modelMessage, p fsm.Patch) {
 	q.put(fsm.DeadLetterQueue, x)
 }
 
+// exceed dead-letters a message that was delivered too often.
+func (m *model) exceed(q *modelQueue, x *modelMessage, p fsm.Patch) {
+	p.DeadLetter, p.Reason = true, "MaxDeliveryCountExceeded"
+	p.Description = fmt.Sprintf("Message could not be consumed after %d delivery attempts.", x.attempts)
+	m.deadLetter(q, x, p)
+}
+
 func (m *model) back(q *modelQueue, sub fsm.SubQueue, x *modelMessage, failed bool, until fsm.Instant, p fsm.Patch) {
-	if failed {
+	if failed && (m.level < 4 || sub == fsm.MainQueue) {
 		x.attempts++
 	}
 	if m.dead(sub, x) {
@@ -608,9 +625,7 @@ func (m *model) back(q *modelQueue, sub fsm.SubQueue, x *modelMessage, failed bo
 		return
 	}
 	if failed && sub == fsm.MainQueue && x.attempts >= q.settings.MaxDeliveryCount {
-		p.DeadLetter, p.Reason = true, "MaxDeliveryCountExceeded"
-		p.Description = fmt.Sprintf("Message could not be consumed after %d delivery attempts.", x.attempts)
-		m.deadLetter(q, x, p)
+		m.exceed(q, x, p)
 		return
 	}
 	x.patch(p)
@@ -775,17 +790,4 @@ func (m *model) counts(id fsm.EntityID) fsm.Counts {
 		m.share(id, &c)
 	}
 	return c
-}
-
-// peek shows what Peek should.
-func (m *model) peek(a fsm.Address) []string {
-	var list []string
-	if q := m.queues[a.Entity]; q != nil && q.kind != fsm.TopicEntity {
-		for _, x := range q.subs[a.Sub] {
-			if x.state != fsm.Deleting {
-				list = append(list, m.show(q, a.Sub, x))
-			}
-		}
-	}
-	return list
 }

@@ -249,3 +249,21 @@ func (m *model) share(id fsm.EntityID, c *fsm.Counts) {
 		}
 	}
 }
+
+// peek shows what Peek should.
+func (m *model) peek(a fsm.Address) []string {
+	var list []string
+	if q := m.queues[a.Entity]; q != nil && q.kind != fsm.TopicEntity {
+		for _, x := range q.subs[a.Sub] {
+			if x.state == fsm.Deleting {
+				continue
+			}
+			seen := m.shownOf(q, a.Sub, x)
+			if seen.state == fsm.Locked && x.byNumber {
+				seen.state = fsm.Deferred
+			}
+			list = append(list, seen.String())
+		}
+	}
+	return list
+}

@@ -67,6 +67,15 @@ func (q *Queues) Ready(a Address) uint64 {
 	return 0
 }
 
+// peeked returns a message as a peek shows it: one that was fetched by number remains deferred.
+func (q *Queues) peeked(sub *subqueue, n SequenceNumber, rec *record, patch Ref) Delivery {
+	d := q.newDelivery(sub, n, rec, patch)
+	if rec.state == Locked && rec.flags&fromDeferred != 0 {
+		d.State = Deferred
+	}
+	return d
+}
+
 // Peek returns up to most messages from a sequence number on, at most 4096, in order and in every
 // state but Deleting. It changes nothing.
 func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
@@ -80,7 +89,7 @@ func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 	var found []Delivery
 	walk(sub.ix.entries[pos:], from, func(n SequenceNumber, rec *record, patch Ref, _ uint32) bool {
 		if rec.state != Deleting {
-			found = append(found, q.newDelivery(sub, n, rec, patch))
+			found = append(found, q.peeked(sub, n, rec, patch))
 		}
 		return len(found) < most
 	})

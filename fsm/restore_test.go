@@ -136,7 +136,7 @@ func TestCommandOverLimitIsRefused(t *testing.T) {
 	before := r.q.Digest()
 	at := fsm.Address{Entity: 5}
 	for _, c := range []fsm.Command{
-		fsm.SendMessages{Entity: 5, Messages: make([]fsm.Message, 4097)},
+		fsm.SendMessages{Entity: 5, Messages: make([]fsm.Message, 4501)},
 		fsm.SendMessages{Entity: 5},
 		fsm.SendMessages{Entity: 5, Messages: []fsm.Message{{ID: strings.Repeat("i", 513)}}},
 		fsm.LockMessages{Address: at},

@@ -46,7 +46,7 @@ func (SendMessages) kind() Kind { return KindSendMessages }
 func (c SendMessages) encode(x codec) codec { c.fields(&x); return x }
 
 func (c SendMessages) check() Code {
-	if !within(len(c.Messages), commandMessagesMax) {
+	if !within(len(c.Messages), commandSendMax) {
 		return InvalidArgument
 	}
 	for i := range c.Messages {
@@ -59,6 +59,14 @@ func (c SendMessages) check() Code {
 		}
 	}
 	return OK
+}
+
+// Level returns the format level from which on the command may be written.
+func (c SendMessages) Level() uint32 {
+	if len(c.Messages) > commandSendBeforeMax {
+		return levelSendLimits
+	}
+	return 1
 }
 
 func (c *SendMessages) fields(x *codec) {
@@ -123,14 +131,18 @@ func (q *Queues) finishStore(x *entityState, messages int) {
 
 // admit checks a send before anything is changed.
 func (q *Queues) admit(id EntityID, messages []sentMessage) (*entityState, Code) {
-	if !within(len(messages), commandMessagesMax) {
+	most := commandSendMax
+	if q.FormatLevel() < levelSendLimits {
+		most = commandSendBeforeMax
+	}
+	if !within(len(messages), most) {
 		return nil, InvalidArgument
 	}
 	x, code := q.sendable(id)
 	if code != OK {
 		return nil, code
 	}
-	size, code := x.checkMessages(messages)
+	size, code := q.checkMessages(x, messages)
 	switch {
 	case code != OK:
 		return nil, code
@@ -155,7 +167,8 @@ func (q *Queues) sendable(id EntityID) (*entityState, Code) {
 }
 
 // checkMessages checks each of these messages, and returns their size together.
-func (x *entityState) checkMessages(messages []sentMessage) (size uint64, code Code) {
+func (q *Queues) checkMessages(x *entityState, messages []sentMessage) (size uint64, code Code) {
+	most := q.payloadMax(x)
 	for i := range messages {
 		m := &messages[i]
 		if !validSent(m) {
@@ -164,12 +177,20 @@ func (x *entityState) checkMessages(messages []sentMessage) (size uint64, code C
 		if x.sessions != nil && !m.hasSession {
 			return 0, NotAllowed
 		}
-		if uint64(len(m.payload)) > uint64(x.settings.MaxMessageBytes) {
+		if uint64(len(m.payload)) > most {
 			return 0, MessageTooLarge
 		}
 		size += uint64(len(m.payload))
 	}
 	return size, OK
+}
+
+// payloadMax returns the size of the largest payload that an entity stores.
+func (q *Queues) payloadMax(x *entityState) uint64 {
+	if q.FormatLevel() < levelSendLimits {
+		return uint64(x.settings.MaxMessageBytes)
+	}
+	return uint64(x.settings.MaxMessageBytes) + payloadOverheadMax
 }
 
 // validSent checks the limits of a message that do not depend on the entity.
@@ -287,7 +308,7 @@ func (r *codec) messages(scratch []sentMessage) []sentMessage {
 func (r *codec) verifySend() {
 	r.uvarint()
 	n := r.count(messageBytesMin)
-	r.limit(within(n, commandMessagesMax))
+	r.limit(within(n, commandSendMax))
 	for range n {
 		id, payload := r.bytes(), r.bytes()
 		r.limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)

@@ -326,7 +326,7 @@ func (q *Queues) PeekSession(id EntityID, session string, from SequenceNumber, m
 	for _, n := range all[first:] {
 		at, _ := sub.ix.seek(n)
 		if rec := sub.ix.get(at); rec.state != Deleting && len(found) < most {
-			found = append(found, q.delivery(sub, at, &rec))
+			found = append(found, q.peeked(sub, n, &rec, sub.ix.patch(at)))
 		}
 	}
 	return found

@@ -17,7 +17,7 @@ type EntitySettings struct {
 	// to 2^31-1, below format level 4 to 2000. Failed deliveries are counted up to 65,535, so a
 	// larger number stands for never.
 	MaxDeliveryCount uint32 `json:"MaxDeliveryCount"`
-	MaxMessageBytes  uint32 `json:"MaxMessageBytes"` // largest payload accepted
+	MaxMessageBytes  uint32 `json:"MaxMessageBytes"` // largest message accepted, as its client sent it
 
 	// DefaultTimeToLive is the time to live of messages that have none of their own, and the
 	// maximum for the others (docs/requirements.md#e4). At least 1 ms; the default, Forever, means

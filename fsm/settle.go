@@ -228,9 +228,7 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement, rewritten *uint64) Code
 	case Release:
 		q.returnToQueue(sub, at, rec, false, 0, patch)
 	case Defer:
-		rec.state, rec.deadline, rec.flags = Deferred, 0, rec.flags&^fromDeferred
-		sub.ix.set(at, rec)
-		q.addPatch(sub, at, patch)
+		q.deferMessage(sub, at, rec, patch)
 	case DeadLetter:
 		patch.Reason, patch.Description = s.Reason, s.Description
 		patch.DeadLetter = s.Reason != "" || s.Description != ""
@@ -239,25 +237,50 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement, rewritten *uint64) Code
 	return OK
 }
 
-// returnToQueue ends a lock without settling the message: the message returns to where it was
-// locked, at once or after a delay. An expired message expires now (docs/requirements.md#e3). A
-// failed delivery is counted, and the last one allowed sends the message to the dead-letter queue
-// instead, in the same apply. In the dead-letter queue failures are counted without consequences.
-func (q *Queues) returnToQueue(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
-	if failed && rec.failedDeliveries < math.MaxUint16 {
+// deferMessage ends a lock and keeps the message for receivers that ask for its number. From format level 4 on the
+// delivery counts, as in Azure Service Bus, and the last one allowed sends the message to the dead-letter queue.
+func (q *Queues) deferMessage(sub *subqueue, at cursor, rec record, patch Patch) {
+	if q.FormatLevel() >= levelDeliveryCount && q.countDelivery(sub, &rec) {
+		q.deadLetterExceeded(sub, at, rec, patch)
+		return
+	}
+	rec.state, rec.deadline, rec.flags = Deferred, 0, rec.flags&^fromDeferred
+	sub.ix.set(at, rec)
+	q.addPatch(sub, at, patch)
+}
+
+// countDelivery counts a delivery that did not settle the message, and reports whether it was the last one allowed.
+// Other sub-queues than the main queue allow any number; from format level 4 on they do not count.
+func (q *Queues) countDelivery(sub *subqueue, rec *record) (last bool) {
+	main := sub.address.Sub == MainQueue
+	if rec.failedDeliveries < math.MaxUint16 && (main || q.FormatLevel() < levelDeliveryCount) {
 		rec.failedDeliveries++
 		if planted.Active(planted.CountAttemptTwice) {
 			rec.failedDeliveries++
 		}
 	}
+	return main && uint32(rec.failedDeliveries) >= sub.entity.settings.MaxDeliveryCount
+}
+
+// deadLetterExceeded moves a message to the dead-letter queue because it was delivered too often.
+func (q *Queues) deadLetterExceeded(sub *subqueue, at cursor, rec record, patch Patch) {
+	patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
+	patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.failedDeliveries)))
+	q.deadLetter(sub.entity, at, rec, patch)
+}
+
+// returnToQueue ends a lock without settling the message: the message returns to where it was
+// locked, at once or after a delay. An expired message expires now (docs/requirements.md#e3). A
+// failed delivery is counted, and the last one allowed sends the message to the dead-letter queue
+// instead, in the same apply.
+func (q *Queues) returnToQueue(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
+	last := failed && q.countDelivery(sub, &rec)
 	if q.expired(sub, &rec) {
 		q.expire(sub, at, rec, patch)
 		return
 	}
-	if failed && sub.address.Sub == MainQueue && uint32(rec.failedDeliveries) >= sub.entity.settings.MaxDeliveryCount {
-		patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
-		patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.failedDeliveries)))
-		q.deadLetter(sub.entity, at, rec, patch)
+	if last {
+		q.deadLetterExceeded(sub, at, rec, patch)
 		return
 	}
 	rec.state, rec.deadline = Ready, 0

@@ -215,7 +215,7 @@ func (t *dryRun) send(c *transactionSend) Code {
 	if code != OK {
 		return code
 	}
-	if _, code = x.checkMessages(c.messages); code != OK {
+	if _, code = t.q.checkMessages(x, c.messages); code != OK {
 		return code
 	}
 	s := t.changesOf(x)

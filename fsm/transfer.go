@@ -232,7 +232,7 @@ func (q *Queues) storeTransferred(x *entityState, messages []sentMessage) []Code
 // storeTransferredMessage stores a message as if it had been sent to this entity, unless it is a
 // duplicate.
 func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
-	if uint64(len(m.payload)) > uint64(x.settings.MaxMessageBytes) || len(m.patches) > transferPatchesBytesMax {
+	if uint64(len(m.payload)) > q.payloadMax(x) || len(m.patches) > transferPatchesBytesMax {
 		return MessageTooLarge
 	}
 	detects := x.window != nil && len(m.id) > 0

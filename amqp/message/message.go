@@ -46,7 +46,7 @@ const (
 	NameCharactersMax  = 128      // message-id, group-id and partition keys
 	propertiesBytesMax = 64 << 10 // annotations kept, properties and application properties together
 	propertyBytesMax   = 32 << 10 // one property with its key
-	BatchMessagesMax   = 4096     // messages of one batch: the maximum of one command
+	BatchMessagesMax   = 4500     // messages of one batch
 	// payloadOverheadBytes is the maximum by which a payload exceeds the message: version, flags, priority,
 	// and five numbers of at most five bytes.
 	payloadOverheadBytes = 3 + 5*5

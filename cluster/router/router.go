@@ -231,11 +231,15 @@ func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done fun
 		done(fsm.Result{Code: fsm.NotAllowed})
 		return
 	}
+	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
+	if level := command.Level(); level > 1 && level > r.formatLevel() {
+		done(fsm.Result{Code: fsm.MessageTooLarge}) // a member of the release before could not read it
+		return
+	}
 	if len(at.Shards) > 0 {
 		r.sendShard(at, messages, done)
 		return
 	}
-	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
 	client := r.client(at.Partition)
 	client.submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
