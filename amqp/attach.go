@@ -92,6 +92,9 @@ func attachReply(a *wire.Attach) *wire.Attach {
 		rcv = *a.RcvSettleMode
 	}
 	r := &wire.Attach{Name: a.Name, Handle: a.Handle, Role: !a.Role, SndSettleMode: &snd, RcvSettleMode: &rcv, Properties: wire.Map{}}
+	if a.Role == wire.RoleReceiver && browses(a.Source) {
+		snd = settledMode
+	}
 	if a.Source != nil {
 		src := *a.Source
 		src.Filter, src.DynamicNodeProperties, src.DefaultOutcome = nil, nil, echoOutcome(src.DefaultOutcome)
@@ -165,7 +168,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	o, receives := e.(*outgoingLink)
 	if err == nil && l.kind == entityNode {
 		cause = attachNotAllowed(&place, l.clientSends)
-		if receives && cause.condition == "" {
+		if receives && cause.condition == "" && !o.browses {
 			cause = o.sessionMismatch(&place)
 		}
 	}

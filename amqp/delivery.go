@@ -74,9 +74,9 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	var delivered *trace.SpanContext
 	c.queuedBytes -= q.bytes()
 	if payload == nil {
-		h.tag = c.config.Broker.LockToken(l.entity, q.delivery.Lock)
+		h.tag = l.tagOf(&q.delivery)
 		var err error
-		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, message.DeliveryOptions{})
+		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, message.DeliveryOptions{Peeked: l.browses})
 		if err != nil { // it was valid when it was stored; its lock will expire
 			c.log.Error("failed to encode stored message", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
 			return
@@ -89,8 +89,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 			delivered = &sc
 		}
 	} else {
-		h.tag = fsm.LockToken{}
-		binary.BigEndian.PutUint32(h.tag[:], s.nextDelivery)
+		h.tag = l.session.numberedTag()
 	}
 	h.id, h.format, h.settled = s.nextDelivery, 0, l.presettled
 	s.nextDelivery++
@@ -111,6 +110,20 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	if cap(c.scratch) > bufferBytesKept {
 		c.scratch = nil
 	}
+}
+
+// tagOf returns the delivery-tag of a message: the token of its lock, or a number if it has none.
+func (l *outgoingLink) tagOf(d *fsm.Delivery) fsm.LockToken {
+	if l.browses {
+		return l.session.numberedTag()
+	}
+	return l.session.conn.config.Broker.LockToken(l.entity, d.Lock)
+}
+
+// numberedTag returns the delivery-tag of the next delivery if that has no lock token.
+func (s *session) numberedTag() (tag fsm.LockToken) {
+	binary.BigEndian.PutUint32(tag[:], s.nextDelivery)
+	return tag
 }
 
 // endPartial drops the delivery that was sent in part.

@@ -74,6 +74,9 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	var wants *sessionFilter
 	if cause.condition == "" && !l.clientSends {
 		wants, cause = sessionFilterOf(a.Source.Filter)
+		if cause.condition == "" {
+			cause = unsupportedFilter(a.Source, wants)
+		}
 	}
 	switch {
 	case cause.condition != "":
@@ -198,9 +201,10 @@ func (l *link) newEndpoint(a *wire.Attach) endpoint {
 		return &incomingLink{link: *l, messageBytesMax: nodeMessageBytesMax}
 	}
 	o := &outgoingLink{link: *l}
-	o.receiveAndDelete = a.SndSettleMode != nil && *a.SndSettleMode == settledMode
+	o.browses = l.kind == entityNode && browses(a.Source) && !planted.Active(planted.BrowsingRemoves)
+	o.receiveAndDelete = !o.browses && a.SndSettleMode != nil && *a.SndSettleMode == settledMode
 	// A response needs no settling. Only a client that forbids settled transfers gets unsettled responses.
-	o.presettled = o.receiveAndDelete || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
+	o.presettled = o.receiveAndDelete || o.browses || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
 	if l.kind != entityNode {
 		if t := a.Target; t != nil {
 			o.replyTo, _ = t.Address.(string)

@@ -23,6 +23,7 @@ type outgoingLink struct {
 	link
 	credit           sendingCredit
 	receiveAndDelete bool   // receive-and-delete
+	browses          bool   // messages are shown and stay as they are
 	presettled       bool   // deliveries are sent settled
 	replyTo          string // target address, which requests use as their reply-to
 
@@ -51,8 +52,13 @@ type outgoingLink struct {
 
 // ready opens the receiver and starts to lock, because credit may have been granted before our attach.
 func (l *outgoingLink) ready() {
-	if l.kind == entityNode && l.receiver == nil {
-		l.receiver = l.session.conn.config.Broker.Receiver(l.entity, l.receiveAndDelete)
+	broker := l.session.conn.config.Broker
+	switch {
+	case l.kind != entityNode || l.receiver != nil:
+	case l.browses:
+		l.receiver = &browser{broker: broker, at: l.entity}
+	default:
+		l.receiver = broker.Receiver(l.entity, l.receiveAndDelete)
 	}
 	l.sendQueued()
 }
@@ -204,7 +210,13 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 	if len(deliveries) == 0 {
 		c.countEmptyLock()
 	}
+	if l.browses {
+		c.unpaidFrameUnits += requestCost
+	}
 	for _, d := range deliveries {
+		if l.browses {
+			c.unpaidFrameUnits += len(d.Payload) / responseUnitBytes
+		}
 		c.queuedBytes += len(d.Payload)
 		l.queue = append(l.queue, queuedDelivery{delivery: d})
 	}
@@ -237,7 +249,7 @@ func (l *outgoingLink) lockFailed(code fsm.Code) {
 // would make the connection hold too much. Messages received with receive-and-delete cannot be released: they
 // wait until the receiver grants credit again.
 func (l *outgoingLink) releaseExcess() {
-	if l.receiveAndDelete || l.receiver == nil {
+	if l.receiveAndDelete || l.browses || l.receiver == nil {
 		return
 	}
 	keep := min(len(l.queue), int(l.credit.left))
@@ -264,7 +276,7 @@ func (l *outgoingLink) releaseQueued(queue []queuedDelivery) {
 
 // release unlocks messages that the client has not received; this does not count as a failed delivery.
 func (l *outgoingLink) release(deliveries []fsm.Delivery) {
-	if l.receiveAndDelete || l.kind != entityNode || len(deliveries) == 0 {
+	if l.receiveAndDelete || l.browses || l.kind != entityNode || len(deliveries) == 0 {
 		return
 	}
 	settlements := make([]fsm.Settlement, len(deliveries))

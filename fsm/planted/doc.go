@@ -21,6 +21,8 @@ const (
 	// BootstrapEmptyVoter gives a member without data the id that a member of its name had: with an empty disk it
 	// comes back as a voter that has forgotten everything.
 	BootstrapEmptyVoter Fault = "bootstrap-empty-voter"
+	// BrowsingRemoves takes a receiver that browses for one that receives and deletes.
+	BrowsingRemoves Fault = "browsing-removes"
 	// CommitBehindSent leaves the commit index of a request for entries behind the last entry of the request.
 	CommitBehindSent Fault = "commit-behind-sent"
 	// ContinueAfterFailedSync lets a replica run on when the folder of a new snapshot could not be synced.
@@ -139,6 +141,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	AcknowledgeBeforeQuorum,
 	ApplyReadsClock,
 	BootstrapEmptyVoter,
+	BrowsingRemoves,
 	CommitBehindSent,
 	ContinueAfterFailedSync,
 	CountAttemptTwice,

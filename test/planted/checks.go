@@ -17,6 +17,7 @@ func checks() []check {
 		{planted.AcknowledgeBeforeQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},
 		{planted.ApplyReadsClock, "partition", "TestVerifyComparesTheWholeState", nil},
 		{planted.BootstrapEmptyVoter, "test/sim", "TestSimulation", []string{"PEEKLOCK_SIM_SEED=1", "PEEKLOCK_SIM_FAULTS=lose disk"}},
+		{planted.BrowsingRemoves, "amqp", "TestBrowsingRemovesNothing", nil},
 		{planted.CommitBehindSent, "partition/transport", "TestCommitIndexEndsWithTheEntries", nil},
 		{planted.ContinueAfterFailedSync, "partition", "TestAFailedFolderSyncStopsTheReplica", nil},
 		{planted.CountAttemptTwice, "fsm", "TestQueueScenarios", nil},

@@ -23,7 +23,10 @@ import java.security.KeyStore;
 import java.security.cert.Certificate;
 import java.security.cert.CertificateFactory;
 import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Enumeration;
+import java.util.List;
 import org.apache.qpid.jms.JmsConnectionFactory;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
@@ -217,6 +220,28 @@ class QpidTest extends Scenario {
         assertEquals("done", next(session.createConsumer(session.createQueue(out))).getText());
         session.commit();
         countsBecome(out, "active", 0);
+    }
+
+    @Test
+    @DisplayName("a browser shows each message and removes none")
+    void browse() throws JMSException {
+        String name = queue();
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        send(session, name, "1", "2", "3");
+        List<String> texts = new ArrayList<>();
+        for (Enumeration<?> all = session.createBrowser(session.createQueue(name)).getEnumeration(); all.hasMoreElements();) {
+            texts.add(((TextMessage) all.nextElement()).getText());
+        }
+        assertEquals(List.of("1", "2", "3"), texts);
+        countsBecome(name, "active", 3, "locked", 0);
+    }
+
+    @Test
+    @DisplayName("a selector is refused, and not ignored")
+    void selector() throws JMSException {
+        String name = queue();
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        assertThrows(JMSException.class, () -> session.createConsumer(session.createQueue(name), "colour = 'red'"));
     }
 
     @Test

@@ -1,0 +1,102 @@
+package amqp
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// browsing makes an attach that of a queue browser of Qpid JMS.
+func browsing(a *wire.Attach) {
+	a.SndSettleMode = ptr(uint8(settledMode))
+	a.Source.DistributionMode, a.Source.Durable = ptr(distributionCopy), ptr(uint32(0))
+}
+
+// TestBrowsingRemovesNothing checks that a link that browses shows all messages, in order, from the oldest on, and
+// that none of them is locked or removed.
+func TestBrowsingRemovesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeBroker("orders")
+		h.messages(t, "orders", 3)
+		_, p := piped(t, h)
+		p.login()
+		for handle := range uint32(2) { // each browser begins with the oldest
+			if a := p.receiver(handle, "orders", browsing); *a.SndSettleMode != settledMode {
+				t.Errorf("settle mode %d", *a.SndSettleMode)
+			}
+			p.credit(handle, 0, 10)
+			for range 3 {
+				if f := expect[*wire.Transfer](p); f.Settled == nil || !*f.Settled {
+					t.Errorf("transfer %+v", f)
+				}
+			}
+			p.credit(handle, 3, 7, func(f *wire.Flow) { f.Drain = true })
+			if f := expect[*wire.Flow](p); *f.LinkCredit != 0 || !f.Drain {
+				t.Errorf("drained: %+v", f)
+			}
+		}
+		if counts := h.counts("orders"); counts.Active != 3 || counts.Locked != 0 {
+			t.Errorf("afterwards %+v", counts)
+		}
+
+		p.credit(0, 10, 1) // a new message is shown a moment later
+		synctest.Wait()
+		h.messages(t, "orders", 1)
+		since := time.Now()
+		if f := expect[*wire.Transfer](p); f.Handle != 0 {
+			t.Errorf("transfer on handle %d", f.Handle)
+		}
+		if took := time.Since(since); took > lockWait {
+			t.Errorf("shown after %s", took)
+		}
+		_ = p.net.Close()
+	})
+}
+
+// TestDurableCopyConsumes checks that what a durable subscription of JMS attaches, which has the distribution mode
+// "copy" too, receives with locks.
+func TestDurableCopyConsumes(t *testing.T) {
+	t.Parallel()
+	h := newFakeBroker("orders")
+	h.messages(t, "orders", 1)
+	_, p := piped(t, h)
+	p.login()
+	p.receiver(0, "orders", browsing, func(a *wire.Attach) { a.Source.Durable, a.SndSettleMode = ptr(uint32(2)), nil })
+	p.credit(0, 0, 1)
+	expect[*wire.Transfer](p)
+	if counts := h.counts("orders"); counts.Locked != 1 {
+		t.Errorf("afterwards %+v", counts)
+	}
+}
+
+// TestFiltersThatCannotBeAppliedAreRefused checks that a receiver never gets messages that it did not ask for.
+func TestFiltersThatCannotBeAppliedAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		filter wire.Map
+		browse bool
+	}{
+		"non-exclusive session": {wire.Map{{Key: wire.Symbol("com.microsoft:non-exclusive-session-filter:list"), Value: wire.Described{Descriptor: uint64(83_483_426_830), Value: []any{"one", nil}}}}, false},
+		"selector":              {wire.Map{{Key: wire.Symbol("jms-selector"), Value: wire.Described{Descriptor: selectorCode, Value: "colour = 'red'"}}}, false},
+		"selector by name":      {wire.Map{{Key: wire.Symbol("selector"), Value: wire.Described{Descriptor: selectorDescriptor, Value: "colour = 'red'"}}}, true},
+		"browsed session":       {wire.Map{{Key: sessionFilterKey, Value: "one"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p := piped(t, newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 10, RequiresSession: true}, "orders"))
+			p.login()
+			a := &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders", Filter: c.filter}, Target: &wire.Target{}}
+			if c.browse {
+				browsing(a)
+			}
+			p.send(a)
+			if cause := p.refusedLink(); cause.Condition != wire.ConditionNotImplemented {
+				t.Errorf("%+v", cause)
+			}
+		})
+	}
+}
