@@ -22,12 +22,12 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 	case a.Role == wire.RoleSender && a.Target != nil:
 		address, l.right = a.Target.Address, fsm.Send
 		if a.Target.Dynamic {
-			return noDynamicNodes()
+			return l.readTemporary(address, a.Target.Capabilities)
 		}
 	case a.Role == wire.RoleReceiver && a.Source != nil:
 		address, l.right = a.Source.Address, fsm.Listen
 		if a.Source.Dynamic {
-			return noDynamicNodes()
+			return l.readTemporary(address, a.Source.Capabilities)
 		}
 	default:
 		return newRefusal(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
@@ -67,10 +67,6 @@ func (l *link) readTransferDestination(a *wire.Attach) refusal {
 		l.path, l.viaPath = path, l.path
 	}
 	return refusal{}
-}
-
-func noDynamicNodes() refusal {
-	return newRefusal(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
 }
 
 // Sender settle modes (part 2, 2.8.2).
@@ -157,11 +153,18 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	var place fsm.EntityRef
 	if err == nil {
 		entity, _ = cutManagement(l.path)
-		place, err = c.resolvePath(ctx, entity)
+		if l.temporary {
+			place, err = c.createTemporary(ctx, entity)
+		} else {
+			place, err = c.resolvePath(ctx, entity)
+		}
 	}
 	c.mu.Lock()
 	defer c.unlock()
 	if l.state != attaching || c.phase >= phaseClosing {
+		if l.temporary && err == nil {
+			go c.removeTemporary(l.path)
+		}
 		return
 	}
 	var cause refusal

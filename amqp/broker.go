@@ -23,6 +23,13 @@ type Broker interface {
 	// EntityNotFound, or ServerBusy while the catalog is not loaded.
 	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error)
 
+	// CreateQueue creates a queue; a MaxMessageBytes of 0 means the default of the namespace. Errors wrap
+	// EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
+	CreateQueue(ctx context.Context, namespace fsm.NamespaceID, name string, settings fsm.EntitySettings) (fsm.EntityRef, error)
+
+	// DeleteQueue deletes a queue with its messages. Errors wrap EntityNotFound, ServerBusy or Timeout.
+	DeleteQueue(ctx context.Context, namespace fsm.NamespaceID, name string) error
+
 	// Send stores the messages, all or none, and calls done exactly once, possibly before it returns. The
 	// caller passes ownership of the messages: neither they nor the payloads and properties that they refer to
 	// may be changed after the call, not even after done, because a request that was given up may still be

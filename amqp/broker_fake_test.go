@@ -208,6 +208,27 @@ func (h *fakeBroker) remove(name string) {
 	h.do(fsm.DropEntity{Entity: e.ID})
 }
 
+func (h *fakeBroker) CreateQueue(ctx context.Context, in fsm.NamespaceID, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+	settings.MaxMessageBytes = 1 << 20
+	h.mu.Lock()
+	before := h.settings
+	h.settings = settings.WithDefaults()
+	h.mu.Unlock()
+	h.create(fsm.Entity{Name: name, Namespace: in})
+	h.mu.Lock()
+	h.settings = before
+	h.mu.Unlock()
+	return h.Resolve(ctx, in, name)
+}
+
+func (h *fakeBroker) DeleteQueue(ctx context.Context, in fsm.NamespaceID, name string) error {
+	if _, err := h.Resolve(ctx, in, name); err != nil {
+		return err
+	}
+	h.remove(name)
+	return nil
+}
+
 func (h *fakeBroker) counts(name string) fsm.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()

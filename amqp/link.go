@@ -49,6 +49,7 @@ type link struct {
 	state       linkState
 	kind        nodeKind
 	path        string        // reduced address, which grants must cover
+	temporary   bool          // the link creates the queue at path, and that ends with it
 	viaPath     string        // path of the entity through which a link sends to another entity
 	right       fsm.Rights    // the right that a link to an entity needs
 	entity      fsm.EntityRef // the entity at path
@@ -84,6 +85,8 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax), retryAfterChange}
 	case !c.authenticated && c.links >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
+	case l.temporary && c.temporaries >= temporariesMax:
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d temporary queues; more are not possible. Close some, or create queues.", temporariesMax), retryAfterChange}
 	case l.isSecondTokenSender() && !planted.Active(planted.SecondTokenSender):
 		cause = refusal{wire.ConditionNotAllowed, "The connection has a link to $cbs already. Use that, detach it first, or open another connection.", retryAfterChange}
 	default:
@@ -114,6 +117,10 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	if l.name != "" && l.kind != coordinatorNode { // Java has one of the same name in each session
 		c.takeOver(ctx, l.key())
 		c.linksByKey[l.key()] = e
+	}
+	if l.temporary {
+		c.temporaries++
+		c.dueWork += temporaryCost
 	}
 	s.links[a.Handle] = e
 	c.links, c.linksChanged = c.links+1, time.Now()
@@ -233,6 +240,7 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
 	delete(l.session.links, l.handle)
 	l.session.conn.linkEnded()
 	l.releaseName()
+	l.endTemporary(false) // resolve deletes what it creates too late
 }
 
 // releaseName frees the key of the link. No other link can have the key, because takeOver ends the old link
@@ -293,9 +301,11 @@ func (l *link) end() bool {
 		}
 		return false
 	}
+	created := l.state == attached
 	l.state = gone
 	l.session.conn.linkEnded()
 	l.releaseName()
+	l.endTemporary(created)
 	return true
 }
 

@@ -129,6 +129,9 @@ func claimText(right fsm.Rights) string {
 	if right == fsm.Listen {
 		return "'Listen'"
 	}
+	if right == fsm.Manage {
+		return "'Manage'"
+	}
 	return "'Send' or 'Listen'"
 }
 
@@ -139,6 +142,8 @@ const (
 	auditLoginRefused = "login_refused" // before or after the Authorizer was asked
 	auditRightMissing = "right_missing" // for a link or a request to a management node
 	auditKeyLost      = "key_lost"      // changed or removed while the connection used it
+
+	auditTemporaryQueue = "temporary_queue" // created for a link, or deleted after it
 )
 
 // audit writes a line to the audit log. It never contains a secret.

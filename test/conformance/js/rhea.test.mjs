@@ -200,6 +200,31 @@ describe("rhea", suite, () => {
     }
   });
 
+  test("rhea: request and reply over a dynamic node", within(), async (t) => {
+    const name = await queue();
+    const asking = await connect(t);
+    const answering = await connect(t, { to: members[1].connectionString });
+    const replies = receive(asking, { dynamic: true });
+    await event(replies.receiver, "receiver_open", "receiver_error");
+    assert.equal((await send(asking, name, { body: "question", reply_to: replies.receiver.source.address })).outcome, "accepted");
+    const { message, delivery } = await receive(answering, name).next();
+    delivery.accept();
+    assert.equal((await send(answering, message.reply_to, { body: "answer" })).outcome, "accepted");
+    assert.equal((await replies.next()).message.body, "answer");
+  });
+
+  test("rhea: a browser shows messages and removes none", within(), async (t) => {
+    const name = await queue();
+    const connection = await connect(t);
+    for (const body of ["1", "2"]) {
+      await send(connection, name, { body });
+    }
+    const browser = receive(connection, { address: name, distribution_mode: "copy" });
+    assert.equal((await browser.next()).message.body, "1");
+    assert.equal((await browser.next()).message.body, "2");
+    await countsBecome(name, { active: 2, locked: 0 });
+  });
+
   test("rhea: a wrong key is refused by SASL", within(), async (t) => {
     await assert.rejects(connect(t, { password: "wrong" }), /auth/i);
     await assert.rejects(connect(t, { username: "Nobody" }), /auth/i);

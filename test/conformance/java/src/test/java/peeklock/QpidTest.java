@@ -13,6 +13,7 @@ import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
+import jakarta.jms.TemporaryQueue;
 import jakarta.jms.TextMessage;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -242,6 +243,35 @@ class QpidTest extends Scenario {
         String name = queue();
         Session session = session(Session.AUTO_ACKNOWLEDGE);
         assertThrows(JMSException.class, () -> session.createConsumer(session.createQueue(name), "colour = 'red'"));
+    }
+
+    @Test
+    @DisplayName("request and reply over a temporary queue, which ends with its connection")
+    void requestReply() throws JMSException {
+        String name = queue();
+        Session answering = session(Session.AUTO_ACKNOWLEDGE);
+        MessageConsumer requests = answering.createConsumer(answering.createQueue(name));
+        String url = "amqp://" + host(connectionString(2)) + NO_PREFETCH;
+        try (Connection connection = factory(url).createConnection()) {
+            connection.start();
+            Session asking = connection.createSession(Session.AUTO_ACKNOWLEDGE);
+            TemporaryQueue replies = asking.createTemporaryQueue();
+            TextMessage question = asking.createTextMessage("question");
+            question.setJMSReplyTo(replies);
+            asking.createProducer(asking.createQueue(name)).send(question);
+            TextMessage request = next(requests);
+            answering.createProducer(request.getJMSReplyTo()).send(answering.createTextMessage("answer"));
+            MessageConsumer consumer = asking.createConsumer(replies);
+            assertEquals("answer", next(consumer).getText());
+            consumer.close();
+            replies.delete();
+            assertThrows(JMSException.class, () -> {
+                for (int i = 0; i < 100; i++) { // it is deleted a moment after its link has ended
+                    answering.createProducer(request.getJMSReplyTo()).send(answering.createTextMessage("late"));
+                    Thread.sleep(100);
+                }
+            });
+        }
     }
 
     @Test
