@@ -36,6 +36,9 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 	if !ok || path == "" {
 		return newRefusal(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
 	}
+	if a.Role == wire.RoleReceiver {
+		path = l.sharedSubscription(path, a)
+	}
 	l.path = path
 	if strings.EqualFold(path, cbsPath) {
 		l.kind, l.right = cbsNode, 0

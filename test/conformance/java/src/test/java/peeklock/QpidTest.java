@@ -246,6 +246,24 @@ class QpidTest extends Scenario {
     }
 
     @Test
+    @DisplayName("consumers share a durable subscription by its name")
+    void sharedSubscription() throws JMSException {
+        String name = topic("shared");
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        MessageConsumer one = session.createSharedDurableConsumer(session.createTopic(name), "shared");
+        try (MessageProducer producer = session.createProducer(session.createTopic(name))) {
+            producer.send(session.createTextMessage("1"));
+            assertEquals("1", next(one).getText());
+            MessageConsumer two = session.createSharedDurableConsumer(session.createTopic(name), "shared");
+            one.close();
+            producer.send(session.createTextMessage("2"));
+            assertEquals("2", next(two).getText());
+            two.close();
+        }
+        assertThrows(JMSException.class, () -> session.createSharedDurableConsumer(session.createTopic(name), "unknown"));
+    }
+
+    @Test
     @DisplayName("request and reply over a temporary queue, which ends with its connection")
     void requestReply() throws JMSException {
         String name = queue();
