@@ -166,7 +166,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.unlock()
 	if l.state != attaching || c.phase >= phaseClosing {
 		if l.temporary && err == nil {
-			go c.removeTemporary(l.path)
+			go c.removeTemporary(context.WithoutCancel(ctx), l.path)
 		}
 		return
 	}

@@ -118,10 +118,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		c.takeOver(ctx, l.key())
 		c.linksByKey[l.key()] = e
 	}
-	if l.temporary {
-		c.temporaries++
-		c.dueWork += temporaryCost
-	}
+	l.beginTemporary()
 	s.links[a.Handle] = e
 	c.links, c.linksChanged = c.links+1, time.Now()
 	c.linksPeak = max(c.linksPeak, c.links)
@@ -240,7 +237,7 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
 	delete(l.session.links, l.handle)
 	l.session.conn.linkEnded()
 	l.releaseName()
-	l.endTemporary(false) // resolve deletes what it creates too late
+	l.endTemporary(false) //nolint:contextcheck // nothing is deleted here: resolve deletes what it creates too late
 }
 
 // releaseName frees the key of the link. No other link can have the key, because takeOver ends the old link

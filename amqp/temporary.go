@@ -48,9 +48,18 @@ func (c *conn) createTemporary(ctx context.Context, path string) (fsm.EntityRef,
 	at, err := c.config.Broker.CreateQueue(ctx, c.namespace, path, settings)
 	c.auditTemporary(ctx, "create", path, err)
 	if err != nil {
-		go c.removeTemporary(path) // it may have been created
+		go c.removeTemporary(context.WithoutCancel(ctx), path) // it may have been created
 	}
 	return at, err
+}
+
+// beginTemporary counts the queue of a link, and its work. mu is held.
+func (l *link) beginTemporary() {
+	if l.temporary {
+		c := l.session.conn
+		c.temporaries++
+		c.dueWork += temporaryCost
+	}
 }
 
 // endTemporary counts the queue of a link no more, and deletes it if it was created. mu is held.
@@ -61,13 +70,13 @@ func (l *link) endTemporary(created bool) {
 	c, path := l.session.conn, l.path
 	c.temporaries--
 	if created {
-		c.brokerCalls = append(c.brokerCalls, func() { go c.removeTemporary(path) })
+		c.brokerCalls = append(c.brokerCalls, func() { go c.removeTemporary(context.Background(), path) })
 	}
 }
 
 // removeTemporary deletes a temporary queue. mu is not held; the connection may have ended.
-func (c *conn) removeTemporary(path string) {
-	ctx, cancel := context.WithTimeout(context.Background(), temporaryWithin)
+func (c *conn) removeTemporary(ctx context.Context, path string) {
+	ctx, cancel := context.WithTimeout(ctx, temporaryWithin)
 	defer cancel()
 	defer c.recovered(ctx)
 	c.auditTemporary(ctx, "delete", path, c.config.Broker.DeleteQueue(ctx, c.namespace, path))
