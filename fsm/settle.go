@@ -202,10 +202,14 @@ func (q *Queues) addsPatch(sub *subqueue, rec *record, s *Settlement) bool {
 	switch s.Verb {
 	case Complete:
 		return false
-	case Abandon, Release:
-		last := s.Verb == Abandon && uint32(rec.failedDeliveries)+1 >= sub.entity.settings.MaxDeliveryCount
-		return len(s.Properties) > 0 || last || q.expired(sub, rec)
-	case Defer, DeadLetter:
+	case Abandon, Defer:
+		if sub.address.Sub == MainQueue && uint32(rec.failedDeliveries)+1 >= sub.entity.settings.MaxDeliveryCount {
+			return true
+		}
+	case Release, DeadLetter:
+	}
+	if (s.Verb == Abandon || s.Verb == Release) && q.expired(sub, rec) {
+		return true
 	}
 	return len(s.Properties)+len(s.Reason)+len(s.Description) > 0
 }

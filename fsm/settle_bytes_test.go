@@ -107,3 +107,24 @@ func changed(settlements []fsm.Settlement, verb fsm.Verb) fsm.SettleMessages {
 	}
 	return c
 }
+
+// A deferral that is the last delivery allowed adds a reason, and counts too.
+func TestLastDefersAreLimitedByBytes(t *testing.T) {
+	t.Parallel()
+	const messages, size = 24, 900 << 10
+	b, locks := newPatched(t, 4, messages, fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}}))
+	b.put(1, 2, func(s *fsm.EntitySettings) { s.MaxDeliveryCount = 1 })
+	settle := changed(locks, fsm.Defer)
+	for i := range settle.Settlements {
+		settle.Settlements[i].Properties = nil
+	}
+	done := 0
+	for _, code := range b.must(settle).Codes {
+		if code == fsm.OK {
+			done++
+		}
+	}
+	if done != 10 {
+		t.Errorf("an entry rewrote the patches of %d messages, want 10", done)
+	}
+}
