@@ -181,11 +181,15 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	if in, ok := e.(*incomingLink); ok && err == nil && cause.condition == "" && l.viaPath != "" {
 		cause = in.setVia(via)
 	}
+	if err == nil && cause.condition == "" && l.kind == entityNode && isDisabled(place.Settings.Status, l.clientSends) {
+		cause = errorReplyOf(fsm.EntityDisabled).withEntity(entity).refusal
+	}
 	switch {
 	case cause.condition != "":
 		l.refuseAttaching(ctx, cause)
-	case err == nil && l.kind == entityNode && isDisabled(place.Settings.Status, l.clientSends):
-		l.refuseAttaching(ctx, errorReplyOf(fsm.EntityDisabled).withEntity(entity).refusal)
+		if l.temporary {
+			go c.removeTemporary(context.WithoutCancel(ctx), l.path)
+		}
 	case err == nil && receives && o.wantedSession != nil:
 		o.acceptSession(place)
 	case err == nil:

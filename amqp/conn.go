@@ -79,7 +79,7 @@ type conn struct {
 	transactions        map[txnID]*transaction // open transactions
 	expiredTransactions []txnID                // ids of the last transactions that took too long
 	transactedBytes     int                    // bytes of transactions, including those being committed
-	committing          int                    // transactions passed to the broker
+	committing          map[txnID]*transaction // transactions passed to the broker
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted

@@ -269,8 +269,8 @@ func (c *conn) nothingHeld(t testing.TB) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.transactions) != 0 || c.transactedBytes != 0 || c.committing != 0 {
-		t.Errorf("%d transactions, %d bytes, %d committing", len(c.transactions), c.transactedBytes, c.committing)
+	if len(c.transactions) != 0 || c.transactedBytes != 0 || len(c.committing) != 0 {
+		t.Errorf("%d transactions, %d bytes, %d committing", len(c.transactions), c.transactedBytes, len(c.committing))
 	}
 }
 
@@ -293,7 +293,7 @@ func TestConnectionEndsDuringCommit(t *testing.T) {
 	_ = p.net.Close()
 	<-p.ended
 	close(b.wait)
-	eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.committing == 0 })
+	eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.committing) == 0 })
 	c.nothingHeld(t)
 	if b.counts("orders").Active != 1 {
 		t.Error("the broker was asked, and has done it")

@@ -120,3 +120,29 @@ func TestTemporaryQueuesNeedTheRightToManage(t *testing.T) {
 		t.Errorf("created %v", h.names)
 	}
 }
+
+// TestRefusedTemporaryQueueIsDeleted checks that nothing remains of a temporary queue whose link is refused after the
+// queue was created.
+func TestRefusedTemporaryQueueIsDeleted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeBroker()
+		_, p := piped(t, h)
+		p.login()
+		before := h.queueCount()
+		filter := wire.Map{{Key: sessionFilterKey, Value: "one"}}
+		p.send(&wire.Attach{Name: "session", Role: wire.RoleReceiver, Source: &wire.Source{Dynamic: true, Filter: filter}, Target: &wire.Target{}})
+		p.refusedLink()
+		synctest.Wait()
+		if n := h.queueCount(); n != before {
+			t.Errorf("%d queues, want %d", n, before)
+		}
+		_ = p.net.Close()
+	})
+}
+
+func (h *fakeBroker) queueCount() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.names)
+}

@@ -54,7 +54,7 @@ type enlistedDelivery struct {
 
 // declare opens a transaction.
 func (c *conn) declare(l *incomingLink, now time.Time, id txnID) refusal {
-	if len(c.transactions)+c.committing >= transactionsMax {
+	if len(c.transactions)+len(c.committing) >= transactionsMax {
 		return refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d open transactions; more are not possible. Discharge one first.", transactionsMax), retryAfterChange}
 	}
 	if c.transactions == nil {
@@ -279,7 +279,10 @@ func (c *conn) expireTransactions(now time.Time) {
 // commit performs a whole transaction, and then answers the discharge. mu is held.
 func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) {
 	delete(c.transactions, t.id)
-	c.committing++
+	if c.committing == nil {
+		c.committing = make(map[txnID]*transaction)
+	}
+	c.committing[t.id] = t
 	discharge, work := *a, t.work
 	t.work = fsm.Transaction{}
 	c.brokerCalls = append(c.brokerCalls, func() {
@@ -296,7 +299,7 @@ func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) 
 func (c *conn) committed(ctx context.Context, t *transaction, discharge *incomingDelivery, code fsm.Code) {
 	defer c.recovered(ctx)
 	c.mu.Lock()
-	c.committing--
+	delete(c.committing, t.id)
 	c.transactedBytes -= t.bytes
 	if code == fsm.OK {
 		t.settleDeliveries()

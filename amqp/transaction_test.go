@@ -627,6 +627,32 @@ func TestSecondSettlementOfAnEnlistedDeliveryIsIgnored(t *testing.T) {
 	}
 }
 
+// A client that settles a delivery while its transaction is being committed does not release the message.
+func TestSettledDispositionDuringACommitReleasesNothing(t *testing.T) {
+	t.Parallel()
+	b := newTransactionLog("orders")
+	b.messages(t, "orders", 1)
+	b.wait = make(chan struct{})
+	p := transactionPeer(t, b)
+	p.receiver(1, "orders")
+	p.credit(1, 0, 1)
+	p.deliveries(1)
+	txn := p.declare(0)
+	p.settleIn(txn, 0, 0, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, 0, "accepted")
+	p.command(1, &wire.Discharge{TxnID: txn})
+	p.send(dispose(0, 0, true, nil))
+	other := p.declare(2) // what was sent before is handled
+	close(b.wait)
+	if n := p.discharged(1); n != 0 {
+		t.Errorf("%d deliveries were settled at the commit, want none: the client has settled it", n)
+	}
+	p.rollback(3, other)
+	if c := b.counts("orders"); c.Active != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
 // Messages of a second entity, of a second partition of an entity, and of a second partition key are refused
 // when they come, and the deliveries stay open.
 func TestOneEntityAndPartitionInATransaction(t *testing.T) {
