@@ -66,7 +66,7 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 		return nil, Usagef("%q is not an address: write host:port", address)
 	}
 	scheme, trusted := "amqp://", c.trusted.Clone() // the dialer writes the name into it
-	if c.usesTLS {
+	if c.usesTLS || c.ownCertificate() != "" {
 		scheme = "amqps://"
 		if trusted, err = c.amqpTLS(host); err != nil {
 			return nil, err
@@ -116,10 +116,19 @@ func (c *Client) amqpCredentials() (name, key, as string, err error) {
 	return name, key, as, nil
 }
 
+// ownCertificate returns the path of the certificate of the member whose settings are in the environment; "" if there is
+// none, or if it does not apply. Such a member accepts TLS, so its key is never sent without.
+func (c *Client) ownCertificate() string {
+	if c.trusted != nil || !c.isLocal() {
+		return ""
+	}
+	return c.Getenv("PEEKLOCK_TLS_CERT")
+}
+
 // amqpTLS returns the TLS configuration for a host. In the container of a member, whose certificate need not have the
 // addresses that members announce, it accepts exactly that certificate instead.
 func (c *Client) amqpTLS(host string) (*tls.Config, error) {
-	if own := c.Getenv("PEEKLOCK_TLS_CERT"); c.trusted == nil && c.isLocal() && own != "" {
+	if own := c.ownCertificate(); own != "" {
 		return config.PinnedTLS(own)
 	}
 	trusted := c.trusted.Clone() // the dialer writes the name into it

@@ -85,7 +85,7 @@ func (p *prestop) report(ctx context.Context, text string) {
 func (p *prestop) tell(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeMax)
 	defer cancel()
-	note := admin.Note{Source: "prestop", Text: text[:min(len(text), admin.NoteBytesMax)]}
+	note := admin.Note{Source: "prestop", Text: strings.ToValidUTF8(text[:min(len(text), admin.NoteBytesMax)], "")}
 	_, _ = p.callNow(ctx, http.MethodPost, "/v1/notes", note, nil)
 }
 
@@ -96,7 +96,7 @@ func (p *prestop) sendEvent(ctx context.Context, kind, text string) {
 		return
 	}
 	now := time.Now().UTC().Truncate(time.Second)
-	event := podEvent{Type: kind, Reason: "MemberRemoval", Message: text[:min(len(text), eventBytesMax)], First: now, Last: now, Count: 1}
+	event := podEvent{Type: kind, Reason: "MemberRemoval", Message: strings.ToValidUTF8(text[:min(len(text), eventBytesMax)], ""), First: now, Last: now, Count: 1}
 	event.Metadata.GenerateName = name + "-"
 	event.Involved.APIVersion, event.Involved.Kind, event.Involved.Name, event.Involved.UID = "v1", "Pod", name, p.Getenv("POD_UID")
 	event.Source.Component = "peeklock"

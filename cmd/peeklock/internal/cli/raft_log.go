@@ -24,6 +24,7 @@ type cutLog struct {
 // raftLogOptions are the flags of the commands of raft-log.
 type raftLogOptions struct {
 	dir, to string
+	yes     bool
 }
 
 func raftLogNoun(c *Client) noun {
@@ -45,15 +46,18 @@ has ended, the member starts with --log-store journal only.`,
 			run: func(i invocation) error { return c.convertRaftLog(i, &o) },
 		},
 		{
-			use: "cut --dir DATA", short: "Cut a batch at the end of a journal that may have been confirmed",
+			use: "cut --dir DATA --yes", short: "Cut a batch at the end of a journal that may have been confirmed",
 			long: `Cut a batch at the end of the journal of a member that does not start because "the newest batch cannot be read, and may have
 been confirmed". That is a batch that was on disk as a whole when the member crashed, and in which bits have changed since.
 
 Use it only if too few other members are left for a quorum of the partitions, or if there are none: messages that only this batch confirmed are lost. If the others have a
 quorum, remove this member instead and start it with an empty data directory: it gets everything from them.`,
-			example: "  peeklock raft-log cut --dir /var/lib/peeklock",
-			flags:   dirFlag,
-			run:     func(i invocation) error { return c.cutRaftLog(i, &o) },
+			example: "  peeklock raft-log cut --dir /var/lib/peeklock --yes",
+			flags: func(cmd *cobra.Command) {
+				dirFlag(cmd)
+				cmd.Flags().BoolVar(&o.yes, "yes", false, "confirm that what only this batch holds may be lost")
+			},
+			run: func(i invocation) error { return c.cutRaftLog(i, &o) },
 		},
 	}}
 }
@@ -91,6 +95,9 @@ func (c *Client) cutRaftLog(i invocation, o *raftLogOptions) error {
 	log, err := o.open(c)
 	if err != nil {
 		return err
+	}
+	if !o.yes {
+		return Usagef("this may lose confirmed messages: if the other members have a quorum, replace this one instead; otherwise add --yes")
 	}
 	cut, err := log.Cut()
 	if err != nil {
