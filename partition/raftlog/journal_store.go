@@ -51,6 +51,8 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 		err = deleteEntries(values, ranges)
 	case len(ranges) > 0:
 		err = takeOver(cfg, values, ranges)
+	default:
+		err = removeAbandoned(cfg, values)
 	}
 	if err != nil {
 		return nil, nil, err
