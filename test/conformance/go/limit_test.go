@@ -13,7 +13,7 @@ import (
 )
 
 // batchMessagesMax is the maximum number of messages in one batch.
-const batchMessagesMax = 4096
+const batchMessagesMax = 4500
 
 func limitChecks() []check {
 	return []check{
