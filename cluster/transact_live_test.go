@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,10 +97,11 @@ func TestTransferDeadLettersOfATopic(t *testing.T) {
 	far := c.half(fsm.CreateEntity{Name: "far", Partition: 3 - topic.Partition})
 	small := testSettings
 	small.MaxMessageBytes = 1
+	tooLarge := strings.Repeat("too large ", 30) // more than what the broker may add to a message
 	if _, err := c.any().Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "far", small); err != nil {
 		t.Fatal(err)
 	}
-	tx := fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(topic, "here"), kit.SendTo(far, "too large")}}
+	tx := fsm.Transaction{Sends: []fsm.SendTo{kit.SendTo(topic, "here"), kit.SendTo(far, tooLarge)}}
 	if code := transacted(c.nodes[0], tx); code != fsm.OK {
 		t.Fatal(code)
 	}
@@ -111,7 +113,7 @@ func TestTransferDeadLettersOfATopic(t *testing.T) {
 	if seen, err := c.nodes[1].Router().Peek(t.Context(), at, 0, 10, 1000); err != nil || len(seen) != 1 {
 		t.Errorf("%d are peeked at: %v", len(seen), err)
 	}
-	if got := c.take(at, 1); len(got) != 1 || got[0].Payload != "too large" {
+	if got := c.take(at, 1); len(got) != 1 || got[0].Payload != tooLarge {
 		t.Errorf("received %+v", got)
 	}
 }
