@@ -20,13 +20,15 @@ const (
 // pacedConn is a connection that carries a WebSocket. It delays a peer whose messages have little payload: a fragment
 // of one byte, or a ping, costs the member as much as one of kilobytes.
 //
-// Read and carried are called by the goroutine that reads the WebSocket.
+// Read and carried are called by the goroutine that reads the WebSocket, and Read by the one that closes it, too.
 type pacedConn struct {
 	net.Conn
 	stopped  chan struct{} // closed by stopPacing
 	stopOnce sync.Once
-	empty    int       // bytes that carried nothing, less those that time has forgotten
-	counted  time.Time // when time last lowered empty
+
+	mu      sync.Mutex
+	empty   int       // bytes that carried nothing, less those that time has forgotten
+	counted time.Time // when time last lowered empty
 }
 
 func newPacedConn(conn net.Conn) *pacedConn {
@@ -38,22 +40,34 @@ func newPacedConn(conn net.Conn) *pacedConn {
 func (c *pacedConn) Read(b []byte) (int, error) {
 	c.wait()
 	n, err := c.Conn.Read(b)
+	c.mu.Lock()
 	c.empty += n
+	c.mu.Unlock()
 	runtime.Gosched()
 	return n, err //nolint:wrapcheck // a pass-through
 }
 
 // carried counts n bytes of payload among the bytes that were read.
-func (c *pacedConn) carried(n int) { c.empty = max(0, c.empty-bytesPerPayloadByte*n) }
+func (c *pacedConn) carried(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.empty = max(0, c.empty-bytesPerPayloadByte*n)
+}
+
+// excess returns by how many bytes those that carried nothing exceed the burst.
+func (c *pacedConn) excess() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.empty > emptyBytesBurst {
+		forgotten := time.Since(c.counted) / emptyBytesForgotten
+		c.empty, c.counted = max(0, c.empty-int(min(forgotten, time.Duration(c.empty)))), time.Now()
+	}
+	return c.empty - emptyBytesBurst
+}
 
 // wait waits until the bytes that carried nothing are within the burst.
 func (c *pacedConn) wait() {
-	if c.empty <= emptyBytesBurst {
-		return
-	}
-	forgotten := time.Since(c.counted) / emptyBytesForgotten
-	c.empty, c.counted = max(0, c.empty-int(min(forgotten, time.Duration(c.empty)))), time.Now()
-	over := c.empty - emptyBytesBurst
+	over := c.excess()
 	if over <= 0 {
 		return
 	}

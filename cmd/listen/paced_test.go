@@ -85,9 +85,9 @@ func TestPacedConnectionClosesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, stream := upgraded(t)
 		go func() { _, _ = io.Copy(io.Discard, client) }()
+		stream.(*webSocket).transport.empty = 1000 * emptyBytesPerSecond
 		ended := make(chan struct{})
 		go func() { defer close(ended); _, _ = io.Copy(io.Discard, stream) }()
-		stream.(*webSocket).transport.empty = 1000 * emptyBytesPerSecond
 		if _, err := io.WriteString(client, "\x89\x80\x00\x00\x00\x00"); err != nil {
 			t.Fatal(err)
 		}
