@@ -83,8 +83,9 @@ soak: ## create and delete temporary state for SOAK=10m while leaders are killed
 abuse: ## hostile clients of every kind at full size, and the latency of honest clients meanwhile
 	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse
 
-nightly: ## what CI has no time for: new random histories, every planted fault, twenty rounds, simulated hours, abuse
+nightly: ## what CI has no time for: new random histories, the race detector in long tests, every planted fault, twenty rounds, simulated hours, abuse
 	RAPID_SEED=0 go test -count=1 -timeout 60m ./fsm/... -rapid.checks=2000
+	PEEKLOCK_LONG=1 go test -race -short -timeout 40m ./...
 	$(MAKE) planted rounds sim abuse
 
 planted: ## build each planted fault in (or FAULTS="name ..."), and check that its test finds it
