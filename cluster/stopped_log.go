@@ -17,6 +17,8 @@ type StoppedLog struct {
 	FS           partition.FS
 	OpenLogStore partition.OpenLogStore
 	Logger       *slog.Logger
+
+	segmentBytes int // of the journal; 0 means its default
 }
 
 // Convert moves the entries of the log. It reports whether there was anything to do. After a crash, or an error, the log
@@ -55,7 +57,7 @@ func (l *StoppedLog) Cut() (cut bool, err error) {
 }
 
 func (l *StoppedLog) config(dir *datadir.Dir, kind partition.LogKind) partition.LogConfig {
-	return partition.LogConfig{Path: dir.LogPath(), Kind: kind, FS: l.FS, OpenStore: l.OpenLogStore, Logger: l.Logger}
+	return partition.LogConfig{Path: dir.LogPath(), Kind: kind, FS: l.FS, OpenStore: l.OpenLogStore, SegmentBytes: l.segmentBytes, Logger: l.Logger}
 }
 
 // openLog opens the log of a data folder. A folder without a journal gets one if that is the kind asked for.

@@ -55,6 +55,9 @@ func TestMemberConvertsItsLog(t *testing.T) {
 	}
 }
 
+// testSegmentBytes is the size of a segment of a journal on a simulated disk, which writes all of it.
+const testSegmentBytes = 64 << 10
+
 // TestInterruptedConversionOfALogKeepsIt checks that after a loss of power at any step of a conversion the member starts
 // with a journal and has its whole log; without a journal it starts with its whole log or refuses.
 func TestInterruptedConversionOfALogKeepsIt(t *testing.T) {
@@ -78,7 +81,7 @@ func TestInterruptedConversionOfALogKeepsIt(t *testing.T) {
 				}
 				files := d.Mount()
 				d.CrashAfter(step)
-				log := StoppedLog{Dir: "/data", FS: files, OpenLogStore: files.OpenLog, Logger: slog.New(slog.DiscardHandler)}
+				log := StoppedLog{Dir: "/data", FS: files, OpenLogStore: files.OpenLog, Logger: slog.New(slog.DiscardHandler), segmentBytes: testSegmentBytes}
 				_, failed := log.Convert(to)
 				d.CrashAfter(-1)
 				d.Crash()
@@ -105,7 +108,7 @@ func changeLog(t *testing.T, d *simfs.Disk, kind partition.LogKind, use func(*pa
 		t.Fatal(err)
 	}
 	log, err := openLog(dir, partition.LogConfig{
-		Path: dir.LogPath(), Kind: kind, FS: files, OpenStore: files.OpenLog, Logger: slog.New(slog.DiscardHandler),
+		Path: dir.LogPath(), Kind: kind, FS: files, OpenStore: files.OpenLog, SegmentBytes: testSegmentBytes, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return errors.Join(err, dir.Close())
