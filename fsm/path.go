@@ -10,20 +10,18 @@ func PathKey(path string) string { return nameKey(path) }
 // also Subscriptions, each of them, and what is below those. A name that begins with the name of
 // another entity and a slash is an entity of its own: "orders/new" is not below "orders".
 func EntityPath(path string) string {
+	parent, part := cutPath(path)
+	for strings.HasPrefix(part, "$") {
+		path = parent
+		parent, part = cutPath(path)
+	}
 	if topic, _, ok := SplitSubscriptionPath(path); ok {
 		return topic
 	}
-	for {
-		parent, part := cutPath(path)
-		switch {
-		case strings.HasPrefix(part, "$"):
-			path = parent
-		case parent != "" && nameKey(part) == subscriptionsSegment: // the list of subscriptions
-			return parent
-		default:
-			return path
-		}
+	if parent != "" && nameKey(part) == subscriptionsSegment { // the list of subscriptions
+		return parent
 	}
+	return path
 }
 
 // PathAbove returns the path whose access rules apply to a path too: the entity of a sub-queue or
