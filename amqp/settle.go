@@ -166,22 +166,13 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	s.unsettledFreed()
 }
 
-// keepEnlisted puts back deliveries that transactions settle, open ones and those that are being committed: a
-// disposition that only settles says of them that the client has forgotten them, not that they are released.
+// keepEnlisted puts back deliveries that transactions settle, open ones and those that are being committed, and
+// returns the others: a disposition that only settles says of them that the client has forgotten them, not that they
+// are released.
 func (s *session) keepEnlisted(first, last uint32, taken []settledDelivery) []settledDelivery {
 	for _, transactions := range []map[txnID]*transaction{s.conn.transactions, s.conn.committing} {
 		for _, t := range transactions {
-			others, some := t.settledByClient(s, first, last, taken)
-			if !some {
-				continue
-			}
-			for _, d := range taken {
-				s.unsettled[d.id] = d.unsettled
-			}
-			for _, d := range others {
-				delete(s.unsettled, d.id)
-			}
-			taken = others
+			taken, _ = t.settledByClient(s, first, last, taken)
 		}
 	}
 	return taken

@@ -346,23 +346,23 @@ func (t *transaction) settleRun(run []*enlistedDelivery) {
 	})
 }
 
-// settledByClient records that the client has settled deliveries of a session that are enlisted, and returns
-// the others. Java settles each delivery once more when it knows its outcome.
-func (t *transaction) settledByClient(s *session, first, last uint32, taken []settledDelivery) (others []settledDelivery, any bool) {
-	var enlisted map[uint32]bool
+// settledByClient records that the client has settled deliveries of a session that are enlisted. These stay unsettled
+// until the commit; others are those of taken that are not enlisted. Java settles each delivery once more when it
+// knows its outcome.
+func (t *transaction) settledByClient(s *session, first, last uint32, taken []settledDelivery) (others []settledDelivery, some bool) {
+	enlisted := make(map[uint32]bool)
 	for i := range t.deliveries {
 		if e := &t.deliveries[i]; e.session == s && e.id-first <= last-first {
-			if enlisted == nil {
-				enlisted = make(map[uint32]bool)
-			}
 			e.clientSettled, enlisted[e.id] = true, true
 		}
 	}
-	if enlisted == nil {
+	if len(enlisted) == 0 {
 		return taken, false
 	}
 	for _, d := range taken {
-		if !enlisted[d.id] {
+		if enlisted[d.id] {
+			s.unsettled[d.id] = d.unsettled
+		} else {
 			others = append(others, d)
 		}
 	}
