@@ -312,7 +312,7 @@ func (c *conn) committed(ctx context.Context, t *transaction, discharge *incomin
 // answered, each run of neighbours with one disposition. The state is again that of the transaction: Java takes
 // a plain outcome for another one than it asked for. mu is held.
 func (t *transaction) settleDeliveries() {
-	var run []*enlistedDelivery
+	var first, last *enlistedDelivery // of the run that is not answered yet
 	for i := range t.deliveries {
 		e := &t.deliveries[i]
 		s := e.session
@@ -322,27 +322,28 @@ func (t *transaction) settleDeliveries() {
 		delete(s.unsettled, e.id)
 		s.countUnsettled()
 		s.unsettledFreed()
-		if e.clientSettled || s.ended {
+		switch {
+		case e.clientSettled || s.ended:
 			continue
+		case first == nil:
+			first = e
+		case first.session != s || first.outcome != e.outcome || last.id+1 != e.id || e.id == 0:
+			first.session.answerInTransaction(t.id, first.id, last.id, first.outcome, true)
+			first = e
 		}
-		if len(run) > 0 && (run[0].session != s || run[0].outcome != e.outcome || run[len(run)-1].id+1 != e.id || e.id == 0) {
-			t.settleRun(run)
-			run = run[:0]
-		}
-		run = append(run, e)
+		last = e
 	}
-	t.settleRun(run)
+	if first != nil {
+		first.session.answerInTransaction(t.id, first.id, last.id, first.outcome, true)
+	}
 }
 
-// settleRun writes the disposition that settles deliveries of one session with consecutive ids and one outcome.
-func (t *transaction) settleRun(run []*enlistedDelivery) {
-	if len(run) == 0 {
-		return
-	}
-	s, last := run[0].session, run[len(run)-1].id
+// answerInTransaction reports the outcome that deliveries with consecutive ids have in a transaction. settled means
+// that it is committed.
+func (s *session) answerInTransaction(id txnID, first, last uint32, outcome outcome, settled bool) {
 	s.conn.emitDisposition(s.channel, &wire.Disposition{
-		Role: wire.RoleSender, First: run[0].id, Last: &last, Settled: true,
-		State: &wire.TransactionalState{TxnID: t.id[:], Outcome: run[0].outcome.state()},
+		Role: wire.RoleSender, First: first, Last: &last, Settled: settled,
+		State: &wire.TransactionalState{TxnID: id[:], Outcome: outcome.state()},
 	})
 }
 
@@ -432,11 +433,7 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 		first := i
 		for i++; i < len(taken) && taken[i].id == taken[i-1].id+1; i++ {
 		}
-		end := taken[i-1].id
-		s.conn.emitDisposition(s.channel, &wire.Disposition{
-			Role: wire.RoleSender, First: taken[first].id, Last: &end,
-			State: &wire.TransactionalState{TxnID: id[:], Outcome: what.outcome.state()},
-		})
+		s.answerInTransaction(*id, taken[first].id, taken[i-1].id, what.outcome, false)
 	}
 }
 
