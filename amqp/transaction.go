@@ -145,12 +145,11 @@ func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, mess
 		bytes += len(messages[i].Payload) + len(messages[i].Properties)
 	}
 	t, cause := c.enlist(id, len(messages), 0, bytes)
-	if cause.condition == "" {
-		if cause = t.secondPartition(&at, messages); cause.condition != "" {
-			c.markRollbackOnly(t, cause)
-		}
-	}
 	if cause.condition != "" {
+		return cause
+	}
+	if cause = t.secondPartition(&at, messages); cause.condition != "" {
+		c.markRollbackOnly(t, cause)
 		return cause
 	}
 	for i := range t.work.Sends {
@@ -172,22 +171,26 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.
 		bytes += len(s.Properties) + len(s.Reason) + len(s.Description)
 	}
 	t, cause := c.enlist(id, 0, len(settlements), bytes)
-	if cause.condition == "" {
-		if cause = t.addSettlements(at, settlements); cause.condition != "" {
-			c.markRollbackOnly(t, cause)
-		}
-	}
 	if cause.condition != "" {
+		return nil, cause
+	}
+	if cause = t.addSettlements(at, settlements); cause.condition != "" {
+		c.markRollbackOnly(t, cause)
 		return nil, cause
 	}
 	return t, refusal{}
 }
 
-// addSettlements adds settlements to the work of a transaction, or returns the reason why they cannot be part of
-// it. It settles messages of one entity, and of one partition of that.
+// addSettlements adds settlements, of which there is at least one, to the work of a transaction, or returns the reason
+// why they cannot be part of it. It settles messages of one entity, and of one partition of that.
 func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlement) refusal {
-	if len(t.work.Settles) > 0 && t.work.Settles[0].At.ID != at.ID {
-		return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of '%s', and this is a message of '%s'. Settle messages of one entity in a transaction.", t.work.Settles[0].At.Name, at.Name)
+	first := &settlements[0]
+	if len(t.work.Settles) > 0 {
+		begun := &t.work.Settles[0]
+		if begun.At.ID != at.ID {
+			return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of '%s', and this is a message of '%s'. Settle messages of one entity in a transaction.", begun.At.Name, at.Name)
+		}
+		first = &begun.Settlements[0]
 	}
 	if t.locks == nil {
 		t.locks = make(map[fsm.LockID]struct{}, len(settlements))
@@ -197,7 +200,7 @@ func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlem
 		if _, twice := t.locks[lock]; twice {
 			return newRefusal(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
 		}
-		if len(at.Shards) > 0 && lock.Sequence.Shard() != settlements[0].Lock.Sequence.Shard() || !t.inOneShard(&at, lock.Sequence) {
+		if len(at.Shards) > 0 && lock.Sequence.Shard() != first.Lock.Sequence.Shard() {
 			return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of another partition of '%s'. Settle messages of one partition in a transaction.", at.Name)
 		}
 		t.locks[lock] = struct{}{}
@@ -205,12 +208,6 @@ func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlem
 	g := t.settlementsAt(at)
 	g.Settlements = append(g.Settlements, settlements...)
 	return refusal{}
-}
-
-// inOneShard reports whether a message of a partitioned entity lies in the partition of those that the
-// transaction settles already.
-func (t *transaction) inOneShard(at *fsm.EntityRef, n fsm.SequenceNumber) bool {
-	return len(at.Shards) == 0 || len(t.work.Settles) == 0 || t.work.Settles[0].Settlements[0].Lock.Sequence.Shard() == n.Shard()
 }
 
 // secondPartition returns the reason why messages cannot be sent with those that the transaction sends to their
