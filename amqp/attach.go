@@ -147,56 +147,77 @@ func echoOutcome(state any) any {
 func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.recovered(ctx)
 	l := e.base()
-	var via fsm.EntityRef
-	var err error
-	entity := l.viaPath
-	if entity != "" {
-		via, err = c.resolvePath(ctx, entity)
-	}
-	var place fsm.EntityRef
-	if err == nil {
-		entity, _ = cutManagement(l.path)
-		if l.temporary {
-			place, err = c.createTemporary(ctx, entity)
-		} else {
-			place, err = c.resolvePath(ctx, entity)
-		}
-	}
+	place, via, cause := c.entitiesOf(ctx, l)
 	c.mu.Lock()
 	defer c.unlock()
+	if l.temporary {
+		defer func() {
+			if l.state != attached { // also after an error: the queue may have been created
+				go c.removeTemporary(context.WithoutCancel(ctx), l.path)
+			}
+		}()
+	}
 	if l.state != attaching || c.phase >= phaseClosing {
-		if l.temporary && err == nil {
-			go c.removeTemporary(context.WithoutCancel(ctx), l.path)
-		}
 		return
 	}
-	var cause refusal
+	if cause.condition == "" {
+		cause = entitiesNotAllowed(e, &place, via)
+	}
 	o, receives := e.(*outgoingLink)
-	if err == nil && l.kind == entityNode {
-		cause = attachNotAllowed(&place, l.clientSends)
-		if receives && cause.condition == "" && !o.browses {
-			cause = o.sessionMismatch(&place)
-		}
-	}
-	if in, ok := e.(*incomingLink); ok && err == nil && cause.condition == "" && l.viaPath != "" {
-		cause = in.setVia(via)
-	}
-	if err == nil && cause.condition == "" && l.kind == entityNode && isDisabled(place.Settings.Status, l.clientSends) {
-		cause = errorReplyOf(fsm.EntityDisabled).withEntity(entity).refusal
-	}
 	switch {
 	case cause.condition != "":
 		l.refuseAttaching(ctx, cause)
-		if l.temporary {
-			go c.removeTemporary(context.WithoutCancel(ctx), l.path)
-		}
-	case err == nil && receives && o.wantedSession != nil:
+	case receives && o.wantedSession != nil:
 		o.acceptSession(place)
-	case err == nil:
-		l.completeAttach(ctx, e, place)
 	default:
-		l.refuseAttaching(ctx, errorReplyOf(codeOf(err)).withEntity(entity).refusal)
+		l.completeAttach(ctx, e, place)
 	}
+}
+
+// entitiesOf finds the entity of a link, or creates it if it is temporary, and the entity through which the link sends.
+func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRef, cause refusal) {
+	var err error
+	path := l.viaPath
+	if path != "" {
+		via, err = c.resolvePath(ctx, path)
+	}
+	if err == nil {
+		path, _ = cutManagement(l.path)
+		if l.temporary {
+			place, err = c.createTemporary(ctx, path)
+		} else {
+			place, err = c.resolvePath(ctx, path)
+		}
+	}
+	if err != nil {
+		cause = errorReplyOf(codeOf(err)).withEntity(path).refusal
+	}
+	return place, via, cause
+}
+
+// entitiesNotAllowed returns the reason why a link cannot be attached to its entity, or send through via, if there is
+// one. mu is held.
+func entitiesNotAllowed(e endpoint, place *fsm.EntityRef, via fsm.EntityRef) refusal {
+	l := e.base()
+	if l.kind == entityNode {
+		if cause := attachNotAllowed(place, l.clientSends); cause.condition != "" {
+			return cause
+		}
+		if o, ok := e.(*outgoingLink); ok && !o.browses {
+			if cause := o.sessionMismatch(place); cause.condition != "" {
+				return cause
+			}
+		}
+	}
+	if in, ok := e.(*incomingLink); ok && l.viaPath != "" {
+		if cause := in.setVia(via); cause.condition != "" {
+			return cause
+		}
+	}
+	if l.kind == entityNode && isDisabled(place.Settings.Status, l.clientSends) {
+		return errorReplyOf(fsm.EntityDisabled).withEntity(l.path).refusal
+	}
+	return refusal{}
 }
 
 // resolvePath asks the broker for an entity, and repeats the question for up to attachBusyMax while the broker is

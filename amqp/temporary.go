@@ -47,9 +47,6 @@ func (c *conn) createTemporary(ctx context.Context, path string) (fsm.EntityRef,
 	settings.MaxMessageBytes = 0 // the default of the namespace
 	at, err := c.config.Broker.CreateQueue(ctx, c.namespace, path, settings)
 	c.auditTemporary(ctx, "create", path, err)
-	if err != nil {
-		go c.removeTemporary(context.WithoutCancel(ctx), path) // it may have been created
-	}
 	return at, err
 }
 
