@@ -5,6 +5,7 @@ import (
 	"runtime"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // Rates of the work that clients request by attaching links and by requests to nodes, in units (package work). A
@@ -74,6 +75,14 @@ func (c *conn) countMemoryRefusal() { c.dueWork += memoryRefusalCost }
 
 // countEmptyLock counts a request for messages that found none. mu is held.
 func (c *conn) countEmptyLock() { c.unpaidFrameUnits += emptyLockCost }
+
+// countBrowse counts a request of a browsing link, which costs what a peek costs. mu is held.
+func (c *conn) countBrowse(found []fsm.Delivery) {
+	c.unpaidFrameUnits += requestCost
+	for i := range found {
+		c.unpaidFrameUnits += len(found[i].Payload) / responseUnitBytes
+	}
+}
 
 // payForFrame waits until the reader may handle the frame after this one, and yields to the other connections when
 // work is due and after each attach. It does not yield after each frame: the writer would write each response alone.

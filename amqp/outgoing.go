@@ -207,16 +207,13 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 		l.lockFailed(code)
 		return
 	}
+	if l.browses {
+		c.countBrowse(deliveries)
+	}
 	if len(deliveries) == 0 {
 		c.countEmptyLock()
 	}
-	if l.browses {
-		c.unpaidFrameUnits += requestCost
-	}
 	for _, d := range deliveries {
-		if l.browses {
-			c.unpaidFrameUnits += len(d.Payload) / responseUnitBytes
-		}
 		c.queuedBytes += len(d.Payload)
 		l.queue = append(l.queue, queuedDelivery{delivery: d})
 	}
