@@ -127,12 +127,11 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 	if err != nil {
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
 	}
-	if v.livesByDefault(&d) {
-		if err := v.setTimes(&d); err != nil {
-			return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
-		}
-		changed.sections = true
+	timed, err := v.setDefaultTimes(&d)
+	if err != nil {
+		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
 	}
+	changed.sections = changed.sections || timed
 	dst = v.appendHeader(dst, &d)
 	if o.LockToken != nil {
 		dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
@@ -180,53 +179,52 @@ func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 // lifetimeOf returns how long a message that expires lives after it was enqueued, in milliseconds.
 func lifetimeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
 
-// livesByDefault reports whether the queue has set the time to live of a message, because its sender gave none:
-// neither in the header nor as an end.
-func (v *payloadView) livesByDefault(d *fsm.Delivery) bool {
-	if d.Expires == 0 || v.flags&payloadHasTTL != 0 && v.ttl != 0 {
-		return false
-	}
-	_, expires := v.times()
-	return expires == nil
-}
-
-// times returns the fields creation-time and absolute-expiry-time of the properties, nil if absent.
-func (v *payloadView) times() (created, expires []byte) {
+// times returns the fields creation-time and absolute-expiry-time of the properties, nil if absent, and the number of
+// bytes behind the latter.
+func (v *payloadView) times() (created, expires []byte, behind int) {
 	if len(v.properties) == 0 {
-		return nil, nil
+		return nil, nil, 0
 	}
 	fields, err := wire.IterList(v.properties[sectionDescriptorBytes:])
 	if err != nil {
-		return nil, nil // cannot happen: they were checked when the message was sent
+		return nil, nil, 0 // cannot happen: they were checked when the message was sent
 	}
 	for i := 0; ; i++ {
 		field, ok := fields.Next()
+		behind += len(field)
 		switch {
 		case !ok:
-			return created, expires
+			return created, expires, behind
 		case wire.IsNull(field):
 		case i == creationField:
 			created = field
 		case i == expiryField:
-			expires = field
+			expires, behind = field, 0
 		}
 	}
 }
 
-// setTimes writes both times to the properties of a message that lives by the default of its queue, because the
-// header has no space for 100 days. A creation-time of the sender stays, otherwise it is the time of enqueueing.
-func (v *payloadView) setTimes(d *fsm.Delivery) error {
+// setDefaultTimes writes both times to the properties of a message that lives by the default of its queue, because the
+// header has no space for 100 days, and reports whether it did. Such a message has no time to live of its sender,
+// neither in the header nor as an end. A creation-time of the sender stays, otherwise it is the time of enqueueing.
+func (v *payloadView) setDefaultTimes(d *fsm.Delivery) (done bool, err error) {
+	if d.Expires == 0 || v.flags&payloadHasTTL != 0 && v.ttl != 0 {
+		return false, nil
+	}
+	created, expires, _ := v.times()
+	if expires != nil {
+		return false, nil
+	}
 	var set [propertyFieldCount][]byte
 	from := int64(d.Enqueued)
-	if created, _ := v.times(); created != nil {
+	if created != nil {
 		from, _ = wire.MillisOf(created)
 	} else {
 		set[creationField] = wire.AppendMillis(nil, from)
 	}
 	set[expiryField] = wire.AppendMillis(nil, from+lifetimeOf(d))
-	var err error
 	v.properties, err = replaceFields(v.properties, &set)
-	return err
+	return true, err
 }
 
 // timestampBytes is the size of an encoded timestamp; the time follows its first byte.
@@ -236,35 +234,17 @@ const timestampBytes = 9
 // Clients that send both creation-time and absolute-expiry-time trust their difference more than the header.
 // The creation-time does not change.
 func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
-	if d.Expires == 0 || len(v.properties) == 0 {
+	if d.Expires == 0 {
 		return
 	}
-	fields, err := wire.IterList(v.properties[sectionDescriptorBytes:])
-	if err != nil {
-		return // cannot happen: they were checked when the message was sent
-	}
-	end, expiry := 0, 0
-	var created int64
-	var timed bool
-	for i := 0; ; i++ {
-		field, ok := fields.Next()
-		if !ok {
-			break
-		}
-		end += len(field)
-		if i == expiryField && wire.IsTimestamp(field) {
-			expiry = end
-		}
-		if i == creationField {
-			created, timed = wire.MillisOf(field)
-		}
-	}
-	if expiry == 0 || !timed {
+	created, expires, behind := v.times()
+	from, timed := wire.MillisOf(created)
+	if !timed || !wire.IsTimestamp(expires) {
 		return
 	}
 	// The fields end with the section.
-	at := len(v.properties) - end + expiry - timestampBytes + 1
-	binary.BigEndian.PutUint64(bare[at:], uint64(created+lifetimeOf(d)))
+	at := len(v.properties) - behind - timestampBytes + 1
+	binary.BigEndian.PutUint64(bare[at:], uint64(from+lifetimeOf(d)))
 }
 
 // appendBrokerAnnotations appends the annotations of the broker. The types are exact and no value is null,
