@@ -210,10 +210,7 @@ func TestNotTerminalStatesSettleNothing(t *testing.T) {
 	p.deliveries(1)
 	p.send(dispose(0, 0, false, &wire.Received{}), dispose(0, 0, false, nil))
 	p.send(dispose(0, 0, false, &wire.TransactionalState{TxnID: []byte{1}, Outcome: &wire.Accepted{}}))
-	d := expect[*wire.Disposition](p)
-	if r, ok := d.State.(*wire.Rejected); !ok || d.Settled || r.Error.Condition != wire.ConditionTransactionUnknownID {
-		t.Errorf("disposition %+v state %+v", d, d.State)
-	}
+	p.rejected(0, wire.RoleSender, wire.ConditionTransactionUnknownID, false)
 	p.send(dispose(0, 0, false, &wire.Accepted{}))
 	expect[*wire.Disposition](p)
 }

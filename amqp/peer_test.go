@@ -218,9 +218,15 @@ func (p *peer) accepted() (first, last uint32) {
 // refused reads a disposition that rejects one delivery.
 func (p *peer) refused(id uint32, role wire.Role, condition wire.Symbol) *wire.Error {
 	p.Helper()
+	return p.rejected(id, role, condition, true)
+}
+
+// rejected is refused for a delivery that is settled or, in a transaction, stays open.
+func (p *peer) rejected(id uint32, role wire.Role, condition wire.Symbol, settled bool) *wire.Error {
+	p.Helper()
 	d := expect[*wire.Disposition](p)
 	r, ok := d.State.(*wire.Rejected)
-	if !ok || d.First != id || !d.Settled || d.Role != role || r.Error == nil || r.Error.Condition != condition {
+	if !ok || d.First != id || d.Settled != settled || d.Role != role || r.Error == nil || r.Error.Condition != condition {
 		p.Fatalf("disposition %+v state %+v, want rejected %d with %s", d, d.State, id, condition)
 	}
 	return r.Error

@@ -62,6 +62,18 @@ func transactionPeer(t testing.TB, b Broker, change ...func(*Config)) *peer {
 	return p
 }
 
+// receivingPeer is a transactionPeer that has received n new messages of the queue "orders" over the link 1, as the
+// deliveries 0 to n-1.
+func receivingPeer(t testing.TB, b *transactionLog, n int) *peer {
+	t.Helper()
+	b.messages(t, "orders", n)
+	p := transactionPeer(t, b)
+	p.receiver(1, "orders")
+	p.credit(1, 0, uint32(n))
+	p.deliveries(n)
+	return p
+}
+
 // coordinator attaches a link to the coordinator and reads its credit.
 func (p *peer) coordinator(handle uint32) {
 	p.Helper()
@@ -178,12 +190,8 @@ func TestSendsOfATransactionAreStoredAtItsCommit(t *testing.T) {
 func TestTransactionRolledBack(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
-	b.messages(t, "orders", 3)
-	p := transactionPeer(t, b)
+	p := receivingPeer(t, b, 3)
 	p.sender(0, "orders")
-	p.receiver(1, "orders")
-	p.credit(1, 0, 3)
-	p.deliveries(3)
 	txn := p.declare(0)
 	p.transfer(0, 1, encodedMessage(t, nil), in(txn))
 	p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
@@ -223,11 +231,7 @@ func TestSettlementsOfATransactionHappenAtItsCommit(t *testing.T) {
 		"dead-letter": {&wire.Rejected{Error: &wire.Error{Condition: wire.ConditionDeadLetter}}, "rejected", fsm.Counts{DeadLetter: 1}},
 	} {
 		b := newTransactionLog("orders")
-		b.messages(t, "orders", 1)
-		p := transactionPeer(t, b)
-		p.receiver(0, "orders")
-		p.credit(0, 0, 1)
-		p.deliveries(1)
+		p := receivingPeer(t, b, 1)
 		txn := p.declare(0)
 		p.settleIn(txn, 0, 0, c.outcome)
 		p.within(txn, wire.RoleSender, 0, 0, c.want)
@@ -293,12 +297,8 @@ func TestTransactionIsWholeOrAbsent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTransactionLog("orders", "bills")
-			b.messages(t, "orders", 1)
-			p := transactionPeer(t, b)
+			p := receivingPeer(t, b, 1)
 			p.sender(0, "bills")
-			p.receiver(1, "orders")
-			p.credit(1, 0, 1)
-			p.deliveries(1)
 			txn := p.declare(0)
 			p.transfer(0, 1, encodedMessage(t, nil), in(txn))
 			p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
@@ -446,12 +446,8 @@ func (p *peer) sendLarge(handle, id uint32, size int, change ...func(*wire.Trans
 func TestSettledWorkInTransactions(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
-	b.messages(t, "orders", 1)
-	p := transactionPeer(t, b)
+	p := receivingPeer(t, b, 1)
 	p.sender(0, "orders")
-	p.receiver(1, "orders")
-	p.credit(1, 0, 1)
-	p.deliveries(1)
 	txn := p.declare(0)
 	p.transfer(0, 1, encodedMessage(t, nil), in(txn), settled)
 	p.send(dispose(0, 0, true, &wire.TransactionalState{TxnID: txn, Outcome: &wire.Accepted{}}))
@@ -488,11 +484,7 @@ func TestTransactionOfAnotherConnection(t *testing.T) {
 func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
-	b.messages(t, "orders", 1)
-	p := transactionPeer(t, b)
-	p.receiver(0, "orders")
-	p.credit(0, 0, 1)
-	p.deliveries(1)
+	p := receivingPeer(t, b, 1)
 	one, other := p.declare(0), p.declare(1)
 	p.settleIn(one, 0, 0, &wire.Accepted{})
 	p.within(one, wire.RoleSender, 0, 0, "accepted")
@@ -533,12 +525,8 @@ func TestTransactionOperationsMax(t *testing.T) {
 	t.Parallel()
 	const many = transactionSettlementsMax + 1
 	b := newTransactionLog("orders")
-	b.messages(t, "orders", many)
-	p := transactionPeer(t, b)
+	p := receivingPeer(t, b, many)
 	p.sender(0, "orders")
-	p.receiver(1, "orders")
-	p.credit(1, 0, many)
-	p.deliveries(many)
 	data := wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), encodedMessage(t, nil))
 	batch := func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) }
 	txn := p.declare(0)
@@ -564,11 +552,7 @@ func TestTransactionOperationsMax(t *testing.T) {
 func TestCommitSettlesTheOpenDeliveries(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
-	b.messages(t, "orders", 4)
-	p := transactionPeer(t, b)
-	p.receiver(1, "orders")
-	p.credit(1, 0, 4)
-	p.deliveries(4)
+	p := receivingPeer(t, b, 4)
 	txn := p.declare(0)
 	p.settleIn(txn, 0, 1, &wire.Accepted{})
 	p.within(txn, wire.RoleSender, 0, 1, "accepted")
@@ -607,11 +591,7 @@ func TestSecondSettlementOfAnEnlistedDeliveryIsIgnored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newTransactionLog("orders")
-			b.messages(t, "orders", 2)
-			p := transactionPeer(t, b)
-			p.receiver(1, "orders")
-			p.credit(1, 0, 2)
-			p.deliveries(2)
+			p := receivingPeer(t, b, 2)
 			txn := p.declare(0)
 			p.settleIn(txn, 0, 1, &wire.Accepted{})
 			p.within(txn, wire.RoleSender, 0, 1, "accepted")
@@ -631,12 +611,8 @@ func TestSecondSettlementOfAnEnlistedDeliveryIsIgnored(t *testing.T) {
 func TestSettledDispositionDuringACommitReleasesNothing(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
-	b.messages(t, "orders", 1)
 	b.wait = make(chan struct{})
-	p := transactionPeer(t, b)
-	p.receiver(1, "orders")
-	p.credit(1, 0, 1)
-	p.deliveries(1)
+	p := receivingPeer(t, b, 1)
 	txn := p.declare(0)
 	p.settleIn(txn, 0, 0, &wire.Accepted{})
 	p.within(txn, wire.RoleSender, 0, 0, "accepted")
@@ -672,10 +648,7 @@ func TestOneEntityAndPartitionInATransaction(t *testing.T) {
 		p.settleIn(txn, 0, 0, &wire.Accepted{})
 		p.within(txn, wire.RoleSender, 0, 0, "accepted")
 		p.settleIn(txn, 1, 1, &wire.Accepted{})
-		d := expect[*wire.Disposition](p)
-		if r, ok := d.State.(*wire.Rejected); !ok || r.Error.Condition != wire.ConditionNotAllowed || d.Settled || d.First != 1 {
-			t.Errorf("disposition %+v state %+v", d, d.State)
-		}
+		p.rejected(1, wire.RoleSender, wire.ConditionNotAllowed, false)
 		p.rollback(1, txn)
 		p.send(dispose(0, 1, false, &wire.Accepted{}))
 		for done := uint32(0); done < 2; {
