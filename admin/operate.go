@@ -220,7 +220,7 @@ func (s *Server) memberAction(do func(Operations, context.Context, fsm.MemberID)
 	}
 }
 
-// logNote is POST /v1/notes: it logs what a program reports whose own output is lost, such as a hook of Kubernetes.
+// logNote is POST /v1/notes: it logs a report of a program whose own output is lost, such as a hook of Kubernetes.
 func (s *Server) logNote(w http.ResponseWriter, r *http.Request) error {
 	var note Note
 	if err := decodeBody(r, &note, "source and text"); err != nil {

@@ -59,7 +59,7 @@ func (l *link) beginTemporary() {
 	}
 }
 
-// endTemporary counts the queue of a link no more, and deletes it if it was created. mu is held.
+// endTemporary no longer counts the queue of a link, and deletes it if it was created. mu is held.
 func (l *link) endTemporary(created bool) {
 	if !l.temporary {
 		return

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The buckets of ended accounts are bounded, and those that are full again make room for others.
+// The buckets of ended accounts are bounded, and those that are full again are forgotten when there are too many.
 func TestEndedAccountsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
