@@ -328,6 +328,9 @@ func (r *Router) catalogLevel() (level uint32) {
 	return level
 }
 
+// canWrite reports whether every member can read a command of a format level, as far as this member's catalog knows.
+func (r *Router) canWrite(level uint32) bool { return level <= 1 || level <= r.catalogLevel() }
+
 // catalogLoaded reports whether this member's replica of the catalog has loaded the cluster.
 func (r *Router) catalogLoaded() (loaded bool) {
 	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {

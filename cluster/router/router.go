@@ -232,7 +232,7 @@ func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done fun
 		return
 	}
 	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
-	if level := command.Level(); level > 1 && level > r.formatLevel() {
+	if !r.canWrite(command.Level()) {
 		done(fsm.Result{Code: fsm.MessageTooLarge}) // a member of the release before could not read it
 		return
 	}

@@ -3,10 +3,8 @@ package router
 import (
 	"slices"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // Transact applies a whole transaction, once, or nothing of it. done gets OK, or NotAllowed when the
@@ -27,7 +25,7 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 		done(code) // refused, or empty
 		return
 	}
-	if command.Level() > r.formatLevel() {
+	if !r.canWrite(command.Level()) {
 		done(fsm.InvalidArgument) // a member of the release before could not read it
 		return
 	}
@@ -47,14 +45,6 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 			client.submit(command, func(result fsm.Result) { done(result.Code) })
 		})
 	})
-}
-
-// formatLevel returns the level of the cluster as this member's catalog knows it.
-func (r *Router) formatLevel() (level uint32) {
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { level = raftgroup.Catalog(m).FormatLevel() })
-	}
-	return max(1, level)
 }
 
 // resolveShards replaces partitioned entities by shards. Settlements belong to the shard in their
