@@ -287,8 +287,8 @@ func (r *Router) Settle(at fsm.EntityRef, settlements []fsm.Settlement, done fun
 	})
 }
 
-// settleRest submits the settlements for which the entry had no room, and returns false if there are
-// none, or nothing but these: then others fill the entries, and the client tries again later.
+// settleRest submits the settlements again that the entry could not take, and returns false if there are
+// none, or if it took none of them: then others fill the entries, and the client tries again later.
 func (r *Router) settleRest(at fsm.EntityRef, settlements []fsm.Settlement, codes []fsm.Code, done func([]fsm.Code)) bool {
 	var rest []fsm.Settlement
 	for i, code := range codes {

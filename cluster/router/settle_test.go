@@ -9,9 +9,9 @@ import (
 	"github.com/peeklock/peeklock/test/fakegroup"
 )
 
-// TestSettlementsWithoutRoomAreSubmittedAgain: settlements for which an entry had no room follow in the
-// next ones; when an entry has room for none, the caller learns that the partition is busy.
-func TestSettlementsWithoutRoomAreSubmittedAgain(t *testing.T) {
+// TestSettlementsOverTheLimitAreSubmittedAgain: settlements that an entry could not take follow in the
+// next ones; when an entry takes none of them, the caller learns that the partition is busy.
+func TestSettlementsOverTheLimitAreSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)

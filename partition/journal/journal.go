@@ -303,7 +303,7 @@ func (j *Journal) write(batch []byte, records int) (*segment, uint32, error) {
 
 func (j *Journal) writeAndSync(batch []byte, records int) (*segment, uint32, error) {
 	length := roundUp(len(batch))
-	if len(j.segments) == 0 || j.partial || j.end+uint64(length) > j.newest().base+j.newest().room() {
+	if len(j.segments) == 0 || j.partial || j.end+uint64(length) > j.newest().base+j.newest().capacity() {
 		if err := j.createSegment(length); err != nil {
 			return nil, 0, err
 		}

@@ -28,8 +28,8 @@ type segment struct {
 	file disk.File
 }
 
-// room is how many bytes of batches the segment can hold.
-func (s *segment) room() uint64 { return s.size - segmentHeadBytes }
+// capacity is how many bytes of batches the segment can hold.
+func (s *segment) capacity() uint64 { return s.size - segmentHeadBytes }
 
 func (s *segment) offsetOf(position uint64) int64 { return int64(position-s.base) + segmentHeadBytes }
 

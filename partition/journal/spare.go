@@ -18,7 +18,7 @@ type spareFile struct {
 // askForSpare wakes the preparer once the newest segment is half full. Called with the turn.
 func (j *Journal) askForSpare() {
 	s := j.newest()
-	if j.spareAsked || j.end-s.base <= s.room()/2 {
+	if j.spareAsked || j.end-s.base <= s.capacity()/2 {
 		return
 	}
 	j.spareAsked = true
