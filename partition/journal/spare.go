@@ -92,7 +92,7 @@ func (j *Journal) reserve(seg uint32, size uint64) (*spareFile, error) {
 		err = j.files.SyncFolder(j.dir)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("sync %s", path), err, file.Close())
+		return nil, errors.Join(fmt.Errorf("sync %s: %w", path, err), file.Close())
 	}
 	return &spareFile{seg, size, file}, nil
 }
