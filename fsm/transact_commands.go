@@ -66,7 +66,18 @@ func withinLimits(settlements, sends int, level uint32) bool {
 
 // Level returns the format level from which on the command may be written.
 func (c Transact) Level() uint32 {
-	settlements, sends, scheduled := 0, 0, false
+	scheduled := func(t TransferOut) bool {
+		return slices.ContainsFunc(t.Messages, func(m Message) bool { return m.EnqueueAt != 0 })
+	}
+	settlements, sends := c.operations()
+	if !withinLimits(settlements, sends, 1) || slices.ContainsFunc(c.Transfers, scheduled) {
+		return LevelTransactions
+	}
+	return 1
+}
+
+// operations returns the numbers of messages that the command settles and sends.
+func (c Transact) operations() (settlements, sends int) {
 	for i := range c.Settles {
 		settlements += len(c.Settles[i].Settlements)
 	}
@@ -75,12 +86,8 @@ func (c Transact) Level() uint32 {
 	}
 	for i := range c.Transfers {
 		sends += len(c.Transfers[i].Messages)
-		scheduled = scheduled || slices.ContainsFunc(c.Transfers[i].Messages, func(m Message) bool { return m.EnqueueAt != 0 })
 	}
-	if scheduled || !withinLimits(settlements, sends, 1) {
-		return LevelTransactions
-	}
-	return 1
+	return settlements, sends
 }
 
 // transaction is a Transact whose messages alias the command.
@@ -156,30 +163,31 @@ func validTransferOut(via EntityID, to Destination, nameBytes, messages int) boo
 func (Transact) kind() Kind             { return KindTransact }
 func (c Transact) encode(x codec) codec { c.fields(&x); return x }
 func (c Transact) check() Code {
-	settlements, sends, worst := 0, 0, OK
-	note := func(settles, messages int, code Code) {
-		settlements, sends = settlements+settles, sends+messages
-		if worst == OK {
-			worst = code
-		}
+	if settlements, sends := c.operations(); !withinLimits(settlements, sends, FormatLevel) {
+		return InvalidArgument
 	}
 	for _, s := range c.Settles {
-		note(len(s.Settlements), 0, s.check())
-		for i := range s.Settlements {
-			note(0, 0, codeIf(s.Settlements[i].Verb != Release))
+		if code := s.check(); code != OK {
+			return code
+		}
+		if slices.ContainsFunc(s.Settlements, func(s Settlement) bool { return s.Verb == Release }) {
+			return InvalidArgument
 		}
 	}
 	for _, s := range c.Sends {
-		note(0, len(s.Messages), s.check())
+		if code := s.check(); code != OK {
+			return code
+		}
 	}
 	for _, t := range c.Transfers {
-		note(0, len(t.Messages), SendMessages{Entity: t.Via, Messages: t.Messages}.check())
-		note(0, 0, codeIf(validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages))))
+		if code := (SendMessages{Entity: t.Via, Messages: t.Messages}).check(); code != OK {
+			return code
+		}
+		if !validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages)) {
+			return InvalidArgument
+		}
 	}
-	if !withinLimits(settlements, sends, FormatLevel) {
-		return InvalidArgument
-	}
-	return worst
+	return OK
 }
 
 func (c *Transact) fields(x *codec) {
