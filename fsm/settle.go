@@ -153,7 +153,7 @@ func (q *Queues) settle(c SettleMessages) Result {
 	}
 	codes := make([]Code, len(c.Settlements))
 	for i := range c.Settlements {
-		codes[i] = q.settleOne(sub, &c.Settlements[i], &q.rewritten)
+		codes[i] = q.settleOne(sub, &c.Settlements[i], false)
 	}
 	q.removeStaleTimers(sub)
 	sub.entity.lastActivity = q.times.Serving
@@ -161,9 +161,9 @@ func (q *Queues) settle(c SettleMessages) Result {
 	return Result{Codes: codes}
 }
 
-// settleable finds the message of a settlement, if it can be performed. rewritten counts the bytes of
-// patches that are rewritten; nil if the settlement was checked before.
-func (q *Queues) settleable(sub *subqueue, s *Settlement, rewritten *uint64) (at cursor, rec record, code Code) {
+// settleable finds the message of a settlement, if it can be performed. counted means that what it
+// rewrites was counted before.
+func (q *Queues) settleable(sub *subqueue, s *Settlement, counted bool) (at cursor, rec record, code Code) {
 	if !validSettlement(s) || s.Until > q.times.Wall.After(delayMax) {
 		return at, rec, InvalidArgument
 	}
@@ -173,7 +173,7 @@ func (q *Queues) settleable(sub *subqueue, s *Settlement, rewritten *uint64) (at
 		return at, rec, MessageLockLost
 	case s.Verb == DeadLetter && sub.address.Sub != MainQueue:
 		return at, rec, NotAllowed
-	case rewritten != nil && !q.mayRewrite(sub, at, &rec, s, rewritten):
+	case !counted && !q.mayRewrite(sub, at, &rec, s):
 		return at, rec, ServerBusy
 	case s.Verb != Complete && !q.patchFits(sub.ix.patch(at), s.Properties):
 		return at, rec, InvalidArgument
@@ -184,15 +184,15 @@ func (q *Queues) settleable(sub *subqueue, s *Settlement, rewritten *uint64) (at
 // mayRewrite reports whether a settlement leaves the patches of its message as they are, or the entry
 // may rewrite them. It counts their bytes: all patches of a message are one body, up to a MiB, which is
 // read and written again.
-func (q *Queues) mayRewrite(sub *subqueue, at cursor, rec *record, s *Settlement, rewritten *uint64) bool {
+func (q *Queues) mayRewrite(sub *subqueue, at cursor, rec *record, s *Settlement) bool {
 	size := uint64(sub.ix.patch(at).Size)
 	if size == 0 || q.FormatLevel() < levelRewriteBytes || !q.addsPatch(sub, rec, s) || planted.Active(planted.SettleWithoutByteBound) {
 		return true
 	}
-	if *rewritten >= rewriteBytesMax {
+	if q.rewritten >= rewriteBytesMax {
 		return false
 	}
-	*rewritten += size
+	q.rewritten += size
 	return true
 }
 
@@ -214,9 +214,9 @@ func (q *Queues) addsPatch(sub *subqueue, rec *record, s *Settlement) bool {
 	return len(s.Properties)+len(s.Reason)+len(s.Description) > 0
 }
 
-// settleOne performs one settlement. rewritten is that of settleable.
-func (q *Queues) settleOne(sub *subqueue, s *Settlement, rewritten *uint64) Code {
-	at, rec, code := q.settleable(sub, s, rewritten)
+// settleOne performs one settlement. counted is that of settleable.
+func (q *Queues) settleOne(sub *subqueue, s *Settlement, counted bool) Code {
+	at, rec, code := q.settleable(sub, s, counted)
 	if code != OK {
 		return code
 	}

@@ -37,7 +37,7 @@ func (q *Queues) transact(c *transaction) Result {
 func (q *Queues) settleAll(c *SettleMessages) {
 	sub := q.subqueueAt(c.Address)
 	for i := range c.Settlements {
-		if code := q.settleOne(sub, &c.Settlements[i], nil); code != OK {
+		if code := q.settleOne(sub, &c.Settlements[i], true); code != OK {
 			panic(fmt.Sprintf("fsm: a settlement of a transaction that was tried is refused: %v", code))
 		}
 	}
@@ -80,15 +80,14 @@ func (q *Queues) transferTarget(patches Ref) (to Destination, name string) {
 }
 
 // dryRun checks the operations of a transaction one after the other, with the effects of the
-// earlier ones in mind. It changes nothing. Its lists are as short as transactions are, so they are
+// earlier ones in mind. It changes nothing but Queues.rewritten: what was tried counts, also if the
+// transaction is refused. Its lists are as short as transactions are, so they are
 // searched linearly.
 type dryRun struct {
 	q       *Queues
 	settled []messageRef // messages whose locks were ended
 	copies  []messageRef // copies that were completed, each as the message of the topic that it shares
 	changes []*entityChanges
-
-	rewritten uint64 // bytes of patches that the entry rewrites, see mayRewrite
 }
 
 // messageRef identifies a message.
@@ -111,11 +110,10 @@ func (q *Queues) checkTransaction(c *transaction) Code {
 	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) {
 		return InvalidArgument
 	}
-	t := dryRun{q: q, rewritten: q.rewritten}
-	defer func() { q.rewritten = t.rewritten }()
+	t, before := dryRun{q: q}, q.rewritten
 	for i := range c.settles {
 		code := t.settle(&c.settles[i])
-		if code == ServerBusy && q.rewritten == 0 {
+		if code == ServerBusy && before == 0 {
 			return InvalidArgument // it is too much for an entry of its own, too
 		}
 		if code != OK {
@@ -167,7 +165,7 @@ func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 	if s.Verb == Release {
 		return InvalidArgument
 	}
-	at, rec, code := t.q.settleable(sub, s, &t.rewritten)
+	at, rec, code := t.q.settleable(sub, s, false)
 	if code != OK {
 		if _, found := sub.ix.seek(s.Lock.Sequence); found && code == MessageLockLost && sub.deliversBySession() {
 			return SessionLockLost // the message still exists: it was returned with its session
