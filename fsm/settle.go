@@ -199,19 +199,12 @@ func (q *Queues) mayRewrite(sub *subqueue, at cursor, rec *record, s *Settlement
 // addsPatch reports whether a settlement can add a patch to its message: properties, or a reason why
 // it is dead-lettered.
 func (q *Queues) addsPatch(sub *subqueue, rec *record, s *Settlement) bool {
-	switch s.Verb {
-	case Complete:
+	if s.Verb == Complete {
 		return false
-	case Abandon, Defer:
-		if sub.address.Sub == MainQueue && uint32(rec.failedDeliveries)+1 >= sub.entity.settings.MaxDeliveryCount {
-			return true
-		}
-	case Release, DeadLetter:
 	}
-	if (s.Verb == Abandon || s.Verb == Release) && q.expired(sub, rec) {
-		return true
-	}
-	return len(s.Properties)+len(s.Reason)+len(s.Description) > 0
+	counts, returns := s.Verb == Abandon || s.Verb == Defer, s.Verb == Abandon || s.Verb == Release
+	return len(s.Properties)+len(s.Reason)+len(s.Description) > 0 ||
+		counts && sub.reachesMaxDeliveries(uint32(rec.failedDeliveries)+1) || returns && q.expired(sub, rec)
 }
 
 // settleOne performs one settlement. counted is that of settleable.
@@ -254,16 +247,21 @@ func (q *Queues) deferMessage(sub *subqueue, at cursor, rec record, patch Patch)
 }
 
 // countDelivery counts a delivery that did not settle the message, and reports whether it was the last one allowed.
-// Other sub-queues than the main queue allow any number; from format level 4 on they do not count.
+// From format level 4 on only the main queue counts.
 func (q *Queues) countDelivery(sub *subqueue, rec *record) (last bool) {
-	main := sub.address.Sub == MainQueue
-	if rec.failedDeliveries < math.MaxUint16 && (main || q.FormatLevel() < levelDeliveryCount) {
+	if rec.failedDeliveries < math.MaxUint16 && (sub.address.Sub == MainQueue || q.FormatLevel() < levelDeliveryCount) {
 		rec.failedDeliveries++
 		if planted.Active(planted.CountAttemptTwice) {
 			rec.failedDeliveries++
 		}
 	}
-	return main && uint32(rec.failedDeliveries) >= sub.entity.settings.MaxDeliveryCount
+	return sub.reachesMaxDeliveries(uint32(rec.failedDeliveries))
+}
+
+// reachesMaxDeliveries reports whether a message with so many failed deliveries is dead-lettered. Other
+// sub-queues than the main queue allow any number.
+func (sub *subqueue) reachesMaxDeliveries(failed uint32) bool {
+	return sub.address.Sub == MainQueue && failed >= sub.entity.settings.MaxDeliveryCount
 }
 
 // deadLetterExceeded moves a message to the dead-letter queue because it was delivered too often.
