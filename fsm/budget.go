@@ -14,7 +14,8 @@ import (
 //	one entry, all messages     no message begins after entryStepsStart, so entryStepsMax at most
 //	messages that do not begin  Pending, published by the following pulses
 //
-// A step takes about a nanosecond at worst, mostly half of one.
+// Most steps take half a nanosecond, and less than one if they compute. Those of correlation filters that
+// match wait for memory and take 1 to 2 ns (BenchmarkPublishWorstFilters).
 const (
 	// ruleStepsMax is the budget of one rule for one message: its filter, its action and the
 	// copy that the action makes.
