@@ -18,7 +18,7 @@ type Catalog struct {
 	table            answerTable
 	clusterID        string
 	tokenKey         [16]byte
-	level            uint32            // the level of the cluster; 0 before it is founded
+	level            uint32            // the level of the cluster; 0 before it is bootstrapped
 	members          []*Member         // those with a record, sorted by ID
 	partitions       []*Partition      // sorted by ID: partition i+1 at i; the slice is copied before a change
 	lastNamespace    NamespaceID       // highest id assigned so far

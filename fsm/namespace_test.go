@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// catalog is a founded catalog, and what applies commands to it.
+// catalog is a bootstrapped catalog, and what applies commands to it.
 func catalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 	t.Helper()
 	c, env := fsm.NewCatalog(), fsm.Env{Now: 1_700_000_000_000}
