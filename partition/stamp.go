@@ -99,16 +99,6 @@ func (s *stamper) steady(t fsm.Times) fsm.Times {
 	return fsm.Times{Wall: t.Serving + s.distance, Serving: t.Serving}
 }
 
-// holdsGrants reports whether locks have to wait, because the next deadline has passed by this member's clock and
-// no quorum has confirmed a time yet: after an outage of all members a time to live may have ended, and the message
-// must not be delivered. It is so for grantsHeldMax at most, so that members whose clocks never agree go on.
-func (s *stamper) holdsGrants(c clocks, deadline fsm.Instant) bool {
-	if !s.grants && s.began {
-		s.grants = c.agreed != 0 || c.monotonic-s.since >= grantsHeldMax || planted.Active(planted.GrantAtUnconfirmedTime)
-	}
-	return s.began && !s.grants && deadline != 0 && deadline <= c.own
-}
-
 // after returns the time d after t, in whole milliseconds.
 func after(t fsm.Instant, d time.Duration) fsm.Instant { return t + fsm.Instant(d/time.Millisecond) }
 
@@ -168,9 +158,18 @@ func (p *proposer) stamp() fsm.Times {
 	return t
 }
 
-// holdsGrants reports whether locks wait until a quorum confirms the time. Called with mu held, at the leader.
+// holdsGrants reports whether locks have to wait, because the next deadline has passed by this member's clock and
+// no quorum has confirmed a time yet: after an outage of all members a time to live may have ended, and the message
+// must not be delivered. It is so for grantsHeldMax at most, so that members whose clocks never agree go on.
+// Called with mu held, at the leader.
 func (p *proposer) holdsGrants() bool {
-	return !p.stamper.grants && p.stamper.holdsGrants(p.g.readClocks(), p.g.nextDeadline().Wall)
+	s := &p.stamper
+	if s.grants || !s.began {
+		return false // without a look at the clocks
+	}
+	c, deadline := p.g.readClocks(), p.g.nextDeadline().Wall
+	s.grants = c.agreed != 0 || c.monotonic-s.since >= grantsHeldMax || planted.Active(planted.GrantAtUnconfirmedTime)
+	return !s.grants && deadline != 0 && deadline <= c.own
 }
 
 // untilPulse returns the time until a pulse is due; ok is false if nothing is pending. Called with mu held, at
