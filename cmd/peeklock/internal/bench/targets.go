@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 )
@@ -17,28 +16,24 @@ type targets struct {
 	spread bool // the clients use all addresses; otherwise they use the first one
 
 	mu    sync.Mutex
-	list  []string
+	list  []string // replaced as a whole, never changed in place
 	asked time.Time
 }
 
 // at returns the address for the client with an index; a client that reconnects increments its index.
 func (t *targets) at(index int) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.spread {
-		return t.list[0]
-	}
-	return t.list[index%len(t.list)]
+	used := t.used()
+	return used[index%len(used)]
 }
 
-// used returns the addresses that clients use.
+// used returns the addresses that clients use. The result must not be changed.
 func (t *targets) used() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.spread {
 		return t.list[:1:1]
 	}
-	return slices.Clone(t.list)
+	return t.list
 }
 
 // failed asks for the addresses again after a connection has failed, unless another client did so just before.
