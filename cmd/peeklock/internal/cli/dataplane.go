@@ -65,14 +65,13 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 	if err != nil {
 		return nil, Usagef("%q is not an address: write host:port", address)
 	}
-	scheme, trusted := "amqp://", c.trusted.Clone() // the dialer writes the name into it
+	scheme, options := "amqp://", &amqp.ConnOptions{ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key)}
 	if c.usesTLS || c.ownCertificate() != "" {
 		scheme = "amqps://"
-		if trusted, err = c.amqpTLS(host); err != nil {
+		if options.TLSConfig, err = c.amqpTLS(host); err != nil {
 			return nil, err
 		}
 	}
-	options := &amqp.ConnOptions{ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key), TLSConfig: trusted}
 	if c.namespace() != "" {
 		options.HostName, options.SASLType = c.namespace()+hostSuffix, amqp.SASLTypeAnonymous()
 	}
@@ -131,7 +130,7 @@ func (c *Client) amqpTLS(host string) (*tls.Config, error) {
 	if own := c.ownCertificate(); own != "" {
 		return config.PinnedTLS(own)
 	}
-	trusted := c.trusted.Clone() // the dialer writes the name into it
+	trusted := c.trusted.Clone()
 	if trusted == nil {
 		trusted = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
