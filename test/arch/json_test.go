@@ -46,7 +46,6 @@ func TestJSONNamesAreExplicit(t *testing.T) {
 func withoutGolden() map[string]string {
 	return map[string]string{
 		"cmd/peeklock/internal/cli.statefulSet": "Kubernetes writes it, and it is only read",
-		"cmd/peeklock/internal/cli.podEvent":    "Kubernetes defines it",
 		"admin/entity.typedValue":               "TestRuleValuesKeepTheirWrittenForm of admin shows all of its forms",
 		"cmd/peeklock/internal/cli.named":       "reads the names alone of what the control API answers",
 	}
