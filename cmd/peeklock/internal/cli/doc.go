@@ -11,7 +11,7 @@
 //	client.go socket_client.go the control API
 //	dataplane.go               AMQP
 //	message*.go session.go     commands over AMQP
-//	operate*.go cluster*.go restore.go raft_log.go kubernetes.go  operation
+//	operate*.go cluster*.go restore.go raft_log.go kubernetes*.go  operation
 //
 // Invariants:
 //

@@ -113,9 +113,7 @@ func (p *prestop) prepare(ctx context.Context) error {
 		p.report(ctx, "the member was removed, its data is with others")
 		return nil
 	}
-	text := fmt.Sprintf("waits %s until services have forgotten this pod", p.endpointDelay)
-	_, _ = fmt.Fprintln(p.Err, "prestop: "+text)
-	p.tell(ctx, text)
+	p.log(ctx, fmt.Sprintf("waits %s until services have forgotten this pod", p.endpointDelay))
 	sleepContext(ctx, p.endpointDelay)
 	return err
 }

@@ -76,17 +76,21 @@ type podEvent struct {
 
 // report prints progress, has the member log it, and makes it an event of the pod.
 func (p *prestop) report(ctx context.Context, text string) {
+	p.log(ctx, text)
+	p.sendEvent(ctx, eventNormal, text)
+}
+
+// log prints progress and has the member log it.
+func (p *prestop) log(ctx context.Context, text string) {
 	_, _ = fmt.Fprintln(p.Err, "prestop: "+text)
 	p.tell(ctx, text)
-	p.sendEvent(ctx, eventNormal, text)
 }
 
 // tell has the member log a text. The member may have stopped already, so a failure is not reported.
 func (p *prestop) tell(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeMax)
 	defer cancel()
-	note := admin.Note{Source: "prestop", Text: strings.ToValidUTF8(text[:min(len(text), admin.NoteBytesMax)], "")}
-	_, _ = p.callNow(ctx, http.MethodPost, "/v1/notes", note, nil)
+	_, _ = p.callNow(ctx, http.MethodPost, "/v1/notes", admin.Note{Source: "prestop", Text: truncate(text, admin.NoteBytesMax)}, nil)
 }
 
 // sendEvent creates an event of the pod. The service account may lack the right, so a failure is not reported.
@@ -95,33 +99,47 @@ func (p *prestop) sendEvent(ctx context.Context, kind, text string) {
 	if p.events++; err != nil || p.events > eventsMax {
 		return
 	}
+	server, err := p.apiServer()
+	if err != nil {
+		return
+	}
 	now := time.Now().UTC().Truncate(time.Second)
-	event := podEvent{Type: kind, Reason: "MemberRemoval", Message: strings.ToValidUTF8(text[:min(len(text), eventBytesMax)], ""), First: now, Last: now, Count: 1}
-	event.Metadata.GenerateName = name + "-"
+	event := podEvent{Type: kind, Reason: "MemberRemoval", Message: truncate(text, eventBytesMax), First: now, Last: now, Count: 1}
+	event.Metadata.GenerateName, event.Metadata.Namespace = name+"-", server.namespace
 	event.Involved.APIVersion, event.Involved.Kind, event.Involved.Name, event.Involved.UID = "v1", "Pod", name, p.Getenv("POD_UID")
+	event.Involved.Namespace = server.namespace
 	event.Source.Component = "peeklock"
 	ctx, cancel := context.WithTimeout(ctx, reportTimeMax)
 	defer cancel()
-	_ = p.callKubernetes(ctx, func(namespace string) (method, path string, body []byte) {
-		event.Metadata.Namespace, event.Involved.Namespace = namespace, namespace
-		body, _ = json.Marshal(event) // strings and numbers
-		return http.MethodPost, "/api/v1/namespaces/" + url.PathEscape(namespace) + "/events", body
-	}, nil)
+	_ = server.call(ctx, http.MethodPost, "/api/v1", "events", event, nil)
+}
+
+// truncate returns the beginning of a text, without a part of a character at its end.
+func truncate(text string, bytesMax int) string {
+	return strings.ToValidUTF8(text[:min(len(text), bytesMax)], "")
 }
 
 // readStatefulSet reads the StatefulSet from the API server.
 func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
-	return p.callKubernetes(ctx, func(namespace string) (method, path string, body []byte) {
-		return http.MethodGet, "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/statefulsets/" + url.PathEscape(p.set), nil
-	}, set)
+	server, err := p.apiServer()
+	if err != nil {
+		return err
+	}
+	return server.call(ctx, http.MethodGet, "/apis/apps/v1", "statefulsets/"+url.PathEscape(p.set), nil, set)
 }
 
-// callKubernetes sends a request to the API server with the token of the service account, which is read each time because
-// Kubernetes renews it. ask returns the request for the namespace of the pod; out may be nil.
-func (p *prestop) callKubernetes(ctx context.Context, ask func(namespace string) (method, path string, body []byte), out any) error {
+// apiServer is the API server of Kubernetes, as the service account of the pod reaches it.
+type apiServer struct {
+	address          string // host:port
+	namespace, token string
+	roots            *x509.CertPool
+}
+
+// apiServer returns the API server. It reads the service account each time, because Kubernetes renews the token.
+func (p *prestop) apiServer() (*apiServer, error) {
 	host, port := p.Getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.Getenv("KUBERNETES_SERVICE_PORT"), "443")
 	if host == "" {
-		return errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
+		return nil, errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
 	}
 	read := func(name string) (string, error) {
 		text, err := os.ReadFile(filepath.Join(p.serviceAccount, name)) //nolint:gosec // of the folder that was named
@@ -131,28 +149,40 @@ func (p *prestop) callKubernetes(ctx context.Context, ask func(namespace string)
 	namespace, errNamespace := read("namespace")
 	authority, errAuthority := read("ca.crt")
 	if err := errors.Join(err, errNamespace, errAuthority); err != nil {
-		return err
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(authority)) {
-		return fmt.Errorf("%s holds no certificate", filepath.Join(p.serviceAccount, "ca.crt"))
+		return nil, fmt.Errorf("%s holds no certificate", filepath.Join(p.serviceAccount, "ca.crt"))
 	}
-	method, path, body := ask(namespace)
+	return &apiServer{net.JoinHostPort(host, port), namespace, token, roots}, nil
+}
+
+// call sends a request about a resource in the namespace of the pod. in and out may be nil.
+func (s *apiServer) call(ctx context.Context, method, api, resource string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, kubernetesAskMax)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "https://"+net.JoinHostPort(host, port)+path, bytes.NewReader(body))
+	address := "https://" + s.address + api + "/namespaces/" + url.PathEscape(s.namespace) + "/" + resource
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Authorization", "Bearer "+s.token)
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("Content-Type", "application/json")
-	return sendKubernetes(request, roots, out)
+	return s.send(request, out)
 }
 
-// sendKubernetes sends a request and decodes the answer into out, unless that is nil.
-func sendKubernetes(request *http.Request, roots *x509.CertPool, out any) error {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+// send sends a request and decodes the answer into out, unless that is nil.
+func (s *apiServer) send(request *http.Request, out any) error {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
