@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"strings"
 	"testing"
 
@@ -34,26 +33,8 @@ func TestCommandsInTheContainerUseItsKeyAndCertificate(t *testing.T) {
 	cert, key, _ := peerFiles(t) // without any name
 	dir := t.TempDir()
 	secret := kit.WriteFile(t, "a key of the operator\n")
-	gossip, err := freeGossipPort(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	startServe(t, "--dir", dir, "--key-file", secret, "--tls-cert", cert, "--tls-key", key, "--require-tls")
 	env := []string{"PEEKLOCK_DIR=" + dir, "PEEKLOCK_KEY_FILE=" + secret, "PEEKLOCK_TLS_CERT=" + cert, "PEEKLOCK_TLS_KEY=" + key}
-	ctx, cancel := context.WithCancel(t.Context())
-	var logs kit.LogLines
-	ended := make(chan int, 1)
-	go func() {
-		ended <- run(ctx, cli.Process{Args: []string{
-			"serve", "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip, "--require-tls", "--partitions", "1", "--replication", "1",
-		}, Env: env, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &logs})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if code := <-ended; code != cli.ExitDone {
-			t.Error("exit code", code, logs.String())
-		}
-	})
-	kit.Eventually(t, "ready", func() bool { return strings.Contains(logs.String(), "member became ready") })
 	for _, c := range []struct {
 		args []string
 		want string

@@ -151,6 +151,13 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 	}
 }
 
+// serveArgs are the arguments of a member alone in a cluster, on free ports.
+func serveArgs(args ...string) []string {
+	return append([]string{
+		"serve", "--peer", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--partitions", "1", "--replication", "1",
+	}, args...)
+}
+
 // startServe runs one serve on free ports until it is ready. Its log continues to be written.
 func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *kit.LogLines) {
 	t.Helper()
@@ -159,7 +166,7 @@ func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *k
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, cli.Process{
-			Args: append([]string{"serve", "--dir", t.TempDir(), "--peer", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--partitions", "1", "--replication", "1", "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...),
+			Args: serveArgs(append([]string{"--dir", t.TempDir()}, args...)...),
 			In:   strings.NewReader(""), Out: io.Discard, Err: log,
 		})
 	}()

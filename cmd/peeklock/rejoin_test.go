@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,27 +33,13 @@ func TestServeStartsOverAfterARemoval(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var logs kit.LogLines
-	serve := func(ctx context.Context, more ...string) int {
-		gossip, err := freeGossipPort(ctx)
-		if err != nil {
-			t.Error(err)
-		}
-		args := append([]string{"serve", "--dir", dir, "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip, "--partitions", "1", "--replication", "1", "--key", auth.DevKey}, more...)
-		return run(ctx, cli.Process{Args: args, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &logs})
+	args := []string{"--dir", dir, "--key", auth.DevKey}
+	var errs bytes.Buffer
+	code := run(t.Context(), cli.Process{Args: serveArgs(args...), In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &errs})
+	if code != cli.ExitRefused || !strings.Contains(errs.String(), datadir.ErrRemoved.Error()) {
+		t.Fatal(code, errs.String())
 	}
-	if code := serve(t.Context()); code != cli.ExitRefused || !strings.Contains(logs.String(), datadir.ErrRemoved.Error()) {
-		t.Fatal(code, logs.String())
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	code := make(chan int, 1)
-	go func() { code <- serve(ctx, "--rejoin-removed") }()
-	t.Cleanup(func() {
-		cancel()
-		if code := <-code; code != cli.ExitDone {
-			t.Error("exit code", code, logs.String())
-		}
-	})
+	startServe(t, append(args, "--rejoin-removed")...)
 	server := cli.SocketScheme + filepath.Join(dir, config.SocketName)
 	kit.Eventually(t, "a new member runs", func() bool {
 		var out bytes.Buffer
