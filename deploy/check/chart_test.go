@@ -223,7 +223,7 @@ func TestValuesAreRefused(t *testing.T) {
 	}
 }
 
-// A cluster that stands may have fewer members than had bootstrapped it.
+// An existing cluster may have fewer members than had bootstrapped it.
 func TestStandingClusterMayBecomeSmallerThanItsFounders(t *testing.T) {
 	small := map[string]any{"allowRemotePlain": true, "replicas": 2}
 	if _, err := renderAs(t, small, chartutil.ReleaseOptions{Name: release, Namespace: space, Revision: 2, IsUpgrade: true}); err != nil {
