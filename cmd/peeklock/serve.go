@@ -121,8 +121,8 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 	return errors.Join(err, closeMembers(ctx, []*member{m}))
 }
 
-// openRejoining opens the member. If the settings allow it, it first makes room for a new member in the data directory of a
-// removed one; a member that is removed while it runs ends, and this happens at its next start.
+// openRejoining opens the member. If the settings allow it, it first moves the data of a removed member aside, so that a
+// new one starts in the directory; a member that is removed while it runs ends, and this happens at its next start.
 func openRejoining(ctx context.Context, s *config.Settings, parts memberParts, logger *slog.Logger) (*member, error) {
 	if s.RejoinRemoved && !planted.Active(planted.RemovedStays) {
 		moved, err := datadir.SetAsideRemoved(s.Dir)
