@@ -50,8 +50,9 @@ has ended, the member starts with --log-store journal only.`,
 			long: `Cut a batch at the end of the journal of a member that does not start because "the newest batch cannot be read, and may have
 been confirmed". That is a batch that was on disk as a whole when the member crashed, and in which bits have changed since.
 
-Use it only if too few other members are left for a quorum of the partitions, or if there are none: messages that only this batch confirmed are lost. If the others have a
-quorum, remove this member instead and start it with an empty data directory: it gets everything from them.`,
+Use it only if too few other members are left for a quorum of the partitions, or if there are none: messages that only this
+batch confirmed are lost. If the others have a quorum, remove this member instead and start it with an empty data directory: it
+gets everything from them.`,
 			example: "  peeklock raft-log cut --dir /var/lib/peeklock --yes",
 			flags: func(cmd *cobra.Command) {
 				dirFlag(cmd)
