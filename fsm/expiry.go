@@ -60,10 +60,15 @@ func (q *Queues) expired(sub *subqueue, rec *record) bool {
 	return end != 0 && end <= q.times.Wall && !planted.Active(planted.DeliverExpiredMessage)
 }
 
+// keepsExpired reports whether expired messages are dead-lettered instead of deleted.
+func (sub *subqueue) keepsExpired() bool {
+	return sub.address.Sub == MainQueue && sub.entity.settings.DeadLetterOnExpiry
+}
+
 // expire moves an expired message that is not locked to the dead-letter queue, or deletes it. The
 // patch is that of the settlement that ended its lock, if one did.
 func (q *Queues) expire(sub *subqueue, at cursor, rec record, patch Patch) {
-	if sub.address.Sub != MainQueue || !sub.entity.settings.DeadLetterOnExpiry {
+	if !sub.keepsExpired() {
 		q.deleteMessage(sub, at, &rec)
 		return
 	}

@@ -22,8 +22,8 @@ package fsm
 //	   image version 5 of both state machines has the serving time.
 //	4  Administration as in the service: settings version 4, rules with the forms of their values,
 //	   MaxDeliveryCount above 2000, names with a tilde; the catalog refuses them below. The time of
-//	   the last use of each entity, in image version 6. Settlements rewrite at most rewriteBytesMax of
-//	   patches in one entry.
+//	   the last use of each entity, in image version 6. One entry rewrites at most rewriteBytesMax of
+//	   patches outside of pulses.
 //	   Transactions with up to transactionSettlementsMax settlements beside transactionSendsMax sends,
 //	   and with messages for other partitions that are scheduled.
 //	   A deferred delivery counts as one that did not settle the message; in other sub-queues than the main

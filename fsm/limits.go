@@ -68,8 +68,9 @@ const (
 	// forwarded too often when a batch is taken, from format level 3 on: the entry begins no such
 	// message once it has stored so many bytes.
 	setAsideBytesMax = 4 << 20
-	// rewriteBytesMax bounds the patches that settlements make one entry read and write again, from
-	// format level 4 on: once an entry has rewritten so many bytes, it begins no further such message.
+	// rewriteBytesMax bounds the patches that settlements, ends of sessions, and messages that expire outside
+	// of pulses make one entry read and write again, from format level 4 on: once an entry has rewritten so
+	// many bytes, it begins no further such message.
 	rewriteBytesMax   = 8 << 20
 	commandPurgeMax   = 4000 // messages of one PurgeMessages, as in Azure Service Bus
 	commandRedriveMax = 1000 // sequence numbers of one RedriveMessages

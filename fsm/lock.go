@@ -59,8 +59,8 @@ func (c *FetchDeferred) fields(x *codec) {
 
 // lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
 // receive-and-delete requires it, because the messages would be lost with a lost answer. Expired
-// messages are not delivered even if no pulse came yet; if there are very many, the rest is left to
-// the next lock.
+// messages are not delivered even if no pulse came yet; if there are very many, or they are large, the
+// rest is left to the next lock.
 func (q *Queues) lock(c LockMessages, remembered bool) Result {
 	if c.check() != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
@@ -86,7 +86,7 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 		}
 		rec := sub.ix.get(at)
 		if q.expired(sub, &rec) {
-			if expired == pulseMessagesMax {
+			if expired == pulseMessagesMax || !q.mayExpire(sub, at) {
 				q.notifyReady(sub)
 				break
 			}
@@ -130,7 +130,8 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 }
 
 // fetch delivers deferred messages by number. A number that is named twice is delivered once,
-// because the message is no longer deferred the second time. An expired message expires now.
+// because the message is no longer deferred the second time. An expired message expires now, or when it
+// is fetched again if there are very many, or they are large.
 func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 	if c.check() != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
@@ -156,7 +157,7 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 		case !q.expired(sub, &rec):
 			rec.flags |= fromDeferred
 			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, c.Delete))
-		case expired < pulseMessagesMax:
+		case expired < pulseMessagesMax && q.mayExpire(sub, at):
 			expired++
 			q.expire(sub, at, rec, Patch{})
 		}

@@ -37,8 +37,10 @@ func (q *Queues) purge(c PurgeMessages) Result {
 		}
 		if q.expired(sub, &rec) {
 			expired++
-			q.expire(sub, at, rec, Patch{})
-			continue
+			if q.mayExpire(sub, at) {
+				q.expire(sub, at, rec, Patch{})
+			}
+			continue // the next pulse expires it
 		}
 		q.deleteMessage(sub, at, &rec)
 		res.Count++

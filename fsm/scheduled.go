@@ -42,7 +42,7 @@ func (q *Queues) hasEarlierTimer(sub *subqueue, number SequenceNumber, at Instan
 	return false
 }
 
-// processDueMessage processes one message that is due: it expires, or becomes active. It returns
+// processDueMessage processes one message that is due: it expires, is dead-lettered, or becomes active. It returns
 // its share of the budget of a pulse: copies count like messages.
 func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) {
 	at, _ := sub.ix.seek(n)
@@ -54,6 +54,8 @@ func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) 
 		q.activate(sub, at, rec)
 	case q.expired(sub, &rec):
 		q.expire(sub, at, rec, Patch{})
+	case rec.deadline == dueAtOnce:
+		q.deadLetterExceeded(sub, at, rec, Patch{})
 	default: // its delay is over
 		rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&^delayed
 		q.replaceRecord(sub, at, rec)

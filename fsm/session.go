@@ -159,10 +159,33 @@ func (q *Queues) endSession(x *entityState, slot uint32, failed bool) {
 		if !found {
 			panic("fsm: a session holds a message that is not there")
 		}
-		q.returnToQueue(sub, at, sub.ix.get(at), failed, 0, Patch{})
+		q.returnFromSession(sub, at, sub.ix.get(at), failed)
 	}
 	s.unpin(slot, q.arena.generation)
 	q.notifyReady(sub)
+}
+
+// dueAtOnce is the due time of a message that a pulse has to dead-letter, because the entry that ended its
+// session had rewritten as many bytes as it may. A delay of redelivery ends later.
+const dueAtOnce Instant = 1
+
+// returnFromSession returns a message whose session has ended. A session may hold any number of messages
+// with large patches, and their locks end now: those that the entry may not rewrite are not delivered any
+// more, and the next pulses dead-letter them.
+func (q *Queues) returnFromSession(sub *subqueue, at cursor, rec record, failed bool) {
+	end := Settlement{Verb: Release}
+	if failed {
+		end.Verb = Abandon
+	}
+	if q.mayRewrite(sub, at, &rec, &end) || planted.Active(planted.EndSessionWithoutByteBound) {
+		q.returnToQueue(sub, at, rec, failed, 0, Patch{})
+		return
+	}
+	if failed {
+		q.countDelivery(sub, &rec)
+	}
+	rec.state, rec.deadline, rec.flags = Scheduled, dueAtOnce, rec.flags&^fromDeferred|delayed
+	q.replaceRecord(sub, at, rec)
 }
 
 // receiverSession returns the session of a receiver, noSession if the entity has no sessions. An

@@ -182,11 +182,21 @@ func (q *Queues) settleable(sub *subqueue, s *Settlement, counted bool) (at curs
 }
 
 // mayRewrite reports whether a settlement leaves the patches of its message as they are, or the entry
-// may rewrite them. It counts their bytes: all patches of a message are one body, up to a MiB, which is
-// read and written again.
+// may rewrite them.
 func (q *Queues) mayRewrite(sub *subqueue, at cursor, rec *record, s *Settlement) bool {
+	return !q.addsPatch(sub, rec, s) || planted.Active(planted.SettleWithoutByteBound) || q.mayRewritePatches(sub, at)
+}
+
+// mayExpire reports whether an expired message is deleted, or the entry may rewrite its patches.
+func (q *Queues) mayExpire(sub *subqueue, at cursor) bool {
+	return !sub.keepsExpired() || planted.Active(planted.ExpireWithoutByteBound) || q.mayRewritePatches(sub, at)
+}
+
+// mayRewritePatches reports whether the entry may rewrite the patches of a message, and counts their
+// bytes: all patches of a message are one body, up to a MiB, which is read and written again.
+func (q *Queues) mayRewritePatches(sub *subqueue, at cursor) bool {
 	size := uint64(sub.ix.patch(at).Size)
-	if size == 0 || q.FormatLevel() < levelRewriteBytes || !q.addsPatch(sub, rec, s) || planted.Active(planted.SettleWithoutByteBound) {
+	if size == 0 || q.FormatLevel() < levelRewriteBytes {
 		return true
 	}
 	if q.rewritten >= rewriteBytesMax {
@@ -204,7 +214,7 @@ func (q *Queues) addsPatch(sub *subqueue, rec *record, s *Settlement) bool {
 	}
 	counts, returns := s.Verb == Abandon || s.Verb == Defer, s.Verb == Abandon || s.Verb == Release
 	return len(s.Properties)+len(s.Reason)+len(s.Description) > 0 ||
-		counts && sub.reachesMaxDeliveries(uint32(rec.failedDeliveries)+1) || returns && q.expired(sub, rec)
+		counts && sub.reachesMaxDeliveries(uint32(rec.failedDeliveries)+1) || returns && sub.keepsExpired() && q.expired(sub, rec)
 }
 
 // settleOne performs one settlement. counted is that of settleable.

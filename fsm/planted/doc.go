@@ -39,6 +39,10 @@ const (
 	DrainedStopsRebalance Fault = "drained-stops-rebalance"
 	// EmptyCatalogAnswers answers from the catalog of a cluster that is not bootstrapped yet.
 	EmptyCatalogAnswers Fault = "empty-catalog-answers"
+	// EndSessionWithoutByteBound lets the end of a session rewrite any number of bytes.
+	EndSessionWithoutByteBound Fault = "end-session-without-byte-bound"
+	// ExpireWithoutByteBound lets messages that expire outside of pulses rewrite any number of bytes.
+	ExpireWithoutByteBound Fault = "expire-without-byte-bound"
 	// FollowerCountsUnsent sends the first piece of a large AppendEntries alone and reports success for all of it.
 	FollowerCountsUnsent Fault = "follower-counts-unsent"
 	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
@@ -150,6 +154,8 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	DeliverExpiredMessage,
 	DrainedStopsRebalance,
 	EmptyCatalogAnswers,
+	EndSessionWithoutByteBound,
+	ExpireWithoutByteBound,
 	FollowerCountsUnsent,
 	ForgetAnswers,
 	ForgetArrival,

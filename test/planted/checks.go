@@ -26,6 +26,8 @@ func checks() []check {
 		{planted.DeliverExpiredMessage, "fsm", "TestQueueScenarios", nil},
 		{planted.DrainedStopsRebalance, "cluster", "TestInterruptedRemovalIsShownAndDoesNotStopRebalancing", []string{"PEEKLOCK_LONG=1"}},
 		{planted.EmptyCatalogAnswers, "cluster/router", "TestStartingClusterIsBusy", nil},
+		{planted.EndSessionWithoutByteBound, "fsm", "TestEndOfSessionIsLimitedByBytes", nil},
+		{planted.ExpireWithoutByteBound, "fsm", "TestExpiryIsLimitedByBytes", nil},
 		{planted.FollowerCountsUnsent, "partition/transport", "TestFollowerHoldsWhatIsCounted", nil},
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
