@@ -25,6 +25,11 @@ const (
 	// of all correlation filters, and as much again to find those filters and to make copies, of
 	// which at most some two thirds are needed.
 	messageStepsMax = 3 * sqlRulesMax * ruleStepsMax
+	// correlationStepsMax is what the actions of all correlation filters may take together for one message:
+	// some 3,000 short actions, so that a message whose rules are all as expensive as they can be takes less
+	// than 50 ms. Below format level 4 it is as much as for the SQL filters.
+	correlationStepsMax       = sqlRulesMax * ruleStepsMax / 4
+	correlationStepsMaxBefore = sqlRulesMax * ruleStepsMax
 	// An entry begins a new message while it has taken fewer than entryStepsStart steps, and a
 	// Pending one while it has taken fewer than pulseStepsStart: that leaves steps to the commands
 	// that follow the pulse in the entry.
@@ -71,7 +76,11 @@ func (q *Queues) sharedBudget(h *topicState) uint64 {
 	if !q.bounded() {
 		return filter.Unlimited
 	}
-	return sqlRulesMax * ruleStepsMax / uint64(max(1, len(h.subscriptions)))
+	steps := uint64(correlationStepsMax)
+	if q.level < levelCorrelationSteps {
+		steps = correlationStepsMaxBefore
+	}
+	return steps / uint64(max(1, len(h.subscriptions)))
 }
 
 // countSteps adds steps to those of the current entry.

@@ -254,8 +254,17 @@ func TestRuleOverBudgetFailsAlone(t *testing.T) {
 // exceeds its maximum of steps.
 func TestWorstRulesStayWithinAnEntry(t *testing.T) {
 	t.Parallel()
+	before, now := worstEntry(t, 2), worstEntry(t, fsm.FormatLevel)
+	if most := fsm.EntryStepsMax(); before > most || before < most/4 || now >= before {
+		t.Errorf("entries of %d steps at format level 2 and %d now, at most %d are allowed", before, now, most)
+	}
+}
+
+// worstEntry returns the most steps of an entry that publishes by the worst rules.
+func worstEntry(t *testing.T, level uint32) (most uint64) {
+	t.Helper()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: 2})
+	b.must(fsm.RaiseLevel{Level: level})
 	b.topic(1, 1)
 	action := fsm.SQLText{Text: strings.Repeat("SET b = 'x' + 1.5;", 12)}
 	for i := range 1998 {
@@ -266,19 +275,16 @@ func TestWorstRulesStayWithinAnEntry(t *testing.T) {
 		rule := fsm.Rule{Name: fmt.Sprintf("c%d", i), Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: conditions}, Action: action}
 		b.must(fsm.PutRule{Subscription: fsm.EntityID(2 + i%2), Rule: rule})
 	}
-	most := uint64(0)
 	for range 2 {
 		b.sendHeavy(1, 1, 1)
 		b.must(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Properties: heavy(1)}, {Properties: heavy(1)}}})
 		most = max(most, b.q.Steps())
 		b.pulses()
 	}
-	if most > fsm.EntryStepsMax() || most < fsm.EntryStepsMax()/4 {
-		t.Errorf("an entry of %d steps, at most %d are allowed", most, fsm.EntryStepsMax())
-	}
 	if b.q.Exceeded() == 0 {
 		t.Error("no action was over what the correlation filters of a subscription have together")
 	}
+	return most
 }
 
 // TestReplicasAgreeOnPendingMessages: two replicas that apply the same history, one of them

@@ -28,7 +28,8 @@ package fsm
 //	   and with messages for other partitions that are scheduled.
 //	   A deferred delivery counts as one that did not settle the message; in other sub-queues than the main
 //	   queue no delivery counts. What the gateway adds to a message does not count in MaxMessageBytes, and
-//	   SendMessages with up to commandSendMax messages.
+//	   SendMessages with up to commandSendMax messages. The actions of correlation filters share
+//	   correlationStepsMax for a message.
 const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
@@ -58,6 +59,9 @@ const (
 	// levelSendLimits is the first level at which a SendMessages can have commandSendMax messages, and a payload
 	// payloadOverheadMax more than the size that its entity allows.
 	levelSendLimits = 4
+	// levelCorrelationSteps is the first level at which the actions of correlation filters share
+	// correlationStepsMax for one message.
+	levelCorrelationSteps = 4
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
