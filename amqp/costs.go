@@ -38,7 +38,7 @@ const (
 	frameCost           = 1       // a frame other than a transfer, beyond those of deliveries; the following is added to it
 	beginCost           = 10      // a session
 	memoryRefusalCost   = 100     // a send that is refused because memory is short: clients would send it again at once
-	transactedUnitBytes = 8 << 10 // bytes of a send in a transaction that cost a unit, besides one for the send: nothing delays it before the commit
+	transactedUnitBytes = 4 << 10 // bytes of a send in a transaction that cost a unit, besides one for the send: nothing delays it before the commit
 	emptyLockCost       = 5       // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
 )
 
