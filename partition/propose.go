@@ -125,7 +125,7 @@ func (p *proposer) init(g *Group) {
 // called exactly once with the outcome: on the goroutine of apply, on that of the body reader or, when the
 // command is refused at once, on the caller's own. It must not block. Submit never blocks: over its limits it
 // refuses with ServerBusy, and it does the same for commands that make data grow while disk or memory are
-// low.
+// low, and for commands that take messages while a new leader's time is unconfirmed.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
 	final := g.toldReadOnly.Load()
@@ -140,6 +140,12 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 		p.mu.Unlock()
 		p.g.counts.refused.Add(1)
 		done(Answer{Outcome: Refused, Final: readOnly && final, Result: fsm.Result{Code: fsm.ServerBusy}})
+		return
+	}
+	if p.holdsTaking(command) {
+		p.mu.Unlock()
+		p.g.counts.refused.Add(1)
+		done(Answer{Outcome: Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}})
 		return
 	}
 	if p.submissionsHead == len(p.submissions) {

@@ -24,8 +24,8 @@ const (
 	// wallCheckInterval is the longest sleep of a leader that waits for a wall time: the clock may be set
 	// meanwhile.
 	wallCheckInterval = time.Second
-	// grantsHeldMax is how long a new leader grants no locks while no quorum confirms the time and something is
-	// due by its own clock: members compare their clocks within some seconds of their start.
+	// grantsHeldMax is how long a new leader grants no locks, and takes no messages by number or to forward them,
+	// while no quorum confirms the time: members compare their clocks within some seconds of their start.
 	grantsHeldMax = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ type stamper struct {
 	wall    fsm.Instant   // newest wall time that a quorum has confirmed, or that of the newest entry at begin
 	wallAt  time.Duration // monotonic time of that
 
-	grants bool // are no longer held, see holdsGrants
+	confirmed bool // a quorum has confirmed a time, or it is no longer waited for
 
 	steadied bool        // distance is known
 	distance fsm.Instant // of wall time to serving time, in the newest entry
@@ -163,13 +163,33 @@ func (p *proposer) stamp() fsm.Times {
 // must not be delivered. It is so for grantsHeldMax at most, so that members whose clocks never agree go on.
 // Called with mu held, at the leader.
 func (p *proposer) holdsGrants() bool {
-	s := &p.stamper
-	if s.grants || !s.began {
-		return false // without a look at the clocks
+	c, unconfirmed := p.unconfirmed()
+	deadline := p.g.nextDeadline().Wall
+	return unconfirmed && deadline != 0 && deadline <= c.own && !planted.Active(planted.GrantAtUnconfirmedTime)
+}
+
+// holdsTaking reports whether a command that takes messages without waiting for them, by number or to forward them, has
+// to be refused for the same reason. A deferred message has no deadline, so this member's clock decides, if it is
+// ahead of wall time by more than wall time may be wrong. Called with mu held, at the leader.
+func (p *proposer) holdsTaking(command []byte) bool {
+	c, unconfirmed := p.unconfirmed()
+	if !unconfirmed || c.own <= after(p.stamper.wallTime(c), clockErrorMax) || planted.Active(planted.FetchAtUnconfirmedTime) {
+		return false
 	}
-	c, deadline := p.g.readClocks(), p.g.nextDeadline().Wall
-	s.grants = c.agreed != 0 || c.monotonic-s.since >= grantsHeldMax || planted.Active(planted.GrantAtUnconfirmedTime)
-	return !s.grants && deadline != 0 && deadline <= c.own
+	info, err := fsm.PeekCommand(command)
+	return err == nil && (info.Kind == fsm.KindFetchDeferred || info.Kind == fsm.KindForwardMessages)
+}
+
+// unconfirmed reports whether no quorum has confirmed a time since the leadership began, for grantsHeldMax at most,
+// and reads the clocks if so.
+func (p *proposer) unconfirmed() (c clocks, yes bool) {
+	s := &p.stamper
+	if s.confirmed || !s.began {
+		return clocks{}, false
+	}
+	c = p.g.readClocks()
+	s.confirmed = c.agreed != 0 || c.monotonic-s.since >= grantsHeldMax
+	return c, !s.confirmed
 }
 
 // untilPulse returns the time until a pulse is due; ok is false if nothing is pending. Called with mu held, at

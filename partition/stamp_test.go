@@ -305,6 +305,63 @@ func TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed(t *testing.T) {
 	}
 }
 
+// TestNothingIsTakenBeforeTheTimeIsConfirmed: after an outage in which times to live ended, a leader refuses to receive by
+// number and to take batches to forward until a quorum confirms the time, or grantsHeldMax has passed. A leader whose
+// clock is not ahead refuses nothing.
+func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		outage    time.Duration // of its clock
+		confirmed bool
+		refused   bool
+		taken     int
+	}{
+		"a quorum confirms the time": {time.Hour, true, true, 0},
+		"no quorum does":             {time.Hour, false, true, 1},
+		"its clock is not ahead":     {-10 * time.Second, false, false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, g, a, clock := openTwoTimes(t)
+			onward := settings()
+			onward.ForwardTo = "elsewhere"
+			must(t, g, a.next(), fsm.PutEntity{Entity: 2, Version: 1, Settings: onward})
+			mortal := fsm.Message{Payload: body(1), TimeToLive: 60_000}
+			must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{mortal}})
+			must(t, g, a.next(), fsm.SendMessages{Entity: 2, Messages: []fsm.Message{mortal}})
+			held := lock(t, g, a.next(), lockOf(1, 1), time.Minute).Result.Deliveries
+			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: fsm.SettleAll(held, fsm.Defer)})
+			clock.setAlone(true)
+			m.stop()
+			clock.move(row.outage, max(row.outage, 0), row.outage)
+			m.start(1)
+			_, g = leader(t, []*member{m}, 1)
+			for _, c := range []fsm.Command{
+				fsm.FetchDeferred{Address: fsm.Address{Entity: 1}, Sequences: []fsm.SequenceNumber{held[0].Lock.Sequence}},
+				fsm.ForwardMessages{Address: fsm.Address{Entity: 2}, To: fsm.Destination{Partition: 1, Entity: 1}, Max: 9, MaxBytes: 1 << 20},
+			} {
+				if row.refused {
+					if r := ask(t, g, a.next(), c); r.Outcome != Refused || !r.Final || r.Result.Code != fsm.ServerBusy {
+						t.Fatalf("%T: %+v", c, r)
+					}
+				}
+			}
+			clock.setAlone(!row.confirmed)
+			if !row.confirmed && row.refused {
+				clock.move(grantsHeldMax, grantsHeldMax, grantsHeldMax)
+			}
+			fetch := fsm.FetchDeferred{Address: fsm.Address{Entity: 1}, Sequences: []fsm.SequenceNumber{held[0].Lock.Sequence}}
+			if n := len(must(t, g, a.next(), fetch).Deliveries); n != row.taken {
+				t.Errorf("%d messages are received by number, want %d", n, row.taken)
+			}
+			batch := fsm.ForwardMessages{Address: fsm.Address{Entity: 2}, To: fsm.Destination{Partition: 1, Entity: 1}, Max: 9, MaxBytes: 1 << 20}
+			if n := len(must(t, g, fsm.Header{}, batch).Deliveries); n != row.taken {
+				t.Errorf("%d messages are forwarded, want %d", n, row.taken)
+			}
+		})
+	}
+}
+
 func counts(g *Group, id fsm.EntityID) (c fsm.Counts, found bool) {
 	g.View(func(m Machine) { c, found = m.(*fsm.Queues).Counts(id) })
 	return c, found

@@ -43,6 +43,8 @@ const (
 	EndSessionWithoutByteBound Fault = "end-session-without-byte-bound"
 	// ExpireWithoutByteBound lets messages that expire outside of pulses rewrite any number of bytes.
 	ExpireWithoutByteBound Fault = "expire-without-byte-bound"
+	// FetchAtUnconfirmedTime receives by number, and forwards, after an outage before a quorum has confirmed the time.
+	FetchAtUnconfirmedTime Fault = "fetch-at-unconfirmed-time"
 	// FollowerCountsUnsent sends the first piece of a large AppendEntries alone and reports success for all of it.
 	FollowerCountsUnsent Fault = "follower-counts-unsent"
 	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
@@ -156,6 +158,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	EmptyCatalogAnswers,
 	EndSessionWithoutByteBound,
 	ExpireWithoutByteBound,
+	FetchAtUnconfirmedTime,
 	FollowerCountsUnsent,
 	ForgetAnswers,
 	ForgetArrival,

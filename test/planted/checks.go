@@ -28,6 +28,7 @@ func checks() []check {
 		{planted.EmptyCatalogAnswers, "cluster/router", "TestStartingClusterIsBusy", nil},
 		{planted.EndSessionWithoutByteBound, "fsm", "TestEndOfSessionIsLimitedByBytes", nil},
 		{planted.ExpireWithoutByteBound, "fsm", "TestExpiryIsLimitedByBytes", nil},
+		{planted.FetchAtUnconfirmedTime, "partition", "TestNothingIsTakenBeforeTheTimeIsConfirmed", nil},
 		{planted.FollowerCountsUnsent, "partition/transport", "TestFollowerHoldsWhatIsCounted", nil},
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
