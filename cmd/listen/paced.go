@@ -13,8 +13,12 @@ import (
 const (
 	bytesPerPayloadByte = 2         // bytes that each byte of payload entitles to, itself included
 	emptyBytesPerSecond = 2 * 1024  // further ones
-	emptyBytesBurst     = 16 * 1024 // further ones without delay; more than one read buffer
+	emptyBytesBurst     = 16 * 1024 // further ones without delay; more than payloadReadBytesMax and the read buffer
 	emptyBytesForgotten = time.Second / emptyBytesPerSecond
+
+	// payloadReadBytesMax bounds a read of payload, which counts as payload when it is complete: until then, its bytes
+	// count as bytes that carry nothing.
+	payloadReadBytesMax = 8 * 1024
 )
 
 // pacedConn is a connection that carries a WebSocket. It delays a peer whose messages have little payload: a fragment

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,33 @@ func TestMessagesWithoutPayloadAreReadLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A large message that arrives in small segments is read without delay, whatever buffer the reader has.
+func TestLargePayloadIsNotPaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, stream := upgraded(t)
+		const payload, segment = 1 << 20, 1000
+		message := append([]byte("\x82\xff\x00\x00\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00"), make([]byte, payload)...)
+		go func() {
+			for part := range slices.Chunk(message, segment) {
+				_, _ = client.Write(part)
+			}
+		}()
+		began := time.Now()
+		if _, err := io.ReadFull(stream, make([]byte, payload)); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("reading took %v", d)
+		}
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		if err := stream.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = client.Close()
+	})
 }
 
 // A connection that is read later can be closed at once.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
@@ -82,8 +84,11 @@ type webSocket struct {
 // ConnectionState returns the state of the TLS connection below; it is zero without TLS.
 func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.transport.Conn) }
 
-// Read reads payloads of binary messages.
+// Read reads payloads of binary messages, at most payloadReadBytesMax at a time.
 func (c *webSocket) Read(b []byte) (int, error) {
+	if !planted.Active(planted.PaceLargePayload) {
+		b = b[:min(len(b), payloadReadBytesMax)]
+	}
 	n, err := c.Conn.Read(b)
 	c.transport.carried(n)
 	return n, err //nolint:wrapcheck // a pass-through

@@ -81,6 +81,8 @@ const (
 	OneTime Fault = "one-time"
 	// OverwritePlacement lets a placement replace one that its author has not seen.
 	OverwritePlacement Fault = "overwrite-placement"
+	// PaceLargePayload counts the payload of a large WebSocket message as bytes that carry nothing until all of it was read.
+	PaceLargePayload Fault = "pace-large-payload"
 	// PledgeTwice promises two members to bootstrap different clusters with them.
 	PledgeTwice Fault = "pledge-twice"
 	// PrestopGivesUp makes the preStop hook end, and so the process, when the removal of its member is refused.
@@ -177,6 +179,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	MistakeBatch,
 	OneTime,
 	OverwritePlacement,
+	PaceLargePayload,
 	PledgeTwice,
 	PrestopGivesUp,
 	PublishOlderSnapshot,

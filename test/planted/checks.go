@@ -47,6 +47,7 @@ func checks() []check {
 		{planted.MistakeBatch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.OneTime, "partition", "TestOutageOfAllMembersKeepsQueuesAndLocks", nil},
 		{planted.OverwritePlacement, "fsm", "TestPlacementIsReplacedAsItWasSeen", nil},
+		{planted.PaceLargePayload, "cmd/listen", "TestLargePayloadIsNotPaced", nil},
 		{planted.PledgeTwice, "cluster/bootstrap", "TestPledgeBindsUntilReleased", nil},
 		{planted.PrestopGivesUp, "cmd/peeklock", "TestPrestopWaitsWhileTheMemberIsNeeded", nil},
 		{planted.PublishOlderSnapshot, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
