@@ -241,6 +241,9 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
 			return n.peers.DialRaft(ctx, member, id, replica)
 		},
+		DialFramed: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, bool, error) {
+			return n.peers.DialFramed(ctx, member, id, replica)
+		},
 		Now:               n.config.Now,
 		Monotonic:         n.config.Monotonic,
 		AgreedTime:        n.clocks.AgreedTime,

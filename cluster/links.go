@@ -41,7 +41,7 @@ func (n *Node) address(id fsm.MemberID) (string, error) {
 }
 
 // acceptRaft passes a stream to a group; with a nil conn it only reports whether the group is open.
-func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) peer.Reply {
+func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string, framed bool, conn net.Conn) peer.Reply {
 	group := (*n.groups.Load())[id]
 	switch {
 	case group == nil:
@@ -49,7 +49,7 @@ func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string,
 	case !group.Accepts(replica):
 		return peer.OtherReplica
 	case conn != nil:
-		group.Accept(from, conn)
+		group.Accept(from, framed, conn)
 	}
 	return peer.Accepted
 }

@@ -85,6 +85,9 @@ type Config struct {
 	// Dial opens a raft stream to the same group at another member: to the named replica, or, without a name, to the
 	// one that the member has now. See Accepts.
 	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error)
+	// DialFramed opens a framed stream (package transport) to the named replica. It returns known false and no error if
+	// the member does not know such streams; nil means that no member does, and that all streams come from Dial.
+	DialFramed func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (conn net.Conn, known bool, err error)
 	// Now is the wall clock of this member.
 	Now func() time.Time
 	// Monotonic counts the time since some moment of this process. It never goes back, and need not count
@@ -471,9 +474,9 @@ func (g *Group) Accepts(replica string) bool {
 	return replica == "" || replica == g.cfg.Replica || planted.Active(planted.RaftStreamAnyReplica)
 }
 
-// Accept hands over a raft stream that the same group of another member has dialled.
-func (g *Group) Accept(from fsm.MemberID, conn net.Conn) {
-	g.instance.Load().streams.Accepted(from, conn)
+// Accept hands over a raft stream that the same group of another member has dialled; framed says with which function.
+func (g *Group) Accept(from fsm.MemberID, framed bool, conn net.Conn) {
+	g.instance.Load().streams.Accepted(from, framed, conn)
 }
 
 // View calls f with this replica's machine, which may lag behind the leader's. f must not change the machine,

@@ -36,7 +36,7 @@ func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
 	s := transport.NewStreams(transport.StreamConfig{
-		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, OnPeerEnd: g.noteStreamEnd, Intercept: g.serveQuestion,
+		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, DialFramed: cfg.DialFramed, OnPeerEnd: g.noteStreamEnd, Intercept: g.serveQuestion,
 	})
 	network := transport.NewNetwork(s, logger)
 	conf := cfg.raft()
@@ -48,7 +48,7 @@ func (g *Group) openRaft() error {
 	if err == nil {
 		g.log.SetInstance(inst.closed)
 		inst.transport = transport.New(transport.Config{
-			Streams: s, Network: network, Replica: cfg.Replica, Closed: inst.closed,
+			Streams: s, Network: network, Logger: logger, Replica: cfg.Replica, Closed: inst.closed,
 			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot, HoldsBack: g.isReluctant,
 		})
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)

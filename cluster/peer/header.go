@@ -27,6 +27,7 @@ const (
 	ForwardStream Kind = 2 // requests, as frames of package rpc
 	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
 	ReplicaStream Kind = 4 // raft messages of one partition, for the replica that the header names
+	FramedStream  Kind = 5 // the same as frames of package partition/transport
 )
 
 // Reply is the one byte that answers a header.
@@ -85,11 +86,14 @@ type streamHeader struct {
 	Partition fsm.PartitionID // for raft and backup streams
 	To, From  fsm.MemberID
 	Cluster   string // cluster id, empty while none is known
-	Replica   string // for replica streams, else empty
+	Replica   string // for replica and framed streams, else empty
 }
 
+// namesReplica reports whether headers of that kind name a replica.
+func (k Kind) namesReplica() bool { return k == ReplicaStream || k == FramedStream }
+
 // encode returns the header: magic, version, kind, partition, then to, from and
-// cluster, and for replica streams the replica, each preceded by its length in one byte. A member that does not know
+// cluster, and for some kinds the replica, each preceded by its length in one byte. A member that does not know
 // the kind does not read the replica either.
 func (h *streamHeader) encode() []byte {
 	var dst []byte
@@ -97,7 +101,7 @@ func (h *streamHeader) encode() []byte {
 	dst = append(dst, streamVersion, byte(h.Kind))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(h.Partition))
 	texts := []string{string(h.To), string(h.From), h.Cluster}
-	if h.Kind == ReplicaStream {
+	if h.Kind.namesReplica() {
 		texts = append(texts, h.Replica)
 	}
 	for _, text := range texts {
@@ -123,7 +127,7 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	h.Kind = Kind(fixed[5])
 	h.Partition = fsm.PartitionID(binary.BigEndian.Uint32(fixed[6:]))
 	limits := []byte{memberIDBytesMax, memberIDBytesMax, clusterIDBytesMax, 0}
-	if h.Kind == ReplicaStream {
+	if h.Kind.namesReplica() {
 		limits[3] = replicaBytesMax
 	}
 	var texts [4]string

@@ -42,8 +42,9 @@ type Config struct {
 	Address func(fsm.MemberID) (string, error)
 
 	// Raft takes over a stream of another member for a replica of a partition's group, "" for the one that this member
-	// has. With a nil connection it only answers whether it would: Accepted, NoReplica or OtherReplica.
-	Raft func(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) Reply
+	// has. With a nil connection it only answers whether it would: Accepted, NoReplica or OtherReplica. framed is true for
+	// a FramedStream.
+	Raft func(from fsm.MemberID, id fsm.PartitionID, replica string, framed bool, conn net.Conn) Reply
 	// Forward serves a stream and returns when it has ended.
 	Forward func(fsm.MemberID, net.Conn)
 	// Backup takes over a stream to which it writes a backup. If it is nil, such streams are refused.
@@ -187,7 +188,7 @@ func (p *Transport) acceptStream(raw net.Conn) {
 func (p *Transport) handOver(header *streamHeader, conn net.Conn) {
 	taken := &raftStream{Conn: conn, open: &p.raftStreams}
 	if p.raftStreams.Add(1) > p.raftStreamsMax ||
-		p.config.Raft(header.From, header.Partition, header.Replica, taken) != Accepted { // closed since the handshake
+		p.config.Raft(header.From, header.Partition, header.Replica, header.Kind == FramedStream, taken) != Accepted { // closed since the handshake
 		_ = taken.Close()
 	}
 }
@@ -257,7 +258,7 @@ func (p *Transport) logRefused(from string, err error) {
 func (p *Transport) checkHeader(header *streamHeader) Reply {
 	ours := p.config.Cluster()
 	switch {
-	case header.Kind < RaftStream || header.Kind > ReplicaStream || header.Kind == BackupStream && p.config.Backup == nil:
+	case header.Kind < RaftStream || header.Kind > FramedStream || header.Kind == BackupStream && p.config.Backup == nil:
 		return UnknownKind
 	case header.To != p.config.Self:
 		return OtherMember
@@ -265,7 +266,7 @@ func (p *Transport) checkHeader(header *streamHeader) Reply {
 		p.logForeign(header, ours)
 		return ForeignCluster
 	case header.Kind != ForwardStream:
-		return p.config.Raft(header.From, header.Partition, header.Replica, nil)
+		return p.config.Raft(header.From, header.Partition, header.Replica, header.Kind == FramedStream, nil)
 	}
 	return Accepted
 }
@@ -303,6 +304,16 @@ func (p *Transport) DialRaft(ctx context.Context, to fsm.MemberID, id fsm.Partit
 		return p.Dial(ctx, RaftStream, to, id)
 	}
 	return conn, err
+}
+
+// DialFramed opens a framed stream to the named replica of a partition at another member. It is like Dial otherwise. If
+// the member does not know framed streams, it returns known false and no error.
+func (p *Transport) DialFramed(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (conn net.Conn, known bool, err error) {
+	conn, err = p.dial(ctx, &streamHeader{Kind: FramedStream, Partition: id, To: to, Replica: replica})
+	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == UnknownKind {
+		return nil, false, nil
+	}
+	return conn, true, err
 }
 
 func (p *Transport) dial(ctx context.Context, header *streamHeader) (net.Conn, error) {

@@ -22,6 +22,7 @@ func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 	for _, want := range []streamHeader{
 		{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C"},
 		{Kind: ReplicaStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12"},
+		{Kind: FramedStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12"},
 	} {
 		encoded := want.encode()
 		source := bytes.NewReader(append(encoded, "rest"...))
@@ -61,7 +62,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft:    func(fsm.MemberID, fsm.PartitionID, string, net.Conn) Reply { return NoReplica },
+		Raft:    func(fsm.MemberID, fsm.PartitionID, string, bool, net.Conn) Reply { return NoReplica },
 		Forward: func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		Logger:  slog.New(slog.DiscardHandler),
 	}
@@ -116,9 +117,9 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 func TestStreamHeaderBytes(t *testing.T) {
 	t.Parallel()
 	var written []byte
-	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream, ReplicaStream} {
+	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream, ReplicaStream, FramedStream} {
 		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
-		if kind == ReplicaStream {
+		if kind.namesReplica() {
 			header.Replica = "B.2"
 		}
 		written = fmt.Appendf(written, "header of a stream, kind %d: %x\n", kind, header.encode())
@@ -147,19 +148,23 @@ func TestDialUsesTheConfiguredDialer(t *testing.T) {
 }
 
 // TestRaftStreamNamesItsReplica: the member gets the name, refuses that of a replica that it no longer has, and a
-// member of a release that knows no such streams gets one without a name.
+// member of a release that knows no such streams gets one without a name, and no framed one.
 func TestRaftStreamNamesItsReplica(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		old     bool
+		framed  bool
 		replica string
 		reply   Reply
 		taken   string
 	}{
-		"its replica":        {false, "B.2", Accepted, "B.2"},
-		"a former replica":   {false, "B.1", OtherReplica, ""},
-		"no name":            {false, "", Accepted, ""},
-		"an earlier release": {true, "B.1", Accepted, ""},
+		"its replica":                {false, false, "B.2", Accepted, "B.2"},
+		"a former replica":           {false, false, "B.1", OtherReplica, ""},
+		"no name":                    {false, false, "", Accepted, ""},
+		"an earlier release":         {true, false, "B.1", Accepted, ""},
+		"framed":                     {false, true, "B.2", Accepted, "B.2"},
+		"framed, a former replica":   {false, true, "B.1", OtherReplica, ""},
+		"framed, an earlier release": {true, true, "B.1", UnknownKind, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,7 +177,10 @@ func TestRaftStreamNamesItsReplica(t *testing.T) {
 				Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 				Cluster: func() string { return "" },
 				Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-				Raft: func(_ fsm.MemberID, _ fsm.PartitionID, replica string, conn net.Conn) Reply {
+				Raft: func(_ fsm.MemberID, _ fsm.PartitionID, replica string, framed bool, conn net.Conn) Reply {
+					if framed != c.framed {
+						t.Errorf("framed: %v", framed)
+					}
 					if replica != "" && replica != "B.2" {
 						return OtherReplica
 					}
@@ -194,7 +202,21 @@ func TestRaftStreamNamesItsReplica(t *testing.T) {
 			}
 			asker := *config
 			asker.Self = "A"
-			conn, err := New(&asker).DialRaft(t.Context(), "B", 1, c.replica)
+			var conn net.Conn
+			if c.framed {
+				var known bool
+				if conn, known, err = New(&asker).DialFramed(t.Context(), "B", 1, c.replica); known == c.old {
+					t.Errorf("the member knows framed streams: %v, %v", known, err)
+				}
+			} else {
+				conn, err = New(&asker).DialRaft(t.Context(), "B", 1, c.replica)
+			}
+			if c.framed && c.old {
+				if conn != nil || err != nil {
+					t.Errorf("dial: %v, %v", conn, err)
+				}
+				return
+			}
 			if refused := (RefusedError{}); errors.As(err, &refused) != (c.reply != Accepted) || refused.Reply != c.reply && err != nil {
 				t.Fatalf("dial: %v", err)
 			}
@@ -251,7 +273,7 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft: func(from fsm.MemberID, _ fsm.PartitionID, _ string, conn net.Conn) Reply {
+		Raft: func(from fsm.MemberID, _ fsm.PartitionID, _ string, _ bool, conn net.Conn) Reply {
 			if from != "A" {
 				t.Errorf("the stream is of member %s", from)
 			}

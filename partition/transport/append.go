@@ -24,7 +24,7 @@ func fitting(entries []*raft.Log) int {
 	size := 0
 	for i, e := range entries {
 		size += len(e.Data) + len(e.Extensions)
-		if i > 0 && size > requestBytesMax {
+		if i > 0 && size > requestBytesMax || i == frameEntriesMax {
 			return i
 		}
 	}
@@ -60,7 +60,7 @@ func pieceOf(args *raft.AppendEntriesRequest, from int) (*raft.AppendEntriesRequ
 // others with the next call.
 func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
-		err := t.NetworkTransport.AppendEntries(id, replicaAddress(id, target), args, resp)
+		err := t.sendEntries(id, target, args, resp)
 		if err == nil {
 			t.heartbeats.notify(id)
 		}
@@ -97,7 +97,11 @@ func (t Transport) appendPiece(id raft.ServerID, target raft.ServerAddress, piec
 	if first {
 		return t.appendUntilAnswered(id, target, piece, answer)
 	}
-	return t.NetworkTransport.AppendEntries(id, replicaAddress(id, target), piece, answer)
+	return t.sendEntries(id, target, piece, answer)
+}
+
+func (t Transport) sendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	return send(t, id, target, args, resp, nil, t.NetworkTransport.AppendEntries)
 }
 
 // appendUntilAnswered sends entries again that could not be sent, as soon as the peer answers a heartbeat. Raft
@@ -107,7 +111,7 @@ func (t Transport) appendPiece(id raft.ServerID, target raft.ServerAddress, piec
 func (t Transport) appendUntilAnswered(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	for answered := false; ; {
 		beat := t.heartbeats.wait(id)
-		err := t.NetworkTransport.AppendEntries(id, replicaAddress(id, target), args, resp)
+		err := t.sendEntries(id, target, args, resp)
 		if err == nil || answered || !t.stillLeads(id, args.Term) {
 			return err
 		}
@@ -165,7 +169,15 @@ func (b *heartbeats) notify(id raft.ServerID) {
 // AppendEntriesPipeline opens a pipeline that ends with the first answer after which raft stops reading (raft
 // 1.7.3, pipelineDecode).
 func (t Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, replicaAddress(id, target))
+	address := replicaAddress(id, target)
+	s, err := t.framedStream(address)
+	if err != nil {
+		return nil, err
+	}
+	if s != nil {
+		return newFramedPipeline(s)
+	}
+	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, address)
 	if err != nil {
 		return nil, err
 	}

@@ -91,10 +91,8 @@ func TestFollowerHoldsWhatIsCounted(t *testing.T) {
 		"the third refused": {refuseAt: 3},
 		"the last fails":    {failAt: pieces},
 	} {
-		t.Run(name+", one by one", func(t *testing.T) {
-			t.Parallel()
+		bothEncodings(t, name+", one by one", func(t *testing.T, m *mesh) {
 			f := &follower{failAt: f.failAt, refuseAt: f.refuseAt}
-			var m mesh
 			leader := m.open(t, "A", "A.1", nil)
 			serve(t, m.open(t, "B", "B.1", nil), f.handle)
 			request, answer := largeRequest(entries, size), new(raft.AppendEntriesResponse)
@@ -109,10 +107,8 @@ func TestFollowerHoldsWhatIsCounted(t *testing.T) {
 				t.Errorf("a request of %d bytes", f.most)
 			}
 		})
-		t.Run(name+", pipelined", func(t *testing.T) {
-			t.Parallel()
+		bothEncodings(t, name+", pipelined", func(t *testing.T, m *mesh) {
 			f := &follower{failAt: f.failAt, refuseAt: f.refuseAt}
-			var m mesh
 			leader := m.open(t, "A", "A.1", nil)
 			serve(t, m.open(t, "B", "B.1", nil), f.handle)
 			p, err := leader.AppendEntriesPipeline("B.1", "B")

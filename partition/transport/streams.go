@@ -23,7 +23,8 @@ import (
 // goroutine that reads from one.
 type Streams struct {
 	cfg      StreamConfig
-	accepted chan net.Conn
+	accepted chan *trackedConn // in raft's own encoding
+	framed   chan *trackedConn
 	done     chan struct{} // closed with the instance
 
 	mu     sync.Mutex
@@ -38,9 +39,12 @@ type StreamConfig struct {
 	// Dial opens a stream to the named replica of the same group at another member, or, without a name, to the one
 	// that the member has now.
 	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error)
+	// DialFramed opens a framed stream to a replica. It returns known false and no error if the member does not know such
+	// streams. If it is nil, no member does.
+	DialFramed func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (conn net.Conn, known bool, err error)
 	// OnPeerEnd is called when a stream of a peer ended other than by a close of this side. It must not block.
 	OnPeerEnd func()
-	// Intercept is called with the first bytes of every stream that a peer opened. If it returns true, it has
+	// Intercept is called with the first bytes of every stream that a peer opened and that is not framed. If it returns true, it has
 	// served the stream, and raft sees the end of the stream.
 	Intercept func(conn net.Conn, begin []byte) bool
 }
@@ -49,7 +53,8 @@ type StreamConfig struct {
 func NewStreams(cfg StreamConfig) *Streams {
 	return &Streams{
 		cfg:      cfg,
-		accepted: make(chan net.Conn, acceptedWaitingMax),
+		accepted: make(chan *trackedConn, acceptedWaitingMax),
+		framed:   make(chan *trackedConn, acceptedWaitingMax),
 		done:     make(chan struct{}),
 		open:     make(map[*trackedConn]struct{}),
 	}
@@ -77,9 +82,11 @@ const (
 type trackedConn struct {
 	net.Conn
 	owner    *Streams
-	fromPeer bool         // a peer opened it
-	peer     fsm.MemberID // that opened it
-	started  bool         // something was read; only one goroutine reads
+	fromPeer bool               // a peer opened it
+	peer     fsm.MemberID       // that opened it
+	address  raft.ServerAddress // that was dialled, if this side opened it
+	framed   bool               // its users set the deadlines for answers themselves
+	started  bool               // something was read; only one goroutine reads
 
 	lastRead atomic.Int64 // when something was read last, in ns since 1970
 
@@ -92,14 +99,14 @@ type trackedConn struct {
 // Read reports the end of a stream that the peer opened, because the peer may have died. It hides a stream
 // that Intercept has served from raft: raft sees the end of the stream.
 func (c *trackedConn) Read(b []byte) (int, error) {
-	if !c.fromPeer {
+	if !c.fromPeer && !c.framed {
 		if err := c.Conn.SetReadDeadline(c.answerDeadline(time.Now())); err != nil {
 			return 0, err
 		}
 	}
 	n, err := c.Conn.Read(b)
 	c.lastRead.Store(time.Now().UnixNano())
-	if c.fromPeer && !c.started && n > 0 {
+	if c.fromPeer && !c.framed && !c.started && n > 0 {
 		c.started = true
 		if c.owner.cfg.Intercept(c.Conn, b[:n]) {
 			return 0, io.EOF
@@ -118,13 +125,18 @@ func (c *trackedConn) answerDeadline(now time.Time) time.Time {
 	defer c.mu.Unlock()
 	buffered := 0
 	if len(c.written) > 0 {
-		buffered = min(c.written[0], streamBufferedBytesMax)
+		buffered = c.written[0]
 	}
-	at := now.Add(streamRequestTimeout + time.Duration(buffered)*time.Second/streamBytesPerSecondMin)
+	at := now.Add(answerTime(buffered))
 	if c.deadline.After(at) {
 		return c.deadline
 	}
 	return at
+}
+
+// answerTime returns how long the answer to a request of so many bytes may take after all of them were written.
+func answerTime(size int) time.Duration {
+	return streamRequestTimeout + time.Duration(min(size, streamBufferedBytesMax))*time.Second/streamBytesPerSecondMin
 }
 
 // Write writes in chunks, each with a deadline of its own.
@@ -204,7 +216,7 @@ func (s *Streams) CloseSilent(length time.Duration) {
 }
 
 // track registers a stream, which c describes; a closed layer closes it at once.
-func (s *Streams) track(c *trackedConn) (net.Conn, error) {
+func (s *Streams) track(c *trackedConn) (*trackedConn, error) {
 	conn := c.Conn
 	c.owner = s
 	c.lastRead.Store(time.Now().UnixNano())
@@ -223,14 +235,18 @@ func (s *Streams) track(c *trackedConn) (net.Conn, error) {
 // Accepted queues a stream that a peer opened; when too many wait, it closes the stream, and the peer tries
 // again. A peer has at most streamsPerPeerMax streams: a further one replaces that on which nothing has arrived for
 // longest, because those of a peer that lost its power stay open for minutes.
-func (s *Streams) Accepted(from fsm.MemberID, conn net.Conn) {
+func (s *Streams) Accepted(from fsm.MemberID, framed bool, conn net.Conn) {
 	s.closeExcess(from)
-	c, err := s.track(&trackedConn{Conn: conn, fromPeer: true, peer: from})
+	c, err := s.track(&trackedConn{Conn: conn, fromPeer: true, peer: from, framed: framed})
 	if err != nil {
 		return
 	}
+	queue := s.accepted
+	if framed {
+		queue = s.framed
+	}
 	select {
-	case s.accepted <- c:
+	case queue <- c:
 	default:
 		_ = c.Close()
 	}
@@ -265,15 +281,65 @@ func (s *Streams) Accept() (net.Conn, error) {
 	}
 }
 
+// acceptFramed returns the next framed stream that a peer has opened.
+func (s *Streams) acceptFramed() (*trackedConn, error) {
+	select {
+	case c := <-s.framed:
+		return c, nil
+	case <-s.done:
+		return nil, net.ErrClosed
+	}
+}
+
 // Dial implements raft.StreamLayer.
 func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	if fsm.MemberID(address) == s.cfg.Member { // a campaign, see instance.campaign
 		ours, theirs := net.Pipe()
-		s.Accepted(s.cfg.Member, theirs)
+		s.Accepted(s.cfg.Member, false, theirs)
 		return s.track(&trackedConn{Conn: ours})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := s.dialContext(timeout)
 	defer cancel()
+	member, replica, _ := strings.Cut(string(address), replicaSeparator)
+	conn, err := s.cfg.Dial(ctx, fsm.MemberID(member), s.cfg.ID, replica)
+	if err != nil {
+		return nil, err
+	}
+	return s.track(&trackedConn{Conn: conn, address: address})
+}
+
+// dialFramed opens a framed stream to a replica, within timeout. It returns nil without an error if the member knows only
+// raft's own encoding. It does not ask again while a stream in that encoding is open there: the member is still the
+// process that was asked before.
+func (s *Streams) dialFramed(address raft.ServerAddress, timeout time.Duration) (*trackedConn, error) {
+	if s.cfg.DialFramed == nil || s.isUnframed(address) {
+		return nil, nil //nolint:nilnil // see above
+	}
+	ctx, cancel := s.dialContext(timeout)
+	defer cancel()
+	member, replica, _ := strings.Cut(string(address), replicaSeparator)
+	conn, known, err := s.cfg.DialFramed(ctx, fsm.MemberID(member), s.cfg.ID, replica)
+	if err != nil || !known {
+		return nil, err
+	}
+	return s.track(&trackedConn{Conn: conn, address: address, framed: true})
+}
+
+// isUnframed reports whether this side has a stream in raft's own encoding open to an address.
+func (s *Streams) isUnframed(address raft.ServerAddress) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		if !c.fromPeer && !c.framed && c.address == address {
+			return true
+		}
+	}
+	return false
+}
+
+// dialContext returns a context that ends after timeout and with the instance.
+func (s *Streams) dialContext(timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	go func() {
 		select {
 		case <-s.done:
@@ -281,12 +347,7 @@ func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 		case <-ctx.Done():
 		}
 	}()
-	member, replica, _ := strings.Cut(string(address), replicaSeparator)
-	conn, err := s.cfg.Dial(ctx, fsm.MemberID(member), s.cfg.ID, replica)
-	if err != nil {
-		return nil, err
-	}
-	return s.track(&trackedConn{Conn: conn})
+	return ctx, cancel
 }
 
 // Close implements raft.StreamLayer: it closes every stream.

@@ -71,7 +71,7 @@ func TestStreamsOfAPeerAreBounded(t *testing.T) {
 	defer func() { _ = s.Close() }()
 	open := func(from fsm.MemberID) (theirs, ours net.Conn) {
 		theirs, far := net.Pipe()
-		s.Accepted(from, far)
+		s.Accepted(from, false, far)
 		ours, err := s.Accept()
 		if err != nil {
 			t.Fatal(err)

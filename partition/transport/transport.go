@@ -23,7 +23,9 @@ const (
 	heartbeatWaitMax    = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat
 )
 
-// Transport is raft's transport without its heartbeat fast path. On that path heartbeats change term and
+// Transport sends raft's requests as frames, or through raft's own transport to a peer that does not know frames.
+//
+// It leaves off the heartbeat fast path of raft's transport. On that path heartbeats change term and
 // state beside the main goroutine, and a leader that resumes after a pause can then write a client's command
 // with the term of its successor: replicas diverge. Here heartbeats go through the main goroutine like all
 // other requests.
@@ -43,14 +45,16 @@ type Transport struct {
 	raft       *atomic.Pointer[raft.Raft] // nil until raft runs
 	heartbeats *heartbeats
 	receptions *receptions
+	idle       *idleStreams
 }
 
 // Config configures a Transport.
 type Config struct {
 	Streams *Streams
 	Network *raft.NetworkTransport // over Streams
-	Replica string                 // of this side
-	Closed  <-chan struct{}        // closed after Streams and Network
+	Logger  hclog.Logger
+	Replica string          // of this side
+	Closed  <-chan struct{} // closed after Streams and Network
 	// OnRefusedVote is called for votes that raft has refused. It must not block. It may be nil.
 	OnRefusedVote func(*raft.RequestVoteRequest)
 	// Receive reads a snapshot that a leader sends. It returns what raft reads in its place, and a function that is
@@ -85,8 +89,10 @@ func New(cfg Config) Transport {
 	t := Transport{
 		NetworkTransport: cfg.Network, cfg: &cfg, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
 		heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{})}, receptions: new(receptions),
+		idle: &idleStreams{kept: make(map[raft.ServerAddress][]*framedStream)},
 	}
 	t.receptions.running.Go(t.forwardRPCs)
+	t.receptions.running.Go(t.acceptFramed)
 	return t
 }
 
@@ -103,7 +109,7 @@ func (t Transport) Consumer() <-chan raft.RPC { return t.consumer }
 func (t Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	asked := *args
 	asked.Candidate = []byte(targetPrefix + string(id)) //nolint:staticcheck // the field is free because it is deprecated
-	return retryStale(func() error { return t.NetworkTransport.RequestVote(id, replicaAddress(id, target), &asked, resp) })
+	return retryStale(func() error { return send(t, id, target, &asked, resp, nil, t.NetworkTransport.RequestVote) })
 }
 
 // RequestPreVote retries over stale streams. It fails while this replica leaves elections to others.
@@ -111,17 +117,20 @@ func (t Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, a
 	if t.cfg.HoldsBack != nil && t.cfg.HoldsBack() {
 		return errHeldBack
 	}
-	return retryStale(func() error { return t.NetworkTransport.RequestPreVote(id, replicaAddress(id, target), args, resp) })
+	return retryStale(func() error { return send(t, id, target, args, resp, nil, t.NetworkTransport.RequestPreVote) })
 }
 
 // TimeoutNow retries over stale streams.
 func (t Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	return retryStale(func() error { return t.NetworkTransport.TimeoutNow(id, replicaAddress(id, target), args, resp) })
+	return retryStale(func() error { return send(t, id, target, args, resp, nil, t.NetworkTransport.TimeoutNow) })
 }
 
 // InstallSnapshot names the replica that it asks.
 func (t Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.NetworkTransport.InstallSnapshot(id, replicaAddress(id, target), args, resp, data)
+	return send(t, id, target, args, resp, data,
+		func(id raft.ServerID, address raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse) error {
+			return t.NetworkTransport.InstallSnapshot(id, address, args, resp, data)
+		})
 }
 
 // retryStale repeats a failed request: the idle streams to a peer that was restarted are dead, and raft finds
@@ -139,32 +148,38 @@ func retryStale(request func() error) (err error) {
 	return err
 }
 
-// forwardRPCs forwards requests to raft and refuses votes that were asked of another replica.
+// forwardRPCs passes on the requests that arrive in raft's own encoding.
 func (t Transport) forwardRPCs() {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
-			if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is && !planted.Active(planted.InstallWithoutDeadline) {
-				t.receptions.running.Go(func() { t.receiveSnapshot(rpc, install) })
-				continue
-			}
-			vote, is := rpc.Command.(*raft.RequestVoteRequest)
-			if is && isForOther(vote, t.cfg.Replica) {
-				// Term 0 reveals nothing about this replica and deposes no leader.
-				rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
-				continue
-			}
-			t.allowUnknownCandidate(rpc.Command)
-			if is && t.cfg.OnRefusedVote != nil {
-				rpc.RespChan = t.observeVote(vote, rpc.RespChan)
-			}
-			if !t.forward(rpc) {
+			if !t.pass(rpc) {
 				return
 			}
 		case <-t.cfg.Closed:
 			return
 		}
 	}
+}
+
+// pass passes a request to raft, or refuses a vote that was asked of another replica. It returns false when the instance
+// is closed.
+func (t Transport) pass(rpc raft.RPC) bool {
+	if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is && !planted.Active(planted.InstallWithoutDeadline) {
+		t.receptions.running.Go(func() { t.receiveSnapshot(rpc, install) })
+		return true
+	}
+	vote, is := rpc.Command.(*raft.RequestVoteRequest)
+	if is && isForOther(vote, t.cfg.Replica) {
+		// Term 0 reveals nothing about this replica and deposes no leader.
+		rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
+		return true
+	}
+	t.allowUnknownCandidate(rpc.Command)
+	if is && t.cfg.OnRefusedVote != nil {
+		rpc.RespChan = t.observeVote(vote, rpc.RespChan)
+	}
+	return t.forward(rpc)
 }
 
 // forward gives a request to raft. It returns false when the instance is closed.

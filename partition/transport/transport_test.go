@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -19,10 +20,12 @@ type mesh struct {
 	mu        sync.Mutex
 	addresses map[fsm.MemberID]string
 	wrap      func(net.Conn) net.Conn // of the dialled connections; may be nil
+	unframed  map[fsm.MemberID]bool   // members that know only raft's own encoding
+	asked     int                     // how often a framed stream was dialled
 }
 
 // open creates the transport of a replica.
-func (m *mesh) open(t *testing.T, member fsm.MemberID, replica string, tune func(*Config)) Transport {
+func (m *mesh) open(t testing.TB, member fsm.MemberID, replica string, tune func(*Config)) Transport {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,7 +38,7 @@ func (m *mesh) open(t *testing.T, member fsm.MemberID, replica string, tune func
 	m.addresses[member] = listener.Addr().String()
 	m.mu.Unlock()
 	s := NewStreams(StreamConfig{
-		Member: member, Dial: m.dial, OnPeerEnd: func() {}, Intercept: func(net.Conn, []byte) bool { return false },
+		Member: member, Dial: m.dial, DialFramed: m.dialFramed, OnPeerEnd: func() {}, Intercept: func(net.Conn, []byte) bool { return false },
 	})
 	go func() {
 		for {
@@ -43,11 +46,14 @@ func (m *mesh) open(t *testing.T, member fsm.MemberID, replica string, tune func
 			if err != nil {
 				return
 			}
-			s.Accepted(fsm.MemberID(conn.RemoteAddr().String()), conn)
+			var framed [1]byte // in place of a header
+			if _, err := io.ReadFull(conn, framed[:]); err == nil {
+				s.Accepted(fsm.MemberID(conn.RemoteAddr().String()), framed[0] == 1, conn)
+			}
 		}
 	}()
 	closed := make(chan struct{})
-	cfg := Config{Streams: s, Network: NewNetwork(s, hclog.NewNullLogger()), Replica: replica, Closed: closed}
+	cfg := Config{Streams: s, Network: NewNetwork(s, hclog.NewNullLogger()), Logger: hclog.NewNullLogger(), Replica: replica, Closed: closed}
 	if tune != nil {
 		tune(&cfg)
 	}
@@ -64,18 +70,49 @@ func (m *mesh) open(t *testing.T, member fsm.MemberID, replica string, tune func
 }
 
 func (m *mesh) dial(ctx context.Context, to fsm.MemberID, _ fsm.PartitionID, _ string) (net.Conn, error) {
+	return m.connect(ctx, to, 0)
+}
+
+func (m *mesh) dialFramed(ctx context.Context, to fsm.MemberID, _ fsm.PartitionID, _ string) (net.Conn, bool, error) {
+	m.mu.Lock()
+	unframed := m.unframed[to]
+	m.asked++
+	m.mu.Unlock()
+	if unframed {
+		return nil, false, nil
+	}
+	conn, err := m.connect(ctx, to, 1)
+	return conn, true, err
+}
+
+func (m *mesh) connect(ctx context.Context, to fsm.MemberID, framed byte) (net.Conn, error) {
 	m.mu.Lock()
 	address, wrap := m.addresses[to], m.wrap
 	m.mu.Unlock()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err == nil && wrap != nil {
+	if err != nil {
+		return nil, err
+	}
+	if wrap != nil {
 		conn = wrap(conn)
 	}
+	_, err = conn.Write([]byte{framed})
 	return conn, err
 }
 
+// bothEncodings runs a test between members that know framed streams, and between members of an earlier release.
+func bothEncodings(t *testing.T, name string, test func(t *testing.T, m *mesh)) {
+	t.Helper()
+	for encoding, m := range map[string]*mesh{"framed": {}, "unframed": {unframed: map[fsm.MemberID]bool{"A": true, "B": true}}} {
+		t.Run(name+", "+encoding, func(t *testing.T) {
+			t.Parallel()
+			test(t, m)
+		})
+	}
+}
+
 // serve answers the requests to a replica until the test ends.
-func serve(t *testing.T, tr Transport, answer func(raft.RPC)) {
+func serve(t testing.TB, tr Transport, answer func(raft.RPC)) {
 	t.Helper()
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })
@@ -124,9 +161,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 	for name, refusal := range map[string]raft.AppendEntriesResponse{
 		"not accepted": {Term: 1}, "a newer term": {Term: 2, Success: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var m mesh
+		bothEncodings(t, name, func(t *testing.T, m *mesh) {
 			leader, follower := m.open(t, "A", "A.1", nil), m.open(t, "B", "B.1", nil)
 			answers := []raft.AppendEntriesResponse{{Term: 1, Success: true}, refusal}
 			n := 0

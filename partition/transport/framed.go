@@ -1,0 +1,197 @@
+package transport
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// Requests and what is read of them pass through buffers of this size: larger ones take more than one call of the
+	// operating system, and the bytes of large entries are not copied.
+	requestBufferBytes = 64 << 10
+	answerBufferBytes  = 512
+)
+
+// requestWriters holds buffers for requests. A stream has one only while it writes.
+var requestWriters = sync.Pool{ //nolint:gochecknoglobals // shared by all groups on purpose
+	New: func() any { return bufio.NewWriterSize(nil, requestBufferBytes) },
+}
+
+// framedStream is a stream that this side opened to a replica that reads frames.
+type framedStream struct {
+	conn    *trackedConn
+	answers *bufio.Reader
+}
+
+// write sends a request, and the snapshot that belongs to it, and returns the number of bytes.
+func (s *framedStream) write(request any, snapshot io.Reader) (size int, err error) {
+	w := requestWriters.Get().(*bufio.Writer) //nolint:forcetypeassert // nothing else is put there
+	w.Reset(s.conn)
+	defer func() {
+		w.Reset(nil)
+		requestWriters.Put(w)
+	}()
+	if size, err = writeRequest(w, request); err != nil {
+		return 0, err
+	}
+	if install, is := request.(*raft.InstallSnapshotRequest); is {
+		n, err := io.Copy(w, io.LimitReader(snapshot, install.Size))
+		if err == nil && n != install.Size {
+			err = fmt.Errorf("send snapshot: %d of %d bytes: %w", n, install.Size, io.ErrUnexpectedEOF)
+		}
+		if err != nil {
+			return 0, err
+		}
+		size += int(n)
+	}
+	return size, w.Flush()
+}
+
+// call sends a request and reads its answer. After any error but a remoteError the stream is of no further use.
+func (s *framedStream) call(request, answer any, snapshot io.Reader) error {
+	size, err := s.write(request, snapshot)
+	if err != nil {
+		return err
+	}
+	within := answerTime(size)
+	if snapshot != nil { // the follower syncs and loads it before it answers
+		within = max(within, streamRequestTimeout*time.Duration(size/streamBytesPerSecondMin))
+	}
+	if err := s.conn.Conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return err
+	}
+	kind, fields, err := readFrame(s.answers, answerBytesMax)
+	if err != nil {
+		return err
+	}
+	return decodeAnswer(kindOf(request), kind, fields, answer)
+}
+
+// idleStreams holds the framed streams that wait for the next request.
+type idleStreams struct {
+	mu   sync.Mutex
+	kept map[raft.ServerAddress][]*framedStream
+}
+
+// take returns an idle stream, nil if there is none.
+func (i *idleStreams) take(address raft.ServerAddress) *framedStream {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	kept := i.kept[address]
+	if len(kept) == 0 {
+		return nil
+	}
+	last := len(kept) - 1
+	s := kept[last]
+	kept[last] = nil
+	i.kept[address] = kept[:last]
+	return s
+}
+
+// put keeps a stream, or closes it if enough are kept.
+func (i *idleStreams) put(address raft.ServerAddress, s *framedStream) {
+	i.mu.Lock()
+	full := len(i.kept[address]) >= idleStreamsPerPeer
+	if !full {
+		i.kept[address] = append(i.kept[address], s)
+	}
+	i.mu.Unlock()
+	if full {
+		_ = s.conn.Close()
+	}
+}
+
+// framedStream returns a stream to a replica that reads frames; nil if its member knows only raft's own encoding.
+func (t Transport) framedStream(address raft.ServerAddress) (*framedStream, error) {
+	if s := t.idle.take(address); s != nil {
+		return s, nil
+	}
+	conn, err := t.cfg.Streams.dialFramed(address, streamRequestTimeout)
+	if conn == nil || err != nil {
+		return nil, err
+	}
+	return &framedStream{conn: conn, answers: bufio.NewReaderSize(conn, answerBufferBytes)}, nil
+}
+
+// send sends a request in frames and reads its answer, or lets raft's own transport do so if the peer is of an earlier
+// release. The stream of a snapshot is not used again.
+func send[Request, Answer any](
+	t Transport, id raft.ServerID, target raft.ServerAddress, request *Request, answer *Answer, snapshot io.Reader,
+	plain func(raft.ServerID, raft.ServerAddress, *Request, *Answer) error,
+) error {
+	address := replicaAddress(id, target)
+	s, err := t.framedStream(address)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return plain(id, address, request, answer)
+	}
+	err = s.call(request, answer, snapshot)
+	var answered remoteError
+	if reusable := err == nil || errors.As(err, &answered); reusable && snapshot == nil {
+		t.idle.put(address, s)
+	} else {
+		_ = s.conn.Close()
+	}
+	return err
+}
+
+// acceptFramed serves the framed streams that peers open.
+func (t Transport) acceptFramed() {
+	for {
+		conn, err := t.cfg.Streams.acceptFramed()
+		if err != nil {
+			return
+		}
+		t.receptions.running.Go(func() {
+			err := t.serveFramed(conn)
+			_ = conn.Close()
+			if malformed := malformedError(""); errors.As(err, &malformed) {
+				t.cfg.Logger.Error("closed a stream of a peer", "peer", conn.peer, "error", err)
+			}
+		})
+	}
+}
+
+// serveFramed passes the requests of a stream to raft, one after the other, until the stream ends.
+func (t Transport) serveFramed(conn *trackedConn) error {
+	r := bufio.NewReaderSize(conn, requestBufferBytes)
+	answers := make(chan raft.RPCResponse, 1)
+	var out []byte
+	for {
+		kind, fields, err := readFrame(r, frameBytesMax)
+		if err != nil {
+			return err
+		}
+		request, err := decodeRequest(kind, fields)
+		if err != nil {
+			return err
+		}
+		rpc := raft.RPC{Command: request, RespChan: answers}
+		install, isInstall := request.(*raft.InstallSnapshotRequest)
+		if isInstall {
+			rpc.Reader = io.LimitReader(r, install.Size)
+		}
+		if !t.pass(rpc) {
+			return errClosed
+		}
+		select {
+		case answer := <-answers:
+			if out, err = appendAnswer(out[:0], kind, answer); err != nil {
+				return err
+			}
+		case <-t.cfg.Closed:
+			return errClosed
+		}
+		if _, err := conn.Write(out); err != nil || isInstall {
+			return err // what remains of a snapshot is no request
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package transport
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm/planted"
+)
+
+// framedPipeline sends requests for entries over a framed stream without waiting for the answers to those before. It
+// ends with the first answer after which raft stops reading (see pipeline). One goroutine always reads: an answer wakes
+// no other one before raft.
+type framedPipeline struct {
+	stream  *framedStream
+	answers chan raft.AppendFuture
+	// inFlight has an element for each request that was sent and whose answer raft has not got. Like raft's transport, a
+	// sender waits after it has written: the next request then carries all that was appended meanwhile.
+	inFlight chan struct{}
+	closed   chan struct{}
+	once     sync.Once
+
+	mu   sync.Mutex
+	sent []*sentRequest // and not answered, oldest first
+}
+
+// sentRequest is a request that was sent in a pipeline, or a piece of one. It implements raft.AppendFuture.
+type sentRequest struct {
+	whole   *raft.AppendEntriesRequest
+	answer  *raft.AppendEntriesResponse
+	last    bool // piece of its request
+	begun   time.Time
+	written bool
+	bytes   int
+	done    sync.WaitGroup
+	err     error
+}
+
+// Error implements raft.Future.
+func (r *sentRequest) Error() error {
+	r.done.Wait()
+	return r.err
+}
+
+// Start implements raft.AppendFuture.
+func (r *sentRequest) Start() time.Time { return r.begun }
+
+// Request implements raft.AppendFuture.
+func (r *sentRequest) Request() *raft.AppendEntriesRequest { return r.whole }
+
+// Response implements raft.AppendFuture.
+func (r *sentRequest) Response() *raft.AppendEntriesResponse { return r.answer }
+
+func newFramedPipeline(s *framedStream) (*framedPipeline, error) {
+	p := &framedPipeline{
+		stream: s, answers: make(chan raft.AppendFuture), inFlight: make(chan struct{}, requestsInFlight-1), closed: make(chan struct{}),
+	}
+	if err := s.conn.Conn.SetReadDeadline(time.Time{}); err != nil { // of the last call
+		_ = s.conn.Close()
+		return nil, err
+	}
+	go p.read()
+	return p, nil
+}
+
+// AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent: it
+// sends more than requestBytesMax of entries in pieces, as pipeline does.
+func (p *framedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	for from := 0; ; {
+		piece, next := pieceOf(args, from)
+		r := &sentRequest{
+			whole: args, answer: resp, last: next == len(args.Entries) || planted.Active(planted.FollowerCountsUnsent), begun: time.Now(),
+		}
+		if !r.last {
+			r.answer = new(raft.AppendEntriesResponse)
+		}
+		r.done.Add(1)
+		if err := p.send(piece, r); err != nil {
+			return nil, err
+		}
+		if r.last {
+			return r, nil
+		}
+		from = next
+	}
+}
+
+func (p *framedPipeline) send(piece *raft.AppendEntriesRequest, r *sentRequest) error {
+	p.mu.Lock()
+	p.sent = append(p.sent, r)
+	p.mu.Unlock()
+	size, err := p.stream.write(piece, nil)
+	if err != nil {
+		_ = p.Close()
+		return err
+	}
+	p.mu.Lock()
+	r.written, r.bytes = true, size
+	if len(p.sent) > 0 && p.sent[0] == r {
+		p.setDeadline()
+	}
+	p.mu.Unlock()
+	select {
+	case p.inFlight <- struct{}{}:
+		return nil
+	case <-p.closed:
+		return raft.ErrPipelineShutdown
+	}
+}
+
+// setDeadline gives the answer to the oldest request its time. While that one is being written, and while nothing is in
+// flight, no answer is due. The caller holds mu.
+func (p *framedPipeline) setDeadline() {
+	var at time.Time
+	if len(p.sent) > 0 && p.sent[0].written {
+		at = time.Now().Add(answerTime(p.sent[0].bytes))
+	}
+	_ = p.stream.conn.Conn.SetReadDeadline(at) // it fails on a closed stream only
+}
+
+// Consumer implements raft.AppendPipeline.
+func (p *framedPipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+
+// Close implements raft.AppendPipeline.
+func (p *framedPipeline) Close() error {
+	p.once.Do(func() {
+		close(p.closed)
+		_ = p.stream.conn.Close() // the stream may have ended already
+	})
+	return nil
+}
+
+// read passes the answers to raft until one is negative or the stream ends.
+func (p *framedPipeline) read() {
+	defer func() {
+		_ = p.Close()
+		p.mu.Lock()
+		for _, r := range p.sent {
+			r.finish(raft.ErrPipelineShutdown)
+		}
+		p.sent = nil
+		p.mu.Unlock()
+	}()
+	for {
+		r := p.readAnswer()
+		if r == nil {
+			return
+		}
+		refused := !r.answer.Success || r.answer.Term > r.whole.Term
+		if r.last || refused {
+			select {
+			case p.answers <- r: // raft owns it from here
+			case <-p.closed:
+				return
+			}
+		}
+		if refused {
+			return
+		}
+		select {
+		case <-p.inFlight:
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// readAnswer returns the oldest request when it is answered or has failed; nil if the stream ends with nothing in
+// flight.
+func (p *framedPipeline) readAnswer() *sentRequest {
+	kind, fields, err := readFrame(p.stream.answers, answerBytesMax)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.sent) == 0 {
+		return nil
+	}
+	r := p.sent[0]
+	p.sent = slices.Delete(p.sent, 0, 1)
+	p.setDeadline()
+	if err == nil {
+		err = decodeAnswer(appendFrame, kind, fields, r.answer)
+	}
+	if err != nil {
+		*r.answer = raft.AppendEntriesResponse{} // raft reads no error, but that this is no success
+	}
+	r.finish(err)
+	return r
+}
+
+func (r *sentRequest) finish(err error) {
+	r.err = err
+	r.done.Done()
+}
