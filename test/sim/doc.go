@@ -1,13 +1,13 @@
 // Package sim runs whole clusters in virtual time. Members of the real code (package cluster with raft, gossip,
 // router and forwarding) run in one process under testing/synctest, on the network of package simnet and the disks of
 // package simfs, with a clock of their own each. A plan of faults, drawn from a seed, kills members, cuts power, cuts
-// and delays links, resets streams, disturbs disks, and moves, drains, removes and adds members, while clients use
+// and delays links, resets streams, suspends hosts, disturbs disks, and moves, drains, removes and adds members, while clients use
 // every kind of entity through the routers, and go-amqp clients use the AMQP gateways of the members. Once in a plan a member loses its disk while another one lags behind
 // (plan.go), and once the whole cluster is copied under load, lost, and restored (restore.go). Half of the plans end
-// with a loss of power while messages are in flight and no client sends. Afterwards the results are checked:
+// with a loss of power, or of one process, while messages are in flight and no client sends. Afterwards the results are checked:
 //
 //   - package test/history checks what the clients of each stream of messages saw; judge.go and sessions.go check the
-//     order and the holders of sessions, schedules, failed deliveries and late settlements (late.go); what a restore
+//     order and the holders of sessions, schedules, failed deliveries, late settlements (late.go) and receive-and-delete (take.go); what a restore
 //     may lose and duplicate is allowed exactly as docs/operations.md states it (restore_judge.go);
 //   - the former members, which come back beside the restored cluster, stay apart from it;
 //   - a minute of virtual time after the last fault, every member is ready, everything that was accepted has been

@@ -2,10 +2,13 @@ package sim
 
 import (
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
@@ -16,13 +19,14 @@ type disturber struct {
 	world *world
 	log   *slog.Logger
 
-	mu     sync.Mutex
-	active map[int]Fault // by position in the plan
+	mu      sync.Mutex
+	active  map[int]Fault        // by position in the plan
+	damaged map[int]fsm.MemberID // whose bits were flipped, by position in the plan
 }
 
 // run carries out all faults and returns when the last one has ended.
 func (d *disturber) run(plan *Plan) {
-	d.active = make(map[int]Fault)
+	d.active, d.damaged = make(map[int]Fault), make(map[int]fsm.MemberID)
 	begun := time.Now()
 	var done sync.WaitGroup
 	for i, f := range plan.Faults {
@@ -52,6 +56,17 @@ func (d *disturber) begin(i int, f Fault) {
 		}
 	case Restart:
 		_ = w.members[f.Member].stop()
+	case Suspend:
+		w.members[f.Member].clock.suspend()
+	case Standstill:
+		for _, m := range w.members {
+			m.clock.suspend()
+		}
+	case FlipBits:
+		if p := w.members[f.Member].running(); p != nil { // otherwise nobody can say which member it was
+			d.damage(i, p.node.ID())
+			go d.flipBits(i, f)
+		}
 	case Reset:
 		w.network.ResetStreams(f.Member, f.Other)
 	case FullDisk:
@@ -101,6 +116,21 @@ func (d *disturber) end(i int, f Fault) {
 	d.mu.Unlock()
 	d.log.Info("fault ended", "fault", f.String())
 	switch f.Kind { //nolint:exhaustive // the others end no process
+	case Suspend:
+		d.world.members[f.Member].clock.resume()
+	case Standstill:
+		for _, m := range d.world.members {
+			m.clock.resume()
+		}
+	case FlipBits:
+		if m, lost := d.world.members[f.Member], d.damage(i, ""); lost != "" {
+			m.kill(true)
+			m.replaceDisk(uint64(time.Now().UnixNano()))
+			d.world.repairs.Go(func() { d.world.replace(m, lost) })
+		}
+		if !isDown[f.Member] {
+			d.world.members[f.Member].ensureRunning()
+		}
 	case Clock, Drift:
 		d.world.members[f.Member].clock.set(0, 0)
 	case FullDisk:
@@ -122,6 +152,33 @@ func (d *disturber) end(i int, f Fault) {
 				d.world.members[m].ensureRunning()
 			}
 		}
+	}
+}
+
+// damage notes which member a fault damages, unless that is "", and returns the one that was noted before.
+func (d *disturber) damage(i int, member fsm.MemberID) fsm.MemberID {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.damaged[i]
+	d.damaged[i] = member
+	return before
+}
+
+// flipBits changes bits of the files of a member every now and then while the fault lasts. Those of the log are left as
+// they are: bbolt has no checksums.
+func (d *disturber) flipBits(i int, f Fault) {
+	random := rand.New(rand.NewPCG(uint64(f.At), uint64(f.Length)))
+	for isActive := true; isActive; {
+		disk := d.world.members[f.Member].store()
+		files := slices.DeleteFunc(disk.Files(), disk.IsLog)
+		if len(files) > 0 {
+			path := files[random.IntN(len(files))]
+			d.log.Info("bit flipped", "member", f.Member, "file", path, "changed", disk.FlipBit(path))
+		}
+		sleep(flipEvery)
+		d.mu.Lock()
+		_, isActive = d.active[i]
+		d.mu.Unlock()
 	}
 }
 
@@ -150,7 +207,9 @@ func (d *disturber) setLinks() {
 // cuts reports whether the fault cuts a link between two of n members.
 func (f *Fault) cuts(l simnet.Link, n int) bool {
 	switch f.Kind { //nolint:exhaustive // the others cut nothing
-	case Isolate:
+	case Standstill:
+		return true
+	case Isolate, Suspend:
 		return l.From == f.Member || l.To == f.Member
 	case Mute:
 		return l.From == f.Member

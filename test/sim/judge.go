@@ -67,6 +67,9 @@ func (s *stream) check(events []history.Event, r *restoration) (found []history.
 	for _, name := range s.sourceNames() {
 		found = append(found, history.Check(s.expected(events, sent, name), name)...)
 	}
+	if s.takes {
+		return s.checkTakes(found)
+	}
 	return found
 }
 

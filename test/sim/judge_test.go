@@ -38,6 +38,7 @@ func TestJudgeFindsPlantedBugs(t *testing.T) {
 	}
 	one := []source{{}}
 	m := sentAndDelivered("m/1", "")
+	received := history.Event{Kind: history.ReceivedAndDeleted, ID: "m/1", Client: "r1", At: at(2), Sequence: 7}
 	for name, c := range map[string]struct {
 		stream *stream
 		events []history.Event
@@ -53,6 +54,11 @@ func TestJudgeFindsPlantedBugs(t *testing.T) {
 		"gone before it was purged":     {&stream{from: one, expect: always(may), purges: []purge{{ended: at(-1), removed: 1}}}, m[:2], "neither received nor purged"},
 		"gone and not purged":           {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3)}}}, m[:2], "1 messages are missing"},
 		"more purged than there were":   {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3), removed: 2}}}, m[:2], "2 messages were purged"},
+		"taken once":                    {&stream{from: one, takes: true}, append(m[:2:2], received), ""},
+		"taken twice":                   {&stream{from: one, takes: true}, append(m[:2:2], received, received), "delivered after its completion"},
+		"taken by nobody":               {&stream{from: one, takes: true}, m[:2], "lost"},
+		"taken without an answer":       {&stream{from: one, takes: true, unanswered: []take{{at: at(1), most: 1}}}, m[:2], ""},
+		"taken before it was sent":      {&stream{from: one, takes: true, unanswered: []take{{at: at(-1), most: 1}}}, m[:2], "lost"},
 		"purged with an unknown answer": {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3), unknown: true}}}, m[:2], ""},
 	} {
 		switch found := judged(c.stream, c.events...); {

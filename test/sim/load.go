@@ -88,8 +88,11 @@ func (l *load) startReceivers(s *stream) {
 		received[from.at.Address()] = true
 		for range receiversOfSource {
 			receiver, receive := l.client("receiver"), l.receive
-			if s.isAMQP {
+			switch {
+			case s.isAMQP:
 				receive = l.receiveAMQP
+			case s.takes:
+				receive = l.take
 			}
 			l.receivers.Go(func() { receive(receiver, s, from) })
 		}

@@ -14,28 +14,31 @@ type Kind string
 
 // The kinds of faults.
 const (
-	Kill      Kind = "kill"       // the process of a member ends; its peers notice
-	PowerLoss Kind = "power loss" // a host loses power; its peers are not told
-	Blackout  Kind = "blackout"   // all hosts lose power
-	Isolate   Kind = "isolate"    // nothing gets to a member or from it
-	Mute      Kind = "mute"       // nothing gets from a member to the others; it hears them
-	Deafen    Kind = "deafen"     // nothing gets to a member; the others hear it
-	CutOne    Kind = "cut link"   // nothing gets between two members, both ways
-	Halves    Kind = "halves"     // the members are split into two groups
-	Ring      Kind = "ring"       // each member hears only the one before it
-	Delay     Kind = "delay"      // messages of a member take up to Amount longer
-	Reset     Kind = "reset"      // every stream between two members breaks
-	Restart   Kind = "restart"    // a member is stopped in order and started again
-	FullDisk  Kind = "full disk"  // the disk of a member takes nothing more
-	SlowDisk  Kind = "slow disk"  // each access to a disk takes Amount longer
-	FailCall  Kind = "fail call"  // one write or sync of a member fails; it is killed at the end
-	Move      Kind = "move"       // a partition is moved to other members
-	Drain     Kind = "drain"      // a member is drained, and undrained at the end
-	Scale     Kind = "scale"      // two of five members are removed at once, or one of three; new ones come at the end
-	Clock     Kind = "clock"      // the clock of a member is off by Amount
-	Drift     Kind = "drift"      // the clock of a member gains Amount per second
-	LoseDisk  Kind = "lose disk"  // the host of a member gets an empty disk; the member is replaced
-	Restore   Kind = "restore"    // the cluster is copied, lost after Amount, and restored at the host of a member
+	Kill       Kind = "kill"       // the process of a member ends; its peers notice
+	PowerLoss  Kind = "power loss" // a host loses power; its peers are not told
+	Blackout   Kind = "blackout"   // all hosts lose power
+	Isolate    Kind = "isolate"    // nothing gets to a member or from it
+	Mute       Kind = "mute"       // nothing gets from a member to the others; it hears them
+	Deafen     Kind = "deafen"     // nothing gets to a member; the others hear it
+	CutOne     Kind = "cut link"   // nothing gets between two members, both ways
+	Halves     Kind = "halves"     // the members are split into two groups
+	Ring       Kind = "ring"       // each member hears only the one before it
+	Delay      Kind = "delay"      // messages of a member take up to Amount longer
+	Reset      Kind = "reset"      // every stream between two members breaks
+	Suspend    Kind = "suspend"    // a host stands still: nothing gets to it or from it, and its monotonic clock does not count
+	Standstill Kind = "standstill" // all hosts stand still
+	Restart    Kind = "restart"    // a member is stopped in order and started again
+	FullDisk   Kind = "full disk"  // the disk of a member takes nothing more
+	SlowDisk   Kind = "slow disk"  // each access to a disk takes Amount longer
+	FailCall   Kind = "fail call"  // one write or sync of a member fails; it is killed at the end
+	Move       Kind = "move"       // a partition is moved to other members
+	Drain      Kind = "drain"      // a member is drained, and undrained at the end
+	Scale      Kind = "scale"      // two of five members are removed at once, or one of three; new ones come at the end
+	Clock      Kind = "clock"      // the clock of a member is off by Amount
+	Drift      Kind = "drift"      // the clock of a member gains Amount per second
+	FlipBits   Kind = "flip bits"  // bits of the files of a member change; its host gets an empty disk in the end, and the member is replaced
+	LoseDisk   Kind = "lose disk"  // the host of a member gets an empty disk; the member is replaced
+	Restore    Kind = "restore"    // the cluster is copied, lost after Amount, and restored at the host of a member
 )
 
 // Fault is one disturbance. It begins At after the start of the load and ends Length later.
@@ -83,6 +86,7 @@ const (
 	faultLengthMax = 40 * time.Second
 	delayMax       = 400 * time.Millisecond
 	clockOffMax    = 2 * time.Hour
+	flipEvery      = time.Second
 	driftMax       = 200 * time.Millisecond
 	slowDiskMax    = 100 * time.Millisecond
 
@@ -98,7 +102,7 @@ const (
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Reset, Reset, Restart,
-	FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
+	Suspend, Suspend, Standstill, FlipBits, FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
@@ -115,8 +119,9 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 		}
 		f := newFault(r, of, at, &p)
 		switch {
-		case f.Kind != LoseDisk && f.Kind != Restore:
+		case f.Kind != LoseDisk && f.Kind != FlipBits && f.Kind != Restore:
 			p.Faults = append(p.Faults, f)
+		case f.Kind != Restore && (p.has(LoseDisk) || p.has(FlipBits)):
 		case length >= onceLengthMin && at < length/2 && !p.has(f.Kind):
 			p.addOnce(r, f)
 		}
@@ -134,9 +139,9 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 func (p *Plan) contradicts(f Fault) bool {
 	restored := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.Kind == Restore })
 	switch {
-	case f.Kind == Scale && p.has(LoseDisk):
+	case f.Kind == Scale && (p.has(LoseDisk) || p.has(FlipBits)):
 		return true
-	case f.Kind == Scale || f.Kind == LoseDisk:
+	case f.Kind == Scale || f.Kind == LoseDisk || f.Kind == FlipBits:
 		return restored >= 0 && f.At+f.Length > p.Faults[restored].At
 	}
 	return false
@@ -151,6 +156,10 @@ func (p *Plan) has(k Kind) bool {
 // rest is down: what was confirmed must not be lost, although the member with the empty disk and the one that lags
 // could elect a leader without it.
 func (p *Plan) addOnce(r *rand.Rand, f Fault) {
+	if f.Kind == FlipBits {
+		p.Faults = append(p.Faults, f)
+		return
+	}
 	if f.Kind == Restore {
 		f.Length, f.Amount = 0, time.Duration(r.Int64N(int64(restoreAfter)))
 		p.Faults = append(p.Faults, f)
@@ -166,13 +175,18 @@ func (p *Plan) addOnce(r *rand.Rand, f Fault) {
 	}
 }
 
-// addEnd ends the plan with a loss of power while messages are on slow links, when clients send no more: nothing but
-// the new leaders notices what is in flight.
+// addEnd ends the plan with a loss of power, or the end of one process, while messages are on slow links, when clients
+// send no more: nothing but the new leaders notices what is in flight.
 func (p *Plan) addEnd(r *rand.Rand) {
 	for m := range p.Members {
 		p.Faults = append(p.Faults, Fault{Kind: Delay, At: p.Length - endDelay, Length: 2 * endDelay, Member: m, Other: m, Amount: delayMax})
 	}
-	p.Faults = append(p.Faults, Fault{Kind: Blackout, At: p.Length + time.Duration(r.Int64N(int64(endDelay))), Length: endDelay})
+	end := Fault{Kind: Blackout, At: p.Length + time.Duration(r.Int64N(int64(endDelay))), Length: endDelay}
+	if r.IntN(2) == 0 {
+		end.Kind, end.Member = Kill, r.IntN(p.Members)
+		end.Other = end.Member
+	}
+	p.Faults = append(p.Faults, end)
 }
 
 func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {

@@ -14,6 +14,9 @@ import (
 // transactionMax is how many messages one transaction moves.
 const transactionMax = 4
 
+// tooLarge is more bytes than a message may have.
+const tooLarge = 2 << 20
+
 // receive receives and settles until receiving ends.
 func (l *load) receive(c *client, s *stream, from source) {
 	for {
@@ -67,7 +70,7 @@ func (l *load) settleAll(c *client, p *process, s *stream, from source, since ti
 	if s.relay != nil && from.at.ID == s.relay.at.ID {
 		for len(deliveries) > 0 && c.think(context.Background(), thinkMean) && !p.hasEnded() {
 			n := min(len(deliveries), 1+c.rand.IntN(transactionMax))
-			l.moveOn(p, s, deliveries[:n])
+			l.moveOn(c, p, s, deliveries[:n])
 			deliveries = deliveries[n:]
 		}
 		return
@@ -166,7 +169,7 @@ func (l *load) renew(c *client, p *process, s *stream, from source, d *fsm.Deliv
 }
 
 // moveOn moves messages to all ends of a relay: all are completed and sent to each, or nothing is.
-func (l *load) moveOn(p *process, s *stream, deliveries []fsm.Delivery) {
+func (l *load) moveOn(c *client, p *process, s *stream, deliveries []fsm.Delivery) {
 	settle := fsm.SettleAt{At: s.relay.at}
 	var messages []fsm.Message
 	for i := range deliveries {
@@ -178,6 +181,9 @@ func (l *load) moveOn(p *process, s *stream, deliveries []fsm.Delivery) {
 	for i := range s.from {
 		tx.Sends = append(tx.Sends, fsm.SendTo{At: s.from[i].at, Via: &s.relay.at, Messages: slices.Clone(messages)})
 	}
+	if l.isRefused(c, p, s, tx) {
+		return
+	}
 	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().Transact(tx, answer) })
 	switch {
 	case heard && code == fsm.OK:
@@ -185,6 +191,26 @@ func (l *load) moveOn(p *process, s *stream, deliveries []fsm.Delivery) {
 	case heard && code != fsm.MessageLockLost && code != fsm.ServerBusy && code != fsm.Timeout:
 		s.find(fmt.Sprintf("a transaction failed: %v", code))
 	}
+}
+
+// isRefused sometimes tries a transaction with a message that is too large, which must be refused as a whole. It
+// reports whether the fate of the transaction is unknown.
+func (l *load) isRefused(c *client, p *process, s *stream, tx fsm.Transaction) bool {
+	if c.rand.IntN(5) != 0 {
+		return false
+	}
+	large := fsm.SendTo{At: s.relay.at, Messages: []fsm.Message{{ID: "large", Payload: make([]byte, tooLarge)}}}
+	tx.Sends = append(slices.Clone(tx.Sends), large)
+	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().Transact(tx, answer) })
+	switch {
+	case !heard:
+		return true
+	case code == fsm.OK:
+		s.find("a transaction with a message that is too large was performed")
+	case code == fsm.MessageTooLarge:
+		l.operations.Add(1)
+	}
+	return false
 }
 
 func (s *stream) noteDeferred(sequence fsm.SequenceNumber, maybe bool) {

@@ -171,6 +171,9 @@ func (w *world) runFormer(disks []*simfs.Disk) {
 	former := &world{partitions: w.partitions, expect: len(w.members), network: w.network, log: w.log.With("cluster", "former"), entries: newRecorder(nil)}
 	for i, m := range w.members {
 		former.join = append(former.join, simnet.Address(m.number, gossipPort))
+		if len(disks[i].Files()) == 0 {
+			continue // it was removed before the restore and not started again: without data it could join either
+		}
 		old := former.add(i, len(w.members)+i, m.clock)
 		old.disk = disks[i]
 	}

@@ -26,6 +26,7 @@ type stream struct {
 	immediate   bool    // no message is scheduled
 	schedules   bool    // all messages are, and some are cancelled
 	redrives    bool    // dead letters are moved back
+	takes       bool    // it is received by receive-and-delete
 	hasSessions bool
 	sessions    sessionJudge
 	clockError  time.Duration // by which messages may come too early: 0 if the plan changes no clock
@@ -47,6 +48,8 @@ type stream struct {
 	purges   []purge
 	served   period   // when senders and receivers last got answers
 	found    []string // what its clients found to be wrong
+	// unanswered are the requests of receive-and-delete without an answer.
+	unanswered []take
 	// isRestored is set when the cluster is restored: then the clients of an exact stream find nothing more.
 	isRestored bool
 }

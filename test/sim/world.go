@@ -118,8 +118,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	c.Expect = w.expect
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)
-	begun := time.Now()
-	c.Now, c.Monotonic = m.clock.now, func() time.Duration { return time.Since(begun) }
+	c.Now, c.Monotonic = m.clock.now, m.clock.monotonic
 	c.Reread = reread
 	c.Dial = host.Dial
 	c.GossipAddr = simnet.Address(m.number, gossipPort)

@@ -142,6 +142,14 @@ func (d *Disk) Files() []string {
 	return paths
 }
 
+// IsLog reports whether a file is that of a log.
+func (d *Disk) IsLog(path string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.root.find(filepath.Clean(path))
+	return n != nil && n.log != nil
+}
+
 // FlipBit changes one bit of a file, of an entry or a value if it is the file of a log. It reports whether there
 // was one.
 func (d *Disk) FlipBit(path string) bool {
