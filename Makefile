@@ -5,7 +5,7 @@ GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 HOURS  ?= 0.5
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault sim rounds soak abuse planted chart image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ site: ## build the documents as a static site in bin/site, with a virtual enviro
 
 chart: ## lint the Helm chart, compare it with its golden files and with the types of Kubernetes
 	go test -C deploy/check -count=1 ./...
+
+kubernetes: ## a real Kubernetes on this machine with the chart under load; needs root and containerd, under an hour
+	deploy/cluster/run $(FROM)
 
 image: ## build the container image peeklock:dev, with docker
 	deploy/image/build

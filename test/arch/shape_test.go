@@ -147,8 +147,8 @@ func TestForbiddenWords(t *testing.T) {
 			return
 		}
 		for n, line := range strings.Split(string(content), "\n") {
-			if strings.Contains(line, `" link set "`) {
-				continue // ip-link(8) has a vocabulary of its own
+			if strings.Contains(line, `" link set "`) || strings.Contains(line, "/O=system:") {
+				continue // ip-link(8) and the groups of Kubernetes have a vocabulary of their own
 			}
 			for word, instead := range forbidden {
 				if hit := word.FindString(line); hit != "" {
