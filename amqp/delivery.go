@@ -76,7 +76,11 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	if payload == nil {
 		h.tag = l.tagOf(&q.delivery)
 		var err error
-		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, message.DeliveryOptions{Peeked: l.browses})
+		options := message.DeliveryOptions{Peeked: l.browses}
+		if !l.presettled {
+			options.LockToken = &h.tag
+		}
+		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, options)
 		if err != nil { // it was valid when it was stored; its lock will expire
 			c.log.Error("failed to encode stored message", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
 			return

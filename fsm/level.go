@@ -29,7 +29,8 @@ package fsm
 //	   A deferred delivery counts as one that did not settle the message; in other sub-queues than the main
 //	   queue no delivery counts. What the gateway adds to a message does not count in MaxMessageBytes, and
 //	   SendMessages with up to commandSendMax messages. The actions of correlation filters share
-//	   correlationStepsMax for a message.
+//	   correlationStepsMax for a message. Payloads, which the gateway writes and reads, may hold first-acquirer and
+//	   the delivery annotations of the sender.
 const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
@@ -62,6 +63,9 @@ const (
 	// levelCorrelationSteps is the first level at which the actions of correlation filters share
 	// correlationStepsMax for one message.
 	levelCorrelationSteps = 4
+	// LevelSentFields is the first level at which the gateway stores first-acquirer and delivery annotations with a
+	// message: a gateway that knows only lower levels cannot read such a payload.
+	LevelSentFields = 4
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its

@@ -42,8 +42,8 @@ const (
 
 // DeliveryOptions determines how a message is encoded for a receiver.
 type DeliveryOptions struct {
-	LockToken *fsm.LockToken // written as a delivery annotation, for deferred messages fetched under a lock
-	Peeked    bool           // the message is only peeked: it is not locked, and no lock is written
+	LockToken *fsm.LockToken // written as a delivery annotation, for messages that are delivered under a lock
+	Peeked    bool           // the message is only peeked: its state is written whatever it is, and the end of a lock
 }
 
 // errPayload reports that stored bytes are not a payload of a known version.
@@ -56,6 +56,8 @@ type payloadView struct {
 	ttl         uint32
 	annotations []byte // encoded pairs
 	pairs       int
+	delivery    []byte // encoded pairs of delivery annotations
+	deliveries  int    // number of pairs in delivery
 	properties  []byte // section
 	application []byte // section
 	bare        []byte // properties, application-properties and all that follows
@@ -87,12 +89,14 @@ func openPayload(b []byte) (payloadView, error) {
 		ttl, b, ok = takeUvarint(b, 1<<32-1)
 		v.ttl = uint32(ttl)
 	}
-	size, b, ok1 := takeUvarint(b, uint64(len(b)))
-	pairs, b, ok2 := takeUvarint(b, uint64(len(b)))
-	if !ok || !ok1 || !ok2 || size > uint64(len(b)) {
+	ok1, ok2 := false, true
+	v.annotations, v.pairs, b, ok1 = takePairs(b)
+	if v.flags&payloadHasDeliveryAnnotations != 0 {
+		v.delivery, v.deliveries, b, ok2 = takePairs(b)
+	}
+	if !ok || !ok1 || !ok2 {
 		return payloadView{}, errPayload
 	}
-	v.annotations, v.pairs, b = b[:size], int(pairs), b[size:]
 	properties, b, ok1 := takeUvarint(b, uint64(len(b)))
 	application, b, ok2 := takeUvarint(b, uint64(len(b)))
 	if !ok1 || !ok2 || properties+application > uint64(len(b)) {
@@ -102,6 +106,16 @@ func openPayload(b []byte) (payloadView, error) {
 	v.properties, b = b[:properties], b[properties:]
 	v.application, v.body = b[:application], b[application:]
 	return v, nil
+}
+
+// takePairs splits encoded pairs, with their length and number before them, off b.
+func takePairs(b []byte) (encoded []byte, pairs int, rest []byte, ok bool) {
+	size, b, ok1 := takeUvarint(b, uint64(len(b)))
+	count, b, ok2 := takeUvarint(b, uint64(len(b)))
+	if !ok1 || !ok2 || size > uint64(len(b)) {
+		return nil, 0, nil, false
+	}
+	return b[:size], int(count), b[size:], true
 }
 
 // takeUvarint splits a number of at most limit off b.
@@ -132,14 +146,8 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
 	}
 	changed.sections = changed.sections || timed
-	dst = v.appendHeader(dst, &d)
-	if o.LockToken != nil {
-		dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
-		dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
-			dst = wire.AppendSymbol(dst, lockTokenKey)
-			return wire.AppendUUID(dst, UUIDFromToken(*o.LockToken)), 1
-		})
-	}
+	dst = v.appendHeader(dst, &d, o.Peeked)
+	dst = v.appendDelivery(dst, o.LockToken)
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionMessageAnnotations)
 	dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
 		dst, own := appendBrokerAnnotations(dst, &place, &d, changed, o.Peeked)
@@ -161,9 +169,11 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 // appendHeader appends the header section. The delivery-count is the number of earlier deliveries that failed
 // (part 3, 3.2.1). Clients add the ttl to the time of enqueueing to compute when the message expires
 // (docs/requirements.md#e1), so the ttl is the one that the queue applies. The dead-letter queue applies none,
-// so there it is the ttl of the sender.
-func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
+// so there it is the ttl of the sender. first-acquirer is true if the sender set it and nobody has acquired the
+// message before: it was never locked, except by this delivery.
+func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery, peeked bool) []byte {
 	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: d.FailedDeliveries}
+	h.FirstAcquirer = v.flags&payloadFirstAcquirer != 0 && (d.Lock.Epoch == 0 || d.Lock.Epoch == 1 && !peeked)
 	if v.flags&payloadHasPriority != 0 {
 		h.Priority = &v.priority
 	}
@@ -174,6 +184,22 @@ func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 		h.TTL = &v.ttl
 	}
 	return wire.AppendHeader(dst, &h)
+}
+
+// appendDelivery appends the delivery annotations, if there are any: those of the sender, and the lock token.
+func (v *payloadView) appendDelivery(dst []byte, token *fsm.LockToken) []byte {
+	if token == nil && v.deliveries == 0 {
+		return dst
+	}
+	dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
+	return wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
+		dst = append(dst, v.delivery...)
+		if token == nil {
+			return dst, v.deliveries
+		}
+		dst = wire.AppendSymbol(dst, lockTokenKey)
+		return wire.AppendUUID(dst, UUIDFromToken(*token)), v.deliveries + 1
+	})
 }
 
 // lifetimeOf returns how long a message that expires lives after it was enqueued, in milliseconds.
@@ -247,28 +273,32 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 	binary.BigEndian.PutUint64(bare[at:], uint64(from+lifetimeOf(d)))
 }
 
-// appendBrokerAnnotations appends the annotations of the broker. The types are exact and no value is null,
-// because the Go client panics on anything else.
+// appendBrokerAnnotations appends the annotations of the broker, those of the second half only where they say
+// something. The types are exact and no value is null, because the Go client panics on anything else.
 func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, changed changes, peeked bool) (longer []byte, pairs int) {
 	dst = wire.AppendSymbol(dst, sequenceNumberKey)
 	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
-	dst = wire.AppendSymbol(dst, enqueueSequenceNumberKey)
-	dst = wire.AppendLong(dst, int64(enqueueSequenceNumber(d, changed)))
 	dst = wire.AppendSymbol(dst, enqueuedTimeKey)
 	dst = wire.AppendMillis(dst, int64(d.Enqueued))
-	state := messageStateActive
-	switch d.State { //nolint:exhaustive // the others are active to a client
-	case fsm.Deferred:
-		state = messageStateDeferred
-	case fsm.Scheduled:
-		state = messageStateScheduled
+	pairs = 2
+	if n := enqueueSequenceNumber(d, changed); n != d.Lock.Sequence {
+		dst = wire.AppendSymbol(dst, enqueueSequenceNumberKey)
+		dst = wire.AppendLong(dst, int64(n))
+		pairs++
 	}
-	dst = wire.AppendSymbol(dst, messageStateKey)
-	dst = wire.AppendInt(dst, state)
-	pairs = 4
-	if d.LockedUntil != 0 && !peeked {
+	if state := messageState(d); state != messageStateActive || peeked {
+		dst = wire.AppendSymbol(dst, messageStateKey)
+		dst = wire.AppendInt(dst, state)
+		pairs++
+	}
+	if len(place.Shards) > 0 {
+		dst = wire.AppendSymbol(dst, partitionIDKey)
+		dst = wire.AppendShort(dst, int16(d.Lock.Sequence.Shard()))
+		pairs++
+	}
+	if d.LockedUntil != 0 || peeked {
 		dst = wire.AppendSymbol(dst, lockedUntilKey)
-		dst = wire.AppendMillis(dst, int64(d.LockedUntil))
+		dst = wire.AppendMillis(dst, lockedUntil(d))
 		pairs++
 	}
 	source := changed.source
@@ -281,6 +311,29 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 		pairs++
 	}
 	return dst, pairs
+}
+
+// notLocked is the end of the lock of a peeked message that is not locked: the year 1, which stands for an unset time
+// in .NET and in the administration API.
+const notLocked = -62_135_596_800_000
+
+// lockedUntil returns the end of the lock of a message, in milliseconds since the Unix epoch.
+func lockedUntil(d *fsm.Delivery) int64 {
+	if d.LockedUntil == 0 {
+		return notLocked
+	}
+	return int64(d.LockedUntil)
+}
+
+// messageState returns the state of a message that clients see.
+func messageState(d *fsm.Delivery) int32 {
+	switch d.State { //nolint:exhaustive // the others are active to a client
+	case fsm.Deferred:
+		return messageStateDeferred
+	case fsm.Scheduled:
+		return messageStateScheduled
+	}
+	return messageStateActive
 }
 
 // enqueueSequenceNumber returns the sequence number that the message got where it was sent: at the queue or

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	goamqp "github.com/Azure/go-amqp"
 	"github.com/google/go-cmp/cmp"
@@ -24,8 +25,8 @@ func TestDeliveryShowsItsLockOrState(t *testing.T) {
 		t.Errorf("lock token %v", got)
 	}
 	m = deliver(t, encoded, locked, DeliveryOptions{Peeked: true})
-	if _, ok := m.Annotations["x-opt-locked-until"]; ok || m.DeliveryAnnotations != nil {
-		t.Errorf("peeked, but a lock is told: %v", m.Annotations)
+	if _, ok := m.Annotations["x-opt-locked-until"]; !ok || m.DeliveryAnnotations != nil {
+		t.Errorf("peeked a locked message with %v and %v, want the end of the lock and no token", m.Annotations, m.DeliveryAnnotations)
 	}
 	m = deliver(t, encoded, fsm.Delivery{State: fsm.Deferred}, DeliveryOptions{})
 	if got := m.Annotations["x-opt-message-state"]; got != int32(1) {
@@ -42,6 +43,47 @@ func TestDeliveryShowsItsLockOrState(t *testing.T) {
 	m = deliverAt(t, place, encoded, locked, DeliveryOptions{})
 	if got := m.Annotations["x-opt-deadletter-source"]; got != "Orders" {
 		t.Errorf("deadletter-source %v", got)
+	}
+}
+
+// A delivery always has its number and the time of enqueueing; other annotations of the broker only where they say
+// something.
+func TestDeliveryHasOnlyAnnotationsThatSaySomething(t *testing.T) {
+	t.Parallel()
+	encoded := section(nil, wire.SectionData, []byte("x"))
+	sharded := testPlace()
+	sharded.Shards = make([]fsm.Shard, 4)
+	dead := testPlace()
+	dead.Sub = fsm.DeadLetterQueue
+	const shardOne = 1 << fsm.ShardShift
+	never := time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		place fsm.EntityRef
+		d     fsm.Delivery
+		o     DeliveryOptions
+		want  map[string]any // besides the number and the time
+	}{
+		"received and deleted":   {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}}},
+		"locked":                 {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Locked, LockedUntil: 5}, want: map[string]any{lockedUntilKey: time.UnixMilli(5).UTC()}},
+		"peeked":                 {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Ready}, o: DeliveryOptions{Peeked: true}, want: map[string]any{messageStateKey: messageStateActive, lockedUntilKey: never}},
+		"peeked, locked":         {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Locked, LockedUntil: 5}, o: DeliveryOptions{Peeked: true}, want: map[string]any{messageStateKey: messageStateActive, lockedUntilKey: time.UnixMilli(5).UTC()}},
+		"deferred":               {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Deferred}, want: map[string]any{messageStateKey: messageStateDeferred}},
+		"scheduled":              {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Scheduled}, o: DeliveryOptions{Peeked: true}, want: map[string]any{messageStateKey: messageStateScheduled, lockedUntilKey: never}},
+		"copy of another number": {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, Topic: 7}, want: map[string]any{enqueueSequenceNumberKey: int64(7)}},
+		"copy of the same":       {d: fsm.Delivery{Lock: fsm.LockID{Sequence: 7}, Topic: 7}},
+		"partitioned":            {place: sharded, d: fsm.Delivery{Lock: fsm.LockID{Sequence: shardOne + 5}}, want: map[string]any{partitionIDKey: int16(1)}},
+		"dead letter":            {place: dead, d: fsm.Delivery{Lock: fsm.LockID{Sequence: 1}}, want: map[string]any{deadLetterSourceKey: "Orders"}},
+	} {
+		if c.place.Name == "" {
+			c.place = testPlace()
+		}
+		want := map[any]any{sequenceNumberKey: int64(c.d.Lock.Sequence), enqueuedTimeKey: time.UnixMilli(0).UTC()}
+		for key, value := range c.want {
+			want[key] = value
+		}
+		if diff := cmp.Diff(goamqp.Annotations(want), deliverAt(t, c.place, encoded, c.d, c.o).Annotations); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
 	}
 }
 

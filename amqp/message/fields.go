@@ -164,15 +164,15 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 	}
 }
 
-// appendAnnotations appends the annotations of the client, preceded by their length and count. kept is the
-// length of the pairs.
-func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, err error) {
-	if p.annotations == nil {
+// appendPairs appends what add appends for each pair of an encoded map, preceded by the length and the number of
+// these pairs. kept is their length.
+func appendPairs(dst, encoded []byte, add func(dst, key, value []byte) ([]byte, error)) (longer []byte, kept int, err error) {
+	if encoded == nil {
 		return append(dst, 0, 0), 0, nil
 	}
-	pairs, err := wire.IterMap(p.annotations)
+	pairs, err := wire.IterMap(encoded)
 	if err != nil {
-		return dst, 0, sectionError(wire.SectionMessageAnnotations, err)
+		return dst, 0, NewError(wire.ConditionDecodeError, "annotations: %s", err)
 	}
 	start, count := len(dst), uint64(0)
 	for {
@@ -181,7 +181,7 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 			break
 		}
 		before := len(dst)
-		if dst, err = p.appendAnnotation(dst, key, value); err != nil {
+		if dst, err = add(dst, key, value); err != nil {
 			return dst, 0, err
 		}
 		if len(dst) > before {
@@ -197,6 +197,39 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 	copy(dst[start+len(head):], dst[start:start+kept])
 	copy(dst[start:], head)
 	return dst, kept, nil
+}
+
+// appendDeliveryAnnotations appends the delivery annotations of the client to the payload that begins at start, and
+// sets its flag, if there are any.
+func (p *parsedMessage) appendDeliveryAnnotations(dst []byte, start int) ([]byte, error) {
+	if p.delivery == nil {
+		return dst, nil
+	}
+	before := len(dst)
+	dst, kept, err := appendPairs(dst, p.delivery, appendDeliveryAnnotation)
+	switch {
+	case err != nil:
+		return dst, err
+	case kept == 0:
+		return dst[:before], nil
+	case kept > propertiesBytesMax:
+		return dst, NewError(wire.ConditionMessageSizeExceeded, "delivery annotations take more than %d bytes", propertiesBytesMax)
+	}
+	dst[start+1] |= payloadHasDeliveryAnnotations
+	return dst, nil
+}
+
+// appendDeliveryAnnotation appends one delivery annotation of the client with its key as a symbol. It appends nothing
+// for a lock token, which is that of another delivery, and for keys of other types.
+func appendDeliveryAnnotation(dst, key, value []byte) ([]byte, error) {
+	name, ok := wire.TextOf(key)
+	if !ok || string(name) == lockTokenKey {
+		return dst, nil
+	}
+	if len(key)+len(value) > propertyBytesMax {
+		return dst, NewError(wire.ConditionMessageSizeExceeded, "delivery annotation takes more than %d bytes", propertyBytesMax)
+	}
+	return append(wire.AppendSymbol(dst, name), value...), nil
 }
 
 // appendAnnotation appends one annotation of the client with its key as a symbol. It appends nothing if the

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 func TestMessagesWithoutIDGetOne(t *testing.T) {
@@ -53,7 +54,7 @@ func TestMessagesWithoutIDGetOne(t *testing.T) {
 		if !bytes.HasSuffix(got, body) {
 			t.Errorf("%s: the body is not at the end", name)
 		}
-		parsed, err := Parse(got)
+		parsed, err := Parse(got, fsm.FormatLevel)
 		if err != nil || parsed.ID != id {
 			t.Errorf("%s: parsed id %q, %v", name, parsed.ID, err)
 		}
@@ -97,7 +98,7 @@ func TestBatchesWithoutIDsGetThem(t *testing.T) {
 	if !ok {
 		t.Fatal("not changed")
 	}
-	messages, err := ParseBatch(got)
+	messages, err := ParseBatch(got, fsm.FormatLevel)
 	if err != nil || len(messages) != 3 || len(messages[0].ID) != 32 || messages[1].ID != "x" || messages[2].ID == messages[0].ID {
 		t.Errorf("%v %+v", err, messages)
 	}

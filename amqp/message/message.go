@@ -12,10 +12,10 @@ import (
 // it; its layout makes delivering the message little more than a copy.
 //
 //	┌─────────┬───────┬──────────┬─────────┬─────────────────────────────────────────┐
-//	│ version │ flags │ priority │ ttl     │ annotations kept                        │
-//	│ 1 byte  │1 byte │ 1 byte if│ uvarint │ uvarint bytes, uvarint pairs, then the  │
-//	│ = 1     │       │ flagged  │ ms, if  │ pairs: encoded key, encoded value, ...  │
-//	│         │       │          │ flagged │                                         │
+//	│ version │ flags │ priority │ ttl     │ annotations kept, and then, if flagged, │
+//	│ 1 byte  │1 byte │ 1 byte if│ uvarint │ delivery annotations kept, each as:     │
+//	│ = 1     │       │ flagged  │ ms, if  │ uvarint bytes, uvarint pairs, then the  │
+//	│         │       │          │ flagged │ pairs: encoded key, encoded value, ...  │
 //	├─────────┴───┬───┴──────────┼─────────┴──┬────────────────────────┬─────────────┤
 //	│ bytes of    │ bytes of     │ properties │ application-properties │ body        │
 //	│ properties  │ application- │ section    │ section                │ sections,   │
@@ -29,15 +29,18 @@ import (
 // copy of everything from the properties on. Only for a message that a settlement changed
 // (Delivery.Patches) are the application-properties written again.
 //
-// first-acquirer and delivery-annotations are not kept: the broker writes its own.
+// Clusters below fsm.LevelSentFields store neither first-acquirer nor delivery annotations: their members may not
+// be able to read such a payload.
 const payloadVersion = 1
 
 // Flags of a payload.
 const (
-	payloadDurable     = 1 << 0
-	payloadHasPriority = 1 << 1
-	payloadHasTTL      = 1 << 2
-	payloadFlagsKnown  = payloadDurable | payloadHasPriority | payloadHasTTL
+	payloadDurable                = 1 << 0
+	payloadHasPriority            = 1 << 1
+	payloadHasTTL                 = 1 << 2
+	payloadFirstAcquirer          = 1 << 3 // from fsm.LevelSentFields on
+	payloadHasDeliveryAnnotations = 1 << 4 // from fsm.LevelSentFields on
+	payloadFlagsKnown             = 1<<5 - 1
 )
 
 // Limits of a message in addition to the size that its queue allows. They are the limits of the cloud
@@ -48,8 +51,8 @@ const (
 	propertyBytesMax   = 32 << 10 // one property with its key
 	BatchMessagesMax   = 4500     // messages of one batch
 	// payloadOverheadBytes is the maximum by which a payload exceeds the message: version, flags, priority,
-	// and five numbers of at most five bytes.
-	payloadOverheadBytes = 3 + 5*5
+	// and seven numbers of at most five bytes.
+	payloadOverheadBytes = 3 + 7*5
 )
 
 // Error is the reason why a message or its properties are refused. Its text is a clause without advice that
@@ -72,21 +75,21 @@ func sectionError(what fmt.Stringer, err error) error {
 }
 
 // Parse converts one complete encoded message (AMQP 1.0 part 3, 3.2) to its stored form. It checks all
-// sections to the last byte, so that no receiver gets bytes that it cannot decode. Errors are *Error. Parse
-// does not keep b.
-func Parse(b []byte) (fsm.Message, error) {
-	m, _, err := parseInto(make([]byte, 0, len(b)+payloadOverheadBytes), b)
+// sections to the last byte, so that no receiver gets bytes that it cannot decode. level is the format level of
+// the cluster: every member can read the payload. Errors are *Error. Parse does not keep b.
+func Parse(b []byte, level uint32) (fsm.Message, error) {
+	m, _, err := parseInto(make([]byte, 0, len(b)+payloadOverheadBytes), b, level)
 	return m, err
 }
 
 // parseInto is Parse, but appends the payload to arena and returns arena.
-func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
+func parseInto(arena, b []byte, level uint32) (fsm.Message, []byte, error) {
 	var p parsedMessage
 	if err := p.scan(b); err != nil {
 		return fsm.Message{}, arena, err
 	}
 	start := len(arena)
-	arena, err := p.appendPayload(arena)
+	arena, err := p.appendPayload(arena, level)
 	if err != nil {
 		return fsm.Message{}, arena, err
 	}
@@ -99,9 +102,9 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 
 // ParseBatch parses the messages of a batch: transfer.message-format 0x80013700, sections of an envelope that
 // are only informative, then data sections that each hold one encoded message
-// (docs/service-bus-protocol.md#batches). Errors are *Error and concern the whole batch. ParseBatch does not
-// keep b.
-func ParseBatch(b []byte) ([]fsm.Message, error) {
+// (docs/service-bus-protocol.md#batches). level is as in Parse. Errors are *Error and concern the whole batch.
+// ParseBatch does not keep b.
+func ParseBatch(b []byte, level uint32) ([]fsm.Message, error) {
 	count := 0
 	var before wire.SectionKind
 	for rest := b; len(rest) > 0; {
@@ -109,6 +112,8 @@ func ParseBatch(b []byte) ([]fsm.Message, error) {
 		switch {
 		case err != nil:
 			return nil, NewError(wire.ConditionDecodeError, "batch: %s", err)
+		case kind == wire.SectionDeliveryAnnotations:
+			kind = before // the Python client writes them last
 		case !kind.Follows(before) || kind == wire.SectionSequence || kind == wire.SectionValue:
 			return nil, NewError(wire.ConditionDecodeError, "batch: %s is out of place", kind)
 		case kind == wire.SectionData:
@@ -134,7 +139,7 @@ func ParseBatch(b []byte) ([]fsm.Message, error) {
 		}
 		data, _ := wire.BinaryOf(value)
 		var m fsm.Message
-		if m, arena, err = parseInto(arena, data); err != nil {
+		if m, arena, err = parseInto(arena, data, level); err != nil {
 			return nil, err
 		}
 		messages = append(messages, m)
@@ -148,6 +153,7 @@ type parsedMessage struct {
 	priority    byte
 	ttl         uint32 // milliseconds
 	annotations []byte // encoded map, nil when absent
+	delivery    []byte // encoded map of delivery annotations, nil when absent
 	properties  []byte // encoded list, nil when absent or empty
 	application []byte // encoded map, nil when absent
 	body        []byte // sections from the body on; a footer among them is the field footer
@@ -173,9 +179,10 @@ func (p *parsedMessage) scan(b []byte) error {
 		if err != nil {
 			return NewError(wire.ConditionDecodeError, "message: %s", err)
 		}
-		// rhea, which the JavaScript client uses, writes the footer before the body.
-		early := kind == wire.SectionFooter && p.footer == nil
-		if !early && (!kind.Follows(before) || kind == wire.SectionFooter) {
+		// rhea, which the JavaScript client uses, writes the footer before the body. The Python client writes delivery
+		// annotations last: it has them when it sends on a message that it received.
+		anywhere := kind == wire.SectionFooter && p.footer == nil || kind == wire.SectionDeliveryAnnotations && p.delivery == nil
+		if !anywhere && (!kind.Follows(before) || kind == wire.SectionFooter) {
 			return NewError(wire.ConditionDecodeError, "%s is out of place", kind)
 		}
 		if _, err := wire.CheckValue(value); err != nil {
@@ -198,7 +205,8 @@ func (p *parsedMessage) scan(b []byte) error {
 			}
 		case wire.SectionFooter:
 			p.footer = value
-		case wire.SectionDeliveryAnnotations: // these are meant for the next hop only, which is the broker
+		case wire.SectionDeliveryAnnotations:
+			p.delivery = value
 		}
 		if err != nil {
 			return err
@@ -206,14 +214,14 @@ func (p *parsedMessage) scan(b []byte) error {
 		if counted > propertiesBytesMax {
 			return NewError(wire.ConditionMessageSizeExceeded, "properties take more than %d bytes", propertiesBytesMax)
 		}
-		if rest = behind; !early {
+		if rest = behind; !anywhere {
 			before = kind
 		}
 	}
 	return nil
 }
 
-// scanHeader reads durable, priority and ttl (part 3, 3.2.1).
+// scanHeader reads durable, priority, ttl and first-acquirer (part 3, 3.2.1).
 func (p *parsedMessage) scanHeader(value []byte) error {
 	fields, err := wire.IterList(value)
 	if err != nil {
@@ -243,6 +251,10 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 			n, ok = wire.UintOf(field)
 			ok = ok && n <= 1<<32-1
 			p.ttl, p.flags = uint32(n), p.flags|payloadHasTTL
+		case 3:
+			if first, _ := wire.BoolOf(field); first {
+				p.flags |= payloadFirstAcquirer
+			}
 		}
 		if !ok {
 			return NewError(wire.ConditionDecodeError, "header: field %d is of a wrong type", i)
@@ -265,8 +277,12 @@ func (p *parsedMessage) timeToLive() fsm.Millis {
 }
 
 // appendPayload appends the payload of the message.
-func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
+func (p *parsedMessage) appendPayload(dst []byte, level uint32) ([]byte, error) {
 	start := len(dst)
+	if level < fsm.LevelSentFields {
+		p.flags &^= payloadFirstAcquirer
+		p.delivery = nil
+	}
 	dst = append(dst, payloadVersion, p.flags)
 	if p.flags&payloadHasPriority != 0 {
 		dst = append(dst, p.priority)
@@ -274,8 +290,11 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 	if p.flags&payloadHasTTL != 0 {
 		dst = binary.AppendUvarint(dst, uint64(p.ttl))
 	}
-	dst, kept, err := p.appendAnnotations(dst)
+	dst, kept, err := appendPairs(dst, p.annotations, p.appendAnnotation)
 	if err != nil {
+		return dst[:start], err
+	}
+	if dst, err = p.appendDeliveryAnnotations(dst, start); err != nil {
 		return dst[:start], err
 	}
 	application := p.application
@@ -294,7 +313,7 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 		if err != nil {
 			return dst[:start], NewError(wire.ConditionDecodeError, "message: %s", err)
 		}
-		if rest = behind; kind != wire.SectionFooter {
+		if rest = behind; kind != wire.SectionFooter && kind != wire.SectionDeliveryAnnotations {
 			dst = appendSection(dst, kind, value)
 		}
 	}

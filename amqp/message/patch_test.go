@@ -31,7 +31,7 @@ func removed(scope filter.Scope, name string) fsm.Change {
 // patched delivers a message with patches.
 func patched(t *testing.T, encoded []byte, patches ...fsm.Patch) sections {
 	t.Helper()
-	m, err := Parse(encoded)
+	m, err := Parse(encoded, fsm.FormatLevel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestActionsChangeFieldsAndKeepTheirTypes(t *testing.T) {
 func TestChangedFieldsAndExpiry(t *testing.T) {
 	t.Parallel()
 	created, expires := ptr(millis(1000)), ptr(millis(9_000_000))
-	m, err := Parse(wire.AppendProperties(nil, &wire.Properties{MessageID: "id", Subject: ptr("short"), CreationTime: created, AbsoluteExpiryTime: expires}))
+	m, err := Parse(wire.AppendProperties(nil, &wire.Properties{MessageID: "id", Subject: ptr("short"), CreationTime: created, AbsoluteExpiryTime: expires}), fsm.FormatLevel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 	dead := func(p *fsm.EntityRef) { p.Sub = fsm.DeadLetterQueue }
 	stranded := func(p *fsm.EntityRef) { p.Sub = fsm.TransferDeadLetterQueue }
 	main := func(*fsm.EntityRef) {}
-	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
+	m, err := Parse(section(nil, wire.SectionData, []byte("x")), fsm.FormatLevel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,16 +155,16 @@ func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 		patches []fsm.Patch
 		topic   fsm.SequenceNumber
 		place   func(*fsm.EntityRef)
-		number  int64
+		number  any // nil: the own one
 		source  any
 	}{
-		"own":               {nil, 0, main, 9, nil},
-		"of the topic":      {nil, 4, main, 4, nil},
-		"forwarded":         {[]fsm.Patch{{Enqueued: 2}}, 4, main, 2, nil},
-		"twice":             {[]fsm.Patch{{Enqueued: 2, Source: "a"}, {Source: "b"}, {Properties: encodePatch(t, wire.Map{{Key: "a", Value: "b"}})}}, 0, main, 2, "b"},
-		"dead":              {nil, 0, dead, 9, "Orders"},
-		"dead again":        {[]fsm.Patch{{Enqueued: 2, Source: "a"}}, 0, dead, 2, "Orders"},
-		"cannot be brought": {[]fsm.Patch{{DeadLetter: true, Reason: "r"}}, 7, stranded, 7, "Orders"},
+		"own":               {nil, 0, main, nil, nil},
+		"of the topic":      {nil, 4, main, int64(4), nil},
+		"forwarded":         {[]fsm.Patch{{Enqueued: 2}}, 4, main, int64(2), nil},
+		"twice":             {[]fsm.Patch{{Enqueued: 2, Source: "a"}, {Source: "b"}, {Properties: encodePatch(t, wire.Map{{Key: "a", Value: "b"}})}}, 0, main, int64(2), "b"},
+		"dead":              {nil, 0, dead, nil, "Orders"},
+		"dead again":        {[]fsm.Patch{{Enqueued: 2, Source: "a"}}, 0, dead, int64(2), "Orders"},
+		"cannot be brought": {[]fsm.Patch{{DeadLetter: true, Reason: "r"}}, 7, stranded, int64(7), "Orders"},
 	} {
 		got := sectionsOf(t, fsm.Delivery{Lock: fsm.LockID{Sequence: 9}, Payload: m.Payload, Topic: c.topic, Patches: fsm.AppendPatches(nil, c.patches)}, c.place)
 		at := func(key wire.Symbol) any {
@@ -188,7 +188,7 @@ func TestForwardedIsCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Parse(encoded)
+	m, err := Parse(encoded, fsm.FormatLevel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func BenchmarkChanges(b *testing.B) {
 	for i := range 1000 {
 		properties = append(properties, wire.Pair{Key: fmt.Sprint("Property", i), Value: int32(i)})
 	}
-	m, err := Parse(section(nil, wire.SectionApplicationProperties, properties))
+	m, err := Parse(section(nil, wire.SectionApplicationProperties, properties), fsm.FormatLevel)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func appendOther(dst []byte, v any) []byte {
 	case int8:
 		return append(dst, codeByte, byte(v))
 	case int16:
-		return binary.BigEndian.AppendUint16(append(dst, codeShort), uint16(v))
+		return AppendShort(dst, v)
 	case float32:
 		return binary.BigEndian.AppendUint32(append(dst, codeFloat), math.Float32bits(v))
 	case float64:
@@ -114,6 +114,11 @@ func appendUlong(dst []byte, v uint64) []byte {
 		return append(dst, codeSmallUlong, byte(v))
 	}
 	return binary.BigEndian.AppendUint64(append(dst, codeUlong), v)
+}
+
+// AppendShort appends an AMQP short (part 1, 1.6.8).
+func AppendShort(dst []byte, v int16) []byte {
+	return binary.BigEndian.AppendUint16(append(dst, codeShort), uint16(v))
 }
 
 // AppendInt appends an AMQP int (part 1, 1.6.9).

@@ -170,7 +170,10 @@ func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name, place 
 	}
 	id, _ := m.Properties.MessageID.(string)
 	sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
-	origin, _ := m.Annotations["x-opt-enqueue-sequence-number"].(int64)
+	origin, forwarded := m.Annotations["x-opt-enqueue-sequence-number"].(int64)
+	if !forwarded {
+		origin = sequence // the annotation is there where it differs
+	}
 	until, _ := m.Annotations["x-opt-locked-until"].(time.Time)
 	note := func(kind history.Kind, what string) {
 		l.Add(history.Event{Kind: kind, ID: id, Client: name, Entity: place, Note: what})

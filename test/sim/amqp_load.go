@@ -53,7 +53,7 @@ func stored(m *fsm.Message) fsm.Message {
 	if err != nil {
 		panic(fmt.Sprintf("sim: encode message %s: %v", m.ID, err))
 	}
-	parsed, err := message.Parse(bytes)
+	parsed, err := message.Parse(bytes, fsm.FormatLevel)
 	if err != nil {
 		panic(fmt.Sprintf("sim: parse message %s: %v", m.ID, err))
 	}

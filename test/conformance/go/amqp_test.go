@@ -215,13 +215,22 @@ func unsettledEnd(s suite) {
 
 // The transfer of a peek-lock delivery has the fields that clients read by position or by type.
 func delivery(s suite) {
-	s.must("send", s.amqpSender(1, nil).Send(s.ctx, text("x"), nil))
+	sent := text("x")
+	sent.Header = &amqp.MessageHeader{FirstAcquirer: true}
+	sent.DeliveryAnnotations = amqp.Annotations{"x-own": "of the sender", "x-opt-lock-token": "of another delivery"}
+	s.must("send", s.amqpSender(1, nil).Send(s.ctx, sent, nil))
 	m := s.get(s.amqpReceiver(2, nil))
 	if len(m.DeliveryTag) != 16 {
 		s.Errorf("delivery tag of %d bytes, the lock token has 16", len(m.DeliveryTag))
 	}
-	if m.Header == nil || m.Properties == nil {
-		s.Errorf("header %v and properties %v: both must be there", m.Header, m.Properties)
+	if m.Header == nil || m.Properties == nil || !m.Header.FirstAcquirer {
+		s.Errorf("header %v and properties %v: both must be there, and this is the first delivery", m.Header, m.Properties)
+	}
+	if _, ok := m.DeliveryAnnotations["x-opt-lock-token"].(amqp.UUID); !ok || m.DeliveryAnnotations["x-own"] != "of the sender" {
+		s.Errorf("delivery annotations are %v, want the lock token as a uuid and that of the sender", m.DeliveryAnnotations)
+	}
+	if len(m.Annotations) != 3 {
+		s.Errorf("annotations are %v, want the three that always say something", m.Annotations)
 	}
 	for key, want := range map[string]string{
 		"x-opt-sequence-number": "int64", "x-opt-enqueued-time": "time.Time", "x-opt-locked-until": "time.Time",

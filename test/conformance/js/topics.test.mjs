@@ -268,10 +268,11 @@ describe("forwarding", topics, () => {
     const to = await queue();
     const name = await queue({ forwardTo: to });
     const both = client(t);
+    await both.createSender(to).sendMessages(numbered(1)); // so that numbers differ: only then clients are told the first
     await both.createSender(name).sendMessages(numbered(3));
-    const got = await take(client(t, { member: 2 }).createReceiver(to, remove()), 3);
-    assert.deepEqual(bodies(got), [0, 1, 2]);
-    assert.deepEqual(got.map((m) => m.enqueuedSequenceNumber), [1, 2, 3]);
+    const got = await take(client(t, { member: 2 }).createReceiver(to, remove()), 4);
+    assert.deepEqual(bodies(got), [0, 0, 1, 2]);
+    assert.deepEqual(got.map((m) => m.enqueuedSequenceNumber), [undefined, 1, 2, 3]);
     await assert.rejects(both.createReceiver(name).receiveMessages(1, { maxWaitTimeInMs: 1_000 }), /forward/i);
     await countsBecome(name, { active: 0, transfer: 0, transferDeadLetter: 0 });
   });

@@ -72,7 +72,10 @@ func (p Peeked) System(name string) (filter.Value, bool) {
 	case filter.ScheduledEnqueueTimeUTC:
 		return timeValue(p.shown.Scheduled), true
 	case filter.EnqueuedSequenceNumber:
-		return valueOf(p.m.Annotations["x-opt-enqueue-sequence-number"]), true
+		if first, ok := p.m.Annotations["x-opt-enqueue-sequence-number"]; ok {
+			return valueOf(first), true
+		}
+		return filter.Int(p.shown.Sequence), true // the annotation is there where it differs
 	case filter.PartitionKey:
 		return valueOf(p.m.Annotations["x-opt-partition-key"]), true
 	case filter.DeadLetterSource:

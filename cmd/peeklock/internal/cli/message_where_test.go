@@ -83,3 +83,16 @@ func TestErrorsOfWhereEndTheCommand(t *testing.T) {
 		}
 	}
 }
+
+// Members write the first number of a message only where it differs from its own.
+func TestFirstNumberIsTheOwnOneWithoutAnnotation(t *testing.T) {
+	t.Parallel()
+	var where *filter.Expr
+	if err := (whereFlag{&where}).Set("sys.EnqueuedSequenceNumber = 42"); err != nil {
+		t.Fatal(err)
+	}
+	m := &amqp.Message{Annotations: amqp.Annotations{noteSequence: int64(42)}}
+	if got, err := matchesWhere(where, m, NewShownMessage(m)); !got || err != nil {
+		t.Errorf("got %t, %v", got, err)
+	}
+}

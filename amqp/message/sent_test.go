@@ -1,0 +1,149 @@
+package message
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"testing"
+
+	goamqp "github.com/Azure/go-amqp"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// sentFields returns a message with first-acquirer and with delivery annotations of its sender.
+func sentFields(annotations wire.Map) []byte {
+	b := wire.AppendHeader(nil, &wire.Header{FirstAcquirer: true})
+	b = section(b, wire.SectionDeliveryAnnotations, annotations)
+	return section(b, wire.SectionData, []byte("x"))
+}
+
+// A receiver that is the first to acquire a message learns that if the sender set first-acquirer. A peek acquires
+// nothing, and neither does a delivery count make a message acquired: one that was released comes with count 0.
+func TestFirstAcquirerIsTrueAtTheFirstDelivery(t *testing.T) {
+	t.Parallel()
+	marked := sentFields(wire.Map{})
+	plain := section(nil, wire.SectionData, []byte("x"))
+	for name, c := range map[string]struct {
+		encoded []byte
+		locks   uint32
+		o       DeliveryOptions
+		want    bool
+	}{
+		"first delivery":            {encoded: marked, locks: 1, want: true},
+		"second delivery":           {encoded: marked, locks: 2},
+		"peeked, never locked":      {encoded: marked, o: DeliveryOptions{Peeked: true}, want: true},
+		"peeked, locked before":     {encoded: marked, locks: 1, o: DeliveryOptions{Peeked: true}},
+		"not set by the sender":     {encoded: plain, locks: 1},
+		"not set, second delivery":  {encoded: plain, locks: 2},
+		"not set, and never locked": {encoded: plain, o: DeliveryOptions{Peeked: true}},
+	} {
+		m := deliver(t, c.encoded, fsm.Delivery{Lock: fsm.LockID{Sequence: 1, Epoch: c.locks}}, c.o)
+		if m.Header.FirstAcquirer != c.want {
+			t.Errorf("%s: first-acquirer is %v, want %v", name, m.Header.FirstAcquirer, c.want)
+		}
+	}
+}
+
+// A delivery has the delivery annotations of the sender, but not its lock token, which is the one of a delivery that
+// the sender received; the broker writes the token of this one.
+func TestDeliveryAnnotationsOfTheSenderAreDelivered(t *testing.T) {
+	t.Parallel()
+	encoded := sentFields(wire.Map{
+		{Key: wire.Symbol("x-for-you"), Value: "only"},
+		{Key: wire.Symbol(lockTokenKey), Value: wire.UUID{9}},
+		{Key: "as string", Value: int64(3)},
+		{Key: int32(5), Value: "a key of a wrong type"},
+	})
+	token := fsm.LockToken{1}
+	own := goamqp.Annotations{"x-for-you": "only", "as string": int64(3)}
+	with := goamqp.Annotations{lockTokenKey: goamqp.UUID(UUIDFromToken(token))}
+	for key, value := range own {
+		with[key] = value
+	}
+	for name, c := range map[string]struct {
+		o    DeliveryOptions
+		want goamqp.Annotations
+	}{
+		"under a lock":         {DeliveryOptions{LockToken: &token}, with},
+		"received and deleted": {DeliveryOptions{}, own},
+		"peeked":               {DeliveryOptions{Peeked: true}, own},
+	} {
+		got := deliver(t, encoded, fsm.Delivery{Lock: fsm.LockID{Sequence: 1}}, c.o).DeliveryAnnotations
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+	none := deliver(t, sentFields(wire.Map{{Key: wire.Symbol(lockTokenKey), Value: wire.UUID{9}}}), fsm.Delivery{}, DeliveryOptions{})
+	if none.DeliveryAnnotations != nil {
+		t.Errorf("delivery annotations %v, want none", none.DeliveryAnnotations)
+	}
+}
+
+// The Python client writes delivery annotations behind the body, and has them when it sends on what it received.
+func TestDeliveryAnnotationsBehindTheBodyAreAccepted(t *testing.T) {
+	t.Parallel()
+	annotations := section(nil, wire.SectionDeliveryAnnotations, wire.Map{{Key: wire.Symbol("x-own"), Value: "last"}})
+	body, footer := section(nil, wire.SectionData, []byte("x")), section(nil, wire.SectionFooter, wire.Map{})
+	m := deliver(t, slices.Concat(body, footer, annotations), fsm.Delivery{}, DeliveryOptions{})
+	if m.DeliveryAnnotations["x-own"] != "last" || len(m.Data) != 1 || m.Footer == nil {
+		t.Errorf("delivered as %+v", m)
+	}
+	if _, err := Parse(slices.Concat(annotations, body, annotations), fsm.FormatLevel); err == nil {
+		t.Error("two sections of delivery annotations were accepted")
+	}
+	if _, err := ParseBatch(slices.Concat(batch(body, body), annotations), fsm.FormatLevel); err != nil {
+		t.Errorf("a batch with delivery annotations behind it: %v", err)
+	}
+}
+
+// Delivery annotations are limited as other properties are.
+func TestDeliveryAnnotationsAreLimited(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sizes []int
+		fits  bool
+	}{
+		"as large as one may be": {[]int{propertyBytesMax - 9}, true},
+		"one too large":          {[]int{propertyBytesMax - 8}, false},
+		"together too large":     {[]int{30 << 10, 30 << 10, 10 << 10}, false},
+	} {
+		var annotations wire.Map
+		for i, n := range c.sizes {
+			annotations = append(annotations, wire.Pair{Key: wire.Symbol([]byte{'a' + byte(i), 'b'}), Value: make([]byte, n)})
+		}
+		_, err := Parse(sentFields(annotations), fsm.FormatLevel)
+		var refused *Error
+		if c.fits != (err == nil) || err != nil && (!errors.As(err, &refused) || refused.Condition != wire.ConditionMessageSizeExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The stored form of a message depends on the format level of the cluster: below fsm.LevelSentFields it is the one
+// that older members read. These bytes are stored and must never change.
+func TestPayloadsKeepTheirBytes(t *testing.T) {
+	t.Parallel()
+	encoded := sentFields(wire.Map{{Key: wire.Symbol("k"), Value: true}})
+	for level, want := range map[uint32]string{
+		1:                       "0100" + "0000" + "0000" + "005375a00178",
+		fsm.LevelSentFields - 1: "0100" + "0000" + "0000" + "005375a00178",
+		fsm.LevelSentFields:     "0118" + "0000" + "0401" + "a3016b41" + "0000" + "005375a00178",
+	} {
+		m, err := Parse(encoded, level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hex.EncodeToString(m.Payload); got != want {
+			t.Errorf("level %d: payload %s, want %s", level, got, want)
+		}
+	}
+	plain := section(nil, wire.SectionData, []byte("x"))
+	old, _ := Parse(plain, 1)
+	if now, err := Parse(plain, fsm.FormatLevel); err != nil || !bytes.Equal(old.Payload, now.Payload) {
+		t.Errorf("a message without these fields is stored as %x at level 1 and as %x now (%v)", old.Payload, now.Payload, err)
+	}
+}
