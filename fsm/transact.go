@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/peeklock/peeklock/fsm/planted"
 )
@@ -81,12 +80,11 @@ func (q *Queues) transferTarget(patches Ref) (to Destination, name string) {
 
 // dryRun checks the operations of a transaction one after the other, with the effects of the
 // earlier ones in mind. It changes nothing but Queues.rewritten: what was tried counts, also if the
-// transaction is refused. Its lists are as short as transactions are, so they are
-// searched linearly.
+// transaction is refused. The list of entities is as short as transactions are, so it is searched linearly.
 type dryRun struct {
 	q       *Queues
-	settled []messageRef // messages whose locks were ended
-	copies  []messageRef // copies that were completed, each as the message of the topic that it shares
+	settled map[messageRef]struct{} // messages whose locks were ended
+	copies  map[messageRef]uint32   // number of copies that were completed, by the message of the topic that they share
 	changes []*entityChanges
 }
 
@@ -110,7 +108,7 @@ func (q *Queues) checkTransaction(c *transaction) Code {
 	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) {
 		return InvalidArgument
 	}
-	t, before := dryRun{q: q}, q.rewritten
+	t, before := dryRun{q: q, settled: make(map[messageRef]struct{}), copies: make(map[messageRef]uint32)}, q.rewritten
 	for i := range c.settles {
 		code := t.settle(&c.settles[i])
 		if code == ServerBusy && before == 0 {
@@ -173,10 +171,10 @@ func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 		return code
 	}
 	id := messageRef{sub.address, sub.ix.number(at)}
-	if slices.Contains(t.settled, id) {
+	if _, twice := t.settled[id]; twice {
 		return MessageLockLost
 	}
-	t.settled = append(t.settled, id)
+	t.settled[id] = struct{}{}
 	if s.Verb == Complete {
 		t.free(sub, &rec)
 	}
@@ -192,15 +190,9 @@ func (t *dryRun) free(sub *subqueue, rec *record) {
 	}
 	main := &sub.entity.topic.subs[MainQueue]
 	id := messageRef{main.address, rec.originalNumber()}
-	t.copies = append(t.copies, id)
-	gone := uint32(0)
-	for _, other := range t.copies {
-		if other == id {
-			gone++
-		}
-	}
+	t.copies[id]++
 	at, _ := main.ix.seek(id.number)
-	if whole := main.ix.get(at); whole.epoch == gone {
+	if whole := main.ix.get(at); whole.epoch == t.copies[id] {
 		t.changesOf(sub.entity.topic).freed += uint64(whole.body.Size)
 	}
 }
