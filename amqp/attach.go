@@ -151,9 +151,9 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	c.mu.Lock()
 	defer c.unlock()
 	if l.temporary {
-		defer func() {
-			if l.state != attached { // also after an error: the queue may have been created
-				go c.removeTemporary(context.WithoutCancel(ctx), l.path)
+		defer func() { //nolint:contextcheck // the deletion must not end with the connection
+			if l.state != attached && !planted.Active(planted.TemporaryCountEndsEarly) { // also after an error: the queue may have been created
+				l.endTemporary()
 			}
 		}()
 	}

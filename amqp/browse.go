@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Browsing is receiving without removing: the source of the link has the distribution mode "copy" (part 3,
@@ -28,10 +29,21 @@ type browser struct {
 	broker Broker
 	at     fsm.EntityRef
 
-	next fsm.SequenceNumber // used by the outstanding Lock only
+	// next has the number of the next message of each shard, or one number if the entity is not partitioned: new
+	// messages of a shard have lower numbers than all messages of the shards behind it. Used by the outstanding Lock
+	// only.
+	next []fsm.SequenceNumber
 
 	mu   sync.Mutex
 	stop chan struct{} // closed by Cancel; of the outstanding Lock
+}
+
+func newBrowser(broker Broker, at fsm.EntityRef) *browser {
+	b := &browser{broker: broker, at: at, next: make([]fsm.SequenceNumber, max(1, len(at.Shards)))}
+	for shard := range b.next {
+		b.next[shard] = fsm.SequenceNumber(shard) << fsm.ShardShift
+	}
+	return b
 }
 
 // Lock implements Receiver; nothing is locked.
@@ -45,12 +57,7 @@ func (b *browser) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code
 
 func (b *browser) run(max, maxBytes int, until time.Time, stop <-chan struct{}, done func(fsm.Code, []fsm.Delivery)) {
 	for pause := browsePauseMin; ; pause *= 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), peekWithin)
-		found, err := b.broker.Peek(ctx, b.at, b.next, max, maxBytes)
-		cancel()
-		if len(found) > 0 {
-			b.next = found[len(found)-1].Lock.Sequence + 1
-		}
+		found, err := b.peek(max, maxBytes, stop)
 		switch {
 		case err != nil:
 			done(codeOf(err), nil)
@@ -66,6 +73,48 @@ func (b *browser) run(max, maxBytes int, until time.Time, stop <-chan struct{}, 
 			timer.Stop()
 			done(fsm.OK, nil)
 			return
+		}
+	}
+}
+
+// peek returns the next messages of the first shard that has any. Messages of a shard that does not answer are shown
+// when it does. An error means that no shard has answered.
+func (b *browser) peek(max, maxBytes int, stop <-chan struct{}) (found []fsm.Delivery, err error) {
+	answered := false
+	for shard := range b.next {
+		select {
+		case <-stop:
+			return nil, nil
+		default:
+		}
+		at := b.at
+		if len(at.Shards) > 0 {
+			at.Shards = at.Shards[:shard+1] // a peek goes on with the shards behind: there are none
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), peekWithin)
+		found, failure := b.broker.Peek(ctx, at, b.next[shard], max, maxBytes)
+		cancel()
+		if n := len(found); n > 0 {
+			b.seen(shard, found[n-1].Lock.Sequence)
+			return found, nil
+		}
+		if failure != nil {
+			err = failure
+		}
+		answered = answered || failure == nil
+	}
+	if answered {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// seen records that all messages of a shard up to a number have been shown.
+func (b *browser) seen(shard int, last fsm.SequenceNumber) {
+	b.next[shard] = last + 1
+	if planted.Active(planted.BrowsingSkipsShards) {
+		for i := range b.next {
+			b.next[i] = max(b.next[i], last+1)
 		}
 	}
 }

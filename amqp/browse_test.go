@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,4 +100,60 @@ func TestFiltersThatCannotBeAppliedAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// shardedBroker shows a queue as partitioned: its shards are the queues "shard-0" and "shard-1".
+type shardedBroker struct{ *fakeBroker }
+
+func (s shardedBroker) Resolve(ctx context.Context, in fsm.NamespaceID, path string) (fsm.EntityRef, error) {
+	at, err := s.fakeBroker.Resolve(ctx, in, path)
+	at.Shards = []fsm.Shard{{Entity: s.names["shard-0"].ID, Partition: 1}, {Entity: s.names["shard-1"].ID, Partition: 1}}
+	return at, err
+}
+
+// Peek goes through the shards in order, as the router does.
+func (s shardedBroker) Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, most, mostBytes int) (all []fsm.Delivery, err error) {
+	for shard := from.Shard(); shard < len(at.Shards); shard++ {
+		bits, part := fsm.SequenceNumber(shard)<<fsm.ShardShift, fsm.EntityRef{Entity: fsm.Entity{ID: at.Shards[shard].Entity}}
+		found, err := s.fakeBroker.Peek(ctx, part, max(from, bits)-bits, most-len(all), mostBytes)
+		if err != nil {
+			return all, err
+		}
+		for _, d := range found {
+			d.Lock.Sequence |= bits
+			all = append(all, d)
+		}
+	}
+	return all, nil
+}
+
+// TestBrowserShowsNewMessagesOfEveryShard checks that a browser of a partitioned entity shows a new message of a shard
+// although it has shown messages with higher numbers, which are in other shards.
+func TestBrowserShowsNewMessagesOfEveryShard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newFakeBroker("orders", "shard-0", "shard-1")
+		_, p := piped(t, shardedBroker{h})
+		p.login()
+		p.receiver(0, "orders", browsing)
+		p.credit(0, 0, 100)
+		shown := uint32(0)
+		for _, add := range []struct {
+			queue    string
+			messages int
+		}{{"shard-1", 2}, {"shard-0", 1}, {"shard-1", 1}, {"shard-0", 2}} {
+			h.messages(t, add.queue, add.messages)
+			for range add.messages {
+				if f := expect[*wire.Transfer](p); *f.DeliveryID != shown {
+					t.Errorf("delivery %d, want %d", *f.DeliveryID, shown)
+				}
+				shown++
+			}
+		}
+		p.credit(0, shown, 100-shown, func(f *wire.Flow) { f.Drain = true })
+		if f := expect[*wire.Flow](p); *f.LinkCredit != 0 { // and none twice
+			t.Errorf("drained: %+v", f)
+		}
+		_ = p.net.Close()
+	})
 }

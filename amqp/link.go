@@ -237,7 +237,7 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
 	delete(l.session.links, l.handle)
 	l.session.conn.linkEnded()
 	l.releaseName()
-	l.endTemporary(false) //nolint:contextcheck // nothing is deleted here: resolve deletes what it creates too late
+	// A temporary queue is counted until its creation has ended: resolve ends and deletes it.
 }
 
 // releaseName frees the key of the link. No other link can have the key, because takeOver ends the old link
@@ -302,7 +302,9 @@ func (l *link) end() bool {
 	l.state = gone
 	l.session.conn.linkEnded()
 	l.releaseName()
-	l.endTemporary(created)
+	if created || planted.Active(planted.TemporaryCountEndsEarly) {
+		l.endTemporary()
+	}
 	return true
 }
 

@@ -56,7 +56,7 @@ func (l *outgoingLink) ready() {
 	switch {
 	case l.kind != entityNode || l.receiver != nil:
 	case l.browses:
-		l.receiver = &browser{broker: broker, at: l.entity}
+		l.receiver = newBrowser(broker, l.entity)
 	default:
 		l.receiver = broker.Receiver(l.entity, l.receiveAndDelete)
 	}

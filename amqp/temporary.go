@@ -59,16 +59,14 @@ func (l *link) beginTemporary() {
 	}
 }
 
-// endTemporary no longer counts the queue of a link, and deletes it if it was created. mu is held.
-func (l *link) endTemporary(created bool) {
+// endTemporary no longer counts the queue of a link whose creation has ended, and deletes it. mu is held.
+func (l *link) endTemporary() {
 	if !l.temporary {
 		return
 	}
 	c, path := l.session.conn, l.path
 	c.temporaries--
-	if created {
-		c.brokerCalls = append(c.brokerCalls, func() { go c.removeTemporary(context.Background(), path) })
-	}
+	c.brokerCalls = append(c.brokerCalls, func() { go c.removeTemporary(context.Background(), path) })
 }
 
 // removeTemporary deletes a temporary queue. mu is not held; the connection may have ended.

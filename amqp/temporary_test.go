@@ -1,7 +1,9 @@
 package amqp
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -145,4 +147,46 @@ func (h *fakeBroker) queueCount() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.names)
+}
+
+// slowCreation is a broker whose queues are created when it is told to.
+type slowCreation struct {
+	*fakeBroker
+	resume chan struct{}
+}
+
+func (s *slowCreation) CreateQueue(ctx context.Context, in fsm.NamespaceID, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+	<-s.resume
+	return s.fakeBroker.CreateQueue(ctx, in, name, settings)
+}
+
+// TestTemporaryQueuesAreCountedWhileTheyAreCreated checks that a client which attaches and detaches cannot have more
+// queues created at a time than a connection may have.
+func TestTemporaryQueuesAreCountedWhileTheyAreCreated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &slowCreation{fakeBroker: newFakeBroker(), resume: make(chan struct{})}
+		_, p := piped(t, h)
+		p.login()
+		before := h.queueCount()
+		dynamic := func(handle uint32) *wire.Attach {
+			return &wire.Attach{Name: fmt.Sprint(handle), Handle: handle, Role: wire.RoleReceiver, Source: &wire.Source{Dynamic: true}, Target: &wire.Target{}}
+		}
+		for handle := range uint32(temporariesMax) {
+			p.send(dynamic(handle), &wire.Detach{Handle: handle, Closed: true})
+			expect[*wire.Attach](p)
+			expect[*wire.Detach](p)
+		}
+		p.send(dynamic(temporariesMax))
+		if cause := p.refusedLink(); cause.Condition != wire.ConditionResourceLimitExceeded {
+			t.Errorf("%+v", cause)
+		}
+		close(h.resume)
+		synctest.Wait()
+		if n := h.queueCount(); n != before {
+			t.Errorf("%d queues, want %d", n, before)
+		}
+		p.temporaryReceiver(0)
+		_ = p.net.Close()
+	})
 }

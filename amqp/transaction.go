@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // txnID identifies a transaction: 16 random bytes.
@@ -33,6 +34,7 @@ type transaction struct {
 
 	work        fsm.Transaction
 	deliveries  []enlistedDelivery      // the deliveries that the settlements in work settle
+	enlisted    map[deliveryKey]int     // index in deliveries
 	locks       map[fsm.LockID]struct{} // those that the settlements in work end
 	sends       int
 	settlements int
@@ -50,6 +52,12 @@ type enlistedDelivery struct {
 	settledDelivery
 	outcome       outcome
 	clientSettled bool // the client has settled it: it gets no answer at the commit
+}
+
+// deliveryKey identifies a delivery of a connection.
+type deliveryKey struct {
+	session *session
+	id      uint32
 }
 
 // declare opens a transaction.
@@ -115,13 +123,31 @@ func (c *conn) enlist(id *txnID, sends, settlements, bytes int) (*transaction, r
 	return t, refusal{}
 }
 
-// markRollbackOnly makes a transaction rollback-only and drops its operations.
+// markRollbackOnly makes a transaction rollback-only and drops its operations. The deliveries that it would have
+// settled remain unsettled, except those that the client has settled: it cannot settle them again over their link.
 func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
 	if t.rollbackReason.condition == "" {
 		t.rollbackReason = cause
 	}
+	for i := range t.deliveries {
+		if e := &t.deliveries[i]; e.clientSettled && !planted.Active(planted.RollbackKeepsSettled) {
+			e.forget()
+		}
+	}
 	c.transactedBytes -= t.bytes
-	t.bytes, t.work, t.deliveries, t.locks = 0, fsm.Transaction{}, nil, nil
+	t.bytes, t.work, t.deliveries, t.enlisted, t.locks = 0, fsm.Transaction{}, nil, nil, nil
+}
+
+// forget removes a delivery from the unsettled ones of its session, and reports whether it was among them.
+func (e *enlistedDelivery) forget() bool {
+	s := e.session
+	if u, ok := s.unsettled[e.id]; !ok || u != e.unsettled {
+		return false
+	}
+	delete(s.unsettled, e.id)
+	s.countUnsettled()
+	s.unsettledFreed()
+	return true
 }
 
 // markRollbackOnlyByID makes the transaction of a refused operation rollback-only, if it is open.
@@ -313,14 +339,8 @@ func (t *transaction) settleDeliveries() {
 	for i := range t.deliveries {
 		e := &t.deliveries[i]
 		s := e.session
-		if u, ok := s.unsettled[e.id]; !ok || u != e.unsettled {
-			continue
-		}
-		delete(s.unsettled, e.id)
-		s.countUnsettled()
-		s.unsettledFreed()
 		switch {
-		case e.clientSettled || s.ended:
+		case !e.forget() || e.clientSettled || s.ended:
 			continue
 		case first == nil:
 			first = e
@@ -346,19 +366,26 @@ func (s *session) answerInTransaction(id txnID, first, last uint32, outcome outc
 
 // settledByClient records that the client has settled deliveries of a session that are enlisted. These stay unsettled
 // until the commit; others are those of taken that are not enlisted. Java settles each delivery once more when it
-// knows its outcome.
+// knows its outcome. It costs the width of the range or the number of enlisted deliveries, whichever is less.
 func (t *transaction) settledByClient(s *session, first, last uint32, taken []settledDelivery) (others []settledDelivery, some bool) {
-	enlisted := make(map[uint32]bool)
-	for i := range t.deliveries {
-		if e := &t.deliveries[i]; e.session == s && e.id-first <= last-first {
-			e.clientSettled, enlisted[e.id] = true, true
+	if width := uint64(last-first) + 1; width <= uint64(len(t.deliveries)) {
+		for id := first; id-first < uint32(width); id++ {
+			if i, ok := t.enlisted[deliveryKey{s, id}]; ok {
+				t.deliveries[i].clientSettled, some = true, true
+			}
+		}
+	} else {
+		for i := range t.deliveries {
+			if e := &t.deliveries[i]; e.session == s && e.id-first <= last-first {
+				e.clientSettled, some = true, true
+			}
 		}
 	}
-	if len(enlisted) == 0 {
+	if !some {
 		return taken, false
 	}
 	for _, d := range taken {
-		if enlisted[d.id] {
+		if _, ok := t.enlisted[deliveryKey{s, d.id}]; ok {
 			s.unsettled[d.id] = d.unsettled
 		} else {
 			others = append(others, d)
@@ -485,7 +512,11 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 		if cause.condition != "" {
 			return cause
 		}
+		if t.enlisted == nil {
+			t.enlisted = make(map[deliveryKey]int, n)
+		}
 		for _, one := range taken[:n] {
+			t.enlisted[deliveryKey{s, one.id}] = len(t.deliveries)
 			t.deliveries = append(t.deliveries, enlistedDelivery{session: s, settledDelivery: one, outcome: what.outcome, clientSettled: settled})
 		}
 		taken = taken[n:]

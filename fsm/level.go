@@ -116,6 +116,27 @@ func (q *Queues) raiseLevel(level uint32) Code {
 // cluster is bootstrapped, then 1 or more.
 func (c *Catalog) FormatLevel() uint32 { return c.level }
 
+// CommandLevel returns the format level from which on a state machine performs an encoded command; 1 for what every
+// level performs, and for bytes that are not a command.
+func CommandLevel(b []byte) uint32 {
+	info, err := PeekCommand(b)
+	if err != nil {
+		return 1
+	}
+	switch info.Kind { //nolint:exhaustive // the others do not depend on the level
+	case KindSendMessages:
+		if info.Messages > commandSendBeforeMax {
+			return levelSendLimits
+		}
+	case KindTransact:
+		_, command, _ := DecodeCommand(b)
+		if c, ok := command.(interface{ Level() uint32 }); ok {
+			return c.Level()
+		}
+	}
+	return 1
+}
+
 func (RaiseLevel) kind() Kind             { return KindRaiseLevel }
 func (c RaiseLevel) encode(x codec) codec { c.fields(&x); return x }
 func (c RaiseLevel) check() Code          { return codeIf(c.Level != 0) }

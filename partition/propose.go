@@ -125,18 +125,20 @@ func (p *proposer) init(g *Group) {
 // called exactly once with the outcome: on the goroutine of apply, on that of the body reader or, when the
 // command is refused at once, on the caller's own. It must not block. Submit never blocks: over its limits it
 // refuses with ServerBusy, and it does the same for commands that make data grow while disk or memory are
-// low, and for commands that take messages while a new leader's time is unconfirmed.
+// low, for commands that take messages while a new leader's time is unconfirmed, and for commands whose format
+// level the log has not reached.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
 	final := g.toldReadOnly.Load()
 	readOnly := (final || g.cfg.Log.Disk().RefusesGrowth()) && growsData(command)
+	early := g.isEarly(command)
 	p.mu.Lock()
 	if !p.leading {
 		p.mu.Unlock()
 		done(Answer{Outcome: Refused})
 		return
 	}
-	if readOnly || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
+	if readOnly || early || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
 		p.mu.Unlock()
 		p.g.counts.refused.Add(1)
 		done(Answer{Outcome: Refused, Final: readOnly && final, Result: fsm.Result{Code: fsm.ServerBusy}})

@@ -1,6 +1,9 @@
 package partition
 
-import "github.com/peeklock/peeklock/fsm"
+import (
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
 
 // growsData reports whether a command makes the data of a group grow and may therefore be refused: the others
 // make it smaller, or other commands depend on them. A transaction may settle messages, but its sends come
@@ -15,6 +18,13 @@ func growsData(command []byte) bool {
 		return true
 	}
 	return false
+}
+
+// isEarly reports whether a command needs a higher format level than this machine has. The cluster has reached that
+// level before somebody writes such a command; the log of this group has not, and will soon.
+func (g *Group) isEarly(command []byte) bool {
+	level := max(1, g.level.Load())
+	return level < fsm.FormatLevel && fsm.CommandLevel(command) > level && !planted.Active(planted.SubmitAboveLevel)
 }
 
 // SetReadOnly makes this replica, as leader, refuse commands that make data grow, as if its own disk were low

@@ -89,13 +89,14 @@ func openPayload(b []byte) (payloadView, error) {
 		ttl, b, ok = takeUvarint(b, 1<<32-1)
 		v.ttl = uint32(ttl)
 	}
-	ok1, ok2 := false, true
-	v.annotations, v.pairs, b, ok1 = takePairs(b)
-	if v.flags&payloadHasDeliveryAnnotations != 0 {
-		v.delivery, v.deliveries, b, ok2 = takePairs(b)
-	}
-	if !ok || !ok1 || !ok2 {
+	var ok1 bool
+	if v.annotations, v.pairs, b, ok1 = takePairs(b); !ok || !ok1 {
 		return payloadView{}, errPayload
+	}
+	if v.flags&payloadHasDeliveryAnnotations != 0 {
+		if v.delivery, v.deliveries, b, ok = takePairs(b); !ok {
+			return payloadView{}, errPayload
+		}
 	}
 	properties, b, ok1 := takeUvarint(b, uint64(len(b)))
 	application, b, ok2 := takeUvarint(b, uint64(len(b)))

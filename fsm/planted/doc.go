@@ -23,6 +23,8 @@ const (
 	BootstrapEmptyVoter Fault = "bootstrap-empty-voter"
 	// BrowsingRemoves takes a receiver that browses for one that receives and deletes.
 	BrowsingRemoves Fault = "browsing-removes"
+	// BrowsingSkipsShards lets a browser of a partitioned entity go on behind the last number that it has shown.
+	BrowsingSkipsShards Fault = "browsing-skips-shards"
 	// CommitBehindSent leaves the commit index of a request for entries behind the last entry of the request.
 	CommitBehindSent Fault = "commit-behind-sent"
 	// ContinueAfterFailedSync lets a replica run on when the folder of a new snapshot could not be synced.
@@ -116,6 +118,8 @@ const (
 	RestoreKeepsEpoch Fault = "restore-keeps-epoch"
 	// ReuseLockEpoch grants a lock under the epoch of the one before.
 	ReuseLockEpoch Fault = "reuse-lock-epoch"
+	// RollbackKeepsSettled keeps deliveries unsettled that the client settled in a transaction that is rolled back.
+	RollbackKeepsSettled Fault = "rollback-keeps-settled"
 	// SecondTokenSender accepts a second sender to $cbs on a connection.
 	SecondTokenSender Fault = "second-token-sender"
 	// SessionLossIsSilent lets a link without credit stay attached when its session lock has ended.
@@ -131,12 +135,16 @@ const (
 	SkipLogSync Fault = "skip-log-sync"
 	// SplitTransaction performs a transaction although one of its sends is refused.
 	SplitTransaction Fault = "split-transaction"
+	// SubmitAboveLevel proposes commands that need a higher format level than the state machine has.
+	SubmitAboveLevel Fault = "submit-above-level"
 	// SwapSnapshotPages exchanges two pages of each snapshot after its checksum was computed.
 	SwapSnapshotPages Fault = "swap-snapshot-pages"
 	// SwitchBeforeCopy makes a new journal the log of a member before it has the entries of the old one.
 	SwitchBeforeCopy Fault = "switch-before-copy"
 	// SyncedTooFar lets the head of a batch in a journal claim that the batch itself was synced.
 	SyncedTooFar Fault = "synced-too-far"
+	// TemporaryCountEndsEarly no longer counts a temporary queue whose link ends while the queue is being created.
+	TemporaryCountEndsEarly Fault = "temporary-count-ends-early"
 	// TrustUnsyncedTail indexes the newest batch of a journal without making it durable.
 	TrustUnsyncedTail Fault = "trust-unsynced-tail"
 	// WallFollowsLeader lets the clock of a leader decide the wall time alone.
@@ -150,6 +158,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ApplyReadsClock,
 	BootstrapEmptyVoter,
 	BrowsingRemoves,
+	BrowsingSkipsShards,
 	CommitBehindSent,
 	ContinueAfterFailedSync,
 	CountAttemptTwice,
@@ -196,6 +205,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	RestoreKeepsClusterID,
 	RestoreKeepsEpoch,
 	ReuseLockEpoch,
+	RollbackKeepsSettled,
 	SecondTokenSender,
 	SessionLossIsSilent,
 	SettleWithoutByteBound,
@@ -203,9 +213,11 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SkipBodySync,
 	SkipLogSync,
 	SplitTransaction,
+	SubmitAboveLevel,
 	SwapSnapshotPages,
 	SwitchBeforeCopy,
 	SyncedTooFar,
+	TemporaryCountEndsEarly,
 	TrustUnsyncedTail,
 	WallFollowsLeader,
 }
