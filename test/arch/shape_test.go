@@ -83,7 +83,7 @@ func TestFunctionsStaySmall(t *testing.T) {
 			}
 			for _, d := range f.Decls {
 				fn, ok := d.(*ast.FuncDecl)
-				if !ok {
+				if !ok || isTable(fn) {
 					continue
 				}
 				at := p.Fset.Position(fn.Pos())
@@ -96,6 +96,15 @@ func TestFunctionsStaySmall(t *testing.T) {
 			}
 		}
 	}
+}
+
+// isTable reports whether a function only returns a value, for example a list: it is as long as the value.
+func isTable(fn *ast.FuncDecl) bool {
+	if fn.Body == nil || len(fn.Body.List) != 1 {
+		return false
+	}
+	_, returns := fn.Body.List[0].(*ast.ReturnStmt)
+	return returns
 }
 
 // TestEveryPackageHasADocFile checks that the comment of each package stands in its doc.go, where readers look for it.
