@@ -45,7 +45,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	c.startAll()
 	createQueue(t, c.nodes[0], "orders")
 	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m3", t.TempDir(), freeAddress(t)
+	config.Name, config.Dir, config.GossipAddr = "m3", kit.MemoryDir(t), freeAddress(t)
 	config.Join = []string{c.configs[0].GossipAddr}
 	config.Logger = testLogger().With("name", "m3")
 	c.configs = append(c.configs, config)
@@ -105,7 +105,7 @@ func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
 	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m1", t.TempDir(), freeAddress(t)
+	config.Name, config.Dir, config.GossipAddr = "m1", kit.MemoryDir(t), freeAddress(t)
 	config.Join = []string{c.configs[0].GossipAddr}
 	opened, known := make(chan *Node, 1), make(chan string, 1)
 	config.Logger = slog.New(loadedHandler{slog.DiscardHandler, func() { known <- (<-opened).clusterID() }})

@@ -75,7 +75,7 @@ func newTestCluster(t *testing.T, members, partitions int) *testCluster {
 	for i := range members {
 		config := Default()
 		config.Name = fmt.Sprintf("m%d", i)
-		config.Dir = t.TempDir()
+		config.Dir = kit.MemoryDir(t)
 		config.PeerAddr = "127.0.0.1:0"
 		config.GossipAddr = gossip[i]
 		config.Join = slices.Concat(gossip[:i], gossip[i+1:])

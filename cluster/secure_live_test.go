@@ -26,7 +26,7 @@ func (c *testCluster) useTLS(a *kit.Authority) {
 // addUntrusted adds the configuration of one more member that tries to join the first three.
 func (c *testCluster) addUntrusted() int {
 	config := c.configs[0]
-	config.Name, config.Dir = fmt.Sprintf("m%d", len(c.configs)), c.t.TempDir()
+	config.Name, config.Dir = fmt.Sprintf("m%d", len(c.configs)), kit.MemoryDir(c.t)
 	config.GossipAddr, config.Expect = freeAddress(c.t), 0
 	config.Join = nil
 	for i := range c.configs {

@@ -29,7 +29,7 @@ func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 	}
 	t.Parallel()
 	s := objectstore.Start(t)
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	defer stop()
 	say(t, ready.Members[0], 0, "queue", "create", "orders")
 	say(t, ready.Members[0], 0, "message", "send", "orders", "kept")

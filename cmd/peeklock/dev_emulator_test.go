@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // sampleConfig has every property and every kind of rule that the samples of the emulator have.
@@ -24,7 +25,7 @@ func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
+	dir := filepath.Join(kit.MemoryDir(t), "data")
 	ready, stop := startDev(t, dir, "--config", sampleConfig)
 	defer stop()
 	if c := ready.Config; c == nil || c.Created != 7 || len(c.Problems)+len(c.Warnings) > 0 || len(c.Namespaces) != 1 || c.Namespaces[0].ConnectionString != ready.Members[0].ConnectionString {

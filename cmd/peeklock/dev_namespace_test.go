@@ -28,7 +28,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--config", kit.WriteFile(t, secondConfig))
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--config", kit.WriteFile(t, secondConfig))
 	defer stop()
 	a, b, c := ready.Members[0], ready.Members[1], ready.Members[2]
 	if n := ready.Config.Namespaces; ready.Config.Created != 3 || len(n) != 2 || n[1].Name != "shop" || !strings.HasPrefix(n[1].ConnectionString, "Endpoint=sb://shop."+a.AMQP+";") {

@@ -24,7 +24,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 		t.Skip("starts four members")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	defer stop()
 	a, b := ready.Members[0], ready.Members[1]
 	say(t, a, 0, "queue", "create", "orders")

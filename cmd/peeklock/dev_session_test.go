@@ -17,7 +17,7 @@ func TestMessagesOfSessionsStayInOrder(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	defer stop()
 	a, b, c := ready.Members[0], ready.Members[1], ready.Members[2]
 
@@ -78,7 +78,7 @@ func TestBenchVerifiesSessions(t *testing.T) {
 		t.Skip("starts a member")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--members", "1")
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--members", "1")
 	defer stop()
 	m := ready.Members[0]
 	for _, more := range [][]string{

@@ -96,7 +96,7 @@ func TestDevClusterKeepsMessagesOverRestarts(t *testing.T) {
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probe"),
 		// The default HTTP client of the commands keeps idle connections.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
-	dir := filepath.Join(t.TempDir(), "data")
+	dir := filepath.Join(kit.MemoryDir(t), "data")
 	ready, stop := startDev(t, dir)
 	if len(ready.Members) != 3 || ready.Dir != dir {
 		t.Fatalf("%+v", ready)
@@ -174,7 +174,7 @@ func TestDevFolderIsLocked(t *testing.T) {
 		t.Skip("starts a member")
 	}
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
+	dir := filepath.Join(kit.MemoryDir(t), "data")
 	_, stop := startDev(t, dir, "--members", "1")
 	defer stop()
 	var out, errs bytes.Buffer

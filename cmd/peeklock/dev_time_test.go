@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // items parses the JSON lines that receive and peek print.
@@ -30,7 +31,7 @@ func TestCommandLineSchedulesAndExpiresMessages(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	ready, _ := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, _ := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	a, b, c := ready.Members[0], ready.Members[1], ready.Members[2]
 
 	say(t, a, 0, "queue", "create", "jobs", "--default-ttl", "1h", "--dead-letter-on-expiry")
@@ -77,7 +78,7 @@ func TestDeadLettersAreRedriven(t *testing.T) {
 		t.Skip("starts a member")
 	}
 	t.Parallel()
-	ready, _ := startDev(t, filepath.Join(t.TempDir(), "data"), "--members", "1")
+	ready, _ := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--members", "1")
 	m := ready.Members[0]
 	say(t, m, 0, "queue", "create", "orders", "--max-size-mb", "1")
 	say(t, m, 0, "message", "send", "orders", "red one", "blue two", "red three")

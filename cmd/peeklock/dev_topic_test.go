@@ -15,7 +15,7 @@ func TestTopicsGiveCopiesToSubscriptions(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	defer stop()
 	a, b, c := ready.Members[0], ready.Members[1], ready.Members[2]
 	const audit, large = "shop/orders/Subscriptions/audit", "shop/orders/Subscriptions/large"
@@ -61,7 +61,7 @@ func TestForwardingMovesMessages(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	defer stop()
 	a, b := ready.Members[0], ready.Members[1]
 	wants(t, say(t, a, 1, "queue", "create", "in", "--forward-to", "out"), `"out"`)
@@ -92,7 +92,7 @@ func TestBenchVerifiesTopics(t *testing.T) {
 		t.Skip("starts a member")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--members", "1")
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--members", "1")
 	defer stop()
 	m := ready.Members[0]
 	wants(t, say(t, m, 0, "bench", "--topic", "3", "--messages", "500", "-o", "json"),

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // scrape reads /metrics of a member.
@@ -57,7 +59,7 @@ func TestMetricsOfMembersAddUp(t *testing.T) {
 		t.Skip("starts three members")
 	}
 	t.Parallel()
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	say(t, ready.Members[0], 0, "queue", "create", "orders")
 	say(t, ready.Members[1], 0, "message", "send", "orders", "a", "b", "c")
 	say(t, ready.Members[2], 0, "message", "receive", "orders", "--count", "1")

@@ -110,7 +110,7 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 		goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"), // raft completes no future at its end
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probe"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
-	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--members", "1", "--tls")
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--members", "1", "--tls")
 	m := ready.Members[0]
 	trusted, err := config.ClientTLS(ready.TLS.CA)
 	if err != nil {
@@ -164,9 +164,10 @@ func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *k
 	ctx, cancel := context.WithCancel(context.Background())
 	log = new(kit.LogLines)
 	code := make(chan int, 1)
+	args = serveArgs(append([]string{"--dir", kit.MemoryDir(t)}, args...)...)
 	go func() {
 		code <- run(ctx, cli.Process{
-			Args: serveArgs(append([]string{"--dir", t.TempDir()}, args...)...),
+			Args: args,
 			In:   strings.NewReader(""), Out: io.Discard, Err: log,
 		})
 	}()

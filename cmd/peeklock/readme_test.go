@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestCommandsOfTheReadmeSucceed runs the commands of the README in order, against one cluster. It omits those that start a
@@ -20,7 +22,7 @@ func TestCommandsOfTheReadmeSucceed(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := readmeCommands(t, string(content))
-	ready, _ := startDev(t, filepath.Join(t.TempDir(), "data"))
+	ready, _ := startDev(t, filepath.Join(kit.MemoryDir(t), "data"))
 	printed := map[string]string{}
 	for _, line := range commands {
 		args := shellWords(line)

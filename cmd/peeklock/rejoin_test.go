@@ -21,7 +21,7 @@ func TestServeStartsOverAfterARemoval(t *testing.T) {
 		t.Skip("starts a member")
 	}
 	t.Parallel()
-	dir := t.TempDir()
+	dir := kit.MemoryDir(t)
 	f, err := datadir.Open(nil, dir)
 	if err != nil {
 		t.Fatal(err)

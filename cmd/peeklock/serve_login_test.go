@@ -30,7 +30,7 @@ func startAlone(t testing.TB, args ...string) (m devMember, log *kit.LogLines, s
 		t.Fatal(err)
 	}
 	args = append([]string{
-		"serve", "--name", "m", "--dir", t.TempDir(), "--expect", "1", "--partitions", "1",
+		"serve", "--name", "m", "--dir", kit.MemoryDir(t), "--expect", "1", "--partitions", "1",
 		"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
 	}, args...)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -90,7 +90,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	members := make([]devMember, len(gossip))
 	logs, codes := make([]kit.LogLines, len(gossip)), make(chan int, len(gossip))
 	for i := range gossip {
-		dir := t.TempDir()
+		dir := kit.MemoryDir(t)
 		members[i].Admin = cli.SocketScheme + filepath.Join(dir, config.SocketName)
 		args := []string{
 			"serve", "--name", fmt.Sprint("m", i), "--dir", dir, "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
