@@ -44,7 +44,7 @@ func (l *load) scheduleAndCancel(c *client, s *stream) {
 		if p == nil {
 			return
 		}
-		m := l.message(c, s)
+		m, cluster := l.message(c, s), l.world.cluster()
 		s.Add(history.Event{Kind: history.SendBegun, ID: m.ID, Client: c.name})
 		got, heard := ask(p, func(answer func(scheduled)) {
 			p.node.Router().Schedule(s.to, []fsm.Message{m}, func(code fsm.Code, n []fsm.SequenceNumber) { answer(scheduled{code, n}) })
@@ -53,7 +53,7 @@ func (l *load) scheduleAndCancel(c *client, s *stream) {
 		if !heard || got.code != fsm.OK || c.rand.IntN(2) == 0 || !c.think(l.sending, scheduleMax/2) {
 			continue
 		}
-		if p = c.process(l.sending); p != nil {
+		if p = c.process(l.sending); p != nil && l.world.cluster() == cluster { // a restored one gives numbers out again
 			l.cancel(p, s, m.ID, got.numbers)
 		}
 	}
@@ -66,6 +66,7 @@ func (l *load) cancel(p *process, s *stream, id string, numbers []fsm.SequenceNu
 	s.mu.Lock()
 	due := s.due[id]
 	switch {
+	case s.isRestored: // maybe since it was asked
 	case heard && code == fsm.OK:
 		l.operations.Add(1)
 		s.fates[id] = never

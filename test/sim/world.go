@@ -53,6 +53,13 @@ func (w *world) find(format string, arguments ...any) {
 	w.found = append(w.found, fmt.Sprintf(format, arguments...))
 }
 
+// cluster returns what distinguishes the cluster before a restore from the one after it.
+func (w *world) cluster() *restoration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.restored
+}
+
 // member is one host. It has at most one process at a time.
 type member struct {
 	world  *world
