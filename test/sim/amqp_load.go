@@ -110,7 +110,7 @@ func (l *load) sendOneAMQP(c *client, k *connection, sender *amqp.Sender, s *str
 
 // receiveAMQP receives through gateways and settles until receiving ends.
 func (l *load) receiveAMQP(c *client, s *stream, from source) {
-	path := s.name
+	path := from.at.Name
 	if from.at.Sub == fsm.DeadLetterQueue {
 		path += "/$DeadLetterQueue"
 	}

@@ -48,6 +48,7 @@ func (l *load) build(ctx context.Context) error {
 	s.from = []source{{name: "a", at: b.queue(s, "relay-a", nil)}, {name: "b", at: b.queue(s, "relay-b", nil)}}
 
 	b.viaGateway()
+	b.movedByGateway()
 	b.taken()
 	b.buried()
 	b.expiring()

@@ -61,7 +61,11 @@ func (l *load) start() {
 		}
 		if s.relay != nil {
 			relay := l.client("relay")
-			l.receivers.Go(func() { l.receive(relay, s, *s.relay) })
+			if s.isAMQP {
+				l.receivers.Go(func() { l.moveAMQP(relay, s) })
+			} else {
+				l.receivers.Go(func() { l.receive(relay, s, *s.relay) })
+			}
 		}
 		l.startReceivers(s)
 	}
