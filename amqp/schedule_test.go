@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -234,6 +235,10 @@ func TestBatchDeleteInSession(t *testing.T) {
 		t.Fatalf("counts %+v: the locked message and that of the other session stay", c)
 	}
 	deletes(in("blue"), 200, 1)
+	h.do(fsm.SendMessages{Entity: at.ID, Messages: slices.Repeat([]fsm.Message{{Session: "grey", HasSession: true}}, purgeMessagesMax+1)})
+	most := wire.Map{{Key: messageCountKey, Value: int64(1 << 40)}, {Key: sessionIDKey, Value: "grey"}}
+	deletes(most, 200, purgeMessagesMax)
+	deletes(most, 200, 1)
 	for name, body := range map[string]any{
 		"number":    in(int32(1)),
 		"symbol":    in(wire.Symbol("red")),

@@ -371,7 +371,8 @@ func purgeSessions(s suite) {
 }
 
 // com.microsoft:batch-delete-messages with a session-id deletes the unlocked messages of that session,
-// whoever holds it, and none of other sessions.
+// whoever holds it, and none of other sessions, at most 4,000 at a time. The official Go client has no method
+// for it: these are the frames of the .NET client.
 func batchDeleteInSession(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
 	s.sendIn("blue", "x1", "x2")
@@ -380,7 +381,7 @@ func batchDeleteInSession(s suite) {
 	deleted := func(session string, count int32) {
 		s.Helper()
 		_, body := s.ask(3, "com.microsoft:batch-delete-messages", map[string]any{
-			"message-count": int32(100), "enqueued-time-utc": time.Now().Add(time.Hour), "session-id": session,
+			"message-count": int32(5000), "enqueued-time-utc": time.Now().Add(time.Hour), "session-id": session,
 		})
 		if n, _ := body["message-count"].(int32); n != count {
 			s.Errorf("deleted %d of %s, want %d", n, session, count)
@@ -390,6 +391,18 @@ func batchDeleteInSession(s suite) {
 	s.counts(harness.Counts{Active: 3, Locked: 1})
 	deleted("red", 0)
 	deleted("blue", 2)
+	sender := s.sender(1)
+	for range 3 {
+		batch, err := sender.NewMessageBatch(s.ctx, nil)
+		s.must("new batch", err)
+		for range 1400 {
+			s.must("add to batch", batch.AddMessage(&azservicebus.Message{SessionID: ptr("green")}, nil))
+		}
+		s.must("send batch", sender.SendMessageBatch(s.ctx, batch, nil))
+	}
+	deleted("green", 4000)
+	deleted("green", 200)
+	deleted("green", 0)
 	s.completed(r, held...)
 	s.counts(harness.Counts{})
 }
