@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/go/packages"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -135,9 +137,13 @@ var load = sync.OnceValues(func() ([]*packages.Package, error) {
 })
 
 // loadPackages returns the packages of the module by their import path below the module path. A
-// package that does not compile fails the test.
+// package that does not compile fails the test. With the race detector, which shows nothing about source, it skips
+// the test: it takes a minute and a half there.
 func loadPackages(t *testing.T) map[string]*packages.Package {
 	t.Helper()
+	if kit.RaceDetector {
+		t.Skip("examines source: the race detector shows nothing")
+	}
 	all, err := load()
 	if err != nil {
 		t.Fatalf("load packages: %v", err)
