@@ -65,7 +65,10 @@ func (m *member) followRemoval(p *process) {
 	}
 }
 
-// movePartition moves a partition to the members that follow a number.
+// replicasMax is how many replicas a partition has. With fewer, the loss of one disk may be that of a quorum.
+const replicasMax = 3
+
+// movePartition moves a partition to the members that follow a number, if enough of them run.
 func (w *world) movePartition(f Fault) {
 	p := w.anyOther(nil)
 	if p == nil {
@@ -75,9 +78,12 @@ func (w *world) movePartition(f Fault) {
 	defer cancel()
 	var to []fsm.MemberID
 	for i := range w.members {
-		if other := w.members[(f.Member+i)%len(w.members)].running(); other != nil && len(to) < 3 {
+		if other := w.members[(f.Member+i)%len(w.members)].running(); other != nil && len(to) < replicasMax {
 			to = append(to, other.node.ID())
 		}
+	}
+	if len(to) < replicasMax {
+		return
 	}
 	id := fsm.PartitionID(1 + f.Other%w.partitions)
 	if err := p.node.Operator().Move(ctx, id, to); err != nil {

@@ -42,9 +42,10 @@ func (l *load) takeSome(c *client, p *process, s *stream, r *router.Receiver) bo
 	got, heard := ask(p, func(answer func(locked)) {
 		r.Lock(most, 1<<20, lockWait, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
 	})
-	// After a time without a leader a request ends without messages, whatever it has deleted.
-	isAnswered := heard && (len(got.deliveries) > 0 || time.Since(asked) < answerWithin)
-	if !isAnswered || got.code != fsm.OK && got.code != fsm.ServerBusy {
+	// After a time without a leader a request ends without messages, whatever it has deleted; so it does, as busy, when
+	// its member stops.
+	isAnswered := heard && got.code == fsm.OK && (len(got.deliveries) > 0 || time.Since(asked) < answerWithin)
+	if !isAnswered {
 		s.mu.Lock()
 		s.unanswered = append(s.unanswered, take{at: time.Now(), most: most})
 		s.mu.Unlock()
@@ -59,7 +60,7 @@ func (l *load) takeSome(c *client, p *process, s *stream, r *router.Receiver) bo
 			Note: fmt.Sprintf("m%d", p.member.number),
 		})
 	}
-	return got.code == fsm.OK
+	return true
 }
 
 // take is a request of receive-and-delete without an answer, and how many messages it may have deleted at most.
