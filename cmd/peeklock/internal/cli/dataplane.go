@@ -224,12 +224,29 @@ func (c *Client) Reachable(ctx context.Context) ([]string, error) {
 	case c.controlAddress == "":
 		return nil, errors.Join(errs...)
 	}
-	d, err := c.DialOne(ctx, c.controlAddress)
+	err = untilAccepted(ctx, func() error {
+		d, err := c.DialOne(ctx, c.controlAddress)
+		if err == nil {
+			d.Close()
+		}
+		return err
+	})
 	if err != nil {
 		return nil, errors.Join(errors.Join(errs...), err)
 	}
-	d.Close()
 	return []string{c.controlAddress}, nil
+}
+
+// untilAccepted repeats a dial to the address where the control API has answered while its connections are refused, for up to
+// busyTimeMax: a load balancer there may still choose a member that is gone.
+func untilAccepted(ctx context.Context, dial func() error) error {
+	for began := time.Now(); ; sleepContext(ctx, retryInterval) {
+		err := dial()
+		var op *net.OpError
+		if !errors.As(err, &op) || op.Op != "dial" || time.Since(began) > busyTimeMax || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // Receiver attaches a peek-lock or a receive-and-delete receiver. The settle modes are those of the official
