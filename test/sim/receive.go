@@ -221,7 +221,10 @@ func (s *stream) noteDeferred(sequence fsm.SequenceNumber, maybe bool) {
 	}
 }
 
-// fetchDeferred fetches a message that may be deferred, if there is one, and settles it.
+// fetchMax is how many messages are fetched together: after a restore each message that ever was deferred may be.
+const fetchMax = 32
+
+// fetchDeferred fetches some messages that may be deferred, if there are any, and settles them.
 func (l *load) fetchDeferred(c *client, p *process, s *stream, from source) {
 	var sequences []fsm.SequenceNumber
 	s.mu.Lock()
@@ -234,10 +237,11 @@ func (l *load) fetchDeferred(c *client, p *process, s *stream, from source) {
 	if len(sequences) == 0 || from.at.Sub != fsm.MainQueue || from.name != "" {
 		return
 	}
-	one := sequences[c.rand.IntN(len(sequences))]
+	c.rand.Shuffle(len(sequences), func(i, j int) { sequences[i], sequences[j] = sequences[j], sequences[i] })
+	some := sequences[:min(len(sequences), fetchMax)]
 	asked := time.Now()
 	got, heard := ask(p, func(answer func(locked)) {
-		p.node.Router().Fetch(from.at, []fsm.SequenceNumber{one}, false, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
+		p.node.Router().Fetch(from.at, some, false, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
 	})
 	if heard && got.code == fsm.OK {
 		l.settleAll(c, p, s, from, asked, got.deliveries)
