@@ -176,7 +176,7 @@ func (r *amqpReceiver) receiveSession(asked time.Time) bool {
 		return false
 	}
 	r.load.operations.Add(1)
-	sessions.accepted(name, r.client.name, until)
+	sessions.accepted(name, r.client.name, until, r.gateway)
 	for i := range 3 {
 		if i == 1 && r.client.rand.IntN(3) == 0 {
 			asked = time.Now()
@@ -234,6 +234,9 @@ func (r *amqpReceiver) settleAll(since time.Time, messages []*amqp.Message) bool
 		return len(messages) == 0 // the locks may have ended before the messages came
 	}
 	r.load.operations.Add(int64(len(messages)))
+	if r.stream.hasSessions {
+		until = time.Time{} // the lock is that of the session, which sessionJudge watches
+	}
 	for _, m := range messages {
 		id := fmt.Sprint(m.Properties.MessageID)
 		r.stream.checkDue(id)

@@ -25,6 +25,7 @@ type connection struct {
 	conn    *amqp.Conn
 	session *amqp.Session
 	member  int
+	gateway *process
 	manager *manager // nil: not used yet
 }
 
@@ -52,7 +53,7 @@ func (c *client) connect(ctx context.Context) *connection {
 		go conn.Close() // it waits for the peer
 		return nil
 	}
-	return &connection{conn: conn, session: session, member: p.member.number}
+	return &connection{conn: conn, session: session, member: p.member.number, gateway: p}
 }
 
 // close closes the connection. Messages that are not settled stay locked.

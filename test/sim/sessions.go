@@ -19,20 +19,26 @@ type sessionJudge struct {
 	found   []string
 }
 
-// holder is a client that holds a session at least until a time.
+// holder is a client that holds a session at least until a time, or until its gateway stops.
 type holder struct {
-	client string
-	until  time.Time
+	client  string
+	until   time.Time
+	gateway *process // nil: the client uses a router
 }
 
-// accepted is called when a client hears that it holds a session.
-func (j *sessionJudge) accepted(session, client string, until time.Time) {
+// isEnded reports whether the client may no longer hold the session, which it may not have heard.
+func (h *holder) isEnded() bool {
+	return !time.Now().Before(h.until) || h.gateway != nil && h.gateway.stopping.Load()
+}
+
+// accepted is called when a client hears that it holds a session, over a gateway or nil.
+func (j *sessionJudge) accepted(session, client string, until time.Time, gateway *process) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if h, held := j.holders[session]; held && time.Now().Before(h.until) {
+	if h, held := j.holders[session]; held && !h.isEnded() {
 		j.found = append(j.found, fmt.Sprintf("session %s: %s accepted it at %v, and %s holds it until %v", session, client, time.Now(), h.client, h.until))
 	}
-	j.holders[session] = holder{client, until}
+	j.holders[session] = holder{client, until, gateway}
 }
 
 // releasing is called before a client releases a session.
@@ -54,8 +60,8 @@ type sessionState struct {
 func (j *sessionJudge) renewed(session, client string, until time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.holders[session].client == client {
-		j.holders[session] = holder{client, until}
+	if h := j.holders[session]; h.client == client {
+		j.holders[session] = holder{client, until, h.gateway}
 	}
 }
 
@@ -105,7 +111,7 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 		return
 	}
 	l.operations.Add(1)
-	s.sessions.accepted(got.receiver.Name(), c.name, until)
+	s.sessions.accepted(got.receiver.Name(), c.name, until, nil)
 	if c.rand.IntN(3) == 0 {
 		l.changeState(p, s, got.receiver)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp"
@@ -84,6 +85,8 @@ type process struct {
 	gateway *amqp.Server
 	// ended is closed before anything of the process ends: what it answers afterwards reaches no client.
 	ended chan struct{}
+	// stopping is set when the process begins to stop in order: then its gateway releases the sessions of its clients.
+	stopping atomic.Bool
 }
 
 // hasEnded reports whether the process was killed or stopped.
@@ -232,6 +235,7 @@ func (m *member) stop() error {
 		return nil
 	}
 	m.set(nil)
+	p.stopping.Store(true)
 	err := p.close()
 	close(p.ended)
 	p.host.Kill()
