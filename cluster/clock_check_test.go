@@ -30,8 +30,14 @@ func TestMemberWithAWrongClockLeadsNothing(t *testing.T) {
 	}
 	kit.Eventually(t, "the clocks agree, and the times are two", func() bool {
 		for _, node := range c.nodes {
-			if !node.clocks.Last().Agreed || node.FormatLevel() < fsm.LevelServingTime {
+			if !node.clocks.Last().Agreed {
 				return false
+			}
+			for _, group := range *node.groups.Load() { // the log of each has a level of its own
+				var level uint32
+				if group.View(func(m partition.Machine) { level = m.FormatLevel() }); level < fsm.LevelServingTime {
+					return false
+				}
 			}
 		}
 		return true
