@@ -100,7 +100,9 @@ func (c *coder) bool(v *bool) {
 		n = 1
 	}
 	small(c, &n)
-	*v = n == 1
+	if c.reads { // what is written belongs to others, too
+		*v = n == 1
+	}
 	c.bad = c.bad || n > 1
 }
 
@@ -184,8 +186,10 @@ func (c *coder) install(m *raft.InstallSnapshotRequest) {
 	c.uint64(&m.ConfigurationIndex)
 	size := uint64(m.Size)
 	c.uint64(&size)
-	m.Size = int64(size)
-	c.bad = c.bad || m.Size < 0
+	if c.reads {
+		m.Size = int64(size)
+	}
+	c.bad = c.bad || int64(size) < 0
 }
 
 // newMessages returns an empty request of that kind and an empty answer to it; nil for an unknown kind.
