@@ -55,6 +55,13 @@ func (f *follower) handle(rpc raft.RPC) {
 	rpc.Respond(answer, nil)
 }
 
+// largest returns the most bytes of entries that came with one request.
+func (f *follower) largest() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.most
+}
+
 func (f *follower) end() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,8 +110,8 @@ func TestFollowerHoldsWhatIsCounted(t *testing.T) {
 			if answered := err == nil && answer.Success; answered == (f.refuseAt > 0) {
 				t.Errorf("answered %+v, %v", answer, err)
 			}
-			if f.most > requestBytesMax {
-				t.Errorf("a request of %d bytes", f.most)
+			if most := f.largest(); most > requestBytesMax {
+				t.Errorf("a request of %d bytes", most)
 			}
 		})
 		bothEncodings(t, name+", pipelined", func(t *testing.T, m *mesh) {
@@ -132,8 +139,8 @@ func TestFollowerHoldsWhatIsCounted(t *testing.T) {
 			if err := <-sent; err == nil && counted(request) != entries {
 				t.Errorf("raft takes %d entries for sent", counted(request))
 			}
-			if f.most > requestBytesMax {
-				t.Errorf("a request of %d bytes", f.most)
+			if most := f.largest(); most > requestBytesMax {
+				t.Errorf("a request of %d bytes", most)
 			}
 		})
 	}
