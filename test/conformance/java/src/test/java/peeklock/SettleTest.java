@@ -3,6 +3,7 @@ package peeklock;
 import static com.azure.messaging.servicebus.ServiceBusFailureReason.MESSAGE_LOCK_LOST;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -18,10 +19,15 @@ import com.azure.messaging.servicebus.models.DeferOptions;
 import com.azure.messaging.servicebus.models.ServiceBusMessageState;
 import java.time.Duration;
 import java.time.OffsetDateTime;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.DisplayName;
 import org.junit.jupiter.api.Test;
+import reactor.core.Disposable;
 import reactor.core.publisher.Flux;
 
 /** Settling in each way. The client takes an answer only if it is the outcome that it asked for. */
@@ -41,7 +47,7 @@ class SettleTest extends Scenario {
 
     @Test
     @DisplayName("T.2 500 completions in flight are each answered")
-    void inFlight() {
+    void inFlight() throws InterruptedException {
         String name = filled(500);
         ServiceBusReceiverAsyncClient receiver = closing(member(2).receiver()
             .queueName(name)
@@ -49,9 +55,15 @@ class SettleTest extends Scenario {
             .maxAutoLockRenewDuration(Duration.ZERO)
             .prefetchCount(100)
             .buildAsyncClient());
-        List<ServiceBusReceivedMessage> got = receiver.receiveMessages().take(500).collectList().block(Duration.ofSeconds(20));
-        // The link is gone with its subscriber: these travel through the management node.
+        // The link ends with its subscription, and the client then fails completions that it has just sent.
+        BlockingQueue<ServiceBusReceivedMessage> arrived = new LinkedBlockingQueue<>();
+        Disposable subscription = receiver.receiveMessages().subscribe(arrived::add);
+        List<ServiceBusReceivedMessage> got = new ArrayList<>();
+        while (got.size() < 500) {
+            got.add(assertInstanceOf(ServiceBusReceivedMessage.class, arrived.poll(20, TimeUnit.SECONDS)));
+        }
         Flux.fromIterable(got).flatMap(receiver::complete, 500).then().block(Duration.ofSeconds(20));
+        subscription.dispose();
         assertEquals(0, counts(name, 1).get("active"));
     }
 
