@@ -85,7 +85,7 @@ func worstMessage() []byte {
 // reports the median and the minimum of the iterations, which other work on the machine affects less. Below
 // format level 2 ten messages are one entry (-bench 'WorstFilters/level=1': minutes).
 func BenchmarkPublishWorstFilters(b *testing.B) {
-	for _, level := range []uint32{1, 2, fsm.FormatLevel} {
+	for _, level := range []uint32{1, fsm.FormatLevel} {
 		for name, worst := range worstRules() {
 			b.Run(fmt.Sprintf("level=%d/%s", level, name), func(b *testing.B) {
 				m := newTopicBenchOn(&keptBodies{}, []fsm.Rule{{Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}, Name: "first"}})
