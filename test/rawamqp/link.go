@@ -71,15 +71,23 @@ func Message(body []byte) []byte {
 	return wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), body)
 }
 
+// transferBytes is the largest payload of one transfer frame.
+const transferBytes = 60_000
+
 // Transfer sends one whole message on a link of session 0 and waits for its disposition. state is
 // the transactional state of a message in a transaction, otherwise nil.
 func (c *Conn) Transfer(handle uint32, message []byte, state any) (*wire.Disposition, error) {
 	id := c.next
 	c.next++
 	tag := []byte{byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
-	err := c.Send(0, &wire.Transfer{Handle: handle, DeliveryID: &id, DeliveryTag: tag, MessageFormat: new(uint32), State: state, Payload: message})
-	if err != nil {
-		return nil, err
+	for more := true; more; {
+		part := message[:min(len(message), transferBytes)]
+		message = message[len(part):]
+		more = len(message) > 0
+		t := &wire.Transfer{Handle: handle, DeliveryID: &id, DeliveryTag: tag, MessageFormat: new(uint32), State: state, More: more, Payload: part}
+		if err := c.Send(0, t); err != nil {
+			return nil, err
+		}
 	}
 	for { // deliveries that a discharge settles come before its own answer
 		d, err := Expect[*wire.Disposition](c)
