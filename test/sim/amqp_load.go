@@ -176,7 +176,8 @@ func (r *amqpReceiver) receiveSession(asked time.Time) bool {
 		return false
 	}
 	r.load.operations.Add(1)
-	sessions.accepted(name, r.client.name, until, r.gateway)
+	sessions.accepted(name, r.client.name, until)
+	defer r.gateway.whenItStops(func() { sessions.releasing(name, r.client.name) })()
 	for i := range 3 {
 		if i == 1 && r.client.rand.IntN(3) == 0 {
 			asked = time.Now()
@@ -234,9 +235,6 @@ func (r *amqpReceiver) settleAll(since time.Time, messages []*amqp.Message) bool
 		return len(messages) == 0 // the locks may have ended before the messages came
 	}
 	r.load.operations.Add(int64(len(messages)))
-	if r.stream.hasSessions {
-		until = time.Time{} // the lock is that of the session, which sessionJudge watches
-	}
 	for _, m := range messages {
 		id := fmt.Sprint(m.Properties.MessageID)
 		r.stream.checkDue(id)
@@ -245,6 +243,11 @@ func (r *amqpReceiver) settleAll(since time.Time, messages []*amqp.Message) bool
 			Kind: history.Delivered, ID: id, Client: r.client.name, Sequence: sequence, FailedDeliveries: m.Header.DeliveryCount,
 			LockedUntil: until, Note: fmt.Sprintf("gateway %d", r.member),
 		})
+		if r.stream.hasSessions { // the lock is that of the session
+			defer r.gateway.whenItStops(func() {
+				r.stream.Add(history.Event{Kind: history.SettleBegun, ID: id, Client: r.client.name, Note: "the gateway stops"})
+			})()
+		}
 	}
 	for _, m := range messages {
 		if !r.client.think(context.Background(), thinkMean) || !r.settle(m) {

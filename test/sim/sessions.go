@@ -19,29 +19,23 @@ type sessionJudge struct {
 	found   []string
 }
 
-// holder is a client that holds a session at least until a time, or until its gateway stops.
+// holder is a client that holds a session at least until a time.
 type holder struct {
-	client  string
-	until   time.Time
-	gateway *process // nil: the client uses a router
+	client string
+	until  time.Time
 }
 
-// isEnded reports whether the client may no longer hold the session, which it may not have heard.
-func (h *holder) isEnded() bool {
-	return !time.Now().Before(h.until) || h.gateway != nil && h.gateway.stopping.Load()
-}
-
-// accepted is called when a client hears that it holds a session, over a gateway or nil.
-func (j *sessionJudge) accepted(session, client string, until time.Time, gateway *process) {
+// accepted is called when a client hears that it holds a session.
+func (j *sessionJudge) accepted(session, client string, until time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if h, held := j.holders[session]; held && !h.isEnded() {
+	if h, held := j.holders[session]; held && time.Now().Before(h.until) {
 		j.found = append(j.found, fmt.Sprintf("session %s: %s accepted it at %v, and %s holds it until %v", session, client, time.Now(), h.client, h.until))
 	}
-	j.holders[session] = holder{client, until, gateway}
+	j.holders[session] = holder{client, until}
 }
 
-// releasing is called before a client releases a session.
+// releasing is called before a client, or its gateway, releases a session.
 func (j *sessionJudge) releasing(session, client string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -60,8 +54,8 @@ type sessionState struct {
 func (j *sessionJudge) renewed(session, client string, until time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if h := j.holders[session]; h.client == client {
-		j.holders[session] = holder{client, until, h.gateway}
+	if j.holders[session].client == client {
+		j.holders[session] = holder{client, until}
 	}
 }
 
@@ -111,7 +105,7 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 		return
 	}
 	l.operations.Add(1)
-	s.sessions.accepted(got.receiver.Name(), c.name, until, nil)
+	s.sessions.accepted(got.receiver.Name(), c.name, until)
 	if c.rand.IntN(3) == 0 {
 		l.changeState(p, s, got.receiver)
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp"
@@ -85,9 +84,13 @@ type process struct {
 	gateway *amqp.Server
 	// ended is closed before anything of the process ends: what it answers afterwards reaches no client.
 	ended chan struct{}
-	// stopping is set when the process begins to stop in order: then its gateway releases the sessions of its clients.
-	stopping atomic.Bool
+	// serving ends when the process begins to stop in order: then its gateway releases the sessions of its clients.
+	serving     context.Context
+	stopServing context.CancelFunc
 }
+
+// whenItStops calls f when the process begins to stop in order, or has begun, unless cancel is called before that.
+func (p *process) whenItStops(f func()) (cancel func() bool) { return context.AfterFunc(p.serving, f) }
 
 // hasEnded reports whether the process was killed or stopped.
 func (p *process) hasEnded() bool {
@@ -160,6 +163,7 @@ func (m *member) start() error {
 		return err
 	}
 	p := &process{member: m, host: host, ended: make(chan struct{})}
+	p.serving, p.stopServing = context.WithCancel(context.Background())
 	if p.node, err = cluster.Open(context.Background(), config); err != nil {
 		host.Kill()
 		m.store().Kill()
@@ -235,7 +239,7 @@ func (m *member) stop() error {
 		return nil
 	}
 	m.set(nil)
-	p.stopping.Store(true)
+	p.stopServing()
 	err := p.close()
 	close(p.ended)
 	p.host.Kill()
