@@ -122,22 +122,28 @@ func TestFramesAreReadBack(t *testing.T) {
 	}
 }
 
-func checkAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) {
+// readBackAnswer writes and reads the frame of an answer.
+func readBackAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) (kind frameKind, fields []byte) {
 	t.Helper()
 	frame, err := appendAnswer(nil, asked, answer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind, fields, err := readFrame(bufio.NewReader(bytes.NewReader(frame)), answerBytesMax)
-	if err != nil {
+	if kind, fields, err = readFrame(bufio.NewReader(bytes.NewReader(frame)), answerBytesMax); err != nil {
 		t.Fatal(err)
 	}
+	return kind, fields
+}
+
+func checkAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) {
+	t.Helper()
+	kind, fields := readBackAnswer(t, asked, answer)
 	_, want := newMessages(asked)
 	if answer.Response != nil {
 		want = answer.Response
 	}
 	_, got := newMessages(asked)
-	err = decodeAnswer(asked, kind, fields, got)
+	err := decodeAnswer(asked, kind, fields, got)
 	if !reflect.DeepEqual(got, want) || fmt.Sprint(err) != fmt.Sprint(answer.Error) {
 		t.Errorf("%+v came back as %+v, %v", answer, got, err)
 	}
@@ -189,14 +195,7 @@ func TestFramesAreBounded(t *testing.T) {
 		t.Errorf("entries that are not there: %v", err)
 	}
 	long := raft.RPCResponse{Error: errors.New(strings.Repeat("x", 2*answerBytesMax))}
-	answer, err := appendAnswer(nil, appendFrame, long)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kind, fields, err := readFrame(bufio.NewReader(bytes.NewReader(answer)), answerBytesMax)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kind, fields := readBackAnswer(t, appendFrame, long)
 	if err := decodeAnswer(appendFrame, kind, fields, new(raft.AppendEntriesResponse)); len(err.Error()) != errorBytesMax {
 		t.Errorf("a long error has %d bytes", len(err.Error()))
 	}
