@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
@@ -91,19 +92,10 @@ func (c *Config) isKnown(id fsm.MemberID) bool {
 	return c.Node.MemberRecord(id) != fsm.Member{ID: id}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // pollUntil calls holds until it returns true. It returns false when ctx ends before.
 func pollUntil(ctx context.Context, holds func() bool) bool {
 	for !holds() {
-		sleep(ctx, operatorPollInterval)
+		notify.Pause(ctx, operatorPollInterval)
 		if ctx.Err() != nil {
 			return false
 		}

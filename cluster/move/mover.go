@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -86,7 +87,7 @@ func (m *Mover) runMove(ctx context.Context, id fsm.PartitionID) {
 			continue
 		}
 		tries++
-		sleep(ctx, pause)
+		notify.Pause(ctx, pause)
 		pause = min(2*pause, moveBackoffMax)
 	}
 }
@@ -171,7 +172,7 @@ func (m *Mover) HasApplied(ctx context.Context, id fsm.PartitionID, v partition.
 		if err == nil && theirs.Replica == v.Replica && !theirs.Halted && theirs.Applied >= index {
 			return true
 		}
-		sleep(ctx, catchUpPollInterval)
+		notify.Pause(ctx, catchUpPollInterval)
 	}
 	return false
 }

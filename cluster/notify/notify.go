@@ -1,6 +1,10 @@
 package notify
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"time"
+)
 
 // Broadcast wakes all goroutines that wait for a change. Its zero value is ready; all methods may be
 // called concurrently.
@@ -35,5 +39,15 @@ func WakeUp(signal chan struct{}) {
 	select {
 	case signal <- struct{}{}:
 	default:
+	}
+}
+
+// Pause waits for d, or until ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }

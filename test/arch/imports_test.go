@@ -38,9 +38,9 @@ func packageImports() map[string][]string {
 
 		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
-		"cluster/bootstrap":  {"fsm", "cluster/datadir"},
+		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup"},
-		"cluster/move":       {"fsm", "partition", "cluster/gossip", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
+		"cluster/move":       {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/datadir":    {"fsm", "cluster/gossip", "partition/disk"},
 		"cluster/peer":       {"fsm", "cluster/throttle"},
 		"cluster/placement":  {"fsm"},
@@ -70,7 +70,7 @@ func packageImports() map[string][]string {
 		"cmd/objects":                  {},
 		"cmd/metrics":                  {"fsm", "partition", "cluster", "cluster/forwarding", "cluster/router", "amqp"},
 		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
-		"cmd/peeklock/internal/cli":    {"cmd/peeklock/internal/config", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "admin", "admin/auth", "admin/entity"},
+		"cmd/peeklock/internal/cli":    {"cmd/peeklock/internal/config", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "admin", "admin/auth", "admin/emulator", "admin/entity"},
 		"cmd/peeklock/internal/bench":  {"cmd/peeklock/internal/cli", "fsm", "admin", "admin/entity"},
 		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "cluster/move", "cluster/router", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/entity"},
 	}
