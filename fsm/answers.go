@@ -273,7 +273,7 @@ func (a *answerTable) freeze() []frozenIncarnation {
 func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answerRecord, ok bool) {
 	x = answerRecord{serial: serial, kind: kind, code: res.Code}
 	switch kind {
-	case KindSendMessages, KindTransact:
+	case KindSendMessages, KindTransact, KindTransactExtended, KindReserveNumbers:
 		x.number = uint64(res.Sequence)
 		if res.Sequences != nil {
 			x.details = &answerDetails{numbers: res.Sequences}
@@ -307,7 +307,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		x.number = res.Version
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		x.number = res.Count
-	case KindForwardMessages, KindTransferMessages, KindTransferBatch:
+	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		return x, false // they are exactly-once by serials of their own
 	case KindAcceptSession:
 		if res.Session.Epoch == 0 {
@@ -321,7 +321,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 		// The code is the whole answer.
 	}
 	return x, true
@@ -331,7 +331,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 func (x *answerRecord) result() Result {
 	res := Result{Code: x.code}
 	switch x.kind {
-	case KindSendMessages, KindTransact:
+	case KindSendMessages, KindTransact, KindTransactExtended, KindReserveNumbers:
 		res.Sequence = SequenceNumber(x.number)
 		if x.details != nil {
 			res.Sequences = slices.Clone(x.details.numbers)
@@ -357,7 +357,7 @@ func (x *answerRecord) result() Result {
 		res.Version = x.number
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		res.Count = x.number
-	case KindForwardMessages, KindTransferMessages, KindTransferBatch: // not remembered
+	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled: // not remembered
 	case KindAcceptSession: // Queues adds the lock as it is now
 	case KindRenewSession:
 		if x.details != nil {
@@ -366,7 +366,7 @@ func (x *answerRecord) result() Result {
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 	}
 	return res
 }

@@ -125,7 +125,7 @@ func (c *Catalog) perform(cmd Command) Result {
 		return c.forgetEntity(cmd.Entity)
 	case CreateNamespace, UpdateNamespace, DeleteNamespace, SetAccess:
 		return c.applyNamespaceCommand(cmd)
-	case SetMember, PlacePartition, PartitionPlaced, AddPartitions:
+	case SetMember, PlacePartition, PartitionPlaced, ReplaceReplica, AddPartitions:
 		return c.applyPlacementCommand(cmd)
 	case RaiseLevel:
 		return Result{Code: c.raiseLevel(cmd.Level)}

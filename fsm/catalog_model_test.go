@@ -57,6 +57,8 @@ func (m *catalogModel) apply(now fsm.Instant, c fsm.Command) fsm.Result {
 		return fsm.Result{Code: m.describe(c.Member)}
 	case fsm.PlacePartition:
 		return fsm.Result{Code: m.place(c)}
+	case fsm.ReplaceReplica:
+		return fsm.Result{Code: m.replace(c)}
 	case fsm.PartitionPlaced:
 		return fsm.Result{Code: m.placed(c)}
 	case fsm.RaiseLevel:
@@ -394,6 +396,43 @@ func (m *catalogModel) place(c fsm.PlacePartition) fsm.Code {
 			return fsm.QuotaExceeded
 		}
 	}
+	m.partitions[c.Partition-1] = p
+	return fsm.OK
+}
+
+func (m *catalogModel) replace(c fsm.ReplaceReplica) fsm.Code {
+	p := m.partitions[c.Partition-1]
+	without := func(all []fsm.Replica) (rest []fsm.Replica) {
+		for _, r := range all {
+			if r != c.Replica {
+				rest = append(rest, r)
+			}
+		}
+		return rest
+	}
+	replicas := without(p.Replicas)
+	switch {
+	case m.level < 4 || !p.Formed:
+		return fsm.PreconditionFails
+	case holders(p)[c.Replica.Member] != c.Replica.Number:
+		return fsm.OK
+	case len(replicas) == 0:
+		return fsm.PreconditionFails
+	}
+	if p.Target == nil {
+		p.Target = p.Replicas
+	}
+	if len(without(p.Target)) < len(p.Target) {
+		p.Last++
+		target := slices.Clone(p.Target)
+		for i := range target {
+			if target[i] == c.Replica {
+				target[i].Number = p.Last
+			}
+		}
+		p.Target = target
+	}
+	p.Replicas = replicas
 	m.partitions[c.Partition-1] = p
 	return fsm.OK
 }

@@ -176,6 +176,20 @@ func (h *catalogHistory) placed(*rapid.T) {
 	}
 }
 
+// replace is said of a replica that the partition has, or had, or will have.
+func (h *catalogHistory) replace(*rapid.T) {
+	id := draw[fsm.PartitionID](h, "partition", 1, 2)
+	p := h.model.partitions[id-1]
+	c := fsm.ReplaceReplica{Partition: id, Replica: draw(h, "replica", p.Replicas...)}
+	if p.Target != nil && rapid.Bool().Draw(h.t, "of the target") {
+		c.Replica = draw(h, "replica", p.Target...)
+	}
+	if rapid.IntRange(0, 3).Draw(h.t, "another") == 0 {
+		c.Replica.Number++
+	}
+	h.do(c)
+}
+
 func (h *catalogHistory) form(*rapid.T) {
 	h.do(fsm.PartitionFormed{Partition: draw[fsm.PartitionID](h, "partition", 1, 2)})
 }
@@ -315,7 +329,7 @@ func TestCatalogsAgree(t *testing.T) {
 		actions := map[string]func(*rapid.T){
 			"open": h.open, "limit": h.limit, "shut": h.shut, "allow": h.allow, "create": h.create, "create more": h.create,
 			"subscribe": h.subscribe, "update": h.update, "delete": h.delete, "forget": h.forget, "forget more": h.forget,
-			"describe": h.describe, "place": h.place, "placed": h.placed, "form": h.form, "raise": h.raise,
+			"describe": h.describe, "place": h.place, "placed": h.placed, "replace": h.replace, "form": h.form, "raise": h.raise,
 			"retry": h.retry, "restore": h.restore, "freeze": h.freeze, "": h.check,
 		}
 		for name, action := range actions {

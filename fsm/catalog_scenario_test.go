@@ -37,6 +37,13 @@ func spaceCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 		return fsm.SetMember{Member: m}
 	case "place":
 		return fsm.PlacePartition{Partition: fsm.PartitionID(number(d, "partition", 1)), Members: membersOf(words(t, d, "on")), Paused: d.HasArg("paused")}
+	case "replace":
+		member, n, _ := strings.Cut(words(t, d, "replica")[0], "/")
+		count, err := strconv.ParseUint(n, 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fsm.ReplaceReplica{Partition: fsm.PartitionID(number(d, "partition", 1)), Replica: fsm.Replica{Member: fsm.MemberID(member), Number: uint32(count)}}
 	case "placed":
 		c := fsm.PartitionPlaced{Partition: fsm.PartitionID(number(d, "partition", 1))}
 		for _, word := range words(t, d, "on") {

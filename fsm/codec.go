@@ -135,11 +135,15 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 		var c BeginEpoch
 		c.fields(&x)
 		info.Address = c.Address
-	case KindTransferMessages, KindTransferBatch:
+	case KindReserveNumbers:
+		var c ReserveNumbers
+		c.fields(&x)
+		info.Address.Entity = c.Entity
+	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		c, n := x.transferHead(info.Kind)
 		info.Address.Entity, info.Messages = c.Entity, n
 	default:
-		if !info.Kind.IsFor(CatalogPartition) && info.Kind != KindTransact {
+		if !info.Kind.IsFor(CatalogPartition) && info.Kind != KindTransact && info.Kind != KindTransactExtended {
 			x.fail(errKind)
 		}
 	}
@@ -161,7 +165,7 @@ func VerifyCommand(b []byte) error {
 		x.verifySend()
 	case KindSettleMessages:
 		x.verifySettle()
-	case KindTransferMessages, KindTransferBatch:
+	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		x.verifyTransfer(kind)
 	default:
 		_, _, err := DecodeCommand(b)

@@ -51,7 +51,7 @@ func TestCommandIsStrict(t *testing.T) {
 		}
 	}
 	unknown := fsm.AppendCommand(nil, header, fsm.Pulse{})
-	for _, kind := range []byte{0, 25, 31, 49, 255} {
+	for _, kind := range []byte{0, 25, 31, 50, 255} {
 		unknown[1] = kind
 		if _, _, err := fsm.DecodeCommand(unknown); err == nil {
 			t.Errorf("kind %d decodes", kind)
@@ -90,12 +90,16 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 		fsm.KindReleaseSession:  {Address: fsm.Address{Entity: 300}},
 		fsm.KindSetSessionState: {Address: fsm.Address{Entity: 300}},
 
-		fsm.KindTransact: {},
+		fsm.KindTransact:         {},
+		fsm.KindTransactExtended: {},
+		fsm.KindReserveNumbers:   {Address: fsm.Address{Entity: 300}},
 
 		fsm.KindForwardMessages:  {Address: dead, Messages: 256},
 		fsm.KindTransferMessages: {Address: fsm.Address{Entity: 300}, Messages: 2},
 		fsm.KindTransferBatch:    {Address: fsm.Address{Entity: 300}, Messages: 2},
-		fsm.KindBeginEpoch:       {Address: dead},
+
+		fsm.KindTransferScheduled: {Address: fsm.Address{Entity: 300}, Messages: 2},
+		fsm.KindBeginEpoch:        {Address: dead},
 	}
 	for _, c := range examples() {
 		got, err := fsm.PeekCommand(fsm.AppendCommand(nil, header, c))

@@ -91,6 +91,12 @@ func (x *codec) payload(kind Kind) Command {
 		return decodeAs(x, (*BeginEpoch).fields)
 	case KindTransferBatch:
 		return decodeAs(x, batchFields)
+	case KindTransferScheduled:
+		return decodeAs(x, scheduledFields)
+	case KindReserveNumbers:
+		return decodeAs(x, (*ReserveNumbers).fields)
+	case KindTransactExtended:
+		return decodeAs(x, extendedFields)
 	}
 	return x.catalogPayload(kind)
 }
@@ -126,6 +132,8 @@ func (x *codec) catalogPayload(kind Kind) Command {
 		return decodeAs(x, replacementFields)
 	case KindPartitionPlaced:
 		return decodeAs(x, (*PartitionPlaced).fields)
+	case KindReplaceReplica:
+		return decodeAs(x, (*ReplaceReplica).fields)
 	case KindAddPartitions:
 		return decodeAs(x, (*AddPartitions).fields)
 	case KindRaiseLevel:

@@ -74,7 +74,7 @@ func examples() []fsm.Command {
 		fsm.ReleaseSession{Entity: 300, Lock: session}, fsm.SetSessionState{Entity: 300, Lock: session, State: []byte("state")},
 	)
 	list = append(list, exampleSpaces()...)
-	return append(append(list, exampleForwarding()...), exampleTransact())
+	return append(append(append(list, exampleForwarding()...), exampleTransact()), exampleReserved()...)
 }
 
 // exampleSpaces returns the commands about namespaces, access rules and placement.
@@ -93,6 +93,7 @@ func exampleSpaces() []fsm.Command {
 		fsm.PlacePartition{Partition: 300, Members: []fsm.MemberID{"b", "a"}, Paused: true},
 		fsm.PlacePartition{Partition: 300, Members: []fsm.MemberID{"b"}, Seen: 1 << 63},
 		fsm.PartitionPlaced{Partition: 300, Replicas: []fsm.Replica{{Member: "b", Number: 1<<32 - 1}, {Member: "a", Number: 1}}},
+		fsm.ReplaceReplica{Partition: 300, Replica: fsm.Replica{Member: "b", Number: 1<<32 - 1}},
 		fsm.AddPartitions{Partitions: [][]fsm.MemberID{{"a", "b"}, {"b"}}},
 		fsm.RaiseLevel{Level: 1<<32 - 1},
 		fsm.RenameCluster{ClusterID: "c2"},
@@ -185,13 +186,19 @@ func TestFormatsNeverChange(t *testing.T) {
 		if c, ok := c.(fsm.PlacePartition); ok && c.Seen != 0 {
 			name += "-replacing"
 		}
-		if c, ok := c.(fsm.TransferMessages); ok && c.Messages[0].Number != 0 {
+		if c, ok := c.(fsm.TransferMessages); ok && c.Messages[0].Reserved != 0 {
+			name += "-scheduled"
+		} else if ok && c.Messages[0].Number != 0 {
 			name += "-numbered"
+		}
+		if c, ok := c.(fsm.Transact); ok && c.Cancels != nil {
+			name += "-extended"
 		}
 		golden(t, strings.ReplaceAll(name, "fsm.", ""), fsm.AppendCommand(nil, header, c))
 	}
 	golden(t, "result-v4", fsm.AppendResult(nil, exampleResult()))
 	golden(t, "patches-v2", fsm.AppendPatches(nil, examplePatches()))
+	golden(t, "patches-v3", fsm.AppendPatches(nil, append(examplePatches(), reservedPatch())))
 	golden(t, "image-v3-queues", exampleQueues(t).image())
 	golden(t, "image-v5-queues", exampleEpochs(t).image())
 	var b bytes.Buffer

@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // ForwardMessages advances the outbox of a sub-queue that forwards its messages. It needs no
 // header: the leader of the source partition can repeat it at any time with Incarnation 0.
 //
@@ -80,12 +82,16 @@ func (r *codec) transferHead(kind Kind) (c TransferMessages, messages int) {
 // transferred reads a message in transit, which aliases the input.
 func (r *codec) transferred(kind Kind) sentMessage {
 	var number SequenceNumber
-	if kind == KindTransferBatch {
+	if kind != KindTransferMessages {
 		field64(r, &number)
 	}
 	m := sentMessage{number: number, hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
 	m.properties, m.patches = r.bytes(), r.bytes()
 	m.session, m.hasSession = r.session()
+	if kind == KindTransferScheduled {
+		field64(r, &m.reserved)
+		fieldTime(r, &m.at)
+	}
 	return m
 }
 
@@ -109,6 +115,7 @@ func (r *codec) verifyTransfer(kind Kind) {
 		r.limit(kind == KindTransferMessages || m.number > before)
 		before = m.number
 		r.limit(validTransferred(c.Source.Address, len(m.id), len(m.session), m.ttl, m.hops, m.properties) && len(m.payload) <= messageBytesMax)
+		r.limit(validReservation(c.Source.Address, m.reserved, m.at, len(m.patches)))
 	}
 }
 
@@ -121,6 +128,15 @@ func validTransfer(c *TransferMessages, messages int) bool {
 // validTransferred checks the limits of one of its messages that do not depend on the destination.
 func validTransferred(from Address, id, session int, life Millis, hops uint8, properties []byte) bool {
 	return id <= messageIDBytesMax && session <= sessionIDBytesMax && life >= 0 && validHops(from, hops) && validProperties(properties)
+}
+
+// validReservation reports whether a message from that source can have this reserved number and time: either both, as
+// a transaction schedules it, or none.
+func validReservation(from Address, reserved SequenceNumber, at Instant, patches int) bool {
+	if reserved == 0 {
+		return at == 0
+	}
+	return at > 0 && at <= Instant(Forever) && patches == 0 && from.Sub == TransferQueue
 }
 
 // validHops reports whether a message from that source can have been forwarded so often. A message
@@ -152,19 +168,30 @@ func (c *ForwardMessages) fields(x *codec) {
 }
 
 func (c TransferMessages) kind() Kind {
-	if c.isNumbered() {
+	switch {
+	case c.hasReserved():
+		return KindTransferScheduled
+	case c.isNumbered():
 		return KindTransferBatch
 	}
 	return KindTransferMessages
+}
+
+// hasReserved reports whether a message has a reserved number.
+func (c TransferMessages) hasReserved() bool {
+	return slices.ContainsFunc(c.Messages, func(m Transferred) bool { return m.Reserved != 0 })
 }
 
 // isNumbered reports whether the messages have numbers.
 func (c TransferMessages) isNumbered() bool { return len(c.Messages) > 0 && c.Messages[0].Number != 0 }
 
 func (c TransferMessages) encode(x codec) codec {
-	if c.isNumbered() {
+	switch {
+	case c.hasReserved():
+		scheduledFields(&c, &x)
+	case c.isNumbered():
 		batchFields(&c, &x)
-	} else {
+	default:
 		c.fields(&x)
 	}
 	return x
@@ -191,7 +218,8 @@ func (c TransferMessages) check() Code {
 	}
 	for i := range c.Messages {
 		m := &c.Messages[i]
-		if !validTransferred(c.Source.Address, len(m.ID), len(m.Session), m.TimeToLive, m.Hops, m.Properties) || m.EnqueueAt != 0 {
+		if !validTransferred(c.Source.Address, len(m.ID), len(m.Session), m.TimeToLive, m.Hops, m.Properties) ||
+			!validReservation(c.Source.Address, m.Reserved, m.EnqueueAt, len(m.Patches)) {
 			return InvalidArgument
 		}
 		if len(m.Payload) > messageBytesMax {
@@ -210,11 +238,26 @@ func (c *TransferMessages) fields(x *codec) {
 }
 
 // batchFields lists the fields of a batch with numbers.
-func batchFields(c *TransferMessages, x *codec) {
-	headFields(c, x, KindTransferBatch)
+func batchFields(c *TransferMessages, x *codec) { numberedFields(c, x, KindTransferBatch) }
+
+// scheduledFields lists the fields of a batch with numbers and with reserved ones.
+func scheduledFields(c *TransferMessages, x *codec) {
+	numberedFields(c, x, KindTransferScheduled)
+	if !x.encoding {
+		x.limit(c.hasReserved())
+	}
+}
+
+func numberedFields(c *TransferMessages, x *codec, kind Kind) {
+	headFields(c, x, kind)
 	for i := range fieldLen(x, &c.Messages, transferredBytesMin) {
-		field64(x, &c.Messages[i].Number)
-		c.Messages[i].fields(x)
+		m := &c.Messages[i]
+		field64(x, &m.Number)
+		m.fields(x)
+		if kind == KindTransferScheduled {
+			field64(x, &m.Reserved)
+			fieldTime(x, &m.EnqueueAt)
+		}
 	}
 	if !x.encoding {
 		x.limit(c.isNumbered())
@@ -225,7 +268,7 @@ func batchFields(c *TransferMessages, x *codec) {
 func headFields(c *TransferMessages, x *codec, kind Kind) {
 	field64(x, &c.Entity)
 	c.Source.fields(x)
-	if kind == KindTransferBatch {
+	if kind != KindTransferMessages {
 		field64(x, &c.Epoch)
 	}
 	field64(x, &c.Serial)

@@ -34,6 +34,10 @@ const (
 	KindBeginEpoch    Kind = 23
 	KindTransferBatch Kind = 24 // a TransferMessages with sequence numbers
 
+	KindReserveNumbers    Kind = 25
+	KindTransactExtended  Kind = 26 // a Transact with reserved numbers, cancellations or states of sessions
+	KindTransferScheduled Kind = 27 // a TransferMessages with sequence numbers and with reserved ones
+
 	KindFoundCluster    Kind = 32
 	KindPartitionFormed Kind = 33
 	KindCreateEntity    Kind = 34
@@ -53,6 +57,7 @@ const (
 	KindRaiseLevel       Kind = 46
 	KindRenameCluster    Kind = 47
 	KindReplacePartition Kind = 48 // a PlacePartition that names the placement it was derived from
+	KindReplaceReplica   Kind = 49
 )
 
 // IsFor reports whether the state machine of a partition applies commands of this kind. A command of
@@ -62,7 +67,7 @@ func (k Kind) IsFor(id PartitionID) bool {
 	case k == KindPulse, k == KindCloseReceiver, k == KindRaiseLevel:
 		return true
 	case id == CatalogPartition:
-		return k >= KindFoundCluster && k <= KindReplacePartition
+		return k >= KindFoundCluster && k <= KindReplaceReplica
 	}
-	return k >= KindPulse && k <= KindTransferBatch
+	return k >= KindPulse && k <= KindTransferScheduled
 }

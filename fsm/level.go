@@ -25,12 +25,14 @@ package fsm
 //	   the last use of each entity, in image version 6. One entry rewrites at most rewriteBytesMax of
 //	   patches outside of pulses.
 //	   Transactions with up to transactionSettlementsMax settlements beside transactionSendsMax sends,
-//	   and with messages for other partitions that are scheduled.
+//	   and with messages for other partitions that are scheduled. Numbers that are reserved, and transactions
+//	   that schedule messages under them, cancel scheduled messages and set states of sessions; patches of
+//	   version 3.
 //	   A deferred delivery counts as one that did not settle the message; in other sub-queues than the main
 //	   queue no delivery counts. What the gateway adds to a message does not count in MaxMessageBytes, and
 //	   SendMessages with up to commandSendMax messages. The actions of correlation filters share
 //	   correlationStepsMax for a message. Payloads, which the gateway writes and reads, may hold first-acquirer and
-//	   the delivery annotations of the sender.
+//	   the delivery annotations of the sender. ReplaceReplica in the log of the catalog.
 const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
@@ -54,6 +56,9 @@ const (
 	// LevelTransactions is the first level at which a transaction has a limit of its own for settlements, and
 	// schedules messages for other partitions.
 	LevelTransactions = 4
+	// LevelReservedNumbers is the first level at which a transaction schedules messages under numbers that were
+	// reserved, cancels scheduled messages, and sets states of sessions.
+	LevelReservedNumbers = 4
 	// levelDeliveryCount is the first level at which a delivery that is deferred counts, and deliveries in
 	// dead-letter queues do not.
 	levelDeliveryCount = 4
@@ -66,6 +71,8 @@ const (
 	// LevelSentFields is the first level at which the gateway stores first-acquirer and delivery annotations with a
 	// message: a gateway that knows only lower levels cannot read such a payload.
 	LevelSentFields = 4
+	// LevelReplaceReplica is the first level at which the catalog can replace a replica by another one on its member.
+	LevelReplaceReplica = 4
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
@@ -128,6 +135,10 @@ func CommandLevel(b []byte) uint32 {
 		if info.Messages > commandSendBeforeMax {
 			return levelSendLimits
 		}
+	case KindReserveNumbers, KindTransactExtended, KindTransferScheduled:
+		return LevelReservedNumbers
+	case KindReplaceReplica:
+		return LevelReplaceReplica
 	case KindTransact:
 		_, command, _ := DecodeCommand(b)
 		if c, ok := command.(interface{ Level() uint32 }); ok {

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -24,6 +25,10 @@ type Patch struct {
 	// arrival. Zero: not in this patch.
 	To     Destination
 	ToName string // path
+	// ToNumber and ToTime are the reserved number at the destination and the time of a message that is scheduled
+	// under it there. 0: it takes the next number.
+	ToNumber SequenceNumber
+	ToTime   Instant
 }
 
 // Change is the change of one property by an action.
@@ -34,8 +39,12 @@ type Change struct {
 }
 
 // patchesVersion is the first byte of the body that contains the patches of a message. Version 1 was
-// written before any release and is not read.
-const patchesVersion byte = 2
+// written before any release and is not read. Version 3 has ToNumber and ToTime; only patches that need it are
+// written in it.
+const (
+	patchesVersion         byte = 2
+	patchesVersionNumbered byte = 3
+)
 
 // changeBytesMin is the minimum size of a change: scope, name, whether it removes.
 const changeBytesMin = 3
@@ -46,9 +55,13 @@ func AppendPatches(dst []byte, patches []Patch) []byte {
 	if len(patches) == 0 {
 		return dst
 	}
-	x := encoder(append(dst, patchesVersion))
+	version := patchesVersion
+	if slices.ContainsFunc(patches, func(p Patch) bool { return p.ToNumber != 0 }) {
+		version = patchesVersionNumbered
+	}
+	x := encoder(append(dst, version))
 	for i := range patches {
-		patches[i].fields(&x)
+		patches[i].fields(&x, version)
 	}
 	return x.b
 }
@@ -61,11 +74,11 @@ func appendPatch(dst, old []byte, p *Patch) []byte {
 	if len(old) == 0 {
 		old = []byte{patchesVersion}
 	}
-	if old[0] != patchesVersion {
-		panic(fmt.Sprintf("fsm: append to patches: %v", unknownVersion(old[0], patchesVersion, patchesVersion)))
+	if old[0] < patchesVersion || old[0] > patchesVersionNumbered {
+		panic(fmt.Sprintf("fsm: append to patches: %v", unknownVersion(old[0], patchesVersion, patchesVersionNumbered)))
 	}
 	x := encoder(append(dst, old...))
-	p.fields(&x)
+	p.fields(&x, old[0])
 	return x.b
 }
 
@@ -75,11 +88,14 @@ func DecodePatches(b []byte) ([]Patch, error) {
 		return nil, nil
 	}
 	x := codec{b: b}
-	fieldVersion(&x, patchesVersion)
+	version := x.byte()
+	if version < patchesVersion || version > patchesVersionNumbered {
+		x.fail(unknownVersion(version, patchesVersion, patchesVersionNumbered))
+	}
 	var patches []Patch
 	for len(x.b) > 0 {
 		var p Patch
-		p.fields(&x)
+		p.fields(&x, version)
 		patches = append(patches, p)
 	}
 	if x.err == nil && len(patches) == 0 {
@@ -91,7 +107,7 @@ func DecodePatches(b []byte) ([]Patch, error) {
 	return patches, nil
 }
 
-func (p *Patch) fields(x *codec) {
+func (p *Patch) fields(x *codec, version byte) {
 	fieldBool(x, &p.DeadLetter)
 	fieldText(x, &p.Reason)
 	fieldText(x, &p.Description)
@@ -103,6 +119,10 @@ func (p *Patch) fields(x *codec) {
 	fieldText(x, &p.Source)
 	p.To.fields(x)
 	fieldText(x, &p.ToName)
+	if version >= patchesVersionNumbered {
+		field64(x, &p.ToNumber)
+		fieldTime(x, &p.ToTime)
+	}
 }
 
 func (c *Change) fields(x *codec) {

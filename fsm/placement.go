@@ -80,6 +80,8 @@ func (c *Catalog) applyPlacementCommand(cmd Command) Result {
 		return Result{Code: c.placePartition(cmd)}
 	case PartitionPlaced:
 		return Result{Code: c.finishMove(cmd)}
+	case ReplaceReplica:
+		return Result{Code: c.replaceReplica(cmd)}
 	case AddPartitions:
 		return c.addPartitions(cmd)
 	}
@@ -220,6 +222,39 @@ func (c *Catalog) finishMove(cmd PartitionPlaced) Code {
 	}
 	p := *old
 	p.Replicas, p.Target, p.Paused = p.Target, nil, false
+	c.putPartition(&p)
+	return OK
+}
+
+// replaceReplica takes a replica out of the placement of a partition and plans another one on the same member. It is no
+// longer a replica of the partition from now on, so no move brings it back; its leader removes it from the group first.
+// A replica that has been replaced is none anymore: the command can be repeated.
+func (c *Catalog) replaceReplica(cmd ReplaceReplica) Code {
+	old := c.partition(cmd.Partition)
+	switch {
+	case old == nil:
+		return InvalidArgument
+	case c.level < LevelReplaceReplica || !old.Formed:
+		return PreconditionFails
+	case !slices.Contains(old.heldReplicas(), cmd.Replica):
+		return OK
+	}
+	p := *old
+	if p.Target == nil {
+		p.Target = p.Replicas
+	}
+	p.Replicas = slices.DeleteFunc(slices.Clone(p.Replicas), func(r Replica) bool { return r == cmd.Replica })
+	if len(p.Replicas) == 0 {
+		return PreconditionFails
+	}
+	if at := slices.Index(p.Target, cmd.Replica); at >= 0 {
+		if p.Last == math.MaxUint32 {
+			return QuotaExceeded
+		}
+		p.Last++
+		p.Target = slices.Clone(p.Target)
+		p.Target[at].Number = p.Last
+	}
 	c.putPartition(&p)
 	return OK
 }

@@ -27,6 +27,14 @@ type PartitionPlaced struct {
 	Replicas  []Replica
 }
 
+// ReplaceReplica is proposed by the leader of a partition for a replica that has lost entries of its log: the replica
+// no longer belongs to the partition, and another one on the same member becomes part of the planned placement, with a
+// number that the partition never had. PreconditionFails if it is the only replica, and below format level 4.
+type ReplaceReplica struct {
+	Partition PartitionID
+	Replica   Replica
+}
+
 // AddPartitions adds partitions to the cluster: they get the next ids in order, and their replicas
 // have number 1. Result: Count, the number of partitions.
 type AddPartitions struct{ Partitions [][]MemberID }
@@ -86,6 +94,18 @@ func (c PartitionPlaced) check() Code {
 func (c *PartitionPlaced) fields(x *codec) {
 	field32(x, &c.Partition)
 	fieldReplicas(x, &c.Replicas)
+}
+
+func (ReplaceReplica) kind() Kind             { return KindReplaceReplica }
+func (c ReplaceReplica) encode(x codec) codec { c.fields(&x); return x }
+func (c ReplaceReplica) check() Code {
+	return codeIf(c.Partition != CatalogPartition && validMember(c.Replica.Member))
+}
+
+func (c *ReplaceReplica) fields(x *codec) {
+	field32(x, &c.Partition)
+	fieldText(x, &c.Replica.Member)
+	field32(x, &c.Replica.Number)
 }
 
 func (AddPartitions) kind() Kind             { return KindAddPartitions }

@@ -67,6 +67,22 @@ func (q *Queues) Ready(a Address) uint64 {
 	return 0
 }
 
+// CheckLocks returns for each lock OK if it is held, otherwise the code with which a transaction that settles it
+// would be refused. It changes nothing.
+func (q *Queues) CheckLocks(a Address, locks []LockID) []Code {
+	sub, code := q.findSubQueue(a)
+	codes := make([]Code, len(locks))
+	for i, l := range locks {
+		if codes[i] = code; code != OK {
+			continue
+		}
+		if _, _, held := sub.findLocked(l); !held {
+			codes[i] = sub.lostCode(l)
+		}
+	}
+	return codes
+}
+
 // peeked returns a message as a peek shows it: one that was fetched by number remains deferred.
 func (q *Queues) peeked(sub *subqueue, n SequenceNumber, rec *record, patch Ref) Delivery {
 	d := q.newDelivery(sub, n, rec, patch)

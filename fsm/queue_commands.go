@@ -29,6 +29,14 @@ type CancelScheduled struct {
 	Sequences []SequenceNumber // 1 to 4096
 }
 
+// ReserveNumbers reserves sequence numbers for messages that a transaction schedules at an entity later. Result:
+// Sequence, the first of them. Numbers that are not used remain a gap. Refused with EntityNotFound, EntityDisabled, or
+// InvalidArgument below format level 4.
+type ReserveNumbers struct {
+	Entity EntityID
+	Count  uint32 // 1 to 100
+}
+
 // PurgeMessages deletes ready messages, lowest number first. Result: Count.
 type PurgeMessages struct {
 	Address Address
@@ -98,6 +106,15 @@ func (c CancelScheduled) check() Code          { return codeIf(within(len(c.Sequ
 func (c *CancelScheduled) fields(x *codec) {
 	field64(x, &c.Entity)
 	fieldNumbers(x, &c.Sequences)
+}
+
+func (ReserveNumbers) kind() Kind             { return KindReserveNumbers }
+func (c ReserveNumbers) encode(x codec) codec { c.fields(&x); return x }
+func (c ReserveNumbers) check() Code          { return codeIf(within(int(c.Count), transactionSendsMax)) }
+
+func (c *ReserveNumbers) fields(x *codec) {
+	field64(x, &c.Entity)
+	field32(x, &c.Count)
 }
 
 func (PurgeMessages) kind() Kind             { return KindPurgeMessages }

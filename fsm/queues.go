@@ -246,15 +246,15 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.fetch(c, h.Incarnation != 0), c.Address
-	case KindTransferMessages, KindTransferBatch:
+	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		var c TransferMessages
 		c, q.sends = r.transfers(kind, q.sends)
 		mustDecode(env, kind, r)
 		res := q.transfer(kind, &c, q.sends)
 		clear(q.sends)
 		return res, Address{}
-	case KindTransact:
-		c := r.transaction()
+	case KindTransact, KindTransactExtended:
+		c := r.transaction(kind)
 		mustDecode(env, kind, r)
 		return q.transact(&c), Address{}
 	case KindAcceptSession:
@@ -288,6 +288,8 @@ func (q *Queues) applyRareCommand(cmd Command) Result {
 		q.pulse()
 	case CancelScheduled:
 		return q.cancel(c)
+	case ReserveNumbers:
+		return q.reserve(c)
 	case PurgeMessages:
 		return q.purge(c)
 	case RedriveMessages:

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/planted"
+
 // processDue processes what is due among the messages of a chunk, whose timer x is the first of
 // all, in the order of time until another timer precedes the next message. It returns how many
 // messages it moved, at most budget and the copies of the last one: none if x was only a bound.
@@ -83,32 +85,80 @@ func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 
 // cancel removes scheduled messages: all or none.
 func (q *Queues) cancel(c CancelScheduled) Result {
-	if code := c.check(); code != OK {
+	x, code := q.scheduledMessages(&c)
+	if code != OK {
 		return Result{Code: code}
+	}
+	q.removeScheduled(x, c.Sequences)
+	return Result{}
+}
+
+// scheduledMessages returns the entity of a cancellation, if all of its messages are scheduled.
+func (q *Queues) scheduledMessages(c *CancelScheduled) (*entityState, Code) {
+	if code := c.check(); code != OK {
+		return nil, code
 	}
 	x := q.byID[c.Entity]
 	if x == nil {
-		return Result{Code: EntityNotFound}
+		return nil, EntityNotFound
 	}
 	sub := &x.subs[MainQueue]
 	for _, n := range c.Sequences {
 		at, found := sub.ix.seek(n)
 		if !found {
-			return Result{Code: MessageNotFound}
+			return nil, MessageNotFound
 		}
 		if rec := sub.ix.get(at); rec.state != Scheduled || rec.flags&delayed != 0 {
-			return Result{Code: MessageNotFound}
+			return nil, MessageNotFound
 		}
 	}
-	for _, n := range c.Sequences {
-		if at, found := sub.ix.seek(n); found { // a number may be named twice
+	return x, OK
+}
+
+// removeScheduled removes scheduled messages; a number may be named twice.
+func (q *Queues) removeScheduled(x *entityState, numbers []SequenceNumber) {
+	sub := &x.subs[MainQueue]
+	for _, n := range numbers {
+		if at, found := sub.ix.seek(n); found {
 			rec := sub.ix.get(at)
 			q.deleteMessage(sub, at, &rec)
 		}
 	}
 	q.removeStaleTimers(sub)
 	x.lastActivity = q.times.Serving
-	return Result{}
+}
+
+// reserve gives numbers to messages that a transaction will schedule. Those that it never stores leave a gap.
+func (q *Queues) reserve(c ReserveNumbers) Result {
+	if c.check() != OK || q.FormatLevel() < LevelReservedNumbers {
+		return Result{Code: InvalidArgument}
+	}
+	x, code := q.sendable(c.Entity)
+	if code != OK {
+		return Result{Code: code}
+	}
+	first := x.last + 1
+	x.last += SequenceNumber(c.Count)
+	x.lastActivity = q.times.Serving
+	return Result{Sequence: first}
+}
+
+// numberFor returns the number of a message that is stored: the reserved one while its time has not come, otherwise the
+// next.
+func (q *Queues) numberFor(x *entityState, m *sentMessage) SequenceNumber {
+	if m.reserved != 0 && m.at > q.times.Wall && !planted.Active(planted.IgnoreReservedNumber) {
+		return m.reserved
+	}
+	x.last++
+	return x.last
+}
+
+// usableNumber returns a reserved number, or 0 if the entity has not given it, as after a restore, or a message has it.
+func (x *entityState) usableNumber(n SequenceNumber) SequenceNumber {
+	if _, taken := x.subs[MainQueue].ix.seek(n); taken || n > x.last {
+		return 0
+	}
+	return n
 }
 
 // retryAt returns the time until which a returned message waits: what the receiver requested, or

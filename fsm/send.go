@@ -36,6 +36,9 @@ type Message struct {
 	// and for entities that require sessions.
 	Session    string // at most 128 characters; "" is a valid session
 	HasSession bool
+	// Reserved is the number that ReserveNumbers gave for a message with an EnqueueAt: it is Scheduled under it. 0
+	// takes the next number, as does a message whose time has come. Only in transactions, see Transact.
+	Reserved SequenceNumber
 	// PartitionKey selects the shard of a partitioned entity, "" leaves the choice to the router.
 	// It is not part of a command and never reaches a state machine.
 	PartitionKey string
@@ -236,17 +239,17 @@ func (q *Queues) storeOrPublish(x *entityState, m *sentMessage) SequenceNumber {
 // store stores one message at the tail.
 func (q *Queues) store(x *entityState, m *sentMessage) SequenceNumber {
 	sub := &x.subs[MainQueue]
-	x.last++
+	n := q.numberFor(x, m)
 	rec := record{enqueued: q.times.Wall, state: Ready}
-	rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, m.payload)
+	rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: n}, m.payload)
 	if m.at > q.times.Wall {
 		rec.state, rec.deadline, rec.expires = Scheduled, m.at, Instant(m.ttl)
 	} else {
 		rec.expires = expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl))
 		q.notifyReady(sub)
 	}
-	q.insertInSession(sub, x.last, rec, q.messageSession(x, m))
-	return x.last
+	q.insertInSession(sub, n, rec, q.messageSession(x, m))
+	return n
 }
 
 // uniqueBytes returns the size of the payloads that are not duplicates. It repeats the work of the
@@ -277,6 +280,7 @@ type sentMessage struct {
 	properties  []byte // for the rules of a topic
 	session     []byte
 	hasSession  bool
+	reserved    SequenceNumber // see Message.Reserved
 
 	// Only of messages that are forwarded.
 	patches []byte

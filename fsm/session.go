@@ -220,21 +220,29 @@ func (sub *subqueue) oldestReady(session uint32) (cursor, bool) {
 	return sub.ix.seek(sub.entity.sessions.messages[session].ready.first()) // 0 is never found
 }
 
+// settableState finds the session whose state a command sets, unless its lock has ended or the state is too large.
+func (q *Queues) settableState(c *SetSessionState) (x *entityState, slot uint32, code Code) {
+	if x, code = q.findSessionEntity(c.Entity); code != OK {
+		return x, 0, code
+	}
+	slot, ok := x.lockedSession(c.Lock)
+	switch {
+	case !ok:
+		return x, 0, SessionLockLost
+	case len(c.State) > int(x.settings.MaxMessageBytes):
+		return x, 0, MessageTooLarge
+	}
+	return x, slot, OK
+}
+
 // setState stores the state of a session for its holder.
 func (q *Queues) setState(c SetSessionState) Result {
-	x, code := q.findSessionEntity(c.Entity)
+	x, slot, code := q.settableState(&c)
 	if code != OK {
 		return Result{Code: code}
 	}
-	slot, ok := x.lockedSession(c.Lock)
-	if !ok {
-		return Result{Code: SessionLockLost}
-	}
 	old := x.sessions.at(slot).state
-	switch {
-	case len(c.State) > int(x.settings.MaxMessageBytes):
-		return Result{Code: MessageTooLarge}
-	case x.storedBytes()-uint64(old.Size)+uint64(len(c.State)) > x.settings.MaxBytes:
+	if x.storedBytes()-uint64(old.Size)+uint64(len(c.State)) > x.settings.MaxBytes {
 		return Result{Code: QuotaExceeded}
 	}
 	h := x.sessions.write(slot, q.arena.generation)

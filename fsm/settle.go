@@ -142,6 +142,14 @@ func (sub *subqueue) findLocked(l LockID) (at cursor, rec record, ok bool) {
 	return at, rec, rec.state == Locked && (rec.epoch == l.Epoch || planted.Active(planted.AcceptLateSettlement))
 }
 
+// lostCode returns the code of a transaction that settles a lock that has ended.
+func (sub *subqueue) lostCode(l LockID) Code {
+	if _, found := sub.ix.seek(l.Sequence); found && sub.deliversBySession() {
+		return SessionLockLost // the message still exists: it was returned with its session
+	}
+	return MessageLockLost
+}
+
 // settle ends locks, each independently.
 func (q *Queues) settle(c SettleMessages) Result {
 	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {

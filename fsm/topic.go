@@ -37,21 +37,21 @@ type ruleMatch struct {
 
 // publish accepts one message at a topic: to be published now, or when its time comes.
 func (q *Queues) publish(x *entityState, m *sentMessage) SequenceNumber {
-	x.last++
+	n := q.numberFor(x, m)
 	if m.at <= q.times.Wall {
-		q.enqueue(x, x.last, m)
-		return x.last
+		q.enqueue(x, n, m)
+		return n
 	}
 	sub := &x.subs[MainQueue]
-	owner := Owner{Address: sub.address, Sequence: x.last}
-	at := q.insert(sub, x.last, record{
+	owner := Owner{Address: sub.address, Sequence: n}
+	at := q.insert(sub, n, record{
 		body: q.bodies.Append(owner, m.payload), enqueued: q.times.Wall, state: Scheduled, deadline: m.at, expires: Instant(m.ttl),
 	})
 	if len(m.properties) > 0 {
 		owner.Patch = true
 		sub.ix.setPatch(at, q.bodies.Append(owner, m.properties))
 	}
-	return x.last
+	return n
 }
 
 // publishDue publishes a scheduled message of a topic, and returns the number of copies.

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/peeklock/peeklock/fsm/planted"
 )
@@ -13,6 +14,14 @@ func (q *Queues) transact(c *transaction) Result {
 	}
 	for i := range c.settles {
 		q.settleAll(&c.settles[i])
+	}
+	for i := range c.cancels {
+		q.removeScheduled(q.byID[c.cancels[i].Entity], c.cancels[i].Sequences)
+	}
+	for i := range c.states {
+		if res := q.setState(c.states[i]); res.Code != OK {
+			panic(fmt.Sprintf("fsm: a session state of a transaction that was tried is refused: %v", res.Code))
+		}
 	}
 	var res Result
 	for i := range c.sends {
@@ -54,11 +63,13 @@ func (q *Queues) addTransfer(p *transactionTransfer) {
 	if x.sessions != nil {
 		session = sessionless
 	}
-	patches := AppendPatches(nil, []Patch{{To: p.to, ToName: string(p.name)}})
+	plain := AppendPatches(nil, []Patch{{To: p.to, ToName: string(p.name)}})
 	for i := range p.messages {
 		x.last++
-		rec := record{enqueued: q.times.Wall, state: Ready}
-		if at := p.messages[i].at; at > q.times.Wall {
+		rec, patches := record{enqueued: q.times.Wall, state: Ready}, plain
+		if reserved, at := p.messages[i].reserved, p.messages[i].at; reserved != 0 {
+			patches = AppendPatches(nil, []Patch{{To: p.to, ToName: string(p.name), ToNumber: reserved, ToTime: at}})
+		} else if at > q.times.Wall {
 			rec.state, rec.deadline, rec.flags = Scheduled, at, delayed // it keeps its number when it is due
 		}
 		rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload)
@@ -97,15 +108,16 @@ type messageRef struct {
 // entityChanges are the effects of the operations so far on one entity.
 type entityChanges struct {
 	entity *entityState
-	freed  uint64 // bytes of completed messages
-	moved  uint64 // bytes of transferred messages
+	freed  uint64   // bytes of completed messages
+	moved  uint64   // bytes of transferred messages, and of states of sessions
+	states []uint32 // slots of the sessions whose states are set
 	sends  []sentMessage
 }
 
 // checkTransaction checks whether a transaction can be performed as a whole, and returns the code
 // of the first operation that cannot be performed after those before it.
 func (q *Queues) checkTransaction(c *transaction) Code {
-	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) {
+	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) || c.extended && q.FormatLevel() < LevelReservedNumbers {
 		return InvalidArgument
 	}
 	t, before := dryRun{q: q, settled: make(map[messageRef]struct{}), copies: make(map[messageRef]uint32)}, q.rewritten
@@ -117,6 +129,9 @@ func (q *Queues) checkTransaction(c *transaction) Code {
 		if code != OK {
 			return code
 		}
+	}
+	if code := t.endAll(c); code != OK {
+		return code
 	}
 	for i := range c.sends {
 		if code := t.send(&c.sends[i]); code != OK && !planted.Active(planted.SplitTransaction) {
@@ -164,10 +179,10 @@ func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 		return InvalidArgument
 	}
 	at, rec, code := t.q.settleable(sub, s, false)
+	if code == MessageLockLost {
+		return sub.lostCode(s.Lock)
+	}
 	if code != OK {
-		if _, found := sub.ix.seek(s.Lock.Sequence); found && code == MessageLockLost && sub.deliversBySession() {
-			return SessionLockLost // the message still exists: it was returned with its session
-		}
 		return code
 	}
 	id := messageRef{sub.address, sub.ix.number(at)}
@@ -177,6 +192,72 @@ func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 	t.settled[id] = struct{}{}
 	if s.Verb == Complete {
 		t.free(sub, &rec)
+	}
+	return OK
+}
+
+// endAll checks the cancellations and the states of sessions.
+func (t *dryRun) endAll(c *transaction) Code {
+	for i := range c.cancels {
+		if code := t.cancel(&c.cancels[i]); code != OK {
+			return code
+		}
+	}
+	for i := range c.states {
+		if code := t.setState(&c.states[i]); code != OK {
+			return code
+		}
+	}
+	return OK
+}
+
+// cancel checks a cancellation. A number may be named twice.
+func (t *dryRun) cancel(c *CancelScheduled) Code {
+	x, code := t.q.scheduledMessages(c)
+	if code != OK {
+		return code
+	}
+	sub := &x.subs[MainQueue]
+	for _, n := range c.Sequences {
+		id := messageRef{sub.address, n}
+		if _, twice := t.settled[id]; !twice {
+			t.settled[id] = struct{}{}
+			at, _ := sub.ix.seek(n)
+			rec := sub.ix.get(at)
+			t.free(sub, &rec)
+		}
+	}
+	return OK
+}
+
+// setState checks the state of a session, of which the transaction sets one. The state that it replaces counts until
+// then.
+func (t *dryRun) setState(c *SetSessionState) Code {
+	x, slot, code := t.q.settableState(c)
+	if code != OK {
+		return code
+	}
+	s := t.changesOf(x)
+	if slices.Contains(s.states, slot) {
+		return InvalidArgument
+	}
+	s.states = append(s.states, slot)
+	s.moved += uint64(len(c.State))
+	return t.checkQuota(s, 0)
+}
+
+// reserve checks the reserved numbers of messages: each is one that the entity has given, and that no message has.
+func (t *dryRun) reserve(x *entityState, messages []sentMessage) Code {
+	for i := range messages {
+		m := &messages[i]
+		if m.reserved == 0 {
+			continue
+		}
+		id := messageRef{x.subs[MainQueue].address, m.reserved}
+		if _, twice := t.settled[id]; twice || m.at == 0 || x.usableNumber(m.reserved) == 0 {
+			return InvalidArgument
+		}
+		t.settled[id] = struct{}{}
 	}
 	return OK
 }
@@ -206,6 +287,9 @@ func (t *dryRun) send(c *transactionSend) Code {
 		return code
 	}
 	if _, code = t.q.checkMessages(x, c.messages); code != OK {
+		return code
+	}
+	if code = t.reserve(x, c.messages); code != OK {
 		return code
 	}
 	s := t.changesOf(x)
@@ -238,7 +322,7 @@ func (t *dryRun) transfer(p *transactionTransfer) Code {
 	s := t.changesOf(x)
 	for i := range p.messages {
 		m := &p.messages[i]
-		if m.at != 0 && t.q.FormatLevel() < LevelTransactions || !validSent(m) {
+		if m.at != 0 && t.q.FormatLevel() < LevelTransactions || !validSent(m) || m.reserved != 0 && m.at == 0 {
 			return InvalidArgument
 		}
 		if len(m.payload) > messageBytesMax {

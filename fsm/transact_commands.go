@@ -12,6 +12,8 @@ type Transact struct {
 	Settles   []SettleMessages // a lock may occur once; the verb Release is not allowed
 	Sends     []SendMessages
 	Transfers []TransferOut
+	Cancels   []CancelScheduled // performed before the sends
+	States    []SetSessionState // one of a session
 }
 
 // TransferOut stores messages for an entity of another partition in the transfer queue of an entity
@@ -33,6 +35,20 @@ const TransferQueue SubQueue = 3
 type Transaction struct {
 	Settles []SettleAt
 	Sends   []SendTo
+	Cancels []CancelAt
+	States  []StateAt
+}
+
+// CancelAt are the scheduled messages that a transaction cancels at one entity.
+type CancelAt struct {
+	At        EntityRef
+	Sequences []SequenceNumber
+}
+
+// StateAt is the state that a transaction stores with a session, at the shard of the session.
+type StateAt struct {
+	At    EntityRef
+	State SetSessionState
 }
 
 // SettleAt are the settlements of a transaction at one sub-queue.
@@ -70,17 +86,22 @@ func (c Transact) Level() uint32 {
 		return slices.ContainsFunc(t.Messages, func(m Message) bool { return m.EnqueueAt != 0 })
 	}
 	settlements, sends := c.operations()
+	if c.kind() == KindTransactExtended {
+		return LevelReservedNumbers
+	}
 	if !withinLimits(settlements, sends, 1) || slices.ContainsFunc(c.Transfers, scheduled) {
 		return LevelTransactions
 	}
 	return 1
 }
 
-// operations returns the numbers of messages that the command settles and sends.
+// operations returns the numbers of messages that the command settles and sends. Cancelled messages and states count as
+// settlements.
 func (c Transact) operations() (settlements, sends int) {
 	for i := range c.Settles {
 		settlements += len(c.Settles[i].Settlements)
 	}
+	settlements += endings(c.Cancels, c.States)
 	for i := range c.Sends {
 		sends += len(c.Sends[i].Messages)
 	}
@@ -90,11 +111,23 @@ func (c Transact) operations() (settlements, sends int) {
 	return settlements, sends
 }
 
+// endings returns how many settlements cancellations and states count as.
+func endings(cancels []CancelScheduled, states []SetSessionState) int {
+	n := len(states)
+	for i := range cancels {
+		n += len(cancels[i].Sequences)
+	}
+	return n
+}
+
 // transaction is a Transact whose messages alias the command.
 type transaction struct {
 	settles   []SettleMessages
 	sends     []transactionSend
 	transfers []transactionTransfer
+	cancels   []CancelScheduled
+	states    []SetSessionState
+	extended  bool // it is a KindTransactExtended
 }
 
 // transactionSend is one SendMessages of a transaction.
@@ -116,6 +149,7 @@ func (c *transaction) operations() (settlements, sends int) {
 	for i := range c.settles {
 		settlements += len(c.settles[i].Settlements)
 	}
+	settlements += endings(c.cancels, c.states)
 	for i := range c.sends {
 		sends += len(c.sends[i].messages)
 	}
@@ -133,7 +167,7 @@ const (
 )
 
 // transaction reads a Transact whose messages alias the input.
-func (r *codec) transaction() transaction {
+func (r *codec) transaction(kind Kind) transaction {
 	var c transaction
 	for range r.count(transactionSettleBytesMin) {
 		var s SettleMessages
@@ -152,7 +186,59 @@ func (r *codec) transaction() transaction {
 		p.messages = r.messages(nil)
 		c.transfers = append(c.transfers, p)
 	}
+	if kind == KindTransactExtended {
+		r.extended(&c)
+	}
 	return c
+}
+
+// extended reads what a KindTransactExtended has behind the operations of a Transact.
+func (r *codec) extended(c *transaction) {
+	var e extension
+	e.fields(r)
+	c.cancels, c.states, c.extended = e.cancels, e.states, true
+	for i := range c.sends {
+		e.distribute(r, len(c.sends[i].messages), func(j int, n SequenceNumber) { c.sends[i].messages[j].reserved = n })
+	}
+	for i := range c.transfers {
+		e.distribute(r, len(c.transfers[i].messages), func(j int, n SequenceNumber) { c.transfers[i].messages[j].reserved = n })
+	}
+	r.limit(len(e.reserved) == 0)
+}
+
+// extension is what a KindTransactExtended has behind the operations of a Transact.
+type extension struct {
+	reserved []SequenceNumber // one per message of the sends and then of the transfers, 0 for none
+	cancels  []CancelScheduled
+	states   []SetSessionState
+}
+
+// The minimum sizes of the parts of an extension.
+const (
+	transactionCancelBytesMin = 2 // entity, count
+	transactionStateBytesMin  = 4 // entity, lock, clear, state
+)
+
+func (e *extension) fields(x *codec) {
+	fieldNumbers(x, &e.reserved)
+	for i := range fieldLen(x, &e.cancels, transactionCancelBytesMin) {
+		e.cancels[i].fields(x)
+	}
+	for i := range fieldLen(x, &e.states, transactionStateBytesMin) {
+		e.states[i].fields(x)
+	}
+}
+
+// distribute takes the reserved numbers of n messages.
+func (e *extension) distribute(x *codec, n int, set func(i int, number SequenceNumber)) {
+	if len(e.reserved) < n {
+		x.limit(false)
+		return
+	}
+	for i, number := range e.reserved[:n] {
+		set(i, number)
+	}
+	e.reserved = e.reserved[n:]
 }
 
 // validTransferOut checks the limits of a TransferOut, its messages aside.
@@ -160,8 +246,26 @@ func validTransferOut(via EntityID, to Destination, nameBytes, messages int) boo
 	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
 }
 
-func (Transact) kind() Kind             { return KindTransact }
-func (c Transact) encode(x codec) codec { c.fields(&x); return x }
+// kind returns KindTransact, or KindTransactExtended for what that cannot hold.
+func (c Transact) kind() Kind {
+	reserved := func(m Message) bool { return m.Reserved != 0 }
+	if len(c.Cancels)+len(c.States) > 0 ||
+		slices.ContainsFunc(c.Sends, func(s SendMessages) bool { return slices.ContainsFunc(s.Messages, reserved) }) ||
+		slices.ContainsFunc(c.Transfers, func(t TransferOut) bool { return slices.ContainsFunc(t.Messages, reserved) }) {
+		return KindTransactExtended
+	}
+	return KindTransact
+}
+
+func (c Transact) encode(x codec) codec {
+	if c.kind() == KindTransactExtended {
+		extendedFields(&c, &x)
+	} else {
+		c.fields(&x)
+	}
+	return x
+}
+
 func (c Transact) check() Code {
 	if settlements, sends := c.operations(); !withinLimits(settlements, sends, FormatLevel) {
 		return InvalidArgument
@@ -179,6 +283,9 @@ func (c Transact) check() Code {
 			return code
 		}
 	}
+	if code := c.checkExtension(); code != OK {
+		return code
+	}
 	for _, t := range c.Transfers {
 		if code := (SendMessages{Entity: t.Via, Messages: t.Messages}).check(); code != OK {
 			return code
@@ -188,6 +295,54 @@ func (c Transact) check() Code {
 		}
 	}
 	return OK
+}
+
+// checkExtension checks what a KindTransactExtended has in addition.
+func (c Transact) checkExtension() Code {
+	for _, s := range c.Cancels {
+		if code := s.check(); code != OK {
+			return code
+		}
+	}
+	for _, s := range c.States {
+		if code := s.check(); code != OK {
+			return code
+		}
+	}
+	return OK
+}
+
+// extendedFields lists the fields of a KindTransactExtended.
+func extendedFields(c *Transact, x *codec) {
+	c.fields(x)
+	e := extension{cancels: c.Cancels, states: c.States}
+	if x.encoding {
+		for i := range c.Sends {
+			e.addReserved(c.Sends[i].Messages)
+		}
+		for i := range c.Transfers {
+			e.addReserved(c.Transfers[i].Messages)
+		}
+	}
+	e.fields(x)
+	if x.encoding {
+		return
+	}
+	c.Cancels, c.States = e.cancels, e.states
+	for i := range c.Sends {
+		e.distribute(x, len(c.Sends[i].Messages), func(j int, n SequenceNumber) { c.Sends[i].Messages[j].Reserved = n })
+	}
+	for i := range c.Transfers {
+		e.distribute(x, len(c.Transfers[i].Messages), func(j int, n SequenceNumber) { c.Transfers[i].Messages[j].Reserved = n })
+	}
+	x.limit(len(e.reserved) == 0 && c.kind() == KindTransactExtended)
+}
+
+// addReserved appends the reserved numbers of messages.
+func (e *extension) addReserved(messages []Message) {
+	for i := range messages {
+		e.reserved = append(e.reserved, messages[i].Reserved)
+	}
 }
 
 func (c *Transact) fields(x *codec) {

@@ -615,3 +615,34 @@ func TestTransactionTransferIsNoHop(t *testing.T) {
 		b.replica = b.restored()
 	}
 }
+
+// TestCheckedLocksAreThoseThatATransactionSettles: CheckLocks gives the codes with which a transaction would be refused.
+func TestCheckedLocksAreThoseThatATransactionSettles(t *testing.T) {
+	t.Parallel()
+	for _, sessions := range []bool{false, true} {
+		b := newBetween(t)
+		settings := fsm.DefaultSettings()
+		settings.RequiresSession = sessions
+		at := fsm.Address{Entity: 1}
+		b.do(fsm.PutEntity{Entity: 1, Version: 1, Settings: settings})
+		lock := fsm.LockMessages{Address: at, Max: 3, MaxBytes: 1 << 20}
+		message := fsm.Message{Payload: []byte("x"), HasSession: sessions}
+		b.do(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{message, message, message}})
+		if sessions {
+			lock.Session = b.do(fsm.AcceptSession{Entity: 1}).Session
+		}
+		locked := b.do(lock).Deliveries
+		b.do(fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{{Lock: locked[1].Lock, Verb: fsm.Complete}, {Lock: locked[2].Lock, Verb: fsm.Release}}})
+		returned := fsm.MessageLockLost
+		if sessions {
+			returned = fsm.SessionLockLost
+		}
+		got := b.q.CheckLocks(at, []fsm.LockID{locked[0].Lock, locked[1].Lock, locked[2].Lock, {Sequence: 99}})
+		if diff := cmp.Diff([]fsm.Code{fsm.OK, fsm.MessageLockLost, returned, fsm.MessageLockLost}, got); diff != "" {
+			t.Error(diff)
+		}
+		if got := b.q.CheckLocks(fsm.Address{Entity: 2}, []fsm.LockID{locked[0].Lock}); got[0] != fsm.EntityNotFound {
+			t.Errorf("an entity that is not there: %v", got)
+		}
+	}
+}

@@ -156,8 +156,11 @@ func (a *sourceBatches) record(x sourceBatch, current generation) {
 // is disabled is remembered like any other answer: the source dead-letters the batch because of it,
 // so a late copy of the command must not be accepted.
 func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage) Result {
-	if !validTransfer(c, len(messages)) || kind == KindTransferBatch && !haveNumbers(messages) {
+	if !validTransfer(c, len(messages)) || kind != KindTransferMessages && !haveNumbers(messages) {
 		return Result{Code: InvalidArgument}
+	}
+	if kind == KindTransferScheduled && q.FormatLevel() < LevelReservedNumbers {
+		return Result{Code: ServerBusy} // the level is in the log soon
 	}
 	x := q.byID[c.Entity]
 	if x == nil {
@@ -209,7 +212,7 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 func checkTransferred(from Address, messages []sentMessage) Code {
 	for i := range messages {
 		m := &messages[i]
-		if !validTransferred(from, len(m.id), len(m.session), m.ttl, m.hops, m.properties) {
+		if !validTransferred(from, len(m.id), len(m.session), m.ttl, m.hops, m.properties) || !validReservation(from, m.reserved, m.at, len(m.patches)) {
 			return InvalidArgument
 		}
 		if _, err := DecodePatches(m.patches); err != nil {
@@ -248,6 +251,11 @@ func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
 	}
 	if detects {
 		x.window.remember(&key, q.times.Wall)
+	}
+	if m.reserved != 0 && (x.kind == TopicEntity || x.sessions == nil || m.hasSession) {
+		m.reserved = x.usableNumber(m.reserved)
+		q.storeOrPublish(x, m)
+		return OK
 	}
 	if x.kind == TopicEntity {
 		q.publish(x, m)

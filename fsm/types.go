@@ -76,8 +76,8 @@ type Address struct {
 // LockID identifies one lock of a message within an address. Epoch counts the locks of a message,
 // so a LockID is never reused.
 type LockID struct {
-	Sequence SequenceNumber
-	Epoch    uint32
+	Sequence SequenceNumber `json:"Sequence"`
+	Epoch    uint32         `json:"Epoch"`
 }
 
 // LockToken is an encrypted LockID for clients: 16 bytes that cannot be guessed. On the wire it is

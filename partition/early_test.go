@@ -16,11 +16,17 @@ func TestCommandsWaitForTheirLevel(t *testing.T) {
 	a := &asker{origin: 1}
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	must(t, g, a.next(), fsm.RaiseLevel{Level: fsm.LevelTransactions - 1})
-	batch := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 4500)}
-	once := a.next()
-	if got := ask(t, g, once, batch); got.Outcome != Refused || got.Final || got.Result.Code != fsm.ServerBusy {
-		t.Errorf("below its level: %+v", got)
+	early := map[fsm.Header]fsm.Command{
+		a.next():                   fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 4500)},
+		(&asker{origin: 2}).next(): fsm.ReserveNumbers{Entity: 1, Count: 1},
+	}
+	for once, command := range early {
+		if got := ask(t, g, once, command); got.Outcome != Refused || got.Final || got.Result.Code != fsm.ServerBusy {
+			t.Errorf("%T below its level: %+v", command, got)
+		}
 	}
 	must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: fsm.FormatLevel})
-	must(t, g, once, batch)
+	for once, command := range early {
+		must(t, g, once, command)
+	}
 }

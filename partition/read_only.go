@@ -14,7 +14,7 @@ func growsData(command []byte) bool {
 		return false
 	}
 	switch info.Kind { //nolint:exhaustive // the others do not
-	case fsm.KindSendMessages, fsm.KindTransferMessages, fsm.KindTransferBatch, fsm.KindTransact, fsm.KindCreateEntity, fsm.KindCreateNamespace:
+	case fsm.KindSendMessages, fsm.KindTransferMessages, fsm.KindTransferBatch, fsm.KindTransferScheduled, fsm.KindTransact, fsm.KindTransactExtended, fsm.KindCreateEntity, fsm.KindCreateNamespace:
 		return true
 	}
 	return false

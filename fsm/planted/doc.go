@@ -67,6 +67,10 @@ const (
 	GrantAtUnconfirmedTime Fault = "grant-at-unconfirmed-time"
 	// GrantHeldSession grants the lock of a session that is held.
 	GrantHeldSession Fault = "grant-held-session"
+	// IgnoreLostPart opens the groups of a journal of which a part cannot be read.
+	IgnoreLostPart Fault = "ignore-lost-part"
+	// IgnoreReservedNumber schedules the messages of a transaction under the next numbers instead of the reserved ones.
+	IgnoreReservedNumber Fault = "ignore-reserved-number"
 	// InheritDeadline gives a request to a peer the deadline of a larger one before it on the same stream.
 	InheritDeadline Fault = "inherit-deadline"
 	// InstallWaitsInRaft lets raft wait on its main goroutine for the end of a snapshot of the replica itself.
@@ -99,6 +103,8 @@ const (
 	RaftStreamAnyReplica Fault = "raft-stream-any-replica"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
+	// RefuseAtCommitOnly accepts every settlement and send in a transaction, and lets the commit refuse them.
+	RefuseAtCommitOnly Fault = "refuse-at-commit-only"
 	// RefuseAttachAtOnce refuses an attach when the broker is busy, instead of asking it again.
 	RefuseAttachAtOnce Fault = "refuse-attach-at-once"
 	// RefusedBatchStays lets a source send a batch forever that its destination refuses as outdated.
@@ -116,6 +122,8 @@ const (
 	RestoreKeepsClusterID Fault = "restore-keeps-cluster-id"
 	// RestoreKeepsEpoch lets a restored partition forward in the epoch in which it was copied.
 	RestoreKeepsEpoch Fault = "restore-keeps-epoch"
+	// RestoreNeedsBareVolume refuses to restore into a volume with the folder lost+found.
+	RestoreNeedsBareVolume Fault = "restore-needs-bare-volume"
 	// ReuseLockEpoch grants a lock under the epoch of the one before.
 	ReuseLockEpoch Fault = "reuse-lock-epoch"
 	// RollbackKeepsSettled keeps deliveries unsettled that the client settled in a transaction that is rolled back.
@@ -180,6 +188,8 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	GiveUpUnknown,
 	GrantAtUnconfirmedTime,
 	GrantHeldSession,
+	IgnoreLostPart,
+	IgnoreReservedNumber,
 	InheritDeadline,
 	InstallWaitsInRaft,
 	InstallWithoutDeadline,
@@ -196,6 +206,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	PurgeHeldSessions,
 	RaftStreamAnyReplica,
 	ReadWithoutQuorum,
+	RefuseAtCommitOnly,
 	RefuseAttachAtOnce,
 	RefusedBatchStays,
 	ReleaseByOldAnswer,
@@ -204,6 +215,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	RemovedVoterStops,
 	RestoreKeepsClusterID,
 	RestoreKeepsEpoch,
+	RestoreNeedsBareVolume,
 	ReuseLockEpoch,
 	RollbackKeepsSettled,
 	SecondTokenSender,
