@@ -70,6 +70,16 @@ type Broker interface {
 	// number of removed messages. Errors are those of Purge, and NotAllowed if the entity has no sessions.
 	PurgeSession(ctx context.Context, at fsm.EntityRef, session string, before fsm.Instant, max int) (int, error)
 
+	// Check asks whether operations of a transaction at an entity can succeed: settlements under some locks, or,
+	// without locks, sends. done receives one Code per lock, or one: OK, MessageLockLost, SessionLockLost or
+	// EntityNotFound; OK too if nobody answers soon, because Transact decides.
+	Check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code))
+
+	// Reserve reserves one sequence number for each message that a transaction will schedule, in order; numbers that
+	// are not used leave a gap. done receives EntityNotFound, EntityDisabled, NotAllowed, InvalidArgument,
+	// ServerBusy or Timeout instead.
+	Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber))
+
 	// Transact performs a whole transaction exactly once, or nothing. done receives OK or the reason:
 	// MessageLockLost, EntityNotFound, EntityDisabled, QuotaExceeded, MessageTooLarge, NotAllowed (settlements
 	// in more than one partition), ServerBusy (nothing was done) or Timeout (all or nothing was done).
@@ -142,6 +152,8 @@ type Session interface {
 	State(ctx context.Context) ([]byte, error)
 	// SetState stores a state with the session; nil removes the state.
 	SetState(ctx context.Context, state []byte) error
+	// StateChange returns what a transaction does to set the state as SetState does.
+	StateChange(state []byte) fsm.StateAt
 	// Fetch is Broker.Fetch for messages of this session.
 	Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 }

@@ -194,7 +194,71 @@ func (h *fakeBroker) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	for _, s := range tx.Sends {
 		c.Sends = append(c.Sends, fsm.SendMessages{Entity: s.At.ID, Messages: s.Messages})
 	}
+	for _, s := range tx.Cancels {
+		c.Cancels = append(c.Cancels, fsm.CancelScheduled{Entity: s.At.ID, Sequences: s.Sequences})
+	}
+	for _, s := range tx.States {
+		c.States = append(c.States, s.State)
+	}
 	done(h.do(c).Code)
 }
 
+// Check answers at once, or when checkHold is closed.
+func (h *fakeBroker) Check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
+	h.mu.Lock()
+	h.checks++
+	codes, hold := h.queues.CheckLocks(at.Address(), locks), h.checkHold
+	if len(locks) == 0 {
+		codes = []fsm.Code{fsm.OK}
+		if _, found := h.queues.Settings(at.ID); !found {
+			codes[0] = fsm.EntityNotFound
+		}
+	}
+	h.mu.Unlock()
+	if hold == nil {
+		done(codes)
+		return
+	}
+	go func() { <-hold; done(codes) }()
+}
+
+// checked returns how often the broker was asked about operations of transactions.
+func (h *fakeBroker) checked() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.checks
+}
+
+func (h *fakeBroker) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+	r := h.do(fsm.ReserveNumbers{Entity: at.ID, Count: uint32(len(messages))})
+	if r.Code != fsm.OK {
+		done(r.Code, nil)
+		return
+	}
+	numbers := make([]fsm.SequenceNumber, len(messages))
+	for i := range numbers {
+		numbers[i] = r.Sequence + fsm.SequenceNumber(i)
+	}
+	h.mu.Lock()
+	hold := h.checkHold
+	h.mu.Unlock()
+	if hold == nil {
+		done(fsm.OK, numbers)
+		return
+	}
+	go func() { <-hold; done(fsm.OK, numbers) }()
+}
+
+func (n *noopBroker) Reserve(_ fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+	done(fsm.OK, make([]fsm.SequenceNumber, len(messages)))
+}
+
+func (n *noopBroker) Check(_ fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
+	done(make([]fsm.Code, max(1, len(locks))))
+}
+
 func (n *noopBroker) Transact(_ fsm.Transaction, done func(fsm.Code)) { done(fsm.OK) }
+
+func (s *fakeSession) StateChange(state []byte) fsm.StateAt {
+	return fsm.StateAt{At: s.at, State: fsm.SetSessionState{Entity: s.at.ID, Lock: s.session, State: state, Clear: state == nil}}
+}

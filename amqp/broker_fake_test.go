@@ -42,6 +42,9 @@ type fakeBroker struct {
 	closed   int            // receivers closed
 	ruleErr  error          // answers operations on rules
 	cancels  int
+
+	checks    int           // calls of Check
+	checkHold chan struct{} // if set, answers of Check wait until it is closed
 }
 
 // bodies keeps payloads in memory.
@@ -107,13 +110,22 @@ func (h *fakeBroker) apply(command fsm.Command) fsm.Result {
 	at := fsm.Times{Wall: now, Serving: now}
 	for rest, ok := at.Until(h.queues.NextDeadline()); ok && rest <= 0; rest, ok = at.Until(h.queues.NextDeadline()) {
 		h.index++
-		h.queues.Apply(fsm.Env{Index: h.index, Now: now}, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+		h.queues.Apply(h.env(now), fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
 	}
 	h.index++
 	once := fsm.Header{Incarnation: 1, Serial: h.index, Low: h.index}
-	r := h.queues.Apply(fsm.Env{Index: h.index, Now: now}, fsm.AppendCommand(nil, once, command))
+	r := h.queues.Apply(h.env(now), fsm.AppendCommand(nil, once, command))
 	h.loadPayloads(r.Deliveries)
 	return r
+}
+
+// env returns the times of the next entry; entries of format level 3 and above have a serving time. mu is held.
+func (h *fakeBroker) env(now fsm.Instant) fsm.Env {
+	env := fsm.Env{Index: h.index, Now: now}
+	if h.queues.FormatLevel() >= fsm.LevelServingTime {
+		env.Serving = now
+	}
+	return env
 }
 
 func (h *fakeBroker) loadPayloads(deliveries []fsm.Delivery) {

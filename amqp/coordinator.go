@@ -103,17 +103,37 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 	t, cause := c.transaction(id)
 	switch {
 	case cause.condition != "":
-	case d.Fail:
-		c.rollback(t)
+		return cause, true
+	case t.isPending():
+		c.dischargeLater(ctx, t, a, d.Fail)
+		return refusal{}, false
+	}
+	return c.endTransaction(ctx, t, a, d.Fail)
+}
+
+// dischargeLater ends a transaction when its operations are answered: an operation that is refused then makes the
+// commit fail. Nothing can be added meanwhile. mu is held.
+func (c *conn) dischargeLater(ctx context.Context, t *transaction, a *incomingDelivery, fail bool) {
+	c.addCommitting(t)
+	waiting := *a
+	t.resume = func() {
+		if cause, answered := c.endTransaction(ctx, t, &waiting, fail); answered {
+			c.brokerCalls = append(c.brokerCalls, func() { c.finishSend(ctx, &waiting, cause) })
+		}
+	}
+}
+
+// endTransaction rolls a transaction back or commits it. mu is held.
+func (c *conn) endTransaction(ctx context.Context, t *transaction, a *incomingDelivery, fail bool) (cause refusal, answered bool) {
+	switch {
+	case fail:
 	case t.rollbackReason.condition != "":
 		cause = t.rollbackOnlyRefusal()
-		c.rollback(t)
-	case t.sends+t.settlements == 0:
-		c.rollback(t) // the transaction is empty
-	default:
+	case t.sends+t.settlements > 0:
 		c.commit(ctx, t, a)
 		return refusal{}, false
 	}
+	c.rollback(t)
 	return cause, true
 }
 
@@ -121,33 +141,53 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, messages []fsm.Message) {
 	c.mu.Lock()
 	c.countTransactedSend(a.bytes)
-	cause := c.enlistSends(a.transaction, a.link.entity, a.link.viaEntity, messages)
+	t, cause := c.enlistSends(a.transaction, a.link.entity, a.link.viaEntity, messages)
+	if cause.condition == "" {
+		sent := *a
+		c.check(ctx, t, operationCheck{at: sent.link.entity, done: func(ctx context.Context, codes []fsm.Code) {
+			sent.entityGone = codes[0] == fsm.EntityNotFound
+			c.finishSend(ctx, &sent, c.refuseChecked(t, codes, sent.link.path))
+		}})
+	}
 	c.unlock()
-	c.finishSend(ctx, a, cause)
+	if cause.condition != "" {
+		c.finishSend(ctx, a, cause)
+	}
 }
 
-// manageInTransaction handles an operation of a request that is part of a transaction. Schedule and settle are
-// enlisted. Operations that only read or lock are done at once, and operations that the state machine could
+// manageInTransaction handles an operation of a request that is part of a transaction. Those that settle, schedule,
+// cancel and set states are enlisted. Operations that only read or lock are done at once, and operations that the state machine could
 // not roll back are refused. done is false for operations that are done as they are outside of a transaction.
 func (c *conn) manageInTransaction(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
-	var resp response
+	numbered := c.config.FormatLevel() >= fsm.LevelReservedNumbers // else a member would refuse the transaction
 	switch operation {
 	case dispositionOperation:
-		resp = c.dispositionInTransaction(r, body)
+		c.dispositionInTransaction(ctx, r, body)
+		return true
 	case scheduleOperation:
-		resp = c.scheduleInTransaction(r, body)
-	case cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
-		resp = badRequest("")
-		resp.refusal = notInTransaction(operation)
+		c.scheduleInTransaction(ctx, r, body, numbered)
+		return true
+	case cancelOperation:
+		if numbered {
+			c.cancelInTransaction(ctx, r, body)
+			return true
+		}
+	case setStateOperation:
+		if numbered {
+			c.setStateInTransaction(ctx, r, body)
+			return true
+		}
 	case deferredOperation:
 		if mode, given := integerOf(body.Get("receiver-settle-mode")); !given || mode != 0 {
 			return false
 		}
-		resp = badRequest("")
-		resp.refusal = notInTransaction("receive and delete")
+		operation = "receive and delete"
+	case batchDeleteOperation, addRuleOperation, removeRuleOperation:
 	default:
 		return false
 	}
+	resp := badRequest("")
+	resp.refusal = notInTransaction(operation)
 	c.respond(ctx, r, resp)
 	return true
 }
@@ -169,35 +209,32 @@ func notInTransaction(operation string) refusal {
 }
 
 // dispositionInTransaction is updateDisposition in a transaction.
-func (c *conn) dispositionInTransaction(r *request, body wire.Map) response {
+func (c *conn) dispositionInTransaction(ctx context.Context, r *request, body wire.Map) {
 	settlements, resp, ok := c.settlementsOf(r, body)
 	if !ok {
-		return resp
+		c.respond(ctx, r, resp)
+		return
 	}
 	c.mu.Lock()
-	defer c.unlock()
-	_, cause := c.enlistSettlements(r.transaction, r.link.entity, settlements)
-	return enlistedResponse(cause, nil)
-}
-
-// scheduleInTransaction is scheduleMessage in a transaction. The messages have no numbers before the commit,
-// so each is reported as 0: a client that cancels one later must find its number by a peek.
-func (c *conn) scheduleInTransaction(r *request, body wire.Map) response {
-	messages, resp, ok := c.scheduledMessages(r, body)
-	if !ok {
-		return resp
+	t, cause := c.enlistSettlements(r.transaction, r.link.entity, settlements)
+	if cause.condition == "" {
+		c.check(ctx, t, operationCheck{at: r.link.entity, locks: locksOf(settlements), done: func(ctx context.Context, codes []fsm.Code) {
+			resp := responseFor(worst(codes))
+			resp.refusal = c.refuseChecked(t, codes, r.link.path)
+			c.respond(ctx, r, resp)
+		}})
 	}
-	c.mu.Lock()
-	defer c.unlock()
-	cause := c.enlistSends(r.transaction, r.link.entity, nil, messages)
-	return enlistedResponse(cause, wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, len(messages))}}})
+	c.unlock()
+	if cause.condition != "" {
+		c.respond(ctx, r, enlistedResponse(cause))
+	}
 }
 
 // enlistedResponse returns the response to a request that was enlisted or refused.
-func enlistedResponse(cause refusal, body wire.Map) response {
+func enlistedResponse(cause refusal) response {
 	switch cause.condition {
 	case "":
-		return success(body)
+		return success(nil)
 	case wire.ConditionResourceLimitExceeded:
 		return response{errorReply: errorReply{cause, http.StatusForbidden}}
 	case wire.ConditionMessageLockLost:

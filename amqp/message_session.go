@@ -272,18 +272,9 @@ func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
 
 func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	held, resp, ok := c.heldSession(r, body)
+	held, state, resp, ok := c.stateToSet(r, body)
 	if !ok {
 		c.respond(ctx, r, resp)
-		return
-	}
-	var state []byte
-	switch v := body.Get("session-state").(type) {
-	case nil:
-	case []byte:
-		state = append(state, v...) // nil without bytes, as the Go client clears a state
-	default:
-		c.respond(ctx, r, badRequest("session-state is neither binary nor null. Give it as one of them."))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
@@ -293,6 +284,22 @@ func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 		return
 	}
 	c.respond(ctx, r, success(nil))
+}
+
+// stateToSet returns the session of a request and the state in it, nil for none. ok is false if the connection does not hold the
+// session or the state has another type: then resp is the answer.
+func (c *conn) stateToSet(r *request, body wire.Map) (held Session, state []byte, resp response, ok bool) {
+	if held, resp, ok = c.heldSession(r, body); !ok {
+		return nil, nil, resp, false
+	}
+	switch v := body.Get("session-state").(type) {
+	case nil:
+	case []byte:
+		state = append(state, v...) // nil without bytes, as the Go client clears a state
+	default:
+		return nil, nil, badRequest("session-state is neither binary nor null. Give it as one of them."), false
+	}
+	return held, state, response{}, true
 }
 
 // listSessions answers with the names of sessions: those with messages or state, or those whose state was set

@@ -43,6 +43,17 @@ type transaction struct {
 	// rollbackReason is the reason why the transaction can only be rolled back: an operation was refused. Java
 	// ignores the outcome of a send in a transaction, and would commit the rest.
 	rollbackReason refusal
+
+	// home is the entity in which the transaction settles messages, cancels scheduled ones and sets states of sessions, and
+	// homeShard the shard of their sequence numbers; nil before the first.
+	home      *fsm.EntityRef
+	homeShard int
+
+	unchecked []operationCheck // operations about which the broker was not asked yet
+	checking  bool             // a question is with the broker, or the next one is due
+	preparing int              // operations that are enlisted when the broker has answered
+	resume    func()           // ends the transaction when all operations are answered; nil: no discharge waits. mu is held
+	ended     bool             // rolled back: nothing can be enlisted
 }
 
 // enlistedDelivery is one delivery that a transaction settles. It remains in the unsettled map of its session
@@ -94,15 +105,14 @@ func unknownTransaction() refusal {
 }
 
 // enlist reserves space in a transaction for operations on messages of a total size; the caller then adds them
-// to its work. A refusal makes the transaction rollback-only.
-func (c *conn) enlist(id *txnID, sends, settlements, bytes int) (*transaction, refusal) {
-	t, cause := c.transaction(id)
+// to its work. A refusal makes the transaction rollback-only. The transaction may wait for its discharge.
+func (c *conn) enlist(t *transaction, sends, settlements, bytes int) (cause refusal) {
 	bytes += (sends + settlements) * operationOverhead
 	switch {
-	case cause.condition != "":
-		return nil, cause
+	case t.ended:
+		return unknownTransaction()
 	case t.rollbackReason.condition != "":
-		return nil, t.rollbackOnlyRefusal()
+		return t.rollbackOnlyRefusal()
 	case t.sends+sends > transactionSendsMax:
 		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would send more than %d messages; it can only be rolled back now. Send fewer in one transaction.", transactionSendsMax), retryAfterChange}
 	case t.settlements+settlements > transactionSettlementsMax:
@@ -114,13 +124,13 @@ func (c *conn) enlist(id *txnID, sends, settlements, bytes int) (*transaction, r
 	}
 	if cause.condition != "" {
 		c.markRollbackOnly(t, cause)
-		return nil, cause
+		return cause
 	}
 	t.sends += sends
 	t.settlements += settlements
 	t.bytes += bytes
 	c.transactedBytes += bytes
-	return t, refusal{}
+	return refusal{}
 }
 
 // markRollbackOnly makes a transaction rollback-only and drops its operations. The deliveries that it would have
@@ -164,17 +174,25 @@ func (t *transaction) rollbackOnlyRefusal() refusal {
 	return refusal{wire.ConditionTransactionRollback, "An operation of the transaction was refused, so nothing of it is done: " + t.rollbackReason.text + " Roll the transaction back, and do all of the work again in another one.", retryAfterChange}
 }
 
-// enlistSends adds messages for the entity of a link.
-func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) refusal {
+// enlistSends adds messages for the entity of a link. The transaction is nil only if there is none.
+func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) (*transaction, refusal) {
+	t, cause := c.transaction(id)
+	if cause.condition == "" {
+		cause = c.enlistSendsIn(t, at, via, messages)
+	}
+	return t, cause
+}
+
+// enlistSendsIn is enlistSends for a transaction that may wait for its discharge.
+func (c *conn) enlistSendsIn(t *transaction, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) refusal {
 	bytes := 0
 	for i := range messages {
 		bytes += len(messages[i].Payload) + len(messages[i].Properties)
 	}
-	t, cause := c.enlist(id, len(messages), 0, bytes)
-	if cause.condition != "" {
+	if cause := c.enlist(t, len(messages), 0, bytes); cause.condition != "" {
 		return cause
 	}
-	if cause = t.secondPartition(&at, messages); cause.condition != "" {
+	if cause := t.secondPartition(&at, messages); cause.condition != "" {
 		c.markRollbackOnly(t, cause)
 		return cause
 	}
@@ -196,7 +214,10 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.
 		s := &settlements[i]
 		bytes += len(s.Properties) + len(s.Reason) + len(s.Description)
 	}
-	t, cause := c.enlist(id, 0, len(settlements), bytes)
+	t, cause := c.transaction(id)
+	if cause.condition == "" {
+		cause = c.enlist(t, 0, len(settlements), bytes)
+	}
 	if cause.condition != "" {
 		return nil, cause
 	}
@@ -210,13 +231,8 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.
 // addSettlements adds settlements, of which there is at least one, to the work of a transaction, or returns the reason
 // why they cannot be part of it. It settles messages of one entity, and of one partition of that.
 func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlement) refusal {
-	first := &settlements[0]
-	if len(t.work.Settles) > 0 {
-		begun := &t.work.Settles[0]
-		if begun.At.ID != at.ID {
-			return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of '%s', and this is a message of '%s'. Settle messages of one entity in a transaction.", begun.At.Name, at.Name)
-		}
-		first = &begun.Settlements[0]
+	if cause := t.settleIn(at, settlements[0].Lock.Sequence.Shard()); cause.condition != "" {
+		return cause
 	}
 	if t.locks == nil {
 		t.locks = make(map[fsm.LockID]struct{}, len(settlements))
@@ -226,13 +242,27 @@ func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlem
 		if _, twice := t.locks[lock]; twice {
 			return newRefusal(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
 		}
-		if len(at.Shards) > 0 && lock.Sequence.Shard() != first.Lock.Sequence.Shard() {
-			return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of another partition of '%s'. Settle messages of one partition in a transaction.", at.Name)
+		if cause := t.settleIn(at, lock.Sequence.Shard()); cause.condition != "" {
+			return cause
 		}
 		t.locks[lock] = struct{}{}
 	}
 	g := t.settlementsAt(at)
 	g.Settlements = append(g.Settlements, settlements...)
+	return refusal{}
+}
+
+// settleIn records the entity and the shard in which the transaction settles and cancels, or returns the reason why it
+// cannot be this one.
+func (t *transaction) settleIn(at fsm.EntityRef, shard int) refusal {
+	switch {
+	case t.home == nil:
+		t.home, t.homeShard = &at, shard
+	case t.home.ID != at.ID:
+		return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of '%s', and this is a message of '%s'. Settle messages of one entity in a transaction.", t.home.Name, at.Name)
+	case len(at.Shards) > 0 && t.homeShard != shard:
+		return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of another partition of '%s'. Settle messages of one partition in a transaction.", at.Name)
+	}
 	return refusal{}
 }
 
@@ -274,6 +304,8 @@ func (t *transaction) settlementsAt(at fsm.EntityRef) *fsm.SettleAt {
 func (c *conn) rollback(t *transaction) {
 	c.markRollbackOnly(t, t.rollbackReason)
 	delete(c.transactions, t.id)
+	delete(c.committing, t.id)
+	t.ended = true
 }
 
 // rollbackOf ends the transactions that a coordinator link has declared (part 4, 4.4.1).
@@ -301,11 +333,7 @@ func (c *conn) expireTransactions(now time.Time) {
 
 // commit performs a whole transaction, and then answers the discharge. mu is held.
 func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) {
-	delete(c.transactions, t.id)
-	if c.committing == nil {
-		c.committing = make(map[txnID]*transaction)
-	}
-	c.committing[t.id] = t
+	c.addCommitting(t)
 	discharge, work := *a, t.work
 	t.work = fsm.Transaction{}
 	c.brokerCalls = append(c.brokerCalls, func() {
@@ -316,6 +344,15 @@ func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) 
 			c.committed(ctx, t, &discharge, code)
 		})
 	})
+}
+
+// addCommitting closes a transaction to operations. mu is held.
+func (c *conn) addCommitting(t *transaction) {
+	delete(c.transactions, t.id)
+	if c.committing == nil {
+		c.committing = make(map[txnID]*transaction)
+	}
+	c.committing[t.id] = t
 }
 
 // committed is the done function of Broker.Transact.
@@ -421,8 +458,8 @@ func (c *conn) firstTransactionDeadline() (first time.Time, ok bool) {
 	return first, ok
 }
 
-// settleInTransaction handles a disposition that is part of a transaction: its settlements are enlisted, and
-// the client gets the outcome that they will have. The answer settles nothing: the commit does, and after a
+// settleInTransaction handles a disposition that is part of a transaction: its settlements are enlisted and
+// checked, and the client gets the outcome that they will have. The answer settles nothing: the commit does, and after a
 // rollback the client can settle the deliveries again (part 4, 4.4.3). A refusal is answered with a plain
 // rejected, because Java considers every transactional state a success.
 func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, last uint32, state *wire.TransactionalState) {
@@ -453,12 +490,7 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 		}
 		return
 	}
-	for i := 0; i < len(taken) && !d.Settled; {
-		first := i
-		for i++; i < len(taken) && taken[i].id == taken[i-1].id+1; i++ {
-		}
-		s.answerInTransaction(*id, taken[first].id, taken[i-1].id, what.outcome, false)
-	}
+	s.checkDeliveries(ctx, c.transactions[*id], taken, what.outcome, d.Settled)
 }
 
 // refuseInTransaction answers a refused disposition. Deliveries that are known stay open at the client, which
@@ -492,6 +524,9 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 		l, n := taken[0].link, 1
 		for n < len(taken) && taken[n].link == l {
 			n++
+		}
+		if l.sessionLost {
+			return errorReplyOf(fsm.SessionLockLost).refusal
 		}
 		if l.kind != entityNode { // responses: the broker has nothing to settle
 			for _, t := range taken[:n] {

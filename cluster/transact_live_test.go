@@ -196,3 +196,50 @@ func TestTransactionsWhileLeadersDie(t *testing.T) {
 	}
 	c.counted(in, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 }
+
+// TestTransactionSchedulesUnderRealNumbers: messages that a transaction schedules have the numbers that were reserved for
+// them, in whatever partition their queue is, and can be cancelled by them.
+func TestTransactionSchedulesUnderRealNumbers(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	node := c.nodes[0]
+	kit.Eventually(t, "the level is that of this release", func() bool { return node.FormatLevel() >= fsm.LevelReservedNumbers })
+	in := c.make(fsm.QueueEntity, "in", nil)
+	far := c.half(fsm.CreateEntity{Name: "far", Partition: 3 - in.Partition})
+	divided := c.make(fsm.QueueEntity, "divided", partitioned)
+	sendMessage(t, node, in, "now")
+	receiver := node.Router().Receiver(in, false)
+	got := lockMessages(receiver, 1, time.Minute)
+	receiver.Close()
+	tx := fsm.Transaction{Settles: []fsm.SettleAt{kit.Complete(in, got.deliveries[0].Lock)}}
+	numbers := make(map[string][]fsm.SequenceNumber)
+	for range 3 {
+		for _, at := range []fsm.EntityRef{in, far, divided} {
+			later := kit.SendTo(at, "later")
+			later.Messages[0].EnqueueAt = fsm.Instant(time.Now().Add(time.Hour).UnixMilli())
+			reserved := make(chan []fsm.SequenceNumber, 1)
+			node.Router().Reserve(at, later.Messages, func(code fsm.Code, numbers []fsm.SequenceNumber) {
+				if code != fsm.OK {
+					t.Errorf("reserve at %s: %v", at.Name, code)
+				}
+				reserved <- numbers
+			})
+			later.Messages[0].Reserved = (<-reserved)[0]
+			numbers[at.Name] = append(numbers[at.Name], later.Messages[0].Reserved)
+			tx.Sends = append(tx.Sends, later)
+		}
+	}
+	if code := transacted(c.nodes[1], tx); code != fsm.OK {
+		t.Fatal(code)
+	}
+	for _, at := range []fsm.EntityRef{in, far, divided} {
+		c.counted(at, "all are scheduled", func(n fsm.Counts) bool { return n.Scheduled == 3 })
+		cancelled := make(chan fsm.Code, 1)
+		c.nodes[2].Router().CancelScheduled(at, numbers[at.Name], func(code fsm.Code) { cancelled <- code })
+		if code := <-cancelled; code != fsm.OK {
+			t.Errorf("cancel %v of %s: %v", numbers[at.Name], at.Name, code)
+		}
+		c.counted(at, "all are cancelled", func(n fsm.Counts) bool { return n == fsm.Counts{LastUse: n.LastUse} })
+	}
+}

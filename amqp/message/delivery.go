@@ -349,9 +349,15 @@ func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber 
 	return d.Lock.Sequence
 }
 
-// withoutNullReasons encodes the map of application properties again without dead-letter properties that are
-// null.
-func withoutNullReasons(value []byte) []byte {
+// isReasonKey reports whether an application property is one of the two of a dead letter, which clients read as
+// strings: the Go client panics on others.
+func isReasonKey(name []byte) bool {
+	return string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey
+}
+
+// textReasons encodes the map of application properties again with dead-letter properties as text, and without those
+// that have none.
+func textReasons(value []byte) []byte {
 	pairs, err := wire.IterMap(value)
 	if err != nil {
 		return value // cannot happen: the map has been read before
@@ -363,8 +369,12 @@ func withoutNullReasons(value []byte) []byte {
 			break
 		}
 		name, _ := wire.StringOf(key)
-		if wire.IsNull(v) && (string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey) {
-			continue
+		if _, isString := wire.StringOf(v); !isString && isReasonKey(name) {
+			text := reasonText(v)
+			if text == "" {
+				continue
+			}
+			v = wire.AppendString(nil, text)
 		}
 		set.put(key, v)
 	}
@@ -409,7 +419,11 @@ func ReasonText(v any) string {
 	if text, ok := v.(string); ok {
 		return text
 	}
-	encoded := wire.AppendValue(nil, v)
+	return reasonText(wire.AppendValue(nil, v))
+}
+
+// reasonText is ReasonText for an encoded value.
+func reasonText(encoded []byte) string {
 	value, ok := FilterValue(encoded, string(encoded))
 	if !ok || value.Kind() == filter.KindNull {
 		return ""

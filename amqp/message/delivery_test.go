@@ -208,6 +208,11 @@ func TestDeadLetterReasonsOfOtherTypesAreKeptAsText(t *testing.T) {
 		if got, present := m.ApplicationProperties["DeadLetterReason"]; present != (c.want != "") || present && got != c.want {
 			t.Errorf("%v: property %v, want %q", c.value, got, c.want)
 		}
+		sent := section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: int32(1)}, {Key: "DeadLetterErrorDescription", Value: c.value}})
+		m = deliver(t, sent, fsm.Delivery{}, DeliveryOptions{})
+		if got, present := m.ApplicationProperties["DeadLetterErrorDescription"]; m.ApplicationProperties["a"] != int32(1) || present != (c.want != "") || present && got != c.want {
+			t.Errorf("%v: sent property %v, want %q", c.value, got, c.want)
+		}
 	}
 }
 

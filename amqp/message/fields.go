@@ -152,14 +152,9 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 		if len(key)+len(v) > propertyBytesMax {
 			return NewError(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
 		}
-		// The Go client assumes that these two properties are strings, and panics otherwise.
-		if string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey {
-			if _, isString := wire.StringOf(v); !isString {
-				if !wire.IsNull(v) {
-					return NewError(wire.ConditionInvalidField, "application property %s is not a string", name)
-				}
-				p.dropNullReasons = true
-			}
+		if isReasonKey(name) {
+			_, isString = wire.StringOf(v)
+			p.rewriteReasons = p.rewriteReasons || !isString
 		}
 	}
 }

@@ -162,12 +162,12 @@ type parsedMessage struct {
 	session     string // group-id
 	hasSession  bool
 	// partitionKey is set when the annotations are written.
-	partitionKey    string
-	created         int64       // creation-time, ms, if bit 1 of timed is set
-	expires         int64       // absolute-expiry-time, ms, if bit 0 of timed is set
-	timed           byte        // which of the two times are present
-	enqueueAt       fsm.Instant // 0: at once
-	dropNullReasons bool        // application holds a null where clients rely on a string
+	partitionKey   string
+	created        int64       // creation-time, ms, if bit 1 of timed is set
+	expires        int64       // absolute-expiry-time, ms, if bit 0 of timed is set
+	timed          byte        // which of the two times are present
+	enqueueAt      fsm.Instant // 0: at once
+	rewriteReasons bool        // a dead-letter property in application is not a string
 }
 
 // scan finds and checks the sections of b.
@@ -298,8 +298,8 @@ func (p *parsedMessage) appendPayload(dst []byte, level uint32) ([]byte, error) 
 		return dst[:start], err
 	}
 	application := p.application
-	if p.dropNullReasons {
-		application = withoutNullReasons(application)
+	if p.rewriteReasons {
+		application = textReasons(application)
 	}
 	if kept+len(p.properties)+len(application) > propertiesBytesMax {
 		return dst[:start], NewError(wire.ConditionMessageSizeExceeded, "properties and annotations take more than %d bytes", propertiesBytesMax)

@@ -292,6 +292,7 @@ func (f *Forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred
 	}
 	if sent := slices.IndexFunc(patches, func(p fsm.Patch) bool { return p.To != fsm.Destination{} }); sent >= 0 {
 		// A transaction sent the message to the destination: no other entity has held it.
+		message.Reserved, message.EnqueueAt = patches[sent].ToNumber, patches[sent].ToTime
 		patches = slices.Delete(patches, sent, sent+1)
 		return fsm.Transferred{Message: message, Patches: fsm.AppendPatches(nil, patches), Hops: d.Hops}, nil
 	}

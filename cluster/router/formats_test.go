@@ -40,6 +40,8 @@ func queryFormats() []golden.Format {
 		{Name: "13 namespaces, reply", Of: []fsm.Namespace(nil)},
 		{Name: "19 purgeable, query", Of: purgeableQuery{}},
 		{Name: "19 purgeable, reply", Of: purgeableReply{}},
+		{Name: "20 locks, query", Of: locksQuery{}},
+		{Name: "20 locks, reply", Of: []fsm.Code(nil)},
 	}
 }
 

@@ -77,6 +77,7 @@ var (
 	findNamespace   = rpc.Query[namespaceQuery, fsm.Namespace]{Kind: rpc.QueryNamespace}
 	listNamespaces  = rpc.Query[namespacesQuery, []fsm.Namespace]{Kind: rpc.QueryNamespaces}
 	purgeable       = rpc.Query[purgeableQuery, purgeableReply]{Kind: rpc.QueryPurgeable}
+	locksHeld       = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
 )
 
 // queryHandler answers queries from this member's replicas.
@@ -99,6 +100,7 @@ func (r *Router) RegisterQueries(h rpc.Handlers) {
 	findNamespace.Handle(h, d.namespace)
 	listNamespaces.Handle(h, d.namespaces)
 	purgeable.Handle(h, d.purgeable)
+	locksHeld.Handle(h, d.locks)
 	h[rpc.QueryPeek] = d.answerPeek
 }
 

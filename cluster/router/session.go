@@ -181,6 +181,11 @@ func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
 	return nil
 }
 
+// StateChange returns what a transaction does to set the state of the session as SetState does.
+func (s *SessionReceiver) StateChange(state []byte) fsm.StateAt {
+	return fsm.StateAt{At: s.at, State: fsm.SetSessionState{Entity: s.at.ID, Lock: s.lock, State: state, Clear: state == nil}}
+}
+
 // Fetch locks deferred messages of the session by number, or deletes them as they are received.
 func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	inside := make([]fsm.SequenceNumber, 0, len(sequences)) // a session is in one shard

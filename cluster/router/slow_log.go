@@ -82,9 +82,9 @@ func operationName(kind fsm.Kind) string {
 		return "accept session"
 	case fsm.KindSetSessionState:
 		return "set session state"
-	case fsm.KindTransact:
+	case fsm.KindTransact, fsm.KindTransactExtended:
 		return "transaction"
-	case fsm.KindForwardMessages, fsm.KindTransferMessages, fsm.KindTransferBatch:
+	case fsm.KindForwardMessages, fsm.KindTransferMessages, fsm.KindTransferBatch, fsm.KindTransferScheduled:
 		return "forward"
 	}
 	return fmt.Sprintf("command %d", kind)

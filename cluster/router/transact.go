@@ -72,11 +72,20 @@ func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 			out.Settles = append(out.Settles, fsm.SettleAt{At: shards.Ref(s.At, shard), Settlements: toShardSettlements(s.Settlements, positions)})
 		}
 	}
-	if len(out.Settles) > 0 {
-		home = out.Settles[0].At.Partition
+	var code fsm.Code
+	if out.Cancels, code = resolveCancels(tx.Cancels); code != fsm.OK {
+		return out, code
 	}
-	for i := range tx.Sends {
-		s := tx.Sends[i]
+	out.States = tx.States
+	switch {
+	case len(out.Settles) > 0:
+		home = out.Settles[0].At.Partition
+	case len(out.Cancels) > 0:
+		home = out.Cancels[0].At.Partition
+	case len(out.States) > 0:
+		home = out.States[0].At.Partition
+	}
+	for _, s := range splitReserved(tx.Sends) {
 		if s.Via != nil {
 			via, code := r.shardForSend(*s.Via, s.Messages, home)
 			if code != fsm.OK {
@@ -93,15 +102,136 @@ func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 		if s.At = at; home == fsm.CatalogPartition {
 			home = s.At.Partition
 		}
-		out.Sends = append(out.Sends, s)
+		out.Sends = append(out.Sends, withShardNumbers(s))
 	}
 	return out, fsm.OK
+}
+
+// resolveCancels replaces partitioned entities by the shards in the sequence numbers: MessageNotFound for one that does
+// not exist.
+func resolveCancels(cancels []fsm.CancelAt) (out []fsm.CancelAt, code fsm.Code) {
+	for i := range cancels {
+		c := &cancels[i]
+		if len(c.At.Shards) == 0 {
+			out = append(out, *c)
+			continue
+		}
+		groups := positionsByShard(c.At, len(c.Sequences), func(i int) fsm.SequenceNumber { return c.Sequences[i] })
+		found := 0
+		for shard, positions := range groups {
+			found += len(positions)
+			out = append(out, fsm.CancelAt{At: shards.Ref(c.At, shard), Sequences: toShardSequences(c.Sequences, positions)})
+		}
+		switch {
+		case len(groups) > 1:
+			return nil, fsm.NotAllowed // two partitions
+		case found < len(c.Sequences):
+			return nil, fsm.MessageNotFound
+		}
+	}
+	return out, fsm.OK
+}
+
+// splitReserved splits the sends to partitioned entities by the shards of their reserved numbers: messages without a
+// partition key may have numbers of several shards.
+func splitReserved(sends []fsm.SendTo) (out []fsm.SendTo) {
+	shardOf := func(m *fsm.Message) int {
+		if m.Reserved == 0 {
+			return -1
+		}
+		shard, _ := shards.Split(m.Reserved)
+		return shard
+	}
+	for _, s := range sends {
+		if len(s.At.Shards) == 0 || len(s.Messages) == 0 {
+			out = append(out, s)
+			continue
+		}
+		at := make(map[int]int) // index in out, by shard
+		for i := range s.Messages {
+			shard := shardOf(&s.Messages[i])
+			place, known := at[shard]
+			if !known {
+				place = len(out)
+				at[shard] = place
+				out = append(out, fsm.SendTo{At: s.At, Via: s.Via})
+			}
+			out[place].Messages = append(out[place].Messages, s.Messages[i])
+		}
+	}
+	return out
+}
+
+// withShardNumbers returns a send with reserved numbers as its shard gave them.
+func withShardNumbers(s fsm.SendTo) fsm.SendTo {
+	for i := range s.Messages {
+		if m := &s.Messages[i]; m.Reserved != 0 {
+			_, m.Reserved = shards.Split(m.Reserved)
+		}
+	}
+	return s
+}
+
+// Reserve reserves sequence numbers at an entity for messages that a transaction schedules there (1 to 100), one per
+// message, in order. done receives them, or EntityNotFound, EntityDisabled, NotAllowed, InvalidArgument (the messages
+// have different partition keys, or a member is of a release that knows no reserved numbers), ServerBusy or Timeout.
+// Numbers that are not used leave a gap. It does not block.
+func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+	switch {
+	case at.Sub != fsm.MainQueue || at.Kind == fsm.SubscriptionEntity:
+		done(fsm.NotAllowed, nil)
+		return
+	case !r.canWrite(fsm.LevelReservedNumbers):
+		done(fsm.InvalidArgument, nil)
+		return
+	}
+	bits := fsm.SequenceNumber(0)
+	if len(at.Shards) > 0 {
+		shard, code := r.chooseShard(&at.Entity, messages)
+		if code != fsm.OK {
+			done(code, nil)
+			return
+		}
+		at, bits = shards.Ref(at, shard), shards.Bits(shard)
+	}
+	client, command := r.client(at.Partition), fsm.ReserveNumbers{Entity: at.ID, Count: uint32(len(messages))}
+	reserved := func(result fsm.Result) {
+		if result.Code != fsm.OK {
+			done(result.Code, nil)
+			return
+		}
+		numbers := make([]fsm.SequenceNumber, len(messages))
+		for i := range numbers {
+			numbers[i] = (result.Sequence + fsm.SequenceNumber(i)) | bits
+		}
+		done(fsm.OK, numbers)
+	}
+	client.submit(command, func(result fsm.Result) {
+		if result.Code != fsm.EntityNotFound {
+			reserved(result)
+			return
+		}
+		r.recreate(at.Entity, func(recreated bool) {
+			if !recreated {
+				reserved(result)
+				return
+			}
+			client.submit(command, reserved)
+		})
+	})
 }
 
 // shardForSend returns the shard to which, or through which, a send of a transaction goes.
 func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm.PartitionID) (fsm.EntityRef, fsm.Code) {
 	if len(at.Shards) == 0 {
 		return at, fsm.OK
+	}
+	if n := messages[0].Reserved; n != 0 {
+		shard, _ := shards.Split(n)
+		if shard >= len(at.Shards) {
+			return at, fsm.InvalidArgument
+		}
+		return shards.Ref(at, shard), fsm.OK
 	}
 	shard, code := r.chooseShard(&at.Entity, messages)
 	if code != fsm.OK {
@@ -117,7 +247,7 @@ func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm
 }
 
 // groupTransaction makes the command of a transaction for its home: the entity of the first
-// settlement, or, without settlements, the entity of the first send or the one through which it goes.
+// settlement, cancellation or state, or, without these, the entity of the first send or the one through which it goes.
 func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Transact, code fsm.Code) {
 	for i := range tx.Settles {
 		s := &tx.Settles[i]
@@ -128,6 +258,9 @@ func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Trans
 			home = s.At
 		}
 		command.Settles = append(command.Settles, fsm.SettleMessages{Address: s.At.Address(), Settlements: s.Settlements})
+	}
+	if code = addEndings(&tx, &home, &command); code != fsm.OK {
+		return home, command, code
 	}
 	for i := range tx.Sends {
 		s := &tx.Sends[i]
@@ -152,6 +285,29 @@ func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Trans
 	return home, command, fsm.OK
 }
 
+// addEndings adds the cancellations and the states of sessions to a command.
+func addEndings(tx *fsm.Transaction, home *fsm.EntityRef, command *fsm.Transact) fsm.Code {
+	inHome := func(at fsm.EntityRef) bool {
+		if home.Partition == fsm.CatalogPartition {
+			*home = at
+		}
+		return at.Partition == home.Partition
+	}
+	for _, s := range tx.Cancels {
+		if !inHome(s.At) {
+			return fsm.NotAllowed
+		}
+		command.Cancels = append(command.Cancels, fsm.CancelScheduled{Entity: s.At.ID, Sequences: s.Sequences})
+	}
+	for _, s := range tx.States {
+		if !inHome(s.At) {
+			return fsm.NotAllowed
+		}
+		command.States = append(command.States, s.State)
+	}
+	return fsm.OK
+}
+
 // viaOrHome returns the entity that a send goes through: the one it names if that lies in the partition of
 // home, else home. Where partitions lie decides only whose transfer dead-letter queue gets what cannot be delivered.
 func viaOrHome(via *fsm.EntityRef, home fsm.EntityRef) fsm.EntityRef {
@@ -171,6 +327,9 @@ func entitiesIn(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
 	}
 	for i := range tx.Settles {
 		add(tx.Settles[i].At)
+	}
+	for i := range tx.Cancels {
+		add(tx.Cancels[i].At)
 	}
 	for i := range tx.Sends {
 		add(tx.Sends[i].At)

@@ -40,6 +40,10 @@ const (
 	QueryCheckpoints QueryKind = 18 // of a replica, which the query may mark as different
 
 	QueryPurgeable QueryKind = 19 // in a session, at its partition's leader
+
+	QueryLocks QueryKind = 20 // whether locks are held, at their partition's leader
+
+	QueryReplaceReplica QueryKind = 21 // of another member, because its log is damaged, at its partition's leader
 )
 
 // ReplyStatus says how a query ended.
