@@ -30,7 +30,7 @@ func (n *Node) catalogLoop(ctx context.Context) {
 		for i, member := range initial {
 			voters[i] = partition.Voter{Replica: raftgroup.ReplicaID(member, raftgroup.CatalogReplica), Member: member}
 		}
-		err = n.openReplica(ctx, fsm.CatalogPartition, raftgroup.CatalogReplica, voters)
+		err = n.openCatalog(ctx, voters)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -48,7 +48,9 @@ func (n *Node) catalogLoop(ctx context.Context) {
 			timer.Reset(min(openRetryInterval, 10*n.config.Timing.Reconcile))
 		case <-n.catalogApplied:
 		}
+		n.healCatalog(ctx)
 		n.followCatalog(ctx)
+		n.healReplicas()
 	}
 }
 
@@ -260,6 +262,9 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	}
 	group, err := partition.Open(ctx, config)
 	if err != nil {
+		if errors.Is(err, partition.ErrLogDamaged) {
+			n.noteDamaged(id, number)
+		}
 		return err
 	}
 	n.setGroup(id, number, group)

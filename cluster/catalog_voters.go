@@ -47,7 +47,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 	}
 	if self.Removed || self.Drained {
 		err := n.mover.TransferToHolder(ctx, &fsm.Partition{Replicas: n.catalogReplicas(status.Voters)}, group)
-		own := partition.Voter{Replica: raftgroup.ReplicaID(n.self, raftgroup.CatalogReplica), Member: n.self}
+		own := partition.Voter{Replica: n.replicaName(fsm.CatalogPartition), Member: n.self}
 		if self.Removed && errors.Is(err, partition.ErrTransferUsed) {
 			n.removeFromCatalog(ctx, group, own)
 		}
@@ -57,7 +57,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 func (n *Node) catalogReplicas(voters []partition.Voter) []fsm.Replica {
 	all := make([]fsm.Replica, len(voters))
 	for i, v := range voters {
-		all[i] = fsm.Replica{Member: v.Member, Number: raftgroup.CatalogReplica}
+		all[i] = fsm.Replica{Member: v.Member, Number: raftgroup.ReplicaNumber(v.Replica)}
 	}
 	return all
 }

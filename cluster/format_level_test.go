@@ -153,7 +153,7 @@ func TestOldBinaryCannotJoin(t *testing.T) {
 	}
 	// The member ignores that and asks to be added anyway.
 	leader := c.nodes[c.leader(fsm.CatalogPartition)]
-	if err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
+	if _, err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
 		t.Fatalf("it would be taken in: %v", err)
 	}
 	for _, v := range leader.localReplica(fsm.CatalogPartition).Status().Nonvoters {

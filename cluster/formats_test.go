@@ -33,6 +33,8 @@ func queryFormats() []golden.Format {
 		{Name: "17 verify, reply", Of: compare.Verification{}},
 		{Name: "18 checkpoints, query", Of: compare.CheckpointsRequest{}},
 		{Name: "18 checkpoints, reply", Of: compare.Checkpoints{}},
+		{Name: "21 replace, query", Of: replaceReplicaQuery{}},
+		{Name: "21 replace, reply", Of: struct{}{}},
 	}
 }
 
@@ -42,7 +44,7 @@ func TestQueryFormats(t *testing.T) {
 	t.Parallel()
 	formats := queryFormats()
 	for _, kind := range []rpc.QueryKind{
-		rpc.QueryHello, rpc.QueryPledge, rpc.QueryPlacement, rpc.QueryReplicaRemoved, rpc.QueryDigest, rpc.QueryVerify, rpc.QueryCheckpoints,
+		rpc.QueryHello, rpc.QueryPledge, rpc.QueryPlacement, rpc.QueryReplicaRemoved, rpc.QueryDigest, rpc.QueryVerify, rpc.QueryCheckpoints, rpc.QueryReplaceReplica,
 	} {
 		isFor := func(f golden.Format) bool { return strings.HasPrefix(f.Name, fmt.Sprintf("%d ", kind)) }
 		if !slices.ContainsFunc(formats, isFor) {

@@ -84,6 +84,7 @@ func (n *Node) registerQueries() {
 	sayHello.Handle(n.queries, n.hello)
 	askPledge.Handle(n.queries, func(_ context.Context, q bootstrap.PledgeRequest) (bool, error) { return n.bootstrapper.Pledge(q) })
 	replicaRemoved.Handle(n.queries, n.confirmReplicaRemoved)
+	replaceReplica.Handle(n.queries, n.answerReplaceReplica)
 	digestOfReplica.Handle(n.queries, n.comparer.AnswerDigest)
 	verifyReplicas.Handle(n.queries, n.comparer.Verify)
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
@@ -95,6 +96,7 @@ var (
 	askPledge          = rpc.Query[bootstrap.PledgeRequest, bool]{Kind: rpc.QueryPledge}
 	findPlacement      = rpc.Query[placementQuery, placement.Record]{Kind: rpc.QueryPlacement}
 	replicaRemoved     = rpc.Query[replicaRemovedQuery, struct{}]{Kind: rpc.QueryReplicaRemoved}
+	replaceReplica     = rpc.Query[replaceReplicaQuery, struct{}]{Kind: rpc.QueryReplaceReplica}
 	digestOfReplica    = rpc.Query[compare.DigestRequest, uint64]{Kind: rpc.QueryDigest}
 	verifyReplicas     = rpc.Query[compare.VerifyRequest, compare.Verification]{Kind: rpc.QueryVerify}
 	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}

@@ -76,11 +76,13 @@ type Node struct {
 	health        health
 	selfRecorded  bool          // zone and weight are recorded in the catalog; used by reconcileLoop only
 	levelProposal levelProposal // used by reconcileLoop only
+	healing       atomic.Bool   // a task has damaged replicas replaced
 	outdated      chan struct{} // closed when the cluster needs a higher level than this binary can read
 
 	mu                  sync.Mutex // guards the fields below, and the replacement of groups
 	servedConns         map[fsm.MemberID]*peerServerConn
 	replicaNumbers      map[fsm.PartitionID]uint32 // of the open replicas
+	damaged             map[fsm.PartitionID]uint32 // numbers of the replicas whose log was found damaged
 	retiring, isRemoved bool
 	removalReported     time.Time     // when another member first reported that this one was removed
 	removed             chan struct{} // closed when this member learns that it was removed
@@ -103,8 +105,9 @@ type peerServerConn struct {
 // checkOwner returns an error if a data folder holds a replica of the catalog of another member than the identity names:
 // the identity is damaged, or was taken from another folder, and two processes would act as one member.
 func checkOwner(files partition.FS, dir *datadir.Dir, path string) error {
-	member := dir.Identity().Member
-	replica := partition.ReplicaOf(files, dir.ReplicaPath(fsm.CatalogPartition, raftgroup.CatalogReplica))
+	identity := dir.Identity()
+	member := identity.Member
+	replica := partition.ReplicaOf(files, dir.ReplicaPath(fsm.CatalogPartition, identity.CatalogNumber()))
 	if owner := raftgroup.ReplicaMember(replica); owner != "" && owner != member {
 		return fmt.Errorf("data folder %s holds replicas of member %s although its member.json names member %s: restore member.json, or start over in an empty folder",
 			path, owner, member)
@@ -126,6 +129,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		reconcileNow:   make(chan struct{}, 1),
 		servedConns:    make(map[fsm.MemberID]*peerServerConn),
 		replicaNumbers: make(map[fsm.PartitionID]uint32),
+		damaged:        make(map[fsm.PartitionID]uint32),
 		removed:        make(chan struct{}),
 		outdated:       make(chan struct{}),
 	}

@@ -71,7 +71,10 @@ func (n *Node) bootstrapCluster(ctx context.Context, group *partition.Group) {
 		members = append(members, voter.Member) // voters have pledged
 	}
 	for _, member := range n.gossip.Alive() { // processes that only gossip lists must confirm that they are members
-		if !slices.Contains(members, member) && n.confirmMembership(ctx, member) == nil {
+		if slices.Contains(members, member) {
+			continue
+		}
+		if _, err := n.confirmMembership(ctx, member); err == nil {
 			members = append(members, member)
 		}
 	}
@@ -118,25 +121,26 @@ func (n *Node) addNewMembers(ctx context.Context, group *partition.Group) {
 func (n *Node) addMember(ctx context.Context, group *partition.Group, member fsm.MemberID) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	if err := n.confirmMembership(ctx, member); err != nil {
+	hello, err := n.confirmMembership(ctx, member)
+	if err != nil {
 		return err
 	}
-	return group.AddNonvoter(ctx, raftgroup.ReplicaID(member, raftgroup.CatalogReplica), member)
+	return group.AddNonvoter(ctx, hello.CatalogName(), member)
 }
 
 // confirmMembership asks a member directly whether it belongs to this cluster: gossip may describe a process
 // that has ended, be outdated, or come from a process without a certificate.
-func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) error {
+func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) (bootstrap.Hello, error) {
 	hello, err := n.askHello(ctx, member)
 	switch {
 	case err != nil:
-		return err
+		return hello, err
 	case hello.ReadableLevel < n.FormatLevel():
-		return fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.ReadableLevel, n.FormatLevel())
+		return hello, fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.ReadableLevel, n.FormatLevel())
 	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
-		return peer.RefusedError{Reply: peer.ForeignCluster}
+		return hello, peer.RefusedError{Reply: peer.ForeignCluster}
 	}
-	return nil
+	return hello, nil
 }
 
 // askHello asks a member for its identity and state.

@@ -36,6 +36,9 @@ const (
 	JournalLog = raftlog.Journal
 )
 
+// ErrLogDamaged means that entries of the log of a replica cannot be read, see [raftlog.ErrDamaged].
+var ErrLogDamaged = raftlog.ErrDamaged
+
 // JournalFolder is the name of the folder of the journal, see [raftlog.JournalFolder].
 const JournalFolder = raftlog.JournalFolder
 

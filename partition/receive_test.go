@@ -125,8 +125,17 @@ func TestReplicaDoesNotAnswerForItsPredecessor(t *testing.T) {
 			return asker.InstallSnapshot(id, at, &raft.InstallSnapshotRequest{RPCHeader: header, Term: term, Size: 1}, new(raft.InstallSnapshotResponse), strings.NewReader("s"))
 		},
 		"a pipeline": func() error {
-			_, err := asker.AppendEntriesPipeline(id, at)
-			return err
+			p, err := asker.AppendEntriesPipeline(id, at) // maybe over a stream to the former replica, which has ended
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			request := &raft.AppendEntriesRequest{RPCHeader: header, Term: term, Entries: []*raft.Log{entry}}
+			sent, err := p.AppendEntries(request, new(raft.AppendEntriesResponse))
+			if err != nil {
+				return err
+			}
+			return sent.Error()
 		},
 	} {
 		if err := request(); err == nil {

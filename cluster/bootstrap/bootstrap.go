@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/planted"
 )
@@ -43,6 +44,13 @@ type Hello struct {
 	Removed         bool           `json:"Removed"`   // the member that asks was removed from the cluster
 	ReadableLevel   uint32         `json:"Knows"`     // the highest format level that its binary can read
 	RequiredLevel   uint32         `json:"Needs"`     // the format level of the cluster, 0 when there is none yet
+	// CatalogReplica is the number of its replica of the catalog; 0 means raftgroup.CatalogReplica.
+	CatalogReplica uint32 `json:"CatalogReplica,omitempty"`
+}
+
+// CatalogName returns the name of the replica of the catalog of the member that has answered.
+func (h *Hello) CatalogName() string {
+	return raftgroup.ReplicaID(h.Member, max(raftgroup.CatalogReplica, h.CatalogReplica))
 }
 
 // HelloRequest asks a member for its Hello.
@@ -108,7 +116,7 @@ func (b *Bootstrapper) Hello() Hello {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	identity := b.config.Dir.Identity()
-	hello := Hello{Member: b.config.Self, HasData: b.hasData, Cluster: identity.Cluster, ProposedMembers: b.proposed}
+	hello := Hello{Member: b.config.Self, HasData: b.hasData, Cluster: identity.Cluster, ProposedMembers: b.proposed, CatalogReplica: identity.CatalogReplica}
 	if identity.Bootstrapping {
 		hello.InitialMembers = identity.Pledge
 	}

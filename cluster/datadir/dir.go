@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -24,6 +25,7 @@ import (
 const (
 	identityVersion        = 1
 	identityVersionJournal = 2
+	identityVersionCatalog = 3 // the replica of the catalog has another number than the first
 )
 
 // identityBytesMax is the most that is read as member.json, in bytes.
@@ -73,21 +75,45 @@ type Identity struct {
 	Level uint32 `json:"level,omitempty"`
 	// Log says where the entries of the log are; empty means BoltLog. SetLog changes it.
 	Log Log `json:"log,omitempty"`
+	// CatalogReplica is the number of this member's replica of the catalog, 0 for the first. SetCatalogNumber changes it.
+	CatalogReplica uint32 `json:"catalog_replica,omitempty"`
 	// Removed says that the cluster has removed this member for good.
 	Removed bool `json:"removed,omitempty"`
 }
 
 // SetLog records where the entries of the log are.
 func (i *Identity) SetLog(log Log) {
-	i.Version, i.Log = identityVersion, ""
+	i.Log = ""
 	if log == JournalLog {
-		i.Version, i.Log = identityVersionJournal, JournalLog
+		i.Log = JournalLog
 	}
+	i.Version = i.versionNeeded()
 }
 
-// hasValidVersion reports whether this binary knows the version and the log that goes with it.
+// CatalogNumber returns the number of this member's replica of the catalog.
+func (i *Identity) CatalogNumber() uint32 { return max(1, i.CatalogReplica) }
+
+// SetCatalogNumber records that this member gives up its replica of the catalog for another one: a binary that does not know
+// that would open the former, empty, under a name that has voted.
+func (i *Identity) SetCatalogNumber(number uint32) {
+	i.CatalogReplica = number
+	i.Version = i.versionNeeded()
+}
+
+// versionNeeded returns the lowest version with which no binary misunderstands the identity.
+func (i *Identity) versionNeeded() int {
+	switch {
+	case i.CatalogNumber() > 1:
+		return identityVersionCatalog
+	case i.Log == JournalLog:
+		return identityVersionJournal
+	}
+	return identityVersion
+}
+
+// hasValidVersion reports whether this binary knows the version and what goes with it.
 func (i *Identity) hasValidVersion() bool {
-	return i.Version == identityVersion && (i.Log == "" || i.Log == BoltLog) || i.Version == identityVersionJournal && i.Log == JournalLog
+	return i.Version == i.versionNeeded() && (i.Log == "" || i.Log == BoltLog || i.Log == JournalLog)
 }
 
 // Dir is the open data folder of a member. Its methods may be called concurrently.
@@ -131,15 +157,17 @@ func OpenExisting(files disk.FS, path string) (*Dir, error) {
 	return Open(files, path)
 }
 
-// Create makes the folder of a new member at path, which must be empty or absent, and locks it. The
-// folder cannot be opened again before Update has written the identity. Nil files are those of the operating system.
+// Create makes the folder of a new member at path, which must be empty or absent, and locks it. A new volume may have the
+// folder lost+found. The folder cannot be opened again before Update has written the identity. Nil files are those of the operating system.
 func Create(files disk.FS, path string) (*Dir, error) {
 	if files == nil {
 		files = disk.OS{}
 	}
 	names, err := files.ReadDir(path)
 	switch {
-	case err == nil && len(names) > 0:
+	case err == nil && slices.ContainsFunc(names, func(e fs.DirEntry) bool {
+		return e.Name() != "lost+found" || planted.Active(planted.RestoreNeedsBareVolume)
+	}):
 		return nil, errors.New("the folder is not empty")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -217,7 +245,7 @@ func (d *Dir) load() error {
 		return fmt.Errorf("read identity %s: %w", path, err)
 	}
 	if !d.identity.hasValidVersion() {
-		return fmt.Errorf("read identity %s: version %d with log %q, this binary knows versions up to %d", path, d.identity.Version, d.identity.Log, identityVersionJournal)
+		return fmt.Errorf("read identity %s: version %d with log %q, this binary knows versions up to %d", path, d.identity.Version, d.identity.Log, identityVersionCatalog)
 	}
 	if d.identity.Removed {
 		return ErrRemoved

@@ -58,6 +58,27 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	}
 }
 
+// The root of a new ext4 volume has a folder lost+found; a restore into it must work, as the start of a new member does. Any
+// other content is somebody's.
+func TestNewFolderMayBeTheRootOfAVolume(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Create(nil, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(nil, dir); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("a folder with a file: %v", err)
+	}
+}
+
 // A journal is recorded before the log exists, in a version that older binaries refuse, and a start without it is refused
 // from then on.
 func TestFolderKeepsItsJournal(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm/planted"
@@ -65,13 +66,17 @@ func (j *Journal) cleanOldest() (freed bool, err error) {
 		needed = 0
 	}
 	switch {
-	case isLast:
+	case isLast || j.hold.Load():
 		return false, nil
 	case needed == 0:
 	case total <= 2*live+spareSegments*int64(j.segmentBytes):
 		return false, nil
+	case j.isDamagedIn(oldest):
+		return false, nil
 	default:
-		if err := j.copyForward(oldest); err != nil {
+		if err := j.copyForward(oldest); errors.Is(err, errDamagedEntry) {
+			return false, nil // it waits until the group has given up its entries
+		} else if err != nil {
 			return false, err
 		}
 	}
@@ -96,7 +101,11 @@ func (j *Journal) free(oldest *segment) (bool, error) {
 	j.mu.Lock()
 	j.segments = rest
 	j.mu.Unlock()
-	return true, errors.Join(oldest.close(), j.files.Remove(j.path(oldest.seg)))
+	err := j.files.Remove(j.path(oldest.seg))
+	if errors.Is(err, fs.ErrNotExist) { // it was lost
+		err = nil
+	}
+	return true, errors.Join(oldest.close(), err)
 }
 
 // copyForward appends the entries of a segment that are needed once more, as copies.
@@ -114,6 +123,21 @@ func (j *Journal) copyForward(from *segment) error {
 		entries = entries[n:]
 	}
 	return nil
+}
+
+// errDamagedEntry ends the copying of a segment: an entry in it is damaged.
+var errDamagedEntry = errors.New("an entry is damaged")
+
+// isDamagedIn reports whether a segment has entries of a group that is known to be damaged: such entries are not copied.
+func (j *Journal) isDamagedIn(s *segment) bool {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	for _, g := range j.groups {
+		if g.damaged != nil && slices.ContainsFunc(g.places, func(at place) bool { return at.segment == s.seg }) {
+			return true
+		}
+	}
+	return false
 }
 
 // placed is an entry in a segment.
@@ -160,7 +184,8 @@ func (j *Journal) copyPiece(from *segment, entries []placed) error {
 		}
 		r, n := decodeRecord(b)
 		if n != len(b) || r.damaged || r.Group != e.group || r.Index != e.index {
-			return j.failCopy(&e, disk.ErrDamaged)
+			j.noteDamage(e.group, fmt.Errorf("copy entry %d of group %d from %s: %w", e.index, e.group, j.path(from.seg), disk.ErrDamaged))
+			return errDamagedEntry
 		}
 		copied = append(copied, placed{e.group, e.index, place{offset: uint32(len(batch)), bytes: e.at.bytes}})
 		batch = appendRecord(batch, kindCopy, &r.Entry)
@@ -181,6 +206,13 @@ func (j *Journal) copyPiece(from *segment, entries []placed) error {
 		}
 	}
 	return nil
+}
+
+// noteDamage records that entries of a group cannot be read. Called with the turn.
+func (j *Journal) noteDamage(group uint32, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.groups[group].damaged = err
 }
 
 // failCopy ends writing: an entry that is needed cannot be read.

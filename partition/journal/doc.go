@@ -11,6 +11,6 @@
 //   - At most one batch is not synced at any time, and it is the newest. Each batch says up to where the journal
 //     was synced before it: a bad batch below that is damage and is never cut.
 //   - Segments are freed from the oldest on, so the record of a deletion outlives the entries that it deletes.
-//   - The entries of a group have no hole.
+//   - The entries of a group have no hole, and a group of which entries may be missing is known (Damage).
 //   - After any error other than a full disk the journal accepts no more writes.
 package journal

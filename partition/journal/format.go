@@ -13,6 +13,7 @@ const (
 	sectorBytes      = 512 // the disk writes a sector as a whole or not at all
 	idBytes          = 16
 	segmentHeadBytes = sectorBytes
+	segmentHeadEnd   = 52 // of what the head holds; zeros follow
 	batchHeadBytes   = 64
 	recordHeadBytes  = 48
 	formatVersion    = 1
@@ -28,6 +29,7 @@ const (
 	kindAppend byte = 1 + iota // an entry, at the end of its group
 	kindCopy                   // an entry that was in an older segment
 	kindDelete                 // of the entries from Index to Term (high), at either end of the group
+	kindForget                 // of all entries of the group, those that cannot be read too
 )
 
 // Entry is an entry of one group.
@@ -61,6 +63,12 @@ func (h *segmentHead) encode() []byte {
 	b = binary.LittleEndian.AppendUint64(b, h.size)
 	b = binary.LittleEndian.AppendUint32(b, checksum(b))
 	return append(b, make([]byte, segmentHeadBytes-len(b))...)
+}
+
+// isSegmentHead reports whether a sector is the head of any segment.
+func isSegmentHead(b []byte) bool {
+	const end = segmentHeadEnd - 4
+	return bytes.Equal(b[:8], segmentMagic) && binary.LittleEndian.Uint32(b[end:]) == checksum(b[:end])
 }
 
 // batchHead is the start of a batch. A batch begins and ends at a sector, so no write touches a sector that was
@@ -141,7 +149,7 @@ func decodeRecord(b []byte) (r record, n int) {
 	}
 	data, extensions := int(binary.LittleEndian.Uint32(b[32:])), int(binary.LittleEndian.Uint32(b[36:]))
 	n = recordHeadBytes + data + extensions
-	if b[0] < kindAppend || b[0] > kindDelete || len(b) < n {
+	if b[0] < kindAppend || b[0] > kindForget || len(b) < n {
 		return r, 0
 	}
 	r.kind, r.Type = b[0], b[1]

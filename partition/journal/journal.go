@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm/planted"
@@ -31,10 +32,10 @@ var (
 	// ErrNotFound means that the journal holds no entry at an index.
 	ErrNotFound = errors.New("entry not found")
 	// ErrUndecided means that the newest batch was written whole and cannot be read, and that it is unknown whether it
-	// was confirmed, and which groups have entries in it.
-	ErrUndecided = errors.New("the newest batch cannot be read, and may have been confirmed: " +
-		"if the other members have a quorum, remove this member and start it with an empty folder; " +
-		"otherwise \"peeklock raft-log cut\" cuts it, and what it confirmed is lost")
+	// was confirmed, and which groups have entries in it. It wraps disk.ErrDamaged.
+	ErrUndecided = fmt.Errorf("the newest batch cannot be read, and may have been confirmed: "+
+		"other replicas take the place of those of this member when the other members have a quorum; "+
+		"otherwise \"peeklock raft-log cut\" cuts it, and what it confirmed is lost: %w", disk.ErrDamaged)
 	errClosed = errors.New("journal is closed")
 )
 
@@ -82,6 +83,10 @@ type Journal struct {
 	segments []*segment // from the oldest on; the newest is written. Changed with the turn and mu, read with either
 	groups   map[uint32]*groupIndex
 
+	lost      error           // why entries of any group may be missing, nil if the whole journal could be read; guarded by mu
+	forgotten map[uint32]bool // groups that were forgotten behind what is lost; guarded by mu
+	hold      atomic.Bool     // nothing is freed: Accept was not called since something was found lost
+
 	damaged      []placed // entries with a wrong checksum, while the journal is opened
 	cutUndecided bool     // of the configuration
 	hasCut       bool     // Open has cut an undecided batch
@@ -92,12 +97,12 @@ type Journal struct {
 }
 
 // Open opens the journal and creates it if the catalog has none. It cuts what a crash has left of a batch that
-// was never confirmed. Damage that touches entries of some groups only is reported by Damage; after any other it
-// returns an error that wraps disk.ErrDamaged or ErrUndecided.
+// was never confirmed. Damage reports which groups have entries that cannot be read.
 func Open(cfg Config) (*Journal, error) {
 	j := &Journal{
 		files: cfg.FS, dir: cfg.Dir, catalog: cfg.Catalog, segmentBytes: cfg.SegmentBytes, logger: cfg.Logger, cutUndecided: cfg.CutUndecided,
-		turn: make(chan struct{}, 1), groups: make(map[uint32]*groupIndex),
+		forgotten: make(map[uint32]bool),
+		turn:      make(chan struct{}, 1), groups: make(map[uint32]*groupIndex),
 		spareTurn: make(chan struct{}, 1), prepare: make(chan struct{}, 1), clean: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	if j.segmentBytes == 0 {
@@ -115,15 +120,15 @@ func Open(cfg Config) (*Journal, error) {
 }
 
 func (j *Journal) open() error {
-	if err := j.files.MkdirAll(j.dir, disk.FolderMode); err != nil {
-		return err
-	}
 	id, err := j.catalog.Get(KeyID)
 	if err != nil {
 		return err
 	}
 	if len(id) == 0 {
 		return j.create()
+	}
+	if _, err := j.files.Stat(j.dir); err != nil {
+		return err
 	}
 	if len(id) != idBytes {
 		return fmt.Errorf("the id of the journal has %d bytes: %w", len(id), disk.ErrDamaged)
@@ -134,6 +139,9 @@ func (j *Journal) open() error {
 
 // create gives a new journal its id, before anything else is written.
 func (j *Journal) create() error {
+	if err := j.files.MkdirAll(j.dir, disk.FolderMode); err != nil {
+		return err
+	}
 	names, err := j.listSegments()
 	if err != nil {
 		return err
@@ -267,6 +275,47 @@ func (j *Journal) DeleteRange(group uint32, low, high uint64) error {
 	return err
 }
 
+// Forget deletes all entries of a group, also those that cannot be read, and returns when that is on disk: Damage reports
+// nothing of the group anymore. Errors are those of Append.
+func (j *Journal) Forget(group uint32) error {
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
+	batch := appendRecord(beginBatch(j.buffer), kindForget, &Entry{Group: group})
+	if _, _, err := j.write(batch, 1); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	j.dropPlaces(group)
+	j.forgotten[group] = true
+	j.mu.Unlock()
+	j.wakeCleaner()
+	return nil
+}
+
+// Accept says that no group needs what Lost reports. Until then no segment is freed: the next open finds what was lost again,
+// and with it the groups that are not to be opened.
+func (j *Journal) Accept() {
+	j.hold.Store(false)
+	j.wakeCleaner()
+}
+
+// Lost returns why entries of any group may be missing, nil if Open could read the whole journal. It wraps disk.ErrDamaged.
+func (j *Journal) Lost() error {
+	j.mu.RLock()
+	defer j.mu.RUnlock()
+	return j.lost
+}
+
+// dropPlaces removes all entries of a group from the index. Called with mu held.
+func (j *Journal) dropPlaces(group uint32) {
+	if g := j.groups[group]; g != nil {
+		for _, at := range g.places {
+			j.count(at, -1)
+		}
+		delete(j.groups, group)
+	}
+}
+
 // deletePlaces removes entries from the index. Called with mu held.
 func (j *Journal) deletePlaces(group uint32, low, high uint64) error {
 	g := j.groups[group]
@@ -369,7 +418,7 @@ func (j *Journal) Read(group uint32, index uint64, out *Entry) error {
 		return fmt.Errorf("read entry %d of group %d: %w", index, group, err)
 	}
 	r, n := decodeRecord(b)
-	if n != len(b) || r.damaged || r.Group != group || r.Index != index || r.kind == kindDelete {
+	if n != len(b) || r.damaged || r.Group != group || r.Index != index || r.kind > kindCopy {
 		return fmt.Errorf("read entry %d of group %d in %s: %w", index, group, j.path(at.segment), disk.ErrDamaged)
 	}
 	*out = r.Entry
@@ -389,13 +438,16 @@ func (j *Journal) Ranges() map[uint32]Range {
 	return all
 }
 
-// Damage returns why entries of a group cannot be read, as found by Open; nil if all could. It wraps
+// Damage returns why entries of a group cannot be read; nil if all could be so far. It wraps
 // disk.ErrDamaged. Deleting all entries of the group ends it.
 func (j *Journal) Damage(group uint32) error {
 	j.mu.RLock()
 	defer j.mu.RUnlock()
-	if g := j.groups[group]; g != nil {
+	if g := j.groups[group]; g != nil && g.damaged != nil {
 		return g.damaged
+	}
+	if j.isLost(group) && !planted.Active(planted.IgnoreLostPart) {
+		return j.lost
 	}
 	return nil
 }

@@ -17,6 +17,9 @@ const (
 	catalogRecordBytes = 20
 )
 
+// errForeign means that a segment belongs to another journal.
+var errForeign = errors.New("the folder has another journal")
+
 // segment is a file of the journal.
 type segment struct {
 	segmentHead
@@ -25,7 +28,7 @@ type segment struct {
 	liveBytes int64 // of their records
 
 	mu   sync.RWMutex // held to read: the file is closed when nobody reads
-	file disk.File
+	file disk.File    // nil if it is lost: the index has no entry of it
 }
 
 // capacity is how many bytes of batches the segment can hold.
@@ -43,6 +46,9 @@ func (s *segment) readAt(b []byte, offset int64) error {
 func (s *segment) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.file == nil {
+		return nil
+	}
 	return s.file.Close()
 }
 
@@ -50,7 +56,8 @@ func segmentName(seg uint32) string { return fmt.Sprintf("%08x", seg) + segmentS
 
 func (j *Journal) path(seg uint32) string { return filepath.Join(j.dir, segmentName(seg)) }
 
-// openSegment opens a segment of the catalog and checks that it is what the catalog says.
+// openSegment opens a segment of the catalog. It returns an error that wraps errForeign for a segment of another journal, and
+// one that wraps fs.ErrNotExist or disk.ErrDamaged if the segment is lost.
 func (j *Journal) openSegment(head segmentHead) (*segment, error) {
 	path := j.path(head.seg)
 	file, err := disk.OpenWritable(j.files, path)
@@ -65,8 +72,13 @@ func (j *Journal) openSegment(head segmentHead) (*segment, error) {
 	if err == nil {
 		_, err = file.ReadAt(b, 0)
 	}
-	if err == nil && !bytes.Equal(b, head.encode()) {
-		err = fmt.Errorf("%s is not segment %d of journal %x: %w", path, head.seg, head.id, disk.ErrDamaged)
+	if want := head.encode(); err == nil && !bytes.Equal(b[:segmentHeadEnd], want[:segmentHeadEnd]) {
+		if isSegmentHead(b) {
+			err = fmt.Errorf("%s is not segment %d of journal %x: %w", path, head.seg, head.id, errForeign)
+		} else { // the catalog has all that it says
+			j.logger.Warn("head of a segment of the journal was damaged, and is written again", "segment", path)
+			_, err = file.WriteAt(want, 0)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment: %w", err), file.Close())

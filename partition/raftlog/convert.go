@@ -78,7 +78,14 @@ func leaveJournal(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRan
 	if err != nil {
 		return err
 	}
-	copied, err := copyEntries(&journalStore{Store: values, journal: j}, values, rangesOf(j))
+	copied := 0
+	damaged, err := damagedOwners(values, j)
+	if len(damaged) > 0 {
+		err = fmt.Errorf("entries of groups %v cannot be read: start the member, which gets them from the others: %w", damaged, ErrDamaged)
+	}
+	if err == nil {
+		copied, err = copyEntries(&journalStore{Store: values, journal: j}, values, rangesOf(j))
+	}
 	if err := errors.Join(err, j.Close()); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (g *Group) LastIndex() (uint64, error) {
 // stops; raft would panic and end the process, so its goroutine ends here, as in putTerm.
 func (g *Group) GetLog(index uint64, out *raft.Log) error {
 	err := g.read(index, out)
-	if errors.Is(err, disk.ErrDamaged) && g.fail != nil && g.instanceClosed.Load() != nil {
+	if errors.Is(err, ErrDamaged) && g.fail != nil && g.instanceClosed.Load() != nil {
 		g.fail(err)
 		runtime.Goexit()
 	}
@@ -95,6 +95,9 @@ func (g *Group) read(index uint64, out *raft.Log) error {
 		return nil
 	}
 	if err := g.log.store.GetLog(g.key(index), out); err != nil {
+		if errors.Is(err, disk.ErrDamaged) {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
 		return err
 	}
 	out.Index = index
@@ -409,8 +412,29 @@ func (g *Group) Owner() (string, error) {
 	return string(v), nil
 }
 
-// SetOwner claims the log for a replica.
-func (g *Group) SetOwner(replica string) error { return g.put(keyReplica, []byte(replica)) }
+// SetOwner claims the log for a replica, which has no entries in it.
+func (g *Group) SetOwner(replica string) error {
+	if err := g.forgetDamage(); err != nil {
+		return err
+	}
+	return g.put(keyReplica, []byte(replica))
+}
+
+// forgetDamage deletes all entries of the group if some of them cannot be read.
+func (g *Group) forgetDamage() error {
+	j := g.log.journal
+	if j == nil || j.Damage(uint32(g.id)) == nil {
+		return nil
+	}
+	if err := g.stopOnFatal(g.log.transact(func() error { return j.Forget(uint32(g.id)) })); err != nil {
+		return fmt.Errorf("delete the damaged log of group %d: %w", g.id, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.first, g.last = 0, 0
+	g.cache.reset()
+	return nil
+}
 
 // OnFailure sets the function that stops the replica when the content of the log is unknown. It is
 // called before the log is used.
@@ -430,17 +454,17 @@ func (g *Group) SetInstance(closed <-chan struct{}) {
 // the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
 // behind them. If they stayed, raft would ask for snapshots without end.
 //
-// It returns an error that wraps disk.ErrDamaged if entries of the group cannot be read.
+// It returns an error that wraps ErrDamaged if entries of the group cannot be read.
 func (g *Group) Reconcile(index, term uint64) error {
 	if g.log.journal != nil {
 		if err := g.log.journal.Damage(uint32(g.id)); err != nil {
-			return fmt.Errorf("log of group %d: %w", g.id, err)
+			return fmt.Errorf("log of group %d: %w: %w", g.id, ErrDamaged, err)
 		}
 	}
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
 	if first > index+1 {
-		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, disk.ErrDamaged)
+		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, ErrDamaged)
 	}
 	if index == 0 || index < first || last < index {
 		return nil // no entry at the index of the snapshot that could contradict it

@@ -12,6 +12,9 @@ import (
 	"github.com/peeklock/peeklock/partition/journal"
 )
 
+// ownersMax is more than the partitions that a cluster can have, the catalog included.
+const ownersMax = 1 << 13
+
 // JournalFolder is the name of the folder of the journal, beside the file of the log.
 const JournalFolder = "journal"
 
@@ -87,6 +90,23 @@ func rangesOf(j *journal.Journal) map[fsm.PartitionID]IndexRange {
 // hasJournal reports whether the catalog of a journal is among the values.
 func hasJournal(values Store) (bool, error) {
 	return catalog{values, ""}.hasJournal()
+}
+
+// damagedOwners returns the groups that have a replica, and of which entries cannot be read.
+func damagedOwners(values Store, j *journal.Journal) (damaged []fsm.PartitionID, err error) {
+	for id := range fsm.PartitionID(ownersMax) {
+		if j.Damage(uint32(id)) == nil {
+			continue
+		}
+		owner, err := values.Get(fmt.Appendf(nil, "%d/%s", id, keyReplica))
+		if err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		if len(owner) > 0 {
+			damaged = append(damaged, id)
+		}
+	}
+	return damaged, nil
 }
 
 // catalog keeps the catalog of a journal among the values.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,10 @@ type Stats struct {
 	FileBytes int64
 }
 
+// ErrDamaged means that entries of a group cannot be read. Its replica may have confirmed them, so another one, under another
+// name, has to take its place. It wraps disk.ErrDamaged.
+var ErrDamaged = fmt.Errorf("the log of the replica: %w", disk.ErrDamaged)
+
 // logWrite is one append or one deletion that waits for its transaction.
 type logWrite struct {
 	entries []*raft.Log // keys already shifted
@@ -136,6 +141,9 @@ func Open(cfg Config) (*Log, error) {
 	}
 	if s, ok := store.(*journalStore); ok {
 		l.journal = s.journal
+	}
+	if err := l.acceptLoss(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Path, err), l.Close())
 	}
 	return l, nil
 }
@@ -217,7 +225,11 @@ func (l *Log) Forget(id fsm.PartitionID) error {
 	if err != nil {
 		return err
 	}
-	if err := g.clear(); err != nil {
+	err = g.forgetDamage()
+	if err == nil {
+		err = g.clear()
+	}
+	if err != nil {
 		return fmt.Errorf("forget group %d: %w", id, err)
 	}
 	for _, key := range []string{keyTerm, keyVote} {
@@ -232,7 +244,34 @@ func (l *Log) Forget(id fsm.PartitionID) error {
 	if err := g.put(keyReplica, nil); err != nil {
 		return fmt.Errorf("forget group %d: %w", id, err)
 	}
-	return nil
+	return l.acceptLoss()
+}
+
+// StopDamaged stops the replicas that run and of which entries were found damaged: not every entry is read by the replica.
+func (l *Log) StopDamaged() {
+	if l.journal == nil {
+		return
+	}
+	l.mu.Lock()
+	groups := maps.Clone(l.groups)
+	l.mu.Unlock()
+	for id, g := range groups {
+		if err := l.journal.Damage(uint32(id)); err != nil && g.instanceClosed.Load() != nil {
+			g.fail(fmt.Errorf("log of group %d: %w: %w", id, ErrDamaged, err))
+		}
+	}
+}
+
+// acceptLoss lets the journal free what it could not read, once no replica has a log there.
+func (l *Log) acceptLoss() error {
+	if l.journal == nil || l.journal.Lost() == nil {
+		return nil
+	}
+	damaged, err := damagedOwners(l.store, l.journal)
+	if err == nil && len(damaged) == 0 {
+		l.journal.Accept()
+	}
+	return err
 }
 
 // Group returns the log of one group.
