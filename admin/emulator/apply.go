@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -23,11 +22,22 @@ const (
 	defaultLockDuration  = time.Minute
 )
 
-// Control is what Apply needs of the cluster. Errors wrap an fsm.Code.
+// Control is what Apply needs of the cluster. Its methods have the meaning of those of admin.Control, and are safe for
+// concurrent use. Errors wrap an fsm.Code: what fails with ServerBusy or Timeout is tried again.
 type Control interface {
-	In(namespace fsm.NamespaceID) admin.NamespaceView
+	In(namespace fsm.Namespace) Entities
 	Namespace(ctx context.Context, name string) (fsm.Namespace, error)
 	CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error)
+}
+
+// Entities is what Apply needs of a namespace: a part of admin.NamespaceView, which implements it.
+type Entities interface {
+	CreateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error)
+	UpdateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error)
+	Entity(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error)
+	PutRule(ctx context.Context, subscription string, rule fsm.Rule, replace bool) error
+	DropRule(ctx context.Context, subscription, name string) error
+	Rules(ctx context.Context, subscription string, skip, max int) ([]fsm.Rule, error)
 }
 
 // Report counts the namespaces and entities that Apply created, updated or left unchanged. A changed rule counts as a
@@ -74,7 +84,7 @@ func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
 type task struct {
 	*resource
 
-	namespace       admin.NamespaceView
+	namespace       Entities
 	messageBytesMax uint32 // limit of the namespace; 0: none
 	created         bool
 	updated         bool
@@ -127,7 +137,7 @@ func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*
 		return all, nil
 	}
 	for _, e := range n.entities {
-		all = append(all, &task{resource: e, namespace: cluster.In(space.ID), messageBytesMax: space.Settings.MessageBytesMax})
+		all = append(all, &task{resource: e, namespace: cluster.In(space), messageBytesMax: space.Settings.MessageBytesMax})
 	}
 	if first {
 		return all[1:], nil // the file does not list the default namespace

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -69,14 +68,11 @@ func (h *fakeCluster) CreateNamespace(_ context.Context, name string, settings f
 	return n, nil
 }
 
-func (h *fakeCluster) In(namespace fsm.NamespaceID) admin.NamespaceView {
-	return fakeNamespace{cluster: h, id: namespace}
+func (h *fakeCluster) In(namespace fsm.Namespace) Entities {
+	return fakeNamespace{cluster: h, id: namespace.ID}
 }
 
-// fakeNamespace leaves unused methods to the nil interface, so that a call panics.
 type fakeNamespace struct {
-	admin.NamespaceView
-
 	cluster *fakeCluster
 	id      fsm.NamespaceID
 }

@@ -81,6 +81,39 @@ func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 	wants(t, say(t, ready.Members[0], 0, "queue", "show", "intake", "-o", "json"), `"maxDeliveryCount": 3`)
 }
 
+// import does to a running cluster what --config does at the start of dev: it may be repeated, and deletes nothing.
+func TestImportCreatesWhatConfigJSONLists(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	t.Parallel()
+	ready, stop := startDev(t, filepath.Join(kit.MemoryDir(t), "data"), "--members", "1")
+	defer stop()
+	m := ready.Members[0]
+	say(t, m, 0, "queue", "create", "own")
+	wants(t, say(t, m, 0, "import", sampleConfig), "7 created, 0 updated, 0 unchanged")
+	wants(t, say(t, m, 0, "import", sampleConfig), "0 created, 0 updated, 7 unchanged")
+	say(t, m, 0, "queue", "update", "intake", "--max-delivery-count", "9")
+	say(t, m, 0, "rule", "replace", "orders/Subscriptions/large", "by-size", "--sql", "size > 1")
+	wants(t, say(t, m, 0, "import", sampleConfig, "-o", "json"), `"updated": 2`, `"unchanged": 5`)
+	wants(t, say(t, m, 0, "queue", "show", "intake", "-o", "json"), `"maxDeliveryCount": 3`, `"forwardTo": "orders"`)
+	say(t, m, 0, "queue", "show", "own")
+
+	// A new version of the file, with a second namespace and something that cannot be done.
+	path := filepath.Join(t.TempDir(), "Config.json")
+	text := `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"intake","Properties":{"RequiresSession":true}},{"Name":"new"}]},
+		{"Name":"shop","Topics":[{"Name":"t","Subscriptions":[{"Name":"s","Rules":[{"Name":"r","Properties":{"FilterType":"Sql",
+			"SqlFilter":{"SqlExpression":"size > 1.5 AND sys.Label = 'a'"},"Action":{"SqlExpression":"SET a = 1"}}}]}]}]}]}}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, say(t, m, 1, "import", path), "4 created, 0 updated, 1 unchanged", "Namespaces[0].Queues[0] (intake): Properties.RequiresSession is false", "not everything is as in "+path)
+	wants(t, say(t, m, 1, "import", path), "0 created, 0 updated, 5 unchanged")
+	wants(t, say(t, m, 0, "rule", "list", "t/Subscriptions/s", "--namespace", "shop"), "size > 1.5")
+	say(t, m, 1, "queue", "show", "new", "--namespace", "shop")
+	wants(t, say(t, m, 2, "import", path+"x"), "no such file")
+}
+
 // An invalid file is reported before anything is changed. A file that contradicts existing entities is reported,
 // and the rest is applied.
 func TestDevRefusesInvalidConfigJSON(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/emulator"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // emulatorTimeMax is how long dev may take to apply a Config.json: that is enough time to create thousands of
@@ -45,12 +46,20 @@ func (e *emulatorConfig) gate() <-chan struct{} {
 // apply creates what the file lists and opens the gate, even if some of it could not be created: if the member
 // never became ready, the reason would stay hidden.
 func (e *emulatorConfig) apply(ctx context.Context, m *member) (emulator.Report, error) {
-	report, err := e.file.Apply(ctx, control{m.node.Router(), m.node.Operator()})
+	report, err := e.file.Apply(ctx, emulatorControl{control{m.node.Router(), m.node.Operator()}})
 	if err != nil {
 		return report, fmt.Errorf("create what %s lists: %w", e.path, err)
 	}
 	close(e.opened)
 	return report, nil
+}
+
+// emulatorControl adapts control to package emulator, which needs less of a namespace.
+type emulatorControl struct{ control }
+
+// In returns the entities of a namespace.
+func (c emulatorControl) In(namespace fsm.Namespace) emulator.Entities {
+	return c.control.In(namespace.ID)
 }
 
 // devConfig is the part of the output that --config adds.

@@ -27,9 +27,9 @@ const (
 	Region = "us-east-1"
 )
 
-// Store is an object store. It is safe for concurrent use.
+// Store is an object store, an http.Handler. It is safe for concurrent use.
 type Store struct {
-	URL string // http://127.0.0.1:port
+	URL string // http://127.0.0.1:port, set by Start
 	// Before is called for each request with a valid signature. It returns true when it has answered
 	// the request. Set it before the first request.
 	Before func(w http.ResponseWriter, r *http.Request) bool
@@ -41,10 +41,15 @@ type Store struct {
 	storedBytes int64
 }
 
+// New returns an empty store that no server serves.
+func New() *Store {
+	return &Store{objects: map[string][]byte{}, uploads: map[string]map[int][]byte{}}
+}
+
 // Start starts a store that stops at the end of the test.
 func Start(t testing.TB) *Store {
 	t.Helper()
-	s := &Store{objects: map[string][]byte{}, uploads: map[string]map[int][]byte{}}
+	s := New()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	s.URL = server.URL

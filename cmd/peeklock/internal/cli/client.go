@@ -154,6 +154,9 @@ func isBusy(err error) bool {
 	return errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable
 }
 
+// errNoMember reports that no member could be reached, so that nothing was done.
+var errNoMember = errors.New("no member answers")
+
 // callNow is callVia without repetitions.
 func (c *Client) callNow(ctx context.Context, method, path string, in, out any) (string, error) {
 	urls, err := c.Addresses()
@@ -173,7 +176,7 @@ func (c *Client) callNow(ctx context.Context, method, path string, in, out any) 
 	for _, base := range urls {
 		last = c.callOnce(ctx, method, base, path, body, out)
 		if dial := dialError(last); dial != nil {
-			last = fmt.Errorf("no member answers at %s: %w", base, dial)
+			last = fmt.Errorf("%w at %s: %w", errNoMember, base, dial)
 			continue // nothing was sent, so it is safe to try another member
 		}
 		return base, last

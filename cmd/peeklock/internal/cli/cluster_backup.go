@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/admin"
@@ -67,7 +68,8 @@ type backupRun struct {
 }
 
 func (c *Client) backup(i invocation, pace rateFlag) error {
-	ctx, out, location := i.ctx, i.out, i.args[0]
+	ctx, out := i.ctx, i.out
+	location := strings.ReplaceAll(i.args[0], "{time}", time.Now().UTC().Format("20060102T150405Z"))
 	to, err := objects.Open(ctx, location, c.Getenv)
 	if err != nil {
 		return UsageError{err}
@@ -229,5 +231,5 @@ func (c *Client) download(ctx context.Context, path string, to io.Writer) (n int
 		}
 		return io.Copy(to, response.Body)
 	}
-	return 0, errors.New("no member answers")
+	return 0, errNoMember
 }

@@ -255,6 +255,26 @@ func TestBackupKeepsTheRate(t *testing.T) {
 	}
 }
 
+// A command that runs every night needs a target of its own each time. The clock begins at the year 2000.
+func TestBackupTargetNamesItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		c := &Client{Process: Process{Out: io.Discard, Err: io.Discard}, form: "table", http: &http.Client{Transport: copiedMember{size: 100}}}
+		for range 2 {
+			if err := c.backup(invocation{ctx: t.Context(), out: &Output{w: io.Discard, form: "table"}, args: []string{filepath.Join(dir, "{time}")}}, 0); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(24 * time.Hour) //nolint:forbidigo // in a bubble
+		}
+		for _, name := range []string{"20000101T000000Z", "20000102T000000Z"} {
+			if _, err := os.Stat(filepath.Join(dir, name, manifestFile)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestByteRateIsParsed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]rateFlag{

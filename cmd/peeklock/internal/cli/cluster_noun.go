@@ -20,14 +20,15 @@ prefix. The cluster keeps running. The copies come from the leaders, through any
 of a moment between the start and the end of the backup, but the partitions are not consistent with each other: of two
 messages sent to different partitions during the backup, one may be missing, and a message that was being forwarded may
 be in neither partition or in both ("Backup" in the operations guide). The catalog is copied first and last; the last copy counts, and the manifest says
-whether it changed.
+whether it changed. {time} in the target is replaced by the time of the start, as in 20261120T020000Z.
 
 A copy keeps disk space on its leader until it is written, so a slow target costs disk space there. The files contain
 all messages and keys: protect them. "peeklock restore" reads them.
 
 Any object store that speaks S3 works. The data goes through this command, not from the members to the store.
 ` + objects.EnvironmentHelp, example: `  peeklock cluster backup /backups/2026-11-20
-  AWS_ENDPOINT_URL_S3=https://store.example:9000 peeklock cluster backup s3://backups/2026-11-20 --rate 50MiB`,
+  AWS_ENDPOINT_URL_S3=https://store.example:9000 peeklock cluster backup s3://backups/2026-11-20 --rate 50MiB
+  peeklock cluster backup s3://backups/nightly/{time}`,
 			args: argCount(1, 1),
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().Var(&rate, "rate", "maximum bytes per second, 64KiB or more; 0: no limit")

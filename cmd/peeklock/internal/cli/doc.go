@@ -12,6 +12,7 @@
 //	dataplane.go               AMQP
 //	message*.go session.go     commands over AMQP
 //	operate*.go cluster*.go restore.go raft_log.go kubernetes*.go  operation
+//	import.go remote_control.go  Config.json of the emulator; package admin/emulator reads it
 //
 // Invariants:
 //

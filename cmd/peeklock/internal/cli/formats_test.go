@@ -20,6 +20,7 @@ func TestPrintedAnswerFormats(t *testing.T) {
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{
 		{Name: "cluster backup", Of: backedUp{}},
 		{Name: "cluster verify", Of: verified{}},
+		{Name: "import", Of: imported{}},
 		{Name: "restore", Of: restored{}},
 		{Name: "delete", Of: deleted{}},
 		{Name: "key list", Of: []listedKey(nil)},

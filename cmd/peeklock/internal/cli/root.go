@@ -106,7 +106,7 @@ three members in one process.`,
 		queueNoun(c), topicNoun(c), subscriptionNoun(c), ruleNoun(c), sessionNoun(c), messageNoun(c),
 		namespaceNoun(c), keyNoun(c), clusterNoun(c), memberNoun(c), partitionNoun(c), raftLogNoun(c), kubernetesNoun(c),
 	)...)
-	root.AddCommand(c.command(restoreVerb(c)), c.command(versionVerb()), debugNoun(c))
+	root.AddCommand(c.command(importVerb(c)), c.command(restoreVerb(c)), c.command(versionVerb()), debugNoun(c))
 	_ = root.RegisterFlagCompletionFunc("namespace", c.completeNamespace)
 	return root, c
 }

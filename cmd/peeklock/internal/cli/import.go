@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin/emulator"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// importTimeMax is how long import may take after a member has answered: enough for tens of thousands of entities.
+const importTimeMax = 10 * time.Minute
+
+func importVerb(c *Client) verb {
+	var wait time.Duration
+	return verb{
+		use: "import FILE", short: "Create the entities that a Config.json of the Service Bus emulator lists",
+		long: `Create the queues, topics, subscriptions and rules that a Config.json of the Service Bus emulator lists. The first namespace of
+the file becomes the default namespace, whatever its name; each further one is created under its name, with a key that has all
+rights. Entities that exist get the settings of the file; nothing is deleted, except the rule $Default where the file lists
+other rules. The command may be repeated, and then changes nothing.
+
+The exit code is 1 when something could not be created or changed as the file says; the rest is done. An operator key is
+needed.`,
+		example: "  peeklock import Config.json",
+		args:    argCount(1, 1),
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().DurationVar(&wait, "wait", 0, "how long to repeat the first request while no member answers")
+		},
+		run: func(i invocation) error { return c.importConfig(i, wait) },
+	}
+}
+
+// imported is the answer of import.
+type imported struct {
+	File string `json:"file"`
+	emulator.Report
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+func (c *Client) importConfig(i invocation, wait time.Duration) error {
+	path := i.args[0]
+	file, err := emulator.Read(path)
+	if err != nil {
+		return UsageError{err}
+	}
+	if err := c.waitForMember(i.ctx, wait); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(i.ctx, importTimeMax)
+	defer cancel()
+	report, err := file.Apply(ctx, remoteControl{c})
+	if err != nil {
+		return unknownError{fmt.Errorf("create what %s lists: a part may have been done, and the command may be repeated: %w", path, err)}
+	}
+	if err := i.out.imported(imported{path, report, file.Warnings}); err != nil {
+		return err
+	}
+	if n := len(report.Problems); n > 0 {
+		return fmt.Errorf("not everything is as in %s: %d problems", path, n)
+	}
+	return nil
+}
+
+func (o *Output) imported(answer imported) error {
+	if !o.IsTable() {
+		return o.Data(answer)
+	}
+	for _, list := range []struct {
+		title string
+		lines []string
+	}{{"warning", answer.Warnings}, {"not as in the file", answer.Problems}} {
+		for _, line := range list.lines {
+			if err := o.Note("%s: %s", list.title, Printable(line, FieldCharactersMax)); err != nil {
+				return err
+			}
+		}
+	}
+	return o.Note("%s: %d created, %d updated, %d unchanged", answer.File, answer.Created, answer.Updated, answer.Unchanged)
+}
+
+// waitForMember returns nil as soon as a member answers that the client may administer the cluster. While none answers, or
+// the cluster starts, it tries again for the given time.
+func (c *Client) waitForMember(ctx context.Context, wait time.Duration) error {
+	for began := time.Now(); ; sleepContext(ctx, retryInterval) {
+		err := c.Call(ctx, http.MethodGet, namespacePath(fsm.DefaultNamespaceName), nil, nil)
+		if !errors.Is(err, errNoMember) && !isBusy(err) || time.Since(began) > wait || ctx.Err() != nil {
+			return err
+		}
+	}
+}
