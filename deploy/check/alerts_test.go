@@ -296,3 +296,31 @@ func TestPanelsUseExistingMetrics(t *testing.T) {
 		t.Errorf("only %d metrics are shown", len(asked))
 	}
 }
+
+// The queries of KEDA's Prometheus scaler ask for what exists.
+func TestExamplesOfKEDAUseExistingMetrics(t *testing.T) {
+	have, queries := known(t), 0
+	for _, document := range strings.Split(string(read(t, "../examples/keda.yaml")), "\n---") {
+		var object struct {
+			Kind string
+			Spec struct {
+				Triggers []struct {
+					Type     string
+					Metadata map[string]string
+				}
+			}
+		}
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatal(err)
+		}
+		for _, trigger := range object.Spec.Triggers {
+			if trigger.Type == "prometheus" {
+				queries++
+				checkExpr(t, "keda.yaml", trigger.Metadata["query"], have)
+			}
+		}
+	}
+	if queries != 2 {
+		t.Errorf("%d queries", queries)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -125,7 +126,11 @@ func TestChartIsAsWritten(t *testing.T) {
 func types() map[string]func() any {
 	return map[string]func() any{
 		"apps/v1 StatefulSet":                      func() any { return new(appsv1.StatefulSet) },
+		"batch/v1 Job":                             func() any { return new(batchv1.Job) },
+		"batch/v1 CronJob":                         func() any { return new(batchv1.CronJob) },
+		"v1 ConfigMap":                             func() any { return new(corev1.ConfigMap) },
 		"v1 Pod":                                   func() any { return new(corev1.Pod) },
+		"v1 PersistentVolumeClaim":                 func() any { return new(corev1.PersistentVolumeClaim) },
 		"v1 Service":                               func() any { return new(corev1.Service) },
 		"v1 Secret":                                func() any { return new(corev1.Secret) },
 		"v1 ServiceAccount":                        func() any { return new(corev1.ServiceAccount) },
@@ -185,11 +190,6 @@ func TestManifestsAreOfKubernetes(t *testing.T) {
 			}
 		}
 	}
-	for kind := range types() {
-		if !seen[kind] {
-			t.Errorf("no set of values makes a %s", kind)
-		}
-	}
 	examples, err := filepath.Glob("../examples/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +199,14 @@ func TestManifestsAreOfKubernetes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		decode(t, file, string(text))
+		for _, kind := range decode(t, file, string(text)) {
+			seen[kind] = true
+		}
+	}
+	for kind := range types() {
+		if !seen[kind] {
+			t.Errorf("no set of values and no example makes a %s", kind)
+		}
 	}
 }
 
@@ -215,6 +222,9 @@ func TestValuesAreRefused(t *testing.T) {
 		"unknown":       {map[string]any{"allowRemotePlain": true, "replica": 3}, "replica"},
 		"no issuer":     {map[string]any{"certManager": map[string]any{"enabled": true}, "peers": map[string]any{"gossipSecret": "g"}}, "issuerRef"},
 		"wrong type":    {map[string]any{"allowRemotePlain": true, "partitions": "many"}, "partitions"},
+		"no entities":   {map[string]any{"allowRemotePlain": true, "bootstrap": map[string]any{"entities": map[string]any{"Queues": []any{}}}}, "Queues"},
+		"one target":    {map[string]any{"allowRemotePlain": true, "backup": map[string]any{"schedule": "@daily", "to": "s3://backups/broker"}}, "{time}"},
+		"no volume":     {map[string]any{"allowRemotePlain": true, "backup": map[string]any{"schedule": "@daily", "to": "/backups/{time}"}}, "existingClaim"},
 	} {
 		_, err := render(t, c.values)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -234,19 +244,55 @@ func TestStandingClusterMayBecomeSmallerThanItsFounders(t *testing.T) {
 	}
 }
 
-// The pods that clients reach are members only: no other pod of the chart has their labels.
+// restricted fails the test unless the pod security standard "restricted" admits the pod.
+func restricted(t *testing.T, where string, pod corev1.PodSpec) {
+	t.Helper()
+	c := pod.SecurityContext
+	if c == nil || c.RunAsNonRoot == nil || !*c.RunAsNonRoot || c.SeccompProfile == nil || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("%s: %+v", where, c)
+	}
+	of := pod.Containers[0].SecurityContext // the others are those of the user
+	if of == nil || of.AllowPrivilegeEscalation == nil || *of.AllowPrivilegeEscalation || of.ReadOnlyRootFilesystem == nil || !*of.ReadOnlyRootFilesystem ||
+		of.Capabilities == nil || !slices.Equal(of.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+		t.Errorf("%s: %+v", where, of)
+	}
+}
+
+// The pods that clients reach are members only: the other pods of the chart do not have their labels. All pods are restricted.
 func TestOnlyMembersAreSelected(t *testing.T) {
+	var names []string
 	for _, file := range cases(t) {
 		files, err := render(t, values(t, file))
 		if err != nil {
 			t.Fatal(err)
 		}
+		var set appsv1.StatefulSet
 		var test corev1.Pod
-		if err := yaml.Unmarshal([]byte(files["peeklock/templates/tests/messages.yaml"]), &test); err != nil {
-			t.Fatal(err)
+		var bootstrap batchv1.Job
+		var backup batchv1.CronJob
+		for template, into := range map[string]any{"statefulset": &set, "tests/messages": &test, "bootstrap": &bootstrap, "backup": &backup} {
+			documents := strings.Split(files["peeklock/templates/"+template+".yaml"], "\n---")
+			if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), into); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if test.Kind != "Pod" || test.Labels["app.kubernetes.io/name"] == "peeklock" {
-			t.Errorf("%s: %s %v", file, test.Kind, test.Labels)
+		members := set.Spec.Template.Labels["app.kubernetes.io/name"]
+		restricted(t, file, set.Spec.Template.Spec)
+		for _, pod := range []corev1.PodTemplateSpec{{ObjectMeta: test.ObjectMeta, Spec: test.Spec}, bootstrap.Spec.Template, backup.Spec.JobTemplate.Spec.Template} {
+			if len(pod.Spec.Containers) == 0 {
+				continue // these values make none
+			}
+			name := pod.Labels["app.kubernetes.io/name"]
+			names = append(names, name)
+			if members != "peeklock" || name == "" || name == members {
+				t.Errorf("%s: a client is called %q like the members %q", file, name, members)
+			}
+			restricted(t, file+", "+name, pod.Spec)
+		}
+	}
+	for _, name := range []string{"peeklock-test", "peeklock-entities", "peeklock-backup"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("no set of values makes a pod %s", name)
 		}
 	}
 }

@@ -38,7 +38,7 @@ network() {
 	ip addr add "$address/32" dev lo # not 127.0.0.1: the endpoint of the API server for pods
 	sysctl -qw net.ipv4.ip_forward=1
 	local n
-	for ((n = 1; n <= nodes; n++)); do
+	for ((n = 1; n <= spare; n++)); do
 		ip netns add "node$n"
 		ip link add "node$n" type veth peer name eth0 netns "node$n"
 		ip addr add "10.99.$n.1/24" dev "node$n"
@@ -51,11 +51,16 @@ network() {
 	done
 }
 
-# certificate NAME SUBJECT [EXTENSIONS] signs a certificate with the authority in $work/pki.
+# authority NAME makes an authority in $work/pki.
+authority() {
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$work/pki/$1.key" -out "$work/pki/$1.crt" -subj "/CN=$1" -days 2 2>/dev/null
+}
+
+# certificate NAME SUBJECT [EXTENSIONS] signs a certificate with the authority $signer, or that of the cluster.
 certificate() {
 	local name=$1 subject=$2 extensions=${3:-extendedKeyUsage=clientAuth}
 	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$work/pki/$name.key" -out "$work/pki/$name.csr" -subj "$subject" 2>/dev/null
-	openssl x509 -req -in "$work/pki/$name.csr" -CA "$work/pki/ca.crt" -CAkey "$work/pki/ca.key" -CAcreateserial -days 2 \
+	openssl x509 -req -in "$work/pki/$name.csr" -CA "$work/pki/${signer:-ca}.crt" -CAkey "$work/pki/${signer:-ca}.key" -CAcreateserial -days 2 \
 		-extfile <(printf '%b' "$extensions") -out "$work/pki/$name.crt" 2>/dev/null
 }
 
@@ -69,7 +74,7 @@ kubeconfig() {
 }
 
 certificates() {
-	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$work/pki/ca.key" -out "$work/pki/ca.crt" -subj /CN=cluster -days 2 2>/dev/null
+	authority ca
 	openssl genrsa -out "$work/pki/accounts.key" 2048 2>/dev/null
 	openssl rsa -in "$work/pki/accounts.key" -pubout -out "$work/pki/accounts.pub" 2>/dev/null
 	local both='extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=' name n
@@ -77,7 +82,7 @@ certificates() {
 	certificate admin /O=system:masters/CN=admin
 	for name in kube-controller-manager kube-scheduler kube-proxy; do certificate "$name" "/CN=system:$name"; done
 	for name in admin kube-controller-manager kube-scheduler kube-proxy; do kubeconfig "$name"; done
-	for ((n = 1; n <= nodes; n++)); do
+	for ((n = 1; n <= spare; n++)); do
 		certificate "node$n" "/O=system:nodes/CN=system:node:node$n" "${both}DNS:node$n,IP:10.99.$n.2"
 		kubeconfig "node$n"
 	done
@@ -96,6 +101,13 @@ image() {
 	printf '[{"Config":"config.json","RepoTags":["localhost/%s"],"Layers":["layer.tar"]}]' "$tag" >"$dir/manifest.json"
 	tar -C "$dir" -cf "$work/images/${tag/:/-}.tar" config.json manifest.json layer.tar
 	rm -rf "$dir"
+}
+
+# settings_of DOCKERFILE prints what it sets, as the configuration of an image.
+settings_of() {
+	jq -nc --arg user "$(sed -n 's/^USER //p' "$1")" --arg env "$(sed -n 's/^ENV //p' "$1")" --arg volume "$(sed -n 's/^VOLUME //p' "$1")" \
+		--argjson entrypoint "$(sed -n 's/^ENTRYPOINT //p' "$1")" --argjson cmd "$(sed -n 's/^CMD //p' "$1")" \
+		'{User: $user, Env: ($env | split(" ")), Entrypoint: $entrypoint, Cmd: $cmd, Volumes: {($volume): {}}}'
 }
 
 control_plane() {
@@ -128,7 +140,7 @@ addons() {
 	{
 		printf 'apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: local, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}\nprovisioner: kubernetes.io/no-provisioner\nvolumeBindingMode: WaitForFirstConsumer\n'
 		local n i
-		for ((n = 1; n <= nodes; n++)); do for ((i = 0; i < node_volumes; i++)); do volume "$n" "$i"; done; done
+		for ((n = 1; n <= spare; n++)); do for ((i = 0; i < node_volumes; i++)); do volume "$n" "$i"; done; done
 	} | kubectl apply -f - >/dev/null
 	wait_for 180 'the resolver runs' kubectl -n kube-system wait --for condition=Available deployment/coredns --timeout 1s
 }
