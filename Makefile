@@ -5,7 +5,7 @@ GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 HOURS  ?= 0.5
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance peers dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ topics: ## publish to topics with many subscriptions and filters, in three proce
 
 rebalance: ## three members become five and three again while senders and receivers continue
 	go test -count=1 -timeout 30m -run '^$$' -bench Rebalance -benchtime 1x ./test/bench
+
+peers: ## Peeklock beside RabbitMQ and NATS: the same load by turns, as a table; about 10 minutes
+	test/bench/peers/run $(PEERS)
 
 dev: ## three members in one process, on loopback
 	go run ./cmd/peeklock dev
