@@ -16,8 +16,9 @@ import (
 // disturber carries out the faults of a plan. Faults overlap: a member that two faults have ended starts when the
 // later one ends, and a link that two faults cut works again when both have ended.
 type disturber struct {
-	world *world
-	log   *slog.Logger
+	world  *world
+	log    *slog.Logger
+	faults []Fault // of the plan
 
 	mu      sync.Mutex
 	active  map[int]Fault        // by position in the plan
@@ -27,6 +28,7 @@ type disturber struct {
 // run carries out all faults and returns when the last one has ended.
 func (d *disturber) run(plan *Plan) {
 	d.active, d.damaged = make(map[int]Fault), make(map[int]fsm.MemberID)
+	d.faults = plan.Faults
 	begun := time.Now()
 	var done sync.WaitGroup
 	for i, f := range plan.Faults {
@@ -81,9 +83,9 @@ func (d *disturber) begin(i int, f Fault) {
 	case Drain:
 		go w.drain(w.members[f.Member], true)
 	case Scale:
-		go w.members[f.Member].retire()
+		go w.members[f.Member].retire(d.isAlone(i))
 		if len(w.members) > 3 {
-			go w.members[f.Other].retire()
+			go w.members[f.Other].retire(d.isAlone(i))
 		}
 	case Clock:
 		w.members[f.Member].clock.set(f.Amount, 0)
@@ -96,6 +98,13 @@ func (d *disturber) begin(i int, f Fault) {
 	case Restore:
 		w.restoreCluster(f)
 	}
+}
+
+// isAlone reports whether nothing else disturbs the cluster from shortly before a fault begins until an operation that begins
+// with it must have ended.
+func (d *disturber) isAlone(i int) bool {
+	from, to := d.faults[i].At-serveWithin, d.faults[i].At+operateWithin
+	return !slices.ContainsFunc(slices.Concat(d.faults[:i], d.faults[i+1:]), func(f Fault) bool { return f.At < to && f.At+f.Length > from })
 }
 
 func (d *disturber) end(i int, f Fault) {
@@ -182,9 +191,9 @@ func (d *disturber) flipBits(i int, f Fault) {
 	}
 }
 
-// setLinks cuts and delays what the active faults cut and delay.
+// setLinks cuts, delays and slows down what the active faults cut, delay and slow down.
 func (d *disturber) setLinks() {
-	cuts, delays := make(map[simnet.Link]bool), make(map[simnet.Link]time.Duration)
+	cuts, delays, paces := make(map[simnet.Link]bool), make(map[simnet.Link]time.Duration), make(map[simnet.Link]time.Duration)
 	n := len(d.world.members)
 	for _, f := range d.active {
 		for from := range n {
@@ -194,6 +203,8 @@ func (d *disturber) setLinks() {
 				case from == to:
 				case f.Kind == Delay && (from == f.Member || to == f.Member):
 					delays[link] = max(delays[link], f.Amount)
+				case f.Kind == Narrow && (from == f.Member || to == f.Member):
+					paces[link] = max(paces[link], f.Amount)
 				case f.cuts(link, n):
 					cuts[link] = true
 				}
@@ -202,6 +213,7 @@ func (d *disturber) setLinks() {
 	}
 	d.world.network.SetCuts(cuts)
 	d.world.network.SetDelays(delays)
+	d.world.network.SetPaces(paces)
 }
 
 // cuts reports whether the fault cuts a link between two of n members.

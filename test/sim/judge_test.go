@@ -57,8 +57,8 @@ func TestJudgeFindsPlantedBugs(t *testing.T) {
 		"taken once":                    {&stream{from: one, takes: true}, append(m[:2:2], received), ""},
 		"taken twice":                   {&stream{from: one, takes: true}, append(m[:2:2], received, received), "delivered after its completion"},
 		"taken by nobody":               {&stream{from: one, takes: true}, m[:2], "lost"},
-		"taken without an answer":       {&stream{from: one, takes: true, unanswered: []take{{at: at(1), most: 1}}}, m[:2], ""},
-		"taken before it was sent":      {&stream{from: one, takes: true, unanswered: []take{{at: at(-1), most: 1}}}, m[:2], "lost"},
+		"taken without an answer":       {&stream{from: one, takes: true, unanswered: []take{{until: at(1), most: 1}}}, m[:2], ""},
+		"taken before it was sent":      {&stream{from: one, takes: true, unanswered: []take{{until: at(-1), most: 1}}}, m[:2], "lost"},
 		"purged with an unknown answer": {&stream{from: one, expect: always(may), purges: []purge{{ended: at(3), unknown: true}}}, m[:2], ""},
 	} {
 		switch found := judged(c.stream, c.events...); {

@@ -38,8 +38,8 @@ func (w *world) anyOther(m *member) (found *process) {
 }
 
 // retire removes the member from the cluster as an operator who scales it down does, and stops it. It keeps running
-// when the removal fails.
-func (m *member) retire() {
+// when the removal fails, which is a finding if nothing else disturbs the cluster.
+func (m *member) retire(isAlone bool) {
 	p := m.running()
 	if p == nil {
 		return
@@ -48,6 +48,9 @@ func (m *member) retire() {
 	defer cancel()
 	if err := p.node.Operator().RemoveMember(ctx, p.node.ID()); err != nil {
 		m.world.log.Warn("failed to remove a member", "number", m.number, "error", err)
+		if isAlone {
+			m.world.find("the removal of member %d failed although nothing else happened: %v", m.number, err)
+		}
 	}
 }
 

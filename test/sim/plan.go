@@ -24,6 +24,7 @@ const (
 	Halves     Kind = "halves"     // the members are split into two groups
 	Ring       Kind = "ring"       // each member hears only the one before it
 	Delay      Kind = "delay"      // messages of a member take up to Amount longer
+	Narrow     Kind = "narrow"     // each stream of a member takes Amount for a mebibyte
 	Reset      Kind = "reset"      // every stream between two members breaks
 	Suspend    Kind = "suspend"    // a host stands still: nothing gets to it or from it, and its monotonic clock does not count
 	Standstill Kind = "standstill" // all hosts stand still
@@ -85,6 +86,7 @@ const (
 	faultLengthMin = 200 * time.Millisecond
 	faultLengthMax = 40 * time.Second
 	delayMax       = 400 * time.Millisecond
+	paceMax        = 8 * time.Second
 	clockOffMax    = 2 * time.Hour
 	flipEvery      = time.Second
 	driftMax       = 200 * time.Millisecond
@@ -101,7 +103,7 @@ const (
 
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
-	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Reset, Reset, Restart,
+	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Narrow, Reset, Reset, Restart,
 	Suspend, Suspend, Standstill, FlipBits, FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
 }
 
@@ -202,6 +204,8 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 		f.Amount = time.Duration(r.IntN(2))
 	case Delay:
 		f.Amount = time.Duration(r.Int64N(int64(delayMax)))
+	case Narrow:
+		f.Amount = time.Duration(r.Int64N(int64(paceMax)))
 	case Clock:
 		f.Amount = time.Duration(r.Int64N(2*int64(clockOffMax))) - clockOffMax
 	case Drift:

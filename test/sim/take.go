@@ -47,7 +47,7 @@ func (l *load) takeSome(c *client, p *process, s *stream, r *router.Receiver) bo
 	isAnswered := heard && got.code == fsm.OK && (len(got.deliveries) > 0 || time.Since(asked) < answerWithin)
 	if !isAnswered {
 		s.mu.Lock()
-		s.unanswered = append(s.unanswered, take{at: time.Now(), most: most})
+		s.unanswered = append(s.unanswered, take{until: time.Now().Add(lockWait), most: most})
 		s.mu.Unlock()
 		return false
 	}
@@ -63,20 +63,21 @@ func (l *load) takeSome(c *client, p *process, s *stream, r *router.Receiver) bo
 	return true
 }
 
-// take is a request of receive-and-delete without an answer, and how many messages it may have deleted at most.
+// take is a request of receive-and-delete without an answer, how many messages it may have deleted at most, and until
+// when: the leader lets it wait although its member has lost power.
 type take struct {
-	at   time.Time
-	most int
+	until time.Time
+	most  int
 }
 
 // checkTakes leaves out the lost messages that requests without an answer explain: each as many as it asked for, of
-// those whose sending had begun when it ended.
+// those whose sending had begun before its end.
 func (s *stream) checkTakes(found []history.Violation) []history.Violation {
 	s.mu.Lock()
 	unanswered := slices.Clone(s.unanswered)
 	s.mu.Unlock()
 	return slices.DeleteFunc(found, func(v history.Violation) bool {
-		by := slices.IndexFunc(unanswered, func(t take) bool { return t.most > 0 && !t.at.Before(v.Events[0].At) })
+		by := slices.IndexFunc(unanswered, func(t take) bool { return t.most > 0 && !t.until.Before(v.Events[0].At) })
 		if v.Rule != history.RuleLost || by < 0 {
 			return false
 		}

@@ -49,6 +49,7 @@ func (p *pipe) add(s segment) {
 		if s.at.Before(p.last) {
 			s.at = p.last
 		}
+		s.at = s.at.Add(p.network.pace[p.link] * time.Duration(len(s.data)) / bytesOfPace)
 		p.last = s.at
 	}
 	p.segments = append(p.segments, s)

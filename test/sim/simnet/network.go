@@ -20,6 +20,7 @@ const (
 	synEvery      = time.Second            // between two attempts to open a stream over a cut link
 	unsentBytes   = 8 << 20                // in one direction of a stream before Write waits
 	packetsQueued = 1024                   // of one host; further ones are lost
+	bytesOfPace   = 1 << 20                // that take as long as the pace of a link says
 )
 
 // Link is one direction between two hosts.
@@ -33,6 +34,7 @@ type Network struct {
 	off   map[int]bool
 	cut   map[Link]bool
 	extra map[Link]time.Duration // added to latencies: up to this
+	pace  map[Link]time.Duration // that a mebibyte takes in each stream; absent: none
 	pipes map[*pipe]struct{}     // of open streams
 	stats Stats
 }
@@ -91,6 +93,21 @@ func (n *Network) SetDelays(extra map[Link]time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.extra = maps.Clone(extra)
+}
+
+// SetPaces makes a mebibyte of each stream of these links take the given times, and no time on the others. What is on
+// its way over a link whose pace changes arrives within a second.
+func (n *Network) SetPaces(paces map[Link]time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.pace
+	n.pace = maps.Clone(paces)
+	for p := range n.pipes {
+		if before[p.link] != paces[p.link] {
+			p.hold()
+			p.release()
+		}
+	}
 }
 
 // ResetStreams breaks every stream between two hosts: both ends get ECONNRESET.
