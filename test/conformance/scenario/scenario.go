@@ -72,6 +72,7 @@ func Clients() []Client {
 		{"go-amqp", "go-amqp", "Go", Generic, "go", "go.mod", `Azure/go-amqp v(\S+)`},
 		{"rhea", "rhea", "JavaScript", Generic, "js", "test/conformance/js/package.json", `"rhea": "(.*?)"`},
 		{"qpid-jms", "qpid-jms-client", "Java", Generic, "java", "test/conformance/java/pom.xml", `qpid-jms-client</artifactId>\s*<version>(.*?)<`},
+		{"protonj2", "protonj2-client", "Java", Generic, "java", "test/conformance/java/pom.xml", `protonj2-client</artifactId>\s*<version>(.*?)<`},
 	}
 }
 

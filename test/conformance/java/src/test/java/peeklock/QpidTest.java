@@ -322,7 +322,7 @@ class QpidTest extends Scenario {
     }
 
     /** A key store with the certificate of a client, as keytool and openssl would make it. */
-    private static Path keyStore() throws Exception {
+    static Path keyStore() throws Exception {
         try (InputStream certificate = Files.newInputStream(Path.of(variable("PEEKLOCK_CLIENT_CERT", "client.pem")))) {
             String pem = Files.readString(Path.of(variable("PEEKLOCK_CLIENT_KEY", "client-key.pem")));
             byte[] key = Base64.getMimeDecoder().decode(pem.replaceAll("-----[A-Z ]+-----", ""));
