@@ -5,7 +5,7 @@ GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 HOURS  ?= 0.5
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance peers dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance peers recipes dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ kubernetes: ## a real Kubernetes on this machine with the chart under load; need
 image: ## build the container image peeklock:dev, with docker
 	deploy/image/build
 
+recipes: ## frameworks that people have, as they are published, against Peeklock; installs what they need
+	set -e; for recipe in test/recipes/*/run; do bash $$recipe; done
+
 sim: ## clusters in virtual time with faults from new seeds, until HOURS=0.5 have passed in them
 	PEEKLOCK_SIM_HOURS=$(HOURS) go test -count=1 -v -timeout 0 -run TestSimulatedHours ./test/sim
 
@@ -89,11 +92,11 @@ soak: ## create and delete temporary state for SOAK=10m while leaders are killed
 abuse: ## hostile clients of every kind at full size, and the latency of honest clients meanwhile
 	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse
 
-# New random histories, the race detector in long tests, every planted fault, twenty rounds, simulated hours, and abuse.
+# New random histories, the race detector in long tests, every planted fault, twenty rounds, simulated hours, abuse, and recipes.
 nightly: ## the tests that take too long for CI
 	RAPID_SEED=0 go test -count=1 -timeout 60m ./fsm/... -rapid.checks=2000
 	PEEKLOCK_LONG=1 go test -race -short -timeout 40m ./...
-	$(MAKE) planted rounds sim abuse
+	$(MAKE) planted rounds sim abuse recipes
 
 planted: ## build each planted fault in (or FAULTS="name ..."), and check that its test finds it
 	go run ./test/planted $(FAULTS)

@@ -46,7 +46,7 @@ func build() (string, error) {
 	binaryFolder.Lock()
 	binaryFolder.path = dir
 	binaryFolder.Unlock()
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/peeklock/peeklock").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
 	}
