@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -199,7 +198,7 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	var err error
 	if n.raftLog, err = openLog(n.dataDir, partition.LogConfig{
-		Path: n.dataDir.LogPath(), Kind: cmp.Or(n.config.LogStore, partition.BoltLog), SegmentBytes: n.config.Sizes.LogSegment,
+		Path: n.dataDir.LogPath(), Kind: n.config.LogStore, SegmentBytes: n.config.Sizes.LogSegment,
 		FS: n.config.FS, OpenStore: n.config.OpenLogStore, Logger: n.log,
 	}); err != nil {
 		return err

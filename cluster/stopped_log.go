@@ -60,10 +60,13 @@ func (l *StoppedLog) config(dir *datadir.Dir, kind partition.LogKind) partition.
 	return partition.LogConfig{Path: dir.LogPath(), Kind: kind, FS: l.FS, OpenStore: l.OpenLogStore, SegmentBytes: l.segmentBytes, Logger: l.Logger}
 }
 
-// openLog opens the log of a data folder. A folder without a journal gets one if that is the kind asked for.
+// openLog opens the log of a data folder, of the kind that [datadir.Dir.UseLog] chooses if none is asked for. A folder without a journal
+// gets one if that is the kind.
 func openLog(dir *datadir.Dir, config partition.LogConfig) (*partition.Log, error) {
-	if err := dir.UseLog(datadir.Log(config.Kind)); err != nil {
+	kind, err := dir.UseLog(datadir.Log(config.Kind))
+	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
+	config.Kind = partition.LogKind(kind)
 	return partition.OpenLog(config)
 }

@@ -291,18 +291,18 @@ func (d *Dir) save() error {
 	return d.files.SyncFolder(d.path)
 }
 
-// UseLog records the kind of log that a start uses, before anything of it is written: from then on a binary that knows no
-// journal refuses the folder. A folder without a journal may get one (package raftlog moves the entries); it returns an error
-// that wraps ErrOtherLog if the folder has a journal and BoltLog is asked for.
-func (d *Dir) UseLog(log Log) error {
+// UseLog returns the kind of log that a start uses, and records it before anything of it is written: from then on a binary
+// that knows no journal refuses the folder. It is the one asked for; if that is empty, the one that the folder has. A folder without a journal may get one (package raftlog moves the entries). UseLog returns
+// an error that wraps ErrOtherLog if the folder has a journal and BoltLog is asked for.
+func (d *Dir) UseLog(log Log) (Log, error) {
 	has := cmp.Or(d.Identity().Log, BoltLog)
-	if has == log {
-		return nil
+	if log == "" || log == has {
+		return has, nil
 	}
 	if has == BoltLog {
-		return d.Update(func(i *Identity) { i.SetLog(log) })
+		return log, d.Update(func(i *Identity) { i.SetLog(log) })
 	}
-	return fmt.Errorf("%w: it is in a journal, so start with --log-store %s, or run \"peeklock raft-log convert --dir %s --to %s\" first", ErrOtherLog, has, d.path, log)
+	return "", fmt.Errorf("%w: it is in a journal, so start with --log-store %s, or run \"peeklock raft-log convert --dir %s --to %s\" first", ErrOtherLog, has, d.path, log)
 }
 
 // LogPath is the path of the log of all replicas.

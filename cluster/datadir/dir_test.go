@@ -89,13 +89,13 @@ func TestFolderKeepsItsJournal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.UseLog(log); err != nil {
+		if kind, err := f.UseLog(log); err != nil || kind != log {
 			t.Fatal(err)
 		}
 		if version := f.Identity().Version; (version == 2) != (log == JournalLog) {
 			t.Errorf("version %d with %s", version, log)
 		}
-		if err := f.UseLog(BoltLog); log == JournalLog && (!errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store journal")) {
+		if _, err := f.UseLog(BoltLog); log == JournalLog && (!errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store journal")) {
 			t.Errorf("bolt instead of a journal: %v", err)
 		}
 		if err := f.Close(); err != nil {

@@ -108,8 +108,8 @@ func (s *Settings) validateMember() error {
 		return fmt.Errorf("partitions: 1 to 1024, not %d", s.Partitions)
 	case s.Replication < 1 || s.Replication > 7:
 		return fmt.Errorf("replication: 1 to 7, not %d", s.Replication)
-	case !IsLogStore(s.LogStore):
-		return fmt.Errorf("log_store: bolt or journal, not %q", s.LogStore)
+	case s.LogStore != AutoLogStore && !IsLogStore(s.LogStore):
+		return fmt.Errorf("log_store: %s, %s or %s, not %q", AutoLogStore, partition.JournalLog, partition.BoltLog, s.LogStore)
 	case s.SnapshotBytes < snapshotBytesMin || s.SnapshotBytes > snapshotBytesMax:
 		return fmt.Errorf("snapshot_bytes: %d to %d, not %d", snapshotBytesMin, snapshotBytesMax, s.SnapshotBytes)
 	case s.DiskReserve != 0 && s.DiskReserve < diskReserveMin:
@@ -122,7 +122,18 @@ func (s *Settings) validateMember() error {
 	return nil
 }
 
-// IsLogStore reports whether a text is a value of log_store.
+// AutoLogStore is the value of log_store that lets the member choose, see LogKind.
+const AutoLogStore = "auto"
+
+// LogKind returns the setting log_store; it is empty for AutoLogStore.
+func (s *Settings) LogKind() partition.LogKind {
+	if s.LogStore == AutoLogStore {
+		return ""
+	}
+	return partition.LogKind(s.LogStore)
+}
+
+// IsLogStore reports whether a text names a log store.
 func IsLogStore(text string) bool {
 	return text == string(partition.BoltLog) || text == string(partition.JournalLog)
 }
