@@ -82,6 +82,8 @@ func newTestCluster(t *testing.T, members, partitions int) *testCluster {
 		config.Expect = members
 		config.Partitions = partitions
 		config.Timing = testTiming()
+		config.Sizes = partition.DefaultSizes()
+		config.Sizes.LogSegment = 1 << 20 // a segment is written with zeros when it is created
 		config.LogStore = partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
 		config.Logger = testLogger().With("name", config.Name)
 		c.configs = append(c.configs, config)

@@ -47,7 +47,7 @@ func TestMemberConvertsItsLog(t *testing.T) {
 	c.startAll()
 	sendSome()
 	restart()
-	c.configs[0].LogStore, c.configs[1].LogStore = partition.BoltLog, ""
+	c.configs[0].LogStore, c.configs[1].LogStore = partition.BoltLog, "" // the second takes its log over again
 	c.startAll()
 	sendSome()
 	if counts := countMessages(t, c.nodes[0], resolve(t, c.nodes[0], "orders")); int(counts.Active) != sent {

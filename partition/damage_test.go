@@ -220,10 +220,11 @@ func replace(t *testing.T, ms []*member, damaged *member) *member {
 // the others, by which package compare finds it.
 func TestDamagedLogEntryChangesTheDigest(t *testing.T) {
 	t.Parallel()
-	if logKind() != raftlog.Bolt {
-		t.Skip("a journal has checksums: TestDamagedEntryStopsItsGroup")
+	ms := newMembers(t, 3, nil)
+	for _, m := range ms {
+		m.kind = raftlog.Bolt // for a journal: TestDamagedEntryStopsItsGroup
 	}
-	ms, a := threeReplicas(t, nil)
+	a := startThree(t, ms)
 	text := []byte("a text that only one message has")
 	mustEventually(t, ms, a.next(), send(1, text))
 	victim := ms[2]

@@ -200,7 +200,7 @@ func elect(t testing.TB, m *member) {
 
 // logKind returns the kind of the logs of this run: all tests run on either.
 func logKind() raftlog.Kind {
-	return cmp.Or(raftlog.Kind(os.Getenv("PEEKLOCK_LOG_STORE")), raftlog.Bolt)
+	return cmp.Or(raftlog.Kind(os.Getenv("PEEKLOCK_LOG_STORE")), raftlog.Journal)
 }
 
 func testLogger(t testing.TB) *slog.Logger {

@@ -30,7 +30,7 @@ func openRun(t *testing.T, path string, open func(disk.FS, string) (*datadir.Dir
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dir.Close() })
-	raftLog, err := partition.OpenLog(partition.LogConfig{Path: dir.LogPath(), Logger: discardLogger()})
+	raftLog, err := partition.OpenLog(partition.LogConfig{Path: dir.LogPath(), Kind: partition.JournalLog, Logger: discardLogger()})
 	if err != nil {
 		t.Fatal(err)
 	}

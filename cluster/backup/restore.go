@@ -40,7 +40,7 @@ type RestoreConfig struct {
 	ClusterID string
 	// Restored, when set, is called for each partition that is complete; of is how many there are.
 	Restored func(info partition.BackupInfo, of int)
-	// LogStore is the kind of the log of the new member; empty means partition.BoltLog.
+	// LogStore is the kind of the log of the new member; empty means partition.JournalLog.
 	LogStore partition.LogKind
 	// FS and OpenLogStore are as in the configuration of a member.
 	FS           partition.FS
@@ -68,6 +68,7 @@ func Restore(ctx context.Context, config RestoreConfig) error {
 }
 
 func restore(ctx context.Context, config *RestoreConfig) (err error) {
+	config.LogStore = cmp.Or(config.LogStore, partition.JournalLog)
 	dir, err := datadir.Create(config.FS, config.Dir)
 	if err != nil {
 		return err

@@ -53,6 +53,9 @@ const (
 	JournalLog Log = "journal" // in the folder of the journal
 )
 
+// journalLevel is the first format level that every release that can read it can read in a folder with a journal.
+const journalLevel = 4
+
 // ErrOtherLog says that a folder has the other kind of log than the one that is asked for.
 var ErrOtherLog = errors.New("the log of this folder is of another kind")
 
@@ -292,17 +295,30 @@ func (d *Dir) save() error {
 }
 
 // UseLog returns the kind of log that a start uses, and records it before anything of it is written: from then on a binary
-// that knows no journal refuses the folder. It is the one asked for; if that is empty, the one that the folder has. A folder without a journal may get one (package raftlog moves the entries). UseLog returns
+// that knows no journal refuses the folder. It is the one asked for; if that is empty, a journal, unless an older release may
+// still have to open the folder. A folder without a journal may get one (package raftlog moves the entries). UseLog returns
 // an error that wraps ErrOtherLog if the folder has a journal and BoltLog is asked for.
 func (d *Dir) UseLog(log Log) (Log, error) {
 	has := cmp.Or(d.Identity().Log, BoltLog)
-	if log == "" || log == has {
-		return has, nil
+	if log == "" {
+		log = JournalLog
+		if has == BoltLog && d.olderReleaseMayOpen() {
+			log = BoltLog
+		}
+	}
+	if has == log {
+		return log, nil
 	}
 	if has == BoltLog {
 		return log, d.Update(func(i *Identity) { i.SetLog(log) })
 	}
 	return "", fmt.Errorf("%w: it is in a journal, so start with --log-store %s, or run \"peeklock raft-log convert --dir %s --to %s\" first", ErrOtherLog, has, d.path, log)
+}
+
+// olderReleaseMayOpen reports whether the folder has a log and a release that knows no journal can read the format level of its cluster.
+func (d *Dir) olderReleaseMayOpen() bool {
+	_, err := d.files.Stat(d.LogPath())
+	return !errors.Is(err, fs.ErrNotExist) && d.Identity().Level < journalLevel
 }
 
 // LogPath is the path of the log of all replicas.

@@ -116,3 +116,42 @@ func TestFolderKeepsItsJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Without a choice, a new member gets a journal. The folder of an older release gets one at the first start at which no
+// release that knows no journal can read the format level of the cluster.
+func TestJournalIsTheDefaultUnlessAnOlderReleaseMayOpenTheFolder(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		hasLog bool
+		level  uint32
+		want   Log
+	}{
+		"new":                    {false, 0, JournalLog},
+		"founding":               {true, 0, BoltLog},
+		"older level":            {true, journalLevel - 1, BoltLog},
+		"level with the journal": {true, journalLevel, JournalLog},
+	} {
+		dir := t.TempDir()
+		f, err := Open(nil, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.hasLog {
+			err = os.WriteFile(f.LogPath(), nil, 0o600)
+		}
+		if err := errors.Join(err, f.Update(func(i *Identity) { i.Level = c.level })); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // also once it is recorded
+			if got, err := f.UseLog(""); got != c.want || err != nil {
+				t.Errorf("%s: %s, %v", name, got, err)
+			}
+			if got := f.Identity().Log; got != c.want && (got != "" || c.want != BoltLog) {
+				t.Errorf("%s: member.json names %q", name, got)
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,13 +1,16 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 )
 
@@ -18,6 +21,15 @@ func (m *member) store() *simfs.Disk {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.disk
+}
+
+// logStore returns where the log of the member keeps its entries: one of three to five members has them in bolt.
+func (m *member) logStore() partition.LogKind {
+	kind := partition.JournalLog
+	if m.number%4 == 0 {
+		kind = partition.BoltLog
+	}
+	return cmp.Or(partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE")), kind)
 }
 
 // replaceDisk gives the member an empty disk: its next process is a new member.

@@ -128,7 +128,7 @@ func (w *world) restoreAt(m *member, from *copies) error {
 	for {
 		files := m.store().Mount()
 		err := backup.Restore(ctx, backup.RestoreConfig{
-			Dir: dataFolder, FS: files, OpenLogStore: w.entries.open(m.name, files.OpenLog), Logger: w.log.With("name", "restore"),
+			Dir: dataFolder, LogStore: m.logStore(), FS: files, OpenLogStore: w.entries.open(m.name, files.OpenLog), Logger: w.log.With("name", "restore"),
 			Backup: func(id fsm.PartitionID) (io.ReadCloser, error) {
 				return io.NopCloser(bytes.NewReader(from.bytes[id])), nil
 			},

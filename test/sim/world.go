@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -127,7 +126,7 @@ func (m *member) config(host *simnet.Host) (cluster.Config, error) {
 	disk := m.store()
 	files := disk.Mount()
 	c.FS, c.OpenLogStore, c.Free = files, w.entries.open(m.name, files.OpenLog), disk.Space
-	c.LogStore = partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
+	c.LogStore = m.logStore()
 	c.Expect = w.expect
 	c.Partitions = w.partitions
 	c.Logger = w.log.With("name", c.Name)

@@ -57,7 +57,7 @@ A backup may be in an object store that speaks S3.
 			f := cmd.Flags()
 			f.StringVar(&o.from, "from", "", "directory of the backup, or s3://bucket/prefix")
 			f.StringVar(&o.dir, "dir", "", "data directory of the new member: empty or missing")
-			f.StringVar(&o.logStore, "log-store", string(partition.BoltLog), "where the log of the new member keeps its entries, bolt or journal: start the member with the same value")
+			f.StringVar(&o.logStore, "log-store", string(partition.JournalLog), "where the log of the new member keeps its entries, journal or bolt: start the member with the same value, or with auto in place of journal")
 			f.UintSliceVar(&o.only, "partition", nil, "restore only the messages of these partitions, separated by commas")
 		},
 		run: func(i invocation) error {
