@@ -305,6 +305,8 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		}
 	case KindUpdateNamespace, KindSetAccess:
 		x.number = res.Version
+	case KindFenceIdle:
+		x.number = res.Serial
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		x.number = res.Count
 	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled:
@@ -355,6 +357,8 @@ func (x *answerRecord) result() Result {
 		}
 	case KindUpdateNamespace, KindSetAccess:
 		res.Version = x.number
+	case KindFenceIdle:
+		res.Serial = x.number
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		res.Count = x.number
 	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled: // not remembered

@@ -249,7 +249,7 @@ func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
 	if nameKey(of) != nameKey(topic.Name) {
 		return InvalidArgument
 	}
-	if len(topic.Shards) > 0 && cmd.Settings.WithDefaults().AutoDeleteOnIdle < Forever {
+	if len(topic.Shards) > 0 && cmd.Settings.WithDefaults().AutoDeleteOnIdle < Forever && c.level < LevelFences {
 		return InvalidArgument
 	}
 	cmd.Namespace, cmd.Topic, cmd.Name = topic.Namespace, topic.ID, SubscriptionPath(topic.Name, subscription)
@@ -278,7 +278,7 @@ func (c *Catalog) updateEntity(cmd UpdateEntity) Result {
 	}
 	old := c.byID[i]
 	cmd.Settings = cmd.Settings.WithDefaults()
-	if cmd.Settings.Level() > c.level || !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever || !old.Settings.canChangeTo(&cmd.Settings) {
+	if cmd.Settings.Level() > c.level || !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever && c.level < LevelFences || !old.Settings.canChangeTo(&cmd.Settings) {
 		return Result{Code: InvalidArgument}
 	}
 	if old.Settings == cmd.Settings {

@@ -93,6 +93,7 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 		fsm.KindTransact:         {},
 		fsm.KindTransactExtended: {},
 		fsm.KindReserveNumbers:   {Address: fsm.Address{Entity: 300}},
+		fsm.KindFenceIdle:        {Address: fsm.Address{Entity: 300}},
 
 		fsm.KindForwardMessages:  {Address: dead, Messages: 256},
 		fsm.KindTransferMessages: {Address: fsm.Address{Entity: 300}, Messages: 2},

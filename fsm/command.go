@@ -97,6 +97,8 @@ func (x *codec) payload(kind Kind) Command {
 		return decodeAs(x, (*ReserveNumbers).fields)
 	case KindTransactExtended:
 		return decodeAs(x, extendedFields)
+	case KindFenceIdle:
+		return decodeAs(x, (*FenceIdle).fields)
 	}
 	return x.catalogPayload(kind)
 }

@@ -149,6 +149,7 @@ func (q *Queues) removeEntity(x *entityState) {
 	if x.topicState != nil {
 		q.removePending(x)
 	}
+	q.setFence(x, 0)
 	at, _ := q.entityIndex(x.id)
 	q.entities = slices.Delete(q.entities, at, at+1)
 	delete(q.byID, x.id)

@@ -74,7 +74,7 @@ func examples() []fsm.Command {
 		fsm.ReleaseSession{Entity: 300, Lock: session}, fsm.SetSessionState{Entity: 300, Lock: session, State: []byte("state")},
 	)
 	list = append(list, exampleSpaces()...)
-	return append(append(append(list, exampleForwarding()...), exampleTransact()), exampleReserved()...)
+	return append(append(append(list, exampleForwarding()...), exampleTransact(), exampleFence()), exampleReserved()...)
 }
 
 // exampleSpaces returns the commands about namespaces, access rules and placement.

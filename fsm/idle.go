@@ -40,6 +40,12 @@ func (q *Queues) scheduleIdle(x *entityState) {
 	q.setEntityTimer(x, &x.idleAt, x.idleDue(), timerIdle)
 }
 
+// reportIdleShard tells the leader that a shard is idle, and again later.
+func (q *Queues) reportIdleShard(x *entityState) {
+	q.idleShards = append(q.idleShards, x.id)
+	q.setEntityTimer(x, &x.idleAt, q.times.Serving.After(idleReportInterval), timerIdle)
+}
+
 // setEntityTimer adds a timer for a whole entity, unless one exists that is due by then. A when of
 // 0 leaves none.
 func (q *Queues) setEntityTimer(x *entityState, standing *Instant, when Instant, kind timerKind) {

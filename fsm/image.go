@@ -44,6 +44,7 @@ type frozenEntity struct {
 	last          SequenceNumber
 	lastActivity  Instant
 	lastUse       Instant
+	fence         uint64
 	window        *frozenDuplicateWindow
 	sourceBatches []sourceBatch
 	grants        uint64
@@ -67,7 +68,7 @@ func (q *Queues) freeze() *queuesImage {
 	for i, x := range q.entities {
 		img.entities[i] = frozenEntity{
 			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, lastUse: x.lastUse, sourceBatches: x.sourceBatches.list,
-			kind: x.kind, rules: x.rules.list, grants: x.grants,
+			kind: x.kind, rules: x.rules.list, grants: x.grants, fence: x.fence,
 		}
 		if x.sessions != nil {
 			img.entities[i].sessions = x.sessions.pages
@@ -127,6 +128,7 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	w.instant(x.lastActivity)
 	if w.version >= imageVersionUse {
 		w.instant(x.lastUse)
+		w.uvarint(x.fence)
 	}
 	if x.window != nil {
 		w.window(x.window)
@@ -299,6 +301,10 @@ func (r *imageReader) entityState(q *Queues) {
 	x.lastActivity = r.instant()
 	if r.version >= imageVersionUse {
 		x.lastUse = r.instant()
+		if fence := r.uvarint(); fence != 0 {
+			r.require(kind == SubscriptionEntity || settings.EnablePartitioning)
+			q.setFence(x, fence)
+		}
 	}
 	if x.detectsDuplicates(&settings) {
 		x.window = &duplicateWindow{generation: q.arena.generation}

@@ -98,7 +98,7 @@ func (r *imageReader) attachSubscriptions(q *Queues) {
 // deadLetterExpiry of a message of the topic holds the number of copies that it claims.
 func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 	topic := q.byID[x.topic.id]
-	r.require(topic != nil && topic.kind == TopicEntity)
+	r.require(topic != nil && topic.kind == TopicEntity && (x.fence == 0 || topic.settings.EnablePartitioning))
 	if r.err != nil {
 		return
 	}

@@ -38,6 +38,8 @@ const (
 	KindTransactExtended  Kind = 26 // a Transact with reserved numbers, cancellations or states of sessions
 	KindTransferScheduled Kind = 27 // a TransferMessages with sequence numbers and with reserved ones
 
+	KindFenceIdle Kind = 28
+
 	KindFoundCluster    Kind = 32
 	KindPartitionFormed Kind = 33
 	KindCreateEntity    Kind = 34
@@ -69,5 +71,5 @@ func (k Kind) IsFor(id PartitionID) bool {
 	case id == CatalogPartition:
 		return k >= KindFoundCluster && k <= KindReplaceReplica
 	}
-	return k >= KindPulse && k <= KindTransferScheduled
+	return k >= KindPulse && k <= KindFenceIdle
 }

@@ -33,6 +33,8 @@ package fsm
 //	   SendMessages with up to commandSendMax messages. The actions of correlation filters share
 //	   correlationStepsMax for a message. Payloads, which the gateway writes and reads, may hold first-acquirer and
 //	   the delivery annotations of the sender. ReplaceReplica in the log of the catalog.
+//	   AutoDeleteOnIdle of partitioned entities, which the catalog refuses below; FenceIdle, and the fence of each
+//	   entity in image version 6.
 const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
@@ -73,6 +75,8 @@ const (
 	LevelSentFields = 4
 	// LevelReplaceReplica is the first level at which the catalog can replace a replica by another one on its member.
 	LevelReplaceReplica = 4
+	// LevelFences is the first level at which partitioned entities can be deleted when they are idle.
+	LevelFences = 4
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
@@ -139,6 +143,8 @@ func CommandLevel(b []byte) uint32 {
 		return LevelReservedNumbers
 	case KindReplaceReplica:
 		return LevelReplaceReplica
+	case KindFenceIdle:
+		return LevelFences
 	case KindTransact:
 		_, command, _ := DecodeCommand(b)
 		if c, ok := command.(interface{ Level() uint32 }); ok {

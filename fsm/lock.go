@@ -74,7 +74,7 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 		return Result{Code: code}
 	}
 	n := min(uint64(c.Max), sub.readyCount(session))
-	if n == 0 {
+	if n == 0 || sub.entity.fence != 0 { // who waits is woken when the fence is lifted
 		return Result{}
 	}
 	deliveries := make([]Delivery, 0, n)
@@ -144,6 +144,9 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 	if code != OK {
 		return Result{Code: code}
 	}
+	if code := sub.entity.fenced(); code != OK {
+		return Result{Code: code}
+	}
 	var res Result
 	expired := 0
 	for _, n := range c.Sequences {
@@ -200,6 +203,15 @@ func (q *Queues) findSubQueue(a Address) (*subqueue, Code) {
 		return nil, NotAllowed
 	}
 	return sub, OK
+}
+
+// usableSubQueue is findSubQueue for commands that change something: ServerBusy while the entity is fenced.
+func (q *Queues) usableSubQueue(a Address) (*subqueue, Code) {
+	sub, code := q.findSubQueue(a)
+	if code == OK {
+		code = sub.entity.fenced()
+	}
+	return sub, code
 }
 
 // delivery returns the message at a cursor as a delivery.

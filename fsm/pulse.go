@@ -148,10 +148,13 @@ func (q *Queues) pulse() {
 			q.scheduleSweep(sub.entity)
 		case timerIdle:
 			sub.entity.idleAt = 0
-			if sub.entity.idleDue() == x.at {
+			switch {
+			case sub.entity.isShard() && q.isIdle(sub.entity):
+				q.reportIdleShard(sub.entity)
+			case sub.entity.idleDue() == x.at:
 				budget--
 				q.deleteIdle(sub.entity)
-			} else {
+			default:
 				q.scheduleIdle(sub.entity)
 			}
 		case timerChunk:

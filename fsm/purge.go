@@ -11,7 +11,7 @@ func (q *Queues) purge(c PurgeMessages) Result {
 	if code := c.check(); code != OK {
 		return Result{Code: code}
 	}
-	sub, code := q.findSubQueue(c.Address)
+	sub, code := q.usableSubQueue(c.Address)
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -98,7 +98,7 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 	if code := c.check(); code != OK {
 		return Result{Code: code}
 	}
-	dead, code := q.findSubQueue(Address{Entity: c.Entity, Sub: DeadLetterQueue})
+	dead, code := q.usableSubQueue(Address{Entity: c.Entity, Sub: DeadLetterQueue})
 	if code != OK {
 		return Result{Code: code}
 	}

@@ -18,6 +18,8 @@ type Queues struct {
 	readyChanged []*subqueue               // whose ready count rose since the last Effects
 	tombstones   []tombstone               // of entities deleted because they were idle and not dropped by command since; sorted
 	deletedIdle  []EntityID                // those since the last Effects
+	idleShards   []EntityID                // shards that were found idle since the last Effects
+	fences       []EntityID                // shards that are fenced; sorted, derived
 	// pendingReleases are the bodies of deleted entities that are not released yet. They are local
 	// to this replica and no part of its state.
 	pendingReleases []pendingRelease
@@ -60,6 +62,7 @@ type entityState struct {
 	sourceBatches sourceBatches    // last batches of the entities that forward to this one
 	sessions      *sessionTable    // nil unless the entity requires sessions
 	grants        uint64           // number of session locks so far
+	fence         uint64           // round of FenceIdle in which the shard is fenced, 0 for none
 	subs          [4]subqueue      // by SubQueue
 
 	// Times of the timers of the whole entity, 0 for none; derived.
@@ -265,6 +268,9 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 	}
 	cmd := r.payload(kind)
 	mustDecode(env, kind, r)
+	if c, ok := cmd.(FenceIdle); ok {
+		return q.applyFence(c, env.Index), Address{}
+	}
 	return q.applyRareCommand(cmd), Address{}
 }
 
@@ -326,7 +332,7 @@ func (q *Queues) notifyReady(sub *subqueue) {
 
 // Effects returns and clears the effects of the applies since the last call: one for every address
 // whose ready count rose and is not zero now, of another kind if messages are forwarded, and one
-// for every entity that was deleted automatically.
+// for every entity that was deleted automatically, or every shard that is idle.
 func (q *Queues) Effects() []Effect {
 	var effects []Effect
 	for i, sub := range q.readyChanged {
@@ -345,6 +351,9 @@ func (q *Queues) Effects() []Effect {
 	for _, id := range q.deletedIdle {
 		effects = append(effects, Effect{Address: Address{Entity: id}, Kind: EffectIdle})
 	}
-	q.deletedIdle = q.deletedIdle[:0]
+	for _, id := range q.idleShards {
+		effects = append(effects, Effect{Address: Address{Entity: id}, Kind: EffectIdleShard})
+	}
+	q.deletedIdle, q.idleShards = q.deletedIdle[:0], q.idleShards[:0]
 	return effects
 }

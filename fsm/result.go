@@ -20,7 +20,7 @@ type Result struct {
 	// Sequences has one number per message of a SendMessages with duplicates, or of a Transact: 0
 	// for a duplicate.
 	Sequences []SequenceNumber
-	Serial    uint64 // ForwardMessages; TransferMessages: of the batch accepted last, if this one is Stale
+	Serial    uint64 // ForwardMessages; TransferMessages: of the batch accepted last, if this one is Stale; FenceIdle: the round
 	// Epoch is that of a ForwardMessages. It is not encoded: the leader that proposes the command
 	// uses the answer itself.
 	Epoch   uint64
@@ -83,6 +83,8 @@ const (
 	// EffectSessionLost means that the lock of Session has expired: its holder, if it waits for
 	// messages, must be notified.
 	EffectSessionLost EffectKind = 4
+	// EffectIdleShard means that the shard Address.Entity is idle: the leader finds out whether the others are.
+	EffectIdleShard EffectKind = 5
 )
 
 // Effect is work for the leader after an apply. Followers discard it.

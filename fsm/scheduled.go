@@ -102,6 +102,9 @@ func (q *Queues) scheduledMessages(c *CancelScheduled) (*entityState, Code) {
 	if x == nil {
 		return nil, EntityNotFound
 	}
+	if code := x.fenced(); code != OK {
+		return nil, code
+	}
 	sub := &x.subs[MainQueue]
 	for _, n := range c.Sequences {
 		at, found := sub.ix.seek(n)

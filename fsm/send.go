@@ -166,7 +166,7 @@ func (q *Queues) sendable(id EntityID) (*entityState, Code) {
 	case !x.settings.Status.allowsSend():
 		return nil, EntityDisabled
 	}
-	return x, OK
+	return x, x.fenced()
 }
 
 // checkMessages checks each of these messages, and returns their size together.

@@ -47,6 +47,10 @@ func (q *Queues) accept(c AcceptSession) Result {
 		return Result{Code: code}
 	case !x.settings.Status.allowsReceive():
 		return Result{Code: EntityDisabled}
+	case x.fence != 0 && !c.Named: // who waits is woken when the fence is lifted
+		return Result{}
+	case x.fence != 0:
+		return Result{Code: ServerBusy}
 	}
 	s := x.sessions
 	slot, found := s.find(c.ID)
@@ -102,6 +106,9 @@ func (x *entityState) isSessionTimerCurrent(a timer) bool {
 // renewSession extends a session lock.
 func (q *Queues) renewSession(c RenewSession) Result {
 	x, code := q.findSessionEntity(c.Entity)
+	if code == OK {
+		code = x.fenced()
+	}
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -222,7 +229,10 @@ func (sub *subqueue) oldestReady(session uint32) (cursor, bool) {
 
 // settableState finds the session whose state a command sets, unless its lock has ended or the state is too large.
 func (q *Queues) settableState(c *SetSessionState) (x *entityState, slot uint32, code Code) {
-	if x, code = q.findSessionEntity(c.Entity); code != OK {
+	if x, code = q.findSessionEntity(c.Entity); code == OK {
+		code = x.fenced()
+	}
+	if code != OK {
 		return x, 0, code
 	}
 	slot, ok := x.lockedSession(c.Lock)

@@ -51,8 +51,7 @@ type EntitySettings struct {
 	// EnablePartitioning distributes the entity over up to ShardsMax partitions (Entity.Shards). It
 	// cannot be changed after creation. Each shard is an entity of its own for the state machine:
 	// MaxBytes and the order of messages apply to each of them. Not for subscriptions, which have
-	// the shards of their topic, and not together with AutoDeleteOnIdle: a shard cannot see whether
-	// the others are in use.
+	// the shards of their topic. AutoDeleteOnIdle, from format level 4 on, deletes the whole entity when all shards are idle.
 	EnablePartitioning bool `json:"EnablePartitioning"`
 
 	// The following settings do not exist in Azure Service Bus and are off by default.
@@ -131,7 +130,6 @@ func (s EntitySettings) Validate() error {
 		s.MaxMessageBytes < messageBytesFloor || s.MaxMessageBytes > messageBytesMax ||
 		!s.validTimes() || !s.validDelays() ||
 		s.MaxBytes < queueBytesMin || s.MaxBytes > queueBytesMax || s.Status > ReceiveDisabled ||
-		s.EnablePartitioning && s.AutoDeleteOnIdle < Forever ||
 		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) || !s.validForwarding() ||
 		s.BatchedOperations > ChosenOff || s.Ordering > ChosenOff {
 		return InvalidArgument
@@ -164,7 +162,7 @@ func (s EntitySettings) readBack() bool {
 
 // Level returns the lowest format level at which a catalog stores these settings.
 func (s EntitySettings) Level() uint32 {
-	if s.readBack() || s.MaxDeliveryCount > deliveryCountMaxBefore {
+	if s.readBack() || s.MaxDeliveryCount > deliveryCountMaxBefore || s.EnablePartitioning && s.WithDefaults().AutoDeleteOnIdle < Forever {
 		return levelServiceSettings
 	}
 	return 1

@@ -155,7 +155,7 @@ func (q *Queues) settle(c SettleMessages) Result {
 	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
 		return Result{Code: InvalidArgument}
 	}
-	sub, code := q.findSubQueue(c.Address)
+	sub, code := q.usableSubQueue(c.Address)
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -378,7 +378,7 @@ func (q *Queues) renew(c RenewLocks) Result {
 	if c.check() != OK {
 		return Result{Code: InvalidArgument}
 	}
-	sub, code := q.findSubQueue(c.Address)
+	sub, code := q.usableSubQueue(c.Address)
 	if code != OK {
 		return Result{Code: code}
 	}

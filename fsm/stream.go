@@ -42,7 +42,7 @@ func imageVersion(machine byte, level uint32) byte {
 const (
 	imageVersionTimes  byte = 5
 	imageVersionEpochs byte = 5
-	imageVersionUse    byte = 6 // the time of the last use of each entity
+	imageVersionUse    byte = 6 // the time of the last use of each entity, and its fence
 )
 
 // The state machines. The numbers are part of the image format.

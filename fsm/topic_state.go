@@ -252,6 +252,9 @@ func (q *Queues) putRule(c PutRule) Result {
 	if x == nil {
 		return Result{Code: EntityNotFound}
 	}
+	if code := x.fenced(); code != OK {
+		return Result{Code: code}
+	}
 	name := filter.Fold(c.Rule.Name)
 	old := x.rules.names[name]
 	switch {
@@ -298,6 +301,9 @@ func (q *Queues) dropRule(c DropRule) Result {
 	x := q.subscription(c.Subscription)
 	if x == nil {
 		return Result{Code: EntityNotFound}
+	}
+	if code := x.fenced(); code != OK {
+		return Result{Code: code}
 	}
 	name := filter.Fold(c.Name)
 	r := x.rules.names[name]

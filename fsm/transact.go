@@ -120,6 +120,9 @@ func (q *Queues) checkTransaction(c *transaction) Code {
 	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) || c.extended && q.FormatLevel() < LevelReservedNumbers {
 		return InvalidArgument
 	}
+	if q.usesFenced(c) {
+		return ServerBusy
+	}
 	t, before := dryRun{q: q, settled: make(map[messageRef]struct{}), copies: make(map[messageRef]uint32)}, q.rewritten
 	for i := range c.settles {
 		code := t.settle(&c.settles[i])
@@ -144,6 +147,30 @@ func (q *Queues) checkTransaction(c *transaction) Code {
 		}
 	}
 	return OK
+}
+
+// usesFenced reports whether a transaction uses a fenced entity.
+func (q *Queues) usesFenced(c *transaction) bool {
+	if len(q.fences) == 0 {
+		return false
+	}
+	code := OK
+	for i := range c.settles {
+		code = max(code, q.fencedAt(c.settles[i].Address.Entity))
+	}
+	for i := range c.cancels {
+		code = max(code, q.fencedAt(c.cancels[i].Entity))
+	}
+	for i := range c.states {
+		code = max(code, q.fencedAt(c.states[i].Entity))
+	}
+	for i := range c.sends {
+		code = max(code, q.fencedAt(c.sends[i].entity))
+	}
+	for i := range c.transfers {
+		code = max(code, q.fencedAt(c.transfers[i].via))
+	}
+	return code != OK
 }
 
 func (t *dryRun) changesOf(x *entityState) *entityChanges {

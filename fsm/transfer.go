@@ -169,6 +169,9 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 	if x.kind == SubscriptionEntity {
 		return Result{Code: NotAllowed}
 	}
+	if code := x.fenced(); code != OK {
+		return Result{Code: code} // not remembered: the source repeats the batch
+	}
 	batch := sourceBatch{from: c.Source, epoch: c.Epoch, serial: c.Serial, at: q.times.Serving, count: uint16(len(messages))}
 	switch {
 	case q.FormatLevel() >= levelEpochs:

@@ -213,7 +213,7 @@ func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.
 			continue
 		case fsm.EffectIdle:
 			p.invalidateAll(e.Address.Entity)
-		case fsm.EffectForward: // concerns no waiter of this replica
+		case fsm.EffectForward, fsm.EffectIdleShard: // concern no waiter of this replica
 		}
 		others = append(others, e)
 	}

@@ -141,6 +141,8 @@ const (
 	// SkipLogSync makes a crash undo the newest transactions of a log, as if it had not synced them. It is
 	// planted in the store of the simulation.
 	SkipLogSync Fault = "skip-log-sync"
+	// SkipSecondLook fences and deletes a partitioned entity although it was used since the first look.
+	SkipSecondLook Fault = "skip-second-look"
 	// SplitTransaction performs a transaction although one of its sends is refused.
 	SplitTransaction Fault = "split-transaction"
 	// SubmitAboveLevel proposes commands that need a higher format level than the state machine has.
@@ -224,6 +226,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SkipBodyChecksum,
 	SkipBodySync,
 	SkipLogSync,
+	SkipSecondLook,
 	SplitTransaction,
 	SubmitAboveLevel,
 	SwapSnapshotPages,

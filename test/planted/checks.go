@@ -76,6 +76,7 @@ func checks() []check {
 		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},
 		{planted.SkipBodySync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
+		{planted.SkipSecondLook, "fsm", "TestShardsThatWereUsedAreNotDeleted", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
 		{planted.SubmitAboveLevel, "partition", "TestCommandsWaitForTheirLevel", nil},
 		{planted.SwapSnapshotPages, "partition", "TestCompactionKeepsLiveBodies", nil},
