@@ -18,6 +18,12 @@ func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
 	if e.Kind == fsm.EffectIdle {
 		notify.WakeUp(n.reconcileNow)
 	}
+	if e.Kind == fsm.EffectIdleShard {
+		select {
+		case n.idleShards <- e.Address.Entity:
+		default: // it reports itself again
+		}
+	}
 	if e.Kind == fsm.EffectForward {
 		n.forwarder.Wake(fsm.Outbox{Partition: id, Address: e.Address})
 	}

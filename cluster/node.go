@@ -71,6 +71,7 @@ type Node struct {
 	changed        notify.Broadcast                                     // leaders, members, replicas, catalog
 	catalogApplied chan struct{}                                        // buffer of one: the catalog has applied something
 	reconcileNow   chan struct{}                                        // buffer of one: reconcile now
+	idleShards     chan fsm.EntityID                                    // of partitions that this member leads
 
 	health        health
 	selfRecorded  bool          // zone and weight are recorded in the catalog; used by reconcileLoop only
@@ -126,6 +127,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		openedAt:       time.Now(),
 		catalogApplied: make(chan struct{}, 1),
 		reconcileNow:   make(chan struct{}, 1),
+		idleShards:     make(chan fsm.EntityID, idleShardsMax),
 		servedConns:    make(map[fsm.MemberID]*peerServerConn),
 		replicaNumbers: make(map[fsm.PartitionID]uint32),
 		damaged:        make(map[fsm.PartitionID]uint32),
@@ -241,6 +243,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.startTask(n.healthLoop)
 	n.startTask(n.catalogLoop)
 	n.startTask(n.reconcileLoop)
+	n.startTask(n.idleShardsLoop)
 	n.startTask(n.spaceLoop)
 	n.startTask(n.clockLoop)
 	n.startTask(n.comparer.Run)

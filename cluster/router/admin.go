@@ -107,7 +107,7 @@ func (r NamespaceView) withPlacement(ctx context.Context, command fsm.CreateEnti
 	topic, err := r.topicByName(ctx, of)
 	command.Topic, command.Name = topic.ID, fsm.SubscriptionPath(topic.Name, name)
 	if err == nil {
-		err = checkPartitioning(len(topic.Shards) > 0, command.Settings)
+		err = checkPartitioning(len(topic.Shards) > 0, command.Settings, r.catalogLevel())
 	}
 	return command, err
 }
@@ -141,16 +141,13 @@ func (r NamespaceView) update(ctx context.Context, kind fsm.EntityKind, name str
 	if err := checkUpdate(kind, entity.Settings, settings); err != nil {
 		return fsm.Entity{}, err
 	}
-	if err := checkPartitioning(len(entity.Shards) > 0, settings); err != nil {
-		return fsm.Entity{}, err
-	}
 	namespace, err := r.namespaceLimits(ctx)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
 	level := r.catalogLevel()
 	settings = withMessageSize(&namespace, settings.AtLevel(level))
-	if err := checkLevel(settings.Level(), level); err != nil {
+	if err := cmp.Or(checkLevel(settings.Level(), level), checkPartitioning(len(entity.Shards) > 0, settings, level)); err != nil {
 		return fsm.Entity{}, err
 	}
 	if err := checkLimits(&namespace, kind, settings, entity.Settings); err != nil {

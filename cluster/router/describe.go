@@ -72,9 +72,6 @@ func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, n
 	case settings.RequiresSession && settings.ForwardTo != "":
 		return fmt.Errorf("%w: an entity that requires sessions cannot forward its messages", fsm.InvalidArgument)
 	}
-	if err := checkPartitioning(settings.EnablePartitioning, settings); err != nil {
-		return err
-	}
 	for _, to := range []struct{ what, name, old string }{
 		{"messages", settings.ForwardTo, old.ForwardTo},
 		{"dead letters", settings.ForwardDeadLettersTo, old.ForwardDeadLettersTo},

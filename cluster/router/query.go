@@ -78,6 +78,7 @@ var (
 	listNamespaces  = rpc.Query[namespacesQuery, []fsm.Namespace]{Kind: rpc.QueryNamespaces}
 	purgeable       = rpc.Query[purgeableQuery, purgeableReply]{Kind: rpc.QueryPurgeable}
 	locksHeld       = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
+	isIdle          = rpc.Query[idleQuery, bool]{Kind: rpc.QueryIdle}
 )
 
 // queryHandler answers queries from this member's replicas.
@@ -101,6 +102,7 @@ func (r *Router) RegisterQueries(h rpc.Handlers) {
 	listNamespaces.Handle(h, d.namespaces)
 	purgeable.Handle(h, d.purgeable)
 	locksHeld.Handle(h, d.locks)
+	isIdle.Handle(h, d.isIdle)
 	h[rpc.QueryPeek] = d.answerPeek
 }
 

@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -207,10 +206,10 @@ func AddCounts(a, b fsm.Counts) fsm.Counts {
 	return a
 }
 
-// checkPartitioning refuses settings that a partitioned entity cannot have.
-func checkPartitioning(partitioned bool, settings fsm.EntitySettings) error {
-	if idle := settings.WithDefaults().AutoDeleteOnIdle; partitioned && idle < fsm.Forever {
-		return fmt.Errorf("%w: a partitioned entity cannot be deleted automatically when it is idle: a partition does not know whether the others are idle", fsm.InvalidArgument)
+// checkPartitioning refuses settings that a partitioned entity, or a subscription of one, cannot have at a format level.
+func checkPartitioning(partitioned bool, settings fsm.EntitySettings, level uint32) error {
+	if partitioned && settings.WithDefaults().AutoDeleteOnIdle < fsm.Forever {
+		return checkLevel(fsm.LevelFences, level)
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ const (
 	QueryLocks QueryKind = 20 // whether locks are held, at their partition's leader
 
 	QueryReplaceReplica QueryKind = 21 // of another member, because its log is damaged, at its partition's leader
+
+	QueryIdle QueryKind = 22 // whether an entity is idle, at its partition's leader
 )
 
 // ReplyStatus says how a query ended.
