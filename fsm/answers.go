@@ -309,6 +309,9 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		x.number = res.Serial
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		x.number = res.Count
+		if res.Sequence != 0 {
+			x.details = &answerDetails{numbers: []SequenceNumber{res.Sequence}}
+		}
 	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		return x, false // they are exactly-once by serials of their own
 	case KindAcceptSession:
@@ -361,6 +364,9 @@ func (x *answerRecord) result() Result {
 		res.Serial = x.number
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		res.Count = x.number
+		if x.details != nil && len(x.details.numbers) == 1 {
+			res.Sequence = x.details.numbers[0]
+		}
 	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled: // not remembered
 	case KindAcceptSession: // Queues adds the lock as it is now
 	case KindRenewSession:

@@ -68,7 +68,7 @@ const (
 	// forwarded too often when a batch is taken, from format level 3 on: the entry begins no such
 	// message once it has stored so many bytes.
 	setAsideBytesMax = 4 << 20
-	// rewriteBytesMax bounds the patches that settlements, ends of sessions, and messages that expire outside
+	// rewriteBytesMax bounds the patches that settlements, redrives, ends of sessions, and messages that expire outside
 	// of pulses make one entry read and write again, from format level 4 on: once an entry has rewritten so
 	// many bytes, it begins no further such message.
 	rewriteBytesMax   = 8 << 20

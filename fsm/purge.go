@@ -93,7 +93,7 @@ func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant,
 	return lock, reach, OK
 }
 
-// redrive moves dead letters back to the main queue.
+// redrive moves dead letters back to the main queue. It stops at the first one whose patches the entry may not rewrite.
 func (q *Queues) redrive(c RedriveMessages) Result {
 	if code := c.check(); code != OK {
 		return Result{Code: code}
@@ -114,9 +114,14 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 		case rec.state != Ready, dead.ix.session(at) == sessionless:
 		case q.expired(dead, &rec):
 			q.expire(dead, at, rec, Patch{})
+		case !q.mayRewritePatches(dead, at) && !planted.Active(planted.RedriveWithoutByteBound):
+			res.Sequence = n
 		default:
 			q.redriveOne(x, at, rec)
 			res.Count++
+		}
+		if res.Sequence != 0 {
+			break
 		}
 	}
 	q.removeStaleTimers(dead)

@@ -46,7 +46,8 @@ type PurgeMessages struct {
 
 // RedriveMessages moves ready dead letters back to the main queue. They keep their number; failed
 // deliveries, reason and description are cleared, and the time to live starts again. A number that
-// is not a ready dead letter is left out. Result: Count.
+// is not a ready dead letter is left out. Result: Count; Sequence is the number from which on the command has to be repeated,
+// because the entry has rewritten as many bytes as it may, 0 if all is done.
 type RedriveMessages struct {
 	Entity    EntityID
 	Sequences []SequenceNumber // 1 to 1000

@@ -9,7 +9,7 @@ import (
 // commands.
 type Result struct {
 	Code       Code
-	Sequence   SequenceNumber // SendMessages
+	Sequence   SequenceNumber // SendMessages, ReserveNumbers; RedriveMessages: the first number that is not done
 	Deliveries []Delivery     // LockMessages, FetchDeferred, ForwardMessages
 	Codes      []Code         // SettleMessages, RenewLocks, TransferMessages
 	Untils     []Instant      // RenewLocks, AcceptSession, RenewSession: ends of locks, see Delivery.LockedUntil

@@ -128,3 +128,49 @@ func TestLastDefersAreLimitedByBytes(t *testing.T) {
 		t.Errorf("an entry rewrote the patches of %d messages, want 10", done)
 	}
 }
+
+// TestRedriveIsLimitedByBytes: the redrives of one entry rewrite little more than rewriteBytesMax, of dead letters with large
+// patches. The answer, also when it is repeated, says from which number on to continue. Below format level 4 one entry redrives all.
+func TestRedriveIsLimitedByBytes(t *testing.T) {
+	t.Parallel()
+	for level, entries := range map[uint32]int{3: 1, 4: 3} {
+		b, locks := newPatched(t, level, patchedMessages, largePatches())
+		for len(locks) > 0 {
+			b.must(changed(locks[:min(8, len(locks))], fsm.DeadLetter))
+			locks = locks[min(8, len(locks)):]
+		}
+		var numbers []fsm.SequenceNumber
+		for n := range fsm.SequenceNumber(patchedMessages) {
+			numbers = append(numbers, n+1)
+		}
+		took, serial := 0, uint64(0)
+		for left := numbers; len(left) > 0; took++ {
+			serial++
+			h := fsm.Header{Incarnation: 5, Serial: serial, Low: serial}
+			command := fsm.AppendCommand(nil, h, fsm.RedriveMessages{Entity: 1, Sequences: left})
+			b.env.Index++
+			res := b.q.Apply(b.env, command)
+			if n := res.Count * patchedSize; res.Count == 0 || level >= 4 && n >= rewriteBytesMax+patchedSize {
+				t.Fatalf("level %d: an entry rewrote %d bytes", level, n)
+			}
+			again, restored := b.q.Apply(b.env, command), b.restored().q.Apply(b.env, command)
+			if again.Count != res.Count || again.Sequence != res.Sequence || restored.Count != res.Count || restored.Sequence != res.Sequence {
+				t.Fatalf("level %d: the repeated answer is %+v, restored %+v, want %+v", level, again, restored, res)
+			}
+			// Another command of the same entry.
+			if next := slices.Index(left, res.Sequence); next > 0 {
+				left = left[next:]
+			} else {
+				left = nil
+			}
+			if len(left) > 0 {
+				if res := b.q.Apply(b.env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RedriveMessages{Entity: 1, Sequences: left})); res.Count != 0 || res.Sequence != left[0] {
+					t.Fatalf("level %d: the same entry redrives %+v", level, res)
+				}
+			}
+		}
+		if c := b.counts(1); took != entries || c.DeadLetter != 0 || c.Active != patchedMessages {
+			t.Errorf("level %d: %d entries, want %d; in the end %+v", level, took, entries, c)
+		}
+	}
+}

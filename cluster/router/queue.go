@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -114,12 +115,24 @@ func (r NamespaceView) RedriveEntity(ctx context.Context, name string, sequences
 	return count, nil
 }
 
+// redrive moves dead letters back; an entry takes as many as it may rewrite.
 func (r *Router) redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
 	if len(at.Shards) > 0 {
 		return r.redriveShards(ctx, at, sequences)
 	}
-	result, err := r.Command(ctx, at.Partition, fsm.RedriveMessages{Entity: at.ID, Sequences: sequences})
-	return int(result.Count), err
+	count := 0
+	for {
+		result, err := r.Command(ctx, at.Partition, fsm.RedriveMessages{Entity: at.ID, Sequences: sequences})
+		count += int(result.Count)
+		left := slices.Index(sequences, result.Sequence)
+		switch {
+		case err != nil || left < 0:
+			return count, err
+		case left == 0: // others fill the entries
+			return count, fsm.ServerBusy
+		}
+		sequences = sequences[left:]
+	}
 }
 
 // messageHolder finds a queue or subscription by name.

@@ -103,6 +103,8 @@ const (
 	RaftStreamAnyReplica Fault = "raft-stream-any-replica"
 	// ReadWithoutQuorum reads at a leader that a quorum no longer confirms.
 	ReadWithoutQuorum Fault = "read-without-quorum"
+	// RedriveWithoutByteBound lets the redrives of one entry rewrite any number of bytes.
+	RedriveWithoutByteBound Fault = "redrive-without-byte-bound"
 	// RefuseAtCommitOnly accepts every settlement and send in a transaction, and lets the commit refuse them.
 	RefuseAtCommitOnly Fault = "refuse-at-commit-only"
 	// RefuseAttachAtOnce refuses an attach when the broker is busy, instead of asking it again.
@@ -208,6 +210,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	PurgeHeldSessions,
 	RaftStreamAnyReplica,
 	ReadWithoutQuorum,
+	RedriveWithoutByteBound,
 	RefuseAtCommitOnly,
 	RefuseAttachAtOnce,
 	RefusedBatchStays,

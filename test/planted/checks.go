@@ -58,6 +58,7 @@ func checks() []check {
 		{planted.PurgeHeldSessions, "fsm", "TestPurgeSparesHeldSessions", nil},
 		{planted.RaftStreamAnyReplica, "partition", "TestReplicaDoesNotAnswerForItsPredecessor", nil},
 		{planted.ReadWithoutQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},
+		{planted.RedriveWithoutByteBound, "fsm", "TestRedriveIsLimitedByBytes", nil},
 		{planted.RefuseAtCommitOnly, "amqp", "TestLostLockIsRefusedInItsTransaction", nil},
 		{planted.RefuseAttachAtOnce, "amqp", "TestAttachWaitsWhileTheBrokerIsBusy", nil},
 		{planted.RefusedBatchStays, "cluster/forwarding", "TestRefusedBatchIsSentInANewEpoch", nil},
