@@ -22,6 +22,9 @@ func (f *Forwarder) sendBatch(ctx context.Context, to fsm.Destination, entity *f
 		if key, bound := entity.ShardKey(&command.Messages[i].Message); bound {
 			shard = shards.Hash(entity, key)
 		}
+		if command.Messages[i].Reserved != 0 {
+			shard = 0 // which gave the number, and has the id of the whole
+		}
 		positions[shard] = append(positions[shard], i)
 	}
 	codes := make([]fsm.Code, len(command.Messages))
