@@ -53,6 +53,7 @@ func (l *load) build(ctx context.Context) error {
 	b.buried()
 	b.expiring()
 	b.cancelled()
+	b.planned()
 	b.purged()
 	b.redriven()
 	b.ruled() //nolint:contextcheck // its requests run in a process, which outlives the boot

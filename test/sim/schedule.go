@@ -63,6 +63,12 @@ func (l *load) scheduleAndCancel(c *client, s *stream) {
 func (l *load) cancel(p *process, s *stream, id string, numbers []fsm.SequenceNumber) {
 	asked := time.Now()
 	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().CancelScheduled(s.to, numbers, answer) })
+	l.noteCancelled(s, id, asked, code, heard, true)
+}
+
+// noteCancelled notes what the answer to a cancellation means for a message. isThere is false if the message may still be on its
+// way to the entity in which it waits.
+func (l *load) noteCancelled(s *stream, id string, asked time.Time, code fsm.Code, heard, isThere bool) {
 	s.mu.Lock()
 	due := s.due[id]
 	switch {
@@ -77,7 +83,7 @@ func (l *load) cancel(p *process, s *stream, id string, numbers []fsm.SequenceNu
 	}
 	s.mu.Unlock()
 	switch now := time.Now(); {
-	case heard && code == fsm.MessageNotFound && now.Before(due.Add(-clockSlack)):
+	case heard && code == fsm.MessageNotFound && isThere && now.Before(due.Add(-clockSlack)):
 		s.find(fmt.Sprintf("message %s, due at %v, could not be cancelled at %v: %v", id, due, now, code))
 	case heard && code == fsm.OK && asked.After(due.Add(cancelWithin)):
 		s.find(fmt.Sprintf("message %s, due at %v, was cancelled at %v", id, due, asked))

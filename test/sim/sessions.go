@@ -107,7 +107,7 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 	l.operations.Add(1)
 	s.sessions.accepted(got.receiver.Name(), c.name, until)
 	if c.rand.IntN(3) == 0 {
-		l.changeState(p, s, got.receiver)
+		l.changeState(c, p, s, got.receiver)
 	}
 	for i := range 3 {
 		if i == 1 && c.rand.IntN(5) == 0 {
@@ -131,8 +131,8 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 	_, _ = ask(p, func(answer func(bool)) { got.receiver.Release(func() { answer(true) }) })
 }
 
-// changeState reads and sets the state of a session that is held.
-func (l *load) changeState(p *process, s *stream, held *router.SessionReceiver) {
+// changeState reads and sets the state of a session that is held, sometimes in a transaction.
+func (l *load) changeState(c *client, p *process, s *stream, held *router.SessionReceiver) {
 	type readState struct {
 		state []byte
 		err   error
@@ -145,7 +145,19 @@ func (l *load) changeState(p *process, s *stream, held *router.SessionReceiver) 
 		return
 	}
 	next := s.sessions.checkState(held.Name(), got.state)
-	err, heard := await(p, func(ctx context.Context) error { return held.SetState(ctx, []byte(strconv.Itoa(next))) })
+	if c.rand.IntN(4) == 0 {
+		l.refuseState(p, s, held)
+	}
+	state := []byte(strconv.Itoa(next))
+	var err error
+	if c.rand.IntN(2) == 0 {
+		var code fsm.Code
+		if code, heard = transact(p, fsm.Transaction{States: []fsm.StateAt{held.StateChange(state)}}); code != fsm.OK {
+			err = code
+		}
+	} else {
+		err, heard = await(p, func(ctx context.Context) error { return held.SetState(ctx, state) })
+	}
 	if heard && err == nil {
 		l.operations.Add(2)
 		s.sessions.stateSet(held.Name(), next)

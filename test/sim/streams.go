@@ -44,6 +44,7 @@ type stream struct {
 	due      map[string]time.Time        // by message: scheduled for
 	lives    map[string]time.Duration    // by message: its time to live
 	fates    map[string]expectation      // by message: what its cancellation means
+	far      map[string]bool             // messages that are scheduled at the second source
 	rules    []*ruleLife                 // in the order of their begin
 	purges   []purge
 	served   period   // when senders and receivers last got answers
