@@ -269,6 +269,7 @@ type Group struct {
 	reopen             chan string   // reason
 	streamBroken       chan struct{} // a stream from a peer ended
 	leaderSilent       chan struct{} // a peer that hears no leader has asked, and this replica has the better log
+	goesFirst          bool          // this replica has just formed the group and is the first of its voters
 	voteRefused        chan struct{} // this replica has refused its vote to a candidate with an older log
 	haltOnce           sync.Once
 	haltErr            atomic.Pointer[error]
@@ -332,6 +333,9 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	g.cancel = cancel
 	g.wg.Go(func() { g.watchLeadership(run) })
 	g.wg.Go(func() { g.campaignLoop(run) })
+	if g.goesFirst {
+		g.wg.Go(func() { g.electFirst(run) })
+	}
 	g.wg.Go(func() { g.proposer.run(run) })
 	g.wg.Go(func() { g.bodyReader.run(run) })
 	g.wg.Go(func() { g.snapshotter.run(run) })

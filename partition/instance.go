@@ -91,6 +91,7 @@ func (g *Group) bootstrap(conf *raft.Config, transport raft.Transport) error {
 	if errors.Is(err, raft.ErrCantBootstrap) {
 		return nil
 	}
+	g.goesFirst = err == nil && g.cfg.Bootstrap[0].Replica == g.cfg.Replica
 	return err
 }
 

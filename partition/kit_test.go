@@ -187,16 +187,7 @@ func fastTiming() Timing {
 }
 
 // singleTimeout replaces the timeouts of raft in a group of one replica, which nobody can depose.
-const singleTimeout = 20 * time.Millisecond
-
-// elect makes a member the leader of group 1 without waiting for a timeout.
-func elect(t testing.TB, m *member) {
-	t.Helper()
-	g := m.group(1)
-	if err := g.instance.Load().campaign(g.cfg.Replica, g.cfg.Member); err != nil {
-		t.Fatal(err)
-	}
-}
+const singleTimeout = 100 * time.Millisecond
 
 // logKind returns the kind of the logs of this run: all tests run on either.
 func logKind() raftlog.Kind {

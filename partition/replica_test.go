@@ -32,7 +32,7 @@ func startThree(t *testing.T, ms []*member) *asker {
 	for _, m := range ms {
 		m.start(1)
 	}
-	elect(t, ms[0])
+	kit.Eventually(t, "the first voter leads", func() bool { return ms[0].group(1).Status().IsLeader })
 	a := &asker{origin: 7}
 	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	return a

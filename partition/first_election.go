@@ -1,0 +1,49 @@
+package partition
+
+import (
+	"context"
+	"time"
+)
+
+// The first election of a new group.
+const (
+	firstElectionWithin = 2 * time.Second // then raft's own timers have expired
+	firstElectionPoll   = 20 * time.Millisecond
+)
+
+// electFirst makes this replica campaign as soon as a quorum can vote, if it has just formed the group and is the first of
+// its voters. A new group has no leader to lose: without this it would wait until raft's timers expire, and its first leader
+// could be any voter.
+func (g *Group) electFirst(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstElectionWithin)
+	defer cancel()
+	for !g.canQuorumVote(ctx) {
+		if ctx.Err() != nil {
+			return
+		}
+		pause(ctx, firstElectionPoll)
+	}
+	inst := g.instance.Load()
+	for ctx.Err() == nil && !g.isReluctant() {
+		term := inst.raft.CurrentTerm()
+		if leader, _ := inst.raft.LeaderWithID(); leader != "" {
+			return
+		}
+		g.campaign(ctx, inst, "the group is new")
+		g.awaitLeader(ctx, inst.raft, term, campaignTimeout)
+	}
+}
+
+// canQuorumVote reports whether a quorum of the voters that formed the group accepts streams.
+func (g *Group) canQuorumVote(ctx context.Context) bool {
+	open := 0
+	for _, v := range g.cfg.Bootstrap {
+		if v.Replica == g.cfg.Replica {
+			open++
+		} else if conn, err := g.cfg.Dial(ctx, v.Member, g.cfg.ID, v.Replica); err == nil {
+			_ = conn.Close()
+			open++
+		}
+	}
+	return open > len(g.cfg.Bootstrap)/2
+}
