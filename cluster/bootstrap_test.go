@@ -107,6 +107,7 @@ func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
 	config := c.configs[0]
 	config.Name, config.Dir, config.GossipAddr = "m1", kit.MemoryDir(t), freeAddress(t)
 	config.Join = []string{c.configs[0].GossipAddr}
+	config.Expect = 2 // alone, it would form a cluster of its own before it has found the other
 	opened, known := make(chan *Node, 1), make(chan string, 1)
 	config.Logger = slog.New(loadedHandler{slog.DiscardHandler, func() { known <- (<-opened).clusterID() }})
 	c.configs, c.nodes = append(c.configs, config), append(c.nodes, nil)
