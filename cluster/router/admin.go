@@ -328,6 +328,14 @@ func (r *Router) catalogLevel() (level uint32) {
 // canWrite reports whether every member can read a command of a format level, as far as this member's catalog knows.
 func (r *Router) canWrite(level uint32) bool { return level <= 1 || level <= r.catalogLevel() }
 
+// belowLevel returns the answer to a command that the cluster cannot write: ServerBusy while this member does not know the level.
+func (r *Router) belowLevel() fsm.Code {
+	if !r.catalogLoaded() {
+		return fsm.ServerBusy
+	}
+	return fsm.InvalidArgument
+}
+
 // catalogLoaded reports whether this member's replica of the catalog has loaded the cluster.
 func (r *Router) catalogLoaded() (loaded bool) {
 	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {

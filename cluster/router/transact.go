@@ -26,7 +26,7 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 		return
 	}
 	if !r.canWrite(command.Level()) {
-		done(fsm.InvalidArgument) // a member of the release before could not read it
+		done(r.belowLevel()) // a member of the release before could not read it
 		return
 	}
 	client := r.client(home.Partition)
@@ -182,7 +182,7 @@ func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm
 		done(fsm.NotAllowed, nil)
 		return
 	case !r.canWrite(fsm.LevelReservedNumbers):
-		done(fsm.InvalidArgument, nil)
+		done(r.belowLevel(), nil)
 		return
 	}
 	bits := fsm.SequenceNumber(0)
