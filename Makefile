@@ -92,11 +92,12 @@ soak: ## create and delete temporary state for SOAK=10m while leaders are killed
 abuse: ## hostile clients of every kind at full size, and the latency of honest clients meanwhile
 	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse
 
-# New random histories, the race detector in long tests, every planted fault, twenty rounds, simulated hours, abuse, and recipes.
+# New random histories, the race detector in long tests, every planted fault, twenty rounds, simulated hours, abuse, recipes, and the Rust client.
 nightly: ## the tests that take too long for CI
 	RAPID_SEED=0 go test -count=1 -timeout 60m ./fsm/... -rapid.checks=2000
 	PEEKLOCK_LONG=1 go test -race -short -timeout 40m ./...
 	$(MAKE) planted rounds sim abuse recipes
+	bash test/conformance/rust/run
 
 planted: ## build each planted fault in (or FAULTS="name ..."), and check that its test finds it
 	go run ./test/planted $(FAULTS)

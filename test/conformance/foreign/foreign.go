@@ -193,6 +193,9 @@ func (s Suite) record() error {
 		if err = errors.Join(err, outcomes.Write(c.ID, cases)); err != nil {
 			return err
 		}
+		if failed, err := outcomes.Failed(c, cases); err != nil || len(failed) > 0 {
+			return errors.Join(err, fmt.Errorf("%s does not show %v", c.ID, failed))
+		}
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/test/conformance/scenario"
 )
 
-// results writes what suites leave when all cases pass; change may modify each result.
-func results(t *testing.T, change func(client, name string) string) string {
+// writeResults writes what suites leave when all cases pass; change may modify each result.
+func writeResults(t *testing.T, change func(client, name string) string) string {
 	t.Helper()
 	folder := t.TempDir()
 	list, err := scenario.List()
@@ -37,7 +37,7 @@ func read(path string) ([]byte, error) { return os.ReadFile(filepath.Join("../..
 
 func TestTableShowsResultsAndReasons(t *testing.T) {
 	t.Parallel()
-	table, err := build(results(t, func(client, name string) string {
+	table, err := build(writeResults(t, func(client, name string) string {
 		if name == "transaction" && client != "azure-messaging-servicebus" {
 			return name + "\tnot-offered\tno coordinator\n"
 		}
@@ -47,7 +47,7 @@ func TestTableShowsResultsAndReasons(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| scenario | Go: azservicebus 1.", "| transaction: commit applies all operations, rollback none | no (1) | no (1) | no (1) | yes |\n",
+		"| scenario | Go: azservicebus 1.", "| transaction: commit applies all operations, rollback none | no (1) | no (1) | no (1) | yes | no (1) |\n",
 		"| transaction: commit applies all operations, rollback none | no (1) | no (1) | no (1) | no (1) |\n", "\n1. no coordinator\n",
 	} {
 		if !strings.Contains(table, want) {
@@ -81,15 +81,36 @@ func TestMissingAndFailedResultsAreErrors(t *testing.T) {
 		},
 		"broken": func(client, name string) string { return strings.TrimSuffix(passed(client, name), "\t\n") + "\n" },
 	} {
-		if _, err := build(results(t, change), read); err == nil {
+		if _, err := build(writeResults(t, change), read); err == nil {
 			t.Errorf("%s: no error", what)
 		}
 	}
-	folder := results(t, passed)
+	folder := writeResults(t, passed)
 	if err := os.Remove(filepath.Join(folder, "qpid-jms.tsv")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := build(folder, read); err == nil {
 		t.Error("a client without results: no error")
+	}
+}
+
+// TestNightlyClientIsShownAsItsCasesPromise checks that the table is complete without the results of a suite that CI does
+// not run, and that results which are there count.
+func TestNightlyClientIsShownAsItsCasesPromise(t *testing.T) {
+	t.Parallel()
+	folder := writeResults(t, passed)
+	path := filepath.Join(folder, "azservicebus-rust.tsv")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	table, err := build(folder, read)
+	if err != nil || !strings.Contains(table, "no administration client") {
+		t.Errorf("%v\n%s", err, table)
+	}
+	if err := os.WriteFile(path, []byte("send\tfailed\tsome case\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := build(folder, read); err == nil {
+		t.Error("a failed result of a nightly client: no error")
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,11 +58,11 @@ func newColumn(c scenario.Client, folder string, read func(string) ([]byte, erro
 	if err != nil {
 		return col, err
 	}
-	content, err := os.ReadFile(filepath.Join(folder, c.ID+".tsv"))
+	lines, err := results(c, folder, read)
 	if err != nil {
 		return col, fmt.Errorf("results of %s: %w", c.ID, err)
 	}
-	for line := range strings.Lines(string(content)) {
+	for _, line := range lines {
 		parts := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		if len(parts) != 3 {
 			return col, fmt.Errorf("results of %s: %q is no scenario, result and note", c.ID, line)
@@ -69,6 +70,19 @@ func newColumn(c scenario.Client, folder string, read func(string) ([]byte, erro
 		col.cells[parts[0]] = cell{parts[1], parts[2]}
 	}
 	return col, nil
+}
+
+// results returns the lines that a suite has written, or, of one that did not run because it is a nightly one, those that it promises.
+func results(c scenario.Client, folder string, read func(string) ([]byte, error)) ([]string, error) {
+	content, err := os.ReadFile(filepath.Join(folder, c.ID+".tsv"))
+	if c.Nightly && errors.Is(err, fs.ErrNotExist) {
+		cases, err := read(filepath.Join("test/conformance", c.Suite, c.ID+".scenarios"))
+		if err != nil {
+			return nil, err
+		}
+		return scenario.Promised(c, cases)
+	}
+	return slices.Collect(strings.Lines(string(content))), err
 }
 
 // notes numbers the reasons and lists each one once.

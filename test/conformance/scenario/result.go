@@ -94,6 +94,34 @@ func (o *Outcomes) Write(client string, cases []byte) error {
 	return os.WriteFile(filepath.Join(folder, client+".tsv"), []byte(strings.Join(lines, "")), 0o600)
 }
 
+// Failed returns the scenarios of a client that its cases do not show.
+func (o *Outcomes) Failed(client Client, cases []byte) (failed []string, err error) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	lines, err := o.judge(client, cases)
+	for _, line := range lines {
+		if name, rest, _ := strings.Cut(line, "\t"); strings.HasPrefix(rest, Failed+"\t") {
+			failed = append(failed, name+": "+strings.TrimSpace(strings.TrimPrefix(rest, Failed)))
+		}
+	}
+	return failed, err
+}
+
+// Promised returns the lines that a client's file <client>.scenarios promises: what Write writes when all cases passed.
+func Promised(client Client, cases []byte) ([]string, error) {
+	shownBy, err := parse(string(cases))
+	if err != nil {
+		return nil, fmt.Errorf("%s.scenarios: %w", client.ID, err)
+	}
+	var all Outcomes
+	for _, names := range shownBy {
+		for _, name := range names {
+			all.Add(name, true)
+		}
+	}
+	return all.judge(client, cases)
+}
+
 // judge returns a line for each scenario that the client must show. The caller holds mutex.
 func (o *Outcomes) judge(client Client, cases []byte) ([]string, error) {
 	shownBy, err := parse(string(cases))
