@@ -183,7 +183,7 @@ func TestFencedSubscriptionKeepsItsRules(t *testing.T) {
 		}
 	}
 	b.send(2, 1, fsm.Message{})
-	golden(t, "image-v6-queues-fenced", b.image())
+	golden(t, "image-v7-queues-fenced", b.image())
 	if again := b.restored(); again.q.Digest() != b.q.Digest() {
 		t.Error("an image loses something")
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -95,7 +96,11 @@ func (q *Queues) freeze() *queuesImage {
 func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w, true) }
 
 func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineQueues, imageVersion(machineQueues, img.level), refs)
+	version := imageVersion(machineQueues, img.level)
+	if slices.ContainsFunc(img.entities, func(x frozenEntity) bool { return x.fence != 0 }) {
+		version = imageVersionFences
+	}
+	iw := newImageWriter(w, machineQueues, version, refs)
 	if iw.withIndexedBy = img.level >= levelPublishSteps; iw.withIndexedBy {
 		iw.uvarint(uint64(img.level))
 		iw.uvarint(uint64(img.lastPublished))
@@ -128,6 +133,8 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	w.instant(x.lastActivity)
 	if w.version >= imageVersionUse {
 		w.instant(x.lastUse)
+	}
+	if w.version >= imageVersionFences {
 		w.uvarint(x.fence)
 	}
 	if x.window != nil {
@@ -246,7 +253,7 @@ func (q *Queues) Restore(r io.Reader) error {
 	ir := newImageReader(r, machineQueues)
 	if ir.version >= imageVersion(machineQueues, levelPublishSteps) {
 		fresh.level, fresh.lastPublished = ir.uint32(), EntityID(ir.uvarint())
-		ir.require(imageVersion(machineQueues, fresh.level) == ir.version)
+		ir.require(imageVersion(machineQueues, fresh.level) == ir.version || ir.version == imageVersionFences && fresh.level >= LevelFences)
 	}
 	if ir.version >= imageVersionEpochs {
 		fresh.epoch = ir.uvarint()
@@ -254,6 +261,7 @@ func (q *Queues) Restore(r io.Reader) error {
 	fresh.times = ir.times()
 	ir.repeat(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
+	ir.require((ir.version == imageVersionFences) == (len(fresh.fences) > 0))
 	ir.attachSubscriptions(&fresh)
 	ir.answers(&fresh.table)
 	if err := ir.finish(); err != nil {
@@ -301,6 +309,8 @@ func (r *imageReader) entityState(q *Queues) {
 	x.lastActivity = r.instant()
 	if r.version >= imageVersionUse {
 		x.lastUse = r.instant()
+	}
+	if r.version >= imageVersionFences {
 		if fence := r.uvarint(); fence != 0 {
 			r.require(kind == SubscriptionEntity || settings.EnablePartitioning)
 			q.setFence(x, fence)

@@ -33,8 +33,8 @@ package fsm
 //	   SendMessages with up to commandSendMax messages. The actions of correlation filters share
 //	   correlationStepsMax for a message. Payloads, which the gateway writes and reads, may hold first-acquirer and
 //	   the delivery annotations of the sender. ReplaceReplica in the log of the catalog.
-//	   AutoDeleteOnIdle of partitioned entities, which the catalog refuses below; FenceIdle, and the fence of each
-//	   entity in image version 6.
+//	   AutoDeleteOnIdle of partitioned entities, which the catalog refuses below; FenceIdle, and the
+//	   fences of entities in image version 7.
 const FormatLevel uint32 = 4
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a

@@ -23,8 +23,8 @@ import (
 // filters are indexed. A state machine writes version 3 below format level 2. Version 5 of both has
 // the serving time behind the wall time, and that of the queues epochs and sequence numbers of
 // forwarding; it is written from format level 3 on. Version 6 of both may have what needs format
-// level 4, and that of the queues has the time of the last use of each entity. All of them are
-// read.
+// level 4, and that of the queues has the time of the last use of each entity. Version 7 of the queues
+// has the fences of entities, and is written only while there are any. All of them are read.
 func imageVersion(machine byte, level uint32) byte {
 	if level >= levelServiceSettings {
 		return imageVersionUse
@@ -38,11 +38,12 @@ func imageVersion(machine byte, level uint32) byte {
 	return 3
 }
 
-// The first versions of images with two times, with epochs of forwarding, and with times of use.
+// The first versions of images with two times, with epochs of forwarding, with times of use, and with fences.
 const (
 	imageVersionTimes  byte = 5
 	imageVersionEpochs byte = 5
-	imageVersionUse    byte = 6 // the time of the last use of each entity, and its fence
+	imageVersionUse    byte = 6 // the time of the last use of each entity
+	imageVersionFences byte = 7
 )
 
 // The state machines. The numbers are part of the image format.
@@ -192,7 +193,11 @@ func newImageReader(r io.Reader, machine byte) *imageReader {
 	if ir.byte() != machine {
 		ir.fail(errMachine)
 	}
-	if from, to := imageVersion(machine, 1), imageVersion(machine, FormatLevel); ir.version < from || ir.version > to {
+	from, to := imageVersion(machine, 1), imageVersion(machine, FormatLevel)
+	if machine == machineQueues {
+		to = imageVersionFences
+	}
+	if ir.version < from || ir.version > to {
 		ir.fail(unknownVersion(ir.version, from, to))
 	}
 	return ir
