@@ -38,7 +38,10 @@ network() {
 	ip addr add "$address/32" dev lo # not 127.0.0.1: the endpoint of the API server for pods
 	sysctl -qw net.ipv4.ip_forward=1
 	local n
+	cp /etc/hosts "$work/hosts"
+	mount --bind "$work/hosts" /etc/hosts
 	for ((n = 1; n <= spare; n++)); do
+		echo "10.99.$n.2 node$n" >>"$work/hosts"
 		ip netns add "node$n"
 		ip link add "node$n" type veth peer name eth0 netns "node$n"
 		ip addr add "10.99.$n.1/24" dev "node$n"
@@ -138,7 +141,7 @@ node_ready() { wait_for 180 "node$1 is ready" kubectl wait --for condition=Ready
 addons() {
 	sed -e "s|@dns@|$dns_address|" "$here/coredns.yaml" | kubectl apply -f - >/dev/null
 	{
-		printf 'apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: local, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}\nprovisioner: kubernetes.io/no-provisioner\nvolumeBindingMode: WaitForFirstConsumer\n'
+		printf 'apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: local, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}\nprovisioner: kubernetes.io/no-provisioner\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n'
 		local n i
 		for ((n = 1; n <= spare; n++)); do for ((i = 0; i < node_volumes; i++)); do volume "$n" "$i"; done; done
 	} | kubectl apply -f - >/dev/null
@@ -178,5 +181,13 @@ remove_cgroups() {
 		done
 		compgen -G "/sys/fs/cgroup/*/$cgroup" >/dev/null || return 0
 		sleep 0.5
+	done
+}
+
+# remove_devices detaches the loop devices of the run.
+remove_devices() {
+	local device file
+	losetup --noheadings --output NAME,BACK-FILE | while read -r device file; do
+		if [[ $file == "$work"/* ]]; then losetup --detach "$device"; fi
 	done
 }
