@@ -320,7 +320,7 @@ func (c *testCluster) pass(clock *testClock, d time.Duration) {
 func (c *testCluster) touchPartitions() {
 	c.t.Helper()
 	for _, node := range c.nodes {
-		if node == nil {
+		if node == nil || node.partitions.Load() == nil {
 			continue
 		}
 		for _, part := range *node.partitions.Load() {

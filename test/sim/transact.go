@@ -86,7 +86,7 @@ func (l *load) cancelInTransaction(c *client, p *process, s *stream, id string, 
 	tx, asked := fsm.Transaction{Cancels: []fsm.CancelAt{{At: at, Sequences: numbers}}}, time.Now()
 	if c.rand.IntN(4) == 0 {
 		tx.Sends = []fsm.SendTo{{At: at, Messages: []fsm.Message{{ID: "large", Payload: make([]byte, tooLarge), Session: id}}}}
-		l.refuse(p, s, tx, fsm.MessageTooLarge)
+		_ = l.refuse(p, s, tx, fsm.MessageTooLarge)
 		return
 	}
 	code, heard := transact(p, tx)
@@ -99,7 +99,7 @@ func (l *load) cancelInTransaction(c *client, p *process, s *stream, id string, 
 // refuseState tries to set the state of a session in a transaction that is refused.
 func (l *load) refuseState(p *process, s *stream, held *router.SessionReceiver) {
 	state := held.StateChange([]byte(strconv.Itoa(neverState)))
-	l.refuse(p, s, fsm.Transaction{States: []fsm.StateAt{state}, Cancels: []fsm.CancelAt{{At: s.to, Sequences: []fsm.SequenceNumber{neverScheduled}}}}, fsm.MessageNotFound)
+	_ = l.refuse(p, s, fsm.Transaction{States: []fsm.StateAt{state}, Cancels: []fsm.CancelAt{{At: s.to, Sequences: []fsm.SequenceNumber{neverScheduled}}}}, fsm.MessageNotFound)
 }
 
 // refuse tries a transaction of which one operation must be refused with a code. Another one may be refused before.
