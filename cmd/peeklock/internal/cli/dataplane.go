@@ -237,15 +237,21 @@ func (c *Client) Reachable(ctx context.Context) ([]string, error) {
 	return []string{c.controlAddress}, nil
 }
 
-// untilAccepted repeats a dial to the address where the control API has answered while its connections are refused, for up to
-// busyTimeMax: a load balancer there may still choose a member that is gone.
+// acceptedTriesMin is how often untilAccepted dials at least: a single dial to a member whose node is gone takes dialTimeMax.
+const acceptedTriesMin = 4
+
+// untilAccepted repeats a dial to the address where the control API has answered while its connections are refused or time
+// out, for up to busyTimeMax: a load balancer there may still choose a member that is gone.
 func untilAccepted(ctx context.Context, dial func() error) error {
-	for began := time.Now(); ; sleepContext(ctx, retryInterval) {
+	began := time.Now()
+	for tries := 1; ; tries++ {
 		err := dial()
 		var op *net.OpError
-		if !errors.As(err, &op) || op.Op != "dial" || time.Since(began) > busyTimeMax || ctx.Err() != nil {
+		unreachable := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded)
+		if !unreachable || tries >= acceptedTriesMin && time.Since(began) > busyTimeMax || ctx.Err() != nil {
 			return err
 		}
+		sleepContext(ctx, retryInterval)
 	}
 }
 

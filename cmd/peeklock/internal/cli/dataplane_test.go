@@ -14,17 +14,21 @@ import (
 func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	refused := fmt.Errorf("connect: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+	timedOut := fmt.Errorf("connect: %w", context.DeadlineExceeded)
 	other := errors.New("another error")
 	for name, test := range map[string]struct {
 		answers []error // of the dials; the last one repeats
 		want    error
 		dials   int
 		took    time.Duration
+		each    time.Duration // that a dial takes
 	}{
-		"accepted":      {[]error{nil}, nil, 1, 0},
-		"refused twice": {[]error{refused, refused, nil}, nil, 3, 2 * retryInterval},
-		"other error":   {[]error{other}, other, 1, 0},
-		"never":         {[]error{refused}, refused, 12, busyTimeMax + retryInterval},
+		"accepted":           {[]error{nil}, nil, 1, 0, 0},
+		"refused twice":      {[]error{refused, refused, nil}, nil, 3, 2 * retryInterval, 0},
+		"other error":        {[]error{other}, other, 1, 0, 0},
+		"never":              {[]error{refused}, refused, 12, busyTimeMax + retryInterval, 0},
+		"slow, but at last":  {[]error{timedOut, timedOut, nil}, nil, 3, 3*dialTimeMax + 2*retryInterval, dialTimeMax},
+		"timed out for good": {[]error{timedOut}, timedOut, acceptedTriesMin, acceptedTriesMin*dialTimeMax + (acceptedTriesMin-1)*retryInterval, dialTimeMax},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -32,6 +36,7 @@ func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 				dials, began := 0, time.Now()
 				err := untilAccepted(context.Background(), func() error {
 					dials++
+					time.Sleep(test.each)
 					return test.answers[min(dials, len(test.answers))-1]
 				})
 				if took := time.Since(began); !errors.Is(err, test.want) || dials != test.dials || took != test.took {
