@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -132,7 +133,8 @@ func (c *Client) localServer() string {
 
 // Call sends a request to the first member that answers. in and out may be nil. Call repeats a request that is
 // refused because the cluster is busy, or still starting, for up to busyTimeMax: a member refuses it so only before
-// the first change, and answers Timeout afterwards, which is not repeated.
+// the first change, and answers Timeout afterwards, which is not repeated. A GET is also repeated if its connection ends without
+// an answer: a load balancer may still choose a member that is gone.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	_, err := c.callVia(ctx, method, path, in, out)
 	return err
@@ -142,7 +144,8 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 func (c *Client) callVia(ctx context.Context, method, path string, in, out any) (base string, err error) {
 	for began := time.Now(); ; sleepContext(ctx, retryInterval) {
 		base, err = c.callNow(ctx, method, path, in, out)
-		if !isBusy(err) || time.Since(began) > busyTimeMax || ctx.Err() != nil {
+		mayRepeat := isBusy(err) || method == http.MethodGet && isCutOff(err)
+		if !mayRepeat || time.Since(began) > busyTimeMax || ctx.Err() != nil {
 			return base, err
 		}
 	}
@@ -152,6 +155,11 @@ func (c *Client) callVia(ctx context.Context, method, path string, in, out any) 
 func isBusy(err error) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable
+}
+
+// isCutOff reports whether a connection ended before an answer.
+func isCutOff(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // errNoMember reports that no member could be reached, so that nothing was done.

@@ -88,6 +88,27 @@ func TestUnknownChangeIsNotRepeated(t *testing.T) {
 	}
 }
 
+// A load balancer may choose a member that is gone, and the connection ends without an answer. What only reads is asked again; a
+// change is not.
+func TestReadsThatAreCutOffAreRepeated(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 || r.Method != http.MethodGet {
+			panic(http.ErrAbortHandler)
+		}
+		writeJSON(w, 200, struct{}{})
+	}))
+	t.Cleanup(server.Close)
+	c := &Client{Servers: []string{server.URL}}
+	if err := c.Call(t.Context(), http.MethodGet, "/v1/members", nil, nil); err != nil || asked.Load() != 2 {
+		t.Errorf("asked %d times: %v", asked.Load(), err)
+	}
+	if err := c.Call(t.Context(), http.MethodPost, "/v1/regenerate", struct{}{}, nil); err == nil || asked.Load() != 3 {
+		t.Errorf("a change: asked %d times: %v", asked.Load(), err)
+	}
+}
+
 // A cluster that stays busy is reported as such: no command waits forever, and an interrupt ends the waiting.
 func TestBusyClusterIsReported(t *testing.T) {
 	kit.Long(t)

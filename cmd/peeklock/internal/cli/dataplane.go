@@ -240,14 +240,14 @@ func (c *Client) Reachable(ctx context.Context) ([]string, error) {
 // acceptedTriesMin is how often untilAccepted dials at least: a single dial to a member whose node is gone takes dialTimeMax.
 const acceptedTriesMin = 4
 
-// untilAccepted repeats a dial to the address where the control API has answered while its connections are refused or time
+// untilAccepted repeats a dial to the address where the control API has answered while its connections are refused, end or time
 // out, for up to busyTimeMax: a load balancer there may still choose a member that is gone.
 func untilAccepted(ctx context.Context, dial func() error) error {
 	began := time.Now()
 	for tries := 1; ; tries++ {
 		err := dial()
 		var op *net.OpError
-		unreachable := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded)
+		unreachable := errors.As(err, &op) && op.Op == "dial" || errors.Is(err, context.DeadlineExceeded) || isCutOff(err)
 		if !unreachable || tries >= acceptedTriesMin && time.Since(began) > busyTimeMax || ctx.Err() != nil {
 			return err
 		}

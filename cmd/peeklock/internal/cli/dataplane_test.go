@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -25,6 +26,7 @@ func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 	}{
 		"accepted":           {[]error{nil}, nil, 1, 0, 0},
 		"refused twice":      {[]error{refused, refused, nil}, nil, 3, 2 * retryInterval, 0},
+		"cut off once":       {[]error{fmt.Errorf("connect: %w", io.EOF), nil}, nil, 2, retryInterval, 0},
 		"other error":        {[]error{other}, other, 1, 0, 0},
 		"never":              {[]error{refused}, refused, 12, busyTimeMax + retryInterval, 0},
 		"slow, but at last":  {[]error{timedOut, timedOut, nil}, nil, 3, 3*dialTimeMax + 2*retryInterval, dialTimeMax},
