@@ -59,8 +59,8 @@ const (
 // Answer reports the end of a submission.
 type Answer struct {
 	Outcome Outcome
-	// Final is set in a Refused answer that a retry will not change soon: the leader's time is not confirmed
-	// yet, or it refuses commands that make data grow because of SetReadOnly.
+	// Final is set in a Refused answer that a retry will not change soon: the leader refuses commands that make data
+	// grow because of SetReadOnly.
 	Final bool
 	// Result of a Refused answer has the Code ServerBusy when a queue of this leader is full, and OK when
 	// this replica is not the leader.

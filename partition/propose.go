@@ -138,16 +138,10 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 		done(Answer{Outcome: Refused})
 		return
 	}
-	if readOnly || early || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
+	if readOnly || early || p.holdsTaking(command) || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
 		p.mu.Unlock()
 		p.g.counts.refused.Add(1)
 		done(Answer{Outcome: Refused, Final: readOnly && final, Result: fsm.Result{Code: fsm.ServerBusy}})
-		return
-	}
-	if p.holdsTaking(command) {
-		p.mu.Unlock()
-		p.g.counts.refused.Add(1)
-		done(Answer{Outcome: Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}})
 		return
 	}
 	if p.submissionsHead == len(p.submissions) {

@@ -402,7 +402,7 @@ func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.
 		p.mu.Unlock()
 		return // a later submission is in flight
 	}
-	if answer.Final && !q.unknown { // a full disk, or an unconfirmed time: another submission would not change that
+	if answer.Final && !q.unknown { // a full disk: another submission would not change that
 		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
 		return
 	}
