@@ -38,7 +38,7 @@ func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 				dials, began := 0, time.Now()
 				err := untilAccepted(context.Background(), func() error {
 					dials++
-					time.Sleep(test.each)
+					sleepContext(context.Background(), test.each)
 					return test.answers[min(dials, len(test.answers))-1]
 				})
 				if took := time.Since(began); !errors.Is(err, test.want) || dials != test.dials || took != test.took {
