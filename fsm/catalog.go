@@ -236,6 +236,12 @@ func (c *Catalog) addEntity(s *namespaceState, cmd *CreateEntity) {
 	c.addLoad(e, 1)
 }
 
+// shardsMayHave reports whether a partitioned entity may have these settings at the level of the catalog: it is never
+// deleted when idle below LevelFences.
+func (c *Catalog) shardsMayHave(s *EntitySettings) bool {
+	return c.level >= LevelFences || s.WithDefaults().AutoDeleteOnIdle >= Forever
+}
+
 // inheritFromTopic completes the description of a subscription with what its topic determines: the
 // namespace, the spelling of its name, and the partition.
 func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
@@ -249,7 +255,7 @@ func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
 	if nameKey(of) != nameKey(topic.Name) {
 		return InvalidArgument
 	}
-	if len(topic.Shards) > 0 && cmd.Settings.WithDefaults().AutoDeleteOnIdle < Forever && c.level < LevelFences {
+	if len(topic.Shards) > 0 && !c.shardsMayHave(&cmd.Settings) {
 		return InvalidArgument
 	}
 	cmd.Namespace, cmd.Topic, cmd.Name = topic.Namespace, topic.ID, SubscriptionPath(topic.Name, subscription)
@@ -278,7 +284,8 @@ func (c *Catalog) updateEntity(cmd UpdateEntity) Result {
 	}
 	old := c.byID[i]
 	cmd.Settings = cmd.Settings.WithDefaults()
-	if cmd.Settings.Level() > c.level || !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever && c.level < LevelFences || !old.Settings.canChangeTo(&cmd.Settings) {
+	if cmd.Settings.Level() > c.level || !cmd.Settings.validFor(old.Kind) || !old.Settings.canChangeTo(&cmd.Settings) ||
+		len(old.Shards) > 0 && !c.shardsMayHave(&cmd.Settings) {
 		return Result{Code: InvalidArgument}
 	}
 	if old.Settings == cmd.Settings {

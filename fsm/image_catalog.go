@@ -206,7 +206,7 @@ func (r *imageReader) shards(c *Catalog, e *Entity) {
 		r.require(id != CatalogPartition && int64(id) <= int64(len(c.partitions)) && !slices.Contains(partitions, id))
 		partitions = append(partitions, id)
 	})
-	r.require(len(partitions) > 0 && partitions[0] == e.Partition && (c.level >= LevelFences || e.Settings.WithDefaults().AutoDeleteOnIdle >= Forever))
+	r.require(len(partitions) > 0 && partitions[0] == e.Partition && c.shardsMayHave(&e.Settings))
 	e.Shards = shardsFrom(e.ID, partitions)
 }
 

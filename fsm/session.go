@@ -30,6 +30,15 @@ func (q *Queues) findSessionEntity(id EntityID) (*entityState, Code) {
 	return x, OK
 }
 
+// usableSessionEntity is findSessionEntity for commands that a fence refuses.
+func (q *Queues) usableSessionEntity(id EntityID) (*entityState, Code) {
+	x, code := q.findSessionEntity(id)
+	if code == OK {
+		code = x.fenced()
+	}
+	return x, code
+}
+
 // lockedSession finds a session by its lock. Only the epoch decides whether it is still locked.
 func (x *entityState) lockedSession(l SessionLock) (slot uint32, ok bool) {
 	slot, found := x.sessions.find(l.ID)
@@ -105,10 +114,7 @@ func (x *entityState) isSessionTimerCurrent(a timer) bool {
 
 // renewSession extends a session lock.
 func (q *Queues) renewSession(c RenewSession) Result {
-	x, code := q.findSessionEntity(c.Entity)
-	if code == OK {
-		code = x.fenced()
-	}
+	x, code := q.usableSessionEntity(c.Entity)
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -229,10 +235,7 @@ func (sub *subqueue) oldestReady(session uint32) (cursor, bool) {
 
 // settableState finds the session whose state a command sets, unless its lock has ended or the state is too large.
 func (q *Queues) settableState(c *SetSessionState) (x *entityState, slot uint32, code Code) {
-	if x, code = q.findSessionEntity(c.Entity); code == OK {
-		code = x.fenced()
-	}
-	if code != OK {
+	if x, code = q.usableSessionEntity(c.Entity); code != OK {
 		return x, 0, code
 	}
 	slot, ok := x.lockedSession(c.Lock)
