@@ -53,7 +53,7 @@ const (
 	JournalLog Log = "journal" // in the folder of the journal
 )
 
-// journalLevel is the first format level that every release that can read it can read in a folder with a journal.
+// journalLevel is a format level that only releases with journals can read.
 const journalLevel = 4
 
 // ErrOtherLog says that a folder has the other kind of log than the one that is asked for.
@@ -315,7 +315,8 @@ func (d *Dir) UseLog(log Log) (Log, error) {
 	return "", fmt.Errorf("%w: it is in a journal, so start with --log-store %s, or run \"peeklock raft-log convert --dir %s --to %s\" first", ErrOtherLog, has, d.path, log)
 }
 
-// olderReleaseMayOpen reports whether the folder has a log and a release that knows no journal can read the format level of its cluster.
+// olderReleaseMayOpen reports whether the folder has a log in raft.db that a release without journals may still have
+// to open: the format level of its cluster is one that such releases can read.
 func (d *Dir) olderReleaseMayOpen() bool {
 	_, err := d.files.Stat(d.LogPath())
 	return !errors.Is(err, fs.ErrNotExist) && d.Identity().Level < journalLevel

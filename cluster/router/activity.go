@@ -4,9 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 const (
@@ -56,12 +54,8 @@ func (r *Router) reportActivity(entity fsm.Entity) {
 	}
 	// A link has the settings from the time when it was attached.
 	settings := entity.Settings
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) {
-			if current, found := raftgroup.Catalog(m).ByID(entity.ID); found {
-				settings = current.Settings
-			}
-		})
+	if current, found := r.knownEntity(entity.ID); found {
+		settings = current.Settings
 	}
 	if settings.WithDefaults().AutoDeleteOnIdle >= fsm.Forever {
 		return

@@ -42,11 +42,7 @@ func (r *Router) Check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Cod
 
 // checkEntity is Check for sends. The catalog of this member may lack an entity that was just created.
 func (r *Router) checkEntity(id fsm.EntityID, done func([]fsm.Code)) {
-	found := false
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { _, found = raftgroup.Catalog(m).ByID(id) })
-	}
-	if found {
+	if _, found := r.knownEntity(id); found {
 		done([]fsm.Code{fsm.OK})
 		return
 	}

@@ -117,14 +117,6 @@ func (r *Router) isIdle(ctx context.Context, at fsm.EntityRef) (idle bool, err e
 	return idle, err
 }
 
-// knownEntity finds an entity in this member's replica of the catalog.
-func (r *Router) knownEntity(id fsm.EntityID) (entity fsm.Entity, found bool) {
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
-	}
-	return entity, found
-}
-
 // isIdle answers whether an entity is idle.
 func (d queryHandler) isIdle(ctx context.Context, q idleQuery) (idle bool, err error) {
 	if q.Partition == fsm.CatalogPartition {

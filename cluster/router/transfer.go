@@ -24,15 +24,20 @@ func (r *Router) EntityByName(ctx context.Context, namespace fsm.NamespaceID, na
 }
 
 // EntityByID finds an entity or shard by id in this member's catalog, or at the catalog's leader.
-func (r *Router) EntityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
-	found := false
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
-	}
+func (r *Router) EntityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
+	entity, found := r.knownEntity(id)
 	if !found {
 		return r.lookup(ctx, EntityQuery{ID: id})
 	}
 	return entity, nil
+}
+
+// knownEntity finds an entity or shard in this member's replica of the catalog.
+func (r *Router) knownEntity(id fsm.EntityID) (entity fsm.Entity, found bool) {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
+	}
+	return entity, found
 }
 
 // Transfer submits a batch to the partition of the destination. If only the catalog knows the
