@@ -31,25 +31,7 @@ func (c *Cluster) StartKillable(t testing.TB) *Killable {
 		d.member.WaitReady()
 	}
 	d.target.Store(&d.member.AMQP)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Address = listener.Addr().String()
-	var relays sync.WaitGroup
-	relays.Go(func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			relays.Go(func() { relay(near, *d.target.Load()) })
-		}
-	})
-	c.t.Cleanup(func() {
-		// Members, and with them the relayed connections, have ended by then or end now.
-		_ = listener.Close()
-	})
+	d.Address = Relay(c.t, "127.0.0.1:0", func() string { return *d.target.Load() })
 	return &d
 }
 
@@ -58,6 +40,27 @@ func (c *Cluster) StartKillable(t testing.TB) *Killable {
 func (d *Killable) Kill(c *Cluster) {
 	d.target.Store(&c.Members[0].AMQP)
 	d.member.Kill()
+}
+
+// Relay listens at an address, copies between each connection and a new one to target until either ends, and returns
+// the address with its port. It listens until the test ends; the connections end when their members do.
+func Relay(t testing.TB, address string, target func() string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go relay(client, target())
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String()
 }
 
 // relay copies between a connection and a new one to address until either ends.

@@ -17,40 +17,44 @@ import (
 // PeerArgs are the flags of members that encrypt their connections and gossip with each other, with files made for the test.
 func PeerArgs(t testing.TB) []string {
 	t.Helper()
+	own, key, authority := Certificate(t)
+	secret := filepath.Join(t.TempDir(), "gossip.key")
+	if err := os.WriteFile(secret, []byte("c2VjcmV0LTE2LWJ5dGVzIQ==\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--peer-cert", own, "--peer-key", key, "--peer-ca", authority, "--gossip-key", secret}
+}
+
+// Certificate writes a certificate for servers and clients with some host names, its key, and the certificate of the
+// authority that signed it, as PEM files that the test removes. It returns their paths.
+func Certificate(t testing.TB, hosts ...string) (own, key, authority string) {
+	t.Helper()
+	its, root := certificate(t, nil, nil)
+	private, signed := certificate(t, its, root, hosts...)
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	write := func(name, kind string, bytes []byte) string {
 		path := filepath.Join(dir, name)
-		if kind != "" {
-			bytes = pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes})
-		}
-		if err := os.WriteFile(path, bytes, 0o600); err != nil {
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	its, authority := certificate(t, nil, nil)
-	own, signed := certificate(t, its, authority)
-	private, err := x509.MarshalPKCS8PrivateKey(own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []string{
-		"--peer-cert", write("cert.pem", "CERTIFICATE", signed),
-		"--peer-key", write("key.pem", "PRIVATE KEY", private),
-		"--peer-ca", write("ca.pem", "CERTIFICATE", authority),
-		"--gossip-key", write("gossip.key", "", []byte("c2VjcmV0LTE2LWJ5dGVzIQ==\n")),
-	}
+	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "PRIVATE KEY", encoded), write("ca.pem", "CERTIFICATE", root)
 }
 
-// certificate creates the certificate of an authority, or one for members that the authority signs.
-func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte) (*ecdsa.PrivateKey, []byte) {
+// certificate creates the certificate of an authority, or one for hosts that the authority signs.
+func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte, hosts ...string) (*ecdsa.PrivateKey, []byte) {
 	t.Helper()
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	as := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: hosts, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	parent, signs := as, own
@@ -75,6 +79,6 @@ func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte) (*ecdsa.
 // no client trusts.
 func ServerTLSArgs(t testing.TB) []string {
 	t.Helper()
-	args := PeerArgs(t)
-	return []string{"--tls-cert", args[1], "--tls-key", args[3]}
+	own, key, _ := Certificate(t)
+	return []string{"--tls-cert", own, "--tls-key", key}
 }
