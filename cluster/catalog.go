@@ -251,6 +251,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		AgreedTime:        n.clocks.AgreedTime,
 		IsReluctant:       func() bool { return n.clocks.IsOff(n.self) },
 		LeadershipChanged: func(leads bool) { n.leadershipChanged(id, leads) },
+		LeaderFound:       func() { n.router.LeaderChanged(id) },
 		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },
 		Logger:            n.log, SlowLogger: n.config.Slow, SlowAfter: n.config.SlowAfter,
 		Timing:      n.config.Timing.Raft,

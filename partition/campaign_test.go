@@ -54,6 +54,28 @@ func TestCampaignWhenTheLeaderIsGone(t *testing.T) {
 	}
 }
 
+// A follower reports that it follows another leader, although no connection to the old one has ended: requests that
+// wait for the old one are sent to the new one.
+func TestFollowerReportsItsNewLeader(t *testing.T) {
+	t.Parallel()
+	found := make(chan struct{}, 8)
+	ms := form(t, func(c *Config) {
+		patient(c)
+		if c.Member == "m2" {
+			c.LeaderFound = func() { found <- struct{}{} }
+		}
+	})
+	<-found // the first leader
+	next := ms[0].group(1)
+	if err := next.instance.Load().campaign(next.cfg.Replica, next.cfg.Member); err != nil {
+		t.Fatal(err)
+	}
+	<-found
+	if s := ms[2].group(1).Status(); s.Leader != "m0" {
+		t.Errorf("follows %q, want m0", s.Leader)
+	}
+}
+
 // lag makes a member get nothing from another, and has the others confirm something without it.
 func lag(t *testing.T, ms []*member, from, to *member) {
 	t.Helper()

@@ -106,6 +106,9 @@ type Config struct {
 	// everything older than its term, and with false when it has lost leadership. It may be nil. It must not
 	// call Close.
 	LeadershipChanged func(leads bool)
+	// LeaderFound is called when this replica follows another leader than before; that one may not have applied
+	// everything older than its term yet. It may be nil. It must not block.
+	LeaderFound func()
 	// Effect is called on the leader for every effect that is not about ready messages, without locks held;
 	// it must not block. It may be nil. An effect is lost with its leader: the state of the machine must show
 	// what it was about.

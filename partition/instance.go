@@ -27,7 +27,8 @@ type instance struct {
 	raft      *raft.Raft
 	transport transport.Transport
 	streams   *transport.Streams
-	closed    chan struct{} // closed when the instance no longer reaches any peer
+	leaders   chan raft.Observation // another leader is known; a later one is not reported before this one is received
+	closed    chan struct{}         // closed when the instance no longer reaches any peer
 	once      sync.Once
 }
 
@@ -43,7 +44,7 @@ func (g *Group) openRaft() error {
 	conf.Logger = logger
 	g.log.SetInstance(nil)
 	err := g.bootstrap(conf, network)
-	inst := &instance{streams: s, closed: make(chan struct{})}
+	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{})}
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
@@ -59,8 +60,15 @@ func (g *Group) openRaft() error {
 		return errors.Join(fmt.Errorf("start raft: %w", err), network.Close())
 	}
 	inst.raft = r
+	r.RegisterObserver(raft.NewObserver(inst.leaders, false, g.isOtherLeader))
 	g.instance.Store(inst)
 	return nil
+}
+
+// isOtherLeader reports whether raft has observed that another replica leads.
+func (g *Group) isOtherLeader(o *raft.Observation) bool {
+	now, is := o.Data.(raft.LeaderObservation)
+	return is && now.LeaderID != "" && now.LeaderID != raft.ServerID(g.cfg.Replica)
 }
 
 // raft returns raft's configuration.
@@ -134,6 +142,10 @@ func (g *Group) watchLeadership(ctx context.Context) {
 			g.loseLeadership()
 			if leads && g.halted() == nil && !g.removed.Load() {
 				g.gainLeadership(ctx, inst)
+			}
+		case <-inst.leaders:
+			if g.cfg.LeaderFound != nil {
+				g.cfg.LeaderFound()
 			}
 		case reason := <-g.reopen:
 			g.reopenRaft(reason)

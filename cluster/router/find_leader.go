@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -14,10 +15,12 @@ import (
 const (
 	findPauseMin   = 2 * time.Millisecond
 	findPauseMax   = 50 * time.Millisecond
-	askReplicasMax = 150 * time.Millisecond // for replicas to answer
+	askReplicasMin = 20 * time.Millisecond // for replicas to answer the first question
+	askReplicasMax = 150 * time.Millisecond
 )
 
-// findLeader looks for the leader in a goroutine, one per partition client; mu is held.
+// findLeader looks for the leader in a goroutine, one per partition client: because none is known, or because the
+// known one is slow or another member may lead. Requests stay with a leader that still leads. mu is held.
 func (p *partitionClient) findLeader() {
 	if p.finding || p.closed {
 		return
@@ -25,13 +28,14 @@ func (p *partitionClient) findLeader() {
 	p.finding = p.transport.Go(p.findLeaderLoop)
 }
 
-// findLeaderLoop asks until a member leads or nothing waits for a leader any more.
+// findLeaderLoop asks until a member leads or nothing waits for a leader any more. A member that is silent delays each
+// round, so the first rounds are short.
 func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 	p.mu.Lock()
 	pause := min(findPauseMin<<min(p.refusals, 10), findPauseMax)
-	wait := p.refusals > 1 // the last leader found refused immediately
+	wait := p.leader == "" && p.refusals > 1 // the last leader found refused immediately
 	p.mu.Unlock()
-	changed := p.transport.Changes()
+	changed, patience := p.transport.Changes(), askReplicasMin
 	for {
 		if wait {
 			p.waitForChange(ctx, changed, pause)
@@ -39,14 +43,18 @@ func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 		}
 		wait = true
 		changed = p.transport.Changes() // before asking, so that no change is missed
-		leader, term := p.askReplicas(ctx)
+		leader, term, news := p.askReplicas(ctx, patience)
+		patience = min(2*patience, askReplicasMax)
+		if news {
+			wait, pause, patience = false, findPauseMin, askReplicasMin
+		}
 		p.mu.Lock()
-		if leader != "" {
+		if leader != "" && (p.leader == "" || term >= p.term) {
 			p.finding = false
 			p.followLeader(leader, term)
 			return
 		}
-		if ctx.Err() != nil || p.closed || (p.leaderWaiters == 0 && !p.hasQueued()) {
+		if ctx.Err() != nil || p.closed || (p.leaderWaiters == 0 && !p.hasOutstanding()) {
 			p.finding = false
 			p.mu.Unlock()
 			return
@@ -54,6 +62,22 @@ func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 		p.mu.Unlock()
 	}
 }
+
+// leaderChanged restarts the search for the leader: this member's replica follows another one, or has gained or lost
+// the leadership itself. The leader that was known may be silent for good.
+func (p *partitionClient) leaderChanged() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hasOutstanding() {
+		p.findLeader()
+	} else {
+		p.leader = "" // the next request looks for it
+	}
+	notify.WakeUp(p.leaderNews)
+}
+
+// hasOutstanding reports whether any request or lock call waits for a leader or its answer; mu is held.
+func (p *partitionClient) hasOutstanding() bool { return p.low < p.next || len(p.receivers) > 0 }
 
 // waitForChange waits for a pause, or until leaders or members have changed.
 func (p *partitionClient) waitForChange(ctx context.Context, changed <-chan struct{}, pause time.Duration) {
@@ -64,24 +88,6 @@ func (p *partitionClient) waitForChange(ctx context.Context, changed <-chan stru
 	case <-changed:
 	case <-timer.C:
 	}
-}
-
-// verifyLeader asks which member leads although a leader is known, because that one is slow; mu is held.
-// Requests stay with a leader that still leads.
-func (p *partitionClient) verifyLeader() {
-	if p.finding || p.closed || p.leader == "" {
-		return
-	}
-	p.finding = p.transport.Go(func(ctx context.Context) {
-		leader, term := p.askReplicas(ctx)
-		p.mu.Lock()
-		p.finding = false
-		if leader != "" && (leader == p.leader || term >= p.term) {
-			p.followLeader(leader, term)
-			return
-		}
-		p.sendQueued() // requests queued meanwhile could not start a search
-	})
 }
 
 // followLeader sends all requests to the leader from now on. It sends requests in flight to another member
@@ -108,21 +114,32 @@ func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 }
 
 // askReplicas asks this member's replica and those of other live members concurrently whether they lead.
-// Only a replica that says so about itself counts; of several, the one with the highest term.
-func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID, term uint64) {
+// Only a replica that says so about itself counts; of several, the one with the highest term. It waits for at most
+// patience, and stops with news when leaderChanged is called meanwhile.
+func (p *partitionClient) askReplicas(ctx context.Context, patience time.Duration) (leader fsm.MemberID, term uint64, news bool) {
+	select {
+	case <-p.leaderNews: // the questions are asked after it
+	default:
+	}
+	var followed uint64 // term of the leader that this member's replica follows
 	if own := p.transport.LocalReplica(p.id); own != nil {
-		if status := own.Status(); status.IsLeader {
-			return p.self, status.Term
+		status := own.Status()
+		if status.IsLeader {
+			return p.self, status.Term, false
+		}
+		if status.Leader != "" {
+			followed = status.Term
 		}
 	}
 	members := p.transport.LeaderCandidates(p.id)
 	p.mu.Lock()
+	p.term = max(p.term, followed)
 	hint, minTerm := p.hint, p.term
 	p.mu.Unlock()
 	if hint != "" && hint != p.self && !slices.Contains(members, hint) {
 		members = append(members, hint)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askReplicasMax)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	type found struct {
 		member fsm.MemberID
@@ -136,15 +153,20 @@ func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID,
 		}()
 	}
 	for range members {
-		reply := <-replies // at the latest when ctx ends
-		if reply.status.IsLeader && (leader == "" || reply.status.Term > term) {
+		select {
+		case reply := <-replies: // at the latest when ctx ends
+			if !reply.status.IsLeader || (leader != "" && reply.status.Term <= term) {
+				continue
+			}
 			leader, term = reply.member, reply.status.Term
 			if term >= minTerm {
-				break // no leader of a later term is known
+				return leader, term, false // no leader of a later term is known
 			}
+		case <-p.leaderNews:
+			return leader, term, leader == ""
 		}
 	}
-	return leader, term
+	return leader, term, false
 }
 
 // awaitLeader waits until a leader is known and returns it.

@@ -91,11 +91,12 @@ type partitionClient struct {
 	touched         []fsm.Entity           // from which messages were received since the last tick
 
 	leader        fsm.MemberID     // empty: unknown
-	term          uint64           // highest term in which a leader was found
+	term          uint64           // highest term in which a leader is known
 	hint          fsm.MemberID     // member that may be the leader
 	refusals      int              // consecutive
 	leaderWaiters int              // callers of awaitLeader
 	leaderKnown   notify.Broadcast // notified when a leader is found
+	leaderNews    chan struct{}    // woken by leaderChanged
 	verifiedAt    time.Time        // when the leader was last verified
 
 	sending bool // a goroutine is in sendQueued
@@ -132,7 +133,7 @@ func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberI
 		id: id, incarnation: incarnation, self: self, transport: transport, timing: timing, log: log, now: time.Now,
 		window: make([]*request, windowMin),
 		low:    1, next: 1, cursor: 1,
-		receivers: make(map[*Receiver]struct{}),
+		receivers: make(map[*Receiver]struct{}), leaderNews: make(chan struct{}, 1),
 	}
 }
 
@@ -453,7 +454,7 @@ func (p *partitionClient) tick(now time.Time) {
 	givenUp, slowReceivers := p.expireReceivers(now)
 	if (slow || slowReceivers) && now.Sub(p.verifiedAt) > p.timing.Suspect {
 		p.verifiedAt = now
-		p.verifyLeader()
+		p.findLeader()
 	}
 	p.mu.Unlock()
 	for _, q := range overdue {

@@ -194,6 +194,83 @@ func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 	}
 }
 
+// TestPartitionClientFollowsTheLeaderOfItsReplica: the leader is silent for good, to requests and to questions. The
+// replica of this member follows another leader, which is ready only later: the request is sent there although nothing
+// has suspected the old one, and no connection has ended.
+func TestPartitionClientFollowsTheLeaderOfItsReplica(t *testing.T) {
+	t.Parallel()
+	group, old, next := &fakegroup.Group{}, &fakegroup.Group{}, &fakegroup.Group{}
+	old.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	client.timing.Suspect = time.Hour
+	end := submitted(client)
+	old.Await(t, 1, 0)
+	stuck := old.Take()[0]
+	old.Mu.Lock() // it answers no questions from now on
+	defer old.Mu.Unlock()
+	group.Mu.Lock()
+	group.State.Leader, group.State.Term = "next", 2
+	group.Mu.Unlock()
+	client.leaderChanged()
+	next.Lead(true, 2)
+	next.Await(t, 1, 0)
+	again := next.Take()[0]
+	if string(again.Command) != string(stuck.Command) {
+		t.Error("the bytes changed")
+	}
+	again.Done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
+// TestPartitionClientForgetsTheLeaderWhileItIsIdle: when the replica of this member follows another leader while no request
+// is open, the next request is sent to that one at once.
+func TestPartitionClientForgetsTheLeaderWhileItIsIdle(t *testing.T) {
+	t.Parallel()
+	group, old, next := &fakegroup.Group{}, &fakegroup.Group{}, &fakegroup.Group{}
+	old.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	client.timing.Suspect = time.Hour
+	end := submitted(client)
+	old.Await(t, 1, 0)
+	old.Take()[0].Done(done(fsm.OK))
+	<-end
+	old.Mu.Lock() // it is silent from now on
+	defer old.Mu.Unlock()
+	client.leaderChanged()
+	next.Lead(true, 2)
+	end = submitted(client)
+	next.Await(t, 1, 0)
+	next.Take()[0].Done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
+// TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor: without a replica here that follows the successor, one
+// suspicion starts a search that lasts until somebody leads.
+func TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor(t *testing.T) {
+	t.Parallel()
+	old, next := &fakegroup.Group{}, &fakegroup.Group{}
+	old.Lead(true, 1)
+	client := newTestPartitionClient(t, nil, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	end := submitted(client)
+	old.Await(t, 1, 0)
+	old.Take()
+	old.Mu.Lock() // it is silent from now on
+	defer old.Mu.Unlock()
+	client.tick(time.Now().Add(2 * client.timing.Suspect)) // the only one
+	asked := next.Questions()
+	kit.Eventually(t, "several rounds without a leader", func() bool { return next.Questions() > asked+3 })
+	next.Lead(true, 2)
+	next.Await(t, 1, 0)
+	next.Take()[0].Done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
 // TestPartitionClientKeepsASlowLeader: a slow leader that still leads keeps its requests, however often
 // the client suspects it, and the client suspects it no more often than Suspect allows.
 func TestPartitionClientKeepsASlowLeader(t *testing.T) {

@@ -146,16 +146,9 @@ func (r *Router) Close() {
 	}
 }
 
-// LeaderChanged is called when this member has gained or lost the leadership of a partition: the
-// search for a leader restarts immediately, and requests in flight to an old leader are sent again.
-func (r *Router) LeaderChanged(id fsm.PartitionID) {
-	client := r.client(id)
-	client.mu.Lock()
-	if client.low < client.next || len(client.receivers) > 0 {
-		client.verifyLeader()
-	}
-	client.mu.Unlock()
-}
+// LeaderChanged is called when this member has gained or lost the leadership of a partition, or its replica follows
+// another leader: the search for a leader restarts immediately, and requests in flight to an old leader are sent again.
+func (r *Router) LeaderChanged(id fsm.PartitionID) { r.client(id).leaderChanged() }
 
 // Resolve finds the entity that path names, regardless of case; a subscription is
 // topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in

@@ -23,6 +23,8 @@ type Group struct {
 	Locks   []partition.LockRequest
 	Cancels int
 	arrived notify.Broadcast
+	// questions is how often Status was called.
+	questions int
 	// Answer, when set, answers submissions immediately.
 	Answer func(command []byte) partition.Answer
 	Forget bool // discard submissions instead of keeping them
@@ -74,7 +76,15 @@ func (g *Group) Lock(r partition.LockRequest) func() {
 func (g *Group) Status() partition.Status {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
+	g.questions++
 	return g.State
+}
+
+// Questions returns how often Status was called.
+func (g *Group) Questions() int {
+	g.Mu.Lock()
+	defer g.Mu.Unlock()
+	return g.questions
 }
 
 // View implements [partition.Group].
