@@ -216,3 +216,29 @@ func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
 	c.kill(leader)
 	kit.Eventually(t, "the next leader buries it", func() bool { return c.gone(topic) && c.gone(sub) })
 }
+
+// TestIdleDestinationDeletesItself checks a queue to which a subscription leads, such as the one of a process that has ended:
+// it is idle while no message comes, and the subscription, which is never idle while it forwards, stays.
+func TestIdleDestinationDeletesItself(t *testing.T) {
+	t.Parallel()
+	c, clock := newTimedCluster(t, 3, 1)
+	for i := range c.configs {
+		c.configs[i].Reread = readWhole
+	}
+	c.startAll()
+	short := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
+	topic, queue := c.make(fsm.TopicEntity, "topic", nil), c.create("answers", short)
+	sub := c.make(fsm.SubscriptionEntity, "topic/Subscriptions/s", func(s *fsm.EntitySettings) {
+		short(s)
+		s.ForwardTo = "answers"
+	})
+	node := c.other(1)
+	c.pass(clock, 4*time.Minute)
+	mustSend(t, node, topic, fsm.Message{Payload: []byte("x")})
+	kit.Eventually(t, "the message has been forwarded", func() bool { return countMessages(t, node, queue).Active == 1 })
+	c.pass(clock, 4*time.Minute)
+	resolve(t, node, "answers") // the message was a use of it
+	c.pass(clock, 2*time.Minute)
+	kit.Eventually(t, "the queue is gone", func() bool { return c.gone(queue) })
+	kit.Eventually(t, "the subscription is there", func() bool { return c.holds(1, topic.ID, sub.ID) })
+}

@@ -138,6 +138,7 @@ func TestClients(t *testing.T) {
 		"forwarding":     slices.Concat(forwardChecks(), transferChecks()),
 		"replies":        replyChecks(),
 		"administration": adminChecks(),
+		"frameworks":     frameworkChecks(),
 		"sessions":       slices.Concat(sessionChecks(), sessionMoreChecks()),
 		"reconnect":      reconnectChecks(),
 	})
