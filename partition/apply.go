@@ -41,7 +41,7 @@ func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 		return nothing
 	}
 	for len(entries) > 0 {
-		began := g.slowClock()
+		began := time.Now()
 		done, effects, n, err := g.apply(entries)
 		if err != nil {
 			g.halt(err)
@@ -197,10 +197,13 @@ func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.
 			continue // leadership was lost meanwhile, and the callers were answered Unknown
 		}
 		done[i].ours = true
+		times := entryTimes{a.batch.waitingSince, a.batch.composedAt, a.batch.takenAt, began, now}
+		stages := times.stages()
 		p.g.counts.proposals.Observe(now.Sub(a.batch.composedAt))
+		p.g.counts.stages.add(stages)
 		p.transferStuckSince = time.Time{}
-		if after := p.g.cfg.SlowAfter; after > 0 && now.Sub(a.batch.waitingSince) >= after {
-			slow = append(slow, slowEntry{a.batch.waitingSince, a.batch.composedAt, a.batch.takenAt, began, now, len(a.batch.items)})
+		if after, took := p.g.cfg.SlowAfter, now.Sub(a.batch.waitingSince); after > 0 && took >= after {
+			slow = append(slow, slowEntry{took, stages, len(a.batch.items)})
 		}
 		over = append(over, p.updateWaitQueues(a.batch, a.results)...)
 	}

@@ -2,48 +2,70 @@ package partition
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
 
-// slowEntry holds the times of the stages of an entry that took long at this leader.
-type slowEntry struct {
+// entryTimes are the times at which an entry of this leader reached its stages.
+type entryTimes struct {
 	waitingSince time.Time // its oldest command was submitted
 	composed     time.Time
 	taken        time.Time // by raft's main goroutine; zero when the entry was committed before the time was recorded
 	began        time.Time // apply began, so it was committed
 	applied      time.Time
-	commands     int
 }
 
-// slowClock reads the clock if slow operations are logged: a few times per entry, never per command.
-func (g *Group) slowClock() time.Time {
-	if g.cfg.SlowAfter <= 0 {
-		return time.Time{}
+// Stages are the times that entries spent in each stage at their leader.
+type Stages struct {
+	Queued  time.Duration // the oldest command waited for an entry: others were in flight, or the leader was full
+	Raft    time.Duration // the entry waited for raft's main goroutine, which was writing others
+	Quorum  time.Duration // until it was committed: the disk here, the network, the disks of followers
+	Applied time.Duration // the machine and the writing of bodies
+}
+
+func (e *entryTimes) stages() Stages {
+	taken := e.taken
+	if taken.IsZero() || taken.After(e.began) {
+		taken = e.began
 	}
-	return time.Now()
+	return Stages{e.composed.Sub(e.waitingSince), taken.Sub(e.composed), e.began.Sub(taken), e.applied.Sub(e.began)}
 }
 
-// logSlowEntry logs the time of each stage of an entry. queued: its oldest command waited for an entry,
-// because others were in flight or the leader was full; raft: the entry waited for raft's main goroutine,
-// which was writing others; quorum: until it was committed (the disk here, the network, the followers'
-// disks); applied: the machine and the writing of bodies.
+// stageCounters add Stages up. Their zero value is ready to use.
+type stageCounters struct{ queued, raft, quorum, applied atomic.Int64 }
+
+func (c *stageCounters) add(s Stages) {
+	c.queued.Add(int64(s.Queued))
+	c.raft.Add(int64(s.Raft))
+	c.quorum.Add(int64(s.Quorum))
+	c.applied.Add(int64(s.Applied))
+}
+
+func (c *stageCounters) sums() Stages {
+	return Stages{time.Duration(c.queued.Load()), time.Duration(c.raft.Load()), time.Duration(c.quorum.Load()), time.Duration(c.applied.Load())}
+}
+
+// slowEntry is an entry that took long.
+type slowEntry struct {
+	took     time.Duration
+	stages   Stages
+	commands int
+}
+
+// logSlowEntry logs the time of each stage of an entry.
 func (g *Group) logSlowEntry(e slowEntry) {
 	if g.cfg.SlowLogger == nil {
 		return
 	}
-	if e.taken.IsZero() || e.taken.After(e.began) {
-		e.taken = e.began
-	}
 	g.cfg.SlowLogger.Warn("slow operation",
 		slog.String("operation", "log entry"), slog.Uint64("partition", uint64(g.cfg.ID)),
-		slog.Duration("took", e.applied.Sub(e.waitingSince)), slog.Duration("queued", e.composed.Sub(e.waitingSince)),
-		slog.Duration("raft", e.taken.Sub(e.composed)), slog.Duration("quorum", e.began.Sub(e.taken)),
-		slog.Duration("applied", e.applied.Sub(e.began)), slog.Int("commands", e.commands))
+		slog.Duration("took", e.took), slog.Duration("queued", e.stages.Queued), slog.Duration("raft", e.stages.Raft),
+		slog.Duration("quorum", e.stages.Quorum), slog.Duration("applied", e.stages.Applied), slog.Int("commands", e.commands))
 }
 
 // logSlowRead logs the time that a read of bodies waited, and the time of the read.
 func (g *Group) logSlowRead(j readJob, began time.Time) {
-	if g.cfg.SlowLogger == nil || j.queuedAt.IsZero() || time.Since(j.queuedAt) < g.cfg.SlowAfter {
+	if g.cfg.SlowLogger == nil || g.cfg.SlowAfter <= 0 || time.Since(j.queuedAt) < g.cfg.SlowAfter {
 		return
 	}
 	g.cfg.SlowLogger.Warn("slow operation",

@@ -15,6 +15,7 @@ type counters struct {
 	leaderships atomic.Uint64       // leaderships gained
 	exceeded    atomic.Uint64       // rules that were over their budget
 	proposals   histogram.Histogram // from composing an entry to applying it, at the leader
+	stages      stageCounters       // of the same entries
 }
 
 // Stats are the counters of a replica since it was opened and its size on disk, for dashboards and alerts.
@@ -25,6 +26,7 @@ type Stats struct {
 	Exceeded          uint64              // evaluations of a topic's rule that exceeded the steps allowed for one message
 	LeadershipsGained uint64              // times that this replica became the leader
 	Proposals         histogram.Durations // of entries proposed here, from composing to applied
+	Stages            Stages              // sums over the same entries
 	// LogBytes are the bytes of log applied since the newest snapshot was frozen: about what a restart
 	// replays.
 	LogBytes uint64
@@ -45,8 +47,8 @@ func (g *Group) Stats() Stats {
 	f := Stats{
 		Entries: g.counts.entries.Load(), Commands: g.counts.commands.Load(),
 		Refused: g.counts.refused.Load(), Exceeded: g.counts.exceeded.Load(), LeadershipsGained: g.counts.leaderships.Load(),
-		Proposals: g.counts.proposals.Durations(),
-		LogBytes:  g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
+		Proposals: g.counts.proposals.Durations(), Stages: g.counts.stages.sums(),
+		LogBytes: g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
 	f.Segments, f.Ahead = g.bodies.SegmentCount(), g.timeAhead()
 	g.snapshots.mu.Lock()

@@ -31,6 +31,9 @@ func TestStatsCountTheWork(t *testing.T) {
 	if f.LeadershipsGained == 0 || f.Proposals.Count-before.Proposals.Count != f.Entries-before.Entries || f.Proposals.Sum <= 0 {
 		t.Errorf("led %d times, %d of %d entries measured", f.LeadershipsGained, f.Proposals.Count, f.Entries)
 	}
+	if s := f.Stages; s.Queued < 0 || s.Raft < 0 || s.Quorum <= 0 || s.Applied <= 0 || s.Raft+s.Quorum+s.Applied != f.Proposals.Sum {
+		t.Errorf("the stages %+v are not the whole, %s", s, f.Proposals.Sum)
+	}
 	if f.LogBytes < sends*1024 || f.Segments < 2 || !f.SnapshotAt.IsZero() {
 		t.Errorf("%d bytes of log, %d segments, a snapshot at %s", f.LogBytes, f.Segments, f.SnapshotAt)
 	}

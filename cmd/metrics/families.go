@@ -158,12 +158,31 @@ func partitionFamilies() []family {
 			func(p *part) float64 { return float64(p.InFlight) }),
 		perPartition("peeklock_partition_waiting_receivers", gauge, "Receivers that wait on this leader for messages or sessions.",
 			func(p *part) float64 { return float64(p.Waiting) }),
+	}
+}
+
+// entryFamilies describe what log entries wait for at their leader.
+func entryFamilies() []family {
+	return []family{
 		{
 			name: "peeklock_partition_proposal_duration_seconds", kind: histogram, labels: []string{"partition"},
 			help: "Duration of log entries on this leader, from proposal to apply, including the sync on a quorum.",
 			times: func(p *statsSnapshot, to emitTimes) {
 				for i := range p.node.Partitions {
 					to(p.node.Partitions[i].Proposals, partitionLabel(p.node.Partitions[i].ID))
+				}
+			},
+		},
+		{
+			name: "peeklock_partition_stage_seconds_total", kind: counter, labels: []string{"partition", "stage"},
+			help: "Time that the log entries of this leader spent in each stage: queued (their oldest command waited for an entry), raft (for Raft's main goroutine), quorum (for disks and network), applied (state machine and bodies). Divide by the count of peeklock_partition_proposal_duration_seconds.",
+			read: func(p *statsSnapshot, to emit) {
+				for i := range p.node.Partitions {
+					id, stages := partitionLabel(p.node.Partitions[i].ID), &p.node.Partitions[i].Stages
+					to(stages.Queued.Seconds(), id, "queued")
+					to(stages.Raft.Seconds(), id, "raft")
+					to(stages.Quorum.Seconds(), id, "quorum")
+					to(stages.Applied.Seconds(), id, "applied")
 				}
 			},
 		},

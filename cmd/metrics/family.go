@@ -81,7 +81,7 @@ func (f *family) collect(p *statsSnapshot, to chan<- prometheus.Metric) {
 
 // families returns all families in the order of their packages.
 func families() []family {
-	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
+	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), entryFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
 	for i := range all {
 		f := &all[i]
 		f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)

@@ -31,6 +31,7 @@ func memberStats() cluster.Stats {
 	times.Observe(time.Minute)
 	part := cluster.PartitionStats{Entities: 2, Messages: 3}
 	part.ID, part.IsLeader, part.Leader, part.Halted, part.LogFirst, part.LogLast = 7, true, "m", errors.New("x"), 5, 9
+	part.Stages = partition.Stages{Queued: time.Second, Raft: 2 * time.Second, Quorum: 3 * time.Second, Applied: 4 * time.Second}
 	part.Moving, part.ReadOnly, part.Ahead = true, true, 90*time.Second
 	part.Proposals, part.SnapshotAt = times.Durations(), time.Now().Add(-time.Minute)
 	s := cluster.Stats{
@@ -149,6 +150,10 @@ func TestValuesComeFromTheStats(t *testing.T) {
 		`peeklock_partition_proposal_duration_seconds_bucket{partition="7",le="0.001"} 1`,
 		`peeklock_partition_proposal_duration_seconds_bucket{partition="7",le="8.192"} 1`,
 		`peeklock_partition_proposal_duration_seconds_bucket{partition="7",le="+Inf"} 2`,
+		`peeklock_partition_stage_seconds_total{partition="7",stage="queued"} 1`,
+		`peeklock_partition_stage_seconds_total{partition="7",stage="raft"} 2`,
+		`peeklock_partition_stage_seconds_total{partition="7",stage="quorum"} 3`,
+		`peeklock_partition_stage_seconds_total{partition="7",stage="applied"} 4`,
 		`peeklock_store_commit_duration_seconds_sum 60.001`,
 		`peeklock_amqp_connections 2`,
 		`peeklock_amqp_refusals_total{condition="amqp:unauthorized-access"} 3`,

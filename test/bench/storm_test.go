@@ -202,6 +202,8 @@ func (s storm) counted(b *testing.B, m *harness.Member, queue string, want harne
 // delayed send counts from when it was due.
 type steady struct {
 	sender *amqp.Sender
+	every  time.Duration  // between two sends
+	size   int            // bytes of a body
 	took   []confirmation // written by one goroutine until run has ended
 }
 
@@ -213,7 +215,7 @@ type confirmation struct {
 
 func newSteady(b *testing.B, m *harness.Member, queue string) *steady {
 	b.Helper()
-	return &steady{sender: link(b.Context(), b, m, queue)}
+	return &steady{sender: link(b.Context(), b, m, queue), every: pace, size: bodyBytes}
 }
 
 // run sends until ctx ends. The sends overlap: a slow send does not delay the next one.
@@ -245,10 +247,10 @@ func (v *steady) run(ctx context.Context) error {
 		}
 		return err
 	}
-	m := amqp.NewMessage(make([]byte, bodyBytes))
+	m := amqp.NewMessage(make([]byte, v.size))
 	next := time.NewTimer(0)
 	defer next.Stop()
-	for due := time.Now(); ; due = due.Add(pace) {
+	for due := time.Now(); ; due = due.Add(v.every) {
 		next.Reset(time.Until(due))
 		select {
 		case <-ctx.Done():
@@ -267,15 +269,29 @@ func (v *steady) run(ctx context.Context) error {
 	}
 }
 
-// report reports the times of the sends that were due in a period.
-func (v *steady) report(b *testing.B, name, period string, from, to time.Time) {
-	b.Helper()
-	var took []time.Duration
+// within returns the times of the sends that were due in a period.
+func (v *steady) within(from, to time.Time) (took []time.Duration) {
 	for _, c := range v.took {
 		if !c.due.Before(from) && c.due.Before(to) {
 			took = append(took, c.took)
 		}
 	}
+	return took
+}
+
+// mean returns the average time of the sends that were due in a period.
+func (v *steady) mean(from, to time.Time) (mean time.Duration) {
+	took := v.within(from, to)
+	for _, one := range took {
+		mean += one
+	}
+	return mean / time.Duration(max(1, len(took)))
+}
+
+// report reports the times of the sends that were due in a period.
+func (v *steady) report(b *testing.B, name, period string, from, to time.Time) {
+	b.Helper()
+	took := v.within(from, to)
 	if len(took) == 0 {
 		return
 	}

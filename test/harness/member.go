@@ -98,6 +98,9 @@ func (m *Member) Start() {
 // SetBinary sets the binary that the member runs from its next start on.
 func (m *Member) SetBinary(path string) { m.binary = path }
 
+// PID returns the id of the process.
+func (m *Member) PID() int { return m.cmd.Process.Pid }
+
 // Running reports whether the process exists, paused or not.
 func (m *Member) Running() bool {
 	if m.done == nil {

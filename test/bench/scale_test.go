@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+const (
+	scaleWarmUp      = 2 * time.Second
+	scaleFor         = 6 * time.Second // measured
+	scaleConnections = 4
+	scaleBytes       = 1024 // of a body
+)
+
+// BenchmarkScale measures the CPU time of all members per send: to 10 to 10,000 queues, to 1 to 16 busy partitions, and
+// with 1 to 1,000 outstanding sends. commands/entry says how many sends share the cost of an entry of the log, on which
+// the CPU time depends most.
+func BenchmarkScale(b *testing.B) {
+	if testing.Short() {
+		b.Skip("takes minutes with three processes: left out by -short")
+	}
+	for _, queues := range []int{10, 100, 1000, 10_000} {
+		b.Run("queues="+strconv.Itoa(queues), func(b *testing.B) {
+			measureScale(b, harness.Options{Partitions: 16}, queues, 400, nil)
+		})
+	}
+	for _, partitions := range []int{1, 2, 4, 8, 16} {
+		b.Run("partitions="+strconv.Itoa(partitions), func(b *testing.B) {
+			measureScale(b, harness.Options{Partitions: partitions}, 4*partitions, 64*partitions, nil)
+		})
+	}
+	for _, window := range []int{4, 16, 64, 256, 1000} {
+		b.Run("outstanding="+strconv.Itoa(window), func(b *testing.B) {
+			measureScale(b, harness.Options{Partitions: 1}, scaleConnections, window, nil)
+		})
+	}
+}
+
+// BenchmarkScaleOut gives each of 1 to 7 members a share of a processor and as much load as they take: a model of members
+// on machines of their own, without the delays of a network. The load must find enough processor beside them.
+func BenchmarkScaleOut(b *testing.B) {
+	if testing.Short() {
+		b.Skip("takes minutes with up to seven processes: left out by -short")
+	}
+	const partitions = 18
+	for _, share := range []float64{0.08, 0.16} {
+		for _, members := range []int{1, 3, 5, 7} {
+			b.Run(fmt.Sprintf("share=%g/members=%d", share, members), func(b *testing.B) {
+				group := newShares(b)
+				measureScale(b, harness.Options{Members: members, Partitions: partitions}, 2*partitions, 160*members, func(c *harness.Cluster) {
+					for _, m := range c.Members {
+						group.limit(b, m.PID(), share)
+					}
+				})
+			})
+		}
+	}
+}
+
+// measureScale sends to the queues of a new cluster in turn, with a number of outstanding sends. limit is called before
+// the load begins; it may be nil.
+func measureScale(b *testing.B, options harness.Options, queues, window int, limit func(*harness.Cluster)) {
+	b.Helper()
+	for range b.N {
+		c := harness.Start(b, options)
+		senders := scaleSenders(b, c, queues)
+		if limit != nil {
+			limit(c)
+		}
+		ctx, cancel := context.WithCancel(b.Context())
+		var confirmed atomic.Int64
+		ended := make(chan error, len(senders))
+		for _, links := range senders {
+			go func() { ended <- sendInTurn(ctx, links, window/len(senders), &confirmed) }()
+		}
+		<-time.After(scaleWarmUp)
+		began, sent, cpu, entries := time.Now(), confirmed.Load(), cpuTime(b, c), countEntries(b, c, options.Partitions)
+		<-time.After(scaleFor)
+		took := time.Since(began)
+		n := float64(confirmed.Load() - sent)
+		cpu, after := cpuTime(b, c)-cpu, countEntries(b, c, options.Partitions)
+		cancel()
+		for range senders {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(n/took.Seconds(), "sends/s")
+		b.ReportMetric(float64(cpu.Microseconds())/n, "CPU-us/send")
+		b.ReportMetric((after.commands-entries.commands)/(after.entries-entries.entries), "commands/entry")
+		b.ReportMetric(0, "ns/op") // the duration of a run has no meaning
+	}
+}
+
+// scaleSenders creates the queues and returns the links to them on each connection; the connections are spread over the
+// members.
+func scaleSenders(b *testing.B, c *harness.Cluster, queues int) [][]*amqp.Sender {
+	b.Helper()
+	senders := make([][]*amqp.Sender, scaleConnections)
+	ended := make(chan error, scaleConnections)
+	for i := range senders {
+		at := session(b.Context(), b, c.Members[i%len(c.Members)])
+		go func() {
+			var err error
+			for n := i; n < queues && err == nil; n += scaleConnections {
+				name := fmt.Sprintf("scale-%d", n)
+				var link *amqp.Sender
+				if err = c.Members[0].Call(b.Context(), "PUT", "/v1/queues/"+name, map[string]any{}, nil); err == nil {
+					link, err = at.NewSender(b.Context(), name, nil)
+				}
+				senders[i] = append(senders[i], link)
+			}
+			ended <- err
+		}()
+	}
+	for range senders {
+		if err := <-ended; err != nil {
+			b.Fatal(err)
+		}
+	}
+	return senders
+}
+
+// sendInTurn sends to each link in turn until ctx ends, with a number of outstanding sends.
+func sendInTurn(ctx context.Context, links []*amqp.Sender, window int, confirmed *atomic.Int64) error {
+	m := amqp.NewMessage(make([]byte, scaleBytes))
+	receipts := make([]amqp.SendReceipt, 0, window)
+	for n := 0; ; n++ {
+		if len(receipts) == window {
+			if _, err := receipts[0].Wait(ctx); err != nil {
+				return errors.Join(err, ctx.Err())
+			}
+			receipts = append(receipts[:0], receipts[1:]...)
+			confirmed.Add(1)
+		}
+		receipt, err := links[n%len(links)].SendWithReceipt(ctx, m, nil)
+		if err != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		receipts = append(receipts, receipt)
+	}
+}
+
+// cpuTime returns the CPU time that all members have used.
+func cpuTime(b *testing.B, c *harness.Cluster) (sum time.Duration) {
+	b.Helper()
+	for _, m := range c.Members {
+		found, err := m.Metrics(b.Context(), "process_cpu_seconds_total")
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += time.Duration(found["process_cpu_seconds_total"] * float64(time.Second))
+	}
+	return sum
+}
+
+// entryCounts are sums over all replicas of the message partitions.
+type entryCounts struct{ entries, commands float64 }
+
+func countEntries(b *testing.B, c *harness.Cluster, partitions int) (sum entryCounts) {
+	b.Helper()
+	for partition := 1; partition <= partitions; partition++ {
+		label := fmt.Sprintf(`{partition="%d"}`, partition)
+		entries, commands := "peeklock_partition_entries_total"+label, "peeklock_partition_commands_total"+label
+		for _, m := range c.Members {
+			if found, err := m.Metrics(b.Context(), entries, commands); err == nil { // it has a replica
+				sum.entries += found[entries]
+				sum.commands += found[commands]
+			}
+		}
+	}
+	return sum
+}
