@@ -84,6 +84,8 @@ certificates() {
 	certificate apiserver /CN=apiserver "${both}DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local,DNS:localhost,IP:127.0.0.1,IP:10.96.0.1,IP:$address"
 	certificate admin /O=system:masters/CN=admin
 	for name in kube-controller-manager kube-scheduler kube-proxy; do certificate "$name" "/CN=system:$name"; done
+	authority front-proxy-ca # by its certificates the servers of further APIs know the API server
+	signer=front-proxy-ca certificate front-proxy /CN=front-proxy
 	for name in admin kube-controller-manager kube-scheduler kube-proxy; do kubeconfig "$name"; done
 	for ((n = 1; n <= spare; n++)); do
 		certificate "node$n" "/O=system:nodes/CN=system:node:node$n" "${both}DNS:node$n,IP:10.99.$n.2"
@@ -106,6 +108,13 @@ image() {
 	rm -rf "$dir"
 }
 
+# late_image NAME:TAG BINARY CONFIG makes an image for pods of node1 only, while the nodes run.
+late_image() {
+	image "$@"
+	nsenter --target "$(<"$work/pids/node1")" --mount ctr -a /run/containerd.sock -n k8s.io image import "$work/images/${1/:/-}.tar"
+	rm "$work/images/${1/:/-}.tar" # nodes that start later do not need it
+}
+
 # settings_of DOCKERFILE prints what it sets, as the configuration of an image.
 settings_of() {
 	jq -nc --arg user "$(sed -n 's/^USER //p' "$1")" --arg env "$(sed -n 's/^ENV //p' "$1")" --arg volume "$(sed -n 's/^VOLUME //p' "$1")" \
@@ -120,7 +129,10 @@ control_plane() {
 		--client-ca-file "$work/pki/ca.crt" --service-account-issuer https://kubernetes.default.svc \
 		--service-account-key-file "$work/pki/accounts.pub" --service-account-signing-key-file "$work/pki/accounts.key" \
 		--kubelet-client-certificate "$work/pki/admin.crt" --kubelet-client-key "$work/pki/admin.key" --kubelet-certificate-authority "$work/pki/ca.crt" \
-		--kubelet-preferred-address-types InternalIP --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true
+		--kubelet-preferred-address-types InternalIP --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --allow-privileged=true \
+		--requestheader-client-ca-file "$work/pki/front-proxy-ca.crt" --requestheader-allowed-names front-proxy \
+		--requestheader-username-headers X-Remote-User --requestheader-group-headers X-Remote-Group --requestheader-extra-headers-prefix X-Remote-Extra- \
+		--proxy-client-cert-file "$work/pki/front-proxy.crt" --proxy-client-key-file "$work/pki/front-proxy.key" --enable-aggregator-routing=true
 	wait_for 120 'the API server is ready' kubectl get --raw /readyz
 	start controller-manager "$cache/kube-controller-manager" --kubeconfig "$work/kube-controller-manager.kubeconfig" \
 		--authentication-kubeconfig "$work/kube-controller-manager.kubeconfig" --authorization-kubeconfig "$work/kube-controller-manager.kubeconfig" \
