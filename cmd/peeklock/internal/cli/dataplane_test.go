@@ -17,6 +17,7 @@ func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 	refused := fmt.Errorf("connect: %w", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
 	timedOut := fmt.Errorf("connect: %w", context.DeadlineExceeded)
 	other := errors.New("another error")
+	const noRouteTime = 3 * time.Second // until an address has no route
 	for name, test := range map[string]struct {
 		answers []error // of the dials; the last one repeats
 		want    error
@@ -30,6 +31,7 @@ func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 		"other error":        {[]error{other}, other, 1, 0, 0},
 		"never":              {[]error{refused}, refused, 12, busyTimeMax + retryInterval, 0},
 		"slow, but at last":  {[]error{timedOut, timedOut, nil}, nil, 3, 3*dialTimeMax + 2*retryInterval, dialTimeMax},
+		"seventh is lucky":   {[]error{refused, refused, refused, refused, refused, refused, nil}, nil, 7, 7*noRouteTime + 6*retryInterval, noRouteTime},
 		"timed out for good": {[]error{timedOut}, timedOut, acceptedTriesMin, acceptedTriesMin*dialTimeMax + (acceptedTriesMin-1)*retryInterval, dialTimeMax},
 	} {
 		t.Run(name, func(t *testing.T) {
