@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -56,6 +57,30 @@ func TestScheduleAndCancelOverALeaderChange(t *testing.T) {
 	}
 	if counts := countMessages(t, two, at); counts != (fsm.Counts{}) {
 		t.Errorf("left over: %+v", counts)
+	}
+}
+
+// TestCancelInAPartitionedQueueIsAllOrNoneInEachShard: a number says which shard has the message. A shard that does not know one of
+// its numbers cancels none, another one cancels all of its own, and the answer is that of the first.
+func TestCancelInAPartitionedQueueIsAllOrNoneInEachShard(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	c.startAll()
+	at, node := c.create("orders", partitioned), c.nodes[0]
+	due := fsm.Instant(time.Now().Add(time.Hour).UnixMilli())
+	first := scheduleMessages(t, node, at, fsm.Message{PartitionKey: "0", EnqueueAt: due})[0]
+	other := first
+	for i := 1; other.Shard() == first.Shard(); i++ {
+		other = scheduleMessages(t, node, at, fsm.Message{PartitionKey: strconv.Itoa(i), EnqueueAt: due})[0]
+	}
+	if code := cancelScheduled(c.nodes[1], at, first, first+1000, other); code != fsm.MessageNotFound {
+		t.Errorf("with a number that nothing has: %v", code)
+	}
+	if code := cancelScheduled(c.nodes[2], at, first); code != fsm.OK {
+		t.Errorf("of the shard that refused: %v", code)
+	}
+	if code := cancelScheduled(c.nodes[2], at, other); code != fsm.MessageNotFound {
+		t.Errorf("of the other shard: %v", code)
 	}
 }
 

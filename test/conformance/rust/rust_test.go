@@ -37,7 +37,7 @@ func TestCrate(t *testing.T) {
 	})
 	binary := build(t)
 	folder := t.TempDir()
-	// One case at a time: under load, the crate sometimes does not read an answer that has arrived, and reports a timeout.
+	// One case at a time: under load, the crate loses outcomes (see LATENCY in src/support.rs).
 	// The report in JUnit's format is an option that libtest calls unstable. OpenSSL takes the authority from
 	// SSL_CERT_FILE.
 	script := `set -o pipefail
