@@ -59,6 +59,8 @@ func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte, hosts ..
 	}
 	parent, signs := as, own
 	if its == nil {
+		// OpenSSL takes a certificate whose issuer has its own name for a self-signed one.
+		as.Subject.CommonName = "test authority"
 		as.IsCA, as.KeyUsage = true, x509.KeyUsageCertSign
 	} else {
 		as.SerialNumber, as.KeyUsage = big.NewInt(2), x509.KeyUsageDigitalSignature
