@@ -231,6 +231,24 @@ func TestAnnotationsHaveTheTypesThatClientsExpect(t *testing.T) {
 	}
 }
 
+// NServiceBus marks each message that it sends in a transaction with the partition key of the message that it has received. The message
+// may go to a partitioned entity, whose shard its own key chooses.
+func TestViaPartitionKeyBindsToNoShard(t *testing.T) {
+	t.Parallel()
+	encoded := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(viaPartitionKeyKey), Value: "received"}})
+	m, err := Parse(section(encoded, wire.SectionData, []byte{}), fsm.FormatLevel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, bound := (&fsm.Entity{Shards: make([]fsm.Shard, 2)}).ShardKey(&m); bound || m.PartitionKey != "" {
+		t.Errorf("bound to the shard of %q, partition key %q", key, m.PartitionKey)
+	}
+	got := deliver(t, section(encoded, wire.SectionData, []byte{}), fsm.Delivery{}, DeliveryOptions{})
+	if got.Annotations[viaPartitionKeyKey] != "received" {
+		t.Errorf("delivered with %v", got.Annotations)
+	}
+}
+
 func TestMalformedMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	data := section(nil, wire.SectionData, []byte{})
