@@ -153,6 +153,10 @@ func TestOldBinaryCannotJoin(t *testing.T) {
 	}
 	// The member ignores that and asks to be added anyway.
 	leader := c.nodes[c.leader(fsm.CatalogPartition)]
+	kit.Eventually(t, "the leader knows it", func() bool {
+		_, err := leader.address(old.self)
+		return err == nil
+	})
 	if _, err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
 		t.Fatalf("it would be taken in: %v", err)
 	}
