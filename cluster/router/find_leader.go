@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -35,21 +34,22 @@ func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 	pause := min(findPauseMin<<min(p.refusals, 10), findPauseMax)
 	wait := p.leader == "" && p.refusals > 1 // the last leader found refused immediately
 	p.mu.Unlock()
-	changed, patience := p.transport.Changes(), askReplicasMin
+	changed, news, patience := p.transport.Changes(), p.leaderNews.Wait(), askReplicasMin
 	for {
 		if wait {
-			p.waitForChange(ctx, changed, pause)
+			p.waitForChange(ctx, changed, news, pause)
 			pause = min(2*pause, findPauseMax)
+			if isClosed(news) {
+				pause, patience = findPauseMin, askReplicasMin
+			}
 		}
 		wait = true
-		changed = p.transport.Changes() // before asking, so that no change is missed
-		leader, term, news := p.askReplicas(ctx, patience)
+		changed, news = p.transport.Changes(), p.leaderNews.Wait() // before asking, so that no change is missed
+		leader, term := p.askReplicas(ctx, patience, news)
 		patience = min(2*patience, askReplicasMax)
-		if news {
-			wait, pause, patience = false, findPauseMin, askReplicasMin
-		}
 		p.mu.Lock()
-		if leader != "" && (p.leader == "" || term >= p.term) {
+		// A leader that answered before leaderChanged was called may be an earlier one, and nobody would search again.
+		if leader != "" && !isClosed(news) && (p.leader == "" || term >= p.term) {
 			p.finding = false
 			p.followLeader(leader, term)
 			return
@@ -73,20 +73,31 @@ func (p *partitionClient) leaderChanged() {
 	} else {
 		p.leader = "" // the next request looks for it
 	}
-	notify.WakeUp(p.leaderNews)
+	p.leaderNews.Notify()
 }
 
 // hasOutstanding reports whether any request or lock call waits for a leader or its answer; mu is held.
 func (p *partitionClient) hasOutstanding() bool { return p.low < p.next || len(p.receivers) > 0 }
 
-// waitForChange waits for a pause, or until leaders or members have changed.
-func (p *partitionClient) waitForChange(ctx context.Context, changed <-chan struct{}, pause time.Duration) {
+// waitForChange waits for a pause, or until leaders or members have changed, or leaderChanged is called.
+func (p *partitionClient) waitForChange(ctx context.Context, changed, news <-chan struct{}, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-changed:
+	case <-news:
 	case <-timer.C:
+	}
+}
+
+// isClosed reports whether the channel of a Broadcast has been closed.
+func isClosed(news <-chan struct{}) bool {
+	select {
+	case <-news:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -115,17 +126,13 @@ func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 
 // askReplicas asks this member's replica and those of other live members concurrently whether they lead.
 // Only a replica that says so about itself counts; of several, the one with the highest term. It waits for at most
-// patience, and stops with news when leaderChanged is called meanwhile.
-func (p *partitionClient) askReplicas(ctx context.Context, patience time.Duration) (leader fsm.MemberID, term uint64, news bool) {
-	select {
-	case <-p.leaderNews: // the questions are asked after it
-	default:
-	}
+// patience, and stops when leaderChanged is called meanwhile, which closes news.
+func (p *partitionClient) askReplicas(ctx context.Context, patience time.Duration, news <-chan struct{}) (leader fsm.MemberID, term uint64) {
 	var followed uint64 // term of the leader that this member's replica follows
 	if own := p.transport.LocalReplica(p.id); own != nil {
 		status := own.Status()
 		if status.IsLeader {
-			return p.self, status.Term, false
+			return p.self, status.Term
 		}
 		if status.Leader != "" {
 			followed = status.Term
@@ -160,13 +167,13 @@ func (p *partitionClient) askReplicas(ctx context.Context, patience time.Duratio
 			}
 			leader, term = reply.member, reply.status.Term
 			if term >= minTerm {
-				return leader, term, false // no leader of a later term is known
+				return leader, term // no leader of a later term is known
 			}
-		case <-p.leaderNews:
-			return leader, term, leader == ""
+		case <-news:
+			return "", 0
 		}
 	}
-	return leader, term, false
+	return leader, term
 }
 
 // awaitLeader waits until a leader is known and returns it.

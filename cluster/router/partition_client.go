@@ -96,7 +96,7 @@ type partitionClient struct {
 	refusals      int              // consecutive
 	leaderWaiters int              // callers of awaitLeader
 	leaderKnown   notify.Broadcast // notified when a leader is found
-	leaderNews    chan struct{}    // woken by leaderChanged
+	leaderNews    notify.Broadcast // notified by leaderChanged
 	verifiedAt    time.Time        // when the leader was last verified
 
 	sending bool // a goroutine is in sendQueued
@@ -133,7 +133,7 @@ func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberI
 		id: id, incarnation: incarnation, self: self, transport: transport, timing: timing, log: log, now: time.Now,
 		window: make([]*request, windowMin),
 		low:    1, next: 1, cursor: 1,
-		receivers: make(map[*Receiver]struct{}), leaderNews: make(chan struct{}, 1),
+		receivers: make(map[*Receiver]struct{}),
 	}
 }
 

@@ -248,6 +248,30 @@ func TestPartitionClientForgetsTheLeaderWhileItIsIdle(t *testing.T) {
 	}
 }
 
+// TestPartitionClientSearchesAgainWhenTheLeaderChangesMeanwhile: a replica says that it leads, and before that arrives another
+// one is the leader. The request goes to that one, although nothing suspects the first.
+func TestPartitionClientSearchesAgainWhenTheLeaderChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	group, next := &fakegroup.Group{}, &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"next": next})
+	client.timing.Suspect = time.Hour
+	var once sync.Once
+	group.Asked = func() {
+		once.Do(func() {
+			group.Lead(false, 2)
+			next.Lead(true, 2)
+			client.leaderChanged()
+		})
+	}
+	end := submitted(client)
+	next.Await(t, 1, 0)
+	next.Take()[0].Done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
 // TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor: without a replica here that follows the successor, one
 // suspicion starts a search that lasts until somebody leads.
 func TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/cluster/shards"
@@ -466,7 +467,7 @@ func (r *Router) AtLeader(ctx context.Context, id fsm.PartitionID, call func(lea
 			return err
 		}
 		r.SuspectLeader(id, leader)
-		client.waitForChange(ctx, nil, pause)
+		notify.Pause(ctx, pause)
 	}
 }
 

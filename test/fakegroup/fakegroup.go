@@ -28,6 +28,8 @@ type Group struct {
 	// Answer, when set, answers submissions immediately.
 	Answer func(command []byte) partition.Answer
 	Forget bool // discard submissions instead of keeping them
+	// Asked, when set, is called by Status before it returns the State that it has read. Set it before the group is used.
+	Asked func()
 }
 
 // Submission is one call of Submit.
@@ -75,9 +77,13 @@ func (g *Group) Lock(r partition.LockRequest) func() {
 // Status implements [partition.Group].
 func (g *Group) Status() partition.Status {
 	g.Mu.Lock()
-	defer g.Mu.Unlock()
 	g.questions++
-	return g.State
+	state := g.State
+	g.Mu.Unlock()
+	if g.Asked != nil {
+		g.Asked()
+	}
+	return state
 }
 
 // Questions returns how often Status was called.
