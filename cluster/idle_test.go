@@ -242,3 +242,31 @@ func TestIdleDestinationDeletesItself(t *testing.T) {
 	kit.Eventually(t, "the queue is gone", func() bool { return c.gone(queue) })
 	kit.Eventually(t, "the subscription is there", func() bool { return c.holds(1, topic.ID, sub.ID) })
 }
+
+// TestSendWhileAnIdleQueueIsRemovedIsRefused: the tombstone of an idle queue is gone, and a sender still finds the queue in the
+// catalog, as one does whose look-up was before the removal began. The send is refused: it would be confirmed, and dropped with the queue.
+func TestSendWhileAnIdleQueueIsRemovedIsRefused(t *testing.T) {
+	t.Parallel()
+	c, clock := newTimedCluster(t, 3, 1)
+	c.startAll()
+	at := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
+	leader := c.leader(at.Partition)
+	node := c.nodes[(leader+1)%3]
+	c.nodes[leader].partitions.Store(nil) // so that nobody removes it
+	clock.ahead.Add(int64(6 * time.Minute))
+	// The queue deletes itself in the entry of this send, at the latest.
+	if code := sendCode(node, at, fsm.Message{Payload: []byte("first")}); code != fsm.EntityNotFound {
+		t.Errorf("send: %v", code)
+	}
+	if _, err := node.router.Command(t.Context(), at.Partition, fsm.DropEntity{Entity: at.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if code := sendCode(node, at, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
+		t.Errorf("send: %v", code)
+	}
+	clock.ahead.Add(int64(time.Minute)) // nobody can be about to put it there any more: whoever misses it completes the removal
+	if code := sendCode(node, at, fsm.Message{Payload: []byte("later")}); code != fsm.EntityNotFound {
+		t.Errorf("send: %v", code)
+	}
+	kit.Eventually(t, "the removal is complete", func() bool { return c.gone(at) })
+}

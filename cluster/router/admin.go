@@ -351,13 +351,21 @@ func (r *Router) PutEntity(ctx context.Context, id fsm.EntityID) (fsm.Entity, er
 }
 
 // putShard is PutEntity for the one shard of a partitioned entity that has the id.
-func (r *Router) putShard(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
-	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef {
+func (r *Router) putShard(ctx context.Context, id fsm.EntityID) error {
+	entity, err := r.lookup(ctx, EntityQuery{ID: id})
+	if err == nil && r.wasIdle(&entity, -idleMargin) {
+		if r.wasIdle(&entity, idleMargin) { // nobody can be about to put it there
+			err = r.RemoveIdleEntity(ctx, entity.Partition, entity.ID)
+		}
+		return errors.Join(fsm.EntityNotFound, err)
+	}
+	_, err = r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef {
 		if shard, found := at.ShardOf(id); found {
 			return shards.Ref(at, shard)
 		}
 		return at
 	})
+	return err
 }
 
 func (r *Router) putParts(ctx context.Context, id fsm.EntityID, part func(fsm.EntityRef) fsm.EntityRef) (fsm.Entity, error) {
@@ -390,7 +398,7 @@ func (r *Router) putInPartition(ctx context.Context, entity fsm.Entity) error {
 	if errors.Is(err, fsm.EntityNotFound) && entity.Kind == fsm.SubscriptionEntity {
 		// The creation of its topic was interrupted, too. A topic has no topic, so this does not recurse
 		// further.
-		if _, err = r.putShard(ctx, entity.Topic); err == nil {
+		if err = r.putShard(ctx, entity.Topic); err == nil {
 			_, err = r.Command(ctx, entity.Partition, put)
 		}
 	}
@@ -452,7 +460,7 @@ func (r *Router) recreated(id fsm.EntityID, recreated bool) {
 }
 
 func (r *Router) recreateOne(ctx context.Context, entity fsm.Entity) bool {
-	_, err := r.putShard(ctx, entity.ID)
+	err := r.putShard(ctx, entity.ID)
 	if err == nil {
 		r.log.InfoContext(ctx, "completed the interrupted creation of an entity", "entity", entity.Name, "partition", entity.Partition)
 	} else if !errors.Is(err, fsm.EntityNotFound) {
@@ -476,6 +484,21 @@ func (r *Router) DeleteDropped(ctx context.Context, group rpc.Group) {
 		}
 		r.log.InfoContext(ctx, "completed the interrupted deletion of an entity", "entity", entity.Name)
 	}
+}
+
+// idleMargin is more than a request takes, and than clocks differ.
+const idleMargin = fsm.Millis(60_000)
+
+// wasIdle reports whether an entity that its partition does not know may have been there and deleted itself: it is as old as
+// that takes. It must not be put there again. A Put that is under way while the name is removed from the catalog would arrive
+// when the tombstone is gone, and what other clients send then would be confirmed, and dropped with the entity. If its creation was
+// interrupted instead, it was idle ever since. Of a partitioned entity the other shards may be in use.
+func (r *Router) wasIdle(entity *fsm.Entity, margin fsm.Millis) bool {
+	s := entity.Settings.WithDefaults()
+	if len(entity.Shards) > 0 || s.AutoDeleteOnIdle >= fsm.Forever || s.ForwardTo != "" || s.ForwardDeadLettersTo != "" {
+		return false
+	}
+	return entity.Updated.After(s.AutoDeleteOnIdle+margin) <= fsm.Instant(r.now().UnixMilli())
 }
 
 // deleteDroppedAfter is how long the caller of a deletion has to complete it.

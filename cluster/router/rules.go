@@ -138,7 +138,7 @@ func (r *Router) changeRules(ctx context.Context, entity fsm.Entity, command fsm
 func (r *Router) withRecreate(ctx context.Context, id fsm.EntityID, ask func() error) error {
 	err := ask()
 	if errors.Is(err, fsm.EntityNotFound) {
-		if _, err = r.putShard(ctx, id); err == nil {
+		if err = r.putShard(ctx, id); err == nil {
 			err = ask()
 		}
 	}

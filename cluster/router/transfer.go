@@ -46,7 +46,7 @@ func (r *Router) knownEntity(id fsm.EntityID) (entity fsm.Entity, found bool) {
 func (r *Router) Transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
 	result, err := r.Command(ctx, to, command)
 	if errors.Is(err, fsm.EntityNotFound) {
-		_, err = r.putShard(ctx, command.Entity)
+		err = r.putShard(ctx, command.Entity)
 		if errors.Is(err, fsm.EntityNotFound) {
 			return result, nil
 		}
