@@ -270,3 +270,14 @@ func TestSendWhileAnIdleQueueIsRemovedIsRefused(t *testing.T) {
 	}
 	kit.Eventually(t, "the removal is complete", func() bool { return c.gone(at) })
 }
+
+// TestTimeThatPassedInAnOutageIsRepeated: a leader dies before time passes, so its successor counts that as an outage, in which
+// nothing is idle. Tests of idleness do not depend on who leads: pass repeats it.
+func TestTimeThatPassedInAnOutageIsRepeated(t *testing.T) {
+	t.Parallel()
+	c, clock := newTimedCluster(t, 3, 1)
+	c.startAll()
+	idle := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
+	c.passWhile(clock, 6*time.Minute, func() { c.kill(c.leader(idle.Partition)) })
+	kit.Eventually(t, "the idle queue is gone", func() bool { return c.gone(idle) })
+}
