@@ -16,6 +16,9 @@ import (
 
 const operateWithin = time.Minute // one move, drain or removal; afterwards the operator gives up
 
+// replaceWithin is how long an operator tries to remove a member that lost its disk: until the faults of most plans have ended.
+const replaceWithin = 10 * operateWithin
+
 // store returns the disk of a member.
 func (m *member) store() *simfs.Disk {
 	m.mu.Lock()

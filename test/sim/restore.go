@@ -231,11 +231,10 @@ func (m *member) loseDisk() (lost fsm.MemberID) {
 	return lost
 }
 
-// replace removes a member that lost its disk when its host has a new member, as an operator does.
+// replace removes a member that lost its disk when its host has a new member, as an operator does, who repeats what has failed or
+// was asked of a process that has ended. It is a finding if that never succeeds.
 func (w *world) replace(m *member, lost fsm.MemberID) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*operateWithin)
-	defer cancel()
-	for ctx.Err() == nil {
+	for end := time.Now().Add(replaceWithin); time.Now().Before(end); {
 		sleep(startRetry)
 		p := m.running()
 		if p == nil {
@@ -244,10 +243,27 @@ func (w *world) replace(m *member, lost fsm.MemberID) {
 		if p.node.ID() == lost {
 			return // a fault is planted
 		}
-		err := p.node.Operator().RemoveMember(ctx, lost)
+		err := w.removeVia(p, lost)
 		if err == nil {
 			return
 		}
 		w.log.Warn("failed to remove a lost member", "error", err)
 	}
+	w.find("the member %s, whose disk was lost, could not be removed within %v", lost, replaceWithin)
+}
+
+// removeVia has a process remove a member, and gives up when the process ends.
+func (w *world) removeVia(p *process, id fsm.MemberID) error {
+	ctx, cancel := context.WithTimeout(context.Background(), operateWithin)
+	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-p.ended:
+			cancel()
+		case <-done:
+		}
+	}()
+	return p.node.Operator().RemoveMember(ctx, id)
 }
