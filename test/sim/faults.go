@@ -3,12 +3,14 @@ package sim
 import (
 	"log/slog"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/sim/simfs"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
@@ -67,8 +69,10 @@ func (d *disturber) begin(i int, f Fault) {
 	case FlipBits:
 		if p := w.members[f.Member].running(); p != nil { // otherwise nobody can say which member it was
 			d.damage(i, p.node.ID())
-			go d.flipBits(i, f)
+			go d.flipBits(i, f, func(string) bool { return true })
 		}
+	case FlipJournal:
+		go d.flipBits(i, f, func(path string) bool { return filepath.Base(filepath.Dir(path)) == partition.JournalFolder })
 	case Reset:
 		w.network.ResetStreams(f.Member, f.Other)
 	case FullDisk:
@@ -140,6 +144,11 @@ func (d *disturber) end(i int, f Fault) {
 		if !isDown[f.Member] {
 			d.world.members[f.Member].ensureRunning()
 		}
+	case FlipJournal:
+		d.world.members[f.Member].kill(true)
+		if !isDown[f.Member] {
+			d.world.members[f.Member].ensureRunning()
+		}
 	case Clock, Drift:
 		d.world.members[f.Member].clock.set(0, 0)
 	case FullDisk:
@@ -173,13 +182,13 @@ func (d *disturber) damage(i int, member fsm.MemberID) fsm.MemberID {
 	return before
 }
 
-// flipBits changes bits of the files of a member every now and then while the fault lasts. Those of the log are left as
-// they are: bbolt has no checksums.
-func (d *disturber) flipBits(i int, f Fault) {
+// flipBits changes bits of some files of a member every now and then while the fault lasts. raft.db is left as it is: it has
+// checksums that only its real store knows.
+func (d *disturber) flipBits(i int, f Fault, some func(path string) bool) {
 	random := rand.New(rand.NewPCG(uint64(f.At), uint64(f.Length)))
 	for isActive := true; isActive; {
 		disk := d.world.members[f.Member].store()
-		files := slices.DeleteFunc(disk.Files(), disk.IsLog)
+		files := slices.DeleteFunc(disk.Files(), func(path string) bool { return disk.IsLog(path) || !some(path) })
 		if len(files) > 0 {
 			path := files[random.IntN(len(files))]
 			d.log.Info("bit flipped", "member", f.Member, "file", path, "changed", disk.FlipBit(path))

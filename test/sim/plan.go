@@ -38,8 +38,10 @@ const (
 	Clock      Kind = "clock"      // the clock of a member is off by Amount
 	Drift      Kind = "drift"      // the clock of a member gains Amount per second
 	FlipBits   Kind = "flip bits"  // bits of the files of a member change; its host gets an empty disk in the end, and the member is replaced
-	LoseDisk   Kind = "lose disk"  // the host of a member gets an empty disk; the member is replaced
-	Restore    Kind = "restore"    // the cluster is copied, lost after Amount, and restored at the host of a member
+	// FlipJournal changes bits of the journal of a member, whose host loses power in the end; the member heals itself.
+	FlipJournal Kind = "flip journal"
+	LoseDisk    Kind = "lose disk" // the host of a member gets an empty disk; the member is replaced
+	Restore     Kind = "restore"   // the cluster is copied, lost after Amount, and restored at the host of a member
 )
 
 // Fault is one disturbance. It begins At after the start of the load and ends Length later.
@@ -104,7 +106,7 @@ const (
 // kinds lists the faults that every plan draws from.
 var kinds = []Kind{ //nolint:gochecknoglobals // read only
 	Kill, Kill, PowerLoss, Blackout, Isolate, Mute, Deafen, CutOne, Halves, Ring, Delay, Delay, Narrow, Reset, Reset, Restart,
-	Suspend, Suspend, Standstill, FlipBits, FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
+	Suspend, Suspend, Standstill, FlipBits, FlipJournal, FullDisk, SlowDisk, FailCall, Move, Move, Drain, Scale, LoseDisk, Restore, Clock, Drift,
 }
 
 // NewPlan draws a plan from a seed, with faults of the given kinds; none means the usual ones.
@@ -121,9 +123,9 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 		}
 		f := newFault(r, of, at, &p)
 		switch {
-		case f.Kind != LoseDisk && f.Kind != FlipBits && f.Kind != Restore:
+		case !f.losesData() && f.Kind != Restore:
 			p.Faults = append(p.Faults, f)
-		case f.Kind != Restore && (p.has(LoseDisk) || p.has(FlipBits)):
+		case f.losesData() && p.losesData():
 		case length >= onceLengthMin && at < length/2 && !p.has(f.Kind):
 			p.addOnce(r, f)
 		}
@@ -141,12 +143,22 @@ func NewPlan(seed uint64, length time.Duration, of ...Kind) Plan {
 func (p *Plan) contradicts(f Fault) bool {
 	restored := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.Kind == Restore })
 	switch {
-	case f.Kind == Scale && (p.has(LoseDisk) || p.has(FlipBits)):
+	case f.Kind == Scale && p.losesData():
 		return true
-	case f.Kind == Scale || f.Kind == LoseDisk || f.Kind == FlipBits:
+	case f.Kind == Scale || f.losesData():
 		return restored >= 0 && f.At+f.Length > p.Faults[restored].At
 	}
 	return false
+}
+
+// losesData reports whether a member loses what it has confirmed. Of two at once, nothing can be promised.
+func (f *Fault) losesData() bool {
+	return f.Kind == LoseDisk || f.Kind == FlipBits || f.Kind == FlipJournal
+}
+
+// losesData reports whether a fault of the plan does.
+func (p *Plan) losesData() bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.losesData() })
 }
 
 // has reports whether the plan has a fault of a kind.
@@ -158,7 +170,7 @@ func (p *Plan) has(k Kind) bool {
 // rest is down: what was confirmed must not be lost, although the member with the empty disk and the one that lags
 // could elect a leader without it.
 func (p *Plan) addOnce(r *rand.Rand, f Fault) {
-	if f.Kind == FlipBits {
+	if f.Kind == FlipBits || f.Kind == FlipJournal {
 		p.Faults = append(p.Faults, f)
 		return
 	}
@@ -197,6 +209,9 @@ func newFault(r *rand.Rand, of []Kind, at time.Duration, p *Plan) Fault {
 	// Short faults are more frequent than long ones.
 	f.Length = faultLengthMin + time.Duration(r.Float64()*r.Float64()*float64(faultLengthMax-faultLengthMin))
 	f.Length = min(f.Length, p.Length-at)
+	if f.Kind == FlipJournal && keepsBolt(f.Member) {
+		f.Member, f.Other = 1, 0 // it has a journal
+	}
 	switch f.Kind { //nolint:exhaustive // the others have no amount
 	case SlowDisk:
 		f.Amount = time.Duration(r.Int64N(int64(slowDiskMax)))

@@ -150,6 +150,9 @@ func (d *Disk) IsLog(path string) bool {
 	return n != nil && n.log != nil
 }
 
+// flipTries is how often FlipBit draws a place until it holds something.
+const flipTries = 10_000
+
 // FlipBit changes one bit of a file, of an entry or a value if it is the file of a log. It reports whether there
 // was one.
 func (d *Disk) FlipBit(path string) bool {
@@ -165,6 +168,12 @@ func (d *Disk) FlipBit(path string) bool {
 		return false
 	}
 	bit := d.rand.IntN(8 * len(n.data))
+	for range flipTries { // a file that was made for what comes later is mostly zeros
+		if n.data[bit/8] != 0 {
+			break
+		}
+		bit = d.rand.IntN(8 * len(n.data))
+	}
 	n.data[bit/8] ^= 1 << (bit % 8)
 	if bit/8 < len(n.synced) {
 		n.synced[bit/8] = n.data[bit/8]
