@@ -17,7 +17,10 @@ const manyDeliveries = 2000
 func (l *load) build(ctx context.Context) error {
 	b := &builder{ctx: ctx, process: l.world.members[0].running()}
 	for i := range 2 {
-		b.plainQueue(fmt.Sprintf("queue-%d", i), func(e *fsm.EntitySettings) { e.EnablePartitioning = i == 1 })
+		b.plainQueue(fmt.Sprintf("queue-%d", i), func(e *fsm.EntitySettings) {
+			e.EnablePartitioning = i == 1
+			deletesItself(e)
+		})
 	}
 	s := b.stream("duplicates")
 	s.resends = true
@@ -57,7 +60,8 @@ func (l *load) build(ctx context.Context) error {
 	b.purged()
 	b.redriven()
 	b.ruled() //nolint:contextcheck // its requests run in a process, which outlives the boot
-	l.streams = b.streams
+	b.idles()
+	l.streams, l.unused = b.streams, b.unused
 	return b.err
 }
 
@@ -93,6 +97,7 @@ type builder struct {
 	ctx     context.Context //nolint:containedctx // of one function
 	process *process
 	streams []*stream
+	unused  []fsm.Entity
 	err     error
 }
 

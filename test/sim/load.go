@@ -28,6 +28,7 @@ type load struct {
 	world      *world
 	seed       uint64
 	streams    []*stream
+	unused     []fsm.Entity // that delete themselves
 	clients    int
 	operations atomic.Int64
 

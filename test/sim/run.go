@@ -79,6 +79,9 @@ func simulate(report *Report, w *world) error {
 		}
 	}
 	l.start()
+	watched, endWatch := context.WithCancel(ctx)
+	defer endWatch()
+	awaitIdle := l.watchIdle(watched)
 	stopSending := time.AfterFunc(report.Plan.Length, l.stopSending)
 	defer stopSending.Stop()
 	d := &disturber{world: w, log: w.log}
@@ -94,11 +97,15 @@ func simulate(report *Report, w *world) error {
 	for _, s := range l.streams {
 		s.judge(report.find, err == nil, w.restored)
 	}
-	report.Findings = append(report.Findings, w.found...)
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.compare(ctx)
 	}
-	return l.compare(ctx)
+	endWatch()
+	waiting, cancelWait := context.WithTimeout(ctx, idleWithin)
+	defer cancelWait()
+	awaitIdle(waiting)
+	report.Findings = append(report.Findings, w.found...)
+	return err
 }
 
 // finish ends the load: everything is received, although nothing more is sent, and then every queue takes another
