@@ -246,6 +246,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		DialFramed: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, bool, error) {
 			return n.peers.DialFramed(ctx, member, id, replica)
 		},
+		Liveness:          n.processes,
 		Now:               n.config.Now,
 		Monotonic:         n.config.Monotonic,
 		AgreedTime:        n.clocks.AgreedTime,

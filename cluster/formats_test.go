@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -35,6 +36,8 @@ func queryFormats() []golden.Format {
 		{Name: "18 checkpoints, reply", Of: compare.Checkpoints{}},
 		{Name: "21 replace, query", Of: replaceReplicaQuery{}},
 		{Name: "21 replace, reply", Of: struct{}{}},
+		{Name: "23 campaign, query", Of: partition.Question{}},
+		{Name: "23 campaign, reply", Of: partition.Verdict(0)},
 	}
 }
 
@@ -45,6 +48,7 @@ func TestQueryFormats(t *testing.T) {
 	formats := queryFormats()
 	for _, kind := range []rpc.QueryKind{
 		rpc.QueryHello, rpc.QueryPledge, rpc.QueryPlacement, rpc.QueryReplicaRemoved, rpc.QueryDigest, rpc.QueryVerify, rpc.QueryCheckpoints, rpc.QueryReplaceReplica,
+		rpc.QueryCampaign,
 	} {
 		isFor := func(f golden.Format) bool { return strings.HasPrefix(f.Name, fmt.Sprintf("%d ", kind)) }
 		if !slices.ContainsFunc(formats, isFor) {

@@ -88,6 +88,7 @@ func (n *Node) registerQueries() {
 	digestOfReplica.Handle(n.queries, n.comparer.AnswerDigest)
 	verifyReplicas.Handle(n.queries, n.comparer.Verify)
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
+	askCampaign.Handle(n.queries, n.answerCampaign)
 }
 
 // The queries between nodes about members, placement and replicas.
@@ -100,7 +101,16 @@ var (
 	digestOfReplica    = rpc.Query[compare.DigestRequest, uint64]{Kind: rpc.QueryDigest}
 	verifyReplicas     = rpc.Query[compare.VerifyRequest, compare.Verification]{Kind: rpc.QueryVerify}
 	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}
+	askCampaign        = rpc.Query[partition.Question, partition.Verdict]{Kind: rpc.QueryCampaign}
 )
+
+// answerCampaign answers the question of a replica that wants to campaign.
+func (n *Node) answerCampaign(ctx context.Context, q partition.Question) (verdict partition.Verdict, err error) {
+	if group := n.group(q.Partition); group != nil && group.Accepts(q.Replica) {
+		verdict = group.Answer(ctx, q)
+	}
+	return verdict, nil
+}
 
 // ask sends a query to another member.
 func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {

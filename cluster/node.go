@@ -63,6 +63,7 @@ type Node struct {
 	comparer     *compare.Comparer
 	backups      *backup.Server
 	clocks       *clocks.Monitor
+	processes    *partition.Liveness
 
 	groups         atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
 	partitions     atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
@@ -220,6 +221,9 @@ func (n *Node) open(ctx context.Context) error {
 	})
 	n.peerClient = rpc.NewClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
+	})
+	n.processes = partition.NewLiveness(n.peers.Probe, func(ctx context.Context, member fsm.MemberID, q partition.Question) (partition.Verdict, error) {
+		return askCampaign.Ask(ctx, n.member(member), q)
 	})
 	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic)
 	n.peerClient.OnClock(n.clocks.Observe)

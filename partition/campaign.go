@@ -12,10 +12,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The timing of campaigns, which begin when the leader is certainly gone and not when raft's timers expire.
+// The timing of campaigns, which begin when the leader is certainly lost and not when raft's timers expire.
 const (
-	// campaignInterval is the time between the campaigns of two followers that could not ask each other which of
-	// them goes first: enough for the first one to win, so that they do not split the votes.
+	// campaignInterval is the time between the campaigns of followers that could not ask each other which of
+	// them campaigns first: enough for the first one to win, so that they do not split the votes.
 	campaignInterval = 80 * time.Millisecond
 	// campaignTimeout is the time after which the first campaign counts as lost. It doubles with each try.
 	campaignTimeout       = 300 * time.Millisecond
@@ -26,28 +26,32 @@ const (
 	// reluctantMax is how long a replica whose member should not lead leaves elections to others after its last
 	// contact with a leader. Then it campaigns: its log may be the only one with all committed entries.
 	reluctantMax = 3 * time.Second
+
+	busyTimeout      = 50 * time.Millisecond // for raft to show that it is not busy
+	busyPollInterval = 20 * time.Millisecond // between two checks, in which raft processes what waited
+	silenceValid     = 200 * time.Millisecond
 )
 
-// How often, and at which interval, the address of a leader is dialled.
+// loss is the reason to replace a leader, as it is logged.
+type loss string
+
 const (
-	processGoneTries    = 10
-	processGoneInterval = 10 * time.Millisecond
+	leaderGone      loss = "the leader's process is gone"
+	leaderSilent    loss = "a quorum hears nothing from the leader"
+	candidateBehind loss = "the candidate is behind"
+	groupIsNew      loss = "the group is new"
 )
 
-// campaignLoop starts an election as soon as it is certain that the leader's process has ended, or a quorum
-// reports that the leader is silent. Raft alone would wait until its timers expire.
+// campaignLoop starts an election as soon as the leader is lost. Raft alone would wait until its timers expire.
 //
-//	a stream from a peer ends: is it the leader, and does nothing listen at its address?
-//	    -> which voter goes first? -> TimeoutNow to this replica
+//	a stream of a peer ends          -> is it the leader, and has its process ended?
+//	this replica refuses its vote to a candidate whose log is behind
+//	the leader is silent             -> is it silent for a quorum?
 //
-//	this replica refused its vote to a candidate whose log is behind
-//	    -> which voter goes first? -> TimeoutNow to this replica
+//	    -> which voter has the most up-to-date log? -> TimeoutNow to this replica
 //
-//	the leader is silent
-//	    -> do the other voters hear nothing either, and which goes first? -> TimeoutNow to this replica
-//
-// A refused connection proves that the machine runs and the process does not. Silence proves less: the cause may be
-// a network partition, a pause, a dead machine, or a fault of this replica (silence.go).
+// An ended process is certain (Liveness). Silence proves less: the cause may be a network partition, a pause, a dead
+// machine, or a fault of this replica.
 func (g *Group) campaignLoop(ctx context.Context) {
 	silence := time.NewTimer(g.cfg.Timing.silenceMax())
 	defer silence.Stop()
@@ -56,35 +60,151 @@ func (g *Group) campaignLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-g.streamBroken:
-			g.replaceGone(ctx)
+			g.replaceLeader(ctx, leaderGone)
 		case <-g.voteRefused:
-			g.replaceCandidate(ctx)
+			g.replaceLeader(ctx, candidateBehind)
 		case <-g.leaderSilent: // another voter has asked, and this replica is the better successor
-			g.replaceSilentLeader(ctx)
+			g.replaceLeader(ctx, leaderSilent)
 		case <-silence.C:
-			g.replaceSilentLeader(ctx)
+			g.replaceLeader(ctx, leaderSilent)
 			silence.Reset(g.silenceCheckDelay())
 		}
 	}
 }
 
-// replaceGone campaigns if the leader's process has ended.
-func (g *Group) replaceGone(ctx context.Context) {
-	inst := g.instance.Load()
-	address, _ := inst.raft.LeaderWithID()
-	if address == "" || inst.raft.State() != raft.Follower || !g.isProcessGone(ctx, fsm.MemberID(address)) {
-		return
-	}
-	g.campaignUntilLed(ctx, inst, "the leader's process is gone")
+// election is the replacement of a leader that is lost.
+type election struct {
+	*instance
+
+	leader raft.ServerID // that was lost; "" if none was known
+	member fsm.MemberID  // of the leader
+	term   uint64
+	why    loss
 }
 
-// replaceCandidate campaigns after this replica has refused its vote to a candidate whose log is behind: raft lets
-// such a candidate wait long before its next campaign, which it would lose again.
-func (g *Group) replaceCandidate(ctx context.Context) {
+func (g *Group) newElection(why loss) *election {
 	inst := g.instance.Load()
-	if leader, _ := inst.raft.LeaderWithID(); leader == "" && inst.raft.State() == raft.Follower {
-		g.campaignUntilLed(ctx, inst, "the candidate is behind")
+	term := inst.raft.CurrentTerm()
+	member, leader := inst.raft.LeaderWithID()
+	return &election{inst, leader, fsm.MemberID(member), term, why}
+}
+
+// hasNewLeader reports whether this replica follows another leader, or the same one in a later term.
+func (e *election) hasNewLeader() bool {
+	_, leader := e.raft.LeaderWithID()
+	return leader != "" && (leader != e.leader || e.raft.CurrentTerm() > e.term)
+}
+
+// replaceLeader elects another leader if the leader is lost for that reason.
+func (g *Group) replaceLeader(ctx context.Context, why loss) {
+	e := g.newElection(why)
+	lost := e.raft.State() == raft.Follower
+	switch why {
+	case leaderGone:
+		lost = lost && e.leader != "" && errors.Is(g.cfg.Liveness.reach(ctx, e.member), syscall.ECONNREFUSED)
+	case leaderSilent:
+		lost = g.isLeaderSilent(ctx)
+	case candidateBehind, groupIsNew:
+		lost = lost && e.leader == ""
 	}
+	if lost {
+		g.elect(ctx, e)
+	}
+}
+
+// elect campaigns, repeatedly, until there is a new leader. The better successor campaigns first: any other candidate would
+// lose, and raft would let it wait for a second or two. If the better successor has not won in time, this replica
+// campaigns all the same; if it loses, the voter that refused its vote has the better log and campaigns.
+func (g *Group) elect(ctx context.Context, e *election) {
+	if g.isReluctant() {
+		g.awaitLeader(ctx, e, reluctantMax)
+	}
+	within := campaignTimeout
+	for try := range campaignTries {
+		switch g.mayCampaign(ctx, e, within) {
+		case verdictHasLeader:
+			return // the other replicas have a leader, which will contact this one
+		case verdictNone:
+			if try > 0 || e.why == leaderSilent {
+				return
+			}
+			// No quorum has answered, but it may still vote, so campaign once.
+			g.awaitLeader(ctx, e, time.Duration(g.campaignPosition(e))*campaignInterval)
+		case verdictAgree, verdictBetter:
+		}
+		if ctx.Err() != nil || e.hasNewLeader() || e.why == leaderSilent && !g.hearsNoLeader(e.raft) {
+			return
+		}
+		g.campaign(ctx, e)
+		g.awaitLeader(ctx, e, within)
+		if ctx.Err() != nil || e.hasNewLeader() {
+			return
+		}
+		within *= 2
+	}
+}
+
+// campaignPosition returns the position of this replica, from 0, in the order in which the remaining voters campaign if they
+// cannot ask each other. The order begins at another voter in each group. It is the one of earlier releases.
+func (g *Group) campaignPosition(e *election) int {
+	var voters []raft.ServerID
+	for _, s := range e.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter && s.ID != e.leader {
+			voters = append(voters, s.ID)
+		}
+	}
+	slices.Sort(voters)
+	at := slices.Index(voters, raft.ServerID(g.cfg.Replica))
+	return (at + int(g.cfg.ID)) % max(1, len(voters))
+}
+
+// silenceMax is how long a leader may be silent before its followers ask each other: long enough for a leader that
+// reaches no quorum to have stepped down, and longer than three heartbeats, which are a tenth to a fifth of the timeout
+// apart.
+func (t Timing) silenceMax() time.Duration { return max(t.Lease, t.Heartbeat/2) + t.Heartbeat/10 }
+
+// silenceCheckDelay returns the time until the next check for silence.
+func (g *Group) silenceCheckDelay() time.Duration {
+	again := g.cfg.Timing.Heartbeat / 10
+	inst := g.instance.Load()
+	if inst.raft.State() == raft.Leader {
+		return g.cfg.Timing.silenceMax()
+	}
+	return max(again, g.cfg.Timing.silenceMax()-time.Since(inst.raft.LastContact()))
+}
+
+// hearsNoLeader reports whether this replica has heard a leader before, and none for silenceMax. Voting for a candidate
+// counts as hearing a leader. A candidate that was not elected hears none either.
+func (g *Group) hearsNoLeader(r *raft.Raft) bool {
+	last, state := r.LastContact(), r.State()
+	return (state == raft.Follower || state == raft.Candidate) &&
+		!last.IsZero() && time.Since(last) > g.cfg.Timing.silenceMax()
+}
+
+// isLeaderSilent reports whether the leader is silent and raft on this replica is not the cause: a heartbeat that waits
+// behind a slow write counts only when raft's main goroutine processes it. That was checked a moment ago when another
+// replica asks.
+func (g *Group) isLeaderSilent(ctx context.Context) bool {
+	r := g.instance.Load().raft
+	if silent := g.hearsNoLeader(r); !silent || time.Since(g.opened)-time.Duration(g.silentAt.Load()) < silenceValid {
+		return silent
+	}
+	for range 2 {
+		look, cancel := context.WithTimeout(ctx, busyTimeout)
+		// A follower answers that it does not lead, which only its main goroutine can do.
+		_ = await(look, func() raft.Future { return r.VerifyLeader() })
+		late := look.Err() != nil
+		cancel()
+		if late {
+			return false
+		}
+		pause(ctx, busyPollInterval)
+	}
+	silent := g.hearsNoLeader(r)
+	if silent {
+		g.silentAt.Store(int64(time.Since(g.opened)))
+	}
+	return silent
 }
 
 // noteRefusedVote is called for every refused vote, and wakes campaignLoop if the log of the candidate is behind.
@@ -104,43 +224,6 @@ func (g *Group) noteRefusedVote(vote *raft.RequestVoteRequest) {
 	}
 }
 
-// campaignUntilLed campaigns, repeatedly, until there is a new leader. The better successor goes first: any other
-// candidate would lose, and raft would let it wait for a second or two. If the better successor has not won in time,
-// this replica campaigns all the same; if it loses, the voter that refused its vote has the better log and campaigns.
-func (g *Group) campaignUntilLed(ctx context.Context, inst *instance, why string) {
-	r := inst.raft
-	term := r.CurrentTerm()
-	_, gone := r.LeaderWithID()
-	position, isVoter := g.campaignOrder(r, gone)
-	if !isVoter {
-		return
-	}
-	if g.isReluctant() {
-		g.awaitLeader(ctx, r, term, reluctantMax)
-	}
-	within := campaignTimeout
-	for try := range campaignTries {
-		switch g.mayCampaign(ctx, r, term, within) {
-		case answerHasLeader:
-			return // the other replicas have a leader, which will contact this one
-		case answerHeard: // no quorum has answered; it may still vote, so campaign once
-			if try > 0 {
-				return
-			}
-			g.awaitLeader(ctx, r, term, time.Duration(position)*campaignInterval)
-		}
-		if ctx.Err() != nil || hasNewLeader(r, term) {
-			return
-		}
-		g.campaign(ctx, inst, why)
-		g.awaitLeader(ctx, r, term, within)
-		if ctx.Err() != nil || hasNewLeader(r, term) {
-			return
-		}
-		within *= 2
-	}
-}
-
 // isReluctant reports whether this replica leaves elections to others for now.
 func (g *Group) isReluctant() bool {
 	if g.cfg.IsReluctant == nil || !g.cfg.IsReluctant() {
@@ -153,37 +236,31 @@ func (g *Group) isReluctant() bool {
 	return time.Since(heard) < reluctantMax
 }
 
-// mayCampaign asks the other voters which replica goes first, and waits up to within for a better successor. It asks
+// mayCampaign asks the other voters which replica campaigns first, and waits up to within for a better successor. It asks
 // repeatedly: while the leader's last entries are still being written, two replicas may each find the other's log
 // longer; both would wait, and then campaign at the same time.
-func (g *Group) mayCampaign(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) byte {
+func (g *Group) mayCampaign(ctx context.Context, e *election, within time.Duration) Verdict {
 	begun := time.Now()
 	for {
-		answer := g.pollVoters(ctx, r, askGone)
-		if answer != answerBetter || time.Since(begun) >= within {
-			return answer
+		verdict := g.pollVoters(ctx, e)
+		if verdict != verdictBetter || time.Since(begun) >= within {
+			return verdict
 		}
-		g.awaitLeader(ctx, r, term, campaignRetryInterval)
-		if ctx.Err() != nil || hasNewLeader(r, term) {
-			return answer
+		g.awaitLeader(ctx, e, campaignRetryInterval)
+		if ctx.Err() != nil || e.hasNewLeader() {
+			return verdict
 		}
 	}
 }
 
-// hasNewLeader reports whether there is a leader of a later term.
-func hasNewLeader(r *raft.Raft, term uint64) bool {
-	leader, _ := r.LeaderWithID()
-	return leader != "" && r.CurrentTerm() > term
-}
-
-// awaitLeader waits for a leader of a later term, at most within. If this replica votes meanwhile, the wait begins
+// awaitLeader waits for another leader, at most within. If this replica votes meanwhile, the wait begins
 // again, so that the candidate has the time of a campaign. The wait of a follower ends when it refuses its vote to a
 // candidate whose log is behind.
-func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) {
+func (g *Group) awaitLeader(ctx context.Context, e *election, within time.Duration) {
 	since := time.Now()
-	for ctx.Err() == nil && !hasNewLeader(r, term) {
-		follows := r.State() == raft.Follower
-		if voted := r.LastContact(); follows && r.CurrentTerm() > term && voted.After(since) {
+	for ctx.Err() == nil && !e.hasNewLeader() {
+		follows := e.raft.State() == raft.Follower
+		if voted := e.raft.LastContact(); follows && e.raft.CurrentTerm() > e.term && voted.After(since) {
 			since, within = voted, max(within, campaignTimeout)
 		}
 		if time.Since(since) >= within {
@@ -201,53 +278,14 @@ func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, with
 }
 
 // campaign makes this replica a candidate at once. If it has lost a campaign that still runs, it ends that one first.
-func (g *Group) campaign(ctx context.Context, inst *instance, why string) {
-	g.cfg.Logger.InfoContext(ctx, "started a campaign", "reason", why, "term", inst.raft.CurrentTerm())
-	if inst.raft.State() == raft.Candidate {
-		inst.abandonCampaign(ctx, g.cfg.Member)
+func (g *Group) campaign(ctx context.Context, e *election) {
+	g.cfg.Logger.InfoContext(ctx, "started a campaign", "reason", string(e.why), "term", e.raft.CurrentTerm())
+	if e.raft.State() == raft.Candidate {
+		e.abandonCampaign(ctx, g.cfg.Member)
 	}
-	if err := inst.campaign(g.cfg.Replica, g.cfg.Member); err != nil {
+	if err := e.campaign(g.cfg.Replica, g.cfg.Member); err != nil {
 		g.cfg.Logger.WarnContext(ctx, "failed to start a campaign", "error", err)
 	}
-}
-
-// campaignOrder returns the position of this replica in the order in which the remaining voters campaign when the
-// leader is gone, 0 first; false if it has no vote or is the leader. The order begins at another member in each group.
-func (g *Group) campaignOrder(r *raft.Raft, leader raft.ServerID) (position int, isVoter bool) {
-	if leader == raft.ServerID(g.cfg.Replica) {
-		return 0, false
-	}
-	var voters []raft.ServerID
-	for _, s := range r.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter && s.ID != leader {
-			voters = append(voters, s.ID)
-		}
-	}
-	slices.Sort(voters)
-	at := slices.Index(voters, raft.ServerID(g.cfg.Replica))
-	if at < 0 {
-		return 0, false
-	}
-	return (at + int(g.cfg.ID)) % len(voters), true
-}
-
-// isProcessGone reports whether it is certain that the process of a member has ended. The kernel closes the sockets of
-// a dead process one after the other, so for a moment its port may still accept a connection and drop it.
-func (g *Group) isProcessGone(ctx context.Context, member fsm.MemberID) bool {
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.Timing.Heartbeat)
-	defer cancel()
-	for range processGoneTries {
-		conn, err := g.cfg.Dial(ctx, member, g.cfg.ID, "")
-		switch {
-		case err == nil:
-			_ = conn.Close()
-			return false
-		case errors.Is(err, syscall.ECONNREFUSED):
-			return true
-		}
-		pause(ctx, processGoneInterval)
-	}
-	return false
 }
 
 // campaign makes this replica a candidate at once, by the request with which a leader transfers its leadership: the

@@ -1,8 +1,13 @@
 package partition
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -160,27 +165,57 @@ func TestUninformativeRefusalsStartNoCampaign(t *testing.T) {
 	}
 }
 
-// The better successor goes first. While a leader's process lives nobody does.
+// The better successor campaigns first. Nobody campaigns while the process of a leader is alive, or cannot be reached although
+// the leader is heard.
 func TestBetterSuccessorGoesFirst(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
 	lag(t, ms, ms[1], ms[2])
 	better, behind := ms[0].group(1), ms[2].group(1)
-	asks := func(g *Group) byte { return g.pollVoters(t.Context(), g.instance.Load().raft, askGone) }
-	if got := asks(behind); got != answerHasLeader {
-		t.Errorf("the leader lives: answer %d, want %d", got, answerHasLeader)
+	asks := func(ctx context.Context, g *Group) Verdict { return g.pollVoters(ctx, g.newElection(leaderGone)) }
+	if got := asks(t.Context(), behind); got != verdictHasLeader {
+		t.Errorf("the leader is alive: %d, want %d", got, verdictHasLeader)
+	}
+	ended := gone(t.Context(), "m1")
+	if got := asks(ended, better); got != verdictAgree {
+		t.Errorf("to the better one: %d, want %d", got, verdictAgree)
+	}
+	if got := asks(ended, behind); got != verdictBetter {
+		t.Errorf("to the one that is behind: %d, want %d", got, verdictBetter)
 	}
 	ms[1].net.isolate("m1", true)
-	if got := asks(better); got != answerAgree {
-		t.Errorf("to the better one: answer %d, want %d", got, answerAgree)
-	}
-	if got := asks(behind); got != answerBetter {
-		t.Errorf("to the one that is behind: answer %d, want %d", got, answerBetter)
+	if got := asks(t.Context(), behind); got != verdictHasLeader {
+		t.Errorf("the leader cannot be reached: %d, want %d", got, verdictHasLeader)
 	}
 	ms[1].net.cutLink("m0", "m2")
-	if got := asks(behind); got != answerHeard {
-		t.Errorf("nobody can be asked: answer %d, want %d", got, answerHeard)
+	if got := asks(ended, behind); got != verdictNone {
+		t.Errorf("nobody can be asked: %d, want %d", got, verdictNone)
 	}
+}
+
+// A member of an earlier release does not know the questions: it counts as the better successor when the leader is gone,
+// and confirms no silence.
+func TestEarlierReleaseCampaignsFirst(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	ms[2].isEarlier = true
+	ms[1].net.isolate("m1", true)
+	g := ms[0].group(1)
+	if got := g.pollVoters(t.Context(), g.newElection(leaderGone)); got != verdictBetter {
+		t.Errorf("the leader is gone: %d, want %d", got, verdictBetter)
+	}
+	if got := g.pollVoters(t.Context(), g.newElection(leaderSilent)); got != verdictNone {
+		t.Errorf("the leader is silent: %d, want %d", got, verdictNone)
+	}
+}
+
+// The leader is gone, and the follower of an earlier release campaigns once when nobody answers it: there is a leader.
+func TestCampaignBesideAnEarlierRelease(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	ms[2].isEarlier = true
+	ms[1].stop()
+	leader(t, ms, 1)
 }
 
 // Who waits for a better one asks again soon: while what the leader has sent last is still
@@ -190,19 +225,19 @@ func TestWaitingSuccessorAsksAgain(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
 	lag(t, ms, ms[1], ms[2])
-	ms[1].net.isolate("m1", true)
 	behind := ms[2].group(1)
-	r := behind.instance.Load().raft
-	answer := make(chan byte, 1)
-	go func() { answer <- behind.mayCampaign(t.Context(), r, r.CurrentTerm(), time.Hour) }()
+	verdict := make(chan Verdict, 1)
+	go func() {
+		verdict <- behind.mayCampaign(gone(t.Context(), "m1"), behind.newElection(leaderGone), time.Hour)
+	}()
 	select {
-	case got := <-answer:
-		t.Fatalf("the other is better: answer %d", got)
+	case got := <-verdict:
+		t.Fatalf("the other is better: %d", got)
 	case <-time.After(4 * campaignRetryInterval): // it is no mistake to ask later
 	}
 	ms[1].net.cutLink("m0", "m2")
-	if got := <-answer; got != answerHeard {
-		t.Errorf("the other is away: answer %d, want %d", got, answerHeard)
+	if got := <-verdict; got != verdictNone {
+		t.Errorf("the other is away: %d, want %d", got, verdictNone)
 	}
 }
 
@@ -229,7 +264,7 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 	net.cut[[2]fsm.MemberID{"m0", "m2"}], net.cut[[2]fsm.MemberID{"m2", "m0"}] = false, false
 	net.mu.Unlock()
 	g := both[0]
-	g.campaignUntilLed(t.Context(), g.instance.Load(), "nobody was elected")
+	g.elect(t.Context(), g.newElection(candidateBehind))
 	kit.Eventually(t, "a leader", func() bool { return both[0].Status().IsLeader || both[1].Status().IsLeader })
 }
 
@@ -238,13 +273,14 @@ func TestNoCampaignAgainstALivingLeader(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
 	g, net := ms[0].group(1), ms[1].net
-	if g.isProcessGone(t.Context(), "m1") {
-		t.Error("a member that answers is taken for gone")
+	reach := func() error { return g.cfg.Liveness.reach(t.Context(), "m1") }
+	if err := reach(); err != nil {
+		t.Errorf("a member that answers: %v", err)
 	}
 	term := g.Status().Term
 	net.isolate("m1", true)
-	if g.isProcessGone(t.Context(), "m1") {
-		t.Error("a member that is cut off is taken for gone")
+	if err := reach(); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a member that is cut off: %v", err)
 	}
 	net.isolate("m1", false)
 	a := &asker{origin: 7}
@@ -256,36 +292,159 @@ func TestNoCampaignAgainstALivingLeader(t *testing.T) {
 		}
 	}
 	ms[1].stop()
-	if !g.isProcessGone(t.Context(), "m1") {
-		t.Error("a member that is gone is not noticed")
+	if err := reach(); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a member that is gone: %v", err)
 	}
 }
 
-// Of two followers one stands first, and in other groups the other; who has no vote, and
-// the leader, do not stand.
-func TestCampaignOrder(t *testing.T) {
+// Groups that ask at the same time whether a process is alive share one probe, and a probe that lasts a while makes none of
+// them wait for its turn. A group that asks later does not get an old result.
+func TestGroupsShareAProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var probes int
+		var result error
+		l := NewLiveness(func(ctx context.Context, _ fsm.MemberID) error {
+			probes++
+			pause(ctx, 20*time.Millisecond)
+			return result
+		}, nil)
+		for i, want := range []error{nil, syscall.ECONNREFUSED, nil} {
+			result = want
+			impatient, cancel := context.WithCancel(t.Context())
+			cancel() // a caller that gives up does not end the probe of the others
+			if err := l.reach(impatient, "m1"); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			var groups sync.WaitGroup
+			for range 50 {
+				groups.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), aliveTimeout)
+					defer cancel()
+					if err := l.reach(ctx, "m1"); !errors.Is(err, want) {
+						t.Errorf("%v, want %v", err, want)
+					}
+				})
+			}
+			groups.Wait()
+			if probes != i+1 {
+				t.Errorf("probed %d times, want %d", probes, i+1)
+			}
+		}
+	})
+}
+
+// Many groups ask at once whether their leader is lost, and every probe of the one that is alive is slow: all learn that there
+// is a leader.
+func TestManyQuestionsAboutALivingLeader(t *testing.T) {
+	t.Parallel()
+	ms := form(t, func(c *Config) {
+		patient(c)
+		c.Liveness = NewLiveness(func(ctx context.Context, _ fsm.MemberID) error {
+			pause(ctx, 20*time.Millisecond)
+			return nil
+		}, c.Liveness.ask)
+	})
+	var groups sync.WaitGroup
+	for range 50 {
+		groups.Go(func() {
+			if got := ms[0].group(1).Answer(t.Context(), Question{Gone: true}); got != verdictHasLeader {
+				t.Errorf("%d, want %d", got, verdictHasLeader)
+			}
+		})
+	}
+	groups.Wait()
+}
+
+// A member whose process has ended may be started again and lead at once. When the end of a stream of the old process is
+// noticed late, the others do not depose it.
+func TestNoCampaignAgainstARestartedLeader(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
-	r := ms[0].group(1).instance.Load().raft
-	places := map[int]int{}
-	for _, c := range []struct {
-		replica string
-		group   fsm.PartitionID
-	}{{"m0.1", 1}, {"m2.1", 1}, {"m0.1", 2}, {"m2.1", 2}} {
-		place, stands := (&Group{cfg: Config{ID: c.group, Replica: c.replica}}).campaignOrder(r, "m1.1")
-		if !stands {
-			t.Errorf("%s does not stand", c.replica)
+	g := ms[0].group(1)
+	if err := g.cfg.Liveness.reach(gone(t.Context(), "m1"), "m1"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatal(err)
+	}
+	term := g.Status().Term
+	must(t, ms[1].group(1), (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	waitCaughtUp(t, ms, ms[0]) // it has heard the leader
+	g.replaceLeader(t.Context(), leaderGone)
+	if s := g.Status(); s.Term != term || s.Leader != "m1" {
+		t.Errorf("term %d and leader %q, want %d and m1", s.Term, s.Leader, term)
+	}
+}
+
+// Voters that cannot ask each other campaign one after another, and each is the first in some groups. The lost leader has no position.
+func TestCampaignPositionsAreDistinct(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	e := ms[0].group(1).newElection(leaderGone)
+	first := map[string]bool{}
+	for id := range fsm.PartitionID(9) {
+		taken := map[int]bool{}
+		for _, replica := range []string{"m0.1", "m2.1"} {
+			position := (&Group{cfg: Config{ID: id, Replica: replica}}).campaignPosition(e)
+			if position < 0 || position > 1 || taken[position] {
+				t.Errorf("group %d: %s has position %d", id, replica, position)
+			}
+			taken[position] = true
+			first[replica] = first[replica] || position == 0
 		}
-		places[2*int(c.group)+place]++
 	}
-	if len(places) != 4 {
-		t.Errorf("places %v, want each once", places)
+	if !first["m0.1"] || !first["m2.1"] {
+		t.Errorf("first in some group: %v", first)
 	}
-	for _, replica := range []string{"m1.1", "m9.1"} {
-		if _, stands := (&Group{cfg: Config{ID: 1, Replica: replica}}).campaignOrder(r, "m1.1"); stands {
-			t.Errorf("%s stands", replica)
+}
+
+// A question is asked again once, since the connection may be dead, and not while the member cannot be asked at all.
+func TestAQuestionIsAskedTwiceAtMost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		errs  []error
+		want  Verdict
+		asked int
+	}{
+		"a dead connection":    {[]error{errCut, nil}, verdictAgree, 2},
+		"no connection":        {[]error{errCut, errCut, nil}, verdictNone, 2},
+		"no process":           {[]error{syscall.ECONNREFUSED, nil}, verdictNone, 1},
+		"a working connection": {[]error{nil}, verdictAgree, 1},
+	} {
+		asked := 0
+		l := NewLiveness(nil, func(context.Context, fsm.MemberID, Question) (Verdict, error) {
+			asked++
+			return verdictAgree, c.errs[asked-1]
+		})
+		if got := l.askVoter(t.Context(), "m1", Question{Gone: true}); got != c.want || asked != c.asked {
+			t.Errorf("%s: %d after %d questions, want %d after %d", name, got, asked, c.want, c.asked)
 		}
 	}
+}
+
+// Five voters: the leader and another one die together, and the three that remain are a quorum only together. The best
+// of them campaigns first, also if it answers last.
+func TestCampaignOfFiveVotersWithTwoGone(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 5, patient)
+	voters := slices.Clone(ms[0].voters)
+	voters[0], voters[1] = voters[1], voters[0] // the first goes first
+	for _, m := range ms {
+		m.voters = voters
+		m.start(1)
+	}
+	kit.Eventually(t, "the second leads", func() bool { return ms[1].group(1).Status().IsLeader })
+	for _, m := range ms {
+		kit.Eventually(t, "everybody knows the leader", func() bool { return m.group(1).Status().Leader == "m1" })
+	}
+	lag(t, ms, ms[1], ms[2])
+	var both sync.WaitGroup
+	both.Go(ms[1].stop)
+	both.Go(ms[0].stop)
+	both.Wait()
+	m, g := leader(t, ms, 1)
+	if m == ms[2] {
+		t.Error("the replica that is behind leads")
+	}
+	must(t, g, (&asker{origin: 8}).next(), send(5, body(1)))
 }
 
 // heard waits until every follower has heard the leader: who never did says nothing of its
@@ -342,15 +501,17 @@ func TestNoCampaignByAReplicaThatIsCutOff(t *testing.T) {
 	l.net.cutLink(l.id, deaf.id)
 	d := deaf.group(1)
 	kit.Eventually(t, "the follower hears nothing", func() bool { return d.isLeaderSilent(t.Context()) })
-	if d.pollVoters(t.Context(), d.instance.Load().raft, askSilent) != answerHeard {
+	if d.pollVoters(t.Context(), d.newElection(leaderSilent)) != verdictNone {
 		t.Error("one of two followers hears nothing, and takes the leader for lost")
 	}
-	question := append([]byte{askSilent}, make([]byte, rankBytes)...)
-	if d.askVoter(t.Context(), raft.Server{Address: raft.ServerAddress(other.id)}, question) != answerHeard {
+	if other.group(1).Answer(t.Context(), Question{}) != verdictNone {
 		t.Error("a follower that hears the leader says that it does not")
 	}
-	if other.group(1).askVoter(t.Context(), raft.Server{Address: raft.ServerAddress(deaf.id)}, question) == answerHeard {
+	if d.Answer(t.Context(), Question{}) == verdictNone {
 		t.Error("a follower that hears nothing says that it does")
+	}
+	if d.Answer(t.Context(), Question{Gone: true}) == verdictHasLeader {
+		t.Error("a follower that neither hears nor reaches the leader says that there is one")
 	}
 	if s := g.Status(); !s.IsLeader || s.Term != term {
 		t.Errorf("leads: %v in term %d, want true and %d", s.IsLeader, s.Term, term)

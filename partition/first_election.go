@@ -23,14 +23,13 @@ func (g *Group) electFirst(ctx context.Context) {
 		}
 		pause(ctx, firstElectionPoll)
 	}
-	inst := g.instance.Load()
 	for ctx.Err() == nil && !g.isReluctant() {
-		term := inst.raft.CurrentTerm()
-		if leader, _ := inst.raft.LeaderWithID(); leader != "" {
+		e := g.newElection(groupIsNew)
+		if e.leader != "" {
 			return
 		}
-		g.campaign(ctx, inst, "the group is new")
-		g.awaitLeader(ctx, inst.raft, term, campaignTimeout)
+		g.campaign(ctx, e)
+		g.awaitLeader(ctx, e, campaignTimeout)
 	}
 }
 

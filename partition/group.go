@@ -88,6 +88,9 @@ type Config struct {
 	// DialFramed opens a framed stream (package transport) to the named replica. It returns known false and no error if
 	// the member does not know such streams; nil means that no member does, and that all streams come from Dial.
 	DialFramed func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (conn net.Conn, known bool, err error)
+	// Liveness is shared by all groups of a member. nil: no other member can be asked, and only raft's timers start
+	// elections.
+	Liveness *Liveness
 	// Now is the wall clock of this member.
 	Now func() time.Time
 	// Monotonic counts the time since some moment of this process. It never goes back, and need not count
@@ -271,6 +274,7 @@ type Group struct {
 	removedCh          chan struct{} // closed when the group has removed this replica
 	reopen             chan string   // reason
 	streamBroken       chan struct{} // a stream from a peer ended
+	silentAt           atomic.Int64  // time since opened at which the leader was last found silent
 	leaderSilent       chan struct{} // a peer that hears no leader has asked, and this replica has the better log
 	goesFirst          bool          // this replica has just formed the group and is the first of its voters
 	voteRefused        chan struct{} // this replica has refused its vote to a candidate with an older log

@@ -37,7 +37,7 @@ func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
 	s := transport.NewStreams(transport.StreamConfig{
-		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, DialFramed: cfg.DialFramed, OnPeerEnd: g.noteStreamEnd, Intercept: g.serveQuestion,
+		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, DialFramed: cfg.DialFramed, OnPeerEnd: g.noteStreamEnd,
 	})
 	network := transport.NewNetwork(s, logger)
 	conf := cfg.raft()

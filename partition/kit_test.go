@@ -124,6 +124,54 @@ func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.Partit
 	return c, nil
 }
 
+// reach returns a peer whose process is alive.
+func (n *network) reach(from, to fsm.MemberID) (*member, error) {
+	n.mu.Lock()
+	cut, peer := n.cut[[2]fsm.MemberID{from, to}], n.peers[to]
+	n.mu.Unlock()
+	switch {
+	case cut || peer == nil:
+		return nil, errCut
+	case peer.group(1) == nil:
+		return nil, fmt.Errorf("no process: %w", syscall.ECONNREFUSED)
+	}
+	return peer, nil
+}
+
+type goneKey struct{}
+
+// gone returns a context in which the process of a member has ended. In every other context it is as it is, so no group
+// acts of itself.
+func gone(ctx context.Context, m fsm.MemberID) context.Context {
+	return context.WithValue(ctx, goneKey{}, m)
+}
+
+// newLiveness returns the Liveness of a member.
+func (n *network) newLiveness(of fsm.MemberID) *Liveness {
+	return NewLiveness(func(ctx context.Context, to fsm.MemberID) error {
+		if ctx.Value(goneKey{}) == to {
+			return syscall.ECONNREFUSED
+		}
+		_, err := n.reach(of, to)
+		return err
+	}, func(ctx context.Context, to fsm.MemberID, q Question) (Verdict, error) {
+		peer, err := n.reach(of, to)
+		if err != nil {
+			return 0, err
+		}
+		if peer.isEarlier {
+			return 0, fsm.NotImplemented
+		}
+		if n.peers[of].isEarlier { // it asks in a way that nobody answers any more
+			return 0, nil
+		}
+		if g := peer.group(q.Partition); g != nil && g.Accepts(q.Replica) {
+			return g.Answer(ctx, q), nil
+		}
+		return 0, nil
+	})
+}
+
 // isolate cuts a member off, or connects it again.
 func (n *network) isolate(m fsm.MemberID, on bool) {
 	n.mu.Lock()
@@ -172,9 +220,12 @@ type member struct {
 	store  raftlog.OpenStore
 	kind   raftlog.Kind // of its log; empty: logKind
 
-	mu     sync.Mutex
-	log    *raftlog.Log
-	groups map[fsm.PartitionID]*Group
+	isEarlier bool // its release does not know questions
+
+	mu       sync.Mutex
+	log      *raftlog.Log
+	groups   map[fsm.PartitionID]*Group
+	liveness *Liveness
 }
 
 // fastTiming is short, but long enough to keep a leader on a machine that is busy with other tests: a test
@@ -227,7 +278,7 @@ func (m *member) tryStart(ids ...fsm.PartitionID) error {
 		return err
 	}
 	m.mu.Lock()
-	m.log, m.groups = log, make(map[fsm.PartitionID]*Group)
+	m.log, m.groups, m.liveness = log, make(map[fsm.PartitionID]*Group), m.net.newLiveness(m.id)
 	m.mu.Unlock()
 	for _, id := range ids {
 		g, err := Open(m.t.Context(), m.config(id))
@@ -255,7 +306,8 @@ func (m *member) config(id fsm.PartitionID) Config {
 			conn, err := m.net.dial(ctx, m.id, to, id, replica, true)
 			return conn, true, err
 		},
-		Now: time.Now, Logger: testLogger(m.t).With("member", string(m.id)),
+		Liveness: m.liveness,
+		Now:      time.Now, Logger: testLogger(m.t).With("member", string(m.id)),
 		Timing: fastTiming(), Sizes: DefaultSizes(),
 	}
 	cfg.Sizes.Ballast = -1

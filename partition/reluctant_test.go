@@ -40,3 +40,35 @@ func TestReluctantReplicaLeavesElectionsToOthers(t *testing.T) {
 	ms[1].net.isolate("m1", false)
 	kit.Eventually(t, "the only replica with all entries leads", func() bool { return ms[2].group(1).Status().IsLeader })
 }
+
+// TestReluctantReplicaAgreesWhenLogsAreEqual: a replica whose member should not lead claims to be the better successor only
+// for a better log, which nobody else has, and not by lot.
+func TestReluctantReplicaAgreesWhenLogsAreEqual(t *testing.T) {
+	t.Parallel()
+	ms := form(t, func(c *Config) {
+		patient(c)
+		if c.Member == "m2" {
+			c.IsReluctant = func() bool { return true }
+		}
+	})
+	must(t, ms[1].group(1), (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	waitCaughtUp(t, ms, ms[0])
+	waitCaughtUp(t, ms, ms[2]) // it has heard the leader a moment ago
+	ended := gone(t.Context(), "m1")
+	for _, c := range []struct {
+		member *member
+		want   Verdict
+	}{{ms[2], verdictAgree}, {ms[0], verdictBetter}} {
+		g := c.member.group(1)
+		term, index, err := lastEntry(g.instance.Load().raft)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Answer(ended, Question{Gone: true, Rank: Rank{term, index, 1}}); got != c.want {
+			t.Errorf("%s, equal logs: %d, want %d", c.member.id, got, c.want)
+		}
+		if got := g.Answer(ended, Question{Gone: true, Rank: Rank{term, index - 1, 1}}); got != verdictBetter {
+			t.Errorf("%s, a log that is behind: %d, want %d", c.member.id, got, verdictBetter)
+		}
+	}
+}

@@ -292,13 +292,9 @@ func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm
 	return p.dial(ctx, &streamHeader{Kind: kind, Partition: id, To: to})
 }
 
-// DialRaft opens a stream to the named replica of a partition at another member, or, without a name, to the one that
-// the member has now. It is like Dial otherwise. A member that does not know streams to a replica yet gets one
-// without a name.
+// DialRaft opens a stream to the named replica of a partition at another member. It is like Dial otherwise. A member that
+// does not know streams to a replica yet gets one without a name.
 func (p *Transport) DialRaft(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
-	if replica == "" {
-		return p.Dial(ctx, RaftStream, to, id)
-	}
 	conn, err := p.dial(ctx, &streamHeader{Kind: ReplicaStream, Partition: id, To: to, Replica: replica})
 	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == UnknownKind {
 		return p.Dial(ctx, RaftStream, to, id)
@@ -314,6 +310,19 @@ func (p *Transport) DialFramed(ctx context.Context, to fsm.MemberID, id fsm.Part
 		return nil, false, nil
 	}
 	return conn, true, err
+}
+
+// Probe reports whether the process of a member is alive: without an error it has answered the header of a stream for
+// a partition that nobody holds. An error that wraps ECONNREFUSED means that the process has ended.
+func (p *Transport) Probe(ctx context.Context, member fsm.MemberID) error {
+	conn, err := p.Dial(ctx, RaftStream, member, ^fsm.PartitionID(0))
+	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == NoReplica {
+		return nil
+	}
+	if err == nil {
+		err = conn.Close()
+	}
+	return err
 }
 
 func (p *Transport) dial(ctx context.Context, header *streamHeader) (net.Conn, error) {

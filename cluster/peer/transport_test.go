@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -295,7 +296,7 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 	asker.Self = "A"
 	dialler := New(&asker)
 	dial := func() net.Conn {
-		conn, err := dialler.DialRaft(t.Context(), "B", 1, "")
+		conn, err := dialler.Dial(t.Context(), RaftStream, "B", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,4 +318,42 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 		t.Errorf("a stream too many was taken: %v", err)
 	}
 	_, _ = second.Close(), third.Close()
+}
+
+// TestProbe: a member that answers is alive, one at whose address nothing listens has ended, and another member at its
+// address proves neither.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &Config{
+		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
+		Cluster: func() string { return "" },
+		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
+		Raft: func(_ fsm.MemberID, _ fsm.PartitionID, _ string, _ bool, conn net.Conn) Reply {
+			if conn != nil {
+				t.Error("a group got a stream")
+			}
+			return NoReplica
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	p := New(config)
+	p.Start()
+	defer p.Close()
+	asker := *config
+	asker.Self = "A"
+	dialler := New(&asker)
+	if err := dialler.Probe(t.Context(), "B"); err != nil {
+		t.Errorf("a member that answers: %v", err)
+	}
+	if err := dialler.Probe(t.Context(), "C"); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("another member: %v", err)
+	}
+	p.Close()
+	if err := dialler.Probe(t.Context(), "B"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a process that has ended: %v", err)
+	}
 }

@@ -46,6 +46,8 @@ const (
 	QueryReplaceReplica QueryKind = 21 // of another member, because its log is damaged, at its partition's leader
 
 	QueryIdle QueryKind = 22 // whether an entity is idle, at its partition's leader
+
+	QueryCampaign QueryKind = 23 // whether a replica may campaign, of another voter
 )
 
 // ReplyStatus says how a query ended.

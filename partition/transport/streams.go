@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -36,17 +35,13 @@ type Streams struct {
 type StreamConfig struct {
 	ID     fsm.PartitionID
 	Member fsm.MemberID
-	// Dial opens a stream to the named replica of the same group at another member, or, without a name, to the one
-	// that the member has now.
+	// Dial opens a stream to the named replica of the same group at another member.
 	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error)
 	// DialFramed opens a framed stream to a replica. It returns known false and no error if the member does not know such
 	// streams. If it is nil, no member does.
 	DialFramed func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (conn net.Conn, known bool, err error)
 	// OnPeerEnd is called when a stream of a peer ended other than by a close of this side. It must not block.
 	OnPeerEnd func()
-	// Intercept is called with the first bytes of every stream that a peer opened and that is not framed. If it returns true, it has
-	// served the stream, and raft sees the end of the stream.
-	Intercept func(conn net.Conn, begin []byte) bool
 }
 
 // NewStreams creates the streams of a raft instance.
@@ -86,7 +81,6 @@ type trackedConn struct {
 	peer     fsm.MemberID       // that opened it
 	address  raft.ServerAddress // that was dialled, if this side opened it
 	framed   bool               // its users set the deadlines for answers themselves
-	started  bool               // something was read; only one goroutine reads
 
 	lastRead atomic.Int64 // when something was read last, in ns since 1970
 
@@ -96,8 +90,7 @@ type trackedConn struct {
 	reading  bool      // the answer to the oldest of them is being read
 }
 
-// Read reports the end of a stream that the peer opened, because the peer may have died. It hides a stream
-// that Intercept has served from raft: raft sees the end of the stream.
+// Read reports the end of a stream that the peer opened, because the peer may have died.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	if !c.fromPeer && !c.framed {
 		if err := c.Conn.SetReadDeadline(c.answerDeadline(time.Now())); err != nil {
@@ -106,12 +99,6 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	c.lastRead.Store(time.Now().UnixNano())
-	if c.fromPeer && !c.framed && !c.started && n > 0 {
-		c.started = true
-		if c.owner.cfg.Intercept(c.Conn, b[:n]) {
-			return 0, io.EOF
-		}
-	}
 	if err != nil && c.fromPeer && !errors.Is(err, net.ErrClosed) {
 		c.owner.cfg.OnPeerEnd()
 	}

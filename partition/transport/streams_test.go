@@ -67,7 +67,7 @@ func TestAnswerDeadlineFitsItsRequest(t *testing.T) {
 // uses stays open, and so do those of other peers.
 func TestStreamsOfAPeerAreBounded(t *testing.T) {
 	t.Parallel()
-	s := NewStreams(StreamConfig{Member: "B", OnPeerEnd: func() {}, Intercept: func(net.Conn, []byte) bool { return false }})
+	s := NewStreams(StreamConfig{Member: "B", OnPeerEnd: func() {}})
 	defer func() { _ = s.Close() }()
 	open := func(from fsm.MemberID) (theirs, ours net.Conn) {
 		theirs, far := net.Pipe()

@@ -38,7 +38,7 @@ func (m *mesh) open(t testing.TB, member fsm.MemberID, replica string, tune func
 	m.addresses[member] = listener.Addr().String()
 	m.mu.Unlock()
 	s := NewStreams(StreamConfig{
-		Member: member, Dial: m.dial, DialFramed: m.dialFramed, OnPeerEnd: func() {}, Intercept: func(net.Conn, []byte) bool { return false },
+		Member: member, Dial: m.dial, DialFramed: m.dialFramed, OnPeerEnd: func() {},
 	})
 	go func() {
 		for {
