@@ -103,7 +103,8 @@ func damageOne(t *testing.T, pattern string, running bool, damage func(t *testin
 		}
 	}
 	victim.stop() // so that it is sent a snapshot, with references of its own
-	fill(rest, trailingEntriesUnknown+50)
+	// A request that waits for the victim all the time may carry some of the entries that are dropped below.
+	fill(rest, trailingEntriesUnknown+50+entriesPerRequestMax)
 	for _, m := range rest {
 		waitCaughtUp(t, rest, m)
 		if err := m.group(1).Snapshot(t.Context()); err != nil {
