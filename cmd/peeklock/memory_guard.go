@@ -23,6 +23,12 @@ const (
 	memoryCollectEvery = 10 * time.Second
 	// Sends are accepted again when the index is below memoryResumePercent of its share.
 	memoryResumePercent = 90
+	// heapGrowthBytesMin is how much the heap grows between two cycles of the garbage collector at least: with GOGC=100
+	// a member without a backlog, whose live heap is small, would collect many times a second. With a small limit it is
+	// heapGrowthPercentMax of the limit.
+	heapGrowthBytesMin   = 64 << 20
+	heapGrowthPercentMax = 10
+	gcPercentStep        = 50 // the collector is paced anew only for a step
 )
 
 // memoryConsumer is the part of a member that the guard uses.
@@ -40,6 +46,7 @@ type memoryGuard struct {
 	logger  *slog.Logger
 	read    func() (live int64, cycles uint64) // from the garbage collector
 	collect func()
+	pace    func(percent int) // sets GOGC; nil: the environment has set it
 
 	mu        sync.Mutex
 	consumers []memoryConsumer
@@ -47,6 +54,7 @@ type memoryGuard struct {
 	index     int64 // at the end of the last cycle
 	overLimit bool
 	collected time.Time
+	percent   int // of GOGC, as set last
 }
 
 func newMemoryGuard(plan memoryPlan, logger *slog.Logger) *memoryGuard {
@@ -59,7 +67,11 @@ func guardMemory(ctx context.Context, p cli.Process, set, ofMachinePercent int64
 	limit, source := from.find(set, ofMachinePercent)
 	plan := planMemory(limit, source, members)
 	limitMemory(ctx, &plan, p.Getenv, logger)
-	return newMemoryGuard(plan, logger)
+	g := newMemoryGuard(plan, logger)
+	if p.Getenv("GOGC") == "" {
+		g.pace = func(percent int) { debug.SetGCPercent(percent) }
+	}
+	return g
 }
 
 // guardMemory does the same for the members of dev, which share one process.
@@ -82,6 +94,13 @@ func readHeap() (live int64, cycles uint64) {
 		}
 	}
 	return int64(samples[0].Value.Uint64()), samples[1].Value.Uint64()
+}
+
+// gcPercent returns the GOGC with which a live heap grows by heapGrowthBytesMin until the next cycle: 100 for a live heap of
+// that size and for larger ones, more for smaller ones. (Go takes every heap for one of 4 MiB at least.)
+func gcPercent(live, limit int64) int {
+	growth := min(heapGrowthBytesMin, limit/100*heapGrowthPercentMax)
+	return int(max(100, growth*100/max(live, 4<<20)/gcPercentStep*gcPercentStep))
 }
 
 // watch adds a member.
@@ -116,6 +135,10 @@ func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if live, cycles := g.read(); cycles != g.cycles {
+		if percent := gcPercent(live, g.plan.limit); g.pace != nil && percent != g.percent {
+			g.percent = percent
+			g.pace(percent)
+		}
 		g.cycles, g.index = cycles, live
 		for _, u := range g.consumers {
 			g.index -= u.memoryUsed()

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"math"
+	"slices"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -105,6 +106,29 @@ type user struct {
 
 func (u *user) memoryUsed() int64        { return u.used }
 func (u *user) setShortOfMemory(on bool) { u.short, u.told = on, u.told+1 }
+
+// A small heap is collected less often, within the limit of the process; a large one as Go does by default.
+func TestCollectorIsPacedByTheHeap(t *testing.T) {
+	t.Parallel()
+	g := newMemoryGuard(memoryPlan{limit: 1 << 30, index: math.MaxInt64}, slog.New(slog.DiscardHandler))
+	var live int64
+	var cycles uint64
+	var set []int
+	g.read = func() (int64, uint64) { return live, cycles }
+	g.pace = func(percent int) { set = append(set, percent) }
+	for _, live = range []int64{16 << 20, 16<<20 + 1000, 32 << 20, 32 << 20, 64 << 20, 1 << 30, 0} {
+		cycles++
+		g.check(t.Context(), time.Time{})
+	}
+	if want := []int{400, 350, 200, 100, 1600}; !slices.Equal(set, want) {
+		t.Errorf("set to %v, want %v", set, want)
+	}
+	if got := gcPercent(16<<20, 256<<20); got != 150 {
+		t.Errorf("%d with a limit of 256 MiB", got)
+	}
+	g.pace = nil
+	g.check(t.Context(), time.Time{}) // the environment has set it
+}
 
 // Sends are refused from the share of the index on, and accepted again when it is clearly below. What connections
 // hold does not count as index, and the guard decides only once between two cycles of the garbage collector.
