@@ -5,7 +5,7 @@ GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 HOURS  ?= 0.5
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance peers recipes dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,12 @@ topics: ## publish to topics with many subscriptions and filters, in three proce
 
 rebalance: ## three members become five and three again while senders and receivers continue
 	go test -count=1 -timeout 30m -run '^$$' -bench Rebalance -benchtime 1x ./test/bench
+
+latency: ## what a send waits for, and how long members take to start
+	go test -count=1 -v -run '^$$' -bench 'Stages|Start|Restart' -benchtime 1x ./test/bench
+
+scale: ## CPU per message by queues, partitions and outstanding sends, and a model of more members
+	go test -count=1 -run '^$$' -bench Scale -benchtime 1x ./test/bench
 
 peers: ## Peeklock beside RabbitMQ and NATS: the same load by turns, as a table; about 10 minutes
 	test/bench/peers/run $(PEERS)
