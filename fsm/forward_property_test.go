@@ -315,10 +315,12 @@ func (m *mail) recover(*rapid.T) {
 		return
 	}
 	m.epoch++
+	restored := false
 	for id := fsm.PartitionID(1); id <= 2; id++ {
 		if m.copies[id] == nil || only != 0 && only != id {
 			continue
 		}
+		restored = true
 		m.machines[id].replica = m.copies[id].restored()
 		m.machines[id].must(fsm.BeginEpoch{Epoch: m.epoch})
 		for _, x := range mailEntities {
@@ -326,6 +328,9 @@ func (m *mail) recover(*rapid.T) {
 				m.gone[x] = m.goneThere[id][x]
 			}
 		}
+	}
+	if !restored {
+		return // what was completed stays completed
 	}
 	m.late = nil // of a cluster that is no more
 	m.forget(nil)
