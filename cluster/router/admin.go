@@ -347,19 +347,26 @@ func (r *Router) catalogLoaded() (loaded bool) {
 // PutEntity puts an entity, in its current state at the catalog's leader, in its partitions. If the entity
 // is deleted meanwhile, PutEntity drops it there again: otherwise its partition would keep it forever.
 func (r *Router) PutEntity(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
-	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef { return at })
+	entity, err := r.lookup(ctx, EntityQuery{ID: id})
+	if err != nil {
+		return fsm.Entity{}, err
+	}
+	return r.putParts(ctx, entity, func(at fsm.EntityRef) fsm.EntityRef { return at })
 }
 
 // putShard is PutEntity for the one shard of a partitioned entity that has the id.
 func (r *Router) putShard(ctx context.Context, id fsm.EntityID) error {
 	entity, err := r.lookup(ctx, EntityQuery{ID: id})
-	if err == nil && r.wasIdle(&entity, -idleMargin) {
+	if err != nil {
+		return err
+	}
+	if r.wasIdle(&entity, -idleMargin) {
 		if r.wasIdle(&entity, idleMargin) { // nobody can be about to put it there
 			err = r.RemoveIdleEntity(ctx, entity.Partition, entity.ID)
 		}
 		return errors.Join(fsm.EntityNotFound, err)
 	}
-	_, err = r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef {
+	_, err = r.putParts(ctx, entity, func(at fsm.EntityRef) fsm.EntityRef {
 		if shard, found := at.ShardOf(id); found {
 			return shards.Ref(at, shard)
 		}
@@ -368,19 +375,15 @@ func (r *Router) putShard(ctx context.Context, id fsm.EntityID) error {
 	return err
 }
 
-func (r *Router) putParts(ctx context.Context, id fsm.EntityID, part func(fsm.EntityRef) fsm.EntityRef) (fsm.Entity, error) {
-	entity, err := r.lookup(ctx, EntityQuery{ID: id})
-	if err == nil && entity.Dropping {
-		err = fsm.EntityNotFound
-	}
-	if err != nil {
-		return fsm.Entity{}, err
+func (r *Router) putParts(ctx context.Context, entity fsm.Entity, part func(fsm.EntityRef) fsm.EntityRef) (fsm.Entity, error) {
+	if entity.Dropping {
+		return fsm.Entity{}, fsm.EntityNotFound
 	}
 	at := part(fsm.EntityRef{Entity: entity})
 	if err := onShards(ctx, at, func(ctx context.Context, at fsm.EntityRef, _ int) error { return r.putInPartition(ctx, at.Entity) }); err != nil {
 		return fsm.Entity{}, err
 	}
-	now, err := r.lookup(ctx, EntityQuery{ID: id})
+	now, err := r.lookup(ctx, EntityQuery{ID: entity.ID})
 	if errors.Is(err, fsm.EntityNotFound) || (err == nil && now.Dropping) {
 		return fsm.Entity{}, errors.Join(fsm.EntityNotFound, r.dropParts(ctx, at))
 	}
