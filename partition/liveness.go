@@ -149,9 +149,9 @@ func (g *Group) pollVoters(ctx context.Context, e *election) Verdict {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel()
-	verdicts := make(chan Verdict, len(others))
+	verdicts, rank := make(chan Verdict, len(others)), g.rank(e.raft)
 	for _, s := range others {
-		q := Question{Partition: g.cfg.ID, Replica: string(s.ID), Gone: e.why != leaderSilent, Rank: g.rank(e.raft)}
+		q := Question{Partition: g.cfg.ID, Replica: string(s.ID), Gone: e.why != leaderSilent, Rank: rank}
 		asking.Go(func() { verdicts <- g.cfg.Liveness.askVoter(ctx, fsm.MemberID(s.Address), q) })
 	}
 	quorum, missing := verdictAgree, voters/2 // the answers that a quorum needs besides this replica
