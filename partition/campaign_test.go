@@ -25,9 +25,12 @@ func patient(c *Config) {
 // formPatient makes three members of which the second leads.
 func formPatient(t *testing.T) []*member { return form(t, patient) }
 
-func form(t *testing.T, tune func(*Config)) []*member {
+func form(t *testing.T, tune func(*Config)) []*member { return formOf(t, 3, tune) }
+
+// formOf makes a group of members of which the second leads.
+func formOf(t *testing.T, members int, tune func(*Config)) []*member {
 	t.Helper()
-	ms := newMembers(t, 3, tune)
+	ms := newMembers(t, members, tune)
 	voters := slices.Clone(ms[0].voters)
 	voters[0], voters[1] = voters[1], voters[0] // the first goes first
 	for _, m := range ms {
@@ -424,17 +427,7 @@ func TestAQuestionIsAskedTwiceAtMost(t *testing.T) {
 // of them campaigns first, also if it answers last.
 func TestCampaignOfFiveVotersWithTwoGone(t *testing.T) {
 	t.Parallel()
-	ms := newMembers(t, 5, patient)
-	voters := slices.Clone(ms[0].voters)
-	voters[0], voters[1] = voters[1], voters[0] // the first goes first
-	for _, m := range ms {
-		m.voters = voters
-		m.start(1)
-	}
-	kit.Eventually(t, "the second leads", func() bool { return ms[1].group(1).Status().IsLeader })
-	for _, m := range ms {
-		kit.Eventually(t, "everybody knows the leader", func() bool { return m.group(1).Status().Leader == "m1" })
-	}
+	ms := formOf(t, 5, patient)
 	lag(t, ms, ms[1], ms[2])
 	var both sync.WaitGroup
 	both.Go(ms[1].stop)

@@ -51,28 +51,34 @@ func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedPeersAreBounded checks that a port scan costs no more than its handshakes, and that
-// members get through once the unauthenticated peers have gone.
-func TestUnauthenticatedPeersAreBounded(t *testing.T) {
-	t.Parallel()
+// listening returns the configuration of member B, at whose address every member is dialled.
+func listening(t *testing.T) *Config {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &Config{
+	return &Config{
 		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft:    func(fsm.MemberID, fsm.PartitionID, string, bool, net.Conn) Reply { return NoReplica },
-		Forward: func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
 		Logger:  slog.New(slog.DiscardHandler),
 	}
+}
+
+// TestUnauthenticatedPeersAreBounded checks that a port scan costs no more than its handshakes, and that
+// members get through once the unauthenticated peers have gone.
+func TestUnauthenticatedPeersAreBounded(t *testing.T) {
+	t.Parallel()
+	config := listening(t)
+	config.Raft = func(fsm.MemberID, fsm.PartitionID, string, bool, net.Conn) Reply { return NoReplica }
+	config.Forward = func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 	p := New(config)
 	p.Start()
 	defer p.Close()
 	var conns []net.Conn
 	for range handshakesMax + 50 {
-		conn, err := net.Dial("tcp", listener.Addr().String())
+		conn, err := net.Dial("tcp", config.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +113,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 			t.Errorf("dial %s: %v", member, err)
 		}
 	}
-	_, err = dialer.Dial(t.Context(), RaftStream, "B", 3)
+	_, err := dialer.Dial(t.Context(), RaftStream, "B", 3)
 	if refused := (RefusedError{}); !errors.As(err, &refused) || refused.Reply != NoReplica {
 		t.Errorf("raft stream to a closed group: %v", err)
 	}
@@ -324,21 +330,12 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 // address proves neither.
 func TestProbe(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := &Config{
-		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
-		Cluster: func() string { return "" },
-		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft: func(_ fsm.MemberID, _ fsm.PartitionID, _ string, _ bool, conn net.Conn) Reply {
-			if conn != nil {
-				t.Error("a group got a stream")
-			}
-			return NoReplica
-		},
-		Logger: slog.New(slog.DiscardHandler),
+	config := listening(t)
+	config.Raft = func(_ fsm.MemberID, _ fsm.PartitionID, _ string, _ bool, conn net.Conn) Reply {
+		if conn != nil {
+			t.Error("a group got a stream")
+		}
+		return NoReplica
 	}
 	p := New(config)
 	p.Start()

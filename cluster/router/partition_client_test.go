@@ -101,6 +101,16 @@ func submitted(client *partitionClient) chan fsm.Result {
 	return end
 }
 
+// confirm waits until a group has one request, and answers it with success, which is the end of it.
+func confirm(t *testing.T, group *fakegroup.Group, end chan fsm.Result) {
+	t.Helper()
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
 func TestPartitionClientNumbersRequestsAndAdvancesLow(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
@@ -233,19 +243,13 @@ func TestPartitionClientForgetsTheLeaderWhileItIsIdle(t *testing.T) {
 	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
 	client.timing.Suspect = time.Hour
 	end := submitted(client)
-	old.Await(t, 1, 0)
-	old.Take()[0].Done(done(fsm.OK))
-	<-end
+	confirm(t, old, end)
 	old.Mu.Lock() // it is silent from now on
 	defer old.Mu.Unlock()
 	client.leaderChanged()
 	next.Lead(true, 2)
 	end = submitted(client)
-	next.Await(t, 1, 0)
-	next.Take()[0].Done(done(fsm.OK))
-	if result := <-end; result.Code != fsm.OK {
-		t.Fatalf("ended %v", result.Code)
-	}
+	confirm(t, next, end)
 }
 
 // TestPartitionClientSearchesAgainWhenTheLeaderChangesMeanwhile: a replica says that it leads, and before that arrives another
@@ -265,11 +269,7 @@ func TestPartitionClientSearchesAgainWhenTheLeaderChangesMeanwhile(t *testing.T)
 		})
 	}
 	end := submitted(client)
-	next.Await(t, 1, 0)
-	next.Take()[0].Done(done(fsm.OK))
-	if result := <-end; result.Code != fsm.OK {
-		t.Fatalf("ended %v", result.Code)
-	}
+	confirm(t, next, end)
 }
 
 // TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor: without a replica here that follows the successor, one
@@ -288,11 +288,7 @@ func TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor(t *testing.T)
 	asked := next.Questions()
 	kit.Eventually(t, "several rounds without a leader", func() bool { return next.Questions() > asked+3 })
 	next.Lead(true, 2)
-	next.Await(t, 1, 0)
-	next.Take()[0].Done(done(fsm.OK))
-	if result := <-end; result.Code != fsm.OK {
-		t.Fatalf("ended %v", result.Code)
-	}
+	confirm(t, next, end)
 }
 
 // TestPartitionClientKeepsASlowLeader: a slow leader that still leads keeps its requests, however often

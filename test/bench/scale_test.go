@@ -84,11 +84,11 @@ func measureScale(b *testing.B, options harness.Options, queues, window int, lim
 			go func() { ended <- sendInTurn(ctx, links, window/len(senders), &confirmed) }()
 		}
 		<-time.After(scaleWarmUp)
-		began, sent, cpu, entries := time.Now(), confirmed.Load(), cpuTime(b, c), countEntries(b, c, options.Partitions)
+		began, sent, cpu, entries := time.Now(), confirmed.Load(), cpuTime(b, c), countEntries(b, c)
 		<-time.After(scaleFor)
 		took := time.Since(began)
 		n := float64(confirmed.Load() - sent)
-		cpu, after := cpuTime(b, c)-cpu, countEntries(b, c, options.Partitions)
+		cpu, after := cpuTime(b, c)-cpu, countEntries(b, c)
 		cancel()
 		for range senders {
 			if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -152,32 +152,28 @@ func sendInTurn(ctx context.Context, links []*amqp.Sender, window int, confirmed
 }
 
 // cpuTime returns the CPU time that all members have used.
-func cpuTime(b *testing.B, c *harness.Cluster) (sum time.Duration) {
+func cpuTime(b *testing.B, c *harness.Cluster) time.Duration {
+	b.Helper()
+	return time.Duration(sumMetric(b, c, "process_cpu_seconds_total") * float64(time.Second))
+}
+
+// entryCounts are sums over all replicas.
+type entryCounts struct{ entries, commands float64 }
+
+func countEntries(b *testing.B, c *harness.Cluster) entryCounts {
+	b.Helper()
+	return entryCounts{sumMetric(b, c, "peeklock_partition_entries_total"), sumMetric(b, c, "peeklock_partition_commands_total")}
+}
+
+// sumMetric adds up all values of a metric of all members.
+func sumMetric(b *testing.B, c *harness.Cluster, name string) (sum float64) {
 	b.Helper()
 	for _, m := range c.Members {
-		found, err := m.Metrics(b.Context(), "process_cpu_seconds_total")
+		one, err := m.MetricSum(b.Context(), name)
 		if err != nil {
 			b.Fatal(err)
 		}
-		sum += time.Duration(found["process_cpu_seconds_total"] * float64(time.Second))
-	}
-	return sum
-}
-
-// entryCounts are sums over all replicas of the message partitions.
-type entryCounts struct{ entries, commands float64 }
-
-func countEntries(b *testing.B, c *harness.Cluster, partitions int) (sum entryCounts) {
-	b.Helper()
-	for partition := 1; partition <= partitions; partition++ {
-		label := fmt.Sprintf(`{partition="%d"}`, partition)
-		entries, commands := "peeklock_partition_entries_total"+label, "peeklock_partition_commands_total"+label
-		for _, m := range c.Members {
-			if found, err := m.Metrics(b.Context(), entries, commands); err == nil { // it has a replica
-				sum.entries += found[entries]
-				sum.commands += found[commands]
-			}
-		}
+		sum += one
 	}
 	return sum
 }

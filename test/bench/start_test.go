@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -57,11 +55,15 @@ func BenchmarkRestart(b *testing.B) {
 	m := c.Members[2]
 	var ready, sent, log float64
 	for range b.N {
-		log += logBytes(b, m)
+		replayed, err := m.MetricSum(ctx, "peeklock_partition_log_bytes")
+		if err != nil {
+			b.Fatal(err)
+		}
+		log += replayed
 		m.Kill()
 		began := time.Now()
 		m.Start()
-		until(b, func() bool { return isReady(ctx, m) })
+		m.WaitReady()
 		ready += time.Since(began).Seconds()
 		if err := link(ctx, b, m, "restart-0").Send(ctx, amqp.NewMessage([]byte("x")), nil); err != nil {
 			b.Fatal(err)
@@ -105,45 +107,4 @@ func fillQueues(ctx context.Context, b *testing.B, m *harness.Member) {
 	if failed != nil {
 		b.Fatal(failed)
 	}
-}
-
-// logBytes returns the size of the log that a member replays at its next start.
-func logBytes(b *testing.B, m *harness.Member) (sum float64) {
-	b.Helper()
-	for partition := range 1 + restartPartitions {
-		name := fmt.Sprintf(`peeklock_partition_log_bytes{partition="%d"}`, partition)
-		found, err := m.Metrics(b.Context(), name)
-		if err != nil {
-			b.Fatal(err)
-		}
-		sum += found[name]
-	}
-	return sum
-}
-
-// until calls a condition every few milliseconds until it holds: often enough to measure a start.
-func until(b *testing.B, holds func() bool) {
-	b.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-b.Context().Done():
-			b.Fatal(b.Context().Err())
-		}
-	}
-}
-
-func isReady(ctx context.Context, m *harness.Member) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.Admin+"/readyz", nil)
-	if err != nil {
-		return false
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return false
-	}
-	_ = answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
 }

@@ -47,6 +47,26 @@ func (m *Member) Metrics(ctx context.Context, names ...string) (map[string]float
 	return found, nil
 }
 
+// MetricSum reads the sum of all values of a metric on a member's /metrics, whatever their labels.
+func (m *Member) MetricSum(ctx context.Context, name string) (sum float64, err error) {
+	page, err := m.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(page)) {
+		sample, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if family, _, _ := strings.Cut(sample, "{"); family != name {
+			continue
+		}
+		one, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("figure %s of %s: %w", sample, m.Name, err)
+		}
+		sum += one
+	}
+	return sum, nil
+}
+
 // Command runs the binary as a client of a member, with JSON for output, and returns
 // what it prints.
 func (m *Member) Command(ctx context.Context, args ...string) (string, error) {

@@ -95,13 +95,13 @@ func (f fixture) publish(p pubsub.PubSub, topic, body string, metadata map[strin
 // next returns what comes from a channel next.
 func next[T any](f fixture, from <-chan T) T {
 	f.Helper()
+	var got T
 	select {
-	case got := <-from:
-		return got
+	case got = <-from:
 	case <-f.ctx.Done():
 		f.Fatal("nothing came in time")
 	}
-	panic("unreachable")
+	return got
 }
 
 // subscribe delivers the messages of a topic or queue to a handler until the case ends.
