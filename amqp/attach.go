@@ -36,14 +36,14 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 	if !ok || path == "" {
 		return newRefusal(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
 	}
-	if a.Role == wire.RoleReceiver {
-		path = l.sharedSubscription(path, a)
-	}
 	l.path = path
 	if strings.EqualFold(path, cbsPath) {
 		l.kind, l.right = cbsNode, 0
 	} else if _, ok := cutManagement(path); ok {
 		l.kind, l.right = managementNode, 0
+	}
+	if a.Role == wire.RoleReceiver {
+		return l.readSubscription(a)
 	}
 	return l.readTransferDestination(a)
 }
@@ -152,7 +152,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.unlock()
 	if l.temporary {
 		defer func() { //nolint:contextcheck // the deletion must not end with the connection
-			if l.state != attached && !planted.Active(planted.TemporaryCountEndsEarly) { // also after an error: the queue may have been created
+			if l.state != attached && !planted.Active(planted.TemporaryCountEndsEarly) { // also after an error: the entity may have been created
 				l.endTemporary()
 			}
 		}()
@@ -177,17 +177,23 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 // entitiesOf finds the entity of a link, or creates it if it is temporary, and the entity through which the link sends.
 func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRef, cause refusal) {
 	var err error
+	switch {
+	case l.topic != "":
+		place, cause = c.subscribe(ctx, l)
+		return place, via, cause
+	case l.temporary:
+		if place, err = c.createTemporary(ctx, l.creates, l.path); err != nil {
+			cause = creationRefusal(err, l.path)
+		}
+		return place, via, cause
+	}
 	path := l.viaPath
 	if path != "" {
 		via, err = c.resolvePath(ctx, path)
 	}
 	if err == nil {
 		path, _ = cutManagement(l.path)
-		if l.temporary {
-			place, err = c.createTemporary(ctx, path)
-		} else {
-			place, err = c.resolvePath(ctx, path)
-		}
+		place, err = c.resolvePath(ctx, path)
 	}
 	if err != nil {
 		cause = errorReplyOf(codeOf(err)).withEntity(path).refusal

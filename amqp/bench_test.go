@@ -22,11 +22,13 @@ type noopBroker struct {
 
 func (*noopBroker) Namespace(string) fsm.NamespaceID { return fsm.DefaultNamespace }
 
-func (n *noopBroker) CreateQueue(ctx context.Context, in fsm.NamespaceID, name string, _ fsm.EntitySettings) (fsm.EntityRef, error) {
+func (n *noopBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, _ fsm.EntityKind, name string, _ fsm.EntitySettings) (fsm.EntityRef, error) {
 	return n.Resolve(ctx, in, name)
 }
 
-func (*noopBroker) DeleteQueue(context.Context, fsm.NamespaceID, string) error { return nil }
+func (*noopBroker) DeleteEntity(context.Context, fsm.NamespaceID, fsm.EntityKind, string) error {
+	return nil
+}
 
 func (n *noopBroker) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	return fsm.EntityRef{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil

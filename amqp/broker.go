@@ -23,12 +23,14 @@ type Broker interface {
 	// EntityNotFound, or ServerBusy while the catalog is not loaded.
 	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error)
 
-	// CreateQueue creates a queue; a MaxMessageBytes of 0 means the default of the namespace. Errors wrap
-	// EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
-	CreateQueue(ctx context.Context, namespace fsm.NamespaceID, name string, settings fsm.EntitySettings) (fsm.EntityRef, error)
+	// CreateEntity creates a queue, a topic, or a subscription that is named by its path; a MaxMessageBytes of 0 means
+	// the default of the namespace. When it returns, the subscription gets what is sent to its topic. Errors wrap
+	// EntityExists, EntityNotFound (no such topic), InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
+	CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error)
 
-	// DeleteQueue deletes a queue with its messages. Errors wrap EntityNotFound, ServerBusy or Timeout.
-	DeleteQueue(ctx context.Context, namespace fsm.NamespaceID, name string) error
+	// DeleteEntity deletes an entity with its messages, and a topic with its subscriptions. Errors wrap EntityNotFound,
+	// ServerBusy or Timeout.
+	DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error
 
 	// Send stores the messages, all or none, and calls done exactly once, possibly before it returns. The
 	// caller passes ownership of the messages: neither they nor the payloads and properties that they refer to

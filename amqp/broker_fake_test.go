@@ -93,11 +93,17 @@ func inNamespace(id fsm.NamespaceID, name string) string {
 	return strings.ToLower(name)
 }
 
-// create creates an entity of any kind.
+// create creates an entity of any kind, with the settings of new queues.
 func (h *fakeBroker) create(e fsm.Entity) fsm.EntityID {
+	e.Settings = h.settings
+	return h.createWith(e)
+}
+
+// createWith creates an entity with settings of its own.
+func (h *fakeBroker) createWith(e fsm.Entity) fsm.EntityID {
 	h.mu.Lock()
 	h.entities++
-	e.ID, e.Partition, e.Version, e.Settings = h.entities, 1, 1, h.settings
+	e.ID, e.Partition, e.Version = h.entities, 1, 1
 	h.names[inNamespace(e.Namespace, e.Name)] = e
 	h.mu.Unlock()
 	h.do(fsm.PutEntity{Entity: e.ID, Version: 1, Settings: e.Settings, Kind: e.Kind, Topic: e.Topic})
@@ -220,24 +226,39 @@ func (h *fakeBroker) remove(name string) {
 	h.do(fsm.DropEntity{Entity: e.ID})
 }
 
-func (h *fakeBroker) CreateQueue(ctx context.Context, in fsm.NamespaceID, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+func (h *fakeBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+	var topic fsm.EntityID
+	if of, _, ok := fsm.SplitSubscriptionPath(name); ok {
+		at, err := h.Resolve(ctx, in, of)
+		if err != nil || at.Kind != fsm.TopicEntity {
+			return fsm.EntityRef{}, fsm.EntityNotFound
+		}
+		topic = at.ID
+	}
+	if _, err := h.Resolve(ctx, in, name); err == nil {
+		return fsm.EntityRef{}, fsm.EntityExists
+	}
 	settings.MaxMessageBytes = 1 << 20
-	h.mu.Lock()
-	before := h.settings
-	h.settings = settings.WithDefaults()
-	h.mu.Unlock()
-	h.create(fsm.Entity{Name: name, Namespace: in})
-	h.mu.Lock()
-	h.settings = before
-	h.mu.Unlock()
+	h.createWith(fsm.Entity{Name: name, Namespace: in, Kind: kind, Topic: topic, Settings: settings.WithDefaults()})
 	return h.Resolve(ctx, in, name)
 }
 
-func (h *fakeBroker) DeleteQueue(ctx context.Context, in fsm.NamespaceID, name string) error {
-	if _, err := h.Resolve(ctx, in, name); err != nil {
+func (h *fakeBroker) DeleteEntity(ctx context.Context, in fsm.NamespaceID, kind fsm.EntityKind, name string) error {
+	at, err := h.Resolve(ctx, in, name)
+	if err != nil {
 		return err
 	}
-	h.remove(name)
+	if at.Kind != kind {
+		return fsm.EntityNotFound
+	}
+	h.mu.Lock()
+	for key, e := range h.names {
+		if e.ID == at.ID || e.Kind == fsm.SubscriptionEntity && e.Topic == at.ID {
+			delete(h.names, key)
+		}
+	}
+	h.mu.Unlock()
+	h.do(fsm.DropEntity{Entity: at.ID})
 	return nil
 }
 

@@ -100,7 +100,7 @@ type conn struct {
 	links            int
 	linksPeak        int // most links at a time; written by the reader only
 	attaches         int // links that the peer has begun; used by the reader only
-	temporaries      int // links that create, or have created, a temporary queue
+	temporaries      int // links that create, or have created, a temporary entity
 	requests         int // requests to nodes in progress
 	unpaidFrameUnits int // units of frames that were not charged as work yet; negative: entitlement of deliveries
 	dueWork          int // units of frames and sends that the reader has to wait for; used by the reader only

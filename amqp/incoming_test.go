@@ -45,7 +45,7 @@ func TestRefusedLinkGetsAnAttachAndADetach(t *testing.T) {
 		"no address":      {wire.Attach{Target: &wire.Target{}}, wire.ConditionInvalidField, ""},
 		"no terminus":     {wire.Attach{}, wire.ConditionInvalidField, ""},
 		"coordinator":     {wire.Attach{Role: true, Coordinator: &wire.Coordinator{}}, wire.ConditionInvalidField, ""},
-		"temporary topic": {wire.Attach{Target: &wire.Target{Dynamic: true, Capabilities: []wire.Symbol{temporaryTopic}}}, wire.ConditionNotImplemented, ""},
+		"dynamic topic":   {wire.Attach{Role: true, Source: &wire.Source{Dynamic: true, Capabilities: []wire.Symbol{temporaryTopic}}}, wire.ConditionInvalidField, ""},
 		"dynamic address": {wire.Attach{Role: true, Source: &wire.Source{Dynamic: true, Address: "orders"}}, wire.ConditionInvalidField, ""},
 		"dead-letter":     {wire.Attach{Target: &wire.Target{Address: "orders/$deadletterqueue"}}, wire.ConditionNotAllowed, ""},
 		"message session": {wire.Attach{Role: true, Source: &wire.Source{Address: "orders", Filter: filter}}, wire.ConditionNotAllowed, ""},

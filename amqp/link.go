@@ -48,11 +48,13 @@ type link struct {
 	clientSends bool // the client sends
 	state       linkState
 	kind        nodeKind
-	path        string        // reduced address, which grants must cover
-	temporary   bool          // the link creates the queue at path, and that ends with it
-	viaPath     string        // path of the entity through which a link sends to another entity
-	right       fsm.Rights    // the right that a link to an entity needs
-	entity      fsm.EntityRef // the entity at path
+	path        string         // reduced address, which grants must cover
+	temporary   bool           // the link creates the entity at path, and that ends with it
+	creates     fsm.EntityKind // the kind of that entity
+	topic       string         // path of the topic from which a client receives through the subscription at path; "" for other links
+	viaPath     string         // path of the entity through which a link sends to another entity
+	right       fsm.Rights     // the right that a link to an entity needs
+	entity      fsm.EntityRef  // the entity at path
 	reply       *wire.Attach
 }
 
@@ -86,7 +88,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	case !c.authenticated && c.links >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
 	case l.temporary && c.temporaries >= temporariesMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d temporary queues; more are not possible. Close some, or create queues.", temporariesMax), retryAfterChange}
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d temporary queues and topics and consumers of topics; more are not possible. Close some, or open another connection.", temporariesMax), retryAfterChange}
 	case l.isSecondTokenSender() && !planted.Active(planted.SecondTokenSender):
 		cause = refusal{wire.ConditionNotAllowed, "The connection has a link to $cbs already. Use that, detach it first, or open another connection.", retryAfterChange}
 	default:
@@ -237,7 +239,7 @@ func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
 	delete(l.session.links, l.handle)
 	l.session.conn.linkEnded()
 	l.releaseName()
-	// A temporary queue is counted until its creation has ended: resolve ends and deletes it.
+	// A temporary entity is counted until its creation has ended: resolve ends and deletes it.
 }
 
 // releaseName frees the key of the link. No other link can have the key, because takeOver ends the old link

@@ -143,7 +143,10 @@ const (
 	auditRightMissing = "right_missing" // for a link or a request to a management node
 	auditKeyLost      = "key_lost"      // changed or removed while the connection used it
 
-	auditTemporaryQueue = "temporary_queue" // created for a link, or deleted after it
+	// Entities that were created for a link, or deleted after it.
+	auditTemporaryQueue = "temporary_queue"
+	auditTemporaryTopic = "temporary_topic"
+	auditSubscription   = "subscription"
 )
 
 // audit writes a line to the audit log. It never contains a secret.

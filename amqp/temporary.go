@@ -10,26 +10,31 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Temporary queues are the dynamic nodes of AMQP (part 3, 3.5.3 and 3.5.4): a client attaches without an address
-// and the broker creates a queue, whose name it answers. Request and reply of JMS use them. The queue ends with the
-// link that created it, also when the connection ends. If the deletion fails, or the member ends, the queue is
-// deleted after temporaryIdle without use.
+// Temporary queues and topics are the dynamic nodes of AMQP (part 3, 3.5.3 and 3.5.4): a client attaches without an
+// address and the broker creates an entity, whose name it answers. Request and reply of JMS use them. A consumer of a
+// topic has a temporary subscription (subscription.go). A temporary entity ends with the link that created it, also
+// when the connection ends. If the deletion fails, or the member ends, the entity is deleted when it has been idle for
+// long enough.
 
-// temporaryPrefix begins the names of temporary queues.
+// temporaryPrefix begins the names of temporary queues and topics.
 const temporaryPrefix = "temporary/"
 
-// temporaryTopic is the capability with which a client asks for a temporary topic.
+// temporaryTopic is the capability with which a client asks for a temporary topic, or receives from one.
 const temporaryTopic = wire.Symbol("temporary-topic")
 
 // readTemporary reads an attach to a dynamic node.
 func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal {
+	topic := slices.Contains(capabilities, temporaryTopic)
 	switch {
 	case address != nil && address != "":
 		return newRefusal(wire.ConditionInvalidField, "The attach asks for a dynamic node and names an address. Leave out one of them.")
-	case slices.Contains(capabilities, temporaryTopic):
-		return refusal{wire.ConditionNotImplemented, "Temporary topics are not supported. Create a topic, or use a temporary queue.", retryAfterChange}
+	case topic && !l.clientSends:
+		return newRefusal(wire.ConditionInvalidField, "A temporary topic is created by a sender. Attach one, and then a receiver at the address that it gets.")
 	}
-	l.temporary, l.right, l.path = true, fsm.Manage, temporaryPrefix+newTrackingID()
+	l.temporary, l.creates, l.right, l.path = true, fsm.QueueEntity, fsm.Manage, temporaryPrefix+newTrackingID()
+	if topic {
+		l.creates = fsm.TopicEntity
+	}
 	if l.clientSends {
 		l.reply.Target.Address = l.path
 	} else {
@@ -38,19 +43,36 @@ func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal {
 	return refusal{}
 }
 
-// createTemporary creates the queue of a link. mu is not held.
-func (c *conn) createTemporary(ctx context.Context, path string) (fsm.EntityRef, error) {
-	ctx, cancel := context.WithTimeout(ctx, temporaryWithin)
-	defer cancel()
+// createTemporary creates the entity of a link. mu is not held.
+func (c *conn) createTemporary(ctx context.Context, kind fsm.EntityKind, path string) (fsm.EntityRef, error) {
+	idle := temporaryIdle
+	if kind == fsm.TopicEntity {
+		idle = temporaryTopicIdle
+	}
 	settings := fsm.DefaultSettings()
-	settings.AutoDeleteOnIdle = fsm.Millis(temporaryIdle.Milliseconds())
+	settings.AutoDeleteOnIdle = fsm.Millis(idle.Milliseconds())
 	settings.MaxMessageBytes = 0 // the default of the namespace
-	at, err := c.config.Broker.CreateQueue(ctx, c.namespace, path, settings)
-	c.auditTemporary(ctx, "create", path, err)
+	return c.createEntity(ctx, kind, path, settings)
+}
+
+// createEntity creates an entity for a link. mu is not held.
+func (c *conn) createEntity(ctx context.Context, kind fsm.EntityKind, path string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+	ctx, cancel := context.WithTimeout(ctx, creationWithin)
+	defer cancel()
+	at, err := c.config.Broker.CreateEntity(ctx, c.namespace, kind, path, settings)
+	c.auditEntity(ctx, "create", kind, path, err)
 	return at, err
 }
 
-// beginTemporary counts the queue of a link, and its work. mu is held.
+// creationRefusal returns the reason why the entity of a link could not be created.
+func creationRefusal(err error, path string) refusal {
+	if codeOf(err) == fsm.QuotaExceeded {
+		return refusal{wire.ConditionResourceLimitExceeded, "The topic has as many subscriptions as it may have, or the namespace or the cluster as many entities. Delete some.", retryAfterChange}
+	}
+	return errorReplyOf(codeOf(err)).withEntity(path).refusal
+}
+
+// beginTemporary counts the entity of a link, and its work. mu is held.
 func (l *link) beginTemporary() {
 	if l.temporary {
 		c := l.session.conn
@@ -59,37 +81,56 @@ func (l *link) beginTemporary() {
 	}
 }
 
-// endTemporary no longer counts the queue of a link whose creation has ended, and deletes it. mu is held.
+// forgetTemporary no longer counts the entity of a link. mu is held.
+func (l *link) forgetTemporary() {
+	l.temporary, l.session.conn.temporaries = false, l.session.conn.temporaries-1
+}
+
+// endTemporary no longer counts the entity of a link whose creation has ended, and deletes it. mu is held.
 func (l *link) endTemporary() {
 	if !l.temporary {
 		return
 	}
-	c, path := l.session.conn, l.path
-	c.temporaries--
-	c.brokerCalls = append(c.brokerCalls, func() { go c.removeTemporary(context.Background(), path) })
+	c, kind, path := l.session.conn, l.creates, l.path
+	l.forgetTemporary()
+	c.brokerCalls = append(c.brokerCalls, func() {
+		go func() {
+			defer c.recovered(context.Background())
+			_ = c.deleteEntity(context.Background(), kind, path) // audited; AutoDeleteOnIdle deletes it otherwise
+		}()
+	})
 }
 
-// removeTemporary deletes a temporary queue. mu is not held; the connection may have ended.
-func (c *conn) removeTemporary(ctx context.Context, path string) {
-	ctx, cancel := context.WithTimeout(ctx, temporaryWithin)
+// deleteEntity deletes an entity that was created for a link. mu is not held; the connection may have ended.
+func (c *conn) deleteEntity(ctx context.Context, kind fsm.EntityKind, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
-	defer c.recovered(ctx)
-	c.auditTemporary(ctx, "delete", path, c.config.Broker.DeleteQueue(ctx, c.namespace, path))
+	err := c.config.Broker.DeleteEntity(ctx, c.namespace, kind, path)
+	c.auditEntity(ctx, "delete", kind, path, err)
+	return err
 }
 
-// auditTemporary records a change of the entities, as the administration interfaces do.
-func (c *conn) auditTemporary(ctx context.Context, operation, path string, err error) {
-	outcome := "ok"
+// auditEntity records a change of the entities, as the administration interfaces do.
+func (c *conn) auditEntity(ctx context.Context, operation string, kind fsm.EntityKind, path string, err error) {
+	event, outcome := auditTemporaryQueue, "ok"
+	switch kind {
+	case fsm.QueueEntity:
+	case fsm.TopicEntity:
+		event = auditTemporaryTopic
+	case fsm.SubscriptionEntity:
+		event = auditSubscription
+	}
 	if err != nil {
 		outcome = err.Error()
 	}
-	c.audit(ctx, slog.LevelInfo, auditTemporaryQueue, slog.String("operation", operation), slog.String("name", path), slog.String("outcome", outcome))
+	c.audit(ctx, slog.LevelInfo, event, slog.String("operation", operation), slog.String("name", path), slog.String("outcome", outcome))
 }
 
-// Limits of temporary queues.
+// Limits of temporary entities.
 const (
-	temporariesMax  = 64               // of one connection
-	temporaryIdle   = time.Hour        // until a queue that its member could not delete is deleted
-	temporaryWithin = 60 * time.Second // creation or deletion
-	temporaryCost   = 150              // units of work: six log entries, until the queue is deleted again
+	temporariesMax     = 64               // of one connection
+	temporaryIdle      = time.Hour        // until a queue or subscription that its member could not delete is deleted
+	temporaryTopicIdle = 24 * time.Hour   // the same for a topic, for which only sends are use
+	creationWithin     = 60 * time.Second // creation or deletion
+	temporaryCost      = 150              // units of work: six log entries, until the entity is deleted again
 )

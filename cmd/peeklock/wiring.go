@@ -29,15 +29,15 @@ func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path str
 	return b.In(namespace).Resolve(ctx, path)
 }
 
-// CreateQueue creates a queue for a temporary node.
-func (b broker) CreateQueue(ctx context.Context, namespace fsm.NamespaceID, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
-	entity, err := b.In(namespace).CreateEntity(ctx, fsm.QueueEntity, name, settings, nil, nil)
+// CreateEntity creates an entity for a link.
+func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, nil, nil)
 	return fsm.EntityRef{Entity: entity}, err
 }
 
-// DeleteQueue deletes a queue.
-func (b broker) DeleteQueue(ctx context.Context, namespace fsm.NamespaceID, name string) error {
-	return b.In(namespace).DeleteEntity(ctx, fsm.QueueEntity, name)
+// DeleteEntity deletes an entity.
+func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error {
+	return b.In(namespace).DeleteEntity(ctx, kind, name)
 }
 
 // Receiver opens a receiver. The receivers of both packages have the same methods.

@@ -55,15 +55,15 @@ func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path str
 	return b.In(namespace).Resolve(ctx, path)
 }
 
-// CreateQueue implements amqp.Broker.
-func (b broker) CreateQueue(ctx context.Context, namespace fsm.NamespaceID, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
-	entity, err := b.In(namespace).CreateEntity(ctx, fsm.QueueEntity, name, settings, nil, nil)
+// CreateEntity implements amqp.Broker.
+func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, nil, nil)
 	return fsm.EntityRef{Entity: entity}, err
 }
 
-// DeleteQueue implements amqp.Broker.
-func (b broker) DeleteQueue(ctx context.Context, namespace fsm.NamespaceID, name string) error {
-	return b.In(namespace).DeleteEntity(ctx, fsm.QueueEntity, name)
+// DeleteEntity implements amqp.Broker.
+func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error {
+	return b.In(namespace).DeleteEntity(ctx, kind, name)
 }
 
 // Receiver implements amqp.Broker.

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import jakarta.jms.BytesMessage;
 import jakarta.jms.Connection;
+import jakarta.jms.InvalidDestinationException;
 import jakarta.jms.JMSException;
 import jakarta.jms.JMSSecurityException;
 import jakarta.jms.Message;
@@ -14,6 +15,7 @@ import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.Session;
 import jakarta.jms.TemporaryQueue;
+import jakarta.jms.TemporaryTopic;
 import jakarta.jms.TextMessage;
 import java.io.InputStream;
 import java.io.OutputStream;
@@ -243,6 +245,51 @@ class QpidTest extends Scenario {
         String name = queue();
         Session session = session(Session.AUTO_ACKNOWLEDGE);
         assertThrows(JMSException.class, () -> session.createConsumer(session.createQueue(name), "colour = 'red'"));
+    }
+
+    @Test
+    @DisplayName("each consumer of a topic gets what is published while it is there")
+    void topicConsumers() throws JMSException {
+        String name = topic("archive");
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        MessageProducer producer = session.createProducer(session.createTopic(name));
+        producer.send(session.createTextMessage("before"));
+        Session other = connection("amqp://" + host(connectionString(2)) + NO_PREFETCH).createSession(Session.AUTO_ACKNOWLEDGE);
+        MessageConsumer one = session.createConsumer(session.createTopic(name));
+        MessageConsumer two = other.createConsumer(other.createTopic(name));
+        producer.send(session.createTextMessage("1"));
+        assertEquals("1", next(one).getText());
+        assertEquals("1", next(two).getText());
+        one.close();
+        producer.send(session.createTextMessage("2"));
+        assertEquals("2", next(two).getText());
+        assertNull(two.receiveNoWait());
+        assertThrows(JMSException.class, () -> session.createConsumer(session.createTopic(name), null, true), "noLocal");
+        assertThrows(InvalidDestinationException.class, () -> session.createConsumer(session.createTopic(name + "-unknown")));
+    }
+
+    @Test
+    @DisplayName("a temporary topic ends with its connection")
+    void temporaryTopic() throws JMSException {
+        Session other = session(Session.AUTO_ACKNOWLEDGE);
+        MessageProducer producer;
+        try (Connection connection = factory("amqp://" + host(connectionString(2)) + NO_PREFETCH).createConnection()) {
+            connection.start();
+            Session session = connection.createSession(Session.AUTO_ACKNOWLEDGE);
+            TemporaryTopic topic = session.createTemporaryTopic();
+            MessageConsumer one = session.createConsumer(topic);
+            MessageConsumer two = session.createConsumer(topic);
+            producer = other.createProducer(other.createTopic(topic.getTopicName()));
+            producer.send(other.createTextMessage("to both"));
+            assertEquals("to both", next(one).getText());
+            assertEquals("to both", next(two).getText());
+        }
+        assertThrows(JMSException.class, () -> {
+            for (int i = 0; i < 100; i++) { // it is deleted a moment after its link has ended
+                producer.send(other.createTextMessage("late"));
+                Thread.sleep(100);
+            }
+        });
     }
 
     @Test
