@@ -26,82 +26,82 @@ func browses(s *wire.Source) bool {
 // browser is the Receiver of a browsing link. It peeks from the oldest message on and then waits for newer ones.
 // It shows what a peek shows: locked, deferred and scheduled messages too.
 type browser struct {
-	broker Broker
-	at     fsm.EntityRef
+	scanner *scanner
 
 	// next has the number of the next message of each shard, or one number if the entity is not partitioned: new
 	// messages of a shard have lower numbers than all messages of the shards behind it. Used by the outstanding Lock
 	// only.
 	next []fsm.SequenceNumber
 
-	mu   sync.Mutex
-	stop chan struct{} // closed by Cancel; of the outstanding Lock
+	mu     sync.Mutex
+	cancel context.CancelFunc // of the outstanding Lock
 }
 
-func newBrowser(broker Broker, at fsm.EntityRef) *browser {
-	b := &browser{broker: broker, at: at, next: make([]fsm.SequenceNumber, max(1, len(at.Shards)))}
+func newBrowser(s *scanner) *browser {
+	b := &browser{scanner: s, next: make([]fsm.SequenceNumber, s.shards()), cancel: func() {}}
 	for shard := range b.next {
-		b.next[shard] = fsm.SequenceNumber(shard) << fsm.ShardShift
+		b.next[shard] = firstOf(shard)
 	}
 	return b
 }
 
 // Lock implements Receiver; nothing is locked.
 func (b *browser) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	stop := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
 	b.mu.Lock()
-	b.stop = stop
+	b.cancel = cancel
 	b.mu.Unlock()
-	go b.run(min(max, peekMessagesMax), min(maxBytes, peekBytesMax), time.Now().Add(wait), stop, done)
+	go func() {
+		defer cancel()
+		done(b.run(ctx, min(max, peekMessagesMax), min(maxBytes, peekBytesMax), wait))
+	}()
 }
 
-func (b *browser) run(max, maxBytes int, until time.Time, stop <-chan struct{}, done func(fsm.Code, []fsm.Delivery)) {
+func (b *browser) run(ctx context.Context, max, maxBytes int, wait time.Duration) (fsm.Code, []fsm.Delivery) {
+	until := time.Now().Add(wait)
 	for pause := browsePauseMin; ; pause *= 2 {
-		found, err := b.peek(max, maxBytes, stop)
+		found, err := b.peek(ctx, max, maxBytes)
 		switch {
+		case ctx.Err() != nil:
+			return fsm.OK, found
 		case err != nil:
-			done(codeOf(err), nil)
-			return
+			return codeOf(err), nil
 		case len(found) > 0 || time.Now().Add(pause).After(until):
-			done(fsm.OK, found)
-			return
+			return fsm.OK, found
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-stop:
-			timer.Stop()
-			done(fsm.OK, nil)
-			return
-		}
+		sleep(ctx, pause)
+	}
+}
+
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 
 // peek returns the next messages of the first shard that has any. Messages of a shard that does not answer are shown
 // when it does. An error means that no shard has answered.
-func (b *browser) peek(max, maxBytes int, stop <-chan struct{}) (found []fsm.Delivery, err error) {
-	answered := false
+func (b *browser) peek(ctx context.Context, max, maxBytes int) (found []fsm.Delivery, err error) {
+	answered, until := false, time.Now().Add(scanWithin)
 	for shard := range b.next {
-		select {
-		case <-stop:
-			return nil, nil
-		default:
+		for ctx.Err() == nil && time.Now().Before(until) {
+			p, failure := b.scanner.page(ctx, shard, b.next[shard], max, maxBytes, nil)
+			if failure != nil {
+				err = failure
+				break
+			}
+			answered = true
+			if p.empty {
+				break
+			}
+			if b.seen(shard, p.next); len(p.selected) > 0 {
+				return p.selected, nil
+			}
 		}
-		at := b.at
-		if len(at.Shards) > 0 {
-			at.Shards = at.Shards[:shard+1] // a peek goes on with the shards behind: there are none
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), peekWithin)
-		found, failure := b.broker.Peek(ctx, at, b.next[shard], max, maxBytes)
-		cancel()
-		if n := len(found); n > 0 {
-			b.seen(shard, found[n-1].Lock.Sequence)
-			return found, nil
-		}
-		if failure != nil {
-			err = failure
-		}
-		answered = answered || failure == nil
 	}
 	if answered {
 		return nil, nil
@@ -109,12 +109,12 @@ func (b *browser) peek(max, maxBytes int, stop <-chan struct{}) (found []fsm.Del
 	return nil, err
 }
 
-// seen records that all messages of a shard up to a number have been shown.
-func (b *browser) seen(shard int, last fsm.SequenceNumber) {
-	b.next[shard] = last + 1
+// seen records that all messages of a shard below a number have been shown, or not selected.
+func (b *browser) seen(shard int, next fsm.SequenceNumber) {
+	b.next[shard] = next
 	if planted.Active(planted.BrowsingSkipsShards) {
 		for i := range b.next {
-			b.next[i] = max(b.next[i], last+1)
+			b.next[i] = max(b.next[i], next)
 		}
 	}
 }
@@ -123,10 +123,7 @@ func (b *browser) seen(shard int, last fsm.SequenceNumber) {
 func (b *browser) Cancel() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.stop != nil {
-		close(b.stop)
-		b.stop = nil
-	}
+	b.cancel()
 }
 
 // Close implements Receiver.

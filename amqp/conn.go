@@ -58,7 +58,8 @@ type conn struct {
 	rules               message.RuleReader // used by the reader too
 	work                work.Account       // used by the reader too; of the Server
 	unauthenticatedWork work.Account       // takes the place of work until the connection is authenticated
-	openWork            func(key string)   // opens work when the connection is authenticated; nil in tests
+	openWork            func(key string)   // opens work and scanWork when the connection is authenticated; nil in tests
+	scanWork            scanWork           // used by the links with selectors
 
 	mu               sync.Mutex
 	phase            phase
@@ -115,6 +116,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
 		config:          config,
 		totals:          new(totals), // admit replaces it with the totals of the Server
+		scanWork:        scanWork{turn: make(chan struct{}, 1)},
 		peer:            peer,
 		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
 		refusalLog:      new(logLimiter), // replaced in the same way

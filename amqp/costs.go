@@ -27,6 +27,21 @@ const (
 	unauthenticatedWorkPerSecondPerProcessor = 5000
 )
 
+// The same for what links with selectors look at, beside the other work. Connections that look at a lot share a tenth of
+// each processor, so that selectors delay nothing else.
+const (
+	scanWorkPerSecond             = 20_000
+	scanWorkBurst                 = 5000
+	scanWorkPerSecondPerProcessor = 10_000
+)
+
+// The units of a peek for a selector, besides requestCost.
+const (
+	scanItemsPerUnit = 8       // messages whose properties are read
+	scanUnitBytes    = 4 << 10 // bytes of their payloads and patches
+	scanUnitSteps    = 20_000  // steps of the evaluations (package fsm/filter)
+)
+
 // Costs in units.
 const (
 	attachCost          = 25      // a link beyond the most that the connection had at a time

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/peeklock/peeklock/amqp/selector"
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
@@ -17,20 +18,60 @@ const (
 	selectorCode          uint64 = 0x0000468C00000004
 )
 
-// unsupportedFilter returns the reason why the filters of a source are refused, if they are. wants is the session
-// that they name.
-func unsupportedFilter(source *wire.Source, wants *sessionFilter) refusal {
-	if wants != nil && browses(source) {
-		return refusal{wire.ConditionNotImplemented, "A session cannot be browsed over a link. Browse the entity, or peek at the session.", retryAfterChange}
+// selectorFilter is the selector of a receiving link.
+type selectorFilter struct {
+	sql   string   // the SQL filter that it becomes
+	reply wire.Map // the filter as the client sent it: the reply shows filters that are applied
+}
+
+// readFilters returns the session and the selector that the filters of a source name, nil for none, or the reason why the
+// filters are refused.
+func readFilters(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal) {
+	if wants, cause = sessionFilterOf(source.Filter); cause.condition == "" {
+		selects, cause = selectorOf(source, wants)
 	}
+	return wants, selects, cause
+}
+
+// selectorOf returns the selector that the filters of a source have, nil if they have none, or the reason why the
+// filters are refused. wants is the session that they name.
+func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, refusal) {
+	if wants != nil && browses(source) {
+		return nil, refusal{wire.ConditionNotImplemented, "A session cannot be browsed over a link. Browse the entity, or peek at the session.", retryAfterChange}
+	}
+	var found *selectorFilter
 	for _, pair := range source.Filter {
 		if strings.HasPrefix(fmt.Sprint(pair.Key), nonExclusiveFilterKey) {
-			return refusal{wire.ConditionNotImplemented, "Non-exclusive sessions are not supported. Accept the session exclusively.", retryAfterChange}
+			return nil, refusal{wire.ConditionNotImplemented, "Non-exclusive sessions are not supported. Accept the session exclusively.", retryAfterChange}
 		}
 		described, ok := pair.Value.(wire.Described)
-		if ok && (described.Descriptor == selectorDescriptor || described.Descriptor == selectorCode) {
-			return refusal{wire.ConditionNotImplemented, "Selectors of receivers are not supported. Use a subscription with an SQL filter, or select in the program.", retryAfterChange}
+		if !ok || described.Descriptor != selectorDescriptor && described.Descriptor != selectorCode {
+			continue
 		}
+		text, ok := described.Value.(string)
+		_, named := wire.AsText(pair.Key)
+		switch {
+		case !ok || !named:
+			return nil, newRefusal(wire.ConditionInvalidField, "The selector is not a string, or its key is not a symbol. Correct it.")
+		case found != nil:
+			return nil, newRefusal(wire.ConditionInvalidField, "The receiver has two selectors. Join them with AND.")
+		case wants != nil:
+			return nil, refusal{wire.ConditionNotImplemented, "A receiver of a session cannot have a selector. Receive all messages of the session.", retryAfterChange}
+		case !browses(source):
+			return nil, refusal{wire.ConditionNotImplemented, "Selectors of consumers are not supported. Use a subscription with an SQL filter, or select in the program.", retryAfterChange}
+		}
+		sql, err := selector.SQL(text)
+		if err != nil {
+			return nil, newRefusal(wire.ConditionInvalidField, "The selector cannot be used: %s.", err)
+		}
+		found = &selectorFilter{sql: sql, reply: wire.Map{pair}}
 	}
-	return refusal{}
+	return found, refusal{}
+}
+
+// setSelector sets the selector of a link that is being attached.
+func (l *outgoingLink) setSelector(f *selectorFilter) {
+	if l.selector = f; f != nil {
+		l.reply.Source.Filter = f.reply
+	}
 }

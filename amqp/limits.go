@@ -47,6 +47,7 @@ const (
 	closeWithin                  = 5 * time.Second    // from our close to the peer's
 	deliveryTimeMax              = 7 * 24 * time.Hour // how far ahead the delivery time of an abandoned message may be
 	browsePauseMin               = time.Second        // between two searches of a browsing link for new messages; doubles
+	scanWithin                   = 45 * time.Second   // one search for messages that a selector selects; clients wait a minute for a drain
 	attachBusyMax                = 5 * time.Second    // how long an attach is repeated at a busy broker
 	attachPauseMin               = 20 * time.Millisecond
 	lockWait                     = 60 * time.Second // one wait of a receiving link

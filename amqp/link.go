@@ -75,11 +75,9 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	l := link{session: s, handle: a.Handle, name: a.Name, clientSends: a.Role == wire.RoleSender, reply: attachReply(a)}
 	cause := l.readAttach(a)
 	var wants *sessionFilter
+	var selects *selectorFilter
 	if cause.condition == "" && !l.clientSends {
-		wants, cause = sessionFilterOf(a.Source.Filter)
-		if cause.condition == "" {
-			cause = unsupportedFilter(a.Source, wants)
-		}
+		wants, selects, cause = readFilters(a.Source)
 	}
 	switch {
 	case cause.condition != "":
@@ -115,6 +113,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	if o, ok := e.(*outgoingLink); ok && l.kind == entityNode {
 		o.wantedSession, o.acceptTimeout = wants, openTimeout(a.Properties)
+		o.setSelector(selects)
 	}
 	if l.name != "" && l.kind != coordinatorNode { // Java has one of the same name in each session
 		c.takeOver(ctx, l.key())

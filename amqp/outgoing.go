@@ -22,10 +22,11 @@ const (
 type outgoingLink struct {
 	link
 	credit           sendingCredit
-	receiveAndDelete bool   // receive-and-delete
-	browses          bool   // messages are shown and stay as they are
-	presettled       bool   // deliveries are sent settled
-	replyTo          string // target address, which requests use as their reply-to
+	receiveAndDelete bool            // receive-and-delete
+	browses          bool            // messages are shown and stay as they are
+	presettled       bool            // deliveries are sent settled
+	replyTo          string          // target address, which requests use as their reply-to
+	selector         *selectorFilter // nil: none
 
 	// Fields of a link that requests or holds a session.
 	wantedSession *sessionFilter
@@ -56,7 +57,7 @@ func (l *outgoingLink) ready() {
 	switch {
 	case l.kind != entityNode || l.receiver != nil:
 	case l.browses:
-		l.receiver = newBrowser(broker, l.entity)
+		l.receiver = newBrowser(l.newScanner())
 	default:
 		l.receiver = broker.Receiver(l.entity, l.receiveAndDelete)
 	}

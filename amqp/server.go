@@ -115,6 +115,7 @@ type Server struct {
 	budget              *budget.Budget
 	work                *work.Limiter
 	unauthenticatedWork *work.Limiter // of unauthenticated connections
+	scanWork            *work.Limiter // of links with selectors
 	refusalLog          logLimiter    // limits the log lines of connections about refusals
 	missingRightLog     logLimiter    // limits their lines in the audit log
 
@@ -134,10 +135,12 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	workMax := workPerSecondPerProcessor * config.Processors
 	unauthenticatedMax := unauthenticatedWorkPerSecondPerProcessor * config.Processors
+	scanMax := scanWorkPerSecondPerProcessor * config.Processors
 	s := &Server{
 		config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax),
 		work:                work.NewLimiter(workMax, workMax/workBurstsPerSecond),
 		unauthenticatedWork: work.NewLimiter(unauthenticatedMax, unauthenticatedMax/workBurstsPerSecond),
+		scanWork:            work.NewLimiter(scanMax, scanMax/workBurstsPerSecond),
 	}
 	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
 	if config.Listener != nil {

@@ -81,6 +81,20 @@ func (r *RuleReader) read(payload []byte) ([]byte, error) {
 	return encoded, nil
 }
 
+// ReadDelivery encodes the properties of a message as it is delivered, with its patches. Changes may have made them
+// larger than the state machine accepts. An error means that the bytes are damaged.
+func (r *RuleReader) ReadDelivery(d *fsm.Delivery) ([]byte, error) {
+	v, err := openPayload(d.Payload)
+	if err != nil {
+		return nil, fmt.Errorf("read message: %w", err)
+	}
+	changed, err := v.patch(d.Patches)
+	if err != nil {
+		return nil, fmt.Errorf("read message: %w", err)
+	}
+	return r.encode(&v, changed.source)
+}
+
 // ReadAll sets the Properties of all messages that are sent together.
 func (r *RuleReader) ReadAll(messages []fsm.Message) (err error) {
 	for i := range messages {

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import jakarta.jms.BytesMessage;
 import jakarta.jms.Connection;
 import jakarta.jms.InvalidDestinationException;
+import jakarta.jms.InvalidSelectorException;
 import jakarta.jms.JMSException;
 import jakarta.jms.JMSSecurityException;
 import jakarta.jms.Message;
@@ -240,11 +241,34 @@ class QpidTest extends Scenario {
     }
 
     @Test
-    @DisplayName("a selector is refused, and not ignored")
+    @DisplayName("a selector that the broker cannot apply is refused, and not ignored")
     void selector() throws JMSException {
         String name = queue();
         Session session = session(Session.AUTO_ACKNOWLEDGE);
-        assertThrows(JMSException.class, () -> session.createConsumer(session.createQueue(name), "colour = 'red'"));
+        assertThrows(JMSException.class, () -> session.createConsumer(session.createQueue(name), "JMSPriority > 4"));
+        assertThrows(InvalidSelectorException.class, () -> session.createConsumer(session.createQueue(name), "colour ="));
+    }
+
+    @Test
+    @DisplayName("a browser with a selector shows what it selects")
+    void browseSelected() throws JMSException {
+        String name = queue();
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        try (MessageProducer producer = session.createProducer(session.createQueue(name))) {
+            for (int i = 0; i < 20; i++) {
+                TextMessage message = session.createTextMessage("" + i);
+                message.setIntProperty("number", i);
+                message.setJMSType(i % 2 == 0 ? "even" : "odd");
+                producer.send(message);
+            }
+        }
+        List<String> texts = new ArrayList<>();
+        String selector = "JMSType = 'odd' AND number BETWEEN 3 AND 0x0A AND missing IS NULL";
+        for (Enumeration<?> all = session.createBrowser(session.createQueue(name), selector).getEnumeration(); all.hasMoreElements();) {
+            texts.add(((TextMessage) all.nextElement()).getText());
+        }
+        assertEquals(List.of("3", "5", "7", "9"), texts);
+        countsBecome(name, "active", 20, "locked", 0);
     }
 
     @Test
