@@ -140,7 +140,7 @@ type Timing struct {
 }
 
 // DefaultTiming suits members in one data centre: replacing a leader takes some ten milliseconds when its
-// process has ended and less than a second when it is silent; an idle group costs a quarter of a percent of a
+// process has ended and less than a second when it is silent; an idle group costs an eighth of a percent of a
 // core.
 func DefaultTiming() Timing {
 	return Timing{

@@ -19,6 +19,7 @@ const (
 	trailingEntriesUnknown  = 256                  // while the sizes of older entries are not known
 	snapshotNever           = 24 * 365 * time.Hour // turns raft's own schedule off; the snapshotter decides
 	installsWithoutApplyMax = 5                    // snapshots in a row without an applied entry
+	beatsPerHeartbeat       = 20                   // moments at which heartbeats are sent, in one heartbeat timeout; raft sends 5 to 10 of them
 )
 
 // instance is one raft instance. A group may use several in turn: raft leaves some states only when it is
@@ -51,6 +52,7 @@ func (g *Group) openRaft() error {
 		inst.transport = transport.New(transport.Config{
 			Streams: s, Network: network, Logger: logger, Replica: cfg.Replica, Closed: inst.closed,
 			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot, HoldsBack: g.isReluctant,
+			BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat,
 		})
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)
 		inst.transport.SetRaft(r)

@@ -39,6 +39,12 @@ func await(ctx context.Context, start func() raft.Future) error {
 	}
 }
 
+// verifyLeader returns when a quorum has confirmed with a heartbeat that this replica leads.
+func (inst *instance) verifyLeader(ctx context.Context) error {
+	defer inst.transport.Urgent()()
+	return await(ctx, inst.raft.VerifyLeader)
+}
+
 // Read calls f with a machine that has applied everything that was committed before the call. It works on the
 // leader only: on another replica, and when leadership is lost meanwhile, it returns an error that wraps
 // ErrNotLeader. The rules of View apply to f.
@@ -46,18 +52,18 @@ func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 	if err := g.halted(); err != nil {
 		return fmt.Errorf("read group %d: %w (%w)", g.cfg.ID, ErrClosed, err)
 	}
-	r := g.instance.Load().raft
+	inst := g.instance.Load()
 	g.proposer.mu.Lock()
 	open, term, barrier := g.proposer.leading, g.proposer.term, g.proposer.barrier
 	g.proposer.mu.Unlock()
 	if !open {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)
 	}
-	index := r.CommitIndex()
-	if err := await(ctx, r.VerifyLeader); err != nil && !planted.Active(planted.ReadWithoutQuorum) {
+	index := inst.raft.CommitIndex()
+	if err := inst.verifyLeader(ctx); err != nil && !planted.Active(planted.ReadWithoutQuorum) {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, err)
 	}
-	if r.CurrentTerm() != term {
+	if inst.raft.CurrentTerm() != term {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)
 	}
 	// Entries behind the barrier of this leadership are commands and configurations, which all go through

@@ -60,6 +60,7 @@ func pieceOf(args *raft.AppendEntriesRequest, from int) (*raft.AppendEntriesRequ
 // others with the next call.
 func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
+		t.heartbeats.awaitBeat(t.cfg.BeatInterval, t.cfg.Closed)
 		err := t.sendEntries(id, target, args, resp)
 		if err == nil {
 			t.heartbeats.notify(id)
@@ -139,31 +140,6 @@ func (t Transport) stillLeads(id raft.ServerID, term uint64) bool {
 	r := t.raft.Load()
 	return r == nil || r.State() == raft.Leader && r.CurrentTerm() == term &&
 		slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
-}
-
-// heartbeats signals heartbeats that were answered.
-type heartbeats struct {
-	mu   sync.Mutex
-	next map[raft.ServerID]chan struct{} // closed with the next answered heartbeat
-}
-
-// wait returns a channel that is closed when the peer answers its next heartbeat.
-func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.next[id] == nil {
-		b.next[id] = make(chan struct{})
-	}
-	return b.next[id]
-}
-
-func (b *heartbeats) notify(id raft.ServerID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c := b.next[id]; c != nil {
-		close(c)
-		delete(b.next, id)
-	}
 }
 
 // AppendEntriesPipeline opens a pipeline that ends with the first answer after which raft stops reading (raft

@@ -21,10 +21,22 @@ type framedPipeline struct {
 	inFlight chan struct{}
 	closed   chan struct{}
 	once     sync.Once
+	said     said // used by AppendEntries only, of which raft makes one call at a time
 
 	mu   sync.Mutex
 	sent []*sentRequest // and not answered, oldest first
 }
+
+// said is what the last request told the follower.
+type said struct {
+	last, commit uint64 // indexes
+	at           time.Time
+}
+
+// repeatInterval is the time after which a request without entries says again what the last request said. Raft sends
+// one twice to four times a second (CommitTimeout), which costs idle groups more than their heartbeats. The answer tells a leader
+// that was replaced unheard of the new term.
+const repeatInterval = time.Second
 
 // sentRequest is a request that was sent in a pipeline, or a piece of one. It implements raft.AppendFuture.
 type sentRequest struct {
@@ -66,8 +78,14 @@ func newFramedPipeline(s *framedStream) (*framedPipeline, error) {
 }
 
 // AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent: it
-// sends more than requestBytesMax of entries in pieces, as pipeline does.
+// sends more than requestBytesMax of entries in pieces, as pipeline does. A request that says nothing new is not sent within
+// repeatInterval and never answered, so that it proves no contact with the follower; raft does not wait for the answer.
 func (p *framedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	now := said{last: args.PrevLogEntry + uint64(len(args.Entries)), commit: args.LeaderCommitIndex, at: time.Now()}
+	if len(args.Entries) == 0 && now.last == p.said.last && now.commit == p.said.commit && now.at.Sub(p.said.at) < repeatInterval {
+		return &sentRequest{whole: args, answer: resp, begun: now.at}, nil
+	}
+	p.said = now
 	for from := 0; ; {
 		piece, next := pieceOf(args, from)
 		r := &sentRequest{

@@ -62,6 +62,8 @@ type Config struct {
 	Receive func(request *raft.InstallSnapshotRequest, from io.Reader) (whole io.Reader, done func(), err error)
 	// StallTimeout ends the reception of a snapshot of which nothing arrives; 0 means receiveStallTimeout.
 	StallTimeout time.Duration
+	// BeatInterval is the time between the moments at which heartbeats are sent, see awaitBeat; 0 means at once.
+	BeatInterval time.Duration
 	// HoldsBack reports whether this replica leaves elections to others for now. It may be nil.
 	HoldsBack func() bool
 }
@@ -88,7 +90,7 @@ func NewNetwork(s *Streams, logger hclog.Logger) *raft.NetworkTransport {
 func New(cfg Config) Transport {
 	t := Transport{
 		NetworkTransport: cfg.Network, cfg: &cfg, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
-		heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{})}, receptions: new(receptions),
+		heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{})}, receptions: new(receptions),
 		idle: &idleStreams{kept: make(map[raft.ServerAddress][]*framedStream)},
 	}
 	t.receptions.running.Go(t.forwardRPCs)

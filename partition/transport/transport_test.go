@@ -173,8 +173,10 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			var commit uint64
 			send := func() error {
-				_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1}, new(raft.AppendEntriesResponse))
+				commit++ // otherwise the request says nothing new and is not sent
+				_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, LeaderCommitIndex: commit}, new(raft.AppendEntriesResponse))
 				return err
 			}
 			for want := range 2 {

@@ -1,0 +1,69 @@
+package transport
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// heartbeats aligns heartbeats, and signals those that were answered.
+type heartbeats struct {
+	mu     sync.Mutex
+	next   map[raft.ServerID]chan struct{} // closed with the next answered heartbeat
+	urgent int                             // callers of Urgent that are not done
+	hurry  chan struct{}                   // closed by the next call of Urgent
+}
+
+// awaitBeat waits until the wall clock passes a multiple of interval, or until Urgent is called. The heartbeats of all
+// groups are therefore sent, and answered, at the same moments: a member with many idle groups would otherwise wake up for
+// each of them.
+func (b *heartbeats) awaitBeat(interval time.Duration, closed <-chan struct{}) {
+	b.mu.Lock()
+	urgent, hurry := b.urgent, b.hurry
+	b.mu.Unlock()
+	if interval <= 0 || urgent > 0 {
+		return
+	}
+	beat := time.NewTimer(interval - time.Duration(time.Now().UnixNano())%interval)
+	defer beat.Stop()
+	select {
+	case <-beat.C:
+	case <-hurry:
+	case <-closed:
+	}
+}
+
+// Urgent sends heartbeats at once until done is called: raft waits for one of them.
+func (t Transport) Urgent() (done func()) {
+	b := t.heartbeats
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.urgent++
+	close(b.hurry)
+	b.hurry = make(chan struct{})
+	return func() {
+		b.mu.Lock()
+		b.urgent--
+		b.mu.Unlock()
+	}
+}
+
+// wait returns a channel that is closed when the peer answers its next heartbeat.
+func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next[id] == nil {
+		b.next[id] = make(chan struct{})
+	}
+	return b.next[id]
+}
+
+func (b *heartbeats) notify(id raft.ServerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.next[id]; c != nil {
+		close(c)
+		delete(b.next, id)
+	}
+}

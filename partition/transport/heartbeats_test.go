@@ -1,0 +1,80 @@
+package transport
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// TestHeartbeatsAreAligned: heartbeats wait for the next beat of the wall clock, but not while raft waits for one.
+func TestHeartbeatsAreAligned(t *testing.T) {
+	t.Parallel()
+	const interval = 50 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		tr := Transport{heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{})}}
+		await := func() time.Duration {
+			begun := time.Now()
+			tr.heartbeats.awaitBeat(interval, nil)
+			return time.Since(begun)
+		}
+		for _, after := range []time.Duration{0, 1, 49 * time.Millisecond} {
+			<-time.After(after)
+			await()
+			if late := time.Duration(time.Now().UnixNano()) % interval; late != 0 {
+				t.Errorf("sent %v after a beat", late)
+			}
+		}
+		waited := make(chan time.Duration)
+		go func() { waited <- await() }()
+		synctest.Wait()
+		done := tr.Urgent()
+		if took := <-waited + await(); took != 0 {
+			t.Errorf("heartbeats that are urgent waited %v", took)
+		}
+		done()
+		if took := await(); took != interval {
+			t.Errorf("the next one waited %v", took)
+		}
+	})
+}
+
+// TestPipelineRepeatsNothing: a request that says nothing new is sent only after repeatInterval, and is not answered.
+func TestPipelineRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	s, _, answer := framedPair(t)
+	p, err := newFramedPipeline(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	ask := func(what string, prev, commit uint64, entries []*raft.Log, want bool) {
+		t.Helper()
+		begun := p.said.at
+		if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: prev, LeaderCommitIndex: commit, Entries: entries}, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
+		}
+		if sent := p.said.at != begun; sent != want {
+			t.Errorf("%s: sent is %t", what, sent)
+		}
+		p.mu.Lock()
+		waiting := len(p.sent)
+		p.mu.Unlock()
+		if waiting > 0 != want {
+			t.Errorf("%s: %d requests wait for an answer", what, waiting)
+		}
+		if want {
+			answer()
+			<-p.Consumer()
+		}
+	}
+	ask("the first request", 0, 0, nil, true)
+	ask("the same", 0, 0, nil, false)
+	ask("an entry", 0, 0, []*raft.Log{{Index: 1, Term: 1}}, true)
+	ask("the end of the entry again", 1, 0, nil, false)
+	ask("a new commit index", 1, 1, nil, true)
+	ask("the same commit index", 1, 1, nil, false)
+	p.said.at = p.said.at.Add(-repeatInterval)
+	ask("the same after a while", 1, 1, nil, true)
+}
