@@ -233,3 +233,40 @@ func TestLostPartOfTheJournalIsHealed(t *testing.T) {
 		})
 	}
 }
+
+// TestDamagedVotesAreRestored: raft.db of all members, which has the terms and votes of their replicas, was damaged while they were down.
+// Each member starts with what it had, so no replica needs another name, and no quorum is needed.
+func TestDamagedVotesAreRestored(t *testing.T) {
+	t.Parallel()
+	c, id := damagedCluster(t)
+	names := map[int]map[fsm.PartitionID]string{}
+	for i, n := range c.nodes {
+		names[i] = map[fsm.PartitionID]string{}
+		for part := range fsm.PartitionID(3) {
+			names[i][part] = n.replicaName(part)
+		}
+	}
+	for i := range c.nodes {
+		c.stop(i)
+		path := filepath.Join(c.configs[i].Dir, "raft.db")
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(content[2*os.Getpagesize():]) // behind the meta pages
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.startAll()
+	c.ready()
+	c.waitApplied(id)
+	c.checkAllThere(id, 20)
+	for i, n := range c.nodes {
+		for part, name := range names[i] {
+			if now := n.replicaName(part); now != name {
+				t.Errorf("replica %s of member %d was replaced by %s", name, i, now)
+			}
+		}
+	}
+}

@@ -62,7 +62,7 @@ func (d *Dir) setAside() error {
 		if err := d.files.MkdirAll(fresh, 0o750); err != nil {
 			return err
 		}
-		for _, name := range []string{groupsName, journalName, logName} {
+		for _, name := range []string{groupsName, journalName, logCopyName, logName} {
 			if _, err := d.files.Stat(filepath.Join(fresh, name)); err == nil {
 				continue // moved before an interruption; a start in between made an empty folder again
 			}

@@ -14,8 +14,10 @@ func removedFolder(t *testing.T, dir, log string) Identity {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := os.WriteFile(f.LogPath(), []byte(log), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{logName, logCopyName} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(log), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, folder := range []string{f.ReplicaPath(1, 1), filepath.Join(dir, journalName)} {
 		if err := os.MkdirAll(folder, 0o750); err != nil {
@@ -40,8 +42,10 @@ func setAside(t *testing.T, dir string, want bool) {
 func checkKept(t *testing.T, dir, log string) {
 	t.Helper()
 	kept := filepath.Join(dir, asideName)
-	if text, err := os.ReadFile(filepath.Join(kept, logName)); err != nil || string(text) != log {
-		t.Errorf("%q, want %q: %v", text, log, err)
+	for _, name := range []string{logName, logCopyName} {
+		if text, err := os.ReadFile(filepath.Join(kept, name)); err != nil || string(text) != log {
+			t.Errorf("%s: %q, want %q: %v", name, text, log, err)
+		}
 	}
 	if id, err := ReadIdentity(kept); err != nil || !id.Removed {
 		t.Error(id, err)
@@ -49,7 +53,7 @@ func checkKept(t *testing.T, dir, log string) {
 	if _, err := os.Stat(filepath.Join(kept, groupsName, "1.1")); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{logName, journalName, identityFile, asideName + ".new"} {
+	for _, name := range []string{logName, logCopyName, journalName, identityFile, asideName + ".new"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", name, err)
 		}

@@ -39,6 +39,7 @@ const (
 	identityFile = "member.json"
 	lockName     = "lock"
 	logName      = "raft.db"
+	logCopyName  = "raft.db.copy"
 	journalName  = "journal"
 	groupsName   = "groups"
 	asideName    = "removed" // the data of the last member that was removed and whose folder a new one took over

@@ -4,6 +4,7 @@
 //	member.json                identity, generated once
 //	lock                       held by the running process
 //	raft.db                    the log of all replicas (partition.OpenLog)
+//	raft.db.copy               what raft.db holds beside entries, with checksums, if the entries are in a journal
 //	journal/                   the entries of that log, if member.json names a journal
 //	groups/<partition>.<n>/    replica n of a partition
 //	removed/                   the same of the last removed member whose folder a new one took over

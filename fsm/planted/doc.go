@@ -157,6 +157,8 @@ const (
 	SyncedTooFar Fault = "synced-too-far"
 	// TemporaryCountEndsEarly no longer counts a temporary queue whose link ends while the queue is being created.
 	TemporaryCountEndsEarly Fault = "temporary-count-ends-early"
+	// TrustRaftDB uses the file of terms and votes as it is, and not its copy.
+	TrustRaftDB Fault = "trust-raft-db"
 	// TrustUnsyncedTail indexes the newest batch of a journal without making it durable.
 	TrustUnsyncedTail Fault = "trust-unsynced-tail"
 	// WallFollowsLeader lets the clock of a leader decide the wall time alone.
@@ -236,6 +238,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SwitchBeforeCopy,
 	SyncedTooFar,
 	TemporaryCountEndsEarly,
+	TrustRaftDB,
 	TrustUnsyncedTail,
 	WallFollowsLeader,
 }

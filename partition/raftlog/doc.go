@@ -12,5 +12,6 @@
 //   - After any error other than a full disk the log accepts no more writes, and every group that uses
 //     it is told (OnFailure).
 //   - The entries are in the file until the id of a complete journal is in it, and in the journal from then on (convert.go).
+//   - With a journal, damage to the file is restored from its copy or refused, and changes no term or vote (copy.go).
 //   - A range of the log belongs to one replica (Owner).
 package raftlog

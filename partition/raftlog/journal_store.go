@@ -60,6 +60,11 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 	if err != nil {
 		return nil, nil, err
 	}
+	if s, ok := values.(*valueStore); ok {
+		if err := s.startCopy(cfg.Logger); err != nil {
+			return nil, nil, err
+		}
+	}
 	j, err := openJournal(cfg, catalog{values, ""}, false)
 	if err != nil {
 		return nil, nil, err

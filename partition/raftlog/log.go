@@ -154,14 +154,21 @@ func openValues(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
 	if cfg.FS == nil {
 		cfg.FS = disk.OS{}
 	}
-	if cfg.OpenStore == nil {
-		cfg.OpenStore = openBolt
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	dir := filepath.Dir(cfg.Path)
 	if err := cfg.FS.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, nil, err
 	}
-	values, ranges, err := cfg.OpenStore(cfg.Path)
+	open := cfg.OpenStore
+	if open == nil {
+		open = openBolt
+		if err := restoreValues(cfg); err != nil {
+			return nil, nil, err
+		}
+	}
+	values, ranges, err := open(cfg.Path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -54,10 +54,16 @@ func RangesOf(keys []uint64) map[fsm.PartitionID]IndexRange {
 // errFolderInUse means that another process holds the file lock of the log.
 var errFolderInUse = errors.New("data folder is in use by another process")
 
+// The buckets of a raft-boltdb file.
+const (
+	bucketLogs = "logs"
+	bucketConf = "conf" // of the values
+)
+
 // openBolt is the OpenStore of members: a bbolt file. It uses the operating system's files directly, as bbolt
 // does, which maps its file into memory.
 func openBolt(path string) (Store, map[fsm.PartitionID]IndexRange, error) {
-	ranges, err := scanBolt(path)
+	ranges, values, err := scanBolt(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -70,7 +76,7 @@ func openBolt(path string) (Store, map[fsm.PartitionID]IndexRange, error) {
 	if err != nil {
 		return nil, nil, explainLockError(err)
 	}
-	return store, ranges, nil
+	return &valueStore{Store: store, path: path, values: values}, ranges, nil
 }
 
 // explainLockError replaces bbolt's "timeout" by an error that says what to do.
@@ -82,18 +88,26 @@ func explainLockError(err error) error {
 }
 
 // scanBolt finds the groups that have entries, directly in the file, because raft-boltdb knows only one log.
-// Keys are big endian, so each group is one range of keys.
-func scanBolt(path string) (map[fsm.PartitionID]IndexRange, error) {
-	found := make(map[fsm.PartitionID]IndexRange)
+// Keys are big endian, so each group is one range of keys. It also returns all values.
+func scanBolt(path string) (map[fsm.PartitionID]IndexRange, map[string]string, error) {
+	found, values := make(map[fsm.PartitionID]IndexRange), make(map[string]string)
 	if _, err := (disk.OS{}).Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return found, nil
+		return found, values, nil
 	}
 	db, err := bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
 	if err != nil {
-		return nil, explainLockError(err)
+		return nil, nil, explainLockError(err)
 	}
 	err = db.View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte("logs"))
+		if b := tx.Bucket([]byte(bucketConf)); b != nil {
+			if err := b.ForEach(func(k, v []byte) error {
+				setValue(values, string(k), string(v))
+				return nil
+			}); err != nil {
+				return err
+			}
+		}
+		b := tx.Bucket([]byte(bucketLogs))
 		if b == nil {
 			return nil
 		}
@@ -114,5 +128,5 @@ func scanBolt(path string) (map[fsm.PartitionID]IndexRange, error) {
 		}
 		return nil
 	})
-	return found, errors.Join(err, db.Close())
+	return found, values, errors.Join(err, db.Close())
 }

@@ -84,6 +84,7 @@ func checks() []check {
 		{planted.SwitchBeforeCopy, "partition/raftlog", "TestConversionSurvivesALossOfPowerAtEveryStep", nil},
 		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},
 		{planted.TemporaryCountEndsEarly, "amqp", "TestTemporaryQueuesAreCountedWhileTheyAreCreated", nil},
+		{planted.TrustRaftDB, "partition/raftlog", "TestDamageWhileTheLogIsOpenHasNoEffect", nil},
 		{planted.TrustUnsyncedTail, "partition/journal", "TestWhatIsReadAfterAFailedSyncIsDurable", nil},
 		{planted.WallFollowsLeader, "partition", "TestLeaderWithAWrongClockEndsNothing", nil},
 	}
