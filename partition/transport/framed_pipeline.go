@@ -78,11 +78,12 @@ func newFramedPipeline(s *framedStream) (*framedPipeline, error) {
 }
 
 // AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent: it
-// sends more than requestBytesMax of entries in pieces, as pipeline does. A request that says nothing new is not sent within
-// repeatInterval and never answered, so that it proves no contact with the follower; raft does not wait for the answer.
+// sends more than requestBytesMax of entries in pieces, as pipeline does. When all answers have come, a request that says nothing new is
+// not sent within repeatInterval and never answered, so that it proves no contact with the follower; raft does not wait for the answer.
 func (p *framedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	now := said{last: args.PrevLogEntry + uint64(len(args.Entries)), commit: args.LeaderCommitIndex, at: time.Now()}
-	if len(args.Entries) == 0 && now.last == p.said.last && now.commit == p.said.commit && now.at.Sub(p.said.at) < repeatInterval {
+	repeats := len(args.Entries) == 0 && now.last == p.said.last && now.commit == p.said.commit && now.at.Sub(p.said.at) < repeatInterval
+	if repeats && len(p.inFlight) == 0 { // a leadership transfer repeats requests until it has the answer to the last entry
 		return &sentRequest{whole: args, answer: resp, begun: now.at}, nil
 	}
 	p.said = now

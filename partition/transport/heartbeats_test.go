@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestHeartbeatsAreAligned: heartbeats wait for the next beat of the wall clock, but not while raft waits for one.
@@ -67,6 +69,7 @@ func TestPipelineRepeatsNothing(t *testing.T) {
 		if want {
 			answer()
 			<-p.Consumer()
+			kit.Eventually(t, "the answer is with raft", func() bool { return len(p.inFlight) == 0 })
 		}
 	}
 	ask("the first request", 0, 0, nil, true)
@@ -77,4 +80,13 @@ func TestPipelineRepeatsNothing(t *testing.T) {
 	ask("the same commit index", 1, 1, nil, false)
 	p.said.at = p.said.at.Add(-repeatInterval)
 	ask("the same after a while", 1, 1, nil, true)
+	p.inFlight <- struct{}{} // raft spins while it waits for an answer, unless each request waits for one
+	go func() {
+		_, _ = p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse))
+	}()
+	kit.Eventually(t, "it is sent while an answer is due", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.sent) == 1
+	})
 }
