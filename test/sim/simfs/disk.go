@@ -164,19 +164,20 @@ func (d *Disk) FlipBit(path string) bool {
 		return false
 	case n.log != nil:
 		return n.log.flipBit(d.rand)
-	case len(n.data) == 0:
+	case n.data.size == 0:
 		return false
 	}
-	bit := d.rand.IntN(8 * len(n.data))
+	bit := d.rand.IntN(8 * n.data.size)
 	for range flipTries { // a file that was made for what comes later is mostly zeros
-		if n.data[bit/8] != 0 {
+		if n.data.byteAt(bit/8) != 0 {
 			break
 		}
-		bit = d.rand.IntN(8 * len(n.data))
+		bit = d.rand.IntN(8 * n.data.size)
 	}
-	n.data[bit/8] ^= 1 << (bit % 8)
-	if bit/8 < len(n.synced) {
-		n.synced[bit/8] = n.data[bit/8]
+	flipped := []byte{n.data.byteAt(bit/8) ^ 1<<(bit%8)}
+	n.data.writeAt(flipped, bit/8)
+	if bit/8 < n.synced.size {
+		n.synced.writeAt(flipped, bit/8)
 	}
 	return true
 }

@@ -46,10 +46,7 @@ func (f *file) readAt(p []byte, at int64) (int, error) {
 	if err := f.check(Read); err != nil {
 		return 0, err
 	}
-	n := 0
-	if at < int64(len(f.node.data)) {
-		n = copy(p, f.node.data[at:])
-	}
+	n := f.node.data.readAt(p, int(at))
 	if n < len(p) {
 		return n, io.EOF
 	}
@@ -76,7 +73,7 @@ func (f *file) writeAt(p []byte, at int64) (int, error) {
 	if err := f.check(Write); err != nil {
 		return 0, err
 	}
-	if f.fs.disk.full && at+int64(len(p)) > int64(len(f.node.data)) {
+	if f.fs.disk.full && at+int64(len(p)) > int64(f.node.data.size) {
 		return 0, noSpace(f.path)
 	}
 	f.node.writeAt(p, int(at))
@@ -129,7 +126,7 @@ func (f *file) Close() error {
 
 // info describes a node. Called with the lock of the disk.
 func (n *node) info(name string) fs.FileInfo {
-	return info{name, int64(len(n.data)), n.isFolder(), n.changed}
+	return info{name, int64(n.data.size), n.isFolder(), n.changed}
 }
 
 // info implements fs.FileInfo.

@@ -13,8 +13,8 @@ type node struct {
 	onDisk   map[string]*node // names as they are on disk
 	unsynced []nameChange     // from onDisk to names
 
-	data   []byte
-	synced []byte  // content as it is on disk
+	data   content
+	synced content // as it is on disk
 	writes []write // from synced to data
 
 	log     *logData // of the file of a log
@@ -88,28 +88,25 @@ func (n *node) syncNames(changes int) {
 
 // writeAt changes the content of a file, not yet on disk.
 func (n *node) writeAt(p []byte, at int) {
-	if len(p) == 0 && at <= len(n.data) {
+	if len(p) == 0 && at <= n.data.size {
 		return
 	}
-	from := min(at, len(n.data))
-	if grow := at + len(p) - len(n.data); grow > 0 {
-		n.data = append(n.data, make([]byte, grow)...)
-	}
-	copy(n.data[at:], p)
+	from := min(at, n.data.size)
+	n.data.writeAt(p, at)
 	n.writes = append(n.writes, write{from, at + len(p)})
 	n.changed = time.Now()
 }
 
 // truncate changes the size of a file, not yet on disk.
 func (n *node) truncate(size int) {
-	if size > len(n.data) {
+	if size > n.data.size {
 		n.writeAt(nil, size)
 		return
 	}
-	if size == len(n.data) {
+	if size == n.data.size {
 		return
 	}
-	n.data = n.data[:size]
+	n.data.resize(size)
 	n.writes = append(n.writes, write{size, size})
 	n.changed = time.Now()
 }
@@ -124,17 +121,15 @@ func (n *node) syncData() {
 
 // reach brings the bytes of a write to the disk, as they are now. A write of no bytes sets the size.
 func (n *node) reach(w write) {
-	if w.from == w.to && w.to < len(n.synced) {
-		n.synced = n.synced[:w.to]
+	if w.from == w.to && w.to < n.synced.size {
+		n.synced.resize(w.to)
 		return
 	}
-	to := min(w.to, len(n.data))
-	if grow := to - len(n.synced); grow > 0 {
-		n.synced = append(n.synced, make([]byte, grow)...)
+	to := min(w.to, n.data.size)
+	if to > n.synced.size {
+		n.synced.resize(to)
 	}
-	if w.from < to {
-		copy(n.synced[w.from:to], n.data[w.from:to])
-	}
+	n.synced.copyFrom(&n.data, w.from, to)
 }
 
 // crash leaves what is on disk, and some of what was on its way.
@@ -186,7 +181,7 @@ func (n *node) crashData(random *rand.Rand) {
 		}
 	}
 	n.writes = nil
-	n.data = append([]byte(nil), n.synced...)
+	n.data = n.synced.clone()
 }
 
 // torn returns the part of a write up to a sector of the disk.
