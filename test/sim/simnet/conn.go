@@ -26,17 +26,18 @@ type pipe struct {
 	closed   bool      // the reader has closed its end
 	vanished bool      // the reader has lost power
 	ended    int       // ends of the stream that have been closed
-	changed  chan struct{}
+
+	reader, writer waiter
 }
 
 func newPipe(n *Network, l Link) *pipe {
-	return &pipe{network: n, link: l, changed: make(chan struct{})}
+	return &pipe{network: n, link: l}
 }
 
 // notify wakes the goroutines that wait for a change of the pipe.
 func (p *pipe) notify() {
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.reader.wake()
+	p.writer.wake()
 }
 
 // add sends a segment.
@@ -55,7 +56,9 @@ func (p *pipe) add(s segment) {
 	p.segments = append(p.segments, s)
 	p.bytes += len(s.data)
 	p.network.stats.Bytes += uint64(len(s.data))
-	p.notify()
+	if !s.at.IsZero() {
+		p.reader.wakeAt(s.at)
+	}
 }
 
 // hold keeps what has not arrived, because the link is cut now.
@@ -120,7 +123,7 @@ func (c *conn) Read(into []byte) (int, error) {
 				if len(first.data) == 0 {
 					p.segments = p.segments[1:]
 				}
-				p.notify()
+				p.writer.wake()
 				return size, nil
 			}
 			p.err = p.segments[0].end
@@ -136,7 +139,7 @@ func (c *conn) Read(into []byte) (int, error) {
 			if len(p.segments) > 0 && !p.segments[0].at.IsZero() && (until.IsZero() || p.segments[0].at.Before(until)) {
 				until = p.segments[0].at
 			}
-			c.await(p.changed, until)
+			p.reader.wait(&n.mu, until)
 		}
 	}
 }
@@ -161,24 +164,8 @@ func (c *conn) Write(data []byte) (int, error) {
 			}
 			return len(data), nil
 		default:
-			c.await(p.changed, c.writeBy)
+			p.writer.wait(&n.mu, c.writeBy)
 		}
-	}
-}
-
-// await releases the mutex until changed is closed or a time has come, and holds it again.
-func (c *conn) await(changed <-chan struct{}, until time.Time) {
-	c.network.mu.Unlock()
-	defer c.network.mu.Lock()
-	if until.IsZero() {
-		<-changed
-		return
-	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case <-changed:
-	case <-timer.C:
 	}
 }
 
@@ -270,11 +257,11 @@ func (c *conn) setDeadlines(read, write *time.Time) error {
 	}
 	if read != nil {
 		c.readBy = *read
-		c.in.notify()
+		c.in.reader.wake()
 	}
 	if write != nil {
 		c.writeBy = *write
-		c.out.notify()
+		c.out.writer.wake()
 	}
 	return nil
 }
