@@ -43,7 +43,7 @@ type Record struct {
 // or not. move returns the number of records that it has moved to the active segment.
 func (b *Store) Compact(ctx context.Context, s *Segment, move func([]Record) (moved int, err error)) (moved int, err error) {
 	var records []Record
-	buf := make([]byte, compactStepBytes)
+	buf := make([]byte, min(compactStepBytes, s.size))
 	for at := int64(HeaderBytes); at < s.size; {
 		if err := ctx.Err(); err != nil {
 			return moved, err

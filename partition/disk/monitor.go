@@ -229,9 +229,9 @@ func Allocate(files FS, path string, size int64) error {
 
 // writeZeros is for file systems that cannot reserve space.
 func writeZeros(f File, size int64) error {
-	zeros := make([]byte, zerosBytes)
+	zeros := make([]byte, min(size, zerosBytes))
 	for size > 0 {
-		n, err := f.Write(zeros[:min(size, int64(len(zeros)))])
+		n, err := f.Write(zeros[:min(size, zerosBytes)])
 		if err != nil {
 			return err
 		}
