@@ -76,6 +76,30 @@ func (p *partitionClient) leaderChanged() {
 	p.leaderNews.Notify()
 }
 
+// untilLeaderChanges returns a context for a question to the leader, which ends when leaderChanged is called: another
+// member, which may be silent for good, then need not be waited for. This member answers by itself when it does not lead.
+func (p *partitionClient) untilLeaderChanges(ctx context.Context, leader fsm.MemberID) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if leader == p.self {
+		return ctx, cancel
+	}
+	p.mu.Lock()
+	news, isKnown := p.leaderNews.Wait(), p.leader == leader
+	p.mu.Unlock()
+	if !isKnown {
+		cancel()
+		return ctx, cancel
+	}
+	go func() {
+		select {
+		case <-news:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // hasOutstanding reports whether any request or lock call waits for a leader or its answer; mu is held.
 func (p *partitionClient) hasOutstanding() bool { return p.low < p.next || len(p.receivers) > 0 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,6 +232,48 @@ func TestPartitionClientFollowsTheLeaderOfItsReplica(t *testing.T) {
 	again.Done(done(fsm.OK))
 	if result := <-end; result.Code != fsm.OK {
 		t.Fatalf("ended %v", result.Code)
+	}
+}
+
+// TestQueriesFollowTheLeaderOfTheReplica: a query waits for the answer of a leader that is silent for good, when the replica of
+// this member follows another leader. The query is repeated there at once.
+func TestQueriesFollowTheLeaderOfTheReplica(t *testing.T) {
+	t.Parallel()
+	group, old, next := &fakegroup.Group{}, &fakegroup.Group{}, &fakegroup.Group{}
+	old.Lead(true, 1)
+	var silent atomic.Bool
+	asked, release := make(chan struct{}, 100), make(chan struct{})
+	defer close(release)
+	old.Asked = func() {
+		if silent.Load() {
+			asked <- struct{}{}
+			<-release
+		}
+	}
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	r := &Router{
+		self: client.self, transport: client.transport, timing: Timing{Retry: time.Hour, Suspect: time.Hour},
+		clients: map[fsm.PartitionID]*partitionClient{client.id: client},
+	}
+	if leader, err := client.awaitLeader(t.Context()); err != nil || leader != "old" {
+		t.Fatal(leader, err)
+	}
+	silent.Store(true)
+	end := make(chan error, 1)
+	go func() {
+		_, err := r.Leader(client.id)(t.Context(), StatusOfReplica.Kind, nil)
+		end <- err
+	}()
+	<-asked
+	next.Lead(true, 2)
+	client.leaderChanged()
+	select {
+	case err := <-end:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(kit.WaitMax):
+		t.Fatal("the query waits for the silent leader")
 	}
 }
 

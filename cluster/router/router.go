@@ -437,7 +437,10 @@ func (r *Router) Leader(id fsm.PartitionID) rpc.Asker {
 }
 
 func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind rpc.QueryKind, arguments []byte) (reply rpc.Reply, err error) {
+	client := r.client(id)
 	err = r.AtLeader(ctx, id, func(leader fsm.MemberID) (err error) {
+		ctx, cancel := client.untilLeaderChanges(ctx, leader)
+		defer cancel()
 		if reply, err = r.askMember(ctx, leader, kind, arguments); err == nil {
 			err = reply.Decode(nil)
 		}
