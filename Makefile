@@ -4,6 +4,7 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 HOURS  ?= 0.5
+PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
 
@@ -83,8 +84,10 @@ image: ## build the container image peeklock:dev, with docker
 recipes: ## frameworks that people have, as they are published, against Peeklock; installs what they need
 	set -e; for recipe in test/recipes/*/run; do bash $$recipe; done
 
-sim: ## clusters in virtual time with faults from new seeds, until HOURS=0.5 have passed in them
-	PEEKLOCK_SIM_HOURS=$(HOURS) go test -count=1 -v -timeout 0 -run TestSimulatedHours ./test/sim
+sim: ## clusters in virtual time with faults from new seeds, until HOURS=0.5 have passed in those of all PROCESSES
+	set -e; folder=$$(mktemp -d); trap 'rm -r $$folder' EXIT; go test -c -o $$folder/sim.test ./test/sim; cd test/sim; \
+	export PEEKLOCK_SIM_HOURS=$$(awk 'BEGIN { print $(HOURS) / $(PROCESSES) }'); \
+	seq $(PROCESSES) | xargs -P $(PROCESSES) -I{} $$folder/sim.test -test.v -test.timeout 0 -test.run TestSimulatedHours
 
 fault: ## every fault test: three processes under load, killed, paused and isolated
 	PEEKLOCK_LONG=1 go test -count=1 -timeout 20m -v ./test/fault/...

@@ -120,6 +120,7 @@ func (b *builder) entity(s *stream, kind fsm.EntityKind, name string, change fun
 	settings := fsm.DefaultSettings()
 	settings.LockDuration = fsm.Millis(lockDuration.Milliseconds())
 	settings.MaxDeliveryCount = manyDeliveries
+	settings.MaxMessageBytes = messageMax
 	if change != nil {
 		change(&settings)
 	}

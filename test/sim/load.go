@@ -21,6 +21,7 @@ const (
 	receiversOfSource = 3
 	bodyMax           = 4 << 10
 	largeBody         = 100 << 10 // one in a hundred
+	messageMax        = 128 << 10 // of the entities; larger messages are refused
 )
 
 // load is all clients of a simulation.

@@ -14,8 +14,8 @@ import (
 // transactionMax is how many messages one transaction moves.
 const transactionMax = 4
 
-// tooLarge is more bytes than a message may have.
-const tooLarge = 2 << 20
+// tooLarge is a payload with more bytes than a message may have.
+var tooLarge = make([]byte, 2*messageMax) //nolint:gochecknoglobals // read only
 
 // receive receives and settles until receiving ends.
 func (l *load) receive(c *client, s *stream, from source) {
@@ -199,7 +199,7 @@ func (l *load) isRefused(c *client, p *process, s *stream, tx fsm.Transaction) b
 	if c.rand.IntN(5) != 0 {
 		return false
 	}
-	large := fsm.SendTo{At: s.relay.at, Messages: []fsm.Message{{ID: "large", Payload: make([]byte, tooLarge)}}}
+	large := fsm.SendTo{At: s.relay.at, Messages: []fsm.Message{{ID: "large", Payload: tooLarge}}}
 	tx.Sends = append(slices.Clone(tx.Sends), large)
 	code, heard := ask(p, func(answer func(fsm.Code)) { p.node.Router().Transact(tx, answer) })
 	switch {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -104,8 +105,8 @@ func numberOf(id string) int64 {
 
 // idOf returns the id that message has given to a message.
 func idOf(payload []byte) string {
-	id, _, _ := strings.Cut(string(payload), "|")
-	return id
+	id, _, _ := bytes.Cut(payload, []byte("|"))
+	return string(id)
 }
 
 // note says where a request was made, and how it ended.

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +32,8 @@ const (
 	longSeeds    = 6                // of the selection of `make check`
 	longLength   = time.Minute
 	findingsMax  = 5 // that are printed of one seed
+	parallelOf   = 4 // seeds of which one has more than one processor
+	gcPercent    = 200
 	deadlockText = "main bubble goroutine has exited"
 )
 
@@ -136,6 +140,7 @@ func run(t *testing.T, plan Plan, saved string) *result {
 		t.Fatal(err)
 	}
 	defer logFile.Close()
+	defer tune(plan.Seed)()
 	r := &result{begun: time.Now()}
 	dog := startWatchdog(plan.Seed)
 	defer close(dog.stop)
@@ -149,6 +154,21 @@ func run(t *testing.T, plan Plan, saved string) *result {
 		}
 	}
 	return r
+}
+
+// tune sets the processors and the garbage collection of the process, until reset is called. The goroutines of a simulation
+// wake each other all the time, which costs half as much again between processors. Some seeds have several nevertheless:
+// there, goroutines really meet.
+func tune(seed uint64) (reset func()) {
+	processors := 1
+	if seed%parallelOf == 0 {
+		processors = runtime.NumCPU()
+	}
+	processors, percent := runtime.GOMAXPROCS(processors), debug.SetGCPercent(gcPercent)
+	return func() {
+		runtime.GOMAXPROCS(processors)
+		debug.SetGCPercent(percent)
+	}
 }
 
 // save replaces a folder by the result and its log.

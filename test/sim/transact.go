@@ -85,7 +85,7 @@ func (l *load) plan(c *client, s *stream) {
 func (l *load) cancelInTransaction(c *client, p *process, s *stream, id string, at fsm.EntityRef, numbers []fsm.SequenceNumber) {
 	tx, asked := fsm.Transaction{Cancels: []fsm.CancelAt{{At: at, Sequences: numbers}}}, time.Now()
 	if c.rand.IntN(4) == 0 {
-		tx.Sends = []fsm.SendTo{{At: at, Messages: []fsm.Message{{ID: "large", Payload: make([]byte, tooLarge), Session: id}}}}
+		tx.Sends = []fsm.SendTo{{At: at, Messages: []fsm.Message{{ID: "large", Payload: tooLarge, Session: id}}}}
 		_ = l.refuse(p, s, tx, fsm.MessageTooLarge)
 		return
 	}
