@@ -17,9 +17,9 @@ type answerRecord struct {
 
 // answerDetails are immutable: images share them.
 type answerDetails struct {
-	address  Address          // LockMessages, FetchDeferred
+	address  Address          // LockMessages, FetchDeferred, FetchReady
 	deleting bool             // the locks are of messages that are Deleting, which go with this answer
-	locks    []LockID         // LockMessages, FetchDeferred
+	locks    []LockID         // LockMessages, FetchDeferred, FetchReady
 	codes    []Code           // settlements, if not all are OK
 	untils   []Instant        // RenewLocks, RenewSession; in serving time
 	numbers  []SequenceNumber // SendMessages with duplicates; Transact
@@ -278,7 +278,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		if res.Sequences != nil {
 			x.details = &answerDetails{numbers: res.Sequences}
 		}
-	case KindLockMessages, KindFetchDeferred:
+	case KindLockMessages, KindFetchDeferred, KindFetchReady:
 		if len(res.Deliveries) == 0 {
 			return x, res.Code != OK
 		}
@@ -352,7 +352,7 @@ func (x *answerRecord) result() Result {
 		if x.details != nil {
 			res.Version = x.details.version
 		}
-	case KindLockMessages, KindFetchDeferred: // Queues adds the deliveries
+	case KindLockMessages, KindFetchDeferred, KindFetchReady: // Queues adds the deliveries
 	case KindCreateNamespace:
 		res.Namespace = NamespaceID(x.number)
 		if x.details != nil {

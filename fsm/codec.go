@@ -116,7 +116,7 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	case KindRenewLocks:
 		info.Address.fields(&x)
 		info.Messages = x.count(lockBytesMin)
-	case KindFetchDeferred:
+	case KindFetchDeferred, KindFetchReady:
 		info.Address.fields(&x)
 		x.bool()
 		info.Messages = x.count(1)

@@ -94,6 +94,7 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 		fsm.KindTransactExtended: {},
 		fsm.KindReserveNumbers:   {Address: fsm.Address{Entity: 300}},
 		fsm.KindFenceIdle:        {Address: fsm.Address{Entity: 300}},
+		fsm.KindFetchReady:       {Address: dead, Messages: 2},
 
 		fsm.KindForwardMessages:  {Address: dead, Messages: 256},
 		fsm.KindTransferMessages: {Address: fsm.Address{Entity: 300}, Messages: 2},
@@ -186,6 +187,9 @@ func TestLimitsOfCommandsHold(t *testing.T) {
 		{"no locks", fsm.RenewLocks{Address: at}, false},
 		{"numbers", fsm.FetchDeferred{Address: at, Sequences: make([]fsm.SequenceNumber, 4096)}, true},
 		{"numbers", fsm.FetchDeferred{Address: at, Sequences: make([]fsm.SequenceNumber, 4097)}, false},
+		{"numbers", fsm.FetchReady{Address: at, Sequences: make([]fsm.SequenceNumber, 4096)}, true},
+		{"numbers", fsm.FetchReady{Address: at, Sequences: make([]fsm.SequenceNumber, 4097)}, false},
+		{"no numbers", fsm.FetchReady{Address: at}, false},
 		{"max", fsm.LockMessages{Address: at, Max: 4096}, true},
 		{"max", fsm.LockMessages{Address: at, Max: 4097}, false},
 		{"max", fsm.LockMessages{Address: at, Max: 1<<32 - 1}, false},

@@ -99,6 +99,8 @@ func (x *codec) payload(kind Kind) Command {
 		return decodeAs(x, extendedFields)
 	case KindFenceIdle:
 		return decodeAs(x, (*FenceIdle).fields)
+	case KindFetchReady:
+		return decodeAs(x, (*FetchReady).fields)
 	}
 	return x.catalogPayload(kind)
 }

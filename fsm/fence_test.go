@@ -21,7 +21,7 @@ func exampleFence() fsm.Command {
 // newShard is a state machine with shard 1 of a queue that is deleted when it is idle.
 func newShard(t testing.TB, change func(*fsm.EntitySettings)) *between {
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: fsm.LevelFences})
+	b.must(fsm.RaiseLevel{Level: fsm.FormatLevel})
 	b.put(1, 1, func(s *fsm.EntitySettings) {
 		s.EnablePartitioning, s.AutoDeleteOnIdle = true, idleShardTime
 		if change != nil {
@@ -128,7 +128,9 @@ func TestFencedShardAcceptsNothing(t *testing.T) {
 			fsm.Transact{Transfers: []fsm.TransferOut{postOf(1, elsewhere, "e", "x")}},
 		}
 		wait := fsm.Command(fsm.LockMessages{Address: at, Max: 1})
-		if grouped {
+		if !grouped {
+			uses = append(uses, fsm.FetchReady{Address: at, Sequences: []fsm.SequenceNumber{2}})
+		} else {
 			uses = append(
 				uses, fsm.AcceptSession{Entity: 1, Named: true, ID: "t"}, fsm.RenewSession{Entity: 1, Lock: session},
 				fsm.SetSessionState{Entity: 1, Lock: session, State: []byte("x")}, fsm.Transact{States: []fsm.SetSessionState{{Entity: 1, Lock: session}}},

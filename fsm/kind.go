@@ -38,7 +38,8 @@ const (
 	KindTransactExtended  Kind = 26 // a Transact with reserved numbers, cancellations or states of sessions
 	KindTransferScheduled Kind = 27 // a TransferMessages with sequence numbers and with reserved ones
 
-	KindFenceIdle Kind = 28
+	KindFenceIdle  Kind = 28
+	KindFetchReady Kind = 29
 
 	KindFoundCluster    Kind = 32
 	KindPartitionFormed Kind = 33
@@ -71,5 +72,5 @@ func (k Kind) IsFor(id PartitionID) bool {
 	case id == CatalogPartition:
 		return k >= KindFoundCluster && k <= KindReplaceReplica
 	}
-	return k >= KindPulse && k <= KindFenceIdle
+	return k >= KindPulse && k <= KindFetchReady
 }

@@ -35,7 +35,8 @@ package fsm
 //	   the delivery annotations of the sender. ReplaceReplica in the log of the catalog.
 //	   AutoDeleteOnIdle of partitioned entities, which the catalog refuses below; FenceIdle, and the
 //	   fences of entities in image version 7.
-const FormatLevel uint32 = 4
+//	5  FetchReady.
+const FormatLevel uint32 = 5
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
 // constant each, so that the code says for which of them it asks.
@@ -77,6 +78,8 @@ const (
 	LevelReplaceReplica = 4
 	// LevelFences is the first level at which partitioned entities can be deleted when they are idle.
 	LevelFences = 4
+	// LevelFetchReady is the first level at which ready messages can be locked by number.
+	LevelFetchReady = 5
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
@@ -145,6 +148,8 @@ func CommandLevel(b []byte) uint32 {
 		return LevelReplaceReplica
 	case KindFenceIdle:
 		return LevelFences
+	case KindFetchReady:
+		return LevelFetchReady
 	case KindTransact:
 		_, command, _ := DecodeCommand(b)
 		if c, ok := command.(interface{ Level() uint32 }); ok {

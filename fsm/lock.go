@@ -57,6 +57,30 @@ func (c *FetchDeferred) fields(x *codec) {
 	c.Session.fields(x)
 }
 
+// FetchReady locks ready messages by number, or removes them with Delete, for receivers that select messages. A number
+// that is not ready, because another receiver was faster, or has expired, is left out. Result: Deliveries, in the
+// order of the numbers. Refused with EntityDisabled if the status of the entity forbids receiving, NotAllowed if the
+// entity has sessions, and InvalidArgument below format level 5.
+type FetchReady struct {
+	Address   Address
+	Sequences []SequenceNumber
+	Delete    bool
+}
+
+func (FetchReady) kind() Kind { return KindFetchReady }
+
+func (c FetchReady) encode(x codec) codec { c.fields(&x); return x }
+
+func (c FetchReady) check() Code {
+	return codeIf(within(len(c.Sequences), commandFetchMax) && c.Address.valid())
+}
+
+func (c *FetchReady) fields(x *codec) {
+	c.Address.fields(x)
+	fieldBool(x, &c.Delete)
+	fieldNumbers(x, &c.Sequences)
+}
+
 // lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
 // receive-and-delete requires it, because the messages would be lost with a lost answer. Expired
 // messages are not delivered even if no pulse came yet; if there are very many, or they are large, the
@@ -129,10 +153,18 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 	return q.delivery(sub, at, &rec)
 }
 
-// fetch delivers deferred messages by number. A number that is named twice is delivered once,
-// because the message is no longer deferred the second time. An expired message expires now, or when it
+// fetchReady is fetch for ready messages.
+func (q *Queues) fetchReady(c FetchReady, remembered bool) Result {
+	if q.FormatLevel() < LevelFetchReady {
+		return Result{Code: InvalidArgument}
+	}
+	return q.fetch(FetchDeferred{Address: c.Address, Sequences: c.Sequences, Delete: c.Delete}, Ready, remembered)
+}
+
+// fetch delivers messages by number that are deferred, or ready. A number that is named twice is delivered once,
+// because the message is no longer in that state the second time. An expired message expires now, or when it
 // is fetched again if there are very many, or they are large.
-func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
+func (q *Queues) fetch(c FetchDeferred, state MessageState, remembered bool) Result {
 	if c.check() != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
@@ -155,10 +187,13 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 			continue
 		}
 		rec := sub.ix.get(at)
+		free := rec.state == state || rec.state == Locked && planted.Active(planted.FetchReadyTakesLocked)
 		switch {
-		case rec.state != Deferred || sub.deliversBySession() && sub.ix.session(at) != session:
+		case !free || sub.deliversBySession() && sub.ix.session(at) != session:
 		case !q.expired(sub, &rec):
-			rec.flags |= fromDeferred
+			if state == Deferred {
+				rec.flags |= fromDeferred
+			}
 			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, c.Delete))
 		case expired < pulseMessagesMax && q.mayExpire(sub, at):
 			expired++

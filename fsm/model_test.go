@@ -181,7 +181,7 @@ func (m *model) answer(h fsm.Header, c fsm.Command) modelResult {
 	a.res = res
 	a.res.Deliveries = nil
 	switch c.(type) {
-	case fsm.LockMessages, fsm.FetchDeferred:
+	case fsm.LockMessages, fsm.FetchDeferred, fsm.FetchReady:
 		if res.Code == fsm.OK && len(res.Deliveries) == 0 {
 			return res
 		}
@@ -231,7 +231,13 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 		return m.lock(c, &a), a
 	case fsm.FetchDeferred:
 		a.at = c.Address
-		return m.fetch(c, &a), a
+		return m.fetch(c, fsm.Deferred, &a), a
+	case fsm.FetchReady:
+		a.at = c.Address
+		if m.level < 5 {
+			return modelResult{Code: fsm.InvalidArgument}, a
+		}
+		return m.fetch(fsm.FetchDeferred{Address: c.Address, Sequences: c.Sequences, Delete: c.Delete}, fsm.Ready, &a), a
 	case fsm.SettleMessages:
 		return m.settle(c), a
 	case fsm.RenewLocks:
@@ -345,7 +351,7 @@ func (m *model) lock(c fsm.LockMessages, a *modelAnswer) modelResult {
 	return m.grant(q, picked, c.Delete, a)
 }
 
-func (m *model) fetch(c fsm.FetchDeferred, a *modelAnswer) modelResult {
+func (m *model) fetch(c fsm.FetchDeferred, state fsm.MessageState, a *modelAnswer) modelResult {
 	q := m.queues[c.Address.Entity]
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
@@ -361,11 +367,11 @@ func (m *model) fetch(c fsm.FetchDeferred, a *modelAnswer) modelResult {
 	for _, n := range c.Sequences {
 		x := q.find(c.Address.Sub, n)
 		switch {
-		case x == nil || x.state != fsm.Deferred || slices.Contains(picked, x):
+		case x == nil || x.state != state || slices.Contains(picked, x):
 		case m.dead(c.Address.Sub, x):
 			m.expire(q, c.Address.Sub, x, fsm.Patch{})
 		default:
-			x.byNumber = true
+			x.byNumber = state == fsm.Deferred
 			picked = append(picked, x)
 		}
 	}

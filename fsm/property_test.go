@@ -124,6 +124,9 @@ func (h *history) do(c fsm.Command) {
 		case fsm.FetchDeferred:
 			x.Delete = false
 			c = x
+		case fsm.FetchReady:
+			x.Delete = false
+			c = x
 		}
 	}
 	command := fsm.AppendCommand(nil, head, c)
@@ -156,6 +159,8 @@ func (h *history) note(c fsm.Command, res fsm.Result) {
 	case fsm.LockMessages:
 		at = c.Address
 	case fsm.FetchDeferred:
+		at = c.Address
+	case fsm.FetchReady:
 		at = c.Address
 	case fsm.SendMessages:
 		if res.Code == fsm.OK {
@@ -277,6 +282,12 @@ func (h *history) receive(*rapid.T) {
 func (h *history) fetch(*rapid.T) {
 	c := fsm.FetchDeferred{Address: h.address(), Delete: rapid.IntRange(0, 4).Draw(h.t, "delete") == 0}
 	c.Sequences = h.some(c.Address, fsm.Deferred)
+	h.do(c)
+}
+
+func (h *history) fetchReady(*rapid.T) {
+	c := fsm.FetchReady{Address: h.address(), Delete: rapid.IntRange(0, 4).Draw(h.t, "delete") == 0}
+	c.Sequences = h.some(c.Address, fsm.Ready)
 	h.do(c)
 }
 
@@ -460,10 +471,10 @@ func TestReplicasAgree(t *testing.T) {
 			serials: map[[2]uint64]uint64{}, sent: map[fsm.EntityID]int{}, env: fsm.Env{Now: 1_000_000}, version: 1,
 		}
 		h.model.now, h.model.serving, h.env.Serving = h.env.Now, h.env.Now, h.env.Now
-		h.raise(rapid.Uint32Range(1, 4).Draw(rt, "level"))
+		h.raise(rapid.Uint32Range(1, fsm.FormatLevel).Draw(rt, "level"))
 		actions := map[string]func(*rapid.T){
 			"put": h.put, "send": h.send, "send more": h.send, "receive": h.receive, "receive more": h.receive,
-			"fetch": h.fetch, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,
+			"fetch": h.fetch, "fetch ready": h.fetchReady, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,
 			"pass": h.pass, "tick": h.tick, "tick again": h.tick, "cancel": h.cancel, "purge": h.purge,
 			"rule": h.rule, "drop rule": h.dropRule, "move": h.move, "send to topic": h.publish, "subscribe": h.subscribe,
 			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze, "raise": h.raiseLevel,
@@ -497,6 +508,7 @@ func TestNoMessageIsLostOrLockedTwice(t *testing.T) {
 			env.Index++
 			return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: env.Index, Low: env.Index}, c))
 		}
+		apply(fsm.RaiseLevel{Level: rapid.Uint32Range(1, fsm.FormatLevel).Draw(rt, "level")})
 		apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.EntitySettings{LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 9}})
 		sent, gone := uint64(0), uint64(0)
 		held := map[fsm.SequenceNumber]fsm.Delivery{}
@@ -522,6 +534,13 @@ func TestNoMessageIsLostOrLockedTwice(t *testing.T) {
 			},
 			"lock": func(t *rapid.T) {
 				take(apply(fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: rapid.Uint32Range(1, 9).Draw(t, "n")}).Deliveries)
+			},
+			"fetch ready": func(t *rapid.T) {
+				c := fsm.FetchReady{Address: fsm.Address{Entity: 1}}
+				for n := range rapid.IntRange(1, 9).Draw(t, "n") {
+					c.Sequences = append(c.Sequences, fsm.SequenceNumber(max(1, sent)-min(sent, uint64(n))))
+				}
+				take(apply(c).Deliveries)
 			},
 			"settle": func(t *rapid.T) {
 				n := fsm.SequenceNumber(rapid.Uint64Range(1, sent+1).Draw(t, "number"))

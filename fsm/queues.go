@@ -248,7 +248,12 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		var c FetchDeferred
 		c.fields(r)
 		mustDecode(env, kind, r)
-		return q.fetch(c, h.Incarnation != 0), c.Address
+		return q.fetch(c, Deferred, h.Incarnation != 0), c.Address
+	case KindFetchReady:
+		var c FetchReady
+		c.fields(r)
+		mustDecode(env, kind, r)
+		return q.fetchReady(c, h.Incarnation != 0), c.Address
 	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		var c TransferMessages
 		c, q.sends = r.transfers(kind, q.sends)

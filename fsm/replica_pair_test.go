@@ -193,6 +193,18 @@ func (w *replicaPair) fetch() {
 	}
 }
 
+func (w *replicaPair) fetchReady() {
+	a := w.address()
+	c := fsm.FetchReady{Address: a, Delete: w.r.IntN(6) == 0}
+	for _, d := range w.a.q.Peek(a, 0, 9) {
+		c.Sequences = append(c.Sequences, d.Lock.Sequence)
+	}
+	c.Sequences = append(c.Sequences, 3)
+	for _, d := range w.do(1, c).Deliveries {
+		w.locks[a] = append(w.locks[a], d.Lock)
+	}
+}
+
 func (w *replicaPair) forward() {
 	a := fsm.Address{Entity: w.entity(), Sub: []fsm.SubQueue{0, 1, fsm.TransferQueue}[w.r.IntN(3)]}
 	_, _, _, ok := w.a.q.Outbox(a)
@@ -310,12 +322,12 @@ func TestReplicasAgreeAfterRestore(t *testing.T) {
 				sessions: map[fsm.EntityID][]fsm.SessionLock{}, numbers: map[fsm.Address][]fsm.SequenceNumber{},
 			}
 			all := []fsm.EntityID{pairTopic, pairGrouped, pairPlain, pairForwards, pairSessions, pairQueue}
-			w.do(0, fsm.RaiseLevel{Level: uint32(1 + seed%3)})
+			w.do(0, fsm.RaiseLevel{Level: 1 + uint32(seed)%fsm.FormatLevel})
 			for _, id := range all {
 				w.put(id)
 			}
 			steps := []func(){
-				w.send, w.send, w.send, w.send, w.accept, w.accept, w.lock, w.lock, w.lock, w.settle, w.settle, w.fetch, w.forward, w.forward,
+				w.send, w.send, w.send, w.send, w.accept, w.accept, w.lock, w.lock, w.lock, w.settle, w.settle, w.fetch, w.fetchReady, w.forward, w.forward,
 				w.arrive, w.transact, w.rule, w.keep, w.rare, w.release, w.pass, w.pass,
 				func() { w.apply(w.last) }, func() { w.b = w.b.restored() },
 			}

@@ -10,7 +10,7 @@ import (
 type Result struct {
 	Code       Code
 	Sequence   SequenceNumber // SendMessages, ReserveNumbers; RedriveMessages: the first number that is not done
-	Deliveries []Delivery     // LockMessages, FetchDeferred, ForwardMessages
+	Deliveries []Delivery     // LockMessages, FetchDeferred, FetchReady, ForwardMessages
 	Codes      []Code         // SettleMessages, RenewLocks, TransferMessages
 	Untils     []Instant      // RenewLocks, AcceptSession, RenewSession: ends of locks, see Delivery.LockedUntil
 	Entity     EntityID       // catalog: of the created entity
@@ -28,7 +28,7 @@ type Result struct {
 	Session SessionLock // AcceptSession
 }
 
-// Delivery is one message returned by LockMessages, FetchDeferred, ForwardMessages or a peek.
+// Delivery is one message returned by LockMessages, FetchDeferred, FetchReady, ForwardMessages or a peek.
 type Delivery struct {
 	Lock             LockID
 	State            MessageState

@@ -173,11 +173,17 @@ func (p *proposer) holdsGrants() bool {
 // ahead of wall time by more than wall time may be wrong. Called with mu held, at the leader.
 func (p *proposer) holdsTaking(command []byte) bool {
 	c, unconfirmed := p.unconfirmed()
-	if !unconfirmed || c.own <= after(p.stamper.wallTime(c), clockErrorMax) || planted.Active(planted.FetchAtUnconfirmedTime) {
+	if !unconfirmed || planted.Active(planted.FetchAtUnconfirmedTime) {
 		return false
 	}
-	info, err := fsm.PeekCommand(command)
-	return err == nil && (info.Kind == fsm.KindFetchDeferred || info.Kind == fsm.KindForwardMessages)
+	info, _ := fsm.PeekCommand(command)
+	switch info.Kind { //nolint:exhaustive // the others take nothing, or wait
+	case fsm.KindFetchDeferred, fsm.KindForwardMessages:
+		return c.own > after(p.stamper.wallTime(c), clockErrorMax)
+	case fsm.KindFetchReady:
+		return p.holdsGrants()
+	}
+	return false
 }
 
 // unconfirmed reports whether no quorum has confirmed a time since the leadership began, for grantsHeldMax at most,

@@ -329,6 +329,10 @@ func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 			mortal := fsm.Message{Payload: body(1), TimeToLive: 60_000}
 			must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{mortal}})
 			must(t, g, a.next(), fsm.SendMessages{Entity: 2, Messages: []fsm.Message{mortal}})
+			must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: fsm.LevelFetchReady})
+			must(t, g, a.next(), fsm.PutEntity{Entity: 3, Version: 1, Settings: settings()})
+			must(t, g, a.next(), fsm.SendMessages{Entity: 3, Messages: []fsm.Message{mortal}})
+			ready := fsm.FetchReady{Address: fsm.Address{Entity: 3}, Sequences: []fsm.SequenceNumber{1}}
 			held := lock(t, g, a.next(), lockOf(1, 1), time.Minute).Result.Deliveries
 			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: fsm.SettleAll(held, fsm.Defer)})
 			clock.setAlone(true)
@@ -339,6 +343,7 @@ func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 			for _, c := range []fsm.Command{
 				fsm.FetchDeferred{Address: fsm.Address{Entity: 1}, Sequences: []fsm.SequenceNumber{held[0].Lock.Sequence}},
 				fsm.ForwardMessages{Address: fsm.Address{Entity: 2}, To: fsm.Destination{Partition: 1, Entity: 1}, Max: 9, MaxBytes: 1 << 20},
+				ready,
 			} {
 				if row.refused {
 					if r := ask(t, g, a.next(), c); r.Outcome != Refused || r.Final || r.Result.Code != fsm.ServerBusy {
@@ -353,6 +358,9 @@ func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 			fetch := fsm.FetchDeferred{Address: fsm.Address{Entity: 1}, Sequences: []fsm.SequenceNumber{held[0].Lock.Sequence}}
 			if n := len(must(t, g, a.next(), fetch).Deliveries); n != row.taken {
 				t.Errorf("%d messages are received by number, want %d", n, row.taken)
+			}
+			if n := len(must(t, g, a.next(), ready).Deliveries); n != row.taken {
+				t.Errorf("%d ready messages are received by number, want %d", n, row.taken)
 			}
 			batch := fsm.ForwardMessages{Address: fsm.Address{Entity: 2}, To: fsm.Destination{Partition: 1, Entity: 1}, Max: 9, MaxBytes: 1 << 20}
 			if n := len(must(t, g, fsm.Header{}, batch).Deliveries); n != row.taken {

@@ -229,6 +229,8 @@ func commandSize(command fsm.Command) int {
 		size += messageOverheadBytes * len(c.Locks)
 	case fsm.FetchDeferred:
 		size += messageOverheadBytes * len(c.Sequences)
+	case fsm.FetchReady:
+		size += messageOverheadBytes * len(c.Sequences)
 	case fsm.CancelScheduled:
 		size += messageOverheadBytes * len(c.Sequences)
 	case fsm.RedriveMessages:

@@ -72,6 +72,8 @@ func operationName(kind fsm.Kind) string {
 		return "renew locks"
 	case fsm.KindFetchDeferred:
 		return "fetch deferred"
+	case fsm.KindFetchReady:
+		return "fetch ready"
 	case fsm.KindCancelScheduled:
 		return "cancel scheduled"
 	case fsm.KindPurgeMessages:

@@ -47,6 +47,8 @@ const (
 	ExpireWithoutByteBound Fault = "expire-without-byte-bound"
 	// FetchAtUnconfirmedTime receives by number, and forwards, after an outage before a quorum has confirmed the time.
 	FetchAtUnconfirmedTime Fault = "fetch-at-unconfirmed-time"
+	// FetchReadyTakesLocked locks messages by number that another receiver holds.
+	FetchReadyTakesLocked Fault = "fetch-ready-takes-locked"
 	// FollowerCountsUnsent sends the first piece of a large AppendEntries alone and reports success for all of it.
 	FollowerCountsUnsent Fault = "follower-counts-unsent"
 	// ForgetAnswers forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
@@ -184,6 +186,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	EndSessionWithoutByteBound,
 	ExpireWithoutByteBound,
 	FetchAtUnconfirmedTime,
+	FetchReadyTakesLocked,
 	FollowerCountsUnsent,
 	ForgetAnswers,
 	ForgetArrival,

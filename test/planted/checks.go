@@ -30,6 +30,7 @@ func checks() []check {
 		{planted.EndSessionWithoutByteBound, "fsm", "TestEndOfSessionIsLimitedByBytes", nil},
 		{planted.ExpireWithoutByteBound, "fsm", "TestExpiryIsLimitedByBytes", nil},
 		{planted.FetchAtUnconfirmedTime, "partition", "TestNothingIsTakenBeforeTheTimeIsConfirmed", nil},
+		{planted.FetchReadyTakesLocked, "fsm", "TestNoMessageIsLostOrLockedTwice", nil},
 		{planted.FollowerCountsUnsent, "partition/transport", "TestFollowerHoldsWhatIsCounted", nil},
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
