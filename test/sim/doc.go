@@ -14,7 +14,7 @@
 //     received although nothing more was sent, and every queue has taken another message;
 //   - all replicas of every partition have the same state.
 //
-// A simulated minute takes about three seconds of one core. A failed seed prints its plan, and saves it in a folder
+// A simulated minute takes about two seconds of one core. A failed seed prints its plan, and saves it in a folder
 // with the findings, the histories, the log of all members, and every entry that the replicas of each group have stored
 // (save.go). Shrink (shrink.go) makes the plan smaller:
 //

@@ -9,9 +9,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The load on each stream: about ten operations a second.
+// The load on each stream: about four operations a second. Twice as many take twice as much of a processor.
 const (
-	sendEvery         = 350 * time.Millisecond // on average
+	sendEvery         = 850 * time.Millisecond // on average
 	thinkMean         = 40 * time.Millisecond  // between a delivery and its settlement, on average
 	lockDuration      = 15 * time.Second
 	lockWait          = 2 * time.Second // of one request for messages
