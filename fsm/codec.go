@@ -116,10 +116,14 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	case KindRenewLocks:
 		info.Address.fields(&x)
 		info.Messages = x.count(lockBytesMin)
-	case KindFetchDeferred, KindFetchReady:
+	case KindFetchDeferred:
 		info.Address.fields(&x)
 		x.bool()
 		info.Messages = x.count(1)
+	case KindFetchReady:
+		info.Address.fields(&x)
+		x.bool()
+		info.Messages = x.count(lockBytesMin)
 	case KindCancelScheduled, KindRedriveMessages:
 		field64(&x, &info.Address.Entity)
 		info.Messages = x.count(1)

@@ -25,7 +25,7 @@ func TestEncodedCommandsHaveTheirLevel(t *testing.T) {
 		"a transaction of every level":  {settles(100), 1},
 		"a transaction of level 4":      {settles(101), 4},
 		"a fence":                       {exampleFence(), 4},
-		"a fetch of ready messages":     {fsm.FetchReady{Address: fsm.Address{Entity: 1}, Sequences: []fsm.SequenceNumber{1}}, 5},
+		"a fetch of ready messages":     {fsm.FetchReady{Address: fsm.Address{Entity: 1}, Seen: []fsm.LockID{{Sequence: 1}}}, 5},
 		"a command without other forms": {fsm.Pulse{}, 1},
 	} {
 		if got := fsm.CommandLevel(fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 1, Low: 1}, c.command)); got != c.want {

@@ -129,7 +129,7 @@ func TestFencedShardAcceptsNothing(t *testing.T) {
 		}
 		wait := fsm.Command(fsm.LockMessages{Address: at, Max: 1})
 		if !grouped {
-			uses = append(uses, fsm.FetchReady{Address: at, Sequences: []fsm.SequenceNumber{2}})
+			uses = append(uses, fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 2}}})
 		} else {
 			uses = append(
 				uses, fsm.AcceptSession{Entity: 1, Named: true, ID: "t"}, fsm.RenewSession{Entity: 1, Lock: session},

@@ -11,7 +11,7 @@ import (
 )
 
 // TestFetchReadyLocksAsLockDoes runs random histories at two queues. In one of them the oldest messages are locked, in
-// the other one the same messages are locked by number: deliveries, delivery counts, expiry and dead letters are alike.
+// the other one the same messages are locked as a peek shows them: deliveries, delivery counts, expiry and dead letters are alike.
 func TestFetchReadyLocksAsLockDoes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
@@ -51,7 +51,7 @@ func TestFetchReadyLocksAsLockDoes(t *testing.T) {
 					if len(list) == 0 {
 						break
 					}
-					res, _ := both(lock, fsm.FetchReady{Address: at, Sequences: list, Delete: lock.Delete})
+					res, _ := both(lock, fsm.FetchReady{Address: at, Seen: list, Delete: lock.Delete})
 					for _, d := range res.Deliveries {
 						held = append(held, d.Lock)
 					}
@@ -79,19 +79,19 @@ func TestFetchReadyLocksAsLockDoes(t *testing.T) {
 	}
 }
 
-// oldestReady returns the numbers of the oldest ready messages that have not expired.
-func oldestReady(q *fsm.Queues, at fsm.Address, n int) (list []fsm.SequenceNumber) {
+// oldestReady returns the oldest ready messages that have not expired, with the epochs of their last locks.
+func oldestReady(q *fsm.Queues, at fsm.Address, n int) (list []fsm.LockID) {
 	for _, d := range q.Peek(at, 0, 4096) {
 		expired := d.Expires != 0 && d.Expires <= q.Times().Wall
 		if d.State == fsm.Ready && (!expired || at.Sub != fsm.MainQueue) && len(list) < n {
-			list = append(list, d.Lock.Sequence)
+			list = append(list, d.Lock)
 		}
 	}
 	return list
 }
 
-// TestFetchReadyLeavesOutWhatIsNotReady: numbers of messages that are locked, deferred, scheduled, expired or gone are left
-// out, a number that comes twice is delivered once, and the order is that of the numbers.
+// TestFetchReadyLeavesOutWhatIsNotReady: messages that are locked, deferred, scheduled, expired, gone, or were locked since
+// the peek are left out, one that comes twice is delivered once, and the order is that of the command.
 func TestFetchReadyLeavesOutWhatIsNotReady(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
@@ -106,7 +106,10 @@ func TestFetchReadyLeavesOutWhatIsNotReady(t *testing.T) {
 	b.send(1, 1, fsm.Message{TimeToLive: 5})                 // 5
 	b.send(1, 3, fsm.Message{Payload: []byte("m")})          // 6 to 8
 	b.env.Now += 10
-	c := fsm.FetchReady{Address: at, Sequences: []fsm.SequenceNumber{8, 1, 2, 3, 4, 5, 6, 8, 99}}
+	c := fsm.FetchReady{Address: at}
+	for _, n := range []fsm.SequenceNumber{8, 1, 2, 3, 4, 5, 6, 8, 99} {
+		c.Seen = append(c.Seen, fsm.LockID{Sequence: n}, fsm.LockID{Sequence: n, Epoch: 1})
+	}
 	res := b.must(c)
 	if len(res.Deliveries) != 2 || res.Deliveries[0].Lock.Sequence != 8 || res.Deliveries[1].Lock.Sequence != 6 {
 		t.Fatalf("deliveries %+v", res.Deliveries)
@@ -115,6 +118,9 @@ func TestFetchReadyLeavesOutWhatIsNotReady(t *testing.T) {
 		t.Errorf("%+v", counts)
 	}
 	b.must(settleIn(at, fsm.Abandon, res.Deliveries[0].Lock))
+	if other := b.must(fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 8}, {Sequence: 8, Epoch: 2}}}).Deliveries; other != nil {
+		t.Errorf("as it was not peeked at: %+v", other)
+	}
 	again := b.must(c).Deliveries
 	if len(again) != 1 || again[0].Lock != (fsm.LockID{Sequence: 8, Epoch: 2}) || again[0].FailedDeliveries != 1 {
 		t.Errorf("after it was abandoned: %+v", again)
@@ -127,7 +133,7 @@ func TestFetchReadyIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	fetch := func(id fsm.EntityID) fsm.FetchReady {
-		return fsm.FetchReady{Address: fsm.Address{Entity: id}, Sequences: []fsm.SequenceNumber{1}}
+		return fsm.FetchReady{Address: fsm.Address{Entity: id}, Seen: []fsm.LockID{{Sequence: 1}}}
 	}
 	b.put(1, 1, nil)
 	b.put(2, 1, func(s *fsm.EntitySettings) { s.RequiresSession = true })
@@ -148,7 +154,7 @@ func TestFetchReadyIsRefused(t *testing.T) {
 		"sessions":        {fetch(2), fsm.NotAllowed},
 		"disabled":        {fetch(3), fsm.EntityDisabled},
 		"forwards":        {fetch(4), fsm.NotAllowed},
-		"no numbers":      {fsm.FetchReady{Address: fsm.Address{Entity: 1}}, fsm.InvalidArgument},
+		"no messages":     {fsm.FetchReady{Address: fsm.Address{Entity: 1}}, fsm.InvalidArgument},
 		"no remembering":  {remove, fsm.InvalidArgument},
 		"nothing refuses": {fetch(1), fsm.OK},
 	} {

@@ -131,7 +131,7 @@ func plainExamples() []fsm.Command {
 		}},
 		fsm.RenewLocks{Address: dead, Locks: []fsm.LockID{{Sequence: 5, Epoch: 6}}},
 		fsm.FetchDeferred{Address: dead, Sequences: []fsm.SequenceNumber{1, 1 << 50}, Delete: true},
-		fsm.FetchReady{Address: dead, Sequences: []fsm.SequenceNumber{1, 1 << 50}, Delete: true},
+		fsm.FetchReady{Address: dead, Seen: []fsm.LockID{{Sequence: 1}, {Sequence: 1 << 50, Epoch: 1<<32 - 1}}, Delete: true},
 		fsm.CloseReceiver{Incarnation: 9, Receiver: 10},
 		fsm.CancelScheduled{Entity: 300, Sequences: []fsm.SequenceNumber{7, 1 << 33}},
 		fsm.PurgeMessages{Address: dead, Before: 1_800_000_000_000, Max: 4000},

@@ -78,7 +78,7 @@ const (
 	LevelReplaceReplica = 4
 	// LevelFences is the first level at which partitioned entities can be deleted when they are idle.
 	LevelFences = 4
-	// LevelFetchReady is the first level at which ready messages can be locked by number.
+	// LevelFetchReady is the first level at which ready messages that were peeked at can be locked.
 	LevelFetchReady = 5
 )
 

@@ -47,7 +47,7 @@ const (
 	commandSendMax        = 4500      // messages of one SendMessages, as in Azure Service Bus
 	commandSendBeforeMax  = 4096      // the same below format level 4
 	commandSettlementsMax = 4096      // settlements of one SettleMessages
-	commandFetchMax       = 4096      // sequence numbers of one FetchDeferred or FetchReady
+	commandFetchMax       = 4096      // messages of one FetchDeferred or FetchReady
 	messageIDBytesMax     = 128 * 4   // 128 characters
 	reasonBytesMax        = 4096 * 4  // dead-letter reason or description
 	propertiesBytesMax    = 64 * 1024 // properties to modify, for all patches of a message together

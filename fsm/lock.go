@@ -57,14 +57,14 @@ func (c *FetchDeferred) fields(x *codec) {
 	c.Session.fields(x)
 }
 
-// FetchReady locks ready messages by number, or removes them with Delete, for receivers that select messages. A number
-// that is not ready, because another receiver was faster, or has expired, is left out. Result: Deliveries, in the
-// order of the numbers. Refused with EntityDisabled if the status of the entity forbids receiving, NotAllowed if the
-// entity has sessions, and InvalidArgument below format level 5.
+// FetchReady locks ready messages that a peek has shown, or removes them with Delete, for receivers that select
+// messages. Result: Deliveries, in the order of Seen. A message is left out if it is not ready, has expired, or was
+// locked since the peek, which may have changed it. Refused with EntityDisabled if the status of the entity forbids receiving,
+// NotAllowed if the entity has sessions, and InvalidArgument below format level 5.
 type FetchReady struct {
-	Address   Address
-	Sequences []SequenceNumber
-	Delete    bool
+	Address Address
+	Seen    []LockID // with the epochs of the last locks
+	Delete  bool
 }
 
 func (FetchReady) kind() Kind { return KindFetchReady }
@@ -72,13 +72,15 @@ func (FetchReady) kind() Kind { return KindFetchReady }
 func (c FetchReady) encode(x codec) codec { c.fields(&x); return x }
 
 func (c FetchReady) check() Code {
-	return codeIf(within(len(c.Sequences), commandFetchMax) && c.Address.valid())
+	return codeIf(within(len(c.Seen), commandFetchMax) && c.Address.valid())
 }
 
 func (c *FetchReady) fields(x *codec) {
 	c.Address.fields(x)
 	fieldBool(x, &c.Delete)
-	fieldNumbers(x, &c.Sequences)
+	for i := range fieldLen(x, &c.Seen, lockBytesMin) {
+		c.Seen[i].fields(x)
+	}
 }
 
 // lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
@@ -153,26 +155,38 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 	return q.delivery(sub, at, &rec)
 }
 
-// fetchReady is fetch for ready messages.
-func (q *Queues) fetchReady(c FetchReady, remembered bool) Result {
-	if q.FormatLevel() < LevelFetchReady {
-		return Result{Code: InvalidArgument}
-	}
-	return q.fetch(FetchDeferred{Address: c.Address, Sequences: c.Sequences, Delete: c.Delete}, Ready, remembered)
-}
-
-// fetch delivers messages by number that are deferred, or ready. A number that is named twice is delivered once,
-// because the message is no longer in that state the second time. An expired message expires now, or when it
-// is fetched again if there are very many, or they are large.
-func (q *Queues) fetch(c FetchDeferred, state MessageState, remembered bool) Result {
+// fetch delivers deferred messages by number. A number that is named twice is delivered once,
+// because the message is no longer deferred the second time.
+func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 	if c.check() != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
-	sub, code := q.receivable(c.Address)
+	return q.take(c.Address, c.Session, c.Delete, len(c.Sequences), func(i int) (SequenceNumber, func(*record) bool) {
+		return c.Sequences[i], func(rec *record) bool { return rec.state == Deferred }
+	})
+}
+
+// fetchReady delivers ready messages that nobody has locked since they were peeked at.
+func (q *Queues) fetchReady(c FetchReady, remembered bool) Result {
+	if c.check() != OK || (c.Delete && !remembered) || q.FormatLevel() < LevelFetchReady {
+		return Result{Code: InvalidArgument}
+	}
+	return q.take(c.Address, SessionLock{}, c.Delete, len(c.Seen), func(i int) (SequenceNumber, func(*record) bool) {
+		return c.Seen[i].Sequence, func(rec *record) bool {
+			held := rec.state == Locked && planted.Active(planted.FetchReadyTakesLocked)
+			return (rec.state == Ready || held) && rec.epoch == c.Seen[i].Epoch
+		}
+	})
+}
+
+// take delivers n messages: named returns the number of each, and whether its record allows it. An expired message expires
+// now, or when it is taken again if there are very many, or they are large.
+func (q *Queues) take(a Address, l SessionLock, forGood bool, n int, named func(i int) (SequenceNumber, func(*record) bool)) Result {
+	sub, code := q.receivable(a)
 	if code != OK {
 		return Result{Code: code}
 	}
-	session, code := sub.receiverSession(c.Session)
+	session, code := sub.receiverSession(l)
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -181,20 +195,20 @@ func (q *Queues) fetch(c FetchDeferred, state MessageState, remembered bool) Res
 	}
 	var res Result
 	expired := 0
-	for _, n := range c.Sequences {
-		at, found := sub.ix.seek(n)
+	for i := range n {
+		number, allowed := named(i)
+		at, found := sub.ix.seek(number)
 		if !found {
 			continue
 		}
 		rec := sub.ix.get(at)
-		free := rec.state == state || rec.state == Locked && planted.Active(planted.FetchReadyTakesLocked)
 		switch {
-		case !free || sub.deliversBySession() && sub.ix.session(at) != session:
+		case !allowed(&rec) || sub.deliversBySession() && sub.ix.session(at) != session:
 		case !q.expired(sub, &rec):
-			if state == Deferred {
+			if rec.state == Deferred {
 				rec.flags |= fromDeferred
 			}
-			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, c.Delete))
+			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, forGood))
 		case expired < pulseMessagesMax && q.mayExpire(sub, at):
 			expired++
 			q.expire(sub, at, rec, Patch{})

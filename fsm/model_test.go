@@ -231,13 +231,13 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 		return m.lock(c, &a), a
 	case fsm.FetchDeferred:
 		a.at = c.Address
-		return m.fetch(c, fsm.Deferred, &a), a
+		return m.fetch(c, &a), a
 	case fsm.FetchReady:
 		a.at = c.Address
 		if m.level < 5 {
 			return modelResult{Code: fsm.InvalidArgument}, a
 		}
-		return m.fetch(fsm.FetchDeferred{Address: c.Address, Sequences: c.Sequences, Delete: c.Delete}, fsm.Ready, &a), a
+		return m.fetchReady(c, &a), a
 	case fsm.SettleMessages:
 		return m.settle(c), a
 	case fsm.RenewLocks:
@@ -347,33 +347,6 @@ func (m *model) lock(c fsm.LockMessages, a *modelAnswer) modelResult {
 	}
 	if len(picked) > 0 {
 		q.active = m.serving
-	}
-	return m.grant(q, picked, c.Delete, a)
-}
-
-func (m *model) fetch(c fsm.FetchDeferred, state fsm.MessageState, a *modelAnswer) modelResult {
-	q := m.queues[c.Address.Entity]
-	if q == nil {
-		return modelResult{Code: fsm.EntityNotFound}
-	}
-	if q.kind == fsm.TopicEntity {
-		return modelResult{Code: fsm.NotAllowed}
-	}
-	if s := q.settings.Status; s == fsm.Disabled || s == fsm.ReceiveDisabled {
-		return modelResult{Code: fsm.EntityDisabled}
-	}
-	q.active = m.serving
-	var picked []*modelMessage
-	for _, n := range c.Sequences {
-		x := q.find(c.Address.Sub, n)
-		switch {
-		case x == nil || x.state != state || slices.Contains(picked, x):
-		case m.dead(c.Address.Sub, x):
-			m.expire(q, c.Address.Sub, x, fsm.Patch{})
-		default:
-			x.byNumber = state == fsm.Deferred
-			picked = append(picked, x)
-		}
 	}
 	return m.grant(q, picked, c.Delete, a)
 }

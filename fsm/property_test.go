@@ -287,7 +287,15 @@ func (h *history) fetch(*rapid.T) {
 
 func (h *history) fetchReady(*rapid.T) {
 	c := fsm.FetchReady{Address: h.address(), Delete: rapid.IntRange(0, 4).Draw(h.t, "delete") == 0}
-	c.Sequences = h.some(c.Address, fsm.Ready)
+	for _, n := range h.some(c.Address, fsm.Ready) {
+		l := fsm.LockID{Sequence: n, Epoch: rapid.Uint32Range(0, 1).Draw(h.t, "epoch")}
+		if q := h.model.queues[c.Address.Entity]; q != nil && rapid.IntRange(0, 4).Draw(h.t, "seen") > 0 {
+			if x := q.find(c.Address.Sub, n); x != nil {
+				l = x.lock
+			}
+		}
+		c.Seen = append(c.Seen, l)
+	}
 	h.do(c)
 }
 
@@ -537,10 +545,12 @@ func TestNoMessageIsLostOrLockedTwice(t *testing.T) {
 			},
 			"fetch ready": func(t *rapid.T) {
 				c := fsm.FetchReady{Address: fsm.Address{Entity: 1}}
-				for n := range rapid.IntRange(1, 9).Draw(t, "n") {
-					c.Sequences = append(c.Sequences, fsm.SequenceNumber(max(1, sent)-min(sent, uint64(n))))
+				for _, d := range r.q.Peek(c.Address, fsm.SequenceNumber(rapid.Uint64Range(0, sent).Draw(t, "from")), 9) {
+					c.Seen = append(c.Seen, d.Lock)
 				}
-				take(apply(c).Deliveries)
+				if c.Seen != nil {
+					take(apply(c).Deliveries)
+				}
 			},
 			"settle": func(t *rapid.T) {
 				n := fsm.SequenceNumber(rapid.Uint64Range(1, sent+1).Draw(t, "number"))

@@ -248,7 +248,7 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		var c FetchDeferred
 		c.fields(r)
 		mustDecode(env, kind, r)
-		return q.fetch(c, Deferred, h.Incarnation != 0), c.Address
+		return q.fetch(c, h.Incarnation != 0), c.Address
 	case KindFetchReady:
 		var c FetchReady
 		c.fields(r)

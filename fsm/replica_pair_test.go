@@ -197,9 +197,9 @@ func (w *replicaPair) fetchReady() {
 	a := w.address()
 	c := fsm.FetchReady{Address: a, Delete: w.r.IntN(6) == 0}
 	for _, d := range w.a.q.Peek(a, 0, 9) {
-		c.Sequences = append(c.Sequences, d.Lock.Sequence)
+		c.Seen = append(c.Seen, d.Lock)
 	}
-	c.Sequences = append(c.Sequences, 3)
+	c.Seen = append(c.Seen, fsm.LockID{Sequence: 3})
 	for _, d := range w.do(1, c).Deliveries {
 		w.locks[a] = append(w.locks[a], d.Lock)
 	}

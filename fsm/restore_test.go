@@ -145,7 +145,7 @@ func TestCommandOverLimitIsRefused(t *testing.T) {
 		fsm.RenewLocks{Address: fsm.Address{Entity: 5, Sub: 9}, Locks: make([]fsm.LockID, 1)},
 		fsm.RenewLocks{Address: at, Locks: make([]fsm.LockID, 4097)},
 		fsm.FetchDeferred{Address: at, Sequences: make([]fsm.SequenceNumber, 4097)},
-		fsm.FetchReady{Address: at, Sequences: make([]fsm.SequenceNumber, 4097)},
+		fsm.FetchReady{Address: at, Seen: make([]fsm.LockID, 4097)},
 		fsm.PutEntity{},
 		fsm.SendMessages{Entity: 5, Messages: []fsm.Message{{EnqueueAt: 1 << 62}}},
 		fsm.CancelScheduled{Entity: 5},

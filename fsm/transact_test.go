@@ -406,7 +406,7 @@ func TestTransfersLeaveInOrder(t *testing.T) {
 			fsm.LockMessages{Address: at, Max: 1},
 			fsm.PurgeMessages{Address: at, Max: 1},
 			fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}},
-			fsm.FetchReady{Address: at, Sequences: []fsm.SequenceNumber{1}},
+			fsm.FetchReady{Address: at, Seen: []fsm.LockID{{Sequence: 1}}},
 			settleIn(at, fsm.Complete, fsm.LockID{Sequence: 1}),
 			fsm.RenewLocks{Address: at, Locks: make([]fsm.LockID, 1)},
 		} {

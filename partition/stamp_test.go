@@ -332,7 +332,7 @@ func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 			must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: fsm.LevelFetchReady})
 			must(t, g, a.next(), fsm.PutEntity{Entity: 3, Version: 1, Settings: settings()})
 			must(t, g, a.next(), fsm.SendMessages{Entity: 3, Messages: []fsm.Message{mortal}})
-			ready := fsm.FetchReady{Address: fsm.Address{Entity: 3}, Sequences: []fsm.SequenceNumber{1}}
+			ready := fsm.FetchReady{Address: fsm.Address{Entity: 3}, Seen: []fsm.LockID{{Sequence: 1}}}
 			held := lock(t, g, a.next(), lockOf(1, 1), time.Minute).Result.Deliveries
 			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: fsm.SettleAll(held, fsm.Defer)})
 			clock.setAlone(true)

@@ -230,7 +230,7 @@ func commandSize(command fsm.Command) int {
 	case fsm.FetchDeferred:
 		size += messageOverheadBytes * len(c.Sequences)
 	case fsm.FetchReady:
-		size += messageOverheadBytes * len(c.Sequences)
+		size += messageOverheadBytes * len(c.Seen)
 	case fsm.CancelScheduled:
 		size += messageOverheadBytes * len(c.Sequences)
 	case fsm.RedriveMessages:
