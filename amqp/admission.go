@@ -33,7 +33,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	}
 	s.totals.accepted.Add(1)
 	c = newConn(&s.config, peer)
-	c.totals, c.refusalLog, c.missingRightLog = s.totals, &s.refusalLog, &s.missingRightLog
+	c.totals, c.refusalLog, c.missingRightLog, c.consumers = s.totals, &s.refusalLog, &s.missingRightLog, &s.consumers
 	c.unauthenticatedWork = s.unauthenticatedWork.Open(work.Owner{Source: c.origin}, unauthenticatedWorkPerSecond, unauthenticatedWorkBurst)
 	c.openWork = func(key string) {
 		owner := work.Owner{Source: c.origin, Namespace: uint32(c.namespace), Key: key}

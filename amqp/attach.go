@@ -29,6 +29,8 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 		if a.Source.Dynamic {
 			return l.readTemporary(address, a.Source.Capabilities)
 		}
+	case a.Role == wire.RoleReceiver && a.Name != "":
+		return l.readUnsubscribe(a)
 	default:
 		return newRefusal(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
 	}
@@ -150,13 +152,15 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	place, via, cause := c.entitiesOf(ctx, l)
 	c.mu.Lock()
 	defer c.unlock()
-	if l.temporary {
-		defer func() { //nolint:contextcheck // the deletion must not end with the connection
-			if l.state != attached && !planted.Active(planted.TemporaryCountEndsEarly) { // also after an error: the entity may have been created
-				l.endTemporary()
-			}
-		}()
-	}
+	defer func() { //nolint:contextcheck // the deletion must not end with the connection
+		if l.state == attached {
+			return
+		}
+		l.endUse()
+		if !planted.Active(planted.TemporaryCountEndsEarly) { // also after an error: the entity may have been created
+			l.endTemporary()
+		}
+	}()
 	if l.state != attaching || c.phase >= phaseClosing {
 		return
 	}
@@ -178,7 +182,9 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRef, cause refusal) {
 	var err error
 	switch {
-	case l.topic != "":
+	case l.kind == subscriptionNode:
+		return place, via, c.findSubscription(ctx, l)
+	case l.subscription != nil:
 		place, cause = c.subscribe(ctx, l)
 		return place, via, cause
 	case l.temporary:

@@ -26,6 +26,10 @@ func (n *noopBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, _ fsm
 	return n.Resolve(ctx, in, name)
 }
 
+func (*noopBroker) FindSubscriptions(context.Context, fsm.NamespaceID, string, string) ([]string, error) {
+	return nil, nil
+}
+
 func (*noopBroker) DeleteEntity(context.Context, fsm.NamespaceID, fsm.EntityKind, string) error {
 	return nil
 }

@@ -32,6 +32,10 @@ type Broker interface {
 	// ServerBusy or Timeout.
 	DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error
 
+	// FindSubscriptions returns the paths of the subscriptions of all topics whose names begin and end with given texts,
+	// regardless of case. A subscription that was created a moment ago may be missing. Errors wrap ServerBusy.
+	FindSubscriptions(ctx context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error)
+
 	// Send stores the messages, all or none, and calls done exactly once, possibly before it returns. The
 	// caller passes ownership of the messages: neither they nor the payloads and properties that they refer to
 	// may be changed after the call, not even after done, because a request that was given up may still be

@@ -262,6 +262,17 @@ func (h *fakeBroker) DeleteEntity(ctx context.Context, in fsm.NamespaceID, kind 
 	return nil
 }
 
+func (h *fakeBroker) FindSubscriptions(_ context.Context, in fsm.NamespaceID, prefix, suffix string) (paths []string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.names {
+		if _, own, ok := fsm.SplitSubscriptionPath(e.Name); ok && e.Namespace == in && strings.HasPrefix(own, prefix) && strings.HasSuffix(own, suffix) {
+			paths = append(paths, e.Name)
+		}
+	}
+	return paths, nil
+}
+
 func (h *fakeBroker) counts(name string) fsm.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -70,6 +70,9 @@ type conn struct {
 	readAllowed      *sync.Cond      // the reader waits here while too much is in flight
 	sessions         map[uint16]*session
 	linksByKey       map[linkKey]endpoint // the links by their names
+	consumers        *consumers           // those of the member; admit replaces it
+	volatiles        int                  // shared subscriptions that are not durable and that the connection created
+	clientID         string               // container id of the peer; of more than clientIDBytesMax, only the beginning
 	tokenSender      *incomingLink        // the last link on which the peer sends to $cbs; it may have ended
 	endedChannels    map[uint16]struct{}  // channels whose session the peer has ended
 	pendingRanges    []*session           // sessions with a disposition range that is not in out yet
@@ -128,6 +131,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		failing:         make(chan struct{}),
 		sessions:        make(map[uint16]*session),
 		linksByKey:      make(map[linkKey]endpoint),
+		consumers:       new(consumers),
 		endedChannels:   make(map[uint16]struct{}),
 		grants:          make(grants),
 		namespace:       fsm.DefaultNamespace,

@@ -54,6 +54,7 @@ const (
 	beginCost           = 10      // a session
 	memoryRefusalCost   = 100     // a send that is refused because memory is short: clients would send it again at once
 	transactedUnitBytes = 4 << 10 // bytes of a send in a transaction that cost a unit, besides one for the send: nothing delays it before the commit
+	findCost            = 200     // a search for subscriptions in the whole namespace, which may have 100,000
 	emptyLockCost       = 5       // a request for messages, to the leader of the entity, that finds none until it is cancelled or ends
 )
 
@@ -90,6 +91,9 @@ func (c *conn) countMemoryRefusal() { c.dueWork += memoryRefusalCost }
 
 // countEmptyLock counts a request for messages that found none. mu is held.
 func (c *conn) countEmptyLock() { c.unpaidFrameUnits += emptyLockCost }
+
+// countFind counts a search for subscriptions. mu is held.
+func (c *conn) countFind() { c.unpaidFrameUnits += findCost }
 
 // countBrowse counts a request of a browsing link, which costs what a peek costs. mu is held.
 func (c *conn) countBrowse(found []fsm.Delivery) {

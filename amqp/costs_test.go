@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,6 +63,11 @@ func TestFramesWithoutDeliveriesAreLimited(t *testing.T) {
 			p.credit(1, n, 1, func(f *wire.Flow) { f.Drain = true })
 			expect[*wire.Flow](p)
 		}},
+		"durable subscriptions": {temporaryCost + findCost + attachCost + 2*frameCost, func(p *peer, n uint32) { // with their detach
+			p.consumer(2, "events", subscriber(fmt.Sprint(n), true))
+			p.send(&wire.Detach{Handle: 2})
+			p.untilDetach()
+		}},
 		"sessions": {beginCost + 2*frameCost, func(p *peer, _ uint32) { // with its end
 			p.sendOn(7, &wire.Begin{IncomingWindow: 10, OutgoingWindow: 10})
 			expect[*wire.Begin](p)
@@ -75,7 +81,7 @@ func TestFramesWithoutDeliveriesAreLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, p := piped(t, newFakeBroker("orders"), manyProcessors)
+				s, p := piped(t, newFakeBroker("orders").topic("events"), manyProcessors)
 				p.login().receiver(0, "orders")
 				p.receiver(1, "orders")
 				owe(onlyConn(t, s), 0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -119,6 +120,7 @@ func (c *conn) negotiate(ctx context.Context, peer *wire.Open) bool {
 	if peer.IdleTimeOut != nil && *peer.IdleTimeOut != 0 {
 		c.peerIdleTimeout = max(idleTimeOutMin, time.Duration(*peer.IdleTimeOut)*time.Millisecond)
 	}
+	c.clientID = strings.Clone(peer.ContainerID[:min(len(peer.ContainerID), clientIDBytesMax+1)])
 	c.phase = phaseOpen
 	c.resetTimer()
 	c.log.DebugContext(ctx, "connection opened", "container", peer.ContainerID, "frame_max", c.peerFrameMax)

@@ -79,6 +79,7 @@ func (l *incomingLink) setMaxMessageSize(entityMax int) {
 		l.messageBytesMax = tokenBytesMax
 	case coordinatorNode:
 		l.messageBytesMax = coordinatorBytesMax
+	case subscriptionNode: // receivers only
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	cbsNode
 	managementNode
 	coordinatorNode
+	subscriptionNode // a durable subscription of JMS, which the client is going to delete
 )
 
 // endpoint is an incomingLink or an outgoingLink.
@@ -42,20 +43,21 @@ type endpoint interface {
 // link has the fields of both kinds of links. Incoming and outgoing are seen from the gateway: on an
 // incomingLink the client sends.
 type link struct {
-	session     *session
-	handle      uint32
-	name        string
-	clientSends bool // the client sends
-	state       linkState
-	kind        nodeKind
-	path        string         // reduced address, which grants must cover
-	temporary   bool           // the link creates the entity at path, and that ends with it
-	creates     fsm.EntityKind // the kind of that entity
-	topic       string         // path of the topic from which a client receives through the subscription at path; "" for other links
-	viaPath     string         // path of the entity through which a link sends to another entity
-	right       fsm.Rights     // the right that a link to an entity needs
-	entity      fsm.EntityRef  // the entity at path
-	reply       *wire.Attach
+	session      *session
+	handle       uint32
+	name         string
+	clientSends  bool // the client sends
+	state        linkState
+	kind         nodeKind
+	path         string         // reduced address, which grants must cover
+	temporary    bool           // the link creates the entity at path, and that ends with it
+	creates      fsm.EntityKind // the kind of that entity
+	subscription *subscription  // the subscription of JMS at path; nil for other links
+	consumes     consumerKey    // the subscription that counts the link as its consumer; no path for none
+	viaPath      string         // path of the entity through which a link sends to another entity
+	right        fsm.Rights     // the right that a link to an entity needs
+	entity       fsm.EntityRef  // the entity at path
+	reply        *wire.Attach
 }
 
 func (l *link) base() *link { return l }
@@ -76,7 +78,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	cause := l.readAttach(a)
 	var wants *sessionFilter
 	var selects *selectorFilter
-	if cause.condition == "" && !l.clientSends {
+	if cause.condition == "" && !l.clientSends && a.Source != nil {
 		wants, selects, cause = readFilters(a.Source)
 	}
 	switch {
@@ -119,7 +121,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		c.takeOver(ctx, l.key())
 		c.linksByKey[l.key()] = e
 	}
-	l.beginTemporary()
+	l.beginEntity()
 	s.links[a.Handle] = e
 	c.links, c.linksChanged = c.links+1, time.Now()
 	c.linksPeak = max(c.linksPeak, c.links)
@@ -140,7 +142,14 @@ type linkKey struct {
 	clientSends bool   // the client sends
 }
 
-func (l *link) key() linkKey { return linkKey{l.name, strings.ToLower(l.path), l.clientSends} }
+// The path of a subscription may not be known yet, and its topic is what the client names.
+func (l *link) key() linkKey {
+	path := l.path
+	if l.subscription != nil {
+		path = l.subscription.topic
+	}
+	return linkKey{l.name, strings.ToLower(path), l.clientSends}
+}
 
 // takeOver ends the previous link with the key, because the client has attached the link again: the client has
 // forgotten the old link, or wants to replace it.
@@ -176,6 +185,12 @@ func (l *link) permitted(now time.Time) (path string, ok, revoked bool) {
 	switch g := l.session.conn.grants; l.kind {
 	case cbsNode, coordinatorNode:
 		return "", true, false
+	case subscriptionNode:
+		if l.path == "" { // not found yet
+			return "", l.session.conn.authenticated, false
+		}
+		ok, revoked = g.allow(l.path, l.right, now)
+		return l.path, ok, revoked
 	case managementNode:
 		if ok, revoked = g.allow(l.path, fsm.Send, now); !ok {
 			ok, revoked = g.allow(l.path, fsm.Listen, now)
@@ -281,6 +296,10 @@ func (s *session) detached(d *wire.Detach) {
 		s.conn.emit(s.channel, l.reply)
 	}
 	reply := &wire.Detach{Handle: d.Handle, Closed: d.Closed}
+	if o, ok := e.(*outgoingLink); ok && l.kind == subscriptionNode && l.state == attached && d.Closed && d.Error == nil {
+		o.unsubscribe(reply)
+		return
+	}
 	if o, ok := e.(*outgoingLink); ok && o.messageSession != nil {
 		o.pendingDetach = reply
 		e.drop()
@@ -301,6 +320,9 @@ func (l *link) end() bool {
 	}
 	created := l.state == attached
 	l.state = gone
+	if created {
+		l.endUse()
+	}
 	l.session.conn.linkEnded()
 	l.releaseName()
 	if created || planted.Active(planted.TemporaryCountEndsEarly) {

@@ -139,7 +139,7 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	case *wire.Disposition:
 		s.disposition(ctx, body)
 	case *wire.Detach:
-		s.detached(body)
+		s.detached(body) //nolint:contextcheck // what it deletes must not end with the connection
 	default:
 		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: "The frame is not allowed here."}
 	}

@@ -118,6 +118,7 @@ type Server struct {
 	scanWork            *work.Limiter // of links with selectors
 	refusalLog          logLimiter    // limits the log lines of connections about refusals
 	missingRightLog     logLimiter    // limits their lines in the audit log
+	consumers           consumers     // of subscriptions with names
 
 	limiter *connlimit.Limiter // protects authenticated connections
 

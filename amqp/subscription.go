@@ -2,15 +2,22 @@ package amqp
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // A client of JMS that consumes from a topic attaches a receiver at the topic itself. The gateway attaches it to a
-// subscription of the topic.
+// subscription of the topic, which it creates if it is missing (docs/service-bus-protocol.md#subscriptions-of-jms).
 
 // Capabilities of a receiver at a topic, as Qpid JMS names them.
 const (
@@ -29,62 +36,384 @@ const (
 // consumerPrefix begins the names of the subscriptions that the gateway creates.
 const consumerPrefix = "jms."
 
+// Limits of subscriptions.
+const (
+	clientIDBytesMax       = 256 // of a container id that names subscriptions
+	subscriptionLabelBytes = 19  // of the name that the program chose, in the name of the subscription
+	metadataBytesMax       = 1024
+	volatilesMax           = 64 // shared subscriptions that are not durable and that one connection creates
+)
+
+// subscription is the subscription of JMS that a receiver at a topic asks for.
+type subscription struct {
+	topic   string // path of the topic
+	name    string // the name that the program chose; "" for a consumer with a subscription of its own
+	client  string // the client id to which the name belongs; "" for a name that all clients share
+	durable bool
+	shared  bool
+	found   []string // paths of what the client deletes when it unsubscribes
+}
+
 // readSubscription reads an attach of a receiver at an entity. If that is a consumer of a topic, l.path becomes the
 // path of its subscription.
 func (l *link) readSubscription(a *wire.Attach) refusal {
-	s := a.Source
-	if fsm.EntityPath(l.path) != l.path || browses(s) || !slices.Contains(s.Capabilities, topicCapability) && !slices.Contains(s.Capabilities, temporaryTopic) {
+	source := a.Source
+	if fsm.EntityPath(l.path) != l.path || browses(source) || !slices.Contains(source.Capabilities, topicCapability) && !slices.Contains(source.Capabilities, temporaryTopic) {
 		return refusal{}
 	}
-	for _, pair := range s.Filter {
+	for _, pair := range source.Filter {
 		if described, ok := pair.Value.(wire.Described); ok && (described.Descriptor == noLocalDescriptor || described.Descriptor == noLocalCode) {
 			return refusal{wire.ConditionNotImplemented, "A consumer gets the messages of its own connection too. Leave out noLocal, or select by a property that the producer sets.", retryAfterChange}
 		}
 	}
-	durable, shared := s.Durable != nil && *s.Durable != 0, slices.Contains(s.Capabilities, sharedCapability)
-	switch {
-	case !durable && !shared:
-		l.topic = l.path
-		l.temporary, l.creates, l.path = true, fsm.SubscriptionEntity, fsm.SubscriptionPath(l.topic, consumerPrefix+newTrackingID())
-	case durable && shared && slices.Contains(s.Capabilities, globalCapability):
-		l.sharedSubscription(a.Name)
+	s := &subscription{topic: l.path, durable: source.Durable != nil && *source.Durable != 0, shared: slices.Contains(source.Capabilities, sharedCapability)}
+	l.subscription, l.creates = s, fsm.SubscriptionEntity
+	if s.shared {
+		l.reply.OfferedCapabilities = []wire.Symbol{sharedSubscriptions} // otherwise the client detaches
 	}
+	if !s.durable && !s.shared {
+		l.temporary, l.path = true, fsm.SubscriptionPath(s.topic, consumerPrefix+newTrackingID())
+		return refusal{}
+	}
+	cause := s.readName(a.Name, s.shared && slices.Contains(source.Capabilities, globalCapability), l.session.conn.clientID)
+	l.path = fsm.SubscriptionPath(s.topic, s.entityName())
+	return cause
+}
+
+// readName sets the name of a subscription and the client to which it belongs. JMS names the subscription by the link:
+// up to the first '|', after which the client makes the name of the link unique.
+func (s *subscription) readName(linkName string, global bool, client string) refusal {
+	s.name, _, _ = strings.Cut(linkName, "|")
+	switch {
+	case s.name == "":
+		return newRefusal(wire.ConditionInvalidField, "The link of a subscription has no name. Name it after the subscription.")
+	case global:
+		return refusal{}
+	case client == "" || len(client) > clientIDBytesMax:
+		return newRefusal(wire.ConditionInvalidField, "The subscription belongs to a client, and the container id of the connection is empty or longer than %d bytes. Set a client id.", clientIDBytesMax)
+	}
+	s.client = client
 	return refusal{}
 }
 
-// sharedSubscription attaches a receiver at a topic to the subscription that it shares. JMS names the subscription by
-// the link: up to the first '|', which the client appends. An administrator creates the subscription; a link neither
-// creates nor deletes it.
-func (l *link) sharedSubscription(linkName string) {
-	if name, _, _ := strings.Cut(linkName, "|"); name != "" && !strings.Contains(name, "/") {
-		l.reply.OfferedCapabilities = []wire.Symbol{sharedSubscriptions} // otherwise the client detaches
-		l.path = fsm.SubscriptionPath(l.path, name)
+// code returns a hash that stands for the client id and the name, which have any characters and whose case counts: no
+// choice of either leads to the subscription of another client.
+func (s *subscription) code() string {
+	hashed := []byte{'v'}
+	if s.durable {
+		hashed[0] = 'd'
 	}
+	client := s.client
+	if planted.Active(planted.SubscriptionOfAnyClient) {
+		client = ""
+	}
+	hashed = append(binary.BigEndian.AppendUint32(hashed, uint32(len(client))), client+s.name...)
+	sum := sha256.Sum256(hashed)
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
-// checkTopic returns the reason why nobody can subscribe to the entity at path, if there is one. mu is not held.
-func (c *conn) checkTopic(ctx context.Context, path string) refusal {
-	at, err := c.resolvePath(ctx, path)
+// entityName returns the name of the subscription of a topic that belongs to a subscription of JMS: a part of its name,
+// for people, and the code.
+func (s *subscription) entityName() string {
+	label := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_' {
+			return r
+		}
+		return -1
+	}, s.name)
+	return consumerPrefix + label[:min(len(label), subscriptionLabelBytes)] + "." + s.code()
+}
+
+// description tells an administrator what a subscription is for.
+func (s *subscription) description() string {
+	text := fmt.Sprintf("JMS subscription %+q", s.name)
+	if s.client != "" {
+		text += fmt.Sprintf(" of client %+q", s.client)
+	}
+	return text[:min(len(text), metadataBytesMax)]
+}
+
+// settings returns the settings of a subscription that is created.
+func (s *subscription) settings() fsm.EntitySettings {
+	settings := fsm.DefaultSettings()
+	settings.MaxMessageBytes = 0
+	settings.UserMetadata = s.description()
+	if !s.durable {
+		settings.AutoDeleteOnIdle = fsm.Millis(temporaryIdle.Milliseconds())
+	}
+	return settings
+}
+
+// subscribe finds or creates the subscription of a consumer of a topic. mu is not held.
+func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause refusal) {
+	s := l.subscription
+	at, err := c.resolvePath(ctx, s.topic)
 	switch {
 	case err != nil:
-		return errorReplyOf(codeOf(err)).withEntity(path).refusal
+		cause = errorReplyOf(codeOf(err)).withEntity(s.topic).refusal
 	case at.Kind != fsm.TopicEntity:
-		return newRefusal(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
+		cause = newRefusal(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
+	case s.name == "":
+		if at, err = c.createTemporary(ctx, l.creates, l.path); err != nil {
+			cause = creationRefusal(err, s.topic)
+		}
+		return at, cause
+	default:
+		return c.subscribeByName(ctx, l)
 	}
-	return refusal{}
-}
-
-// subscribe creates the subscription of a consumer of a topic. mu is not held.
-func (c *conn) subscribe(ctx context.Context, l *link) (fsm.EntityRef, refusal) {
-	if cause := c.checkTopic(ctx, l.topic); cause.condition != "" {
+	if l.temporary {
 		c.mu.Lock()
 		defer c.unlock()
 		l.forgetTemporary()
+	}
+	return at, cause
+}
+
+// subscribeByName finds or creates a subscription that has a name. mu is not held.
+func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, refusal) {
+	s := l.subscription
+	if own := fsm.SubscriptionPath(s.topic, s.name); s.durable && s.client == "" && !strings.Contains(s.name, "/") && !hasConsumerPrefix(s.name) {
+		at, err := c.resolvePath(ctx, own) // one that an administrator created
+		switch {
+		case err == nil:
+			c.mu.Lock()
+			defer c.unlock()
+			l.path = own
+			return at, refusal{}
+		case codeOf(err) != fsm.EntityNotFound:
+			return at, errorReplyOf(codeOf(err)).withEntity(own).refusal
+		}
+	}
+	if s.durable {
+		if cause := c.useSubscription(l, !s.shared); cause.condition != "" {
+			return fsm.EntityRef{}, cause
+		}
+	}
+	at, err := c.resolvePath(ctx, l.path)
+	switch {
+	case err == nil:
+		return at, refusal{}
+	case codeOf(err) != fsm.EntityNotFound:
+		return at, errorReplyOf(codeOf(err)).withEntity(l.path).refusal
+	}
+	cause := c.mayCreate(ctx, l)
+	if cause.condition != "" {
 		return fsm.EntityRef{}, cause
 	}
-	at, err := c.createTemporary(ctx, l.creates, l.path)
-	if err != nil {
-		return at, creationRefusal(err, l.topic)
+	at, err = c.createEntity(ctx, fsm.SubscriptionEntity, l.path, s.settings())
+	if codeOf(err) == fsm.EntityExists { // another client was faster
+		at, err = c.resolvePath(ctx, l.path)
 	}
-	return at, refusal{}
+	if err != nil {
+		cause = creationRefusal(err, s.topic)
+	}
+	return at, cause
+}
+
+func hasConsumerPrefix(name string) bool {
+	return len(name) >= len(consumerPrefix) && strings.EqualFold(name[:len(consumerPrefix)], consumerPrefix)
+}
+
+// mayCreate prepares the creation of the subscription of a link, or returns the reason why it is refused. mu is not held.
+func (c *conn) mayCreate(ctx context.Context, l *link) refusal {
+	if l.subscription.durable {
+		return c.replaceFormer(ctx, l)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if c.volatiles >= volatilesMax {
+		return refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has created %d shared subscriptions; more are not possible. Use other names again, or open another connection.", volatilesMax), retryAfterChange}
+	}
+	c.volatiles++
+	return refusal{}
+}
+
+// replaceFormer deletes what a durable subscription takes the place of: that of another topic with the same name. A
+// durable subscription stays after its link, so the client needs the right to manage. mu is not held.
+func (c *conn) replaceFormer(ctx context.Context, l *link) refusal {
+	s := l.subscription
+	if cause := c.mayManage(ctx, l.path); cause.condition != "" {
+		return cause
+	}
+	former, err := c.findSubscriptions(ctx, s.code())
+	if err != nil {
+		return errorReplyOf(codeOf(err)).refusal
+	}
+	for _, path := range former {
+		if s.shared { // consumers of other members would lose its messages
+			return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The name '%s' belongs to the shared subscription '%s', which differs. Unsubscribe from that first, or choose another name.", s.name, path), retryAfterChange}
+		}
+		if cause := c.mayManage(ctx, path); cause.condition != "" {
+			return cause
+		}
+	}
+	return c.deleteSubscriptions(ctx, former)
+}
+
+// deleteSubscriptions deletes subscriptions by their paths. mu is not held.
+func (c *conn) deleteSubscriptions(ctx context.Context, paths []string) refusal {
+	for _, path := range paths {
+		if err := c.deleteEntity(ctx, fsm.SubscriptionEntity, path); err != nil && codeOf(err) != fsm.EntityNotFound {
+			return errorReplyOf(codeOf(err)).withEntity(path).refusal
+		}
+	}
+	return refusal{}
+}
+
+// findSubscriptions returns the paths of the subscriptions that have a code. mu is not held.
+func (c *conn) findSubscriptions(ctx context.Context, code string) ([]string, error) {
+	c.mu.Lock()
+	c.countFind()
+	c.unlock()
+	return c.config.Broker.FindSubscriptions(ctx, c.namespace, consumerPrefix, "."+code)
+}
+
+// mayManage returns the reason why a client may not create or delete the subscription at path, if there is one. mu is not held.
+func (c *conn) mayManage(ctx context.Context, path string) refusal {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.hasRight(ctx, path, fsm.Manage, time.Now()) {
+		return refusal{}
+	}
+	c.auditMissing(ctx, path, fsm.Manage, "")
+	cause := unauthorized(path, fsm.Manage)
+	cause.text = "A durable subscription is created and deleted with the right to manage. " + cause.text
+	return cause
+}
+
+// useSubscription counts a link as a consumer of its durable subscription until it ends. mu is not held.
+func (c *conn) useSubscription(l *link, exclusive bool) refusal {
+	c.mu.Lock()
+	defer c.unlock()
+	key := consumerKey{c.namespace, l.subscription.code()}
+	if l.state != attaching || !c.consumers.add(key, exclusive) { // resolve ignores the refusal if the link has ended
+		return refusal{wire.ConditionResourceLocked, fmt.Sprintf("The subscription '%s' has an active consumer. Close that first.", l.subscription.name), retryLater}
+	}
+	l.consumes = key
+	return refusal{}
+}
+
+// endUse no longer counts a link as a consumer. mu is held.
+func (l *link) endUse() {
+	if l.consumes.code != "" {
+		l.session.conn.consumers.remove(l.consumes)
+		l.consumes.code = ""
+	}
+}
+
+// consumerKey identifies a durable subscription of JMS.
+type consumerKey struct {
+	namespace fsm.NamespaceID
+	code      string
+}
+
+// consumers counts the links of a member to durable subscriptions. Consumers at other members are not known: a
+// client that lost its member must get its subscription at another at once.
+type consumers struct {
+	mu    sync.Mutex
+	links map[consumerKey]int // -1: one, which has it alone
+}
+
+// add counts a link, and returns false if it or another one must be the only one.
+func (s *consumers) add(key consumerKey, exclusive bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.links[key]
+	switch {
+	case n < 0 || exclusive && n > 0:
+		return false
+	case s.links == nil:
+		s.links = make(map[consumerKey]int)
+	}
+	if s.links[key] = n + 1; exclusive {
+		s.links[key] = -1
+	}
+	return true
+}
+
+// remove ends what add began.
+func (s *consumers) remove(key consumerKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.links[key]; n > 1 {
+		s.links[key] = n - 1
+		return
+	}
+	delete(s.links, key)
+}
+
+// readUnsubscribe reads an attach without source: a client of JMS asks for the durable subscription that the link names,
+// and deletes it by closing the link. The attach names no topic.
+func (l *link) readUnsubscribe(a *wire.Attach) refusal {
+	l.kind, l.right, l.subscription = subscriptionNode, fsm.Manage, &subscription{durable: true}
+	return l.subscription.readName(a.Name, slices.Contains(a.DesiredCapabilities, globalCapability), l.session.conn.clientID)
+}
+
+// findSubscription finds the subscription that a client wants to delete. mu is not held.
+func (c *conn) findSubscription(ctx context.Context, l *link) refusal {
+	s := l.subscription
+	paths, err := c.awaitSubscription(ctx, s.code())
+	switch {
+	case err != nil:
+		return errorReplyOf(codeOf(err)).refusal
+	case len(paths) == 0:
+		return newRefusal(wire.ConditionNotFound, "The client created no durable subscription '%s'. Check the name and the client id; an administrator deletes what an administrator created.", s.name)
+	}
+	for _, path := range paths {
+		if cause := c.mayManage(ctx, path); cause.condition != "" {
+			return cause
+		}
+	}
+	if cause := c.useSubscription(l, true); cause.condition != "" {
+		return cause
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	l.path, s.found = paths[0], paths
+	topic, _, _ := fsm.SplitSubscriptionPath(l.path)
+	durable, policy := uint32(2), wire.Symbol("never")
+	l.reply.Source = &wire.Source{Address: topic, Durable: &durable, ExpiryPolicy: &policy, Capabilities: []wire.Symbol{topicCapability}}
+	return refusal{}
+}
+
+// awaitSubscription returns the paths of the subscriptions that have a code. It asks again if there is none: the
+// subscription may have been created at another member a moment ago. mu is not held.
+func (c *conn) awaitSubscription(ctx context.Context, code string) ([]string, error) {
+	for _, pause := range []time.Duration{100 * time.Millisecond, time.Second, 0} {
+		paths, err := c.findSubscriptions(ctx, code)
+		if err != nil || len(paths) > 0 || pause == 0 {
+			return paths, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.failing:
+			return nil, fsm.ServerBusy
+		case <-ctx.Done():
+			return nil, fsm.ServerBusy
+		}
+	}
+	return nil, nil
+}
+
+// unsubscribe deletes the subscription of a link that the client has closed, and then answers with reply. mu is held.
+func (l *outgoingLink) unsubscribe(reply *wire.Detach) {
+	s, c, paths, key := l.session, l.session.conn, l.subscription.found, l.consumes
+	l.consumes.code = "" // nobody consumes until it is deleted
+	l.drop()
+	c.brokerCalls = append(c.brokerCalls, func() {
+		go func() {
+			ctx := context.Background()
+			defer c.recovered(ctx)
+			cause := c.deleteSubscriptions(ctx, paths)
+			c.consumers.remove(key)
+			c.mu.Lock()
+			defer c.unlock()
+			if cause.condition != "" {
+				reply.Error = c.newError(ctx, cause, "link", l.name, "path", l.path)
+			}
+			if !s.ended && c.phase < phaseClosing {
+				c.emit(s.channel, reply)
+			}
+		}()
+	})
 }

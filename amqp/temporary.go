@@ -72,11 +72,13 @@ func creationRefusal(err error, path string) refusal {
 	return errorReplyOf(codeOf(err)).withEntity(path).refusal
 }
 
-// beginTemporary counts the entity of a link, and its work. mu is held.
-func (l *link) beginTemporary() {
+// beginEntity counts the entity of a link, and the work of creating and deleting it. mu is held.
+func (l *link) beginEntity() {
+	c := l.session.conn
 	if l.temporary {
-		c := l.session.conn
 		c.temporaries++
+	}
+	if l.temporary || l.subscription != nil {
 		c.dueWork += temporaryCost
 	}
 }

@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Lookup finds an entity of a namespace by name or path, case-insensitively; an entity that is
 // being deleted is not found. Queues and topics share one set of names.
@@ -49,6 +52,24 @@ func (c *Catalog) List(namespace NamespaceID, kind EntityKind, topic EntityID, a
 		list[j] = *s.byName[kind][from+j].entity
 	}
 	return list
+}
+
+// FindSubscriptions returns the paths of the subscriptions of all topics of a namespace whose names
+// begin and end with given texts, case-insensitively. It looks at all subscriptions of the namespace.
+func (c *Catalog) FindSubscriptions(namespace NamespaceID, prefix, suffix string) (paths []string) {
+	s := c.namespace(namespace)
+	if s == nil {
+		return nil
+	}
+	prefix, suffix = nameKey(prefix), nameKey(suffix)
+	for _, n := range s.byName[SubscriptionEntity] {
+		if strings.HasSuffix(n.key, suffix) {
+			if _, name, _ := SplitSubscriptionPath(n.key); strings.HasPrefix(name, prefix) {
+				paths = append(paths, n.entity.Name)
+			}
+		}
+	}
+	return paths
 }
 
 // Dropping returns, by ID, the entities that are being deleted: their partition has not confirmed

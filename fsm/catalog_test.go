@@ -3,6 +3,7 @@ package fsm_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -271,6 +272,37 @@ func TestCatalogImageIsImmutable(t *testing.T) {
 	}
 	if !bytes.Equal(before.Bytes(), after.Bytes()) {
 		t.Error("the image changed after it was taken")
+	}
+}
+
+// TestSubscriptionsAreFoundByTheirNames: in all topics of one namespace, by both ends of their own
+// names.
+func TestSubscriptionsAreFoundByTheirNames(t *testing.T) {
+	t.Parallel()
+	c := fsm.NewCatalog()
+	serial := uint64(0)
+	apply := func(cmd fsm.Command) fsm.EntityID {
+		serial++
+		res := c.Apply(fsm.Env{Index: serial, Now: 1}, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: serial, Low: serial}, cmd))
+		if res.Code != fsm.OK {
+			t.Fatalf("%+v: %v", cmd, res.Code)
+		}
+		return res.Entity
+	}
+	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
+	settings := fsm.DefaultSettings()
+	for _, topic := range []string{"events", "jms.x/news"} {
+		id := apply(fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Kind: fsm.TopicEntity, Name: topic, Partition: 1, Settings: settings})
+		for _, name := range []string{"JMS.a.Code", "jms.b.code", "jms.c.xcode", "other.code", "jms.code.d"} {
+			apply(fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: id, Name: fsm.SubscriptionPath(topic, name), Settings: settings})
+		}
+	}
+	want := []string{"events/Subscriptions/JMS.a.Code", "events/Subscriptions/jms.b.code", "jms.x/news/Subscriptions/JMS.a.Code", "jms.x/news/Subscriptions/jms.b.code"}
+	if got := c.FindSubscriptions(fsm.DefaultNamespace, "jms.", ".CODE"); !slices.Equal(got, want) {
+		t.Errorf("found %q", got)
+	}
+	if got := c.FindSubscriptions(fsm.DefaultNamespace+1, "jms.", ".code"); got != nil {
+		t.Errorf("found %q in no namespace", got)
 	}
 }
 

@@ -40,6 +40,11 @@ func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kin
 	return b.In(namespace).DeleteEntity(ctx, kind, name)
 }
 
+// FindSubscriptions returns the paths of the subscriptions whose names begin and end with given texts.
+func (b broker) FindSubscriptions(_ context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
+	return b.In(namespace).FindSubscriptions(prefix, suffix)
+}
+
 // Receiver opens a receiver. The receivers of both packages have the same methods.
 func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver {
 	return b.Router.Receiver(at, receiveAndDelete)

@@ -151,6 +151,8 @@ const (
 	SplitTransaction Fault = "split-transaction"
 	// SubmitAboveLevel proposes commands that need a higher format level than the state machine has.
 	SubmitAboveLevel Fault = "submit-above-level"
+	// SubscriptionOfAnyClient leaves the client id out of the name of the subscription of a client of JMS.
+	SubscriptionOfAnyClient Fault = "subscription-of-any-client"
 	// SwapSnapshotPages exchanges two pages of each snapshot after its checksum was computed.
 	SwapSnapshotPages Fault = "swap-snapshot-pages"
 	// SwitchBeforeCopy makes a new journal the log of a member before it has the entries of the old one.
@@ -237,6 +239,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SkipSecondLook,
 	SplitTransaction,
 	SubmitAboveLevel,
+	SubscriptionOfAnyClient,
 	SwapSnapshotPages,
 	SwitchBeforeCopy,
 	SyncedTooFar,

@@ -89,6 +89,8 @@ func connectionLimits() []limit {
 		{"largest AMQP channel number of a connection", "amqp.channelMax", "", "`amqp:connection:framing-error`, the connection is closed"},
 		{"links of a connection", "amqp.linksMax", "", "`amqp:resource-limit-exceeded`"},
 		{"temporary queues, temporary topics and consumers of topics of a connection", "amqp.temporariesMax", "", "`amqp:resource-limit-exceeded`"},
+		{"shared subscriptions that are not durable and that a connection creates", "amqp.volatilesMax", "", "`amqp:resource-limit-exceeded`"},
+		{"container id (client id) of a client of subscriptions with names", "amqp.clientIDBytesMax", "bytes", "`amqp:invalid-field`"},
 		{"work of a connection without delay (see [work](#work-of-requests))", "amqp.workBurst", "units", "the next frames are read later"},
 		{"the same, per second", "amqp.workPerSecond", "units", "the next frames are read later"},
 		{"the same, of all connections of a member, per second and processor", "amqp.workPerSecondPerProcessor", "units", "the same, for the connections that request most"},

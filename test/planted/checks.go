@@ -81,6 +81,7 @@ func checks() []check {
 		{planted.SkipSecondLook, "fsm", "TestShardsThatWereUsedAreNotDeleted", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
 		{planted.SubmitAboveLevel, "partition", "TestCommandsWaitForTheirLevel", nil},
+		{planted.SubscriptionOfAnyClient, "amqp", "TestSubscriptionsOfClientsAreApart", nil},
 		{planted.SwapSnapshotPages, "partition", "TestCompactionKeepsLiveBodies", nil},
 		{planted.SwitchBeforeCopy, "partition/raftlog", "TestConversionSurvivesALossOfPowerAtEveryStep", nil},
 		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},

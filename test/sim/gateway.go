@@ -66,6 +66,11 @@ func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kin
 	return b.In(namespace).DeleteEntity(ctx, kind, name)
 }
 
+// FindSubscriptions implements amqp.Broker.
+func (b broker) FindSubscriptions(_ context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
+	return b.In(namespace).FindSubscriptions(prefix, suffix)
+}
+
 // Receiver implements amqp.Broker.
 func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver {
 	return b.Router.Receiver(at, receiveAndDelete)

@@ -18,6 +18,7 @@ import jakarta.jms.Session;
 import jakarta.jms.TemporaryQueue;
 import jakarta.jms.TemporaryTopic;
 import jakarta.jms.TextMessage;
+import jakarta.jms.Topic;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.file.Files;
@@ -330,8 +331,104 @@ class QpidTest extends Scenario {
             producer.send(session.createTextMessage("2"));
             assertEquals("2", next(two).getText());
             two.close();
+            session.createSharedDurableConsumer(session.createTopic(name), "new").close();
+            producer.send(session.createTextMessage("3"));
+            MessageConsumer missing = session.createSharedDurableConsumer(session.createTopic(name), "new");
+            assertEquals("3", next(missing).getText());
+            missing.close();
         }
-        assertThrows(JMSException.class, () -> session.createSharedDurableConsumer(session.createTopic(name), "unknown"));
+        session.unsubscribe("new");
+        assertThrows(InvalidDestinationException.class, () -> session.unsubscribe("shared"), "an administrator's");
+    }
+
+    /** A session of a client id. */
+    private Session sessionAs(String client, int member) throws JMSException {
+        Connection connection = closing(factory("amqp://" + host(connectionString(member)) + NO_PREFETCH).createConnection());
+        connection.setClientID(client);
+        connection.start();
+        return connection.createSession(Session.AUTO_ACKNOWLEDGE);
+    }
+
+    @Test
+    @DisplayName("a durable subscription stays while its client is away, until it unsubscribes")
+    void durableSubscription() throws JMSException {
+        String name = topic("archive");
+        Session session = sessionAs("client " + name, 1);
+        Topic topic = session.createTopic(name);
+        MessageConsumer consumer = session.createDurableConsumer(topic, "mine");
+        MessageProducer producer = session.createProducer(topic);
+        producer.send(session.createTextMessage("1"));
+        assertEquals("1", next(consumer).getText());
+        Session second = sessionAs("client " + name, 1);
+        assertThrows(JMSException.class, () -> second.createDurableConsumer(second.createTopic(name), "mine"), "a second consumer");
+        assertThrows(JMSException.class, () -> second.unsubscribe("mine"), "it has a consumer");
+        Session other = sessionAs("another " + name, 1);
+        assertThrows(InvalidDestinationException.class, () -> other.unsubscribe("mine"), "it belongs to another client");
+        consumer.close();
+        producer.send(session.createTextMessage("2"));
+        Session elsewhere = sessionAs("client " + name, 2);
+        MessageConsumer again = elsewhere.createDurableConsumer(elsewhere.createTopic(name), "mine");
+        assertEquals("2", next(again).getText());
+        assertNull(again.receiveNoWait());
+        again.close();
+        elsewhere.unsubscribe("mine");
+        assertThrows(InvalidDestinationException.class, () -> elsewhere.unsubscribe("mine"), "it is deleted");
+        producer.send(session.createTextMessage("3"));
+        assertNull(session.createDurableConsumer(topic, "mine").receiveNoWait(), "a new one begins empty");
+    }
+
+    @Test
+    @DisplayName("consumers at two members share a subscription that is not durable")
+    void sharedVolatile() throws JMSException {
+        String name = topic("archive");
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        Session other = connection("amqp://" + host(connectionString(2)) + NO_PREFETCH).createSession(Session.AUTO_ACKNOWLEDGE);
+        MessageConsumer one = session.createSharedConsumer(session.createTopic(name), "news");
+        MessageConsumer two = other.createSharedConsumer(other.createTopic(name), "news");
+        MessageProducer producer = session.createProducer(session.createTopic(name));
+        producer.send(session.createTextMessage("1"));
+        assertEquals("1", next(one).getText());
+        producer.send(session.createTextMessage("2"));
+        assertEquals("2", next(two).getText());
+        assertNull(one.receiveNoWait());
+    }
+
+    @Test
+    @Timeout(180)
+    @DisplayName("its member dies: a durable subscription goes on at another, nothing is lost or repeated")
+    void durableFailover() throws JMSException {
+        String name = topic("archive");
+        Connection connection = closing(factory("failover:(amqp://" + host(doomed()) + ")" + NO_PREFETCH
+            + "&failover.reconnectDelay=100&failover.maxReconnectDelay=1000").createConnection());
+        connection.setClientID("client " + name);
+        connection.start();
+        Session session = connection.createSession(Session.SESSION_TRANSACTED);
+        MessageConsumer consumer = session.createDurableConsumer(session.createTopic(name), "mine");
+        Session sending = session(Session.AUTO_ACKNOWLEDGE);
+        MessageProducer producer = sending.createProducer(sending.createTopic(name));
+        List<Integer> want = new ArrayList<>();
+        List<Integer> have = new ArrayList<>();
+        for (int i = 0; i < 40; i++) {
+            producer.send(sending.createTextMessage("" + i));
+            want.add(i);
+            if (i < 10) {
+                have.add(Integer.valueOf(next(consumer).getText()));
+                session.commit();
+            } else if (i == 20) {
+                kill();
+            }
+        }
+        while (have.size() < want.size()) { // one that was locked for the member that died comes after its lock has ended
+            Message message = consumer.receive(90_000);
+            assertNotNull(message, "a message after " + have);
+            have.add(Integer.valueOf(((TextMessage) message).getText()));
+            session.commit();
+        }
+        assertNull(consumer.receiveNoWait());
+        have.sort(null);
+        assertEquals(want, have);
+        consumer.close();
+        session.unsubscribe("mine");
     }
 
     @Test
