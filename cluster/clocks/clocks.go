@@ -91,7 +91,7 @@ func (m *Monitor) Compare(members []fsm.MemberID) Comparison {
 	off := map[fsm.MemberID]bool{}
 	if len(sorted) > 0 {
 		slices.Sort(sorted)
-		median := (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+		median := sorted[(len(sorted)-1)/2] // a clock, not the middle of two, which may be twice as far apart
 		within := 0
 		for id, offset := range offsets {
 			bound := ErrorMax

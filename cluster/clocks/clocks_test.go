@@ -50,7 +50,9 @@ func TestQuorumConfirmsTheMedian(t *testing.T) {
 	}{
 		{"a single member", 1, nil, true, 0, nil},
 		{"no other clock is known", 3, nil, false, 0, nil},
-		{"two of three agree", 3, []time.Duration{20 * ms}, true, 10 * ms, nil},
+		{"two of three agree", 3, []time.Duration{20 * ms}, true, 0, nil},
+		{"two of three agree with the earlier one", 3, []time.Duration{-500 * ms}, true, -500 * ms, nil},
+		{"two of three, of which one is wrong", 3, []time.Duration{-501 * ms}, false, 0, nil},
 		{"this one is wrong", 3, []time.Duration{-hour, -hour + 10*ms}, true, -hour + 10*ms, []fsm.MemberID{"m0"}},
 		{"another one is wrong", 3, []time.Duration{hour, 10 * ms}, true, 10 * ms, []fsm.MemberID{"m1"}},
 		{"at the bound", 3, []time.Duration{0, 500 * ms}, true, 0, nil},
@@ -59,7 +61,7 @@ func TestQuorumConfirmsTheMedian(t *testing.T) {
 		{"three that differ", 3, []time.Duration{hour, -hour}, false, 0, nil},
 		{"two of five", 5, []time.Duration{0}, false, 0, nil},
 		{"three of five, one wrong", 5, []time.Duration{0, hour}, false, 0, nil},
-		{"four of five, one wrong", 5, []time.Duration{0, 10 * ms, hour}, true, 5 * ms, []fsm.MemberID{"m3"}},
+		{"four of five, one wrong", 5, []time.Duration{0, 10 * ms, hour}, true, 0, []fsm.MemberID{"m3"}},
 	} {
 		r := newRig(row.members)
 		r.observe(row.others...)

@@ -4,5 +4,6 @@
 // connections and moves no leaderships.
 //
 // Invariant: a time is agreed only if the clocks of more than half of the members are within ErrorMax of their
-// median.
+// median. Of an even number of known clocks, the median is the earlier one of the two in the middle: so two members, of
+// which one is wrong, agree only while they are within ErrorMax of each other.
 package clocks
