@@ -264,7 +264,7 @@ type Group struct {
 	bodyReader         bodyReader
 	snapshotter        snapshotter
 	counts             counters
-	probe              raftProbe
+	probe              *raftProbe
 	appliedWaiters     appliedWaiters
 	installsSinceApply atomic.Int32  // snapshots received since the last apply
 	membershipSlot     chan struct{} // semaphore: one change of membership at a time
@@ -312,7 +312,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 		cfg: cfg, opened: time.Now(),
 		membershipSlot: make(chan struct{}, 1), removedCh: make(chan struct{}),
 		reopen: make(chan string, 1), streamBroken: make(chan struct{}, 1), leaderSilent: make(chan struct{}, 1), voteRefused: make(chan struct{}, 1), haltedCh: make(chan struct{}), closed: make(chan struct{}),
-		closing: make(chan struct{}),
+		closing: make(chan struct{}), probe: new(raftProbe),
 	}
 	if isDropped(cfg.Log.FS(), cfg.Dir) {
 		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {

@@ -3,6 +3,8 @@ package partition
 import (
 	"sync"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // raftProbe measures whether raft's main goroutine responds, with one request at a time.
@@ -17,24 +19,30 @@ type raftProbe struct {
 // Each request costs a goroutine until the answer, and a leader a round of heartbeats, so a call every few
 // seconds is enough. May be called concurrently.
 func (g *Group) UnansweredFor() time.Duration {
-	p := &g.probe
+	return g.probe.unansweredFor(g.instance.Load().raft.VerifyLeader, g.closing)
+}
+
+func (p *raftProbe) unansweredFor(ask func() raft.Future, closing <-chan struct{}) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.askedAt.IsZero() {
 		return time.Since(p.askedAt)
 	}
 	select {
-	case <-g.closing:
+	case <-closing:
 		return 0
 	default:
 	}
 	p.askedAt = time.Now()
-	r := g.instance.Load().raft
-	go func() {
-		_ = r.VerifyLeader().Error() // any answer will do
-		p.mu.Lock()
-		p.askedAt = time.Time{}
-		p.mu.Unlock()
-	}()
+	go p.ask(ask)
 	return 0
+}
+
+// ask makes a request and waits for any answer. Raft never answers requests that it has not read when it is shut down: this
+// goroutine stays then, so it refers neither to raft nor to the group, whose state would stay too.
+func (p *raftProbe) ask(ask func() raft.Future) {
+	_ = ask().Error()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.askedAt = time.Time{}
 }

@@ -1,8 +1,10 @@
 package partition
 
 import (
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/hashicorp/raft"
 
@@ -52,3 +54,30 @@ func TestUnansweredRaftIsMeasured(t *testing.T) {
 	await1(t, done)
 	kit.Eventually(t, "nothing is owed", func() bool { return g.UnansweredFor() == 0 })
 }
+
+// TestUnansweredProbeKeepsNothing: raft never answers some requests that it has not read when it is shut down. The goroutine
+// that waits stays; the state of the group does not.
+func TestUnansweredProbeKeepsNothing(t *testing.T) {
+	t.Parallel()
+	never, asked := make(chan error), make(chan struct{})
+	defer close(never)
+	state := func() weak.Pointer[Group] {
+		g := &Group{probe: new(raftProbe)}
+		g.probe.unansweredFor(func() raft.Future {
+			g.removed.Store(true)
+			close(asked)
+			return neverAnswered{never}
+		}, nil)
+		return weak.Make(g)
+	}()
+	<-asked
+	kit.Eventually(t, "the state is collected", func() bool {
+		runtime.GC()
+		return state.Value() == nil
+	})
+}
+
+// neverAnswered is a future that never completes.
+type neverAnswered struct{ never chan error }
+
+func (f neverAnswered) Error() error { return <-f.never }
