@@ -56,6 +56,8 @@ func (n *noopBroker) Schedule(fsm.EntityRef, []fsm.Message, func(fsm.Code, []fsm
 func (n *noopBroker) CancelScheduled(fsm.EntityRef, []fsm.SequenceNumber, func(fsm.Code))         {}
 func (n *noopBroker) Purge(fsm.EntityRef, fsm.Instant, int, func(fsm.Code, int))                  {}
 
+func (n *noopBroker) FetchReady(fsm.EntityRef, []fsm.LockID, bool, func(fsm.Code, []fsm.Delivery)) {}
+
 func (n *noopBroker) Peek(context.Context, fsm.EntityRef, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
 	return nil, nil
 }

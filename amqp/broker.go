@@ -54,6 +54,10 @@ type Broker interface {
 	// Fetch locks deferred messages by number, or receives and deletes them.
 	Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 
+	// FetchReady locks ready messages as a peek has shown them, or receives and deletes them, and leaves out those that
+	// are not ready any more, or were locked since. It needs format level fsm.LevelFetchReady.
+	FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
+
 	// Peek reads up to max messages from the given number on, in order, without locking them, and stops before
 	// the payloads exceed maxBytes (the first is always returned).
 	Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)

@@ -375,6 +375,11 @@ func (h *fakeBroker) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, rec
 	done(r.Code, r.Deliveries)
 }
 
+func (h *fakeBroker) FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+	r := h.do(fsm.FetchReady{Address: at.Address(), Seen: seen, Delete: receiveAndDelete})
+	done(r.Code, r.Deliveries)
+}
+
 func (h *fakeBroker) Peek(_ context.Context, at fsm.EntityRef, from fsm.SequenceNumber, most, mostBytes int) ([]fsm.Delivery, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

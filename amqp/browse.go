@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -26,35 +25,25 @@ func browses(s *wire.Source) bool {
 // browser is the Receiver of a browsing link. It peeks from the oldest message on and then waits for newer ones.
 // It shows what a peek shows: locked, deferred and scheduled messages too.
 type browser struct {
+	search
+
 	scanner *scanner
 
 	// next has the number of the next message of each shard, or one number if the entity is not partitioned: new
 	// messages of a shard have lower numbers than all messages of the shards behind it. Used by the outstanding Lock
 	// only.
 	next []fsm.SequenceNumber
-
-	mu     sync.Mutex
-	cancel context.CancelFunc // of the outstanding Lock
 }
 
 func newBrowser(s *scanner) *browser {
-	b := &browser{scanner: s, next: make([]fsm.SequenceNumber, s.shards()), cancel: func() {}}
-	for shard := range b.next {
-		b.next[shard] = firstOf(shard)
-	}
-	return b
+	return &browser{scanner: s, next: s.start()}
 }
 
 // Lock implements Receiver; nothing is locked.
 func (b *browser) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	b.mu.Lock()
-	b.cancel = cancel
-	b.mu.Unlock()
-	go func() {
-		defer cancel()
-		done(b.run(ctx, min(max, peekMessagesMax), min(maxBytes, peekBytesMax), wait))
-	}()
+	b.begin(b.scanner.conn, done, func(ctx context.Context) (fsm.Code, []fsm.Delivery) {
+		return b.run(ctx, min(max, peekMessagesMax), min(maxBytes, peekBytesMax), wait)
+	})
 }
 
 func (b *browser) run(ctx context.Context, max, maxBytes int, wait time.Duration) (fsm.Code, []fsm.Delivery) {
@@ -70,16 +59,6 @@ func (b *browser) run(ctx context.Context, max, maxBytes int, wait time.Duration
 			return fsm.OK, found
 		}
 		sleep(ctx, pause)
-	}
-}
-
-// sleep waits, or until ctx ends.
-func sleep(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -118,13 +97,3 @@ func (b *browser) seen(shard int, next fsm.SequenceNumber) {
 		}
 	}
 }
-
-// Cancel implements Receiver.
-func (b *browser) Cancel() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.cancel()
-}
-
-// Close implements Receiver.
-func (b *browser) Close() { b.Cancel() }

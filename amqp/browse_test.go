@@ -82,7 +82,6 @@ func TestFiltersThatCannotBeAppliedAreRefused(t *testing.T) {
 		browse bool
 	}{
 		"non-exclusive session": {wire.Map{{Key: wire.Symbol("com.microsoft:non-exclusive-session-filter:list"), Value: wire.Described{Descriptor: uint64(83_483_426_830), Value: []any{"one", nil}}}}, false},
-		"selector":              {wire.Map{{Key: wire.Symbol("jms-selector"), Value: wire.Described{Descriptor: selectorCode, Value: "colour = 'red'"}}}, false},
 		"browsed session":       {wire.Map{{Key: sessionFilterKey, Value: "one"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

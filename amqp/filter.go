@@ -6,6 +6,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/selector"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // Filters that a client relies on, and that the gateway cannot apply, are refused: a receiver that gets messages
@@ -26,11 +27,25 @@ type selectorFilter struct {
 
 // readFilters returns the session and the selector that the filters of a source name, nil for none, or the reason why the
 // filters are refused.
-func readFilters(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal) {
+func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal) {
 	if wants, cause = sessionFilterOf(source.Filter); cause.condition == "" {
 		selects, cause = selectorOf(source, wants)
 	}
+	if cause.condition == "" && selects != nil && !browses(source) {
+		cause = l.selectingNotAllowed()
+	}
 	return wants, selects, cause
+}
+
+// selectingNotAllowed returns the reason why the link cannot consume with a selector, if there is one.
+func (l *link) selectingNotAllowed() refusal {
+	switch level := l.session.conn.config.FormatLevel(); {
+	case l.subscription != nil || l.kind != entityNode:
+		return refusal{wire.ConditionNotImplemented, "Only browsers, and consumers of queues and subscriptions, can have a selector. Use a subscription with an SQL filter.", retryAfterChange}
+	case level < fsm.LevelFetchReady:
+		return refusal{wire.ConditionNotImplemented, fmt.Sprintf("The cluster is being upgraded: consumers can have selectors when all members have format level %d, and the cluster has %d. Attach again later.", fsm.LevelFetchReady, level), retryAfterChange}
+	}
+	return refusal{}
 }
 
 // selectorOf returns the selector that the filters of a source have, nil if they have none, or the reason why the
@@ -57,8 +72,6 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 			return nil, newRefusal(wire.ConditionInvalidField, "The receiver has two selectors. Join them with AND.")
 		case wants != nil:
 			return nil, refusal{wire.ConditionNotImplemented, "A receiver of a session cannot have a selector. Receive all messages of the session.", retryAfterChange}
-		case !browses(source):
-			return nil, refusal{wire.ConditionNotImplemented, "Selectors of consumers are not supported. Use a subscription with an SQL filter, or select in the program.", retryAfterChange}
 		}
 		sql, err := selector.SQL(text)
 		if err != nil {

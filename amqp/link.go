@@ -79,7 +79,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	var wants *sessionFilter
 	var selects *selectorFilter
 	if cause.condition == "" && !l.clientSends && a.Source != nil {
-		wants, selects, cause = readFilters(a.Source)
+		wants, selects, cause = l.readFilters(a.Source)
 	}
 	switch {
 	case cause.condition != "":

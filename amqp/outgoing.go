@@ -57,7 +57,9 @@ func (l *outgoingLink) ready() {
 	switch {
 	case l.kind != entityNode || l.receiver != nil:
 	case l.browses:
-		l.receiver = newBrowser(l.newScanner())
+		l.receiver = newBrowser(l.newScanner(peekWithin))
+	case l.selector != nil:
+		l.receiver = newSelectingReceiver(l.newScanner(selectPeekWithin), l.receiveAndDelete)
 	default:
 		l.receiver = broker.Receiver(l.entity, l.receiveAndDelete)
 	}
@@ -283,7 +285,7 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 	}
 	c := l.session.conn
 	c.brokerCalls = append(c.brokerCalls, func() {
-		c.config.Broker.Settle(l.entity, settlements, func([]fsm.Code) {})
+		c.config.Broker.Settle(l.entity, settlements, func([]fsm.Code) { l.messagesReturned(settlements) })
 	})
 }
 

@@ -2,6 +2,8 @@ package amqp
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/work"
@@ -14,12 +16,13 @@ type scanner struct {
 	conn     *conn
 	at       fsm.EntityRef
 	selector *fsm.Selector // nil: all messages
+	within   time.Duration // of one peek
 	reader   message.RuleReader
 }
 
 // newScanner returns a scanner for the link; its selector was parsed before.
-func (l *outgoingLink) newScanner() *scanner {
-	s := &scanner{conn: l.session.conn, at: l.entity}
+func (l *outgoingLink) newScanner(within time.Duration) *scanner {
+	s := &scanner{conn: l.session.conn, at: l.entity, within: within}
 	if l.selector != nil {
 		parsed, err := fsm.NewSelector(l.selector.sql)
 		if err != nil {
@@ -30,8 +33,14 @@ func (l *outgoingLink) newScanner() *scanner {
 	return s
 }
 
-// shards returns the number of shards, 1 if the entity is not partitioned.
-func (s *scanner) shards() int { return max(1, len(s.at.Shards)) }
+// start returns the lowest number that a message of each shard can have; an entity that is not partitioned has one.
+func (s *scanner) start() []fsm.SequenceNumber {
+	all := make([]fsm.SequenceNumber, max(1, len(s.at.Shards)))
+	for shard := range all {
+		all[shard] = firstOf(shard)
+	}
+	return all
+}
 
 // firstOf returns the lowest number that a message of a shard can have.
 func firstOf(shard int) fsm.SequenceNumber { return fsm.SequenceNumber(shard) << fsm.ShardShift }
@@ -55,7 +64,7 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 	if s.selector != nil {
 		most = peekMessagesMax
 	}
-	within, cancel := context.WithTimeout(ctx, peekWithin)
+	within, cancel := context.WithTimeout(ctx, s.within)
 	found, err := s.conn.config.Broker.Peek(within, at, from, most, maxBytes)
 	cancel()
 	p := scanned{next: from, empty: len(found) == 0, cost: requestCost}
@@ -97,6 +106,47 @@ func (s *scanner) selects(d *fsm.Delivery) (selected bool, steps uint64) {
 		return false, 0
 	}
 	return s.selector.Selects(d, properties)
+}
+
+// search performs the outstanding Lock of a Receiver that searches for messages, on a goroutine of its own.
+type search struct {
+	mu     sync.Mutex
+	cancel context.CancelFunc // nil before the first Lock
+}
+
+// begin calls run, with a context that Cancel ends, and then done.
+func (s *search) begin(c *conn, done func(fsm.Code, []fsm.Delivery), run func(ctx context.Context) (fsm.Code, []fsm.Delivery)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	s.cancel = cancel
+	s.mu.Unlock()
+	go func() {
+		defer c.recovered(ctx)
+		defer cancel()
+		done(run(ctx))
+	}()
+}
+
+// Cancel implements Receiver.
+func (s *search) Cancel() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// Close implements Receiver.
+func (s *search) Close() { s.Cancel() }
+
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // scanWork pays for the scans of all links of a connection that have selectors, one after the other.

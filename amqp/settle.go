@@ -279,6 +279,7 @@ func (c *conn) answerSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 	if g.spans != nil {
 		endSpans(g.spans, settleReplyOf(worst(codes)).condition)
 	}
+	g.link.messagesReturned(g.settlements)
 	c.mu.Lock()
 	defer c.unlock()
 	c.countSettled(g.settlements, codes)

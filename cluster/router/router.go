@@ -364,6 +364,17 @@ func (r *Router) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receive
 	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
 }
 
+// FetchReady locks ready messages that a peek has shown, or deletes them as they are received. It leaves out those that are
+// not ready any more, or were locked since the peek.
+func (r *Router) FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+	if len(at.Shards) > 0 {
+		r.fetchReadyShards(at, seen, receiveAndDelete, done)
+		return
+	}
+	command := fsm.FetchReady{Address: at.Address(), Seen: seen, Delete: receiveAndDelete}
+	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
+}
+
 // Peek reads up to max messages (at most 1024) from the number on, in order, without
 // locking, and stops before the payloads exceed maxBytes (at most 8 MiB); the first is
 // always returned. Of a topic only the transfer dead-letter queue can be peeked: NotAllowed

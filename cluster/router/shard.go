@@ -126,10 +126,30 @@ func (r *Router) renewShards(at fsm.EntityRef, locks []fsm.LockID, done func([]f
 // lockLostCodes returns n times MessageLockLost, the code of locks whose shard does not exist.
 func lockLostCodes(n int) []fsm.Code { return slices.Repeat([]fsm.Code{fsm.MessageLockLost}, n) }
 
-// fetchShards is Fetch for a partitioned entity. It returns the messages that some shards have locked even
-// when others do not answer.
+// fetchShards is Fetch for a partitioned entity.
 func (r *Router) fetchShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+	fetchEach(groups, done, func(shard int, positions []int, done func(fsm.Code, []fsm.Delivery)) {
+		r.Fetch(shards.Ref(at, shard), toShardSequences(sequences, positions), receiveAndDelete, done)
+	})
+}
+
+// fetchReadyShards is FetchReady for a partitioned entity.
+func (r *Router) fetchReadyShards(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+	groups := positionsByShard(at, len(seen), func(i int) fsm.SequenceNumber { return seen[i].Sequence })
+	fetchEach(groups, done, func(shard int, positions []int, done func(fsm.Code, []fsm.Delivery)) {
+		some := make([]fsm.LockID, len(positions))
+		for i, position := range positions {
+			some[i] = seen[position]
+			_, some[i].Sequence = shards.Split(some[i].Sequence)
+		}
+		r.FetchReady(shards.Ref(at, shard), some, receiveAndDelete, done)
+	})
+}
+
+// fetchEach fetches messages from several shards, and returns those that some shards have locked even when others do not
+// answer.
+func fetchEach(groups map[int][]int, done func(fsm.Code, []fsm.Delivery), fetch func(shard int, positions []int, done func(fsm.Code, []fsm.Delivery))) {
 	var mu sync.Mutex
 	var found []fsm.Delivery
 	worst := fsm.OK
@@ -140,8 +160,7 @@ func (r *Router) fetchShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, r
 		done(worst, found)
 	})
 	for shard, positions := range groups {
-		some := toShardSequences(sequences, positions)
-		r.Fetch(shards.Ref(at, shard), some, receiveAndDelete, func(code fsm.Code, got []fsm.Delivery) {
+		fetch(shard, positions, func(code fsm.Code, got []fsm.Delivery) {
 			mu.Lock()
 			found = append(found, shards.ToClient(shards.Bits(shard), got)...)
 			if code != fsm.OK {

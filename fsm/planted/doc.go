@@ -134,6 +134,8 @@ const (
 	RollbackKeepsSettled Fault = "rollback-keeps-settled"
 	// SecondTokenSender accepts a second sender to $cbs on a connection.
 	SecondTokenSender Fault = "second-token-sender"
+	// SelectingNeverLooksBack lets a consumer with a selector look at each message once.
+	SelectingNeverLooksBack Fault = "selecting-never-looks-back"
 	// SessionLossIsSilent lets a link without credit stay attached when its session lock has ended.
 	SessionLossIsSilent Fault = "session-loss-is-silent"
 	// SettleWithoutByteBound lets the settlements of one entry rewrite any number of bytes.
@@ -231,6 +233,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	ReuseLockEpoch,
 	RollbackKeepsSettled,
 	SecondTokenSender,
+	SelectingNeverLooksBack,
 	SessionLossIsSilent,
 	SettleWithoutByteBound,
 	SkipBodyChecksum,

@@ -73,6 +73,7 @@ func checks() []check {
 		{planted.ReuseLockEpoch, "fsm", "TestQueueScenarios", nil},
 		{planted.RollbackKeepsSettled, "amqp", "TestRollbackForgetsWhatTheClientSettled", nil},
 		{planted.SecondTokenSender, "amqp", "TestSecondTokenSenderIsRefused", nil},
+		{planted.SelectingNeverLooksBack, "amqp", "TestConsumerWithSelectorFindsWhatComesBack", nil},
 		{planted.SessionLossIsSilent, "amqp", "TestLinkOfALostSessionIsDetached", nil},
 		{planted.SettleWithoutByteBound, "fsm", "TestSettlingIsLimitedByBytes", nil},
 		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},

@@ -43,7 +43,7 @@ import org.junit.jupiter.api.Timeout;
  */
 class QpidTest extends Scenario {
     /** One message at a time: what is fetched ahead is locked. */
-    private static final String NO_PREFETCH = "?jms.prefetchPolicy.all=0";
+    static final String NO_PREFETCH = "?jms.prefetchPolicy.all=0";
 
     private static final int ONE_BY_ONE = 101; // acknowledgement, of a kind that this client adds
     private static final int ACCEPTED = 1;
@@ -51,11 +51,11 @@ class QpidTest extends Scenario {
     private static final int RELEASED = 3;
     private static final int MODIFIED_FAILED_UNDELIVERABLE = 5;
 
-    private static String host(String connectionString) {
+    static String host(String connectionString) {
         return part(connectionString, "Endpoint").replaceAll("^sb://|/*$", "");
     }
 
-    private static JmsConnectionFactory factory(String url) {
+    static JmsConnectionFactory factory(String url) {
         return new JmsConnectionFactory(part(1, "SharedAccessKeyName"), part(1, "SharedAccessKey"), url);
     }
 
@@ -78,7 +78,7 @@ class QpidTest extends Scenario {
         }
     }
 
-    private static TextMessage next(MessageConsumer consumer) throws JMSException {
+    static TextMessage next(MessageConsumer consumer) throws JMSException {
         Message message = consumer.receive(20_000);
         assertNotNull(message, "a message in time");
         return (TextMessage) message;
