@@ -188,7 +188,7 @@ func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRe
 		place, cause = c.subscribe(ctx, l)
 		return place, via, cause
 	case l.temporary:
-		if place, err = c.createTemporary(ctx, l.creates, l.path); err != nil {
+		if place, err = c.createTemporary(ctx, l); err != nil {
 			cause = creationRefusal(err, l.path)
 		}
 		return place, via, cause

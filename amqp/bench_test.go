@@ -22,7 +22,7 @@ type noopBroker struct {
 
 func (*noopBroker) Namespace(string) fsm.NamespaceID { return fsm.DefaultNamespace }
 
-func (n *noopBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, _ fsm.EntityKind, name string, _ fsm.EntitySettings) (fsm.EntityRef, error) {
+func (n *noopBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, _ fsm.EntityKind, name string, _ fsm.EntitySettings, _ *fsm.Rule) (fsm.EntityRef, error) {
 	return n.Resolve(ctx, in, name)
 }
 

@@ -23,17 +23,18 @@ type Broker interface {
 	// EntityNotFound, or ServerBusy while the catalog is not loaded.
 	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error)
 
-	// CreateEntity creates a queue, a topic, or a subscription that is named by its path; a MaxMessageBytes of 0 means
-	// the default of the namespace. When it returns, the subscription gets what is sent to its topic. Errors wrap
-	// EntityExists, EntityNotFound (no such topic), InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
-	CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error)
+	// CreateEntity creates a queue, a topic, or a subscription that is named by its path and has a rule, or with nil the
+	// default; a MaxMessageBytes of 0 means the default of the namespace. When it returns, the subscription gets what is
+	// sent to its topic. Errors wrap EntityExists, EntityNotFound (no such topic), InvalidArgument, QuotaExceeded,
+	// ServerBusy or Timeout.
+	CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error)
 
 	// DeleteEntity deletes an entity with its messages, and a topic with its subscriptions. Errors wrap EntityNotFound,
 	// ServerBusy or Timeout.
 	DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error
 
 	// FindSubscriptions returns the paths of the subscriptions of all topics whose names begin and end with given texts,
-	// regardless of case. A subscription that was created a moment ago may be missing. Errors wrap ServerBusy.
+	// regardless of case, as of the call or later. Errors wrap ServerBusy or Timeout.
 	FindSubscriptions(ctx context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error)
 
 	// Send stores the messages, all or none, and calls done exactly once, possibly before it returns. The

@@ -106,7 +106,7 @@ func (h *fakeBroker) createWith(e fsm.Entity) fsm.EntityID {
 	e.ID, e.Partition, e.Version = h.entities, 1, 1
 	h.names[inNamespace(e.Namespace, e.Name)] = e
 	h.mu.Unlock()
-	h.do(fsm.PutEntity{Entity: e.ID, Version: 1, Settings: e.Settings, Kind: e.Kind, Topic: e.Topic})
+	h.do(fsm.PutEntity{Entity: e.ID, Version: 1, Settings: e.Settings, Kind: e.Kind, Topic: e.Topic, Rule: e.Rule})
 	return e.ID
 }
 
@@ -226,7 +226,7 @@ func (h *fakeBroker) remove(name string) {
 	h.do(fsm.DropEntity{Entity: e.ID})
 }
 
-func (h *fakeBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+func (h *fakeBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error) {
 	var topic fsm.EntityID
 	if of, _, ok := fsm.SplitSubscriptionPath(name); ok {
 		at, err := h.Resolve(ctx, in, of)
@@ -239,7 +239,7 @@ func (h *fakeBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, kind 
 		return fsm.EntityRef{}, fsm.EntityExists
 	}
 	settings.MaxMessageBytes = 1 << 20
-	h.createWith(fsm.Entity{Name: name, Namespace: in, Kind: kind, Topic: topic, Settings: settings.WithDefaults()})
+	h.createWith(fsm.Entity{Name: name, Namespace: in, Kind: kind, Topic: topic, Settings: settings.WithDefaults(), Rule: rule})
 	return h.Resolve(ctx, in, name)
 }
 

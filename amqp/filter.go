@@ -21,12 +21,13 @@ const (
 
 // selectorFilter is the selector of a receiving link.
 type selectorFilter struct {
+	text  string
 	sql   string   // the SQL filter that it becomes
 	reply wire.Map // the filter as the client sent it: the reply shows filters that are applied
 }
 
 // readFilters returns the session and the selector that the filters of a source name, nil for none, or the reason why the
-// filters are refused.
+// filters are refused. The selector of a consumer of a topic becomes the rule of its subscription instead.
 func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal) {
 	if wants, cause = sessionFilterOf(source.Filter); cause.condition == "" {
 		selects, cause = selectorOf(source, wants)
@@ -34,15 +35,19 @@ func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *
 	if cause.condition == "" && selects != nil && !browses(source) {
 		cause = l.selectingNotAllowed()
 	}
+	if cause.condition == "" && selects != nil && l.subscription != nil {
+		l.setRule(selects)
+		selects = nil
+	}
 	return wants, selects, cause
 }
 
 // selectingNotAllowed returns the reason why the link cannot consume with a selector, if there is one.
 func (l *link) selectingNotAllowed() refusal {
 	switch level := l.session.conn.config.FormatLevel(); {
-	case l.subscription != nil || l.kind != entityNode:
-		return refusal{wire.ConditionNotImplemented, "Only browsers, and consumers of queues and subscriptions, can have a selector. Use a subscription with an SQL filter.", retryAfterChange}
-	case level < fsm.LevelFetchReady:
+	case l.kind != entityNode:
+		return refusal{wire.ConditionNotImplemented, "Only receivers at entities can have a selector. Leave it out.", retryAfterChange}
+	case l.subscription == nil && level < fsm.LevelFetchReady:
 		return refusal{wire.ConditionNotImplemented, fmt.Sprintf("The cluster is being upgraded: consumers can have selectors when all members have format level %d, and the cluster has %d. Attach again later.", fsm.LevelFetchReady, level), retryAfterChange}
 	}
 	return refusal{}
@@ -77,7 +82,7 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 		if err != nil {
 			return nil, newRefusal(wire.ConditionInvalidField, "The selector cannot be used: %s.", err)
 		}
-		found = &selectorFilter{sql: sql, reply: wire.Map{pair}}
+		found = &selectorFilter{text: text, sql: sql, reply: wire.Map{pair}}
 	}
 	return found, refusal{}
 }

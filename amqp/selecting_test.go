@@ -375,7 +375,7 @@ func TestSelectorThatSelectsNothingDelaysNobody(t *testing.T) {
 }
 
 // TestConsumersWithSelectorsAreRefused checks that a consumer with a selector is refused while the cluster is being
-// upgraded, and at a topic, with words that say so.
+// upgraded, and at a node, with words that say so.
 func TestConsumersWithSelectorsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -384,11 +384,11 @@ func TestConsumersWithSelectorsAreRefused(t *testing.T) {
 		words  string
 	}{
 		"upgrade": {fsm.LevelFetchReady - 1, wire.Source{Address: "orders"}, "upgraded"},
-		"topic":   {fsm.LevelFetchReady, wire.Source{Address: "events", Capabilities: []wire.Symbol{topicCapability}}, "SQL filter"},
+		"node":    {fsm.LevelFetchReady, wire.Source{Address: "orders/$management"}, "receivers at entities"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBroker("orders").topic("events"), func(c *Config) { c.FormatLevel = func() uint32 { return row.level } })
+			_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.FormatLevel = func() uint32 { return row.level } })
 			p.login()
 			a := &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &row.source, Target: &wire.Target{}}
 			selecting("JMSType = 'red'")(a)

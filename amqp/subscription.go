@@ -39,19 +39,20 @@ const consumerPrefix = "jms."
 // Limits of subscriptions.
 const (
 	clientIDBytesMax       = 256 // of a container id that names subscriptions
-	subscriptionLabelBytes = 19  // of the name that the program chose, in the name of the subscription
+	subscriptionLabelBytes = 19  // of the name that the program chose, in the name of the subscription, with what stands for a selector
 	metadataBytesMax       = 1024
 	volatilesMax           = 64 // shared subscriptions that are not durable and that one connection creates
 )
 
 // subscription is the subscription of JMS that a receiver at a topic asks for.
 type subscription struct {
-	topic   string // path of the topic
-	name    string // the name that the program chose; "" for a consumer with a subscription of its own
-	client  string // the client id to which the name belongs; "" for a name that all clients share
-	durable bool
-	shared  bool
-	found   []string // paths of what the client deletes when it unsubscribes
+	topic    string // path of the topic
+	name     string // the name that the program chose; "" for a consumer with a subscription of its own
+	client   string // the client id to which the name belongs; "" for a name that all clients share
+	durable  bool
+	shared   bool
+	selector *selectorFilter // nil for all messages
+	found    []string        // paths of what the client deletes when it unsubscribes
 }
 
 // readSubscription reads an attach of a receiver at an entity. If that is a consumer of a topic, l.path becomes the
@@ -108,20 +109,45 @@ func (s *subscription) code() string {
 		client = ""
 	}
 	hashed = append(binary.BigEndian.AppendUint32(hashed, uint32(len(client))), client+s.name...)
-	sum := sha256.Sum256(hashed)
-	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+	return shortHash(hashed, 16)
+}
+
+func shortHash(text []byte, size int) string {
+	sum := sha256.Sum256(text)
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:size]))
 }
 
 // entityName returns the name of the subscription of a topic that belongs to a subscription of JMS: a part of its name,
-// for people, and the code.
+// for people, a hash of the selector, and the code. The rules of a subscription do not tell which selector the client
+// gave: an administrator can change them, and a later release may translate selectors differently.
 func (s *subscription) entityName() string {
+	selector := ""
+	if s.selector != nil {
+		selector = "." + shortHash([]byte(s.selector.text), 5)
+	}
 	label := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_' {
 			return r
 		}
 		return -1
 	}, s.name)
-	return consumerPrefix + label[:min(len(label), subscriptionLabelBytes)] + "." + s.code()
+	return consumerPrefix + label[:min(len(label), subscriptionLabelBytes-len(selector))] + selector + "." + s.code()
+}
+
+// setRule makes the selector of a link the rule of its subscription.
+func (l *link) setRule(f *selectorFilter) {
+	s := l.subscription
+	if s.selector, l.reply.Source.Filter = f, f.reply; s.name != "" {
+		l.path = fsm.SubscriptionPath(s.topic, s.entityName())
+	}
+}
+
+// rule returns the first rule of a subscription that is created, nil for the default; s may be nil.
+func (s *subscription) rule() *fsm.Rule {
+	if s == nil || s.selector == nil {
+		return nil
+	}
+	return &fsm.Rule{Name: fsm.DefaultRuleName, Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: s.selector.sql}}}
 }
 
 // description tells an administrator what a subscription is for.
@@ -154,7 +180,7 @@ func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause 
 	case at.Kind != fsm.TopicEntity:
 		cause = newRefusal(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
 	case s.name == "":
-		if at, err = c.createTemporary(ctx, l.creates, l.path); err != nil {
+		if at, err = c.createTemporary(ctx, l); err != nil {
 			cause = creationRefusal(err, s.topic)
 		}
 		return at, cause
@@ -175,6 +201,8 @@ func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, ref
 	if own := fsm.SubscriptionPath(s.topic, s.name); s.durable && s.client == "" && !strings.Contains(s.name, "/") && !hasConsumerPrefix(s.name) {
 		at, err := c.resolvePath(ctx, own) // one that an administrator created
 		switch {
+		case err == nil && s.selector != nil:
+			return at, refusal{wire.ConditionNotAllowed, fmt.Sprintf("An administrator created the subscription '%s', and its rules select its messages. Leave out the selector, or choose another name.", own), retryAfterChange}
 		case err == nil:
 			c.mu.Lock()
 			defer c.unlock()
@@ -200,7 +228,7 @@ func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, ref
 	if cause.condition != "" {
 		return fsm.EntityRef{}, cause
 	}
-	at, err = c.createEntity(ctx, fsm.SubscriptionEntity, l.path, s.settings())
+	at, err = c.createEntity(ctx, l, s.settings())
 	if codeOf(err) == fsm.EntityExists { // another client was faster
 		at, err = c.resolvePath(ctx, l.path)
 	}
@@ -228,8 +256,8 @@ func (c *conn) mayCreate(ctx context.Context, l *link) refusal {
 	return refusal{}
 }
 
-// replaceFormer deletes what a durable subscription takes the place of: that of another topic with the same name. A
-// durable subscription stays after its link, so the client needs the right to manage. mu is not held.
+// replaceFormer deletes what a durable subscription takes the place of: one of the same name with another topic or
+// selector. A durable subscription stays after its link, so the client needs the right to manage. mu is not held.
 func (c *conn) replaceFormer(ctx context.Context, l *link) refusal {
 	s := l.subscription
 	if cause := c.mayManage(ctx, l.path); cause.condition != "" {
@@ -241,7 +269,7 @@ func (c *conn) replaceFormer(ctx context.Context, l *link) refusal {
 	}
 	for _, path := range former {
 		if s.shared { // consumers of other members would lose its messages
-			return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The name '%s' belongs to the shared subscription '%s', which differs. Unsubscribe from that first, or choose another name.", s.name, path), retryAfterChange}
+			return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The name '%s' belongs to the shared subscription '%s', which has another topic or selector. Unsubscribe from that first, or choose another name.", s.name, path), retryAfterChange}
 		}
 		if cause := c.mayManage(ctx, path); cause.condition != "" {
 			return cause
@@ -265,6 +293,8 @@ func (c *conn) findSubscriptions(ctx context.Context, code string) ([]string, er
 	c.mu.Lock()
 	c.countFind()
 	c.unlock()
+	ctx, cancel := context.WithTimeout(ctx, creationWithin)
+	defer cancel()
 	return c.config.Broker.FindSubscriptions(ctx, c.namespace, consumerPrefix, "."+code)
 }
 
@@ -352,7 +382,7 @@ func (l *link) readUnsubscribe(a *wire.Attach) refusal {
 // findSubscription finds the subscription that a client wants to delete. mu is not held.
 func (c *conn) findSubscription(ctx context.Context, l *link) refusal {
 	s := l.subscription
-	paths, err := c.awaitSubscription(ctx, s.code())
+	paths, err := c.findSubscriptions(ctx, s.code())
 	switch {
 	case err != nil:
 		return errorReplyOf(codeOf(err)).refusal
@@ -374,25 +404,6 @@ func (c *conn) findSubscription(ctx context.Context, l *link) refusal {
 	durable, policy := uint32(2), wire.Symbol("never")
 	l.reply.Source = &wire.Source{Address: topic, Durable: &durable, ExpiryPolicy: &policy, Capabilities: []wire.Symbol{topicCapability}}
 	return refusal{}
-}
-
-// awaitSubscription returns the paths of the subscriptions that have a code. It asks again if there is none: the
-// subscription may have been created at another member a moment ago. mu is not held.
-func (c *conn) awaitSubscription(ctx context.Context, code string) ([]string, error) {
-	for _, pause := range []time.Duration{100 * time.Millisecond, time.Second, 0} {
-		paths, err := c.findSubscriptions(ctx, code)
-		if err != nil || len(paths) > 0 || pause == 0 {
-			return paths, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-c.failing:
-			return nil, fsm.ServerBusy
-		case <-ctx.Done():
-			return nil, fsm.ServerBusy
-		}
-	}
-	return nil, nil
 }
 
 // unsubscribe deletes the subscription of a link that the client has closed, and then answers with reply. mu is held.

@@ -207,7 +207,7 @@ func TestFullTopicRefusesConsumers(t *testing.T) {
 	_, p := piped(t, fullTopic{newFakeBroker().topic("events")})
 	p.login()
 	p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "events", Capabilities: []wire.Symbol{topicCapability}}, Target: &wire.Target{}})
-	if cause := p.refusedLink(); cause.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(cause.Description, "as many subscriptions as it may have") {
+	if cause := p.refusedLink(); cause.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(cause.Description, "as many subscriptions or selectors as it may have") {
 		t.Errorf("%+v", cause)
 	}
 }
@@ -215,7 +215,7 @@ func TestFullTopicRefusesConsumers(t *testing.T) {
 // fullTopic is a broker that creates nothing more.
 type fullTopic struct{ *fakeBroker }
 
-func (fullTopic) CreateEntity(context.Context, fsm.NamespaceID, fsm.EntityKind, string, fsm.EntitySettings) (fsm.EntityRef, error) {
+func (fullTopic) CreateEntity(context.Context, fsm.NamespaceID, fsm.EntityKind, string, fsm.EntitySettings, *fsm.Rule) (fsm.EntityRef, error) {
 	return fsm.EntityRef{}, fsm.QuotaExceeded
 }
 
@@ -540,7 +540,7 @@ func TestUnsubscribeDeletesAllOfAName(t *testing.T) {
 	p.consumer(0, "events", subscriber("mine", true))
 	p.send(&wire.Detach{Handle: 0})
 	p.untilDetach()
-	if _, err := h.CreateEntity(t.Context(), fsm.DefaultNamespace, fsm.SubscriptionEntity, fsm.SubscriptionPath("news", h.subscriptions("events")[0]), fsm.DefaultSettings()); err != nil {
+	if _, err := h.CreateEntity(t.Context(), fsm.DefaultNamespace, fsm.SubscriptionEntity, fsm.SubscriptionPath("news", h.subscriptions("events")[0]), fsm.DefaultSettings(), nil); err != nil {
 		t.Fatal(err)
 	}
 	p.send(&wire.Attach{Name: "mine", Role: wire.RoleReceiver, Target: &wire.Target{}})

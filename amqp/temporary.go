@@ -44,30 +44,30 @@ func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal {
 }
 
 // createTemporary creates the entity of a link. mu is not held.
-func (c *conn) createTemporary(ctx context.Context, kind fsm.EntityKind, path string) (fsm.EntityRef, error) {
+func (c *conn) createTemporary(ctx context.Context, l *link) (fsm.EntityRef, error) {
 	idle := temporaryIdle
-	if kind == fsm.TopicEntity {
+	if l.creates == fsm.TopicEntity {
 		idle = temporaryTopicIdle
 	}
 	settings := fsm.DefaultSettings()
 	settings.AutoDeleteOnIdle = fsm.Millis(idle.Milliseconds())
 	settings.MaxMessageBytes = 0 // the default of the namespace
-	return c.createEntity(ctx, kind, path, settings)
+	return c.createEntity(ctx, l, settings)
 }
 
 // createEntity creates an entity for a link. mu is not held.
-func (c *conn) createEntity(ctx context.Context, kind fsm.EntityKind, path string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+func (c *conn) createEntity(ctx context.Context, l *link, settings fsm.EntitySettings) (fsm.EntityRef, error) {
 	ctx, cancel := context.WithTimeout(ctx, creationWithin)
 	defer cancel()
-	at, err := c.config.Broker.CreateEntity(ctx, c.namespace, kind, path, settings)
-	c.auditEntity(ctx, "create", kind, path, err)
+	at, err := c.config.Broker.CreateEntity(ctx, c.namespace, l.creates, l.path, settings, l.subscription.rule())
+	c.auditEntity(ctx, "create", l.creates, l.path, err)
 	return at, err
 }
 
 // creationRefusal returns the reason why the entity of a link could not be created.
 func creationRefusal(err error, path string) refusal {
 	if codeOf(err) == fsm.QuotaExceeded {
-		return refusal{wire.ConditionResourceLimitExceeded, "The topic has as many subscriptions as it may have, or the namespace or the cluster as many entities. Delete some.", retryAfterChange}
+		return refusal{wire.ConditionResourceLimitExceeded, "The topic has as many subscriptions or selectors as it may have, or the namespace or the cluster as many entities. Delete some.", retryAfterChange}
 	}
 	return errorReplyOf(codeOf(err)).withEntity(path).refusal
 }

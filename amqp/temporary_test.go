@@ -155,9 +155,9 @@ type slowCreation struct {
 	resume chan struct{}
 }
 
-func (s *slowCreation) CreateEntity(ctx context.Context, in fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
+func (s *slowCreation) CreateEntity(ctx context.Context, in fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error) {
 	<-s.resume
-	return s.fakeBroker.CreateEntity(ctx, in, kind, name, settings)
+	return s.fakeBroker.CreateEntity(ctx, in, kind, name, settings, rule)
 }
 
 // TestTemporaryQueuesAreCountedWhileTheyAreCreated checks that a client which attaches and detaches cannot have more

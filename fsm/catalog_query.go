@@ -55,15 +55,16 @@ func (c *Catalog) List(namespace NamespaceID, kind EntityKind, topic EntityID, a
 }
 
 // FindSubscriptions returns the paths of the subscriptions of all topics of a namespace whose names
-// begin and end with given texts, case-insensitively. It looks at all subscriptions of the namespace.
-func (c *Catalog) FindSubscriptions(namespace NamespaceID, prefix, suffix string) (paths []string) {
+// begin and end with given texts, case-insensitively, at most most. It looks at all subscriptions of
+// the namespace.
+func (c *Catalog) FindSubscriptions(namespace NamespaceID, prefix, suffix string, most int) (paths []string) {
 	s := c.namespace(namespace)
 	if s == nil {
 		return nil
 	}
 	prefix, suffix = nameKey(prefix), nameKey(suffix)
 	for _, n := range s.byName[SubscriptionEntity] {
-		if strings.HasSuffix(n.key, suffix) {
+		if strings.HasSuffix(n.key, suffix) && len(paths) < most {
 			if _, name, _ := SplitSubscriptionPath(n.key); strings.HasPrefix(name, prefix) {
 				paths = append(paths, n.entity.Name)
 			}

@@ -298,10 +298,13 @@ func TestSubscriptionsAreFoundByTheirNames(t *testing.T) {
 		}
 	}
 	want := []string{"events/Subscriptions/JMS.a.Code", "events/Subscriptions/jms.b.code", "jms.x/news/Subscriptions/JMS.a.Code", "jms.x/news/Subscriptions/jms.b.code"}
-	if got := c.FindSubscriptions(fsm.DefaultNamespace, "jms.", ".CODE"); !slices.Equal(got, want) {
+	if got := c.FindSubscriptions(fsm.DefaultNamespace, "jms.", ".CODE", 10); !slices.Equal(got, want) {
 		t.Errorf("found %q", got)
 	}
-	if got := c.FindSubscriptions(fsm.DefaultNamespace+1, "jms.", ".code"); got != nil {
+	if got := c.FindSubscriptions(fsm.DefaultNamespace, "jms.", ".code", 3); !slices.Equal(got, want[:3]) {
+		t.Errorf("the first are %q", got)
+	}
+	if got := c.FindSubscriptions(fsm.DefaultNamespace+1, "jms.", ".code", 10); got != nil {
 		t.Errorf("found %q in no namespace", got)
 	}
 }

@@ -228,6 +228,19 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 	return entities, nil
 }
 
+// FindSubscriptions returns the paths of the subscriptions of all topics whose names begin and end with given texts,
+// regardless of case, at most listMax. Errors wrap ServerBusy or Timeout.
+func (r NamespaceView) FindSubscriptions(ctx context.Context, prefix, suffix string) ([]string, error) {
+	paths, err := findSubscriptions.Ask(ctx, r.Leader(fsm.CatalogPartition), subscriptionsQuery{Namespace: r.id, Prefix: prefix, Suffix: suffix})
+	if errors.Is(err, fsm.NotImplemented) {
+		err = fmt.Errorf("%w: the leader of the catalog has an earlier release", fsm.ServerBusy)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find subscriptions: %w", err)
+	}
+	return paths, nil
+}
+
 // Counts returns the message counts of entities, in their order. It asks the leader of each partition
 // once per 4096 entities, all concurrently. Errors wrap ServerBusy or Timeout.
 func (r *Router) Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {

@@ -42,6 +42,12 @@ type (
 		Max       int             `json:"Max"`
 	}
 
+	subscriptionsQuery struct {
+		Namespace fsm.NamespaceID `json:"Namespace"`
+		Prefix    string          `json:"Prefix"` // of the subscription's own name
+		Suffix    string          `json:"Suffix"`
+	}
+
 	countsQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 		Entities  []fsm.EntityID  `json:"Entities"`
@@ -79,6 +85,8 @@ var (
 	purgeable       = rpc.Query[purgeableQuery, purgeableReply]{Kind: rpc.QueryPurgeable}
 	locksHeld       = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
 	isIdle          = rpc.Query[idleQuery, bool]{Kind: rpc.QueryIdle}
+
+	findSubscriptions = rpc.Query[subscriptionsQuery, []string]{Kind: rpc.QuerySubscriptions}
 )
 
 // queryHandler answers queries from this member's replicas.
@@ -103,6 +111,7 @@ func (r *Router) RegisterQueries(h rpc.Handlers) {
 	purgeable.Handle(h, d.purgeable)
 	locksHeld.Handle(h, d.locks)
 	isIdle.Handle(h, d.isIdle)
+	findSubscriptions.Handle(h, d.findSubscriptions)
 	h[rpc.QueryPeek] = d.answerPeek
 }
 
@@ -195,6 +204,13 @@ func (d queryHandler) list(ctx context.Context, q listQuery) (entities []fsm.Ent
 		entities = raftgroup.Catalog(m).List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax))
 	})
 	return entities, err
+}
+
+func (d queryHandler) findSubscriptions(ctx context.Context, q subscriptionsQuery) (paths []string, err error) {
+	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
+		paths = raftgroup.Catalog(m).FindSubscriptions(q.Namespace, q.Prefix, q.Suffix, listMax)
+	})
+	return paths, err
 }
 
 func (d queryHandler) partitionLoad(ctx context.Context) (load []int, err error) {

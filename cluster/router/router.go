@@ -157,9 +157,15 @@ func (r *Router) LeaderChanged(id fsm.PartitionID) { r.client(id).leaderChanged(
 // fsm.Code: EntityNotFound, or ServerBusy while the catalog is not loaded or has no leader.
 func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
 	name, sub := splitPath(path)
-	entity, found := fsm.Entity{}, false
-	if err := r.viewLoadedCatalog(func(c *fsm.Catalog) { entity, found = c.Lookup(r.id, name) }); err != nil {
-		return fsm.EntityRef{}, err
+	entity, found, loaded := fsm.Entity{}, false, false
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) {
+			loaded = raftgroup.Catalog(m).ClusterID() != ""
+			entity, found = raftgroup.Catalog(m).Lookup(r.id, name)
+		})
+	}
+	if !loaded {
+		return fsm.EntityRef{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
 	// The local replica may be behind: an entity that was just created at another member must be found, and
 	// one that was just enabled there, or that just stopped forwarding, must not be refused, since
@@ -175,26 +181,6 @@ func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef,
 		return fsm.EntityRef{}, fmt.Errorf("%q: %w: a topic has no dead-letter queue, its subscriptions have", path, fsm.EntityNotFound)
 	}
 	return fsm.EntityRef{Entity: entity, Sub: sub}, nil
-}
-
-// FindSubscriptions returns the paths of the subscriptions of all topics whose names begin and end with given texts,
-// regardless of case, as the local replica of the catalog knows them. Errors wrap ServerBusy.
-func (r NamespaceView) FindSubscriptions(prefix, suffix string) (paths []string, err error) {
-	err = r.viewLoadedCatalog(func(c *fsm.Catalog) { paths = c.FindSubscriptions(r.id, prefix, suffix) })
-	return paths, err
-}
-
-// viewLoadedCatalog is viewCatalog with ServerBusy while the catalog is not loaded.
-func (r *Router) viewLoadedCatalog(view func(*fsm.Catalog)) error {
-	loaded := false
-	r.viewCatalog(func(c *fsm.Catalog) {
-		loaded = c.ClusterID() != ""
-		view(c)
-	})
-	if !loaded {
-		return fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
-	}
-	return nil
 }
 
 // isForwarding reports whether the messages of a sub-queue are forwarded.

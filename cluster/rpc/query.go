@@ -48,6 +48,8 @@ const (
 	QueryIdle QueryKind = 22 // whether an entity is idle, at its partition's leader
 
 	QueryCampaign QueryKind = 23 // whether a replica may campaign, of another voter
+
+	QuerySubscriptions QueryKind = 24 // by parts of their names, at the catalog's leader
 )
 
 // ReplyStatus says how a query ended.

@@ -30,8 +30,8 @@ func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path str
 }
 
 // CreateEntity creates an entity for a link.
-func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
-	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, nil, nil)
+func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error) {
+	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, rule, nil)
 	return fsm.EntityRef{Entity: entity}, err
 }
 
@@ -41,8 +41,8 @@ func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kin
 }
 
 // FindSubscriptions returns the paths of the subscriptions whose names begin and end with given texts.
-func (b broker) FindSubscriptions(_ context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
-	return b.In(namespace).FindSubscriptions(prefix, suffix)
+func (b broker) FindSubscriptions(ctx context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
+	return b.In(namespace).FindSubscriptions(ctx, prefix, suffix)
 }
 
 // Receiver opens a receiver. The receivers of both packages have the same methods.

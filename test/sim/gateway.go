@@ -56,8 +56,8 @@ func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path str
 }
 
 // CreateEntity implements amqp.Broker.
-func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.EntityRef, error) {
-	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, nil, nil)
+func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error) {
+	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, rule, nil)
 	return fsm.EntityRef{Entity: entity}, err
 }
 
@@ -67,8 +67,8 @@ func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kin
 }
 
 // FindSubscriptions implements amqp.Broker.
-func (b broker) FindSubscriptions(_ context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
-	return b.In(namespace).FindSubscriptions(prefix, suffix)
+func (b broker) FindSubscriptions(ctx context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
+	return b.In(namespace).FindSubscriptions(ctx, prefix, suffix)
 }
 
 // Receiver implements amqp.Broker.

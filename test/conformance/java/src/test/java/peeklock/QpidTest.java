@@ -393,6 +393,52 @@ class QpidTest extends Scenario {
         assertNull(one.receiveNoWait());
     }
 
+    /** Publishes a text in each of some colours. */
+    private static void publish(Session session, Topic topic, String... colours) throws JMSException {
+        try (MessageProducer producer = session.createProducer(topic)) {
+            for (String colour : colours) {
+                TextMessage message = session.createTextMessage(colour);
+                message.setStringProperty("colour", colour);
+                producer.send(message);
+            }
+        }
+    }
+
+    @Test
+    @DisplayName("consumers of topics get what their selector selects")
+    void subscriptionSelectors() throws JMSException {
+        String name = topic("archive");
+        Session session = sessionAs("client " + name, 1);
+        Topic topic = session.createTopic(name);
+        MessageConsumer own = session.createConsumer(topic, "colour = 'red'");
+        MessageConsumer shared = session.createSharedConsumer(topic, "news", "colour IN ('red', 'blue')");
+        MessageConsumer durable = session.createDurableConsumer(topic, "mine", "colour <> 'red'", false);
+        publish(session, topic, "red", "green", "blue");
+        assertEquals("red", next(own).getText());
+        assertNull(own.receiveNoWait());
+        assertEquals("red", next(shared).getText());
+        assertEquals("blue", next(shared).getText());
+        assertNull(shared.receiveNoWait());
+        assertEquals("green", next(durable).getText());
+        durable.close();
+
+        Session elsewhere = sessionAs("client " + name, 2);
+        MessageConsumer again = elsewhere.createDurableConsumer(elsewhere.createTopic(name), "mine", "colour <> 'red'", false);
+        assertEquals("blue", next(again).getText(), "the selector is the same: the subscription is");
+        again.close();
+        publish(session, topic, "green");
+        MessageConsumer changed = elsewhere.createDurableConsumer(elsewhere.createTopic(name), "mine", "colour = 'red'", false);
+        publish(session, topic, "green", "red");
+        assertEquals("red", next(changed).getText(), "another selector: a new subscription");
+        assertNull(changed.receiveNoWait());
+        changed.close();
+        elsewhere.unsubscribe("mine");
+
+        session.createSharedDurableConsumer(topic, "both", "colour = 'red'");
+        assertThrows(JMSException.class, () -> elsewhere.createSharedDurableConsumer(elsewhere.createTopic(name), "both", "colour = 'blue'"));
+        assertThrows(InvalidSelectorException.class, () -> session.createConsumer(topic, "colour ="));
+    }
+
     @Test
     @Timeout(180)
     @DisplayName("its member dies: a durable subscription goes on at another, nothing is lost or repeated")
