@@ -19,7 +19,13 @@ const (
 	sequenceKey     = "x-opt-sequence-number"
 	scheduledKey    = "x-opt-scheduled-enqueue-time"
 	gatewayBatchMax = 5
+
+	selectorFilter = "apache.org:selector-filter:string"
+	selectorCode   = 0x0000468C00000004
 )
+
+// colorOf returns one of two colors, which an AMQP message has as its subject, for selectors.
+func colorOf(id string) string { return []string{"red", "blue"}[id[len(id)-1]%2] }
 
 // viaGateway adds a queue with dead letters and a queue with sessions that are used by AMQP clients alone.
 func (b *builder) viaGateway() {
@@ -37,7 +43,8 @@ func (b *builder) viaGateway() {
 // encoded returns the message that an AMQP client sends for a message of the load.
 func encoded(m *fsm.Message) *amqp.Message {
 	sent := amqp.NewMessage(m.Payload)
-	sent.Properties = &amqp.MessageProperties{MessageID: m.ID}
+	color := colorOf(m.ID)
+	sent.Properties = &amqp.MessageProperties{MessageID: m.ID, Subject: &color}
 	if m.HasSession {
 		sent.Properties.GroupID = &m.Session
 	}
@@ -138,13 +145,18 @@ func (l *load) receiveOnLink(c *client, s *stream, from source, path string) boo
 		options.Filters = []amqp.LinkFilter{amqp.NewLinkFilter(sessionFilter, 0, name)}
 		options.Properties = map[string]any{acceptTimeout: uint32(lockWait.Milliseconds())}
 	}
+	receiver := &amqpReceiver{load: l, client: c, stream: s, from: from, path: path, connection: k}
+	if !s.hasSessions && c.rand.IntN(3) == 0 {
+		receiver.color = colorOf(strconv.Itoa(c.rand.IntN(2)))
+		options.Filters = []amqp.LinkFilter{amqp.NewLinkFilter(selectorFilter, selectorCode, "JMSType = '"+receiver.color+"'")}
+	}
 	ctx, cancel := context.WithTimeout(l.receiving, connectWithin)
 	defer cancel()
 	r, err := k.session.NewReceiver(ctx, path, options)
 	if err != nil {
 		return false
 	}
-	receiver := &amqpReceiver{load: l, client: c, stream: s, from: from, path: path, connection: k, link: r}
+	receiver.link = r
 	if s.hasSessions {
 		return receiver.receiveSession(asked)
 	}
@@ -166,6 +178,7 @@ type amqpReceiver struct {
 	from   source
 	path   string
 	link   *amqp.Receiver
+	color  string // of the messages that the link selects; "" for all
 }
 
 // receiveSession receives messages of the session that the link holds. Its lock began at asked or later.
@@ -238,6 +251,9 @@ func (r *amqpReceiver) settleAll(since time.Time, messages []*amqp.Message) bool
 	for _, m := range messages {
 		id := fmt.Sprint(m.Properties.MessageID)
 		r.stream.checkDue(id)
+		if r.color != "" && colorOf(id) != r.color {
+			r.stream.find(fmt.Sprintf("not selected: message %s came to a receiver of %s ones", id, r.color))
+		}
 		sequence, _ := m.Annotations[sequenceKey].(int64)
 		r.stream.Add(history.Event{
 			Kind: history.Delivered, ID: id, Client: r.client.name, Sequence: sequence, FailedDeliveries: m.Header.DeliveryCount,
