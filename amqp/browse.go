@@ -41,7 +41,7 @@ func newBrowser(s *scanner) *browser {
 
 // Lock implements Receiver; nothing is locked.
 func (b *browser) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	b.begin(b.scanner.conn, done, func(ctx context.Context) (fsm.Code, []fsm.Delivery) {
+	b.begin(b.scanner.conn, wait, done, func(ctx context.Context) (fsm.Code, []fsm.Delivery) {
 		return b.run(ctx, min(max, peekMessagesMax), min(maxBytes, peekBytesMax), wait)
 	})
 }

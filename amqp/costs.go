@@ -36,8 +36,9 @@ const (
 	scanWorkPerSecondPerProcessor = 10_000
 )
 
-// The units of a peek for a selector, besides requestCost.
+// The units of a peek for a selector.
 const (
+	scanCost         = 25      // any: a quorum confirms the leader
 	scanItemsPerUnit = 8       // messages whose properties are read
 	scanUnitBytes    = 4 << 10 // bytes of their payloads and patches
 	scanUnitSteps    = 20_000  // steps of the evaluations (package fsm/filter)

@@ -67,7 +67,7 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 	within, cancel := context.WithTimeout(ctx, s.within)
 	found, err := s.conn.config.Broker.Peek(within, at, from, most, maxBytes)
 	cancel()
-	p := scanned{next: from, empty: len(found) == 0, cost: requestCost}
+	p := scanned{next: from, empty: len(found) == 0, cost: scanCost}
 	if err != nil {
 		return p, err //nolint:wrapcheck // callers ask for its code
 	}
@@ -112,13 +112,14 @@ func (s *scanner) selects(d *fsm.Delivery) (selected bool, steps uint64) {
 type search struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc // nil before the first Lock
+	drains bool               // the outstanding Lock does not wait
 }
 
 // begin calls run, with a context that Cancel ends, and then done.
-func (s *search) begin(c *conn, done func(fsm.Code, []fsm.Delivery), run func(ctx context.Context) (fsm.Code, []fsm.Delivery)) {
+func (s *search) begin(c *conn, wait time.Duration, done func(fsm.Code, []fsm.Delivery), run func(ctx context.Context) (fsm.Code, []fsm.Delivery)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
-	s.cancel = cancel
+	s.cancel, s.drains = cancel, wait == 0
 	s.mu.Unlock()
 	go func() {
 		defer c.recovered(ctx)
@@ -127,17 +128,23 @@ func (s *search) begin(c *conn, done func(fsm.Code, []fsm.Delivery), run func(ct
 	}()
 }
 
-// Cancel implements Receiver.
+// Cancel implements Receiver. A Lock that does not wait goes on: if it ended early, its drain would leave out messages.
 func (s *search) Cancel() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cancel != nil && !s.drains {
+		s.cancel()
+	}
+}
+
+// Close implements Receiver.
+func (s *search) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cancel != nil {
 		s.cancel()
 	}
 }
-
-// Close implements Receiver.
-func (s *search) Close() { s.Cancel() }
 
 // sleep waits, or until ctx ends.
 func sleep(ctx context.Context, pause time.Duration) {

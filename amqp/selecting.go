@@ -46,7 +46,7 @@ func newSelectingReceiver(s *scanner, receiveAndDelete bool) *selectingReceiver 
 
 // Lock implements Receiver.
 func (r *selectingReceiver) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	r.begin(r.scanner.conn, done, func(ctx context.Context) (fsm.Code, []fsm.Delivery) {
+	r.begin(r.scanner.conn, wait, done, func(ctx context.Context) (fsm.Code, []fsm.Delivery) {
 		return r.run(ctx, min(most, peekMessagesMax), min(mostBytes, peekBytesMax), wait)
 	})
 }

@@ -362,7 +362,7 @@ func TestSelectorThatSelectsNothingDelaysNobody(t *testing.T) {
 		}
 		// Each of the two looks at everything once, and again after pauses.
 		took := messages * (500*time.Millisecond + selectPauseMax)
-		pass := pages * (requestCost + peekMessagesMax/scanItemsPerUnit) * unitTime
+		pass := pages * (scanCost + peekMessagesMax/scanItemsPerUnit) * unitTime
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if most := 2 * (2 + int(took/max(selectAgainMin, selectAgainPause*pass))) * pages * peekMessagesMax; b.looks > most {
@@ -416,6 +416,31 @@ func TestSelectingReceiverEndsWithItsLink(t *testing.T) {
 		<-time.After(time.Minute)
 		if counts := h.counts("orders"); counts.Active != 1 || counts.Locked != 0 {
 			t.Errorf("afterwards %+v", counts)
+		}
+		_ = p.net.Close()
+	})
+}
+
+// TestDrainGoesOnDuringASearch checks that a drain that comes while a consumer with a selector searches a long queue, and is
+// repeated, ends when everything was looked at, and not before.
+func TestDrainGoesOnDuringASearch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h, level := selectable("orders")
+		h.colored(t, "orders", "blue", 0, 40*peekMessagesMax) // more than scanWorkBurst pays for
+		h.colored(t, "orders", "red", 0, 1)
+		_, p := piped(t, h, level, func(c *Config) { c.Processors = 1 })
+		p.login()
+		p.receiver(0, "orders", selecting("JMSType = 'red'"))
+		p.credit(0, 0, 5)
+		<-time.After(time.Millisecond)
+		for range 3 {
+			p.credit(0, 0, 5, func(f *wire.Flow) { f.Drain = true })
+			<-time.After(time.Millisecond)
+		}
+		p.expectBodies(t, 0, 1)
+		if f := expect[*wire.Flow](p); *f.LinkCredit != 0 {
+			t.Errorf("drained: %+v", f)
 		}
 		_ = p.net.Close()
 	})

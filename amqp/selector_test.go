@@ -142,7 +142,7 @@ func TestScansAreLimited(t *testing.T) {
 				t.Errorf("drained: %+v", f)
 			}
 		}
-		cost := (1 + len(others)) * peeks * (requestCost + peekMessagesMax/scanItemsPerUnit)
+		cost := (1 + len(others)) * peeks * (scanCost + peekMessagesMax/scanItemsPerUnit)
 		least := time.Duration(cost-scanWorkPerSecondPerProcessor/workBurstsPerSecond) * time.Second / scanWorkPerSecondPerProcessor
 		if took := time.Since(began); took < least*9/10 {
 			t.Errorf("four searches took %s, less than %s", took, least)
