@@ -146,7 +146,7 @@ func (l *load) receiveOnLink(c *client, s *stream, from source, path string) boo
 		options.Properties = map[string]any{acceptTimeout: uint32(lockWait.Milliseconds())}
 	}
 	receiver := &amqpReceiver{load: l, client: c, stream: s, from: from, path: path, connection: k}
-	if !s.hasSessions && c.rand.IntN(3) == 0 {
+	if !s.hasSessions && c.rand.IntN(3) == 0 && l.sending.Err() == nil { // in the end, everything must be received
 		receiver.color = colorOf(strconv.Itoa(c.rand.IntN(2)))
 		options.Filters = []amqp.LinkFilter{amqp.NewLinkFilter(selectorFilter, selectorCode, "JMSType = '"+receiver.color+"'")}
 	}
@@ -160,7 +160,7 @@ func (l *load) receiveOnLink(c *client, s *stream, from source, path string) boo
 	if s.hasSessions {
 		return receiver.receiveSession(asked)
 	}
-	for l.receiving.Err() == nil && c.rand.IntN(30) != 0 {
+	for l.receiving.Err() == nil && c.rand.IntN(30) != 0 && (receiver.color == "" || l.sending.Err() == nil) {
 		if !receiver.receiveSome(time.Now()) {
 			return false
 		}

@@ -110,7 +110,7 @@ func (k *mover) move(received uint32, isRolledBack bool) error {
 		return err
 	}
 	moved := amqp.NewMessage(m.GetData())
-	moved.Properties = &amqp.MessageProperties{MessageID: m.Properties.MessageID}
+	moved.Properties = &amqp.MessageProperties{MessageID: m.Properties.MessageID, Subject: m.Properties.Subject}
 	if payload, err = moved.MarshalBinary(); err != nil {
 		return err
 	}

@@ -60,6 +60,9 @@ func (s *stream) checkLife(d *fsm.Delivery, isDead bool, asked time.Time) {
 	life, expires := s.lives[id]
 	s.served.answered()
 	isSettled := asked.Sub(s.served.begun) > agreeWithin
+	if s.clockError > 0 { // a wrong clock may keep the others from an agreement
+		isSettled = asked.Sub(s.served.begun) > agreeWithin+faultLengthMax
+	}
 	s.mu.Unlock()
 	ends := time.UnixMilli(int64(d.Enqueued)).Add(life)
 	switch {
