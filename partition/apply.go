@@ -37,6 +37,7 @@ func (f *machineFSM) Apply(entry *raft.Log) any { return f.ApplyBatch([]*raft.Lo
 func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 	g := (*Group)(f)
 	nothing := make([]any, len(entries))
+	g.log.AwaitStored(entries[len(entries)-1].Index)
 	if g.halted() != nil {
 		return nothing
 	}

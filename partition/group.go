@@ -370,7 +370,7 @@ func (g *Group) openStorage() error {
 	if g.log, err = cfg.Log.Group(cfg.ID); err != nil {
 		return err
 	}
-	g.log.OnFailure(g.halt)
+	g.log.OnFailure(g.halt, func() { g.requestReopen("entries could not be written") })
 	if err := g.claim(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/peeklock/peeklock/partition/raftlog"
 	"github.com/peeklock/peeklock/partition/transport"
 )
 
@@ -30,7 +31,9 @@ type instance struct {
 	streams   *transport.Streams
 	leaders   chan raft.Observation // another leader is known; a later one is not reported before this one is received
 	closed    chan struct{}         // closed when the instance no longer reaches any peer
+	log       *raftlog.Group
 	once      sync.Once
+	closeErr  error
 }
 
 // openRaft opens an instance on the storage of the group.
@@ -45,14 +48,14 @@ func (g *Group) openRaft() error {
 	conf.Logger = logger
 	g.log.SetInstance(nil)
 	err := g.bootstrap(conf, network)
-	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{})}
+	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), log: g.log}
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
 		inst.transport = transport.New(transport.Config{
 			Streams: s, Network: network, Logger: logger, Replica: cfg.Replica, Closed: inst.closed,
 			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot, HoldsBack: g.isReluctant,
-			BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat,
+			BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat, Stored: g.log.Stored,
 		})
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)
 		inst.transport.SetRaft(r)
@@ -62,6 +65,7 @@ func (g *Group) openRaft() error {
 		return errors.Join(fmt.Errorf("start raft: %w", err), network.Close())
 	}
 	inst.raft = r
+	g.log.SetLeader(func() bool { return r.State() == raft.Leader })
 	r.RegisterObserver(raft.NewObserver(inst.leaders, false, g.isOtherLeader))
 	g.instance.Store(inst)
 	return nil
@@ -121,14 +125,17 @@ func (c *Config) firstConfiguration() raft.Configuration {
 // close stops the instance and waits for its goroutines. It closes the streams first: a replicator may be
 // blocked in a request to a peer that does not answer.
 func (i *instance) close() error {
-	f := i.raft.Shutdown()
-	err := i.transport.Close()
-	i.transport.CloseStreams()
-	err = errors.Join(err, i.streams.Close())
-	i.once.Do(func() { close(i.closed) })
-	err = errors.Join(err, f.Error())
-	i.transport.WaitReceptions()
-	return err
+	i.once.Do(func() {
+		f := i.raft.Shutdown()
+		err := i.transport.Close()
+		i.transport.CloseStreams()
+		err = errors.Join(err, i.streams.Close())
+		close(i.closed)
+		i.closeErr = errors.Join(err, f.Error())
+		i.transport.WaitReceptions()
+		i.log.EndInstance()
+	})
+	return i.closeErr
 }
 
 // watchLeadership follows changes of this replica's leadership until ctx ends, and reopens or stops raft on

@@ -25,7 +25,7 @@ func (s *heldStore) StoreLogs(logs []*raft.Log) error {
 	return s.Store.StoreLogs(logs)
 }
 
-// While raft's main goroutine waits for a write, the request stays unanswered.
+// While raft's main goroutine waits for a write, the request stays unanswered. A leader waits when too much is being written.
 func TestUnansweredRaftIsMeasured(t *testing.T) {
 	t.Parallel()
 	held := &heldStore{hold: make(chan struct{}, 1)}
@@ -47,11 +47,16 @@ func TestUnansweredRaftIsMeasured(t *testing.T) {
 		}
 	}
 	held.hold <- struct{}{} // writes wait from here on
-	done := make(chan Answer, 1)
-	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, body(1))), func(a Answer) { done <- a })
+	const sends = 6
+	done := make(chan Answer, sends)
+	for range sends {
+		g.Submit(fsm.AppendCommand(nil, a.next(), send(1, make([]byte, entryBytesMax))), func(a Answer) { done <- a })
+	}
 	kit.Eventually(t, "an answer is owed", func() bool { return g.UnansweredFor() > 200*time.Millisecond })
 	<-held.hold
-	await1(t, done)
+	for range sends {
+		await1(t, done)
+	}
 	kit.Eventually(t, "nothing is owed", func() bool { return g.UnansweredFor() == 0 })
 }
 

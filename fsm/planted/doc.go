@@ -16,8 +16,12 @@ const (
 	AcceptLateSettlement Fault = "accept-late-settlement"
 	// AcknowledgeBeforeQuorum confirms sends when the leader proposes them, before a quorum has stored them.
 	AcknowledgeBeforeQuorum Fault = "acknowledge-before-quorum"
+	// AnswerUnstored lets a replica that led a moment ago confirm entries that are not on its disk yet.
+	AnswerUnstored Fault = "answer-unstored"
 	// ApplyReadsClock applies an entry with the clock of the replica's own member.
 	ApplyReadsClock Fault = "apply-reads-clock"
+	// ApplyUnstored lets a leader apply, and tell followers to apply, entries that are not on its own disk yet.
+	ApplyUnstored Fault = "apply-unstored"
 	// BootstrapEmptyVoter gives a member without data the id that a member of its name had: with an empty disk it
 	// comes back as a voter that has forgotten everything.
 	BootstrapEmptyVoter Fault = "bootstrap-empty-voter"
@@ -175,7 +179,9 @@ const (
 var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	AcceptLateSettlement,
 	AcknowledgeBeforeQuorum,
+	AnswerUnstored,
 	ApplyReadsClock,
+	ApplyUnstored,
 	BootstrapEmptyVoter,
 	BrowsingRemoves,
 	BrowsingSkipsShards,

@@ -6,7 +6,8 @@
 //
 // Invariants:
 //
-//   - StoreLogs returns after the entries are on disk. Concurrent appends share a transaction.
+//   - StoreLogs returns after the entries are on disk, except for commands of a leader, for which AwaitStored and Stored
+//     say what is on disk (behind.go). Concurrent appends share a transaction.
 //   - The entries of a group have no hole, also after a crash during an append or a deletion.
 //   - Term and candidate of a vote are written as one value.
 //   - After any error other than a full disk the log accepts no more writes, and every group that uses

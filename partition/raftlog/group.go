@@ -44,10 +44,15 @@ type Group struct {
 	voteTerm        uint64 // set by raft, written together with the candidate
 	votePending     bool
 	term            uint64 // as written last; 0: unknown
+	behind          behind
 	// fail stops the replica when the content of the log is unknown.
 	fail func(error)
+	// lost is called when entries that raft has taken for written could not be written: the raft instance has to end.
+	lost func()
 	// instanceClosed is closed with the running raft instance; nil while none runs.
 	instanceClosed atomic.Pointer[<-chan struct{}]
+	leads          atomic.Pointer[func() bool]
+	storedBelow    atomic.Uint64 // behind.from; the largest number for none
 }
 
 func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
@@ -74,7 +79,13 @@ func (g *Group) LastIndex() (uint64, error) {
 
 // GetLog implements raft.LogStore. The data of the entry must not be changed. If the entry is damaged, the replica
 // stops; raft would panic and end the process, so its goroutine ends here, as in putTerm.
+//
+// A replica that does not lead may be asked for an entry because a leader sends it again: it waits until the entry is on disk,
+// or no answer reaches a peer any more.
 func (g *Group) GetLog(index uint64, out *raft.Log) error {
+	if index > g.Stored() && !g.isLeader() && !planted.Active(planted.AnswerUnstored) {
+		g.awaitStored(index)
+	}
 	err := g.read(index, out)
 	if errors.Is(err, ErrDamaged) && g.fail != nil && g.instanceClosed.Load() != nil {
 		g.fail(err)
@@ -107,13 +118,20 @@ func (g *Group) read(index uint64, out *raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (g *Group) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs implements raft.LogStore: it returns when the entries are on disk. It writes many entries, as
+// StoreLogs implements raft.LogStore: it returns when the entries are on disk, or before, if they are commands of a leader
+// (see behind). It writes many entries, as
 // they arrive when a replica catches up, in pieces: the other groups of the member, which have commands to
 // confirm and heartbeats to process, wait for one piece and not for the whole. A crash between two pieces
 // leaves a prefix of the entries, as an earlier crash would.
 func (g *Group) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
+	}
+	if g.mayWriteBehind(entries) {
+		return g.storeBehind(entries)
+	}
+	if err := g.awaitWrites(); err != nil {
+		return err
 	}
 	if err := g.closeGap(entries[0].Index); err != nil {
 		return err
@@ -149,21 +167,37 @@ func (g *Group) dropPartialAppend(next uint64) error {
 
 // storePiece writes entries in one transaction.
 func (g *Group) storePiece(entries []*raft.Log) error {
-	shifted := make([]raft.Log, len(entries))
-	w := &logWrite{entries: make([]*raft.Log, len(entries))}
-	for i, e := range entries {
-		if e.Index == 0 || e.Index > IndexMax {
-			return fmt.Errorf("append to group %d: index %d is out of range", g.id, e.Index)
-		}
-		shifted[i] = *e
-		shifted[i].Index = g.key(e.Index)
-		w.entries[i] = &shifted[i]
-		w.bytes += len(e.Data) + EntryOverhead
+	w, err := g.newWrite(entries)
+	if err != nil {
+		return err
 	}
 	if err := g.stopOnFatal(g.log.write(w)); err != nil {
 		return fmt.Errorf("append to group %d: %w", g.id, err)
 	}
 	g.mu.Lock()
+	g.added(entries)
+	g.mu.Unlock()
+	return nil
+}
+
+// newWrite returns the write of entries.
+func (g *Group) newWrite(entries []*raft.Log) (*logWrite, error) {
+	shifted := make([]raft.Log, len(entries))
+	w := &logWrite{entries: make([]*raft.Log, len(entries)), last: entries[len(entries)-1].Index}
+	for i, e := range entries {
+		if e.Index == 0 || e.Index > IndexMax {
+			return nil, fmt.Errorf("append to group %d: index %d is out of range", g.id, e.Index)
+		}
+		shifted[i] = *e
+		shifted[i].Index = g.key(e.Index)
+		w.entries[i] = &shifted[i]
+		w.bytes += entryBytes(e)
+	}
+	return w, nil
+}
+
+// added makes entries part of the log. The caller holds mu.
+func (g *Group) added(entries []*raft.Log) {
 	if g.first == 0 {
 		g.first = entries[0].Index
 	}
@@ -171,8 +205,6 @@ func (g *Group) storePiece(entries []*raft.Log) error {
 	for _, e := range entries {
 		g.cache.add(e)
 	}
-	g.mu.Unlock()
-	return nil
 }
 
 // stopOnFatal stops the replica after any error other than a full disk.
@@ -210,6 +242,11 @@ func (g *Group) clear() error {
 // for the whole. To leave no hole after a crash between two pieces, it deletes a range at the front from its
 // start and a range at the end from its end.
 func (g *Group) DeleteRange(low, high uint64) error {
+	if high > g.Stored() {
+		if err := g.awaitWrites(); err != nil {
+			return err
+		}
+	}
 	g.mu.Lock()
 	if g.last == 0 || low > g.last || high < g.first {
 		g.mu.Unlock()
@@ -436,9 +473,9 @@ func (g *Group) forgetDamage() error {
 	return nil
 }
 
-// OnFailure sets the function that stops the replica when the content of the log is unknown. It is
-// called before the log is used.
-func (g *Group) OnFailure(fail func(error)) { g.fail = fail }
+// OnFailure sets the functions that stop the replica when the content of the log is unknown, and that end the raft instance
+// when entries that it has taken for written could not be written. It is called before the log is used.
+func (g *Group) OnFailure(fail func(error), lost func()) { g.fail, g.lost = fail, lost }
 
 // SetInstance tells the log which raft instance uses it: closed is closed with the instance; nil while
 // none runs.

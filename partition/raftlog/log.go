@@ -1,12 +1,15 @@
 package raftlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +43,8 @@ const (
 //
 // There is no committer goroutine: a writer that finds no transaction running does its own; writers that
 // arrive meanwhile queue, and the first of them does the next transaction for all of them. So an append at
-// low load needs no switch of goroutines.
+// low load needs no switch of goroutines. Only the writes of leaders, which do not wait for them, need a goroutine, which ends
+// when it has no more of them.
 //
 // All methods may be called concurrently.
 type Log struct {
@@ -57,6 +61,7 @@ type Log struct {
 	mu      sync.Mutex
 	writing bool
 	waiting []*logWrite
+	failed  map[*Group]error // groups of which a write failed for which nobody waited
 	groups  map[fsm.PartitionID]*Group
 	ranges  map[fsm.PartitionID]IndexRange // ranges found on disk, of groups not yet opened
 	closed  bool
@@ -95,10 +100,13 @@ type logWrite struct {
 	bytes   int
 	min     uint64 // deletion, when entries is nil
 	max     uint64
+	last    uint64 // index of the last entry
 	err     error
 	// turn receives true when this write must run the next transaction, false when another writer has done
-	// it.
+	// it. It is nil if nobody waits for the write.
 	turn chan bool
+	// behind is the group to which the end of a write is reported for which nobody waits.
+	behind *Group
 }
 
 // Config configures a log.
@@ -137,6 +145,7 @@ func Open(cfg Config) (*Log, error) {
 		diskSpace:     disk.NewMonitor(cfg.FS, dir, cfg.Logger),
 		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax),
 		groups:        make(map[fsm.PartitionID]*Group),
+		failed:        make(map[*Group]error),
 		ranges:        ranges,
 	}
 	if s, ok := store.(*journalStore); ok {
@@ -293,6 +302,7 @@ func (l *Log) Group(id fsm.PartitionID) (*Group, error) {
 		x := l.ranges[id]
 		delete(l.ranges, id)
 		g = &Group{log: l, id: id, first: x.First, last: x.Last}
+		g.storedBelow.Store(math.MaxUint64)
 		l.groups[id] = g
 	}
 	return g, nil
@@ -321,27 +331,89 @@ func (l *Log) write(w *logWrite) error {
 		l.mu.Lock()
 	}
 	l.writing = true
+	l.mu.Unlock()
+	l.commitNext(w)
+	return w.err
+}
+
+// enqueue queues a write for which nobody waits, or returns the error of an earlier one of its group.
+func (l *Log) enqueue(w *logWrite) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.failed[w.behind]; err != nil {
+		return err
+	}
+	l.waiting = append(l.waiting, w)
+	if !l.writing {
+		l.writing = true
+		go l.writeBehind()
+	}
+	return nil
+}
+
+// accept permits a group to write again after a write failed for which nobody waited.
+func (l *Log) accept(g *Group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failed, g)
+}
+
+// writeBehind runs transactions until a writer that waits for one can run the next.
+func (l *Log) writeBehind() {
+	for l.commitNext(nil) {
+	}
+}
+
+// commitNext runs the next transaction, which has the write of the caller, if that waits for one. It reports whether a caller
+// that waits for none has to run one more.
+func (l *Log) commitNext(own *logWrite) (again bool) {
+	l.mu.Lock()
 	batch := l.nextBatch()
 	l.mu.Unlock()
-
 	err := l.commit(batch)
-	for _, o := range batch {
-		o.err = err
-	}
-
 	l.mu.Lock()
-	if len(l.waiting) > 0 {
-		l.waiting[0].turn <- true
-	} else {
+	if err != nil {
+		batch = append(batch, l.dropBehind(batch, err)...)
+	}
+	switch {
+	case len(l.waiting) == 0:
 		l.writing = false
+	case l.waiting[0].turn != nil:
+		l.waiting[0].turn <- true
+	case own == nil:
+		again = true
+	default:
+		go l.writeBehind()
 	}
 	l.mu.Unlock()
-	for _, o := range batch {
-		if o != w {
-			o.turn <- false
+	for _, w := range batch {
+		w.err = err
+		switch {
+		case w.behind != nil:
+			w.behind.wrote(w)
+		case w != own:
+			w.turn <- false
 		}
 	}
-	return err
+	return again
+}
+
+// dropBehind removes the queued writes of groups that had a write in the batch for which nobody waits, because a log has no
+// gaps; these groups take no more. Called with mu held.
+func (l *Log) dropBehind(batch []*logWrite, err error) (dropped []*logWrite) {
+	for _, w := range batch {
+		if w.behind != nil {
+			l.failed[w.behind] = err
+		}
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(w *logWrite) bool {
+		drop := w.behind != nil && l.failed[w.behind] != nil
+		if drop {
+			dropped = append(dropped, w)
+		}
+		return drop
+	})
+	return dropped
 }
 
 // nextBatch removes the writes of the next transaction from the queue: appends together, a deletion alone.
@@ -382,6 +454,10 @@ func (l *Log) commit(batch []*logWrite) error {
 	if batch[0].entries == nil {
 		return l.transact(func() error { return l.store.DeleteRange(batch[0].min, batch[0].max) })
 	}
+	// A leader that does not wait can have several writes in a batch, and the journal takes the entries of a group one after the other.
+	slices.SortStableFunc(batch, func(a, b *logWrite) int {
+		return cmp.Compare(a.entries[0].Index>>logIndexBits, b.entries[0].Index>>logIndexBits)
+	})
 	entries := batch[0].entries
 	size := batch[0].bytes
 	for _, w := range batch[1:] {

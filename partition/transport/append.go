@@ -67,6 +67,7 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 		}
 		return err
 	}
+	t.limitCommit(args)
 	begun := time.Now()
 	for taken := 0; ; {
 		piece, next := pieceOf(args, taken)
@@ -90,6 +91,26 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 			return nil //nolint:nilerr // what was taken is a success; raft tries the rest
 		}
 	}
+}
+
+// limitCommit lowers the commit index of a request to what is on this leader's disk. Raft counts the leader as one of the quorum
+// before it has written the entries, and no other replica may take them for committed then.
+func (t Transport) limitCommit(args *raft.AppendEntriesRequest) {
+	if t.cfg.Stored != nil && !planted.Active(planted.ApplyUnstored) {
+		args.LeaderCommitIndex = min(args.LeaderCommitIndex, t.cfg.Stored())
+	}
+}
+
+// limitedPipeline is a pipeline of which each request passes limitCommit.
+type limitedPipeline struct {
+	raft.AppendPipeline
+	transport Transport
+}
+
+// AppendEntries implements raft.AppendPipeline.
+func (p limitedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.transport.limitCommit(args)
+	return p.AppendPipeline.AppendEntries(args, resp)
 }
 
 // appendPiece sends entries. Raft counts the pieces that the follower has taken when AppendEntries returns, so only the
@@ -145,7 +166,14 @@ func (t Transport) stillLeads(id raft.ServerID, term uint64) bool {
 // AppendEntriesPipeline opens a pipeline that ends with the first answer after which raft stops reading (raft
 // 1.7.3, pipelineDecode).
 func (t Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	address := replicaAddress(id, target)
+	p, err := t.openPipeline(id, replicaAddress(id, target))
+	if err != nil {
+		return nil, err
+	}
+	return limitedPipeline{p, t}, nil
+}
+
+func (t Transport) openPipeline(id raft.ServerID, address raft.ServerAddress) (raft.AppendPipeline, error) {
 	s, err := t.framedStream(address)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,8 @@ type Config struct {
 	StallTimeout time.Duration
 	// BeatInterval is the time between the moments at which heartbeats are sent, see awaitBeat; 0 means at once.
 	BeatInterval time.Duration
+	// Stored returns an index up to which the log of this replica is on disk; see raftlog.Group. nil means all of it.
+	Stored func() uint64
 	// HoldsBack reports whether this replica leaves elections to others for now. It may be nil.
 	HoldsBack func() bool
 }

@@ -15,7 +15,9 @@ func checks() []check {
 	return []check{
 		{planted.AcceptLateSettlement, "fsm", "TestQueueScenarios", nil},
 		{planted.AcknowledgeBeforeQuorum, "partition", "TestCutOffLeaderConfirmsNothing", nil},
+		{planted.AnswerUnstored, "partition/raftlog", "TestFormerLeaderAnswersWithWhatIsOnDisk", nil},
 		{planted.ApplyReadsClock, "partition", "TestVerifyComparesTheWholeState", nil},
+		{planted.ApplyUnstored, "partition", "TestLeaderAppliesWhatIsOnItsDisk", nil},
 		{planted.BootstrapEmptyVoter, "test/sim", "TestSimulation", []string{"PEEKLOCK_SIM_SEED=1", "PEEKLOCK_SIM_FAULTS=lose disk"}},
 		{planted.BrowsingRemoves, "amqp", "TestBrowsingRemovesNothing", nil},
 		{planted.BrowsingSkipsShards, "amqp", "TestBrowserShowsNewMessagesOfEveryShard", nil},
