@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -45,21 +46,21 @@ func BenchmarkScale(b *testing.B) {
 	}
 }
 
-// BenchmarkScaleOut gives each of 1 to 7 members a share of a processor and as much load as they take: a model of members
+// BenchmarkScaleOut gives each of 1 to 9 members a share of a processor and as much load as they take: a model of members
 // on machines of their own, without the delays of a network. The load must find enough processor beside them.
 func BenchmarkScaleOut(b *testing.B) {
 	if testing.Short() {
-		b.Skip("takes minutes with up to seven processes: left out by -short")
+		b.Skip("takes minutes with up to nine processes: left out by -short")
 	}
 	const (
 		partitions = 18
 		share      = 0.16 // of one processor
 	)
-	for _, members := range []int{1, 3, 5, 7} {
+	for _, members := range []int{1, 3, 5, 7, 9} {
 		b.Run("members="+strconv.Itoa(members), func(b *testing.B) {
 			group := newShares(b)
 			measureScale(b, harness.Options{Members: members, Partitions: partitions}, 2*partitions, 160*members, func(c *harness.Cluster) {
-				for _, m := range c.Members {
+				for _, m := range allMembers(c) {
 					group.limit(b, m.PID(), share)
 				}
 			})
@@ -72,7 +73,7 @@ func BenchmarkScaleOut(b *testing.B) {
 func measureScale(b *testing.B, options harness.Options, queues, window int, limit func(*harness.Cluster)) {
 	b.Helper()
 	for range b.N {
-		c := harness.Start(b, options)
+		c := startMembers(b, options)
 		senders := scaleSenders(b, c, queues)
 		if limit != nil {
 			limit(c)
@@ -102,14 +103,36 @@ func measureScale(b *testing.B, options harness.Options, queues, window int, lim
 	}
 }
 
+// startMembers starts a cluster. Members above expectMax join it, and the partitions are spread over all of them.
+func startMembers(b *testing.B, options harness.Options) *harness.Cluster {
+	b.Helper()
+	const expectMax = 7 // of the setting expect
+	more := options.Members - expectMax
+	options.Members = min(options.Members, expectMax)
+	c := harness.Start(b, options)
+	if more <= 0 {
+		return c
+	}
+	for range more {
+		c.Join(b)
+	}
+	if _, err := c.Members[0].Command(b.Context(), "partition", "rebalance"); err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func allMembers(c *harness.Cluster) []*harness.Member { return slices.Concat(c.Members, c.Joined()) }
+
 // scaleSenders creates the queues and returns the links to them on each connection; the connections are spread over the
 // members.
 func scaleSenders(b *testing.B, c *harness.Cluster, queues int) [][]*amqp.Sender {
 	b.Helper()
+	members := allMembers(c)
 	senders := make([][]*amqp.Sender, scaleConnections)
 	ended := make(chan error, scaleConnections)
 	for i := range senders {
-		at := session(b.Context(), b, c.Members[i%len(c.Members)])
+		at := session(b.Context(), b, members[i%len(members)])
 		go func() {
 			var err error
 			for n := i; n < queues && err == nil; n += scaleConnections {
@@ -168,7 +191,7 @@ func countEntries(b *testing.B, c *harness.Cluster) entryCounts {
 // sumMetric adds up all values of a metric of all members.
 func sumMetric(b *testing.B, c *harness.Cluster, name string) (sum float64) {
 	b.Helper()
-	for _, m := range c.Members {
+	for _, m := range allMembers(c) {
 		one, err := m.MetricSum(b.Context(), name)
 		if err != nil {
 			b.Fatal(err)
