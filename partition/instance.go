@@ -31,6 +31,8 @@ type instance struct {
 	streams   *transport.Streams
 	leaders   chan raft.Observation // another leader is known; a later one is not reported before this one is received
 	closed    chan struct{}         // closed when the instance no longer reaches any peer
+	givenUp   chan struct{}         // closed when the instance is to be reopened
+	giveUp    sync.Once
 	log       *raftlog.Group
 	once      sync.Once
 	closeErr  error
@@ -48,7 +50,7 @@ func (g *Group) openRaft() error {
 	conf.Logger = logger
 	g.log.SetInstance(nil)
 	err := g.bootstrap(conf, network)
-	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), log: g.log}
+	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), givenUp: make(chan struct{}), log: g.log}
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
@@ -180,11 +182,25 @@ func (g *Group) stopRaft(ctx context.Context, inst *instance) {
 // applied and the term is still the same.
 func (g *Group) gainLeadership(ctx context.Context, inst *instance) {
 	start := time.Now()
+	// Raft's state machine waits for entries that will never be on disk when the instance is given up.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-inst.givenUp:
+		case <-g.haltedCh:
+		case <-ctx.Done():
+		}
+		cancel()
+	}()
 	for ctx.Err() == nil && inst.raft.State() == raft.Leader {
 		term := inst.raft.CurrentTerm()
-		f := inst.raft.Barrier(0)
+		var f raft.Future
 		// Raft never completes a barrier that is committed and not yet applied when raft is shut down.
-		err := await(ctx, func() raft.Future { return f })
+		err := await(ctx, func() raft.Future {
+			f = inst.raft.Barrier(0)
+			return f
+		})
 		if errors.Is(err, raft.ErrLeadershipTransferInProgress) && time.Since(start) > 2*g.cfg.Timing.Election {
 			// The flag of a transfer that never ended outlives the leadership in which the transfer began.
 			g.requestReopen("a leadership transfer never ended")
@@ -232,6 +248,9 @@ func pause(ctx context.Context, d time.Duration) {
 
 // requestReopen asks watchLeadership to reopen raft. It does not block.
 func (g *Group) requestReopen(reason string) {
+	if inst := g.instance.Load(); inst != nil {
+		inst.giveUp.Do(func() { close(inst.givenUp) })
+	}
 	select {
 	case g.reopen <- reason:
 	default:

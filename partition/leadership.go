@@ -69,7 +69,7 @@ func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 	// Entries behind the barrier of this leadership are commands and configurations, which all go through
 	// apply; everything before it is applied already.
 	if index > barrier {
-		if err := g.waitApplied(ctx, index); err != nil {
+		if err := g.waitApplied(ctx, inst, index); err != nil {
 			return fmt.Errorf("read group %d: %w", g.cfg.ID, err)
 		}
 	}
@@ -77,7 +77,8 @@ func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 	return nil
 }
 
-func (g *Group) waitApplied(ctx context.Context, index uint64) error {
+// waitApplied waits until an index is applied. If the instance ends before, the index may never be: its entry may not be on disk.
+func (g *Group) waitApplied(ctx context.Context, inst *instance, index uint64) error {
 	if g.applied.Load() >= index {
 		return nil
 	}
@@ -91,6 +92,8 @@ func (g *Group) waitApplied(ctx context.Context, index uint64) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-inst.closed:
+		return ErrNotLeader
 	case <-g.haltedCh:
 		return ErrClosed
 	case <-g.closed:

@@ -19,10 +19,11 @@ type raftProbe struct {
 // Each request costs a goroutine until the answer, and a leader a round of heartbeats, so a call every few
 // seconds is enough. May be called concurrently.
 func (g *Group) UnansweredFor() time.Duration {
-	return g.probe.unansweredFor(g.instance.Load().raft.VerifyLeader, g.closing)
+	inst := g.instance.Load()
+	return g.probe.unansweredFor(inst.raft.VerifyLeader, inst.closed, g.closing)
 }
 
-func (p *raftProbe) unansweredFor(ask func() raft.Future, closing <-chan struct{}) time.Duration {
+func (p *raftProbe) unansweredFor(ask func() raft.Future, ended, closing <-chan struct{}) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.askedAt.IsZero() {
@@ -34,14 +35,25 @@ func (p *raftProbe) unansweredFor(ask func() raft.Future, closing <-chan struct{
 	default:
 	}
 	p.askedAt = time.Now()
-	go p.ask(ask)
+	answered := make(chan struct{})
+	go awaitAnswer(ask, answered)
+	go p.finish(answered, ended)
 	return 0
 }
 
-// ask makes a request and waits for any answer. Raft never answers requests that it has not read when it is shut down: this
-// goroutine stays then, so it refers neither to raft nor to the group, whose state would stay too.
-func (p *raftProbe) ask(ask func() raft.Future) {
+// awaitAnswer makes a request and waits for any answer. Raft never answers requests that it has not read when it is shut down:
+// this goroutine stays then, so it refers neither to raft nor to the group, whose state would stay too.
+func awaitAnswer(ask func() raft.Future, answered chan<- struct{}) {
 	_ = ask().Error()
+	close(answered)
+}
+
+// finish ends the open request when it is answered, or when raft has ended, which may never answer then.
+func (p *raftProbe) finish(answered, ended <-chan struct{}) {
+	select {
+	case <-answered:
+	case <-ended:
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.askedAt = time.Time{}

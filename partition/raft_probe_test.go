@@ -61,24 +61,31 @@ func TestUnansweredRaftIsMeasured(t *testing.T) {
 }
 
 // TestUnansweredProbeKeepsNothing: raft never answers some requests that it has not read when it is shut down. The goroutine
-// that waits stays; the state of the group does not.
+// that waits stays; the state of the group does not, and nothing is owed.
 func TestUnansweredProbeKeepsNothing(t *testing.T) {
 	t.Parallel()
-	never, asked := make(chan error), make(chan struct{})
+	never, asked, ended := make(chan error), make(chan struct{}), make(chan struct{})
 	defer close(never)
+	probe := new(raftProbe)
 	state := func() weak.Pointer[Group] {
-		g := &Group{probe: new(raftProbe)}
+		g := &Group{probe: probe}
 		g.probe.unansweredFor(func() raft.Future {
 			g.removed.Store(true)
 			close(asked)
 			return neverAnswered{never}
-		}, nil)
+		}, ended, nil)
 		return weak.Make(g)
 	}()
 	<-asked
 	kit.Eventually(t, "the state is collected", func() bool {
 		runtime.GC()
 		return state.Value() == nil
+	})
+	close(ended)
+	kit.Eventually(t, "nothing is owed", func() bool {
+		probe.mu.Lock()
+		defer probe.mu.Unlock()
+		return probe.askedAt.IsZero()
 	})
 }
 

@@ -89,18 +89,20 @@ func (g *Group) storeBehind(entries []*raft.Log) error {
 
 // wrote records the end of a write. After a write that failed, none is made.
 func (g *Group) wrote(w *logWrite) {
+	if w.err != nil {
+		g.fails(w.err)
+	}
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	b := &g.behind
 	b.writes--
 	b.bytes -= w.bytes
-	failed := w.err != nil && b.err == nil
 	switch {
-	case failed:
-		b.err = w.err
-	case w.err == nil && b.writes == 0 && b.err == nil:
+	case w.err != nil:
+	case b.writes == 0 && b.err == nil:
 		b.from = 0
 		g.storedBelow.Store(math.MaxUint64)
-	case w.err == nil:
+	default:
 		b.from = max(b.from, w.last+1) // two ends can be reported in the wrong order
 		g.storedBelow.Store(b.from)
 	}
@@ -108,8 +110,18 @@ func (g *Group) wrote(w *logWrite) {
 		close(b.ended)
 		b.ended = nil
 	}
+}
+
+// fails records the first write that failed, and ends the raft instance. It is called before the write counts as ended, so that the
+// call still belongs to this instance.
+func (g *Group) fails(err error) {
+	g.mu.Lock()
+	first := g.behind.err == nil
+	if first {
+		g.behind.err = err
+	}
 	g.mu.Unlock()
-	if failed && g.stopOnFatal(w.err) != nil && g.lost != nil {
+	if first && g.stopOnFatal(err) != nil && g.lost != nil {
 		g.lost()
 	}
 }
