@@ -33,28 +33,36 @@ type crashing struct {
 
 // boot starts the process on what the disk has kept.
 func (c *crashing) boot() *Group {
-	files := c.disk.Mount()
-	for _, dir := range []string{"/data/raftlog", "/data/groups"} { // as package datadir does
-		if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	if err := errors.Join(files.SyncFolder("/"), files.SyncFolder("/data")); err != nil {
-		c.t.Fatal(err)
-	}
-	c.files, c.store = files, files.OpenLog
+	mountOn(c.t, c.member, c.disk)
 	c.start(1)
 	_, g := leader(c.t, []*member{c.member}, 1)
 	return g
 }
 
-// lose loses power, and ends what is left of the process.
-func (c *crashing) lose() {
-	c.disk.Crash()
-	c.mu.Lock()
-	log, groups := c.log, c.groups
-	c.log, c.groups = nil, nil
-	c.mu.Unlock()
+// mountOn gives a member what a simulated disk has kept.
+func mountOn(t *testing.T, m *member, d *simfs.Disk) {
+	t.Helper()
+	files := d.Mount()
+	for _, dir := range []string{"/data/raftlog", "/data/groups"} { // as package datadir does
+		if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(files.SyncFolder("/"), files.SyncFolder("/data")); err != nil {
+		t.Fatal(err)
+	}
+	m.files, m.store = files, files.OpenLog
+}
+
+func (c *crashing) lose() { losePower(c.member, c.disk) }
+
+// losePower loses the power of a member, and ends what is left of its process.
+func losePower(m *member, d *simfs.Disk) {
+	d.Crash()
+	m.mu.Lock()
+	log, groups := m.log, m.groups
+	m.log, m.groups = nil, nil
+	m.mu.Unlock()
 	_ = groups[1].Close(context.Background()) // its disk is gone
 	_ = log.Close()
 }

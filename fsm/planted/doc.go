@@ -20,7 +20,7 @@ const (
 	AnswerUnstored Fault = "answer-unstored"
 	// ApplyReadsClock applies an entry with the clock of the replica's own member.
 	ApplyReadsClock Fault = "apply-reads-clock"
-	// ApplyUnstored lets a leader apply, and tell followers to apply, entries that are not on its own disk yet.
+	// ApplyUnstored lets a leader apply entries that are not on its own disk yet.
 	ApplyUnstored Fault = "apply-unstored"
 	// BootstrapEmptyVoter gives a member without data the id that a member of its name had: with an empty disk it
 	// comes back as a voter that has forgotten everything.
@@ -31,6 +31,8 @@ const (
 	BrowsingSkipsShards Fault = "browsing-skips-shards"
 	// CommitBehindSent leaves the commit index of a request for entries behind the last entry of the request.
 	CommitBehindSent Fault = "commit-behind-sent"
+	// CommitUnstored lets a leader tell followers that entries are committed that are not on its own disk yet.
+	CommitUnstored Fault = "commit-unstored"
 	// ContinueAfterFailedSync lets a replica run on when the folder of a new snapshot could not be synced.
 	ContinueAfterFailedSync Fault = "continue-after-failed-sync"
 	// CountAttemptTwice counts a failed delivery twice.
@@ -186,6 +188,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	BrowsingRemoves,
 	BrowsingSkipsShards,
 	CommitBehindSent,
+	CommitUnstored,
 	ContinueAfterFailedSync,
 	CountAttemptTwice,
 	CountPiecesLate,

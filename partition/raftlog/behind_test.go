@@ -2,7 +2,9 @@ package raftlog
 
 import (
 	"errors"
+	"math"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -246,6 +248,65 @@ func TestFailedWriteBehindEndsTheInstance(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestEndsOfWritesInAnyOrder checks that a log knows what is on its disk, and where it ends, when the ends of two writes are reported in
+// the wrong order: whoever has run a transaction lets the next one begin before it reports the end of its own.
+func TestEndsOfWritesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name         string
+		first        bool  // the end of the first write is reported first
+		second       error // of the second write
+		between, end uint64
+		last         uint64 // of the log that the next instance gets
+	}{
+		{"in order", true, nil, 2, math.MaxUint64 - 1, 3},
+		{"the second first", false, nil, 3, math.MaxUint64 - 1, 3},
+		{"the second fails", true, errNoSpace, 2, 2, 2},
+		{"the second fails and is first", false, errNoSpace, 1, 2, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := testGroup(t, openTestLog(t, filepath.Join(t.TempDir(), "0.db"), Bolt), 1)
+			g.OnFailure(func(error) {}, func() {})
+			if err := g.StoreLogs(entries(1, 1, 1)); err != nil {
+				t.Fatal(err)
+			}
+			var writes [2]*logWrite
+			for i := range writes { // as storeBehind does
+				index := uint64(i + 2)
+				w, err := g.newWrite(entries(index, index, 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				writes[i] = w
+				g.mu.Lock()
+				g.behind.writes++
+				g.behind.bytes += w.bytes
+				g.added(entries(index, index, 1))
+				g.mu.Unlock()
+			}
+			g.behind.from = 2
+			g.storedBelow.Store(2)
+			writes[1].err = c.second
+			if !c.first {
+				slices.Reverse(writes[:])
+			}
+			g.wrote(writes[0])
+			if n := g.Stored(); n != c.between {
+				t.Errorf("after the first report, stored up to %d, not %d", n, c.between)
+			}
+			g.wrote(writes[1])
+			if n := g.Stored(); n != c.end {
+				t.Errorf("after both reports, stored up to %d, not %d", n, c.end)
+			}
+			g.EndInstance()
+			if held := rangeOf(g); held.Last != c.last || g.behind.bytes != 0 || g.Stored() != math.MaxUint64-1 {
+				t.Errorf("the log ends at %d, %d bytes are open, stored up to %d", held.Last, g.behind.bytes, g.Stored())
+			}
+		})
+	}
 }
 
 // TestBrokenDiskStopsTheLeader checks that a leader stops that cannot tell what is on its disk.

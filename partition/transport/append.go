@@ -96,7 +96,7 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 // limitCommit lowers the commit index of a request to what is on this leader's disk. Raft counts the leader as one of the quorum
 // before it has written the entries, and no other replica may take them for committed then.
 func (t Transport) limitCommit(args *raft.AppendEntriesRequest) {
-	if t.cfg.Stored != nil && !planted.Active(planted.ApplyUnstored) {
+	if t.cfg.Stored != nil && !planted.Active(planted.CommitUnstored) {
 		args.LeaderCommitIndex = min(args.LeaderCommitIndex, t.cfg.Stored())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +162,59 @@ func TestCommitIndexEndsWithTheEntries(t *testing.T) {
 	if piece, _ := pieceOf(bare, 0); piece.LeaderCommitIndex != 4 {
 		t.Errorf("without entries: committed up to %d", piece.LeaderCommitIndex)
 	}
+}
+
+// TestCommitIndexEndsWithWhatIsStored: raft counts a leader as one of the quorum before the leader has written an entry. No
+// request, one by one or pipelined, with entries or without, says that such an entry is committed.
+func TestCommitIndexEndsWithWhatIsStored(t *testing.T) {
+	t.Parallel()
+	const stored, committed = 2, 3
+	bothEncodings(t, "commit index", func(t *testing.T, m *mesh) {
+		leader := m.open(t, "A", "A.1", nil)
+		var onDisk atomic.Uint64
+		onDisk.Store(stored)
+		leader.cfg.Stored = onDisk.Load
+		told := make(chan uint64, 1)
+		serve(t, m.open(t, "B", "B.1", nil), func(rpc raft.RPC) {
+			request, _ := rpc.Command.(*raft.AppendEntriesRequest)
+			told <- request.LeaderCommitIndex
+			rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil)
+		})
+		requests := func() []*raft.AppendEntriesRequest {
+			entries := largeRequest(4, 1)
+			entries.LeaderCommitIndex = committed
+			return []*raft.AppendEntriesRequest{entries, {Term: 1, PrevLogEntry: 3, PrevLogTerm: 1, LeaderCommitIndex: committed}}
+		}
+		for i, request := range requests() {
+			if err := leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)); err != nil {
+				t.Fatal(err)
+			}
+			if got := <-told; got != stored {
+				t.Errorf("request %d: committed up to %d", i, got)
+			}
+		}
+		p, err := leader.AppendEntriesPipeline("B.1", "B")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = p.Close() }()
+		send := func(request *raft.AppendEntriesRequest) uint64 {
+			if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
+				t.Fatal(err)
+			}
+			<-p.Consumer()
+			return <-told
+		}
+		for i, request := range requests() {
+			if got := send(request); got != stored {
+				t.Errorf("pipelined request %d: committed up to %d", i, got)
+			}
+		}
+		onDisk.Store(committed)
+		if got := send(requests()[0]); got != committed {
+			t.Errorf("all is on disk, and committed up to %d", got)
+		}
+	})
 }
 
 // TestLargeEntriesArriveOverASlowNetwork: what raft sends at once, up to 64 entries, arrives although it takes longer

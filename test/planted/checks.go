@@ -22,6 +22,7 @@ func checks() []check {
 		{planted.BrowsingRemoves, "amqp", "TestBrowsingRemovesNothing", nil},
 		{planted.BrowsingSkipsShards, "amqp", "TestBrowserShowsNewMessagesOfEveryShard", nil},
 		{planted.CommitBehindSent, "partition/transport", "TestCommitIndexEndsWithTheEntries", nil},
+		{planted.CommitUnstored, "partition/transport", "TestCommitIndexEndsWithWhatIsStored", nil},
 		{planted.ContinueAfterFailedSync, "partition", "TestAFailedFolderSyncStopsTheReplica", nil},
 		{planted.CountAttemptTwice, "fsm", "TestQueueScenarios", nil},
 		{planted.CountPiecesLate, "partition/transport", "TestTakenEntriesAreCountedWhenTheFollowerFails", nil},
