@@ -269,7 +269,7 @@ func (p *proposer) sleepFor(now time.Time) time.Duration {
 			continue
 		}
 		b.watched = true
-		go p.watchFuture(b)
+		go p.watchFuture(b, p.g.instance.Load().closed)
 	}
 	if p.canPropose() && !p.pulseInFlight {
 		if wait, ok := p.untilPulse(); ok {
@@ -393,9 +393,17 @@ func (p *proposer) confirmSends(b *batch) {
 	}
 }
 
-// watchFuture waits for the future of an entry that takes long, for the errors that never reach apply.
-func (p *proposer) watchFuture(b *batch) {
-	err := b.future.Error()
+// watchFuture waits for the future of an entry that takes long, for the errors that never reach apply. Raft never answers for an
+// entry that is committed and not yet applied when the instance ends; stepDown answers its callers.
+func (p *proposer) watchFuture(b *batch, ended <-chan struct{}) {
+	answered := make(chan error, 1)
+	go func(f raft.ApplyFuture) { answered <- f.Error() }(b.future) // it may stay, so it refers to nothing else
+	var err error
+	select {
+	case err = <-answered:
+	case <-ended:
+		return
+	}
 	outcome := Unknown
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout),

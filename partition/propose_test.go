@@ -107,6 +107,36 @@ type failedFuture struct {
 
 func (f failedFuture) Error() error { return f.err }
 
+// openFuture is the future of an entry that raft never answers.
+type openFuture struct {
+	raft.ApplyFuture
+
+	never chan error
+}
+
+func (f openFuture) Error() error { return <-f.never }
+
+// TestWatchedEntryEndsWithItsInstance checks that a replica is not kept in memory by an entry that raft never answers.
+func TestWatchedEntryEndsWithItsInstance(t *testing.T) {
+	t.Parallel()
+	p := gatheringProposer(t)
+	queueCommands(p, 1, func(Answer) {})
+	b := p.compose(time.Now())
+	never, ended, end := make(chan error), make(chan struct{}), make(chan struct{})
+	defer close(never)
+	b.future = openFuture{never: never}
+	go func() {
+		defer close(end)
+		p.watchFuture(b, ended)
+	}()
+	close(ended)
+	select {
+	case <-end:
+	case <-t.Context().Done():
+		t.Error("it waits for raft")
+	}
+}
+
 // TestEveryEndOfAnEntryReleasesQueuedCommands checks that no command waits for more commands after the entries in flight have
 // ended, in whichever way.
 func TestEveryEndOfAnEntryReleasesQueuedCommands(t *testing.T) {
@@ -117,11 +147,11 @@ func TestEveryEndOfAnEntryReleasesQueuedCommands(t *testing.T) {
 		},
 		"refused by raft": func(p *proposer, b *batch) {
 			b.future = failedFuture{err: raft.ErrLeadershipTransferInProgress}
-			p.watchFuture(b)
+			p.watchFuture(b, nil)
 		},
 		"failed on disk": func(p *proposer, b *batch) {
 			b.future = failedFuture{err: raft.ErrRaftShutdown}
-			p.watchFuture(b)
+			p.watchFuture(b, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
