@@ -46,15 +46,16 @@ func (inst *instance) verifyLeader(ctx context.Context) error {
 }
 
 // Read calls f with a machine that has applied everything that was committed before the call. It works on the
-// leader only: on another replica, and when leadership is lost meanwhile, it returns an error that wraps
-// ErrNotLeader. The rules of View apply to f.
+// leader only: on another replica, when leadership is lost meanwhile, and while it is being transferred, it returns an error that wraps
+// ErrNotLeader: the next leader may have committed more before this one learns of it, and raft counts answers that were under way.
+// The rules of View apply to f.
 func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 	if err := g.halted(); err != nil {
 		return fmt.Errorf("read group %d: %w (%w)", g.cfg.ID, ErrClosed, err)
 	}
 	inst := g.instance.Load()
 	g.proposer.mu.Lock()
-	open, term, barrier := g.proposer.leading, g.proposer.term, g.proposer.barrier
+	open, term, barrier := g.proposer.leading && !g.proposer.transferring, g.proposer.term, g.proposer.barrier
 	g.proposer.mu.Unlock()
 	if !open {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)

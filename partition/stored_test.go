@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -67,4 +68,25 @@ func TestLeaderAppliesWhatIsOnItsDisk(t *testing.T) {
 		t.Errorf("outcome %d", answer.Outcome)
 	}
 	sameEverywhere(t, ms)
+}
+
+// TestReadIsRefusedDuringATransfer: while a leader transfers its leadership, the next one may have committed more already.
+func TestReadIsRefusedDuringATransfer(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 1, nil)
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	transferring := func(on bool) {
+		g.proposer.mu.Lock()
+		defer g.proposer.mu.Unlock()
+		g.proposer.transferring = on
+	}
+	transferring(true)
+	if err := g.Read(t.Context(), func(Machine) { t.Error("it reads") }); !errors.Is(err, ErrNotLeader) {
+		t.Error(err)
+	}
+	transferring(false)
+	if err := g.Read(t.Context(), func(Machine) {}); err != nil {
+		t.Error(err)
+	}
 }
