@@ -87,7 +87,11 @@ func checkFixed(kind fsm.EntityKind, old, settings fsm.EntitySettings) error {
 	table := entity.Table()
 	for i := range table {
 		if table[i].Fixed && table[i].Differs(&old, &settings) {
-			return &serviceError{fsm.InvalidArgument, fmt.Sprintf("The value for the %s property of an existing %s cannot be changed", table[i].Element, atom.KindWord(kind))}
+			format := "The value for the %[1]s property of an existing %[2]s cannot be changed"
+			if table[i].Element == "EnablePartitioning" {
+				format = "Partitioning cannot be changed for %[2]s"
+			}
+			return &serviceError{fsm.InvalidArgument, fmt.Sprintf(format, table[i].Element, atom.KindWord(kind))}
 		}
 	}
 	return nil

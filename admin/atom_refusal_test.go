@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,16 +14,18 @@ func TestARefusedChangeNamesTheFixedProperty(t *testing.T) {
 	r.request("PUT", "/q", entryOf("QueueDescription", ""), nil)
 	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
 	r.request("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
-	for _, c := range []struct{ path, kind, property string }{
-		{"/q", "Queue", "RequiresSession"},
-		{"/q", "Queue", "RequiresDuplicateDetection"},
-		{"/q", "Queue", "EnablePartitioning"},
-		{"/t", "Topic", "RequiresDuplicateDetection"},
-		{"/t", "Topic", "EnablePartitioning"},
-		{"/t/Subscriptions/s", "Subscription", "RequiresSession"},
+	const property = "The value for the %[1]s property of an existing %[2]s cannot be changed. "
+	const partitioning = "Partitioning cannot be changed for %[2]s. "
+	for _, c := range []struct{ path, kind, property, want string }{
+		{"/q", "Queue", "RequiresSession", property},
+		{"/q", "Queue", "RequiresDuplicateDetection", property},
+		{"/q", "Queue", "EnablePartitioning", partitioning},
+		{"/t", "Topic", "RequiresDuplicateDetection", property},
+		{"/t", "Topic", "EnablePartitioning", partitioning},
+		{"/t/Subscriptions/s", "Subscription", "RequiresSession", property},
 	} {
 		status, body := r.request("PUT", c.path, entryOf(c.kind+"Description", "<"+c.property+">true</"+c.property+">"), update)
-		want := "<Detail>SubCode=40000. The value for the " + c.property + " property of an existing " + c.kind + " cannot be changed. "
+		want := "<Detail>SubCode=40000. " + fmt.Sprintf(c.want, c.property, c.kind)
 		if status != http.StatusBadRequest || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", c.path, status, body, want)
 		}
