@@ -20,6 +20,9 @@ type members struct{ node *Node }
 // Alive lists the members that gossip considers alive, this one included.
 func (m members) Alive() []fsm.MemberID { return m.node.gossip.Alive() }
 
+// Changed returns a channel that is closed when the list of members changes.
+func (m members) Changed() <-chan struct{} { return m.node.gossip.Changed() }
+
 // IsAlive reports whether gossip considers a member alive.
 func (m members) IsAlive(member fsm.MemberID) bool { return m.node.isAlive(member) }
 

@@ -101,7 +101,8 @@ func (n *Node) followCatalog(ctx context.Context) {
 	before := n.partitions.Swap(&placed)
 	if before == nil {
 		n.log.InfoContext(ctx, "catalog was loaded", "cluster", cluster, "partitions", len(placed))
-	} else if !slices.EqualFunc(*before, placed, samePlacement) || !slices.Equal(*known, members) {
+	}
+	if before == nil || !slices.EqualFunc(*before, placed, samePlacement) || !slices.Equal(*known, members) {
 		notify.WakeUp(n.reconcileNow)
 	}
 	n.openAssigned(ctx, placed)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/planted"
@@ -22,6 +23,9 @@ const VotersMax = 5
 const (
 	waitLogInterval = 10 * time.Second // between two log lines that say what a member waits for
 	requestTimeout  = time.Second      // of one request to another member
+	// A member waits for a tenth of the interval after a change, so that it asks once when many members appear together,
+	// and so that a decision that follows its pledge is on disk.
+	changePauseDivisor = 10
 )
 
 // ErrOutdated says that this binary can read less than its cluster needs (fsm.Level). Nothing on disk
@@ -68,6 +72,8 @@ type PledgeRequest struct {
 type Peers interface {
 	// Alive lists the living members by gossip, this member included.
 	Alive() []fsm.MemberID
+	// Changed returns a channel that is closed when that list may have changed.
+	Changed() <-chan struct{}
 	// Hello and Pledge ask one other member.
 	Hello(ctx context.Context, member fsm.MemberID, request HelloRequest) (Hello, error)
 	Pledge(ctx context.Context, member fsm.MemberID, request PledgeRequest) (granted bool, err error)
@@ -89,8 +95,9 @@ type Config struct {
 // Bootstrapper finds or makes the cluster of a member without data. Its methods may be called
 // concurrently.
 type Bootstrapper struct {
-	config Config
-	log    *slog.Logger
+	config  Config
+	log     *slog.Logger
+	pledged chan struct{} // buffer of one: a pledge was granted
 
 	mu                sync.Mutex // held while what follows is compared with the identity in Dir
 	hasData           bool
@@ -101,7 +108,7 @@ type Bootstrapper struct {
 
 // New returns a Bootstrapper.
 func New(config Config) *Bootstrapper {
-	return &Bootstrapper{config: config, log: config.Logger, hasData: config.HasData}
+	return &Bootstrapper{config: config, log: config.Logger, pledged: make(chan struct{}, 1), hasData: config.HasData}
 }
 
 // HasData reports whether the member has a catalog replica, or has decided to open one.
@@ -139,6 +146,7 @@ func (b *Bootstrapper) Pledge(request PledgeRequest) (granted bool, err error) {
 		return false, nil
 	}
 	b.pledges++ // also for one that is granted again: answers asked for before must not release it
+	notify.WakeUp(b.pledged)
 	if pledge != nil {
 		return true, nil
 	}
@@ -149,13 +157,15 @@ func (b *Bootstrapper) Pledge(request PledgeRequest) (granted bool, err error) {
 	return true, nil
 }
 
-// Run looks for a cluster every interval until this member may open its replica of the catalog: with
-// the initial members as voters, or empty (nil) for a cluster that will add the member.
+// Run looks for a cluster every interval, and soon after a member has appeared or a pledge was granted, until this member
+// may open its replica of the catalog: with the initial members as voters, or empty (nil) for a cluster that will add the
+// member.
 func (b *Bootstrapper) Run(ctx context.Context, interval time.Duration) (initial []fsm.MemberID, err error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var logged time.Time
 	for {
+		changed := b.config.Peers.Changed()
 		initial, ready, waitingFor, err := b.tryOnce(ctx)
 		if err != nil || ready {
 			return initial, err
@@ -166,6 +176,10 @@ func (b *Bootstrapper) Run(ctx context.Context, interval time.Duration) (initial
 		}
 		select {
 		case <-ticker.C:
+		case <-changed:
+			notify.Pause(ctx, interval/changePauseDivisor)
+		case <-b.pledged:
+			notify.Pause(ctx, interval/changePauseDivisor)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

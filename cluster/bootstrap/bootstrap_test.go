@@ -11,9 +11,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/datadir"
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -24,6 +26,7 @@ type network struct {
 	members map[fsm.MemberID]*Bootstrapper
 	sees    func(from, to fsm.MemberID) bool
 	answers func(from, to fsm.MemberID) bool // of two members that see each other; nil: always
+	changed notify.Broadcast                 // members appeared
 }
 
 func newNetwork(t *testing.T, expect, members int) *network {
@@ -75,6 +78,8 @@ func (p networkPeers) Alive() (alive []fsm.MemberID) {
 	}
 	return alive
 }
+
+func (p networkPeers) Changed() <-chan struct{} { return p.network.changed.Wait() }
 
 func (p networkPeers) reach(to fsm.MemberID) (*Bootstrapper, error) {
 	w := p.network
@@ -279,6 +284,39 @@ func TestRefusedPledgeKeepsNoOtherAlive(t *testing.T) {
 	if granted, err := c.Pledge(PledgeRequest{InitialMembers: abc}); !granted || err != nil {
 		t.Error("refused requests have kept the pledge:", err)
 	}
+}
+
+// TestBootstrapDoesNotWaitForInterval checks that members bootstrap soon after the last one has appeared, and follow the
+// decision soon after their pledge.
+func TestBootstrapDoesNotWaitForInterval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const interval = time.Hour
+		w := newNetwork(t, 3, 3)
+		appeared := false
+		w.sees = func(from, to fsm.MemberID) bool { return appeared || (from != "C" && to != "C") }
+		began := time.Now()
+		ended := make(chan error, 3)
+		for _, b := range w.members {
+			go func() {
+				_, err := b.Run(t.Context(), interval)
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		w.mu.Lock()
+		appeared = true
+		w.mu.Unlock()
+		w.changed.Notify()
+		for range 3 {
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took >= interval/2 {
+			t.Errorf("took %s at an interval of %s", took, interval)
+		}
+	})
 }
 
 // TestDecidedBootstrapsShareNoMember lets six members that expect three go round with links that

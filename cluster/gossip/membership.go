@@ -229,8 +229,13 @@ func (g *Membership) addressesToContact() []string {
 	return names
 }
 
-// SetCluster announces the id of the cluster that this member belongs to.
-func (g *Membership) SetCluster(id string) { g.update(func(m *Metadata) { m.Cluster = id }) }
+// SetCluster announces the id of the cluster that this member belongs to. Unlike the others, it does not wait until
+// members have been told, which takes some rounds of gossip: a member that starts calls it before it opens its replicas.
+func (g *Membership) SetCluster(id string) {
+	if g.change(func(m *Metadata) { m.Cluster = id }) {
+		_ = g.list.UpdateNode(time.Nanosecond) // reports that it has not waited
+	}
+}
 
 // SetLeaving announces that this member is stopping and accepts no leaderships.
 func (g *Membership) SetLeaving() { g.update(func(m *Metadata) { m.Leaving = true }) }
@@ -251,18 +256,23 @@ func (g *Membership) Join(address string) error {
 	return err
 }
 
+// update changes the metadata of this member and waits until other members have been told, for at most updateWaitMax.
 func (g *Membership) update(change func(*Metadata)) {
-	g.mu.Lock()
-	before := g.self
-	change(&g.self)
-	same := g.self == before
-	g.mu.Unlock()
-	if same {
+	if !g.change(change) {
 		return
 	}
 	if err := g.list.UpdateNode(updateWaitMax); err != nil {
 		g.log.Debug("failed to announce metadata to all members in time", "error", err)
 	}
+}
+
+// change changes the metadata of this member and reports whether they differ.
+func (g *Membership) change(change func(*Metadata)) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.self
+	change(&g.self)
+	return g.self != before
 }
 
 // ClusterID returns the id last given to SetCluster or Open.

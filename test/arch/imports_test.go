@@ -38,7 +38,7 @@ func packageImports() map[string][]string {
 
 		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
-		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/raftgroup"},
+		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup"},
 		"cluster/move":       {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/datadir":    {"fsm", "cluster/gossip", "partition/disk"},
