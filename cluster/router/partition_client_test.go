@@ -609,6 +609,36 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	}
 }
 
+// TestReceiverKeepsWhatALaterLeaderHasRemoved: a request of receive-and-delete waits at a leader that loses its leadership
+// unnoticed, and is sent to its successor, which removes a message. The wait at the former leader ends before the successor
+// answers: the request must not end with it, because the message would be lost.
+func TestReceiverKeepsWhatALaterLeaderHasRemoved(t *testing.T) {
+	t.Parallel()
+	group, other := &fakegroup.Group{}, &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+	receiver := &Receiver{client: client, id: 5, receiveAndDelete: true}
+	got := make(chan lockedMessages, 2)
+	receiver.Lock(1, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} })
+	group.Await(t, 0, 1)
+	group.Lead(false, 1)
+	other.Lead(true, 2)
+	client.leaderChanged()
+	other.Await(t, 1, 0)
+	group.Locks[0].Done(done(fsm.OK))
+	select {
+	case early := <-got:
+		t.Fatalf("ended with %+v", early)
+	default:
+	}
+	answer := done(fsm.OK)
+	answer.Result.Deliveries = []fsm.Delivery{{Lock: fsm.LockID{Sequence: 1, Epoch: 1}}}
+	other.Take()[0].Done(answer)
+	if end := <-got; end.code != fsm.OK || len(end.deliveries) != 1 {
+		t.Fatalf("ended with %+v", end)
+	}
+}
+
 func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}

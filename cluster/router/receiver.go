@@ -219,8 +219,12 @@ func (c *lockCall) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.Me
 	}
 	if answer.Outcome == partition.Done {
 		client.refusals = 0
-		empty := answer.Result.Code == fsm.OK && len(answer.Result.Deliveries) == 0 && answer.Result.Session.Epoch == 0
-		if empty && c.probe && tag == c.submissions && !c.cancelled && time.Now().Before(c.until) {
+		hasNothing := len(answer.Result.Deliveries) == 0 && answer.Result.Session.Epoch == 0
+		if hasNothing && tag != c.submissions {
+			client.mu.Unlock() // an earlier leader has locked nothing, but a later one may, whose answer is due
+			return
+		}
+		if hasNothing && answer.Result.Code == fsm.OK && c.probe && !c.cancelled && time.Now().Before(c.until) {
 			c.unknown = false // the earlier submissions have locked nothing: wait again
 			c.enqueue()
 			client.sendQueued()
