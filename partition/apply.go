@@ -114,7 +114,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 		g.applied.Store(e.Index)
 		g.snapshotter.countEntry(e.Index, len(e.Data))
 	}
-	if err := g.bodies.Flush(); err != nil {
+	if err := g.bodies.FlushFull(); err != nil {
 		return done, nil, n, err
 	}
 	if counts != nil {
@@ -122,8 +122,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	}
 	g.publishTimes()
 	effects = g.machine.Effects()
-	g.readCached(done)
-	return done, effects, n, nil
+	return done, effects, n, g.readCached(done)
 }
 
 // applyEntry applies one entry.
@@ -168,18 +167,23 @@ func (g *Group) publishTimes() {
 	g.level.Store(g.machine.FormatLevel())
 }
 
-// readCached fills in the deliveries whose bodies are still in memory, and pins the segments of the others
-// for the body reader. The caller holds mu, after a flush.
-func (g *Group) readCached(done []appliedEntry) {
+// readCached fills in the deliveries whose bodies are still in memory. For the body reader it writes what is
+// only there, and pins the segments of the others. The caller holds mu.
+func (g *Group) readCached(done []appliedEntry) error {
 	for _, a := range done {
 		for i := range a.results {
 			ds := a.results[i].Deliveries
-			if len(ds) > 0 && !g.bodies.FillFromTail(ds) {
-				g.bodies.Pin()
-				a.batch.items[i].needsRead = true
+			if len(ds) == 0 || g.bodies.FillFromTail(ds) {
+				continue
 			}
+			if err := g.bodies.Flush(); err != nil {
+				return err
+			}
+			g.bodies.Pin()
+			a.batch.items[i].needsRead = true
 		}
 	}
+	return nil
 }
 
 // settle answers the callers of applied entries and updates the wait queues. began is the start of their

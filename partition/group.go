@@ -502,6 +502,9 @@ func (g *Group) View(f func(Machine)) {
 // bytes stop the replica.
 func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	out, err := g.bodies.ReadBodies(ds)
+	if errors.Is(err, bodystore.ErrUnwritten) && g.flushBodies() == nil {
+		out, err = g.bodies.ReadBodies(ds)
+	}
 	if errors.Is(err, bodystore.ErrUnwritten) {
 		return nil, fmt.Errorf("read bodies of group %d: %w (%w)", g.cfg.ID, fsm.ServerBusy, err)
 	}
@@ -510,6 +513,13 @@ func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 		return nil, fmt.Errorf("read bodies of group %d: %w", g.cfg.ID, err)
 	}
 	return out, nil
+}
+
+// flushBodies writes the bodies that are only in memory.
+func (g *Group) flushBodies() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.bodies.Flush()
 }
 
 // Status returns the state of the group as this replica sees it.

@@ -198,6 +198,23 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 	}
 }
 
+// TestPeekReadsWhatIsOnlyInMemory: a message whose body has not been written to a file yet can be read by those who do
+// not hold the machine.
+func TestPeekReadsWhatIsOnlyInMemory(t *testing.T) {
+	t.Parallel()
+	_, g, a := openSingle(t, nil)
+	must(t, g, a.next(), send(1, body(1)))
+	var seen []fsm.Delivery
+	g.View(func(m Machine) { seen = m.(*fsm.Queues).Peek(fsm.Address{Entity: 1}, 0, 1) })
+	if _, err := g.bodies.ReadBodies(slices.Clone(seen)); !errors.Is(err, bodystore.ErrUnwritten) {
+		t.Fatalf("the body was written: %v", err)
+	}
+	seen, err := g.ReadBodies(seen)
+	if err != nil || len(seen) != 1 || !bytes.Equal(seen[0].Payload, body(1)) {
+		t.Errorf("peeked at %+v: %v", seen, err)
+	}
+}
+
 // A bad checksum stops the replica that has it, and no other; its bytes are kept.
 func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()

@@ -1,9 +1,9 @@
 // Package bodystore stores the message bodies of a replica in append-only segment files.
 //
-// Package partition opens a [Store] for each replica and gives it to the machine as its fsm.Bodies; it
-// flushes the store after every batch, freezes it for snapshots and backups, and moves the live records
-// of sparse segments. The package does not know what a body contains, nor which ones are needed: the
-// machine releases them.
+// Package partition opens a [Store] for each replica and gives it to the machine as its fsm.Bodies; after
+// every batch it lets the store write what has gathered. It freezes the store for snapshots and backups, and
+// moves the live records of sparse segments. The package does not know what a body contains, nor which ones
+// are needed: the machine releases them.
 //
 // Invariants:
 //
@@ -13,5 +13,5 @@
 //     it.
 //   - Every record that is read has a checksum that was verified. A bad one is disk.ErrDamaged, which
 //     stops the replica.
-//   - On a full disk bodies wait in memory, up to a bound.
+//   - Bodies wait in memory until there are enough for a write, and on a full disk, up to a bound.
 package bodystore

@@ -23,7 +23,8 @@ const SegmentBytesDefault = 64 << 20
 
 const (
 	cachedTailBytes   = 256 << 10
-	readRangeBytesMax = 4 << 20 // of adjacent records, read at once
+	flushBytesMin     = 128 << 10 // of records that gather in memory before they are written
+	readRangeBytesMax = 4 << 20   // of adjacent records, read at once
 	sendRangeBytesMax = 1 << 20
 	importBufferBytes = 256 << 10
 	// unflushedBytesMax bounds the bodies kept in memory while the disk is full. Far less is committed before
@@ -32,7 +33,7 @@ const (
 	unflushedBytesMax = 256 << 20
 )
 
-// ErrUnwritten means that bodies are still in memory because the disk is full.
+// ErrUnwritten means that bodies are still in memory: Flush writes them, unless the disk is full.
 var ErrUnwritten = fmt.Errorf("bodies wait in memory for disk space: %w", syscall.ENOSPC)
 
 // Failure is the panic value with which a method that cannot return an error unwinds to the group, which
@@ -47,9 +48,9 @@ type referrer interface {
 // Store stores the message bodies of one replica in append-only segment files. It is the fsm.Bodies of
 // the machine.
 //
-//	Append -> tail (memory) -- flush, once per applied batch --> active segment (file)
+//	Append -> tail (memory) -- flush, once 128 KiB have gathered --> active segment (file)
 //
-// The caller of Append, Release, Read, Flush and Freeze holds the lock of the machine for writing (for Read,
+// The caller of Append, Release, Read, FlushFull, Flush and Freeze holds the lock of the machine for writing (for Read,
 // for reading is enough). The other methods may be called concurrently.
 //
 // Appends are not synced: the raft log provides durability. A snapshot syncs its segments before it becomes
@@ -230,6 +231,14 @@ func (b *Store) waitForSpace() bool {
 	case <-b.closing:
 		return false
 	}
+}
+
+// FlushFull calls Flush if enough records have gathered for a write. The others stay in memory: the raft log has them.
+func (b *Store) FlushFull() error {
+	if b.active == nil || b.end()-b.active.size < flushBytesMin {
+		return nil
+	}
+	return b.Flush()
 }
 
 // Flush writes the records appended since the last flush, in one write. On a full disk they stay in the tail

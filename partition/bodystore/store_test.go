@@ -126,6 +126,34 @@ func TestUnreferencedSegmentsAreDeleted(t *testing.T) {
 	}
 }
 
+// TestFewRecordsWaitInMemory: records are written when enough have gathered, and until then read from memory.
+func TestFewRecordsWaitInMemory(t *testing.T) {
+	t.Parallel()
+	b := testBodies(t, t.TempDir(), SegmentBytesDefault, nil)
+	body := bytes.Repeat([]byte("body"), 1<<10)
+	var last fsm.Delivery
+	for i := 0; b.end() < HeaderBytes+flushBytesMin-RecordBytes(last.Body) || last.Body.Size == 0; i++ {
+		last.Body = b.Append(owner(i), body)
+		if err := b.FlushFull(); err != nil || b.active.size != HeaderBytes {
+			t.Fatalf("%d bytes were written of %d: %v", b.active.size, b.end(), err)
+		}
+	}
+	filled := []fsm.Delivery{last}
+	if !b.FillFromTail(filled) || !bytes.Equal(filled[0].Payload, body) {
+		t.Error("a record that waits is not read from memory")
+	}
+	if _, err := b.ReadBodies([]fsm.Delivery{last}); !errors.Is(err, ErrUnwritten) {
+		t.Errorf("a record that waits is read from the file: %v", err)
+	}
+	b.Append(owner(0), body)
+	if err := b.FlushFull(); err != nil || b.active.size != b.end() {
+		t.Fatalf("%d bytes were written of %d: %v", b.active.size, b.end(), err)
+	}
+	if got, err := b.ReadBodies([]fsm.Delivery{last}); err != nil || !bytes.Equal(got[0].Payload, body) {
+		t.Errorf("a record that was written: %v", err)
+	}
+}
+
 func TestDoubleReleaseIsRefused(t *testing.T) {
 	t.Parallel()
 	b := testBodies(t, t.TempDir(), 4<<10, nil)
