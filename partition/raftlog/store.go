@@ -64,6 +64,9 @@ const (
 // does, which maps its file into memory.
 func openBolt(path string) (Store, map[fsm.PartitionID]IndexRange, error) {
 	ranges, values, err := scanBolt(path)
+	if err == nil {
+		err = syncBolt(path)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,6 +80,19 @@ func openBolt(path string) (Store, map[fsm.PartitionID]IndexRange, error) {
 		return nil, nil, explainLockError(err)
 	}
 	return &valueStore{Store: store, path: path, values: values}, ranges, nil
+}
+
+// syncBolt makes durable what was read, if the file exists. It can be in the memory of the operating system alone, when the process was
+// killed during a sync, and a vote or an entry that was found is confirmed without another write.
+func syncBolt(path string) error {
+	file, err := disk.OpenWritable(disk.OS{}, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
 }
 
 // explainLockError replaces bbolt's "timeout" by an error that says what to do.
