@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -141,6 +142,9 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	if planted.Active(planted.ApplyReadsClock) {
 		env.Now = fsm.Instant(g.cfg.Now().UnixMilli())
 	}
+	if planted.Active(planted.ApplyInMapOrder) {
+		head.rest = inMapOrder(head)
+	}
 	g.appliedAt.Store(int64(g.cfg.Monotonic()))
 	for i := range head.count {
 		command, err := head.next(i == head.count-1)
@@ -154,6 +158,18 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 		}
 	}
 	return a, nil
+}
+
+// inMapOrder returns the commands of an entry in the order of a map. It is a planted fault.
+func inMapOrder(head entryHead) (rest []byte) {
+	commands := make(map[int][]byte)
+	for i := range head.count {
+		commands[i], _ = head.next(i == head.count-1)
+	}
+	for _, c := range commands {
+		rest = append(binary.AppendUvarint(rest, uint64(len(c))), c...)
+	}
+	return rest
 }
 
 // publishTimes stores the times of the machine and of its next pulse, and its format level. The caller holds

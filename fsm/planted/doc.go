@@ -18,6 +18,8 @@ const (
 	AcknowledgeBeforeQuorum Fault = "acknowledge-before-quorum"
 	// AnswerUnstored lets a replica that led a moment ago confirm entries that are not on its disk yet.
 	AnswerUnstored Fault = "answer-unstored"
+	// ApplyInMapOrder applies the commands of an entry in the order of a map.
+	ApplyInMapOrder Fault = "apply-in-map-order"
 	// ApplyReadsClock applies an entry with the clock of the replica's own member.
 	ApplyReadsClock Fault = "apply-reads-clock"
 	// ApplyUnstored lets a leader apply entries that are not on its own disk yet.
@@ -128,6 +130,8 @@ const (
 	// RemovedVoterStops makes a removed member stop when its own catalog shows the removal, although the catalog's
 	// group may still need its vote.
 	RemovedVoterStops Fault = "removed-voter-stops"
+	// RequestWithoutByteBound lets one request for entries carry any number of bytes.
+	RequestWithoutByteBound Fault = "request-without-byte-bound"
 	// RestoreKeepsClusterID lets a restored cluster have the id of the cluster that was backed up.
 	RestoreKeepsClusterID Fault = "restore-keeps-cluster-id"
 	// RestoreKeepsEpoch lets a restored partition forward in the epoch in which it was copied.
@@ -182,6 +186,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	AcceptLateSettlement,
 	AcknowledgeBeforeQuorum,
 	AnswerUnstored,
+	ApplyInMapOrder,
 	ApplyReadsClock,
 	ApplyUnstored,
 	BootstrapEmptyVoter,
@@ -236,6 +241,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	RemovalPlansOnce,
 	RemovedStays,
 	RemovedVoterStops,
+	RequestWithoutByteBound,
 	RestoreKeepsClusterID,
 	RestoreKeepsEpoch,
 	RestoreNeedsBareVolume,

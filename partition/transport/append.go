@@ -24,7 +24,7 @@ func fitting(entries []*raft.Log) int {
 	size := 0
 	for i, e := range entries {
 		size += len(e.Data) + len(e.Extensions)
-		if i > 0 && size > requestBytesMax || i == frameEntriesMax {
+		if i > 0 && size > requestBytesMax && !planted.Active(planted.RequestWithoutByteBound) || i == frameEntriesMax {
 			return i
 		}
 	}
