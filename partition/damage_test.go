@@ -21,19 +21,10 @@ import (
 func damages() map[string]func(t *testing.T, path, other string) error {
 	return map[string]func(t *testing.T, path, other string) error{
 		"flip a bit": func(t *testing.T, path, _ string) error {
-			info, err := os.Stat(path)
-			if err == nil {
-				kit.FlipBit(t, path, info.Size()/2)
-			}
-			return err
+			kit.FlipBit(t, path, usedBytes(t, path)/2)
+			return nil
 		},
-		"truncate": func(_ *testing.T, path, _ string) error {
-			info, err := os.Stat(path)
-			if err != nil {
-				return err
-			}
-			return os.Truncate(path, info.Size()/2)
-		},
+		"truncate": func(t *testing.T, path, _ string) error { return os.Truncate(path, usedBytes(t, path)/2) },
 		"swap": func(_ *testing.T, path, other string) error {
 			content, err := os.ReadFile(other)
 			if err != nil {
@@ -52,9 +43,19 @@ func damages() map[string]func(t *testing.T, path, other string) error {
 	}
 }
 
+// usedBytes returns the size of a file without the zeros at its end: the segments of a journal have their full size at once.
+func usedBytes(t *testing.T, path string) int64 {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(len(bytes.TrimRight(content, "\x00")))
+}
+
 // damagedFiles are the kinds of files of a member in package partition, as patterns below its folder.
 func damagedFiles() map[string]string {
-	return map[string]string{
+	files := map[string]string{
 		"name of the replica": "groups/1/replica",
 		"manifest":            "groups/1/snap/*/manifest",
 		"image":               "groups/1/snap/*/image",
@@ -62,6 +63,10 @@ func damagedFiles() map[string]string {
 		"segment":             "groups/1/seg/*.seg",
 		"log":                 "raftlog/0.db",
 	}
+	if logKind() == raftlog.Journal {
+		files["journal"], files["copy of the values"] = "raftlog/"+raftlog.JournalFolder+"/*", "raftlog/0.db.copy"
+	}
+	return files
 }
 
 // A file of one replica of three is damaged, while its member is down or runs. The replica stops or refuses to open,
