@@ -1,16 +1,25 @@
 package raftlog
 
-import "github.com/hashicorp/raft"
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
 
-// entryCacheBytesMax bounds the newest entries kept in memory for each group. Raft's own LogCache counts
-// entries, and entries here have up to 512 KiB each.
-const entryCacheBytesMax = 2 << 20
+	"github.com/hashicorp/raft"
+)
+
+// The limits of entries in memory. Raft's own LogCache counts entries, and entries here have up to 512 KiB each.
+const (
+	entryCacheBytesMax = 2 << 20 // the newest entries of a group
+	logCacheBytesMax   = 8 << 20 // the newest entries of all groups of a member; exceeded until the next append ends
+)
 
 // entryCache holds the newest entries of a log without gaps. Entries are shared and never changed. The group
 // log guards it.
 type entryCache struct {
 	entries []*raft.Log // by rising index; the front is dropped by reslicing
 	bytes   int
+	total   *atomic.Int64 // bytes of all groups
 }
 
 func entryBytes(e *raft.Log) int { return len(e.Data) + len(e.Extensions) + EntryOverhead }
@@ -33,14 +42,19 @@ func (c *entryCache) add(e *raft.Log) {
 	}
 	kept := *e
 	c.entries = append(c.entries, &kept)
-	c.bytes += entryBytes(e)
+	c.grow(entryBytes(e))
 	for c.bytes > entryCacheBytesMax && len(c.entries) > 1 {
 		c.dropFront()
 	}
 }
 
+func (c *entryCache) grow(bytes int) {
+	c.bytes += bytes
+	c.total.Add(int64(bytes))
+}
+
 func (c *entryCache) dropFront() {
-	c.bytes -= entryBytes(c.entries[0])
+	c.grow(-entryBytes(c.entries[0]))
 	c.entries[0] = nil
 	c.entries = c.entries[1:]
 }
@@ -53,10 +67,51 @@ func (c *entryCache) dropUpTo(index uint64) {
 
 func (c *entryCache) dropFrom(index uint64) {
 	for n := len(c.entries); n > 0 && c.entries[n-1].Index >= index; n = len(c.entries) {
-		c.bytes -= entryBytes(c.entries[n-1])
+		c.grow(-entryBytes(c.entries[n-1]))
 		c.entries[n-1] = nil
 		c.entries = c.entries[:n-1]
 	}
 }
 
-func (c *entryCache) reset() { *c = entryCache{} }
+// shrink drops the oldest entries until at most bytes are left, but no entry from the index keep on.
+func (c *entryCache) shrink(bytes int, keep uint64) {
+	for c.bytes > bytes && len(c.entries) > 0 && c.entries[0].Index < keep {
+		c.dropFront()
+	}
+	if len(c.entries) == 0 {
+		c.reset() // frees the array
+	}
+}
+
+func (c *entryCache) reset() {
+	c.grow(-c.bytes)
+	*c = entryCache{total: c.total}
+}
+
+// trimCaches makes room when the caches of all groups exceed logCacheBytesMax: groups to which nothing was appended
+// while that much was appended to others keep nothing, the others share half of it.
+func (l *Log) trimCaches() {
+	if l.cached.Load() <= logCacheBytesMax || !l.trimming.TryLock() {
+		return
+	}
+	defer l.trimming.Unlock()
+	l.mu.Lock()
+	groups := slices.Collect(maps.Values(l.groups))
+	l.mu.Unlock()
+	now, busy := l.appended.Load(), 0
+	isBusy := func(g *Group) bool { return now-g.appendedAt.Load() <= logCacheBytesMax }
+	for _, g := range groups {
+		if isBusy(g) {
+			busy++
+		}
+	}
+	for _, g := range groups {
+		share := 0
+		if isBusy(g) {
+			share = logCacheBytesMax / 2 / busy
+		}
+		g.mu.Lock()
+		g.cache.shrink(share, g.storedBelow.Load()) // what is not on disk yet is read from here
+		g.mu.Unlock()
+	}
+}

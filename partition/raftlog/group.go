@@ -41,7 +41,8 @@ type Group struct {
 	last            uint64
 	lastBeforeClear uint64 // last, before all entries were deleted
 	cache           entryCache
-	voteTerm        uint64 // set by raft, written together with the candidate
+	appendedAt      atomic.Int64 // Log.appended after the last append
+	voteTerm        uint64       // set by raft, written together with the candidate
 	votePending     bool
 	term            uint64 // as written last; 0: unknown
 	behind          behind
@@ -127,6 +128,7 @@ func (g *Group) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
 	}
+	defer g.log.trimCaches()
 	if g.mayWriteBehind(entries) {
 		return g.storeBehind(entries)
 	}
@@ -202,9 +204,12 @@ func (g *Group) added(entries []*raft.Log) {
 		g.first = entries[0].Index
 	}
 	g.last = entries[len(entries)-1].Index
+	bytes := 0
 	for _, e := range entries {
 		g.cache.add(e)
+		bytes += entryBytes(e)
 	}
+	g.appendedAt.Store(g.log.appended.Add(int64(bytes)))
 }
 
 // stopOnFatal stops the replica after any error other than a full disk.

@@ -66,6 +66,10 @@ type Log struct {
 	ranges  map[fsm.PartitionID]IndexRange // ranges found on disk, of groups not yet opened
 	closed  bool
 
+	cached   atomic.Int64 // bytes of entries in the caches of all groups
+	appended atomic.Int64 // bytes of entries that were put into them since Open
+	trimming sync.Mutex   // held while trimCaches runs
+
 	started     atomic.Int64 // start of the running transaction in Unix nanoseconds, 0 when none runs
 	commits     atomic.Uint64
 	entries     atomic.Uint64
@@ -301,7 +305,7 @@ func (l *Log) Group(id fsm.PartitionID) (*Group, error) {
 	if g == nil {
 		x := l.ranges[id]
 		delete(l.ranges, id)
-		g = &Group{log: l, id: id, first: x.First, last: x.Last}
+		g = &Group{log: l, id: id, first: x.First, last: x.Last, cache: entryCache{total: &l.cached}}
 		g.storedBelow.Store(math.MaxUint64)
 		l.groups[id] = g
 	}

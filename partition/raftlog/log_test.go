@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -301,7 +302,7 @@ func testLogIsHeldByOneProcess(t *testing.T, kind Kind) {
 
 func TestEntryCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	var c entryCache
+	c := entryCache{total: new(atomic.Int64)}
 	data := make([]byte, 64<<10)
 	for i := uint64(1); i <= 100; i++ {
 		c.add(&raft.Log{Index: i, Data: data})
@@ -324,6 +325,52 @@ func TestEntryCacheIsBounded(t *testing.T) {
 	c.add(&raft.Log{Index: 200})
 	if c.get(90, &e) || !c.get(200, &e) || len(c.entries) != 1 {
 		t.Error("a gap empties the cache")
+	}
+	if total := c.total.Load(); total != int64(c.bytes) {
+		t.Errorf("counted %d bytes of %d", total, c.bytes)
+	}
+}
+
+// TestCachesOfAllGroupsAreBounded checks that many groups keep no more entries in memory than few, that idle groups give
+// way to busy ones, and that what was dropped is read from the log.
+func TestCachesOfAllGroupsAreBounded(t *testing.T) {
+	t.Parallel()
+	l := openTestLog(t, filepath.Join(t.TempDir(), "raft.db"), Journal)
+	const groups, entries = 16, 12
+	data := make([]byte, 100<<10)
+	appendTo := func(id fsm.PartitionID, from, to uint64) *Group {
+		g, err := l.Group(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := from; i <= to; i++ {
+			if err := g.StoreLog(&raft.Log{Index: i, Term: 1, Data: data}); err != nil {
+				t.Fatal(err)
+			}
+			if cached := l.cached.Load(); cached > logCacheBytesMax {
+				t.Fatalf("%d bytes are cached", cached)
+			}
+		}
+		return g
+	}
+	for id := range fsm.PartitionID(groups) {
+		appendTo(id+1, 1, entries)
+	}
+	busy := appendTo(1, entries+1, 100)
+	if busy.cache.bytes < entryCacheBytesMax/2 {
+		t.Errorf("the only busy group has %d bytes", busy.cache.bytes)
+	}
+	sum := 0
+	for id := range fsm.PartitionID(groups) {
+		g := appendTo(id+1, 1, 0)
+		sum += g.cache.bytes
+		var e raft.Log
+		if err := g.GetLog(1, &e); err != nil || len(e.Data) != len(data) {
+			t.Errorf("group %d: %v", id+1, err)
+		}
+	}
+	if cached := l.cached.Load(); cached != int64(sum) {
+		t.Errorf("counted %d bytes of %d", cached, sum)
 	}
 }
 
