@@ -60,7 +60,7 @@ func pieceOf(args *raft.AppendEntriesRequest, from int) (*raft.AppendEntriesRequ
 // others with the next call.
 func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
-		t.heartbeats.awaitBeat(t.cfg.BeatInterval, t.cfg.Closed)
+		t.heartbeats.awaitBeat(id, t.cfg.BeatInterval, t.cfg.Closed)
 		err := t.sendEntries(id, target, args, resp)
 		if err == nil {
 			t.heartbeats.notify(id)

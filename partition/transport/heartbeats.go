@@ -13,25 +13,46 @@ type heartbeats struct {
 	next   map[raft.ServerID]chan struct{} // closed with the next answered heartbeat
 	urgent int                             // callers of Urgent that are not done
 	hurry  chan struct{}                   // closed by the next call of Urgent
+	sent   map[raft.ServerID]time.Time     // when the last heartbeat was sent
 }
 
-// awaitBeat waits until the wall clock passes a multiple of interval, or until Urgent is called. The heartbeats of all
-// groups are therefore sent, and answered, at the same moments: a member with many idle groups would otherwise wake up for
-// each of them.
-func (b *heartbeats) awaitBeat(interval time.Duration, closed <-chan struct{}) {
+// commonBeat is how many intervals are between two moments at which all heartbeats are sent, as long as raft and the peers take
+// no longer: raft waits for two to four intervals between the answer to a heartbeat and the next one.
+const commonBeat = 5
+
+func newHeartbeats() *heartbeats {
+	return &heartbeats{next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{}), sent: make(map[raft.ServerID]time.Time)}
+}
+
+// awaitBeat waits until the wall clock passes a multiple of commonBeat intervals, if that is at most as long after the last
+// heartbeat to the peer, else until it passes a multiple of interval; or until Urgent is called. The heartbeats of all groups are
+// therefore sent, and answered, at the same moments: a member with many idle groups would otherwise wake up for each of them.
+func (b *heartbeats) awaitBeat(id raft.ServerID, interval time.Duration, closed <-chan struct{}) {
 	b.mu.Lock()
-	urgent, hurry := b.urgent, b.hurry
+	urgent, hurry, sent := b.urgent, b.hurry, b.sent[id]
 	b.mu.Unlock()
-	if interval <= 0 || urgent > 0 {
-		return
+	if interval > 0 && urgent == 0 {
+		now := time.Now()
+		wait := untilMultiple(now, commonBeat*interval)
+		if now.Add(wait).Sub(sent) > commonBeat*interval {
+			wait = untilMultiple(now, interval)
+		}
+		beat := time.NewTimer(wait)
+		defer beat.Stop()
+		select {
+		case <-beat.C:
+		case <-hurry:
+		case <-closed:
+		}
 	}
-	beat := time.NewTimer(interval - time.Duration(time.Now().UnixNano())%interval)
-	defer beat.Stop()
-	select {
-	case <-beat.C:
-	case <-hurry:
-	case <-closed:
-	}
+	b.mu.Lock()
+	b.sent[id] = time.Now()
+	b.mu.Unlock()
+}
+
+// untilMultiple returns the time until the wall clock passes a multiple of d.
+func untilMultiple(now time.Time, d time.Duration) time.Duration {
+	return d - time.Duration(now.UnixNano())%d
 }
 
 // Urgent sends heartbeats at once until done is called: raft waits for one of them.

@@ -92,7 +92,7 @@ func NewNetwork(s *Streams, logger hclog.Logger) *raft.NetworkTransport {
 func New(cfg Config) Transport {
 	t := Transport{
 		NetworkTransport: cfg.Network, cfg: &cfg, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
-		heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{})}, receptions: new(receptions),
+		heartbeats: newHeartbeats(), receptions: new(receptions),
 		idle: &idleStreams{kept: make(map[raft.ServerAddress][]*framedStream)},
 	}
 	t.receptions.running.Go(t.forwardRPCs)
