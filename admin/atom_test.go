@@ -87,6 +87,7 @@ func TestATOMClientsManageEntities(t *testing.T) {
 		{"GET", rulePath + "$default", "", nil, 200, `<Filter i:type="TrueFilter"><SqlExpression>1=1</SqlExpression><CompatibilityLevel>20</CompatibilityLevel></Filter><Action i:type="EmptyRuleAction"></Action>`},
 		{"GET", "/shop/orders/Subscriptions/audit/rules", "", nil, 200, `/Rules/$Default?api-version=2021-05</id>`},
 		{"PUT", rulePath, entryOf("RuleDescription", ""), nil, 409, "SubCode=40900"},
+		{"PUT", rulePath, entryOf("RuleDescription", ""), update, 400, "a change of a rule needs its name"},
 		{"PUT", rulePath + "a%20b/c", entryOf("RuleDescription", `<Filter i:type="FalseFilter"/>`), nil, 201, `/Rules/a%20b/c?api-version=2021-05</id><title type="text">a b/c</title>`},
 		{"PUT", rulePath + "x", entryOf("RuleDescription", "<Name>y</Name>"), nil, 400, "the body"},
 		{"PUT", rulePath + "x", entryOf("RuleDescription", ""), update, 404, "SubCode=40400"},
