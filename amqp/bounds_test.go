@@ -324,6 +324,52 @@ func TestFetchBytesMax(t *testing.T) {
 	}
 }
 
+// A request under locks for a deferred message that is not there fails as a whole, as in the service: what it found stays
+// locked until its lock ends. What was deleted is always returned.
+func TestMissingDeferredMessageFailsTheRequest(t *testing.T) {
+	t.Parallel()
+	h := newFakeBroker("orders")
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := message.Parse(encodedMessage(t, []byte("x")), fsm.FormatLevel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		h.do(sendOne(at, m))
+		r := h.do(fsm.LockMessages{Address: at.Address(), Max: 1, MaxBytes: 1 << 20})
+		h.do(fsm.SettleMessages{Address: at.Address(), Settlements: []fsm.Settlement{{Lock: r.Deliveries[0].Lock, Verb: fsm.Defer}}})
+	}
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders/$management")
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 100)
+	for i, c := range []struct {
+		numbers []int64
+		mode    uint32
+		status  int32
+		found   int
+	}{
+		{[]int64{3, 9}, 1, 404, 0},
+		{[]int64{1, 2, 3}, 1, 404, 0}, // 3 is locked
+		{[]int64{4, 9}, 0, 200, 1},
+		{[]int64{5, 5}, 1, 200, 1},
+	} {
+		ask(p, uint32(i), "com.microsoft:receive-by-sequence-number", wire.Map{
+			{Key: "sequence-numbers", Value: wire.Array{Values: c.numbers}}, {Key: "receiver-settle-mode", Value: c.mode},
+		})
+		r := p.response()
+		body, _ := r.body.(wire.Map)
+		messages, _ := body.Get("messages").([]any)
+		if got := r.properties.Get("statusCode"); got != c.status || len(messages) != c.found {
+			t.Errorf("%v: status %v with %d messages, want %d with %d", c.numbers, got, len(messages), c.status, c.found)
+		}
+	}
+}
+
 // A key with only Send may attach to the management node, as the Go client does for every sender, but may not
 // perform operations there that need Listen.
 func TestSendRightAttachesToManagementOnly(t *testing.T) {

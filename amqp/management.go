@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/message"
@@ -257,6 +258,12 @@ func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wir
 		c.respond(ctx, r, resp)
 		return
 	}
+	seen := make(map[fsm.SequenceNumber]bool, len(numbers))
+	numbers = slices.DeleteFunc(numbers, func(n fsm.SequenceNumber) bool {
+		again := seen[n]
+		seen[n] = true
+		return again
+	})
 	f := &deferredFetch{c: c, r: r, left: numbers}
 	mode, given := integerOf(body.Get("receiver-settle-mode"))
 	f.receiveAndDelete = given && mode == 0
@@ -292,6 +299,10 @@ func (f *deferredFetch) next(ctx context.Context) {
 			f.add(ctx, d)
 		}
 		f.charge(f.bytes - before)
+		if len(found) < len(some) && !f.receiveAndDelete {
+			f.finish(ctx, fsm.MessageNotFound)
+			return
+		}
 		f.next(ctx)
 	})
 }
@@ -327,10 +338,11 @@ func (f *deferredFetch) charge(bytes int) {
 }
 
 // finish answers. It returns messages that were fetched before a failure, and the client requests the rest
-// again.
+// again. Only a number that is not there makes a request under locks fail as a whole, as in the service: what was
+// found stays locked until its lock ends. Messages that were deleted are always returned.
 func (f *deferredFetch) finish(ctx context.Context, code fsm.Code) {
 	defer f.charge(-f.bytes)
-	if len(f.messages) == 0 {
+	if len(f.messages) == 0 || code == fsm.MessageNotFound {
 		if code == fsm.OK {
 			code = fsm.MessageNotFound
 		}
