@@ -148,7 +148,7 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 	}
 	changed.sections = changed.sections || timed
 	dst = v.appendHeader(dst, &d, o.Peeked)
-	dst = v.appendDelivery(dst, o.LockToken)
+	dst = v.appendDelivery(dst, &o)
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionMessageAnnotations)
 	dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
 		dst, own := appendBrokerAnnotations(dst, &place, &d, changed, o.Peeked)
@@ -187,19 +187,20 @@ func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery, peeked bool) []b
 	return wire.AppendHeader(dst, &h)
 }
 
-// appendDelivery appends the delivery annotations, if there are any: those of the sender, and the lock token.
-func (v *payloadView) appendDelivery(dst []byte, token *fsm.LockToken) []byte {
-	if token == nil && v.deliveries == 0 {
+// appendDelivery appends the delivery annotations: those of the sender, and the lock token. Without either the section
+// is empty, as in the service, and absent in a peeked message.
+func (v *payloadView) appendDelivery(dst []byte, o *DeliveryOptions) []byte {
+	if o.Peeked && v.deliveries == 0 {
 		return dst
 	}
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
 	return wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
 		dst = append(dst, v.delivery...)
-		if token == nil {
+		if o.LockToken == nil {
 			return dst, v.deliveries
 		}
 		dst = wire.AppendSymbol(dst, lockTokenKey)
-		return wire.AppendUUID(dst, UUIDFromToken(*token)), v.deliveries + 1
+		return wire.AppendUUID(dst, UUIDFromToken(*o.LockToken)), v.deliveries + 1
 	})
 }
 

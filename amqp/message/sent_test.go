@@ -77,9 +77,26 @@ func TestDeliveryAnnotationsOfTheSenderAreDelivered(t *testing.T) {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
 	}
-	none := deliver(t, sentFields(wire.Map{{Key: wire.Symbol(lockTokenKey), Value: wire.UUID{9}}}), fsm.Delivery{}, DeliveryOptions{})
-	if none.DeliveryAnnotations != nil {
-		t.Errorf("delivery annotations %v, want none", none.DeliveryAnnotations)
+	foreign := sentFields(wire.Map{{Key: wire.Symbol(lockTokenKey), Value: wire.UUID{9}}})
+	if got := deliver(t, foreign, fsm.Delivery{}, DeliveryOptions{Peeked: true}).DeliveryAnnotations; got != nil {
+		t.Errorf("peeked: delivery annotations %v, want none", got)
+	}
+	if got := deliver(t, foreign, fsm.Delivery{}, DeliveryOptions{}).DeliveryAnnotations; got == nil || len(got) != 0 {
+		t.Errorf("received and deleted: delivery annotations %v, want an empty section", got)
+	}
+}
+
+// Python's live tests compare the size of a delivery: durable and first-acquirer that are false are left out.
+func TestHeaderOfADeliveryLeavesOutWhatIsFalse(t *testing.T) {
+	t.Parallel()
+	m, err := Parse(section(nil, wire.SectionData, []byte("x")), fsm.FormatLevel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Lock: fsm.LockID{Sequence: 1, Epoch: 1}, Payload: m.Payload}, DeliveryOptions{})
+	want := []byte{0x00, 0x53, 0x70, 0xc0, 0x06, 0x05, 0x40, 0x40, 0x40, 0x40, 0x43} // null, null, null, null, 0
+	if err != nil || !bytes.HasPrefix(out, want) {
+		t.Errorf("%x (%v), want a header %x", out, err, want)
 	}
 }
 

@@ -142,14 +142,23 @@ func AppendSectionDescriptor(dst []byte, kind SectionKind) []byte {
 	return append(dst, codeDescribed, codeSmallUlong, byte(kind))
 }
 
-// AppendHeader appends a whole header section (part 3, 3.2.1).
+// AppendHeader appends a whole header section (part 3, 3.2.1). A bool that is false is left out, as by the service:
+// that is its default.
 func AppendHeader(dst []byte, h *Header) []byte {
 	dst, mark := openComposite(dst, byte(SectionHeader))
-	dst = appendBool(dst, h.Durable)
+	dst = appendTrue(dst, h.Durable)
 	dst = appendUint8Pointer(dst, h.Priority)
 	dst = appendUint32Pointer(dst, h.TTL)
-	dst = appendBool(dst, h.FirstAcquirer)
+	dst = appendTrue(dst, h.FirstAcquirer)
 	return closeCompound(appendUint(dst, h.DeliveryCount), mark, 5)
+}
+
+// appendTrue appends true or null.
+func appendTrue(dst []byte, v bool) []byte {
+	if !v {
+		return append(dst, codeNull)
+	}
+	return appendBool(dst, v)
 }
 
 // DecodeHeader decodes the value of a header section as returned by NextSection.

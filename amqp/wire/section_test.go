@@ -49,7 +49,7 @@ func TestHeaderAndPropertiesAreReadBack(t *testing.T) {
 	if got := AppendProperties(nil, &Properties{}); !bytes.Equal(got, empty) {
 		t.Errorf("%x", got)
 	}
-	header := unhex(t, `00 53 70 c0 06 05 42 40 40 42 43`)
+	header := unhex(t, `00 53 70 c0 06 05 40 40 40 40 43`) // false is left out
 	if got := AppendHeader(nil, &Header{}); !bytes.Equal(got, header) {
 		t.Errorf("%x", got)
 	}
