@@ -235,7 +235,7 @@ func (l *outgoingLink) lockFailed(code fsm.Code) {
 	cause := errorReplyOf(code).withEntity(l.path).refusal
 	switch {
 	case code == fsm.SessionLockLost:
-		l.loseSession(context.Background())
+		l.loseSessionSoon()
 		return
 	case code == fsm.NotAllowed:
 		cause = receiveNotAllowed(&l.entity)

@@ -16,7 +16,9 @@ import (
 // (docs/service-bus-protocol.md#holding-a-session).
 
 const (
-	sessionLossGrace = 50 * time.Millisecond  // from the end of a lock to the first question: the leader ends it about then
+	// From the end of a lock to the first question, or to the detach. The Python client may wait for messages for as long
+	// as the lock lasts: its wait, which began a little later, ends before the link does.
+	sessionLossGrace = 500 * time.Millisecond
 	sessionLossEvery = 250 * time.Millisecond // shortest interval between two questions
 )
 
@@ -66,6 +68,18 @@ func (l *outgoingLink) sessionEnd(ctx context.Context) (until fsm.Instant, lost 
 		return 0, true
 	}
 	return 0, false
+}
+
+// loseSessionSoon detaches a link whose session lock has ended just now, as its receiver says. mu is held.
+func (l *outgoingLink) loseSessionSoon() {
+	c := l.session.conn
+	time.AfterFunc(sessionLossGrace, func() {
+		c.mu.Lock()
+		defer c.unlock()
+		if c.phase < phaseClosing {
+			l.loseSession(context.Background())
+		}
+	})
 }
 
 // loseSession detaches a link whose session lock has ended. Its unsettled deliveries stay known until the
