@@ -260,7 +260,10 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 			return dst, nil
 		}
 		text, ok := wire.TextOf(value)
-		if !ok {
+		if !ok { // Python sends the key of a message that it has received as binary
+			text, ok = wire.BinaryOf(value)
+		}
+		if !ok || !utf8.Valid(text) {
 			return dst, NewError(wire.ConditionInvalidField, "message annotation %s is not a string", name)
 		}
 		if err := CheckName(string(name), text); err != nil {
