@@ -102,8 +102,12 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 		s.unsettled[h.id] = unsettled{link: l, lock: q.delivery.Lock, until: q.delivery.LockedUntil, delivered: delivered}
 	}
 	l.partial.lock = q.delivery.Lock
+	tag := h.tag[:]
+	if q.response == nil && l.receiveAndDelete {
+		tag = tag[:0]
+	}
 	rest := l.sendFrames(wire.Transfer{
-		Handle: l.handle, DeliveryID: &h.id, DeliveryTag: h.tag[:], MessageFormat: &h.format, Settled: &h.settled,
+		Handle: l.handle, DeliveryID: &h.id, DeliveryTag: tag, MessageFormat: &h.format, Settled: &h.settled,
 	}, payload)
 	if rest != nil && q.response == nil {
 		rest = append([]byte(nil), rest...) // copied out of scratch

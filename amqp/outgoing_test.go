@@ -18,8 +18,11 @@ func (p *peer) deliveries(n int) (ids []uint32) {
 	p.Helper()
 	for len(ids) < n {
 		t := expect[*wire.Transfer](p)
-		if t.DeliveryID == nil || len(t.DeliveryTag) != 16 || t.MessageFormat == nil || *t.MessageFormat != 0 || t.Settled == nil {
+		if t.DeliveryID == nil || t.DeliveryTag == nil || t.MessageFormat == nil || *t.MessageFormat != 0 || t.Settled == nil {
 			p.Fatalf("first frame of a delivery: %+v", t)
+		}
+		if n := len(t.DeliveryTag); n != 16 && (n != 0 || !*t.Settled) {
+			p.Fatalf("a delivery-tag of %d bytes: %+v", n, t)
 		}
 		ids = append(ids, *t.DeliveryID)
 		for t.More {
@@ -496,6 +499,23 @@ func TestRangesOfDeliveriesAreTaken(t *testing.T) {
 		}
 		if len(s.unsettled) != len(c.there)-len(c.want) {
 			t.Errorf("%d left of %d", len(s.unsettled), len(c.there))
+		}
+	}
+}
+
+// A message that is received and deleted has no lock, and an empty delivery-tag as from the service: JavaScript and Python
+// show the tag of a delivery as its lock token.
+func TestReceivedAndDeletedMessagesHaveAnEmptyTag(t *testing.T) {
+	t.Parallel()
+	h := newFakeBroker("orders")
+	h.messages(t, "orders", 2)
+	_, p := piped(t, h)
+	p.login()
+	p.receiver(0, "orders", func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
+	p.credit(0, 0, 2)
+	for range 2 {
+		if tr := expect[*wire.Transfer](p); tr.DeliveryTag == nil || len(tr.DeliveryTag) != 0 || !*tr.Settled {
+			t.Errorf("tag %x of %+v", tr.DeliveryTag, tr)
 		}
 	}
 }
