@@ -211,6 +211,27 @@ func TestForwardingCycleDeadLettersAtTheHopLimit(t *testing.T) {
 	}
 }
 
+// A queue may forward to itself, as in the service.
+func TestForwardingToItselfDeadLettersAtTheHopLimit(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	a := c.make(fsm.QueueEntity, "a", nil)
+	c.change(a, forwards("a"))
+	b := c.make(fsm.QueueEntity, "b", forwards("b"))
+	for _, at := range []fsm.EntityRef{a, b} {
+		for i := range 10 {
+			sendMessage(t, c.nodes[i%3], at, fmt.Sprintf("m%d", i))
+		}
+		c.counted(at, "dead letters", func(n fsm.Counts) bool { return n == fsm.Counts{DeadLetter: 10, Bytes: n.Bytes} })
+		for _, reason := range reasons(c.take(sub(at, fsm.DeadLetterQueue), 10)) {
+			if reason != "MaxTransferHopCountExceeded" {
+				t.Errorf("%s: %q", at.Name, reason)
+			}
+		}
+	}
+}
+
 // TestForwardDeadLetters checks that the dead-letter reason of a message is kept, and that its source is added.
 func TestForwardDeadLetters(t *testing.T) {
 	t.Parallel()

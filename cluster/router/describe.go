@@ -79,20 +79,18 @@ func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, n
 		if to.name == to.old {
 			continue
 		}
-		if err := r.checkDestination(ctx, name, to.what, to.name); err != nil {
+		if err := r.checkDestination(ctx, kind, name, to.what, to.name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkDestination refuses a destination that is not a queue or topic, or is the entity itself.
-func (r NamespaceView) checkDestination(ctx context.Context, from, what, to string) error {
-	switch {
-	case to == "":
+// checkDestination refuses a destination that is not a queue or topic. The queue itself is one, as in the service: the
+// limit of hops ends the cycle. A queue that is being created does not exist yet.
+func (r NamespaceView) checkDestination(ctx context.Context, kind fsm.EntityKind, from, what, to string) error {
+	if to == "" || kind == fsm.QueueEntity && strings.EqualFold(from, to) {
 		return nil
-	case strings.EqualFold(from, to):
-		return fmt.Errorf("%w: %s cannot be forwarded to the entity they come from", fsm.InvalidArgument, what)
 	}
 	entity, err := r.lookup(ctx, EntityQuery{Namespace: r.id, Name: to})
 	switch {
