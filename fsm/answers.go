@@ -314,7 +314,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		}
 	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		return x, false // they are exactly-once by serials of their own
-	case KindAcceptSession:
+	case KindAcceptSession, KindAcceptNonExclusive:
 		if res.Session.Epoch == 0 {
 			return x, res.Code != OK
 		}
@@ -368,7 +368,7 @@ func (x *answerRecord) result() Result {
 			res.Sequence = x.details.numbers[0]
 		}
 	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled: // not remembered
-	case KindAcceptSession: // Queues adds the lock as it is now
+	case KindAcceptSession, KindAcceptNonExclusive: // Queues adds the lock as it is now
 	case KindRenewSession:
 		if x.details != nil {
 			res.Untils = slices.Clone(x.details.untils)

@@ -101,7 +101,7 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	info.Kind, info.Header = x.header()
 	switch info.Kind { //nolint:exhaustive // of the others only the kind and the header are known
 	case KindPutEntity, KindDropEntity, KindTouch, KindPutRule, KindDropRule,
-		KindAcceptSession, KindRenewSession, KindReleaseSession, KindSetSessionState, KindFenceIdle:
+		KindAcceptSession, KindAcceptNonExclusive, KindRenewSession, KindReleaseSession, KindSetSessionState, KindFenceIdle:
 		field64(&x, &info.Address.Entity)
 	case KindSendMessages:
 		field64(&x, &info.Address.Entity)

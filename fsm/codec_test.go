@@ -85,10 +85,11 @@ func TestPeekAgreesWithCommand(t *testing.T) {
 		fsm.KindPutRule:         {Address: fsm.Address{Entity: 300}},
 		fsm.KindDropRule:        {Address: fsm.Address{Entity: 300}},
 
-		fsm.KindAcceptSession:   {Address: fsm.Address{Entity: 300}},
-		fsm.KindRenewSession:    {Address: fsm.Address{Entity: 300}},
-		fsm.KindReleaseSession:  {Address: fsm.Address{Entity: 300}},
-		fsm.KindSetSessionState: {Address: fsm.Address{Entity: 300}},
+		fsm.KindAcceptSession:      {Address: fsm.Address{Entity: 300}},
+		fsm.KindAcceptNonExclusive: {Address: fsm.Address{Entity: 300}},
+		fsm.KindRenewSession:       {Address: fsm.Address{Entity: 300}},
+		fsm.KindReleaseSession:     {Address: fsm.Address{Entity: 300}},
+		fsm.KindSetSessionState:    {Address: fsm.Address{Entity: 300}},
 
 		fsm.KindTransact:         {},
 		fsm.KindTransactExtended: {},

@@ -79,6 +79,8 @@ func (x *codec) payload(kind Kind) Command {
 		return decodeAs(x, (*TransferMessages).fields)
 	case KindAcceptSession:
 		return decodeAs(x, (*AcceptSession).fields)
+	case KindAcceptNonExclusive:
+		return decodeAs(x, (*AcceptSession).fieldsNonExclusive)
 	case KindRenewSession:
 		return decodeAs(x, (*RenewSession).fields)
 	case KindReleaseSession:

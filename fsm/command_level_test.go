@@ -26,6 +26,7 @@ func TestEncodedCommandsHaveTheirLevel(t *testing.T) {
 		"a transaction of level 4":      {settles(101), 4},
 		"a fence":                       {exampleFence(), 4},
 		"a fetch of ready messages":     {fsm.FetchReady{Address: fsm.Address{Entity: 1}, Seen: []fsm.LockID{{Sequence: 1}}}, 5},
+		"a lock with a token":           {fsm.AcceptSession{Entity: 1, Token: fsm.SessionToken{1}}, 6},
 		"a command without other forms": {fsm.Pulse{}, 1},
 	} {
 		if got := fsm.CommandLevel(fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 1, Low: 1}, c.command)); got != c.want {

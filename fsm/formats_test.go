@@ -70,7 +70,7 @@ func examples() []fsm.Command {
 	}
 	list = append(
 		list, fsm.PutRule{Subscription: 300, Rule: rule, Replace: true}, fsm.DropRule{Subscription: 300, Name: "r"},
-		fsm.AcceptSession{Entity: 300, Named: true, ID: "s"}, fsm.RenewSession{Entity: 300, Lock: session},
+		fsm.AcceptSession{Entity: 300, Named: true, ID: "s"}, fsm.AcceptSession{Entity: 300, Named: true, ID: "s", Token: fsm.SessionToken{1, 15: 16}, TakeOver: true}, fsm.RenewSession{Entity: 300, Lock: session},
 		fsm.ReleaseSession{Entity: 300, Lock: session}, fsm.SetSessionState{Entity: 300, Lock: session, State: []byte("state")},
 	)
 	list = append(list, exampleSpaces()...)
@@ -194,6 +194,9 @@ func TestFormatsNeverChange(t *testing.T) {
 		}
 		if c, ok := c.(fsm.Transact); ok && c.Cancels != nil {
 			name += "-extended"
+		}
+		if c, ok := c.(fsm.AcceptSession); ok && c.TakeOver {
+			name += "-token"
 		}
 		golden(t, strings.ReplaceAll(name, "fsm.", ""), fsm.AppendCommand(nil, header, c))
 	}

@@ -50,6 +50,7 @@ type frozenEntity struct {
 	sourceBatches []sourceBatch
 	grants        uint64
 	sessions      []*sessionPage
+	tokens        int
 	entries       [4][]chunkEntry
 	outs          [4]*outbox
 }
@@ -72,7 +73,7 @@ func (q *Queues) freeze() *queuesImage {
 			kind: x.kind, rules: x.rules.list, grants: x.grants, fence: x.fence,
 		}
 		if x.sessions != nil {
-			img.entities[i].sessions = x.sessions.pages
+			img.entities[i].sessions, img.entities[i].tokens = x.sessions.pages, x.sessions.tokens
 		}
 		switch x.kind {
 		case TopicEntity:
@@ -99,6 +100,9 @@ func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 	version := imageVersion(machineQueues, img.level)
 	if slices.ContainsFunc(img.entities, func(x frozenEntity) bool { return x.fence != 0 }) {
 		version = imageVersionFences
+	}
+	if slices.ContainsFunc(img.entities, func(x frozenEntity) bool { return x.tokens != 0 }) {
+		version = imageVersionTokens
 	}
 	iw := newImageWriter(w, machineQueues, version, refs)
 	if iw.withIndexedBy = img.level >= levelPublishSteps; iw.withIndexedBy {
@@ -253,7 +257,8 @@ func (q *Queues) Restore(r io.Reader) error {
 	ir := newImageReader(r, machineQueues)
 	if ir.version >= imageVersion(machineQueues, levelPublishSteps) {
 		fresh.level, fresh.lastPublished = ir.uint32(), EntityID(ir.uvarint())
-		ir.require(imageVersion(machineQueues, fresh.level) == ir.version || ir.version == imageVersionFences && fresh.level >= LevelFences)
+		ir.require(imageVersion(machineQueues, fresh.level) == ir.version || ir.version == imageVersionFences && fresh.level >= LevelFences ||
+			ir.version == imageVersionTokens && fresh.level >= LevelNonExclusiveSessions)
 	}
 	if ir.version >= imageVersionEpochs {
 		fresh.epoch = ir.uvarint()
@@ -261,7 +266,8 @@ func (q *Queues) Restore(r io.Reader) error {
 	fresh.times = ir.times()
 	ir.repeat(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
-	ir.require((ir.version == imageVersionFences) == (len(fresh.fences) > 0))
+	tokens := slices.ContainsFunc(fresh.entities, func(x *entityState) bool { return x.sessions != nil && x.sessions.tokens > 0 })
+	ir.require((ir.version == imageVersionTokens) == tokens && (tokens || (ir.version == imageVersionFences) == (len(fresh.fences) > 0)))
 	ir.attachSubscriptions(&fresh)
 	ir.answers(&fresh.table)
 	if err := ir.finish(); err != nil {

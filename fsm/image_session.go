@@ -26,6 +26,9 @@ func (w *imageWriter) sessions(x *frozenEntity) {
 			w.string(h.id)
 			w.uvarint(h.epoch)
 			w.instant(h.until)
+			if w.version >= imageVersionTokens {
+				w.token(h.token)
+			}
 			w.instant(h.updated)
 			if h.updated != 0 {
 				w.ref(h.state)
@@ -50,12 +53,16 @@ func (r *imageReader) sessions(q *Queues, x *entityState) {
 	x.grants = r.uvarint()
 	r.repeat(sessionsMax, func() {
 		slot := uint64(s.top) + r.uvarint()
-		h := sessionRecord{id: r.string(sessionIDBytesMax), epoch: r.uvarint(), until: r.instant(), updated: r.instant(), used: true}
+		h := sessionRecord{id: r.string(sessionIDBytesMax), epoch: r.uvarint(), until: r.instant(), used: true}
+		if r.version >= imageVersionTokens {
+			h.token = r.token()
+		}
+		h.updated = r.instant()
 		if h.updated != 0 {
 			h.state = r.ref()
 		}
 		_, twice := s.find(h.id)
-		r.require(slot < sessionsMax && !twice && h.epoch <= x.grants && (h.epoch == 0) == (h.until == 0))
+		r.require(slot < sessionsMax && !twice && h.epoch <= x.grants && (h.epoch == 0) == (h.until == 0) && (h.epoch != 0 || h.token == nil))
 		if r.err != nil {
 			return
 		}
@@ -65,7 +72,37 @@ func (r *imageReader) sessions(q *Queues, x *entityState) {
 		s.top++
 		s.fillSlot(uint32(slot), h, q.arena.generation)
 		s.bytes += uint64(h.state.Size)
+		if h.token != nil {
+			s.tokens++
+		}
 	})
+}
+
+// token writes the token of a lock.
+func (w *imageWriter) token(token *SessionToken) {
+	if token == nil {
+		w.byte(0)
+		return
+	}
+	w.byte(1)
+	for _, b := range token {
+		w.byte(b)
+	}
+}
+
+// token reads the token of a lock, nil for none.
+func (r *imageReader) token() *SessionToken {
+	has := r.byte()
+	r.require(has <= 1)
+	if has != 1 {
+		return nil
+	}
+	token := new(SessionToken)
+	for i := range token {
+		token[i] = r.byte()
+	}
+	r.require(*token != SessionToken{})
+	return token
 }
 
 // sessionOf reads the session of a record, noSession if the entity has no sessions.

@@ -41,6 +41,8 @@ const (
 	KindFenceIdle  Kind = 28
 	KindFetchReady Kind = 29
 
+	KindAcceptNonExclusive Kind = 30 // an AcceptSession with a token
+
 	KindFoundCluster    Kind = 32
 	KindPartitionFormed Kind = 33
 	KindCreateEntity    Kind = 34
@@ -72,5 +74,5 @@ func (k Kind) IsFor(id PartitionID) bool {
 	case id == CatalogPartition:
 		return k >= KindFoundCluster && k <= KindReplaceReplica
 	}
-	return k >= KindPulse && k <= KindFetchReady
+	return k >= KindPulse && k <= KindAcceptNonExclusive
 }

@@ -36,7 +36,9 @@ package fsm
 //	   AutoDeleteOnIdle of partitioned entities, which the catalog refuses below; FenceIdle, and the
 //	   fences of entities in image version 7.
 //	5  FetchReady.
-const FormatLevel uint32 = 5
+//	6  Session locks that are not exclusive: AcceptSession with a token, and image version 8 of the queues as long as
+//	   there are such locks.
+const FormatLevel uint32 = 6
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
 // constant each, so that the code says for which of them it asks.
@@ -80,6 +82,8 @@ const (
 	LevelFences = 4
 	// LevelFetchReady is the first level at which ready messages that were peeked at can be locked.
 	LevelFetchReady = 5
+	// LevelNonExclusiveSessions is the first level at which session locks can have a token and be taken over.
+	LevelNonExclusiveSessions = 6
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its
@@ -150,6 +154,8 @@ func CommandLevel(b []byte) uint32 {
 		return LevelFences
 	case KindFetchReady:
 		return LevelFetchReady
+	case KindAcceptNonExclusive:
+		return LevelNonExclusiveSessions
 	case KindTransact:
 		_, command, _ := DecodeCommand(b)
 		if c, ok := command.(interface{ Level() uint32 }); ok {

@@ -267,12 +267,12 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 	_, resultErr := fsm.DecodeResult(result)
 	old := fsm.NewCatalog().Restore(bytes.NewReader(unhex(t, "testdata/formats/image-v3-catalog.hex")))
 	queues := unhex(t, "testdata/formats/image-v3-queues.hex")
-	queues[0] = 8
+	queues[0] = 9
 	for want, err := range map[string]error{
 		"decode command: unknown version 9: this release reads version 4":        commandErr,
 		"decode result: unknown version 3: this release reads version 4":         resultErr,
 		"restore catalog: unknown version 3: this release reads versions 4 to 6": old,
-		"restore queues: unknown version 8: this release reads versions 3 to 7":  fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
+		"restore queues: unknown version 9: this release reads versions 3 to 8":  fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
 		"restore catalog: image of another state machine":                        fsm.NewCatalog().Restore(bytes.NewReader(queues)),
 		"decode command: number is too large or not in its shortest form":        decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
 		"decode command: count exceeds the bytes that follow":                    decodeErr(append(kind(fsm.KindAddPartitions), 100)),

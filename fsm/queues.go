@@ -265,9 +265,13 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		c := r.transaction(kind)
 		mustDecode(env, kind, r)
 		return q.transact(&c), Address{}
-	case KindAcceptSession:
+	case KindAcceptSession, KindAcceptNonExclusive:
 		var c AcceptSession
-		c.fields(r)
+		if kind == KindAcceptSession {
+			c.fields(r)
+		} else {
+			c.fieldsNonExclusive(r)
+		}
 		mustDecode(env, kind, r)
 		return q.accept(c), Address{Entity: c.Entity}
 	}

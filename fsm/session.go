@@ -47,7 +47,7 @@ func (x *entityState) lockedSession(l SessionLock) (slot uint32, ok bool) {
 
 // accept locks a session: the one named, or the one with the oldest ready message.
 func (q *Queues) accept(c AcceptSession) Result {
-	if !checkSession(c.ID) {
+	if c.check() != OK || c.Token != (SessionToken{}) && q.FormatLevel() < LevelNonExclusiveSessions {
 		return Result{Code: InvalidArgument}
 	}
 	x, code := q.findSessionEntity(c.Entity)
@@ -69,6 +69,8 @@ func (q *Queues) accept(c AcceptSession) Result {
 		}
 	}
 	switch {
+	case c.TakeOver:
+		return q.takeOver(x, slot, found, c.Token)
 	case found && s.at(slot).epoch != 0 && !planted.Active(planted.GrantHeldSession):
 		return Result{Code: SessionCannotBeLocked}
 	case !found:
@@ -76,13 +78,42 @@ func (q *Queues) accept(c AcceptSession) Result {
 			return Result{Code: QuotaExceeded}
 		}
 	}
+	var token *SessionToken
+	if c.Token != (SessionToken{}) {
+		token = &c.Token
+		s.tokens++
+	}
+	return q.grantSession(x, slot, token)
+}
+
+// grantSession gives a session a new lock.
+func (q *Queues) grantSession(x *entityState, slot uint32, token *SessionToken) Result {
 	x.grants++
-	h := s.write(slot, q.arena.generation)
-	h.epoch, h.until = x.grants, q.times.Serving.After(x.settings.LockDuration)
+	h := x.sessions.write(slot, q.arena.generation)
+	h.epoch, h.until, h.token = x.grants, q.times.Serving.After(x.settings.LockDuration), token
 	q.addSessionTimer(x, slot)
-	s.update(slot, q.arena.generation)
+	x.sessions.update(slot, q.arena.generation)
 	x.lastActivity = q.times.Serving
 	return Result{Session: SessionLock{ID: h.id, Epoch: h.epoch}, Untils: []Instant{h.until}}
+}
+
+// takeOver replaces the lock of a session by a new one of the same token. Messages stay locked: they are locked under
+// the session, not under one of its locks.
+func (q *Queues) takeOver(x *entityState, slot uint32, found bool, token SessionToken) Result {
+	s := x.sessions
+	switch {
+	case !found || s.at(slot).epoch == 0:
+		return Result{Code: SessionLockLost}
+	case s.at(slot).token == nil || *s.at(slot).token != token:
+		return Result{Code: SessionCannotBeLocked}
+	}
+	sub := &x.subs[MainQueue]
+	sub.timers[servingTime].stale++
+	s.expiredLocks = append(s.expiredLocks, s.at(slot).id)
+	res := q.grantSession(x, slot, s.at(slot).token)
+	q.removeStaleTimers(sub)
+	q.notifyReady(sub)
+	return res
 }
 
 // repeatAccept answers an accept that was performed before with the lock as it is now.
@@ -162,7 +193,10 @@ func (q *Queues) releaseSession(c ReleaseSession) Result {
 func (q *Queues) endSession(x *entityState, slot uint32, failed bool) {
 	sub, s := &x.subs[MainQueue], x.sessions
 	h := s.write(slot, q.arena.generation)
-	h.epoch, h.until = 0, 0
+	if h.token != nil {
+		s.tokens--
+	}
+	h.epoch, h.until, h.token = 0, 0, nil
 	if failed {
 		s.expiredLocks = append(s.expiredLocks, h.id)
 	}

@@ -13,15 +13,26 @@ type SessionLock struct {
 	Epoch uint64 `json:"Epoch"`
 }
 
+// SessionToken is a secret of whoever holds the lock of a session not exclusively: with it, another receiver takes the
+// lock over.
+type SessionToken [16]byte
+
 // AcceptSession locks a session for the entity's LockDuration: the one named, also if it has no
 // messages, or the unlocked one with the oldest ready message. Result: Session and Untils[0];
 // empty, and OK, if no session is available. A repeated command returns the lock as it is now, or
 // nothing if it has ended. Refused with SessionCannotBeLocked (locked by another receiver),
 // EntityNotFound, EntityDisabled, or NotAllowed without sessions.
+//
+// A lock with a Token is not exclusive. TakeOver with that token ends it, but the messages that are locked under it
+// stay locked under the new one, which has the same token and begins now: whoever has their locks settles them. Refused
+// with SessionCannotBeLocked if the session is locked exclusively or with another token, and with SessionLockLost if
+// it is not locked. Both need format level LevelNonExclusiveSessions.
 type AcceptSession struct {
-	Entity EntityID
-	Named  bool
-	ID     string // at most 128 characters
+	Entity   EntityID
+	Named    bool
+	ID       string       // at most 128 characters
+	Token    SessionToken // zero: exclusive
+	TakeOver bool         // a named session, by its Token
 }
 
 // RenewSession extends a session lock by the lock duration from now. Result: Untils[0], or
@@ -106,13 +117,39 @@ func (l *SessionLock) fields(x *codec) {
 // valid reports whether the lock can be one of a session.
 func (l *SessionLock) valid() bool { return checkSession(l.ID) && l.Epoch != 0 }
 
-func (AcceptSession) kind() Kind             { return KindAcceptSession }
-func (c AcceptSession) encode(x codec) codec { c.fields(&x); return x }
-func (c AcceptSession) check() Code          { return codeIf(checkSession(c.ID) && (c.Named || c.ID == "")) }
+func (c AcceptSession) kind() Kind {
+	if c.Token != (SessionToken{}) {
+		return KindAcceptNonExclusive
+	}
+	return KindAcceptSession
+}
+
+func (c AcceptSession) encode(x codec) codec {
+	if c.kind() == KindAcceptNonExclusive {
+		c.fieldsNonExclusive(&x)
+	} else {
+		c.fields(&x)
+	}
+	return x
+}
+
+func (c AcceptSession) check() Code {
+	return codeIf(checkSession(c.ID) && (c.Named || c.ID == "") && (!c.TakeOver || c.Named && c.Token != SessionToken{}))
+}
 
 func (c *AcceptSession) fields(x *codec) {
 	field64(x, &c.Entity)
 	fieldSession(x, &c.ID, &c.Named)
+}
+
+// fieldsNonExclusive is fields for a lock with a token.
+func (c *AcceptSession) fieldsNonExclusive(x *codec) {
+	c.fields(x)
+	fieldKey(x, (*[16]byte)(&c.Token))
+	fieldBool(x, &c.TakeOver)
+	if !x.encoding {
+		x.limit(c.Token != SessionToken{})
+	}
 }
 
 func (RenewSession) kind() Kind             { return KindRenewSession }

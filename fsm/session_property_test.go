@@ -29,6 +29,7 @@ type modelSession struct {
 	dead  []*inSession
 	epoch uint64
 	until fsm.Instant // in serving time
+	token fsm.SessionToken
 	state []byte
 	set   bool
 }
@@ -48,7 +49,8 @@ type sessionHistory struct {
 	t        *rapid.T
 	a, b     *replica
 	env      fsm.Env
-	twoTimes bool // the state machine is at level 3
+	twoTimes bool // the state machine is at level 3 or above
+	tokens   bool // the state machine has locks that are not exclusive
 	last     fsm.SequenceNumber
 	grants   uint64
 	sessions map[string]*modelSession
@@ -134,8 +136,16 @@ func (h *sessionHistory) sendNowhere(*rapid.T) {
 	h.want("send without session", h.do(fsm.SendMessages{Entity: theQueue, Messages: []fsm.Message{{}}}).Code, fsm.NotAllowed)
 }
 
+// token draws the token of a lock, zero for one that is exclusive.
+func (h *sessionHistory) token() (token fsm.SessionToken) {
+	if h.tokens {
+		token[0] = rapid.ByteRange(0, 2).Draw(h.t, "token")
+	}
+	return token
+}
+
 func (h *sessionHistory) accept(*rapid.T) {
-	c := fsm.AcceptSession{Entity: theQueue, Named: rapid.Bool().Draw(h.t, "named")}
+	c := fsm.AcceptSession{Entity: theQueue, Named: rapid.Bool().Draw(h.t, "named"), Token: h.token()}
 	var s *modelSession
 	if c.Named {
 		c.ID = h.name()
@@ -159,12 +169,34 @@ func (h *sessionHistory) accept(*rapid.T) {
 	case s.epoch != 0:
 		h.want("accept what is held", res.Code, fsm.SessionCannotBeLocked)
 	default:
-		h.grants++
-		s.epoch, s.until = h.grants, h.env.Serving+5000
-		l := fsm.SessionLock{ID: name, Epoch: h.grants}
-		h.want("accept", res.Session, l)
-		h.want("until", res.Untils, []fsm.Instant{h.onWall(s.until)})
-		h.locks = append(h.locks, l)
+		h.granted(name, s, c.Token, res)
+	}
+}
+
+// granted is a new lock of a session.
+func (h *sessionHistory) granted(name string, s *modelSession, token fsm.SessionToken, res fsm.Result) {
+	h.grants++
+	s.epoch, s.until, s.token = h.grants, h.env.Serving+5000, token
+	l := fsm.SessionLock{ID: name, Epoch: h.grants}
+	h.want("accept", res.Session, l)
+	h.want("until", res.Untils, []fsm.Instant{h.onWall(s.until)})
+	h.locks = append(h.locks, l)
+}
+
+// takeOver ends one lock and begins another one; what is locked stays locked.
+func (h *sessionHistory) takeOver(*rapid.T) {
+	c := fsm.AcceptSession{Entity: theQueue, Named: true, ID: h.name(), Token: h.token(), TakeOver: true}
+	if c.Token == (fsm.SessionToken{}) {
+		return
+	}
+	res, s := h.do(c), h.sessions[c.ID]
+	switch {
+	case s == nil || s.epoch == 0:
+		h.want("take over what is not held", res.Code, fsm.SessionLockLost)
+	case s.token != c.Token:
+		h.want("take over with another token", res.Code, fsm.SessionCannotBeLocked)
+	default:
+		h.granted(c.ID, s, c.Token, res)
 	}
 }
 
@@ -250,7 +282,7 @@ func (s *modelSession) back(m *inSession, failed bool) {
 }
 
 func (s *modelSession) end(failed bool) {
-	s.epoch, s.until = 0, 0
+	s.epoch, s.until, s.token = 0, 0, fsm.SessionToken{}
 	for _, m := range slices.Clone(s.main) {
 		if m.state == fsm.Locked {
 			s.back(m, failed)
@@ -406,13 +438,15 @@ func TestSessionsAgree(t *testing.T) {
 			env: fsm.Env{Now: 1_000_000, Serving: 1_000_000}, twoTimes: rapid.Bool().Draw(rt, "two times"),
 		}
 		if h.twoTimes {
-			h.do(fsm.RaiseLevel{Level: 3})
+			level := rapid.SampledFrom([]uint32{3, fsm.FormatLevel}).Draw(rt, "level")
+			h.tokens = level >= fsm.LevelNonExclusiveSessions
+			h.do(fsm.RaiseLevel{Level: level})
 		}
 		settings := fsm.DefaultSettings()
 		settings.RequiresSession, settings.LockDuration, settings.MaxDeliveryCount = true, 5000, 3
 		h.do(fsm.PutEntity{Entity: theQueue, Version: 1, Settings: settings})
 		rt.Repeat(map[string]func(*rapid.T){
-			"send": h.send, "send again": h.send, "send without a session": h.sendNowhere, "accept": h.accept, "accept again": h.accept,
+			"send": h.send, "send again": h.send, "send without a session": h.sendNowhere, "accept": h.accept, "accept again": h.accept, "take over": h.takeOver,
 			"receive": h.receive, "receive again": h.receive, "settle": h.settle, "settle again": h.settle, "renew": h.renew,
 			"release": h.release, "state": h.keep, "redrive": h.redrive, "pass": h.pass, "restore": h.restore, "": h.check,
 		})

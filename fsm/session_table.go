@@ -29,8 +29,9 @@ type sessionTable struct {
 	heap         heap[availableSession] // by number; with stale entries
 	available    int                    // unlocked sessions that have ready messages
 	bytes        uint64                 // of the states
+	tokens       int                    // locks that are not exclusive
 	readyChanged []uint32               // whose number of ready messages rose since the last Effects
-	expiredLocks []string               // whose lock expired since the last Effects
+	expiredLocks []string               // whose lock expired or was taken over since the last Effects
 }
 
 type sessionPage struct {
@@ -38,12 +39,13 @@ type sessionPage struct {
 	slots      [sessionPageSlots]sessionRecord
 }
 
-// sessionRecord is the part of a session that images contain: 64 bytes.
+// sessionRecord is the part of a session that images contain: 72 bytes.
 type sessionRecord struct {
 	id      string
-	epoch   uint64  // of the lock, 0 if it is not locked
-	until   Instant // end of the lock, in serving time
-	updated Instant // when the state was set, in wall time; 0 if there is none
+	epoch   uint64        // of the lock, 0 if it is not locked
+	until   Instant       // end of the lock, in serving time
+	token   *SessionToken // of a lock that is not exclusive; never changed
+	updated Instant       // when the state was set, in wall time; 0 if there is none
 	state   Ref
 	used    bool
 }

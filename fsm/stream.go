@@ -24,7 +24,8 @@ import (
 // the serving time behind the wall time, and that of the queues epochs and sequence numbers of
 // forwarding; it is written from format level 3 on. Version 6 of both may have what needs format
 // level 4, and that of the queues has the time of the last use of each entity. Version 7 of the queues
-// has the fences of entities, and is written only while there are any. All of them are read.
+// has the fences of entities, and is written only while there are any. Version 8 has the tokens of session locks, too,
+// and is written only while there are any of those. All of them are read.
 func imageVersion(machine byte, level uint32) byte {
 	if level >= levelServiceSettings {
 		return imageVersionUse
@@ -38,12 +39,13 @@ func imageVersion(machine byte, level uint32) byte {
 	return 3
 }
 
-// The first versions of images with two times, with epochs of forwarding, with times of use, and with fences.
+// The first versions of images with two times, with epochs of forwarding, with times of use, with fences, and with tokens.
 const (
 	imageVersionTimes  byte = 5
 	imageVersionEpochs byte = 5
 	imageVersionUse    byte = 6 // the time of the last use of each entity
 	imageVersionFences byte = 7
+	imageVersionTokens byte = 8
 )
 
 // The state machines. The numbers are part of the image format.
@@ -195,7 +197,7 @@ func newImageReader(r io.Reader, machine byte) *imageReader {
 	}
 	from, to := imageVersion(machine, 1), imageVersion(machine, FormatLevel)
 	if machine == machineQueues {
-		to = imageVersionFences
+		to = imageVersionTokens
 	}
 	if ir.version < from || ir.version > to {
 		ir.fail(unknownVersion(ir.version, from, to))
