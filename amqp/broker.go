@@ -96,11 +96,12 @@ type Broker interface {
 	// in more than one partition), ServerBusy (nothing was done) or Timeout (all or nothing was done).
 	Transact(tx fsm.Transaction, done func(fsm.Code))
 
-	// AcceptSession locks a session for one receiving link: the named one, or for nil the free one with the
-	// oldest message, and waits up to wait for one. done receives the session, or Timeout when the time is
-	// over or cancel was called, SessionCannotBeLocked, EntityNotFound, EntityDisabled, NotAllowed (the entity
-	// has no sessions) or ServerBusy. The broker releases a session that is granted after cancel.
-	AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) (cancel func())
+	// AcceptSession locks a session for one receiving link: the one that wants names, or else the free one with the
+	// oldest message, and waits up to wait for one. The entity of wants is ignored. done receives the session, or
+	// Timeout when the time is over or cancel was called, SessionCannotBeLocked, SessionLockLost (there is no lock to
+	// take over), EntityNotFound, EntityDisabled, NotAllowed (the entity has no sessions) or ServerBusy. The broker
+	// releases a session that is granted after cancel.
+	AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) (cancel func())
 
 	// PeekSession is Peek for the messages of one session.
 	PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)

@@ -17,11 +17,9 @@ type fakeSession struct {
 	until    fsm.Instant
 }
 
-func (h *fakeBroker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) func() {
-	s := &fakeSession{fakeReceiver: &fakeReceiver{broker: h, at: at, receiveAndDelete: receiveAndDelete}, wanted: fsm.AcceptSession{Entity: at.ID, Named: name != nil}, accepted: done}
-	if name != nil {
-		s.wanted.ID = *name
-	}
+func (h *fakeBroker) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) func() {
+	s := &fakeSession{fakeReceiver: &fakeReceiver{broker: h, at: at, receiveAndDelete: receiveAndDelete}, wanted: wants, accepted: done}
+	s.wanted.Entity = at.ID
 	h.mu.Lock()
 	call := s.try()
 	if call == nil {
@@ -170,7 +168,7 @@ func (h *fakeBroker) Sessions(_ context.Context, at fsm.EntityRef, after fsm.Ins
 	return names, nil
 }
 
-func (n *noopBroker) AcceptSession(fsm.EntityRef, *string, bool, time.Duration, func(fsm.Code, Session)) func() {
+func (n *noopBroker) AcceptSession(fsm.EntityRef, fsm.AcceptSession, bool, time.Duration, func(fsm.Code, Session)) func() {
 	return func() {}
 }
 

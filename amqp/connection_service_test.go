@@ -99,12 +99,12 @@ func (b *busyAtFirst) Resolve(ctx context.Context, namespace fsm.NamespaceID, pa
 	return b.fakeBroker.Resolve(ctx, namespace, path)
 }
 
-func (b *busyAtFirst) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) func() {
+func (b *busyAtFirst) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) func() {
 	if b.accept.Add(1) < 3 {
 		done(fsm.ServerBusy, nil)
 		return func() {}
 	}
-	return b.fakeBroker.AcceptSession(at, name, receiveAndDelete, wait, done)
+	return b.fakeBroker.AcceptSession(at, wants, receiveAndDelete, wait, done)
 }
 
 func TestAttachWaitsWhileTheBrokerIsBusy(t *testing.T) {

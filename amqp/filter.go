@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/peeklock/peeklock/amqp/selector"
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -61,9 +60,6 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 	}
 	var found *selectorFilter
 	for _, pair := range source.Filter {
-		if strings.HasPrefix(fmt.Sprint(pair.Key), nonExclusiveFilterKey) {
-			return nil, refusal{wire.ConditionNotImplemented, "Non-exclusive sessions are not supported. Accept the session exclusively.", retryAfterChange}
-		}
 		described, ok := pair.Value.(wire.Described)
 		if !ok || described.Descriptor != selectorDescriptor && described.Descriptor != selectorCode {
 			continue

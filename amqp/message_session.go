@@ -2,8 +2,11 @@ package amqp
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/message"
@@ -32,52 +35,120 @@ const (
 	bytesPerNameMost = 4 * message.NameCharactersMax
 )
 
+// Descriptors of the filter for a session that is not held exclusively (docs/service-bus-protocol.md#non-exclusive-sessions).
+const (
+	nonExclusiveDescriptor        = wire.Symbol("com.microsoft:non-exclusive-session-filter:list")
+	nonExclusiveCode       uint64 = 0x000000137000000E
+)
+
 // sessionFilter is the session that a link requests. The reply has the same form: the Go client sends a
 // described value and the others a plain one, and each refuses the other form.
 type sessionFilter struct {
-	name       *string // nil: the next one available
-	descriptor any     // nil: plain
+	wants      fsm.AcceptSession
+	key        any
+	descriptor any // nil: plain
 }
 
 // sessionFilterOf reads the filter of a source, nil if it requests no session.
-func sessionFilterOf(filter wire.Map) (*sessionFilter, refusal) {
+func sessionFilterOf(filter wire.Map) (found *sessionFilter, cause refusal) {
 	for _, pair := range filter {
-		if pair.Key != sessionFilterKey && pair.Key != string(sessionFilterKey) {
+		var f *sessionFilter
+		switch key, _ := wire.AsText(pair.Key); {
+		case strings.HasPrefix(key, nonExclusiveFilterKey):
+			f, cause = nonExclusiveFilterOf(pair)
+		case key == string(sessionFilterKey):
+			f, cause = exclusiveFilterOf(pair)
+		default:
 			continue
 		}
-		f := &sessionFilter{}
-		value := pair.Value
-		if d, ok := value.(wire.Described); ok {
-			switch d.Descriptor.(type) {
-			case uint64, wire.Symbol:
-				f.descriptor = d.Descriptor
-			default:
-				return nil, newRefusal(wire.ConditionInvalidField, "The session filter has a descriptor that is neither a number nor a symbol. Correct it.")
-			}
-			value = d.Value
+		switch {
+		case cause.condition != "":
+			return nil, cause
+		case found != nil:
+			return nil, newRefusal(wire.ConditionInvalidField, "The receiver has two session filters. Leave one out.")
 		}
-		switch v := value.(type) {
-		case nil:
-		case string:
-			if err := message.CheckName("session id", []byte(v)); err != nil {
-				return nil, newRefusal(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
-			}
-			f.name = &v
-		default:
-			return nil, newRefusal(wire.ConditionInvalidField, "The session filter is neither a string nor null. Correct it.")
-		}
-		return f, refusal{}
+		found = f
 	}
-	return nil, refusal{}
+	return found, refusal{}
 }
 
-// reply returns the filter that names the accepted session.
+// exclusiveFilterOf reads the filter for a session that is held exclusively.
+func exclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal) {
+	f := &sessionFilter{key: sessionFilterKey}
+	value := pair.Value
+	if d, ok := value.(wire.Described); ok {
+		switch d.Descriptor.(type) {
+		case uint64, wire.Symbol:
+			f.descriptor = d.Descriptor
+		default:
+			return nil, newRefusal(wire.ConditionInvalidField, "The session filter has a descriptor that is neither a number nor a symbol. Correct it.")
+		}
+		value = d.Value
+	}
+	return f, f.setName(value)
+}
+
+// nonExclusiveFilterOf reads the filter for a session that is not held exclusively: a list of the session id, or null
+// for the next one, and of the token of the lock that is taken over, or null.
+func nonExclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal) {
+	d, _ := pair.Value.(wire.Described)
+	fields, ok := d.Value.([]any)
+	if !ok || d.Descriptor != nonExclusiveCode && d.Descriptor != nonExclusiveDescriptor {
+		return nil, newRefusal(wire.ConditionInvalidField, "The filter for a non-exclusive session is not a described list. Correct it.")
+	}
+	name, token := fieldOf(fields, 0), fieldOf(fields, 1)
+	f := &sessionFilter{key: pair.Key, descriptor: d.Descriptor}
+	if cause := f.setName(name); cause.condition != "" {
+		return nil, cause
+	}
+	switch v := token.(type) {
+	case nil:
+		_, _ = rand.Read(f.wants.Token[:])                                                          // it never fails
+		f.wants.Token[6], f.wants.Token[8] = f.wants.Token[6]&0x0f|0x40, f.wants.Token[8]&0x3f|0x80 // a random uuid: never zero
+	case wire.UUID:
+		f.wants.Token, f.wants.TakeOver = fsm.SessionToken(v), true
+	default:
+		return nil, newRefusal(wire.ConditionInvalidField, "The lock token of the session is neither a uuid nor null. Correct it.")
+	}
+	if f.wants.TakeOver && (!f.wants.Named || f.wants.Token == fsm.SessionToken{}) {
+		return nil, newRefusal(wire.ConditionInvalidField, "A session lock is taken over by the id of the session and the token of the lock. Give both.")
+	}
+	return f, refusal{}
+}
+
+// fieldOf returns a field of a list, nil for one that is left out at its end.
+func fieldOf(fields []any, i int) any {
+	if i < len(fields) {
+		return fields[i]
+	}
+	return nil
+}
+
+// setName sets the session that is wanted; nil is the next one available.
+func (f *sessionFilter) setName(value any) refusal {
+	switch v := value.(type) {
+	case nil:
+	case string:
+		if err := message.CheckName("session id", []byte(v)); err != nil {
+			return newRefusal(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
+		}
+		f.wants.Named, f.wants.ID = true, v
+	default:
+		return newRefusal(wire.ConditionInvalidField, "The session filter is neither a string nor null. Correct it.")
+	}
+	return refusal{}
+}
+
+// reply returns the filter that names the accepted session, and the token of its lock if it is not exclusive.
 func (f *sessionFilter) reply(name string) wire.Map {
 	var value any = name
-	if f.descriptor != nil {
-		value = wire.Described{Descriptor: f.descriptor, Value: name}
+	if f.wants.Token != (fsm.SessionToken{}) {
+		value = []any{name, wire.UUID(f.wants.Token)}
 	}
-	return wire.Map{{Key: sessionFilterKey, Value: value}}
+	if f.descriptor != nil {
+		value = wire.Described{Descriptor: f.descriptor, Value: value}
+	}
+	return wire.Map{{Key: f.key, Value: value}}
 }
 
 // openTimeout returns how long a client wants to wait for its link to open.
@@ -95,7 +166,10 @@ func openTimeout(properties wire.Map) time.Duration {
 // sessionMismatch returns the reason why a receiving link cannot be attached because of sessions.
 func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
 	has := at.Settings.RequiresSession && at.Sub == fsm.MainQueue
+	level := l.session.conn.config.FormatLevel()
 	switch {
+	case l.wantedSession != nil && l.wantedSession.wants.Token != fsm.SessionToken{} && level < fsm.LevelNonExclusiveSessions:
+		return refusal{wire.ConditionNotImplemented, fmt.Sprintf("The cluster is being upgraded: sessions can be held non-exclusively when all members have format level %d, and the cluster has %d. Accept again later.", fsm.LevelNonExclusiveSessions, level), retryAfterChange}
 	case has && l.wantedSession == nil:
 		return newRefusal(wire.ConditionNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. Accept a session of '%s'.", at.Name)
 	case !has && l.wantedSession != nil:
@@ -113,7 +187,7 @@ func (l *outgoingLink) acceptSession(place fsm.EntityRef) {
 		l.acceptBusyUntil = time.Now().Add(min(attachBusyMax, l.acceptTimeout))
 	}
 	c.brokerCalls = append(c.brokerCalls, func() {
-		cancel := c.config.Broker.AcceptSession(place, l.wantedSession.name, l.receiveAndDelete, l.acceptTimeout, l.sessionAccepted)
+		cancel := c.config.Broker.AcceptSession(place, l.wantedSession.wants, l.receiveAndDelete, l.acceptTimeout, l.sessionAccepted)
 		c.mu.Lock()
 		over := l.state != attaching
 		l.cancelAccept = cancel
@@ -186,7 +260,7 @@ func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp respon
 			if l.name == link {
 				return l.messageSession, response{}, true
 			}
-			if named {
+			if named && (held == nil || l.messageSession.Until() > held.Until()) { // of two, one was taken over
 				held = l.messageSession
 			}
 		}

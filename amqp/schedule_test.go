@@ -14,14 +14,14 @@ import (
 )
 
 // managementPeer is a peer with a pair of links to the management node of "orders".
-func managementPeer(t *testing.T, b Broker, rights fsm.Rights) *peer {
+func managementPeer(t *testing.T, b Broker, rights fsm.Rights, change ...func(*Config)) *peer {
 	t.Helper()
-	return managementPeerAt(t, b, rights, "orders/$management")
+	return managementPeerAt(t, b, rights, "orders/$management", change...)
 }
 
-func managementPeerAt(t *testing.T, b Broker, rights fsm.Rights, node string) *peer {
+func managementPeerAt(t *testing.T, b Broker, rights fsm.Rights, node string, change ...func(*Config)) *peer {
 	t.Helper()
-	_, p := piped(t, b, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: rights}} })
+	_, p := piped(t, b, append(change, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: rights}} })...)
 	p.login()
 	p.sender(0, node)
 	p.receiver(1, node)

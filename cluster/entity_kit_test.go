@@ -299,7 +299,11 @@ type acceptedSession struct {
 // accepting starts an AcceptSession.
 func accepting(node *Node, at fsm.EntityRef, name *string, wait time.Duration) (chan acceptedSession, func()) {
 	got := make(chan acceptedSession, 1)
-	cancel := node.Router().AcceptSession(at, name, false, wait, func(code fsm.Code, s *router.SessionReceiver) {
+	var wants fsm.AcceptSession
+	if name != nil {
+		wants.Named, wants.ID = true, *name
+	}
+	cancel := node.Router().AcceptSession(at, wants, false, wait, func(code fsm.Code, s *router.SessionReceiver) {
 		got <- acceptedSession{code, s}
 	})
 	return got, cancel

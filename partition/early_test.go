@@ -2,6 +2,7 @@ package partition
 
 import (
 	"testing"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -24,6 +25,14 @@ func TestCommandsWaitForTheirLevel(t *testing.T) {
 		if got := ask(t, g, once, command); got.Outcome != Refused || got.Final || got.Result.Code != fsm.ServerBusy {
 			t.Errorf("%T below its level: %+v", command, got)
 		}
+	}
+	refused := make(chan Answer, 1)
+	g.Lock(LockRequest{
+		Header: (&asker{origin: 3}).next(), Until: time.Now().Add(time.Minute), Done: func(a Answer) { refused <- a },
+		Accept: &fsm.AcceptSession{Entity: 1, Token: fsm.SessionToken{1}},
+	})
+	if got := <-refused; got.Outcome != Refused || got.Result.Code != fsm.ServerBusy {
+		t.Errorf("accepting a session below its level: %+v", got)
 	}
 	must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: fsm.FormatLevel})
 	for once, command := range early {

@@ -132,8 +132,10 @@ func (s *waitQueues) reset() {
 // once: it may be a retry whose answer the machine remembers.
 func (g *Group) Lock(r LockRequest) (cancel func()) {
 	p := &g.proposer
+	early := false
 	if r.Accept != nil {
 		r.Lock.Max = 1
+		early = g.isEarly(fsm.AppendCommand(nil, r.Header, *r.Accept))
 	}
 	p.mu.Lock()
 	var l *waitQueue
@@ -141,10 +143,11 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 		l = p.queueWithTopic(r.waitKey())
 	}
 	refused := Answer{Outcome: Refused}
-	if p.leading && p.waiterCount >= waitersMax {
+	busy := p.waiterCount >= waitersMax || early
+	if p.leading && busy {
 		refused.Result.Code = fsm.ServerBusy
 	}
-	if !p.leading || p.waiterCount >= waitersMax {
+	if !p.leading || busy {
 		p.mu.Unlock()
 		r.Done(refused)
 		return func() {}

@@ -26,38 +26,35 @@ type SessionReceiver struct {
 	until atomic.Int64 // fsm.Instant
 }
 
-// AcceptSession locks a session for one receiving link: the named one, or for nil the unlocked
-// session with the oldest message, for which it waits up to wait (10 minutes). done is called once:
+// AcceptSession locks a session for one receiving link: the one that wants names, or else the unlocked
+// session with the oldest message, for which it waits up to wait (10 minutes). The entity of wants is ignored. done is called once:
 // with the session, or with Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
-// EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session that is
+// SessionLockLost (nothing to take over), EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session that is
 // locked after cancel is released. It does not block.
-func (r *Router) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+func (r *Router) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	switch {
 	case len(at.Shards) == 0:
-		return r.accept(at, 0, name, receiveAndDelete, wait, done)
-	case name == nil && at.Sub == fsm.MainQueue:
-		return r.acceptAny(at, receiveAndDelete, wait, done)
+		return r.accept(at, 0, wants, receiveAndDelete, wait, done)
+	case !wants.Named && at.Sub == fsm.MainQueue:
+		return r.acceptAny(at, wants, receiveAndDelete, wait, done)
 	}
 	shard := 0
-	if name != nil {
-		shard = shards.Hash(&at.Entity, *name)
+	if wants.Named {
+		shard = shards.Hash(&at.Entity, wants.ID)
 	}
-	return r.accept(shards.Ref(at, shard), shard, name, receiveAndDelete, wait, done)
+	return r.accept(shards.Ref(at, shard), shard, wants, receiveAndDelete, wait, done)
 }
 
 // accept is AcceptSession at an entity that is not partitioned, or at one shard.
-func (r *Router) accept(at fsm.EntityRef, shard int, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+func (r *Router) accept(at fsm.EntityRef, shard int, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	wants.Entity = at.ID
 	a := &sessionAccept{
-		router: r, receiver: r.receiver(at, receiveAndDelete, shard), done: done,
-		command: fsm.AcceptSession{Entity: at.ID, Named: name != nil},
-		until:   time.Now().Add(min(wait, rpc.LockWaitMax)),
+		router: r, receiver: r.receiver(at, receiveAndDelete, shard), done: done, command: wants,
+		until: time.Now().Add(min(wait, rpc.LockWaitMax)),
 	}
 	if at.Sub != fsm.MainQueue {
 		done(fsm.NotAllowed, nil) // dead letters have no sessions
 		return func() {}
-	}
-	if name != nil {
-		a.command.ID = *name
 	}
 	a.submit()
 	return a.cancel

@@ -27,14 +27,14 @@ type acceptAny struct {
 	busy    bool // some shard answered ServerBusy
 }
 
-func (r *Router) acceptAny(at fsm.EntityRef, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+func (r *Router) acceptAny(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	a := &acceptAny{done: done, left: len(at.Shards)}
 	wait = min(wait, rpc.LockWaitMax)
 	a.timer = time.AfterFunc(wait-min(wait/8, acceptEarly), a.expire)
 	first := int(r.shardTurns.Add(1) % uint64(len(at.Shards)))
 	for i := range at.Shards {
 		shard := (first + i) % len(at.Shards)
-		cancel := r.accept(shards.Ref(at, shard), shard, nil, receiveAndDelete, wait, a.handleAccept)
+		cancel := r.accept(shards.Ref(at, shard), shard, wants, receiveAndDelete, wait, a.handleAccept)
 		a.mu.Lock()
 		a.cancels = append(a.cancels, cancel)
 		ended := a.ended

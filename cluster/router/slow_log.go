@@ -80,7 +80,7 @@ func operationName(kind fsm.Kind) string {
 		return "purge"
 	case fsm.KindRedriveMessages:
 		return "redrive"
-	case fsm.KindAcceptSession:
+	case fsm.KindAcceptSession, fsm.KindAcceptNonExclusive:
 		return "accept session"
 	case fsm.KindSetSessionState:
 		return "set session state"

@@ -51,8 +51,8 @@ func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver 
 }
 
 // AcceptSession accepts a session and passes it to done as the type of the gateway.
-func (b broker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
-	return b.Router.AcceptSession(at, name, receiveAndDelete, wait, func(code fsm.Code, s *router.SessionReceiver) {
+func (b broker) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
+	return b.Router.AcceptSession(at, wants, receiveAndDelete, wait, func(code fsm.Code, s *router.SessionReceiver) {
 		if s == nil {
 			done(code, nil)
 			return

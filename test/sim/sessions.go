@@ -91,13 +91,12 @@ type sessionAnswer struct {
 // receiveSession accepts a session and receives some of its messages.
 func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 	asked := time.Now()
-	var name *string
+	var wants fsm.AcceptSession
 	if c.rand.IntN(5) == 0 {
-		named := fmt.Sprint(c.rand.IntN(sessionsOfStream))
-		name = &named
+		wants.Named, wants.ID = true, fmt.Sprint(c.rand.IntN(sessionsOfStream))
 	}
 	got, heard := ask(p, func(answer func(sessionAnswer)) {
-		p.node.Router().AcceptSession(from.at, name, false, lockWait, func(code fsm.Code, r *router.SessionReceiver) { answer(sessionAnswer{code, r}) })
+		p.node.Router().AcceptSession(from.at, wants, false, lockWait, func(code fsm.Code, r *router.SessionReceiver) { answer(sessionAnswer{code, r}) })
 	})
 	until := asked.Add(lockSure)
 	if !heard || got.code != fsm.OK || !time.Now().Before(until) {

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/test/harness"
 )
 
@@ -27,6 +29,7 @@ func sessionMoreChecks() []check {
 		{name: "forward to sessions", run: forwardToSessions},
 		{name: "purge sessions", settings: sessions, run: purgeSessions},
 		{name: "batch delete in session", settings: sessions, run: batchDeleteInSession},
+		{name: "take over a session", settings: sessions, run: takeOverSession},
 	}
 }
 
@@ -405,4 +408,51 @@ func batchDeleteInSession(s suite) {
 	deleted("green", 0)
 	s.completed(r, held...)
 	s.counts(harness.Counts{})
+}
+
+// A session lock with a token is taken over at another member, as the client for .NET does it: the link before is
+// detached, what it got is settled by its lock, and the link after gets what follows.
+func takeOverSession(s suite) {
+	s.sendIn("red", "m1", "m2")
+	accept := func(member int, session, token any) (r *raw, name string, assigned wire.UUID) {
+		s.Helper()
+		r = s.rawSession(member)
+		a := r.attach(wire.RoleReceiver, 0)
+		a.Source.Filter = wire.Map{{
+			Key:   wire.Symbol("com.microsoft:non-exclusive-session-filter:list"),
+			Value: wire.Described{Descriptor: uint64(0x000000137000000E), Value: []any{session, token}},
+		}}
+		r.write(a)
+		reply := expect[*wire.Attach](r)
+		if reply.Source == nil || len(reply.Source.Filter) != 1 {
+			s.Fatalf("reply %+v", reply.Source)
+		}
+		d, _ := reply.Source.Filter[0].Value.(wire.Described)
+		fields, _ := d.Value.([]any)
+		if len(fields) != 2 {
+			s.Fatalf("filter %+v", d)
+		}
+		return r, fields[0].(string), fields[1].(wire.UUID)
+	}
+	first, name, token := accept(1, nil, nil)
+	first.write(flow(0, 0, 1, false))
+	t := expect[*wire.Transfer](first).DeliveryTag // a lock token in the byte order of .NET
+	lock := amqp.UUID{t[3], t[2], t[1], t[0], t[5], t[4], t[7], t[6], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15]}
+	next, again, same := accept(2, name, token)
+	if name != "red" || again != "red" || same != token {
+		s.Errorf("session %q with token %v, then %q with %v", name, token, again, same)
+	}
+	first.write(flow(0, 1, 1, false))
+	if lost := expect[*wire.Detach](first); lost.Error == nil || lost.Error.Condition != wire.ConditionSessionLockLost {
+		s.Errorf("detached with %+v", lost.Error)
+	}
+	status, answer := s.ask(3, "com.microsoft:update-disposition", map[string]any{
+		"session-id": name, "disposition-status": "completed", "lock-tokens": []amqp.UUID{lock},
+	})
+	if status != 200 {
+		s.Errorf("settlement of the first message: %d %v", status, answer)
+	}
+	next.write(flow(0, 0, 1, false))
+	expect[*wire.Transfer](next)
+	s.counts(harness.Counts{Active: 1, Locked: 1})
 }
