@@ -148,12 +148,13 @@ func TestRequestsUnderALostSessionSaySo(t *testing.T) {
 				p.refused(id, wire.RoleSender, wire.ConditionSessionLockLost)
 				p.lostBy(2)
 			}
-			for i, operation := range []string{renewOperation, dispositionOperation, renewSessionOperation, getStateOperation, setStateOperation} {
+			for i, operation := range []string{renewOperation, dispositionOperation, renewSessionOperation, getStateOperation, setStateOperation, deferredOperation} {
 				status, condition, _ := p.manage(uint32(i), operation, wire.Map{
 					{Key: "session-id", Value: "red"},
 					{Key: "disposition-status", Value: "completed"},
 					{Key: "session-state", Value: []byte("s")},
 					{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}},
+					{Key: "sequence-numbers", Value: wire.Array{Values: []int64{1}}}, {Key: "receiver-settle-mode", Value: uint32(1)},
 				})
 				if status != int32(410) || condition != wire.ConditionSessionLockLost {
 					t.Errorf("%s: status %v condition %v", operation, status, condition)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/kit"
@@ -210,5 +211,85 @@ func adminFrameworkNames(s suite) {
 		s.must("complete", receiver.CompleteMessage(s.ctx, messages[0], nil))
 		_, err = s.admin(3).DeleteQueue(s.ctx, name, nil)
 		s.must("delete", err)
+	}
+}
+
+// adminUseInLists: lists show what a single read shows, for entities whose settings were changed before they were used: made
+// before the change, and changed before the use.
+func adminUseInLists(s suite) {
+	name, topic, a := s.queue+"-listed", s.topic(nil).queue, s.admin(2)
+	_, err := a.CreateQueue(s.ctx, name, nil)
+	s.must("create", err)
+	s.subscribe(topic, "sub")
+	queue, err := a.GetQueue(s.ctx, name, nil)
+	s.must("get", err)
+	queue.AutoDeleteOnIdle = ptr("PT100M")
+	_, err = a.UpdateQueue(s.ctx, name, queue.QueueProperties, nil)
+	s.must("update", err)
+	for _, path := range []string{name, topic} {
+		sender, err := s.client(1).NewSender(path, nil)
+		s.must("sender", err)
+		s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("1")}, nil))
+		s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("2"), ScheduledEnqueueTime: ptr(time.Now().Add(time.Hour))}, nil))
+	}
+	receiver, err := s.client(3).NewReceiverForSubscription(topic, "sub", nil)
+	s.must("receiver", err)
+	messages, err := receiver.ReceiveMessages(s.ctx, 1, nil)
+	s.must("receive", err)
+	s.must("dead-letter", receiver.DeadLetterMessage(s.ctx, messages[0], nil))
+
+	one, err := a.GetQueueRuntimeProperties(s.ctx, name, nil)
+	s.must("get", err)
+	if !one.CreatedAt.Before(one.UpdatedAt) || !one.UpdatedAt.Before(one.AccessedAt) || one.ActiveMessageCount != 1 || one.ScheduledMessageCount != 1 || one.SizeInBytes == 0 {
+		s.Errorf("queue %+v", one.QueueRuntimeProperties)
+	}
+	found := 0
+	for pager := a.NewListQueuesRuntimePropertiesPager(nil); pager.More(); {
+		page, err := pager.NextPage(s.ctx)
+		s.must("list", err)
+		for _, item := range page.QueueRuntimeProperties {
+			if item.QueueName == name {
+				found++
+				s.equal("queue in a list", one.QueueRuntimeProperties, item.QueueRuntimeProperties)
+			}
+		}
+	}
+	single, err := a.GetTopicRuntimeProperties(s.ctx, topic, nil)
+	s.must("get", err)
+	if single.ScheduledMessageCount != 1 || single.SubscriptionCount != 1 || single.SizeInBytes == 0 || single.AccessedAt.IsZero() {
+		s.Errorf("topic %+v", single.TopicRuntimeProperties)
+	}
+	for pager := a.NewListTopicsRuntimePropertiesPager(nil); pager.More(); {
+		page, err := pager.NextPage(s.ctx)
+		s.must("list", err)
+		for _, item := range page.TopicRuntimeProperties {
+			if item.TopicName == topic {
+				found++
+				s.equal("topic in a list", single.TopicRuntimeProperties, item.TopicRuntimeProperties)
+			}
+		}
+	}
+	sub, err := a.GetSubscriptionRuntimeProperties(s.ctx, topic, "sub", nil)
+	s.must("get", err)
+	if sub.DeadLetterMessageCount != 1 || sub.TotalMessageCount != 1 || !sub.AccessedAt.After(sub.CreatedAt) {
+		s.Errorf("subscription %+v", sub.SubscriptionRuntimeProperties)
+	}
+	for pager := a.NewListSubscriptionsRuntimePropertiesPager(topic, nil); pager.More(); {
+		page, err := pager.NextPage(s.ctx)
+		s.must("list", err)
+		for _, item := range page.SubscriptionRuntimeProperties {
+			found++
+			s.equal("subscription in a list", sub.SubscriptionRuntimeProperties, item.SubscriptionRuntimeProperties)
+		}
+	}
+	if found != 3 {
+		s.Errorf("found %d of 3 entities in lists", found)
+	}
+}
+
+func (s suite) equal(what string, want, got any) {
+	s.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.Errorf("%s (-single +list)\n%s", what, diff)
 	}
 }

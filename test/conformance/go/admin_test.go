@@ -36,6 +36,7 @@ func adminChecks() []check {
 		{name: "refusals of the service", run: adminServiceRefusals},
 		{name: "read back as given", run: adminReadBack},
 		{name: "last use", run: adminLastUse},
+		{name: "use in lists", run: adminUseInLists},
 		{name: "values of rules", run: adminRuleValues},
 		{name: "names of frameworks", run: adminFrameworkNames},
 	}
