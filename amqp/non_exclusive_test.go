@@ -54,7 +54,8 @@ func TestSessionLockIsTakenOver(t *testing.T) {
 	p.lostBy(2)
 	for i, operation := range []string{getStateOperation, renewSessionOperation, dispositionOperation} {
 		status, condition, _ := p.manage(uint32(i), operation, wire.Map{
-			{Key: "session-id", Value: "red"}, {Key: "disposition-status", Value: "completed"},
+			{Key: "session-id", Value: "red"},
+			{Key: "disposition-status", Value: "completed"},
 			{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{got}}},
 		})
 		if status != int32(200) {

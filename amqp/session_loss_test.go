@@ -154,7 +154,8 @@ func TestRequestsUnderALostSessionSaySo(t *testing.T) {
 					{Key: "disposition-status", Value: "completed"},
 					{Key: "session-state", Value: []byte("s")},
 					{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}},
-					{Key: "sequence-numbers", Value: wire.Array{Values: []int64{1}}}, {Key: "receiver-settle-mode", Value: uint32(1)},
+					{Key: "sequence-numbers", Value: wire.Array{Values: []int64{1}}},
+					{Key: "receiver-settle-mode", Value: uint32(1)},
 				})
 				if status != int32(410) || condition != wire.ConditionSessionLockLost {
 					t.Errorf("%s: status %v condition %v", operation, status, condition)

@@ -80,7 +80,7 @@ func (x *codec) payload(kind Kind) Command {
 	case KindAcceptSession:
 		return decodeAs(x, (*AcceptSession).fields)
 	case KindAcceptNonExclusive:
-		return decodeAs(x, (*AcceptSession).fieldsNonExclusive)
+		return decodeAs(x, nonExclusiveFields)
 	case KindRenewSession:
 		return decodeAs(x, (*RenewSession).fields)
 	case KindReleaseSession:

@@ -270,7 +270,7 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		if kind == KindAcceptSession {
 			c.fields(r)
 		} else {
-			c.fieldsNonExclusive(r)
+			nonExclusiveFields(&c, r)
 		}
 		mustDecode(env, kind, r)
 		return q.accept(c), Address{Entity: c.Entity}

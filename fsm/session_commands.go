@@ -126,7 +126,7 @@ func (c AcceptSession) kind() Kind {
 
 func (c AcceptSession) encode(x codec) codec {
 	if c.kind() == KindAcceptNonExclusive {
-		c.fieldsNonExclusive(&x)
+		nonExclusiveFields(&c, &x)
 	} else {
 		c.fields(&x)
 	}
@@ -142,8 +142,8 @@ func (c *AcceptSession) fields(x *codec) {
 	fieldSession(x, &c.ID, &c.Named)
 }
 
-// fieldsNonExclusive is fields for a lock with a token.
-func (c *AcceptSession) fieldsNonExclusive(x *codec) {
+// nonExclusiveFields is fields for a lock with a token.
+func nonExclusiveFields(c *AcceptSession, x *codec) {
 	c.fields(x)
 	fieldKey(x, (*[16]byte)(&c.Token))
 	fieldBool(x, &c.TakeOver)
