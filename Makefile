@@ -6,10 +6,10 @@ EACH   ?= 30s
 HOURS  ?= 0.5
 PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim rounds soak abuse planted chart kubernetes image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay rounds soak abuse planted chart kubernetes image docs site nightly
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 check: ## everything that CI checks; installs nothing, and reports what is missing
 	bash .ci/check
@@ -84,10 +84,19 @@ image: ## build the container image peeklock:dev, with docker
 recipes: ## frameworks that people have, as they are published, against Peeklock; installs what they need
 	set -e; for recipe in test/recipes/*/run; do bash $$recipe; done
 
+# A test of the simulation that runs the same way again, with the tags of TAGS.
+SIMULATION = set -e; folder=$$(mktemp -d); trap 'rm -r $$folder' EXIT; go run ./test/sim/repeat $$folder; \
+	go test -c -overlay $$folder/overlay.json -tags 'repeat $(TAGS)' -o $$folder/sim.test ./test/sim; cd test/sim;
+
 sim: ## clusters in virtual time with faults from new seeds, until HOURS=0.5 have passed in those of all PROCESSES
-	set -e; folder=$$(mktemp -d); trap 'rm -r $$folder' EXIT; go test -c -o $$folder/sim.test ./test/sim; cd test/sim; \
+	$(SIMULATION) \
 	export PEEKLOCK_SIM_HOURS=$$(awk 'BEGIN { print $(HOURS) / $(PROCESSES) }'); \
 	seq $(PROCESSES) | xargs -P $(PROCESSES) -I{} $$folder/sim.test -test.v -test.timeout 0 -test.run TestSimulatedHours
+
+sim-replay: ## run SEED=7, or PLAN=/tmp/peeklock-sim-7/plan, of the simulation again, exactly, TIMES=1
+	$(SIMULATION) \
+	PEEKLOCK_SIM_SEED=$(SEED) PEEKLOCK_SIM_PLAN=$(abspath $(PLAN)) \
+	$$folder/sim.test -test.v -test.timeout 0 -test.count $(or $(TIMES),1) -test.run '^TestSimulation$$'
 
 fault: ## every fault test: three processes under load, killed, paused and isolated
 	PEEKLOCK_LONG=1 go test -count=1 -timeout 20m -v ./test/fault/...

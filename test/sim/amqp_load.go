@@ -78,7 +78,7 @@ func (l *load) sendAMQP(c *client, s *stream) {
 			}
 			ctx, cancel := context.WithTimeout(l.sending, connectWithin)
 			var err error
-			sender, err = k.session.NewSender(ctx, s.name, nil)
+			sender, err = k.session.NewSender(ctx, s.name, &amqp.SenderOptions{Name: k.linkName()})
 			cancel()
 			if err != nil {
 				k.close()
@@ -135,7 +135,7 @@ func (l *load) receiveOnLink(c *client, s *stream, from source, path string) boo
 		return false
 	}
 	defer k.close()
-	options := &amqp.ReceiverOptions{Credit: -1, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr()}
+	options := &amqp.ReceiverOptions{Name: k.linkName(), Credit: -1, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr()}
 	asked := time.Now()
 	if s.hasSessions {
 		var name any

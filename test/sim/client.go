@@ -18,6 +18,7 @@ type client struct {
 	name  string
 	rand  *rand.Rand
 	at    int // number of the member
+	links int // that it has opened
 }
 
 func newClient(w *world, seed uint64, number int, name string) *client {

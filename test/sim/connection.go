@@ -27,6 +27,13 @@ type connection struct {
 	member  int
 	gateway *process
 	manager *manager // nil: not used yet
+	client  *client
+}
+
+// linkName returns a name for a new link. go-amqp draws one from numbers that begin with the time of day.
+func (k *connection) linkName() string {
+	k.client.links++
+	return fmt.Sprintf("%s-%d", k.client.name, k.client.links)
 }
 
 // connect connects to the gateway of a member that runs; nil when that fails.
@@ -53,7 +60,7 @@ func (c *client) connect(ctx context.Context) *connection {
 		go conn.Close() // it waits for the peer
 		return nil
 	}
-	return &connection{conn: conn, session: session, member: p.member.number, gateway: p}
+	return &connection{conn: conn, session: session, member: p.member.number, gateway: p, client: c}
 }
 
 // close closes the connection. Messages that are not settled stay locked.
@@ -72,11 +79,11 @@ func (k *connection) manage(path, operation string, body map[string]any) error {
 	defer cancel()
 	node, answers := path+"/$management", "answers"
 	if k.manager == nil {
-		sender, err := k.session.NewSender(ctx, node, nil)
+		sender, err := k.session.NewSender(ctx, node, &amqp.SenderOptions{Name: k.linkName()})
 		if err != nil {
 			return err
 		}
-		receiver, err := k.session.NewReceiver(ctx, node, &amqp.ReceiverOptions{TargetAddress: answers})
+		receiver, err := k.session.NewReceiver(ctx, node, &amqp.ReceiverOptions{Name: k.linkName(), TargetAddress: answers})
 		if err != nil {
 			return err
 		}

@@ -23,8 +23,9 @@
 //	make sim HOURS=2         # new seeds until so much time has passed in the clusters
 //	go run ./cmd/peeklock debug replay /tmp/peeklock-sim-7
 //
-// The plan, the latencies and what the clients do follow from the seed, the order in which Go runs goroutines does
-// not: a failed seed need not fail again. test/RESULTS.md, "Simulation", reports what was found and measured.
+// The plan, the latencies and what the clients do follow from the seed. So does the order in which Go runs goroutines,
+// and with it the whole run, if the test is built with the patched runtime of command repeat, as `make sim` and
+// `make sim-replay` do, and otherwise not. test/RESULTS.md, "Simulation", reports what was found and measured.
 //
 // Under synctest, time passes when every goroutine waits for a channel, a timer or a condition. A goroutine that
 // waits for a mutex stops virtual time: code of the simulation holds no mutex while it waits for anything else, and

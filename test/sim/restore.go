@@ -54,7 +54,7 @@ func (w *world) restoreCluster(f Fault) {
 	w.mu.Unlock()
 	w.forget()
 	w.log.Info("all members are lost")
-	w.former, w.entries = w.entries, newRecorder(taken.bytes)
+	w.former, w.entries = w.entries, newRecorder(w.events, taken.bytes)
 	err = w.restoreAt(w.members[f.Member], taken)
 	w.expect = 0
 	for _, m := range w.members {
@@ -168,7 +168,7 @@ func (w *world) spread() {
 
 // runFormer runs the former members for a while, at hosts of their own, with the addresses of the restored cluster.
 func (w *world) runFormer(disks []*simfs.Disk) {
-	former := &world{partitions: w.partitions, expect: len(w.members), network: w.network, log: w.log.With("cluster", "former"), entries: newRecorder(nil)}
+	former := &world{partitions: w.partitions, expect: len(w.members), network: w.network, log: w.log.With("cluster", "former"), entries: newRecorder(w.events, nil), events: w.events}
 	for i, m := range w.members {
 		former.join = append(former.join, simnet.Address(m.number, gossipPort))
 		if len(disks[i].Files()) == 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"time"
@@ -27,14 +28,18 @@ type Report struct {
 	Findings   []string      // each a violation; none: the cluster kept its promises
 	Stacks     string        // of all goroutines, when not everything was served in time
 
+	// Digest is a checksum of all that happened, and when.
+	Digest uint64
+
 	streams   []*stream
 	recorders []*recorder
 }
 
 // Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
-func Simulate(plan Plan, log *slog.Logger) *Report {
-	report, begun := &Report{Plan: plan}, time.Now()
-	w := newWorld(plan.Seed, plan.Members, plan.Partitions, log)
+func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
+	report, begun, events := &Report{Plan: plan}, time.Now(), &digest{lines: lines}
+	w := newWorld(plan.Seed, plan.Members, plan.Partitions, events, log)
+	defer collectGarbage()()
 	if err := simulate(report, w); err != nil {
 		report.find("%v", err)
 	}
@@ -49,6 +54,12 @@ func Simulate(plan Plan, log *slog.Logger) *Report {
 		}
 	}
 	sleep(time.Minute) // for what ends with its own timeout
+	for _, s := range report.streams {
+		for _, e := range s.Events() {
+			events.add(s.name, []byte(e.String()))
+		}
+	}
+	report.Digest = events.sum
 	return report
 }
 

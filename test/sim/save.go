@@ -21,6 +21,8 @@ const keyIndexBits = 40
 
 // recorder keeps every entry that the members of one cluster have stored, also those that they deleted since.
 type recorder struct {
+	events *digest
+
 	mu     sync.Mutex
 	stored map[storedKey]*storedEntry
 	start  map[fsm.PartitionID][]byte // copies that the cluster was restored from; nil: it was not
@@ -34,8 +36,8 @@ type storedEntry struct {
 	members []string // that stored it
 }
 
-func newRecorder(start map[fsm.PartitionID][]byte) *recorder {
-	return &recorder{stored: make(map[storedKey]*storedEntry), start: start}
+func newRecorder(events *digest, start map[fsm.PartitionID][]byte) *recorder {
+	return &recorder{events: events, stored: make(map[storedKey]*storedEntry), start: start}
 }
 
 // open returns a raftlog.OpenStore that records what a member stores.
@@ -67,6 +69,7 @@ func (r *recorder) add(member string, entries []*raft.Log) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range entries {
+		r.events.stored(member, e)
 		at := storedKey{e.Index, e.Term}
 		if r.stored[at] == nil {
 			kept := *e

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/cryptotest"
 	"testing/synctest"
 	"time"
 
@@ -23,6 +26,7 @@ const (
 	hoursVariable  = "PEEKLOCK_SIM_HOURS"  // new seeds until so many hours have passed in the clusters
 	faultsVariable = "PEEKLOCK_SIM_FAULTS" // kinds of faults, separated by commas, instead of the usual ones
 	planVariable   = "PEEKLOCK_SIM_PLAN"   // a file with a plan, to run it again, instead of a seed
+	eventsVariable = "PEEKLOCK_SIM_EVENTS" // a file that gets a line for each event, to compare two runs of the same
 	shrinkVariable = "PEEKLOCK_SIM_SHRINK" // time for which a plan that failed is made smaller, such as 10m
 )
 
@@ -57,6 +61,10 @@ func TestSimulation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if repeats {
+		t.Log(simulateApart(t, plan))
+		return
+	}
 	var total totals
 	total.add(simulate1(t, plan))
 	t.Log(&total)
@@ -87,8 +95,12 @@ func TestSimulatedHours(t *testing.T) {
 		t.Fatalf("%s: %v", hoursVariable, err)
 	}
 	var total totals
-	for seed := rand.Uint64N(1 << 40); total.virtual.Hours() < hours; seed++ {
-		total.add(simulate1(t, newPlan(seed, planLength)))
+	for seed := rand.Uint64N(1 << 40); total.Virtual.Hours() < hours; seed++ {
+		if plan := newPlan(seed, planLength); repeats {
+			total.merge(simulateApart(t, plan))
+		} else {
+			total.add(simulate1(t, plan))
+		}
 		t.Log(&total)
 	}
 }
@@ -130,24 +142,35 @@ func simulate1(t *testing.T, plan Plan) *result {
 // run runs one plan, and saves the result in a folder when something was found.
 func run(t *testing.T, plan Plan, saved string) *result {
 	t.Helper()
-	dir, err := os.MkdirTemp(kit.MemoryDir(t), "seed-") //nolint:usetesting // removed before the test ends
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir, remove := runFolder(t)
+	defer remove()
 	logFile, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer logFile.Close()
 	defer tune(plan.Seed)()
+	var lines io.Writer
+	if os.Getenv(eventsVariable) != "" {
+		file, err := os.Create(filepath.Join(dir, eventsFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		buffered := bufio.NewWriterSize(file, 64<<10)
+		defer buffered.Flush()
+		lines = buffered
+	}
+	cryptotest.SetGlobalRandom(t, plan.Seed)
+	bubbleSeed = scheduleOf(plan.Seed)
 	r := &result{begun: time.Now()}
 	dog := startWatchdog(plan.Seed)
 	defer close(dog.stop)
 	inBubble(t, func() {
-		dog.run(func() { r.report = Simulate(plan, slog.New(slog.NewTextHandler(logFile, nil))) })
+		dog.run(func() { r.report = Simulate(plan, lines, slog.New(slog.NewTextHandler(logFile, nil))) })
 	})
 	r.real = time.Since(r.begun)
+	t.Logf("digest of seed %d: %016x", plan.Seed, r.report.Digest)
 	if len(r.report.Findings) > 0 {
 		if err := r.save(saved, logFile.Name()); err != nil {
 			t.Error(err)
@@ -161,14 +184,28 @@ func run(t *testing.T, plan Plan, saved string) *result {
 // there, goroutines really meet.
 func tune(seed uint64) (reset func()) {
 	processors := 1
-	if seed%parallelOf == 0 {
+	if seed%parallelOf == 0 && !repeats {
 		processors = runtime.NumCPU()
 	}
-	processors, percent := runtime.GOMAXPROCS(processors), debug.SetGCPercent(gcPercent)
+	percent := gcPercent
+	if processors == 1 {
+		percent = -1 // collectGarbage does
+	}
+	processors, percent = runtime.GOMAXPROCS(processors), debug.SetGCPercent(percent)
 	return func() {
 		runtime.GOMAXPROCS(processors)
 		debug.SetGCPercent(percent)
 	}
+}
+
+// scheduleOf returns the seed of the order in which goroutines run, for a simulation that repeats: bit 1 is always set, and
+// bit 0 if the order is drawn, instead of that of one processor. That is so where the seed has several processors otherwise.
+func scheduleOf(seed uint64) uint64 {
+	schedule := seed<<2 | 2
+	if seed%parallelOf == 0 {
+		schedule |= 1
+	}
+	return schedule
 }
 
 // save replaces a folder by the result and its log.
@@ -204,43 +241,55 @@ func (r *result) fail(t *testing.T, saved string) {
 		}
 	}
 	t.Errorf("seed %d: %d findings after %v; plan, findings, histories and logs: %s; run it again, or look at the logs:\n"+
+		"    make sim-replay PLAN=%s/plan\n"+
 		"    %s=%d go test -count=1 -run '^TestSimulation$' ./test/sim\n"+
-		"    %s=%s/plan go test -count=1 -run '^TestSimulation$' ./test/sim\n"+
 		"    go run ./cmd/peeklock debug replay %s",
-		plan.Seed, len(r.report.Findings), r.report.Virtual, saved, seedVariable, plan.Seed, planVariable, saved, saved)
+		plan.Seed, len(r.report.Findings), r.report.Virtual, saved, saved, seedVariable, plan.Seed, saved)
 }
 
 // totals sums simulations.
 type totals struct {
-	seeds, failed int
-	virtual, real time.Duration
-	operations    int64
-	faults        int
-	byKind        map[Kind]int
+	Seeds, Failed int
+	Virtual, Real time.Duration
+	Operations    int64
+	Faults        int
+	ByKind        map[Kind]int
+}
+
+func (s *totals) merge(o *totals) {
+	s.Seeds += o.Seeds
+	s.Failed += o.Failed
+	s.Virtual += o.Virtual
+	s.Real += o.Real
+	s.Operations += o.Operations
+	s.Faults += o.Faults
+	if s.ByKind == nil {
+		s.ByKind = make(map[Kind]int)
+	}
+	for kind, n := range o.ByKind {
+		s.ByKind[kind] += n
+	}
 }
 
 func (s *totals) add(r *result) {
-	s.seeds++
-	if len(r.report.Findings) > 0 {
-		s.failed++
+	one := &totals{
+		Seeds: 1, Virtual: r.report.Virtual, Real: r.real, Operations: r.report.Operations,
+		Faults: len(r.report.Plan.Faults), ByKind: make(map[Kind]int),
 	}
-	s.virtual += r.report.Virtual
-	s.real += r.real
-	s.operations += r.report.Operations
-	if s.byKind == nil {
-		s.byKind = make(map[Kind]int)
+	if len(r.report.Findings) > 0 {
+		one.Failed++
 	}
 	for _, f := range r.report.Plan.Faults {
-		s.faults++
-		s.byKind[f.Kind]++
+		one.ByKind[f.Kind]++
 	}
+	s.merge(one)
 }
 
 // String reports the sums on one line.
 func (s *totals) String() string {
 	return fmt.Sprintf("%d seeds, %d failed; %v in the clusters in %v (%.0f to 1); %d operations (%.0f a second), a fault every %.0f s: %v",
-		s.seeds, s.failed, s.virtual.Round(time.Second), s.real.Round(time.Second), s.virtual.Seconds()/s.real.Seconds(),
-		s.operations, float64(s.operations)/s.virtual.Seconds(), s.virtual.Seconds()/float64(max(1, s.faults)), s.byKind)
+		s.Seeds, s.Failed, s.Virtual.Round(time.Second), s.Real.Round(time.Second), s.Virtual.Seconds()/s.Real.Seconds(),
+		s.Operations, float64(s.Operations)/s.Virtual.Seconds(), s.Virtual.Seconds()/float64(max(1, s.Faults)), s.ByKind)
 }
 
 // inBubble runs f in virtual time. Raft does not answer all requests that are pending at its shutdown (see await in

@@ -35,7 +35,8 @@ type world struct {
 	members    []*member
 	join       []string // addresses of gossip besides those of the members
 	log        *slog.Logger
-	entries    *recorder      // of the logs of the cluster
+	entries    *recorder // of the logs of the cluster
+	events     *digest
 	former     *recorder      // of the cluster before the restore, nil before
 	repairs    sync.WaitGroup // operations after which the cluster is whole again
 	forget     func()         // called when the cluster is lost, before it is restored
@@ -101,8 +102,9 @@ func (p *process) hasEnded() bool {
 	}
 }
 
-func newWorld(seed uint64, members, partitions int, log *slog.Logger) *world {
-	w := &world{partitions: partitions, expect: members, network: simnet.New(seed), log: log, entries: newRecorder(nil)}
+func newWorld(seed uint64, members, partitions int, events *digest, log *slog.Logger) *world {
+	w := &world{partitions: partitions, expect: members, network: simnet.New(seed), log: log, events: events, entries: newRecorder(events, nil)}
+	w.network.Observe(events.sent)
 	w.clients = w.network.Start(clientsHost)
 	for i := range members {
 		w.add(i, i, newClock()).replaceDisk(seed)

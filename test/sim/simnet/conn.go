@@ -53,6 +53,7 @@ func (p *pipe) add(s segment) {
 		s.at = s.at.Add(p.network.pace[p.link] * time.Duration(len(s.data)) / bytesOfPace)
 		p.last = s.at
 	}
+	p.network.observe(p.link, s.data)
 	p.segments = append(p.segments, s)
 	p.bytes += len(s.data)
 	p.network.stats.Bytes += uint64(len(s.data))

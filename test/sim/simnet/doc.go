@@ -8,6 +8,6 @@
 // A host whose process ends ([Host.Kill]) resets its streams and refuses new ones; a host that loses power
 // ([Host.PowerOff]) resets nothing: its peers learn of it when they send something after its next start.
 //
-// The latencies come from a seed. The order in which goroutines draw them does not, so two runs with one seed are
-// similar and not equal.
+// The latencies come from a seed. The order in which goroutines draw them does so only with the runtime that
+// command sim/repeat patches; otherwise two runs with one seed are similar and not equal.
 package simnet

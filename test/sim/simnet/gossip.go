@@ -68,6 +68,7 @@ func (t *packets) WriteTo(data []byte, address string) (time.Time, error) {
 		return now, net.ErrClosed
 	}
 	over := Link{t.host.number, to}
+	n.observe(over, data)
 	if n.isCut(over) {
 		n.stats.PacketsLost++
 		return now, nil

@@ -99,7 +99,8 @@ func (h *Host) connect(to, port int) (net.Conn, error) {
 	default:
 		return nil, syscall.ECONNREFUSED
 	}
-	n.pipes[out], n.pipes[in] = struct{}{}, struct{}{}
+	n.pipes[out], n.pipes[in] = n.piped, n.piped+1
+	n.piped += 2
 	n.stats.Streams++
 	h.conns, peer.conns = append(open(h.conns), ours), append(open(peer.conns), theirs)
 	return ours, nil

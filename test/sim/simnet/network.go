@@ -1,10 +1,12 @@
 package simnet
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -35,8 +37,11 @@ type Network struct {
 	cut   map[Link]bool
 	extra map[Link]time.Duration // added to latencies: up to this
 	pace  map[Link]time.Duration // that a mebibyte takes in each stream; absent: none
-	pipes map[*pipe]struct{}     // of open streams
+	pipes map[*pipe]uint64       // of open streams, in the order of their numbers
+	piped uint64                 // pipes so far
 	stats Stats
+	// observe is called with everything that is sent, under the mutex.
+	observe func(over Link, data []byte)
 }
 
 // Stats counts what a network carried and lost.
@@ -45,9 +50,16 @@ type Stats struct{ Streams, Bytes, Packets, PacketsLost uint64 }
 // New returns a network whose latencies come from the seed.
 func New(seed uint64) *Network {
 	return &Network{
-		rand: rand.New(rand.NewPCG(seed, 0x6e6574)), hosts: make(map[int]*Host), off: make(map[int]bool),
-		cut: make(map[Link]bool), extra: make(map[Link]time.Duration), pipes: make(map[*pipe]struct{}),
+		observe: func(Link, []byte) {}, rand: rand.New(rand.NewPCG(seed, 0x6e6574)), hosts: make(map[int]*Host), off: make(map[int]bool),
+		cut: make(map[Link]bool), extra: make(map[Link]time.Duration), pipes: make(map[*pipe]uint64),
 	}
+}
+
+// Observe makes the network call a function with everything that is sent, one call at a time.
+func (n *Network) Observe(observe func(over Link, data []byte)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observe = observe
 }
 
 // Stats returns the counts so far.
@@ -78,7 +90,7 @@ func (n *Network) SetCuts(cuts map[Link]bool) {
 	defer n.mu.Unlock()
 	before := n.cut
 	n.cut = maps.Clone(cuts)
-	for p := range n.pipes {
+	for _, p := range n.openPipes() {
 		switch was, is := before[p.link], cuts[p.link]; {
 		case is && !was:
 			p.hold()
@@ -86,6 +98,11 @@ func (n *Network) SetCuts(cuts map[Link]bool) {
 			p.release()
 		}
 	}
+}
+
+// openPipes returns the pipes of open streams, oldest first: what is drawn for each must follow from the seed. The mutex is held.
+func (n *Network) openPipes() []*pipe {
+	return slices.SortedFunc(maps.Keys(n.pipes), func(a, b *pipe) int { return cmp.Compare(n.pipes[a], n.pipes[b]) })
 }
 
 // SetDelays adds up to the given times to the latencies of these links, and nothing to those of the others.
@@ -102,7 +119,7 @@ func (n *Network) SetPaces(paces map[Link]time.Duration) {
 	defer n.mu.Unlock()
 	before := n.pace
 	n.pace = maps.Clone(paces)
-	for p := range n.pipes {
+	for _, p := range n.openPipes() {
 		if before[p.link] != paces[p.link] {
 			p.hold()
 			p.release()
@@ -114,7 +131,7 @@ func (n *Network) SetPaces(paces map[Link]time.Duration) {
 func (n *Network) ResetStreams(a, b int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for p := range n.pipes {
+	for _, p := range n.openPipes() {
 		if p.link == (Link{a, b}) || p.link == (Link{b, a}) {
 			p.reset()
 		}
