@@ -114,4 +114,4 @@ func apply(texts map[string]string, runtime string, p patch) error {
 	return nil
 }
 
-var errUnknownRuntime = errors.New("this Go runtime is not the one that is known; the text is not there exactly once")
+var errUnknownRuntime = errors.New("this Go runtime is not that of Go 1.26 (GOTOOLCHAIN=go1.26.0 selects it); the text is not there exactly once")
