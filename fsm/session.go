@@ -42,7 +42,14 @@ func (q *Queues) usableSessionEntity(id EntityID) (*entityState, Code) {
 // lockedSession finds a session by its lock. Only the epoch decides whether it is still locked.
 func (x *entityState) lockedSession(l SessionLock) (slot uint32, ok bool) {
 	slot, found := x.sessions.find(l.ID)
-	return slot, found && l.Epoch != 0 && x.sessions.at(slot).epoch == l.Epoch
+	if !found || l.Epoch == 0 {
+		return slot, false
+	}
+	h := x.sessions.at(slot)
+	if planted.Active(planted.TakeOverKeepsFormerHolder) && h.token != nil && l.Epoch < h.epoch {
+		return slot, true
+	}
+	return slot, h.epoch == l.Epoch
 }
 
 // accept locks a session: the one named, or the one with the oldest ready message.

@@ -171,6 +171,8 @@ const (
 	SwitchBeforeCopy Fault = "switch-before-copy"
 	// SyncedTooFar lets the head of a batch in a journal claim that the batch itself was synced.
 	SyncedTooFar Fault = "synced-too-far"
+	// TakeOverKeepsFormerHolder lets the former holder of a session that was taken over go on under its lock.
+	TakeOverKeepsFormerHolder Fault = "take-over-keeps-former-holder"
 	// TemporaryCountEndsEarly no longer counts a temporary queue whose link ends while the queue is being created.
 	TemporaryCountEndsEarly Fault = "temporary-count-ends-early"
 	// TrustRaftDB uses the file of terms and votes as it is, and not its copy.
@@ -261,6 +263,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SwapSnapshotPages,
 	SwitchBeforeCopy,
 	SyncedTooFar,
+	TakeOverKeepsFormerHolder,
 	TemporaryCountEndsEarly,
 	TrustRaftDB,
 	TrustUnsyncedTail,

@@ -91,6 +91,7 @@ func checks() []check {
 		{planted.SwapSnapshotPages, "partition", "TestCompactionKeepsLiveBodies", nil},
 		{planted.SwitchBeforeCopy, "partition/raftlog", "TestConversionSurvivesALossOfPowerAtEveryStep", nil},
 		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},
+		{planted.TakeOverKeepsFormerHolder, "fsm", "TestSessionsAgree", nil},
 		{planted.TemporaryCountEndsEarly, "amqp", "TestTemporaryQueuesAreCountedWhileTheyAreCreated", nil},
 		{planted.TrustRaftDB, "partition/raftlog", "TestDamageWhileTheLogIsOpenHasNoEffect", nil},
 		{planted.TrustUnsyncedTail, "partition/journal", "TestWhatIsReadAfterAFailedSyncIsDurable", nil},
