@@ -184,12 +184,12 @@ type amqpReceiver struct {
 // receiveSession receives messages of the session that the link holds. Its lock began at asked or later.
 func (r *amqpReceiver) receiveSession(asked time.Time) bool {
 	name, _ := r.link.LinkSourceFilterValue(sessionFilter).(string)
-	sessions, until := &r.stream.sessions, asked.Add(lockSure)
+	sessions, until := r.stream.sessions, asked.Add(lockSure)
 	if !time.Now().Before(until) {
 		return false
 	}
 	r.load.operations.Add(1)
-	sessions.accepted(name, r.client.name, until)
+	sessions.accepted(name, holder{client: r.client.name, until: until}, asked, false)
 	defer r.gateway.whenItStops(func() { sessions.releasing(name, r.client.name) })()
 	for i := range 3 {
 		if i == 1 && r.client.rand.IntN(3) == 0 {

@@ -102,8 +102,7 @@ type builder struct {
 }
 
 func (b *builder) stream(name string) *stream {
-	s := &stream{name: name, deferred: make(map[fsm.SequenceNumber]bool), due: make(map[string]time.Time)}
-	s.sessions.holders, s.sessions.states = make(map[string]holder), make(map[string]sessionState)
+	s := &stream{name: name, deferred: make(map[fsm.SequenceNumber]bool), due: make(map[string]time.Time), sessions: newSessionJudge()}
 	b.streams = append(b.streams, s)
 	return s
 }

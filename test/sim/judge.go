@@ -27,9 +27,6 @@ func (s *stream) judge(find func(format string, arguments ...any), drained bool,
 			find("unexpected copy: %v", e)
 		}
 	}
-	for _, found := range s.sessions.found {
-		find("session: %s", found)
-	}
 	s.mu.Lock()
 	for _, found := range s.found {
 		find("%s", found)
@@ -45,8 +42,11 @@ func (s *stream) judge(find func(format string, arguments ...any), drained bool,
 			find("attempts counted twice: %s", found)
 		}
 	} else {
+		for _, found := range s.sessions.found {
+			find("session: %s", found)
+		}
 		for _, part := range r.newOnly(events) {
-			for _, found := range checkOrder(part) {
+			for _, found := range checkOrder(part, s.sessions) {
 				find("order in a session: %s", found)
 			}
 		}
@@ -134,16 +134,18 @@ func checkAttempts(events []history.Event) (found []string) {
 }
 
 // checkOrder finds messages of a session that arrived for the first time before one that was accepted before they
-// were sent.
-func checkOrder(events []history.Event) (found []string) {
+// were sent, and that no former holder of the session may have had then.
+func checkOrder(events []history.Event, sessions *sessionJudge) (found []string) {
 	waiting := make(map[string][]string) // by session: accepted, not delivered yet, in their order
 	before := make(map[string][]string)  // by message: those that waited when it was sent
+	begun := make(map[string]time.Time)  // by message
 	arrived := make(map[string]bool)
 	for i := range events {
 		e := &events[i]
 		session := e.ID[:strings.LastIndexByte(e.ID, '/')]
 		switch e.Kind { //nolint:exhaustive // the others say nothing about order
 		case history.SendBegun:
+			begun[e.ID] = e.At
 			before[e.ID] = append([]string(nil), waiting[session]...)
 		case history.SendAccepted:
 			if !arrived[e.ID] {
@@ -162,7 +164,7 @@ func checkOrder(events []history.Event) (found []string) {
 			}
 			waiting[session] = kept
 			for _, id := range before[e.ID] {
-				if !arrived[id] {
+				if name := session[strings.LastIndexByte(session, '/')+1:]; !arrived[id] && !sessions.overtakes(name, e.At, begun[id]) {
 					found = append(found, fmt.Sprintf("%s arrived before %s", e.ID, id))
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/history"
 )
 
@@ -93,19 +94,88 @@ func TestRulesThatChangeAreExpectedEitherWay(t *testing.T) {
 
 func TestSessionStateOnlyRises(t *testing.T) {
 	t.Parallel()
-	j := &sessionJudge{states: make(map[string]sessionState)}
-	if next := j.checkState("s", nil); next != 1 {
+	j := newSessionJudge()
+	if next := j.checkState("s", 0, nil); next != 1 {
 		t.Fatalf("first number %d", next)
 	}
 	j.stateSet("s", 1)
-	j.checkState("s", []byte("1"))
-	j.checkState("s", []byte("2")) // begun, not confirmed
+	j.checkState("s", 1, []byte("1"))
+	j.checkState("s", 1, []byte("2")) // begun, not confirmed
 	if len(j.found) > 0 {
 		t.Errorf("found %v", j.found)
 	}
-	j.checkState("s", nil)
-	j.checkState("s", []byte("9"))
+	j.checkState("s", 1, nil)
+	j.checkState("s", 1, []byte("9"))
 	if len(j.found) != 2 {
 		t.Errorf("found %v, want a lost and an unknown state", j.found)
+	}
+}
+
+// TestSessionHasOneHolder: a lock that is held ends early only by a take-over with its token, and then its former holder
+// may do nothing under it.
+func TestSessionHasOneHolder(t *testing.T) {
+	t.Parallel()
+	token := fsm.SessionToken{1}
+	for name, c := range map[string]struct {
+		next       holder
+		isTakeOver bool
+		late       bool // the former holder asks for something afterwards
+		want       string
+	}{
+		"taken over":                   {holder{client: "b", token: token}, true, false, ""},
+		"taken over, and still held":   {holder{client: "b", token: token}, true, true, "a renewal of a"},
+		"taken over by another token":  {holder{client: "b", token: fsm.SessionToken{2}}, true, false, "b accepted it"},
+		"accepted with the same token": {holder{client: "b", token: token}, false, false, "b accepted it"},
+		"accepted":                     {holder{client: "b"}, false, false, "b accepted it"},
+		"accepted by itself, late":     {holder{client: "a", token: token}, true, true, ""},
+	} {
+		j, now := newSessionJudge(), time.Now()
+		j.accepted("s", holder{client: "a", token: token, until: now.Add(time.Hour)}, now, false)
+		j.performed("a renewal", "s", "a", now)
+		if got := j.claim("s"); got != token || j.claim("s") != (fsm.SessionToken{}) {
+			t.Errorf("%s: token %v, which only one client may claim", name, got)
+		}
+		j.accepted("s", c.next, now, c.isTakeOver)
+		if c.late {
+			j.performed("a renewal", "s", "a", now.Add(time.Hour))
+		}
+		if found := strings.Join(j.found, ", "); !strings.Contains(found, c.want) || (c.want == "") != (found == "") {
+			t.Errorf("%s: found %q, want %q", name, found, c.want)
+		}
+	}
+}
+
+// TestOrderInASessionIsThatOfItsHolder: only messages that a former holder of a session may have are overtaken.
+func TestOrderInASessionIsThatOfItsHolder(t *testing.T) {
+	t.Parallel()
+	send := func(id string, begun int) []history.Event {
+		return []history.Event{{Kind: history.SendBegun, ID: id, At: at(begun)}, {Kind: history.SendAccepted, ID: id, At: at(begun)}}
+	}
+	events := append(send("m/1/1", 1), send("m/1/2", 2)...)
+	events = append(events, history.Event{Kind: history.Delivered, ID: "m/1/2", At: at(8)}, history.Event{Kind: history.Delivered, ID: "m/1/1", At: at(9)})
+	for name, c := range map[string]struct {
+		takeOvers []takeOver
+		want      int
+	}{
+		"nothing was taken over":  {nil, 1},
+		"taken over":              {[]takeOver{{"1", at(5), at(6)}}, 0},
+		"taken over afterwards":   {[]takeOver{{"1", at(10), at(11)}}, 1},
+		"taken over before":       {[]takeOver{{"1", at(-1), at(0)}}, 1},
+		"another one, taken over": {[]takeOver{{"2", at(5), at(6)}}, 1},
+	} {
+		if found := checkOrder(events, &sessionJudge{takeOvers: c.takeOvers}); len(found) != c.want {
+			t.Errorf("%s: found %v, want %d", name, found, c.want)
+		}
+	}
+	j := newSessionJudge()
+	j.accepted("1", holder{client: "a"}, at(3), false)
+	j.asks("1", "a")
+	j.answered("1", "a")
+	if j.accepted("1", holder{client: "b"}, at(4), true); len(j.takeOvers) != 0 {
+		t.Errorf("the former holder knows its messages: %v", j.takeOvers)
+	}
+	j.asks("1", "b")
+	if j.accepted("1", holder{client: "c"}, at(5), true); len(j.takeOvers) != 1 {
+		t.Errorf("the former holder waits: %v", j.takeOvers)
 	}
 }

@@ -51,14 +51,19 @@ type locked struct {
 // receiveSome makes one request for messages and settles what comes; the locks last at least for the lock duration
 // from since on. It returns false when the request failed.
 func (l *load) receiveSome(c *client, p *process, s *stream, from source, r *router.Receiver, since time.Time) bool {
-	got, heard := ask(p, func(answer func(locked)) {
-		r.Lock(1+c.rand.IntN(batchMax), 1<<20, lockWait, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
-	})
+	got, heard := l.lockSome(c, p, r)
 	if !heard || got.code != fsm.OK {
 		return false
 	}
 	l.settleAll(c, p, s, from, since, got.deliveries)
 	return true
+}
+
+// lockSome makes one request for messages.
+func (l *load) lockSome(c *client, p *process, r *router.Receiver) (got locked, heard bool) {
+	return ask(p, func(answer func(locked)) {
+		r.Lock(1+c.rand.IntN(batchMax), 1<<20, lockWait, func(code fsm.Code, d []fsm.Delivery) { answer(locked{code, d}) })
+	})
 }
 
 // settleAll records deliveries and settles each after a while. Their locks began at since or later.

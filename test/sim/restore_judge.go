@@ -207,12 +207,7 @@ func (r *restoration) anyHop(path []fsm.PartitionID, is func(from, to cut) bool)
 
 // forgetHolders makes the judges forget what a restored cluster need not know.
 func (s *stream) forgetHolders() {
-	s.sessions.mu.Lock()
-	clear(s.sessions.holders)
-	for session, known := range s.sessions.states {
-		s.sessions.states[session] = sessionState{begun: known.begun}
-	}
-	s.sessions.mu.Unlock()
+	s.sessions.forgetLocks()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isRestored = true

@@ -28,7 +28,7 @@ type stream struct {
 	redrives    bool    // dead letters are moved back
 	takes       bool    // it is received by receive-and-delete
 	hasSessions bool
-	sessions    sessionJudge
+	sessions    *sessionJudge
 	clockError  time.Duration // by which messages may come too early: 0 if the plan changes no clock
 
 	// prepare completes the message with a number, before it is sent; nil: nothing is added.
