@@ -27,6 +27,8 @@ func TestSettingsWithoutEffectAreReadBackAsGiven(t *testing.T) {
 	for _, c := range []struct{ path, kind, name, normal, other string }{
 		{"/q", "Queue", "EnableBatchedOperations", "true", "false"},
 		{"/q", "Queue", "SupportOrdering", "true", "false"},
+		{"/q", "Queue", "EnableExpress", "false", "true"},
+		{"/t", "Topic", "EnableExpress", "false", "true"},
 		{"/t", "Topic", "EnableBatchedOperations", "true", "false"},
 		{"/t", "Topic", "SupportOrdering", "false", "true"},
 		{"/t/Subscriptions/s", "Subscription", "EnableBatchedOperations", "true", "false"},

@@ -74,7 +74,7 @@ func TestATOMClientsManageEntities(t *testing.T) {
 		{"PUT", "/orders/new", entryOf("QueueDescription", "<UserMetadata>a&lt;b</UserMetadata><ForwardTo>sb://localhost/a/b/</ForwardTo><Unknown>1</Unknown>"), update, 200, `<ForwardTo>sb://localhost/a/b</ForwardTo><UserMetadata>a&lt;b</UserMetadata>`},
 		{"PUT", "/orders/new", entryOf("QueueDescription", "<LockDuration>PT5S</LockDuration>"), update, 200, `<Status>Active</Status><CreatedAt>`}, // both texts are cleared
 		{"PUT", "/none", entryOf("QueueDescription", ""), update, 404, `The messaging entity 'none' could not be found. TrackingId:`},
-		{"PUT", "/spread", entryOf("QueueDescription", "<EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress>"), nil, 201, `<EnablePartitioning>true</EnablePartitioning><EntityAvailabilityStatus>Available</EntityAvailabilityStatus><EnableExpress>false</EnableExpress>`},
+		{"PUT", "/spread", entryOf("QueueDescription", "<EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress>"), nil, 201, `<EnablePartitioning>true</EnablePartitioning><EntityAvailabilityStatus>Available</EntityAvailabilityStatus><EnableExpress>true</EnableExpress>`},
 		{"GET", "/$resources/queues", "", nil, 200, `<title type="text">Queues</title>`},
 		{"PUT", "/shop/orders", entryOf("TopicDescription", ""), nil, 201, `<TopicDescription xmlns="` + serviceXMLNS},
 		{"PUT", "/shop/orders", entryOf("TopicDescription", "<LockDuration>PT5S</LockDuration>"), update, 400, "lockDuration is a setting of subscriptions"},

@@ -37,7 +37,7 @@ package fsm
 //	   fences of entities in image version 7.
 //	5  FetchReady.
 //	6  Session locks that are not exclusive: AcceptSession with a token, and image version 8 of the queues as long as
-//	   there are such locks.
+//	   there are such locks. Settings version 5, with Express, which the catalog refuses below.
 const FormatLevel uint32 = 6
 
 // The first levels of changes of behaviour. Changes that appeared in one release share a level and have a
@@ -84,6 +84,8 @@ const (
 	LevelFetchReady = 5
 	// LevelNonExclusiveSessions is the first level at which session locks can have a token and be taken over.
 	LevelNonExclusiveSessions = 6
+	// levelExpress is the first level at which a catalog stores Express.
+	levelExpress = 6
 )
 
 // RaiseLevel records that every member knows a format level, which must be above 0: from now on its

@@ -252,6 +252,53 @@ func TestServiceFormatsNeverChange(t *testing.T) {
 	}
 }
 
+// Express is stored from format level 6 on, by queues, topics, and what they become in their partitions; its encoding
+// never changes, and settings without it have another one.
+func TestExpressWaitsForItsLevel(t *testing.T) {
+	t.Parallel()
+	express := fsm.DefaultSettings()
+	express.Express = true
+	create := fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "q", Partition: 1, Settings: express}
+	for level := uint32(4); level < 6; level++ {
+		c, do := catalogAt(t, level)
+		before := c.Digest()
+		for _, cmd := range []fsm.Command{create, fsm.UpdateEntity{Entity: 1, Settings: express}} {
+			if res := do(cmd); res.Code != fsm.InvalidArgument || c.Digest() != before {
+				t.Errorf("%T at level %d: %v", cmd, level, res.Code)
+			}
+		}
+		if express.AtLevel(level) != fsm.DefaultSettings() {
+			t.Errorf("at level %d: %+v", level, express.AtLevel(level))
+		}
+	}
+	c, do := catalogAt(t, 6)
+	res := do(create)
+	if e, _ := c.ByID(res.Entity); res.Code != fsm.OK || !e.Settings.Express || express.AtLevel(6) != express {
+		t.Errorf("%v, %+v", res.Code, e.Settings)
+	}
+	var image bytes.Buffer
+	if _, err := c.Image().WriteTo(&image); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "image-v6-catalog-express", image.Bytes())
+	restored := fsm.NewCatalog()
+	if err := restored.Restore(&image); err != nil || restored.Digest() != c.Digest() {
+		t.Errorf("%v, %d, %d", err, restored.Digest(), c.Digest())
+	}
+	for _, c := range []fsm.Command{create, fsm.UpdateEntity{Entity: 300, Settings: express}, fsm.PutEntity{Entity: 300, Version: 7, Settings: express}} {
+		b := fsm.AppendCommand(nil, header, c)
+		golden(t, strings.ReplaceAll(fmt.Sprintf("command-v4-%T-express", c), "fsm.", ""), b)
+		if _, got, err := fsm.DecodeCommand(b); err != nil || cmp.Diff(c, got) != "" {
+			t.Errorf("%v %s", err, cmp.Diff(c, got))
+		}
+	}
+	b := fsm.AppendCommand(nil, header, fsm.UpdateEntity{Entity: 300, Settings: express})
+	b[len(b)-1] = 0
+	if _, _, err := fsm.DecodeCommand(b); err == nil {
+		t.Error("settings without Express have a second encoding")
+	}
+}
+
 // Settings and rules have one encoding: what could be written in the older form is refused in the newer one.
 func TestLevel4FormsWithoutContentAreRefused(t *testing.T) {
 	t.Parallel()

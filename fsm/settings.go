@@ -66,7 +66,7 @@ type EntitySettings struct {
 	RetryDelayMax Millis `json:"RetryDelayMax"`
 
 	// The following settings have no effect: clients read back what they gave. A catalog stores them
-	// from format level 4 on.
+	// from format level 4 on, Express from format level 6 on.
 
 	BatchedOperations Choice `json:"BatchedOperations"`
 	Ordering          Choice `json:"Ordering"`
@@ -74,6 +74,7 @@ type EntitySettings struct {
 	// its end, at most 300 bytes; ForwardDeadLettersToBase likewise. Both are "" where the name is.
 	ForwardToBase            string `json:"ForwardToBase"`
 	ForwardDeadLettersToBase string `json:"ForwardDeadLettersToBase"`
+	Express                  bool   `json:"Express"`
 }
 
 // Choice is a setting that is on or off, or not given, which stands for a default. The numbers are
@@ -155,13 +156,27 @@ func validBase(base, name string) bool {
 	return base == "" || name != "" && len(base) <= destinationBaseBytesMax && strings.HasSuffix(base, "/") && utf8.ValidString(base)
 }
 
-// readBack reports whether settings are given that have no effect.
+// version returns the version in which the settings are encoded, the lowest that has all that are given.
+func (s EntitySettings) version() byte {
+	switch {
+	case s.Express:
+		return settingsVersionExpress
+	case s.readBack():
+		return settingsVersionReadBack
+	}
+	return settingsVersion
+}
+
+// readBack reports whether settings are given that have no effect, other than Express.
 func (s EntitySettings) readBack() bool {
 	return s.BatchedOperations != NotChosen || s.Ordering != NotChosen || s.ForwardToBase != "" || s.ForwardDeadLettersToBase != ""
 }
 
 // Level returns the lowest format level at which a catalog stores these settings.
 func (s EntitySettings) Level() uint32 {
+	if s.Express {
+		return levelExpress
+	}
 	if s.readBack() || s.MaxDeliveryCount > deliveryCountMaxBefore || s.EnablePartitioning && s.WithDefaults().AutoDeleteOnIdle < Forever {
 		return levelServiceSettings
 	}
@@ -171,6 +186,7 @@ func (s EntitySettings) Level() uint32 {
 // AtLevel returns the settings without those that have no effect, if a catalog of that format level
 // does not store them.
 func (s EntitySettings) AtLevel(level uint32) EntitySettings {
+	s.Express = s.Express && level >= levelExpress
 	if level < levelServiceSettings {
 		s.BatchedOperations, s.Ordering, s.ForwardToBase, s.ForwardDeadLettersToBase = NotChosen, NotChosen, "", ""
 	}
@@ -203,21 +219,19 @@ func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
 }
 
 // settingsVersion is the first byte of encoded settings: new settings change this number and not
-// that of the command or image that contains them. Version 4 also has the settings without effect.
-// It is written only if one of them is given, so the bytes of other settings do not depend on the
-// format level.
+// that of the command or image that contains them. Version 4 also has the settings without effect,
+// and version 5 Express. They are written only if one of these is given, so the bytes of other
+// settings do not depend on the format level.
 const (
 	settingsVersion         byte = 3
 	settingsVersionReadBack byte = 4
+	settingsVersionExpress  byte = 5
 )
 
 func (s *EntitySettings) fields(x *codec) {
-	version := settingsVersion
-	if x.encoding && s.readBack() {
-		version = settingsVersionReadBack
-	}
-	if field8(x, &version); version != settingsVersion && version != settingsVersionReadBack {
-		x.fail(unknownVersion(version, settingsVersion, settingsVersionReadBack))
+	version := s.version()
+	if field8(x, &version); version < settingsVersion || version > settingsVersionExpress {
+		x.fail(unknownVersion(version, settingsVersion, settingsVersionExpress))
 	}
 	fieldTime(x, &s.LockDuration)
 	field32(x, &s.MaxDeliveryCount)
@@ -234,14 +248,17 @@ func (s *EntitySettings) fields(x *codec) {
 	fieldTime(x, &s.RetryDelayMax)
 	fieldText(x, &s.ForwardTo)
 	fieldText(x, &s.ForwardDeadLettersTo)
-	if version != settingsVersionReadBack {
+	if version < settingsVersionReadBack {
 		return
 	}
 	field8(x, &s.BatchedOperations)
 	field8(x, &s.Ordering)
 	fieldText(x, &s.ForwardToBase)
 	fieldText(x, &s.ForwardDeadLettersToBase)
-	if !s.readBack() {
-		x.fail(errFlag) // version 3 is the only form of such settings
+	if version >= settingsVersionExpress {
+		fieldBool(x, &s.Express)
+	}
+	if s.version() != version {
+		x.fail(errFlag) // a lower version is the only form of such settings
 	}
 }

@@ -101,11 +101,13 @@ func (x *Document) property(name string, e *fsm.Entity, c fsm.Counts) {
 		x.leaf(name, strconv.FormatBool(e.Settings.BatchedOperations.IsOn(true)))
 	case "SupportOrdering":
 		x.leaf(name, strconv.FormatBool(e.Settings.Ordering.IsOn(entity.SupportsOrdering(e.Kind))))
+	case "EnableExpress":
+		x.leaf(name, strconv.FormatBool(e.Settings.Express))
 	case "SqlFilterCount":
 		x.number(name, min(c.SQLFilters, math.MaxInt32))
 	case "CorrelationFilterCount":
 		x.number(name, min(c.CorrelationFilters, math.MaxInt32))
-	case "IsAnonymousAccessible", "FilteringMessagesBeforePublishing", "EnableSubscriptionPartitioning", "EnableExpress":
+	case "IsAnonymousAccessible", "FilteringMessagesBeforePublishing", "EnableSubscriptionPartitioning":
 		x.leaf(name, "false")
 	case "EntityAvailabilityStatus":
 		x.leaf(name, "Available")

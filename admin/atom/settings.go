@@ -34,8 +34,8 @@ func (n *Element) EntityKind(t Target) (fsm.EntityKind, error) {
 }
 
 // Settings reads the settings that are given. Unknown elements are ignored, as in the service: clients send back what they
-// have read, and may be newer than this member. Also ignored are hints on which no guarantee depends (EnableExpress,
-// FilteringMessagesBeforePublishing), elements that are only read, and AuthorizationRules, which AccessRules reads. Access
+// have read, and may be newer than this member. Also ignored are FilteringMessagesBeforePublishing and
+// EnableSubscriptionPartitioning, elements that are only read, and AuthorizationRules, which AccessRules reads. Access
 // without a key is refused: it would look as if it worked.
 func (n *Element) Settings() (entity.Settings, error) {
 	var a entity.Settings
@@ -92,6 +92,8 @@ func setHint(b *entity.ReadBack, name, text string) error {
 	case "EnableBatchedOperations":
 	case "SupportOrdering":
 		to = &b.SupportOrdering
+	case "EnableExpress":
+		to = &b.Express
 	default:
 		return nil
 	}

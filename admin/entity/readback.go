@@ -11,6 +11,7 @@ import (
 type ReadBack struct {
 	BatchedOperations *bool // EnableBatchedOperations
 	SupportOrdering   *bool
+	Express           *bool // EnableExpress
 	// ForwardToBase and ForwardDeadLettersToBase are what SplitDestination found before the name.
 	ForwardToBase, ForwardDeadLettersToBase string
 }
@@ -22,6 +23,9 @@ func (b *ReadBack) storeIn(stored *fsm.EntitySettings, given *Settings) {
 	}
 	if b.SupportOrdering != nil {
 		stored.Ordering = fsm.Choose(*b.SupportOrdering)
+	}
+	if b.Express != nil {
+		stored.Express = *b.Express
 	}
 	if given.ForwardTo != nil {
 		stored.ForwardToBase = b.ForwardToBase

@@ -103,12 +103,14 @@ async def test_either_version_of_the_api_is_spoken(clients):
 async def test_topics_subscriptions_and_their_rules(clients):
     name = fresh()
     a, b, c = (admin(member) for member in (1, 2, 3))
-    await a.create_topic(name, requires_duplicate_detection=True, max_size_in_megabytes=2048)
+    await a.create_topic(name, requires_duplicate_detection=True, max_size_in_megabytes=2048, enable_express=True)
     got = await b.get_topic(name)
     assert (got.requires_duplicate_detection, got.max_size_in_megabytes, got.support_ordering) == (True, 2048, False)
-    got.status = "SendDisabled"
+    assert got.enable_express
+    got.status, got.enable_express = "SendDisabled", False
     await c.update_topic(got)
-    assert (await a.get_topic(name)).status == "SendDisabled"
+    changed = await a.get_topic(name)
+    assert (changed.status, changed.enable_express) == ("SendDisabled", False)
     await a.create_subscription(name, "sub", requires_session=True, max_delivery_count=7)
     sub = await b.get_subscription(name, "sub")
     assert (sub.name, sub.requires_session, sub.max_delivery_count) == ("sub", True, 7)
