@@ -34,7 +34,8 @@ func (n *Node) compareClocks(ctx context.Context) {
 
 // clockMembers lists the members whose clocks count: this one and those that hold replicas. Gossip does not
 // count: one process could announce many members and outvote the others. It is nil before the catalog is loaded: a member that has
-// just started may know itself only, and would confirm its own clock.
+// just started may know itself only, and would confirm its own clock. For the same reason the voters of its groups count, which
+// the logs have from the start: the catalog may be older than they are, until a leader has confirmed what followed.
 func (n *Node) clockMembers() []fsm.MemberID {
 	placed := n.partitions.Load()
 	if placed == nil {
@@ -51,6 +52,11 @@ func (n *Node) clockMembers() []fsm.MemberID {
 	for i := range *placed {
 		for _, r := range (*placed)[i].Replicas {
 			add(r.Member)
+		}
+	}
+	for _, group := range *n.groups.Load() {
+		for _, voter := range group.Status().Voters {
+			add(voter.Member)
 		}
 	}
 	return list
