@@ -2,6 +2,7 @@ package fsm_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"runtime"
 	"testing"
@@ -75,6 +76,32 @@ func BenchmarkApplySend(b *testing.B) {
 	send := sendOf(batch)
 	for i := 0; i < b.N; i += batch {
 		m.apply(send)
+	}
+}
+
+// BenchmarkApplySendManyQueues measures one send of one message, to each of many queues: the state of 10,000 queues does
+// not fit into the caches of a processor.
+func BenchmarkApplySendManyQueues(b *testing.B) {
+	const stride = 7919 // a prime: the processor cannot guess which queue is next
+	for _, queues := range []fsm.EntityID{1, 100, 10_000} {
+		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
+			b.ReportAllocs()
+			m := newBench()
+			for id := range queues {
+				m.apply(fsm.PutEntity{Entity: id + 1, Version: 1, Settings: fsm.DefaultSettings()})
+			}
+			sends := make([][]byte, queues)
+			send := sendOf(1)
+			send.Messages[0].Payload = make([]byte, 16)
+			for i := range sends {
+				send.Entity = fsm.EntityID(i) + 1
+				sends[i] = fsm.AppendCommand(nil, fsm.Header{}, send)
+			}
+			for i := 0; b.Loop(); i++ {
+				m.buf = sends[i*stride%len(sends)]
+				m.run()
+			}
+		})
 	}
 }
 

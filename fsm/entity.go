@@ -46,12 +46,31 @@ func (q *Queues) putEntity(c PutEntity) Result {
 		x.window.raiseFloor(q.times.Wall, x.settings.DuplicateWindow)
 	}
 	old := x.settings
-	x.version, x.settings, x.lastActivity = c.Version, &settings, q.times.Serving
+	x.version, x.settings, x.lastActivity = c.Version, q.settings.share(&settings), q.times.Serving
 	q.notifyRedirected(x, old)
 	q.scheduleIdle(x)
 	q.scheduleSweep(x)
 	q.removeStaleTimers(&x.subs[MainQueue])
 	return Result{}
+}
+
+// settingsSharedMax is the number of different settings that are remembered to be shared.
+const settingsSharedMax = 256
+
+// sharedSettings holds settings of entities, for look-ups only: entities with equal settings share one copy, which the
+// processor finds in its cache. Ten thousand queues rarely have more than a few different settings.
+type sharedSettings map[EntitySettings]*EntitySettings
+
+// share returns the copy of settings that entities share.
+func (s sharedSettings) share(settings *EntitySettings) *EntitySettings {
+	if known := s[*settings]; known != nil {
+		return known
+	}
+	if len(s) == settingsSharedMax {
+		clear(s) // entities keep theirs
+	}
+	s[*settings] = settings
+	return settings
 }
 
 // createEntity creates an empty entity.

@@ -308,7 +308,7 @@ func (r *imageReader) entityState(q *Queues) {
 	x := q.addEntity(id, kind)
 	x.version = r.uvarint()
 	settings := r.settings()
-	x.settings = &settings
+	x.settings = q.settings.share(&settings)
 	r.require(settings.validFor(kind))
 	r.rules(x)
 	x.last = SequenceNumber(r.uvarintMax(math.MaxInt64)) // a signed long on the wire

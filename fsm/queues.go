@@ -14,6 +14,7 @@ type Queues struct {
 	arena        arena
 	entities     []*entityState            // sorted by id
 	byID         map[EntityID]*entityState // the same, for look-ups only: never ranged over
+	settings     sharedSettings            // of entities
 	timers       [2]timerQueue             // by timeline
 	readyChanged []*subqueue               // whose ready count rose since the last Effects
 	tombstones   []tombstone               // of entities deleted because they were idle and not dropped by command since; sorted
@@ -104,7 +105,7 @@ func (b *meteredBodies) Append(owner Owner, body []byte) Ref {
 
 func (q *Queues) reset() {
 	bodies := q.bodies
-	*q = Queues{bodies: bodies, byID: make(map[EntityID]*entityState)}
+	*q = Queues{bodies: bodies, byID: make(map[EntityID]*entityState), settings: make(sharedSettings)}
 	q.table = newAnswerTable(&q.arena.generation, q.forgetAnswer)
 }
 
