@@ -10,6 +10,27 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
+// TestVotersCountAmongTheClocks: a member whose catalog is older than the other members, because it has just started, does
+// not take its own clock for that of a quorum.
+func TestVotersCountAmongTheClocks(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	node := c.nodes[0]
+	kit.Eventually(t, "the member has a replica with three voters", func() bool {
+		for _, group := range *node.groups.Load() {
+			if len(group.Status().Voters) == 3 {
+				return true
+			}
+		}
+		return false
+	})
+	kit.Eventually(t, "all clocks count with an empty catalog", func() bool {
+		node.partitions.Store(new([]fsm.Partition)) // a change of the catalog may replace it
+		return len(node.clockMembers()) == 3
+	})
+}
+
 // TestMemberWithAWrongClockLeadsNothing: a member whose clock is set an hour ahead gives its leaderships to
 // others and its entries move no time; when the clock is right again it gets them back.
 func TestMemberWithAWrongClockLeadsNothing(t *testing.T) {
