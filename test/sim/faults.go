@@ -92,9 +92,13 @@ func (d *disturber) begin(i int, f Fault) {
 			go w.members[f.Other].retire(d.isAlone(i))
 		}
 	case Clock:
-		w.members[f.Member].clock.set(f.Amount, 0)
+		if !w.isOnlyClock(w.members[f.Member]) {
+			w.members[f.Member].clock.set(f.Amount, 0)
+		}
 	case Drift:
-		w.members[f.Member].clock.set(0, f.Amount.Seconds())
+		if !w.isOnlyClock(w.members[f.Member]) {
+			w.members[f.Member].clock.set(0, f.Amount.Seconds())
+		}
 	case LoseDisk:
 		if lost := w.members[f.Member].loseDisk(); lost != "" {
 			w.repairs.Go(func() { w.replace(w.members[f.Member], lost) })
@@ -102,6 +106,17 @@ func (d *disturber) begin(i int, f Fault) {
 	case Restore:
 		w.restoreCluster(f)
 	}
+}
+
+// isOnlyClock reports whether the clock of a member is, or may be, the only one that counts, because no other member has
+// joined the restored cluster yet: then it is right, whatever it shows.
+func (w *world) isOnlyClock(m *member) bool {
+	if p := m.running(); p != nil {
+		return p.node.Stats(0).Clocks.Members <= 1
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.restored != nil
 }
 
 // isAlone reports whether nothing else disturbs the cluster from shortly before a fault begins until an operation that begins

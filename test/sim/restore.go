@@ -55,6 +55,7 @@ func (w *world) restoreCluster(f Fault) {
 	w.forget()
 	w.log.Info("all members are lost")
 	w.former, w.entries = w.entries, newRecorder(w.events, taken.bytes)
+	w.members[f.Member].clock.set(0, 0) // nothing can tell a single member that its clock is wrong
 	err = w.restoreAt(w.members[f.Member], taken)
 	w.expect = 0
 	for _, m := range w.members {
