@@ -88,7 +88,7 @@ func (c *entryCache) reset() {
 	*c = entryCache{total: c.total}
 }
 
-// trimCaches makes room when the caches of all groups exceed logCacheBytesMax: groups to which nothing was appended
+// trimCaches drops entries when the caches of all groups exceed logCacheBytesMax: groups to which nothing was appended
 // while that much was appended to others keep nothing, the others share half of it.
 func (l *Log) trimCaches() {
 	if l.cached.Load() <= logCacheBytesMax || !l.trimming.TryLock() {
