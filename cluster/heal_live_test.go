@@ -43,7 +43,7 @@ func damagedCluster(t *testing.T) (*testCluster, fsm.PartitionID) {
 	for i := range c.configs {
 		c.configs[i].LogStore = partition.JournalLog
 		c.configs[i].Sizes = partition.DefaultSizes()
-		c.configs[i].Sizes.LogSegment = 16 << 10
+		c.configs[i].Sizes.LogSegment = 8 << 10 // less than the messages take together
 	}
 	c.startAll()
 	createQueue(t, c.nodes[0], "orders")
