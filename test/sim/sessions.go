@@ -254,8 +254,11 @@ func (l *load) receiveOfSession(c *client, p *process, s *stream, from source, h
 	if !heard || !time.Now().Before(since.Add(lockSure)) {
 		return // it does not work on what it may have got
 	}
+	if got.code != fsm.OK {
+		return // a former leader may have locked messages for it before the lock of the session was lost
+	}
 	s.sessions.answered(held.Name(), c.name)
-	if got.code == fsm.OK && len(got.deliveries) > 0 {
+	if len(got.deliveries) > 0 {
 		s.sessions.performed("a receive", held.Name(), c.name, asked)
 		l.settleAll(c, p, s, from, since, got.deliveries)
 	}
