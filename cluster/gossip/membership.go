@@ -178,12 +178,13 @@ func (g *Membership) Address() string { return g.list.LocalNode().Address() }
 
 // rejoinLoop contacts the names to join, and the last known addresses of members, while members
 // are missing: names may resolve later, and two halves of a cluster that consider each other dead
-// do not rejoin by themselves.
+// do not rejoin by themselves. At the longest pause it contacts the names to join in any case: processes that
+// started while they could not reach the others know only each other and miss nobody.
 func (g *Membership) rejoinLoop(interval time.Duration) {
 	pause := time.Duration(0)
 	for {
 		changed := g.changed.Wait()
-		if names := g.addressesToContact(); len(names) > 0 {
+		if names := g.addressesToContact(pause == rejoinIntervalsMax*interval); len(names) > 0 {
 			if _, err := g.list.Join(names); err != nil {
 				logGossip(g.log, &g.refusals, "join", err.Error())
 			}
@@ -208,8 +209,9 @@ func (g *Membership) rejoinLoop(interval time.Duration) {
 	}
 }
 
-// addressesToContact returns the addresses to contact, none when no member is known to be missing.
-func (g *Membership) addressesToContact() []string {
+// addressesToContact returns the addresses of missing members, and the names to join if a member is missing, this one
+// is alone, or always is set.
+func (g *Membership) addressesToContact(always bool) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	alone := true
@@ -223,7 +225,7 @@ func (g *Membership) addressesToContact() []string {
 			names = append(names, m.address)
 		}
 	}
-	if alone || len(names) > 0 {
+	if always || alone || len(names) > 0 {
 		names = append(names, g.join...)
 	}
 	return names
