@@ -49,7 +49,7 @@ func (d *digest) stored(member string, e *raft.Log) {
 }
 
 // gcEvery is how much virtual time passes between two collections of garbage.
-const gcEvery = 2 * time.Second
+const gcEvery = 10 * time.Second
 
 // collectGarbage collects garbage every now and then until stop is called, and only while every goroutine of the
 // simulation waits: at any other time it would change the order in which they run.
