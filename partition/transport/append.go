@@ -63,6 +63,9 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 		t.heartbeats.awaitBeat(id, t.cfg.BeatInterval, t.cfg.Closed)
 		err := t.sendEntries(id, target, args, resp)
 		if err == nil {
+			if !resp.Success {
+				t.heartbeats.refusals(id).Add(1)
+			}
 			t.heartbeats.notify(id)
 		}
 		return err
@@ -179,7 +182,7 @@ func (t Transport) openPipeline(id raft.ServerID, address raft.ServerAddress) (r
 		return nil, err
 	}
 	if s != nil {
-		return newFramedPipeline(s)
+		return newFramedPipeline(s, t.heartbeats.refusals(id))
 	}
 	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, address)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestFramedAnswerDeadlineFitsItsRequest(t *testing.T) {
 	const large = requestBytesMax - 1<<10
 	const largeTime = streamRequestTimeout + large*time.Second/streamBytesPerSecondMin
 	s, deadlines, answer := framedPair(t)
-	p, err := newFramedPipeline(s)
+	p, err := newFramedPipeline(s, new(atomic.Uint64))
 	if err != nil {
 		t.Fatal(err)
 	}

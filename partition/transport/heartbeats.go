@@ -2,6 +2,7 @@ package transport
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -14,6 +15,7 @@ type heartbeats struct {
 	urgent int                             // callers of Urgent that are not done
 	hurry  chan struct{}                   // closed by the next call of Urgent
 	sent   map[raft.ServerID]time.Time     // when the last heartbeat was sent
+	denied map[raft.ServerID]*atomic.Uint64
 }
 
 // commonBeat is how many intervals are between two moments at which all heartbeats are sent, as long as raft and the peers take
@@ -21,7 +23,10 @@ type heartbeats struct {
 const commonBeat = 5
 
 func newHeartbeats() *heartbeats {
-	return &heartbeats{next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{}), sent: make(map[raft.ServerID]time.Time)}
+	return &heartbeats{
+		next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{}), sent: make(map[raft.ServerID]time.Time),
+		denied: make(map[raft.ServerID]*atomic.Uint64),
+	}
 }
 
 // awaitBeat waits until the wall clock passes a multiple of commonBeat intervals, if that is at most as long after the last
@@ -78,6 +83,16 @@ func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
 		b.next[id] = make(chan struct{})
 	}
 	return b.next[id]
+}
+
+// refusals returns the number of heartbeats that a peer has refused, which it does when it knows a later term.
+func (b *heartbeats) refusals(id raft.ServerID) *atomic.Uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.denied[id] == nil {
+		b.denied[id] = new(atomic.Uint64)
+	}
+	return b.denied[id]
 }
 
 func (b *heartbeats) notify(id raft.ServerID) {

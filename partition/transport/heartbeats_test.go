@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,11 +61,13 @@ func TestHeartbeatsAreAligned(t *testing.T) {
 	})
 }
 
-// TestPipelineRepeatsNothing: a request that says nothing new is sent only after repeatInterval, and is not answered.
+// TestPipelineRepeatsNothing: a request that says nothing new is sent only after repeatInterval or a refused heartbeat, and is not
+// answered.
 func TestPipelineRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	s, _, answer := framedPair(t)
-	p, err := newFramedPipeline(s)
+	tr := Transport{heartbeats: newHeartbeats()}
+	p, err := newFramedPipeline(s, tr.heartbeats.refusals("peer"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +101,10 @@ func TestPipelineRepeatsNothing(t *testing.T) {
 	ask("the same commit index", 1, 1, nil, false)
 	p.said.at = p.said.at.Add(-repeatInterval)
 	ask("the same after a while", 1, 1, nil, true)
+	tr.heartbeats.refusals("peer").Add(1)
+	tr.heartbeats.refusals("other").Add(1)
+	ask("the same after a refused heartbeat", 1, 1, nil, true)
+	ask("the same after a heartbeat that another peer refused", 1, 1, nil, false)
 	p.inFlight <- struct{}{} // raft spins while it waits for an answer, unless each request waits for one
 	go func() {
 		_, _ = p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse))
@@ -107,4 +114,41 @@ func TestPipelineRepeatsNothing(t *testing.T) {
 		defer p.mu.Unlock()
 		return len(p.sent) == 1
 	})
+}
+
+// TestLeaderLearnsOfALaterTermFromARefusedHeartbeat: raft ignores the later term in the answer to a heartbeat. The idle pipeline
+// asks for it at once.
+func TestLeaderLearnsOfALaterTermFromARefusedHeartbeat(t *testing.T) {
+	t.Parallel()
+	m := new(mesh)
+	leader := m.open(t, "A", "A.1", nil)
+	var term atomic.Uint64
+	term.Store(1)
+	serve(t, m.open(t, "B", "B.1", nil), func(rpc raft.RPC) {
+		rpc.Respond(&raft.AppendEntriesResponse{Term: term.Load(), Success: term.Load() == 1}, nil)
+	})
+	heartbeat := func() {
+		if err := leader.AppendEntries("B.1", "B", &raft.AppendEntriesRequest{Term: 1}, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := leader.AppendEntriesPipeline("B.1", "B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	repeat := func() {
+		if _, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	repeat()
+	<-p.Consumer()
+	heartbeat()
+	term.Store(2)
+	heartbeat()
+	repeat()
+	if got := (<-p.Consumer()).Response(); got.Term != 2 || got.Success {
+		t.Errorf("answered %+v", got)
+	}
 }
