@@ -62,10 +62,10 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
 		t.heartbeats.awaitBeat(id, t.cfg.BeatInterval, t.cfg.Closed)
 		err := t.sendEntries(id, target, args, resp)
+		if err != nil || !resp.Success {
+			t.heartbeats.failures(id).Add(1)
+		}
 		if err == nil {
-			if !resp.Success {
-				t.heartbeats.refusals(id).Add(1)
-			}
 			t.heartbeats.notify(id)
 		}
 		return err
@@ -182,7 +182,7 @@ func (t Transport) openPipeline(id raft.ServerID, address raft.ServerAddress) (r
 		return nil, err
 	}
 	if s != nil {
-		return newFramedPipeline(s, t.heartbeats.refusals(id))
+		return newFramedPipeline(s, t.heartbeats.failures(id))
 	}
 	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, address)
 	if err != nil {

@@ -23,7 +23,7 @@ type framedPipeline struct {
 	closed   chan struct{}
 	once     sync.Once
 	said     said           // used by AppendEntries only, of which raft makes one call at a time
-	refusals *atomic.Uint64 // heartbeats that the follower has refused
+	failures *atomic.Uint64 // heartbeats that have failed or were refused
 
 	mu   sync.Mutex
 	sent []*sentRequest // and not answered, oldest first
@@ -32,14 +32,15 @@ type framedPipeline struct {
 // said is what the last request told the follower.
 type said struct {
 	last, commit uint64 // indexes
-	refusals     uint64 // of heartbeats before it
+	failures     uint64 // of heartbeats before it
 	at           time.Time
 }
 
 // repeatInterval is the time after which a request without entries says again what the last request said. Raft sends
 // one twice to four times a second (CommitTimeout), at a random moment of each group, which costs idle groups more than their
-// heartbeats. The repetition finds a stream that is dead although nobody has closed it. A leader that was replaced unheard does not
-// wait for it: raft ignores the later term in the answer to a heartbeat, so the next request after a refused heartbeat is sent.
+// heartbeats. The repetition finds a stream that is dead although nobody has closed it. What must be found sooner does not wait for
+// it: after a heartbeat that has failed or was refused, the next request is sent. It fails where the follower has restarted, so that raft
+// connects again, and tells a leader that was replaced unheard of the later term, which raft ignores in the answer to a heartbeat.
 const repeatInterval = 10 * time.Second
 
 // sentRequest is a request that was sent in a pipeline, or a piece of one. It implements raft.AppendFuture.
@@ -69,10 +70,10 @@ func (r *sentRequest) Request() *raft.AppendEntriesRequest { return r.whole }
 // Response implements raft.AppendFuture.
 func (r *sentRequest) Response() *raft.AppendEntriesResponse { return r.answer }
 
-func newFramedPipeline(s *framedStream, refusals *atomic.Uint64) (*framedPipeline, error) {
+func newFramedPipeline(s *framedStream, failures *atomic.Uint64) (*framedPipeline, error) {
 	p := &framedPipeline{
 		stream: s, answers: make(chan raft.AppendFuture), inFlight: make(chan struct{}, requestsInFlight-1), closed: make(chan struct{}),
-		refusals: refusals,
+		failures: failures,
 	}
 	if err := s.conn.Conn.SetReadDeadline(time.Time{}); err != nil { // of the last call
 		_ = s.conn.Close()
@@ -84,11 +85,16 @@ func newFramedPipeline(s *framedStream, refusals *atomic.Uint64) (*framedPipelin
 
 // AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent: it
 // sends more than requestBytesMax of entries in pieces, as pipeline does. When all answers have come, a request that says nothing new is
-// not sent within repeatInterval, unless a heartbeat was refused, and never answered, so that it proves no contact with the follower; raft does not wait for the answer.
+// not sent within repeatInterval, unless a heartbeat has failed or was refused, and never answered, so that it proves no contact with the follower; raft does not wait for the answer.
 func (p *framedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	now := said{last: args.PrevLogEntry + uint64(len(args.Entries)), commit: args.LeaderCommitIndex, refusals: p.refusals.Load(), at: time.Now()}
+	now := said{last: args.PrevLogEntry + uint64(len(args.Entries)), commit: args.LeaderCommitIndex, failures: p.failures.Load(), at: time.Now()}
 	repeats := len(args.Entries) == 0 && now.at.Sub(p.said.at) < repeatInterval &&
-		now.last == p.said.last && now.commit == p.said.commit && now.refusals == p.said.refusals
+		now.last == p.said.last && now.commit == p.said.commit && now.failures == p.said.failures
+	select {
+	case <-p.closed: // raft learns it from nothing else while no answer is due
+		return nil, raft.ErrPipelineShutdown
+	default:
+	}
 	if repeats && len(p.inFlight) == 0 { // a leadership transfer repeats requests until it has the answer to the last entry
 		return &sentRequest{whole: args, answer: resp, begun: now.at}, nil
 	}

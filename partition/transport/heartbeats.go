@@ -15,7 +15,7 @@ type heartbeats struct {
 	urgent int                             // callers of Urgent that are not done
 	hurry  chan struct{}                   // closed by the next call of Urgent
 	sent   map[raft.ServerID]time.Time     // when the last heartbeat was sent
-	denied map[raft.ServerID]*atomic.Uint64
+	failed map[raft.ServerID]*atomic.Uint64
 }
 
 // commonBeat is how many intervals are between two moments at which all heartbeats are sent, as long as raft and the peers take
@@ -25,7 +25,7 @@ const commonBeat = 5
 func newHeartbeats() *heartbeats {
 	return &heartbeats{
 		next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{}), sent: make(map[raft.ServerID]time.Time),
-		denied: make(map[raft.ServerID]*atomic.Uint64),
+		failed: make(map[raft.ServerID]*atomic.Uint64),
 	}
 }
 
@@ -85,14 +85,15 @@ func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
 	return b.next[id]
 }
 
-// refusals returns the number of heartbeats that a peer has refused, which it does when it knows a later term.
-func (b *heartbeats) refusals(id raft.ServerID) *atomic.Uint64 {
+// failures returns the number of heartbeats to a peer that have failed, or that it has refused, which it does when it knows a later
+// term.
+func (b *heartbeats) failures(id raft.ServerID) *atomic.Uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.denied[id] == nil {
-		b.denied[id] = new(atomic.Uint64)
+	if b.failed[id] == nil {
+		b.failed[id] = new(atomic.Uint64)
 	}
-	return b.denied[id]
+	return b.failed[id]
 }
 
 func (b *heartbeats) notify(id raft.ServerID) {

@@ -61,13 +61,13 @@ func TestHeartbeatsAreAligned(t *testing.T) {
 	})
 }
 
-// TestPipelineRepeatsNothing: a request that says nothing new is sent only after repeatInterval or a refused heartbeat, and is not
-// answered.
+// TestPipelineRepeatsNothing: a request that says nothing new is sent only after repeatInterval or a heartbeat that has failed or was refused,
+// and is not answered.
 func TestPipelineRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	s, _, answer := framedPair(t)
 	tr := Transport{heartbeats: newHeartbeats()}
-	p, err := newFramedPipeline(s, tr.heartbeats.refusals("peer"))
+	p, err := newFramedPipeline(s, tr.heartbeats.failures("peer"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +101,10 @@ func TestPipelineRepeatsNothing(t *testing.T) {
 	ask("the same commit index", 1, 1, nil, false)
 	p.said.at = p.said.at.Add(-repeatInterval)
 	ask("the same after a while", 1, 1, nil, true)
-	tr.heartbeats.refusals("peer").Add(1)
-	tr.heartbeats.refusals("other").Add(1)
-	ask("the same after a refused heartbeat", 1, 1, nil, true)
-	ask("the same after a heartbeat that another peer refused", 1, 1, nil, false)
+	tr.heartbeats.failures("peer").Add(1)
+	tr.heartbeats.failures("other").Add(1)
+	ask("the same after a failed heartbeat", 1, 1, nil, true)
+	ask("the same after a failed heartbeat to another peer", 1, 1, nil, false)
 	p.inFlight <- struct{}{} // raft spins while it waits for an answer, unless each request waits for one
 	go func() {
 		_, _ = p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse))
@@ -150,5 +150,35 @@ func TestLeaderLearnsOfALaterTermFromARefusedHeartbeat(t *testing.T) {
 	repeat()
 	if got := (<-p.Consumer()).Response(); got.Term != 2 || got.Success {
 		t.Errorf("answered %+v", got)
+	}
+}
+
+// TestIdlePipelineEndsWithItsStream: raft asks for a new pipeline to a follower that has restarted although it has nothing to send.
+func TestIdlePipelineEndsWithItsStream(t *testing.T) {
+	t.Parallel()
+	s, _, answer := framedPair(t)
+	p, err := newFramedPipeline(s, new(atomic.Uint64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() error {
+		_, err := p.AppendEntries(&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}, new(raft.AppendEntriesResponse))
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	answer()
+	<-p.Consumer()
+	kit.Eventually(t, "the answer is with raft", func() bool { return len(p.inFlight) == 0 })
+	if err := ask(); err != nil {
+		t.Errorf("a request without news: %v", err)
+	}
+	if err := s.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.closed
+	if err := ask(); err == nil {
+		t.Error("a request without news succeeds on a stream that has ended")
 	}
 }
