@@ -41,7 +41,7 @@ type said struct {
 // heartbeats. The repetition finds a stream that is dead although nobody has closed it. What must be found sooner does not wait for
 // it: after a heartbeat that has failed or was refused, the next request is sent. It fails where the follower has restarted, so that raft
 // connects again, and tells a leader that was replaced unheard of the later term, which raft ignores in the answer to a heartbeat.
-const repeatInterval = 10 * time.Second
+const repeatInterval = 3 * time.Second
 
 // sentRequest is a request that was sent in a pipeline, or a piece of one. It implements raft.AppendFuture.
 type sentRequest struct {
