@@ -235,8 +235,8 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 			s.sessions.performed("a renewal", name, c.name, asked)
 			s.sessions.renewed(name, c.name, until)
 		}
-		if time.Now().Before(until.Add(-lockWait)) && !p.hasEnded() {
-			l.receiveOfSession(c, p, s, from, got.receiver, asked)
+		if time.Now().Before(until.Add(-lockWait)) && !p.hasEnded() && !l.receiveOfSession(c, p, s, from, got.receiver, asked) {
+			return // what it did not take comes before what it would get next. The lock ends by itself
 		}
 	}
 	if wants.TakeOver || c.rand.IntN(10) == 0 {
@@ -246,22 +246,24 @@ func (l *load) receiveSession(c *client, p *process, s *stream, from source) {
 	_, _ = ask(p, func(answer func(bool)) { got.receiver.Release(func() { answer(true) }) })
 }
 
-// receiveOfSession is receiveSome for a session, whose lock may have been taken over.
-func (l *load) receiveOfSession(c *client, p *process, s *stream, from source, held *router.SessionReceiver, since time.Time) {
+// receiveOfSession is receiveSome for a session, whose lock may have been taken over. It returns false when messages may be
+// locked for the client that it does not take.
+func (l *load) receiveOfSession(c *client, p *process, s *stream, from source, held *router.SessionReceiver, since time.Time) bool {
 	asked := time.Now()
 	s.sessions.asks(held.Name(), c.name)
 	got, heard := l.lockSome(c, p, held.Receiver)
 	if !heard || !time.Now().Before(since.Add(lockSure)) {
-		return // it does not work on what it may have got
+		return false // too late: the locks may have ended
 	}
 	if got.code != fsm.OK {
-		return // a former leader may have locked messages for it before the lock of the session was lost
+		return false // a former leader may have locked messages for it before the lock of the session was lost
 	}
 	s.sessions.answered(held.Name(), c.name)
 	if len(got.deliveries) > 0 {
 		s.sessions.performed("a receive", held.Name(), c.name, asked)
 		l.settleAll(c, p, s, from, since, got.deliveries)
 	}
+	return true
 }
 
 // changeState reads and sets the state of a session that is held, sometimes in a transaction.
