@@ -92,13 +92,13 @@ type Config struct {
 	Addr, Advertise string
 	// Transport, when set, carries gossip instead of sockets at Addr. Close shuts it down.
 	Transport Transport
-	Join      []string // host:port of members to join; retried while a member is missing
+	Join      []string // host:port of members to join; contacted again while a member is missing, and every rejoinIntervalsMax intervals
 	Keys      [][]byte // 16, 24 or 32 bytes each; the first encrypts, all decrypt; none: plain gossip
 
 	ProbeInterval  time.Duration // between two probes of a random member
 	GossipInterval time.Duration // between two rounds of gossip
 	RejoinInterval time.Duration // least pause between two attempts to join; it grows to rejoinIntervalsMax times this value
-	TCPTimeout     time.Duration // of one TCP exchange; bounds how long Close may wait for a join in progress
+	TCPTimeout     time.Duration // of one TCP exchange; Close may wait for one, and for the resolution of its name
 
 	// OnLost is called when the process of a member has left or is considered dead, from memberlist's
 	// goroutines and with no lock held. It must not block.
@@ -139,7 +139,7 @@ func (g *Membership) memberlistConfig(c *Config) (*memberlist.Config, error) {
 	config.ProbeTimeout = c.ProbeInterval / 2
 	config.GossipInterval = c.GossipInterval
 	config.PushPullInterval = gossipPushPullEvery
-	config.TCPTimeout = c.TCPTimeout // bounds how long Close may wait for a join in progress
+	config.TCPTimeout = c.TCPTimeout
 	var err error
 	if len(c.Keys) > 0 { // memberlist then refuses plain messages
 		if config.Keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
@@ -178,17 +178,18 @@ func (g *Membership) Address() string { return g.list.LocalNode().Address() }
 
 // rejoinLoop contacts the names to join, and the last known addresses of members, while members
 // are missing: names may resolve later, and two halves of a cluster that consider each other dead
-// do not rejoin by themselves. At the longest pause it contacts the names to join in any case: processes that
-// started while they could not reach the others know only each other and miss nobody.
+// do not rejoin by themselves. It contacts the names to join every rejoinIntervalsMax intervals in any case: processes
+// that started while they could not reach the others know only each other and miss nobody.
 func (g *Membership) rejoinLoop(interval time.Duration) {
 	pause := time.Duration(0)
+	var contacted time.Time
 	for {
 		changed := g.changed.Wait()
-		if names := g.addressesToContact(pause == rejoinIntervalsMax*interval); len(names) > 0 {
-			if _, err := g.list.Join(names); err != nil {
-				logGossip(g.log, &g.refusals, "join", err.Error())
-			}
+		isDue := time.Since(contacted) >= rejoinIntervalsMax*interval
+		if isDue {
+			contacted = time.Now()
 		}
+		g.contact(g.addressesToContact(isDue))
 		pause = min(max(2*pause, interval), rejoinIntervalsMax*interval)
 		timer := time.NewTimer(pause)
 		select {
@@ -206,6 +207,27 @@ func (g *Membership) rejoinLoop(interval time.Duration) {
 			}
 		case <-timer.C:
 		}
+	}
+}
+
+// contact exchanges states with the members at some addresses, one after the other until Close is called.
+func (g *Membership) contact(addresses []string) {
+	var failed error
+	joined := 0
+	for _, address := range addresses {
+		select {
+		case <-g.stop:
+			return
+		default:
+		}
+		n, err := g.list.Join([]string{address})
+		joined += n
+		if err != nil {
+			failed = err
+		}
+	}
+	if joined == 0 && failed != nil {
+		logGossip(g.log, &g.refusals, "join", failed.Error())
 	}
 }
 
