@@ -463,7 +463,7 @@ func (p *partitionClient) tick(now time.Time) {
 		p.finishUnanswered(q)
 	}
 	for _, call := range givenUp {
-		call.finish(fsm.Result{})
+		call.giveUp()
 	}
 }
 

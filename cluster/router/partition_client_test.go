@@ -655,6 +655,28 @@ func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	receiver.Cancel()
 }
 
+// TestSessionReceiverDoesNotSkipWhatMayBeLocked: when nobody answers for so long that a Lock is given up, messages may be locked
+// for it. Under the lock of a session the next Lock would get what comes behind them.
+func TestSessionReceiverDoesNotSkipWhatMayBeLocked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		session fsm.SessionLock
+		want    fsm.Code
+	}{{fsm.SessionLock{ID: "s", Epoch: 1}, fsm.ServerBusy}, {fsm.SessionLock{}, fsm.OK}} {
+		group := &fakegroup.Group{}
+		group.Lead(true, 1)
+		client := newTestPartitionClient(t, group, nil)
+		receiver := &Receiver{client: client, id: 1, session: c.session}
+		got := make(chan fsm.Code, 1)
+		receiver.Lock(1, 1, time.Second, func(code fsm.Code, _ []fsm.Delivery) { got <- code })
+		group.Await(t, 0, 1)
+		client.tick(time.Now().Add(time.Second + client.timing.Retry + time.Second))
+		if code := <-got; code != c.want {
+			t.Errorf("session %q: %v, want %v", c.session.ID, code, c.want)
+		}
+	}
+}
+
 // TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time expires without a leader ends empty.
 func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,8 @@ type lockCall struct {
 // waits up to wait (10 minutes) for the first; a single message may be larger. done is called once
 // with the locked messages, or with none when the time expired or Cancel was called. A Code other
 // than OK means that the entity can no longer be received from (EntityNotFound) or not now
-// (ServerBusy, also for a second Lock while one is outstanding).
+// (ServerBusy, also for a second Lock while one is outstanding, and under the lock of a session when it stayed
+// unknown for Timing.Retry what was locked: the receiver would get what comes behind it).
 func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	if r.shards != nil {
 		r.shards.lock(max, maxBytes, wait, done)
@@ -334,6 +335,19 @@ func (p *partitionClient) expireReceivers(now time.Time) (givenUp []*lockCall, s
 		}
 	}
 	return givenUp, slow
+}
+
+// giveUp ends an overdue call whose outcome may be unknown.
+func (c *lockCall) giveUp() {
+	client := c.receiver.client
+	client.mu.Lock()
+	isUnknown := c.unknown || c.state == requestSent
+	client.mu.Unlock()
+	var result fsm.Result
+	if isUnknown && c.lock.Session.Epoch != 0 {
+		result.Code = fsm.ServerBusy
+	}
+	c.finish(result)
 }
 
 func clamp(value, low, high int) int { return max(low, min(value, high)) }
