@@ -38,9 +38,10 @@ type said struct {
 
 // repeatInterval is the time after which a request without entries says again what the last request said. Raft sends
 // one twice to four times a second (CommitTimeout), at a random moment of each group, which costs idle groups more than their
-// heartbeats. The repetition finds a stream that is dead although nobody has closed it. What must be found sooner does not wait for
-// it: after a heartbeat that has failed or was refused, the next request is sent. It fails where the follower has restarted, so that raft
-// connects again, and tells a leader that was replaced unheard of the later term, which raft ignores in the answer to a heartbeat.
+// heartbeats. The repetition finds a stream that is dead although nobody has closed it, when the time for its answer is over. What
+// must be found sooner does not wait for it: after a heartbeat that has failed or was refused, the next request is sent. That request fails
+// where the follower has restarted, so that raft connects again; and its answer tells a leader that was replaced unheard of the later
+// term, which raft ignores in the answer to a heartbeat.
 const repeatInterval = 3 * time.Second
 
 // sentRequest is a request that was sent in a pipeline, or a piece of one. It implements raft.AppendFuture.
