@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,6 +75,9 @@ type stepCounter interface {
 // apply applies entries until lockStepsMax is reached and writes their bodies in one flush; n is the number
 // of entries applied. A panic becomes an error, and the replica stops.
 func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.Effect, n int, err error) {
+	if err := g.openSegment(entries); err != nil {
+		return nil, nil, 0, err
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer func() {
@@ -124,6 +128,45 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	g.publishTimes()
 	effects = g.machine.Effects()
 	return done, effects, n, g.readCached(done)
+}
+
+// openSegment creates the first segment for the bodies of new messages. On a full disk it waits, without mu: whoever reads
+// the machine would wait with it. Other commands that store something then, such as patches, are rare and wait in Append.
+func (g *Group) openSegment(entries []*raft.Log) error {
+	if g.bodies.HasSegment() || !slices.ContainsFunc(entries, bringsMessages) {
+		return nil
+	}
+	for {
+		g.mu.Lock()
+		err := g.bodies.OpenSegment()
+		g.mu.Unlock()
+		if !disk.IsNoSpace(err) || !g.bodies.WaitForSpace() {
+			return err
+		}
+	}
+}
+
+// bringsMessages reports whether an entry has a command with new messages.
+func bringsMessages(e *raft.Log) bool {
+	if e.Type != raft.LogCommand {
+		return false
+	}
+	head, err := decodeEntry(e.Data)
+	if err != nil {
+		return false // applyEntry reports it
+	}
+	for i := range head.count {
+		command, err := head.next(i == head.count-1)
+		if err != nil {
+			return false
+		}
+		switch info, _ := fsm.PeekCommand(command); info.Kind { //nolint:exhaustive // the others bring none
+		case fsm.KindSendMessages, fsm.KindTransact, fsm.KindTransactExtended,
+			fsm.KindTransferMessages, fsm.KindTransferBatch, fsm.KindTransferScheduled:
+			return true
+		}
+	}
+	return false
 }
 
 // applyEntry applies one entry.

@@ -169,7 +169,7 @@ func (b *Store) Close() error {
 func (b *Store) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	size := int64(RecordHeaderBytes + len(body))
 	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > HeaderBytes) {
-		if err := b.rotate(); err != nil && (b.active == nil || !disk.IsNoSpace(err)) {
+		if err := b.rotate(true); err != nil && (b.active == nil || !disk.IsNoSpace(err)) {
 			// Apply cannot return an error; the panic unwinds to the group, which stops.
 			panic(Failure{err})
 		}
@@ -187,16 +187,38 @@ func (b *Store) Append(owner fsm.Owner, body []byte) fsm.Ref {
 // end returns the offset of the next record in the active segment.
 func (b *Store) end() int64 { return b.tailStart + int64(len(b.tail)) }
 
+// HasSegment reports whether Append has a segment, so that it does not wait for space.
+func (b *Store) HasSegment() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.active != nil
+}
+
+// OpenSegment creates the segment for the next Append unless there is one. It does not wait for space, but fails.
+func (b *Store) OpenSegment() error {
+	if b.active != nil {
+		return nil
+	}
+	return b.rotate(false)
+}
+
+// WaitForSpace waits a short time while the disk is full; it returns false when the replica is closing.
+func (b *Store) WaitForSpace() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waitForSpace()
+}
+
 // rotate flushes and closes the active segment and creates the next one. On a full disk the active segment
-// stays open and grows beyond its size; if there is none, rotate waits for space.
-func (b *Store) rotate() error {
+// stays open and grows beyond its size; if there is none, rotate waits for space if waits is set.
+func (b *Store) rotate(waits bool) error {
 	if err := b.flushAll(); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := createSegment(b.files, b.dir, b.next)
-	for disk.IsNoSpace(err) && (b.disk.ReleaseBallast() || b.active == nil && b.waitForSpace()) {
+	for disk.IsNoSpace(err) && (b.disk.ReleaseBallast() || waits && b.active == nil && b.waitForSpace()) {
 		s, err = createSegment(b.files, b.dir, b.next)
 	}
 	if err != nil {
