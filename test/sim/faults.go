@@ -146,10 +146,12 @@ func (d *disturber) end(i int, f Fault) {
 	switch f.Kind { //nolint:exhaustive // the others end no process
 	case Suspend:
 		d.world.members[f.Member].clock.resume()
+		d.world.resumed()
 	case Standstill:
 		for _, m := range d.world.members {
 			m.clock.resume()
 		}
+		d.world.resumed()
 	case FlipBits:
 		if m, lost := d.world.members[f.Member], d.damage(i, ""); lost != "" {
 			m.kill(true)

@@ -86,6 +86,23 @@ func (m *member) followRemoval(p *process) {
 	}
 }
 
+// followStart starts the member again, as a supervisor does, when its process ends because it cannot become ready.
+func (m *member) followStart(p *process) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() { failed <- p.node.Ready(ctx) }()
+	select {
+	case <-p.ended:
+	case err := <-failed:
+		if err != nil && !isRemoved(err) && m.running() == p {
+			m.world.log.Warn("process of a member ends", "number", m.number, "error", err)
+			_ = m.stop()
+			m.ensureRunning()
+		}
+	}
+}
+
 // replicasMax is how many replicas a partition has. With fewer, the loss of one disk may be that of a quorum.
 const replicasMax = 3
 

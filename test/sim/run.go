@@ -84,6 +84,13 @@ func simulate(report *Report, w *world) error {
 			s.clockError = clockErrorMax
 		}
 	}
+	w.resumed = func() {
+		for _, s := range l.streams {
+			s.mu.Lock()
+			s.served = period{} // a partition with one replica may have answered meanwhile, at a time that stood still
+			s.mu.Unlock()
+		}
+	}
 	w.forget = func() {
 		for _, s := range l.streams {
 			s.forgetHolders()

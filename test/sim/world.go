@@ -40,6 +40,7 @@ type world struct {
 	former     *recorder      // of the cluster before the restore, nil before
 	repairs    sync.WaitGroup // operations after which the cluster is whole again
 	forget     func()         // called when the cluster is lost, before it is restored
+	resumed    func()         // called when hosts run again that stood still
 
 	mu       sync.Mutex
 	restored *restoration // nil: the cluster was not restored
@@ -175,6 +176,7 @@ func (m *member) start() error {
 	}
 	m.set(p)
 	go m.followRemoval(p)
+	go m.followStart(p)
 	return nil
 }
 
