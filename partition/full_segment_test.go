@@ -29,7 +29,7 @@ func (d *fullDisk) OpenFile(path string, flag int, mode fs.FileMode) (disk.File,
 }
 
 // TestGroupIsReadWhileItWaitsForSpace: the first message after a start needs a segment. While the disk has no space for it, the group
-// waits, and who reads the group does not wait with it.
+// waits, and whoever reads the group does not wait with it.
 func TestGroupIsReadWhileItWaitsForSpace(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 3, nil)

@@ -86,7 +86,8 @@ func newFramedPipeline(s *framedStream, failures *atomic.Uint64) (*framedPipelin
 
 // AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent: it
 // sends more than requestBytesMax of entries in pieces, as pipeline does. When all answers have come, a request that says nothing new is
-// not sent within repeatInterval, unless a heartbeat has failed or was refused, and never answered, so that it proves no contact with the follower; raft does not wait for the answer.
+// not sent within repeatInterval, unless a heartbeat has failed or was refused. It is never answered then, so that it proves no contact
+// with the follower; raft does not wait for the answer.
 func (p *framedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	now := said{last: args.PrevLogEntry + uint64(len(args.Entries)), commit: args.LeaderCommitIndex, failures: p.failures.Load(), at: time.Now()}
 	repeats := len(args.Entries) == 0 && now.at.Sub(p.said.at) < repeatInterval &&

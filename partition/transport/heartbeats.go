@@ -11,11 +11,11 @@ import (
 // heartbeats aligns heartbeats, and signals those that were answered.
 type heartbeats struct {
 	mu     sync.Mutex
-	next   map[raft.ServerID]chan struct{} // closed with the next answered heartbeat
-	urgent int                             // callers of Urgent that are not done
-	hurry  chan struct{}                   // closed by the next call of Urgent
-	sent   map[raft.ServerID]time.Time     // when the last heartbeat was sent
-	failed map[raft.ServerID]*atomic.Uint64
+	next   map[raft.ServerID]chan struct{}  // closed with the next answered heartbeat
+	urgent int                              // callers of Urgent that are not done
+	hurry  chan struct{}                    // closed by the next call of Urgent
+	sent   map[raft.ServerID]time.Time      // when the last heartbeat was sent
+	failed map[raft.ServerID]*atomic.Uint64 // how many failed or were refused
 }
 
 // commonBeat is how many intervals are between two moments at which all heartbeats are sent, as long as raft and the peers take
