@@ -233,7 +233,7 @@ func storeFamilies() []family {
 			store(func(s *cluster.StoreStats) float64 { return float64(s.Entries) })),
 		sample("peeklock_store_appended_bytes_total", counter, "Bytes written to the log.",
 			store(func(s *cluster.StoreStats) float64 { return float64(s.Bytes) })),
-		sample("peeklock_store_log_file_bytes", gauge, "Size of the log file, which never shrinks: free space in it is reused.",
+		sample("peeklock_store_log_file_bytes", gauge, "Size of the Raft log on disk: raft.db, which never shrinks (its free space is reused), and the segments of the journal.",
 			store(func(s *cluster.StoreStats) float64 { return float64(s.FileBytes) })),
 		sample("peeklock_store_disk_size_bytes", gauge, "Size of the file system of the data directory; 0 when the system does not report it.",
 			store(func(s *cluster.StoreStats) float64 { return float64(s.DiskBytes) })),

@@ -78,7 +78,8 @@ directory finds all messages again.
 
 --config creates the entities that a Config.json of the Service Bus emulator lists. The first namespace of the file becomes
 the default namespace, whatever its name; each further one is created under its name and reached as sb://NAME.localhost.
-Entities that exist get the settings of the file; nothing is deleted.`,
+Entities that exist get the settings of the file; nothing is deleted, except the rule $Default where the file lists
+other rules.`,
 		Example: `  peeklock dev
   peeklock dev --config Config.json`,
 		Args: cli.NoArgs,

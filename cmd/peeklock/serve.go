@@ -32,7 +32,7 @@ Addresses that other machines can reach must be encrypted: client addresses with
 with --peer-cert, --peer-key and --peer-ca, gossip with --gossip-key. If the network is trusted, use --allow-remote-plain
 instead.
 
-Commands on this machine need no key at the Unix socket peeklock.sock in the data directory, which only its owner can open:
+Commands on this machine, except those that send or receive messages, need no key at the Unix socket peeklock.sock in the data directory, which only its owner can open:
 peeklock --server unix:///DIR/peeklock.sock member list. A loopback address proves nothing: --trust-loopback is for machines
 on which no other user or process has access.`,
 		Args: cli.NoArgs,

@@ -54,7 +54,7 @@ func memberTable() []Setting {
 		{Name: "also", Default: []string{}, Help: "additional host:port for clients, such as :5671 or :443; every client port serves AMQP, WebSocket and HTTP, with and without TLS; repeatable"},
 		{Name: "peer", Default: "127.0.0.1:7947", Help: "host:port for connections from other members"},
 		{Name: "gossip", Default: "127.0.0.1:7946", Help: "host:port for gossip, TCP and UDP"},
-		{Name: "advertise", Default: "", DefaultText: "the bound address", Help: "host under which clients and other members reach this member"},
+		{Name: "advertise", Default: "", DefaultText: "the bound address", Help: "host under which clients and other members reach this member; gossip uses it only if it is an IP address, and otherwise announces a private address of the machine if it is bound to all addresses"},
 		{Name: "proxy_protocol_from", Default: []string{}, Help: "networks of load balancers that begin every connection with a PROXY protocol header (version 1 or 2), such as 10.1.0.0/16; the header is required from these networks and refused from all others; repeatable"},
 		{Name: "control_socket", Default: "", DefaultText: SocketName + " in the data directory", Help: "path of the Unix socket for commands on this machine, which need no key there; at most 103 bytes"},
 		{Name: "trust_loopback", Default: false, Help: "treat clients with a loopback address as operators, without key and TLS; this includes all clients of a proxy, sidecar or port forward on this machine"},
@@ -74,7 +74,7 @@ func clusterTable() []Setting {
 		{Name: "replace_after", Default: "0", Help: "time after which the replicas of an unreachable member are recreated on other members, such as 10m, at least 1m; 0: never; set it to the same value on all members"},
 		{Name: "rejoin_removed", Default: false, Help: "start as a new member in the data directory of a member that was removed from its cluster: its data is moved to the folder removed in the directory, which keeps the last one; without it serve refuses to start there"},
 		{Name: "log_store", Default: AutoLogStore, Help: "where the member keeps the entries of its Raft log: journal, in append-only files; bolt, in raft.db, which needs more writes and syncs; or auto: journal, but bolt in the data directory of an older release until the cluster has format level 4. The first start with journal moves the entries; \"peeklock raft-log convert\" moves them back"},
-		{Name: "snapshot_bytes", Default: partition.DefaultSizes().Snapshot, DefaultText: "64 MiB", Help: "log after which a partition writes a snapshot, 64 KiB to 1 GiB; if its newest snapshot is larger, after as much log as that has, up to four times this setting. Half of this setting is kept as log for followers that lag"},
+		{Name: "snapshot_bytes", Default: partition.DefaultSizes().Snapshot, DefaultText: "64 MiB (67108864)", Help: "log after which a partition writes a snapshot, 64 KiB to 1 GiB; if its newest snapshot is larger, after as much log as that has, up to four times this setting. Half of this setting is kept as log for followers that lag"},
 		{Name: "disk_reserve", Default: int64(0), DefaultText: "5 %, at least 1 and at most 16 GiB", Help: "bytes of the volume that stay free, 64 MiB or more: with less free space the member refuses new messages"},
 	}
 }
@@ -90,7 +90,7 @@ func keyTable() []Setting {
 		{Name: "oidc_issuer", Default: "", Help: "URL of the identity provider whose JSON Web Tokens are accepted"},
 		{Name: "oidc_audience", Default: "", Help: "audience that these tokens must have"},
 		{Name: "oidc_roles_claim", Default: "roles", Help: "claim of these tokens that holds the roles"},
-		{Name: "oidc_all_namespaces", Default: false, DefaultText: "in the default namespace only", Help: "accept these tokens in every namespace when they have no claim peeklock_namespaces"},
+		{Name: "oidc_all_namespaces", Default: false, DefaultText: "false: in the default namespace only", Help: "accept these tokens in every namespace when they have no claim peeklock_namespaces"},
 		{Name: "login_failures", Default: limits.FailuresMax, Help: "failed logins of one address, or one /64 of IPv6, with one key name before further ones are refused as too many (HTTP 429, AMQP server-busy); a valid key is never refused"},
 		{Name: "login_failures_per_minute", Default: limits.FailuresPerMinute, Help: "number of these failures that are forgotten per minute"},
 		{Name: "login_delay", Default: limits.DelayMax.String(), Help: "longest delay of the answer to a failed login, up to 5s; 0: no delay"},
@@ -188,12 +188,11 @@ func Reference() string {
 		}
 		shown := s.DefaultText
 		switch text := s.defaultText(); {
-		case text == "" && shown == "":
+		case shown != "":
+		case text == "":
 			shown = "none"
-		case shown == "":
+		default:
 			shown = "`" + text + "`"
-		case text != "":
-			shown = "`" + text + "`: " + shown
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", s.Name, flag, shown, strings.ReplaceAll(s.Help, "|", `\|`))
 	}
