@@ -462,11 +462,9 @@ func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 			s.BodyBytes += bodystore.RecordBytes(ref)
 		}
 	})
-	if err := s.publish(); err != nil {
-		return err
-	}
-	f.published = true
-	return nil
+	err = s.publish()
+	f.published = s.finished
+	return err
 }
 
 // swapPages returns a file whose second and third quarter are exchanged.
@@ -488,10 +486,10 @@ func (s *snapshotSink) publish() error {
 	if err := s.store.files.Rename(s.dir, dir); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
+	s.finished = true
 	if err := s.syncFolder(s.store.dir); err != nil {
 		return err
 	}
-	s.finished = true
 	s.store.imageBytes.Store(s.ImageBytes)
 	s.store.mu.Lock()
 	old := s.store.newest
