@@ -395,8 +395,9 @@ func (g *Group) openStorage() error {
 	g.machine = cfg.Machine(g.bodies)
 	g.snapshots = &snapshotStore{
 		files: files, dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, received: g.noteSnapshotInstalled,
-		newest: newest, serial: serial,
+		logBytes: g.snapshotter.total.Load, newest: newest, serial: serial,
 	}
+	g.log.KeepFrom(g.logKeptFrom)
 	if newest != nil {
 		g.snapshots.imageBytes.Store(newest.ImageBytes)
 		if err := g.load(newest); err != nil {

@@ -107,10 +107,12 @@ type snapshotStore struct {
 	fail    func(error)
 	// received is called after every snapshot that a leader has sent.
 	received func()
+	logBytes func() uint64 // bytes of log applied since open
 
 	imageBytes atomic.Int64 // of the newest snapshot
 
 	mu         sync.Mutex
+	sends      []*snapshotSend // to other replicas
 	newest     *storedSnapshot
 	serial     uint64
 	own        *ownSnapshot // nil while raft takes none

@@ -115,6 +115,9 @@ func (k *snapshotter) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-short.C:
+			if err := k.g.log.DeleteKept(); err != nil {
+				k.g.cfg.Logger.WarnContext(ctx, "failed to delete the log behind a sent snapshot", "error", err)
+			}
 			if !k.freesSpace() {
 				continue
 			}

@@ -53,6 +53,7 @@ func (noBodies) Release(fsm.Ref) { panic("partition: release in a machine that i
 type snapshotStream struct {
 	store  *snapshotStore
 	snap   *storedSnapshot
+	send   *snapshotSend // nil before the first Read
 	pipe   *io.PipeReader
 	done   chan struct{}
 	closed bool
@@ -62,10 +63,11 @@ func (s *snapshotStream) Read(p []byte) (int, error) {
 	if s.pipe == nil {
 		r, w := io.Pipe()
 		s.pipe, s.done = r, make(chan struct{})
+		s.send = s.store.beginSend(s.snap)
 		go func() {
 			defer close(s.done)
 			buf := bufio.NewWriterSize(w, copyBufferBytes)
-			err := s.send(buf)
+			err := s.write(buf)
 			if err == nil {
 				err = buf.Flush()
 			}
@@ -86,13 +88,14 @@ func (s *snapshotStream) Close() error {
 	if s.pipe != nil {
 		_ = s.pipe.Close()
 		<-s.done
+		s.store.endSend(s.send)
 	}
 	s.store.release(s.snap)
 	return nil
 }
 
-// send writes the stream.
-func (s *snapshotStream) send(w io.Writer) error {
+// write writes the stream.
+func (s *snapshotStream) write(w io.Writer) error {
 	if _, err := w.Write(appendStreamHeader(nil, &s.snap.manifest)); err != nil {
 		return err
 	}

@@ -54,6 +54,9 @@ type Group struct {
 	instanceClosed atomic.Pointer[<-chan struct{}]
 	leads          atomic.Pointer[func() bool]
 	storedBelow    atomic.Uint64 // behind.from; the largest number for none
+	deletes        chan struct{} // has a value during DeleteRange: one range after the other, so that a crash leaves no hole
+	keptFrom       func() uint64 // see KeepFrom; nil keeps nothing
+	keptTo         atomic.Uint64 // last index that raft has deleted and keptFrom has kept; 0 for none
 }
 
 func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
@@ -243,10 +246,33 @@ func (g *Group) clear() error {
 	return g.DeleteRange(first, last)
 }
 
+// KeepFrom sets the function that returns the first index that a leader keeps although raft deletes it, above the last index
+// for none. It must be called before raft runs.
+func (g *Group) KeepFrom(from func() uint64) {
+	g.keptFrom = from
+	g.keptTo.Store(0) // of a former replica
+}
+
+// DeleteKept deletes the entries that a leader has kept although raft deleted them, unless they are still kept.
+func (g *Group) DeleteKept() error {
+	if to := g.keptTo.Swap(0); to != 0 && g.isLeader() {
+		return g.DeleteRange(1, to)
+	}
+	return nil
+}
+
 // DeleteRange implements raft.LogStore. It deletes in pieces, so that other groups wait for one piece and not
 // for the whole. To leave no hole after a crash between two pieces, it deletes a range at the front from its
 // start and a range at the end from its end.
 func (g *Group) DeleteRange(low, high uint64) error {
+	g.deletes <- struct{}{}
+	defer func() { <-g.deletes }()
+	if g.keptFrom != nil && g.isLeader() { // a leader deletes at the front only
+		if from := g.keptFrom(); from <= high {
+			g.keptTo.Store(high)
+			high = from - 1
+		}
+	}
 	if high > g.Stored() {
 		if err := g.awaitWrites(); err != nil {
 			return err

@@ -305,7 +305,7 @@ func (l *Log) Group(id fsm.PartitionID) (*Group, error) {
 	if g == nil {
 		x := l.ranges[id]
 		delete(l.ranges, id)
-		g = &Group{log: l, id: id, first: x.First, last: x.Last, cache: entryCache{total: &l.cached}}
+		g = &Group{log: l, id: id, first: x.First, last: x.Last, cache: entryCache{total: &l.cached}, deletes: make(chan struct{}, 1)}
 		g.storedBelow.Store(math.MaxUint64)
 		l.groups[id] = g
 	}
