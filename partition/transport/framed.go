@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ var requestWriters = sync.Pool{ //nolint:gochecknoglobals // shared by all group
 type framedStream struct {
 	conn    *trackedConn
 	answers *bufio.Reader
+	unused  bool // since the last closeUnused; guarded by the mutex of idleStreams
 }
 
 // write sends a request, and the snapshot that belongs to it, and returns the number of bytes.
@@ -99,10 +102,35 @@ func (i *idleStreams) put(address raft.ServerAddress, s *framedStream) {
 	i.mu.Lock()
 	full := len(i.kept[address]) >= idleStreamsPerPeer
 	if !full {
+		s.unused = false
 		i.kept[address] = append(i.kept[address], s)
 	}
 	i.mu.Unlock()
 	if full {
+		_ = s.conn.Close()
+	}
+}
+
+// closeUnused closes the streams that no request has used since its last call. They lead to a replica that was removed, or
+// to one that gets no requests because this replica does not lead.
+func (i *idleStreams) closeUnused() {
+	var unused []*framedStream
+	i.mu.Lock()
+	for _, address := range slices.Sorted(maps.Keys(i.kept)) {
+		kept := slices.DeleteFunc(i.kept[address], func(s *framedStream) bool {
+			if s.unused {
+				unused = append(unused, s)
+				return true
+			}
+			s.unused = true
+			return false
+		})
+		if i.kept[address] = kept; len(kept) == 0 {
+			delete(i.kept, address)
+		}
+	}
+	i.mu.Unlock()
+	for _, s := range unused {
 		_ = s.conn.Close()
 	}
 }

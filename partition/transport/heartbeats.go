@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,11 +13,16 @@ import (
 // heartbeats aligns heartbeats, and signals those that were answered.
 type heartbeats struct {
 	mu     sync.Mutex
-	next   map[raft.ServerID]chan struct{}  // closed with the next answered heartbeat
-	urgent int                              // callers of Urgent that are not done
-	hurry  chan struct{}                    // closed by the next call of Urgent
-	sent   map[raft.ServerID]time.Time      // when the last heartbeat was sent
-	failed map[raft.ServerID]*atomic.Uint64 // how many failed or were refused
+	peers  map[raft.ServerID]*peerHeartbeats
+	urgent int           // callers of Urgent that are not done
+	hurry  chan struct{} // closed by the next call of Urgent
+}
+
+// peerHeartbeats describes the heartbeats to one replica. The mutex of heartbeats guards next and sent.
+type peerHeartbeats struct {
+	next   chan struct{} // closed with the next answered heartbeat; nil if nobody waits for it
+	sent   time.Time     // when the last heartbeat was sent
+	failed atomic.Uint64 // how many failed or were refused
 }
 
 // commonBeat is how many intervals are between two moments at which all heartbeats are sent, as long as raft and the peers take
@@ -23,10 +30,26 @@ type heartbeats struct {
 const commonBeat = 5
 
 func newHeartbeats() *heartbeats {
-	return &heartbeats{
-		next: make(map[raft.ServerID]chan struct{}), hurry: make(chan struct{}), sent: make(map[raft.ServerID]time.Time),
-		failed: make(map[raft.ServerID]*atomic.Uint64),
+	return &heartbeats{peers: make(map[raft.ServerID]*peerHeartbeats), hurry: make(chan struct{})}
+}
+
+// peer returns what is known of a replica. The caller holds mu.
+func (b *heartbeats) peer(id raft.ServerID) *peerHeartbeats {
+	p := b.peers[id]
+	if p == nil {
+		p = new(peerHeartbeats)
+		b.peers[id] = p
 	}
+	return p
+}
+
+// forgetAllBut forgets the replicas that are not in the group. A pipeline to one of the others keeps its counter of failures.
+func (b *heartbeats) forgetAllBut(servers []raft.Server) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.peers, func(id raft.ServerID, _ *peerHeartbeats) bool {
+		return !slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
+	})
 }
 
 // awaitBeat waits until the wall clock passes a multiple of commonBeat intervals, if that is at most as long after the last
@@ -34,7 +57,7 @@ func newHeartbeats() *heartbeats {
 // therefore sent, and answered, at the same moments: a member with many idle groups would otherwise wake up for each of them.
 func (b *heartbeats) awaitBeat(id raft.ServerID, interval time.Duration, closed <-chan struct{}) {
 	b.mu.Lock()
-	urgent, hurry, sent := b.urgent, b.hurry, b.sent[id]
+	urgent, hurry, sent := b.urgent, b.hurry, b.peer(id).sent
 	b.mu.Unlock()
 	if interval > 0 && urgent == 0 {
 		now := time.Now()
@@ -51,7 +74,7 @@ func (b *heartbeats) awaitBeat(id raft.ServerID, interval time.Duration, closed 
 		}
 	}
 	b.mu.Lock()
-	b.sent[id] = time.Now()
+	b.peer(id).sent = time.Now()
 	b.mu.Unlock()
 }
 
@@ -79,10 +102,11 @@ func (t Transport) Urgent() (done func()) {
 func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.next[id] == nil {
-		b.next[id] = make(chan struct{})
+	p := b.peer(id)
+	if p.next == nil {
+		p.next = make(chan struct{})
 	}
-	return b.next[id]
+	return p.next
 }
 
 // failures returns the number of heartbeats to a peer that have failed, or that it has refused, which it does when it knows a later
@@ -90,17 +114,14 @@ func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
 func (b *heartbeats) failures(id raft.ServerID) *atomic.Uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.failed[id] == nil {
-		b.failed[id] = new(atomic.Uint64)
-	}
-	return b.failed[id]
+	return &b.peer(id).failed
 }
 
 func (b *heartbeats) notify(id raft.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.next[id]; c != nil {
-		close(c)
-		delete(b.next, id)
+	if p := b.peer(id); p.next != nil {
+		close(p.next)
+		p.next = nil
 	}
 }

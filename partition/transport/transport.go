@@ -17,6 +17,7 @@ import (
 const (
 	acceptedWaitingMax  = 16                     // raft streams accepted and not yet taken by the transport
 	idleStreamsPerPeer  = 3                      // kept open for the next request
+	idleStreamTimeout   = time.Minute            // a kept stream is closed after one to two of these without a request
 	streamsPerPeerMax   = 16                     // opened by one peer; it needs one for entries, one for heartbeats and those that are idle
 	requestsInFlight    = 2                      // AppendEntries on one stream; more was measured as worse
 	staleStreamsTimeout = 500 * time.Millisecond // a dead stream fails at once
@@ -152,13 +153,21 @@ func retryStale(request func() error) (err error) {
 	return err
 }
 
-// forwardRPCs passes on the requests that arrive in raft's own encoding.
+// forwardRPCs passes on the requests that arrive in raft's own encoding. Because it runs as long as the instance does, it
+// also releases what is held for replicas to which this one sends nothing any more.
 func (t Transport) forwardRPCs() {
+	sweep := time.NewTicker(idleStreamTimeout)
+	defer sweep.Stop()
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			if !t.pass(rpc) {
 				return
+			}
+		case <-sweep.C:
+			t.idle.closeUnused()
+			if r := t.raft.Load(); r != nil {
+				t.heartbeats.forgetAllBut(r.GetConfiguration().Configuration().Servers)
 			}
 		case <-t.cfg.Closed:
 			return
