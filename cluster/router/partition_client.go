@@ -89,6 +89,7 @@ type partitionClient struct {
 	receivers       map[*Receiver]struct{} // with an outstanding Lock
 	queuedReceivers []*Receiver            // those of them whose Lock must be sent
 	touched         []fsm.Entity           // from which messages were received since the last tick
+	closes          keptCloses             // that the partition has not confirmed
 
 	leader        fsm.MemberID     // empty: unknown
 	term          uint64           // highest term in which a leader is known
@@ -430,8 +431,8 @@ func (p *partitionClient) suspectLeader(target, hint fsm.MemberID) {
 	}
 }
 
-// tick ends overdue requests, and verifies the leader when it is slow. It is called a few times
-// a second.
+// tick ends overdue requests, verifies the leader when it is slow, and closes receivers again whose
+// closing was not confirmed. It is called a few times a second.
 func (p *partitionClient) tick(now time.Time) {
 	p.mu.Lock()
 	var overdue []*request
@@ -465,6 +466,7 @@ func (p *partitionClient) tick(now time.Time) {
 	for _, call := range givenUp {
 		call.giveUp()
 	}
+	p.closeAgain(now)
 }
 
 // finishUnanswered ends a request: with ServerBusy if it was certainly not applied, with Timeout otherwise.

@@ -163,16 +163,10 @@ func (r *Receiver) Close() {
 	switch {
 	case !first:
 	case idle && used:
-		r.closeReceiver()
+		client.closeReceiver(r.id, false)
 	default:
 		r.Cancel() // finish then frees the receiver id
 	}
-}
-
-// closeReceiver lets the state machine forget the receiver id. If the command is lost, the state machine
-// forgets it together with this incarnation of the member.
-func (r *Receiver) closeReceiver() {
-	r.client.submit(fsm.CloseReceiver{Incarnation: r.client.incarnation, Receiver: r.id}, func(fsm.Result) {})
 }
 
 // enqueue makes the next sendQueued send the call; the mutex of the client is held.
@@ -206,7 +200,7 @@ func (c *lockCall) finish(result fsm.Result) {
 	}
 	c.done(result)
 	if closed {
-		r.closeReceiver()
+		client.closeReceiver(r.id, false)
 	}
 }
 
