@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -50,13 +52,39 @@ func TestCommandsBehaveAsTheScriptsSay(t *testing.T) {
 	})
 }
 
-// startStub serves a stub. It soon closes connections that use AMQP: commands that try the control address as an
+// startStub serves a stub. It closes connections that use AMQP: commands that try the control address as an
 // AMQP address, too, would otherwise wait for seconds.
 func startStub(h http.Handler) *httptest.Server {
 	server := httptest.NewUnstartedServer(h)
-	server.Config.ReadHeaderTimeout = 200 * time.Millisecond
+	server.Listener = httpOnly{server.Listener}
 	server.Start()
 	return server
+}
+
+// httpOnly ends connections whose first bytes are those of AMQP.
+type httpOnly struct{ net.Listener }
+
+func (l httpOnly) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &httpConn{Conn: c}, nil
+}
+
+type httpConn struct {
+	net.Conn
+
+	begun bool
+}
+
+func (c *httpConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.begun && strings.HasPrefix(string(b[:n]), "AMQP") {
+		return 0, io.EOF
+	}
+	c.begun = true
+	return n, err
 }
 
 // exits CODE COMMAND... runs a command and checks that it ends with this code, and that a failure gives the reason

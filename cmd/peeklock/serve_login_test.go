@@ -76,6 +76,7 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	m, log, stop := startAlone(t, "--config", kit.WriteFile(t, settings), "--login-failures", "3", "--login-failures-per-minute", "1", "--login-delay", "100ms", "--audit-log", audit)
 	wants(t, log.String(), `msg="short configured key found" name=old bytes_min=16`)
 
+	began := time.Now()
 	ctx, end := context.WithCancel(t.Context())
 	var flood sync.WaitGroup
 	for range 16 {
@@ -126,6 +127,7 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	end()
 	flood.Wait()
 	stop()
+	most := auditLinesMax * (1 + int(time.Since(began)/time.Minute)) // these lines in a minute
 	data, err := os.ReadFile(audit)
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +151,7 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 			omitted += l.Count
 		}
 	}
-	if told != auditLinesMax || omitted == 0 {
+	if told < auditLinesMax || told > most || omitted == 0 {
 		t.Errorf("%d lines, %d omitted", told, omitted)
 	}
 }

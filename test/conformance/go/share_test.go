@@ -50,8 +50,11 @@ func total(got map[int]int) (n int) {
 // accepts n messages in total or stops with the case.
 func (s suite) consume(v *served, all *sync.WaitGroup, credits []int32) {
 	s.Helper()
+	receivers := make([]*amqp.Receiver, len(credits))
 	for i, credit := range credits {
-		r := s.amqpReceiver(i%3+1, &amqp.ReceiverOptions{Credit: credit, SettlementMode: amqp.ReceiverSettleModeFirst.Ptr()})
+		receivers[i] = s.amqpReceiver(i%3+1, &amqp.ReceiverOptions{Credit: credit, SettlementMode: amqp.ReceiverSettleModeFirst.Ptr()})
+	}
+	for i, r := range receivers {
 		go func() {
 			for {
 				m, err := r.Receive(s.ctx, nil)

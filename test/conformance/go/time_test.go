@@ -26,11 +26,11 @@ func timeToLiveChecks() []check {
 		{name: "ceiling", settings: harness.Settings{More: harness.Fields{"defaultMessageTimeToLive": "30s"}}, run: ceiling},
 		{name: "ceiling changed", run: ceilingChanged},
 		{name: "expired are dropped", run: expiredAreDropped},
-		{name: "expired are never delivered", settings: harness.Settings{LockDuration: lockMinimum, More: asDeadLetters()}, run: expiredAreNeverDelivered},
+		{name: "expired are never delivered", settings: harness.Settings{LockDuration: time.Minute, More: asDeadLetters()}, run: expiredAreNeverDelivered},
 		{name: "expired are dead-lettered", settings: harness.Settings{More: asDeadLetters()}, run: expiredAreDeadLettered},
 		{name: "expiry and locks", settings: harness.Settings{LockDuration: lockMinimum, More: asDeadLetters()}, run: expiryAndLocks},
 		{name: "expiry of deferred", settings: harness.Settings{More: asDeadLetters()}, run: expiryOfDeferred},
-		{name: "dead-letter life", settings: harness.Settings{More: harness.Fields{"deadLetterTimeToLive": "2s"}}, run: deadLetterTimeToLive},
+		{name: "dead-letter life", settings: harness.Settings{More: harness.Fields{"deadLetterTimeToLive": "10s"}}, run: deadLetterTimeToLive},
 	}
 }
 
@@ -145,7 +145,7 @@ func expiredAreNeverDelivered(s suite) {
 		m, err := receiveBriefly(s, r, 5)
 		s.must("receive", err)
 		for _, m := range m {
-			if granted := m.LockedUntil.Add(-lockMinimum); !granted.Before(*m.ExpiresAt) {
+			if granted := m.LockedUntil.Add(-time.Minute); !granted.Before(*m.ExpiresAt) {
 				s.Errorf("%s was locked at %v and expired at %v", m.MessageID, granted, m.ExpiresAt)
 			}
 			seen[m.MessageID]++
