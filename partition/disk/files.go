@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // The modes of data files and folders: only the member reads them.
@@ -22,9 +23,13 @@ var ErrDamaged = errors.New("stored bytes are damaged")
 // Castagnoli is the table of CRC-32C, which the processor computes.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // read only
 
-// syncFolder makes created and removed names in dir durable.
+// folderOpenWaitMax is how long syncFolder waits for a file descriptor.
+const folderOpenWaitMax = time.Minute
+
+// syncFolder makes created and removed names in dir durable. It waits for a file descriptor, because callers take its
+// error for a failed sync and stop.
 func syncFolder(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // a path of our own making
+	d, err := openPatiently(func() (*os.File, error) { return os.Open(dir) }) //nolint:gosec // a path of our own making
 	if err != nil {
 		return fmt.Errorf("sync folder: %w", err)
 	}
@@ -33,6 +38,16 @@ func syncFolder(dir string) error {
 		return fmt.Errorf("sync folder %s: %w", dir, err)
 	}
 	return nil
+}
+
+// openPatiently opens again while file descriptors are short, for up to folderOpenWaitMax.
+func openPatiently(open func() (*os.File, error)) (*os.File, error) {
+	for began := time.Now(); ; <-time.After(RetryInterval) {
+		f, err := open()
+		if !IsOutOfFiles(err) || time.Since(began) >= folderOpenWaitMax {
+			return f, err
+		}
+	}
 }
 
 // WriteSynced writes a small file and makes the file and its name durable. It truncates a file that exists.
@@ -59,14 +74,32 @@ func WriteFile(files FS, path string, content []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// IsRetriableWrite reports whether a write has failed for lack of space and changed nothing, so that it can be
+// IsRetriableWrite reports whether a write has failed for a shortage and changed nothing, so that it can be
 // tried again. After any other error, a failed sync above all, the content of the disk is unknown.
 func IsRetriableWrite(err error) bool {
 	var p *fs.PathError
-	return IsNoSpace(err) && errors.As(err, &p) && p.Op == "write"
+	return IsShortage(err) && errors.As(err, &p) && p.Op == "write"
 }
+
+// IsShortage reports whether something is short that may be available again later: space or file descriptors.
+func IsShortage(err error) bool { return IsNoSpace(err) || IsOutOfFiles(err) }
 
 // IsNoSpace reports whether a disk or a quota is full.
 func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// IsOutOfFiles reports whether the process (EMFILE) or the system (ENFILE) had no file descriptor left to open a file.
+// Nothing has changed then: writes and syncs of open files need none.
+func IsOutOfFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// AsDamage adds ErrDamaged to the error of a stored file that could not be opened or read. It does not if the error
+// says nothing about the file: file descriptors are short.
+func AsDamage(err error) error {
+	if IsOutOfFiles(err) {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, ErrDamaged)
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// RetryInterval is the time between two tries of a write that has to wait for space.
+// RetryInterval is the time between two tries of a write that has to wait for space or for a file descriptor.
 const RetryInterval = 200 * time.Millisecond
 
 // The ballast is a file that is deleted when the disk is full.
@@ -31,6 +31,8 @@ const (
 	spaceRecoverPercent  = 125
 	spaceRecoverBytesMin = 1 << 20
 	zerosBytes           = 256 << 10 // written at once by file systems that cannot reserve space
+	// outOfFilesLogInterval is the least time between two log records of a shortage of file descriptors.
+	outOfFilesLogInterval = time.Minute
 )
 
 // Space is the space on the file system of a member's data, in bytes.
@@ -69,6 +71,7 @@ type Monitor struct {
 
 	mu         sync.Mutex // guards the ballast file and changes of state
 	hasBallast bool       // the ballast file exists
+	outOfFiles time.Time  // of the newest log record of a shortage of file descriptors
 }
 
 // NewMonitor creates a monitor of the file system of dir. It measures nothing before Watch.
@@ -162,6 +165,23 @@ func (s *Monitor) reserveOf(total uint64) uint64 {
 		return uint64(s.reserve)
 	}
 	return min(max(reserveBytesMin, total/100*reservePercent), reserveBytesMax)
+}
+
+// Relieve is called after a write, or opening a file for one, has failed. It logs what is short. It reports whether that
+// should be tried once more, because ReleaseBallast has freed space.
+func (s *Monitor) Relieve(err error) bool {
+	if s == nil || !IsOutOfFiles(err) {
+		return IsNoSpace(err) && s.ReleaseBallast()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.outOfFiles.IsZero() || now.Sub(s.outOfFiles) >= outOfFilesLogInterval {
+		s.outOfFiles = now
+		s.logger.Error("file descriptors are used up; what needs a new file waits until one is free: raise the limit of open files "+
+			"(LimitNOFILE= in systemd, --ulimit nofile for a container; fs.file-max if it is that of the system), or close client connections",
+			"folder", s.dir, "error", err)
+	}
+	return false
 }
 
 // ReleaseBallast is called after a write has failed for lack of space. It deletes the ballast and reports

@@ -1,6 +1,14 @@
 package disk
 
-import "testing"
+import (
+	"bytes"
+	"io/fs"
+	"log/slog"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 func TestReserveFollowsTheDiskSize(t *testing.T) {
 	t.Parallel()
@@ -20,4 +28,34 @@ func TestReserveFollowsTheDiskSize(t *testing.T) {
 			t.Errorf("%+v: %d", x, got)
 		}
 	}
+}
+
+// A shortage of file descriptors is no lack of space: the ballast stays, the member is not read-only, and what is short is
+// logged once in a while.
+func TestShortageOfFilesKeepsTheBallast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		s := NewMonitor(OS{}, t.TempDir(), slog.New(slog.NewTextHandler(&logged, nil)))
+		s.hasBallast = true
+		for range 3 {
+			if s.Relieve(&fs.PathError{Op: "open", Err: syscall.EMFILE}) || s.IsReadOnly() || !s.hasBallast {
+				t.Error("it was taken for a full disk")
+			}
+		}
+		if n := bytes.Count(logged.Bytes(), []byte("file descriptors are used up")); n != 1 {
+			t.Errorf("logged %d times: %s", n, logged.Bytes())
+		}
+		<-time.After(outOfFilesLogInterval)
+		_ = s.Relieve(syscall.ENFILE)
+		if n := bytes.Count(logged.Bytes(), []byte("\n")); n != 2 {
+			t.Errorf("logged %d times: %s", n, logged.Bytes())
+		}
+		if !s.Relieve(&fs.PathError{Op: "write", Err: syscall.ENOSPC}) && s.hasBallast || !s.IsReadOnly() {
+			t.Error("a full disk was not seen")
+		}
+		if s.Relieve(nil) || s.Relieve(syscall.EIO) || (*Monitor)(nil).Relieve(syscall.EMFILE) || (*Monitor)(nil).Relieve(syscall.ENOSPC) {
+			t.Error("tried once more without a reason")
+		}
+	})
 }
