@@ -99,7 +99,7 @@ func openSegment(files disk.FS, dir string, s SegmentSize) (*Segment, error) {
 	path := Path(dir, s.Number)
 	f, err := disk.OpenWritable(files, path)
 	if err != nil {
-		return nil, fmt.Errorf("open segment: %w (%w)", err, disk.ErrDamaged)
+		return nil, fmt.Errorf("open segment: %w", disk.AsDamage(err))
 	}
 	if err := checkSegment(f, s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())

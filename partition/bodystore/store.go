@@ -169,7 +169,7 @@ func (b *Store) Close() error {
 func (b *Store) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	size := int64(RecordHeaderBytes + len(body))
 	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > HeaderBytes) {
-		if err := b.rotate(true); err != nil && (b.active == nil || !disk.IsNoSpace(err)) {
+		if err := b.rotate(true); err != nil && (b.active == nil || !disk.IsShortage(err)) {
 			// Apply cannot return an error; the panic unwinds to the group, which stops.
 			panic(Failure{err})
 		}
@@ -187,14 +187,14 @@ func (b *Store) Append(owner fsm.Owner, body []byte) fsm.Ref {
 // end returns the offset of the next record in the active segment.
 func (b *Store) end() int64 { return b.tailStart + int64(len(b.tail)) }
 
-// HasSegment reports whether Append has a segment, so that it does not wait for space.
+// HasSegment reports whether Append has a segment, so that it does not wait for space or a file descriptor.
 func (b *Store) HasSegment() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.active != nil
 }
 
-// OpenSegment creates the segment for the next Append unless there is one. It does not wait for space, but fails.
+// OpenSegment creates the segment for the next Append unless there is one. It does not wait when there is a shortage (disk.IsShortage), but fails.
 func (b *Store) OpenSegment() error {
 	if b.active != nil {
 		return nil
@@ -202,15 +202,15 @@ func (b *Store) OpenSegment() error {
 	return b.rotate(false)
 }
 
-// WaitForSpace waits a short time while the disk is full; it returns false when the replica is closing.
+// WaitForSpace waits a short time during a shortage of space or file descriptors; it returns false when the replica is closing.
 func (b *Store) WaitForSpace() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.waitForSpace()
 }
 
-// rotate flushes and closes the active segment and creates the next one. On a full disk the active segment
-// stays open and grows beyond its size; if there is none, rotate waits for space if waits is set.
+// rotate flushes and closes the active segment and creates the next one. Without space or a file descriptor for it the
+// active segment stays open and grows beyond its size; if there is none, rotate waits if waits is set.
 func (b *Store) rotate(waits bool) error {
 	if err := b.flushAll(); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (b *Store) rotate(waits bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := createSegment(b.files, b.dir, b.next)
-	for disk.IsNoSpace(err) && (b.disk.ReleaseBallast() || waits && b.active == nil && b.waitForSpace()) {
+	for disk.IsShortage(err) && (b.disk.Relieve(err) || waits && b.active == nil && b.waitForSpace()) {
 		s, err = createSegment(b.files, b.dir, b.next)
 	}
 	if err != nil {
@@ -237,7 +237,7 @@ func (b *Store) rotate(waits bool) error {
 	return nil
 }
 
-// waitForSpace releases mu and waits a short time while the disk is full; it returns false when the replica
+// waitForSpace releases mu and waits a short time during a shortage; it returns false when the replica
 // is closing. Called with mu held.
 func (b *Store) waitForSpace() bool {
 	if b.disk == nil {
