@@ -160,7 +160,7 @@ func (j *Journal) create() error {
 }
 
 // Append appends entries of any groups, each at the next index of its group, and returns when they are on disk.
-// An error of a full disk (disk.IsNoSpace, of a write) has changed nothing; after any other one the journal
+// A shortage of space or file descriptors (disk.IsRetriableWrite) has changed nothing; after any other error the journal
 // accepts no more writes.
 func (j *Journal) Append(entries []Entry) error {
 	j.turn <- struct{}{}

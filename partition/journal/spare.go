@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/peeklock/peeklock/partition/disk"
 )
@@ -36,9 +37,23 @@ func (j *Journal) runPreparer() {
 		case <-j.closing:
 			return
 		}
-		if err := j.prepareSegment(); err != nil && !disk.IsNoSpace(err) { // the append that needs it tries again
+		err := j.prepareSegment()
+		for disk.IsOutOfFiles(err) && j.waitForFile() {
+			err = j.prepareSegment()
+		}
+		if err != nil && !disk.IsShortage(err) { // the append that needs it tries again
 			j.logger.Warn("failed to prepare a segment of the journal", "error", err)
 		}
+	}
+}
+
+// waitForFile waits a short time for a file descriptor; it returns false when the journal is closing.
+func (j *Journal) waitForFile() bool {
+	select {
+	case <-time.After(disk.RetryInterval):
+		return true
+	case <-j.closing:
+		return false
 	}
 }
 
@@ -73,8 +88,14 @@ func (j *Journal) takeSpare(seg uint32, size uint64) (*spareFile, error) {
 }
 
 // reserve creates the file of a segment, of zeros, and makes it durable. A file that an earlier try has left is replaced.
-func (j *Journal) reserve(seg uint32, size uint64) (*spareFile, error) {
+// A shortage is an error of a write that can be tried again: the catalog does not know the file yet.
+func (j *Journal) reserve(seg uint32, size uint64) (spare *spareFile, err error) {
 	path := j.path(seg)
+	defer func() {
+		if disk.IsOutOfFiles(err) {
+			err = &fs.PathError{Op: "write", Path: path, Err: err}
+		}
+	}()
 	if err := j.files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
