@@ -192,7 +192,7 @@ func removeFolder(files disk.FS, dir string) error {
 func readManifest(files disk.FS, dir string) (manifest, error) {
 	b, err := files.ReadFile(filepath.Join(dir, manifestFile))
 	if err != nil {
-		return manifest{}, fmt.Errorf("%w (%w)", err, disk.ErrDamaged)
+		return manifest{}, disk.AsDamage(err)
 	}
 	var m manifest
 	switch {
@@ -265,7 +265,7 @@ func (f *checksumFile) finish(err error) error {
 func (s *storedSnapshot) load(machine Machine) error {
 	f, err := disk.Open(s.files, filepath.Join(s.dir, imageFile))
 	if err != nil {
-		return fmt.Errorf("load snapshot: %w (%w)", err, disk.ErrDamaged)
+		return fmt.Errorf("load snapshot: %w", disk.AsDamage(err))
 	}
 	sum := crc32.New(disk.Castagnoli)
 	r := bufio.NewReaderSize(io.TeeReader(f, sum), copyBufferBytes)
@@ -308,7 +308,7 @@ func (s *storedSnapshot) load(machine Machine) error {
 func (s *storedSnapshot) readRefs() ([]fsm.Ref, error) {
 	b, err := s.files.ReadFile(filepath.Join(s.dir, refsFile))
 	if err != nil {
-		return nil, fmt.Errorf("load snapshot: %w (%w)", err, disk.ErrDamaged)
+		return nil, fmt.Errorf("load snapshot: %w", disk.AsDamage(err))
 	}
 	n := len(b) - 4
 	if n < 0 || n%refBytes != 0 || crc32.Checksum(b[:n], disk.Castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
