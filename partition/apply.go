@@ -130,8 +130,8 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	return done, effects, n, g.readCached(done)
 }
 
-// openSegment creates the first segment for the bodies of new messages. On a full disk it waits, without mu: whoever reads
-// the machine would wait with it. Other commands that store something then, such as patches, are rare and wait in Append.
+// openSegment creates the first segment for the bodies of new messages. On a full disk, or without a file descriptor, it waits,
+// without mu: whoever reads the machine would wait with it. Other commands that store something then, such as patches, are rare and wait in Append.
 func (g *Group) openSegment(entries []*raft.Log) error {
 	if g.bodies.HasSegment() || !slices.ContainsFunc(entries, bringsMessages) {
 		return nil
@@ -140,7 +140,7 @@ func (g *Group) openSegment(entries []*raft.Log) error {
 		g.mu.Lock()
 		err := g.bodies.OpenSegment()
 		g.mu.Unlock()
-		if !disk.IsNoSpace(err) || !g.bodies.WaitForSpace() {
+		if !disk.IsShortage(err) || !g.bodies.WaitForSpace() {
 			return err
 		}
 	}
@@ -387,6 +387,9 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 		case *snapshotStream:
 			g.mu.Lock()
 			err := g.load(x.snap)
+			for disk.IsOutOfFiles(err) && g.bodies.WaitForSpace() { // with mu: nobody must read a machine that is loaded in part
+				err = g.load(x.snap)
+			}
 			g.mu.Unlock()
 			if err != nil {
 				g.halt(err)

@@ -1,6 +1,9 @@
 package partition
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,10 +15,11 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// fullDisk is a disk without space for new segments of bodies while full is set.
+// fullDisk is a disk on which no segments of bodies can be created while full is set.
 type fullDisk struct {
 	disk.FS
 
+	err     error
 	full    atomic.Bool
 	refused atomic.Int64
 }
@@ -23,17 +27,27 @@ type fullDisk struct {
 func (d *fullDisk) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
 	if d.full.Load() && flag&os.O_CREATE != 0 && filepath.Base(filepath.Dir(path)) == "seg" {
 		d.refused.Add(1)
-		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: d.err}
 	}
 	return d.FS.OpenFile(path, flag, mode)
 }
 
-// TestGroupIsReadWhileItWaitsForSpace: the first message after a start needs a segment. While the disk has no space for it, the group
-// waits, and whoever reads the group does not wait with it.
+// TestGroupIsReadWhileItWaitsForSpace: the first message after a start needs a segment. While the disk has no space for it, or
+// the process no file descriptor, the group waits, and whoever reads the group does not wait with it.
 func TestGroupIsReadWhileItWaitsForSpace(t *testing.T) {
 	t.Parallel()
+	for _, err := range []error{syscall.ENOSPC, syscall.EMFILE} {
+		t.Run(err.Error(), func(t *testing.T) {
+			t.Parallel()
+			testGroupIsReadWhileItWaits(t, err)
+		})
+	}
+}
+
+func testGroupIsReadWhileItWaits(t *testing.T, shortage error) {
+	t.Helper()
 	ms := newMembers(t, 3, nil)
-	d := &fullDisk{FS: disk.OS{}}
+	d := &fullDisk{FS: disk.OS{}, err: shortage}
 	ms[1].files = d
 	a := startThree(t, ms)
 	d.full.Store(true)
@@ -59,4 +73,98 @@ func TestGroupIsReadWhileItWaitsForSpace(t *testing.T) {
 	d.full.Store(false)
 	waitCaughtUp(t, ms[:1], ms[1])
 	sameEverywhere(t, ms)
+}
+
+// A replica that has no file descriptor for the next segment of bodies goes on with the one it has, and creates the next one later.
+func TestSegmentGrowsWhileFilesAreShort(t *testing.T) {
+	t.Parallel()
+	const segmentBytes = 4 << 10
+	ms := newMembers(t, 3, func(c *Config) { c.Sizes.Segment = segmentBytes })
+	d := &fullDisk{FS: disk.OS{}, err: syscall.ENFILE}
+	ms[1].files = d
+	a := startThree(t, ms)
+	fill := func() {
+		for range 6 {
+			mustEventually(t, ms, a.next(), send(1, bytes.Repeat([]byte("x"), segmentBytes/3)))
+		}
+		waitCaughtUp(t, ms, ms[1])
+	}
+	fill()
+	before := ms[1].group(1).bodies.SegmentCount()
+	d.full.Store(true)
+	fill()
+	if n := ms[1].group(1).bodies.SegmentCount(); n != before || d.refused.Load() == 0 {
+		t.Errorf("%d segments, %d before, refused %d times", n, before, d.refused.Load())
+	}
+	d.full.Store(false)
+	fill()
+	if n := ms[1].group(1).bodies.SegmentCount(); n <= before {
+		t.Errorf("%d segments, as before", n)
+	}
+	sameEverywhere(t, ms)
+}
+
+// fewReads is a disk on which files of snapshots cannot be opened to be read while short is set.
+type fewReads struct {
+	disk.FS
+
+	name    string
+	short   atomic.Bool
+	refused atomic.Int64
+}
+
+func (d *fewReads) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	if d.short.Load() && flag == os.O_RDONLY && filepath.Base(path) == d.name {
+		d.refused.Add(1)
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EMFILE}
+	}
+	return d.FS.OpenFile(path, flag, mode)
+}
+
+func (d *fewReads) ReadFile(path string) ([]byte, error) {
+	f, err := d.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(f)
+	return content, errors.Join(err, f.Close())
+}
+
+// A replica that cannot open the files of a received snapshot for lack of file descriptors waits for them, and loads it then.
+func TestSnapshotIsLoadedAfterAShortageOfFiles(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{imageFile, refsFile} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ms := newMembers(t, 3, func(c *Config) { c.Sizes.Trailing = 0 })
+			d := &fewReads{FS: disk.OS{}, name: name}
+			away, rest := ms[2], ms[:2]
+			away.files = d
+			a := startThree(t, ms)
+			away.stop()
+			for i := range 200 {
+				mustEventually(t, rest, a.next(), send(1, body(i)))
+			}
+			for _, m := range rest { // the log of whichever leads does not reach back to what away has
+				waitCaughtUp(t, rest, m)
+				for range 2 {
+					if err := m.group(1).Snapshot(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if s := m.group(1).Status(); s.LogFirst < 100 {
+					t.Fatalf("the log of %s still begins at %d", m.id, s.LogFirst)
+				}
+			}
+			d.short.Store(true)
+			away.start(1)
+			kit.Eventually(t, "it tries to load the snapshot twice", func() bool { return d.refused.Load() > 1 })
+			d.short.Store(false)
+			waitCaughtUp(t, ms, away)
+			if err := away.group(1).Status().Halted; err != nil {
+				t.Error(err)
+			}
+			sameEverywhere(t, ms)
+		})
+	}
 }
