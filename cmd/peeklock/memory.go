@@ -30,6 +30,9 @@ const (
 	connectionCostBytes = 32 << 10
 	// connectionsMin is the number of connections that are accepted even under the lowest limit.
 	connectionsMin = 256
+	// openFilesReserved is the number of open files (file descriptors) that each member keeps for its data and for connections of
+	// other kinds: 1,000 whose protocol is not known yet, 512 of HTTP, those of members. It is half of a limit that is lower than twice that.
+	openFilesReserved = 4096
 	// Shares of the machine's memory when the system sets no limit: serve assumes that other
 	// processes run on the machine, dev that it runs on a workstation.
 	memoryOfMachineServePercent = 50
@@ -63,6 +66,20 @@ func (p memoryPlan) perAddress(value int, isGiven bool) int {
 		return value
 	}
 	return min(value, p.connections/2)
+}
+
+// limitConnections lowers the number of connections to what the limit of open files of the process leaves to each member: a member that
+// has no file descriptor left cannot store anything in a new file. A limit of 0 is unknown.
+func (p memoryPlan) limitConnections(ctx context.Context, openFiles uint64, members int, logger *slog.Logger) memoryPlan {
+	each := openFiles / uint64(members)
+	left := max(1, each-min(openFilesReserved, each/2))
+	if openFiles == 0 || left >= uint64(p.connections) {
+		return p
+	}
+	logger.WarnContext(ctx, "limit of open files allows fewer client connections than memory does: raise it (LimitNOFILE= in systemd, --ulimit nofile for a container)",
+		"open_files_max", openFiles, "connections", left, "memory_allows", p.connections)
+	p.connections = int(left)
+	return p
 }
 
 // planMemory divides a limit among the members of the process.

@@ -65,7 +65,7 @@ func newMemoryGuard(plan memoryPlan, logger *slog.Logger) *memoryGuard {
 func guardMemory(ctx context.Context, p cli.Process, set, ofMachinePercent int64, members int, logger *slog.Logger) *memoryGuard {
 	from := memorySource{root: os.DirFS("/"), getenv: p.Getenv, goLimit: debug.SetMemoryLimit(-1)}
 	limit, source := from.find(set, ofMachinePercent)
-	plan := planMemory(limit, source, members)
+	plan := planMemory(limit, source, members).limitConnections(ctx, openFilesMax(), members, logger)
 	limitMemory(ctx, &plan, p.Getenv, logger)
 	g := newMemoryGuard(plan, logger)
 	if p.Getenv("GOGC") == "" {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/fstest"
@@ -94,6 +95,35 @@ func TestMemoryLimitIsDividedAmongMembers(t *testing.T) {
 	}
 	if p := planMemory(2<<30, "", 1); p.connections < 6000 || p.gateway < 400<<20 || p.index < 800<<20 {
 		t.Errorf("2 GiB: %+v", p)
+	}
+}
+
+// A limit of open files lowers the number of connections, and only that, and leaves files for the data.
+func TestLimitOfOpenFilesLowersConnections(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		openFiles uint64
+		members   int
+		want      int
+	}{
+		{0, 1, 20_000},
+		{math.MaxUint64, 3, 20_000},
+		{65_536, 1, 20_000},
+		{20_000 + openFilesReserved, 1, 20_000},
+		{19_999 + openFilesReserved, 1, 19_999},
+		{20_480, 1, 16_384},
+		{20_480, 5, 2_048},
+		{1_023, 1, 512},
+		{1, 3, 1},
+	} {
+		p := memoryPlan{limit: 1, index: 2, gateway: 3, connections: 20_000}.
+			limitConnections(t.Context(), c.openFiles, c.members, slog.New(slog.DiscardHandler))
+		if want := (memoryPlan{limit: 1, index: 2, gateway: 3, connections: c.want}); p != want {
+			t.Errorf("%d files, %d members: %+v", c.openFiles, c.members, p)
+		}
+	}
+	if n := openFilesMax(); (runtime.GOOS == "linux" || runtime.GOOS == "darwin") && n == 0 {
+		t.Error("the limit of this process is unknown")
 	}
 }
 

@@ -84,7 +84,7 @@ func messageLimits() []limit {
 // connectionLimits are the limits of AMQP and HTTP connections.
 func connectionLimits() []limit {
 	return []limit{
-		{"AMQP connections of a member (fewer with a memory limit below 6.2 GiB: see [sizing](sizing.md#memory))", "amqp.connectionsMaxDefault", "", "closed at once"},
+		{"AMQP connections of a member (fewer with a memory limit below 6.2 GiB or a limit of open files below 24,096: see [sizing](sizing.md#memory))", "amqp.connectionsMaxDefault", "", "closed at once"},
 		{"AMQP connections of one address (setting `connections_per_address`)", "amqp.connectionsPerPeerMaxDefault", "", "closed at once"},
 		{"largest AMQP channel number of a connection", "amqp.channelMax", "", "`amqp:connection:framing-error`, the connection is closed"},
 		{"links of a connection", "amqp.linksMax", "", "`amqp:resource-limit-exceeded`"},
