@@ -76,7 +76,7 @@ func (p memoryPlan) limitConnections(ctx context.Context, openFiles uint64, memb
 	if openFiles == 0 || left >= uint64(p.connections) {
 		return p
 	}
-	logger.WarnContext(ctx, "limit of open files allows fewer client connections than memory does: raise it (LimitNOFILE= in systemd, --ulimit nofile for a container)",
+	logger.WarnContext(ctx, "client connections limited by the limit of open files: raise it (LimitNOFILE= in systemd, --ulimit nofile for a container)",
 		"open_files_max", openFiles, "connections", left, "memory_allows", p.connections)
 	p.connections = int(left)
 	return p

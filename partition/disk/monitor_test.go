@@ -43,7 +43,7 @@ func TestShortageOfFilesKeepsTheBallast(t *testing.T) {
 				t.Error("it was taken for a full disk")
 			}
 		}
-		if n := bytes.Count(logged.Bytes(), []byte("file descriptors are used up")); n != 1 {
+		if n := bytes.Count(logged.Bytes(), []byte("no file descriptor is free")); n != 1 {
 			t.Errorf("logged %d times: %s", n, logged.Bytes())
 		}
 		<-time.After(outOfFilesLogInterval)
