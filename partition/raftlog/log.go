@@ -481,7 +481,7 @@ func (l *Log) transact(run func() error) error {
 		return *err
 	}
 	err := run()
-	if disk.IsRetriableWrite(err) && l.diskSpace.ReleaseBallast() {
+	if disk.IsRetriableWrite(err) && l.diskSpace.Relieve(err) {
 		err = run()
 	}
 	if err != nil && !disk.IsRetriableWrite(err) {
