@@ -50,7 +50,8 @@ func TestSnapshotReachesRaftWhole(t *testing.T) {
 	var m mesh
 	leader := m.open(t, "A", "A.1", nil)
 	r := receiver{ended: make(chan error, 8)}
-	f := m.open(t, "B", "B.1", func(c *Config) { c.Receive, c.StallTimeout = r.receive, 300*time.Millisecond })
+	// The sender must not stall for that long by itself, also on a busy machine.
+	f := m.open(t, "B", "B.1", func(c *Config) { c.Receive, c.StallTimeout = r.receive, 3*time.Second })
 	serve(t, f, func(rpc raft.RPC) {
 		if _, is := rpc.Command.(*raft.InstallSnapshotRequest); !is {
 			rpc.Respond(&raft.RequestVoteResponse{Term: 9}, nil)
