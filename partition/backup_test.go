@@ -41,7 +41,7 @@ func fullGroup(t *testing.T) (*member, *Group, *asker) {
 		}})
 		must(t, g, a.next(), send(3, body(i)))
 		if i%3 == 0 {
-			got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+			got := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
 			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
 				{Lock: got.Result.Deliveries[0].Lock, Verb: []fsm.Verb{fsm.Complete, fsm.DeadLetter, fsm.Defer}[i/3%3], Properties: []byte{1}},
 			}})

@@ -37,7 +37,8 @@ func formOf(t *testing.T, members int, tune func(*Config)) []*member {
 		m.voters = voters
 		m.start(1)
 	}
-	kit.Eventually(t, "the second leads", func() bool { return ms[1].group(1).Status().IsLeader })
+	awaitFirstLeader(t, ms, ms[1])
+	transferTo(t, ms, ms[1]) // it leads already, unless the machine stalled
 	for _, m := range ms {
 		kit.Eventually(t, "everybody knows the leader", func() bool { return m.group(1).Status().Leader == "m1" })
 	}
@@ -52,11 +53,10 @@ func TestCampaignWhenTheLeaderIsGone(t *testing.T) {
 	must(t, ms[1].group(1), a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 	sent := must(t, ms[1].group(1), a.next(), send(5, body(1)))
 	ms[1].stop()
-	m, g := leader(t, ms, 1)
-	if m == ms[1] {
+	if m, _ := leader(t, ms, 1); m == ms[1] {
 		t.Fatal("the leader is still there")
 	}
-	next := must(t, g, a.next(), send(5, body(2)))
+	next := mustEventually(t, ms, a.next(), send(5, body(2)))
 	if next.Sequence != sent.Sequence+1 {
 		t.Fatalf("got number %d behind %d", next.Sequence, sent.Sequence)
 	}
@@ -168,6 +168,17 @@ func TestUninformativeRefusalsStartNoCampaign(t *testing.T) {
 	}
 }
 
+// askInTime asks for a verdict about a leader that is gone. A leader counts as alive if its end is not noticed within
+// aliveTimeout, which a busy machine may exceed: then askInTime asks again.
+func askInTime(t *testing.T, ask func() Verdict) (verdict Verdict) {
+	t.Helper()
+	kit.Eventually(t, "the end of the leader is noticed in time", func() bool {
+		verdict = ask()
+		return verdict != verdictHasLeader
+	})
+	return verdict
+}
+
 // The better successor campaigns first. Nobody campaigns while the process of a leader is alive, or cannot be reached although
 // the leader is heard.
 func TestBetterSuccessorGoesFirst(t *testing.T) {
@@ -180,10 +191,10 @@ func TestBetterSuccessorGoesFirst(t *testing.T) {
 		t.Errorf("the leader is alive: %d, want %d", got, verdictHasLeader)
 	}
 	ended := gone(t.Context(), "m1")
-	if got := asks(ended, better); got != verdictAgree {
+	if got := askInTime(t, func() Verdict { return asks(ended, better) }); got != verdictAgree {
 		t.Errorf("to the better one: %d, want %d", got, verdictAgree)
 	}
-	if got := asks(ended, behind); got != verdictBetter {
+	if got := askInTime(t, func() Verdict { return asks(ended, behind) }); got != verdictBetter {
 		t.Errorf("to the one that is behind: %d, want %d", got, verdictBetter)
 	}
 	ms[1].net.isolate("m1", true)
@@ -231,7 +242,11 @@ func TestWaitingSuccessorAsksAgain(t *testing.T) {
 	behind := ms[2].group(1)
 	verdict := make(chan Verdict, 1)
 	go func() {
-		verdict <- behind.mayCampaign(gone(t.Context(), "m1"), behind.newElection(leaderGone), time.Hour)
+		got := verdictHasLeader
+		for got == verdictHasLeader && t.Context().Err() == nil { // see askInTime
+			got = behind.mayCampaign(gone(t.Context(), "m1"), behind.newElection(leaderGone), time.Hour)
+		}
+		verdict <- got
 	}()
 	select {
 	case got := <-verdict:
@@ -433,11 +448,10 @@ func TestCampaignOfFiveVotersWithTwoGone(t *testing.T) {
 	both.Go(ms[1].stop)
 	both.Go(ms[0].stop)
 	both.Wait()
-	m, g := leader(t, ms, 1)
-	if m == ms[2] {
+	if m, _ := leader(t, ms, 1); m == ms[2] {
 		t.Error("the replica that is behind leads")
 	}
-	must(t, g, (&asker{origin: 8}).next(), send(5, body(1)))
+	mustEventually(t, ms, (&asker{origin: 8}).next(), send(5, body(1)))
 }
 
 // heard waits until every follower has heard the leader: who never did says nothing of its
@@ -547,9 +561,8 @@ func TestCampaignOverDeadStreams(t *testing.T) {
 	ms := formPatient(t)
 	deaden(t, ms[0], ms[2])
 	ms[1].stop()
-	m, g := leader(t, ms, 1)
-	if m == ms[1] {
+	if m, _ := leader(t, ms, 1); m == ms[1] {
 		t.Fatal("the leader is still there")
 	}
-	must(t, g, (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	mustEventually(t, ms, (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 }

@@ -49,12 +49,20 @@ func TestLeaderHasWhatItConfirmed(t *testing.T) {
 				own.SetDelay(10 * time.Millisecond)
 				found, _ := stores.Load(lm.id)
 				log, _ := found.(*failingStore)
+				filled := make(chan struct{})
+				var filling *time.Timer
 				if full {
-					time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, func() { log.set(errDiskFull) })
+					filling = time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, func() {
+						log.set(errDiskFull)
+						close(filled)
+					})
 				} else {
 					own.CrashAfter(random.IntN(12))
 				}
 				sendUntilRefused(t, g, a, fmt.Sprint("round ", round), confirmed)
+				if full && !filling.Stop() { // else the disk could become full when there is to be space again
+					<-filled
+				}
 				if !full {
 					losePower(lm, own)
 				}

@@ -76,7 +76,7 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 		}
 	}
 	r := &asker{origin: 7, receiver: 1}
-	got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+	got := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
 	if len(got.Result.Deliveries) != 1 {
 		t.Fatalf("%+v", got)
 	}

@@ -50,6 +50,7 @@ func testGroupIsReadWhileItWaits(t *testing.T, shortage error) {
 	d := &fullDisk{FS: disk.OS{}, err: shortage}
 	ms[1].files = d
 	a := startThree(t, ms)
+	transferTo(t, ms, ms[0])
 	d.full.Store(true)
 	h := a.next()
 	mustEventually(t, ms, h, send(1, body(1)))

@@ -27,7 +27,7 @@ func TestOneReplicaSendsLocksAndSettles(t *testing.T) {
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	must(t, g, a.next(), send(1, body(1), body(2)))
 	r := &asker{origin: 7, receiver: 1}
-	got := lock(t, g, r.next(), lockOf(1, 10), time.Second)
+	got := lock(t, g, r.next(), lockOf(1, 10), time.Minute)
 	if got.Outcome != Done || len(got.Result.Deliveries) != 2 {
 		t.Fatalf("lock: %+v", got)
 	}
@@ -70,7 +70,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 			ms[0].start(1)
 			_, g = leader(t, ms, 1)
 			r := &asker{origin: 7, receiver: 1}
-			got := lock(t, g, r.next(), lockOf(1, 100), time.Second)
+			got := lock(t, g, r.next(), lockOf(1, 100), time.Minute)
 			if len(got.Result.Deliveries) != 20 {
 				t.Fatalf("%d deliveries", len(got.Result.Deliveries))
 			}
@@ -96,14 +96,14 @@ func TestNothingIsLostWhenTheLeaderDies(t *testing.T) {
 	first := mustEventually(t, ms, h, send(1, body(1)))
 	r := &asker{origin: 7, receiver: 1}
 	lh := r.next()
-	locked := lockEventually(t, ms, lh, lockOf(1, 1), time.Second)
+	locked := lockEventually(t, ms, lh, lockOf(1, 1), time.Minute)
 	lm, _ := leader(t, ms, 1)
 	lm.stop()
 	again := mustEventually(t, ms, h, send(1, body(1)))
 	if again.Sequence != first.Sequence {
 		t.Errorf("sent twice: %d and %d", first.Sequence, again.Sequence)
 	}
-	relocked := lockEventually(t, ms, lh, lockOf(1, 1), time.Second)
+	relocked := lockEventually(t, ms, lh, lockOf(1, 1), time.Minute)
 	if diff := cmp.Diff(locked.Deliveries, relocked.Deliveries,
 		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Body" }, cmp.Ignore())); diff != "" {
 		t.Error(diff)

@@ -371,6 +371,23 @@ func newMembers(t testing.TB, n int, tune func(*Config)) []*member {
 	return ms
 }
 
+// awaitFirstLeader waits until a new group has a leader. The first of its voters has firstElectionWithin to become it.
+// If the machine stalled for that long and raft's own timers do not expire either, nobody would ever lead; so the first
+// voter then stands once more.
+func awaitFirstLeader(t testing.TB, ms []*member, first *member) {
+	t.Helper()
+	late := time.Now().Add(firstElectionWithin + time.Second)
+	kit.Eventually(t, "the new group has a leader", func() bool {
+		if time.Now().After(late) {
+			g := first.group(1)
+			if e := g.newElection(groupIsNew); e.leader == "" {
+				g.elect(t.Context(), e)
+			}
+		}
+		return anyLeader(ms) != nil
+	})
+}
+
 // leader waits for the leader of a group.
 func leader(t testing.TB, ms []*member, id fsm.PartitionID) (*member, *Group) {
 	t.Helper()

@@ -14,6 +14,7 @@ func TestReluctantReplicaLeavesElectionsToOthers(t *testing.T) {
 	t.Parallel()
 	var reluctant atomic.Bool
 	ms := form(t, func(c *Config) {
+		patient(c)
 		if c.Member == "m2" {
 			c.IsReluctant = reluctant.Load
 		}
@@ -64,10 +65,13 @@ func TestReluctantReplicaAgreesWhenLogsAreEqual(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := g.Answer(ended, Question{Gone: true, Rank: Rank{term, index, 1}}); got != c.want {
+		answer := func(rank Rank) Verdict {
+			return askInTime(t, func() Verdict { return g.Answer(ended, Question{Gone: true, Rank: rank}) })
+		}
+		if got := answer(Rank{term, index, 1}); got != c.want {
 			t.Errorf("%s, equal logs: %d, want %d", c.member.id, got, c.want)
 		}
-		if got := g.Answer(ended, Question{Gone: true, Rank: Rank{term, index - 1, 1}}); got != verdictBetter {
+		if got := answer(Rank{term, index - 1, 1}); got != verdictBetter {
 			t.Errorf("%s, a log that is behind: %d, want %d", c.member.id, got, verdictBetter)
 		}
 	}

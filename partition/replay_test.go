@@ -39,6 +39,7 @@ func TestReplayRepeatsWhatReplicasDid(t *testing.T) {
 		Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: locked.Deliveries[0].Lock, Verb: fsm.Complete}},
 	})
 	var file bytes.Buffer
+	g = currentLeader(t, ms) // the one of before may be behind
 	saved := savedEntries(t, g)
 	if err := WriteSavedLog(&file, 1, saved); err != nil {
 		t.Fatal(err)

@@ -26,13 +26,13 @@ func threeReplicas(t *testing.T, tune func(*Config)) ([]*member, *asker) {
 	return ms, startThree(t, ms)
 }
 
-// startThree starts a group of three with one queue, entity 1.
+// startThree starts a group of three with one queue, entity 1. Any member may lead it.
 func startThree(t *testing.T, ms []*member) *asker {
 	t.Helper()
 	for _, m := range ms {
 		m.start(1)
 	}
-	kit.Eventually(t, "the first voter leads", func() bool { return ms[0].group(1).Status().IsLeader })
+	awaitFirstLeader(t, ms, ms[0])
 	a := &asker{origin: 7}
 	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	return a
@@ -80,7 +80,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	for i := range 600 {
 		mustEventually(t, rest, a.next(), send(1, fmt.Appendf(nil, "%0*d", i%200, i)))
 		if i%3 == 0 { // some are completed, some get patches
-			got := lockEventually(t, rest, r.next(), lockOf(1, 1), time.Second)
+			got := lockEventually(t, rest, r.next(), lockOf(1, 1), time.Minute)
 			verb := fsm.Complete
 			if i%2 == 0 {
 				verb = fsm.DeadLetter
@@ -143,7 +143,7 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 				for i := range n {
 					must(t, g, a.next(), send(1, bytes.Repeat(body(i), 20)))
 					if i%4 == 0 {
-						got := lock(t, g, r.next(), lockOf(1, 2), time.Second)
+						got := lock(t, g, r.next(), lockOf(1, 2), time.Minute)
 						must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
 							{Lock: got.Result.Deliveries[0].Lock, Verb: fsm.Complete},
 						}})
@@ -231,10 +231,10 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	}
 	r := &asker{origin: 7, receiver: 1}
 	h := r.next()
-	got := lock(t, g, h, lockOf(1, 1), time.Second)
+	got := lock(t, g, h, lockOf(1, 1), time.Minute)
 	for got.Outcome == Refused && g.Status().Halted == nil { // it had lost leadership
 		transferTo(t, ms, lm)
-		got = lock(t, g, h, lockOf(1, 1), time.Second)
+		got = lock(t, g, h, lockOf(1, 1), time.Minute)
 	}
 	if got.Outcome != Unknown {
 		t.Errorf("the damaged body was answered: %+v", got)
@@ -248,7 +248,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 			others = append(others, m)
 		}
 	}
-	next := lockEventually(t, others, h, lockOf(1, 1), time.Second)
+	next := lockEventually(t, others, h, lockOf(1, 1), time.Minute)
 	if len(next.Deliveries) != 1 || !bytes.Equal(next.Deliveries[0].Payload, bytes.Repeat(body(0), 40)) {
 		t.Errorf("the next leader: %+v", next)
 	}
@@ -336,7 +336,7 @@ func TestLogIsBounded(t *testing.T) {
 	payload := make([]byte, 8<<10)
 	for range 1000 {
 		must(t, g, a.next(), send(1, payload))
-		got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+		got := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
 		must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
 			{Lock: got.Result.Deliveries[0].Lock, Verb: fsm.Complete},
 		}})
@@ -360,7 +360,7 @@ func TestCompactionKeepsLiveBodies(t *testing.T) {
 		must(t, g, a.next(), send(1, bytes.Repeat(body(i), 100)))
 	}
 	for i := range 200 {
-		got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+		got := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
 		verb := fsm.Complete
 		if i%25 == 0 {
 			verb = fsm.Defer

@@ -204,12 +204,12 @@ func TestOutageOfAllMembersKeepsQueuesAndLocks(t *testing.T) {
 	if rest := first.LockedUntil - fsm.Instant(time.Now().Add(outage).UnixMilli()); rest < 0 || rest > 31_000 {
 		t.Errorf("the lock is shown to end in %d ms", rest)
 	}
-	clock.move(29*time.Second, 29*time.Second, 29*time.Second)
+	clock.move(15*time.Second, 15*time.Second, 15*time.Second)
 	must(t, g, a.next(), fsm.Pulse{})
 	if _, _, first = inspect(); first.State != fsm.Locked {
 		t.Error("the lock ended before its serving time")
 	}
-	clock.move(2*time.Second, 2*time.Second, 2*time.Second)
+	clock.move(16*time.Second, 16*time.Second, 16*time.Second)
 	kit.Eventually(t, "the lock ends", func() bool {
 		_, _, first := inspect()
 		return first.State == fsm.Ready && first.FailedDeliveries == 1

@@ -32,6 +32,7 @@ func TestLeaderAppliesWhatIsOnItsDisk(t *testing.T) {
 	t.Parallel()
 	var stores sync.Map
 	ms, a := threeReplicas(t, func(c *Config) {
+		patient(c) // the leader waits for its disk, and must not step down meanwhile
 		c.Log.WrapStore(func(inner raftlog.Store) raftlog.Store {
 			store, ok := inner.(*slowStore)
 			if !ok {
