@@ -45,7 +45,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	c.startAll()
 	createQueue(t, c.nodes[0], "orders")
 	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m3", kit.MemoryDir(t), freeAddress(t)
+	config.Name, config.Dir, config.GossipAddr = "m3", kit.MemoryDir(t), kit.FreeAddress(t)
 	config.Join = []string{c.configs[0].GossipAddr}
 	config.Logger = testLogger().With("name", "m3")
 	c.configs = append(c.configs, config)
@@ -105,7 +105,7 @@ func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
 	config := c.configs[0]
-	config.Name, config.Dir, config.GossipAddr = "m1", kit.MemoryDir(t), freeAddress(t)
+	config.Name, config.Dir, config.GossipAddr = "m1", kit.MemoryDir(t), kit.FreeAddress(t)
 	config.Join = []string{c.configs[0].GossipAddr}
 	config.Expect = 2 // alone, it would form a cluster of its own before it has found the other
 	opened, known := make(chan *Node, 1), make(chan string, 1)
@@ -181,7 +181,7 @@ func TestSecondProcessOnOneDataDirIsRefused(t *testing.T) {
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
 	second := c.configs[0]
-	second.GossipAddr = freeAddress(t)
+	second.GossipAddr = kit.FreeAddress(t)
 	node, err := Open(t.Context(), second)
 	if err == nil {
 		_ = node.Close(t.Context())

@@ -27,7 +27,7 @@ func (c *testCluster) useTLS(a *kit.Authority) {
 func (c *testCluster) addUntrusted() int {
 	config := c.configs[0]
 	config.Name, config.Dir = fmt.Sprintf("m%d", len(c.configs)), kit.MemoryDir(c.t)
-	config.GossipAddr, config.Expect = freeAddress(c.t), 0
+	config.GossipAddr, config.Expect = kit.FreeAddress(c.t), 0
 	config.Join = nil
 	for i := range c.configs {
 		config.Join = append(config.Join, c.configs[i].GossipAddr)

@@ -2,12 +2,12 @@ package gossip
 
 import (
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // openMember opens gossip for a member, with short intervals.
@@ -50,12 +50,7 @@ func waitForMembers(t *testing.T, g *Membership, want int) {
 // TestMembersThatStartedApartMeet starts two members that find each other and not the third, which they are to join: once
 // it can be reached they contact it, although they miss nobody.
 func TestMembersThatStartedApartMeet(t *testing.T) {
-	reserved, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := reserved.Addr().String()
-	reserved.Close()
+	address := kit.FreeAddress(t) // the system gives it to nobody else meanwhile
 	b := openMember(t, "B", "127.0.0.1:0", address)
 	c := openMember(t, "C", "127.0.0.1:0", b.Address(), address)
 	waitForMembers(t, b, 2)
