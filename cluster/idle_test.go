@@ -109,7 +109,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	defer waiting.Close()
 	defer polling.Close()
 	waits := make(chan lockedMessages, 1)
-	waiting.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waits <- lockedMessages{code, d} })
+	waiting.Lock(1, 1000, 10*time.Minute, func(code fsm.Code, d []fsm.Delivery) { waits <- lockedMessages{code, d} })
 	settings := testSettings
 	settings.AutoDeleteOnIdle = 5 * 60_000
 	for _, name := range []string{"peeked", "received", "polled", "left"} {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestStatusShowsNewestPlacement checks that partitions are listed where the catalog's leader has them, also at
@@ -13,12 +14,12 @@ func TestStatusShowsNewestPlacement(t *testing.T) {
 	c := newTestCluster(t, 3, 2)
 	c.startAll()
 	n := c.nodes[(c.leader(fsm.CatalogPartition)+1)%3]
-	n.partitions.Store(&[]fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: n.self}}}})
-	status, err := n.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(status.Partitions) != 3 || len(status.Partitions[1].Replicas) != 3 {
-		t.Errorf("%+v", status.Partitions)
-	}
+	kit.Eventually(t, "the status has the placement of the catalog's leader", func() bool { // there may be none for a moment
+		n.partitions.Store(&[]fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: n.self}}}})
+		status, err := n.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(status.Partitions) == 3 && len(status.Partitions[1].Replicas) == 3
+	})
 }

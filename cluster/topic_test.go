@@ -306,8 +306,9 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 		waiting = append(waiting, answer)
 	}
-	leader := c.nodes[c.leader(1)].localReplica(1)
-	kit.Eventually(t, "they stand in line", func() bool { return leader.Status().Waiting == len(waiting) })
+	kit.Eventually(t, "they stand in line", func() bool {
+		return c.nodes[c.leader(1)].localReplica(1).Status().Waiting == len(waiting)
+	})
 	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
 		t.Fatal(err)
 	}
