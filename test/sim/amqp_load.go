@@ -290,7 +290,7 @@ func (r *amqpReceiver) settle(m *amqp.Message) bool {
 		verb, settle = fsm.Release, func() error { return r.link.ReleaseMessage(ctx, m) }
 	case n < 10 && s.hasDeadLetters():
 		verb, settle = fsm.DeadLetter, func() error { return r.link.RejectMessage(ctx, m, nil) }
-	case n < 11 && !s.hasSessions:
+	case n < 11 && !s.hasSessions && r.load.sending.Err() == nil: // in the end, everything must be received
 		return true // the lock ends by itself
 	}
 	s.Add(history.Event{Kind: history.SettleBegun, ID: id, Client: c.name, Note: fmt.Sprint(verb)})

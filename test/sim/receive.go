@@ -132,15 +132,15 @@ func (l *load) chooseVerb(c *client, s *stream, from source, id string) fsm.Verb
 	return fsm.Complete
 }
 
-// settle settles a delivery, and leaves a few until their locks end.
+// settle settles a delivery. It leaves a few until their locks end, but none in the end, when all must be received within serveWithin.
 func (l *load) settle(c *client, p *process, s *stream, from source, d *fsm.Delivery) {
 	id := idOf(d.Payload)
 	settlement := fsm.Settlement{Lock: d.Lock, Verb: l.chooseVerb(c, s, from, id)}
 	if settlement.Verb == fsm.Defer {
 		s.noteDeferred(d.Lock.Sequence, true)
 	}
-	if c.rand.IntN(100) == 0 && from.at.Sub == fsm.MainQueue && !s.hasSessions { // releasing the session would end the lock
-		if c.rand.IntN(4) != 0 || l.sending.Err() != nil {
+	if c.rand.IntN(100) == 0 && from.at.Sub == fsm.MainQueue && !s.hasSessions && l.sending.Err() == nil { // releasing the session would end the lock
+		if c.rand.IntN(4) != 0 {
 			return
 		}
 		sleep(lockDuration + time.Duration(c.rand.Int64N(int64(lockDuration)))) // the settlement is too late
