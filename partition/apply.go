@@ -388,6 +388,7 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 			g.mu.Lock()
 			err := g.load(x.snap)
 			for disk.IsOutOfFiles(err) && g.bodies.WaitForSpace() { // with mu: nobody must read a machine that is loaded in part
+				g.cfg.Log.Disk().Relieve(err)
 				err = g.load(x.snap)
 			}
 			g.mu.Unlock()

@@ -167,7 +167,8 @@ type Sizes struct {
 	LogSegment int
 }
 
-// DefaultSizes keeps the log of a group under about 100 MiB, or under 300 MiB when its image has 256 MiB or more.
+// DefaultSizes keeps the log of a group under about 100 MiB, or under 300 MiB when its image has 256 MiB or more, except
+// while a snapshot is being sent (snapshot_send.go).
 func DefaultSizes() Sizes {
 	return Sizes{Segment: bodystore.SegmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
 }

@@ -441,7 +441,9 @@ func (s *snapshotSink) ID() string { return s.id }
 func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 	s.local = true
 	if err := s.store.bodies.Sync(f.segments); err != nil {
-		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
+		if !disk.IsOutOfFiles(err) {
+			s.store.fail(err) // a disk that cannot sync may have lost earlier writes
+		}
 		return err
 	}
 	out, err := createFile(s.store.files, filepath.Join(s.dir, imageFile))
@@ -510,6 +512,12 @@ func (s *snapshotSink) publish() error {
 
 func (s *snapshotSink) syncFolder(dir string) error {
 	err := s.store.files.SyncFolder(dir)
+	for s.finished && disk.IsOutOfFiles(err) && s.store.bodies.WaitForSpace() {
+		err = s.store.files.SyncFolder(dir)
+	}
+	if !s.finished && disk.IsOutOfFiles(err) {
+		return err // nothing was synced, and the snapshot has not been renamed
+	}
 	if err != nil && !planted.Active(planted.ContinueAfterFailedSync) {
 		s.store.fail(err)
 	}

@@ -255,3 +255,44 @@ func TestAFailedFolderSyncStopsTheReplica(t *testing.T) {
 	m.start(1)
 	kit.Eventually(t, "it has the message", func() bool { return len(image(t, m.group(1))) == want })
 }
+
+// shortFolder has no file descriptor for some syncs of a folder.
+type shortFolder struct {
+	disk.OS
+
+	folder string
+	syncs  *atomic.Int32 // that will fail
+}
+
+func (f shortFolder) SyncFolder(path string) error {
+	if strings.HasPrefix(filepath.Base(path), f.folder) && f.syncs.Add(-1) >= 0 {
+		return syscall.EMFILE
+	}
+	return f.OS.SyncFolder(path)
+}
+
+// A snapshot for which there is no file descriptor fails, and is written later. Once it may be on disk, it waits for one.
+func TestAShortageOfFilesStopsNoReplicaThatWritesASnapshot(t *testing.T) {
+	t.Parallel()
+	for folder, isWritten := range map[string]bool{"seg": false, snapshotTemporary: false, "snap": true} {
+		t.Run(folder, func(t *testing.T) {
+			t.Parallel()
+			var syncs atomic.Int32
+			ms := newMembers(t, 1, nil)
+			ms[0].files = shortFolder{folder: folder, syncs: &syncs}
+			_, g, a := startSingle(t, ms)
+			must(t, g, a.next(), send(1, body(1)))
+			syncs.Store(1)
+			if err := g.Snapshot(t.Context()); (err == nil) != isWritten {
+				t.Errorf("the snapshot: %v", err)
+			}
+			if syncs.Load() > 0 {
+				t.Error("the folder was not synced")
+			}
+			must(t, g, a.next(), send(1, body(2)))
+			if err := errors.Join(g.Snapshot(t.Context()), g.Status().Halted); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 const (
 	logKeptMin              = time.Minute // after a send
 	snapshotSendsMax        = 64          // that are remembered; more are sent by failing again and again
+	logKeptBytesMax         = 4 << 30     // however large the snapshot is: each entry takes 12 bytes of memory, and is read at a start
 	logKeptNone      uint64 = math.MaxUint64
 )
 
@@ -26,12 +27,15 @@ type snapshotSend struct {
 
 // beginSend keeps the log behind the snapshot. endSend must follow.
 func (s *snapshotStore) beginSend(snap *storedSnapshot) *snapshotSend {
-	send := &snapshotSend{index: snap.Index, begun: time.Now(), mostLog: s.logBytes() + uint64(snap.meta().Size)}
+	send := &snapshotSend{index: snap.Index, begun: time.Now(), mostLog: s.logBytes() + uint64(min(snap.meta().Size, logKeptBytesMax))}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sends = append(s.sends, send); len(s.sends) > snapshotSendsMax {
-		s.sends = slices.Delete(s.sends, 0, 1)
+	if len(s.sends) >= snapshotSendsMax {
+		// Few are being sent: raft sends one to each replica at a time.
+		oldest := max(0, slices.IndexFunc(s.sends, func(old *snapshotSend) bool { return !old.ended.IsZero() }))
+		s.sends = slices.Delete(s.sends, oldest, oldest+1)
 	}
+	s.sends = append(s.sends, send)
 	return send
 }
 

@@ -187,7 +187,7 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
 	}
 	err := s.store.bodies.Sync(s.Segments)
-	if err != nil && !disk.IsNoSpace(err) {
+	if err != nil && !disk.IsShortage(err) {
 		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
 	}
 	return err

@@ -13,5 +13,5 @@
 //   - The ballast is deleted only after a write has failed for lack of space, once, and is created
 //     again only when there is space beyond the reserve.
 //   - Unknown free space is no reason to refuse commands.
-//   - A shortage of file descriptors is no lack of space and no damage: what needs a file waits, and says so.
+//   - A shortage of file descriptors is no lack of space and no damage: what needs a file waits.
 package disk

@@ -24,10 +24,10 @@ var ErrDamaged = errors.New("stored bytes are damaged")
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // read only
 
 // folderOpenWaitMax is how long syncFolder waits for a file descriptor.
-const folderOpenWaitMax = time.Minute
+const folderOpenWaitMax = 5 * time.Second
 
-// syncFolder makes created and removed names in dir durable. It waits for a file descriptor, because callers take its
-// error for a failed sync and stop.
+// syncFolder makes created and removed names in dir durable. It waits for a file descriptor, because some
+// callers take its error for a failed sync and stop.
 func syncFolder(dir string) error {
 	d, err := openPatiently(func() (*os.File, error) { return os.Open(dir) }) //nolint:gosec // a path of our own making
 	if err != nil {

@@ -54,9 +54,9 @@ type Group struct {
 	instanceClosed atomic.Pointer[<-chan struct{}]
 	leads          atomic.Pointer[func() bool]
 	storedBelow    atomic.Uint64 // behind.from; the largest number for none
-	deletes        chan struct{} // has a value during DeleteRange: one range after the other, so that a crash leaves no hole
+	deletes        chan struct{} // has a value during deleteRange: one range after the other, so that a crash leaves no hole
 	keptFrom       func() uint64 // see KeepFrom; nil keeps nothing
-	keptTo         atomic.Uint64 // last index that raft has deleted and keptFrom has kept; 0 for none
+	keptTo         atomic.Uint64 // last index that raft has compacted and keptFrom has kept; 0 for none
 }
 
 func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
@@ -167,7 +167,7 @@ func (g *Group) dropPartialAppend(next uint64) error {
 	if last < next {
 		return nil
 	}
-	return g.DeleteRange(next, last)
+	return g.deleteRange(next, last)
 }
 
 // storePiece writes entries in one transaction.
@@ -243,36 +243,55 @@ func (g *Group) clear() error {
 	if last == 0 {
 		return nil
 	}
-	return g.DeleteRange(first, last)
+	return g.deleteRange(first, last)
 }
 
-// KeepFrom sets the function that returns the first index that a leader keeps although raft deletes it, above the last index
+// KeepFrom sets the function that returns the first index that a leader keeps although raft compacts its log, above the last index
 // for none. It must be called before raft runs.
 func (g *Group) KeepFrom(from func() uint64) {
 	g.keptFrom = from
 	g.keptTo.Store(0) // of a former replica
 }
 
-// DeleteKept deletes the entries that a leader has kept although raft deleted them, unless they are still kept.
+// DeleteKept deletes the entries that a leader has kept although raft compacted its log, unless they are still kept. A snapshot has
+// them, so they are committed.
 func (g *Group) DeleteKept() error {
-	if to := g.keptTo.Swap(0); to != 0 && g.isLeader() {
-		return g.DeleteRange(1, to)
+	to := g.keptTo.Swap(0)
+	if to == 0 {
+		return nil
 	}
-	return nil
+	err := g.DeleteRange(1, to)
+	if err != nil {
+		g.keepTo(to)
+	}
+	return err
 }
 
-// DeleteRange implements raft.LogStore. It deletes in pieces, so that other groups wait for one piece and not
-// for the whole. To leave no hole after a crash between two pieces, it deletes a range at the front from its
-// start and a range at the end from its end.
+// keepTo notes that entries up to this index were kept.
+func (g *Group) keepTo(index uint64) {
+	for before := g.keptTo.Load(); before < index && !g.keptTo.CompareAndSwap(before, index); {
+		before = g.keptTo.Load()
+	}
+}
+
+// DeleteRange implements raft.LogStore. A leader keeps what KeepFrom says: raft deletes there only when it compacts the log, and
+// what a follower deletes at the end contradicts its leader.
 func (g *Group) DeleteRange(low, high uint64) error {
-	g.deletes <- struct{}{}
-	defer func() { <-g.deletes }()
-	if g.keptFrom != nil && g.isLeader() { // a leader deletes at the front only
+	if g.keptFrom != nil && g.isLeader() {
 		if from := g.keptFrom(); from <= high {
-			g.keptTo.Store(high)
+			g.keepTo(high)
 			high = from - 1
 		}
 	}
+	return g.deleteRange(low, high)
+}
+
+// deleteRange deletes in pieces, so that other groups wait for one piece and not
+// for the whole. To leave no hole after a crash between two pieces, it deletes a range at the front from its
+// start and a range at the end from its end.
+func (g *Group) deleteRange(low, high uint64) error {
+	g.deletes <- struct{}{}
+	defer func() { <-g.deletes }()
 	if high > g.Stored() {
 		if err := g.awaitWrites(); err != nil {
 			return err

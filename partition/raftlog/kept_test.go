@@ -39,4 +39,17 @@ func TestLeaderKeepsPartOfWhatRaftDeletes(t *testing.T) {
 	begins(g.DeleteKept(), 55)
 	leads, from = false, 60
 	begins(g.DeleteRange(55, 70), 71)
+
+	// A new leader whose log ends before its snapshot begins it anew, whatever is kept.
+	leads, from = true, 80
+	begins(g.StoreLogs(entries(201, 210, 2)), 201)
+	// And one that repeats an append of which a part was written replaces all of that.
+	from = 203
+	begins(g.StoreLogs(entries(206, 206, 3)), 201)
+	if last, _ := g.LastIndex(); last != 206 {
+		t.Errorf("the log ends at %d", last)
+	}
+	if to := g.keptTo.Load(); to != 0 {
+		t.Errorf("what was kept up to %d would be deleted", to)
+	}
 }
