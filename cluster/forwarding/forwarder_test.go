@@ -701,10 +701,13 @@ func TestForwarderServesTasksInTurn(t *testing.T) {
 	x.LeaderChanged(1, true)
 	var before []fsm.EntityID
 	for round := range rounds {
-		kit.Eventually(t, "all places are taken", func() bool {
+		kit.Eventually(t, "all places are taken, and the others wait", func() bool {
+			x.Forwarder.mu.Lock()
+			waiting := len(x.queue)
+			x.Forwarder.mu.Unlock()
 			mu.Lock()
 			defer mu.Unlock()
-			return len(inside) == forwardTasksPerDestinationMax
+			return len(inside) == forwardTasksPerDestinationMax && waiting == busy-forwardTasksPerDestinationMax
 		})
 		mu.Lock()
 		for _, entity := range inside {
