@@ -242,3 +242,55 @@ func TestBrokenLogStopsTheMember(t *testing.T) {
 	rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
 	mustEventually(t, rest, h, send(1, body(2)))
 }
+
+// A follower that has got a snapshot, and then has no space for its log for a while, goes on with the log. It gets no
+// snapshot again: that would have less than it has, also of its configuration.
+func TestFollowerGoesOnWithTheLogAfterAFullDisk(t *testing.T) {
+	t.Parallel()
+	var stores sync.Map
+	failing := withFailingStores(&stores)
+	ms, a := threeReplicas(t, func(c *Config) {
+		failing(c)
+		c.Sizes.Snapshot, c.Sizes.Trailing = 1<<40, 0
+	})
+	mustEventually(t, ms, a.next(), send(1, body(1)))
+	lm, g := leader(t, ms, 1)
+	rest := slices.Clone(ms)
+	at := slices.IndexFunc(rest, func(m *member) bool { return m != lm })
+	follower := rest[at]
+	rest = slices.Delete(rest, at, at+1)
+	follower.stop()
+	for range 3 * trailingEntriesMin {
+		mustEventually(t, rest, a.next(), send(1, body(1)))
+	}
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	follower.start(1)
+	waitCaughtUp(t, rest, follower)
+	snapshots := func() uint64 {
+		s := follower.group(1).snapshots
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.serial
+	}
+	before := snapshots()
+	if before == 0 {
+		t.Fatal("it came without a snapshot")
+	}
+	mustEventually(t, ms, a.next(), send(1, body(2)))
+	waitCaughtUp(t, rest, follower)
+
+	found, _ := stores.Load(follower.id)
+	store, _ := found.(*failingStore)
+	store.set(errDiskFull)
+	mustEventually(t, ms, a.next(), send(1, body(3)))
+	kit.Eventually(t, "the leader has tried often", func() bool { return store.refused.Load() > 8 })
+	store.set(nil)
+	mustEventually(t, ms, a.next(), send(1, body(4)))
+	waitCaughtUp(t, rest, follower)
+	if now := snapshots(); now != before {
+		t.Errorf("it got %d snapshots more", now-before)
+	}
+	sameEverywhere(t, ms)
+}

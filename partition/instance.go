@@ -57,7 +57,7 @@ func (g *Group) openRaft() error {
 		inst.transport = transport.New(transport.Config{
 			Streams: s, Network: network, Logger: logger, Replica: cfg.Replica, Closed: inst.closed,
 			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot, HoldsBack: g.isReluctant,
-			BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat, Stored: g.log.Stored,
+			BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat, Stored: g.log.Stored, FailedAppends: g.log.FailedAppends,
 		})
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)
 		inst.transport.SetRaft(r)

@@ -142,8 +142,12 @@ func waitCommitted(ctx context.Context, r *raft.Raft, most time.Duration) error 
 }
 
 // applyConfiguration records a committed configuration. A replica that was in an earlier configuration and is
-// not in this one was removed; a replica that was never in one sees configurations from before it was added.
+// not in this one was removed; a replica that was never in one sees configurations from before it was added. So does
+// one that gets a snapshot from before it was added, although its log goes further: raft does not compare the two.
 func (g *Group) applyConfiguration(index uint64, servers configuration) {
+	if index < g.configIndex.Load() {
+		return
+	}
 	g.configIndex.Store(index)
 	switch {
 	case servers.find(g.cfg.Replica) != nil:

@@ -327,3 +327,22 @@ func TestUnknownVoterCanBeElected(t *testing.T) {
 	mustEventually(t, left, a.next(), send(1, body(4)))
 	sameEverywhere(t, left)
 }
+
+// A replica that gets a snapshot from before it was added, although its log goes further, was not removed.
+func TestFormerConfigurationRemovesNoReplica(t *testing.T) {
+	t.Parallel()
+	_, g, a := openSingle(t, nil)
+	g.mu.Lock()
+	at := g.configIndex.Load()
+	g.applyConfiguration(at+10, g.cfg.firstConfiguration().Servers)
+	g.applyConfiguration(at+9, nil)
+	g.mu.Unlock()
+	must(t, g, a.next(), send(1, body(1)))
+	if s := g.Status(); s.Removed || s.Configuration != at+10 {
+		t.Errorf("removed %v by a configuration at %d, after one at %d", s.Removed, s.Configuration, at+10)
+	}
+	g.mu.Lock()
+	g.applyConfiguration(at+11, nil)
+	g.mu.Unlock()
+	kit.Eventually(t, "a later one removes it", func() bool { return g.Status().Removed })
+}

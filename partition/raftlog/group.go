@@ -53,6 +53,7 @@ type Group struct {
 	// instanceClosed is closed with the running raft instance; nil while none runs.
 	instanceClosed atomic.Pointer[<-chan struct{}]
 	leads          atomic.Pointer[func() bool]
+	failedAppends  atomic.Uint64
 	storedBelow    atomic.Uint64 // behind.from; the largest number for none
 	deletes        chan struct{} // has a value during deleteRange: one range after the other, so that a crash leaves no hole
 	keptFrom       func() uint64 // see KeepFrom; nil keeps nothing
@@ -128,6 +129,17 @@ func (g *Group) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log
 // confirm and heartbeats to process, wait for one piece and not for the whole. A crash between two pieces
 // leaves a prefix of the entries, as an earlier crash would.
 func (g *Group) StoreLogs(entries []*raft.Log) error {
+	err := g.storeLogs(entries)
+	if err != nil {
+		g.failedAppends.Add(1)
+	}
+	return err
+}
+
+// FailedAppends returns how often StoreLogs has failed.
+func (g *Group) FailedAppends() uint64 { return g.failedAppends.Load() }
+
+func (g *Group) storeLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
 	}

@@ -188,6 +188,23 @@ func (t Transport) acceptFramed() {
 	}
 }
 
+func (t Transport) failedAppends() uint64 {
+	if t.cfg.FailedAppends == nil {
+		return 0
+	}
+	return t.cfg.FailedAppends()
+}
+
+// refusalAsError turns a refusal of entries into an error. Raft refuses entries that its log cannot store, as on a full disk, like
+// entries that do not follow its log. The leader would send one earlier entry with each try, beyond the beginning of
+// the follower's log, and then a snapshot of which the follower has more.
+func refusalAsError(answer raft.RPCResponse) raft.RPCResponse {
+	if got, is := answer.Response.(*raft.AppendEntriesResponse); is && !got.Success && !got.NoRetryBackoff && answer.Error == nil {
+		answer.Error = errNotStored
+	}
+	return answer
+}
+
 // serveFramed passes the requests of a stream to raft, one after the other, until the stream ends.
 func (t Transport) serveFramed(conn *trackedConn) error {
 	r := bufio.NewReaderSize(conn, requestBufferBytes)
@@ -207,11 +224,15 @@ func (t Transport) serveFramed(conn *trackedConn) error {
 		if isInstall {
 			rpc.Reader = io.LimitReader(r, install.Size)
 		}
+		failed := t.failedAppends()
 		if !t.pass(rpc) {
 			return errClosed
 		}
 		select {
 		case answer := <-answers:
+			if t.failedAppends() != failed {
+				answer = refusalAsError(answer)
+			}
 			if out, err = appendAnswer(out[:0], kind, answer); err != nil {
 				return err
 			}

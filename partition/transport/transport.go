@@ -67,9 +67,14 @@ type Config struct {
 	BeatInterval time.Duration
 	// Stored returns an index up to which the log of this replica is on disk; see raftlog.Group. nil means all of it.
 	Stored func() uint64
+	// FailedAppends returns how often the log of this replica could not store entries. It may be nil.
+	FailedAppends func() uint64
 	// HoldsBack reports whether this replica leaves elections to others for now. It may be nil.
 	HoldsBack func() bool
 }
+
+// errNotStored is the answer to entries that could not be stored.
+var errNotStored = errors.New("the entries could not be stored")
 
 var errHeldBack = errors.New("this replica leaves elections to others")
 
