@@ -255,10 +255,7 @@ func TestFollowerGoesOnWithTheLogAfterAFullDisk(t *testing.T) {
 	})
 	mustEventually(t, ms, a.next(), send(1, body(1)))
 	lm, g := leader(t, ms, 1)
-	rest := slices.Clone(ms)
-	at := slices.IndexFunc(rest, func(m *member) bool { return m != lm })
-	follower := rest[at]
-	rest = slices.Delete(rest, at, at+1)
+	follower, rest := aFollower(ms, lm)
 	follower.stop()
 	for range 3 * trailingEntriesMin {
 		mustEventually(t, rest, a.next(), send(1, body(1)))

@@ -64,6 +64,12 @@ func sameEverywhere(t *testing.T, ms []*member) {
 	}
 }
 
+// aFollower returns a member that is not the leader, and all others.
+func aFollower(ms []*member, leader *member) (follower *member, rest []*member) {
+	at := slices.IndexFunc(ms, func(m *member) bool { return m != leader })
+	return ms[at], slices.Delete(slices.Clone(ms), at, at+1)
+}
+
 // A replica that was down for longer than the log reaches back receives a snapshot with its bodies, and can
 // then be the leader.
 func TestLaggingFollowerGetsASnapshot(t *testing.T) {
@@ -71,10 +77,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
 	mustEventually(t, ms, a.next(), send(1, []byte("old")))
 	lm, _ := leader(t, ms, 1)
-	rest := slices.Clone(ms)
-	at := slices.IndexFunc(rest, func(m *member) bool { return m != lm })
-	away := rest[at]
-	rest = slices.Delete(rest, at, at+1)
+	away, rest := aFollower(ms, lm)
 	away.stop()
 	r := &asker{origin: 7, receiver: 1}
 	for i := range 600 {

@@ -4,7 +4,6 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -42,10 +41,7 @@ func TestReplicaGoesOnWithTheLogBehindASnapshot(t *testing.T) {
 		mustEventually(t, ms, a.next(), send(1, make([]byte, 8<<10)))
 	}
 	lm, g := leader(t, ms, 1)
-	rest := slices.Clone(ms)
-	at := slices.IndexFunc(rest, func(m *member) bool { return m != lm })
-	away := rest[at]
-	rest = slices.Delete(rest, at, at+1)
+	away, rest := aFollower(ms, lm)
 	away.stop()
 	newer := func() {
 		for range 2 * trailingEntriesMin {
