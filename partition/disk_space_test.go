@@ -265,13 +265,7 @@ func TestFollowerGoesOnWithTheLogAfterAFullDisk(t *testing.T) {
 	}
 	follower.start(1)
 	waitCaughtUp(t, rest, follower)
-	snapshots := func() uint64 {
-		s := follower.group(1).snapshots
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.serial
-	}
-	before := snapshots()
+	before := newestSerial(follower)
 	if before == 0 {
 		t.Fatal("it came without a snapshot")
 	}
@@ -286,7 +280,7 @@ func TestFollowerGoesOnWithTheLogAfterAFullDisk(t *testing.T) {
 	store.set(nil)
 	mustEventually(t, ms, a.next(), send(1, body(4)))
 	waitCaughtUp(t, rest, follower)
-	if now := snapshots(); now != before {
+	if now := newestSerial(follower); now != before {
 		t.Errorf("it got %d snapshots more", now-before)
 	}
 	sameEverywhere(t, ms)

@@ -146,17 +146,7 @@ func TestSnapshotIsLoadedAfterAShortageOfFiles(t *testing.T) {
 			for i := range 200 {
 				mustEventually(t, rest, a.next(), send(1, body(i)))
 			}
-			for _, m := range rest { // the log of whichever leads does not reach back to what away has
-				waitCaughtUp(t, rest, m)
-				for range 2 {
-					if err := m.group(1).Snapshot(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if s := m.group(1).Status(); s.LogFirst < 100 {
-					t.Fatalf("the log of %s still begins at %d", m.id, s.LogFirst)
-				}
-			}
+			compactLogs(t, rest)
 			d.short.Store(true)
 			away.start(1)
 			kit.Eventually(t, "it tries to load the snapshot twice", func() bool { return d.refused.Load() > 1 })

@@ -70,6 +70,31 @@ func aFollower(ms []*member, leader *member) (follower *member, rest []*member) 
 	return ms[at], slices.Delete(slices.Clone(ms), at, at+1)
 }
 
+// compactLogs has members write snapshots, until the log of none of them reaches back to its first hundred entries:
+// whichever leads when another replica returns has to send a snapshot.
+func compactLogs(t *testing.T, ms []*member) {
+	t.Helper()
+	for _, m := range ms {
+		waitCaughtUp(t, ms, m)
+		for range 2 {
+			if err := m.group(1).Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := m.group(1).Status(); s.LogFirst < 100 {
+			t.Fatalf("the log of %s still begins at %d", m.id, s.LogFirst)
+		}
+	}
+}
+
+// newestSerial returns the serial number of the newest snapshot that a member has written or received.
+func newestSerial(m *member) uint64 {
+	s := m.group(1).snapshots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serial
+}
+
 // A replica that was down for longer than the log reaches back receives a snapshot with its bodies, and can
 // then be the leader.
 func TestLaggingFollowerGetsASnapshot(t *testing.T) {
@@ -93,17 +118,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 			}})
 		}
 	}
-	for _, m := range rest { // whichever is the leader when it returns
-		waitCaughtUp(t, rest, m)
-		for range 2 {
-			if err := m.group(1).Snapshot(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if s := m.group(1).Status(); s.LogFirst < 100 {
-			t.Fatalf("the log of %s still begins at %d", m.id, s.LogFirst)
-		}
-	}
+	compactLogs(t, rest)
 	away.start(1)
 	waitCaughtUp(t, rest, away)
 	away.group(1).snapshots.mu.Lock()

@@ -62,11 +62,7 @@ func TestReplicaGoesOnWithTheLogBehindASnapshot(t *testing.T) {
 	close(released)
 	waitCaughtUp(t, rest, away)
 	sameEverywhere(t, ms)
-	s := away.group(1).snapshots
-	s.mu.Lock()
-	serial := s.serial
-	s.mu.Unlock()
-	if serial != 2 { // one counts twice: when it is received, and when raft takes it
+	if serial := newestSerial(away); serial != 2 { // one counts twice: when it is received, and when raft takes it
 		t.Errorf("it got several snapshots: the next one is number %d", serial)
 	}
 }
