@@ -702,9 +702,9 @@ func TestForwarderServesTasksInTurn(t *testing.T) {
 	var before []fsm.EntityID
 	for round := range rounds {
 		kit.Eventually(t, "all places are taken, and the others wait", func() bool {
-			x.Forwarder.mu.Lock()
+			x.mu.Lock()
 			waiting := len(x.queue)
-			x.Forwarder.mu.Unlock()
+			x.mu.Unlock()
 			mu.Lock()
 			defer mu.Unlock()
 			return len(inside) == forwardTasksPerDestinationMax && waiting == busy-forwardTasksPerDestinationMax
