@@ -33,3 +33,35 @@ func TestSuspendedHostDoesNotCount(t *testing.T) {
 		}
 	})
 }
+
+// TestMessagesComeEarlyAsFarAsClocksAreWrong: two members' clocks that are ahead at once can make one of them the median.
+func TestMessagesComeEarlyAsFarAsClocksAreWrong(t *testing.T) {
+	t.Parallel()
+	kill := Fault{Kind: Kill, Length: time.Second}
+	hour := Fault{Kind: Clock, At: 28 * time.Second, Length: 14 * time.Second, Member: 2, Amount: time.Hour}
+	behind := Fault{Kind: Clock, At: 28 * time.Second, Length: 14 * time.Second, Member: 2, Amount: -time.Hour}
+	later := Fault{Kind: Clock, At: 2 * time.Minute, Length: 14 * time.Second, Member: 2, Amount: time.Hour}
+	drift := func(member int, perSecond time.Duration) Fault {
+		return Fault{Kind: Drift, At: 22 * time.Second, Length: 20 * time.Second, Member: member, Amount: perSecond}
+	}
+	const ms = time.Millisecond
+	for _, row := range []struct {
+		name   string
+		faults []Fault
+		want   time.Duration
+	}{
+		{"no clock is wrong", []Fault{kill}, 0},
+		{"one clock", []Fault{kill, hour}, clockErrorMax},
+		{"two, one of which is nearly right", []Fault{drift(0, 10*ms), hour}, clockErrorMax + 200*ms},
+		{"two, one of which a right one must confirm", []Fault{drift(0, 100*ms), hour}, clockErrorMax + agreedErrorMax},
+		{"two that may confirm each other", []Fault{drift(0, 100*ms), drift(1, 150*ms)}, clockErrorMax + 2*time.Second},
+		{"two, one of which is behind", []Fault{drift(0, 100*ms), behind}, clockErrorMax},
+		{"two of one member", []Fault{drift(2, 100*ms), hour}, clockErrorMax},
+		{"two, one after the other", []Fault{drift(0, 100*ms), later}, clockErrorMax},
+	} {
+		plan := Plan{Faults: row.faults}
+		if got := plan.clockError(); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+	}
+}

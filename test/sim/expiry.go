@@ -13,8 +13,8 @@ const (
 	lifeMax      = 20 * time.Second
 	expiringRest = 5 * time.Second
 	// agreeWithin is how long the wall time of a partition may lag behind after an outage: until its leader knows
-	// the clocks of a quorum.
-	agreeWithin = 5 * time.Second
+	// the clocks of a quorum, which another fault may delay.
+	agreeWithin = faultLengthMax + 5*time.Second
 	answerEvery = 3 * time.Second // a longer time without an answer is an outage
 )
 
@@ -60,9 +60,6 @@ func (s *stream) checkLife(d *fsm.Delivery, isDead bool, asked time.Time) {
 	life, expires := s.lives[id]
 	s.served.answered()
 	isSettled := asked.Sub(s.served.begun) > agreeWithin
-	if s.clockError > 0 { // a wrong clock may keep the others from an agreement
-		isSettled = asked.Sub(s.served.begun) > agreeWithin+faultLengthMax
-	}
 	s.mu.Unlock()
 	ends := time.UnixMilli(int64(d.Enqueued)).Add(life)
 	switch {
@@ -70,7 +67,7 @@ func (s *stream) checkLife(d *fsm.Delivery, isDead bool, asked time.Time) {
 		s.find(fmt.Sprintf("message %s was dead-lettered, and has no time to live", id))
 	case isDead && time.Now().Before(ends.Add(-clockSlack)):
 		s.find(fmt.Sprintf("message %s, enqueued at %v for %v, had expired at %v", id, time.UnixMilli(int64(d.Enqueued)), life, time.Now()))
-	case !isDead && expires && isSettled && asked.After(ends.Add(clockSlack)):
+	case !isDead && expires && isSettled && asked.After(ends.Add(clockSlack)) && s.clocksAgree():
 		s.find(fmt.Sprintf("message %s, enqueued at %v for %v, was given to a receiver that asked at %v", id, time.UnixMilli(int64(d.Enqueued)), life, asked))
 	}
 }

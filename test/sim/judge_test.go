@@ -179,3 +179,17 @@ func TestOrderInASessionIsThatOfItsHolder(t *testing.T) {
 		t.Errorf("the former holder waits: %v", j.takeOvers)
 	}
 }
+
+// TestExpiredMessageIsReceivedOnlyWhileClocksDisagree: without a time that a quorum confirms, wall time may lag behind.
+func TestExpiredMessageIsReceivedOnlyWhileClocksDisagree(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, agree := range []bool{true, false} {
+		s := &stream{lives: map[string]time.Duration{"": time.Second}, clocksAgree: func() bool { return agree }}
+		s.served = period{now.Add(-time.Minute), now}
+		s.checkLife(&fsm.Delivery{Enqueued: fsm.Instant(now.Add(-time.Minute).UnixMilli())}, false, now)
+		if agree != (len(s.found) == 1) {
+			t.Errorf("clocks agree: %v; findings: %v", agree, s.found)
+		}
+	}
+}

@@ -146,6 +146,17 @@ func (w *world) drain(m *member, begin bool) {
 	}
 }
 
+// clocksAgree reports whether every member that runs knows a time that a quorum of the members confirms. It does not while it
+// reaches too few of them, or too slowly, but it may lead partitions.
+func (w *world) clocksAgree() bool {
+	for _, m := range w.members {
+		if p := m.running(); p != nil && !p.node.Stats(0).Clocks.Agreed {
+			return false
+		}
+	}
+	return true
+}
+
 // undrainAll undrains all members, as an operator does in the end; it retries until it succeeds.
 func (w *world) undrainAll(ctx context.Context) {
 	for _, m := range w.members {

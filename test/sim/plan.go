@@ -166,6 +166,45 @@ func (p *Plan) has(k Kind) bool {
 	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == k })
 }
 
+// clockError returns by how much messages may come early because clocks are wrong: 0 if the plan changes none. While the
+// clocks of two members are ahead, the median may be the one that is less far ahead: by at most agreedErrorMax if a right
+// clock must confirm it, and by more if the two may confirm each other.
+func (p *Plan) clockError() time.Duration {
+	if !p.has(Clock) && !p.has(Drift) {
+		return 0
+	}
+	var medianError time.Duration
+	for i := range p.Faults {
+		for j := range i {
+			a, b := &p.Faults[i], &p.Faults[j]
+			// Readings count for some seconds more, and for longer if the host of their reader was suspended.
+			if a.Member == b.Member || a.At > b.At+b.Length+faultLengthMax || b.At > a.At+a.Length+faultLengthMax {
+				continue
+			}
+			fromA, toA := a.clockOffsets()
+			fromB, toB := b.clockOffsets()
+			ahead := min(toA, toB)
+			if fromA > toB+agreedErrorMax || fromB > toA+agreedErrorMax {
+				ahead = min(ahead, agreedErrorMax)
+			}
+			medianError = max(medianError, ahead)
+		}
+	}
+	return clockErrorMax + medianError
+}
+
+// clockOffsets returns the bounds of what a fault adds to the clock of its member.
+func (f *Fault) clockOffsets() (from, to time.Duration) {
+	if f.Kind == Clock {
+		return f.Amount, f.Amount
+	}
+	if f.Kind != Drift {
+		return 0, 0
+	}
+	gained := time.Duration(f.Amount.Seconds() * float64(f.Length))
+	return min(gained, 0), max(gained, 0)
+}
+
 // addOnce adds a fault of a kind that a plan has once at most. A disk is lost when another member lags behind and the
 // rest is down: what was confirmed must not be lost, although the member with the empty disk and the one that lags
 // could elect a leader without it.

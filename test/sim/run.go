@@ -79,10 +79,8 @@ func simulate(report *Report, w *world) error {
 	if err := l.build(boot); err != nil {
 		return err
 	}
-	if report.Plan.has(Clock) || report.Plan.has(Drift) {
-		for _, s := range l.streams {
-			s.clockError = clockErrorMax
-		}
+	for _, s := range l.streams {
+		s.clockError, s.clocksAgree = report.Plan.clockError(), w.clocksAgree
 	}
 	w.resumed = func() {
 		for _, s := range l.streams {
