@@ -55,6 +55,7 @@ func TestReplicaGoesOnWithTheLogBehindASnapshot(t *testing.T) {
 		}
 	}
 	newer()
+	compactLogs(t, rest)
 	stalled, released := make(chan struct{}, 1), make(chan struct{})
 	away.files = stallingFiles{stalled: stalled, released: released, once: new(sync.Once)}
 	away.start(1)
