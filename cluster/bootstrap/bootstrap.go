@@ -145,15 +145,14 @@ func (b *Bootstrapper) Pledge(request PledgeRequest) (granted bool, err error) {
 	if pledge != nil && !slices.Equal(pledge, initial) && !planted.Active(planted.PledgeTwice) {
 		return false, nil
 	}
+	if pledge == nil {
+		if err := b.config.Dir.Update(func(id *datadir.Identity) { id.Pledge = initial }); err != nil {
+			return false, err
+		}
+		b.log.Info("pledged to bootstrap a cluster", "initial_members", initial)
+	}
 	b.pledges++ // also for one that is granted again: answers asked for before must not release it
 	notify.WakeUp(b.pledged)
-	if pledge != nil {
-		return true, nil
-	}
-	b.log.Info("pledged to bootstrap a cluster", "initial_members", initial)
-	if err := b.config.Dir.Update(func(id *datadir.Identity) { id.Pledge = initial }); err != nil {
-		return false, err
-	}
 	return true, nil
 }
 

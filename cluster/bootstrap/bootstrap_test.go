@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +21,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -262,6 +267,47 @@ func TestOldAnswerReleasesNoPledge(t *testing.T) {
 		if _, _, _, err := c.tryOnce(t.Context()); err != nil || !pledge(abc) {
 			t.Errorf("given before %v: the pledge was kept forever: %v", before, err)
 		}
+	}
+}
+
+// fullFiles are files on a disk that can be full for member.json.
+type fullFiles struct {
+	disk.OS
+
+	full *atomic.Bool
+}
+
+func (f fullFiles) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	if f.full.Load() && strings.HasSuffix(path, "member.json.new") {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}
+	}
+	return f.OS.OpenFile(path, flag, mode)
+}
+
+// A pledge that could not be written is not granted, also when it is asked for again: a crash would forget it.
+func TestPledgeThatIsNotOnDiskIsNotGranted(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	dir, err := datadir.Open(fullFiles{full: &full}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	self := dir.Identity().Member
+	b := New(Config{Self: self, Expect: 3, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	request := PledgeRequest{InitialMembers: []fsm.MemberID{"A", self, "z"}}
+	full.Store(true)
+	for range 2 {
+		if granted, err := b.Pledge(request); granted || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("with a full disk the pledge gives %v, %v; want false, %v", granted, err, syscall.ENOSPC)
+		}
+	}
+	if pledge := dir.Identity().Pledge; pledge != nil {
+		t.Errorf("the identity has the pledge %v, want none: it is not on disk", pledge)
+	}
+	full.Store(false)
+	if granted, err := b.Pledge(request); !granted || err != nil {
+		t.Errorf("with space the pledge gives %v, %v; want true, nil", granted, err)
 	}
 }
 

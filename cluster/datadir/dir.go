@@ -232,8 +232,7 @@ func (d *Dir) load() error {
 		if err := syncPath(d.files, d.path); err != nil {
 			return err
 		}
-		d.identity = newIdentity()
-		return d.save()
+		return d.save(newIdentity())
 	}
 	if err != nil {
 		return fmt.Errorf("read identity: %w", err)
@@ -271,17 +270,20 @@ func (d *Dir) Identity() Identity {
 	return d.identity
 }
 
-// Update changes the identity, in memory and on disk.
+// Update changes the identity on disk, then in memory. After an error Identity returns the identity of
+// before, and a crash leaves that one or the changed one. change must not modify slices in place.
 func (d *Dir) Update(change func(*Identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	change(&d.identity)
-	return d.save()
+	changed := d.identity
+	change(&changed)
+	return d.save(changed)
 }
 
-// save replaces member.json so that a crash leaves the old one or the new one. The caller holds mu or is the only one to know d.
-func (d *Dir) save() error {
-	data, err := json.MarshalIndent(d.identity, "", "  ")
+// save replaces member.json, so that a crash leaves the old one or the new one, and then the identity in memory. The
+// caller holds mu or is the only one to know d.
+func (d *Dir) save(identity Identity) error {
+	data, err := json.MarshalIndent(identity, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
@@ -292,7 +294,11 @@ func (d *Dir) save() error {
 	if err := d.files.Rename(path+".new", path); err != nil {
 		return fmt.Errorf("write identity: %w", err)
 	}
-	return d.files.SyncFolder(d.path)
+	if err := d.files.SyncFolder(d.path); err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	d.identity = identity
+	return nil
 }
 
 // UseLog returns the kind of log that a start uses, and records it before anything of it is written: from then on a binary

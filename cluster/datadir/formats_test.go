@@ -20,7 +20,7 @@ func TestIdentityFileKeepsItsFormat(t *testing.T) {
 	want := Identity{Version: identityVersion, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3}
 	dir := t.TempDir()
 	d := &Dir{files: disk.OS{}, path: dir, identity: want}
-	if err := d.save(); err != nil {
+	if err := d.save(d.identity); err != nil {
 		t.Fatal(err)
 	}
 	written, err := os.ReadFile(filepath.Join(dir, "member.json"))
@@ -30,7 +30,7 @@ func TestIdentityFileKeepsItsFormat(t *testing.T) {
 	golden.Compare(t, "testdata/member.json", written)
 	withJournal := Dir{files: disk.OS{}, path: t.TempDir(), identity: Identity{Version: identityVersion, Member: member}}
 	withJournal.identity.SetLog(JournalLog)
-	if err := withJournal.save(); err != nil {
+	if err := withJournal.save(withJournal.identity); err != nil {
 		t.Fatal(err)
 	}
 	second, err := os.ReadFile(filepath.Join(withJournal.path, "member.json"))
