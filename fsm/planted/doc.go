@@ -4,7 +4,7 @@
 // environment variable PEEKLOCK_PLANTED names the faults that are active in the process, separated by commas: mostly one, and
 // several where each of them is mended by more than one thing.
 //
-// A fault is planted where a check should notice it; test/RESULTS.md lists each with the check that finds it.
+// A fault is planted where a check should notice it; test/planted/checks.go lists the test that finds each.
 package planted
 
 // Fault is the name of a planted fault, in lower case with dashes.

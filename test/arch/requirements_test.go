@@ -9,9 +9,6 @@ import (
 	"testing"
 )
 
-// renamed is the document that maps old names to new ones.
-const renamed = "docs/renamed.md"
-
 // TestCitedTestsExist checks that the tests that documents name exist, so that no document cites a
 // renamed or removed test as evidence of a promise.
 func TestCitedTestsExist(t *testing.T) {
@@ -19,9 +16,6 @@ func TestCitedTestsExist(t *testing.T) {
 	declared := testsDeclared(t)
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)[^`]*`")
 	for file := range documents(t) {
-		if file == renamed { // it lists old names
-			continue
-		}
 		for n, line := range strings.Split(read(t, file), "\n") {
 			for _, hit := range name.FindAllStringSubmatch(line, -1) {
 				if len(declared[hit[1]]) == 0 {
