@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -190,9 +191,9 @@ func appendRest(dst []byte, m *sentMessage) []byte {
 	if m.hops == 0 && !m.hasSession && len(m.patches)+len(m.properties) == 0 {
 		return dst
 	}
-	x := encoder(dst)
+	x := fields.Encoder(dst)
 	m.restFields(&x)
-	return x.b
+	return x.Buf
 }
 
 // readRest decodes what appendRest encoded; the result aliases b.
@@ -200,16 +201,16 @@ func readRest(b []byte) (m sentMessage, err error) {
 	if len(b) == 0 {
 		return m, nil
 	}
-	x := codec{b: b}
+	x := fields.Decoder(b)
 	m.restFields(&x)
-	return m, x.end()
+	return m, x.End()
 }
 
-func (m *sentMessage) restFields(x *codec) {
-	fieldVersion(x, restVersion)
-	field8(x, &m.hops)
-	fieldBool(x, &m.hasSession)
-	fieldBytes(x, &m.session)
-	fieldBytes(x, &m.patches)
-	fieldBytes(x, &m.properties)
+func (m *sentMessage) restFields(x *fields.Codec) {
+	fields.Version(x, restVersion)
+	fields.Uint8(x, &m.hops)
+	fields.Bool(x, &m.hasSession)
+	fields.Bytes(x, &m.session)
+	fields.Bytes(x, &m.patches)
+	fields.Bytes(x, &m.properties)
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // Catalog is the state machine of partition 0: the namespaces and entities with their settings and
@@ -82,12 +84,12 @@ func (c *Catalog) reset() {
 // the catalog.
 func (c *Catalog) Apply(env Env, command []byte) Result {
 	c.times = c.times.advance(env, c.level)
-	r := codec{b: command}
-	kind, h := r.header()
-	if r.err == nil && !kind.IsFor(CatalogPartition) {
-		r.fail(errKind)
+	r := fields.Decoder(command)
+	kind, h := readHeader(&r)
+	if r.Err() == nil && !kind.IsFor(CatalogPartition) {
+		r.Fail(errKind)
 	}
-	cmd := r.payload(kind)
+	cmd := readPayload(&r, kind)
 	mustDecode(env, kind, &r)
 	if h.Incarnation == 0 {
 		return c.perform(cmd)

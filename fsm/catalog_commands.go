@@ -3,6 +3,8 @@ package fsm
 import (
 	"slices"
 	"strings"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // FoundCluster is the first command of a catalog: it sets the id of the cluster and the key that
@@ -131,8 +133,8 @@ func (c CreateEntity) validNamespace() bool {
 	return c.Namespace != 0 && validAccess(c.Access)
 }
 
-func (FoundCluster) kind() Kind             { return KindFoundCluster }
-func (c FoundCluster) encode(x codec) codec { c.fields(&x); return x }
+func (FoundCluster) kind() Kind                           { return KindFoundCluster }
+func (c FoundCluster) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c FoundCluster) check() Code {
 	if c.ClusterID == "" || len(c.ClusterID) > clusterIDBytesMax || !within(len(c.Partitions), partitionsMax) {
 		return InvalidArgument
@@ -146,85 +148,85 @@ func (c FoundCluster) check() Code {
 	return OK
 }
 
-func (c *FoundCluster) fields(x *codec) {
-	fieldText(x, &c.ClusterID)
-	fieldKey(x, &c.TokenKey)
-	for i := range fieldLen(x, &c.Partitions, partitionBytesMin) {
+func (c *FoundCluster) fields(x *fields.Codec) {
+	fields.Text(x, &c.ClusterID)
+	fields.Key(x, &c.TokenKey)
+	for i := range fields.Len(x, &c.Partitions, partitionBytesMin) {
 		c.Partitions[i].fields(x)
 	}
 }
 
-func (RenameCluster) kind() Kind             { return KindRenameCluster }
-func (c RenameCluster) encode(x codec) codec { c.fields(&x); return x }
+func (RenameCluster) kind() Kind                           { return KindRenameCluster }
+func (c RenameCluster) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c RenameCluster) check() Code {
 	return codeIf(c.ClusterID != "" && len(c.ClusterID) <= clusterIDBytesMax)
 }
 
-func (c *RenameCluster) fields(x *codec) { fieldText(x, &c.ClusterID) }
+func (c *RenameCluster) fields(x *fields.Codec) { fields.Text(x, &c.ClusterID) }
 
 // fields of a partition without the state of a move.
-func (p *Partition) fields(x *codec) {
-	field32(x, &p.ID)
-	fieldBool(x, &p.Formed)
+func (p *Partition) fields(x *fields.Codec) {
+	fields.Uint32(x, &p.ID)
+	fields.Bool(x, &p.Formed)
 	fieldReplicas(x, &p.Replicas)
 }
 
-func (PartitionFormed) kind() Kind             { return KindPartitionFormed }
-func (c PartitionFormed) encode(x codec) codec { c.fields(&x); return x }
-func (PartitionFormed) check() Code            { return OK }
+func (PartitionFormed) kind() Kind                           { return KindPartitionFormed }
+func (c PartitionFormed) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (PartitionFormed) check() Code                          { return OK }
 
-func (c *PartitionFormed) fields(x *codec) {
-	field32(x, &c.Partition)
+func (c *PartitionFormed) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Partition)
 }
 
-func (CreateEntity) kind() Kind             { return KindCreateEntity }
-func (c CreateEntity) encode(x codec) codec { c.fields(&x); return x }
+func (CreateEntity) kind() Kind                           { return KindCreateEntity }
+func (c CreateEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c CreateEntity) check() Code {
 	return codeIf(c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule) && validPath(c.Kind, c.Name) &&
 		(c.Partition == CatalogPartition) == (c.Kind == SubscriptionEntity) && c.validShards() && c.validNamespace())
 }
 
-func (c *CreateEntity) fields(x *codec) {
-	fieldText(x, &c.Name)
-	field32(x, &c.Partition)
+func (c *CreateEntity) fields(x *fields.Codec) {
+	fields.Text(x, &c.Name)
+	fields.Uint32(x, &c.Partition)
 	c.Settings.fields(x)
-	field8(x, &c.Kind)
-	field64(x, &c.Topic)
+	fields.Uint8(x, &c.Kind)
+	fields.Uint64(x, &c.Topic)
 	fieldFirstRule(x, &c.Rule)
 	if c.Settings.EnablePartitioning { // others have no list
 		fieldPartitionIDs(x, &c.Partitions)
 	}
-	field32(x, &c.Namespace)
+	fields.Uint32(x, &c.Namespace)
 	fieldAccess(x, &c.Access)
 }
 
-func fieldPartitionIDs(x *codec, list *[]PartitionID) {
-	for i := range fieldLen(x, list, 1) {
-		field32(x, &(*list)[i])
+func fieldPartitionIDs(x *fields.Codec, list *[]PartitionID) {
+	for i := range fields.Len(x, list, 1) {
+		fields.Uint32(x, &(*list)[i])
 	}
 }
 
-func (UpdateEntity) kind() Kind             { return KindUpdateEntity }
-func (c UpdateEntity) encode(x codec) codec { c.fields(&x); return x }
-func (c UpdateEntity) check() Code          { return codeIf(c.Settings.Validate() == nil) }
+func (UpdateEntity) kind() Kind                           { return KindUpdateEntity }
+func (c UpdateEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c UpdateEntity) check() Code                        { return codeIf(c.Settings.Validate() == nil) }
 
-func (c *UpdateEntity) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *UpdateEntity) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 	c.Settings.fields(x)
 }
 
-func (DeleteEntity) kind() Kind             { return KindDeleteEntity }
-func (c DeleteEntity) encode(x codec) codec { c.fields(&x); return x }
-func (DeleteEntity) check() Code            { return OK }
+func (DeleteEntity) kind() Kind                           { return KindDeleteEntity }
+func (c DeleteEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (DeleteEntity) check() Code                          { return OK }
 
-func (c *DeleteEntity) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *DeleteEntity) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 }
 
-func (ForgetEntity) kind() Kind             { return KindForgetEntity }
-func (c ForgetEntity) encode(x codec) codec { c.fields(&x); return x }
-func (ForgetEntity) check() Code            { return OK }
+func (ForgetEntity) kind() Kind                           { return KindForgetEntity }
+func (c ForgetEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (ForgetEntity) check() Code                          { return OK }
 
-func (c *ForgetEntity) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *ForgetEntity) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 }

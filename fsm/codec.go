@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // The layout of a command:
@@ -37,25 +39,7 @@ type CommandInfo struct {
 	Session SessionLock
 }
 
-// Errors of bytes that do not decode. They are wrapped with the operation.
-var (
-	errShort     = errors.New("unexpected end")
-	errVersion   = errors.New("unknown version")
-	errKind      = errors.New("unknown kind")
-	errTrailing  = errors.New("trailing bytes")
-	errNumber    = errors.New("number is too large or not in its shortest form")
-	errCount     = errors.New("count exceeds the bytes that follow")
-	errFlag      = errors.New("unknown flag")
-	errOverLimit = errors.New("over the limit")
-)
-
-// unknownVersion returns an error that names the version found and those that are read.
-func unknownVersion(found, from, to byte) error {
-	if from == to {
-		return fmt.Errorf("%w %d: this release reads version %d", errVersion, found, to)
-	}
-	return fmt.Errorf("%w %d: this release reads versions %d to %d", errVersion, found, from, to)
-}
+var errKind = errors.New("unknown kind")
 
 func appendHeader(dst []byte, k Kind, h Header) []byte {
 	dst = append(dst, commandVersion, byte(k))
@@ -65,30 +49,30 @@ func appendHeader(dst []byte, k Kind, h Header) []byte {
 	return binary.AppendUvarint(dst, h.Low)
 }
 
-func (r *codec) header() (Kind, Header) {
-	if version := r.byte(); version != commandVersion {
-		r.fail(unknownVersion(version, commandVersion, commandVersion))
+func readHeader(r *fields.Codec) (Kind, Header) {
+	if version := r.Byte(); version != commandVersion {
+		r.Fail(fields.UnknownVersion(version, commandVersion, commandVersion))
 	}
-	k := Kind(r.byte())
-	return k, Header{Incarnation: r.fixed64(), Receiver: r.uvarint(), Serial: r.uvarint(), Low: r.uvarint()}
+	k := Kind(r.Byte())
+	return k, Header{Incarnation: r.Fixed64(), Receiver: r.Uvarint(), Serial: r.Uvarint(), Low: r.Uvarint()}
 }
 
 // AppendCommand appends the one encoding of c to dst. It checks no limits: [Check] does.
 func AppendCommand(dst []byte, h Header, c Command) []byte {
-	return c.encode(encoder(appendHeader(dst, c.kind(), h))).b
+	return c.encode(fields.Encoder(appendHeader(dst, c.kind(), h))).Buf
 }
 
 // DecodeCommand decodes the output of AppendCommand. Byte slices of the command alias b. An unknown
 // version or kind, trailing bytes and anything over the limits of [Check] are errors.
 func DecodeCommand(b []byte) (Header, Command, error) {
-	x := codec{b: b}
-	kind, h := x.header()
-	c := x.payload(kind)
-	if err := x.end(); err != nil {
+	x := fields.Decoder(b)
+	kind, h := readHeader(&x)
+	c := readPayload(&x, kind)
+	if err := x.End(); err != nil {
 		return Header{}, nil, fmt.Errorf("decode command: %w", err)
 	}
 	if code := c.check(); code != OK {
-		return Header{}, nil, fmt.Errorf("decode command of kind %d: %w (%w)", kind, errOverLimit, code)
+		return Header{}, nil, fmt.Errorf("decode command of kind %d: %w (%w)", kind, fields.ErrOverLimit, code)
 	}
 	return h, c, nil
 }
@@ -96,37 +80,37 @@ func DecodeCommand(b []byte) (Header, Command, error) {
 // PeekCommand decodes the header and the first fields of a command, without its messages. It does not
 // validate the rest.
 func PeekCommand(b []byte) (CommandInfo, error) {
-	x := codec{b: b}
+	x := fields.Decoder(b)
 	var info CommandInfo
-	info.Kind, info.Header = x.header()
+	info.Kind, info.Header = readHeader(&x)
 	switch info.Kind { //nolint:exhaustive // of the others only the kind and the header are known
 	case KindPutEntity, KindDropEntity, KindTouch, KindPutRule, KindDropRule,
 		KindAcceptSession, KindAcceptNonExclusive, KindRenewSession, KindReleaseSession, KindSetSessionState, KindFenceIdle:
-		field64(&x, &info.Address.Entity)
+		fields.Uint64(&x, &info.Address.Entity)
 	case KindSendMessages:
-		field64(&x, &info.Address.Entity)
-		info.Messages = x.count(messageBytesMin)
+		fields.Uint64(&x, &info.Address.Entity)
+		info.Messages = x.Count(messageBytesMin)
 	case KindLockMessages:
 		var c LockMessages
 		c.fields(&x)
 		info.Address, info.Messages, info.Delete, info.Session = c.Address, int(c.Max), c.Delete, c.Session
 	case KindSettleMessages:
 		info.Address.fields(&x)
-		info.Messages = x.count(settlementBytesMin)
+		info.Messages = x.Count(settlementBytesMin)
 	case KindRenewLocks:
 		info.Address.fields(&x)
-		info.Messages = x.count(lockBytesMin)
+		info.Messages = x.Count(lockBytesMin)
 	case KindFetchDeferred:
 		info.Address.fields(&x)
-		x.bool()
-		info.Messages = x.count(1)
+		x.Bool()
+		info.Messages = x.Count(1)
 	case KindFetchReady:
 		info.Address.fields(&x)
-		x.bool()
-		info.Messages = x.count(lockBytesMin)
+		x.Bool()
+		info.Messages = x.Count(lockBytesMin)
 	case KindCancelScheduled, KindRedriveMessages:
-		field64(&x, &info.Address.Entity)
-		info.Messages = x.count(1)
+		fields.Uint64(&x, &info.Address.Entity)
+		info.Messages = x.Count(1)
 	case KindPurgeMessages:
 		var c PurgeMessages
 		c.fields(&x)
@@ -144,15 +128,15 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 		c.fields(&x)
 		info.Address.Entity = c.Entity
 	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
-		c, n := x.transferHead(info.Kind)
+		c, n := readTransferHead(&x, info.Kind)
 		info.Address.Entity, info.Messages = c.Entity, n
 	default:
 		if !info.Kind.IsFor(CatalogPartition) && info.Kind != KindTransact && info.Kind != KindTransactExtended {
-			x.fail(errKind)
+			x.Fail(errKind)
 		}
 	}
-	if x.err != nil {
-		return CommandInfo{}, fmt.Errorf("peek command: %w", x.err)
+	if x.Err() != nil {
+		return CommandInfo{}, fmt.Errorf("peek command: %w", x.Err())
 	}
 	return info, nil
 }
@@ -162,20 +146,20 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 // verify them before they enter a log, because a command that does not decode stops every replica
 // that applies it.
 func VerifyCommand(b []byte) error {
-	x := codec{b: b}
-	kind, _ := x.header()
+	x := fields.Decoder(b)
+	kind, _ := readHeader(&x)
 	switch kind { //nolint:exhaustive // the others are decoded
 	case KindSendMessages:
-		x.verifySend()
+		verifySend(&x)
 	case KindSettleMessages:
-		x.verifySettle()
+		verifySettle(&x)
 	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
-		x.verifyTransfer(kind)
+		verifyTransfer(&x, kind)
 	default:
 		_, _, err := DecodeCommand(b)
 		return err
 	}
-	if err := x.end(); err != nil {
+	if err := x.End(); err != nil {
 		return fmt.Errorf("verify command: %w", err)
 	}
 	return nil

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/fields"
+
 // Header makes a command exactly-once. The router of a member numbers its requests to a partition.
 // The state machine remembers the answer to every (Incarnation, Receiver, Serial) until a later
 // command of the receiver has a Low above that serial. A repeated command is answered from memory
@@ -20,7 +22,7 @@ type Command interface {
 	check() Code
 	// encode appends the payload, what the method fields lists. The codec is a value because it would
 	// escape to the heap as a pointer.
-	encode(x codec) codec
+	encode(x fields.Codec) fields.Codec
 }
 
 // Check validates a command against the limits that do not depend on state: OK, InvalidArgument or
@@ -41,7 +43,7 @@ func within(n, limit int) bool { return n > 0 && n <= limit }
 
 // payload decodes the payload of a command. Kinds that carry messages or settlements are also decoded
 // without copies, see Queues.perform.
-func (x *codec) payload(kind Kind) Command {
+func readPayload(x *fields.Codec, kind Kind) Command {
 	switch kind { //nolint:exhaustive // catalogPayload decodes the others
 	case KindPulse:
 		return Pulse{}
@@ -104,11 +106,11 @@ func (x *codec) payload(kind Kind) Command {
 	case KindFetchReady:
 		return decodeAs(x, (*FetchReady).fields)
 	}
-	return x.catalogPayload(kind)
+	return readCatalogPayload(x, kind)
 }
 
 // catalogPayload decodes the payload of a command of the catalog.
-func (x *codec) catalogPayload(kind Kind) Command {
+func readCatalogPayload(x *fields.Codec, kind Kind) Command {
 	switch kind { //nolint:exhaustive // payload decodes the others
 	case KindFoundCluster:
 		return decodeAs(x, (*FoundCluster).fields)
@@ -147,14 +149,14 @@ func (x *codec) catalogPayload(kind Kind) Command {
 	case KindRenameCluster:
 		return decodeAs(x, (*RenameCluster).fields)
 	}
-	x.fail(errKind)
+	x.Fail(errKind)
 	return Pulse{}
 }
 
 // decodeAs decodes the payload of a command of type C. It is inlined, so that neither the codec nor the
 // command escapes.
-func decodeAs[C Command](x *codec, fields func(*C, *codec)) Command {
+func decodeAs[C Command](x *fields.Codec, list func(*C, *fields.Codec)) Command {
 	var c C
-	fields(&c, x)
+	list(&c, x)
 	return c
 }

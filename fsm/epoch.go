@@ -1,6 +1,9 @@
 package fsm
 
-import "github.com/peeklock/peeklock/fsm/planted"
+import (
+	"github.com/peeklock/peeklock/fsm/fields"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
 
 // BeginEpoch begins a new epoch of forwarding in a partition: batches that are taken from now on
 // cannot be mistaken for batches that the partition sent before. It is needed when the state of the
@@ -19,8 +22,8 @@ type BeginEpoch struct {
 	Replaces uint64 // the epoch in which the batch was refused
 }
 
-func (BeginEpoch) kind() Kind             { return KindBeginEpoch }
-func (c BeginEpoch) encode(x codec) codec { c.fields(&x); return x }
+func (BeginEpoch) kind() Kind                           { return KindBeginEpoch }
+func (c BeginEpoch) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c BeginEpoch) check() Code {
 	if c.Serial == 0 {
 		return codeIf(c.Epoch != 0 && c.Address == Address{} && c.Replaces == 0)
@@ -28,11 +31,11 @@ func (c BeginEpoch) check() Code {
 	return codeIf(c.Epoch != 0 && c.Epoch != c.Replaces && c.Address.Entity != 0 && c.Address.canForward())
 }
 
-func (c *BeginEpoch) fields(x *codec) {
-	field64(x, &c.Epoch)
+func (c *BeginEpoch) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Epoch)
 	c.Address.fields(x)
-	field64(x, &c.Serial)
-	field64(x, &c.Replaces)
+	fields.Uint64(x, &c.Serial)
+	fields.Uint64(x, &c.Replaces)
 }
 
 // beginEpoch begins an epoch. A batch in flight that gets the new epoch was received before under a

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
@@ -139,15 +140,15 @@ func (q *Queues) IsIdle(id EntityID) (idle, found bool) {
 	return x != nil && q.isIdle(x), x != nil
 }
 
-func (FenceIdle) kind() Kind             { return KindFenceIdle }
-func (c FenceIdle) encode(x codec) codec { c.fields(&x); return x }
+func (FenceIdle) kind() Kind                           { return KindFenceIdle }
+func (c FenceIdle) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
 func (c FenceIdle) check() Code {
 	return codeIf(c.Entity != 0 && c.Step >= FenceSet && c.Step <= FenceDelete && (c.Round != 0 || c.Step == FenceSet))
 }
 
-func (c *FenceIdle) fields(x *codec) {
-	field64(x, &c.Entity)
-	field64(x, &c.Round)
-	field8(x, &c.Step)
+func (c *FenceIdle) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
+	fields.Uint64(x, &c.Round)
+	fields.Uint8(x, &c.Step)
 }

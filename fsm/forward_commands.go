@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm/fields"
+)
 
 // ForwardMessages advances the outbox of a sub-queue that forwards its messages. It needs no
 // header: the leader of the source partition can repeat it at any time with Incarnation 0.
@@ -74,48 +78,48 @@ type Transferred struct {
 const transferredBytesMin = 7
 
 // transferHead reads the fields before the messages, and the number of messages.
-func (r *codec) transferHead(kind Kind) (c TransferMessages, messages int) {
+func readTransferHead(r *fields.Codec, kind Kind) (c TransferMessages, messages int) {
 	headFields(&c, r, kind)
-	return c, r.count(transferredBytesMin)
+	return c, r.Count(transferredBytesMin)
 }
 
 // transferred reads a message in transit, which aliases the input.
-func (r *codec) transferred(kind Kind) sentMessage {
+func readTransferred(r *fields.Codec, kind Kind) sentMessage {
 	var number SequenceNumber
 	if kind != KindTransferMessages {
-		field64(r, &number)
+		fields.Uint64(r, &number)
 	}
-	m := sentMessage{number: number, hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
-	m.properties, m.patches = r.bytes(), r.bytes()
-	m.session, m.hasSession = r.session()
+	m := sentMessage{number: number, hops: r.Byte(), id: r.Bytes(), payload: r.Bytes(), ttl: Millis(r.Int64())}
+	m.properties, m.patches = r.Bytes(), r.Bytes()
+	m.session, m.hasSession = readSession(r)
 	if kind == KindTransferScheduled {
-		field64(r, &m.reserved)
-		fieldTime(r, &m.at)
+		fields.Uint64(r, &m.reserved)
+		fields.Int64(r, &m.at)
 	}
 	return m
 }
 
 // transfers reads a TransferMessages, its messages into scratch.
-func (r *codec) transfers(kind Kind, scratch []sentMessage) (TransferMessages, []sentMessage) {
-	c, n := r.transferHead(kind)
+func readTransfers(r *fields.Codec, kind Kind, scratch []sentMessage) (TransferMessages, []sentMessage) {
+	c, n := readTransferHead(r, kind)
 	scratch = scratch[:0]
 	for range n {
-		scratch = append(scratch, r.transferred(kind))
+		scratch = append(scratch, readTransferred(r, kind))
 	}
 	return c, scratch
 }
 
 // verifyTransfer decodes and checks a TransferMessages without building it.
-func (r *codec) verifyTransfer(kind Kind) {
-	c, n := r.transferHead(kind)
-	r.limit(validTransfer(&c, n))
+func verifyTransfer(r *fields.Codec, kind Kind) {
+	c, n := readTransferHead(r, kind)
+	r.Limit(validTransfer(&c, n))
 	before := SequenceNumber(0)
 	for range n {
-		m := r.transferred(kind)
-		r.limit(kind == KindTransferMessages || m.number > before)
+		m := readTransferred(r, kind)
+		r.Limit(kind == KindTransferMessages || m.number > before)
 		before = m.number
-		r.limit(validTransferred(c.Source.Address, len(m.id), len(m.session), m.ttl, m.hops, m.properties) && len(m.payload) <= messageBytesMax)
-		r.limit(validReservation(c.Source.Address, m.reserved, m.at, len(m.patches)))
+		r.Limit(validTransferred(c.Source.Address, len(m.id), len(m.session), m.ttl, m.hops, m.properties) && len(m.payload) <= messageBytesMax)
+		r.Limit(validReservation(c.Source.Address, m.reserved, m.at, len(m.patches)))
 	}
 }
 
@@ -148,8 +152,8 @@ func validHops(from Address, hops uint8) bool {
 	return hops >= 1 && hops <= hopsMax
 }
 
-func (ForwardMessages) kind() Kind             { return KindForwardMessages }
-func (c ForwardMessages) encode(x codec) codec { c.fields(&x); return x }
+func (ForwardMessages) kind() Kind                           { return KindForwardMessages }
+func (c ForwardMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c ForwardMessages) check() Code {
 	if !c.Address.canForward() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
 		return InvalidArgument
@@ -158,13 +162,13 @@ func (c ForwardMessages) check() Code {
 		c.To.Partition != CatalogPartition && c.To.Entity != 0 && within(int(c.Max), commandMessagesMax))
 }
 
-func (c *ForwardMessages) fields(x *codec) {
+func (c *ForwardMessages) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	field64(x, &c.Done)
-	fieldCodes(x, &c.Codes)
+	fields.Uint64(x, &c.Done)
+	fields.Uint8s(x, &c.Codes)
 	c.To.fields(x)
-	field32(x, &c.Max)
-	field32(x, &c.MaxBytes)
+	fields.Uint32(x, &c.Max)
+	fields.Uint32(x, &c.MaxBytes)
 }
 
 func (c TransferMessages) kind() Kind {
@@ -185,7 +189,7 @@ func (c TransferMessages) hasReserved() bool {
 // isNumbered reports whether the messages have numbers.
 func (c TransferMessages) isNumbered() bool { return len(c.Messages) > 0 && c.Messages[0].Number != 0 }
 
-func (c TransferMessages) encode(x codec) codec {
+func (c TransferMessages) encode(x fields.Codec) fields.Codec {
 	switch {
 	case c.hasReserved():
 		scheduledFields(&c, &x)
@@ -230,61 +234,61 @@ func (c TransferMessages) check() Code {
 }
 
 // fields of a batch without numbers.
-func (c *TransferMessages) fields(x *codec) {
+func (c *TransferMessages) fields(x *fields.Codec) {
 	headFields(c, x, KindTransferMessages)
-	for i := range fieldLen(x, &c.Messages, transferredBytesMin) {
+	for i := range fields.Len(x, &c.Messages, transferredBytesMin) {
 		c.Messages[i].fields(x)
 	}
 }
 
 // batchFields lists the fields of a batch with numbers.
-func batchFields(c *TransferMessages, x *codec) { numberedFields(c, x, KindTransferBatch) }
+func batchFields(c *TransferMessages, x *fields.Codec) { numberedFields(c, x, KindTransferBatch) }
 
 // scheduledFields lists the fields of a batch with numbers and with reserved ones.
-func scheduledFields(c *TransferMessages, x *codec) {
+func scheduledFields(c *TransferMessages, x *fields.Codec) {
 	numberedFields(c, x, KindTransferScheduled)
-	if !x.encoding {
-		x.limit(c.hasReserved())
+	if !x.Encoding() {
+		x.Limit(c.hasReserved())
 	}
 }
 
-func numberedFields(c *TransferMessages, x *codec, kind Kind) {
+func numberedFields(c *TransferMessages, x *fields.Codec, kind Kind) {
 	headFields(c, x, kind)
-	for i := range fieldLen(x, &c.Messages, transferredBytesMin) {
+	for i := range fields.Len(x, &c.Messages, transferredBytesMin) {
 		m := &c.Messages[i]
-		field64(x, &m.Number)
+		fields.Uint64(x, &m.Number)
 		m.fields(x)
 		if kind == KindTransferScheduled {
-			field64(x, &m.Reserved)
-			fieldTime(x, &m.EnqueueAt)
+			fields.Uint64(x, &m.Reserved)
+			fields.Int64(x, &m.EnqueueAt)
 		}
 	}
-	if !x.encoding {
-		x.limit(c.isNumbered())
+	if !x.Encoding() {
+		x.Limit(c.isNumbered())
 	}
 }
 
 // headFields lists the fields before the messages.
-func headFields(c *TransferMessages, x *codec, kind Kind) {
-	field64(x, &c.Entity)
+func headFields(c *TransferMessages, x *fields.Codec, kind Kind) {
+	fields.Uint64(x, &c.Entity)
 	c.Source.fields(x)
 	if kind != KindTransferMessages {
-		field64(x, &c.Epoch)
+		fields.Uint64(x, &c.Epoch)
 	}
-	field64(x, &c.Serial)
+	fields.Uint64(x, &c.Serial)
 }
 
-func (m *Transferred) fields(x *codec) {
-	field8(x, &m.Hops)
-	fieldText(x, &m.ID)
-	fieldBytes(x, &m.Payload)
-	fieldTime(x, &m.TimeToLive)
-	fieldBytes(x, &m.Properties)
-	fieldBytes(x, &m.Patches)
+func (m *Transferred) fields(x *fields.Codec) {
+	fields.Uint8(x, &m.Hops)
+	fields.Text(x, &m.ID)
+	fields.Bytes(x, &m.Payload)
+	fields.Int64(x, &m.TimeToLive)
+	fields.Bytes(x, &m.Properties)
+	fields.Bytes(x, &m.Patches)
 	fieldSession(x, &m.Session, &m.HasSession)
 }
 
-func (o *Outbox) fields(x *codec) {
-	field32(x, &o.Partition)
+func (o *Outbox) fields(x *fields.Codec) {
+	fields.Uint32(x, &o.Partition)
 	o.Address.fields(x)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // catalogImage is an image of a Catalog.
@@ -109,10 +111,10 @@ func (w *imageWriter) entity(e *Entity) {
 	}
 	if len(e.Shards) > 0 {
 		partitions := e.partitions()
-		w.fields(func(x *codec) { fieldPartitionIDs(x, &partitions) })
+		w.fields(func(x *fields.Codec) { fieldPartitionIDs(x, &partitions) })
 	}
 	if len(e.Access) > 0 {
-		w.fields(func(x *codec) { fieldTimedAccess(x, &e.Access) })
+		w.fields(func(x *fields.Codec) { fieldTimedAccess(x, &e.Access) })
 	}
 }
 
@@ -173,7 +175,7 @@ func (r *imageReader) entity(c *Catalog) {
 		r.shards(c, e)
 	}
 	if parts&entityHasAccess != 0 {
-		r.fields(func(x *codec) { fieldTimedAccess(x, &e.Access) })
+		r.fields(func(x *fields.Codec) { fieldTimedAccess(x, &e.Access) })
 		r.requireAccess(e.Access)
 		r.require(len(e.Access) > 0)
 	}

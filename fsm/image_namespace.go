@@ -2,35 +2,37 @@ package fsm
 
 import (
 	"slices"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // imageFields of a namespace.
-func (n *Namespace) imageFields(x *codec) {
-	field32(x, &n.ID)
-	fieldText(x, &n.Name)
+func (n *Namespace) imageFields(x *fields.Codec) {
+	fields.Uint32(x, &n.ID)
+	fields.Text(x, &n.Name)
 	n.Settings.fields(x)
 	fieldTimedAccess(x, &n.Access)
-	field64(x, &n.Version)
-	fieldTime(x, &n.Created)
-	fieldTime(x, &n.Updated)
+	fields.Uint64(x, &n.Version)
+	fields.Int64(x, &n.Created)
+	fields.Int64(x, &n.Updated)
 }
 
 // fieldTimedAccess are access rules with the times at which they were created and changed.
-func fieldTimedAccess(x *codec, rules *[]AccessRule) {
-	for i := range fieldLen(x, rules, accessBytesMin) {
+func fieldTimedAccess(x *fields.Codec, rules *[]AccessRule) {
+	for i := range fields.Len(x, rules, accessBytesMin) {
 		a := &(*rules)[i]
 		a.fields(x)
-		fieldTime(x, &a.Created)
-		fieldTime(x, &a.Updated)
+		fields.Int64(x, &a.Created)
+		fields.Int64(x, &a.Updated)
 	}
 }
 
 // imageFields of a partition.
-func (p *Partition) imageFields(x *codec) {
+func (p *Partition) imageFields(x *fields.Codec) {
 	p.fields(x)
-	field32(x, &p.Last)
+	fields.Uint32(x, &p.Last)
 	fieldReplicas(x, &p.Target)
-	fieldBool(x, &p.Paused)
+	fields.Bool(x, &p.Paused)
 }
 
 func (r *imageReader) namespace(c *Catalog) {

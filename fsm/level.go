@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/fields"
+
 // FormatLevel is the highest format level that this binary knows.
 //
 // A format level is a number for a set of formats: which kinds of commands a binary of that level
@@ -167,10 +169,10 @@ func CommandLevel(b []byte) uint32 {
 	return 1
 }
 
-func (RaiseLevel) kind() Kind             { return KindRaiseLevel }
-func (c RaiseLevel) encode(x codec) codec { c.fields(&x); return x }
-func (c RaiseLevel) check() Code          { return codeIf(c.Level != 0) }
+func (RaiseLevel) kind() Kind                           { return KindRaiseLevel }
+func (c RaiseLevel) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c RaiseLevel) check() Code                        { return codeIf(c.Level != 0) }
 
-func (c *RaiseLevel) fields(x *codec) {
-	field32(x, &c.Level)
+func (c *RaiseLevel) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Level)
 }

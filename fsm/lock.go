@@ -1,6 +1,9 @@
 package fsm
 
-import "github.com/peeklock/peeklock/fsm/planted"
+import (
+	"github.com/peeklock/peeklock/fsm/fields"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
 
 // LockMessages locks the oldest ready messages, or removes them from the queue with Delete
 // (receive-and-delete). Result: Deliveries, at least one unless no message was ready; the first is
@@ -18,17 +21,17 @@ type LockMessages struct {
 
 func (LockMessages) kind() Kind { return KindLockMessages }
 
-func (c LockMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c LockMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
 func (c LockMessages) check() Code {
 	return codeIf(within(int(c.Max), commandMessagesMax) && c.Address.valid())
 }
 
-func (c *LockMessages) fields(x *codec) {
+func (c *LockMessages) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	field32(x, &c.Max)
-	field32(x, &c.MaxBytes)
-	fieldBool(x, &c.Delete)
+	fields.Uint32(x, &c.Max)
+	fields.Uint32(x, &c.MaxBytes)
+	fields.Bool(x, &c.Delete)
 	c.Session.fields(x)
 }
 
@@ -44,16 +47,16 @@ type FetchDeferred struct {
 
 func (FetchDeferred) kind() Kind { return KindFetchDeferred }
 
-func (c FetchDeferred) encode(x codec) codec { c.fields(&x); return x }
+func (c FetchDeferred) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
 func (c FetchDeferred) check() Code {
 	return codeIf(within(len(c.Sequences), commandFetchMax) && c.Address.valid())
 }
 
-func (c *FetchDeferred) fields(x *codec) {
+func (c *FetchDeferred) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	fieldBool(x, &c.Delete)
-	fieldNumbers(x, &c.Sequences)
+	fields.Bool(x, &c.Delete)
+	fields.Uint64s(x, &c.Sequences)
 	c.Session.fields(x)
 }
 
@@ -69,16 +72,16 @@ type FetchReady struct {
 
 func (FetchReady) kind() Kind { return KindFetchReady }
 
-func (c FetchReady) encode(x codec) codec { c.fields(&x); return x }
+func (c FetchReady) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
 func (c FetchReady) check() Code {
 	return codeIf(within(len(c.Seen), commandFetchMax) && c.Address.valid())
 }
 
-func (c *FetchReady) fields(x *codec) {
+func (c *FetchReady) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	fieldBool(x, &c.Delete)
-	for i := range fieldLen(x, &c.Seen, lockBytesMin) {
+	fields.Bool(x, &c.Delete)
+	for i := range fields.Len(x, &c.Seen, lockBytesMin) {
 		c.Seen[i].fields(x)
 	}
 }

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/fields"
+
 // CreateNamespace creates a namespace. Result: Namespace; EntityExists if the name or a host is
 // taken, QuotaExceeded beyond namespacesMax.
 type CreateNamespace struct {
@@ -34,68 +36,68 @@ type SetAccess struct {
 // accessBytesMin is the minimum size of an access rule: three texts and the rights.
 const accessBytesMin = 4
 
-func (CreateNamespace) kind() Kind             { return KindCreateNamespace }
-func (c CreateNamespace) encode(x codec) codec { c.fields(&x); return x }
+func (CreateNamespace) kind() Kind                           { return KindCreateNamespace }
+func (c CreateNamespace) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c CreateNamespace) check() Code {
 	return codeIf(validNamespaceName(c.Name) && c.Settings.Validate() == nil && validAccess(c.Access))
 }
 
-func (c *CreateNamespace) fields(x *codec) {
-	fieldText(x, &c.Name)
+func (c *CreateNamespace) fields(x *fields.Codec) {
+	fields.Text(x, &c.Name)
 	c.Settings.fields(x)
 	fieldAccess(x, &c.Access)
 }
 
-func (UpdateNamespace) kind() Kind             { return KindUpdateNamespace }
-func (c UpdateNamespace) encode(x codec) codec { c.fields(&x); return x }
+func (UpdateNamespace) kind() Kind                           { return KindUpdateNamespace }
+func (c UpdateNamespace) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c UpdateNamespace) check() Code {
 	return codeIf(c.Namespace != 0 && c.Settings.Validate() == nil)
 }
 
-func (c *UpdateNamespace) fields(x *codec) {
-	field32(x, &c.Namespace)
+func (c *UpdateNamespace) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Namespace)
 	c.Settings.fields(x)
 }
 
-func (DeleteNamespace) kind() Kind             { return KindDeleteNamespace }
-func (c DeleteNamespace) encode(x codec) codec { c.fields(&x); return x }
-func (c DeleteNamespace) check() Code          { return codeIf(c.Namespace != 0) }
+func (DeleteNamespace) kind() Kind                           { return KindDeleteNamespace }
+func (c DeleteNamespace) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c DeleteNamespace) check() Code                        { return codeIf(c.Namespace != 0) }
 
-func (c *DeleteNamespace) fields(x *codec) {
-	field32(x, &c.Namespace)
+func (c *DeleteNamespace) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Namespace)
 }
 
-func (SetAccess) kind() Kind             { return KindSetAccess }
-func (c SetAccess) encode(x codec) codec { c.fields(&x); return x }
-func (c SetAccess) check() Code          { return codeIf(c.Namespace != 0 && validAccess(c.Rules)) }
+func (SetAccess) kind() Kind                           { return KindSetAccess }
+func (c SetAccess) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c SetAccess) check() Code                        { return codeIf(c.Namespace != 0 && validAccess(c.Rules)) }
 
-func (c *SetAccess) fields(x *codec) {
-	field32(x, &c.Namespace)
-	field64(x, &c.Entity)
-	field64(x, &c.Version)
+func (c *SetAccess) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Namespace)
+	fields.Uint64(x, &c.Entity)
+	fields.Uint64(x, &c.Version)
 	fieldAccess(x, &c.Rules)
 }
 
-func (s *NamespaceSettings) fields(x *codec) {
-	for i := range fieldLen(x, &s.Hosts, 1) {
-		fieldText(x, &s.Hosts[i])
+func (s *NamespaceSettings) fields(x *fields.Codec) {
+	for i := range fields.Len(x, &s.Hosts, 1) {
+		fields.Text(x, &s.Hosts[i])
 	}
-	field32(x, &s.MessageBytesMax)
-	fieldTime(x, &s.LockDurationMax)
-	field32(x, &s.EntitiesMax)
-	fieldText(x, &s.UserMetadata)
+	fields.Uint32(x, &s.MessageBytesMax)
+	fields.Int64(x, &s.LockDurationMax)
+	fields.Uint32(x, &s.EntitiesMax)
+	fields.Text(x, &s.UserMetadata)
 }
 
 // fields of an access rule without its times, which the state machine sets.
-func (a *AccessRule) fields(x *codec) {
-	fieldText(x, &a.Name)
-	fieldText(x, &a.Primary)
-	fieldText(x, &a.Secondary)
-	field8(x, &a.Rights)
+func (a *AccessRule) fields(x *fields.Codec) {
+	fields.Text(x, &a.Name)
+	fields.Text(x, &a.Primary)
+	fields.Text(x, &a.Secondary)
+	fields.Uint8(x, &a.Rights)
 }
 
-func fieldAccess(x *codec, rules *[]AccessRule) {
-	for i := range fieldLen(x, rules, accessBytesMin) {
+func fieldAccess(x *fields.Codec, rules *[]AccessRule) {
+	for i := range fields.Len(x, rules, accessBytesMin) {
 		(*rules)[i].fields(x)
 	}
 }

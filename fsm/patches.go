@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -59,11 +60,11 @@ func AppendPatches(dst []byte, patches []Patch) []byte {
 	if slices.ContainsFunc(patches, func(p Patch) bool { return p.ToNumber != 0 }) {
 		version = patchesVersionNumbered
 	}
-	x := encoder(append(dst, version))
+	x := fields.Encoder(append(dst, version))
 	for i := range patches {
 		patches[i].fields(&x, version)
 	}
-	return x.b
+	return x.Buf
 }
 
 // joinPatches appends one patch to an encoding, which may be empty. It does not write to old.
@@ -75,11 +76,11 @@ func appendPatch(dst, old []byte, p *Patch) []byte {
 		old = []byte{patchesVersion}
 	}
 	if old[0] < patchesVersion || old[0] > patchesVersionNumbered {
-		panic(fmt.Sprintf("fsm: append to patches: %v", unknownVersion(old[0], patchesVersion, patchesVersionNumbered)))
+		panic(fmt.Sprintf("fsm: append to patches: %v", fields.UnknownVersion(old[0], patchesVersion, patchesVersionNumbered)))
 	}
-	x := encoder(append(dst, old...))
+	x := fields.Encoder(append(dst, old...))
 	p.fields(&x, old[0])
-	return x.b
+	return x.Buf
 }
 
 // DecodePatches decodes the output of AppendPatches. Properties alias b. No bytes are no patches.
@@ -87,47 +88,47 @@ func DecodePatches(b []byte) ([]Patch, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	x := codec{b: b}
-	version := x.byte()
+	x := fields.Decoder(b)
+	version := x.Byte()
 	if version < patchesVersion || version > patchesVersionNumbered {
-		x.fail(unknownVersion(version, patchesVersion, patchesVersionNumbered))
+		x.Fail(fields.UnknownVersion(version, patchesVersion, patchesVersionNumbered))
 	}
 	var patches []Patch
-	for len(x.b) > 0 {
+	for len(x.Buf) > 0 {
 		var p Patch
 		p.fields(&x, version)
 		patches = append(patches, p)
 	}
-	if x.err == nil && len(patches) == 0 {
-		x.fail(errShort)
+	if x.Err() == nil && len(patches) == 0 {
+		x.Fail(fields.ErrShort)
 	}
-	if err := x.end(); err != nil {
+	if err := x.End(); err != nil {
 		return nil, fmt.Errorf("decode patches: %w", err)
 	}
 	return patches, nil
 }
 
-func (p *Patch) fields(x *codec, version byte) {
-	fieldBool(x, &p.DeadLetter)
-	fieldText(x, &p.Reason)
-	fieldText(x, &p.Description)
-	fieldBytes(x, &p.Properties)
-	for i := range fieldLen(x, &p.Changes, changeBytesMin) {
+func (p *Patch) fields(x *fields.Codec, version byte) {
+	fields.Bool(x, &p.DeadLetter)
+	fields.Text(x, &p.Reason)
+	fields.Text(x, &p.Description)
+	fields.Bytes(x, &p.Properties)
+	for i := range fields.Len(x, &p.Changes, changeBytesMin) {
 		p.Changes[i].fields(x)
 	}
-	field64(x, &p.Enqueued)
-	fieldText(x, &p.Source)
+	fields.Uint64(x, &p.Enqueued)
+	fields.Text(x, &p.Source)
 	p.To.fields(x)
-	fieldText(x, &p.ToName)
+	fields.Text(x, &p.ToName)
 	if version >= patchesVersionNumbered {
-		field64(x, &p.ToNumber)
-		fieldTime(x, &p.ToTime)
+		fields.Uint64(x, &p.ToNumber)
+		fields.Int64(x, &p.ToTime)
 	}
 }
 
-func (c *Change) fields(x *codec) {
+func (c *Change) fields(x *fields.Codec) {
 	fieldProperty(x, &c.Property)
-	if fieldBool(x, &c.Remove); !c.Remove {
+	if fields.Bool(x, &c.Remove); !c.Remove {
 		fieldValue(x, &c.Value)
 	}
 }

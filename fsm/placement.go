@@ -9,6 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
@@ -178,7 +179,7 @@ func (p *Partition) PlacementHash() uint64 {
 			b = binary.AppendUvarint(append(b, r.Member...), uint64(r.Number))
 		}
 	}
-	return max(1, xxhash.Sum64(appendBool(b, p.Paused)))
+	return max(1, xxhash.Sum64(fields.AppendBool(b, p.Paused)))
 }
 
 // targetReplicas assigns numbers to the replicas on these members. A member that has a replica

@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm/fields"
+)
 
 // SetMember records a member. Result: nothing. InvalidArgument if a removed member would come back.
 type SetMember struct{ Member Member }
@@ -42,11 +46,11 @@ type AddPartitions struct{ Partitions [][]MemberID }
 // replicaBytesMin is the minimum size of a replica: member, number.
 const replicaBytesMin = 2
 
-func (SetMember) kind() Kind             { return KindSetMember }
-func (c SetMember) encode(x codec) codec { c.fields(&x); return x }
-func (c SetMember) check() Code          { return codeIf(c.Member.valid()) }
+func (SetMember) kind() Kind                           { return KindSetMember }
+func (c SetMember) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c SetMember) check() Code                        { return codeIf(c.Member.valid()) }
 
-func (c *SetMember) fields(x *codec) {
+func (c *SetMember) fields(x *fields.Codec) {
 	c.Member.fields(x)
 }
 
@@ -57,7 +61,7 @@ func (c PlacePartition) kind() Kind {
 	return KindPlacePartition
 }
 
-func (c PlacePartition) encode(x codec) codec {
+func (c PlacePartition) encode(x fields.Codec) fields.Codec {
 	if c.Seen != 0 {
 		replacementFields(&c, &x)
 	} else {
@@ -70,74 +74,74 @@ func (c PlacePartition) check() Code {
 	return codeIf(c.Partition != CatalogPartition && validMembers(c.Members))
 }
 
-func (c *PlacePartition) fields(x *codec) {
-	field32(x, &c.Partition)
+func (c *PlacePartition) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Partition)
 	fieldMembers(x, &c.Members)
-	fieldBool(x, &c.Paused)
+	fields.Bool(x, &c.Paused)
 }
 
 // replacementFields lists the fields of a PlacePartition that names the placement it was derived from.
-func replacementFields(c *PlacePartition, x *codec) {
+func replacementFields(c *PlacePartition, x *fields.Codec) {
 	c.fields(x)
-	fieldFixed64(x, &c.Seen)
-	if !x.encoding {
-		x.limit(c.Seen != 0)
+	fields.Fixed64(x, &c.Seen)
+	if !x.Encoding() {
+		x.Limit(c.Seen != 0)
 	}
 }
 
-func (PartitionPlaced) kind() Kind             { return KindPartitionPlaced }
-func (c PartitionPlaced) encode(x codec) codec { c.fields(&x); return x }
+func (PartitionPlaced) kind() Kind                           { return KindPartitionPlaced }
+func (c PartitionPlaced) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c PartitionPlaced) check() Code {
 	return codeIf(c.Partition != CatalogPartition && validReplicas(c.Replicas, partitionReplicaMax))
 }
 
-func (c *PartitionPlaced) fields(x *codec) {
-	field32(x, &c.Partition)
+func (c *PartitionPlaced) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Partition)
 	fieldReplicas(x, &c.Replicas)
 }
 
-func (ReplaceReplica) kind() Kind             { return KindReplaceReplica }
-func (c ReplaceReplica) encode(x codec) codec { c.fields(&x); return x }
+func (ReplaceReplica) kind() Kind                           { return KindReplaceReplica }
+func (c ReplaceReplica) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c ReplaceReplica) check() Code {
 	return codeIf(c.Partition != CatalogPartition && validMember(c.Replica.Member))
 }
 
-func (c *ReplaceReplica) fields(x *codec) {
-	field32(x, &c.Partition)
-	fieldText(x, &c.Replica.Member)
-	field32(x, &c.Replica.Number)
+func (c *ReplaceReplica) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Partition)
+	fields.Text(x, &c.Replica.Member)
+	fields.Uint32(x, &c.Replica.Number)
 }
 
-func (AddPartitions) kind() Kind             { return KindAddPartitions }
-func (c AddPartitions) encode(x codec) codec { c.fields(&x); return x }
+func (AddPartitions) kind() Kind                           { return KindAddPartitions }
+func (c AddPartitions) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c AddPartitions) check() Code {
 	return codeIf(within(len(c.Partitions), partitionsMax) &&
 		!slices.ContainsFunc(c.Partitions, func(members []MemberID) bool { return !validMembers(members) }))
 }
 
-func (c *AddPartitions) fields(x *codec) {
-	for i := range fieldLen(x, &c.Partitions, 1) {
+func (c *AddPartitions) fields(x *fields.Codec) {
+	for i := range fields.Len(x, &c.Partitions, 1) {
 		fieldMembers(x, &c.Partitions[i])
 	}
 }
 
-func (m *Member) fields(x *codec) {
-	fieldText(x, &m.ID)
-	fieldText(x, &m.Name)
-	fieldText(x, &m.Zone)
-	field32(x, &m.Weight)
-	fieldFlags(x, &m.Drained, &m.Removed)
+func (m *Member) fields(x *fields.Codec) {
+	fields.Text(x, &m.ID)
+	fields.Text(x, &m.Name)
+	fields.Text(x, &m.Zone)
+	fields.Uint32(x, &m.Weight)
+	fields.Flags(x, &m.Drained, &m.Removed)
 }
 
-func fieldMembers(x *codec, members *[]MemberID) {
-	for i := range fieldLen(x, members, 1) {
-		fieldText(x, &(*members)[i])
+func fieldMembers(x *fields.Codec, members *[]MemberID) {
+	for i := range fields.Len(x, members, 1) {
+		fields.Text(x, &(*members)[i])
 	}
 }
 
-func fieldReplicas(x *codec, replicas *[]Replica) {
-	for i := range fieldLen(x, replicas, replicaBytesMin) {
-		fieldText(x, &(*replicas)[i].Member)
-		field32(x, &(*replicas)[i].Number)
+func fieldReplicas(x *fields.Codec, replicas *[]Replica) {
+	for i := range fields.Len(x, replicas, replicaBytesMin) {
+		fields.Text(x, &(*replicas)[i].Member)
+		fields.Uint32(x, &(*replicas)[i].Number)
 	}
 }

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -67,20 +68,20 @@ func eachProperty(b []byte, visit func(Property)) error {
 	case len(b) == 0:
 		return nil
 	case len(b) > propertiesBytesMax:
-		return fmt.Errorf("decode properties of %d bytes: %w", len(b), errOverLimit)
+		return fmt.Errorf("decode properties of %d bytes: %w", len(b), fields.ErrOverLimit)
 	case b[0] != propertiesVersion:
-		return fmt.Errorf("decode properties: %w", errVersion)
+		return fmt.Errorf("decode properties: %w", fields.ErrVersion)
 	case len(b) == 1:
-		return fmt.Errorf("decode properties: %w", errShort)
+		return fmt.Errorf("decode properties: %w", fields.ErrShort)
 	}
 	for s := string(b[1:]); s != ""; {
 		scope := filter.Scope(s[0])
 		if scope > filter.System {
-			return fmt.Errorf("decode properties: %w", errFlag)
+			return fmt.Errorf("decode properties: %w", fields.ErrFlag)
 		}
 		name, rest, ok := filter.CutText(s[1:])
 		if !ok {
-			return fmt.Errorf("decode name of property: %w", errShort)
+			return fmt.Errorf("decode name of property: %w", fields.ErrShort)
 		}
 		v, rest, err := filter.CutValue(rest)
 		if err != nil {
@@ -93,5 +94,5 @@ func eachProperty(b []byte, visit func(Property)) error {
 }
 
 func appendProperty(dst []byte, p filter.Property) []byte {
-	return appendString(append(dst, byte(p.Scope)), p.Name)
+	return fields.AppendText(append(dst, byte(p.Scope)), p.Name)
 }

@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/fields"
+
 // PutEntity creates an entity or changes its settings. Version is assigned by the catalog; a
 // command with a Version at or below the current one changes nothing and returns OK. An entity that
 // was deleted automatically (AutoDeleteOnIdle) is not created again: EntityNotFound. A subscription
@@ -68,85 +70,85 @@ func validKind(kind EntityKind, topic EntityID, rule *Rule) bool {
 		(rule == nil || kind == SubscriptionEntity && rule.Validate() == nil)
 }
 
-func (PutEntity) kind() Kind             { return KindPutEntity }
-func (c PutEntity) encode(x codec) codec { c.fields(&x); return x }
+func (PutEntity) kind() Kind                           { return KindPutEntity }
+func (c PutEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c PutEntity) check() Code {
 	return codeIf(c.Entity != 0 && c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule))
 }
 
-func (c *PutEntity) fields(x *codec) {
-	field64(x, &c.Entity)
-	field64(x, &c.Version)
+func (c *PutEntity) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
+	fields.Uint64(x, &c.Version)
 	c.Settings.fields(x)
-	field8(x, &c.Kind)
-	field64(x, &c.Topic)
+	fields.Uint8(x, &c.Kind)
+	fields.Uint64(x, &c.Topic)
 	fieldFirstRule(x, &c.Rule)
 }
 
-func (DropEntity) kind() Kind             { return KindDropEntity }
-func (c DropEntity) encode(x codec) codec { c.fields(&x); return x }
-func (c DropEntity) check() Code          { return codeIf(c.Entity != 0) }
+func (DropEntity) kind() Kind                           { return KindDropEntity }
+func (c DropEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c DropEntity) check() Code                        { return codeIf(c.Entity != 0) }
 
-func (c *DropEntity) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *DropEntity) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 }
 
-func (CloseReceiver) kind() Kind             { return KindCloseReceiver }
-func (c CloseReceiver) encode(x codec) codec { c.fields(&x); return x }
-func (CloseReceiver) check() Code            { return OK }
+func (CloseReceiver) kind() Kind                           { return KindCloseReceiver }
+func (c CloseReceiver) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (CloseReceiver) check() Code                          { return OK }
 
-func (c *CloseReceiver) fields(x *codec) {
-	fieldFixed64(x, &c.Incarnation)
-	field64(x, &c.Receiver)
+func (c *CloseReceiver) fields(x *fields.Codec) {
+	fields.Fixed64(x, &c.Incarnation)
+	fields.Uint64(x, &c.Receiver)
 }
 
-func (CancelScheduled) kind() Kind             { return KindCancelScheduled }
-func (c CancelScheduled) encode(x codec) codec { c.fields(&x); return x }
-func (c CancelScheduled) check() Code          { return codeIf(within(len(c.Sequences), commandFetchMax)) }
+func (CancelScheduled) kind() Kind                           { return KindCancelScheduled }
+func (c CancelScheduled) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c CancelScheduled) check() Code                        { return codeIf(within(len(c.Sequences), commandFetchMax)) }
 
-func (c *CancelScheduled) fields(x *codec) {
-	field64(x, &c.Entity)
-	fieldNumbers(x, &c.Sequences)
+func (c *CancelScheduled) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
+	fields.Uint64s(x, &c.Sequences)
 }
 
-func (ReserveNumbers) kind() Kind             { return KindReserveNumbers }
-func (c ReserveNumbers) encode(x codec) codec { c.fields(&x); return x }
-func (c ReserveNumbers) check() Code          { return codeIf(within(int(c.Count), transactionSendsMax)) }
+func (ReserveNumbers) kind() Kind                           { return KindReserveNumbers }
+func (c ReserveNumbers) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c ReserveNumbers) check() Code                        { return codeIf(within(int(c.Count), transactionSendsMax)) }
 
-func (c *ReserveNumbers) fields(x *codec) {
-	field64(x, &c.Entity)
-	field32(x, &c.Count)
+func (c *ReserveNumbers) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
+	fields.Uint32(x, &c.Count)
 }
 
-func (PurgeMessages) kind() Kind             { return KindPurgeMessages }
-func (c PurgeMessages) encode(x codec) codec { c.fields(&x); return x }
+func (PurgeMessages) kind() Kind                           { return KindPurgeMessages }
+func (c PurgeMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c PurgeMessages) check() Code {
 	return codeIf(within(int(c.Max), commandPurgeMax) && c.Address.valid() && c.Before >= 0)
 }
 
-func (c *PurgeMessages) fields(x *codec) {
+func (c *PurgeMessages) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	fieldTime(x, &c.Before)
-	field32(x, &c.Max)
+	fields.Int64(x, &c.Before)
+	fields.Uint32(x, &c.Max)
 }
 
-func (RedriveMessages) kind() Kind             { return KindRedriveMessages }
-func (c RedriveMessages) encode(x codec) codec { c.fields(&x); return x }
-func (c RedriveMessages) check() Code          { return codeIf(within(len(c.Sequences), commandRedriveMax)) }
+func (RedriveMessages) kind() Kind                           { return KindRedriveMessages }
+func (c RedriveMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c RedriveMessages) check() Code                        { return codeIf(within(len(c.Sequences), commandRedriveMax)) }
 
-func (c *RedriveMessages) fields(x *codec) {
-	field64(x, &c.Entity)
-	fieldNumbers(x, &c.Sequences)
+func (c *RedriveMessages) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
+	fields.Uint64s(x, &c.Sequences)
 }
 
-func (Touch) kind() Kind             { return KindTouch }
-func (c Touch) encode(x codec) codec { c.fields(&x); return x }
-func (Touch) check() Code            { return OK }
+func (Touch) kind() Kind                           { return KindTouch }
+func (c Touch) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (Touch) check() Code                          { return OK }
 
-func (c *Touch) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *Touch) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 }
 
-func (Pulse) kind() Kind           { return KindPulse }
-func (Pulse) check() Code          { return OK }
-func (Pulse) encode(x codec) codec { return x }
+func (Pulse) kind() Kind                         { return KindPulse }
+func (Pulse) check() Code                        { return OK }
+func (Pulse) encode(x fields.Codec) fields.Codec { return x }

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -117,13 +118,13 @@ func (q *Queues) reset() {
 // from the others.
 func (q *Queues) Apply(env Env, command []byte) Result {
 	q.times = q.times.advance(env, q.FormatLevel())
-	r := codec{b: command}
-	kind, h := r.header()
-	if r.err == nil && !kind.IsFor(1) {
-		r.fail(errKind)
+	r := fields.Decoder(command)
+	kind, h := readHeader(&r)
+	if r.Err() == nil && !kind.IsFor(1) {
+		r.Fail(errKind)
 	}
-	if r.err != nil {
-		panic(undecodable(env, kind, r.err))
+	if r.Err() != nil {
+		panic(undecodable(env, kind, r.Err()))
 	}
 	if env.Index != q.entryIndex || env.Index == 0 {
 		q.entryIndex, q.spent, q.setAside, q.rewritten = env.Index, 0, 0, 0
@@ -218,11 +219,11 @@ func (q *Queues) forgetAnswer(more *answerDetails) {
 
 // perform decodes the payload and performs the command. The address is that of a lock, fetch or
 // accept.
-func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Address) {
+func (q *Queues) perform(env Env, kind Kind, h Header, r *fields.Codec) (Result, Address) {
 	switch kind { //nolint:exhaustive // the others are rare, or stopped by Apply
 	case KindSendMessages:
 		var entity EntityID
-		entity, q.sends = r.sends(q.sends)
+		entity, q.sends = readSends(r, q.sends)
 		mustDecode(env, kind, r)
 		res := q.send(entity, q.sends)
 		clear(q.sends) // they alias the entry
@@ -257,13 +258,13 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		return q.fetchReady(c, h.Incarnation != 0), c.Address
 	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
 		var c TransferMessages
-		c, q.sends = r.transfers(kind, q.sends)
+		c, q.sends = readTransfers(r, kind, q.sends)
 		mustDecode(env, kind, r)
 		res := q.transfer(kind, &c, q.sends)
 		clear(q.sends)
 		return res, Address{}
 	case KindTransact, KindTransactExtended:
-		c := r.transaction(kind)
+		c := readTransaction(r, kind)
 		mustDecode(env, kind, r)
 		return q.transact(&c), Address{}
 	case KindAcceptSession, KindAcceptNonExclusive:
@@ -276,7 +277,7 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 		mustDecode(env, kind, r)
 		return q.accept(c), Address{Entity: c.Entity}
 	}
-	cmd := r.payload(kind)
+	cmd := readPayload(r, kind)
 	mustDecode(env, kind, r)
 	if c, ok := cmd.(FenceIdle); ok {
 		return q.applyFence(c, env.Index), Address{}
@@ -285,8 +286,8 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *codec) (Result, Addres
 }
 
 // mustDecode stops the replica, before anything is changed, unless the whole command was decoded.
-func mustDecode(env Env, kind Kind, r *codec) {
-	if err := r.end(); err != nil {
+func mustDecode(env Env, kind Kind, r *fields.Codec) {
+	if err := r.End(); err != nil {
 		panic(undecodable(env, kind, err))
 	}
 }

@@ -3,6 +3,8 @@ package fsm
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // Result is the answer to a command. Unless a comment says otherwise, a field is zero for other
@@ -105,41 +107,41 @@ const deliveryBytesMin = lockBytesMin + 9
 // member. Deliveries contain Payload and Patches, and not the references, which are local to a
 // replica.
 func AppendResult(dst []byte, res Result) []byte {
-	x := encoder(dst)
+	x := fields.Encoder(dst)
 	res.fields(&x)
-	return x.b
+	return x.Buf
 }
 
 // DecodeResult decodes the output of AppendResult. Payload and Patches alias b.
 func DecodeResult(b []byte) (Result, error) {
-	x := codec{b: b}
+	x := fields.Decoder(b)
 	var res Result
 	res.fields(&x)
-	if err := x.end(); err != nil {
+	if err := x.End(); err != nil {
 		return Result{}, fmt.Errorf("decode result: %w", err)
 	}
 	return res, nil
 }
 
-func (r *Result) fields(x *codec) {
-	fieldVersion(x, resultVersion)
-	field8(x, &r.Code)
-	field64(x, &r.Sequence)
-	field64(x, &r.Entity)
-	field32(x, &r.Namespace)
-	field64(x, &r.Version)
-	field64(x, &r.Count)
-	field64(x, &r.Serial)
+func (r *Result) fields(x *fields.Codec) {
+	fields.Version(x, resultVersion)
+	fields.Uint8(x, &r.Code)
+	fields.Uint64(x, &r.Sequence)
+	fields.Uint64(x, &r.Entity)
+	fields.Uint32(x, &r.Namespace)
+	fields.Uint64(x, &r.Version)
+	fields.Uint64(x, &r.Count)
+	fields.Uint64(x, &r.Serial)
 	r.To.fields(x)
 	r.Session.fields(x)
-	fieldCodes(x, &r.Codes)
-	for i := range fieldLen(x, &r.Untils, 1) {
-		fieldTime(x, &r.Untils[i])
+	fields.Uint8s(x, &r.Codes)
+	for i := range fields.Len(x, &r.Untils, 1) {
+		fields.Int64(x, &r.Untils[i])
 	}
-	fieldNumbers(x, &r.Sequences)
-	for i := range fieldLen(x, &r.Deliveries, deliveryBytesMin) {
-		if x.encoding {
-			x.b = appendDelivery(x.b, &r.Deliveries[i])
+	fields.Uint64s(x, &r.Sequences)
+	for i := range fields.Len(x, &r.Deliveries, deliveryBytesMin) {
+		if x.Encoding() {
+			x.Buf = appendDelivery(x.Buf, &r.Deliveries[i])
 		} else {
 			r.Deliveries[i].fields(x)
 		}
@@ -162,15 +164,15 @@ func appendDelivery(dst []byte, d *Delivery) []byte {
 }
 
 // fields of a delivery, for decoding only.
-func (d *Delivery) fields(x *codec) {
+func (d *Delivery) fields(x *fields.Codec) {
 	d.Lock.fields(x)
-	field8(x, &d.State)
-	field32(x, &d.FailedDeliveries)
-	fieldTime(x, &d.Enqueued)
-	fieldTime(x, &d.LockedUntil)
-	fieldTime(x, &d.Expires)
-	field64(x, &d.Topic)
-	field8(x, &d.Hops)
-	fieldBytes(x, &d.Payload)
-	fieldBytes(x, &d.Patches)
+	fields.Uint8(x, &d.State)
+	fields.Uint32(x, &d.FailedDeliveries)
+	fields.Int64(x, &d.Enqueued)
+	fields.Int64(x, &d.LockedUntil)
+	fields.Int64(x, &d.Expires)
+	fields.Uint64(x, &d.Topic)
+	fields.Uint8(x, &d.Hops)
+	fields.Bytes(x, &d.Payload)
+	fields.Bytes(x, &d.Patches)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -176,9 +177,9 @@ func parseRule(r *Rule) (p parsed, err error) {
 	// from an image too, where it has one.
 	timeless := *r
 	timeless.Created = 0
-	x := encoder(nil)
+	x := fields.Encoder(nil)
 	timeless.fields(&x)
-	if p.size = len(x.b); p.size > ruleBytesMax {
+	if p.size = len(x.Buf); p.size > ruleBytesMax {
 		return p, fmt.Errorf("%w: rule of %d bytes, at most %d allowed", InvalidArgument, p.size, ruleBytesMax)
 	}
 	if r.Filter.Kind != SQLFilter && (r.Filter.SQL.Text != "" || len(r.Filter.SQL.Parameters) > 0) {

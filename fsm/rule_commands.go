@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -30,87 +31,87 @@ const (
 // withForms is a bit beside the kind of the filter: the rule ends with the forms of its values.
 const withForms = 1 << 7
 
-func (PutRule) kind() Kind             { return KindPutRule }
-func (c PutRule) encode(x codec) codec { c.fields(&x); return x }
-func (c PutRule) check() Code          { return codeIf(c.Rule.Validate() == nil) }
+func (PutRule) kind() Kind                           { return KindPutRule }
+func (c PutRule) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c PutRule) check() Code                        { return codeIf(c.Rule.Validate() == nil) }
 
-func (c *PutRule) fields(x *codec) {
-	field64(x, &c.Subscription)
-	fieldBool(x, &c.Replace)
+func (c *PutRule) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Subscription)
+	fields.Bool(x, &c.Replace)
 	c.Rule.fields(x)
 }
 
-func (DropRule) kind() Kind             { return KindDropRule }
-func (c DropRule) encode(x codec) codec { c.fields(&x); return x }
-func (DropRule) check() Code            { return OK }
+func (DropRule) kind() Kind                           { return KindDropRule }
+func (c DropRule) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (DropRule) check() Code                          { return OK }
 
-func (c *DropRule) fields(x *codec) {
-	field64(x, &c.Subscription)
-	fieldText(x, &c.Name)
+func (c *DropRule) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Subscription)
+	fields.Text(x, &c.Name)
 }
 
-func (r *Rule) fields(x *codec) {
-	fieldText(x, &r.Name)
+func (r *Rule) fields(x *fields.Codec) {
+	fields.Text(x, &r.Name)
 	kind := r.Filter.Kind
-	if x.encoding && len(r.Forms) > 0 {
+	if x.Encoding() && len(r.Forms) > 0 {
 		kind |= withForms
 	}
-	if field8(x, &kind); !x.encoding {
+	if fields.Uint8(x, &kind); !x.Encoding() {
 		r.Filter.Kind = kind &^ withForms
 	}
 	r.Filter.SQL.fields(x)
-	for i := range fieldLen(x, &r.Filter.Conditions, propertyBytesMin) {
+	for i := range fields.Len(x, &r.Filter.Conditions, propertyBytesMin) {
 		fieldProperty(x, &r.Filter.Conditions[i].Property)
 		fieldValue(x, &r.Filter.Conditions[i].Value)
 	}
 	r.Action.fields(x)
-	fieldTime(x, &r.Created)
+	fields.Int64(x, &r.Created)
 	if kind&withForms == 0 {
 		return
 	}
-	for i := range fieldLen(x, &r.Forms, formBytesMin) {
-		field8(x, &r.Forms[i].Type)
-		fieldText(x, &r.Forms[i].Text)
+	for i := range fields.Len(x, &r.Forms, formBytesMin) {
+		fields.Uint8(x, &r.Forms[i].Type)
+		fields.Text(x, &r.Forms[i].Text)
 	}
 	if len(r.Forms) == 0 {
-		x.fail(errFlag) // a rule without forms has only one encoding
+		x.Fail(fields.ErrFlag) // a rule without forms has only one encoding
 	}
 }
 
-func (t *SQLText) fields(x *codec) {
-	fieldText(x, &t.Text)
-	for i := range fieldLen(x, &t.Parameters, parameterBytesMin) {
-		fieldText(x, &t.Parameters[i].Name)
+func (t *SQLText) fields(x *fields.Codec) {
+	fields.Text(x, &t.Text)
+	for i := range fields.Len(x, &t.Parameters, parameterBytesMin) {
+		fields.Text(x, &t.Parameters[i].Name)
 		fieldValue(x, &t.Parameters[i].Value)
 	}
 }
 
 // fieldFirstRule is the first rule of a subscription, if there is one.
-func fieldFirstRule(x *codec, r **Rule) {
+func fieldFirstRule(x *fields.Codec, r **Rule) {
 	present := *r != nil
-	if fieldBool(x, &present); !present {
+	if fields.Bool(x, &present); !present {
 		return
 	}
-	if !x.encoding {
+	if !x.Encoding() {
 		*r = &Rule{}
 	}
 	(*r).fields(x)
 }
 
-func fieldProperty(x *codec, p *filter.Property) {
-	if field8(x, &p.Scope); p.Scope > filter.System && !x.encoding {
-		x.fail(errFlag)
+func fieldProperty(x *fields.Codec, p *filter.Property) {
+	if fields.Uint8(x, &p.Scope); p.Scope > filter.System && !x.Encoding() {
+		x.Fail(fields.ErrFlag)
 	}
-	fieldText(x, &p.Name)
+	fields.Text(x, &p.Name)
 }
 
-func fieldValue(x *codec, v *filter.Value) {
-	if x.encoding {
-		x.b = filter.AppendValue(x.b, *v)
+func fieldValue(x *fields.Codec, v *filter.Value) {
+	if x.Encoding() {
+		x.Buf = filter.AppendValue(x.Buf, *v)
 		return
 	}
 	var err error
-	if *v, x.b, err = filter.DecodeValue(x.b); err != nil {
-		x.fail(err)
+	if *v, x.Buf, err = filter.DecodeValue(x.Buf); err != nil {
+		x.Fail(err)
 	}
 }

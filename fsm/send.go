@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm/fields"
+)
 
 // SendMessages stores messages at the tail of a queue: all of them or none. Messages with an
 // EnqueueAt in the future become Scheduled and get a sequence number like the others; when their
@@ -46,7 +50,7 @@ type Message struct {
 
 func (SendMessages) kind() Kind { return KindSendMessages }
 
-func (c SendMessages) encode(x codec) codec { c.fields(&x); return x }
+func (c SendMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
 func (c SendMessages) check() Code {
 	if !within(len(c.Messages), commandSendMax) {
@@ -72,19 +76,19 @@ func (c SendMessages) Level() uint32 {
 	return 1
 }
 
-func (c *SendMessages) fields(x *codec) {
-	field64(x, &c.Entity)
-	for i := range fieldLen(x, &c.Messages, messageBytesMin) {
+func (c *SendMessages) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
+	for i := range fields.Len(x, &c.Messages, messageBytesMin) {
 		c.Messages[i].fields(x)
 	}
 }
 
-func (m *Message) fields(x *codec) {
-	fieldText(x, &m.ID)
-	fieldBytes(x, &m.Payload)
-	fieldTime(x, &m.TimeToLive)
-	fieldTime(x, &m.EnqueueAt)
-	fieldBytes(x, &m.Properties)
+func (m *Message) fields(x *fields.Codec) {
+	fields.Text(x, &m.ID)
+	fields.Bytes(x, &m.Payload)
+	fields.Int64(x, &m.TimeToLive)
+	fields.Int64(x, &m.EnqueueAt)
+	fields.Bytes(x, &m.Properties)
 	fieldSession(x, &m.Session, &m.HasSession)
 }
 
@@ -289,36 +293,36 @@ type sentMessage struct {
 }
 
 // sends reads the payload of a SendMessages into scratch.
-func (r *codec) sends(scratch []sentMessage) (EntityID, []sentMessage) {
-	entity := EntityID(r.uvarint())
-	return entity, r.messages(scratch)
+func readSends(r *fields.Codec, scratch []sentMessage) (EntityID, []sentMessage) {
+	entity := EntityID(r.Uvarint())
+	return entity, readMessages(r, scratch)
 }
 
 // messages reads messages into scratch.
-func (r *codec) messages(scratch []sentMessage) []sentMessage {
-	n := r.count(messageBytesMin)
+func readMessages(r *fields.Codec, scratch []sentMessage) []sentMessage {
+	n := r.Count(messageBytesMin)
 	scratch = slices.Grow(scratch[:0], n)[:n] // the old contents were cleared after use
 	for i := range scratch {
 		m := &scratch[i] // in place: a sentMessage is large
-		m.id, m.payload = r.bytes(), r.bytes()
-		m.ttl, m.at = r.millis(), r.instant()
-		m.properties = r.bytes()
-		m.session, m.hasSession = r.session()
+		m.id, m.payload = r.Bytes(), r.Bytes()
+		m.ttl, m.at = Millis(r.Int64()), Instant(r.Int64())
+		m.properties = r.Bytes()
+		m.session, m.hasSession = readSession(r)
 	}
 	return scratch
 }
 
 // verifySend decodes and checks a SendMessages without building it.
-func (r *codec) verifySend() {
-	r.uvarint()
-	n := r.count(messageBytesMin)
-	r.limit(within(n, commandSendMax))
+func verifySend(r *fields.Codec) {
+	r.Uvarint()
+	n := r.Count(messageBytesMin)
+	r.Limit(within(n, commandSendMax))
 	for range n {
-		id, payload := r.bytes(), r.bytes()
-		r.limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)
-		r.limit(validTime(r.millis(), r.instant()))
-		r.limit(validProperties(r.bytes()))
-		session, _ := r.session()
-		r.limit(len(session) <= sessionIDBytesMax)
+		id, payload := r.Bytes(), r.Bytes()
+		r.Limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)
+		r.Limit(validTime(Millis(r.Int64()), Instant(r.Int64())))
+		r.Limit(validProperties(r.Bytes()))
+		session, _ := readSession(r)
+		r.Limit(len(session) <= sessionIDBytesMax)
 	}
 }

@@ -1,6 +1,10 @@
 package fsm
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/peeklock/peeklock/fsm/fields"
+)
 
 // SessionLock identifies one lock of a session: its holder receives the messages of the session, in
 // order, and nobody else does. Epoch counts the session locks of an entity, so a SessionLock is
@@ -79,18 +83,18 @@ func appendSession(dst []byte, session string, has bool) []byte {
 }
 
 // session decodes the output of appendSession; the text aliases the input.
-func (r *codec) session() (session []byte, has bool) {
-	n := r.uvarint()
+func readSession(r *fields.Codec) (session []byte, has bool) {
+	n := r.Uvarint()
 	switch {
 	case n == 0:
 		return nil, false
-	case n-1 > uint64(len(r.b)):
-		r.fail(errShort)
+	case n-1 > uint64(len(r.Buf)):
+		r.Fail(fields.ErrShort)
 		return nil, false
 	}
 	n--
-	session = r.b[:n:n]
-	r.b = r.b[n:]
+	session = r.Buf[:n:n]
+	r.Buf = r.Buf[n:]
 	return session, true
 }
 
@@ -98,19 +102,19 @@ func (r *codec) session() (session []byte, has bool) {
 func checkSession(id string) bool { return len(id) <= sessionIDBytesMax }
 
 // fieldSession is the session of a message, or the one that is accepted.
-func fieldSession(x *codec, session *string, has *bool) {
-	if x.encoding {
-		x.b = appendSession(x.b, *session, *has)
+func fieldSession(x *fields.Codec, session *string, has *bool) {
+	if x.Encoding() {
+		x.Buf = appendSession(x.Buf, *session, *has)
 		return
 	}
-	text, found := x.session()
+	text, found := readSession(x)
 	*session, *has = string(text), found
 }
 
 // fields of a lock of a session: one byte if there is none.
-func (l *SessionLock) fields(x *codec) {
-	if field64(x, &l.Epoch); l.Epoch != 0 {
-		fieldText(x, &l.ID)
+func (l *SessionLock) fields(x *fields.Codec) {
+	if fields.Uint64(x, &l.Epoch); l.Epoch != 0 {
+		fields.Text(x, &l.ID)
 	}
 }
 
@@ -124,7 +128,7 @@ func (c AcceptSession) kind() Kind {
 	return KindAcceptSession
 }
 
-func (c AcceptSession) encode(x codec) codec {
+func (c AcceptSession) encode(x fields.Codec) fields.Codec {
 	if c.kind() == KindAcceptNonExclusive {
 		nonExclusiveFields(&c, &x)
 	} else {
@@ -137,41 +141,41 @@ func (c AcceptSession) check() Code {
 	return codeIf(checkSession(c.ID) && (c.Named || c.ID == "") && (!c.TakeOver || c.Named && c.Token != SessionToken{}))
 }
 
-func (c *AcceptSession) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *AcceptSession) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 	fieldSession(x, &c.ID, &c.Named)
 }
 
 // nonExclusiveFields is fields for a lock with a token.
-func nonExclusiveFields(c *AcceptSession, x *codec) {
+func nonExclusiveFields(c *AcceptSession, x *fields.Codec) {
 	c.fields(x)
-	fieldKey(x, (*[16]byte)(&c.Token))
-	fieldBool(x, &c.TakeOver)
-	if !x.encoding {
-		x.limit(c.Token != SessionToken{})
+	fields.Key(x, (*[16]byte)(&c.Token))
+	fields.Bool(x, &c.TakeOver)
+	if !x.Encoding() {
+		x.Limit(c.Token != SessionToken{})
 	}
 }
 
-func (RenewSession) kind() Kind             { return KindRenewSession }
-func (c RenewSession) encode(x codec) codec { c.fields(&x); return x }
-func (c RenewSession) check() Code          { return codeIf(c.Lock.valid()) }
+func (RenewSession) kind() Kind                           { return KindRenewSession }
+func (c RenewSession) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c RenewSession) check() Code                        { return codeIf(c.Lock.valid()) }
 
-func (c *RenewSession) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *RenewSession) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 	c.Lock.fields(x)
 }
 
-func (ReleaseSession) kind() Kind             { return KindReleaseSession }
-func (c ReleaseSession) encode(x codec) codec { c.fields(&x); return x }
-func (c ReleaseSession) check() Code          { return codeIf(c.Lock.valid()) }
+func (ReleaseSession) kind() Kind                           { return KindReleaseSession }
+func (c ReleaseSession) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c ReleaseSession) check() Code                        { return codeIf(c.Lock.valid()) }
 
-func (c *ReleaseSession) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *ReleaseSession) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 	c.Lock.fields(x)
 }
 
-func (SetSessionState) kind() Kind             { return KindSetSessionState }
-func (c SetSessionState) encode(x codec) codec { c.fields(&x); return x }
+func (SetSessionState) kind() Kind                           { return KindSetSessionState }
+func (c SetSessionState) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c SetSessionState) check() Code {
 	if len(c.State) > messageBytesMax {
 		return MessageTooLarge
@@ -179,9 +183,9 @@ func (c SetSessionState) check() Code {
 	return codeIf(c.Lock.valid() && (!c.Clear || len(c.State) == 0))
 }
 
-func (c *SetSessionState) fields(x *codec) {
-	field64(x, &c.Entity)
+func (c *SetSessionState) fields(x *fields.Codec) {
+	fields.Uint64(x, &c.Entity)
 	c.Lock.fields(x)
-	fieldBool(x, &c.Clear)
-	fieldBytes(x, &c.State)
+	fields.Bool(x, &c.Clear)
+	fields.Bytes(x, &c.State)
 }

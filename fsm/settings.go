@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // EntitySettings are the settings of an entity. For a topic only MaxMessageBytes,
@@ -228,37 +230,37 @@ const (
 	settingsVersionExpress  byte = 5
 )
 
-func (s *EntitySettings) fields(x *codec) {
+func (s *EntitySettings) fields(x *fields.Codec) {
 	version := s.version()
-	if field8(x, &version); version < settingsVersion || version > settingsVersionExpress {
-		x.fail(unknownVersion(version, settingsVersion, settingsVersionExpress))
+	if fields.Uint8(x, &version); version < settingsVersion || version > settingsVersionExpress {
+		x.Fail(fields.UnknownVersion(version, settingsVersion, settingsVersionExpress))
 	}
-	fieldTime(x, &s.LockDuration)
-	field32(x, &s.MaxDeliveryCount)
-	field32(x, &s.MaxMessageBytes)
-	fieldFlags(x, &s.DeadLetterOnExpiry, &s.RequiresDuplicateDetection, &s.DeadLetterOnFilterErrors, &s.RequiresSession, &s.EnablePartitioning)
-	field8(x, &s.Status)
-	fieldTime(x, &s.DefaultTimeToLive)
-	fieldTime(x, &s.DuplicateWindow)
-	fieldTime(x, &s.AutoDeleteOnIdle)
-	field64(x, &s.MaxBytes)
-	fieldText(x, &s.UserMetadata)
-	fieldTime(x, &s.DeadLetterTimeToLive)
-	fieldTime(x, &s.RetryDelay)
-	fieldTime(x, &s.RetryDelayMax)
-	fieldText(x, &s.ForwardTo)
-	fieldText(x, &s.ForwardDeadLettersTo)
+	fields.Int64(x, &s.LockDuration)
+	fields.Uint32(x, &s.MaxDeliveryCount)
+	fields.Uint32(x, &s.MaxMessageBytes)
+	fields.Flags(x, &s.DeadLetterOnExpiry, &s.RequiresDuplicateDetection, &s.DeadLetterOnFilterErrors, &s.RequiresSession, &s.EnablePartitioning)
+	fields.Uint8(x, &s.Status)
+	fields.Int64(x, &s.DefaultTimeToLive)
+	fields.Int64(x, &s.DuplicateWindow)
+	fields.Int64(x, &s.AutoDeleteOnIdle)
+	fields.Uint64(x, &s.MaxBytes)
+	fields.Text(x, &s.UserMetadata)
+	fields.Int64(x, &s.DeadLetterTimeToLive)
+	fields.Int64(x, &s.RetryDelay)
+	fields.Int64(x, &s.RetryDelayMax)
+	fields.Text(x, &s.ForwardTo)
+	fields.Text(x, &s.ForwardDeadLettersTo)
 	if version < settingsVersionReadBack {
 		return
 	}
-	field8(x, &s.BatchedOperations)
-	field8(x, &s.Ordering)
-	fieldText(x, &s.ForwardToBase)
-	fieldText(x, &s.ForwardDeadLettersToBase)
+	fields.Uint8(x, &s.BatchedOperations)
+	fields.Uint8(x, &s.Ordering)
+	fields.Text(x, &s.ForwardToBase)
+	fields.Text(x, &s.ForwardDeadLettersToBase)
 	if version >= settingsVersionExpress {
-		fieldBool(x, &s.Express)
+		fields.Bool(x, &s.Express)
 	}
 	if s.version() != version {
-		x.fail(errFlag) // a lower version is the only form of such settings
+		x.Fail(fields.ErrFlag) // a lower version is the only form of such settings
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
@@ -38,8 +39,8 @@ type Settlement struct {
 	Properties []byte
 }
 
-func (SettleMessages) kind() Kind             { return KindSettleMessages }
-func (c SettleMessages) encode(x codec) codec { c.fields(&x); return x }
+func (SettleMessages) kind() Kind                           { return KindSettleMessages }
+func (c SettleMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
 func (c SettleMessages) check() Code {
 	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
@@ -53,20 +54,20 @@ func (c SettleMessages) check() Code {
 	return OK
 }
 
-func (c *SettleMessages) fields(x *codec) {
+func (c *SettleMessages) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	for i := range fieldLen(x, &c.Settlements, settlementBytesMin) {
+	for i := range fields.Len(x, &c.Settlements, settlementBytesMin) {
 		c.Settlements[i].fields(x)
 	}
 }
 
-func (s *Settlement) fields(x *codec) {
+func (s *Settlement) fields(x *fields.Codec) {
 	s.Lock.fields(x)
-	field8(x, &s.Verb)
-	fieldText(x, &s.Reason)
-	fieldText(x, &s.Description)
-	fieldTime(x, &s.Until)
-	fieldBytes(x, &s.Properties)
+	fields.Uint8(x, &s.Verb)
+	fields.Text(x, &s.Reason)
+	fields.Text(x, &s.Description)
+	fields.Int64(x, &s.Until)
+	fields.Bytes(x, &s.Properties)
 }
 
 // validSettlement checks one settlement. Apply checks each settlement alone, so that one that is
@@ -100,33 +101,33 @@ type RenewLocks struct {
 	Locks   []LockID
 }
 
-func (RenewLocks) kind() Kind             { return KindRenewLocks }
-func (c RenewLocks) encode(x codec) codec { c.fields(&x); return x }
+func (RenewLocks) kind() Kind                           { return KindRenewLocks }
+func (c RenewLocks) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
 func (c RenewLocks) check() Code {
 	return codeIf(within(len(c.Locks), commandSettlementsMax) && c.Address.valid())
 }
 
-func (c *RenewLocks) fields(x *codec) {
+func (c *RenewLocks) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	for i := range fieldLen(x, &c.Locks, lockBytesMin) {
+	for i := range fields.Len(x, &c.Locks, lockBytesMin) {
 		c.Locks[i].fields(x)
 	}
 }
 
 // verifySettle decodes and checks a SettleMessages without building it.
-func (r *codec) verifySettle() {
+func verifySettle(r *fields.Codec) {
 	var at Address
 	at.fields(r)
-	r.limit(at.valid())
-	n := r.count(settlementBytesMin)
-	r.limit(within(n, commandSettlementsMax))
+	r.Limit(at.valid())
+	n := r.Count(settlementBytesMin)
+	r.Limit(within(n, commandSettlementsMax))
 	for range n {
 		var lock LockID
 		lock.fields(r)
-		verb := Verb(r.byte())
-		reason, description, until, properties := r.bytes(), r.bytes(), r.instant(), r.bytes()
-		r.limit(validVerb(verb) && validUntil(verb, until) && len(reason) <= reasonBytesMax &&
+		verb := Verb(r.Byte())
+		reason, description, until, properties := r.Bytes(), r.Bytes(), Instant(r.Int64()), r.Bytes()
+		r.Limit(validVerb(verb) && validUntil(verb, until) && len(reason) <= reasonBytesMax &&
 			len(description) <= reasonBytesMax && len(properties) <= propertiesBytesMax)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // The layout of an image:
@@ -108,8 +110,8 @@ func (w *imageWriter) times(t Times) {
 		w.instant(t.Serving)
 	}
 }
-func (w *imageWriter) string(s string) { w.buf = appendString(w.buf, s) }
-func (w *imageWriter) bool(v bool)     { w.buf = appendBool(w.buf, v) }
+func (w *imageWriter) string(s string) { w.buf = fields.AppendText(w.buf, s) }
+func (w *imageWriter) bool(v bool)     { w.buf = fields.AppendBool(w.buf, v) }
 
 func (w *imageWriter) settings(s *EntitySettings) { w.sized(s.fields) }
 
@@ -124,19 +126,18 @@ func (w *imageWriter) lockID(l LockID) {
 }
 
 // fields writes a record by the list of its fields.
-func (w *imageWriter) fields(list func(x *codec)) {
-	x := encoder(w.buf)
+func (w *imageWriter) fields(list func(x *fields.Codec)) {
+	x := fields.Encoder(w.buf)
 	list(&x)
-	w.buf = x.b
+	w.buf = x.Buf
 }
 
 // sized writes a record with its length before it.
-func (w *imageWriter) sized(list func(x *codec)) {
-	var x codec
-	x.encoding = true
+func (w *imageWriter) sized(list func(x *fields.Codec)) {
+	x := fields.Encoder(nil)
 	list(&x)
-	w.count(len(x.b))
-	w.buf = append(w.buf, x.b...)
+	w.count(len(x.Buf))
+	w.buf = append(w.buf, x.Buf...)
 }
 
 func (w *imageWriter) ref(r Ref) {
@@ -200,7 +201,7 @@ func newImageReader(r io.Reader, machine byte) *imageReader {
 		to = imageVersionTokens
 	}
 	if ir.version < from || ir.version > to {
-		ir.fail(unknownVersion(ir.version, from, to))
+		ir.fail(fields.UnknownVersion(ir.version, from, to))
 	}
 	return ir
 }
@@ -238,7 +239,7 @@ func (r *imageReader) byte() byte {
 	}
 	if r.pos == r.end && !r.fill() {
 		if errors.Is(r.endErr, io.EOF) {
-			r.fail(errShort)
+			r.fail(fields.ErrShort)
 		} else {
 			r.fail(r.endErr)
 		}
@@ -268,7 +269,7 @@ func (r *imageReader) uvarint() uint64 {
 			return 0
 		}
 		if shift == 63 && b > 1 || shift > 0 && b == 0 {
-			r.fail(errNumber)
+			r.fail(fields.ErrNumber)
 			return 0
 		}
 		v |= uint64(b&0x7f) << shift
@@ -282,7 +283,7 @@ func (r *imageReader) uvarint() uint64 {
 func (r *imageReader) uvarintMax(limit uint64) uint64 {
 	v := r.uvarint()
 	if v > limit {
-		r.fail(errNumber)
+		r.fail(fields.ErrNumber)
 		return 0
 	}
 	return v
@@ -330,25 +331,25 @@ func (r *imageReader) repeat(limit uint64, item func()) {
 
 // fields reads a record by the list of its fields. The record has at most recordBytesMax bytes, and
 // none of its fields aliases the input.
-func (r *imageReader) fields(list func(x *codec)) {
+func (r *imageReader) fields(list func(x *fields.Codec)) {
 	for r.err == nil && r.end-r.pos < recordBytesMax && r.fill() {
 	}
 	if r.err != nil {
 		return
 	}
-	x := codec{b: r.buf[r.pos:r.end]}
-	if list(&x); x.err != nil {
-		r.fail(x.err)
+	x := fields.Decoder(r.buf[r.pos:r.end])
+	if list(&x); x.Err() != nil {
+		r.fail(x.Err())
 		return
 	}
-	r.pos = r.end - len(x.b)
+	r.pos = r.end - len(x.Buf)
 }
 
 // sized reads a record with its length, at most limit, before it.
-func (r *imageReader) sized(limit int, list func(x *codec)) {
-	x := codec{b: []byte(r.string(limit))}
+func (r *imageReader) sized(limit int, list func(x *fields.Codec)) {
+	x := fields.Decoder([]byte(r.string(limit)))
 	list(&x)
-	r.require(x.end() == nil)
+	r.require(x.End() == nil)
 }
 
 // settings reads complete and valid settings.
@@ -387,7 +388,7 @@ func (r *imageReader) finish() error {
 	case binary.LittleEndian.Uint32(b[:]) != sum:
 		r.fail(errChecksum)
 	case r.pos < r.end || r.fill():
-		r.fail(errTrailing)
+		r.fail(fields.ErrTrailing)
 	case !errors.Is(r.endErr, io.EOF):
 		r.fail(r.endErr)
 	}

@@ -1,6 +1,10 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm/fields"
+)
 
 // Transact performs operations of one partition atomically: all of them or none. It checks every
 // operation, with the effects of those before it in mind, before it changes anything.
@@ -167,33 +171,33 @@ const (
 )
 
 // transaction reads a Transact whose messages alias the input.
-func (r *codec) transaction(kind Kind) transaction {
+func readTransaction(r *fields.Codec, kind Kind) transaction {
 	var c transaction
-	for range r.count(transactionSettleBytesMin) {
+	for range r.Count(transactionSettleBytesMin) {
 		var s SettleMessages
 		s.fields(r)
 		c.settles = append(c.settles, s)
 	}
-	for range r.count(transactionSendBytesMin) {
+	for range r.Count(transactionSendBytesMin) {
 		var s transactionSend
-		s.entity, s.messages = r.sends(nil)
+		s.entity, s.messages = readSends(r, nil)
 		c.sends = append(c.sends, s)
 	}
-	for range r.count(transactionTransferBytesMin) {
-		p := transactionTransfer{via: EntityID(r.uvarint())}
+	for range r.Count(transactionTransferBytesMin) {
+		p := transactionTransfer{via: EntityID(r.Uvarint())}
 		p.to.fields(r)
-		p.name = r.bytes()
-		p.messages = r.messages(nil)
+		p.name = r.Bytes()
+		p.messages = readMessages(r, nil)
 		c.transfers = append(c.transfers, p)
 	}
 	if kind == KindTransactExtended {
-		r.extended(&c)
+		readExtended(r, &c)
 	}
 	return c
 }
 
 // extended reads what a KindTransactExtended has behind the operations of a Transact.
-func (r *codec) extended(c *transaction) {
+func readExtended(r *fields.Codec, c *transaction) {
 	var e extension
 	e.fields(r)
 	c.cancels, c.states, c.extended = e.cancels, e.states, true
@@ -203,7 +207,7 @@ func (r *codec) extended(c *transaction) {
 	for i := range c.transfers {
 		e.distribute(r, len(c.transfers[i].messages), func(j int, n SequenceNumber) { c.transfers[i].messages[j].reserved = n })
 	}
-	r.limit(len(e.reserved) == 0)
+	r.Limit(len(e.reserved) == 0)
 }
 
 // extension is what a KindTransactExtended has behind the operations of a Transact.
@@ -219,20 +223,20 @@ const (
 	transactionStateBytesMin  = 4 // entity, lock, clear, state
 )
 
-func (e *extension) fields(x *codec) {
-	fieldNumbers(x, &e.reserved)
-	for i := range fieldLen(x, &e.cancels, transactionCancelBytesMin) {
+func (e *extension) fields(x *fields.Codec) {
+	fields.Uint64s(x, &e.reserved)
+	for i := range fields.Len(x, &e.cancels, transactionCancelBytesMin) {
 		e.cancels[i].fields(x)
 	}
-	for i := range fieldLen(x, &e.states, transactionStateBytesMin) {
+	for i := range fields.Len(x, &e.states, transactionStateBytesMin) {
 		e.states[i].fields(x)
 	}
 }
 
 // distribute takes the reserved numbers of n messages.
-func (e *extension) distribute(x *codec, n int, set func(i int, number SequenceNumber)) {
+func (e *extension) distribute(x *fields.Codec, n int, set func(i int, number SequenceNumber)) {
 	if len(e.reserved) < n {
-		x.limit(false)
+		x.Limit(false)
 		return
 	}
 	for i, number := range e.reserved[:n] {
@@ -257,7 +261,7 @@ func (c Transact) kind() Kind {
 	return KindTransact
 }
 
-func (c Transact) encode(x codec) codec {
+func (c Transact) encode(x fields.Codec) fields.Codec {
 	if c.kind() == KindTransactExtended {
 		extendedFields(&c, &x)
 	} else {
@@ -313,10 +317,10 @@ func (c Transact) checkExtension() Code {
 }
 
 // extendedFields lists the fields of a KindTransactExtended.
-func extendedFields(c *Transact, x *codec) {
+func extendedFields(c *Transact, x *fields.Codec) {
 	c.fields(x)
 	e := extension{cancels: c.Cancels, states: c.States}
-	if x.encoding {
+	if x.Encoding() {
 		for i := range c.Sends {
 			e.addReserved(c.Sends[i].Messages)
 		}
@@ -325,7 +329,7 @@ func extendedFields(c *Transact, x *codec) {
 		}
 	}
 	e.fields(x)
-	if x.encoding {
+	if x.Encoding() {
 		return
 	}
 	c.Cancels, c.States = e.cancels, e.states
@@ -335,7 +339,7 @@ func extendedFields(c *Transact, x *codec) {
 	for i := range c.Transfers {
 		e.distribute(x, len(c.Transfers[i].Messages), func(j int, n SequenceNumber) { c.Transfers[i].Messages[j].Reserved = n })
 	}
-	x.limit(len(e.reserved) == 0 && c.kind() == KindTransactExtended)
+	x.Limit(len(e.reserved) == 0 && c.kind() == KindTransactExtended)
 }
 
 // addReserved appends the reserved numbers of messages.
@@ -345,23 +349,23 @@ func (e *extension) addReserved(messages []Message) {
 	}
 }
 
-func (c *Transact) fields(x *codec) {
-	for i := range fieldLen(x, &c.Settles, transactionSettleBytesMin) {
+func (c *Transact) fields(x *fields.Codec) {
+	for i := range fields.Len(x, &c.Settles, transactionSettleBytesMin) {
 		c.Settles[i].fields(x)
 	}
-	for i := range fieldLen(x, &c.Sends, transactionSendBytesMin) {
+	for i := range fields.Len(x, &c.Sends, transactionSendBytesMin) {
 		c.Sends[i].fields(x)
 	}
-	for i := range fieldLen(x, &c.Transfers, transactionTransferBytesMin) {
+	for i := range fields.Len(x, &c.Transfers, transactionTransferBytesMin) {
 		c.Transfers[i].fields(x)
 	}
 }
 
-func (t *TransferOut) fields(x *codec) {
-	field64(x, &t.Via)
+func (t *TransferOut) fields(x *fields.Codec) {
+	fields.Uint64(x, &t.Via)
 	t.To.fields(x)
-	fieldText(x, &t.Name)
-	for i := range fieldLen(x, &t.Messages, messageBytesMin) {
+	fields.Text(x, &t.Name)
+	for i := range fields.Len(x, &t.Messages, messageBytesMin) {
 		t.Messages[i].fields(x)
 	}
 }

@@ -24,9 +24,10 @@ const (
 // packages under test may import them.
 func packageImports() map[string][]string {
 	return map[string][]string{
+		"fsm/fields":  {},
 		"fsm/filter":  {},
 		"fsm/planted": {},
-		"fsm":         {"fsm/filter"},
+		"fsm":         {"fsm/fields", "fsm/filter"},
 
 		"partition":           {"fsm", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
@@ -257,7 +258,7 @@ func TestImportersMatchWholePathElements(t *testing.T) {
 func TestStateMachineImportsAreDeterministic(t *testing.T) {
 	t.Parallel()
 	have := loadPackages(t)
-	for _, name := range []string{"fsm", "fsm/filter"} {
+	for _, name := range []string{"fsm", "fsm/fields", "fsm/filter"} {
 		for path := range have[name].Imports {
 			first, _, _ := strings.Cut(path, "/")
 			if !strings.Contains(first, ".") && !slices.Contains(stateMachineImports(), path) {
