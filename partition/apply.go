@@ -186,7 +186,7 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 		env.Now = fsm.Instant(g.cfg.Now().UnixMilli())
 	}
 	if planted.Active(planted.ApplyInMapOrder) {
-		head.rest = inMapOrder(head)
+		head.commands.Buf = inMapOrder(head)
 	}
 	g.appliedAt.Store(int64(g.cfg.Monotonic()))
 	for i := range head.count {

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // The data of a raft log entry:
@@ -29,12 +29,24 @@ const (
 	entryVersion2 byte = 2
 )
 
-var (
-	errEntryShort    = errors.New("entry ends early")
-	errEntryVersion  = errors.New("entry version is not known to this binary")
-	errEntryNumber   = errors.New("entry has a number that is too long or out of range")
-	errEntryTrailing = errors.New("entry has bytes left over")
-)
+var errNoCommands = errors.New("entry without commands")
+
+// entryHead is the decoded front of an entry, with the commands that follow it.
+type entryHead struct {
+	times    fsm.Times // Serving is 0 in version 1
+	batch    uint64
+	count    int
+	commands fields.Codec
+}
+
+// fields of an entry, but its version and commands.
+func (h *entryHead) fields(x *fields.Codec, version byte) {
+	fields.Int64(x, &h.times.Wall)
+	if version >= entryVersion2 {
+		fields.Int64(x, &h.times.Serving)
+	}
+	fields.Fixed64(x, &h.batch)
+}
 
 // encodeEntry encodes the data of an entry. Version 1 has no serving time.
 func encodeEntry(version byte, times fsm.Times, batch uint64, commands [][]byte) []byte {
@@ -42,89 +54,42 @@ func encodeEntry(version byte, times fsm.Times, batch uint64, commands [][]byte)
 	for _, c := range commands {
 		size += binary.MaxVarintLen32 + len(c)
 	}
-	dst := append(make([]byte, 0, size), version)
-	dst = binary.AppendUvarint(dst, uint64(times.Wall))
-	if version >= entryVersion2 {
-		dst = binary.AppendUvarint(dst, uint64(times.Serving))
+	x := fields.Encoder(append(make([]byte, 0, size), version))
+	h := entryHead{times: times, batch: batch}
+	h.fields(&x, version)
+	for i := range fields.Len(&x, &commands, 1) {
+		fields.Bytes(&x, &commands[i])
 	}
-	dst = binary.LittleEndian.AppendUint64(dst, batch)
-	dst = binary.AppendUvarint(dst, uint64(len(commands)))
-	for _, c := range commands {
-		dst = binary.AppendUvarint(dst, uint64(len(c)))
-		dst = append(dst, c...)
-	}
-	return dst
-}
-
-// entryHead is the decoded front of an entry, with the commands that follow it.
-type entryHead struct {
-	times fsm.Times // Serving is 0 in version 1
-	batch uint64
-	count int
-	rest  []byte
+	return x.Buf
 }
 
 // decodeEntry decodes the front of an entry.
-func decodeEntry(b []byte) (entryHead, error) {
-	if len(b) == 0 {
-		return entryHead{}, errEntryShort
-	}
-	version := b[0]
+func decodeEntry(b []byte) (h entryHead, err error) {
+	x := fields.Decoder(b)
+	version := x.Byte()
 	if version != entryVersion1 && version != entryVersion2 {
-		return entryHead{}, fmt.Errorf("%w: %d", errEntryVersion, version)
+		x.Fail(fields.UnknownVersion(version, entryVersion1, entryVersion2))
 	}
-	var h entryHead
-	wall, b, err := number(b[1:], math.MaxInt64)
-	if err != nil {
-		return entryHead{}, err
+	h.fields(&x, version)
+	if h.count = x.Count(1); h.count == 0 {
+		x.Fail(errNoCommands)
 	}
-	h.times.Wall = fsm.Instant(wall)
-	if version >= entryVersion2 {
-		var serving uint64
-		if serving, b, err = number(b, math.MaxInt64); err != nil {
-			return entryHead{}, err
-		}
-		h.times.Serving = fsm.Instant(serving)
-	}
-	if len(b) < 8 {
-		return entryHead{}, errEntryShort
-	}
-	h.batch = binary.LittleEndian.Uint64(b)
-	count, b, err := number(b[8:], uint64(len(b)))
-	if err != nil {
-		return entryHead{}, err
-	}
-	if count == 0 {
-		return entryHead{}, errEntryNumber
-	}
-	h.count, h.rest = int(count), b
-	return h, nil
+	h.commands = x
+	return h, entryError(x.Err())
 }
 
 // next returns the next command. After the last one no bytes may be left.
-func (h *entryHead) next(last bool) ([]byte, error) {
-	n, b, err := number(h.rest, math.MaxUint32)
-	if err != nil {
-		return nil, err
+func (h *entryHead) next(last bool) (command []byte, err error) {
+	command, err = h.commands.Bytes(), h.commands.Err()
+	if last {
+		err = h.commands.End()
 	}
-	if n > uint64(len(b)) {
-		return nil, errEntryShort
-	}
-	h.rest = b[n:]
-	if last && len(h.rest) != 0 {
-		return nil, errEntryTrailing
-	}
-	return b[:n:n], nil
+	return command, entryError(err)
 }
 
-// number decodes a uvarint in its shortest form, at most limit.
-func number(b []byte, limit uint64) (uint64, []byte, error) {
-	v, n := binary.Uvarint(b)
-	switch {
-	case n == 0:
-		return 0, nil, errEntryShort
-	case n < 0, n > 1 && b[n-1] == 0, v > limit:
-		return 0, nil, errEntryNumber
+func entryError(err error) error {
+	if err != nil {
+		return fmt.Errorf("decode entry: %w", err)
 	}
-	return v, b[n:], nil
+	return nil
 }

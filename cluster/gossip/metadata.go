@@ -1,11 +1,11 @@
 package gossip
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // The limits of the texts in metadata, in bytes. They keep its encoding within memberlist's limit of
@@ -37,59 +37,35 @@ type Metadata struct {
 	ReadOnly    bool   // short of disk space or memory: accepts no new messages, leaderships and replicas
 }
 
-// The flags of metadata.
-const (
-	metadataLeaving = 1 << iota
-	metadataReadOnly
-)
-
 var errMetadata = errors.New("metadata cannot be read")
 
-// metadataFixedBytes is the length of the part before the texts.
-const metadataFixedBytes = 22
+func (m *Metadata) fields(x *fields.Codec) {
+	fields.Version(x, metadataVersion)
+	fields.Flags(x, &m.Leaving, &m.ReadOnly)
+	fields.Fixed64(x, &m.Incarnation)
+	fields.Int64(x, &m.Started)
+	fields.Uint32(x, &m.Level)
+	fields.Text(x, &m.Member)
+	for _, text := range []*string{&m.Name, &m.Cluster, &m.Peer, &m.AMQP, &m.HTTP, &m.Version, &m.Zone} {
+		fields.Text(x, text)
+	}
+}
 
-// encode returns the encoded metadata: version, flags, incarnation, start, level, then the texts, each preceded
-// by its length in one byte.
+// encode returns the encoded metadata.
 func (m *Metadata) encode() []byte {
-	var dst []byte
-	flags := byte(0)
-	if m.Leaving {
-		flags |= metadataLeaving
-	}
-	if m.ReadOnly {
-		flags |= metadataReadOnly
-	}
-	dst = append(dst, metadataVersion, flags)
-	dst = binary.BigEndian.AppendUint64(dst, m.Incarnation)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(m.Started))
-	dst = binary.BigEndian.AppendUint32(dst, m.Level)
-	for _, text := range []string{string(m.Member), m.Name, m.Cluster, m.Peer, m.AMQP, m.HTTP, m.Version, m.Zone} {
-		dst = append(dst, byte(len(text)))
-		dst = append(dst, text...)
-	}
-	return dst
+	x := fields.Encoder(nil)
+	m.fields(&x)
+	return x.Buf
 }
 
 // decodeMetadata decodes what encode returns. It accepts nothing else.
 func decodeMetadata(src []byte) (m Metadata, err error) {
-	if len(src) < metadataFixedBytes || src[0] != metadataVersion || src[1] > metadataLeaving|metadataReadOnly {
-		return m, errMetadata
+	x := fields.Decoder(src)
+	m.fields(&x)
+	if err := x.End(); err != nil {
+		return Metadata{}, fmt.Errorf("%w: %w", errMetadata, err)
 	}
-	m.Leaving, m.ReadOnly = src[1]&metadataLeaving != 0, src[1]&metadataReadOnly != 0
-	m.Incarnation = binary.BigEndian.Uint64(src[2:])
-	m.Started = int64(binary.BigEndian.Uint64(src[10:]))
-	m.Level = binary.BigEndian.Uint32(src[18:])
-	src = src[metadataFixedBytes:]
-	var member string
-	for _, text := range []*string{&member, &m.Name, &m.Cluster, &m.Peer, &m.AMQP, &m.HTTP, &m.Version, &m.Zone} {
-		if len(src) < 1 || len(src) < 1+int(src[0]) {
-			return Metadata{}, errMetadata
-		}
-		*text = string(src[1 : 1+src[0]])
-		src = src[1+src[0]:]
-	}
-	m.Member = fsm.MemberID(member)
-	if len(src) != 0 || !ValidMemberID(m.Member) {
+	if !ValidMemberID(m.Member) {
 		return Metadata{}, errMetadata
 	}
 	return m, nil

@@ -29,7 +29,7 @@ func packageImports() map[string][]string {
 		"fsm/planted": {},
 		"fsm":         {"fsm/fields", "fsm/filter"},
 
-		"partition":           {"fsm", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog", "partition/transport"},
+		"partition":           {"fsm", "fsm/fields", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/disk":      {},
 		"partition/histogram": {},
@@ -50,7 +50,7 @@ func packageImports() map[string][]string {
 		"cluster/shards":     {"fsm"},
 		"cluster/router":     {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/forwarding": {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/router", "cluster/rpc", "cluster/shards"},
-		"cluster/gossip":     {"fsm", "cluster/notify", "cluster/throttle"},
+		"cluster/gossip":     {"fsm", "fsm/fields", "cluster/notify", "cluster/throttle"},
 		"cluster/clocks":     {"fsm"},
 		"cluster/notify":     {},
 		"cluster/throttle":   {},
