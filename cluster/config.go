@@ -119,9 +119,8 @@ type Config struct {
 	Timing Timing
 	// Sizes bounds the sizes of files on disk; the zero value means partition.DefaultSizes.
 	Sizes partition.Sizes
-	// LogStore is where the log keeps its entries; empty means JournalLog, but BoltLog in a folder of an older release as long
-	// as the cluster has a format level that releases without a journal can read. JournalLog takes the entries of a folder
-	// without a journal over; BoltLog refuses a folder with one ([StoppedLog.Convert]).
+	// LogStore is where the log keeps its entries; empty means partition.JournalLog. A folder that was created with another one is
+	// refused.
 	LogStore partition.LogKind
 	// FS holds the data folder, and OpenLogStore opens the store of the log in it. nil means the files of the
 	// operating system and a bbolt file, which is what members use; a simulation replaces both.

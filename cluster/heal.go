@@ -167,7 +167,7 @@ func (n *Node) renameCatalogReplica(ctx context.Context, number uint32) error {
 		n.log.WarnContext(ctx, "failed to have the damaged replica of the catalog replaced, will retry: the other members must have a quorum", "error", err)
 		return err
 	}
-	if err := n.dataDir.Update(func(id *datadir.Identity) { id.SetCatalogNumber(number + 1) }); err != nil {
+	if err := n.dataDir.Update(func(id *datadir.Identity) { id.CatalogReplica = number + 1 }); err != nil {
 		return fmt.Errorf("record the name of a replica: %w", err)
 	}
 	n.log.WarnContext(ctx, "replica of the catalog has a damaged log, and another one takes its place", "number", number)

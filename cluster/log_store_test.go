@@ -11,9 +11,9 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// Members whose log is a journal keep what was confirmed when they restart, next to one whose log is bolt. A journal is
-// never ignored, and it is removed with the member.
-func TestMembersRunOnAJournal(t *testing.T) {
+// Members keep the log store of their folders, and what was confirmed, when they restart; either kind works with the other. A
+// start with another log store is refused. A journal is removed with the member.
+func TestMembersKeepTheirLogStore(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 2)
 	for i, kind := range []partition.LogKind{partition.JournalLog, partition.JournalLog, partition.BoltLog} {
@@ -27,13 +27,15 @@ func TestMembersRunOnAJournal(t *testing.T) {
 	for i := range c.nodes {
 		c.stop(i)
 	}
-	for i := range 2 {
+	for i := range c.configs {
 		config := c.configs[i]
-		config.LogStore = partition.BoltLog
+		other := map[partition.LogKind]partition.LogKind{partition.JournalLog: partition.BoltLog, partition.BoltLog: partition.JournalLog}[config.LogStore]
+		want := "--log-store " + string(config.LogStore)
+		config.LogStore = other
 		if n, err := Open(t.Context(), config); err == nil {
-			t.Errorf("member %d was opened without its journal", i)
+			t.Errorf("member %d was opened with %s", i, other)
 			_ = n.Close(t.Context())
-		} else if !errors.Is(err, datadir.ErrOtherLog) || !strings.Contains(err.Error(), "--log-store") {
+		} else if !errors.Is(err, datadir.ErrOtherLog) || !strings.Contains(err.Error(), want) {
 			t.Error(err)
 		}
 	}

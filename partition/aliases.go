@@ -51,8 +51,5 @@ func FileSystemSpace(dir string) (free, total uint64, err error) { return disk.F
 // OpenLog opens the log of a member, see [raftlog.Open].
 func OpenLog(cfg LogConfig) (*Log, error) { return raftlog.Open(cfg) }
 
-// LeaveJournal moves the entries of a closed log from its journal to its raft-boltdb file, see [raftlog.ReturnToBolt].
-func LeaveJournal(cfg LogConfig) error { return raftlog.ReturnToBolt(cfg) }
-
 // CutUndecided cuts an undecided batch of the journal of a closed log, see [raftlog.CutUndecided].
 func CutUndecided(cfg LogConfig) (cut bool, err error) { return raftlog.CutUndecided(cfg) }

@@ -85,8 +85,7 @@ func restore(ctx context.Context, config *RestoreConfig) (err error) {
 		return err
 	}
 	return dir.Update(func(id *datadir.Identity) {
-		id.Cluster, id.Level = run.cluster, fsm.FormatLevel
-		id.SetLog(datadir.Log(config.LogStore))
+		id.Cluster, id.Level, id.Log = run.cluster, fsm.FormatLevel, datadir.Log(config.LogStore)
 	})
 }
 

@@ -1,7 +1,6 @@
 package datadir
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -20,13 +19,8 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// The format of member.json. A folder with a journal has a version of its own: a binary that knows no journal would
-// find the votes in raft.db and an empty log, so it must refuse the folder.
-const (
-	identityVersion        = 1
-	identityVersionJournal = 2
-	identityVersionCatalog = 3 // the replica of the catalog has another number than the first
-)
+// identityFormat is the format of member.json.
+const identityFormat = 1
 
 // identityBytesMax is the most that is read as member.json, in bytes.
 const identityBytesMax = 64 * 1024
@@ -50,15 +44,12 @@ type Log string
 
 // The logs that a folder can have.
 const (
-	BoltLog    Log = "bolt"    // in raft.db, also when member.json names none
+	BoltLog    Log = "bolt"    // in raft.db
 	JournalLog Log = "journal" // in the folder of the journal
 )
 
-// journalLevel is a format level that only releases with journals can read.
-const journalLevel = 4
-
-// ErrOtherLog says that a folder has the other kind of log than the one that is asked for.
-var ErrOtherLog = errors.New("the log of this folder is of another kind")
+// ErrOtherLog says that a folder was created with another log than the one that is asked for.
+var ErrOtherLog = errors.New("the data folder was created with another log store")
 
 // ErrRemoved says that this member was removed from its cluster: it holds nothing and takes
 // part in nothing. Its folder can be emptied to start over as a new member.
@@ -66,8 +57,8 @@ var ErrRemoved = errors.New("this member was removed from its cluster for good: 
 
 // Identity is member.json: what a member keeps about itself outside of raft.
 type Identity struct {
-	Version int          `json:"version"`
-	Member  fsm.MemberID `json:"member"`
+	Format int          `json:"format"`
+	Member fsm.MemberID `json:"member"`
 	// Cluster is the id of the cluster that the data belongs to, once it is known.
 	Cluster string `json:"cluster,omitempty"`
 	// Pledge are the members with which this one has pledged to bootstrap a cluster (package
@@ -77,47 +68,28 @@ type Identity struct {
 	Bootstrapping bool `json:"founding,omitempty"`
 	// Level is the last known format level of the cluster: a binary that can read less does not start.
 	Level uint32 `json:"level,omitempty"`
-	// Log says where the entries of the log are; empty means BoltLog. SetLog changes it.
+	// Log says where the entries of the log are. It is empty until the first start opens the log, and does not change afterwards.
 	Log Log `json:"log,omitempty"`
-	// CatalogReplica is the number of this member's replica of the catalog, 0 for the first. SetCatalogNumber changes it.
+	// CatalogReplica is the number of this member's replica of the catalog, 0 for the first.
 	CatalogReplica uint32 `json:"catalog_replica,omitempty"`
 	// Removed says that the cluster has removed this member for good.
 	Removed bool `json:"removed,omitempty"`
 }
 
-// SetLog records where the entries of the log are.
-func (i *Identity) SetLog(log Log) {
-	i.Log = ""
-	if log == JournalLog {
-		i.Log = JournalLog
-	}
-	i.Version = i.versionNeeded()
-}
-
 // CatalogNumber returns the number of this member's replica of the catalog.
 func (i *Identity) CatalogNumber() uint32 { return max(1, i.CatalogReplica) }
 
-// SetCatalogNumber records that this member gives up its replica of the catalog for another one: a binary that does not know
-// that would open the former, empty, under a name that has voted.
-func (i *Identity) SetCatalogNumber(number uint32) {
-	i.CatalogReplica = number
-	i.Version = i.versionNeeded()
-}
-
-// versionNeeded returns the lowest version with which no binary misunderstands the identity.
-func (i *Identity) versionNeeded() int {
+// check returns an error for an identity that this binary does not understand.
+func (i *Identity) check() error {
 	switch {
-	case i.CatalogNumber() > 1:
-		return identityVersionCatalog
-	case i.Log == JournalLog:
-		return identityVersionJournal
+	case i.Format == 0:
+		return errors.New("it has no format: a build before release 0.1.0 wrote it, and no release reads that folder. Start over in an empty folder")
+	case i.Format != identityFormat:
+		return fmt.Errorf("it has format %d, this binary reads format %d: start the release that wrote it", i.Format, identityFormat)
+	case i.Log != "" && i.Log != BoltLog && i.Log != JournalLog:
+		return fmt.Errorf("the log store is %q, this binary knows %s and %s: start the release that wrote it", i.Log, JournalLog, BoltLog)
 	}
-	return identityVersion
-}
-
-// hasValidVersion reports whether this binary knows the version and what goes with it.
-func (i *Identity) hasValidVersion() bool {
-	return i.Version == i.versionNeeded() && (i.Log == "" || i.Log == BoltLog || i.Log == JournalLog)
+	return nil
 }
 
 // Dir is the open data folder of a member. Its methods may be called concurrently.
@@ -218,7 +190,7 @@ func lockDir(files disk.FS, path string) (*Dir, error) {
 
 // newIdentity generates a member id: 128 random bits as text.
 func newIdentity() Identity {
-	return Identity{Version: identityVersion, Member: fsm.MemberID(rand.Text())}
+	return Identity{Format: identityFormat, Member: fsm.MemberID(rand.Text())}
 }
 
 // load reads member.json or, in a folder that holds nothing else, generates an identity.
@@ -247,8 +219,8 @@ func (d *Dir) load() error {
 	if err := json.Unmarshal(data, &d.identity); err != nil {
 		return fmt.Errorf("read identity %s: %w", path, err)
 	}
-	if !d.identity.hasValidVersion() {
-		return fmt.Errorf("read identity %s: version %d with log %q, this binary knows versions up to %d", path, d.identity.Version, d.identity.Log, identityVersionCatalog)
+	if err := d.identity.check(); err != nil {
+		return fmt.Errorf("read identity %s: %w", path, err)
 	}
 	if d.identity.Removed {
 		return ErrRemoved
@@ -301,32 +273,18 @@ func (d *Dir) save(identity Identity) error {
 	return nil
 }
 
-// UseLog returns the kind of log that a start uses, and records it before anything of it is written: from then on a binary
-// that knows no journal refuses the folder. It is the one asked for; if that is empty, a journal, unless an older release may
-// still have to open the folder. A folder without a journal may get one (package raftlog moves the entries). UseLog returns
-// an error that wraps ErrOtherLog if the folder has a journal and BoltLog is asked for.
-func (d *Dir) UseLog(log Log) (Log, error) {
-	has := cmp.Or(d.Identity().Log, BoltLog)
-	if log == "" {
-		log = JournalLog
-		if has == BoltLog && d.olderReleaseMayOpen() {
-			log = BoltLog
-		}
+// UseLog records the log of a new folder, before anything of it is written. It returns an error that wraps ErrOtherLog if the folder
+// was created with another one.
+func (d *Dir) UseLog(log Log) error {
+	has := d.Identity().Log
+	if has == "" {
+		return d.Update(func(i *Identity) { i.Log = log })
 	}
-	if has == log {
-		return log, nil
+	if has != log {
+		return fmt.Errorf("%w: %s has %s, and %s was asked for: start the member with --log-store %s. "+
+			"To change it, replace the member by a new one with an empty folder", ErrOtherLog, d.path, has, log, has)
 	}
-	if has == BoltLog {
-		return log, d.Update(func(i *Identity) { i.SetLog(log) })
-	}
-	return "", fmt.Errorf("%w: it is in a journal, so start with --log-store %s, or run \"peeklock raft-log convert --dir %s --to %s\" first", ErrOtherLog, has, d.path, log)
-}
-
-// olderReleaseMayOpen reports whether the folder has a log in raft.db that a release without journals may still have
-// to open: the format level of its cluster is one that such releases can read.
-func (d *Dir) olderReleaseMayOpen() bool {
-	_, err := d.files.Stat(d.LogPath())
-	return !errors.Is(err, fs.ErrNotExist) && d.Identity().Level < journalLevel
+	return nil
 }
 
 // LogPath is the path of the log of all replicas.

@@ -35,10 +35,12 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	}
 	path := filepath.Join(dir, "member.json")
 	for name, content := range map[string]string{
-		"version":  `{"version":3,"member":"` + string(id) + `"}`,
-		"is not":   `{"version":1,"member":"../../etc"}`,
-		"not ours": strings.Repeat("x", identityBytesMax+1),
-		"invalid":  `{`,
+		"format 3":                      `{"format":3,"member":"` + string(id) + `"}`,
+		"Start over in an empty folder": `{"version":2,"member":"` + string(id) + `","log":"journal"}`,
+		`the log store is "rocks"`:      `{"format":1,"member":"` + string(id) + `","log":"rocks"}`,
+		"is not":                        `{"format":1,"member":"../../etc"}`,
+		"not ours":                      strings.Repeat("x", identityBytesMax+1),
+		"invalid":                       `{`,
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -79,79 +81,28 @@ func TestNewFolderMayBeTheRootOfAVolume(t *testing.T) {
 	}
 }
 
-// A journal is recorded before the log exists, in a version that older binaries refuse, and a start without it is refused
-// from then on.
-func TestFolderKeepsItsJournal(t *testing.T) {
+// The first start records the log of the folder before the log exists, and a start with another one is refused from then on.
+func TestFolderKeepsItsLog(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "new")
-	for _, log := range []Log{BoltLog, BoltLog, JournalLog, JournalLog} {
-		f, err := Open(nil, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind, err := f.UseLog(log); err != nil || kind != log {
-			t.Fatal(err)
-		}
-		if version := f.Identity().Version; (version == 2) != (log == JournalLog) {
-			t.Errorf("version %d with %s", version, log)
-		}
-		if _, err := f.UseLog(BoltLog); log == JournalLog && (!errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store journal")) {
-			t.Errorf("bolt instead of a journal: %v", err)
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f, err := Open(nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Update(func(i *Identity) { i.SetLog(BoltLog) }); err != nil {
-		t.Fatal(err)
-	}
-	if id := f.Identity(); id.Version != 1 || id.Log != "" {
-		t.Errorf("after a journal: %+v", id)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Without a choice, a new member gets a journal. The folder of an older release gets one at the first start at which no
-// release that knows no journal can read the format level of the cluster.
-func TestJournalIsTheDefaultUnlessAnOlderReleaseMayOpenTheFolder(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		hasLog bool
-		level  uint32
-		want   Log
-	}{
-		"new":                    {false, 0, JournalLog},
-		"founding":               {true, 0, BoltLog},
-		"older level":            {true, journalLevel - 1, BoltLog},
-		"level with the journal": {true, journalLevel, JournalLog},
-	} {
-		dir := t.TempDir()
-		f, err := Open(nil, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c.hasLog {
-			err = os.WriteFile(f.LogPath(), nil, 0o600)
-		}
-		if err := errors.Join(err, f.Update(func(i *Identity) { i.Level = c.level })); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // also once it is recorded
-			if got, err := f.UseLog(""); got != c.want || err != nil {
-				t.Errorf("%s: %s, %v", name, got, err)
+	for log, other := range map[Log]Log{BoltLog: JournalLog, JournalLog: BoltLog} {
+		dir := filepath.Join(t.TempDir(), "new")
+		for range 2 {
+			f, err := Open(nil, dir)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if got := f.Identity().Log; got != c.want && (got != "" || c.want != BoltLog) {
-				t.Errorf("%s: member.json names %q", name, got)
+			if err := f.UseLog(log); err != nil {
+				t.Error(err)
 			}
-		}
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
+			if id, err := ReadIdentity(dir); err != nil || id.Log != log {
+				t.Errorf("member.json has %q, want %q: %v", id.Log, log, err)
+			}
+			if err := f.UseLog(other); !errors.Is(err, ErrOtherLog) || !strings.Contains(err.Error(), "--log-store "+string(log)) {
+				t.Errorf("%s instead of %s: %v", other, log, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

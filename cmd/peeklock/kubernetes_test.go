@@ -216,7 +216,7 @@ func TestPrestopRemovesTheMemberOfItsFolder(t *testing.T) {
 	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
 	const id = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(`{"version":1,"member":"`+id+`"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(`{"format":1,"member":"`+id+`"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var asked atomic.Pointer[string]
@@ -284,8 +284,8 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 		name, file string
 		want       int
 	}{
-		{"removed", `{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, cli.ExitDone},
-		{"not removed", `{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, cli.ExitRefused},
+		{"removed", `{"format":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, cli.ExitDone},
+		{"not removed", `{"format":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, cli.ExitRefused},
 		{"no file", "", cli.ExitRefused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -359,8 +359,8 @@ func TestPrepareSetsOnlyRemovedMembersAside(t *testing.T) {
 	}
 	member := filepath.Join(dir, "member.json")
 	for _, c := range []struct{ text, want string }{
-		{`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, ""},
-		{`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was moved aside"},
+		{`{"format":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, ""},
+		{`{"format":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was moved aside"},
 	} {
 		if err := os.WriteFile(member, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)

@@ -185,7 +185,7 @@ func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (me
 	c.Sizes = partition.DefaultSizes()
 	c.Sizes.Snapshot, c.Sizes.Trailing = s.SnapshotBytes, s.SnapshotBytes/2
 	c.Sizes.Reserve = s.DiskReserve
-	c.LogStore = s.LogKind()
+	c.LogStore = partition.LogKind(s.LogStore)
 	c.Logger = logger.With("component", "cluster")
 	c.Slow, c.SlowAfter = slowLogger(logger), s.SlowAfter()
 	p.cluster = c

@@ -167,8 +167,6 @@ const (
 	SubscriptionOfAnyClient Fault = "subscription-of-any-client"
 	// SwapSnapshotPages exchanges two pages of each snapshot after its checksum was computed.
 	SwapSnapshotPages Fault = "swap-snapshot-pages"
-	// SwitchBeforeCopy makes a new journal the log of a member before it has the entries of the old one.
-	SwitchBeforeCopy Fault = "switch-before-copy"
 	// SyncedTooFar lets the head of a batch in a journal claim that the batch itself was synced.
 	SyncedTooFar Fault = "synced-too-far"
 	// TakeOverKeepsFormerHolder lets the former holder of a session that was taken over go on under its lock.
@@ -261,7 +259,6 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	SubmitAboveLevel,
 	SubscriptionOfAnyClient,
 	SwapSnapshotPages,
-	SwitchBeforeCopy,
 	SyncedTooFar,
 	TakeOverKeepsFormerHolder,
 	TemporaryCountEndsEarly,

@@ -11,33 +11,7 @@ type Catalog interface {
 
 // The keys of the catalog.
 const (
-	// KeyID is the key of the id of the journal: a folder whose catalog has it keeps its entries in a journal.
+	// KeyID is the key of the id of the journal: a catalog that has it belongs to a journal.
 	KeyID       = "journal/id"
-	keySegments = "journal/segments"
+	keySegments = "journal/catalog"
 )
-
-// CopyCatalog enters the journal of one catalog into another one. The id is written last: a crash leaves a catalog that
-// has the whole journal, or none.
-func CopyCatalog(from, to Catalog) error {
-	for _, key := range []string{keySegments, KeyID} {
-		value, err := from.Get(key)
-		if err != nil {
-			return err
-		}
-		if err := to.Set(key, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ClearCatalog removes the journal from a catalog, the id first: a crash leaves a catalog that has the whole journal,
-// or none.
-func ClearCatalog(c Catalog) error {
-	for _, key := range []string{KeyID, keySegments} {
-		if err := c.Set(key, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -21,8 +21,8 @@ const (
 )
 
 var (
-	segmentMagic = []byte("PKLSEGMT") //nolint:gochecknoglobals // read only
-	batchMagic   = []byte("PKLB")     //nolint:gochecknoglobals // read only
+	segmentMagic = []byte("PLKSEGMT") //nolint:gochecknoglobals // read only
+	batchMagic   = []byte("PLKB")     //nolint:gochecknoglobals // read only
 )
 
 // The kinds of records. 0 is none, so that bytes that were never written are no record.

@@ -153,9 +153,6 @@ func (j *Journal) create() error {
 	if err := j.files.SyncFolder(filepath.Dir(j.dir)); err != nil {
 		return err
 	}
-	if err := j.catalog.Set(keySegments, nil); err != nil { // of an earlier journal, see ClearCatalog
-		return err
-	}
 	return j.catalog.Set(KeyID, j.id[:])
 }
 

@@ -1,5 +1,5 @@
-// Package raftlog stores the Raft logs of all groups of a member in one raft-boltdb file, or their entries in a
-// journal beside it (package journal).
+// Package raftlog stores the Raft logs of all groups of a member: the entries in a journal (package journal), terms and
+// votes in a raft-boltdb file beside it. A log of the kind Bolt has everything in that file; it is the reference for the journal.
 //
 // Package partition opens a [Log] for each member and gives the [Group] of a partition to raft as its
 // log store and stable store. The package does not run raft and does not interpret entries.
@@ -12,7 +12,6 @@
 //   - Term and candidate of a vote are written as one value.
 //   - After any error other than a full disk the log accepts no more writes, and every group that uses
 //     it is told (OnFailure).
-//   - The entries are in the file until the id of a complete journal is in it, and in the journal from then on (convert.go).
 //   - With a journal, damage to the file is restored from its copy or refused, and changes no term or vote (copy.go).
 //   - A range of the log belongs to one replica (Owner).
 package raftlog

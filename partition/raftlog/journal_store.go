@@ -30,8 +30,8 @@ const (
 	Journal Kind = "journal"
 )
 
-// ErrOtherKind means that the entries are in a journal, and the log is opened as Bolt.
-var ErrOtherKind = errors.New("the log of this folder is of another kind")
+// ErrOtherKind means that the entries of the log are elsewhere than its configuration says.
+var ErrOtherKind = errors.New("the log is of another kind")
 
 // journalStore keeps entries in a journal and values in the store of the log.
 type journalStore struct {
@@ -41,60 +41,51 @@ type journalStore struct {
 	scratch []journal.Entry // of StoreLogs, which has one caller at a time
 }
 
-// openKind opens the store of a kind over the store of the values, which may hold entries of its own.
+// openKind opens the store of a kind over the store of the values, which holds entries of its own if the kind is Bolt.
 func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) (Store, map[fsm.PartitionID]IndexRange, error) {
-	found, err := hasJournal(values)
+	in := catalog{values}
+	id, err := in.Get(journal.KeyID)
 	switch {
 	case err != nil:
-	case cfg.Kind != Journal && found:
-		err = fmt.Errorf("%w: its entries are in a journal, open it as %q", ErrOtherKind, Journal)
-	case cfg.Kind != Journal:
-		return values, ranges, nil
-	case found:
-		err = deleteEntries(values, ranges)
-	case len(ranges) > 0:
-		err = takeOver(cfg, values, ranges)
-	default:
-		err = removeAbandoned(cfg, values)
-	}
-	if err != nil {
 		return nil, nil, err
+	case cfg.Kind == Bolt && len(id) > 0:
+		return nil, nil, fmt.Errorf("%w: its entries are in a journal, open it as %q", ErrOtherKind, Journal)
+	case cfg.Kind == Bolt:
+		return values, ranges, nil
+	case len(ranges) > 0:
+		return nil, nil, fmt.Errorf("%w: its entries are not in a journal, open it as %q", ErrOtherKind, Bolt)
 	}
 	if s, ok := values.(*valueStore); ok {
 		if err := s.startCopy(cfg.Logger); err != nil {
 			return nil, nil, err
 		}
 	}
-	j, err := openJournal(cfg, catalog{values, ""}, false)
+	j, err := journal.Open(journal.Config{
+		FS: cfg.FS, Dir: cfg.journalFolder(), Catalog: in, SegmentBytes: cfg.SegmentBytes, CutUndecided: cfg.cutUndecided, Logger: cfg.Logger,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return &journalStore{Store: values, journal: j}, rangesOf(j), nil
+	ranges = make(map[fsm.PartitionID]IndexRange)
+	for id, r := range j.Ranges() {
+		ranges[fsm.PartitionID(id)] = IndexRange{r.First, r.Last}
+	}
+	return &journalStore{Store: values, journal: j}, ranges, nil
 }
 
-// openJournal opens the journal of a catalog.
-func openJournal(cfg *Config, in catalog, cutUndecided bool) (*journal.Journal, error) {
-	return journal.Open(journal.Config{
-		FS: cfg.FS, Dir: cfg.journalFolder(), Catalog: in, SegmentBytes: cfg.SegmentBytes, CutUndecided: cutUndecided, Logger: cfg.Logger,
-	})
+// CutUndecided cuts a batch at the end of the journal of a closed log that cannot be read and may have been confirmed
+// (journal.ErrUndecided). What only this batch confirmed is lost. It reports whether there was one.
+func CutUndecided(cfg Config) (cut bool, err error) {
+	cfg.Kind, cfg.cutUndecided = Journal, true
+	l, err := Open(cfg)
+	if err != nil {
+		return false, err
+	}
+	return l.journal.HasCut(), l.Close()
 }
 
 func (cfg *Config) journalFolder() string {
 	return filepath.Join(filepath.Dir(cfg.Path), JournalFolder)
-}
-
-// rangesOf returns the ranges of the groups that have entries in a journal.
-func rangesOf(j *journal.Journal) map[fsm.PartitionID]IndexRange {
-	ranges := make(map[fsm.PartitionID]IndexRange)
-	for id, r := range j.Ranges() {
-		ranges[fsm.PartitionID(id)] = IndexRange{r.First, r.Last}
-	}
-	return ranges
-}
-
-// hasJournal reports whether the catalog of a journal is among the values.
-func hasJournal(values Store) (bool, error) {
-	return catalog{values, ""}.hasJournal()
 }
 
 // damagedOwners returns the groups that have a replica, and of which entries cannot be read.
@@ -115,27 +106,17 @@ func damagedOwners(values Store, j *journal.Journal) (damaged []fsm.PartitionID,
 }
 
 // catalog keeps the catalog of a journal among the values.
-type catalog struct {
-	values Store
-	prefix string // of its keys
-}
-
-func (c catalog) hasJournal() (bool, error) {
-	id, err := c.Get(journal.KeyID)
-	return len(id) > 0, err
-}
+type catalog struct{ values Store }
 
 func (c catalog) Get(key string) ([]byte, error) {
-	v, err := c.values.Get([]byte(c.prefix + key))
+	v, err := c.values.Get([]byte(key))
 	if isNotFound(err) {
 		return nil, nil
 	}
 	return v, err
 }
 
-func (c catalog) Set(key string, value []byte) error {
-	return c.values.Set([]byte(c.prefix+key), value)
-}
+func (c catalog) Set(key string, value []byte) error { return c.values.Set([]byte(key), value) }
 
 // GetLog implements Store.
 func (s *journalStore) GetLog(index uint64, out *raft.Log) error {

@@ -16,21 +16,24 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// A log whose entries are in a journal is never opened as an empty one without it.
-func TestJournalIsNotIgnored(t *testing.T) {
+// A log is opened as the kind that it was created with: as the other one it would look empty.
+func TestLogKeepsItsKind(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "raft.db")
-	l := openTestLog(t, path, Journal)
-	if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(Config{Path: path, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, ErrOtherKind) {
-		t.Errorf("opened without its journal: %v", err)
-	}
-	l = openTestLog(t, path, Journal)
-	if got := rangeOf(testGroup(t, l, 1)); got != (IndexRange{1, 5}) {
-		t.Errorf("%+v", got)
-	}
+	eachKind(t, func(t *testing.T, kind Kind) {
+		path := filepath.Join(t.TempDir(), "raft.db")
+		l := openTestLog(t, path, kind)
+		if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		other := map[Kind]Kind{Bolt: Journal, Journal: Bolt}[kind]
+		if _, err := Open(Config{Path: path, Kind: other, Logger: slog.New(slog.DiscardHandler)}); !errors.Is(err, ErrOtherKind) {
+			t.Errorf("%s opened as %s: %v", kind, other, err)
+		}
+		l = openTestLog(t, path, kind)
+		if got := rangeOf(testGroup(t, l, 1)); got != (IndexRange{1, 5}) {
+			t.Errorf("got entries %+v, want 1 to 5", got)
+		}
+	})
 }
 
 // The journal and the file beside it name each other: neither is used with another one, or alone.

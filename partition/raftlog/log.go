@@ -120,18 +120,18 @@ type Config struct {
 	FS disk.FS
 	// OpenStore opens the store of entries; nil means a bbolt file, for which FS is not used.
 	OpenStore OpenStore
-	// Kind is where the entries are; empty means Bolt. Journal takes over the entries of a log that is Bolt; a log that
-	// is Journal does not open as Bolt before ReturnToBolt.
+	// Kind is where the entries are; empty means Journal. A log keeps the kind that it was created with.
 	Kind Kind
 	// SegmentBytes is the size of a segment of a journal; 0 means journal.SegmentBytesDefault.
 	SegmentBytes int
 	// Logger gets later events, as of a full disk.
 	Logger *slog.Logger
+
+	cutUndecided bool // see CutUndecided
 }
 
 // Open opens the log and creates it if needed. It returns an error within a second if another process has it
-// open, and one that wraps ErrOtherKind if its entries are elsewhere. If it takes over the entries into a journal, it takes
-// about as long as reading and writing them all.
+// open, and one that wraps ErrOtherKind if its entries are elsewhere.
 func Open(cfg Config) (*Log, error) {
 	dir := filepath.Dir(cfg.Path)
 	values, ranges, err := openValues(&cfg)
@@ -170,6 +170,7 @@ func openValues(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Kind = cmp.Or(cfg.Kind, Journal)
 	dir := filepath.Dir(cfg.Path)
 	if err := cfg.FS.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, nil, err

@@ -89,7 +89,6 @@ func checks() []check {
 		{planted.SubmitAboveLevel, "partition", "TestCommandsWaitForTheirLevel", nil},
 		{planted.SubscriptionOfAnyClient, "amqp", "TestSubscriptionsOfClientsAreApart", nil},
 		{planted.SwapSnapshotPages, "partition", "TestCompactionKeepsLiveBodies", nil},
-		{planted.SwitchBeforeCopy, "partition/raftlog", "TestConversionSurvivesALossOfPowerAtEveryStep", nil},
 		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},
 		{planted.TakeOverKeepsFormerHolder, "fsm", "TestSessionsAgree", nil},
 		{planted.TemporaryCountEndsEarly, "amqp", "TestTemporaryQueuesAreCountedWhileTheyAreCreated", nil},

@@ -34,7 +34,6 @@ func TestPrintedAnswerFormats(t *testing.T) {
 		{Name: "member remove, dry run", Of: removalPlan{}},
 		{Name: "partition show", Of: PartitionInfo{}},
 		{Name: "partition", Of: partitionDone{}},
-		{Name: "raft-log convert", Of: convertedLog{}},
 		{Name: "raft-log cut", Of: cutLog{}},
 		{Name: "rebalance", Of: rebalanced{}},
 		{Name: "version", Of: versionInfo{}},

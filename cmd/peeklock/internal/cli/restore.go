@@ -57,7 +57,7 @@ A backup may be in an object store that speaks S3.
 			f := cmd.Flags()
 			f.StringVar(&o.from, "from", "", "directory of the backup, or s3://bucket/prefix")
 			f.StringVar(&o.dir, "dir", "", "data directory of the new member: empty or missing")
-			f.StringVar(&o.logStore, "log-store", string(partition.JournalLog), "where the log of the new member keeps its entries, journal or bolt: start the member with the same value, or with auto in place of journal")
+			f.StringVar(&o.logStore, "log-store", string(partition.JournalLog), "where the log of the new member keeps its entries, journal or bolt: start the member with the same value")
 			f.UintSliceVar(&o.only, "partition", nil, "restore only the messages of these partitions, separated by commas")
 		},
 		run: func(i invocation) error {
@@ -65,7 +65,7 @@ A backup may be in an object store that speaks S3.
 				return Usagef("give --from, the backup that peeklock cluster backup wrote, and --dir, the data directory to create")
 			}
 			if !config.IsLogStore(o.logStore) {
-				return Usagef("--log-store: bolt or journal, not %q", o.logStore)
+				return Usagef("--log-store: journal or bolt, not %q", o.logStore)
 			}
 			return c.restore(i, &o)
 		},

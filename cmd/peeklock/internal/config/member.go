@@ -108,8 +108,8 @@ func (s *Settings) validateMember() error {
 		return fmt.Errorf("partitions: 1 to 1024, not %d", s.Partitions)
 	case s.Replication < 1 || s.Replication > 7:
 		return fmt.Errorf("replication: 1 to 7, not %d", s.Replication)
-	case s.LogStore != AutoLogStore && !IsLogStore(s.LogStore):
-		return fmt.Errorf("log_store: %s, %s or %s, not %q", AutoLogStore, partition.JournalLog, partition.BoltLog, s.LogStore)
+	case !IsLogStore(s.LogStore):
+		return fmt.Errorf("log_store: %s or %s, not %q", partition.JournalLog, partition.BoltLog, s.LogStore)
 	case s.SnapshotBytes < snapshotBytesMin || s.SnapshotBytes > snapshotBytesMax:
 		return fmt.Errorf("snapshot_bytes: %d to %d, not %d", snapshotBytesMin, snapshotBytesMax, s.SnapshotBytes)
 	case s.DiskReserve != 0 && s.DiskReserve < diskReserveMin:
@@ -120,17 +120,6 @@ func (s *Settings) validateMember() error {
 		return fmt.Errorf("give key or key_file, not both")
 	}
 	return nil
-}
-
-// AutoLogStore is the value of log_store that lets the member choose, see LogKind.
-const AutoLogStore = "auto"
-
-// LogKind returns the setting log_store; it is empty for AutoLogStore.
-func (s *Settings) LogKind() partition.LogKind {
-	if s.LogStore == AutoLogStore {
-		return ""
-	}
-	return partition.LogKind(s.LogStore)
 }
 
 // IsLogStore reports whether a text names a log store.
