@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 
@@ -52,8 +51,8 @@ func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var h [streamHeaderBytes]byte
-	if _, err := io.ReadFull(backup, h[:]); err != nil {
+	h, err := readStreamHeader(backup)
+	if err != nil {
 		return nil, fmt.Errorf("read backup: %w", err)
 	}
 	defer func() {
@@ -61,11 +60,11 @@ func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
 			err = fmt.Errorf("read backup: %v", failed)
 		}
 	}()
-	if err := r.machine.Restore(io.LimitReader(backup, int64(binary.LittleEndian.Uint64(h[24:])))); err != nil {
+	if err := r.machine.Restore(io.LimitReader(backup, h.ImageBytes)); err != nil {
 		return nil, fmt.Errorf("read backup: %w", err)
 	}
 	r.applied = info.Index
-	r.rolling.restore(binary.LittleEndian.Uint64(h[40:]), h[5], info.Term)
+	r.rolling.restore(h.Digest, h.DigestVersion, info.Term)
 	return r, nil
 }
 

@@ -10,32 +10,31 @@ import (
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // The stream of a snapshot to another member:
 //
-//	magic    4 bytes  "PKST"
+//	magic    4 bytes  "PKSN"
 //	version  1 byte   streamVersion
 //	digest   1 byte   version of the rolling digest, 0 when it is not known
-//	zero     2 bytes
 //	applied  8 bytes
 //	clock    8 bytes
 //	image    8 bytes  its size
 //	bodies   8 bytes  their number
 //	digest   8 bytes  rolling digest up to applied
 //	term     8 bytes  of the entry at applied
-//	checksum 4 bytes  CRC-32C of the 56 bytes before it
+//	checksum 4 bytes  CRC-32C of the header before it
 //	image
 //	checksum 4 bytes  CRC-32C of the image
 //	records of the bodies, as in a segment, in the order of Machine.Refs
 const (
-	streamHeaderBytes      = 60
-	streamVersion     byte = 2
+	streamMagic            = "PKSN"
+	streamVersion     byte = 1
+	streamHeaderBytes      = 4 + 2 + 6*8 + crc32.Size
 )
-
-var streamMagic = [4]byte{'P', 'K', 'S', 'T'} //nolint:gochecknoglobals // a constant in all but name
 
 // noBodies is for a machine whose references are only listed.
 type noBodies struct{}
@@ -105,18 +104,40 @@ func (s *snapshotStream) write(w io.Writer) error {
 	return s.sendBodies(w)
 }
 
+// headerFields lists the fields of the header of a stream between its magic and its checksum.
+func (m *manifest) headerFields(x *fields.Codec) {
+	fields.Version(x, streamVersion)
+	fields.Uint8(x, &m.DigestVersion)
+	fields.Fixed64(x, &m.Applied)
+	fields.Fixed64(x, &m.Clock)
+	fields.Fixed64(x, &m.ImageBytes)
+	fields.Fixed64(x, &m.Bodies)
+	fields.Fixed64(x, &m.Digest)
+	fields.Fixed64(x, &m.DigestTerm)
+}
+
 // appendStreamHeader appends the header of the stream of a snapshot.
 func appendStreamHeader(h []byte, m *manifest) []byte {
-	from := len(h)
-	h = append(h, streamMagic[:]...)
-	h = append(h, streamVersion, m.DigestVersion, 0, 0)
-	h = binary.LittleEndian.AppendUint64(h, m.Applied)
-	h = binary.LittleEndian.AppendUint64(h, uint64(m.Clock))
-	h = binary.LittleEndian.AppendUint64(h, uint64(m.ImageBytes))
-	h = binary.LittleEndian.AppendUint64(h, m.Bodies)
-	h = binary.LittleEndian.AppendUint64(h, m.Digest)
-	h = binary.LittleEndian.AppendUint64(h, m.DigestTerm)
-	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h[from:], disk.Castagnoli))
+	x := fields.Encoder(append(h, streamMagic...))
+	m.headerFields(&x)
+	return binary.LittleEndian.AppendUint32(x.Buf, crc32.Checksum(x.Buf[len(h):], disk.Castagnoli))
+}
+
+// readStreamHeader reads what appendStreamHeader appends.
+func readStreamHeader(r io.Reader) (m manifest, err error) {
+	var h [streamHeaderBytes]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return m, err
+	}
+	named, sum := h[:len(h)-crc32.Size], h[len(h)-crc32.Size:]
+	if string(h[:len(streamMagic)]) != streamMagic || crc32.Checksum(named, disk.Castagnoli) != binary.LittleEndian.Uint32(sum) {
+		return m, fmt.Errorf("header: %w", disk.ErrDamaged)
+	}
+	x := fields.Decoder(named[len(streamMagic):])
+	if m.headerFields(&x); x.End() != nil {
+		return m, fmt.Errorf("header: %w", x.Err())
+	}
+	return m, nil
 }
 
 func (s *snapshotStream) sendImage(w io.Writer) error {
@@ -160,22 +181,11 @@ func (s *snapshotStream) sendBodies(w io.Writer) error {
 
 // receive reads a stream into the folder of the sink and into new segments.
 func (s *snapshotSink) receive(r *bufio.Reader) error {
-	h := make([]byte, streamHeaderBytes)
-	if _, err := io.ReadFull(r, h); err != nil {
+	h, err := readStreamHeader(r)
+	if err != nil {
 		return err
 	}
-	switch {
-	case [4]byte(h[:4]) != streamMagic ||
-		crc32.Checksum(h[:56], disk.Castagnoli) != binary.LittleEndian.Uint32(h[56:]):
-		return fmt.Errorf("header: %w", disk.ErrDamaged)
-	case h[4] != streamVersion:
-		return fmt.Errorf("stream version %d is not known to this binary", h[4])
-	}
-	s.Applied = binary.LittleEndian.Uint64(h[8:])
-	s.Clock = fsm.Instant(binary.LittleEndian.Uint64(h[16:]))
-	s.ImageBytes = int64(binary.LittleEndian.Uint64(h[24:]))
-	s.Bodies = binary.LittleEndian.Uint64(h[32:])
-	s.digestState = digestState{binary.LittleEndian.Uint64(h[40:]), h[5], binary.LittleEndian.Uint64(h[48:])}
+	s.Applied, s.Clock, s.ImageBytes, s.Bodies, s.digestState = h.Applied, h.Clock, h.ImageBytes, h.Bodies, h.digestState
 	s.Remapped = true
 	if err := s.receiveImage(r); err != nil {
 		return err
@@ -186,7 +196,7 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
 	}
-	err := s.store.bodies.Sync(s.Segments)
+	err = s.store.bodies.Sync(s.Segments)
 	if err != nil && !disk.IsShortage(err) {
 		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
 	}

@@ -66,12 +66,12 @@ func Bool(x *Codec, v *bool) {
 }
 
 // Fixed64 is a number of 8 bytes, for numbers that are mostly large.
-func Fixed64(x *Codec, v *uint64) {
+func Fixed64[T ~uint64 | ~int64](x *Codec, v *T) {
 	if x.encoding {
-		x.Buf = binary.LittleEndian.AppendUint64(x.Buf, *v)
+		x.Buf = binary.LittleEndian.AppendUint64(x.Buf, uint64(*v))
 		return
 	}
-	*v = x.Fixed64()
+	*v = T(x.Fixed64())
 }
 
 // Key is 16 bytes, without a length.
