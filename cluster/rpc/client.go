@@ -2,8 +2,6 @@ package rpc
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -47,7 +46,7 @@ func NewClient(log *slog.Logger, ping time.Duration, dial func(context.Context, 
 }
 
 // OnClock sets a function that gets the clock of a member with each answered ping, at the middle of the round
-// trip. It must not block. Call it before the first connection. Members of earlier releases send no clock.
+// trip. It must not block. Call it before the first connection.
 func (f *Client) OnClock(observe func(member fsm.MemberID, clock time.Time, roundTrip time.Duration)) {
 	f.observeClock = observe
 }
@@ -208,15 +207,21 @@ func (c *Conn) nextPing() uint64 {
 	return c.pingID
 }
 
-// handlePong reads the clock of the other member, in milliseconds since 1970, from the answer to the newest
-// ping. Earlier releases send none.
-func (c *Conn) handlePong(id uint64, body []byte) {
+// handlePong reads the clock of the other member, in milliseconds since 1970, and reports that of the answer to the
+// newest ping.
+func (c *Conn) handlePong(id uint64, body []byte) error {
+	x := fields.Decoder(body)
+	clock := time.UnixMilli(x.Int64())
+	if err := malformed(x.End()); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	newest, took := id == c.pingID && id != 0, time.Since(c.pinged)
 	c.mu.Unlock()
-	if newest && len(body) >= 8 && c.observeClock != nil {
-		c.observeClock(c.member, time.UnixMilli(int64(binary.LittleEndian.Uint64(body))), took)
+	if newest && c.observeClock != nil {
+		c.observeClock(c.member, clock, took)
 	}
+	return nil
 }
 
 // close closes the connection; run then ends the outstanding requests.
@@ -291,11 +296,10 @@ func (c *Conn) send(kind frameKind, id fsm.PartitionID, wait time.Duration, comm
 	}
 	buf, err := c.writer.begin(kind, request)
 	if err == nil {
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
-		if kind == frameLock {
-			buf = binary.LittleEndian.AppendUint32(buf, uint32(max(0, wait.Milliseconds())))
-		}
-		err = c.writer.end(append(buf, command...))
+		x := fields.Encoder(buf)
+		head := requestHead{id, uint32(max(0, wait.Milliseconds()))}
+		head.fields(&x, kind)
+		err = c.writer.end(append(x.Buf, command...))
 	}
 	if err != nil {
 		if _, mine := c.unregister(request); mine {
@@ -322,7 +326,9 @@ func (c *Conn) Query(ctx context.Context, kind QueryKind, arguments []byte) (Rep
 	}
 	buf, err := c.writer.begin(frameQuery, request)
 	if err == nil {
-		err = c.writer.end(append(append(buf, byte(kind)), arguments...))
+		x := fields.Encoder(buf)
+		fields.Uint8(&x, &kind)
+		err = c.writer.end(append(x.Buf, arguments...))
 	}
 	if err != nil {
 		c.unregister(request)
@@ -352,7 +358,7 @@ func (c *Conn) read(conn net.Conn) error {
 		case frameReply:
 			err = c.handleReply(id, body)
 		case framePong:
-			c.handlePong(id, body)
+			err = c.handlePong(id, body)
 		case frameSubmit, frameLock, frameCancel, frameQuery, framePing:
 			err = ErrFrame
 		default:
@@ -370,40 +376,42 @@ func (c *Conn) heard() error {
 	return nil
 }
 
-// handleAnswer decodes an answer: outcome, length of leader, leader, result bytes. A final refusal has
-// one byte in place of the result.
+// handleAnswer decodes an answer.
 func (c *Conn) handleAnswer(id uint64, body []byte) error {
-	if len(body) < 2 || len(body) < 2+int(body[1]) {
-		return ErrFrame
-	}
-	answer := partition.Answer{Outcome: partition.Outcome(body[0])}
-	hint := fsm.MemberID(body[2 : 2+body[1]])
-	switch answer.Outcome {
+	x := fields.Decoder(body)
+	var head answerHead
+	head.fields(&x)
+	answer := partition.Answer{Outcome: head.outcome, Final: head.final}
+	err := x.Err()
+	switch head.outcome {
 	case partition.Done:
-		result, err := fsm.DecodeResult(body[2+int(body[1]):])
-		if err != nil {
-			return errors.Join(ErrFrame, err)
+		if err == nil {
+			answer.Result, err = fsm.DecodeResult(x.Buf)
 		}
-		answer.Result = result
-	case partition.Refused:
-		answer.Final = len(body) > 2+int(body[1])
-	case partition.Unknown:
+	case partition.Refused, partition.Unknown:
+		err = x.End()
 	default:
 		return ErrFrame
 	}
+	if err != nil {
+		return malformed(err)
+	}
 	if call, ok := c.unregister(id); ok && call.handler != nil {
-		call.handler.HandleAnswer(call.tag, answer, hint)
+		call.handler.HandleAnswer(call.tag, answer, head.leader)
 	}
 	return nil
 }
 
-// handleReply decodes a reply: status, code, bytes.
+// handleReply decodes a reply.
 func (c *Conn) handleReply(id uint64, body []byte) error {
-	if len(body) < 2 {
-		return ErrFrame
+	x := fields.Decoder(body)
+	var reply Reply
+	if reply.fields(&x); x.Err() != nil {
+		return malformed(x.Err())
 	}
+	reply.Body = x.Buf
 	if call, ok := c.unregister(id); ok && call.reply != nil {
-		call.reply <- Reply{Status: ReplyStatus(body[0]), Code: fsm.Code(body[1]), Body: body[2:]}
+		call.reply <- reply
 	}
 	return nil
 }

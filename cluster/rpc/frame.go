@@ -31,15 +31,15 @@ type frameKind byte
 
 // The kinds of frames. The asking member sends the first group, the serving one the second.
 const (
-	frameSubmit frameKind = 1 // partition, command bytes
-	frameLock   frameKind = 2 // partition, wait in ms, command bytes of a LockMessages
+	frameSubmit frameKind = 1 // requestHead, command
+	frameLock   frameKind = 2 // requestHead, command: a LockMessages or AcceptSession
 	frameCancel frameKind = 3 // ends the wait of the lock with the same id
-	frameQuery  frameKind = 4 // query kind, arguments
+	frameQuery  frameKind = 4 // QueryKind, arguments
 	framePing   frameKind = 5
 
-	frameAnswer frameKind = 33 // outcome, leader, result bytes: to submit and lock
-	frameReply  frameKind = 34 // status, code, bytes: to query
-	framePong   frameKind = 35 // the clock in ms since 1970, as 8 bytes; earlier releases send and expect none
+	frameAnswer frameKind = 33 // answerHead, result: to submit and lock
+	frameReply  frameKind = 34 // fields of a Reply, its body: to query
+	framePong   frameKind = 35 // the clock in ms since 1970
 )
 
 var (

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -144,19 +144,23 @@ func (s *server) pong(id uint64) error {
 	if err != nil {
 		return err
 	}
-	return s.writer.end(binary.LittleEndian.AppendUint64(buf, uint64(s.host.Clock().UnixMilli())))
+	x, clock := fields.Encoder(buf), s.host.Clock().UnixMilli()
+	fields.Int64(&x, &clock)
+	return s.writer.end(x.Buf)
 }
 
-// handleSubmit decodes a submission: partition, command.
+// handleSubmit decodes a submission.
 func (s *server) handleSubmit(id uint64, body []byte) error {
-	if len(body) < 4 {
-		return ErrFrame
+	x := fields.Decoder(body)
+	var head requestHead
+	if head.fields(&x, frameSubmit); x.Err() != nil {
+		return malformed(x.Err())
 	}
-	to, command := fsm.PartitionID(binary.LittleEndian.Uint32(body)), body[4:]
-	if err := verify(to, command); err != nil {
+	command := x.Buf
+	if err := verify(head.partition, command); err != nil {
 		return err
 	}
-	group := s.host.LocalReplica(to)
+	group := s.host.LocalReplica(head.partition)
 	if group == nil || !s.acquire(len(command)) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
@@ -182,14 +186,15 @@ func verify(to fsm.PartitionID, command []byte) error {
 	return fsm.VerifyCommand(command)
 }
 
-// handleLock decodes a lock request: partition, wait in ms, command.
+// handleLock decodes a lock request.
 func (s *server) handleLock(id uint64, body []byte) error {
-	if len(body) < 8 {
-		return ErrFrame
+	x := fields.Decoder(body)
+	var head requestHead
+	if head.fields(&x, frameLock); x.Err() != nil {
+		return malformed(x.Err())
 	}
-	to := fsm.PartitionID(binary.LittleEndian.Uint32(body))
-	wait := min(time.Duration(binary.LittleEndian.Uint32(body[4:]))*time.Millisecond, LockWaitMax)
-	header, command, err := fsm.DecodeCommand(body[8:])
+	wait := min(time.Duration(head.wait)*time.Millisecond, LockWaitMax)
+	header, command, err := fsm.DecodeCommand(x.Buf)
 	if err != nil {
 		return err
 	}
@@ -202,10 +207,10 @@ func (s *server) handleLock(id uint64, body []byte) error {
 	default:
 		return ErrFrame
 	}
-	if !fsm.KindLockMessages.IsFor(to) {
+	if !fsm.KindLockMessages.IsFor(head.partition) {
 		return ErrFrame
 	}
-	group := s.host.LocalReplica(to)
+	group := s.host.LocalReplica(head.partition)
 	if group == nil || !s.acquire(0) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
@@ -255,12 +260,14 @@ func (s *server) cancelLocks() {
 	}
 }
 
-// handleQuery decodes a query: kind, arguments. Queries may block, so each has a goroutine; their number
-// is bounded.
+// handleQuery decodes a query. Queries may block, so each has a goroutine; their number is bounded.
 func (s *server) handleQuery(ctx context.Context, id uint64, body []byte, goroutines *sync.WaitGroup) error {
-	if len(body) < 1 {
-		return ErrFrame
+	x := fields.Decoder(body)
+	kind := QueryKind(x.Byte())
+	if x.Err() != nil {
+		return malformed(x.Err())
 	}
+	arguments := x.Buf
 	select {
 	case s.queries <- struct{}{}:
 	default:
@@ -271,7 +278,7 @@ func (s *server) handleQuery(ctx context.Context, id uint64, body []byte, gorout
 		defer func() { <-s.queries }()
 		ctx, cancel := context.WithTimeout(ctx, serveQueryTimeout)
 		defer cancel()
-		s.reply(id, s.host.AnswerQuery(ctx, QueryKind(body[0]), body[1:]))
+		s.reply(id, s.host.AnswerQuery(ctx, kind, arguments))
 	})
 	return nil
 }
@@ -303,15 +310,13 @@ func (s *server) answer(id uint64, group Group, a partition.Answer) {
 	}
 	buf, err := s.writer.begin(frameAnswer, id)
 	if err == nil {
-		buf = append(buf, byte(a.Outcome), byte(len(hint)))
-		buf = append(buf, hint...)
-		switch {
-		case a.Outcome == partition.Done:
-			buf = fsm.AppendResult(buf, a.Result)
-		case a.Final:
-			buf = append(buf, 1)
+		x := fields.Encoder(buf)
+		head := answerHead{a.Outcome, a.Final, hint}
+		head.fields(&x)
+		if a.Outcome == partition.Done {
+			x.Buf = fsm.AppendResult(x.Buf, a.Result)
 		}
-		err = s.writer.end(buf)
+		err = s.writer.end(x.Buf)
 	}
 	if errors.Is(err, errBufferFull) { // the member does not read; it needs a new connection to learn what it missed
 		s.log.Warn("closed the connection of a member that does not read its answers", "peer", s.from)
@@ -321,14 +326,18 @@ func (s *server) answer(id uint64, group Group, a partition.Answer) {
 
 // reply sends the reply to a query.
 func (s *server) reply(id uint64, r Reply) {
+	if err := s.write(id, r); errors.Is(err, errBufferFull) {
+		s.log.Warn("failed to send a reply: it is too long", "peer", s.from, "bytes", len(r.Body))
+		_ = s.write(id, Reply{Status: StatusFailed, Code: fsm.Internal})
+	}
+}
+
+func (s *server) write(id uint64, r Reply) error {
 	buf, err := s.writer.begin(frameReply, id)
 	if err != nil {
-		return
+		return err
 	}
-	if err := s.writer.end(append(append(buf, byte(r.Status), byte(r.Code)), r.Body...)); err != nil {
-		s.log.Warn("failed to send a reply: it is too long", "peer", s.from, "bytes", len(r.Body))
-		if buf, err := s.writer.begin(frameReply, id); err == nil {
-			_ = s.writer.end(append(buf, byte(StatusFailed), byte(fsm.Internal)))
-		}
-	}
+	x := fields.Encoder(buf)
+	r.fields(&x)
+	return s.writer.end(append(x.Buf, r.Body...))
 }

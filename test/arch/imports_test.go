@@ -46,7 +46,7 @@ func packageImports() map[string][]string {
 		"cluster/peer":       {"fsm", "cluster/throttle"},
 		"cluster/placement":  {"fsm"},
 		"cluster/raftgroup":  {"fsm", "partition"},
-		"cluster/rpc":        {"fsm", "partition", "cluster/notify"},
+		"cluster/rpc":        {"fsm", "fsm/fields", "partition", "cluster/notify"},
 		"cluster/shards":     {"fsm"},
 		"cluster/router":     {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/forwarding": {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/router", "cluster/rpc", "cluster/shards"},

@@ -1,0 +1,51 @@
+package rpc
+
+import (
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The fields at the beginning of the bodies of frames.
+
+// requestHead precedes the command of a submission or a lock.
+type requestHead struct {
+	partition fsm.PartitionID
+	wait      uint32 // ms, of a lock
+}
+
+func (h *requestHead) fields(x *fields.Codec, kind frameKind) {
+	fields.Uint32(x, &h.partition)
+	if kind == frameLock {
+		fields.Uint32(x, &h.wait)
+	}
+}
+
+// answerHead precedes the result in an answer whose outcome is Done, and is all of another one.
+type answerHead struct {
+	outcome partition.Outcome
+	final   bool
+	leader  fsm.MemberID // of a refusal, if it is known
+}
+
+func (h *answerHead) fields(x *fields.Codec) {
+	fields.Uint8(x, &h.outcome)
+	fields.Bool(x, &h.final)
+	fields.Text(x, &h.leader)
+}
+
+// fields of a reply, which precede its body.
+func (r *Reply) fields(x *fields.Codec) {
+	fields.Uint8(x, &r.Status)
+	fields.Uint8(x, &r.Code)
+}
+
+// malformed returns an error for bytes that do not decode, nil if there is none.
+func malformed(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFrame, err)
+	}
+	return nil
+}
