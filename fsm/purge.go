@@ -130,7 +130,7 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 	return res
 }
 
-// redriveOne moves one dead letter back under its old number. Its time to live starts again, and
+// redriveOne moves one dead letter back under its old number, see moveNumber. Its time to live starts again, and
 // with it the time of enqueueing, so that it still expires one time to live after that
 // (docs/requirements.md#e1). It can be forwarded as often as a new message.
 func (q *Queues) redriveOne(x *entityState, at cursor, rec record) {
@@ -145,6 +145,7 @@ func (q *Queues) redriveOne(x *entityState, at cursor, rec record) {
 	}
 	rec.enqueued, rec.deadLetterExpiry = q.times.Wall, 0
 	rec.state, rec.failedDeliveries, rec.flags = Ready, 0, redriven|rec.flags&shared
+	n = q.moveNumber(to, n, &rec)
 	at = q.insertInSession(to, n, rec, session)
 	if patches != (Ref{}) {
 		if kept := withoutReasons(q.patches(patches)); len(kept) > 0 {

@@ -194,3 +194,33 @@ func TestTransferredMessagesAreScheduledUnderReservedNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestNumberOfADeadLetterIsTaken: after a restore, a number that was reserved before may be that of a dead letter, which
+// returns to the main queue under it. A transaction is refused, a message of another partition takes the next number.
+func TestNumberOfADeadLetterIsTaken(t *testing.T) {
+	t.Parallel()
+	b := newBetween(t)
+	b.must(fsm.RaiseLevel{Level: fsm.FormatLevel})
+	b.put(99, 1, nil)
+	b.put(1, 1, nil)
+	b.send(1, 1, fsm.Message{Payload: []byte("first")})
+	got := b.must(fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 1, MaxBytes: 1000})
+	b.must(fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: fsm.SettleAll(got.Deliveries, fsm.DeadLetter)})
+	due := b.env.Now + 60_000
+	refuse(t, b, map[string]refusal{
+		"of a dead letter": {fsm.Transact{Sends: []fsm.SendMessages{{Entity: 1, Messages: []fsm.Message{scheduledFor(due, 1)}}}}, fsm.InvalidArgument},
+	})
+	b.must(fsm.TransferMessages{
+		Entity: 1, Source: fsm.Outbox{Partition: 3, Address: fsm.Address{Entity: 300, Sub: fsm.TransferQueue}}, Epoch: 9, Serial: 1,
+		Messages: []fsm.Transferred{{Message: scheduledFor(due, 1), Number: 7}},
+	})
+	if n := b.must(fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{1}}).Count; n != 1 {
+		t.Errorf("%d messages are redriven, want 1", n)
+	}
+	if diff := cmp.Diff(map[fsm.SequenceNumber]fsm.MessageState{1: fsm.Ready, 2: fsm.Scheduled}, b.states(1)); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	if again := b.restored(); again.q.Digest() != b.q.Digest() {
+		t.Error("a replica that loads an image of this state differs from the others")
+	}
+}

@@ -75,8 +75,7 @@ func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 	defer sub.ix.sessions.unpin(session, q.arena.generation)
 	sub.ix.remove(at)
 	x.last++
-	body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, q.bodies.Read(rec.body))
-	q.bodies.Release(rec.body)
+	body := q.rewriteBody(Owner{Address: sub.address, Sequence: x.last}, rec.body)
 	q.insertInSession(sub, x.last, record{
 		body: body, enqueued: q.times.Wall, expires: expiry(q.times.Wall, x.effectiveTimeToLive(Millis(rec.expires))), state: Ready,
 	}, session)
@@ -156,10 +155,16 @@ func (q *Queues) numberFor(x *entityState, m *sentMessage) SequenceNumber {
 	return x.last
 }
 
-// usableNumber returns a reserved number, or 0 if the entity has not given it, as after a restore, or a message has it.
+// usableNumber returns a reserved number, or 0 if the entity has not given it, as after a restore, or a message of any
+// sub-queue has it: a dead letter returns to the main queue under its number.
 func (x *entityState) usableNumber(n SequenceNumber) SequenceNumber {
-	if _, taken := x.subs[MainQueue].ix.seek(n); taken || n > x.last {
+	if n > x.last {
 		return 0
+	}
+	for i := range x.subs {
+		if _, taken := x.subs[i].ix.seek(n); taken {
+			return 0
+		}
 	}
 	return n
 }

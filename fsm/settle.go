@@ -323,7 +323,7 @@ func (q *Queues) deadLetter(x *entityState, at cursor, rec record, patch Patch) 
 }
 
 // moveToSubQueue moves a message to another sub-queue of its entity, where it is ready under its
-// old number with its old failed deliveries. Its body stays where it is: the owner stored beside it
+// old number, see moveNumber, with its old failed deliveries. Its body stays where it is: the owner stored beside it
 // still names the old sub-queue, and [Queues.Holds] takes that into account.
 func (q *Queues) moveToSubQueue(from, to *subqueue, at cursor, rec record, patch Patch) {
 	n, patches, session := from.ix.number(at), from.ix.patch(at), from.ix.session(at)
@@ -332,12 +332,38 @@ func (q *Queues) moveToSubQueue(from, to *subqueue, at cursor, rec record, patch
 	from.ix.remove(at)
 	rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&(redriven|recordFlagsStay)
 	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, to.entity.settings.DeadLetterTimeToLive)
-	at = q.insertInSession(to, n, rec, session)
+	moved := q.moveNumber(to, n, &rec)
+	at = q.insertInSession(to, moved, rec, session)
 	if patches != (Ref{}) {
+		if moved != n {
+			patches = q.rewriteBody(Owner{Address: to.address, Sequence: moved, Patch: true}, patches)
+		}
 		to.ix.setPatch(at, patches)
 	}
 	q.addPatch(to, at, patch)
 	q.notifyReady(to)
+}
+
+// moveNumber returns the number under which a message moves to another sub-queue of its entity: its own, or the next one
+// if a message there has it. No command leads to that (see usableNumber), and if one did, no message would be lost. A new
+// number needs a new owner beside the body.
+func (q *Queues) moveNumber(to *subqueue, n SequenceNumber, rec *record) SequenceNumber {
+	if _, taken := to.ix.seek(n); !taken {
+		return n
+	}
+	to.entity.last++
+	n = to.entity.last
+	if rec.flags&shared == 0 {
+		rec.body = q.rewriteBody(Owner{Address: to.address, Sequence: n}, rec.body)
+	}
+	return n
+}
+
+// rewriteBody writes a body again for another owner, and returns where it is.
+func (q *Queues) rewriteBody(owner Owner, old Ref) Ref {
+	body := q.bodies.Append(owner, q.bodies.Read(old))
+	q.bodies.Release(old)
+	return body
 }
 
 // addPatch adds a patch to a message. All patches of a message are one body, which is rewritten: it
