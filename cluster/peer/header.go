@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // The header of a stream.
@@ -13,7 +14,8 @@ const (
 	memberIDBytesMax  = 64
 	clusterIDBytesMax = 64
 	replicaBytesMax   = 80 // the id of a member, a dot and a number
-	streamHeaderBytes = 10 // magic, version, kind, partition
+	streamHeaderBytes = 7  // magic, version, and the length of the fields in 2 bytes
+	streamFieldsMax   = 1 + 5 + 2*(1+memberIDBytesMax) + 1 + clusterIDBytesMax + 1 + replicaBytesMax
 	streamMagic       = "PLKP"
 	streamVersion     = 1
 )
@@ -89,26 +91,21 @@ type streamHeader struct {
 	Replica   string // for replica and framed streams, else empty
 }
 
-// namesReplica reports whether headers of that kind name a replica.
-func (k Kind) namesReplica() bool { return k == ReplicaStream || k == FramedStream }
+func (h *streamHeader) fields(x *fields.Codec) {
+	fields.Uint8(x, &h.Kind)
+	fields.Uint32(x, &h.Partition)
+	fields.Text(x, &h.To)
+	fields.Text(x, &h.From)
+	fields.Text(x, &h.Cluster)
+	fields.Text(x, &h.Replica)
+}
 
-// encode returns the header: magic, version, kind, partition, then to, from and
-// cluster, and for some kinds the replica, each preceded by its length in one byte. A member that does not know
-// the kind does not read the replica either.
+// encode returns the header: magic, version, the length of the fields in two bytes, fields.
 func (h *streamHeader) encode() []byte {
-	var dst []byte
-	dst = append(dst, streamMagic...)
-	dst = append(dst, streamVersion, byte(h.Kind))
-	dst = binary.BigEndian.AppendUint32(dst, uint32(h.Partition))
-	texts := []string{string(h.To), string(h.From), h.Cluster}
-	if h.Kind.namesReplica() {
-		texts = append(texts, h.Replica)
-	}
-	for _, text := range texts {
-		dst = append(dst, byte(len(text)))
-		dst = append(dst, text...)
-	}
-	return dst
+	x := fields.Encoder(append([]byte(streamMagic), streamVersion, 0, 0))
+	h.fields(&x)
+	binary.LittleEndian.PutUint16(x.Buf[streamHeaderBytes-2:], uint16(len(x.Buf)-streamHeaderBytes))
+	return x.Buf
 }
 
 // readStreamHeader reads a header and not a byte more, so that the handler of the stream gets what follows. It
@@ -121,33 +118,19 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	if isTLSHello(fixed[:]) {
 		return h, RefusedError{WantsPlain}
 	}
-	if !isPeerMagic(fixed[:]) {
+	size := binary.LittleEndian.Uint16(fixed[streamHeaderBytes-2:])
+	if !isPeerMagic(fixed[:]) || size > streamFieldsMax {
 		return h, RefusedError{Unreadable}
 	}
-	h.Kind = Kind(fixed[5])
-	h.Partition = fsm.PartitionID(binary.BigEndian.Uint32(fixed[6:]))
-	limits := []byte{memberIDBytesMax, memberIDBytesMax, clusterIDBytesMax, 0}
-	if h.Kind.namesReplica() {
-		limits[3] = replicaBytesMax
+	encoded := make([]byte, size)
+	if _, err := io.ReadFull(r, encoded); err != nil {
+		return h, err
 	}
-	var texts [4]string
-	for i, limit := range limits {
-		if limit == 0 {
-			break
-		}
-		var size [1]byte
-		if _, err := io.ReadFull(r, size[:]); err != nil {
-			return h, err
-		}
-		if size[0] > limit {
-			return h, RefusedError{Unreadable}
-		}
-		text := make([]byte, size[0])
-		if _, err := io.ReadFull(r, text); err != nil {
-			return h, err
-		}
-		texts[i] = string(text)
+	x := fields.Decoder(encoded)
+	h.fields(&x)
+	x.Limit(len(h.To) <= memberIDBytesMax && len(h.From) <= memberIDBytesMax && len(h.Cluster) <= clusterIDBytesMax && len(h.Replica) <= replicaBytesMax)
+	if x.End() != nil {
+		return h, RefusedError{Unreadable}
 	}
-	h.To, h.From, h.Cluster, h.Replica = fsm.MemberID(texts[0]), fsm.MemberID(texts[1]), texts[2], texts[3]
 	return h, nil
 }

@@ -126,7 +126,7 @@ func TestStreamHeaderBytes(t *testing.T) {
 	var written []byte
 	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream, ReplicaStream, FramedStream} {
 		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
-		if kind.namesReplica() {
+		if kind >= ReplicaStream {
 			header.Replica = "B.2"
 		}
 		written = fmt.Appendf(written, "header of a stream, kind %d: %x\n", kind, header.encode())
@@ -245,16 +245,9 @@ func serveEarlierRelease(listener net.Listener, taken chan<- string) {
 		if err != nil {
 			return
 		}
-		var fixed [streamHeaderBytes]byte
-		_, err = io.ReadFull(conn, fixed[:])
-		for range 3 {
-			var size [1]byte
-			if _, err = io.ReadFull(conn, size[:]); err == nil {
-				_, err = io.ReadFull(conn, make([]byte, size[0]))
-			}
-		}
+		header, err := readStreamHeader(conn)
 		reply := Accepted
-		if Kind(fixed[5]) > BackupStream {
+		if header.Kind > BackupStream {
 			reply = UnknownKind
 		}
 		if err == nil {

@@ -43,7 +43,7 @@ func packageImports() map[string][]string {
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup"},
 		"cluster/move":       {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/datadir":    {"fsm", "cluster/gossip", "partition/disk"},
-		"cluster/peer":       {"fsm", "cluster/throttle"},
+		"cluster/peer":       {"fsm", "fsm/fields", "cluster/throttle"},
 		"cluster/placement":  {"fsm"},
 		"cluster/raftgroup":  {"fsm", "partition"},
 		"cluster/rpc":        {"fsm", "fsm/fields", "partition", "cluster/notify"},
