@@ -80,9 +80,8 @@ func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
 }
 
 // writeCommand writes the help of one command, with its own flags; flags of all commands are in the help of the
-// root.
+// root, and --help is left out.
 func writeCommand(text *strings.Builder, cmd *cobra.Command) {
-	cmd.InitDefaultHelpFlag()
 	long := cmd.Long
 	if long == "" {
 		long = cmd.Short + "."
