@@ -80,7 +80,7 @@ func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
 }
 
 // writeCommand writes the help of one command, with its own flags; flags of all commands are in the help of the
-// root, and --help is left out.
+// root, those of serve are in the reference of settings, and --help is left out.
 func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	long := cmd.Long
 	if long == "" {
@@ -94,10 +94,27 @@ func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	if cmd.HasParent() {
 		flags = cmd.NonInheritedFlags()
 	}
+	if cmd.Name() == "serve" {
+		flags = withoutSettings(flags)
+	}
 	if usages := flags.FlagUsages(); usages != "" && cmd.Runnable() {
 		fmt.Fprintf(text, "\nFlags:\n%s", usages)
 	}
 	text.WriteString("```\n\n")
+	if cmd.Name() == "serve" {
+		text.WriteString("Each setting of [configuration](configuration.md#settings) is a flag of this command.\n\n")
+	}
+}
+
+// withoutSettings returns the flags that the reference of settings does not list.
+func withoutSettings(flags *pflag.FlagSet) *pflag.FlagSet {
+	rest, settings := pflag.NewFlagSet("", pflag.ContinueOnError), config.Reference()
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(settings, "`--"+f.Name+"`") {
+			rest.AddFlag(f)
+		}
+	})
+	return rest
 }
 
 // TestDocsListEverySettingOfServe checks that the reference lists every setting of serve.
