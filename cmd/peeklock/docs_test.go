@@ -80,7 +80,7 @@ func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
 }
 
 // writeCommand writes the help of one command, with its own flags; flags of all commands are in the help of the
-// root, those of serve are in the reference of settings, and --help is left out.
+// root, and --help is left out.
 func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	long := cmd.Long
 	if long == "" {
@@ -94,11 +94,12 @@ func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	if cmd.HasParent() {
 		flags = cmd.NonInheritedFlags()
 	}
-	if cmd.Name() == "serve" {
-		flags = withoutSettings(flags)
-	}
+	flags, shared := split(flags, cmd)
 	if usages := flags.FlagUsages(); usages != "" && cmd.Runnable() {
 		fmt.Fprintf(text, "\nFlags:\n%s", usages)
+	}
+	if len(shared) > 0 {
+		fmt.Fprintf(text, "\nFlags as for create:\n  --%s\n", strings.Join(shared, " --"))
 	}
 	text.WriteString("```\n\n")
 	if cmd.Name() == "serve" {
@@ -106,15 +107,38 @@ func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// withoutSettings returns the flags that the reference of settings does not list.
-func withoutSettings(flags *pflag.FlagSet) *pflag.FlagSet {
-	rest, settings := pflag.NewFlagSet("", pflag.ContinueOnError), config.Reference()
+// split separates the flags of a command that stand elsewhere: those of serve in the reference of settings, and those of
+// an update, whose names it returns, in the help of the create beside it.
+func split(flags *pflag.FlagSet, cmd *cobra.Command) (own *pflag.FlagSet, shared []string) {
+	own = pflag.NewFlagSet("", pflag.ContinueOnError)
+	settings, create := config.Reference(), sibling(cmd, "create")
 	flags.VisitAll(func(f *pflag.Flag) {
-		if !strings.Contains(settings, "`--"+f.Name+"`") {
-			rest.AddFlag(f)
+		switch {
+		case cmd.Name() == "serve" && strings.Contains(settings, "`--"+f.Name+"`"):
+		case cmd.Name() == "update" && create != nil && sameFlag(f, create.Flags().Lookup(f.Name)):
+			shared = append(shared, f.Name)
+		default:
+			own.AddFlag(f)
 		}
 	})
-	return rest
+	return own, shared
+}
+
+// sibling returns the command of that name beside another one, or nil.
+func sibling(cmd *cobra.Command, name string) *cobra.Command {
+	if cmd.HasParent() {
+		for _, c := range cmd.Parent().Commands() {
+			if c.Name() == name {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// sameFlag says whether the help of two flags is the same.
+func sameFlag(a, b *pflag.Flag) bool {
+	return b != nil && a.Usage == b.Usage && a.DefValue == b.DefValue
 }
 
 // TestDocsListEverySettingOfServe checks that the reference lists every setting of serve.
