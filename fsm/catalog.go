@@ -89,8 +89,10 @@ func (c *Catalog) Apply(env Env, command []byte) Result {
 	if r.Err() == nil && !kind.IsFor(CatalogPartition) {
 		r.Fail(errKind)
 	}
-	cmd := readPayload(&r, kind)
-	mustDecode(env, kind, &r)
+	cmd, err := readPayload(r, kind)
+	if err != nil {
+		panic(undecodable(env, kind, err))
+	}
 	if h.Incarnation == 0 {
 		return c.perform(cmd)
 	}

@@ -28,15 +28,10 @@ const commandVersion byte = 4
 
 // CommandInfo is the result of PeekCommand.
 type CommandInfo struct {
-	Kind    Kind
-	Header  Header
-	Address Address // of the queue concerned; zero if the kind has none
-	// Messages is the number of items: messages of a send, settlements, locks or sequence numbers;
-	// for a LockMessages, PurgeMessages or ForwardMessages it is Max. Otherwise 0.
-	Messages int
-	// Delete and Session are those of a LockMessages.
-	Delete  bool
-	Session SessionLock
+	Kind     Kind
+	Header   Header
+	Entity   EntityID // the one concerned; 0 if the kind has none, or several
+	Messages int      // that a SendMessages or TransferMessages brings, else 0
 }
 
 var errKind = errors.New("unknown kind")
@@ -67,8 +62,8 @@ func AppendCommand(dst []byte, h Header, c Command) []byte {
 func DecodeCommand(b []byte) (Header, Command, error) {
 	x := fields.Decoder(b)
 	kind, h := readHeader(&x)
-	c := readPayload(&x, kind)
-	if err := x.End(); err != nil {
+	c, err := readPayload(x, kind)
+	if err != nil {
 		return Header{}, nil, fmt.Errorf("decode command: %w", err)
 	}
 	if code := c.check(); code != OK {
@@ -77,63 +72,39 @@ func DecodeCommand(b []byte) (Header, Command, error) {
 	return h, c, nil
 }
 
+// readPayload decodes the payload of a command. Kinds that carry messages or settlements are also decoded without
+// copies, see Queues.perform.
+func readPayload(x fields.Codec, kind Kind) (c Command, err error) {
+	if x.Err() != nil {
+		return nil, x.Err()
+	}
+	decode := kind.row().decode
+	if decode == nil {
+		return nil, errKind
+	}
+	c, x = decode(x)
+	return c, x.End()
+}
+
 // PeekCommand decodes the header and the first fields of a command, without its messages. It does not
 // validate the rest.
-func PeekCommand(b []byte) (CommandInfo, error) {
+func PeekCommand(b []byte) (info CommandInfo, err error) {
 	x := fields.Decoder(b)
-	var info CommandInfo
 	info.Kind, info.Header = readHeader(&x)
-	switch info.Kind { //nolint:exhaustive // of the others only the kind and the header are known
-	case KindPutEntity, KindDropEntity, KindTouch, KindPutRule, KindDropRule,
-		KindAcceptSession, KindAcceptNonExclusive, KindRenewSession, KindReleaseSession, KindSetSessionState, KindFenceIdle:
-		fields.Uint64(&x, &info.Address.Entity)
-	case KindSendMessages:
-		fields.Uint64(&x, &info.Address.Entity)
+	row := info.Kind.row()
+	if row.machines == 0 {
+		x.Fail(errKind)
+	}
+	switch row.front {
+	case frontOther:
+	case frontEntity:
+		fields.Uint64(&x, &info.Entity)
+	case frontSend:
+		fields.Uint64(&x, &info.Entity)
 		info.Messages = x.Count(messageBytesMin)
-	case KindLockMessages:
-		var c LockMessages
-		c.fields(&x)
-		info.Address, info.Messages, info.Delete, info.Session = c.Address, int(c.Max), c.Delete, c.Session
-	case KindSettleMessages:
-		info.Address.fields(&x)
-		info.Messages = x.Count(settlementBytesMin)
-	case KindRenewLocks:
-		info.Address.fields(&x)
-		info.Messages = x.Count(lockBytesMin)
-	case KindFetchDeferred:
-		info.Address.fields(&x)
-		x.Bool()
-		info.Messages = x.Count(1)
-	case KindFetchReady:
-		info.Address.fields(&x)
-		x.Bool()
-		info.Messages = x.Count(lockBytesMin)
-	case KindCancelScheduled, KindRedriveMessages:
-		fields.Uint64(&x, &info.Address.Entity)
-		info.Messages = x.Count(1)
-	case KindPurgeMessages:
-		var c PurgeMessages
-		c.fields(&x)
-		info.Address, info.Messages = c.Address, int(c.Max)
-	case KindForwardMessages:
-		var c ForwardMessages
-		c.fields(&x)
-		info.Address, info.Messages = c.Address, int(c.Max)
-	case KindBeginEpoch:
-		var c BeginEpoch
-		c.fields(&x)
-		info.Address = c.Address
-	case KindReserveNumbers:
-		var c ReserveNumbers
-		c.fields(&x)
-		info.Address.Entity = c.Entity
-	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
+	case frontTransfer:
 		c, n := readTransferHead(&x, info.Kind)
-		info.Address.Entity, info.Messages = c.Entity, n
-	default:
-		if !info.Kind.IsFor(CatalogPartition) && info.Kind != KindTransact && info.Kind != KindTransactExtended {
-			x.Fail(errKind)
-		}
+		info.Entity, info.Messages = c.Entity, n
 	}
 	if x.Err() != nil {
 		return CommandInfo{}, fmt.Errorf("peek command: %w", x.Err())
@@ -141,26 +112,20 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	return info, nil
 }
 
-// VerifyCommand reports whether DecodeCommand would succeed. For commands with many messages it reads
-// the bytes without building anything. Callers that take the bytes of a command from another process
+// VerifyCommand returns the kind of a command, and an error unless DecodeCommand would succeed. For commands with many
+// messages it reads the bytes without building anything. Callers that take the bytes of a command from another process
 // verify them before they enter a log, because a command that does not decode stops every replica
 // that applies it.
-func VerifyCommand(b []byte) error {
+func VerifyCommand(b []byte) (Kind, error) {
 	x := fields.Decoder(b)
 	kind, _ := readHeader(&x)
-	switch kind { //nolint:exhaustive // the others are decoded
-	case KindSendMessages:
-		verifySend(&x)
-	case KindSettleMessages:
-		verifySettle(&x)
-	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
-		verifyTransfer(&x, kind)
-	default:
+	verify := kind.row().verify
+	if verify == nil || x.Err() != nil {
 		_, _, err := DecodeCommand(b)
-		return err
+		return kind, err
 	}
-	if err := x.End(); err != nil {
-		return fmt.Errorf("verify command: %w", err)
+	if err := verify(x); err != nil {
+		return kind, fmt.Errorf("verify command: %w", err)
 	}
-	return nil
+	return kind, nil
 }

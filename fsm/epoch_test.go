@@ -149,7 +149,7 @@ func TestNumbersOfBatchRise(t *testing.T) {
 		if code := fsm.Check(c); code != fsm.InvalidArgument {
 			t.Errorf("%v: %v", numbers, code)
 		}
-		if numbers[0] != 0 && fsm.VerifyCommand(encoded) == nil {
+		if numbers[0] != 0 && verify(encoded) == nil {
 			t.Errorf("%v: the bytes are accepted", numbers)
 		}
 		if numbers[0] != 0 && b.do(c).Code != fsm.InvalidArgument {

@@ -221,7 +221,7 @@ func TestUnreleasedVersionsAreRefused(t *testing.T) {
 			b[0] = version
 			_, _, err := fsm.DecodeCommand(b)
 			_, peeked := fsm.PeekCommand(b)
-			if verified := fsm.VerifyCommand(b); err == nil || peeked == nil || verified == nil {
+			if verified := verify(b); err == nil || peeked == nil || verified == nil {
 				t.Errorf("%T of version %d: %v, %v, %v", c, version, err, peeked, verified)
 			}
 		}

@@ -402,7 +402,7 @@ func TestLimitsOfForwardingHold(t *testing.T) {
 			t.Errorf("%s: %T is %v, want %v", c.name, c.command, got, want)
 		}
 		b := fsm.AppendCommand(nil, header, c.command)
-		if err := fsm.VerifyCommand(b); c.valid != (err == nil) {
+		if err := verify(b); c.valid != (err == nil) {
 			t.Errorf("%s: %T verifies with %v", c.name, c.command, err)
 		}
 		if _, _, err := fsm.DecodeCommand(b); c.valid != (err == nil) || err != nil && !errors.Is(err, fsm.InvalidArgument) {

@@ -16,7 +16,7 @@ func FuzzDecodeCommand(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, c, err := fsm.DecodeCommand(b)
-		if verified := fsm.VerifyCommand(b); (verified == nil) != (err == nil) {
+		if verified := verify(b); (verified == nil) != (err == nil) {
 			t.Errorf("decodes with %v, verifies with %v", err, verified)
 		}
 		info, peekErr := fsm.PeekCommand(b)

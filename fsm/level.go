@@ -145,28 +145,16 @@ func CommandLevel(b []byte) uint32 {
 	if err != nil {
 		return 1
 	}
-	switch info.Kind { //nolint:exhaustive // the others do not depend on the level
-	case KindSendMessages:
-		if info.Messages > commandSendBeforeMax {
-			return levelSendLimits
-		}
-	case KindReserveNumbers, KindTransactExtended, KindTransferScheduled:
-		return LevelReservedNumbers
-	case KindReplaceReplica:
-		return LevelReplaceReplica
-	case KindFenceIdle:
-		return LevelFences
-	case KindFetchReady:
-		return LevelFetchReady
-	case KindAcceptNonExclusive:
-		return LevelNonExclusiveSessions
-	case KindTransact:
+	switch {
+	case info.Kind == KindSendMessages && info.Messages > commandSendBeforeMax:
+		return levelSendLimits
+	case info.Kind == KindTransact:
 		_, command, _ := DecodeCommand(b)
 		if c, ok := command.(interface{ Level() uint32 }); ok {
 			return c.Level()
 		}
 	}
-	return 1
+	return info.Kind.row().level
 }
 
 func (RaiseLevel) kind() Kind                           { return KindRaiseLevel }

@@ -167,7 +167,7 @@ func holdsLimit(t *testing.T, name string, c fsm.Command, valid bool) {
 		t.Errorf("%s: %+v is %v", name, c, got)
 	}
 	b := fsm.AppendCommand(nil, header, c)
-	if err := fsm.VerifyCommand(b); valid != (err == nil) {
+	if err := verify(b); valid != (err == nil) {
 		t.Errorf("%s: %+v verifies with %v", name, c, err)
 	}
 	_, apply := catalog(t)

@@ -277,8 +277,10 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *fields.Codec) (Result,
 		mustDecode(env, kind, r)
 		return q.accept(c), Address{Entity: c.Entity}
 	}
-	cmd := readPayload(r, kind)
-	mustDecode(env, kind, r)
+	cmd, err := readPayload(*r, kind)
+	if err != nil {
+		panic(undecodable(env, kind, err))
+	}
 	if c, ok := cmd.(FenceIdle); ok {
 		return q.applyFence(c, env.Index), Address{}
 	}

@@ -228,7 +228,7 @@ func TestPropertiesRoundTrip(t *testing.T) {
 	sends := func(b []byte) fsm.Code {
 		c := fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Properties: b}}}
 		code := fsm.Check(c)
-		if err := fsm.VerifyCommand(fsm.AppendCommand(nil, header, c)); (err == nil) != (code == fsm.OK) {
+		if err := verify(fsm.AppendCommand(nil, header, c)); (err == nil) != (code == fsm.OK) {
 			t.Errorf("%v, but verifies with %v", code, err)
 		}
 		return code

@@ -156,7 +156,7 @@ func TestLimitsOfTransactionsHold(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, want)
 		}
 		b := fsm.AppendCommand(nil, header, c.command)
-		if err := fsm.VerifyCommand(b); c.valid != (err == nil) {
+		if err := verify(b); c.valid != (err == nil) {
 			t.Errorf("%s: verifies with %v", c.name, err)
 		}
 		if _, _, err := fsm.DecodeCommand(b); c.valid != (err == nil) || err != nil && !errors.Is(err, fsm.InvalidArgument) {
@@ -607,7 +607,7 @@ func TestTransactionTransferIsNoHop(t *testing.T) {
 		x := transferOf(1, fsm.Transferred{Hops: c.hops})
 		x.Source.Address.Sub = c.sub
 		code := fsm.Check(x)
-		if code == fsm.OK != c.valid || b.do(x).Code != code || (fsm.VerifyCommand(fsm.AppendCommand(nil, header, x)) == nil) != c.valid {
+		if code == fsm.OK != c.valid || b.do(x).Code != code || (verify(fsm.AppendCommand(nil, header, x)) == nil) != c.valid {
 			t.Errorf("from %d after %d hops: %v", c.sub, c.hops, code)
 		}
 		if c.valid && b.q.Peek(fsm.Address{Entity: 1}, 0, 1)[0].Hops != c.hops {

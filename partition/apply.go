@@ -160,9 +160,7 @@ func bringsMessages(e *raft.Log) bool {
 		if err != nil {
 			return false
 		}
-		switch info, _ := fsm.PeekCommand(command); info.Kind { //nolint:exhaustive // the others bring none
-		case fsm.KindSendMessages, fsm.KindTransact, fsm.KindTransactExtended,
-			fsm.KindTransferMessages, fsm.KindTransferBatch, fsm.KindTransferScheduled:
+		if info, _ := fsm.PeekCommand(command); info.Kind.Brings() {
 			return true
 		}
 	}

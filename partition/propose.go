@@ -29,6 +29,7 @@ const (
 
 // submission is a command that waits for an entry.
 type submission struct {
+	info    fsm.CommandInfo
 	command []byte
 	done    func(Answer)
 }
@@ -129,8 +130,9 @@ func (p *proposer) init(g *Group) {
 // level the log has not reached.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
+	info, _ := fsm.PeekCommand(command)
 	final := g.toldReadOnly.Load()
-	readOnly := (final || g.cfg.Log.Disk().RefusesGrowth()) && growsData(command)
+	readOnly := (final || g.cfg.Log.Disk().RefusesGrowth()) && info.Kind.Grows()
 	early := g.isEarly(command)
 	p.mu.Lock()
 	if !p.leading {
@@ -138,7 +140,7 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 		done(Answer{Outcome: Refused})
 		return
 	}
-	if readOnly || early || p.holdsTaking(command) || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
+	if readOnly || early || p.holdsTaking(info.Kind) || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
 		p.mu.Unlock()
 		p.g.counts.refused.Add(1)
 		done(Answer{Outcome: Refused, Final: readOnly && final, Result: fsm.Result{Code: fsm.ServerBusy}})
@@ -147,7 +149,7 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 	if p.submissionsHead == len(p.submissions) {
 		p.oldestSince = time.Now()
 	}
-	p.submissions = append(p.submissions, submission{command, done})
+	p.submissions = append(p.submissions, submission{info, command, done})
 	p.submissionBytes += len(command)
 	wake := p.canPropose()
 	p.mu.Unlock()
@@ -334,7 +336,7 @@ func (p *proposer) compose(now time.Time) *batch {
 		p.submissionsHead++
 		size += len(s.command)
 		it := item{done: s.done}
-		p.countSends(b, s.command, &it)
+		p.countSends(b, &s.info, &it)
 		b.add(s.command, it)
 	}
 	p.submissionBytes -= size

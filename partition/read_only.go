@@ -5,21 +5,6 @@ import (
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
-// growsData reports whether a command makes the data of a group grow and may therefore be refused: the others
-// make it smaller, or other commands depend on them. A transaction may settle messages, but its sends come
-// with it.
-func growsData(command []byte) bool {
-	info, err := fsm.PeekCommand(command)
-	if err != nil {
-		return false
-	}
-	switch info.Kind { //nolint:exhaustive // the others do not
-	case fsm.KindSendMessages, fsm.KindTransferMessages, fsm.KindTransferBatch, fsm.KindTransferScheduled, fsm.KindTransact, fsm.KindTransactExtended, fsm.KindCreateEntity, fsm.KindCreateNamespace:
-		return true
-	}
-	return false
-}
-
 // isEarly reports whether a command needs a higher format level than this machine has. The cluster has reached that
 // level before somebody writes such a command; the log of this group has not, and will soon.
 func (g *Group) isEarly(command []byte) bool {

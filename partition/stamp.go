@@ -171,16 +171,16 @@ func (p *proposer) holdsGrants() bool {
 // holdsTaking reports whether a command that takes messages without waiting for them, by number or to forward them, has
 // to be refused for the same reason. A deferred message has no deadline, so this member's clock decides, if it is
 // ahead of wall time by more than wall time may be wrong. Called with mu held, at the leader.
-func (p *proposer) holdsTaking(command []byte) bool {
+func (p *proposer) holdsTaking(kind fsm.Kind) bool {
 	c, unconfirmed := p.unconfirmed()
 	if !unconfirmed || planted.Active(planted.FetchAtUnconfirmedTime) {
 		return false
 	}
-	info, _ := fsm.PeekCommand(command)
-	switch info.Kind { //nolint:exhaustive // the others take nothing, or wait
-	case fsm.KindFetchDeferred, fsm.KindForwardMessages:
+	switch kind.Takes() {
+	case fsm.TakesNothing:
+	case fsm.TakesByNumber:
 		return c.own > after(p.stamper.wallTime(c), clockErrorMax)
-	case fsm.KindFetchReady:
+	case fsm.TakesReady:
 		return p.holdsGrants()
 	}
 	return false

@@ -264,29 +264,21 @@ func (s *waitQueues) markReady(l *waitQueue) {
 func (s *waitQueues) hasLocksToPropose() bool { return len(s.proposeNow) > 0 || len(s.ready) > 0 }
 
 // countSends counts the messages that a command of the entry being composed will make ready.
-func (p *proposer) countSends(b *batch, command []byte, it *item) {
-	if len(p.queues) == 0 {
-		return
+func (p *proposer) countSends(b *batch, info *fsm.CommandInfo, it *item) {
+	switch {
+	case len(p.queues) == 0:
+	case info.Kind == fsm.KindPutEntity || info.Kind == fsm.KindDropEntity:
+		it.changedEntity, it.isDrop = info.Entity, info.Kind == fsm.KindDropEntity
+	case info.Kind.Brings() && info.Entity != 0:
+		l := p.queues[waitKey{Address: fsm.Address{Entity: info.Entity}}]
+		if l == nil {
+			p.speculate(b, info.Entity, info.Messages)
+			return
+		}
+		it.queue, it.expected = l, info.Messages
+		l.expected += info.Messages
+		p.markReady(l)
 	}
-	info, err := fsm.PeekCommand(command)
-	if err != nil {
-		return
-	}
-	if info.Kind == fsm.KindPutEntity || info.Kind == fsm.KindDropEntity {
-		it.changedEntity, it.isDrop = info.Address.Entity, info.Kind == fsm.KindDropEntity
-		return
-	}
-	if info.Kind != fsm.KindSendMessages && info.Kind != fsm.KindTransferMessages && info.Kind != fsm.KindTransferBatch {
-		return
-	}
-	l := p.queues[waitKey{Address: info.Address}]
-	if l == nil {
-		p.speculate(b, info.Address.Entity, info.Messages)
-		return
-	}
-	it.queue, it.expected = l, info.Messages
-	l.expected += info.Messages
-	p.markReady(l)
 }
 
 // addLocks adds locks of waiters to the entry, right behind the sends.

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -47,7 +46,7 @@ func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.
 	kind, receiver, serial := "not sent", uint64(0), uint64(0)
 	if progress.command != nil {
 		if info, err := fsm.PeekCommand(progress.command); err == nil {
-			kind, receiver, serial = operationName(info.Kind), info.Header.Receiver, info.Header.Serial
+			kind, receiver, serial = info.Kind.String(), info.Header.Receiver, info.Header.Serial
 		}
 	}
 	attrs := []any{slog.String("operation", kind), slog.Uint64("partition", uint64(id))}
@@ -57,37 +56,4 @@ func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.
 	attrs = append(attrs, slog.Uint64("attempts", progress.submissions), slog.String("leader", string(progress.target[:min(8, len(progress.target))])), slog.String("code", code.Error()),
 		slog.Uint64("receiver", receiver), slog.Uint64("serial", serial))
 	s.logger.Warn("slow operation", attrs...)
-}
-
-// operationName returns the name of a command for operators.
-func operationName(kind fsm.Kind) string {
-	switch kind { //nolint:exhaustive // the others by their number
-	case fsm.KindSendMessages:
-		return "send"
-	case fsm.KindLockMessages:
-		return "lock"
-	case fsm.KindSettleMessages:
-		return "settle"
-	case fsm.KindRenewLocks:
-		return "renew locks"
-	case fsm.KindFetchDeferred:
-		return "fetch deferred"
-	case fsm.KindFetchReady:
-		return "fetch ready"
-	case fsm.KindCancelScheduled:
-		return "cancel scheduled"
-	case fsm.KindPurgeMessages:
-		return "purge"
-	case fsm.KindRedriveMessages:
-		return "redrive"
-	case fsm.KindAcceptSession, fsm.KindAcceptNonExclusive:
-		return "accept session"
-	case fsm.KindSetSessionState:
-		return "set session state"
-	case fsm.KindTransact, fsm.KindTransactExtended:
-		return "transaction"
-	case fsm.KindForwardMessages, fsm.KindTransferMessages, fsm.KindTransferBatch, fsm.KindTransferScheduled:
-		return "forward"
-	}
-	return fmt.Sprintf("command %d", kind)
 }

@@ -35,16 +35,3 @@ func TestSlowRequestIsLoggedWithItsStages(t *testing.T) {
 		t.Error("it tells what was sent")
 	}
 }
-
-// TestCommandsHaveOperationNames checks that every command that clients can cause has an operation name.
-func TestCommandsHaveOperationNames(t *testing.T) {
-	t.Parallel()
-	if name := operationName(fsm.KindPutRule); name != "command 14" {
-		t.Error(name)
-	}
-	for _, kind := range []fsm.Kind{fsm.KindSendMessages, fsm.KindLockMessages, fsm.KindSettleMessages, fsm.KindRenewLocks, fsm.KindTransact} {
-		if strings.HasPrefix(operationName(kind), "command") {
-			t.Errorf("kind %d has no word", kind)
-		}
-	}
-}

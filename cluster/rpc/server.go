@@ -176,14 +176,11 @@ func (s *server) handleSubmit(id uint64, body []byte) error {
 // not know, or that does not decode, stops every replica that applies it. A member that sends one is
 // newer than this one, or faulty.
 func verify(to fsm.PartitionID, command []byte) error {
-	info, err := fsm.PeekCommand(command)
-	if err != nil {
-		return err
+	kind, err := fsm.VerifyCommand(command)
+	if err == nil && !kind.IsFor(to) {
+		err = fmt.Errorf("%w: command %s for partition %d", ErrFrame, kind, to)
 	}
-	if !info.Kind.IsFor(to) {
-		return fmt.Errorf("%w: command of kind %d for partition %d", ErrFrame, info.Kind, to)
-	}
-	return fsm.VerifyCommand(command)
+	return err
 }
 
 // handleLock decodes a lock request.
