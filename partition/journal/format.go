@@ -14,7 +14,6 @@ const (
 	idBytes          = 16
 	segmentHeadBytes = sectorBytes
 	segmentHeadEnd   = 52 // of what the head holds; zeros follow
-	segmentIDStart   = 12
 	batchHeadBytes   = 64
 	recordHeadBytes  = 48
 	formatVersion    = 1

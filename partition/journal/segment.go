@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -152,10 +150,8 @@ func decodeCatalog(id [idBytes]byte, b []byte) ([]segmentHead, error) {
 }
 
 // listSegments returns the names of the files of segments in the folder.
-func (j *Journal) listSegments() ([]string, error) { return listSegments(j.files, j.dir) }
-
-func listSegments(files disk.FS, dir string) ([]string, error) {
-	entries, err := files.ReadDir(dir)
+func (j *Journal) listSegments() ([]string, error) {
+	entries, err := j.files.ReadDir(j.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -166,27 +162,4 @@ func listSegments(files disk.FS, dir string) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// HasSegment reports whether a folder has a segment of the journal with an id.
-func HasSegment(files disk.FS, dir string, id []byte) (bool, error) {
-	names, err := listSegments(files, dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	for _, name := range names {
-		file, err := disk.Open(files, filepath.Join(dir, name))
-		if err != nil {
-			return false, err
-		}
-		head := make([]byte, segmentHeadBytes)
-		_, err = file.ReadAt(head, 0)
-		if err = errors.Join(err, file.Close()); err != nil && !errors.Is(err, io.EOF) {
-			return false, err
-		}
-		if isSegmentHead(head) && bytes.Equal(head[segmentIDStart:][:idBytes], id) {
-			return true, nil
-		}
-	}
-	return false, err
 }

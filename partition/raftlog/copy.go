@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,7 +21,6 @@ import (
 
 	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
-	"github.com/peeklock/peeklock/partition/journal"
 )
 
 // A raft-boltdb file has no checksums, so damage to it could change a vote unseen. Where it holds nothing but values, since the
@@ -33,17 +33,31 @@ const (
 
 	copyRecordHeadBytes = 16       // length of the rest, its checksum, transaction
 	copyChangesBytesMax = 64 << 10 // of changes behind the first record before the copy is written anew, unless that record is larger
-	boltSumBytesMax     = 64 << 20 // of a raft-boltdb file that gets a checksum: the next start writes a larger one anew
+
+	keyFile = "file" // key of the id of the raft-boltdb file, a random text. A file that is written again from its copy gets another one
 )
 
+// pendingTransaction is the transaction of a copy from which the raft-boltdb file is being written again: it counts, whatever the
+// file holds. The first transaction of a bbolt file is a higher one.
+const pendingTransaction = 0
+
 // copyHead is the magic and the version of a copy.
-var copyHead = []byte("PKLVALUE\x01\x00\x00\x00") //nolint:gochecknoglobals // read only
+var copyHead = []byte("PLKVALUE\x01\x00\x00\x00") //nolint:gochecknoglobals // read only
 
 // valueCopy is the content of a copy.
 type valueCopy struct {
 	transaction uint64 // of the raft-boltdb file after which the values were these
 	values      map[string]string
 	sum         []byte // checksum of the raft-boltdb file after its orderly end, nil if it has not come to that
+}
+
+// errLostValues means that a raft-boltdb file cannot be written again from its copy.
+var errLostValues = fmt.Errorf("the file is missing, damaged or an older one, and its copy may lack the newest votes: put back the file as it was last, "+
+	"or replace this member by a new one with an empty folder: %w", disk.ErrDamaged)
+
+// encode returns a copy without changes.
+func (c *valueCopy) encode() []byte {
+	return appendCopyRecord(bytes.Clone(copyHead), c.transaction, c.values)
 }
 
 // appendCopyRecord appends a record. An empty value removes its key. The empty key, which bbolt does not permit, has the checksum of the
@@ -194,81 +208,64 @@ func (m *boltMetas) isNewest(transaction uint64) bool {
 	return len(m.pages) > 0 && (transaction == m.newest || len(m.pages) == 1 && transaction == m.newest+1)
 }
 
-// advance writes the meta pages with higher transactions, so that the newest is behind the given one. The lowest bit of a transaction
-// says which page it has.
-func (m *boltMetas) advance(file io.WriterAt, transaction uint64) error {
-	for i, page := range m.pages {
-		own := binary.NativeEndian.Uint64(page[metaTransaction:])
-		binary.NativeEndian.PutUint64(page[metaTransaction:], own+(transaction+2)&^1)
-		binary.NativeEndian.PutUint64(page[metaSum:], sumOfMeta(page))
-		if _, err := file.WriteAt(page, m.offsets[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // restoreValues makes the raft-boltdb file of a log hold what its copy holds, if the copy has the newest transaction and nothing shows
-// that the file is whole. It is called before anything else reads the file. It returns an error that wraps disk.ErrDamaged if the file
-// is damaged and the copy may lack transactions.
-func restoreValues(cfg *Config) error {
-	content, err := disk.OS{}.ReadFile(cfg.Path + copySuffix)
+// that the file is whole. It is called before anything else reads the file. It returns the id that the file must have, empty if there
+// is no copy, or an error that wraps disk.ErrDamaged if the file is damaged and the copy may lack transactions.
+func restoreValues(cfg *Config) (id string, err error) {
+	content, err := cfg.FS.ReadFile(cfg.Path + copySuffix)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read the copy of the values: %w", err)
+		return "", fmt.Errorf("read the copy of the values: %w", err)
 	}
 	c := decodeCopy(content)
 	if c == nil || planted.Active(planted.TrustRaftDB) {
-		return nil
+		return "", nil
 	}
-	// A release that knows no copies may have begun another log beside this one.
-	if found, err := journal.HasSegment(cfg.FS, cfg.journalFolder(), []byte(c.values[journal.KeyID])); err != nil || !found {
-		return err
-	}
-	errLost := fmt.Errorf("the file is missing, damaged or an older one, and its copy may lack the newest votes: put back the file as it was last, "+
-		"or replace this member by a new one with an empty folder: %w", disk.ErrDamaged)
-	file, err := disk.Open(disk.OS{}, cfg.Path)
+	file, err := disk.Open(cfg.FS, cfg.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errLost
+		return "", errLostValues
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = file.Close() }()
-	lock, err := disk.OS{}.Lock(cfg.Path)
+	lock, err := cfg.FS.Lock(cfg.Path)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = lock.Close() }()
+	pending := c.transaction == pendingTransaction
 	metas, err := readMetas(file)
 	switch {
 	case err != nil:
-		return err
+		return "", err
+	case pending:
 	case metas.newest > c.transaction:
-		return nil // an older release has run since, or the end of the copy was lost
+		return c.values[keyFile], nil // a loss of power took the end of the copy
 	case !metas.isNewest(c.transaction):
-		return errLost
-	}
-	if c.sum != nil {
+		return "", errLostValues
+	case c.sum != nil:
 		if sum, err := sumOfBolt(file); err != nil || bytes.Equal(sum, c.sum) {
-			return err
+			return c.values[keyFile], err
 		}
 		cfg.Logger.Error("file of terms and votes was damaged, and is written again from its copy: check the disk", "path", cfg.Path)
 	}
-	if err = writeValues(cfg.Path, c); err != nil {
-		err = errors.Join(err, disk.OS{}.RemoveAll(cfg.Path+freshSuffix))
+	fresh := valueCopy{transaction: pendingTransaction, values: maps.Clone(c.values)}
+	fresh.values[keyFile] = rand.Text()
+	if err := prepareValues(cfg, &fresh); err != nil {
+		err = errors.Join(err, cfg.FS.RemoveAll(cfg.Path+freshSuffix), cfg.FS.RemoveAll(cfg.Path+copySuffix+freshSuffix))
+		if disk.IsNoSpace(err) && c.sum == nil && !pending {
+			cfg.Logger.Warn("failed to write the file of terms and votes again after a crash: the disk is full; the file is used unchecked", "path", cfg.Path)
+			return c.values[keyFile], nil
+		}
+		return "", err
 	}
-	if disk.IsNoSpace(err) && c.sum == nil {
-		cfg.Logger.Warn("failed to write the file of terms and votes again after a crash: the disk is full; the file is used unchecked", "path", cfg.Path)
-		return nil
-	}
-	return err
+	return fresh.values[keyFile], replaceValues(cfg)
 }
 
-// writeValues replaces a raft-boltdb file by one that has the values of a copy and a newer transaction, so that the copy is not
-// taken for a copy of this file. A crash leaves either file.
-func writeValues(path string, c *valueCopy) error {
-	fresh, files := path+freshSuffix, disk.OS{}
-	if err := files.RemoveAll(fresh); err != nil { // of an interruption
+// prepareValues writes and syncs a copy and a raft-boltdb file that has its values, both under names that no start reads.
+func prepareValues(cfg *Config, c *valueCopy) error {
+	fresh := cfg.Path + freshSuffix
+	if err := cfg.FS.RemoveAll(fresh); err != nil { // of an interruption
 		return err
 	}
 	db, err := bbolt.Open(fresh, disk.FileMode, &bbolt.Options{NoSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
@@ -291,30 +288,35 @@ func writeValues(path string, c *valueCopy) error {
 	if err := errors.Join(err, db.Close()); err != nil {
 		return err
 	}
-	file, err := disk.OpenWritable(files, fresh)
-	if err != nil {
+	if err := syncBolt(cfg.FS, fresh); err != nil {
 		return err
 	}
-	metas, err := readMetas(file)
-	if err == nil {
-		err = metas.advance(file, c.transaction)
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if err := errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err := files.Rename(fresh, path); err != nil {
-		return err
-	}
-	return files.SyncFolder(filepath.Dir(path))
+	return disk.WriteFile(cfg.FS, cfg.Path+copySuffix+freshSuffix, c.encode(), disk.FileMode)
 }
 
-// sumOfBolt returns the checksum of a raft-boltdb file, nil for one that is too large.
+// replaceValues replaces the copy and the raft-boltdb file by those that prepareValues has written. While the pending copy is there,
+// a start replaces the file by another one that is written from it. It is removed before the file can change. An error leaves
+// a log that must not be used before the next start.
+func replaceValues(cfg *Config) error {
+	dir, path := filepath.Dir(cfg.Path), cfg.Path
+	for _, step := range []func() error{
+		func() error { return cfg.FS.Rename(path+copySuffix+freshSuffix, path+copySuffix) },
+		func() error { return cfg.FS.SyncFolder(dir) },
+		func() error { return cfg.FS.Rename(path+freshSuffix, path) },
+		func() error { return cfg.FS.SyncFolder(dir) },
+		func() error { return cfg.FS.Remove(path + copySuffix) }, // openValues makes it durable
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("write the file of terms and votes again: %w", err)
+		}
+	}
+	return nil
+}
+
+// sumOfBolt returns the checksum of a raft-boltdb file.
 func sumOfBolt(file disk.File) ([]byte, error) {
 	info, err := file.Stat()
-	if err != nil || info.Size() > boltSumBytesMax {
+	if err != nil {
 		return nil, err
 	}
 	sum := crc32.New(disk.Castagnoli)
@@ -322,7 +324,7 @@ func sumOfBolt(file disk.File) ([]byte, error) {
 	return binary.LittleEndian.AppendUint64(sum.Sum(nil), uint64(info.Size())), err
 }
 
-// valueStore is a raft-boltdb file whose values are also in memory and, after startCopy, in a copy. Nothing of the copy is synced: a
+// valueStore is a raft-boltdb file whose values are also in memory and, after startCopy, in a copy. Nothing of that copy is synced: a
 // loss of power may take its end, and restoreValues sees that.
 type valueStore struct {
 	Store // the file
@@ -333,6 +335,7 @@ type valueStore struct {
 	values map[string]string
 
 	turn        sync.Mutex // held for a transaction. It guards what follows: the copy, once logger is set
+	files       disk.FS
 	logger      *slog.Logger
 	bolt        disk.File // the raft-boltdb file, for its meta pages
 	transaction uint64    // of the copy
@@ -365,8 +368,13 @@ func (s *valueStore) Set(key, value []byte) error {
 }
 
 // startCopy begins the copy. From then on nothing but Set changes the file.
-func (s *valueStore) startCopy(logger *slog.Logger) error {
-	bolt, err := disk.Open(disk.OS{}, s.path)
+func (s *valueStore) startCopy(cfg *Config) error {
+	if s.values[keyFile] == "" {
+		if err := s.Set([]byte(keyFile), []byte(rand.Text())); err != nil {
+			return err
+		}
+	}
+	bolt, err := disk.Open(cfg.FS, s.path)
 	if err != nil {
 		return err
 	}
@@ -376,7 +384,7 @@ func (s *valueStore) startCopy(logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, bolt.Close())
 	}
-	s.logger, s.bolt, s.transaction = logger, bolt, metas.newest
+	s.files, s.logger, s.bolt, s.transaction = cfg.FS, cfg.Logger, bolt, metas.newest
 	s.rewriteCopy()
 	return nil
 }
@@ -401,8 +409,8 @@ func (s *valueStore) copyChange(key, value string) {
 
 // rewriteCopy replaces the copy by one without changes. If it fails, the next change tries it again. The caller has the turn.
 func (s *valueStore) rewriteCopy() {
-	content := appendCopyRecord(bytes.Clone(copyHead), s.transaction, s.values)
-	path, files := s.path+copySuffix, disk.OS{}
+	content := (&valueCopy{transaction: s.transaction, values: s.values}).encode()
+	path, files := s.path+copySuffix, s.files
 	s.closeCopy()
 	file, err := files.OpenFile(path+freshSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, disk.FileMode)
 	if err == nil {
@@ -460,7 +468,7 @@ func (s *valueStore) Close() error {
 		return err
 	}
 	if s.file != nil && err == nil {
-		if sum, sumErr := sumOfBolt(s.bolt); sumErr == nil && sum != nil {
+		if sum, sumErr := sumOfBolt(s.bolt); sumErr == nil {
 			s.appendCopy(appendCopyRecord(nil, s.transaction, map[string]string{"": string(sum)}))
 		}
 	}

@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
@@ -301,50 +299,46 @@ func TestDamagedCopyHarmsNothing(t *testing.T) {
 	}
 }
 
-// runOlderRelease changes a value as a release does that knows no copies.
-func runOlderRelease(t *testing.T, path, key string, value []byte) {
-	t.Helper()
-	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(store.Set([]byte(key), value), store.Close()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// What an older release has written beside the copy of a newer one counts.
-func TestOlderReleaseMayChangeTheValues(t *testing.T) {
+// A raft-boltdb file that was written again from its copy is another file: the one before does not count any more, although it may have
+// newer transactions.
+func TestFormerFileIsRefused(t *testing.T) {
 	t.Parallel()
 	_, killed, closed := stopLogs(t)
 	path := filepath.Join(kit.MemoryDir(t), "log", "raft.db")
-	for name, stopped := range map[string]stoppedLog{"killed": killed, "closed": closed} {
-		stopped.write(t, path)
-		want := maps.Clone(stopped.values)
-		for term := range uint64(3) { // forth and back
-			want["5/"+keyTerm] = string(indexKey(7 + term))
-			runOlderRelease(t, path, "5/"+keyTerm, indexKey(7+term))
-			if got, err := openStopped(t, path); err != nil || !cmp.Equal(got, want) {
-				t.Errorf("%s: %v %s", name, err, cmp.Diff(want, got))
+	for name, former := range map[string]stoppedLog{"killed": killed, "closed": closed} {
+		damaged := former
+		damaged.bolt = flipped(former.bolt, 8*5*os.Getpagesize())
+		damaged.write(t, path)
+		l := openTestLog(t, path, Journal)
+		setTerm(t, l, 5, 7)
+		want := valuesOf(t, l)
+		lagging := readStopped(t, path, want)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for what, restored := range map[string]stoppedLog{"lagging": lagging, "closed": readStopped(t, path, want)} {
+			restored.checkRestored(t, path, name+", "+what)
+			if now, before := newestOf(t, restored.bolt), newestOf(t, former.bolt); now >= before {
+				t.Fatalf("%s, %s: transaction %d, want one below %d", name, what, now, before)
 			}
+			restored.bolt = former.bolt
+			restored.checkRefused(t, path, name+", "+what+", the file of before")
 		}
 	}
-	// It has begun another log, and left the copy of the former one.
-	stopped := killed
-	other := filepath.Join(kit.MemoryDir(t), "raft.db")
-	l := openTestLog(t, other, Journal)
-	setTerm(t, l, 2, 9)
-	if err := errors.Join(testGroup(t, l, 1).StoreLogs(entries(1, 5, 1)), l.Close()); err != nil {
-		t.Fatal(err)
-	}
-	begun := readStopped(t, other, map[string]string{"2/" + keyTerm: string(indexKey(9))})
-	begun.copy = stopped.copy
-	begun.checkRestored(t, path, "another log")
 }
 
-// A crash while a damaged file is being replaced leaves the damaged one, with its copy, or the new one, whose transactions are newer than
-// those of the copy: an older release that runs on it is not taken for damage.
-func TestCrashWhileValuesAreRestored(t *testing.T) {
+// newestOf returns the newest transaction of a raft-boltdb file.
+func newestOf(t *testing.T, bolt []byte) uint64 {
+	t.Helper()
+	metas, err := readMetas(bytes.NewReader(bolt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return metas.newest
+}
+
+// A file that an interrupted start was writing is written again.
+func TestUnfinishedFilesAreReplaced(t *testing.T) {
 	t.Parallel()
 	_, killed, _ := stopLogs(t)
 	path := filepath.Join(kit.MemoryDir(t), "log", "raft.db")
@@ -359,17 +353,6 @@ func TestCrashWhileValuesAreRestored(t *testing.T) {
 		if got, err := openStopped(t, path); err != nil || !cmp.Equal(got, killed.values) {
 			t.Errorf("%v %s", err, cmp.Diff(killed.values, got))
 		}
-	}
-	killed.write(t, path)
-	c := decodeCopy(killed.copy)
-	if err := writeValues(path, c); err != nil {
-		t.Fatal(err)
-	}
-	want := maps.Clone(killed.values)
-	want["5/"+keyTerm] = string(indexKey(8))
-	runOlderRelease(t, path, "5/"+keyTerm, indexKey(8))
-	if got, err := openStopped(t, path); err != nil || !cmp.Equal(got, want) {
-		t.Errorf("%v %s", err, cmp.Diff(want, got))
 	}
 }
 
@@ -419,28 +402,6 @@ func TestCopyIsBounded(t *testing.T) {
 	killed := readStopped(t, path, valuesOf(t, l))
 	killed.bolt = flipped(killed.bolt, 8*3*os.Getpagesize())
 	killed.checkRestored(t, filepath.Join(kit.MemoryDir(t), "log", "raft.db"), "after the copy was written anew")
-}
-
-// A file that is larger than its values need, because a release had its entries there, becomes small.
-func TestLargeFileOfValuesIsWrittenAnew(t *testing.T) {
-	t.Parallel()
-	_, _, closed := stopLogs(t)
-	path := filepath.Join(kit.MemoryDir(t), "log", "raft.db")
-	closed.write(t, path)
-	for _, c := range []struct{ size, want int64 }{{boltSumBytesMax, boltSumBytesMax}, {boltSumBytesMax + 1, 1 << 20}} {
-		if err := os.Truncate(path, c.size); err != nil {
-			t.Fatal(err)
-		}
-		runOlderRelease(t, path, "unknown", nil)
-		for range 2 {
-			if got, err := openStopped(t, path); err != nil || !cmp.Equal(got, closed.values) {
-				t.Errorf("%v %s", err, cmp.Diff(closed.values, got))
-			}
-		}
-		if info, err := os.Stat(path); err != nil || info.Size() > c.want || c.want == c.size && info.Size() != c.want {
-			t.Errorf("the file has %d bytes, want up to %d: %v", info.Size(), c.want, err)
-		}
-	}
 }
 
 // failingFile fails to write.
@@ -533,7 +494,7 @@ func TestCopyEndsWhenTheFileIsUnknown(t *testing.T) {
 	killed.checkRestored(t, filepath.Join(kit.MemoryDir(t), "log", "raft.db"), "a change that failed")
 }
 
-// A copy that an older binary has written stays readable.
+// The format of a copy is that of the golden file.
 func TestCopyKeepsItsFormat(t *testing.T) {
 	t.Parallel()
 	b := appendCopyRecord(bytes.Clone(copyHead), 7, map[string]string{"1/Replica": "m.1", "1/CurrentTerm": string(indexKey(3)), "gone": "x"})

@@ -56,7 +56,7 @@ func openKind(cfg *Config, values Store, ranges map[fsm.PartitionID]IndexRange) 
 		return nil, nil, fmt.Errorf("%w: its entries are not in a journal, open it as %q", ErrOtherKind, Bolt)
 	}
 	if s, ok := values.(*valueStore); ok {
-		if err := s.startCopy(cfg.Logger); err != nil {
+		if err := s.startCopy(cfg); err != nil {
 			return nil, nil, err
 		}
 	}

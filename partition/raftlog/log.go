@@ -177,10 +177,7 @@ func openValues(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
 	}
 	open := cfg.OpenStore
 	if open == nil {
-		open = openBolt
-		if err := restoreValues(cfg); err != nil {
-			return nil, nil, err
-		}
+		open = func(string) (Store, map[fsm.PartitionID]IndexRange, error) { return openBolt(cfg) }
 	}
 	values, ranges, err := open(cfg.Path)
 	if err != nil {

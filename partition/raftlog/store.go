@@ -60,14 +60,22 @@ const (
 	bucketConf = "conf" // of the values
 )
 
-// openBolt is the OpenStore of members: a bbolt file. It uses the operating system's files directly, as bbolt
+// openBolt opens the store of members: a bbolt file. It uses the operating system's files directly, as bbolt
 // does, which maps its file into memory.
-func openBolt(path string) (Store, map[fsm.PartitionID]IndexRange, error) {
-	ranges, values, err := scanBolt(path)
-	if err == nil {
-		err = syncBolt(path)
-	}
+func openBolt(cfg *Config) (Store, map[fsm.PartitionID]IndexRange, error) {
+	path := cfg.Path
+	file, err := restoreValues(cfg)
 	if err != nil {
+		return nil, nil, err
+	}
+	ranges, values, err := scanBolt(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if file != "" && values[keyFile] != file {
+		return nil, nil, errLostValues
+	}
+	if err := syncBolt(cfg.FS, path); err != nil {
 		return nil, nil, err
 	}
 	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{
@@ -84,8 +92,8 @@ func openBolt(path string) (Store, map[fsm.PartitionID]IndexRange, error) {
 
 // syncBolt makes durable what was read, if the file exists. It can be in the memory of the operating system alone, when the process was
 // killed during a sync, and a vote or an entry that was found is confirmed without another write.
-func syncBolt(path string) error {
-	file, err := disk.OpenWritable(disk.OS{}, path)
+func syncBolt(files disk.FS, path string) error {
+	file, err := disk.OpenWritable(files, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
