@@ -21,6 +21,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/cmd/listen"
 )
 
@@ -113,7 +114,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	}
 	gateway := amqp.DefaultConfig()
 	gateway.Listener = m.port.AMQP()
-	gateway.Broker = broker{m.node.Router()}
+	gateway.Broker = broker.Broker{Router: m.node.Router()}
 	gateway.Authorizer = authorizer{ring}
 	gateway.Logger = p.logger.With("component", "amqp")
 	gateway.Audit = p.audit

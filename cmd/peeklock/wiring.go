@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"time"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
@@ -16,60 +15,7 @@ import (
 )
 
 // The packages of a member do not import each other: each declares an interface for what it needs. The adapters
-// here only convert types.
-
-// broker adapts the router to the gateway.
-type broker struct{ *router.Router }
-
-// Namespace returns the namespace that a host name selects.
-func (b broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
-
-// Resolve returns the entity at a path of a namespace.
-func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error) {
-	return b.In(namespace).Resolve(ctx, path)
-}
-
-// CreateEntity creates an entity for a link.
-func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error) {
-	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, rule, nil)
-	return fsm.EntityRef{Entity: entity}, err
-}
-
-// DeleteEntity deletes an entity.
-func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error {
-	return b.In(namespace).DeleteEntity(ctx, kind, name)
-}
-
-// FindSubscriptions returns the paths of the subscriptions whose names begin and end with given texts.
-func (b broker) FindSubscriptions(ctx context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
-	return b.In(namespace).FindSubscriptions(ctx, prefix, suffix)
-}
-
-// Receiver opens a receiver. The receivers of both packages have the same methods.
-func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver {
-	return b.Router.Receiver(at, receiveAndDelete)
-}
-
-// AcceptSession accepts a session and passes it to done as the type of the gateway.
-func (b broker) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
-	return b.Router.AcceptSession(at, wants, receiveAndDelete, wait, func(code fsm.Code, s *router.SessionReceiver) {
-		if s == nil {
-			done(code, nil)
-			return
-		}
-		done(code, s)
-	})
-}
-
-// Sessions lists the names of sessions.
-func (b broker) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) ([]string, error) {
-	list, err := b.Router.Sessions(ctx, at, updatedAfter, skip, most)
-	names := make([]string, len(list))
-	for i := range list {
-		names[i] = list[i].ID
-	}
-	return names, err
-}
+// here and in cmd/broker only convert types.
 
 // control adapts the router and the operator to the control API.
 type control struct {

@@ -69,12 +69,13 @@ func packageImports() map[string][]string {
 		"admin/emulator":     {"fsm", "fsm/filter", "admin", "admin/entity"},
 
 		"cmd/listen":                   {"amqp/connlimit"},
+		"cmd/broker":                   {"amqp", "cluster/router", "fsm"},
 		"cmd/objects":                  {},
 		"cmd/metrics":                  {"fsm", "partition", "cluster", "cluster/forwarding", "cluster/router", "amqp"},
 		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
 		"cmd/peeklock/internal/cli":    {"cmd/peeklock/internal/config", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "admin", "admin/auth", "admin/emulator", "admin/entity"},
 		"cmd/peeklock/internal/bench":  {"cmd/peeklock/internal/cli", "fsm", "admin", "admin/entity"},
-		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "cluster/move", "cluster/router", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/entity"},
+		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "cluster/move", "cluster/router", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/entity"},
 		"deploy/cluster":               {}, // no code: what is built elsewhere
 	}
 }

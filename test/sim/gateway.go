@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
-	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/sim/simnet"
 )
@@ -30,7 +30,7 @@ func openGateway(host *simnet.Host, node *cluster.Node, name string, log *slog.L
 	if config.Listener, err = host.Listen(amqpPort); err != nil {
 		return nil, err
 	}
-	config.Broker = broker{node.Router()}
+	config.Broker = broker.Broker{Router: node.Router()}
 	config.Authorizer = anybody{}
 	config.Logger = log.With("component", "amqp", "name", name)
 	config.ContainerID = name
@@ -42,59 +42,6 @@ func openGateway(host *simnet.Host, node *cluster.Node, name string, log *slog.L
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	return gateway, nil
-}
-
-// broker adapts the router to the gateway, as the program does.
-type broker struct{ *router.Router }
-
-// Namespace implements amqp.Broker.
-func (b broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
-
-// Resolve implements amqp.Broker.
-func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error) {
-	return b.In(namespace).Resolve(ctx, path)
-}
-
-// CreateEntity implements amqp.Broker.
-func (b broker) CreateEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) (fsm.EntityRef, error) {
-	entity, err := b.In(namespace).CreateEntity(ctx, kind, name, settings, rule, nil)
-	return fsm.EntityRef{Entity: entity}, err
-}
-
-// DeleteEntity implements amqp.Broker.
-func (b broker) DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error {
-	return b.In(namespace).DeleteEntity(ctx, kind, name)
-}
-
-// FindSubscriptions implements amqp.Broker.
-func (b broker) FindSubscriptions(ctx context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error) {
-	return b.In(namespace).FindSubscriptions(ctx, prefix, suffix)
-}
-
-// Receiver implements amqp.Broker.
-func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver {
-	return b.Router.Receiver(at, receiveAndDelete)
-}
-
-// AcceptSession implements amqp.Broker.
-func (b broker) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
-	return b.Router.AcceptSession(at, wants, receiveAndDelete, wait, func(code fsm.Code, s *router.SessionReceiver) {
-		if s == nil {
-			done(code, nil)
-			return
-		}
-		done(code, s)
-	})
-}
-
-// Sessions implements amqp.Broker.
-func (b broker) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) ([]string, error) {
-	list, err := b.Router.Sessions(ctx, at, updatedAfter, skip, most)
-	names := make([]string, len(list))
-	for i := range list {
-		names[i] = list[i].ID
-	}
-	return names, err
 }
 
 // anybody implements amqp.Authorizer: everybody may do everything.
