@@ -1,11 +1,11 @@
 package admin
 
-import "github.com/peeklock/peeklock/fsm"
+import "github.com/peeklock/peeklock/topology"
 
 // Member is a process of the cluster as GET /v1/members shows it: its recorded settings, and its state as the answering
 // member sees it.
 type Member struct {
-	MemberStatus
+	topology.Member
 	Zone    string `json:"zone"`
 	Weight  uint32 `json:"weight"`  // its share of replicas, 1 to 100
 	Removed bool   `json:"removed"` // permanently
@@ -59,48 +59,13 @@ type GrowResult struct {
 	Partitions int `json:"partitions"`
 }
 
-// PlannedMove is a partition that a rebalancing would move.
-type PlannedMove struct {
-	Partition  fsm.PartitionID `json:"partition"`
-	From       []fsm.MemberID  `json:"from"` // the preferred leader first
-	To         []fsm.MemberID  `json:"to"`
-	Bytes      int64           `json:"bytes"`      // to copy, about; 0 when not known
-	LeaderOnly bool            `json:"leaderOnly"` // the replicas stay where they are
-}
-
 // Plan is the answer of GET /v1/rebalance, and the body of POST /v1/rebalance. Without a body, or with no moves, POST
 // records the moves that GET returns.
 type Plan struct {
-	Moves []PlannedMove `json:"moves"`
-}
-
-// Move is a partition whose replicas are not yet placed as recorded.
-type Move struct {
-	Partition fsm.PartitionID `json:"partition"`
-	From      []fsm.MemberID  `json:"from"`
-	To        []fsm.MemberID  `json:"to"`
-	State     string          `json:"state"` // waiting, adding, catching up, handing over, removing, paused
-	Copied    int64           `json:"copied"`
-	Bytes     int64           `json:"bytes"` // to copy to the replica that is being filled; 0 when not known
+	Moves []topology.PlannedMove `json:"moves"`
 }
 
 // Moves is the answer of GET /v1/moves, by partition.
 type Moves struct {
-	Moves []Move `json:"moves"`
-}
-
-// VerifiedReplica is the answer of one replica.
-type VerifiedReplica struct {
-	Member  fsm.MemberID `json:"member"`
-	Replica string       `json:"replica"`
-	Digest  string       `json:"digest,omitempty"` // of its whole state, 16 hexadecimal digits
-	Error   string       `json:"error,omitempty"`  // why it has no digest
-}
-
-// VerifyResult is the answer of GET /v1/verify/{partition}: the state of every replica at one log index.
-type VerifyResult struct {
-	Partition fsm.PartitionID   `json:"partition"`
-	Index     uint64            `json:"index"`
-	Replicas  []VerifiedReplica `json:"replicas"`
-	Equal     bool              `json:"equal"` // all replicas have answered with the same digest
+	Moves []topology.Move `json:"moves"`
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Control is the interface of the server to the cluster. Its methods are safe for concurrent use. Errors that
@@ -29,7 +30,7 @@ type Control interface {
 	// DeleteNamespace deletes a namespace without entities. Errors: PreconditionFails when it has some, NotAllowed for
 	// the default one.
 	DeleteNamespace(ctx context.Context, name string) error
-	Status(ctx context.Context) (Status, error)
+	Status(ctx context.Context) (topology.Status, error)
 
 	Operations
 }
@@ -71,40 +72,4 @@ type NamespaceView interface {
 	// Sessions lists up to max (1000) sessions of a queue or subscription that have messages or a state, after the first
 	// skip ones. Errors: NotAllowed when the entity has no sessions.
 	Sessions(ctx context.Context, path string, skip, max int) ([]fsm.Session, error)
-}
-
-// Status is the state of the cluster as the answering member sees it.
-type Status struct {
-	ClusterID  string            `json:"clusterId"`
-	Members    []MemberStatus    `json:"members"`
-	Partitions []PartitionStatus `json:"partitions"`
-}
-
-// MemberStatus is one process of the cluster.
-type MemberStatus struct {
-	ID      fsm.MemberID `json:"id"`
-	Name    string       `json:"name"`
-	State   string       `json:"state"`   // alive, suspect, dead, left
-	Version string       `json:"version"` // of the binary
-	AMQP    string       `json:"amqp"`    // host:port for clients
-	HTTP    string       `json:"http"`    // host:port of the control API
-	Leads   int          `json:"leads"`   // partitions led
-	Holds   int          `json:"holds"`   // replicas held
-	// ReadOnly: the disk is nearly full, and the member accepts no messages until there is free space.
-	ReadOnly bool `json:"readOnly"`
-	Drained  bool `json:"drained"` // it leads no partition and gets no further replicas; it may be on its way out
-	// ClockOff: its clock differs by more than 500 ms from those of a quorum, and the member leads no partition.
-	ClockOff bool `json:"clockOff"`
-}
-
-// PartitionStatus is the state of one Raft group.
-type PartitionStatus struct {
-	ID       fsm.PartitionID `json:"id"`
-	Leader   fsm.MemberID    `json:"leader"` // empty: unknown
-	Term     uint64          `json:"term"`
-	Applied  uint64          `json:"applied"`
-	Replicas []fsm.MemberID  `json:"replicas"`
-	Entities int             `json:"entities"`
-	Messages uint64          `json:"messages"`
-	Contact  time.Duration   `json:"contactNs"` // time since the answering member has heard from the leader
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // fakeControl is a Control in memory.
@@ -218,8 +219,8 @@ func (h *fakeControl) RedriveEntity(_ context.Context, name string, sequences []
 	return len(sequences), err
 }
 
-func (h *fakeControl) Status(context.Context) (Status, error) {
-	return Status{ClusterID: "c", Members: []MemberStatus{
+func (h *fakeControl) Status(context.Context) (topology.Status, error) {
+	return topology.Status{ClusterID: "c", Members: []topology.Member{
 		{ID: "2", Name: "b", State: "dead", AMQP: "b:5672"}, {ID: "1", Name: "c", State: "alive", AMQP: "c:5672"}, {ID: "3", Name: "a", State: "alive", AMQP: "a:5672"},
 	}}, h.fails
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // apiFormats lists the bodies of requests and answers of the control API.
@@ -50,8 +51,8 @@ func apiFormats() []golden.Format {
 		{Name: "grown", Of: GrowResult{}},
 		{Name: "plan", Of: Plan{}},
 		{Name: "moves", Of: Moves{}},
-		{Name: "verified", Of: VerifyResult{}},
-		{Name: "status of the cluster", Of: Status{}},
+		{Name: "verified", Of: topology.Verification{}},
+		{Name: "status of the cluster", Of: topology.Status{}},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Limits of requests of operators.
@@ -49,15 +50,15 @@ type Operations interface {
 	CancelMove(ctx context.Context, id fsm.PartitionID) error
 	// TransferLeader transfers a leadership once; the preferred leader stays the same.
 	TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error
-	// Plan returns the moves of a rebalance; Rebalance records moves.
-	Plan(ctx context.Context) ([]PlannedMove, error)
-	Rebalance(ctx context.Context, moves []PlannedMove) error
+	// PlanRebalance returns the moves of a rebalance; Rebalance records moves.
+	PlanRebalance(ctx context.Context) ([]topology.PlannedMove, error)
+	Rebalance(ctx context.Context, moves []topology.PlannedMove) error
 	// Moves lists the partitions whose replicas are not yet placed as recorded.
-	Moves(ctx context.Context) ([]Move, error)
+	Moves(ctx context.Context) ([]topology.Move, error)
 	// Grow adds partitions and returns their new number.
 	Grow(ctx context.Context, n int) (int, error)
 	// Verify compares the state of all replicas of a partition; 0 is the catalog.
-	Verify(ctx context.Context, id fsm.PartitionID) (VerifyResult, error)
+	Verify(ctx context.Context, id fsm.PartitionID) (topology.Verification, error)
 	// Backup writes a consistent copy of the leader's replica of a partition, at a time after the call. If the
 	// error wraps ServerBusy, nothing was written; after any other error the written part is useless.
 	Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error
@@ -118,13 +119,13 @@ func (s *Server) members(ctx context.Context) ([]Member, error) {
 }
 
 // describeMember returns the JSON form of a recorded member with its seen state.
-func describeMember(m fsm.Member, seen []MemberStatus) Member {
+func describeMember(m fsm.Member, seen []topology.Member) Member {
 	shown := Member{
-		MemberStatus: MemberStatus{ID: m.ID, Name: m.Name, State: stateUnknown},
-		Zone:         m.Zone, Weight: cmp.Or(m.Weight, defaultWeight), Removed: m.Removed,
+		Member: topology.Member{ID: m.ID, Name: m.Name, State: stateUnknown},
+		Zone:   m.Zone, Weight: cmp.Or(m.Weight, defaultWeight), Removed: m.Removed,
 	}
-	if at := slices.IndexFunc(seen, func(s MemberStatus) bool { return s.ID == m.ID }); at >= 0 {
-		shown.MemberStatus = seen[at]
+	if at := slices.IndexFunc(seen, func(s topology.Member) bool { return s.ID == m.ID }); at >= 0 {
+		shown.Member = seen[at]
 	}
 	shown.Drained = m.Drained
 	return shown
@@ -368,17 +369,17 @@ func (s *Server) listMoves(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, Moves{Moves: append([]Move{}, moves...)})
+	s.writeJSON(w, r, http.StatusOK, Moves{Moves: append([]topology.Move{}, moves...)})
 	return nil
 }
 
 // planRebalance is GET /v1/rebalance. It changes nothing.
 func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
-	moves, err := s.config.Control.Plan(r.Context())
+	moves, err := s.config.Control.PlanRebalance(r.Context())
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, Plan{Moves: append([]PlannedMove{}, moves...)})
+	s.writeJSON(w, r, http.StatusOK, Plan{Moves: append([]topology.PlannedMove{}, moves...)})
 	return nil
 }
 
@@ -390,7 +391,7 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 		err = fmt.Errorf("%w: moves: at most %d", fsm.InvalidArgument, planMovesMax)
 	}
 	if err == nil && len(asked.Moves) == 0 {
-		asked.Moves, err = s.config.Control.Plan(r.Context())
+		asked.Moves, err = s.config.Control.PlanRebalance(r.Context())
 	}
 	if err == nil {
 		err = s.config.Control.Rebalance(r.Context(), asked.Moves)
@@ -398,6 +399,6 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusAccepted, Plan{Moves: append([]PlannedMove{}, asked.Moves...)})
+	s.writeJSON(w, r, http.StatusAccepted, Plan{Moves: append([]topology.PlannedMove{}, asked.Moves...)})
 	return nil
 }

@@ -14,14 +14,15 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // fakeOperations is Operations in memory: it records the calls, and returns fails.
 type fakeOperations struct {
 	mu    sync.Mutex
 	known []fsm.Member
-	moves []Move
-	plan  []PlannedMove
+	moves []topology.Move
+	plan  []topology.PlannedMove
 	asked []string
 	fails error
 	// copies writes a backup.
@@ -101,22 +102,22 @@ func (c *fakeOperations) TransferLeader(_ context.Context, id fsm.PartitionID, t
 	return c.record("transfer %d %s", id, to)
 }
 
-func (c *fakeOperations) Plan(context.Context) ([]PlannedMove, error) {
+func (c *fakeOperations) PlanRebalance(context.Context) ([]topology.PlannedMove, error) {
 	return c.plan, c.record("plan")
 }
 
-func (c *fakeOperations) Rebalance(_ context.Context, moves []PlannedMove) error {
+func (c *fakeOperations) Rebalance(_ context.Context, moves []topology.PlannedMove) error {
 	return c.record("rebalance %v", moves)
 }
 
-func (c *fakeOperations) Moves(context.Context) ([]Move, error) { return c.moves, c.fails }
+func (c *fakeOperations) Moves(context.Context) ([]topology.Move, error) { return c.moves, c.fails }
 
 func (c *fakeOperations) Grow(_ context.Context, n int) (int, error) {
 	return 8 + n, c.record("grow %d", n)
 }
 
-func (c *fakeOperations) Verify(_ context.Context, id fsm.PartitionID) (VerifyResult, error) {
-	return VerifyResult{Partition: id, Index: 7, Equal: true, Replicas: []VerifiedReplica{{Member: "1", Replica: "1.1", Digest: "00"}}}, c.record("verify %d", id)
+func (c *fakeOperations) Verify(_ context.Context, id fsm.PartitionID) (topology.Verification, error) {
+	return topology.Verification{Partition: id, Index: 7, Equal: true, Replicas: []topology.VerifiedReplica{{Member: "1", Replica: "1.1", Digest: "00"}}}, c.record("verify %d", id)
 }
 
 func (c *fakeOperations) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
@@ -139,8 +140,8 @@ func newOperationsServer(t *testing.T) (*testServer, *fakeOperations) {
 func TestOperationsReachTheCluster(t *testing.T) {
 	t.Parallel()
 	r, operations := newOperationsServer(t)
-	operations.moves = []Move{{Partition: 2, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"2"}, State: "catching up", Copied: 1, Bytes: 3}}
-	operations.plan = []PlannedMove{{Partition: 4, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"3"}, Bytes: 9}}
+	operations.moves = []topology.Move{{Partition: 2, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"2"}, State: "catching up", Copied: 1, Bytes: 3}}
+	operations.plan = []topology.PlannedMove{{Partition: 4, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"3"}, Bytes: 9}}
 	operations.copies = func(_ context.Context, w io.Writer) error {
 		_, err := io.WriteString(w, "copied")
 		return err
@@ -226,7 +227,7 @@ func TestLargestPlanFitsIntoABody(t *testing.T) {
 	id := fsm.MemberID(strings.Repeat("M", 26))
 	var plan Plan
 	for range planMovesMax {
-		plan.Moves = append(plan.Moves, PlannedMove{Partition: 1 << 31, From: []fsm.MemberID{id, id, id, id, id}, To: []fsm.MemberID{id, id, id, id, id}, Bytes: 1 << 60, LeaderOnly: true})
+		plan.Moves = append(plan.Moves, topology.PlannedMove{Partition: 1 << 31, From: []fsm.MemberID{id, id, id, id, id}, To: []fsm.MemberID{id, id, id, id, id}, Bytes: 1 << 60, LeaderOnly: true})
 	}
 	body, err := json.Marshal(plan)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/backup"
-	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // backupAll backs up every partition through one member, the catalog last.
@@ -106,13 +106,13 @@ func TestRestoredClusterServesAndOthersJoinIt(t *testing.T) {
 	// Another member joins and gets its share.
 	again.configs[1].Timing.Rejoin = 50 * time.Millisecond
 	again.startMore(1)
-	var plan move.Plan
+	var plan []topology.PlannedMove
 	if err := retryUntilLed(t, func() (err error) {
 		if plan, err = node.operator.PlanRebalance(ctx); err == nil {
 			err = node.operator.Rebalance(ctx, plan)
 		}
 		return err
-	}); err != nil || len(plan.Moves) == 0 {
+	}); err != nil || len(plan) == 0 {
 		t.Fatal(plan, err)
 	}
 	kit.Eventually(t, "the new member has its share", func() bool {
@@ -122,7 +122,7 @@ func TestRestoredClusterServesAndOthersJoinIt(t *testing.T) {
 	for id := fsm.PartitionID(0); id <= 3; id++ {
 		kit.Eventually(t, "both replicas are equal", func() bool { // a joining member gets a catalog vote after its replica
 			v, err := node.operator.Verify(ctx, id)
-			return err == nil && v.Equal() && len(v.Replicas) == 2
+			return err == nil && v.Equal && len(v.Replicas) == 2
 		})
 	}
 }
@@ -392,7 +392,7 @@ func TestVerifyReportsAMemberThatDoesNotAnswer(t *testing.T) {
 	for i := range c.nodes {
 		kit.Eventually(t, "all three answer, and are equal", func() bool {
 			v, err := c.nodes[i].operator.Verify(t.Context(), 1)
-			return err == nil && v.Equal() && len(v.Replicas) == 3
+			return err == nil && v.Equal && len(v.Replicas) == 3
 		})
 	}
 	if err := retryUntilLed(t, func() error { return second(c.nodes[0].operator.Verify(t.Context(), 2)) }); !errors.Is(err, fsm.EntityNotFound) {
@@ -407,10 +407,10 @@ func TestVerifyReportsAMemberThatDoesNotAnswer(t *testing.T) {
 		}
 		failed := 0
 		for _, r := range v.Replicas {
-			if r.Failed != "" && r.Member == gone {
+			if r.Error != "" && r.Member == gone {
 				failed++
 			}
 		}
-		return failed == 1 && !v.Equal()
+		return failed == 1 && !v.Equal
 	})
 }

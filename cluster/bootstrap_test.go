@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 func TestMemberWithDataNeverBootstraps(t *testing.T) {
@@ -76,7 +77,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	kit.Eventually(t, "the fourth member knows the leaders and replicas of all", func() bool {
 		status, err := fourth.Status(t.Context())
 		return err == nil && len(status.Members) == 4 && len(status.Partitions) == 3 &&
-			!slices.ContainsFunc(status.Partitions, func(p PartitionStatus) bool { return p.Leader == "" || len(p.Replicas) < 3 })
+			!slices.ContainsFunc(status.Partitions, func(p topology.Partition) bool { return p.Leader == "" || len(p.Replicas) < 3 })
 	})
 }
 

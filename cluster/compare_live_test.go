@@ -154,7 +154,7 @@ func (d divergence) aReplica() (after func()) {
 		}
 		kit.Eventually(t, "all three are equal", func() bool {
 			v, err := operator.Verify(t.Context(), d.id)
-			return err == nil && v.Equal() && len(v.Replicas) == 3
+			return err == nil && v.Equal && len(v.Replicas) == 3
 		})
 		if n := countMessages(t, d.nodes[odd], d.at); n.Active != 6 {
 			t.Errorf("%+v", n)

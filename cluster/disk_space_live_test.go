@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 const (
@@ -103,7 +104,7 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 	for i, node := range c.nodes {
 		kit.Eventually(t, "the others know it", func() bool {
 			status, err := node.Status(t.Context())
-			return err == nil && slices.ContainsFunc(status.Members, func(m MemberStatus) bool { return m.ID == preferred && m.ReadOnly })
+			return err == nil && slices.ContainsFunc(status.Members, func(m topology.Member) bool { return m.ID == preferred && m.ReadOnly })
 		})
 		if node.mover.AcceptsLeaders(preferred) || !node.mover.IsStaying(preferred) {
 			t.Errorf("member %d does not know that its disk is full", i)

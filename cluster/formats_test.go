@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // queryFormats returns the arguments and replies of all queries, by the number of the kind. Members of
@@ -31,7 +32,7 @@ func queryFormats() []golden.Format {
 		{Name: "16 digest, query", Of: compare.DigestRequest{}},
 		{Name: "16 digest, reply", Of: uint64(0)},
 		{Name: "17 verify, query", Of: compare.VerifyRequest{}},
-		{Name: "17 verify, reply", Of: compare.Verification{}},
+		{Name: "17 verify, reply", Of: topology.Verification{}},
 		{Name: "18 checkpoints, query", Of: compare.CheckpointsRequest{}},
 		{Name: "18 checkpoints, reply", Of: compare.Checkpoints{}},
 		{Name: "21 replace, query", Of: replaceReplicaQuery{}},

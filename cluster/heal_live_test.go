@@ -111,15 +111,7 @@ func (c *testCluster) checkAllThere(id fsm.PartitionID, messages uint64) {
 	}
 	kit.Eventually(c.t, "three replicas are equal", func() bool {
 		v, err := c.nodes[0].operator.Verify(c.t.Context(), id)
-		if err != nil || len(v.Replicas) != 3 {
-			return false
-		}
-		for _, r := range v.Replicas {
-			if r.Failed != "" || r.Digest != v.Replicas[0].Digest {
-				return false
-			}
-		}
-		return true
+		return err == nil && len(v.Replicas) == 3 && v.Equal
 	})
 }
 

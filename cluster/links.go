@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // This file connects a node with other members.
@@ -99,7 +100,7 @@ var (
 	replicaRemoved     = rpc.Query[replicaRemovedQuery, struct{}]{Kind: rpc.QueryReplicaRemoved}
 	replaceReplica     = rpc.Query[replaceReplicaQuery, struct{}]{Kind: rpc.QueryReplaceReplica}
 	digestOfReplica    = rpc.Query[compare.DigestRequest, uint64]{Kind: rpc.QueryDigest}
-	verifyReplicas     = rpc.Query[compare.VerifyRequest, compare.Verification]{Kind: rpc.QueryVerify}
+	verifyReplicas     = rpc.Query[compare.VerifyRequest, topology.Verification]{Kind: rpc.QueryVerify}
 	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}
 	askCampaign        = rpc.Query[partition.Question, partition.Verdict]{Kind: rpc.QueryCampaign}
 )

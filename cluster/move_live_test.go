@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // newGrowingCluster starts a number of initial members; further members are started later.
@@ -309,13 +310,13 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	operator := c.nodes[0].Operator()
 	x := c.traffic(c.nodes[:3], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
 	more := []fsm.MemberID{c.startMore(3), c.startMore(4)}
-	var plan move.Plan
+	var plan []topology.PlannedMove
 	if err := retryUntilLed(t, func() (err error) {
 		if plan, err = operator.PlanRebalance(t.Context()); err == nil {
 			err = operator.Rebalance(t.Context(), plan)
 		}
 		return err
-	}); err != nil || len(plan.Moves) == 0 {
+	}); err != nil || len(plan) == 0 {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}
 	parts := c.settled()
@@ -329,8 +330,8 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	if err := retryUntilLed(t, func() error { return operator.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("an old plan: %v", err)
 	}
-	var again move.Plan
-	if err := retryUntilLed(t, func() (err error) { again, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(again.Moves) != 0 {
+	var again []topology.PlannedMove
+	if err := retryUntilLed(t, func() (err error) { again, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(again) != 0 {
 		t.Errorf("a second plan %+v, %v", again, err)
 	}
 	for _, id := range more {
@@ -531,11 +532,11 @@ func TestMoveIsCancelled(t *testing.T) {
 		return !c.nodes[0].isAlive(fresh) && !c.nodes[1].isAlive(fresh) && !c.nodes[2].isAlive(fresh)
 	})
 	c.move(1, fresh, members[1], members[2])
-	kit.Eventually(t, "it waits for its member", func() bool { return state() == move.Waiting })
+	kit.Eventually(t, "it waits for its member", func() bool { return state() == topology.Waiting })
 	if err := retryUntilLed(t, func() error { return operator.PauseMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
-	kit.Eventually(t, "it is paused", func() bool { return state() == move.Paused })
+	kit.Eventually(t, "it is paused", func() bool { return state() == topology.Paused })
 	c.startMore(3)
 	kit.Eventually(t, "the replica is open", func() bool { return c.nodes[3].replicaNumber(1) != 0 })
 	if status := c.nodes[c.leader(1)].localReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
@@ -698,8 +699,8 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	unknown := c.start(at).self
 	kit.Eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(unknown) })
 	operator := c.nodes[0].Operator()
-	var plan move.Plan
-	if err := retryUntilLed(t, func() (err error) { plan, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
+	var plan []topology.PlannedMove
+	if err := retryUntilLed(t, func() (err error) { plan, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(plan) != 0 {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
 	if _, err := operator.Grow(t.Context(), 4); err != nil {

@@ -109,6 +109,6 @@ func (c *testCluster) equal(part fsm.Partition) {
 	c.t.Helper()
 	kit.Eventually(c.t, "the replicas are equal", func() bool {
 		v, err := c.any().Operator().Verify(c.t.Context(), part.ID)
-		return err == nil && len(v.Replicas) == len(part.Replicas) && v.Equal()
+		return err == nil && len(v.Replicas) == len(part.Replicas) && v.Equal
 	})
 }

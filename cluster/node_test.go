@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 func TestThreeMembersServeOneQueue(t *testing.T) {
@@ -158,7 +159,7 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(status.Partitions) == 3 && !slices.ContainsFunc(status.Partitions[1:], func(p PartitionStatus) bool { return p.Messages+uint64(p.Entities) != 0 })
+		return len(status.Partitions) == 3 && !slices.ContainsFunc(status.Partitions[1:], func(p topology.Partition) bool { return p.Messages+uint64(p.Entities) != 0 })
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // backupBufferBytes is the size of one read and write of a backup.
@@ -57,13 +58,13 @@ func (n *Node) openBackup(ctx context.Context, leader fsm.MemberID, id fsm.Parti
 // that all of them reach. It costs each replica as much as writing a snapshot, and blocks none of
 // them. Replicas on binaries of different releases may differ without harm.
 // Errors wrap EntityNotFound, ServerBusy (no leader) or Timeout.
-func (o *Operator) Verify(ctx context.Context, id fsm.PartitionID) (v compare.Verification, err error) {
+func (o *Operator) Verify(ctx context.Context, id fsm.PartitionID) (v topology.Verification, err error) {
 	err = o.atPlacedLeader(ctx, id, func(leader fsm.MemberID) (err error) {
 		v, err = verifyReplicas.Ask(ctx, o.node.member(leader), compare.VerifyRequest{Partition: id})
 		return err
 	})
 	if err != nil {
-		return compare.Verification{}, fmt.Errorf("verify partition %d: %w", id, err)
+		return topology.Verification{}, fmt.Errorf("verify partition %d: %w", id, err)
 	}
 	return v, nil
 }

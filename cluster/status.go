@@ -8,63 +8,23 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // statusTimeout bounds the queries to leaders for one Status.
 const statusTimeout = time.Second
 
-// Status is the state of the cluster as the answering member sees it.
-type Status struct {
-	ClusterID  string
-	Level      uint32 // format level: what may be written, see fsm.FormatLevel
-	Members    []MemberStatus
-	Partitions []PartitionStatus // the catalog first
-}
-
-// MemberStatus is the state of one process of the cluster.
-type MemberStatus struct {
-	ID      fsm.MemberID
-	Name    string
-	State   string // alive, dead, left
-	Version string // of the binary
-	AMQP    string // host:port for clients
-	HTTP    string // host:port for admin
-	Leads   int    // partitions led
-	Holds   int    // replicas held
-	// ReadOnly is set when its disk or its memory is nearly full: it accepts no new messages, leaderships and
-	// replicas until there is space again.
-	ReadOnly bool
-	// Drained is set while the member leads no partition and gets no further replicas: an operator drained it, or
-	// it is being removed.
-	Drained bool
-	// ClockOff is set when the answering member finds that its clock differs by more than 500 ms from the median
-	// of the clocks of a quorum: it should not lead.
-	ClockOff bool
-}
-
-// PartitionStatus is the state of one raft group.
-type PartitionStatus struct {
-	ID       fsm.PartitionID
-	Leader   fsm.MemberID // empty: none known
-	Term     uint64
-	Applied  uint64
-	Replicas []fsm.MemberID // voters and non-voters, the preferred leader first
-	Entities int
-	Messages uint64
-	Contact  time.Duration // since the leader was heard, on the answering member; 0 without a replica
-}
-
 // Status returns the state of the cluster as its leaders report it. It asks each leader for up to a second; if
 // a leader does not answer, Status returns what this member knows.
-func (o *Operator) Status(ctx context.Context) (Status, error) { return o.node.Status(ctx) }
+func (o *Operator) Status(ctx context.Context) (topology.Status, error) { return o.node.Status(ctx) }
 
 // Status returns the state of the cluster as Operator.Status does.
-func (n *Node) Status(ctx context.Context) (Status, error) {
-	s := Status{ClusterID: n.clusterID(), Level: n.FormatLevel()}
+func (n *Node) Status(ctx context.Context) (topology.Status, error) {
+	s := topology.Status{ClusterID: n.clusterID()}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	parts := append([]fsm.Partition{{ID: fsm.CatalogPartition}}, n.currentPlacement(ctx)...)
-	s.Partitions = make([]PartitionStatus, len(parts))
+	s.Partitions = make([]topology.Partition, len(parts))
 	var asking sync.WaitGroup
 	for i := range parts {
 		asking.Go(func() { s.Partitions[i] = n.partitionStatus(ctx, &parts[i]) })
@@ -78,7 +38,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	for _, m := range n.gossip.All() {
-		s.Members = append(s.Members, MemberStatus{
+		s.Members = append(s.Members, topology.Member{
 			ID: m.Member, Name: m.Name, State: m.State(), Version: m.Version,
 			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member], ReadOnly: m.ReadOnly,
 			Drained: n.memberRecord(m.Member).Drained, ClockOff: n.clocks.IsOff(m.Member),
@@ -102,8 +62,8 @@ func (n *Node) currentPlacement(ctx context.Context) []fsm.Partition {
 }
 
 // partitionStatus combines the status of this member's replica with the statistics of the leader.
-func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) PartitionStatus {
-	p := PartitionStatus{ID: part.ID}
+func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) topology.Partition {
+	p := topology.Partition{ID: part.ID}
 	for _, r := range part.Replicas {
 		p.Replicas = append(p.Replicas, r.Member)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 const tested fsm.PartitionID = 1
@@ -240,17 +241,17 @@ func TestRequestsForPartitionsThatAreNotOpenAreRefused(t *testing.T) {
 func TestVerificationIsEqualOnlyIfAllReplicasAnswerAlike(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
-		replicas []VerifiedReplica
+		replicas []topology.VerifiedReplica
 		want     bool
 	}{
 		"no replica":      {nil, false},
-		"one":             {[]VerifiedReplica{{Digest: 1}}, true},
-		"two alike":       {[]VerifiedReplica{{Digest: 1}, {Digest: 1}}, true},
-		"two differ":      {[]VerifiedReplica{{Digest: 1}, {Digest: 2}}, false},
-		"one is missing":  {[]VerifiedReplica{{Digest: 1}, {Digest: 1, Failed: "no answer"}}, false},
-		"all are missing": {[]VerifiedReplica{{Failed: "no answer"}, {Failed: "no answer"}}, false},
+		"one":             {[]topology.VerifiedReplica{{Digest: "1"}}, true},
+		"two alike":       {[]topology.VerifiedReplica{{Digest: "1"}, {Digest: "1"}}, true},
+		"two differ":      {[]topology.VerifiedReplica{{Digest: "1"}, {Digest: "2"}}, false},
+		"one is missing":  {[]topology.VerifiedReplica{{Digest: "1"}, {Digest: "1", Error: "no answer"}}, false},
+		"all are missing": {[]topology.VerifiedReplica{{Error: "no answer"}, {Error: "no answer"}}, false},
 	} {
-		if got := (&Verification{Replicas: x.replicas}).Equal(); got != x.want {
+		if got := areEqual(x.replicas); got != x.want {
 			t.Errorf("%s: equal %v, want %v", name, got, x.want)
 		}
 	}

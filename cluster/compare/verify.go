@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // VerifyRequest asks the leader of a partition to compare its replicas.
@@ -16,31 +18,9 @@ type VerifyRequest struct {
 	Partition fsm.PartitionID `json:"Partition"`
 }
 
-// Verification is the state of all replicas of a partition, voters or not, at one index.
-type Verification struct {
-	Partition fsm.PartitionID   `json:"Partition"`
-	Index     uint64            `json:"Index"`
-	Replicas  []VerifiedReplica `json:"Replicas"` // by name
-}
-
-// VerifiedReplica is the answer of one replica.
-type VerifiedReplica struct {
-	Member  fsm.MemberID `json:"Member"`
-	Replica string       `json:"Replica"` // its name in raft
-	Digest  uint64       `json:"Digest"`
-	Failed  string       `json:"Failed"` // why there is no digest; "": there is one
-}
-
-// Equal reports whether all replicas have answered with the same digest.
-func (v *Verification) Equal() bool {
-	return len(v.Replicas) > 0 && !slices.ContainsFunc(v.Replicas, func(r VerifiedReplica) bool {
-		return r.Failed != "" || r.Digest != v.Replicas[0].Digest
-	})
-}
-
 // Verify compares the replicas of a partition that this member leads. Errors wrap partition.ErrNotLeader
 // or an fsm.Code.
-func (c *Comparer) Verify(ctx context.Context, request VerifyRequest) (v Verification, err error) {
+func (c *Comparer) Verify(ctx context.Context, request VerifyRequest) (v topology.Verification, err error) {
 	group := c.Groups()[request.Partition]
 	if group == nil {
 		return v, partition.ErrNotLeader
@@ -55,15 +35,26 @@ func (c *Comparer) Verify(ctx context.Context, request VerifyRequest) (v Verific
 	if err != nil {
 		return v, err
 	}
-	v = Verification{Partition: request.Partition, Index: found.Index}
+	v = topology.Verification{Partition: request.Partition, Index: found.Index}
+	add := func(name, digest, reason string) {
+		v.Replicas = append(v.Replicas, topology.VerifiedReplica{Member: raftgroup.ReplicaMember(name), Replica: name, Digest: digest, Error: reason})
+	}
 	for name, digest := range found.Digests {
-		v.Replicas = append(v.Replicas, VerifiedReplica{Member: raftgroup.ReplicaMember(name), Replica: name, Digest: digest})
+		add(name, fmt.Sprintf("%016x", digest), "")
 	}
 	for name, reason := range found.Missing {
-		v.Replicas = append(v.Replicas, VerifiedReplica{Member: raftgroup.ReplicaMember(name), Replica: name, Failed: reason.Error()})
+		add(name, "", reason.Error())
 	}
-	slices.SortFunc(v.Replicas, func(a, b VerifiedReplica) int { return cmp.Compare(a.Replica, b.Replica) })
+	slices.SortFunc(v.Replicas, func(a, b topology.VerifiedReplica) int { return cmp.Compare(a.Replica, b.Replica) })
+	v.Equal = areEqual(v.Replicas)
 	return v, nil
+}
+
+// areEqual reports whether all replicas have answered with the same digest.
+func areEqual(replicas []topology.VerifiedReplica) bool {
+	return len(replicas) > 0 && !slices.ContainsFunc(replicas, func(r topology.VerifiedReplica) bool {
+		return r.Error != "" || r.Digest != replicas[0].Digest
+	})
 }
 
 // AnswerDigest answers a DigestRequest of another member.

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Balancer submits the automatic moves of the catalog's leader. Its methods must not be called concurrently.
@@ -139,14 +140,14 @@ func (b *Balancer) fillMembers(ctx context.Context, members []fsm.MemberID) erro
 		return nil
 	}
 	plan := b.diffPlacements(ctx, current, wanted)
-	b.Logger.InfoContext(ctx, "started a rebalance: members held less than their share", "members", gets, "moves", len(plan.Moves), "bytes", plan.totalBytes())
+	b.Logger.InfoContext(ctx, "started a rebalance: members held less than their share", "members", gets, "moves", len(plan), "bytes", totalBytes(plan))
 	return b.Operator.Rebalance(ctx, plan)
 }
 
 // totalBytes returns the number of bytes that a plan copies.
-func (p *Plan) totalBytes() (sum int64) {
-	for i := range p.Moves {
-		sum += p.Moves[i].Bytes
+func totalBytes(plan []topology.PlannedMove) (sum int64) {
+	for i := range plan {
+		sum += plan[i].Bytes
 	}
 	return sum
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Operator executes the commands of operators about members, placement and moves. Its methods may be called
@@ -24,25 +25,6 @@ const (
 	targetReplicasMax    = 16               // replicas of a partition, as in fsm
 	placementReadsMax    = 5                // of a placement that others change at the same time
 )
-
-// The states of a move.
-const (
-	Waiting     = "waiting"      // for its turn, or for a member that is away
-	Adding      = "adding"       // a replica is being opened and added
-	CatchingUp  = "catching up"  // the new replica is being filled
-	HandingOver = "handing over" // all replicas of the target have caught up; the leadership is being transferred
-	Removing    = "removing"     // former replicas are being removed; the move can no longer be cancelled
-	Paused      = "paused"
-)
-
-// Status is the progress of a partition whose replicas differ from its target.
-type Status struct {
-	Partition fsm.PartitionID
-	From, To  []fsm.MemberID
-	State     string
-	// Copied of Bytes have arrived at the replica that is being filled; both are 0 when that is not known.
-	Copied, Bytes int64
-}
 
 // partitionRecord returns the catalog's records of one message partition and of the members.
 func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (placement.Record, error) {
@@ -217,13 +199,13 @@ func preferring(all *placement.Record, to fsm.MemberID) (fsm.PlacePartition, err
 
 // Moves lists the partitions whose replicas differ from their target, by id. It asks each leader for up to a
 // second. Errors wrap ServerBusy or Timeout.
-func (o *Operator) Moves(ctx context.Context) ([]Status, error) {
+func (o *Operator) Moves(ctx context.Context) ([]topology.Move, error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, fmt.Errorf("list moves: %w", err)
 	}
 	leaders := o.leaderStatuses(ctx, all.Partitions)
-	var moves []Status
+	var moves []topology.Move
 	for i := range all.Partitions {
 		part := &all.Partitions[i]
 		leader, known := leaders[part.ID]
@@ -237,31 +219,31 @@ func (o *Operator) Moves(ctx context.Context) ([]Status, error) {
 	return moves, nil
 }
 
-func (o *Operator) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) Status {
-	m := Status{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: Waiting}
+func (o *Operator) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) topology.Move {
+	m := topology.Move{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: topology.Waiting}
 	switch {
 	case part.Target == nil:
-		m.To, m.State = m.From, Removing
+		m.To, m.State = m.From, topology.Removing
 		if slices.Contains(leader.Voters, step.replica) && step.replica.Member == leader.member {
-			m.State = HandingOver
+			m.State = topology.HandingOver
 		}
 		for _, v := range staleReplicas(part, &partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}) {
 			m.From = append(slices.Clone(m.From), v.Member)
 		}
 	case part.Paused:
-		m.State = Paused
+		m.State = topology.Paused
 	case !known || addsReplicas(part) && !isAdmitted(part.ID, all, o.acceptsReplicas):
 	case step.stage == stageAdd:
-		m.State = Adding
+		m.State = topology.Adding
 	case step.stage == stageCatchUp:
-		m.State = CatchingUp
+		m.State = topology.CatchingUp
 		ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 		defer cancel()
 		if theirs, err := o.Node.Status(ctx, step.replica.Member, part.ID); err == nil {
 			m.Bytes, m.Copied = leader.CopyBytes(), min(theirs.CopyBytes(), leader.CopyBytes())
 		}
 	default:
-		m.State = HandingOver
+		m.State = topology.HandingOver
 	}
 	return m
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // contendedCatalog is a catalog to which another operator writes before each of the next commands.
@@ -86,7 +87,7 @@ func TestPlansOverwriteNoOtherPlacement(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(o *Operator, seen *placement.Record) error{
 		"a rebalance": func(o *Operator, _ *placement.Record) error {
-			return o.Rebalance(t.Context(), Plan{Moves: []PlannedMove{{Partition: 1, From: []fsm.MemberID{"a"}, To: []fsm.MemberID{"b"}}}})
+			return o.Rebalance(t.Context(), []topology.PlannedMove{{Partition: 1, From: []fsm.MemberID{"a"}, To: []fsm.MemberID{"b"}}})
 		},
 		"a replacement": func(o *Operator, seen *placement.Record) error {
 			return o.moveAsSeen(t.Context(), seen, 1, []fsm.MemberID{"b"})

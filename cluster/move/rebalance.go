@@ -8,31 +8,19 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // PartitionsMax is the largest number of message partitions of a cluster.
 const PartitionsMax = 1024
 
-// Plan lists the moves of a rebalance. PlanRebalance makes it and changes nothing.
-type Plan struct{ Moves []PlannedMove }
-
-// PlannedMove is a partition that would get other replicas or another preferred leader.
-type PlannedMove struct {
-	Partition fsm.PartitionID
-	From, To  []fsm.MemberID // the preferred leader first
-	// Bytes estimates what must be copied: for each new replica the bodies and the index of the partition, as
-	// its leader has them now. It is 0 if the leader did not answer.
-	Bytes      int64
-	LeaderOnly bool // From and To have the same members
-}
-
 // PlanRebalance computes the moves that spread replicas and leaders by zones and weights over the members that
 // are alive and not drained, with as few moves as possible. It changes nothing. Errors wrap ServerBusy or
 // Timeout.
-func (o *Operator) PlanRebalance(ctx context.Context) (Plan, error) {
+func (o *Operator) PlanRebalance(ctx context.Context) ([]topology.PlannedMove, error) {
 	all, err := o.Node.Placement(ctx, fsm.CatalogPartition)
 	if err != nil {
-		return Plan{}, fmt.Errorf("plan a rebalance: %w", err)
+		return nil, fmt.Errorf("plan a rebalance: %w", err)
 	}
 	current := placement.Settled(all.Partitions)
 	wanted := placement.Compute(placement.Spec{
@@ -69,7 +57,7 @@ func (o *Operator) Candidates(all placement.Record, without fsm.MemberID) []plac
 }
 
 // diffPlacements lists the differences between two placements, with the sizes of the copies.
-func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
+func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan []topology.PlannedMove) {
 	var differ []fsm.Partition
 	for i := range wanted {
 		from, to := placement.Members(current[i].Replicas), placement.Members(wanted[i].Replicas)
@@ -77,11 +65,11 @@ func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Par
 			continue
 		}
 		differ = append(differ, current[i])
-		plan.Moves = append(plan.Moves, PlannedMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: placement.SameMembers(from, to)})
+		plan = append(plan, topology.PlannedMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: placement.SameMembers(from, to)})
 	}
 	sizes := o.leaderStatuses(ctx, differ)
-	for i := range plan.Moves {
-		m := &plan.Moves[i]
+	for i := range plan {
+		m := &plan[i]
 		status, known := sizes[m.Partition]
 		for _, id := range m.To {
 			if known && !slices.Contains(m.From, id) {
@@ -95,9 +83,9 @@ func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Par
 // Rebalance submits the moves of a plan and returns; Moves shows their progress, two at a time. It returns
 // PreconditionFails when the placement of a partition has changed since the plan was made: the moves before
 // that one in the plan are submitted; make another plan for the rest.
-func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
-	for i := range plan.Moves {
-		m := &plan.Moves[i]
+func (o *Operator) Rebalance(ctx context.Context, plan []topology.PlannedMove) error {
+	for i := range plan {
+		m := &plan[i]
 		all, err := o.partitionRecord(ctx, m.Partition)
 		if err != nil {
 			return fmt.Errorf("rebalance: %w", err)

@@ -20,6 +20,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // parallelTests runs the tests of this package with kit.Parallel.
@@ -130,13 +131,13 @@ func newStub() http.Handler {
 	mux.HandleFunc("DELETE /v1/queues/{name...}", s.delete)
 	mux.HandleFunc("GET /v1/queues", s.list)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 200, admin.Status{
+		answer(w, 200, topology.Status{
 			ClusterID: "c1",
-			Members: []admin.MemberStatus{
+			Members: []topology.Member{
 				{ID: "m1", Name: "one", State: "alive", AMQP: "localhost:5672", HTTP: "localhost:5300", Leads: 1, Holds: 2, Version: "dev"},
 				{ID: "m2", Name: "two", State: "dead", AMQP: "localhost:5682", HTTP: "localhost:5310", Holds: 2, Version: "dev"},
 			},
-			Partitions: []admin.PartitionStatus{
+			Partitions: []topology.Partition{
 				{ID: 0, Leader: "m1", Term: 2, Applied: 9, Replicas: []fsm.MemberID{"m1", "m2"}, Entities: 1, Contact: 1500 * time.Microsecond},
 				{ID: 1, Term: 3, Applied: 4, Replicas: []fsm.MemberID{"m1", "gone"}, Messages: 5},
 			},

@@ -21,12 +21,12 @@ import (
 	"github.com/coder/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // getJSON sends a request over HTTP or HTTPS.
@@ -128,7 +128,7 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 			}
 		}
 		for _, scheme := range []string{"http", "https"} {
-			var status admin.Status
+			var status topology.Status
 			if getJSON(t, trusted, scheme+"://"+address+"/v1/status", &status); len(status.Members) != 1 {
 				t.Errorf("%s: %+v", scheme, status)
 			}
@@ -317,7 +317,7 @@ func TestServeListensOnAdditionalAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	startServe(t, "--also", also, "--trust-loopback")
-	var status admin.Status
+	var status topology.Status
 	if getJSON(t, nil, "http://"+also+"/v1/status", &status); len(status.Members) != 1 {
 		t.Errorf("%+v", status)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // TestControlSocketIsOpenToItsOwnerOnly checks that only its owner can open the socket, that a socket left by a
@@ -265,7 +266,7 @@ func TestCommandsUseTheControlSocket(t *testing.T) {
 		if r.Host != cli.SocketHost || r.Header.Get("Authorization") != "" {
 			t.Error(r.Host, r.Header)
 		}
-		answer(w, 200, admin.Members{Members: []admin.Member{{MemberStatus: admin.MemberStatus{ID: "1", Name: "here"}}}})
+		answer(w, 200, admin.Members{Members: []admin.Member{{Member: topology.Member{ID: "1", Name: "here"}}}})
 	})}}
 	server.Start()
 	defer server.Close()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // operateStub answers requests for members and partitions as a member does: long operations complete at the second
@@ -14,7 +15,7 @@ import (
 type operateStub struct {
 	mu    sync.Mutex
 	asked map[string]int
-	moves []admin.Move
+	moves []topology.Move
 }
 
 func (s *operateStub) routes(mux *http.ServeMux) {
@@ -39,11 +40,11 @@ func (s *operateStub) again(r *http.Request) bool { return s.asked[r.Method+" "+
 
 func (s *operateStub) members(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, admin.Members{Members: []admin.Member{
-		{MemberStatus: admin.MemberStatus{ID: "g", Name: "gone", State: "unknown", Drained: true}, Weight: 10, Removed: true},
-		{MemberStatus: admin.MemberStatus{ID: "m1", Name: "one", State: "alive", Leads: 1, Holds: 2}, Zone: "z1", Weight: 20},
-		{MemberStatus: admin.MemberStatus{ID: "m3", Name: "twin", State: "alive"}, Weight: 10},
-		{MemberStatus: admin.MemberStatus{ID: "m4", Name: "twin", State: "alive"}, Weight: 10},
-		{MemberStatus: admin.MemberStatus{ID: "m2", Name: "two", State: "dead", Holds: 2, Drained: true}, Weight: 10},
+		{Member: topology.Member{ID: "g", Name: "gone", State: "unknown", Drained: true}, Weight: 10, Removed: true},
+		{Member: topology.Member{ID: "m1", Name: "one", State: "alive", Leads: 1, Holds: 2}, Zone: "z1", Weight: 20},
+		{Member: topology.Member{ID: "m3", Name: "twin", State: "alive"}, Weight: 10},
+		{Member: topology.Member{ID: "m4", Name: "twin", State: "alive"}, Weight: 10},
+		{Member: topology.Member{ID: "m2", Name: "two", State: "dead", Holds: 2, Drained: true}, Weight: 10},
 	}})
 }
 
@@ -53,7 +54,7 @@ func (s *operateStub) set(w http.ResponseWriter, r *http.Request) {
 		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: "weight: 1 to 100", TrackingID: "t"})
 		return
 	}
-	answer(w, 200, admin.Member{MemberStatus: admin.MemberStatus{Name: r.PathValue("name")}, Zone: *change.Zone})
+	answer(w, 200, admin.Member{Member: topology.Member{Name: r.PathValue("name")}, Zone: *change.Zone})
 }
 
 func (s *operateStub) change(w http.ResponseWriter, r *http.Request) {
@@ -82,21 +83,21 @@ func (s *operateStub) partition(w http.ResponseWriter, r *http.Request) {
 		if r.PathValue("name") == "7" {
 			state, id = "paused", 7
 		}
-		s.moves = []admin.Move{{Partition: id, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2", "g"}, State: state, Copied: 512 << 10, Bytes: 2 << 20}}
+		s.moves = []topology.Move{{Partition: id, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2", "g"}, State: state, Copied: 512 << 10, Bytes: 2 << 20}}
 		s.asked["GET /v1/moves"] = 0
 	}
 	w.WriteHeader(204)
 }
 
 func (s *operateStub) listMoves(w http.ResponseWriter, r *http.Request) {
-	answer(w, 200, admin.Moves{Moves: append([]admin.Move{}, s.moves...)})
+	answer(w, 200, admin.Moves{Moves: append([]topology.Move{}, s.moves...)})
 	if len(s.moves) > 0 && s.moves[0].State != "paused" && s.asked["GET /v1/moves"] >= 2 {
 		s.moves = nil
 	}
 }
 
 func (s *operateStub) plan(w http.ResponseWriter, _ *http.Request) {
-	answer(w, 200, admin.Plan{Moves: []admin.PlannedMove{
+	answer(w, 200, admin.Plan{Moves: []topology.PlannedMove{
 		{Partition: 0, From: []fsm.MemberID{"m2", "m1"}, To: []fsm.MemberID{"m1", "m2"}, LeaderOnly: true}, // the stub's leader of 0 is m1
 		{Partition: 5, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 3 << 30},
 	}})
@@ -113,10 +114,10 @@ func (s *operateStub) rebalance(w http.ResponseWriter, r *http.Request) {
 
 func (s *operateStub) verify(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("name") == "0" {
-		answer(w, 200, admin.VerifyResult{Index: 40, Equal: true, Replicas: []admin.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Digest: "aa"}}})
+		answer(w, 200, topology.Verification{Index: 40, Equal: true, Replicas: []topology.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Digest: "aa"}}})
 		return
 	}
-	answer(w, 200, admin.VerifyResult{Partition: 1, Index: 41, Replicas: []admin.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Error: "no stream"}}})
+	answer(w, 200, topology.Verification{Partition: 1, Index: 41, Replicas: []topology.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Error: "no stream"}}})
 }
 
 func (s *operateStub) backup(w http.ResponseWriter, _ *http.Request) {

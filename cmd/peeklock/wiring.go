@@ -9,7 +9,6 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
-	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -26,72 +25,6 @@ type control struct {
 // In returns the view of a namespace.
 func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
 	return namespaceView{c.Router.In(namespace)}
-}
-
-// Status copies the status field by field, because the JSON is part of admin, not of cluster.
-func (c control) Status(ctx context.Context) (admin.Status, error) {
-	st, err := c.Operator.Status(ctx)
-	if err != nil {
-		return admin.Status{}, err
-	}
-	out := admin.Status{
-		ClusterID:  st.ClusterID,
-		Members:    make([]admin.MemberStatus, len(st.Members)),
-		Partitions: make([]admin.PartitionStatus, len(st.Partitions)),
-	}
-	for i, m := range st.Members {
-		out.Members[i] = admin.MemberStatus(m)
-	}
-	for i, p := range st.Partitions {
-		out.Partitions[i] = admin.PartitionStatus(p)
-	}
-	return out, nil
-}
-
-// Plan returns the moves of a rebalance.
-func (c control) Plan(ctx context.Context) ([]admin.PlannedMove, error) {
-	plan, err := c.PlanRebalance(ctx)
-	moves := make([]admin.PlannedMove, len(plan.Moves))
-	for i, m := range plan.Moves {
-		moves[i] = admin.PlannedMove(m)
-	}
-	return moves, err
-}
-
-// Rebalance submits the moves of a plan.
-func (c control) Rebalance(ctx context.Context, moves []admin.PlannedMove) error {
-	plan := move.Plan{Moves: make([]move.PlannedMove, len(moves))}
-	for i, m := range moves {
-		plan.Moves[i] = move.PlannedMove(m)
-	}
-	return c.Operator.Rebalance(ctx, plan)
-}
-
-// Moves lists the moves that have not ended.
-func (c control) Moves(ctx context.Context) ([]admin.Move, error) {
-	list, err := c.Operator.Moves(ctx)
-	moves := make([]admin.Move, len(list))
-	for i, m := range list {
-		moves[i] = admin.Move(m)
-	}
-	return moves, err
-}
-
-// Verify compares the replicas of a partition.
-func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.VerifyResult, error) {
-	found, err := c.Operator.Verify(ctx, id)
-	if err != nil {
-		return admin.VerifyResult{}, err
-	}
-	out := admin.VerifyResult{Partition: found.Partition, Index: found.Index, Equal: found.Equal()}
-	for _, r := range found.Replicas {
-		one := admin.VerifiedReplica{Member: r.Member, Replica: r.Replica, Error: r.Failed}
-		if r.Failed == "" {
-			one.Digest = fmt.Sprintf("%016x", r.Digest)
-		}
-		out.Replicas = append(out.Replicas, one)
-	}
-	return out, nil
 }
 
 // namespaceView adapts the view of a namespace to the control API.

@@ -29,6 +29,8 @@ func packageImports() map[string][]string {
 		"fsm/planted": {},
 		"fsm":         {"fsm/fields", "fsm/filter"},
 
+		"topology": {"fsm"},
+
 		"partition":           {"fsm", "fsm/fields", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/disk":      {},
@@ -37,11 +39,11 @@ func packageImports() map[string][]string {
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/transport": {"fsm"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle"},
+		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
-		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup"},
-		"cluster/move":       {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
+		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup", "topology"},
+		"cluster/move":       {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "topology"},
 		"cluster/datadir":    {"fsm", "cluster/gossip", "partition/disk"},
 		"cluster/peer":       {"fsm", "fsm/fields", "cluster/throttle"},
 		"cluster/placement":  {"fsm"},
@@ -65,7 +67,7 @@ func packageImports() map[string][]string {
 		"admin/auth":         {"fsm", "amqp/connlimit"},
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},
-		"admin":              {"fsm", "fsm/filter", "amqp/connlimit", "admin/auth", "admin/atom", "admin/entity"},
+		"admin":              {"fsm", "fsm/filter", "amqp/connlimit", "admin/auth", "admin/atom", "admin/entity", "topology"},
 		"admin/emulator":     {"fsm", "fsm/filter", "admin", "admin/entity"},
 
 		"cmd/listen":                   {"amqp/connlimit"},
@@ -73,9 +75,9 @@ func packageImports() map[string][]string {
 		"cmd/objects":                  {},
 		"cmd/metrics":                  {"fsm", "partition", "cluster", "cluster/forwarding", "cluster/router", "amqp"},
 		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
-		"cmd/peeklock/internal/cli":    {"cmd/peeklock/internal/config", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "admin", "admin/auth", "admin/emulator", "admin/entity"},
-		"cmd/peeklock/internal/bench":  {"cmd/peeklock/internal/cli", "fsm", "admin", "admin/entity"},
-		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "cluster/move", "cluster/router", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/entity"},
+		"cmd/peeklock/internal/cli":    {"cmd/peeklock/internal/config", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "admin", "admin/auth", "admin/emulator", "admin/entity", "topology"},
+		"cmd/peeklock/internal/bench":  {"cmd/peeklock/internal/cli", "fsm", "admin", "admin/entity", "topology"},
+		"cmd/peeklock":                 {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "cluster/backup", "cluster/datadir", "cluster/router", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/entity"},
 		"deploy/cluster":               {}, // no code: what is built elsewhere
 	}
 }

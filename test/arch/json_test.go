@@ -17,7 +17,7 @@ import (
 
 // jsonPackages lists packages whose JSON is stored or leaves the process. The packages below them
 // count too.
-func jsonPackages() []string { return []string{"partition", "cluster", "admin", "cmd"} }
+func jsonPackages() []string { return []string{"partition", "cluster", "topology", "admin", "cmd"} }
 
 // packagesWithJSON returns the packages that jsonPackages lists and those below them.
 func packagesWithJSON(t *testing.T) []*packages.Package {

@@ -161,7 +161,7 @@ func (w *world) spread() {
 		if err != nil {
 			w.log.Warn("failed to rebalance", "error", err)
 		}
-		if err != nil || len(plan.Moves) > 0 {
+		if err != nil || len(plan) > 0 {
 			unchanged = 0
 		}
 	}

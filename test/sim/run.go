@@ -186,7 +186,7 @@ func (l *load) compare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !v.Equal() {
+		if !v.Equal {
 			return fmt.Errorf("the replicas of partition %d differ: %+v", id, v)
 		}
 	}

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // aliveStateText returns the state of a member for a table. A member whose disk is nearly full is alive but
 // read-only, and one whose clock is wrong is alive but leads no partition.
-func aliveStateText(m admin.MemberStatus) string {
+func aliveStateText(m topology.Member) string {
 	text := m.State
 	if m.ReadOnly && m.State == "alive" {
 		text += ", read-only"
@@ -27,8 +27,8 @@ func aliveStateText(m admin.MemberStatus) string {
 }
 
 // printStatus prints the status as tables, with names instead of ids.
-func printStatus(out *Output, st admin.Status) error {
-	slices.SortFunc(st.Members, func(a, b admin.MemberStatus) int { return strings.Compare(a.Name, b.Name) })
+func printStatus(out *Output, st topology.Status) error {
+	slices.SortFunc(st.Members, func(a, b topology.Member) int { return strings.Compare(a.Name, b.Name) })
 	names := make(map[fsm.MemberID]string, len(st.Members))
 	members := make([][]any, len(st.Members))
 	for i, m := range st.Members {
@@ -75,7 +75,7 @@ func sinceText(d time.Duration) string {
 
 // status prints the members and partitions.
 func (c *Client) status(i invocation) error {
-	var st admin.Status
+	var st topology.Status
 	if err := c.Call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}

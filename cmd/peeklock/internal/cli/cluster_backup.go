@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/cmd/objects"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/topology"
 )
 
 const (
@@ -79,7 +79,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 	} else if err != nil {
 		return err
 	}
-	var st admin.Status
+	var st topology.Status
 	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 // copyAll copies the catalog, the partitions and then the catalog again. If a partition was copied before an
 // entity was created in it, the restored cluster creates the entity there. An entity that is in a partition and
 // not in the catalog would be worse, so the last catalog is the one that counts.
-func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *Meter) error {
+func (x *backupRun) copyAll(ctx context.Context, st topology.Status, m *Meter) error {
 	first, err := x.copyPartition(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *Meter) erro
 	}
 	m.Add(1)
 	manifest.Partitions[0], manifest.CatalogChanged, manifest.Ended = last, first.State != last.State, time.Now().UTC()
-	var now admin.Status
+	var now topology.Status
 	if err := x.Call(ctx, http.MethodGet, "/v1/status", nil, &now); err != nil {
 		return err
 	}

@@ -23,10 +23,10 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/objectstore"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // copiedMember answers as a member with two partitions and the catalog does. Its copies cannot be restored, but
@@ -46,7 +46,7 @@ func (m copiedMember) copyOf(id fsm.PartitionID) []byte {
 
 func (m copiedMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/status" {
-		writeJSON(w, 200, admin.Status{ClusterID: "c1", Partitions: []admin.PartitionStatus{{ID: 0}, {ID: 1}, {ID: 2}}})
+		writeJSON(w, 200, topology.Status{ClusterID: "c1", Partitions: []topology.Partition{{ID: 0}, {ID: 1}, {ID: 2}}})
 		return
 	}
 	var id fsm.PartitionID

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // errReplicasDiffer is the error of a verification that could not show that all replicas are equal.
@@ -19,7 +19,7 @@ type verified struct {
 }
 
 type verifiedPartitions struct {
-	admin.VerifyResult
+	topology.Verification
 	Error string `json:"error,omitempty"` // why the replicas could not be compared
 }
 
@@ -29,7 +29,7 @@ func (c *Client) verify(i invocation) error {
 	if err != nil {
 		return err
 	}
-	var st admin.Status
+	var st topology.Status
 	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
@@ -37,8 +37,8 @@ func (c *Client) verify(i invocation) error {
 	answer := verified{Equal: true}
 	rows := make([][]any, 0, len(st.Partitions))
 	for _, p := range st.Partitions {
-		one := verifiedPartitions{VerifyResult: admin.VerifyResult{Partition: p.ID, Replicas: []admin.VerifiedReplica{}}}
-		if err := c.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", p.ID), nil, &one.VerifyResult); err != nil {
+		one := verifiedPartitions{Verification: topology.Verification{Partition: p.ID, Replicas: []topology.VerifiedReplica{}}}
+		if err := c.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", p.ID), nil, &one.Verification); err != nil {
 			if ctx.Err() != nil {
 				m.End(true)
 				return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // Times and rates of commands that watch the work of the cluster.
@@ -117,7 +118,7 @@ func (c *Client) completePartition(cmd *cobra.Command, args []string, part strin
 func (c *Client) partitionIDs(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
-	var st admin.Status
+	var st topology.Status
 	if c.Call(ctx, http.MethodGet, "/v1/status", nil, &st) != nil {
 		return nil
 	}
@@ -244,10 +245,10 @@ func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.Part
 }
 
 // moves shows the progress of moves and counts those that are unfinished.
-func (m *Meter) moves(what string, sizes map[fsm.PartitionID]int64, list []admin.Move) (left, paused int) {
+func (m *Meter) moves(what string, sizes map[fsm.PartitionID]int64, list []topology.Move) (left, paused int) {
 	const least = 1 << 20 // so that partitions without data count, too
 	total, done := int64(0), int64(0)
-	moving := map[fsm.PartitionID]admin.Move{}
+	moving := map[fsm.PartitionID]topology.Move{}
 	states := []string{}
 	for _, move := range list {
 		if _, ours := sizes[move.Partition]; ours {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 func memberNoun(c *Client) noun {
@@ -77,7 +78,7 @@ func memberStateText(m admin.Member) string {
 	if m.Removed {
 		return "removed"
 	}
-	return aliveStateText(m.MemberStatus)
+	return aliveStateText(m.Member)
 }
 
 func (c *Client) listMembers(i invocation, all bool) error {
@@ -174,7 +175,7 @@ func (c *Client) printRemovalPlan(i invocation, name, replacement string) error 
 		}
 		plan.With, to = with.ID, replacement
 	}
-	var st admin.Status
+	var st topology.Status
 	if err := c.Call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}

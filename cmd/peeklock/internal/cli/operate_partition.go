@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 func partitionNoun(c *Client) noun {
@@ -70,8 +71,8 @@ func partitionPath(id fsm.PartitionID, verb string) string {
 
 // PartitionInfo is a partition and its move, if there is one.
 type PartitionInfo struct {
-	admin.PartitionStatus
-	Move *admin.Move `json:"move,omitempty"`
+	topology.Partition
+	Move *topology.Move `json:"move,omitempty"`
 }
 
 // partitions fetches all partitions, their moves and the members.
@@ -80,7 +81,7 @@ func (c *Client) partitions(ctx context.Context) ([]PartitionInfo, *memberList, 
 	if err != nil {
 		return nil, nil, err
 	}
-	var st admin.Status
+	var st topology.Status
 	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return nil, nil, err
 	}
@@ -90,8 +91,8 @@ func (c *Client) partitions(ctx context.Context) ([]PartitionInfo, *memberList, 
 	}
 	list := make([]PartitionInfo, len(st.Partitions))
 	for i, p := range st.Partitions {
-		list[i].PartitionStatus = p
-		if at := slices.IndexFunc(moves.Moves, func(m admin.Move) bool { return m.Partition == p.ID }); at >= 0 {
+		list[i].Partition = p
+		if at := slices.IndexFunc(moves.Moves, func(m topology.Move) bool { return m.Partition == p.ID }); at >= 0 {
 			list[i].Move = &moves.Moves[at]
 		}
 	}
@@ -117,7 +118,7 @@ func (c *Client) listPartitions(i invocation) error {
 	return i.out.Rows(map[string]any{"partitions": list}, []any{"partition", "leader", "replicas", "entities", "messages", "move"}, rows)
 }
 
-func moveText(r *memberList, m admin.Move) string {
+func moveText(r *memberList, m topology.Move) string {
 	text := m.State + ", to " + r.names(m.To)
 	if m.Bytes > 0 {
 		text += fmt.Sprintf(", %s of %s", signedBytesText(m.Copied), signedBytesText(m.Bytes))

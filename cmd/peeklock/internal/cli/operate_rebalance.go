@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
 )
 
 const (
@@ -23,10 +24,10 @@ type rebalanceOptions struct{ dryRun, noWait bool }
 
 // rebalanced is the answer of partition rebalance.
 type rebalanced struct {
-	Moves    []admin.PlannedMove `json:"moves"`
-	Bytes    int64               `json:"bytes"`    // approximate bytes to copy
-	Estimate string              `json:"estimate"` // approximate duration
-	State    string              `json:"state"`    // planned, ordered, done
+	Moves    []topology.PlannedMove `json:"moves"`
+	Bytes    int64                  `json:"bytes"`    // approximate bytes to copy
+	Estimate string                 `json:"estimate"` // approximate duration
+	State    string                 `json:"state"`    // planned, ordered, done
 	// Leaders is the number of leaderships that had not yet followed when State became done.
 	Leaders int `json:"leaders,omitempty"`
 }
@@ -101,7 +102,7 @@ func printPlan(out *Output, r *memberList, plan rebalanced, copies int) error {
 }
 
 // submitMoves submits the moves of a plan in several requests.
-func (c *Client) submitMoves(ctx context.Context, moves []admin.PlannedMove) error {
+func (c *Client) submitMoves(ctx context.Context, moves []topology.PlannedMove) error {
 	for done := 0; done < len(moves); done += planStep {
 		some := moves[done:min(len(moves), done+planStep)]
 		if err := c.Call(ctx, http.MethodPost, "/v1/rebalance", admin.Plan{Moves: some}, nil); err != nil {
@@ -131,7 +132,7 @@ func (c *Client) watchRebalance(ctx context.Context, plan *rebalanced) error {
 	plan.State = "done"
 	began := time.Now()
 	pollWhile(ctx, watchInterval, func() bool {
-		var st admin.Status
+		var st topology.Status
 		if c.Call(ctx, http.MethodGet, "/v1/status", nil, &st) == nil {
 			plan.Leaders = 0
 			for _, p := range st.Partitions {

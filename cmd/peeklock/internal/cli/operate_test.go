@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/topology"
 )
 
 // A command that stops watching says that the operation continues and how to check it, and its exit code is that
@@ -36,9 +37,9 @@ func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 				writeJSON(w, 200, value)
 			}
 		}
-		mux.HandleFunc("GET /v1/members", look(admin.Members{Members: []admin.Member{{MemberStatus: admin.MemberStatus{ID: "m2", Name: "two", Leads: 2, Holds: 3}}}}))
-		mux.HandleFunc("GET /v1/moves", look(admin.Moves{Moves: []admin.Move{{Partition: 1, State: "catching up", Copied: 1, Bytes: 2}}}))
-		mux.HandleFunc("GET /v1/rebalance", look(admin.Plan{Moves: []admin.PlannedMove{{Partition: 1, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 5}}}))
+		mux.HandleFunc("GET /v1/members", look(admin.Members{Members: []admin.Member{{Member: topology.Member{ID: "m2", Name: "two", Leads: 2, Holds: 3}}}}))
+		mux.HandleFunc("GET /v1/moves", look(admin.Moves{Moves: []topology.Move{{Partition: 1, State: "catching up", Copied: 1, Bytes: 2}}}))
+		mux.HandleFunc("GET /v1/rebalance", look(admin.Plan{Moves: []topology.PlannedMove{{Partition: 1, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 5}}}))
 		mux.HandleFunc("POST /v1/members/", func(w http.ResponseWriter, _ *http.Request) {
 			writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
 		})
