@@ -159,41 +159,35 @@ const (
 	pageBytesMin, pageBytesMax = 1 << 10, 1 << 16
 )
 
-// boltMetas are the whole meta pages of a raft-boltdb file.
+// boltMetas says what the meta pages of a raft-boltdb file tell that are not damaged.
 type boltMetas struct {
-	newest  uint64  // transaction
-	offsets []int64 // one or two, unless the file is damaged
-	pages   [][]byte
+	newest uint64 // transaction
+	whole  int    // pages, two unless the file is damaged
 }
 
 // readMetas reads the meta pages, without bbolt, which might not survive a damaged file.
-func readMetas(file io.ReaderAt) (boltMetas, error) {
-	var m boltMetas
-	read := func(offset int64) error {
+func readMetas(file io.ReaderAt) (m boltMetas, err error) {
+	read := func(offset int64) (pageBytes int64, err error) {
 		page := make([]byte, metaEnd)
 		if _, err := file.ReadAt(page, offset); err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return 0, err
 		}
 		if binary.NativeEndian.Uint32(page[metaStart:]) != metaMagic || binary.NativeEndian.Uint32(page[metaStart+4:]) != metaVersion ||
 			binary.NativeEndian.Uint64(page[metaSum:]) != sumOfMeta(page) {
-			return nil
+			return 0, nil
 		}
 		m.newest = max(m.newest, binary.NativeEndian.Uint64(page[metaTransaction:]))
-		m.offsets, m.pages = append(m.offsets, offset), append(m.pages, page)
-		return nil
+		m.whole++
+		return int64(binary.NativeEndian.Uint32(page[metaPageSize:])), nil
 	}
-	if err := read(0); err != nil {
-		return m, err
+	second, err := read(0)
+	if m.whole > 0 {
+		_, err = read(second)
 	}
-	if len(m.pages) > 0 {
-		return m, read(int64(binary.NativeEndian.Uint32(m.pages[0][metaPageSize:])))
+	for offset := int64(pageBytesMin); err == nil && offset <= pageBytesMax && m.whole == 0; offset *= 2 {
+		_, err = read(offset)
 	}
-	for offset := int64(pageBytesMin); offset <= pageBytesMax && len(m.pages) == 0; offset *= 2 {
-		if err := read(offset); err != nil {
-			return m, err
-		}
-	}
-	return m, nil
+	return m, err
 }
 
 func sumOfMeta(page []byte) uint64 {
@@ -205,7 +199,7 @@ func sumOfMeta(page []byte) uint64 {
 // isNewest reports whether a transaction, which was in the file, was the newest one. If one of the meta pages is damaged, it may be that of
 // the newest transaction.
 func (m *boltMetas) isNewest(transaction uint64) bool {
-	return len(m.pages) > 0 && (transaction == m.newest || len(m.pages) == 1 && transaction == m.newest+1)
+	return m.whole > 0 && (transaction == m.newest || m.whole == 1 && transaction == m.newest+1)
 }
 
 // restoreValues makes the raft-boltdb file of a log hold what its copy holds, if the copy has the newest transaction and nothing shows

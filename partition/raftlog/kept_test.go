@@ -9,7 +9,11 @@ import (
 // none deletes what its predecessor on this member has kept.
 func TestLeaderKeepsPartOfWhatRaftDeletes(t *testing.T) {
 	t.Parallel()
-	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), Journal)
+	eachKind(t, testLeaderKeepsPartOfWhatRaftDeletes)
+}
+
+func testLeaderKeepsPartOfWhatRaftDeletes(t *testing.T, kind Kind) {
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"), kind)
 	g := testGroup(t, l, 1)
 	leads, from := true, uint64(41)
 	keep := func() uint64 { return from }

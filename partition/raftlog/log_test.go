@@ -19,6 +19,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // eachKind runs a test on a log of each kind.
@@ -335,7 +336,11 @@ func TestEntryCacheIsBounded(t *testing.T) {
 // way to busy ones, and that what was dropped is read from the log.
 func TestCachesOfAllGroupsAreBounded(t *testing.T) {
 	t.Parallel()
-	l := openTestLog(t, filepath.Join(t.TempDir(), "raft.db"), Journal)
+	eachKind(t, testCachesOfAllGroupsAreBounded)
+}
+
+func testCachesOfAllGroupsAreBounded(t *testing.T, kind Kind) {
+	l := openTestLog(t, filepath.Join(kit.MemoryDir(t), "raft.db"), kind)
 	const groups, entries = 16, 12
 	data := make([]byte, 100<<10)
 	appendTo := func(id fsm.PartitionID, from, to uint64) *Group {
