@@ -64,19 +64,29 @@ func TestHelpOfFlagsHasNoBackquotes(t *testing.T) {
 	}
 }
 
-// writeCommands writes a command and its subcommands, in the order of the help.
+// writeCommands writes a command and its subcommands, in the order of the help: a line of the index for each command with
+// links to its subcommands, and the help of all of them.
 func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
-	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" && cmd.HasParent() && !cmd.HasSubCommands() {
-		return
-	}
-	path := cmd.CommandPath()
-	fmt.Fprintf(index, "- [%s](#%s): %s\n", path, strings.ReplaceAll(path, " ", "-"), cmd.Short)
 	writeCommand(text, cmd)
+	var verbs []string
 	for _, sub := range cmd.Commands() {
-		if cmd.Name() != "completion" {
+		switch {
+		case sub.Hidden || sub.Name() == "help" || cmd.Name() == "completion":
+		case cmd.HasParent():
+			verbs = append(verbs, link(sub.Name(), sub))
+			writeCommand(text, sub)
+		default:
 			writeCommands(index, text, sub)
 		}
 	}
+	if cmd.HasParent() {
+		fmt.Fprintf(index, "- %s: %s\n", link(cmd.CommandPath(), cmd), strings.Join(append([]string{cmd.Short}, verbs...), " · "))
+	}
+}
+
+// link returns a link to the help of a command.
+func link(name string, cmd *cobra.Command) string {
+	return fmt.Sprintf("[%s](#%s)", name, strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
 }
 
 // writeCommand writes the help of one command, with its own flags; flags of all commands are in the help of the
