@@ -3,7 +3,6 @@ package fault
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,23 +17,24 @@ import (
 
 	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/kit"
+	"github.com/peeklock/peeklock/test/upgrade"
 )
 
 const (
-	// upgradeVariable names the commit that TestRollingUpgrade upgrades from: a tag, a branch, a hash.
+	// upgradeVariable names a commit from which TestRollingUpgrade upgrades to the working tree: a tag, a branch, a hash.
+	// Without it, the test upgrades from the working tree to the next release, see package upgrade.
 	upgradeVariable = "PEEKLOCK_UPGRADE_FROM"
-	upgradeDefault  = "HEAD~1"
 
 	upgradeSenders   = 4
 	upgradeReceivers = 2   // at each of two members
 	upgradePhase     = 200 // sends confirmed before and after each restart
 
-	// upgradeRises is longer than the leader of the catalog waits before it raises the level.
+	// upgradeLevelWait is longer than the leader of the catalog waits before it raises the level.
 	upgradeLevelWait = 15 * time.Second
 )
 
-// TestRollingUpgrade replaces the binary of an earlier commit by the one of the working tree,
-// one member at a time, under load and with messages in every kind of entity. While one member is
+// TestRollingUpgrade replaces the binary of the working tree by that of the next release, or the binary of an earlier
+// commit by that of the working tree, one member at a time, under load and with messages in every kind of entity. While one member is
 // still old, the others are downgraded; then all are upgraded. Each binary reads what the
 // other writes, and clients at the other members see no error. When every member has the
 // new binary, the format level rises if the new binary knows a higher one; from then on the
@@ -44,9 +44,9 @@ func TestRollingUpgrade(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three processes: -short leaves it out")
 	}
-	oldBinary, newBinary := binaryOf(t, cmp.Or(os.Getenv(upgradeVariable), upgradeDefault)), harness.Binary(t)
+	oldBinary, newBinary := upgradeBinaries(t)
 	c := harness.Start(t, harness.Options{Binary: oldBinary})
-	u := &upgrade{Cluster: c, t: t, oldBinary: oldBinary, newBinary: newBinary}
+	u := &rollingUpgrade{Cluster: c, t: t, oldBinary: oldBinary, newBinary: newBinary}
 	u.before = u.stableLevel() // a new cluster begins at the lowest level and rises soon
 	c.CreateQueue(t, queue, harness.Settings{})
 	u.each, u.whole = newUpgradeEntities(t, c, "each"), newUpgradeEntities(t, c, "whole")
@@ -63,10 +63,13 @@ func TestRollingUpgrade(t *testing.T) {
 	u.restart(third, u.newBinary)
 	u.restart(first, u.newBinary)
 	u.restart(second, u.newBinary)
-	if after := u.stableLevel(); after > u.before {
+	switch after := u.stableLevel(); {
+	case after > u.before:
 		t.Logf("the level rose from %d to %d", u.before, after)
 		u.checkRefused(third)
-	} else {
+	case os.Getenv(upgradeVariable) == "":
+		t.Errorf("the level is %d after the upgrade to the next release, want %d", after, upgrade.Level)
+	default:
 		t.Logf("both binaries know level %d: the old one starts again", after)
 		u.restart(third, u.oldBinary)
 	}
@@ -74,8 +77,8 @@ func TestRollingUpgrade(t *testing.T) {
 	u.whole.check(second, 0)
 }
 
-// upgrade is a cluster whose members run one of two binaries.
-type upgrade struct {
+// rollingUpgrade is a cluster whose members run one of two binaries.
+type rollingUpgrade struct {
 	*harness.Cluster
 	t                    *testing.T
 	oldBinary, newBinary string // paths of the binaries
@@ -86,7 +89,7 @@ type upgrade struct {
 
 // restart replaces the binary of a member. Load continues at the two others, and messages that were stored
 // in every kind of entity before are found afterwards.
-func (u *upgrade) restart(m *harness.Member, binary string) {
+func (u *rollingUpgrade) restart(m *harness.Member, binary string) {
 	u.t.Helper()
 	u.turn++
 	others := u.Others(m)
@@ -113,7 +116,7 @@ func (u *upgrade) restart(m *harness.Member, binary string) {
 
 // checkLevelStays drains the member that is still old, so that a new one leads the catalog, and waits
 // longer than that one needs to raise the level, which it must not do.
-func (u *upgrade) checkLevelStays(level uint32, old *harness.Member) {
+func (u *rollingUpgrade) checkLevelStays(level uint32, old *harness.Member) {
 	u.t.Helper()
 	other := u.Others(old)[0]
 	harness.Eventually(u.t, drainWithin, "drain", func(ctx context.Context) error {
@@ -128,7 +131,7 @@ func (u *upgrade) checkLevelStays(level uint32, old *harness.Member) {
 
 // checkRefused starts the old binary on the folder of a member whose cluster has risen to a higher
 // level. The process must end and say why (docs/upgrade.md).
-func (u *upgrade) checkRefused(m *harness.Member) {
+func (u *rollingUpgrade) checkRefused(m *harness.Member) {
 	u.t.Helper()
 	m.Stop()
 	m.SetBinary(u.oldBinary)
@@ -146,7 +149,7 @@ func (u *upgrade) checkRefused(m *harness.Member) {
 }
 
 // level is the level of the cluster that a member has recorded in its data folder; 0: none yet.
-func (u *upgrade) level(m *harness.Member) (uint32, error) {
+func (u *rollingUpgrade) level(m *harness.Member) (uint32, error) {
 	content, err := os.ReadFile(filepath.Join(m.Dir, "member.json"))
 	if err != nil {
 		return 0, err
@@ -159,7 +162,7 @@ func (u *upgrade) level(m *harness.Member) (uint32, error) {
 
 // stableLevel waits until no member has seen the level rise for longer than the leader of the catalog waits before it
 // raises it.
-func (u *upgrade) stableLevel() (level uint32) {
+func (u *rollingUpgrade) stableLevel() (level uint32) {
 	u.t.Helper()
 	for {
 		highest := uint32(0)
@@ -180,7 +183,7 @@ func (u *upgrade) stableLevel() (level uint32) {
 }
 
 // waitLevel waits until every member has recorded that the cluster is at a level.
-func (u *upgrade) waitLevel(want uint32) {
+func (u *rollingUpgrade) waitLevel(want uint32) {
 	u.t.Helper()
 	for _, m := range u.Members {
 		harness.Eventually(u.t, confirmsWithin, fmt.Sprintf("%s at level %d", m.Name, want), func(context.Context) error {
@@ -193,30 +196,50 @@ func (u *upgrade) waitLevel(want uint32) {
 	}
 }
 
+// upgradeBinaries builds the binaries that are upgraded from and to.
+func upgradeBinaries(t *testing.T) (from, to string) {
+	t.Helper()
+	if commit := os.Getenv(upgradeVariable); commit != "" {
+		return binaryOf(t, commit), harness.Binary(t)
+	}
+	overlay, err := upgrade.Write(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	to = filepath.Join(t.TempDir(), "peeklock-next")
+	if _, err := runIn(t, "", "go", "build", "-overlay", overlay, "-o", to, "github.com/peeklock/peeklock/cmd/peeklock"); err != nil {
+		t.Fatalf("build the next release: %v", err)
+	}
+	return harness.Binary(t), to
+}
+
+// runIn runs a command in a folder and returns its output.
+func runIn(t *testing.T, dir, name string, args ...string) ([]byte, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	var said bytes.Buffer
+	cmd.Dir, cmd.Stderr = dir, &said
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, said.Bytes())
+	}
+	return out, err
+}
+
 // binaryOf builds the binary of a commit. It exports the commit with git archive, which leaves the
 // repository unchanged.
 func binaryOf(t *testing.T, commit string) string {
 	t.Helper()
-	run := func(dir, name string, args ...string) ([]byte, error) {
-		cmd := exec.CommandContext(t.Context(), name, args...)
-		var said bytes.Buffer
-		cmd.Dir, cmd.Stderr = dir, &said
-		out, err := cmd.Output()
-		if err != nil {
-			err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, said.Bytes())
-		}
-		return out, err
-	}
 	const missing = "the commit %q to upgrade from cannot be read here: get the history with `git fetch --unshallow`, or name another commit in %s: %v"
-	hash, err := run("", "git", "rev-parse", "--verify", "--end-of-options", commit+"^{commit}")
+	hash, err := runIn(t, "", "git", "rev-parse", "--verify", "--end-of-options", commit+"^{commit}")
 	if err != nil {
 		t.Fatalf(missing, commit, upgradeVariable, err)
 	}
-	top, err := run("", "git", "rev-parse", "--show-toplevel")
+	top, err := runIn(t, "", "git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive, err := run(strings.TrimSpace(string(top)), "git", "archive", "--format=tar", strings.TrimSpace(string(hash)))
+	archive, err := runIn(t, strings.TrimSpace(string(top)), "git", "archive", "--format=tar", strings.TrimSpace(string(hash)))
 	if err != nil {
 		t.Fatalf(missing, commit, upgradeVariable, err)
 	}
@@ -225,7 +248,7 @@ func binaryOf(t *testing.T, commit string) string {
 		t.Fatalf("unpack commit %s: %v", commit, err)
 	}
 	binary := filepath.Join(t.TempDir(), "peeklock-old")
-	if _, err := run(tree, "go", "build", "-o", binary, "./cmd/peeklock"); err != nil {
+	if _, err := runIn(t, tree, "go", "build", "-o", binary, "./cmd/peeklock"); err != nil {
 		t.Fatalf("build the commit %q: %v", commit, err)
 	}
 	t.Logf("upgraded from %s, %.12s", commit, hash)

@@ -86,7 +86,7 @@ func checks() []check {
 		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SkipSecondLook, "fsm", "TestShardsThatWereUsedAreNotDeleted", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
-		{planted.SubmitAboveLevel, "partition", "TestCommandsWaitForTheirLevel", nil},
+		{planted.SubmitAboveLevel, "test/upgrade", "TestNextRelease", nil},
 		{planted.SubscriptionOfAnyClient, "amqp", "TestSubscriptionsOfClientsAreApart", nil},
 		{planted.SwapSnapshotPages, "partition", "TestCompactionKeepsLiveBodies", nil},
 		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},

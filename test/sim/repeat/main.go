@@ -3,24 +3,22 @@ package main
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/peeklock/peeklock/test/overlay"
 )
 
 //go:embed runtime.go.txt
 var added []byte
 
-// patch replaces a text that a file of the runtime has exactly once.
-type patch struct{ file, from, to string }
-
 // patches lists what depends on chance, on time, or on other goroutines of the process.
-func patches() []patch {
-	return []patch{
+func patches() []overlay.Patch {
+	return []overlay.Patch{
 		// Every process begins with the same random numbers: they are the seeds of hashes and the first address of the heap.
 		{"rand.go", "globalRand.state.Init(*seed)", "*seed = [32]byte{1}\n\tglobalRand.state.Init(*seed)"},
 		// The goroutines of a bubble draw from numbers of their own: those of a thread depend on which goroutines it ran.
@@ -75,43 +73,9 @@ func write(ctx context.Context, folder string) error {
 	if err != nil {
 		return fmt.Errorf("find the Go runtime: %w", err)
 	}
-	runtime := filepath.Join(strings.TrimSpace(string(root)), "src", "runtime")
-	texts := map[string]string{"simulation.go": string(added)}
-	for _, p := range patches() {
-		if err := apply(texts, runtime, p); err != nil {
-			return err
-		}
+	_, err = overlay.Write(folder, filepath.Join(strings.TrimSpace(string(root)), "src", "runtime"), patches(), overlay.File{Name: "simulation.go", Text: string(added)})
+	if errors.Is(err, overlay.ErrPatch) {
+		err = fmt.Errorf("this Go runtime is not that of Go 1.26 (GOTOOLCHAIN=go1.26.0 selects it): %w", err)
 	}
-	replace := make(map[string]string)
-	for name, text := range texts {
-		copied := filepath.Join(folder, name)
-		replace[filepath.Join(runtime, name)] = copied
-		if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, "overlay.json"), overlay, 0o600)
+	return err
 }
-
-// apply applies a patch to the text of its file.
-func apply(texts map[string]string, runtime string, p patch) error {
-	text, known := texts[p.file]
-	if !known {
-		original, err := os.ReadFile(filepath.Join(runtime, p.file))
-		if err != nil {
-			return err
-		}
-		text = string(original)
-	}
-	if strings.Count(text, p.from) != 1 {
-		return fmt.Errorf("patch %s: %w: %q", p.file, errUnknownRuntime, p.from)
-	}
-	texts[p.file] = strings.Replace(text, p.from, p.to, 1)
-	return nil
-}
-
-var errUnknownRuntime = errors.New("this Go runtime is not that of Go 1.26 (GOTOOLCHAIN=go1.26.0 selects it); the text is not there exactly once")

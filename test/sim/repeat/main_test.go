@@ -32,13 +32,3 @@ func TestRuntimeIsKnown(t *testing.T) {
 		}
 	}
 }
-
-func TestUnknownRuntimeIsRefused(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"", "a b a"} {
-		texts := map[string]string{"file.go": text}
-		if err := apply(texts, "", patch{"file.go", "a", "c"}); err == nil {
-			t.Errorf("%q became %q", text, texts["file.go"])
-		}
-	}
-}

@@ -1,0 +1,111 @@
+// Package upgrade makes the next release of peeklock from the working tree: a patch that adds a format level. The tests
+// of rolling upgrades and of format levels build with it, because they need a binary of a higher level before there is
+// one. It adds the field Mark to SendMessages, as a command of its own kind, and a section to the image of a message
+// partition; a cluster at the next level writes both.
+package upgrade
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/overlay"
+)
+
+// Level is the format level of the next release.
+const Level = fsm.FormatLevel + 1
+
+// Tag is the build tag of tests that need the next release: they build with its overlay only.
+const Tag = "level2"
+
+// Write writes the overlay of the next release to dir and returns its path, for `go build -overlay`.
+func Write(dir string) (path string, err error) {
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	path, err = overlay.Write(dir, filepath.Clean(strings.TrimSpace(string(module))), patches())
+	if err != nil {
+		return "", fmt.Errorf("the next release cannot be made; adapt the patches in test/upgrade/patch.go to the code: %w", err)
+	}
+	return path, nil
+}
+
+// patches is what the next release changes.
+func patches() []overlay.Patch {
+	return []overlay.Patch{
+		{"fsm/level.go", "const FormatLevel uint32 = ", "const FormatLevel uint32 = 1 + "},
+
+		// The kind of command that carries the field.
+		{"fsm/kind.go", "type Kind uint8\n", "type Kind uint8\n\n// KindSendMarked is the kind of a SendMessages with a mark.\nconst KindSendMarked Kind = 200\n"},
+		{"fsm/kind.go", "\tKindSendMessages: {\n", `	KindSendMarked: {
+		name: "marked send", machines: machineQueues, level: FormatLevel, front: frontSend, grows: true, brings: true,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SendMessages).markedFields) },
+	},
+	KindSendMessages: {
+`},
+		{"fsm/answers.go", "KindReserveNumbers:\n\t\tx.number = ", "KindReserveNumbers, KindSendMarked:\n\t\tx.number = "},
+		{"fsm/answers.go", "KindReserveNumbers:\n\t\tres.Sequence = ", "KindReserveNumbers, KindSendMarked:\n\t\tres.Sequence = "},
+
+		// The field.
+		{"fsm/send.go", "\tMessages []Message\n}", "\tMessages []Message\n\tMark uint64\n}"},
+		{
+			"fsm/send.go", "func (SendMessages) kind() Kind { return KindSendMessages }\n\nfunc (c SendMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }\n",
+			`func (c SendMessages) kind() Kind {
+	if c.Mark != 0 {
+		return KindSendMarked
+	}
+	return KindSendMessages
+}
+
+func (c SendMessages) encode(x fields.Codec) fields.Codec {
+	if c.fields(&x); c.Mark != 0 {
+		fields.Uint64(&x, &c.Mark)
+	}
+	return x
+}
+
+func (c *SendMessages) markedFields(x *fields.Codec) {
+	c.fields(x)
+	if fields.Uint64(x, &c.Mark); c.Mark == 0 {
+		x.Fail(errKind)
+	}
+}
+`,
+		},
+		{"fsm/queues.go", "\tcase KindLockMessages:\n", `	case KindSendMarked:
+		var c SendMessages
+		c.markedFields(r)
+		mustDecode(env, kind, r)
+		if q.level < FormatLevel {
+			return Result{Code: InvalidArgument}, Address{}
+		}
+		var sends []sentMessage
+		for _, m := range c.Messages {
+			sends = append(sends, sentMessage{id: []byte(m.ID), payload: m.Payload, ttl: m.TimeToLive, at: m.EnqueueAt, properties: m.Properties, session: []byte(m.Session), hasSession: m.HasSession})
+		}
+		res := q.send(c.Entity, sends)
+		if res.Code == OK {
+			q.marks += c.Mark
+		}
+		return res, Address{}
+	case KindLockMessages:
+`},
+
+		// The section of the image.
+		{"fsm/queues.go", "\nfunc (q *Queues) reset() {", "\n// Marks is the sum of the marks of all sends.\nfunc (q *Queues) Marks() uint64 { return q.marks }\n\nfunc (q *Queues) reset() {"},
+		{"fsm/queues.go", "type Queues struct {\n", "type Queues struct {\n\tmarks uint64\n"},
+		{"fsm/image.go", "type queuesImage struct {\n", "type queuesImage struct {\n\tmarks uint64\n"},
+		{"fsm/image.go", "img := &queuesImage{", "img := &queuesImage{marks: q.marks, "},
+		{"fsm/image.go", "\tiw.answers(img.incarnations)\n", "\tiw.answers(img.incarnations)\n\tif img.level >= FormatLevel {\n\t\tiw.uvarint(img.marks)\n\t}\n"},
+		{"fsm/image.go", "\tir.answers(&fresh.table)\n", "\tir.answers(&fresh.table)\n\tif fresh.level >= FormatLevel {\n\t\tfresh.marks = ir.uvarint()\n\t}\n"},
+
+		// The router marks what it sends once every member can read it.
+		{
+			"cluster/router/router.go", "\tclient := r.client(at.Partition)\n\tclient.submit(command, func(result fsm.Result) {\n\t\tif result.Code != fsm.EntityNotFound {\n\t\t\tdone(result)",
+			"\tclient := r.client(at.Partition)\n\tif r.canWrite(fsm.FormatLevel) {\n\t\tcommand.Mark = uint64(len(messages))\n\t}\n\tclient.submit(command, func(result fsm.Result) {\n\t\tif result.Code != fsm.EntityNotFound {\n\t\t\tdone(result)",
+		},
+	}
+}
