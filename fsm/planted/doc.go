@@ -89,6 +89,8 @@ const (
 	InstallWithoutDeadline Fault = "install-without-deadline"
 	// KeepContradictingLog keeps log entries that contradict the snapshot at their index.
 	KeepContradictingLog Fault = "keep-contradicting-log"
+	// KeepPendingCopy keeps the copy from which the file of terms and votes was written again while the file changes.
+	KeepPendingCopy Fault = "keep-pending-copy"
 	// LoseOutboxOnHandover lets a new leader overlook the batches that are in flight.
 	LoseOutboxOnHandover Fault = "lose-outbox-on-handover"
 	// MistakeBatch lets a destination take another batch under a known serial for the one that it knows.
@@ -221,6 +223,7 @@ var Faults = []Fault{ //nolint:gochecknoglobals // read only
 	InstallWaitsInRaft,
 	InstallWithoutDeadline,
 	KeepContradictingLog,
+	KeepPendingCopy,
 	LoseOutboxOnHandover,
 	MistakeBatch,
 	OneTime,

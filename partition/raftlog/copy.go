@@ -298,7 +298,12 @@ func replaceValues(cfg *Config) error {
 		func() error { return cfg.FS.SyncFolder(dir) },
 		func() error { return cfg.FS.Rename(path+freshSuffix, path) },
 		func() error { return cfg.FS.SyncFolder(dir) },
-		func() error { return cfg.FS.Remove(path + copySuffix) }, // openValues makes it durable
+		func() error {
+			if planted.Active(planted.KeepPendingCopy) {
+				return nil
+			}
+			return cfg.FS.Remove(path + copySuffix) // openValues makes it durable
+		},
 	} {
 		if err := step(); err != nil {
 			return fmt.Errorf("write the file of terms and votes again: %w", err)

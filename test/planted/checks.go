@@ -51,6 +51,7 @@ func checks() []check {
 		{planted.InstallWaitsInRaft, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
 		{planted.InstallWithoutDeadline, "partition", "TestFollowerVotesWhileASnapshotStalls", nil},
 		{planted.KeepContradictingLog, "partition/raftlog", "TestLogThatContradictsTheSnapshotIsDropped", nil},
+		{planted.KeepPendingCopy, "partition/raftlog", "TestCrashAtEveryStepOfTheCopyChangesNoValue", nil},
 		{planted.LoseOutboxOnHandover, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.MistakeBatch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.OneTime, "partition", "TestOutageOfAllMembersKeepsQueuesAndLocks", nil},
