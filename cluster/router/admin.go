@@ -221,7 +221,7 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 			q.After = fsm.SubscriptionPath(topic.Name, after)
 		}
 	}
-	entities, err := listEntities.Ask(ctx, r.Leader(fsm.CatalogPartition), q)
+	entities, err := listEntities.at(ctx, r.Router, q)
 	if err != nil {
 		return nil, fmt.Errorf("list entities: %w", err)
 	}
@@ -231,10 +231,7 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 // FindSubscriptions returns the paths of the subscriptions of all topics whose names begin and end with given texts,
 // regardless of case, at most listMax. Errors wrap ServerBusy or Timeout.
 func (r NamespaceView) FindSubscriptions(ctx context.Context, prefix, suffix string) ([]string, error) {
-	paths, err := findSubscriptions.Ask(ctx, r.Leader(fsm.CatalogPartition), subscriptionsQuery{Namespace: r.id, Prefix: prefix, Suffix: suffix})
-	if errors.Is(err, fsm.NotImplemented) {
-		err = fmt.Errorf("%w: the leader of the catalog has an earlier release", fsm.ServerBusy)
-	}
+	paths, err := findSubscriptions.at(ctx, r.Router, subscriptionsQuery{Namespace: r.id, Prefix: prefix, Suffix: suffix})
 	if err != nil {
 		return nil, fmt.Errorf("find subscriptions: %w", err)
 	}
@@ -279,7 +276,7 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	for i, position := range positions {
 		q.Entities[i] = entities[position].ID
 	}
-	some, err := countsOf.Ask(ctx, r.Leader(id), q)
+	some, err := countsOf.at(ctx, r, q)
 	if err != nil {
 		return err
 	}
@@ -315,7 +312,7 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	if !r.catalogLoaded() {
 		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	load, err := loadOfPartition.Ask(ctx, r.Leader(fsm.CatalogPartition), struct{}{})
+	load, err := loadOfPartition.at(ctx, r, struct{}{})
 	if err != nil {
 		return nil, err
 	}

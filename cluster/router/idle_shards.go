@@ -6,21 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // liftTimeout bounds the end of an attempt to delete an entity. Fences that stay are lifted by the leaders of their
 // partitions.
 const liftTimeout = 2 * time.Second
-
-// idleQuery asks whether an entity is idle.
-type idleQuery struct {
-	Partition fsm.PartitionID `json:"Partition"`
-	Entity    fsm.EntityID    `json:"Entity"`
-}
 
 // DeleteIdleShards deletes the partitioned entity of a shard if all of its shards are idle. The leader of a shard calls it
 // when the shard becomes idle, and again from time to time; two calls at once do no harm.
@@ -111,21 +103,8 @@ func (r *Router) liftFences(ctx context.Context, at fsm.EntityRef, round uint64)
 // isIdle asks whether a shard is idle.
 func (r *Router) isIdle(ctx context.Context, at fsm.EntityRef) (idle bool, err error) {
 	err = r.withRecreate(ctx, at.ID, func() (err error) {
-		idle, err = isIdle.Ask(ctx, r.Leader(at.Partition), idleQuery{Partition: at.Partition, Entity: at.ID})
+		idle, err = isIdle.at(ctx, r, entityIn{at.Partition, at.ID})
 		return err
 	})
-	return idle, err
-}
-
-// isIdle answers whether an entity is idle.
-func (d queryHandler) isIdle(ctx context.Context, q idleQuery) (idle bool, err error) {
-	if q.Partition == fsm.CatalogPartition {
-		return false, fsm.InvalidArgument
-	}
-	found := false
-	err = d.read(ctx, q.Partition, func(m partition.Machine) { idle, found = raftgroup.Queues(m).IsIdle(q.Entity) })
-	if err == nil && !found {
-		err = fsm.EntityNotFound
-	}
 	return idle, err
 }

@@ -19,7 +19,7 @@ func (r NamespaceView) namespaceLimits(ctx context.Context) (fsm.Namespace, erro
 	if !r.catalogLoaded() {
 		return fsm.Namespace{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.id})
+	namespace, err := findNamespace.at(ctx, r.Router, namespaceQuery{ID: r.id})
 	if errors.Is(err, fsm.EntityNotFound) {
 		err = fmt.Errorf("%w: the namespace does not exist", err)
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // namespacesMax is the maximum number of namespaces in one list.
@@ -35,21 +33,17 @@ func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
 // Namespace finds a namespace by name at the catalog's leader. Its access rules hold
 // secrets. Errors wrap EntityNotFound, ServerBusy or Timeout.
 func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, error) {
-	namespace, err := r.askNamespace(ctx, namespaceQuery{Name: name})
+	namespace, err := findNamespace.at(ctx, r, namespaceQuery{Name: name})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
 	}
 	return namespace, nil
 }
 
-func (r *Router) askNamespace(ctx context.Context, q namespaceQuery) (fsm.Namespace, error) {
-	return findNamespace.Ask(ctx, r.Leader(fsm.CatalogPartition), q)
-}
-
 // Namespaces lists namespaces by name, regardless of case, from the first after the given name, at
 // most max (1000). Errors wrap ServerBusy or Timeout.
 func (r *Router) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {
-	list, err := listNamespaces.Ask(ctx, r.Leader(fsm.CatalogPartition), namespacesQuery{After: after, Max: max})
+	list, err := listNamespaces.at(ctx, r, namespacesQuery{After: after, Max: max})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
@@ -68,7 +62,7 @@ func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.
 
 // awaitChanged returns a namespace as it is now, once this member knows it.
 func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
-	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: id})
+	namespace, err := findNamespace.at(ctx, r, namespaceQuery{ID: id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
 	}
@@ -115,7 +109,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 
 // Describe returns the namespace as the catalog's leader knows it.
 func (r NamespaceView) Describe(ctx context.Context) (fsm.Namespace, error) {
-	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.id})
+	namespace, err := findNamespace.at(ctx, r.Router, namespaceQuery{ID: r.id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace: %w", err)
 	}
@@ -163,25 +157,3 @@ type (
 		Max   int    `json:"Max"`
 	}
 )
-
-func (d queryHandler) namespace(ctx context.Context, q namespaceQuery) (namespace fsm.Namespace, err error) {
-	found := false
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		if q.Name != "" {
-			namespace, found = raftgroup.Catalog(m).NamespaceByName(q.Name)
-		} else {
-			namespace, found = raftgroup.Catalog(m).NamespaceByID(q.ID)
-		}
-	})
-	if err == nil && !found {
-		err = fsm.EntityNotFound
-	}
-	return namespace, err
-}
-
-func (d queryHandler) namespaces(ctx context.Context, q namespacesQuery) (list []fsm.Namespace, err error) {
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		list = raftgroup.Catalog(m).Namespaces(q.After, clamp(q.Max, 0, namespacesMax))
-	})
-	return list, err
-}

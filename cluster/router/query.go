@@ -48,16 +48,22 @@ type (
 		Suffix    string          `json:"Suffix"`
 	}
 
+	// entityIn is an entity in a message partition. Alone it asks whether the entity is idle.
+	entityIn struct {
+		Partition fsm.PartitionID `json:"Partition"`
+		Entity    fsm.EntityID    `json:"Entity"`
+	}
+
 	countsQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 		Entities  []fsm.EntityID  `json:"Entities"`
 	}
 
 	rulesQuery struct {
-		Partition fsm.PartitionID `json:"Partition"`
-		Entity    fsm.EntityID    `json:"Entity"`
-		Skip      int             `json:"Skip"`
-		Max       int             `json:"Max"`
+		entityIn
+
+		Skip int `json:"Skip"`
+		Max  int `json:"Max"`
 	}
 
 	peekQuery struct {
@@ -70,24 +76,126 @@ type (
 	}
 )
 
+func (q entityIn) partition() fsm.PartitionID    { return q.Partition }
+func (q countsQuery) partition() fsm.PartitionID { return q.Partition }
+
 // The queries that the router sends and answers. A peek is answered in binary form.
 var (
 	StatusOfReplica = rpc.Query[StatusQuery, raftgroup.Status]{Kind: rpc.QueryStatus}
-	FindEntity      = rpc.Query[EntityQuery, fsm.Entity]{Kind: rpc.QueryEntity}
-	listEntities    = rpc.Query[listQuery, []fsm.Entity]{Kind: rpc.QueryEntities}
-	countsOf        = rpc.Query[countsQuery, []fsm.Counts]{Kind: rpc.QueryCounts}
-	loadOfPartition = rpc.Query[struct{}, []int]{Kind: rpc.QueryLoad}
-	listRules       = rpc.Query[rulesQuery, []fsm.Rule]{Kind: rpc.QueryRules}
 	stateOfSession  = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
-	listSessions    = rpc.Query[sessionsQuery, []fsm.Session]{Kind: rpc.QuerySessions}
-	findNamespace   = rpc.Query[namespaceQuery, fsm.Namespace]{Kind: rpc.QueryNamespace}
-	listNamespaces  = rpc.Query[namespacesQuery, []fsm.Namespace]{Kind: rpc.QueryNamespaces}
-	purgeable       = rpc.Query[purgeableQuery, purgeableReply]{Kind: rpc.QueryPurgeable}
 	locksHeld       = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
-	isIdle          = rpc.Query[idleQuery, bool]{Kind: rpc.QueryIdle}
 
-	findSubscriptions = rpc.Query[subscriptionsQuery, []string]{Kind: rpc.QuerySubscriptions}
+	FindEntity = readCatalog(rpc.QueryEntity, func(c *fsm.Catalog, q EntityQuery) (fsm.Entity, error) {
+		if q.Name != "" {
+			return foundIn(c.Lookup(q.Namespace, q.Name))
+		}
+		return foundIn(c.ByID(q.ID))
+	})
+	listEntities = readCatalog(rpc.QueryEntities, func(c *fsm.Catalog, q listQuery) ([]fsm.Entity, error) {
+		return c.List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax)), nil
+	})
+	findSubscriptions = readCatalog(rpc.QuerySubscriptions, func(c *fsm.Catalog, q subscriptionsQuery) ([]string, error) {
+		return c.FindSubscriptions(q.Namespace, q.Prefix, q.Suffix, listMax), nil
+	})
+	findNamespace = readCatalog(rpc.QueryNamespace, func(c *fsm.Catalog, q namespaceQuery) (fsm.Namespace, error) {
+		if q.Name != "" {
+			return foundIn(c.NamespaceByName(q.Name))
+		}
+		return foundIn(c.NamespaceByID(q.ID))
+	})
+	listNamespaces = readCatalog(rpc.QueryNamespaces, func(c *fsm.Catalog, q namespacesQuery) ([]fsm.Namespace, error) {
+		return c.Namespaces(q.After, clamp(q.Max, 0, namespacesMax)), nil
+	})
+	loadOfPartition = readCatalog(rpc.QueryLoad, func(c *fsm.Catalog, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
+
+	countsOf = readQueues(rpc.QueryCounts, func(queues *fsm.Queues, q countsQuery) ([]fsm.Counts, error) {
+		if len(q.Entities) > countsMax {
+			return nil, fsm.InvalidArgument
+		}
+		counts := make([]fsm.Counts, len(q.Entities))
+		for i, id := range q.Entities {
+			counts[i], _ = queues.Counts(id) // not there yet: empty
+		}
+		return counts, nil
+	})
+	listRules = readQueues(rpc.QueryRules, func(queues *fsm.Queues, q rulesQuery) ([]fsm.Rule, error) {
+		return foundIn(queues.Rules(q.Entity, q.Skip, clamp(q.Max, 0, rulesMax)))
+	})
+	listSessions = readQueues(rpc.QuerySessions, func(queues *fsm.Queues, q sessionsQuery) ([]fsm.Session, error) {
+		list, found := queues.Sessions(q.Entity, q.UpdatedAfter, q.Skip, clamp(q.Max, 0, sessionsListMax))
+		if !found {
+			return nil, fsm.NotAllowed
+		}
+		return list, nil
+	})
+	purgeable = readQueues(rpc.QueryPurgeable, func(queues *fsm.Queues, q purgeableQuery) (reply purgeableReply, err error) {
+		var code fsm.Code
+		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, clamp(q.Max, 0, purgeMessagesMax))
+		if code != fsm.OK {
+			err = code
+		}
+		return reply, err
+	})
+	isIdle = readQueues(rpc.QueryIdle, func(queues *fsm.Queues, q entityIn) (bool, error) { return foundIn(queues.IsIdle(q.Entity)) })
 )
+
+// leaderRead is a query that the leader of a partition answers from its state machine alone.
+type leaderRead[Q, R any] struct {
+	rpc.Query[Q, R]
+
+	partition func(Q) fsm.PartitionID
+	look      func(partition.Machine, Q) (R, error)
+}
+
+// readCatalog returns a query that the leader of the catalog answers.
+func readCatalog[Q, R any](kind rpc.QueryKind, look func(*fsm.Catalog, Q) (R, error)) leaderRead[Q, R] {
+	return leaderRead[Q, R]{
+		rpc.Query[Q, R]{Kind: kind},
+		func(Q) fsm.PartitionID { return fsm.CatalogPartition },
+		func(m partition.Machine, q Q) (R, error) { return look(raftgroup.Catalog(m), q) },
+	}
+}
+
+// readQueues returns a query that the leader of the message partition in its arguments answers.
+func readQueues[Q interface{ partition() fsm.PartitionID }, R any](kind rpc.QueryKind, look func(*fsm.Queues, Q) (R, error)) leaderRead[Q, R] {
+	return leaderRead[Q, R]{
+		rpc.Query[Q, R]{Kind: kind},
+		Q.partition,
+		func(m partition.Machine, q Q) (reply R, err error) {
+			if queues := raftgroup.Queues(m); queues != nil {
+				return look(queues, q)
+			}
+			return reply, fsm.InvalidArgument // the catalog
+		},
+	}
+}
+
+// foundIn returns EntityNotFound for a value that is not there.
+func foundIn[R any](value R, found bool) (R, error) {
+	if !found {
+		return value, fsm.EntityNotFound
+	}
+	return value, nil
+}
+
+// at asks the leader.
+func (a leaderRead[Q, R]) at(ctx context.Context, r *Router, q Q) (R, error) {
+	return a.Ask(ctx, r.Leader(a.partition(q)), q)
+}
+
+// answer reads this member's replica, which has to lead.
+func (a leaderRead[Q, R]) answer(ctx context.Context, d queryHandler, q Q) (reply R, err error) {
+	var refused error
+	err = d.read(ctx, a.partition(q), func(m partition.Machine) { reply, refused = a.look(m, q) })
+	if err == nil {
+		err = refused
+	}
+	return reply, err
+}
+
+func (a leaderRead[Q, R]) register(h rpc.Handlers, d queryHandler) {
+	a.Handle(h, func(ctx context.Context, q Q) (R, error) { return a.answer(ctx, d, q) })
+}
 
 // queryHandler answers queries from this member's replicas.
 type queryHandler struct {
@@ -99,19 +207,13 @@ type queryHandler struct {
 func (r *Router) RegisterQueries(h rpc.Handlers) {
 	d := r.queries
 	StatusOfReplica.Handle(h, func(_ context.Context, q StatusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
-	FindEntity.Handle(h, d.lookup)
-	listEntities.Handle(h, d.list)
-	countsOf.Handle(h, d.counts)
-	loadOfPartition.Handle(h, func(ctx context.Context, _ struct{}) ([]int, error) { return d.partitionLoad(ctx) })
-	listRules.Handle(h, d.rules)
 	stateOfSession.Handle(h, d.sessionState)
-	listSessions.Handle(h, d.sessions)
-	findNamespace.Handle(h, d.namespace)
-	listNamespaces.Handle(h, d.namespaces)
-	purgeable.Handle(h, d.purgeable)
 	locksHeld.Handle(h, d.locks)
-	isIdle.Handle(h, d.isIdle)
-	findSubscriptions.Handle(h, d.findSubscriptions)
+	for _, q := range []interface {
+		register(h rpc.Handlers, d queryHandler)
+	}{FindEntity, listEntities, findSubscriptions, findNamespace, listNamespaces, loadOfPartition, countsOf, listRules, listSessions, purgeable, isIdle} {
+		q.register(h, d)
+	}
 	h[rpc.QueryPeek] = d.answerPeek
 }
 
@@ -182,67 +284,6 @@ func (d queryHandler) read(ctx context.Context, id fsm.PartitionID, look func(pa
 		return fmt.Errorf("the cluster is starting: %w", fsm.ServerBusy)
 	}
 	return err
-}
-
-func (d queryHandler) lookup(ctx context.Context, q EntityQuery) (entity fsm.Entity, err error) {
-	found := false
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		if q.Name != "" {
-			entity, found = raftgroup.Catalog(m).Lookup(q.Namespace, q.Name)
-		} else {
-			entity, found = raftgroup.Catalog(m).ByID(q.ID)
-		}
-	})
-	if err == nil && !found {
-		err = fsm.EntityNotFound
-	}
-	return entity, err
-}
-
-func (d queryHandler) list(ctx context.Context, q listQuery) (entities []fsm.Entity, err error) {
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		entities = raftgroup.Catalog(m).List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax))
-	})
-	return entities, err
-}
-
-func (d queryHandler) findSubscriptions(ctx context.Context, q subscriptionsQuery) (paths []string, err error) {
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		paths = raftgroup.Catalog(m).FindSubscriptions(q.Namespace, q.Prefix, q.Suffix, listMax)
-	})
-	return paths, err
-}
-
-func (d queryHandler) partitionLoad(ctx context.Context) (load []int, err error) {
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) { load = raftgroup.Catalog(m).PartitionLoad() })
-	return load, err
-}
-
-func (d queryHandler) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, error) {
-	if len(q.Entities) > countsMax || q.Partition == fsm.CatalogPartition {
-		return nil, fsm.InvalidArgument
-	}
-	counts := make([]fsm.Counts, len(q.Entities))
-	err := d.read(ctx, q.Partition, func(m partition.Machine) {
-		for i, id := range q.Entities {
-			counts[i], _ = raftgroup.Queues(m).Counts(id) // not there yet: empty
-		}
-	})
-	return counts, err
-}
-
-func (d queryHandler) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule, err error) {
-	if q.Partition == fsm.CatalogPartition {
-		return nil, fsm.InvalidArgument
-	}
-	found := false
-	err = d.read(ctx, q.Partition, func(m partition.Machine) {
-		rules, found = raftgroup.Queues(m).Rules(q.Entity, q.Skip, clamp(q.Max, 0, rulesMax))
-	})
-	if err == nil && !found {
-		err = fsm.EntityNotFound
-	}
-	return rules, err
 }
 
 // peek reads messages at the leader. It reads bodies while the state machine is not locked, so a

@@ -502,7 +502,7 @@ func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind rpc.Qu
 
 // lookup finds an entity at the catalog's leader.
 func (r *Router) lookup(ctx context.Context, q EntityQuery) (fsm.Entity, error) {
-	return FindEntity.Ask(ctx, r.Leader(fsm.CatalogPartition), q)
+	return FindEntity.at(ctx, r, q)
 }
 
 // AwaitLeader waits until a leader of the partition is known and returns it.

@@ -36,10 +36,10 @@ func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int)
 	if len(at.Shards) > 0 {
 		at = shards.Ref(at, 0) // all shards have the same
 	}
-	q := rulesQuery{Partition: at.Partition, Entity: at.ID, Skip: skip, Max: max}
+	q := rulesQuery{entityIn: entityIn{at.Partition, at.ID}, Skip: skip, Max: max}
 	var rules []fsm.Rule
 	err := r.withRecreate(ctx, at.ID, func() (err error) {
-		rules, err = listRules.Ask(ctx, r.Leader(at.Partition), q)
+		rules, err = listRules.at(ctx, r, q)
 		return err
 	})
 	if err != nil {

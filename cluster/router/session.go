@@ -147,7 +147,7 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 // does not tell. Errors wrap SessionLockLost, EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
 	reply, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{
-		Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock, LockOnly: true,
+		entityIn: entityIn{s.at.Partition, s.at.ID}, Lock: s.lock, LockOnly: true,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("lock of session %q: %w", s.lock.ID, err)
@@ -158,7 +158,7 @@ func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
 // State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
-	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
+	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{entityIn: entityIn{s.at.Partition, s.at.ID}, Lock: s.lock})
 	if err != nil {
 		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
 	}
@@ -236,8 +236,8 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 	if len(at.Shards) > 0 {
 		return r.shardSessions(ctx, at, updatedAfter, skip, max)
 	}
-	sessions, err := listSessions.Ask(ctx, r.Leader(at.Partition), sessionsQuery{
-		Partition: at.Partition, Entity: at.ID, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
+	sessions, err := listSessions.at(ctx, r, sessionsQuery{
+		entityIn: entityIn{at.Partition, at.ID}, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sessions of %q: %w", at.Name, err)
@@ -248,10 +248,10 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 // Arguments and replies of queries about sessions.
 type (
 	sessionStateQuery struct {
-		Partition fsm.PartitionID `json:"Partition"`
-		Entity    fsm.EntityID    `json:"Entity"`
-		Lock      fsm.SessionLock `json:"Lock"`
-		LockOnly  bool            `json:"LockOnly"` // leave out the state
+		entityIn
+
+		Lock     fsm.SessionLock `json:"Lock"`
+		LockOnly bool            `json:"LockOnly"` // leave out the state
 	}
 	sessionStateReply struct {
 		Set   bool        `json:"Set"`
@@ -260,11 +260,11 @@ type (
 	}
 
 	sessionsQuery struct {
-		Partition    fsm.PartitionID `json:"Partition"`
-		Entity       fsm.EntityID    `json:"Entity"`
-		UpdatedAfter fsm.Instant     `json:"UpdatedAfter"`
-		Skip         int             `json:"Skip"`
-		Max          int             `json:"Max"`
+		entityIn
+
+		UpdatedAfter fsm.Instant `json:"UpdatedAfter"`
+		Skip         int         `json:"Skip"`
+		Max          int         `json:"Max"`
 	}
 )
 
@@ -296,18 +296,4 @@ func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (re
 	}
 	reply.State = read[0].Payload
 	return reply, nil
-}
-
-func (d queryHandler) sessions(ctx context.Context, q sessionsQuery) (list []fsm.Session, err error) {
-	if q.Partition == fsm.CatalogPartition {
-		return nil, fsm.InvalidArgument
-	}
-	found := false
-	err = d.read(ctx, q.Partition, func(m partition.Machine) {
-		list, found = raftgroup.Queues(m).Sessions(q.Entity, q.UpdatedAfter, q.Skip, clamp(q.Max, 0, sessionsListMax))
-	})
-	if err == nil && !found {
-		err = fsm.NotAllowed
-	}
-	return list, err
 }

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // The limits of a PurgeSession.
@@ -21,11 +19,11 @@ const (
 // Arguments and reply of the query that precedes each purge of a session.
 type (
 	purgeableQuery struct {
-		Partition fsm.PartitionID `json:"Partition"`
-		Entity    fsm.EntityID    `json:"Entity"`
-		Session   string          `json:"Session"`
-		Before    fsm.Instant     `json:"Before"`
-		Max       int             `json:"Max"`
+		entityIn
+
+		Session string      `json:"Session"`
+		Before  fsm.Instant `json:"Before"`
+		Max     int         `json:"Max"`
 	}
 	purgeableReply struct {
 		Lock  fsm.SessionLock `json:"Lock"`  // of the holder, Epoch 0 when there is none
@@ -33,25 +31,10 @@ type (
 	}
 )
 
-func (d queryHandler) purgeable(ctx context.Context, q purgeableQuery) (reply purgeableReply, err error) {
-	if q.Partition == fsm.CatalogPartition {
-		return reply, fsm.InvalidArgument
-	}
-	code := fsm.OK
-	err = d.read(ctx, q.Partition, func(m partition.Machine) {
-		reply.Lock, reply.Reach, code = raftgroup.Queues(m).PurgeableInSession(q.Entity, q.Session, q.Before, clamp(q.Max, 0, purgeMessagesMax))
-	})
-	if err == nil && code != fsm.OK {
-		err = code
-	}
-	return reply, err
-}
-
 // PurgeSession is Purge for the messages of one session, also while it is held: it removes at most max (1 to
 // 4000; larger values are reduced), oldest first, and returns how many. Locked messages stay.
 // Errors wrap InvalidArgument, NotAllowed (no sessions there), EntityNotFound, EntityDisabled,
-// NotImplemented (the leader is of an older release), ServerBusy or Timeout, and are returned only
-// when no message is known to have been removed.
+// ServerBusy or Timeout, and are returned only when no message is known to have been removed.
 //
 // PurgeSession locks the messages under the lock of the session, that of its holder or its own, and
 // completes them, because no command removes ready messages of one session. Messages that are locked and
@@ -96,8 +79,8 @@ func (p *sessionPurge) run(ctx context.Context) error {
 
 // purgeOnce removes messages under one lock of the session.
 func (p *sessionPurge) purgeOnce(ctx context.Context) error {
-	found, err := purgeable.Ask(ctx, p.router.Leader(p.at.Partition), purgeableQuery{
-		Partition: p.at.Partition, Entity: p.at.ID, Session: p.session, Before: p.before, Max: p.most - p.removed,
+	found, err := purgeable.at(ctx, p.router, purgeableQuery{
+		entityIn: entityIn{p.at.Partition, p.at.ID}, Session: p.session, Before: p.before, Max: p.most - p.removed,
 	})
 	if err != nil || found.Reach == 0 {
 		return err

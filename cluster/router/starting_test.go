@@ -28,9 +28,9 @@ func TestStartingClusterIsBusy(t *testing.T) {
 	t.Parallel()
 	catalog := fsm.NewCatalog()
 	d := queryHandler{local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
-	_, byID := d.namespace(t.Context(), namespaceQuery{ID: fsm.DefaultNamespace})
-	_, entity := d.lookup(t.Context(), EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"})
-	_, list := d.list(t.Context(), listQuery{Namespace: fsm.DefaultNamespace, Max: 1})
+	_, byID := findNamespace.answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace})
+	_, entity := FindEntity.answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"})
+	_, list := listEntities.answer(t.Context(), d, listQuery{Namespace: fsm.DefaultNamespace, Max: 1})
 	for _, err := range []error{byID, entity, list} {
 		if !errors.Is(err, fsm.ServerBusy) {
 			t.Errorf("before the bootstrap: %v", err)
@@ -40,11 +40,28 @@ func TestStartingClusterIsBusy(t *testing.T) {
 	if result := catalog.Apply(fsm.Env{Now: 1}, founded); result.Code != fsm.OK {
 		t.Fatal(result.Code)
 	}
-	if _, err := d.namespace(t.Context(), namespaceQuery{ID: fsm.DefaultNamespace}); err != nil {
+	if _, err := findNamespace.answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace}); err != nil {
 		t.Errorf("after the bootstrap: %v", err)
 	}
-	if _, err := d.lookup(t.Context(), EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"}); !errors.Is(err, fsm.EntityNotFound) {
+	if _, err := FindEntity.answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"}); !errors.Is(err, fsm.EntityNotFound) {
 		t.Errorf("an entity that does not exist: %v", err)
+	}
+}
+
+// TestQueriesForMessagesAreRefusedByTheCatalog checks that a query for a message partition that names the catalog is
+// refused: the catalog has no queues.
+func TestQueriesForMessagesAreRefusedByTheCatalog(t *testing.T) {
+	t.Parallel()
+	catalog := fsm.NewCatalog()
+	catalog.Apply(fsm.Env{Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}}))
+	d := queryHandler{local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	_, counts := countsOf.answer(t.Context(), d, countsQuery{Partition: fsm.CatalogPartition})
+	_, rules := listRules.answer(t.Context(), d, rulesQuery{})
+	_, idle := isIdle.answer(t.Context(), d, entityIn{})
+	for _, err := range []error{counts, rules, idle} {
+		if !errors.Is(err, fsm.InvalidArgument) {
+			t.Errorf("got %v, want InvalidArgument", err)
+		}
 	}
 }
 

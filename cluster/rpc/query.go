@@ -105,15 +105,6 @@ func NewReply(value any, err error) Reply {
 	return Reply{Status: StatusFailed, Code: fsm.Internal}
 }
 
-// AnswerTyped decodes the arguments, calls answer, and encodes the result.
-func AnswerTyped[Q, R any](arguments []byte, answer func(Q) (R, error)) Reply {
-	var q Q
-	if json.Unmarshal(arguments, &q) != nil {
-		return Reply{Status: StatusFailed, Code: fsm.InvalidArgument}
-	}
-	return NewReply(answer(q))
-}
-
 // Asker sends a query and returns the reply. Conn.Query is one.
 type Asker func(ctx context.Context, kind QueryKind, arguments []byte) (Reply, error)
 
@@ -139,7 +130,11 @@ type Handlers map[QueryKind]func(ctx context.Context, arguments []byte) Reply
 // Handle registers the function that answers a query.
 func (q Query[Q, R]) Handle(h Handlers, answer func(context.Context, Q) (R, error)) {
 	h[q.Kind] = func(ctx context.Context, encoded []byte) Reply {
-		return AnswerTyped(encoded, func(arguments Q) (R, error) { return answer(ctx, arguments) })
+		var arguments Q
+		if json.Unmarshal(encoded, &arguments) != nil {
+			return Reply{Status: StatusFailed, Code: fsm.InvalidArgument}
+		}
+		return NewReply(answer(ctx, arguments))
 	}
 }
 
