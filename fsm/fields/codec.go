@@ -101,6 +101,17 @@ func (x *Codec) Fixed64() uint64 {
 	return v
 }
 
+// Fixed32 reads 4 bytes.
+func (x *Codec) Fixed32() uint32 {
+	if len(x.Buf) < 4 {
+		x.Fail(ErrShort)
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(x.Buf)
+	x.Buf = x.Buf[4:]
+	return v
+}
+
 // Uvarint reads a number in its shortest form only: a second encoding of the same record would break the comparison
 // of bytes.
 func (x *Codec) Uvarint() uint64 {
@@ -148,6 +159,19 @@ func (x *Codec) Bytes() []byte {
 	n := x.Uvarint()
 	if n > uint64(len(x.Buf)) {
 		x.Fail(ErrShort)
+		return nil
+	}
+	v := x.Buf[:n:n]
+	x.Buf = x.Buf[n:]
+	return v
+}
+
+// Take reads so many bytes, which alias the input; nil if there are none to read.
+func (x *Codec) Take(n int) []byte {
+	if n > len(x.Buf) {
+		x.Fail(ErrShort)
+	}
+	if n == 0 || x.err != nil {
 		return nil
 	}
 	v := x.Buf[:n:n]

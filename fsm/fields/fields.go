@@ -74,6 +74,15 @@ func Fixed64[T ~uint64 | ~int64](x *Codec, v *T) {
 	*v = T(x.Fixed64())
 }
 
+// Fixed32 is a number of 4 bytes.
+func Fixed32[T ~uint32](x *Codec, v *T) {
+	if x.encoding {
+		x.Buf = binary.LittleEndian.AppendUint32(x.Buf, uint32(*v))
+		return
+	}
+	*v = T(x.Fixed32())
+}
+
 // Key is 16 bytes, without a length.
 func Key(x *Codec, key *[16]byte) {
 	switch {

@@ -20,6 +20,7 @@ type record struct {
 	Bytes   []byte
 	Bool    bool
 	Fixed64 uint64
+	Fixed32 uint32
 	Key     [16]byte
 	A, B    bool
 	Uint64s []uint64
@@ -36,6 +37,7 @@ func (r *record) fields(x *fields.Codec) {
 	fields.Bytes(x, &r.Bytes)
 	fields.Bool(x, &r.Bool)
 	fields.Fixed64(x, &r.Fixed64)
+	fields.Fixed32(x, &r.Fixed32)
 	fields.Key(x, &r.Key)
 	fields.Flags(x, &r.A, &r.B)
 	fields.Uint64s(x, &r.Uint64s)
@@ -45,7 +47,7 @@ func (r *record) fields(x *fields.Codec) {
 func sample() record {
 	return record{
 		Uint64: math.MaxUint64, Uint32: math.MaxUint32, Uint8: 255, Int64: math.MaxInt64, Text: "text", Bytes: []byte{1, 2}, Bool: true,
-		Fixed64: 1 << 63, Key: [16]byte{15: 1}, B: true, Uint64s: []uint64{1, 1 << 40}, Uint8s: []uint8{3},
+		Fixed64: 1 << 63, Fixed32: 1 << 31, Key: [16]byte{15: 1}, B: true, Uint64s: []uint64{1, 1 << 40}, Uint8s: []uint8{3},
 	}
 }
 

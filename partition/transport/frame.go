@@ -10,14 +10,17 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm/fields"
 )
 
 // A framed stream carries requests in one direction and their answers, in the same order, in the other. Each is a frame:
 //
 //	bytes that follow (4) ─ version (1) ─ kind (1) ─ fields
 //
-// Integers are big-endian, and bytes are preceded by their number (4). The fields of an answer begin with the text of
-// an error, empty for none. Entries are the last field of their request; a snapshot follows the frame of its request.
+// The number of bytes is little-endian, and the fields are those of package fsm/fields. The fields of an answer begin
+// with the text of an error, empty for none. Entries are the last field of their request; a snapshot follows the frame of
+// its request.
 const (
 	frameVersion    = 1
 	frameLength     = 4               // bytes of the length, which counts what follows it
@@ -49,147 +52,108 @@ type malformedError string
 
 func (e malformedError) Error() string { return "malformed frame: " + string(e) }
 
-// coder writes the fields of a message, or reads them, so that one list of fields serves both.
-type coder struct {
-	reads bool
-	b     []byte // what was written, or what remains to be read
-	bad   bool   // a field did not fit
-}
-
-// take returns the next n bytes to be read, nil if there are not as many.
-func (c *coder) take(n int) []byte {
-	if c.bad || n > len(c.b) {
-		c.bad = true
-		return nil
-	}
-	taken := c.b[:n:n]
-	c.b = c.b[n:]
-	return taken
-}
-
-func (c *coder) uint64(v *uint64) {
-	if !c.reads {
-		c.b = binary.BigEndian.AppendUint64(c.b, *v)
-	} else if b := c.take(8); b != nil {
-		*v = binary.BigEndian.Uint64(b)
+// data is bytes, nil for none.
+func data(x *fields.Codec, v *[]byte) {
+	if fields.Bytes(x, v); len(*v) == 0 && !x.Encoding() {
+		*v = nil
 	}
 }
 
-func (c *coder) uint32(v *uint32) {
-	if !c.reads {
-		c.b = binary.BigEndian.AppendUint32(c.b, *v)
-	} else if b := c.take(4); b != nil {
-		*v = binary.BigEndian.Uint32(b)
+// small is an integer in one byte.
+func small[T ~int | ~uint8](x *fields.Codec, v *T) {
+	b := uint8(*v)
+	x.Limit(!x.Encoding() || T(b) == *v)
+	if fields.Uint8(x, &b); !x.Encoding() { // what is written belongs to others, too
+		*v = T(b)
 	}
 }
 
-// bytes reads bytes without copying them; none are nil.
-func (c *coder) bytes(v *[]byte) {
-	n := uint32(len(*v))
-	c.uint32(&n)
-	if !c.reads {
-		c.b = append(c.b, *v...)
-	} else if *v = nil; n > 0 {
-		*v = c.take(int(n))
-	}
+func headerFields(x *fields.Codec, h *raft.RPCHeader) {
+	small(x, &h.ProtocolVersion)
+	data(x, &h.ID)
+	data(x, &h.Addr)
 }
 
-func (c *coder) bool(v *bool) {
-	var n int
-	if *v {
-		n = 1
-	}
-	small(c, &n)
-	if c.reads { // what is written belongs to others, too
-		*v = n == 1
-	}
-	c.bad = c.bad || n > 1
-}
-
-// small codes an integer in one byte.
-func small[T ~int | ~uint8](c *coder, v *T) {
-	if !c.reads {
-		c.bad = c.bad || *v < 0 || uint64(*v) > 0xff
-		c.b = append(c.b, byte(*v))
-	} else if b := c.take(1); b != nil {
-		*v = T(b[0])
-	}
-}
-
-func (c *coder) header(h *raft.RPCHeader) {
-	small(c, &h.ProtocolVersion)
-	c.bytes(&h.ID)
-	c.bytes(&h.Addr)
-}
-
-// fields codes all fields of a message but its entries.
-func (c *coder) fields(message any) {
+// messageFields lists all fields of a message but its entries.
+func messageFields(x *fields.Codec, message any) {
 	switch m := message.(type) {
 	case *raft.AppendEntriesRequest:
-		c.header(&m.RPCHeader)
-		c.uint64(&m.Term)
-		c.bytes(&m.Leader) //nolint:staticcheck // raft sends the deprecated fields
-		c.uint64(&m.PrevLogEntry)
-		c.uint64(&m.PrevLogTerm)
-		c.uint64(&m.LeaderCommitIndex)
+		headerFields(x, &m.RPCHeader)
+		fields.Uint64(x, &m.Term)
+		data(x, &m.Leader) //nolint:staticcheck // raft sends the deprecated fields
+		fields.Uint64(x, &m.PrevLogEntry)
+		fields.Uint64(x, &m.PrevLogTerm)
+		fields.Uint64(x, &m.LeaderCommitIndex)
 	case *raft.AppendEntriesResponse:
-		c.header(&m.RPCHeader)
-		c.uint64(&m.Term)
-		c.uint64(&m.LastLog)
-		c.bool(&m.Success)
-		c.bool(&m.NoRetryBackoff)
+		headerFields(x, &m.RPCHeader)
+		fields.Uint64(x, &m.Term)
+		fields.Uint64(x, &m.LastLog)
+		fields.Bool(x, &m.Success)
+		fields.Bool(x, &m.NoRetryBackoff)
 	case *raft.RequestVoteRequest:
-		c.header(&m.RPCHeader)
-		c.uint64(&m.Term)
-		c.bytes(&m.Candidate) //nolint:staticcheck // it names the replica that is asked
-		c.uint64(&m.LastLogIndex)
-		c.uint64(&m.LastLogTerm)
-		c.bool(&m.LeadershipTransfer)
+		headerFields(x, &m.RPCHeader)
+		fields.Uint64(x, &m.Term)
+		data(x, &m.Candidate) //nolint:staticcheck // it names the replica that is asked
+		fields.Uint64(x, &m.LastLogIndex)
+		fields.Uint64(x, &m.LastLogTerm)
+		fields.Bool(x, &m.LeadershipTransfer)
 	case *raft.RequestVoteResponse:
-		c.header(&m.RPCHeader)
-		c.uint64(&m.Term)
-		c.bytes(&m.Peers)
-		c.bool(&m.Granted)
+		headerFields(x, &m.RPCHeader)
+		fields.Uint64(x, &m.Term)
+		data(x, &m.Peers)
+		fields.Bool(x, &m.Granted)
 	case *raft.RequestPreVoteRequest:
-		c.header(&m.RPCHeader)
-		c.uint64(&m.Term)
-		c.uint64(&m.LastLogIndex)
-		c.uint64(&m.LastLogTerm)
+		headerFields(x, &m.RPCHeader)
+		fields.Uint64(x, &m.Term)
+		fields.Uint64(x, &m.LastLogIndex)
+		fields.Uint64(x, &m.LastLogTerm)
 	case *raft.RequestPreVoteResponse:
-		c.header(&m.RPCHeader)
-		c.uint64(&m.Term)
-		c.bool(&m.Granted)
+		headerFields(x, &m.RPCHeader)
+		fields.Uint64(x, &m.Term)
+		fields.Bool(x, &m.Granted)
 	case *raft.InstallSnapshotRequest:
-		c.install(m)
+		installFields(x, m)
 	case *raft.InstallSnapshotResponse:
-		c.header(&m.RPCHeader)
-		c.uint64(&m.Term)
-		c.bool(&m.Success)
+		headerFields(x, &m.RPCHeader)
+		fields.Uint64(x, &m.Term)
+		fields.Bool(x, &m.Success)
 	case *raft.TimeoutNowRequest:
-		c.header(&m.RPCHeader)
+		headerFields(x, &m.RPCHeader)
 	case *raft.TimeoutNowResponse:
-		c.header(&m.RPCHeader)
+		headerFields(x, &m.RPCHeader)
 	default:
-		c.bad = true
+		x.Fail(malformedError("unknown kind"))
 	}
 }
 
-func (c *coder) install(m *raft.InstallSnapshotRequest) {
-	c.header(&m.RPCHeader)
-	small(c, &m.SnapshotVersion)
-	c.uint64(&m.Term)
-	c.bytes(&m.Leader)
-	c.uint64(&m.LastLogIndex)
-	c.uint64(&m.LastLogTerm)
-	c.bytes(&m.Peers)
-	c.bytes(&m.Configuration)
-	c.uint64(&m.ConfigurationIndex)
-	size := uint64(m.Size)
-	c.uint64(&size)
-	if c.reads {
-		m.Size = int64(size)
-	}
-	c.bad = c.bad || int64(size) < 0
+func installFields(x *fields.Codec, m *raft.InstallSnapshotRequest) {
+	headerFields(x, &m.RPCHeader)
+	small(x, &m.SnapshotVersion)
+	fields.Uint64(x, &m.Term)
+	data(x, &m.Leader)
+	fields.Uint64(x, &m.LastLogIndex)
+	fields.Uint64(x, &m.LastLogTerm)
+	data(x, &m.Peers)
+	data(x, &m.Configuration)
+	fields.Uint64(x, &m.ConfigurationIndex)
+	x.Limit(m.Size >= 0)
+	fields.Int64(x, &m.Size)
+}
+
+// entryHead precedes the data and the extensions of an entry.
+type entryHead struct {
+	index, term, at  uint64 // at: ns, 0 if it is not known
+	kind             raft.LogType
+	data, extensions uint32 // bytes
+}
+
+func (h *entryHead) fields(x *fields.Codec) {
+	fields.Fixed64(x, &h.index)
+	fields.Fixed64(x, &h.term)
+	fields.Uint8(x, &h.kind)
+	fields.Fixed64(x, &h.at)
+	fields.Fixed32(x, &h.data)
+	fields.Fixed32(x, &h.extensions)
 }
 
 // newMessages returns an empty request of that kind and an empty answer to it; nil for an unknown kind.
@@ -227,23 +191,22 @@ func kindOf(request any) frameKind {
 // writeRequest writes a request, without the snapshot of one, and returns its size. An error of the writer shows when
 // it is flushed. Bytes of entries that do not fit into the writer's buffer pass it by.
 func writeRequest(w *bufio.Writer, request any) (size int, err error) {
-	c := coder{b: append(w.AvailableBuffer(), 0, 0, 0, 0, frameVersion, byte(kindOf(request)))}
-	c.fields(request)
+	x := fields.Encoder(append(w.AvailableBuffer(), 0, 0, 0, 0, frameVersion, byte(kindOf(request))))
+	messageFields(&x, request)
 	var entries []*raft.Log
 	if a, is := request.(*raft.AppendEntriesRequest); is {
 		entries = a.Entries
-		n := uint32(len(entries))
-		c.uint32(&n)
+		fields.Len(&x, &entries, entryHeadBytes)
 	}
-	size = len(c.b)
+	size = len(x.Buf)
 	for _, e := range entries {
 		size += entryHeadBytes + len(e.Data) + len(e.Extensions)
 	}
-	if c.bad || size > frameBytesMax || len(entries) > frameEntriesMax {
+	if x.Err() != nil || size > frameBytesMax || len(entries) > frameEntriesMax {
 		return 0, fmt.Errorf("send %T of %d bytes with %d entries: a frame cannot hold it", request, size, len(entries))
 	}
-	binary.BigEndian.PutUint32(c.b, uint32(size-frameLength))
-	_, _ = w.Write(c.b)
+	binary.LittleEndian.PutUint32(x.Buf, uint32(size-frameLength))
+	_, _ = w.Write(x.Buf)
 	for _, e := range entries {
 		_, _ = w.Write(appendEntryHead(w.AvailableBuffer(), e))
 		_, _ = w.Write(e.Data)
@@ -254,57 +217,40 @@ func writeRequest(w *bufio.Writer, request any) (size int, err error) {
 
 // appendEntryHead appends what precedes the data and the extensions of an entry.
 func appendEntryHead(b []byte, e *raft.Log) []byte {
-	var at uint64 // 0: not known
+	h := entryHead{index: e.Index, term: e.Term, kind: e.Type, data: uint32(len(e.Data)), extensions: uint32(len(e.Extensions))}
 	if !e.AppendedAt.IsZero() {
-		at = uint64(e.AppendedAt.UnixNano())
+		h.at = uint64(e.AppendedAt.UnixNano())
 	}
-	b = binary.BigEndian.AppendUint64(b, e.Index)
-	b = binary.BigEndian.AppendUint64(b, e.Term)
-	b = append(b, byte(e.Type))
-	b = binary.BigEndian.AppendUint64(b, at)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(e.Data)))
-	return binary.BigEndian.AppendUint32(b, uint32(len(e.Extensions)))
+	x := fields.Encoder(b)
+	h.fields(&x)
+	return x.Buf
 }
 
-// entries reads the entries of a request. Their bytes are those of the frame.
-func (c *coder) entries() []*raft.Log {
-	var count uint32
-	c.uint32(&count)
-	if c.bad || count > frameEntriesMax || int(count)*entryHeadBytes > len(c.b) {
-		c.bad = true
-		return nil
-	}
-	if count == 0 {
+// readEntries reads the entries of a request. Their bytes are those of the frame.
+func readEntries(x *fields.Codec) []*raft.Log {
+	count := x.Count(entryHeadBytes)
+	x.Limit(count <= frameEntriesMax)
+	if x.Err() != nil || count == 0 {
 		return nil
 	}
 	entries, pointers := make([]raft.Log, count), make([]*raft.Log, count)
 	for i := range entries {
 		e := &entries[i]
 		pointers[i] = e
-		var at uint64
-		var data, extensions uint32
-		c.uint64(&e.Index)
-		c.uint64(&e.Term)
-		small(c, &e.Type)
-		c.uint64(&at)
-		c.uint32(&data)
-		c.uint32(&extensions)
-		if at != 0 {
-			e.AppendedAt = time.Unix(0, int64(at))
+		var h entryHead
+		h.fields(x)
+		e.Index, e.Term, e.Type = h.index, h.term, h.kind
+		if h.at != 0 {
+			e.AppendedAt = time.Unix(0, int64(h.at))
 		}
-		if data > 0 {
-			e.Data = c.take(int(data))
-		}
-		if extensions > 0 {
-			e.Extensions = c.take(int(extensions))
-		}
+		e.Data, e.Extensions = x.Take(int(h.data)), x.Take(int(h.extensions))
 	}
 	return pointers
 }
 
 // readFrame reads a frame with at most so many bytes. Each has memory of its own, so that entries can share it. At the
 // end of the stream it returns io.EOF.
-func readFrame(r *bufio.Reader, most uint32) (kind frameKind, fields []byte, err error) {
+func readFrame(r *bufio.Reader, most uint32) (kind frameKind, body []byte, err error) {
 	head, err := r.Peek(frameHeadBytes)
 	if err != nil {
 		if errors.Is(err, io.EOF) && len(head) > 0 {
@@ -312,7 +258,7 @@ func readFrame(r *bufio.Reader, most uint32) (kind frameKind, fields []byte, err
 		}
 		return 0, nil, err
 	}
-	size, version := binary.BigEndian.Uint32(head), head[frameLength]
+	size, version := binary.LittleEndian.Uint32(head), head[frameLength]
 	kind = frameKind(head[frameLength+1])
 	switch {
 	case size < frameHeadBytes-frameLength || size > most-frameLength:
@@ -324,29 +270,29 @@ func readFrame(r *bufio.Reader, most uint32) (kind frameKind, fields []byte, err
 		return 0, nil, err
 	}
 	if size -= frameHeadBytes - frameLength; size <= frameAtOnceMax {
-		fields = make([]byte, size)
-		_, err = io.ReadFull(r, fields)
+		body = make([]byte, size)
+		_, err = io.ReadFull(r, body)
 	} else {
 		var grown bytes.Buffer
 		_, err = io.CopyN(&grown, r, int64(size))
-		fields = grown.Bytes()
+		body = grown.Bytes()
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return kind, fields, err
+	return kind, body, err
 }
 
-// decodeRequest returns the request in the fields of a frame, and shares their memory.
-func decodeRequest(kind frameKind, fields []byte) (any, error) {
+// decodeRequest returns the request in the body of a frame, and shares its memory.
+func decodeRequest(kind frameKind, body []byte) (any, error) {
 	request, _ := newMessages(kind)
-	c := coder{reads: true, b: fields}
-	c.fields(request)
+	x := fields.Decoder(body)
+	messageFields(&x, request)
 	if a, is := request.(*raft.AppendEntriesRequest); is {
-		a.Entries = c.entries()
+		a.Entries = readEntries(&x)
 	}
-	if c.bad || len(c.b) > 0 {
-		return nil, malformedError(fmt.Sprintf("kind %d with %d bytes", kind, len(fields)))
+	if err := x.End(); err != nil {
+		return nil, malformedError(fmt.Sprintf("kind %d with %d bytes: %v", kind, len(body), err))
 	}
 	return request, nil
 }
@@ -357,19 +303,19 @@ func appendAnswer(b []byte, kind frameKind, answer raft.RPCResponse) ([]byte, er
 	if message == nil {
 		_, message = newMessages(kind)
 	}
-	var text []byte
+	text := ""
 	if answer.Error != nil {
-		text = []byte(answer.Error.Error())
+		text = answer.Error.Error()
 		text = text[:min(len(text), errorBytesMax)]
 	}
-	c := coder{b: append(b, 0, 0, 0, 0, frameVersion, byte(kind|answerFrame))}
-	c.bytes(&text)
-	c.fields(message)
-	if c.bad || len(c.b)-len(b) > answerBytesMax {
+	x := fields.Encoder(append(b, 0, 0, 0, 0, frameVersion, byte(kind|answerFrame)))
+	fields.Text(&x, &text)
+	messageFields(&x, message)
+	if x.Err() != nil || len(x.Buf)-len(b) > answerBytesMax {
 		return nil, fmt.Errorf("send %T: a frame cannot hold it", message)
 	}
-	binary.BigEndian.PutUint32(c.b[len(b):], uint32(len(c.b)-len(b)-frameLength))
-	return c.b, nil
+	binary.LittleEndian.PutUint32(x.Buf[len(b):], uint32(len(x.Buf)-len(b)-frameLength))
+	return x.Buf, nil
 }
 
 // remoteError is the error with which a peer has answered a request. Raft reads the text of some.
@@ -378,18 +324,19 @@ type remoteError string
 func (e remoteError) Error() string { return string(e) }
 
 // decodeAnswer reads the answer to a request of that kind. It returns a remoteError if the peer has answered one.
-func decodeAnswer(asked, kind frameKind, fields []byte, answer any) error {
-	c := coder{reads: true, b: fields}
-	var text []byte
-	c.bytes(&text)
-	c.fields(answer)
+func decodeAnswer(asked, kind frameKind, body []byte, answer any) error {
+	x := fields.Decoder(body)
+	var text remoteError
+	fields.Text(&x, &text)
+	messageFields(&x, answer)
+	err := x.End()
 	switch {
 	case kind != asked|answerFrame:
 		return malformedError(fmt.Sprintf("kind %#x as the answer to kind %d", kind, asked))
-	case c.bad || len(c.b) > 0:
-		return malformedError(fmt.Sprintf("answer of kind %#x with %d bytes", kind, len(fields)))
-	case len(text) > 0:
-		return remoteError(text)
+	case err != nil:
+		return malformedError(fmt.Sprintf("answer of kind %#x with %d bytes: %v", kind, len(body), err))
+	case text != "":
+		return text
 	}
 	return nil
 }

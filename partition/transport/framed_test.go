@@ -162,7 +162,7 @@ func checkAnswer(t *testing.T, asked frameKind, answer raft.RPCResponse) {
 func TestFramesAreBounded(t *testing.T) {
 	t.Parallel()
 	head := func(size uint32, version byte) *bufio.Reader {
-		return bufio.NewReader(bytes.NewReader(append(binary.BigEndian.AppendUint32(nil, size), version, byte(appendFrame))))
+		return bufio.NewReader(bytes.NewReader(append(binary.LittleEndian.AppendUint32(nil, size), version, byte(appendFrame))))
 	}
 	malformed := malformedError("")
 	for name, r := range map[string]*bufio.Reader{
@@ -190,7 +190,7 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 	// The count of a frame claims entries that are not there.
 	bare := frameOf(t, &raft.AppendEntriesRequest{})[frameHeadBytes:]
-	binary.BigEndian.PutUint32(bare[len(bare)-4:], frameEntriesMax)
+	bare = binary.AppendUvarint(bare[:len(bare)-1], frameEntriesMax)
 	if _, err := decodeRequest(appendFrame, bare); !errors.As(err, &malformed) {
 		t.Errorf("entries that are not there: %v", err)
 	}
@@ -419,8 +419,8 @@ func TestMalformedFrameEndsItsStream(t *testing.T) {
 	f := m.open(t, "B", "B.1", nil)
 	serve(t, f, func(raft.RPC) { t.Error("raft got a request") })
 	for name, sent := range map[string]string{
-		"another protocol": "GET / HTTP/1.1\r\n\r\n", "another version": "\x00\x00\x00\x02\x02\x01", "an unknown kind": "\x00\x00\x00\x02\x01\x09",
-		"no fields": "\x00\x00\x00\x02\x01\x01",
+		"another protocol": "GET / HTTP/1.1\r\n\r\n", "another version": "\x02\x00\x00\x00\x02\x01", "an unknown kind": "\x02\x00\x00\x00\x01\x09",
+		"no fields": "\x02\x00\x00\x00\x01\x01",
 	} {
 		conn, err := m.connect(t.Context(), "B", 1)
 		if err != nil {

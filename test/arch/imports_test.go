@@ -37,7 +37,7 @@ func packageImports() map[string][]string {
 		"partition/histogram": {},
 		"partition/journal":   {"partition/disk"},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
-		"partition/transport": {"fsm"},
+		"partition/transport": {"fsm", "fsm/fields"},
 
 		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
