@@ -141,3 +141,44 @@ func TestDamagedEntryStopsItsGroup(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A batch that cannot be read and may have been confirmed is kept until an operator cuts it. Then the group has what was
+// confirmed before it.
+func TestUndecidedBatchIsCutOnRequest(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(kit.MemoryDir(t), "raft.db")
+	l := openTestLog(t, path, Journal)
+	for i := uint64(1); i <= 2; i++ {
+		if err := testGroup(t, l, 1).StoreLogs(entries(i, i, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	killed := readStopped(t, path, nil)
+	const secondBatch, firstRecord, sector = 2 * 512, 64, 512
+	for _, segment := range killed.journal {
+		segment[secondBatch+firstRecord+8] ^= 1 // its index
+		clear(segment[secondBatch+sector:])     // a mark that says that it was confirmed
+	}
+	path = filepath.Join(kit.MemoryDir(t), "log", "raft.db")
+	killed.write(t, path)
+	checkOpen := func(want error) {
+		t.Helper()
+		l := openTestLog(t, path, Journal)
+		if err := testGroup(t, l, 1).Reconcile(0, 0); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+		if got := rangeOf(testGroup(t, l, 1)); got != (IndexRange{1, 1}) {
+			t.Errorf("got entries %+v, want 1 to 1", got)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkOpen(disk.ErrDamaged)
+	for _, want := range []bool{true, false} {
+		if cut, err := CutUndecided(Config{Path: path, SegmentBytes: testSegmentBytes}); cut != want || err != nil {
+			t.Errorf("got %t, %v, want %t", cut, err, want)
+		}
+		checkOpen(nil)
+	}
+}
