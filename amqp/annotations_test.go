@@ -40,7 +40,7 @@ func marked(t *testing.T) []byte {
 func TestDeliveryHasTheAnnotationsOfTheService(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
-	_, p := piped(t, h, func(c *Config) { c.FormatLevel = func() uint32 { return fsm.LevelSentFields } })
+	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders")
 	p.transfer(0, 0, marked(t))
@@ -65,22 +65,5 @@ func TestDeliveryHasTheAnnotationsOfTheService(t *testing.T) {
 		}
 		p.send(&wire.Disposition{Role: wire.RoleReceiver, First: *d.DeliveryID, State: &wire.Released{}})
 		expect[*wire.Disposition](p)
-	}
-}
-
-// A cluster with older members stores messages without the fields that these cannot read.
-func TestOlderMembersCanReadWhatIsStored(t *testing.T) {
-	t.Parallel()
-	h := newFakeBroker("orders")
-	_, p := piped(t, h, func(c *Config) { c.FormatLevel = func() uint32 { return fsm.LevelSentFields - 1 } })
-	p.login()
-	p.sender(0, "orders")
-	p.transfer(0, 0, marked(t))
-	p.accepted()
-	p.receiver(1, "orders")
-	p.credit(1, 0, 1)
-	m := decoded(t, expect[*wire.Transfer](p))
-	if m.Header.FirstAcquirer || m.DeliveryAnnotations["x-own"] != nil {
-		t.Errorf("first-acquirer is %v, delivery annotations are %v", m.Header.FirstAcquirer, m.DeliveryAnnotations)
 	}
 }

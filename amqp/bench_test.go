@@ -145,7 +145,7 @@ func BenchmarkSendWindow100(b *testing.B) {
 
 // BenchmarkReceive measures one receiver of 1 KiB messages with a credit of 500 that completes each message.
 func BenchmarkReceive(b *testing.B) {
-	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)), fsm.FormatLevel)
+	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func BenchmarkGatewaySend(b *testing.B) {
 // BenchmarkGatewayReceive measures the cost of one 1 KiB message for the gateway: 200 credits at a time,
 // settled by one disposition.
 func BenchmarkGatewayReceive(b *testing.B) {
-	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)), fsm.FormatLevel)
+	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func (*noopBroker) ListRules(context.Context, fsm.EntityRef, int, int) ([]fsm.Ru
 // BenchmarkGatewayTransaction measures declare, one send, one settlement and discharge as bare frames, with a
 // broker that answers at once.
 func BenchmarkGatewayTransaction(b *testing.B) {
-	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)), fsm.FormatLevel)
+	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func onlyConn(t *testing.T, s *Server) *conn {
 // receiver gets everything when it reads again.
 func TestSlowReaderStopsTheLink(t *testing.T) {
 	t.Parallel()
-	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<10)), fsm.FormatLevel)
+	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<10)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestFetchBytesMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := message.Parse(encodedMessage(t, make([]byte, 100<<10)), fsm.FormatLevel)
+	m, err := message.Parse(encodedMessage(t, make([]byte, 100<<10)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestMissingDeferredMessageFailsTheRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := message.Parse(encodedMessage(t, []byte("x")), fsm.FormatLevel)
+	m, err := message.Parse(encodedMessage(t, []byte("x")))
 	if err != nil {
 		t.Fatal(err)
 	}

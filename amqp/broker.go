@@ -56,7 +56,7 @@ type Broker interface {
 	Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 
 	// FetchReady locks ready messages as a peek has shown them, or receives and deletes them, and leaves out those that
-	// are not ready any more, or were locked since. It needs format level fsm.LevelFetchReady.
+	// are not ready any more, or were locked since.
 	FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 
 	// Peek reads up to max messages from the given number on, in order, without locking them, and stops before

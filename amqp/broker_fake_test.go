@@ -125,13 +125,9 @@ func (h *fakeBroker) apply(command fsm.Command) fsm.Result {
 	return r
 }
 
-// env returns the times of the next entry; entries of format level 3 and above have a serving time. mu is held.
+// env returns the times of the next entry. mu is held.
 func (h *fakeBroker) env(now fsm.Instant) fsm.Env {
-	env := fsm.Env{Index: h.index, Now: now}
-	if h.queues.FormatLevel() >= fsm.LevelServingTime {
-		env.Serving = now
-	}
-	return env
+	return fsm.Env{Index: h.index, Now: now, Serving: now}
 }
 
 func (h *fakeBroker) loadPayloads(deliveries []fsm.Delivery) {
@@ -273,10 +269,12 @@ func (h *fakeBroker) FindSubscriptions(_ context.Context, in fsm.NamespaceID, pr
 	return paths, nil
 }
 
+// counts returns the counts of an entity without the time of its last use.
 func (h *fakeBroker) counts(name string) fsm.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	counts, _ := h.queues.Counts(h.names[strings.ToLower(name)].ID)
+	counts.LastUse = 0
 	return counts
 }
 

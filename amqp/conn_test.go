@@ -340,7 +340,6 @@ func TestConfigIsValidated(t *testing.T) {
 		"connections": func(c *Config) { c.ConnectionsMax = 0 },
 		"in-flight":   func(c *Config) { c.InFlightBytesMax = 1 },
 		"processors":  func(c *Config) { c.Processors = 0 },
-		"level":       func(c *Config) { c.FormatLevel = nil },
 	} {
 		bad := good
 		spoil(&bad)

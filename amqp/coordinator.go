@@ -159,24 +159,19 @@ func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, mess
 // cancel and set states are enlisted. Operations that only read or lock are done at once, and operations that the state machine could
 // not roll back are refused. done is false for operations that are done as they are outside of a transaction.
 func (c *conn) manageInTransaction(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
-	numbered := c.config.FormatLevel() >= fsm.LevelReservedNumbers // else a member would refuse the transaction
 	switch operation {
 	case dispositionOperation:
 		c.dispositionInTransaction(ctx, r, body)
 		return true
 	case scheduleOperation:
-		c.scheduleInTransaction(ctx, r, body, numbered)
+		c.scheduleInTransaction(ctx, r, body)
 		return true
 	case cancelOperation:
-		if numbered {
-			c.cancelInTransaction(ctx, r, body)
-			return true
-		}
+		c.cancelInTransaction(ctx, r, body)
+		return true
 	case setStateOperation:
-		if numbered {
-			c.setStateInTransaction(ctx, r, body)
-			return true
-		}
+		c.setStateInTransaction(ctx, r, body)
+		return true
 	case deferredOperation:
 		if mode, given := integerOf(body.Get("receiver-settle-mode")); !given || mode != 0 {
 			return false

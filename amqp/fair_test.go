@@ -124,7 +124,7 @@ func TestBurstIsSharedAmongReceivers(t *testing.T) {
 	}
 	burst := make([]fsm.Message, 60)
 	for i := range burst {
-		if burst[i], err = message.Parse(encodedMessage(t, []byte{byte(i)}), fsm.FormatLevel); err != nil {
+		if burst[i], err = message.Parse(encodedMessage(t, []byte{byte(i)})); err != nil {
 			t.Fatal(err)
 		}
 	}

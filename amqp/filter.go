@@ -1,11 +1,8 @@
 package amqp
 
 import (
-	"fmt"
-
 	"github.com/peeklock/peeklock/amqp/selector"
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 // Filters that a client relies on, and that the gateway cannot apply, are refused: a receiver that gets messages
@@ -31,25 +28,14 @@ func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *
 	if wants, cause = sessionFilterOf(source.Filter); cause.condition == "" {
 		selects, cause = selectorOf(source, wants)
 	}
-	if cause.condition == "" && selects != nil && !browses(source) {
-		cause = l.selectingNotAllowed()
+	if cause.condition == "" && selects != nil && !browses(source) && l.kind != entityNode {
+		cause = refusal{wire.ConditionNotImplemented, "Only receivers at entities can have a selector. Leave it out.", retryAfterChange}
 	}
 	if cause.condition == "" && selects != nil && l.subscription != nil {
 		l.setRule(selects)
 		selects = nil
 	}
 	return wants, selects, cause
-}
-
-// selectingNotAllowed returns the reason why the link cannot consume with a selector, if there is one.
-func (l *link) selectingNotAllowed() refusal {
-	switch level := l.session.conn.config.FormatLevel(); {
-	case l.kind != entityNode:
-		return refusal{wire.ConditionNotImplemented, "Only receivers at entities can have a selector. Leave it out.", retryAfterChange}
-	case l.subscription == nil && level < fsm.LevelFetchReady:
-		return refusal{wire.ConditionNotImplemented, fmt.Sprintf("The cluster is being upgraded: consumers can have selectors when all members have format level %d, and the cluster has %d. Attach again later.", fsm.LevelFetchReady, level), retryAfterChange}
-	}
-	return refusal{}
 }
 
 // selectorOf returns the selector that the filters of a source have, nil if they have none, or the reason why the

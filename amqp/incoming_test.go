@@ -396,7 +396,6 @@ func TestLargestMessageIsMeasuredAsSent(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 10
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: most}, "orders")
-	h.do(fsm.RaiseLevel{Level: fsm.FormatLevel})
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders")

@@ -399,7 +399,7 @@ func (h *fakeBroker) store(t testing.TB, encoded []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := message.Parse(encoded, fsm.FormatLevel)
+	m, err := message.Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +412,7 @@ func TestUnsentBytesMax(t *testing.T) {
 	h := newFakeBroker("orders")
 	h.settings.MaxMessageBytes = messageBytesMax
 	h.add("large")
-	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<20)), fsm.FormatLevel)
+	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -166,10 +165,7 @@ func openTimeout(properties wire.Map) time.Duration {
 // sessionMismatch returns the reason why a receiving link cannot be attached because of sessions.
 func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
 	has := at.Settings.RequiresSession && at.Sub == fsm.MainQueue
-	level := l.session.conn.config.FormatLevel()
 	switch {
-	case l.wantedSession != nil && l.wantedSession.wants.Token != fsm.SessionToken{} && level < fsm.LevelNonExclusiveSessions:
-		return refusal{wire.ConditionNotImplemented, fmt.Sprintf("The cluster is being upgraded: sessions can be held non-exclusively when all members have format level %d, and the cluster has %d. Accept again later.", fsm.LevelNonExclusiveSessions, level), retryAfterChange}
 	case has && l.wantedSession == nil:
 		return newRefusal(wire.ConditionNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. Accept a session of '%s'.", at.Name)
 	case !has && l.wantedSession != nil:

@@ -17,8 +17,6 @@ func sharing(session, token any) func(*wire.Attach) {
 	}
 }
 
-func newestLevel(c *Config) { c.FormatLevel = func() uint32 { return fsm.FormatLevel } }
-
 // acceptShared attaches a link to a session that is not held exclusively, and returns what the reply names.
 func (p *peer) acceptShared(handle uint32, session, token any) (name string, assigned wire.UUID) {
 	p.Helper()
@@ -39,8 +37,7 @@ func (p *peer) acceptShared(handle uint32, session, token any) (name string, ass
 func TestSessionLockIsTakenOver(t *testing.T) {
 	t.Parallel()
 	h := newShortSessions(t, 2)
-	h.do(fsm.RaiseLevel{Level: fsm.FormatLevel})
-	p := managementPeer(t, h, fsm.Manage, newestLevel)
+	p := managementPeer(t, h, fsm.Manage)
 	name, token := p.acceptShared(2, nil, nil)
 	if name != "red" || token == (wire.UUID{}) {
 		t.Fatalf("session %q, token %v", name, token)
@@ -75,8 +72,7 @@ func TestLinkWithoutCreditLosesATakenSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := newShortSessions(t, 1)
-		h.do(fsm.RaiseLevel{Level: fsm.FormatLevel})
-		_, p := piped(t, h, newestLevel)
+		_, p := piped(t, h)
 		p.login()
 		_, token := p.acceptShared(0, "red", nil)
 		<-time.After(time.Second)
@@ -92,24 +88,21 @@ func TestNonExclusiveSessionsThatAreRefused(t *testing.T) {
 	unknown := wire.UUID{1}
 	for name, c := range map[string]struct {
 		session, token any
-		level          uint32
 		held           bool // exclusively
 		want           wire.Symbol
 	}{
-		"upgrade":         {"red", nil, fsm.LevelNonExclusiveSessions - 1, false, wire.ConditionNotImplemented},
-		"held":            {"red", nil, fsm.FormatLevel, true, wire.ConditionSessionCannotBeLocked},
-		"another token":   {"red", unknown, fsm.FormatLevel, true, wire.ConditionSessionCannotBeLocked},
-		"no lock":         {"red", unknown, fsm.FormatLevel, false, wire.ConditionSessionLockLost},
-		"token, no id":    {nil, unknown, fsm.FormatLevel, false, wire.ConditionInvalidField},
-		"zero token":      {"red", wire.UUID{}, fsm.FormatLevel, false, wire.ConditionInvalidField},
-		"token of a text": {"red", "token", fsm.FormatLevel, false, wire.ConditionInvalidField},
-		"id of a number":  {int32(1), nil, fsm.FormatLevel, false, wire.ConditionInvalidField},
+		"held":            {"red", nil, true, wire.ConditionSessionCannotBeLocked},
+		"another token":   {"red", unknown, true, wire.ConditionSessionCannotBeLocked},
+		"no lock":         {"red", unknown, false, wire.ConditionSessionLockLost},
+		"token, no id":    {nil, unknown, false, wire.ConditionInvalidField},
+		"zero token":      {"red", wire.UUID{}, false, wire.ConditionInvalidField},
+		"token of a text": {"red", "token", false, wire.ConditionInvalidField},
+		"id of a number":  {int32(1), nil, false, wire.ConditionInvalidField},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newShortSessions(t, 1)
-			h.do(fsm.RaiseLevel{Level: c.level})
-			_, p := piped(t, h, func(conf *Config) { conf.FormatLevel = func() uint32 { return c.level } })
+			_, p := piped(t, h)
 			p.login()
 			if c.held {
 				p.acceptRed(0)

@@ -319,7 +319,7 @@ func TestDeliveriesStopAtTheWindow(t *testing.T) {
 	}
 	body := bytes.Repeat([]byte("0123456789"), 300)
 	for range 3 {
-		m, err := message.Parse(encodedMessage(t, body), fsm.FormatLevel)
+		m, err := message.Parse(encodedMessage(t, body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -240,7 +240,7 @@ func (h *fakeBroker) messages(t testing.TB, queue string, n int) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		m, err := message.Parse(encodedMessage(t, []byte{byte(i)}), fsm.FormatLevel)
+		m, err := message.Parse(encodedMessage(t, []byte{byte(i)}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,13 +14,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// selectable returns a broker and a change of a Config that permit consumers with selectors.
-func selectable(names ...string) (*fakeBroker, func(*Config)) {
-	h := newFakeBroker(names...)
-	h.do(fsm.RaiseLevel{Level: fsm.FormatLevel})
-	return h, func(c *Config) { c.FormatLevel = func() uint32 { return fsm.FormatLevel } }
-}
-
 // settleAs settles deliveries of the gateway.
 func (p *peer) settleAs(first, last uint32, state any) {
 	p.send(&wire.Disposition{Role: wire.RoleReceiver, First: first, Last: &last, Settled: true, State: state})
@@ -40,11 +33,11 @@ func (p *peer) drained(handle, count, credit uint32) {
 func TestConsumerGetsWhatItsSelectorSelects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
+		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 3)
 		h.colored(t, "orders", "blue", 0, 2*peekMessagesMax)
 		h.colored(t, "orders", "red", 3, 4)
-		_, p := piped(t, h, level)
+		_, p := piped(t, h)
 		p.login()
 		a := p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		if d, ok := a.Source.Filter.Get("jms-selector").(wire.Described); !ok || d.Value != "JMSType = 'red'" {
@@ -84,10 +77,10 @@ func TestConsumerGetsWhatItsSelectorSelects(t *testing.T) {
 func TestConsumerWithSelectorReceivesAndDeletes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
+		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 2)
 		h.colored(t, "orders", "blue", 0, 3)
-		_, p := piped(t, h, level)
+		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders", selecting("JMSType = 'blue'"), func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
 		p.credit(0, 0, 10)
@@ -105,9 +98,9 @@ func TestConsumerWithSelectorReceivesAndDeletes(t *testing.T) {
 func TestConsumerWithSelectorFindsWhatComesBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
+		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 2)
-		_, p := piped(t, h, level)
+		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders")
 		p.credit(0, 0, 2)
@@ -143,10 +136,10 @@ func TestConsumerWithSelectorFindsWhatComesBack(t *testing.T) {
 func TestConsumerWithSelectorKeepsTheOrderOfWhatItReturns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
+		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 3)
 		h.colored(t, "orders", "blue", 0, 2*peekMessagesMax)
-		_, p := piped(t, h, level)
+		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		p.credit(0, 0, 3)
@@ -166,8 +159,8 @@ func TestConsumerWithSelectorKeepsTheOrderOfWhatItReturns(t *testing.T) {
 func TestConsumersShareByTheirSelectors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
-		_, p := piped(t, h, level)
+		h := newFakeBroker("orders")
+		_, p := piped(t, h)
 		p.login()
 		selects := [][]string{{"red"}, {"blue"}, {"blue", "green"}}
 		for i, colors := range selects {
@@ -229,8 +222,8 @@ func (s shardedBroker) FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAn
 func TestConsumerWithSelectorReceivesFromEveryShard(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders", "shard-0", "shard-1")
-		_, p := piped(t, shardedBroker{h}, level)
+		h := newFakeBroker("orders", "shard-0", "shard-1")
+		_, p := piped(t, shardedBroker{h})
 		p.login()
 		h.colored(t, "shard-1", "red", 0, 1)
 		behind := fsm.Address{Entity: h.names["shard-1"].ID}
@@ -260,10 +253,10 @@ func TestConsumerWithSelectorReceivesFromEveryShard(t *testing.T) {
 func TestDrainOfSelectorLooksAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
+		h := newFakeBroker("orders")
 		h.colored(t, "orders", "red", 0, 1)
 		h.colored(t, "orders", "blue", 0, 3*peekMessagesMax)
-		_, p := piped(t, h, level)
+		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders")
 		p.credit(0, 0, 1)
@@ -311,9 +304,9 @@ func (b *lookingBroker) fail(code fsm.Code) {
 func TestConsumerWithSelectorWaitsForTheLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
+		h := newFakeBroker("orders")
 		b := &lookingBroker{fakeBroker: h}
-		_, p := piped(t, b, level)
+		_, p := piped(t, b)
 		p.login()
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		b.fail(fsm.ServerBusy)
@@ -335,11 +328,11 @@ func TestConsumerWithSelectorWaitsForTheLeader(t *testing.T) {
 func TestSelectorThatSelectsNothingDelaysNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders", "replies")
+		h := newFakeBroker("orders", "replies")
 		const pages = 20
 		h.colored(t, "orders", "blue", 0, pages*peekMessagesMax)
 		b := &lookingBroker{fakeBroker: h}
-		s, p := piped(t, b, level, func(c *Config) { c.Processors = 1 })
+		s, p := piped(t, b, func(c *Config) { c.Processors = 1 })
 		idle := []*peer{connect(t, s), connect(t, s)}
 		for i, p := range idle {
 			p.login()
@@ -379,16 +372,14 @@ func TestSelectorThatSelectsNothingDelaysNobody(t *testing.T) {
 func TestConsumersWithSelectorsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		level  uint32
 		source wire.Source
 		words  string
 	}{
-		"upgrade": {fsm.LevelFetchReady - 1, wire.Source{Address: "orders"}, "upgraded"},
-		"node":    {fsm.LevelFetchReady, wire.Source{Address: "orders/$management"}, "receivers at entities"},
+		"node": {wire.Source{Address: "orders/$management"}, "receivers at entities"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.FormatLevel = func() uint32 { return row.level } })
+			_, p := piped(t, newFakeBroker("orders"))
 			p.login()
 			a := &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &row.source, Target: &wire.Target{}}
 			selecting("JMSType = 'red'")(a)
@@ -404,8 +395,8 @@ func TestConsumersWithSelectorsAreRefused(t *testing.T) {
 func TestSelectingReceiverEndsWithItsLink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
-		_, p := piped(t, h, level)
+		h := newFakeBroker("orders")
+		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		p.credit(0, 0, 5)
@@ -426,10 +417,10 @@ func TestSelectingReceiverEndsWithItsLink(t *testing.T) {
 func TestDrainGoesOnDuringASearch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, level := selectable("orders")
+		h := newFakeBroker("orders")
 		h.colored(t, "orders", "blue", 0, 40*peekMessagesMax) // more than scanWorkBurst pays for
 		h.colored(t, "orders", "red", 0, 1)
-		_, p := piped(t, h, level, func(c *Config) { c.Processors = 1 })
+		_, p := piped(t, h, func(c *Config) { c.Processors = 1 })
 		p.login()
 		p.receiver(0, "orders", selecting("JMSType = 'red'"))
 		p.credit(0, 0, 5)

@@ -34,7 +34,7 @@ func (h *fakeBroker) colored(t testing.TB, queue, subject string, first, n int) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := message.Parse(encoded, fsm.FormatLevel)
+		m, err := message.Parse(encoded)
 		if err != nil {
 			t.Fatal(err)
 		}

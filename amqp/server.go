@@ -54,9 +54,6 @@ type Config struct {
 	// whole sentences; "" if it accepts them. nil: it always accepts them. Clients get the reason with
 	// server-busy. BusyReason must be cheap.
 	BusyReason func() string
-	// FormatLevel returns the format level of the cluster (fsm.FormatLevel): messages are stored so that every
-	// member can read them. It must be cheap.
-	FormatLevel func() uint32
 }
 
 // DefaultConfig returns a Config with every limit set. The caller adds Broker, Authorizer and usually
@@ -72,7 +69,6 @@ func DefaultConfig() Config {
 		InFlightBytesMax:      inFlightBytesDefault,
 		MemoryBytesMax:        memoryBytesDefault,
 		Processors:            runtime.GOMAXPROCS(0),
-		FormatLevel:           func() uint32 { return 1 },
 	}
 }
 
@@ -99,8 +95,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("memory bytes max %d is below %d", c.MemoryBytesMax, budget.BytesMin)
 	case c.Processors < 1:
 		return fmt.Errorf("processors %d is below 1", c.Processors)
-	case c.FormatLevel == nil:
-		return errors.New("gateway has no format level")
 	}
 	return nil
 }

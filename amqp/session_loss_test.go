@@ -24,7 +24,7 @@ func newShortSessions(t *testing.T, messages int) *fakeBroker {
 		t.Fatal(err)
 	}
 	for range messages {
-		m, err := message.Parse(encodedMessage(t, []byte("x")), fsm.FormatLevel)
+		m, err := message.Parse(encodedMessage(t, []byte("x")))
 		if err != nil {
 			t.Fatal(err)
 		}

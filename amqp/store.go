@@ -66,7 +66,7 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 		if c.idBuffer, ok = message.AppendBatchWithIDs(c.idBuffer[:0], payload); ok {
 			payload = c.idBuffer
 		}
-		messages, err = message.ParseBatch(payload, c.config.FormatLevel())
+		messages, err = message.ParseBatch(payload)
 	} else {
 		messages = make([]fsm.Message, 1)
 		messages[0], err = c.parseOne(payload)
@@ -86,7 +86,7 @@ func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 	if c.idBuffer, ok = message.AppendWithID(c.idBuffer[:0], encoded); ok {
 		encoded = c.idBuffer
 	}
-	return message.Parse(encoded, c.config.FormatLevel())
+	return message.Parse(encoded)
 }
 
 // finishSend answers a delivery: accepted without a refusal, otherwise rejected. The goroutines of the broker

@@ -285,7 +285,7 @@ func (h *fakeBroker) publish(t *testing.T, topic string, body byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := message.Parse(encodedMessage(t, []byte{body}), fsm.FormatLevel)
+	m, err := message.Parse(encodedMessage(t, []byte{body}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func (h *fakeBroker) forward(t *testing.T, from, to string) {
 		if source.Sub == fsm.DeadLetterQueue {
 			p.Source = source.Name
 		}
-		transfer.Messages = append(transfer.Messages, fsm.Transferred{Message: m, Patches: fsm.AppendPatches(nil, append(patches, p)), Hops: d.Hops + 1})
+		transfer.Messages = append(transfer.Messages, fsm.Transferred{Message: m, Patches: fsm.AppendPatches(nil, append(patches, p)), Hops: d.Hops + 1, Number: d.Lock.Sequence})
 	}
 	if r := h.do(transfer); r.Code != fsm.OK || len(batch.Deliveries) == 0 {
 		t.Fatalf("%s: batch of %d, %v: %v", from, len(batch.Deliveries), batch.Code, r.Code)

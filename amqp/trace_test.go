@@ -70,7 +70,7 @@ func TestSenderOfAMessage(t *testing.T) {
 		"no text":       {map[string]any{traceparentKey: int64(7)}, false},
 		"too many":      {map[string]any{traceparentKey: sampled, "x": strings.Repeat("x", traceSearchBytesMax)}, false},
 	} {
-		m, err := message.Parse(traced(t, c.properties), fsm.FormatLevel)
+		m, err := message.Parse(traced(t, c.properties))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestSampledMessagesAreTraced(t *testing.T) {
 // Without a tracer no message is searched for a context, and nothing is allocated.
 func TestWithoutTracerNothingIsAllocated(t *testing.T) { // not parallel: it counts allocations
 	var off *tracer
-	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}), fsm.FormatLevel)
+	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestWithoutTracerNothingIsAllocated(t *testing.T) { // not parallel: it cou
 func TestSpansAreBounded(t *testing.T) {
 	t.Parallel()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
-	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}), fsm.FormatLevel)
+	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestSpansAreBounded(t *testing.T) {
 
 // BenchmarkTraceSearch measures the cost of a message that is not traced while others are.
 func BenchmarkTraceSearch(b *testing.B) {
-	m, err := message.Parse(traced(b, map[string]any{"customer": "C-1", "kind": "order", "total": 12.5}), fsm.FormatLevel)
+	m, err := message.Parse(traced(b, map[string]any{"customer": "C-1", "kind": "order", "total": 12.5}))
 	if err != nil {
 		b.Fatal(err)
 	}

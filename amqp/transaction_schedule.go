@@ -54,9 +54,8 @@ func (c *conn) prepared(ctx context.Context, t *transaction, r *request, refused
 }
 
 // scheduleInTransaction is scheduleMessage in a transaction. The numbers are reserved at the broker, so they are those
-// that the messages have after the commit; a rollback leaves a gap. Below the format level that knows reserved
-// numbers each is reported as 0: a client that cancels one later must find its number by a peek.
-func (c *conn) scheduleInTransaction(ctx context.Context, r *request, body wire.Map, numbered bool) {
+// that the messages have after the commit; a rollback leaves a gap.
+func (c *conn) scheduleInTransaction(ctx context.Context, r *request, body wire.Map) {
 	messages, resp, ok := c.scheduledMessages(r, body)
 	if !ok {
 		c.respond(ctx, r, resp)
@@ -77,7 +76,7 @@ func (c *conn) scheduleInTransaction(ctx context.Context, r *request, body wire.
 		c.prepared(ctx, t, r, refused, func() refusal { return c.enlistSendsIn(t, r.link.entity, nil, messages) },
 			wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: answer}}})
 	}
-	if !numbered || len(messages) > transactionSendsMax { // too many: enlisting refuses them
+	if len(messages) > transactionSendsMax { // too many: enlisting refuses them
 		reserved(fsm.OK, nil)
 		return
 	}

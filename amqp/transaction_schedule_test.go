@@ -13,8 +13,7 @@ import (
 // numberedPeer is a managementPeer of a cluster that knows reserved numbers, with a coordinator link.
 func numberedPeer(t *testing.T, b *transactionLog) *peer {
 	t.Helper()
-	b.do(fsm.RaiseLevel{Level: fsm.FormatLevel})
-	_, p := piped(t, b, func(c *Config) { c.FormatLevel = func() uint32 { return fsm.LevelReservedNumbers } })
+	_, p := piped(t, b)
 	p.login()
 	p.requestLinks(0, "orders/$management")
 	p.coordinator(coordinatorHandle)

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 // TestRolledBackSettlementInASessionIsRepeated: a message of a session that was settled in a transaction which was rolled
@@ -13,7 +12,6 @@ import (
 func TestRolledBackSettlementInASessionIsRepeated(t *testing.T) {
 	t.Parallel()
 	h := newShortSessions(t, 1)
-	h.do(fsm.RaiseLevel{Level: fsm.FormatLevel})
 	p := transactionPeer(t, &transactionLog{fakeBroker: h})
 	p.acceptRed(0)
 	p.credit(0, 0, 1)

@@ -300,7 +300,7 @@ func TestTransactionIsWholeOrAbsent(t *testing.T) {
 			p := receivingPeer(t, b, 1)
 			p.sender(0, "bills")
 			txn := p.declare(0)
-			p.transfer(0, 1, encodedMessage(t, nil), in(txn))
+			p.transfer(0, 1, encodedMessage(t, make([]byte, 300)), in(txn))
 			p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
 			p.settleIn(txn, 0, 0, &wire.Accepted{})
 			p.within(txn, wire.RoleSender, 0, 0, "accepted")

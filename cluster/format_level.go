@@ -110,7 +110,7 @@ func (n *Node) isNew(group *partition.Group, members []fsm.MemberID) (isNew bool
 // and whose state machines have a lower level: they know only the level in their log. It is called repeatedly,
 // so a command that is lost is written the next time.
 func (n *Node) raisePartitionLevels(ctx context.Context) {
-	level := min(n.FormatLevel(), fsm.FormatLevel)
+	level := min(n.FormatLevel(), n.readableLevel())
 	for id, group := range *n.groups.Load() {
 		if id == fsm.CatalogPartition || !group.Status().IsLeader {
 			continue

@@ -90,8 +90,6 @@ func (n *Node) answerReplaceReplica(ctx context.Context, q replaceReplicaQuery) 
 	switch {
 	case group == nil || !group.Status().IsLeader:
 		return struct{}{}, rpc.ErrNotLeader
-	case n.FormatLevel() < fsm.LevelReplaceReplica:
-		return struct{}{}, fsm.PreconditionFails
 	case q.Replica.Member == n.self:
 		return struct{}{}, fsm.InvalidArgument
 	case q.Partition == fsm.CatalogPartition:

@@ -71,7 +71,6 @@ func TestTransactionSchedulesAcrossPartitions(t *testing.T) {
 	in := c.make(fsm.QueueEntity, "in", nil)
 	far := c.half(fsm.CreateEntity{Name: "far", Partition: 3 - in.Partition})
 	node := c.nodes[0]
-	kit.Eventually(t, "the level is that of this release", func() bool { return node.FormatLevel() >= fsm.LevelTransactions })
 	sendMessage(t, node, in, "now")
 	receiver := node.Router().Receiver(in, false)
 	got := lockMessages(receiver, 1, time.Minute)
@@ -204,7 +203,6 @@ func TestTransactionSchedulesUnderRealNumbers(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	node := c.nodes[0]
-	kit.Eventually(t, "the level is that of this release", func() bool { return node.FormatLevel() >= fsm.LevelReservedNumbers })
 	in := c.make(fsm.QueueEntity, "in", nil)
 	far := c.half(fsm.CreateEntity{Name: "far", Partition: 3 - in.Partition})
 	divided := c.make(fsm.QueueEntity, "divided", partitioned)

@@ -273,7 +273,7 @@ func (a *answerTable) freeze() []frozenIncarnation {
 func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answerRecord, ok bool) {
 	x = answerRecord{serial: serial, kind: kind, code: res.Code}
 	switch kind {
-	case KindSendMessages, KindTransact, KindTransactExtended, KindReserveNumbers:
+	case KindSendMessages, KindTransact, KindReserveNumbers:
 		x.number = uint64(res.Sequence)
 		if res.Sequences != nil {
 			x.details = &answerDetails{numbers: res.Sequences}
@@ -312,9 +312,9 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		if res.Sequence != 0 {
 			x.details = &answerDetails{numbers: []SequenceNumber{res.Sequence}}
 		}
-	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled:
+	case KindForwardMessages, KindTransferMessages:
 		return x, false // they are exactly-once by serials of their own
-	case KindAcceptSession, KindAcceptNonExclusive:
+	case KindAcceptSession:
 		if res.Session.Epoch == 0 {
 			return x, res.Code != OK
 		}
@@ -326,7 +326,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 		// The code is the whole answer.
 	}
 	return x, true
@@ -336,7 +336,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 func (x *answerRecord) result() Result {
 	res := Result{Code: x.code}
 	switch x.kind {
-	case KindSendMessages, KindTransact, KindTransactExtended, KindReserveNumbers:
+	case KindSendMessages, KindTransact, KindReserveNumbers:
 		res.Sequence = SequenceNumber(x.number)
 		if x.details != nil {
 			res.Sequences = slices.Clone(x.details.numbers)
@@ -367,8 +367,8 @@ func (x *answerRecord) result() Result {
 		if x.details != nil && len(x.details.numbers) == 1 {
 			res.Sequence = x.details.numbers[0]
 		}
-	case KindForwardMessages, KindTransferMessages, KindTransferBatch, KindTransferScheduled: // not remembered
-	case KindAcceptSession, KindAcceptNonExclusive: // Queues adds the lock as it is now
+	case KindForwardMessages, KindTransferMessages: // not remembered
+	case KindAcceptSession: // Queues adds the lock as it is now
 	case KindRenewSession:
 		if x.details != nil {
 			res.Untils = slices.Clone(x.details.untils)
@@ -376,7 +376,7 @@ func (x *answerRecord) result() Result {
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
 	}
 	return res
 }

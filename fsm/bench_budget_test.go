@@ -82,47 +82,43 @@ func worstMessage() []byte {
 
 // BenchmarkPublishWorstFilters measures how long an entry with ten messages, and each pulse that
 // publishes the rest, holds the lock of a group: the longest of them is the delay for others. It
-// reports the median and the minimum of the iterations, which other work on the machine affects less. Below
-// format level 2 ten messages are one entry (-bench 'WorstFilters/level=1': minutes).
+// reports the median and the minimum of the iterations, which other work on the machine affects less.
 func BenchmarkPublishWorstFilters(b *testing.B) {
-	for _, level := range []uint32{1, fsm.FormatLevel} {
-		for name, worst := range worstRules() {
-			b.Run(fmt.Sprintf("level=%d/%s", level, name), func(b *testing.B) {
-				m := newTopicBenchOn(&keptBodies{}, []fsm.Rule{{Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}, Name: "first"}})
-				m.apply(fsm.RaiseLevel{Level: level})
-				m.apply(fsm.PutEntity{Entity: 3, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1})
-				for i := range worst.n - 2*(worst.n/2000)%3 {
-					rule := worst.rule(i)
-					rule.Name = fmt.Sprint("r", i)
-					if res := m.apply(fsm.PutRule{Subscription: fsm.EntityID(2 + i%2), Rule: rule}); res.Code != fsm.OK && res.Code != fsm.QuotaExceeded {
-						b.Fatalf("rule %d: %v", i, res.Code)
-					}
+	for name, worst := range worstRules() {
+		b.Run(name, func(b *testing.B) {
+			m := newTopicBenchOn(&keptBodies{}, []fsm.Rule{{Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}, Name: "first"}})
+			m.apply(fsm.PutEntity{Entity: 3, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1})
+			for i := range worst.n - 2*(worst.n/2000)%3 {
+				rule := worst.rule(i)
+				rule.Name = fmt.Sprint("r", i)
+				if res := m.apply(fsm.PutRule{Subscription: fsm.EntityID(2 + i%2), Rule: rule}); res.Code != fsm.OK && res.Code != fsm.QuotaExceeded {
+					b.Fatalf("rule %d: %v", i, res.Code)
 				}
-				send := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 10)}
-				for i := range send.Messages {
-					send.Messages[i].Properties = worstMessage()
+			}
+			send := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 10)}
+			for i := range send.Messages {
+				send.Messages[i].Properties = worstMessage()
+			}
+			var longest time.Duration // of one iteration
+			var each []time.Duration
+			most := uint64(0)
+			entry := func(c fsm.Command) {
+				began := time.Now()
+				m.apply(c)
+				longest, most = max(longest, time.Since(began)), max(most, m.q.Steps())
+			}
+			for b.Loop() {
+				longest = 0
+				entry(send)
+				for at, ok := fsm.FirstDeadline(m.q); ok && at <= m.env.Now; at, ok = fsm.FirstDeadline(m.q) {
+					entry(fsm.Pulse{})
 				}
-				var longest time.Duration // of one iteration
-				var each []time.Duration
-				most := uint64(0)
-				entry := func(c fsm.Command) {
-					began := time.Now()
-					m.apply(c)
-					longest, most = max(longest, time.Since(began)), max(most, m.q.Steps())
-				}
-				for b.Loop() {
-					longest = 0
-					entry(send)
-					for at, ok := fsm.FirstDeadline(m.q); ok && at <= m.env.Now; at, ok = fsm.FirstDeadline(m.q) {
-						entry(fsm.Pulse{})
-					}
-					each = append(each, longest)
-				}
-				slices.Sort(each)
-				b.ReportMetric(float64(each[len(each)/2].Microseconds())/1000, "longest-ms")
-				b.ReportMetric(float64(each[0].Microseconds())/1000, "least-ms")
-				b.ReportMetric(float64(most), "most-steps")
-			})
-		}
+				each = append(each, longest)
+			}
+			slices.Sort(each)
+			b.ReportMetric(float64(each[len(each)/2].Microseconds())/1000, "longest-ms")
+			b.ReportMetric(float64(each[0].Microseconds())/1000, "least-ms")
+			b.ReportMetric(float64(most), "most-steps")
+		})
 	}
 }

@@ -14,7 +14,7 @@ func fullCatalog(tb testing.TB, n int) (c *fsm.Catalog, apply func(fsm.Command) 
 	apply = func(cmd fsm.Command) fsm.Result {
 		env.Index++
 		env.Now++
-		res := c.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: env.Index}, cmd))
+		res := c.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: env.Index}, cmd))
 		if res.Code != fsm.OK {
 			tb.Fatalf("%T: %v", cmd, res.Code)
 		}

@@ -39,7 +39,7 @@ func (b *bench) apply(c fsm.Command) fsm.Result {
 func (b *bench) run() fsm.Result {
 	b.env.Index++
 	b.env.Now++
-	return b.q.Apply(b.env, b.buf)
+	return b.q.Apply(oneTime(b.env), b.buf)
 }
 
 func sendOf(n int) fsm.SendMessages {

@@ -5,11 +5,10 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm/fields"
-	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // Publishing is limited by steps: they count the work of the rules of a topic for a message (see
-// package filter) and of making its copies. Below format level 2 steps are not counted.
+// package filter) and of making its copies.
 //
 //	one rule, one message       ruleStepsMax; the rule fails if it needs more
 //	one entry, all messages     no message begins after entryStepsStart, so entryStepsMax at most
@@ -28,9 +27,8 @@ const (
 	messageStepsMax = 3 * sqlRulesMax * ruleStepsMax
 	// correlationStepsMax is what the actions of all correlation filters may take together for one message:
 	// some 3,000 short actions, so that a message whose rules are all as expensive as they can be takes less
-	// than 50 ms. Below format level 4 it is as much as for the SQL filters.
-	correlationStepsMax       = sqlRulesMax * ruleStepsMax / 4
-	correlationStepsMaxBefore = sqlRulesMax * ruleStepsMax
+	// than 50 ms.
+	correlationStepsMax = sqlRulesMax * ruleStepsMax / 4
 	// An entry begins a new message while it has taken fewer than entryStepsStart steps, and a
 	// Pending one while it has taken fewer than pulseStepsStart: that leaves steps to the commands
 	// that follow the pulse in the entry.
@@ -54,41 +52,19 @@ const (
 	patchBytes         = 16   // bytes of the patches of a copy per step
 )
 
-// bounded reports whether the state machine counts steps.
-func (q *Queues) bounded() bool { return q.level >= levelPublishSteps }
-
 // mayPublish reports whether the current entry may publish another message of the topic.
 func (q *Queues) mayPublish(x *entityState) bool {
-	return !q.bounded() || len(x.topicState.pending) == 0 && q.spent < entryStepsStart
+	return len(x.topicState.pending) == 0 && q.spent < entryStepsStart
 }
 
 // ruleBudget returns the steps that a rule has left after it took some.
-func (q *Queues) ruleBudget(taken uint64) uint64 {
-	if !q.bounded() {
-		return filter.Unlimited
-	}
-	return ruleStepsMax - min(taken, ruleStepsMax)
-}
+func ruleBudget(taken uint64) uint64 { return ruleStepsMax - min(taken, ruleStepsMax) }
 
 // sharedBudget returns the steps that the actions of all correlation filters of a subscription may
 // take together for one message. A topic has up to correlationRulesMax of them, more than an entry
 // has steps for; each subscription has a budget of its own.
-func (q *Queues) sharedBudget(h *topicState) uint64 {
-	if !q.bounded() {
-		return filter.Unlimited
-	}
-	steps := uint64(correlationStepsMax)
-	if q.level < levelCorrelationSteps {
-		steps = correlationStepsMaxBefore
-	}
-	return steps / uint64(max(1, len(h.subscriptions)))
-}
-
-// countSteps adds steps to those of the current entry.
-func (q *Queues) countSteps(steps uint64) {
-	if q.bounded() {
-		q.spent += steps
-	}
+func (h *topicState) sharedBudget() uint64 {
+	return correlationStepsMax / uint64(max(1, len(h.subscriptions)))
 }
 
 // Exceeded returns how often a rule exceeded its budget since this replica was opened.
@@ -183,7 +159,7 @@ func (q *Queues) publishNext(x *entityState) {
 }
 
 // restVersion is the first byte of the rest of a Pending message.
-const restVersion byte = 1
+const restVersion byte = 0xF1
 
 // appendRest encodes the rest of a Pending message: its hops, session, patches and properties.
 // Payload and time to live are in its record. It appends nothing if there is none of these.

@@ -32,11 +32,10 @@ func heavy(n int) []byte {
 	})
 }
 
-// newBudgeted is a state machine of format level 2 with that topic.
+// newBudgeted is a state machine with that topic.
 func newBudgeted(t testing.TB) *between {
 	t.Helper()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: 2})
 	b.topic(1, heavyRules)
 	return b
 }
@@ -207,26 +206,20 @@ func TestTopicsWithPendingMessagesTakeTurns(t *testing.T) {
 }
 
 // TestRuleOverBudgetFailsAlone: the message is dead-lettered if the subscription asks for it,
-// otherwise the rule does not match. Other rules of the subscription are not affected. Below format
-// level 2 there is no budget.
+// otherwise the rule does not match. Other rules of the subscription are not affected.
 func TestRuleOverBudgetFailsAlone(t *testing.T) {
 	t.Parallel()
 	over := fsm.Rule{Name: "over", Filter: sqlFilter("long LIKE '%" + strings.Repeat("_", 100) + "a'")}
 	within := fsm.Rule{Name: "within", Filter: sqlFilter("long LIKE '%a%' AND n = 1")}
 	acts := fsm.Rule{Name: "acts", Action: fsm.SQLText{Text: "SET copy = long + long; SET other = long"}}
 	for _, row := range []struct {
-		level                uint32
 		keeps                bool
 		active, dead, failed uint64
 	}{
-		{1, true, 2, 0, 0},  // over and within make one copy, acts another
-		{2, false, 1, 0, 2}, // within only
-		{2, true, 1, 1, 2},
+		{false, 1, 0, 2}, // within only
+		{true, 1, 1, 2},
 	} {
 		b := newBetween(t)
-		if row.level > 1 {
-			b.must(fsm.RaiseLevel{Level: row.level})
-		}
 		s := fsm.DefaultSettings()
 		s.DeadLetterOnFilterErrors = row.keeps
 		b.must(fsm.PutEntity{Entity: 1, Version: 1, Settings: s, Kind: fsm.TopicEntity})
@@ -235,15 +228,12 @@ func TestRuleOverBudgetFailsAlone(t *testing.T) {
 		b.must(fsm.PutRule{Subscription: 2, Rule: acts})
 		b.sendHeavy(1, 1, 1)
 		c := b.counts(2)
-		if row.level == 1 { // what the action makes is over the 64 KiB of properties there
-			row.active, row.dead = 1, 1
-		}
 		if c.Active != row.active || c.DeadLetter != row.dead || b.q.Exceeded() != row.failed {
 			t.Errorf("%+v: %+v and %d over their budget", row, c, b.q.Exceeded())
 		}
 		for _, d := range b.q.Peek(fsm.Address{Entity: 2, Sub: fsm.DeadLetterQueue}, 0, 9) {
 			patches, err := fsm.DecodePatches(b.bodies.Read(d.Patch))
-			if err != nil || row.level > 1 && !strings.Contains(patches[0].Description, filter.ErrSteps.Error()) {
+			if err != nil || !strings.Contains(patches[0].Description, filter.ErrSteps.Error()) {
 				t.Errorf("dead-lettered with %+v, %v", patches, err)
 			}
 		}
@@ -254,17 +244,15 @@ func TestRuleOverBudgetFailsAlone(t *testing.T) {
 // exceeds its maximum of steps.
 func TestWorstRulesStayWithinAnEntry(t *testing.T) {
 	t.Parallel()
-	before, now := worstEntry(t, 2), worstEntry(t, fsm.FormatLevel)
-	if most := fsm.EntryStepsMax(); before > most || before < most/4 || now >= before {
-		t.Errorf("entries of %d steps at format level 2 and %d now, at most %d are allowed", before, now, most)
+	if took, most := worstEntry(t), fsm.EntryStepsMax(); took > most || took < most/4 {
+		t.Errorf("an entry takes %d steps, want at most %d and at least a quarter of that", took, most)
 	}
 }
 
 // worstEntry returns the most steps of an entry that publishes by the worst rules.
-func worstEntry(t *testing.T, level uint32) (most uint64) {
+func worstEntry(t *testing.T) (most uint64) {
 	t.Helper()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: level})
 	b.topic(1, 1)
 	action := fsm.SQLText{Text: strings.Repeat("SET b = 'x' + 1.5;", 12)}
 	for i := range 1998 {
@@ -288,8 +276,7 @@ func worstEntry(t *testing.T, level uint32) (most uint64) {
 }
 
 // TestReplicasAgreeOnPendingMessages: two replicas that apply the same history, one of them
-// repeatedly restored from its own image, are always equal: below format level 2, when it is
-// raised, and afterwards.
+// repeatedly restored from its own image, are always equal.
 func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {
@@ -313,9 +300,6 @@ func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 		topics(10)
 		topics(20)
 		for step := range 100 {
-			if step == 40 {
-				do(fsm.RaiseLevel{Level: 2})
-			}
 			topic := fsm.EntityID(10 + 10*random.IntN(2))
 			sub := topic + fsm.EntityID(1+random.IntN(2))
 			switch random.IntN(12) {
@@ -368,8 +352,8 @@ func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 				b.replica = b.restored()
 			}
 		}
-		if version := a.image()[0]; version != 4 || waited < 5 {
-			t.Errorf("image version %d, and something waited %d times", version, waited)
+		if waited < 5 {
+			t.Errorf("seed %d: something waited %d times, want at least 5", seed, waited)
 		}
 		a.pulses()
 		b.pulses()
@@ -384,13 +368,12 @@ func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 	}
 }
 
-// TestFormatLevelRisesOnlyByCommand: it only rises, travels in images, and begins at 1, where images are
-// what they were.
+// TestFormatLevelRisesOnlyByCommand: it only rises, travels in images, and begins at 1.
 func TestFormatLevelRisesOnlyByCommand(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
-	if version := b.image()[0]; b.q.FormatLevel() != 1 || version != 3 {
-		t.Fatalf("level %d, image version %d", b.q.FormatLevel(), version)
+	if level := b.q.FormatLevel(); level != 1 {
+		t.Fatalf("a new state machine has level %d, want 1", level)
 	}
 	for _, row := range []struct {
 		to, is uint32
@@ -400,14 +383,14 @@ func TestFormatLevelRisesOnlyByCommand(t *testing.T) {
 			t.Errorf("raised to %d: %v, and it is %d", row.to, res.Code, b.q.FormatLevel())
 		}
 	}
-	if again := b.restored(); again.q.FormatLevel() != 3 || again.image()[0] != 5 {
-		t.Errorf("restored: level %d", again.q.FormatLevel())
+	if level := b.restored().q.FormatLevel(); level != 3 {
+		t.Errorf("a restored state machine has level %d, want 3", level)
 	}
 }
 
 // TestImageKeepsIndexConditions: the conditions by which correlation filters are indexed depend on
 // earlier filters, and the steps of publishing depend on them. A restored replica has the same
-// ones; below format level 2 they may differ, and raising the level makes all replicas equal.
+// ones.
 func TestImageKeepsIndexConditions(t *testing.T) {
 	t.Parallel()
 	rule := func(name string, properties ...string) fsm.Rule {
@@ -427,7 +410,6 @@ func TestImageKeepsIndexConditions(t *testing.T) {
 		return b.q.Steps()
 	}
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: 2})
 	b.topic(1, 1)
 	history(b)
 	again := *b
@@ -435,24 +417,13 @@ func TestImageKeepsIndexConditions(t *testing.T) {
 	if x, y := steps(b), steps(&again); x != y || b.q.Digest() != again.q.Digest() {
 		t.Errorf("%d steps, and %d when restored", x, y)
 	}
-	b = newBetween(t)
-	b.topic(1, 1)
-	history(b)
-	again = *b
-	again.replica = b.restored()
-	b.must(fsm.RaiseLevel{Level: 2})
-	again.must(fsm.RaiseLevel{Level: 2})
-	if x, y := steps(b), steps(&again); x != y || b.q.Digest() != again.q.Digest() {
-		t.Errorf("raised: %d steps, and %d when restored before", x, y)
-	}
 }
 
-// examplePending is a state machine of format level 2 with Pending messages at two topics, and
+// examplePending is a state machine with Pending messages at two topics, and
 // correlation filters.
 func examplePending(t testing.TB) *between {
 	b := newBetween(t)
 	b.env.Now = 1_700_000_000_000
-	b.must(fsm.RaiseLevel{Level: 2})
 	b.topic(1, 1)
 	b.topic(5, 1)
 	b.must(fsm.PutRule{Subscription: 6, Rule: fsm.Rule{Name: "some", Filter: customerFilter(1)}})
@@ -473,13 +444,13 @@ func examplePending(t testing.TB) *between {
 	return b
 }
 
-// TestPendingMessagesSurviveImages: the format of an image of format level 2; an image with one
+// TestPendingMessagesSurviveImages: the format of an image with Pending messages; an image with one
 // changed byte is refused, or makes a working state machine.
 func TestPendingMessagesSurviveImages(t *testing.T) {
 	t.Parallel()
 	b := examplePending(t)
 	image := b.image()
-	golden(t, "image-v4-queues", image)
+	golden(t, "image-queues-pending", image)
 	refused := 0
 	for i := range len(image) - 4 {
 		for _, change := range []byte{1, 0xff} {
@@ -492,7 +463,7 @@ func TestPendingMessagesSurviveImages(t *testing.T) {
 			}
 			exercise(t, q)
 			for id := fsm.EntityID(1); id < 10; id++ {
-				q.Apply(fsm.Env{Index: 2, Now: 1 << 50}, fsm.AppendCommand(nil, fsm.Header{}, fsm.DropEntity{Entity: id}))
+				q.Apply(oneTime(fsm.Env{Index: 2, Now: 1 << 50}), fsm.AppendCommand(nil, fsm.Header{}, fsm.DropEntity{Entity: id}))
 			}
 		}
 	}
@@ -513,7 +484,7 @@ func TestPendingMessageFormat(t *testing.T) {
 	b.must(transferOf(1, m))
 	for ref, stored := range b.bodies.bodies {
 		if stored.owner.Patch && ref.Offset > before {
-			golden(t, "rest-v1", stored.bytes)
+			golden(t, "rest", stored.bytes)
 			return
 		}
 	}
@@ -526,7 +497,6 @@ func TestActionsOfManyCorrelationFiltersRunInOrder(t *testing.T) {
 	t.Parallel()
 	const rules, properties = 6000, 12 // rules of each of two subscriptions
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: 2})
 	b.topic(1, 1)
 	var conditions []filter.Condition
 	for i := range properties {

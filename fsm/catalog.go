@@ -83,7 +83,7 @@ func (c *Catalog) reset() {
 // Apply panics, with the index and the reason, if the bytes do not decode or the kind is not one of
 // the catalog.
 func (c *Catalog) Apply(env Env, command []byte) Result {
-	c.times = c.times.advance(env, c.level)
+	c.times = c.times.advance(env)
 	r := fields.Decoder(command)
 	kind, h := readHeader(&r)
 	if r.Err() == nil && !kind.IsFor(CatalogPartition) {
@@ -162,7 +162,7 @@ func (c *Catalog) foundCluster(cmd FoundCluster) Result {
 
 // renameCluster gives the cluster another id.
 func (c *Catalog) renameCluster(id string) Code {
-	if c.level < levelEpochs || !c.isOnOneMember() {
+	if !c.isOnOneMember() {
 		return PreconditionFails
 	}
 	c.clusterID = id
@@ -197,8 +197,6 @@ func (c *Catalog) createEntity(cmd CreateEntity) Result {
 	case c.clusterID == "":
 		return Result{Code: PreconditionFails}
 	case int64(max(cmd.Partition, slices.Max(append([]PartitionID{0}, cmd.Partitions...)))) > int64(len(c.partitions)):
-		return Result{Code: InvalidArgument}
-	case cmd.Level() > c.level:
 		return Result{Code: InvalidArgument}
 	}
 	if cmd.Kind == SubscriptionEntity {
@@ -240,12 +238,6 @@ func (c *Catalog) addEntity(s *namespaceState, cmd *CreateEntity) {
 	c.addLoad(e, 1)
 }
 
-// shardsMayHave reports whether a partitioned entity may have these settings at the level of the catalog: it is never
-// deleted when idle below LevelFences.
-func (c *Catalog) shardsMayHave(s *EntitySettings) bool {
-	return c.level >= LevelFences || s.WithDefaults().AutoDeleteOnIdle >= Forever
-}
-
 // inheritFromTopic completes the description of a subscription with what its topic determines: the
 // namespace, the spelling of its name, and the partition.
 func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
@@ -257,9 +249,6 @@ func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
 	s := c.namespace(topic.Namespace)
 	of, subscription, _ := SplitSubscriptionPath(cmd.Name)
 	if nameKey(of) != nameKey(topic.Name) {
-		return InvalidArgument
-	}
-	if len(topic.Shards) > 0 && !c.shardsMayHave(&cmd.Settings) {
 		return InvalidArgument
 	}
 	cmd.Namespace, cmd.Topic, cmd.Name = topic.Namespace, topic.ID, SubscriptionPath(topic.Name, subscription)
@@ -288,8 +277,7 @@ func (c *Catalog) updateEntity(cmd UpdateEntity) Result {
 	}
 	old := c.byID[i]
 	cmd.Settings = cmd.Settings.WithDefaults()
-	if cmd.Settings.Level() > c.level || !cmd.Settings.validFor(old.Kind) || !old.Settings.canChangeTo(&cmd.Settings) ||
-		len(old.Shards) > 0 && !c.shardsMayHave(&cmd.Settings) {
+	if !cmd.Settings.validFor(old.Kind) || !old.Settings.canChangeTo(&cmd.Settings) {
 		return Result{Code: InvalidArgument}
 	}
 	if old.Settings == cmd.Settings {

@@ -19,7 +19,7 @@ type FoundCluster struct {
 // RenameCluster gives the cluster another id. A restore writes it, so that members of the cluster
 // that was backed up and those of the restored cluster refuse each other. Members keep the id in
 // their data folders and stop when the catalog has another; so PreconditionFails unless one member
-// has all partitions, and below format level 3.
+// has all partitions.
 type RenameCluster struct{ ClusterID string }
 
 // PartitionFormed records that a leader of the partition was seen.
@@ -27,8 +27,8 @@ type PartitionFormed struct{ Partition PartitionID }
 
 // CreateEntity creates an entity. Result: Entity, Version. Refused with EntityExists if the
 // namespace has an entity of that name, EntityNotFound if there is no such namespace, QuotaExceeded
-// or InvalidArgument if the namespace does not allow one more or one with these settings, or if they
-// need a higher format level. A subscription requires its Topic (EntityNotFound) and a Name that is a
+// or InvalidArgument if the namespace does not allow one more or one with these
+// settings. A subscription requires its Topic (EntityNotFound) and a Name that is a
 // path of that topic, and is placed in the partition of the topic; QuotaExceeded beyond
 // subscriptionsMax of a topic.
 type CreateEntity struct {
@@ -81,7 +81,7 @@ func isSubscriptions(name string) bool {
 }
 
 // validName reports whether a name is valid for an entity: 1 to 260 ASCII letters and digits, '.',
-// '-', '_', '~' and '/', no '/' at either end. A catalog takes '~' from format level 4 on. ASCII only,
+// '-', '_', '~' and '/', no '/' at either end. ASCII only,
 // because case folding of other letters changes with the Unicode tables of the compiler, and replicas
 // of two releases must agree. '$' is excluded, so that names differ from reserved sub-paths
 // ($DeadLetterQueue, $management).
@@ -97,14 +97,6 @@ func validName(name string) bool {
 		}
 	}
 	return true
-}
-
-// Level returns the lowest format level at which a catalog creates such an entity.
-func (c CreateEntity) Level() uint32 {
-	if strings.Contains(c.Name, "~") || c.Rule != nil && len(c.Rule.Forms) > 0 {
-		return levelServiceSettings
-	}
-	return c.Settings.Level()
 }
 
 // validShards reports whether an entity can be created in these partitions: shards exactly if the

@@ -348,8 +348,6 @@ func (m *catalogModel) describe(member fsm.Member) fsm.Code {
 func (m *catalogModel) place(c fsm.PlacePartition) fsm.Code {
 	p := m.partitions[c.Partition-1]
 	switch {
-	case c.Seen != 0 && m.level < 3:
-		return fsm.PreconditionFails
 	case c.Seen != 0 && c.Seen != p.PlacementHash():
 		return fsm.Stale
 	case !p.Formed:
@@ -412,7 +410,7 @@ func (m *catalogModel) replace(c fsm.ReplaceReplica) fsm.Code {
 	}
 	replicas := without(p.Replicas)
 	switch {
-	case m.level < 4 || !p.Formed:
+	case !p.Formed:
 		return fsm.PreconditionFails
 	case holders(p)[c.Replica.Member] != c.Replica.Number:
 		return fsm.OK

@@ -43,7 +43,7 @@ func exerciseCatalog(t *testing.T, c *fsm.Catalog, image []byte) {
 		t.Errorf("the image of the restored catalog is another (%v)", err)
 	}
 	env := fsm.Env{Index: 1, Now: 1 << 50}
-	apply := func(cmd fsm.Command) { c.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, cmd)) }
+	apply := func(cmd fsm.Command) { c.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, cmd)) }
 	for _, n := range c.Namespaces("", 1000) {
 		c.NamespaceByHost(n.Name + ".x")
 		for kind := range fsm.SubscriptionEntity + 1 {

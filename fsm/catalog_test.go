@@ -79,7 +79,7 @@ func (s *catalogScenario) tell(d *datadriven.TestData) string {
 func (s *catalogScenario) apply(command []byte) string {
 	s.env.Index++
 	s.env.Now += 1000
-	res := s.c.Apply(s.env, command)
+	res := s.c.Apply(oneTime(s.env), command)
 	switch {
 	case res.Entity != 0:
 		return fmt.Sprintf("%v, entity %d version %d\n", res.Code, res.Entity, res.Version)
@@ -246,7 +246,7 @@ func TestCatalogImageIsImmutable(t *testing.T) {
 		t.Helper()
 		serial++
 		h := fsm.Header{Incarnation: 1, Serial: serial, Low: serial / 2}
-		if res := c.Apply(fsm.Env{Index: serial, Now: fsm.Instant(serial)}, fsm.AppendCommand(nil, h, cmd)); res.Code != fsm.OK {
+		if res := c.Apply(oneTime(fsm.Env{Index: serial, Now: fsm.Instant(serial)}), fsm.AppendCommand(nil, h, cmd)); res.Code != fsm.OK {
 			t.Fatalf("%T: %v", cmd, res.Code)
 		}
 	}
@@ -283,7 +283,7 @@ func TestSubscriptionsAreFoundByTheirNames(t *testing.T) {
 	serial := uint64(0)
 	apply := func(cmd fsm.Command) fsm.EntityID {
 		serial++
-		res := c.Apply(fsm.Env{Index: serial, Now: 1}, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: serial, Low: serial}, cmd))
+		res := c.Apply(oneTime(fsm.Env{Index: serial, Now: 1}), fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: serial, Low: serial}, cmd))
 		if res.Code != fsm.OK {
 			t.Fatalf("%+v: %v", cmd, res.Code)
 		}
@@ -317,7 +317,7 @@ func TestStoredSettingsAreComplete(t *testing.T) {
 	serial := uint64(0)
 	apply := func(cmd fsm.Command) fsm.Result {
 		serial++
-		return c.Apply(fsm.Env{Index: serial, Now: 1}, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: serial, Low: serial}, cmd))
+		return c.Apply(oneTime(fsm.Env{Index: serial, Now: 1}), fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: serial, Low: serial}, cmd))
 	}
 	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
 	few := fsm.EntitySettings{LockDuration: 5000, MaxDeliveryCount: 1, MaxMessageBytes: 9}

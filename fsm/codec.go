@@ -22,9 +22,7 @@ import (
 // nothing may follow the payload. A command has exactly one encoding, so replicas may compare
 // bytes. A decoder refuses everything else: an old binary that skipped unknown fields would apply
 // half a command and make its replica diverge.
-//
-// Versions 1 to 3 were written before any release and are not read.
-const commandVersion byte = 4
+const commandVersion byte = 0xC1
 
 // CommandInfo is the result of PeekCommand.
 type CommandInfo struct {
@@ -46,7 +44,7 @@ func appendHeader(dst []byte, k Kind, h Header) []byte {
 
 func readHeader(r *fields.Codec) (Kind, Header) {
 	if version := r.Byte(); version != commandVersion {
-		r.Fail(fields.UnknownVersion(version, commandVersion, commandVersion))
+		r.Fail(fields.UnknownVersion(version, commandVersion))
 	}
 	k := Kind(r.Byte())
 	return k, Header{Incarnation: r.Fixed64(), Receiver: r.Uvarint(), Serial: r.Uvarint(), Low: r.Uvarint()}
@@ -103,7 +101,7 @@ func PeekCommand(b []byte) (info CommandInfo, err error) {
 		fields.Uint64(&x, &info.Entity)
 		info.Messages = x.Count(messageBytesMin)
 	case frontTransfer:
-		c, n := readTransferHead(&x, info.Kind)
+		c, n := readTransferHead(&x)
 		info.Entity, info.Messages = c.Entity, n
 	}
 	if x.Err() != nil {

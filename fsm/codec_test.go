@@ -56,7 +56,7 @@ func TestCommandIsStrict(t *testing.T) {
 		}
 	}
 	unknown := fsm.AppendCommand(nil, header, fsm.Pulse{})
-	for _, kind := range []byte{0, 25, 31, 50, 255} {
+	for _, kind := range []byte{0, 27, 62, 80, 255} {
 		unknown[1] = kind
 		if _, _, err := fsm.DecodeCommand(unknown); err == nil {
 			t.Errorf("kind %d decodes", kind)
@@ -65,7 +65,7 @@ func TestCommandIsStrict(t *testing.T) {
 			t.Errorf("kind %d peeks", kind)
 		}
 	}
-	long := []byte{4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x00, 0, 0}
+	long := []byte{0xC1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x00, 0, 0}
 	if _, _, err := fsm.DecodeCommand(long); err == nil {
 		t.Error("a number that is longer than it must be decodes")
 	}

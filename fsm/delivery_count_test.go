@@ -6,54 +6,41 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// From level 4 on every delivery of a deferred message counts, a defer that reaches the maximum dead-letters, and
-// nothing raises the count of a dead letter. Below it a state machine counts as older members do.
-func TestDeliveryCountsByLevel(t *testing.T) {
+// Every delivery of a deferred message counts, a defer that reaches the maximum dead-letters, and nothing raises the
+// count of a dead letter.
+func TestDeferralsCountAsDeliveries(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		level     uint32
-		deferred  []uint32 // the counts at the deliveries of a message that is deferred each time
-		deadCount uint32   // the count of a dead letter that was abandoned once more
-	}{
-		{3, []uint32{0, 0, 0, 0}, 4},
-		{fsm.FormatLevel, []uint32{0, 1, 2}, 3},
-	} {
-		b := newBetween(t)
-		b.put(1, 1, func(s *fsm.EntitySettings) { s.MaxDeliveryCount = 3 })
-		b.must(fsm.RaiseLevel{Level: c.level})
-		b.send(1, 1, fsm.Message{})
-		main, dead := fsm.Address{Entity: 1}, fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}
-		settle := func(at fsm.Address, d fsm.Delivery, verb fsm.Verb) {
-			t.Helper()
-			if codes := b.must(fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{{Lock: d.Lock, Verb: verb}}}).Codes; codes[0] != fsm.OK {
-				t.Fatalf("settlement: %v", codes[0])
-			}
+	deferred := []uint32{0, 1, 2} // the counts at the deliveries of a message that is deferred each time
+	const deadCount = 3           // of a dead letter that was abandoned once more
+	b := newBetween(t)
+	b.put(1, 1, func(s *fsm.EntitySettings) { s.MaxDeliveryCount = 3 })
+	b.send(1, 1, fsm.Message{})
+	main, dead := fsm.Address{Entity: 1}, fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}
+	settle := func(at fsm.Address, d fsm.Delivery, verb fsm.Verb) {
+		t.Helper()
+		if codes := b.must(fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{{Lock: d.Lock, Verb: verb}}}).Codes; codes[0] != fsm.OK {
+			t.Fatalf("settlement: %v", codes[0])
 		}
-		d := b.must(fsm.LockMessages{Address: main, Max: 1, MaxBytes: 1000}).Deliveries[0]
-		for i, want := range c.deferred {
-			if d.FailedDeliveries != want {
-				t.Errorf("level %d: delivery %d has the count %d, want %d", c.level, i+1, d.FailedDeliveries, want)
-			}
-			settle(main, d, fsm.Defer)
-			if i+1 < len(c.deferred) {
-				d = b.must(fsm.FetchDeferred{Address: main, Sequences: []fsm.SequenceNumber{d.Lock.Sequence}}).Deliveries[0]
-			}
+	}
+	d := b.must(fsm.LockMessages{Address: main, Max: 1, MaxBytes: 1000}).Deliveries[0]
+	for i, want := range deferred {
+		if d.FailedDeliveries != want {
+			t.Errorf("delivery %d has the count %d, want %d", i+1, d.FailedDeliveries, want)
 		}
-		for range 3 { // below level 4 the message is still deferred
-			for _, d := range b.must(fsm.FetchDeferred{Address: main, Sequences: []fsm.SequenceNumber{d.Lock.Sequence}}).Deliveries {
-				settle(main, d, fsm.Abandon)
-			}
+		settle(main, d, fsm.Defer)
+		if i+1 < len(deferred) {
+			d = b.must(fsm.FetchDeferred{Address: main, Sequences: []fsm.SequenceNumber{d.Lock.Sequence}}).Deliveries[0]
 		}
-		if counts := b.counts(1); counts.DeadLetter != 1 {
-			t.Fatalf("level %d: counts %+v, want one dead letter", c.level, counts)
-		}
-		settle(dead, b.must(fsm.LockMessages{Address: dead, Max: 1, MaxBytes: 1000}).Deliveries[0], fsm.Abandon)
-		if d := b.must(fsm.LockMessages{Address: dead, Max: 1, MaxBytes: 1000}).Deliveries[0]; d.FailedDeliveries != c.deadCount {
-			t.Errorf("level %d: an abandoned dead letter has the count %d, want %d", c.level, d.FailedDeliveries, c.deadCount)
-		}
-		if again := b.restored(); again.q.Digest() != b.q.Digest() {
-			t.Errorf("level %d: an image loses something", c.level)
-		}
+	}
+	if counts := b.counts(1); counts.DeadLetter != 1 {
+		t.Fatalf("counts %+v, want one dead letter", counts)
+	}
+	settle(dead, b.must(fsm.LockMessages{Address: dead, Max: 1, MaxBytes: 1000}).Deliveries[0], fsm.Abandon)
+	if d := b.must(fsm.LockMessages{Address: dead, Max: 1, MaxBytes: 1000}).Deliveries[0]; d.FailedDeliveries != deadCount {
+		t.Errorf("an abandoned dead letter has the count %d, want %d", d.FailedDeliveries, deadCount)
+	}
+	if again := b.restored(); again.q.Digest() != b.q.Digest() {
+		t.Errorf("an image loses something")
 	}
 }
 

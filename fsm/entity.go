@@ -87,8 +87,6 @@ func (q *Queues) createEntity(c *PutEntity) (*entityState, Code) {
 	case topic == nil || topic.kind != TopicEntity:
 		return nil, EntityNotFound
 	}
-	known := first.AtLevel(q.level)
-	first = &known
 	ready, _ := parseRule(first) // was checked
 	if topic.topicState.isFull(first.Filter.Kind, ready.size, nil) {
 		return nil, QuotaExceeded

@@ -8,8 +8,7 @@ import (
 // BeginEpoch begins a new epoch of forwarding in a partition: batches that are taken from now on
 // cannot be mistaken for batches that the partition sent before. It is needed when the state of the
 // partition is older than what other partitions have received from it: its next batches would repeat
-// serials and sequence numbers that others remember. It needs no header. Refused with
-// PreconditionFails below format level 3.
+// serials and sequence numbers that others remember. It needs no header.
 //
 // A restore writes it without Serial: batches in flight keep their epoch, because the copy contains
 // what they consist of. A batch in flight that its destination has refused as Stale is named by
@@ -44,9 +43,6 @@ func (q *Queues) beginEpoch(c *BeginEpoch) Code {
 	if code := c.check(); code != OK {
 		return code
 	}
-	if q.FormatLevel() < levelEpochs {
-		return PreconditionFails
-	}
 	if c.Serial == 0 {
 		if !planted.Active(planted.RestoreKeepsEpoch) {
 			q.epoch = c.Epoch
@@ -62,7 +58,3 @@ func (q *Queues) beginEpoch(c *BeginEpoch) Code {
 	sub.out, q.epoch = &out, c.Epoch
 	return OK
 }
-
-// NumbersBatches reports whether batches are transferred with their epoch and with sequence numbers:
-// from format level 3 on.
-func (q *Queues) NumbersBatches() bool { return q.FormatLevel() >= levelEpochs }

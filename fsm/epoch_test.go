@@ -8,13 +8,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// newNumbered returns a state machine of format level 3.
-func newNumbered(t testing.TB) *between {
-	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: 3})
-	return b
-}
-
 // numbered gives the messages of a batch their numbers at the source.
 func numbered(c fsm.TransferMessages, epoch uint64, numbers ...fsm.SequenceNumber) fsm.TransferMessages {
 	c.Epoch = epoch
@@ -24,9 +17,9 @@ func numbered(c fsm.TransferMessages, epoch uint64, numbers ...fsm.SequenceNumbe
 	return c
 }
 
-// exampleEpochs is a state machine of format level 3 with everything that epochs of forwarding leave.
+// exampleEpochs is a state machine with everything that epochs of forwarding leave.
 func exampleEpochs(t testing.TB) *between {
-	b := newNumbered(t)
+	b := newBetween(t)
 	b.env.Now = 1_700_000_000_000
 	b.put(1, 1, nil)
 	for id := fsm.EntityID(2); id < 4; id++ {
@@ -34,7 +27,7 @@ func exampleEpochs(t testing.TB) *between {
 		b.send(id, 3, fsm.Message{Payload: []byte("x")})
 		b.must(take(id, 2))
 	}
-	b.must(transferOf(7, carried("a"))) // of a source below format level 3
+	b.must(numbered(transferOf(7, carried("a")), 0, 1))
 	c := numbered(transferOf(2, carried("b"), carried("c")), 1<<63, 8, 9)
 	b.must(c)
 	c.Source.Address.Entity = 6
@@ -77,7 +70,7 @@ func TestTamperedEpochImageIsRefused(t *testing.T) {
 // memory, and refuses, before and after the destination is restored from an image.
 func TestBatchIsAcceptedOnceInItsEpoch(t *testing.T) {
 	t.Parallel()
-	b := newNumbered(t)
+	b := newBetween(t)
 	b.put(1, 1, nil)
 	for i, row := range []struct {
 		epoch, serial uint64
@@ -85,13 +78,11 @@ func TestBatchIsAcceptedOnceInItsEpoch(t *testing.T) {
 		code          fsm.Code
 		messages      uint64 // in the destination afterwards
 	}{
-		{0, 5, 0, fsm.OK, 2},     // without numbers, of a source below format level 3
-		{0, 5, 17, fsm.OK, 2},    // again, when the source has the level
-		{0, 5, 18, fsm.OK, 2},    // the first one had no numbers to compare
+		{0, 5, 17, fsm.OK, 2},    //
+		{0, 5, 17, fsm.OK, 2},    // again
 		{0, 6, 20, fsm.OK, 4},    //
 		{0, 6, 20, fsm.OK, 4},    // again
 		{0, 6, 21, fsm.Stale, 4}, // another batch under the same serial
-		{0, 6, 0, fsm.OK, 4},     // again, from a leader that did not know the level
 		{0, 5, 17, fsm.Stale, 4}, //
 		{9, 6, 20, fsm.OK, 6},    // in another epoch the same numbers are other messages
 		{9, 6, 20, fsm.OK, 6},    //
@@ -102,12 +93,8 @@ func TestBatchIsAcceptedOnceInItsEpoch(t *testing.T) {
 		{4, 2, 20, fsm.OK, 10},   // serials of an epoch are
 		{4, 1, 20, fsm.Stale, 10},
 		{0, 8, 50, fsm.Stale, 10}, // an epoch before the last one
-		{0, 8, 0, fsm.Stale, 10},
 	} {
-		c := transferOf(row.serial, carried("a"), carried("b"))
-		if row.first != 0 {
-			c = numbered(c, row.epoch, row.first, row.first+1)
-		}
+		c := numbered(transferOf(row.serial, carried("a"), carried("b")), row.epoch, row.first, row.first+1)
 		if res := b.do(c); res.Code != row.code || b.q.Messages() != row.messages {
 			t.Fatalf("row %d: %v, %d messages", i, res.Code, b.q.Messages())
 		}
@@ -115,50 +102,27 @@ func TestBatchIsAcceptedOnceInItsEpoch(t *testing.T) {
 	}
 }
 
-// TestEpochIsRefusedBelowItsLevel: a state machine whose images cannot hold an epoch does not accept
-// one, and its images are what they were.
-func TestEpochIsRefusedBelowItsLevel(t *testing.T) {
-	t.Parallel()
-	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: 2})
-	b.put(1, 1, nil)
-	before := b.q.Digest()
-	if code := b.do(fsm.BeginEpoch{Epoch: 1}).Code; code != fsm.PreconditionFails {
-		t.Errorf("begin: %v", code)
-	}
-	if code := b.do(numbered(transferOf(1, carried("a")), 1, 1)).Code; code != fsm.ServerBusy || b.q.Digest() != before {
-		t.Errorf("transfer: %v", code)
-	}
-	if b.must(numbered(transferOf(1, carried("a")), 0, 1)); b.q.Messages() != 1 || b.image()[0] != 4 {
-		t.Errorf("%d messages, image version %d", b.q.Messages(), b.image()[0])
-	}
-	again := b.restored()
-	if again.q.Digest() != b.q.Digest() {
-		t.Error("the restored machine is another")
-	}
-}
-
 // TestNumbersOfBatchRise: batches whose numbers do not rise are refused, by every check.
 func TestNumbersOfBatchRise(t *testing.T) {
 	t.Parallel()
-	b := newNumbered(t)
+	b := newBetween(t)
 	b.put(1, 1, nil)
-	for _, numbers := range [][]fsm.SequenceNumber{{3, 3}, {3, 2}, {3, 0}, {0, 3}} {
+	for _, numbers := range [][]fsm.SequenceNumber{{3, 3}, {3, 2}} {
 		c := numbered(transferOf(1, carried("a"), carried("b")), 0, numbers...)
 		encoded := fsm.AppendCommand(nil, fsm.Header{}, c)
 		if code := fsm.Check(c); code != fsm.InvalidArgument {
 			t.Errorf("%v: %v", numbers, code)
 		}
-		if numbers[0] != 0 && verify(encoded) == nil {
+		if verify(encoded) == nil {
 			t.Errorf("%v: the bytes are accepted", numbers)
 		}
-		if numbers[0] != 0 && b.do(c).Code != fsm.InvalidArgument {
+		if b.do(c).Code != fsm.InvalidArgument {
 			t.Errorf("%v: performed", numbers)
 		}
 	}
 	c := transferOf(1, carried("a"))
-	if c.Epoch = 1; fsm.Check(c) != fsm.InvalidArgument {
-		t.Error("an epoch without numbers")
+	if c.Messages[0].Number = 0; fsm.Check(c) != fsm.InvalidArgument || b.do(c).Code != fsm.InvalidArgument {
+		t.Error("a message without a number is accepted")
 	}
 }
 
@@ -166,7 +130,7 @@ func TestNumbersOfBatchRise(t *testing.T) {
 // consists of; the next one has the new epoch, also in an outbox that is used for the first time.
 func TestEpochBeginsWithTheNextBatch(t *testing.T) {
 	t.Parallel()
-	b := newNumbered(t)
+	b := newBetween(t)
 	for id := fsm.EntityID(1); id < 3; id++ {
 		b.put(id, 1, onward)
 		b.send(id, 4, fsm.Message{})
@@ -187,7 +151,7 @@ func TestEpochBeginsWithTheNextBatch(t *testing.T) {
 // and under the same serial, and so do the batches after it; others in flight keep theirs.
 func TestRefusedBatchGetsNewEpoch(t *testing.T) {
 	t.Parallel()
-	b := newNumbered(t)
+	b := newBetween(t)
 	for id := fsm.EntityID(1); id < 3; id++ {
 		b.put(id, 1, onward)
 		b.send(id, 4, fsm.Message{})
@@ -291,7 +255,7 @@ func TestRestoredPartitionsForward(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			source, destination := newNumbered(t), newNumbered(t)
+			source, destination := newBetween(t), newBetween(t)
 			source.put(1, 1, onward)
 			destination.put(1, 1, nil)
 			source.send(1, 2, fsm.Message{Payload: []byte("first")})
@@ -343,16 +307,11 @@ func TestClusterIsRenamedOnOneMember(t *testing.T) {
 	env := fsm.Env{Index: 100, Now: 1_800_000_000_000}
 	apply := func(cmd fsm.Command) fsm.Code {
 		env.Index++
-		return c.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, cmd)).Code
+		return c.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, cmd)).Code
 	}
 	rename := fsm.RenameCluster{ClusterID: "c2"}
-	if code := apply(rename); code != fsm.PreconditionFails {
-		t.Errorf("below the level: %v", code)
-	}
-	for _, c := range []fsm.Command{fsm.RaiseLevel{Level: 3}, fsm.PartitionFormed{Partition: 1}} {
-		if code := apply(c); code != fsm.OK {
-			t.Fatal(code)
-		}
+	if code := apply(fsm.PartitionFormed{Partition: 1}); code != fsm.OK {
+		t.Fatal(code)
 	}
 	for _, step := range []fsm.Command{
 		fsm.PlacePartition{Partition: 1, Members: []fsm.MemberID{"m9"}},

@@ -16,8 +16,8 @@ const idleReportInterval = Millis(60 * 1000)
 // others are in use, so none deletes itself. Instead all of them are fenced, each if it is idle: a fenced shard accepts nothing.
 // Then the first shard, whose fence decides, is deleted, and its tombstone has the others dropped.
 //
-// Refused with EntityNotFound; NotAllowed for an entity that is not a shard; PreconditionFails where a step says
-// so; or InvalidArgument below format level 4.
+// Refused with EntityNotFound; NotAllowed for an entity that is not a shard; or PreconditionFails where a step says
+// so.
 type FenceIdle struct {
 	Entity EntityID // a shard
 	// Round names the attempt to delete the entity: the Serial of the result for the first shard, where it is 0.
@@ -79,7 +79,7 @@ func (q *Queues) fencedAt(id EntityID) Code {
 
 // applyFence performs one step. index is that of the entry, and names a new round.
 func (q *Queues) applyFence(c FenceIdle, index uint64) Result {
-	if c.check() != OK || q.FormatLevel() < LevelFences {
+	if c.check() != OK {
 		return Result{Code: InvalidArgument}
 	}
 	x := q.byID[c.Entity]

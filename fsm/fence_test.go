@@ -1,7 +1,6 @@
 package fsm_test
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -21,7 +20,6 @@ func exampleFence() fsm.Command {
 // newShard is a state machine with shard 1 of a queue that is deleted when it is idle.
 func newShard(t testing.TB, change func(*fsm.EntitySettings)) *between {
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: fsm.FormatLevel})
 	b.put(1, 1, func(s *fsm.EntitySettings) {
 		s.EnablePartitioning, s.AutoDeleteOnIdle = true, idleShardTime
 		if change != nil {
@@ -171,7 +169,6 @@ func TestFencedShardAcceptsNothing(t *testing.T) {
 func TestFencedSubscriptionKeepsItsRules(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: fsm.LevelFences})
 	settings := fsm.DefaultSettings()
 	settings.EnablePartitioning = true
 	b.must(fsm.PutEntity{Entity: 2, Version: 1, Settings: settings, Kind: fsm.TopicEntity})
@@ -185,7 +182,7 @@ func TestFencedSubscriptionKeepsItsRules(t *testing.T) {
 		}
 	}
 	b.send(2, 1, fsm.Message{})
-	golden(t, "image-v7-queues-fenced", b.image())
+	golden(t, "image-queues-fenced", b.image())
 	if again := b.restored(); again.q.Digest() != b.q.Digest() {
 		t.Error("an image loses something")
 	}
@@ -244,51 +241,6 @@ func TestFencesBelongToTheirRound(t *testing.T) {
 		if code := fsm.Check(c); code != fsm.InvalidArgument {
 			t.Errorf("%+v: %v", c, code)
 		}
-	}
-	low := newBetween(t)
-	low.must(fsm.RaiseLevel{Level: fsm.LevelFences - 1})
-	low.put(1, 1, func(s *fsm.EntitySettings) { s.EnablePartitioning, s.AutoDeleteOnIdle = true, idleShardTime })
-	low.pass(idleShardTime)
-	if code := low.fence(fsm.FenceSet, 0).Code; code != fsm.InvalidArgument {
-		t.Errorf("below the level: %v", code)
-	}
-}
-
-// TestIdleDeletionOfShardsWaitsForTheLevel: the catalog takes AutoDeleteOnIdle for partitioned entities, and for subscriptions
-// of partitioned topics, from the entry on that raises the level to 4.
-func TestIdleDeletionOfShardsWaitsForTheLevel(t *testing.T) {
-	t.Parallel()
-	c, do := catalogAt(t, fsm.LevelFences-1)
-	spread := fsm.DefaultSettings()
-	spread.EnablePartitioning = true
-	idle, deletes := spread, fsm.DefaultSettings()
-	idle.AutoDeleteOnIdle, deletes.AutoDeleteOnIdle = idleShardTime, idleShardTime
-	if res := do(fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Kind: fsm.TopicEntity, Name: "p", Partition: 1, Partitions: []fsm.PartitionID{1}, Settings: spread}); res.Code != fsm.OK {
-		t.Fatal(res.Code)
-	}
-	commands := []fsm.Command{
-		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "q", Partition: 1, Partitions: []fsm.PartitionID{1}, Settings: idle},
-		fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: 2, Name: "p/Subscriptions/s", Settings: deletes},
-		fsm.UpdateEntity{Entity: 2, Settings: idle},
-	}
-	before := c.Digest()
-	for _, cmd := range commands {
-		if res := do(cmd); res.Code != fsm.InvalidArgument || c.Digest() != before {
-			t.Errorf("%T below the level: %v", cmd, res.Code)
-		}
-	}
-	do(fsm.RaiseLevel{Level: fsm.LevelFences})
-	for _, cmd := range commands {
-		if res := do(cmd); res.Code != fsm.OK {
-			t.Errorf("%T: %v", cmd, res.Code)
-		}
-	}
-	var b bytes.Buffer
-	if _, err := c.Image().WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	if again := fsm.NewCatalog(); again.Restore(&b) != nil || again.Digest() != c.Digest() {
-		t.Error("an image loses something")
 	}
 }
 

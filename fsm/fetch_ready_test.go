@@ -26,7 +26,7 @@ func TestFetchReadyLocksAsLockDoes(t *testing.T) {
 				serial++
 				h := fsm.Header{Incarnation: 7, Serial: serial, Low: serial}
 				a.env.Index++
-				x, y = a.q.Apply(a.env, fsm.AppendCommand(nil, h, c)), b.q.Apply(a.env, fsm.AppendCommand(nil, h, d))
+				x, y = a.q.Apply(oneTime(a.env), fsm.AppendCommand(nil, h, c)), b.q.Apply(oneTime(a.env), fsm.AppendCommand(nil, h, d))
 				if diff := cmp.Diff(a.show(x), b.show(y)); diff != "" {
 					t.Fatalf("entry %d, %T and %T: %s", a.env.Index, c, d, diff)
 				}
@@ -34,7 +34,7 @@ func TestFetchReadyLocksAsLockDoes(t *testing.T) {
 			}
 			settings := fsm.DefaultSettings()
 			settings.LockDuration, settings.MaxDeliveryCount, settings.DeadLetterOnExpiry = 5000, 3, seed%2 == 0
-			for _, c := range []fsm.Command{fsm.RaiseLevel{Level: fsm.LevelFetchReady}, fsm.PutEntity{Entity: 1, Version: 1, Settings: settings}} {
+			for _, c := range []fsm.Command{fsm.PutEntity{Entity: 1, Version: 1, Settings: settings}} {
 				both(c, c)
 			}
 			var held []fsm.LockID
@@ -95,7 +95,6 @@ func oldestReady(q *fsm.Queues, at fsm.Address, n int) (list []fsm.LockID) {
 func TestFetchReadyLeavesOutWhatIsNotReady(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: fsm.LevelFetchReady})
 	b.put(1, 1, nil)
 	at := fsm.Address{Entity: 1}
 	b.send(1, 3, fsm.Message{Payload: []byte("m")})
@@ -127,7 +126,7 @@ func TestFetchReadyLeavesOutWhatIsNotReady(t *testing.T) {
 	}
 }
 
-// TestFetchReadyIsRefused lists what refuses it: an older level, sessions, and what refuses every receiver. A
+// TestFetchReadyIsRefused lists what refuses it: sessions, and what refuses every receiver. A
 // receive-and-delete whose answer nobody remembers is refused as well.
 func TestFetchReadyIsRefused(t *testing.T) {
 	t.Parallel()
@@ -140,10 +139,6 @@ func TestFetchReadyIsRefused(t *testing.T) {
 	b.put(3, 1, func(s *fsm.EntitySettings) { s.Status = fsm.ReceiveDisabled })
 	b.put(4, 1, onward)
 	b.send(1, 1, fsm.Message{})
-	if code := b.do(fetch(1)).Code; code != fsm.InvalidArgument {
-		t.Errorf("below its level: %v", code)
-	}
-	b.must(fsm.RaiseLevel{Level: fsm.LevelFetchReady})
 	remove := fetch(1)
 	remove.Delete = true
 	for name, row := range map[string]struct {

@@ -224,7 +224,7 @@ func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 // isAsideFull reports whether the current entry has stored as many bytes of messages that cannot be
 // forwarded as it may: their patches are written again.
 func (q *Queues) isAsideFull() bool {
-	return q.FormatLevel() >= levelEpochs && q.setAside >= setAsideBytesMax && !planted.Active(planted.ForwardWithoutByteBound)
+	return q.setAside >= setAsideBytesMax && !planted.Active(planted.ForwardWithoutByteBound)
 }
 
 // deadLetterHops dead-letters a message that was forwarded hopsMax times.

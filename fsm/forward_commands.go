@@ -1,10 +1,6 @@
 package fsm
 
-import (
-	"slices"
-
-	"github.com/peeklock/peeklock/fsm/fields"
-)
+import "github.com/peeklock/peeklock/fsm/fields"
 
 // ForwardMessages advances the outbox of a sub-queue that forwards its messages. It needs no
 // header: the leader of the source partition can repeat it at any time with Incarnation 0.
@@ -37,8 +33,7 @@ type Destination struct {
 // TransferMessages stores messages that another entity forwards, exactly once: the batch accepted
 // last from this Source gets the same answer again and is not performed. It needs no header. Result:
 // Codes, one per message: OK, MessageTooLarge or QuotaExceeded. Refused as a whole with
-// EntityNotFound, EntityDisabled or InvalidArgument, with ServerBusy if the state machine cannot
-// remember the Epoch yet, and with Stale if the batch cannot be accepted under its Epoch and Serial:
+// EntityNotFound, EntityDisabled or InvalidArgument, and with Stale if the batch cannot be accepted under its Epoch and Serial:
 //
 //   - The Serial is below the last one accepted in this Epoch, or the source has begun another Epoch
 //     since. The source has the answer already, unless its state is older than that of the
@@ -51,7 +46,7 @@ type Destination struct {
 type TransferMessages struct {
 	Entity   EntityID // queue or topic
 	Source   Outbox
-	Epoch    uint64 // as ForwardMessages returned it; 0 unless the messages have numbers
+	Epoch    uint64 // as ForwardMessages returned it
 	Serial   uint64
 	Messages []Transferred
 }
@@ -65,58 +60,51 @@ type Outbox struct {
 // Transferred is a message in transit between two entities.
 type Transferred struct {
 	Message
-	// Number is the sequence number at the source, which rises from message to message; below format
-	// level 3 it is 0 in all. It identifies the message: its bytes may differ when a later release
-	// sends the batch again.
+	// Number is the sequence number at the source, which rises from message to message. It identifies
+	// the message: its bytes may differ when a later release sends the batch again.
 	Number  SequenceNumber
 	Patches []byte // as written by AppendPatches; they stay with the message
 	Hops    uint8  // number of times it was forwarded, this one included: 1 to hopsMax; 0 from a TransferQueue
 }
 
-// transferredBytesMin is the minimum size of a message of a TransferMessages: hops, and six empty
-// fields.
-const transferredBytesMin = 7
+// transferredBytesMin is the minimum size of a message of a TransferMessages: number, hops, and eight
+// empty fields.
+const transferredBytesMin = 10
 
-// transferHead reads the fields before the messages, and the number of messages.
-func readTransferHead(r *fields.Codec, kind Kind) (c TransferMessages, messages int) {
-	headFields(&c, r, kind)
+// readTransferHead reads the fields before the messages, and the number of messages.
+func readTransferHead(r *fields.Codec) (c TransferMessages, messages int) {
+	headFields(&c, r)
 	return c, r.Count(transferredBytesMin)
 }
 
-// transferred reads a message in transit, which aliases the input.
-func readTransferred(r *fields.Codec, kind Kind) sentMessage {
-	var number SequenceNumber
-	if kind != KindTransferMessages {
-		fields.Uint64(r, &number)
-	}
-	m := sentMessage{number: number, hops: r.Byte(), id: r.Bytes(), payload: r.Bytes(), ttl: Millis(r.Int64())}
+// readTransferred reads a message in transit, which aliases the input.
+func readTransferred(r *fields.Codec) sentMessage {
+	m := sentMessage{number: SequenceNumber(r.Uvarint()), hops: r.Byte(), id: r.Bytes(), payload: r.Bytes(), ttl: Millis(r.Int64())}
 	m.properties, m.patches = r.Bytes(), r.Bytes()
 	m.session, m.hasSession = readSession(r)
-	if kind == KindTransferScheduled {
-		fields.Uint64(r, &m.reserved)
-		fields.Int64(r, &m.at)
-	}
+	fields.Uint64(r, &m.reserved)
+	fields.Int64(r, &m.at)
 	return m
 }
 
-// transfers reads a TransferMessages, its messages into scratch.
-func readTransfers(r *fields.Codec, kind Kind, scratch []sentMessage) (TransferMessages, []sentMessage) {
-	c, n := readTransferHead(r, kind)
+// readTransfers reads a TransferMessages, its messages into scratch.
+func readTransfers(r *fields.Codec, scratch []sentMessage) (TransferMessages, []sentMessage) {
+	c, n := readTransferHead(r)
 	scratch = scratch[:0]
 	for range n {
-		scratch = append(scratch, readTransferred(r, kind))
+		scratch = append(scratch, readTransferred(r))
 	}
 	return c, scratch
 }
 
 // verifyTransfer decodes and checks a TransferMessages without building it.
-func verifyTransfer(r *fields.Codec, kind Kind) {
-	c, n := readTransferHead(r, kind)
+func verifyTransfer(r *fields.Codec) {
+	c, n := readTransferHead(r)
 	r.Limit(validTransfer(&c, n))
 	before := SequenceNumber(0)
 	for range n {
-		m := readTransferred(r, kind)
-		r.Limit(kind == KindTransferMessages || m.number > before)
+		m := readTransferred(r)
+		r.Limit(m.number > before)
 		before = m.number
 		r.Limit(validTransferred(c.Source.Address, len(m.id), len(m.session), m.ttl, m.hops, m.properties) && len(m.payload) <= messageBytesMax)
 		r.Limit(validReservation(c.Source.Address, m.reserved, m.at, len(m.patches)))
@@ -171,114 +159,44 @@ func (c *ForwardMessages) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.MaxBytes)
 }
 
-func (c TransferMessages) kind() Kind {
-	switch {
-	case c.hasReserved():
-		return KindTransferScheduled
-	case c.isNumbered():
-		return KindTransferBatch
-	}
-	return KindTransferMessages
-}
-
-// hasReserved reports whether a message has a reserved number.
-func (c TransferMessages) hasReserved() bool {
-	return slices.ContainsFunc(c.Messages, func(m Transferred) bool { return m.Reserved != 0 })
-}
-
-// isNumbered reports whether the messages have numbers.
-func (c TransferMessages) isNumbered() bool { return len(c.Messages) > 0 && c.Messages[0].Number != 0 }
-
-func (c TransferMessages) encode(x fields.Codec) fields.Codec {
-	switch {
-	case c.hasReserved():
-		scheduledFields(&c, &x)
-	case c.isNumbered():
-		batchFields(&c, &x)
-	default:
-		c.fields(&x)
-	}
-	return x
-}
-
-// hasValidNumbers reports whether all messages have numbers, which rise, or none has one and the
-// batch no epoch.
-func (c TransferMessages) hasValidNumbers() bool {
-	before := SequenceNumber(0)
-	for i := range c.Messages {
-		switch n := c.Messages[i].Number; {
-		case !c.isNumbered() && n != 0, c.isNumbered() && n <= before:
-			return false
-		default:
-			before = n
-		}
-	}
-	return c.isNumbered() || c.Epoch == 0
-}
-
+func (TransferMessages) kind() Kind                           { return KindTransferMessages }
+func (c TransferMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c TransferMessages) check() Code {
-	if !validTransfer(&c, len(c.Messages)) || !c.hasValidNumbers() {
+	if !validTransfer(&c, len(c.Messages)) {
 		return InvalidArgument
 	}
+	before := SequenceNumber(0)
 	for i := range c.Messages {
 		m := &c.Messages[i]
-		if !validTransferred(c.Source.Address, len(m.ID), len(m.Session), m.TimeToLive, m.Hops, m.Properties) ||
+		if m.Number <= before || !validTransferred(c.Source.Address, len(m.ID), len(m.Session), m.TimeToLive, m.Hops, m.Properties) ||
 			!validReservation(c.Source.Address, m.Reserved, m.EnqueueAt, len(m.Patches)) {
 			return InvalidArgument
 		}
 		if len(m.Payload) > messageBytesMax {
 			return MessageTooLarge
 		}
+		before = m.Number
 	}
 	return OK
 }
 
-// fields of a batch without numbers.
 func (c *TransferMessages) fields(x *fields.Codec) {
-	headFields(c, x, KindTransferMessages)
+	headFields(c, x)
 	for i := range fields.Len(x, &c.Messages, transferredBytesMin) {
 		c.Messages[i].fields(x)
 	}
 }
 
-// batchFields lists the fields of a batch with numbers.
-func batchFields(c *TransferMessages, x *fields.Codec) { numberedFields(c, x, KindTransferBatch) }
-
-// scheduledFields lists the fields of a batch with numbers and with reserved ones.
-func scheduledFields(c *TransferMessages, x *fields.Codec) {
-	numberedFields(c, x, KindTransferScheduled)
-	if !x.Encoding() {
-		x.Limit(c.hasReserved())
-	}
-}
-
-func numberedFields(c *TransferMessages, x *fields.Codec, kind Kind) {
-	headFields(c, x, kind)
-	for i := range fields.Len(x, &c.Messages, transferredBytesMin) {
-		m := &c.Messages[i]
-		fields.Uint64(x, &m.Number)
-		m.fields(x)
-		if kind == KindTransferScheduled {
-			fields.Uint64(x, &m.Reserved)
-			fields.Int64(x, &m.EnqueueAt)
-		}
-	}
-	if !x.Encoding() {
-		x.Limit(c.isNumbered())
-	}
-}
-
 // headFields lists the fields before the messages.
-func headFields(c *TransferMessages, x *fields.Codec, kind Kind) {
+func headFields(c *TransferMessages, x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
 	c.Source.fields(x)
-	if kind != KindTransferMessages {
-		fields.Uint64(x, &c.Epoch)
-	}
+	fields.Uint64(x, &c.Epoch)
 	fields.Uint64(x, &c.Serial)
 }
 
 func (m *Transferred) fields(x *fields.Codec) {
+	fields.Uint64(x, &m.Number)
 	fields.Uint8(x, &m.Hops)
 	fields.Text(x, &m.ID)
 	fields.Bytes(x, &m.Payload)
@@ -286,6 +204,8 @@ func (m *Transferred) fields(x *fields.Codec) {
 	fields.Bytes(x, &m.Properties)
 	fields.Bytes(x, &m.Patches)
 	fieldSession(x, &m.Session, &m.HasSession)
+	fields.Uint64(x, &m.Reserved)
+	fields.Int64(x, &m.EnqueueAt)
 }
 
 func (o *Outbox) fields(x *fields.Codec) {

@@ -32,8 +32,7 @@ type mail struct {
 	batch map[fsm.Outbox]fsm.Result
 	ended map[fsm.Outbox]verdict
 	late  []fsm.TransferMessages // what may be delivered once more
-	level uint32
-	epoch uint64 // the last one begun
+	epoch uint64                 // the last one begun
 	// Copies of the partitions, which differ in age, and the entities that were gone then.
 	copies    map[fsm.PartitionID]*replica
 	goneThere map[fsm.PartitionID]map[fsm.EntityID]bool
@@ -234,11 +233,8 @@ func (m *mail) deliver(box fsm.Outbox, lost bool) {
 		}
 		c.Messages = append(c.Messages, fsm.Transferred{
 			Message: fsm.Message{Payload: slices.Clone(from.bodies.Read(d.Body))},
-			Patches: fsm.AppendPatches(nil, append(patches, fsm.Patch{Enqueued: d.Lock.Sequence})), Hops: d.Hops + 1,
+			Patches: fsm.AppendPatches(nil, append(patches, fsm.Patch{Enqueued: d.Lock.Sequence})), Hops: d.Hops + 1, Number: d.Lock.Sequence,
 		})
-		if from.q.NumbersBatches() {
-			c.Messages[i].Number = d.Lock.Sequence
-		}
 	}
 	m.late = append(m.late, c)
 	answer := m.machines[res.To.Partition].do(c)
@@ -291,9 +287,6 @@ func (m *mail) restore(*rapid.T) {
 // answerRefusal is what a forwarder does when a batch was refused as Stale: if it is still in flight, it
 // gets another epoch. The runner asks for it again.
 func (m *mail) answerRefusal(c *fsm.TransferMessages) {
-	if m.level < 3 {
-		return
-	}
 	m.epoch++
 	m.at(c.Source.Address.Entity).must(fsm.BeginEpoch{Epoch: m.epoch, Address: c.Source.Address, Serial: c.Serial, Replaces: c.Epoch})
 	delete(m.batch, c.Source)
@@ -301,9 +294,8 @@ func (m *mail) answerRefusal(c *fsm.TransferMessages) {
 
 // copy makes a copy of a partition.
 func (m *mail) copy(*rapid.T) {
-	if id := fsm.PartitionID(rapid.IntRange(1, 2).Draw(m.t, "partition")); m.level >= 3 {
-		m.copies[id], m.goneThere[id] = m.machines[id].restored(), maps.Clone(m.gone)
-	}
+	id := fsm.PartitionID(rapid.IntRange(1, 2).Draw(m.t, "partition"))
+	m.copies[id], m.goneThere[id] = m.machines[id].restored(), maps.Clone(m.gone)
 }
 
 // recover restores one partition or both from their copies, in a new epoch. Of what was sent before, the
@@ -467,12 +459,11 @@ func forwarding(t *testing.T, rt *rapid.T) {
 	m := &mail{
 		t: rt, machines: map[fsm.PartitionID]*between{1: newBetween(t), 2: newBetween(t)},
 		done: map[string]bool{}, dropped: map[string]bool{}, undecided: map[string]bool{}, gone: map[fsm.EntityID]bool{},
-		batch: map[fsm.Outbox]fsm.Result{}, ended: map[fsm.Outbox]verdict{}, level: rapid.Uint32Range(2, 3).Draw(rt, "level"),
+		batch: map[fsm.Outbox]fsm.Result{}, ended: map[fsm.Outbox]verdict{},
 		copies: map[fsm.PartitionID]*replica{}, goneThere: map[fsm.PartitionID]map[fsm.EntityID]bool{},
 	}
 	for _, b := range m.machines {
 		b.env.Serving = b.env.Now
-		b.must(fsm.RaiseLevel{Level: m.level})
 	}
 	for _, id := range mailEntities {
 		m.settle(id, true)

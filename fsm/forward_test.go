@@ -23,19 +23,12 @@ func exampleForwarding() []fsm.Command {
 			To: fsm.Destination{Partition: 3, Entity: 1 << 50}, Max: 256, MaxBytes: 512 << 10,
 		},
 		fsm.TransferMessages{
-			Entity: 300, Source: fsm.Outbox{Partition: 3, Address: dead}, Serial: 1 << 40,
-			Messages: []fsm.Transferred{
-				{
-					Message: fsm.Message{ID: "m1", Payload: []byte("hello"), TimeToLive: 60_000, Properties: []byte{}},
-					Patches: fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 7, Source: "orders"}}), Hops: 4,
-				},
-				{Message: fsm.Message{Payload: []byte{}, Properties: []byte{}}, Patches: []byte{}, Hops: 1},
-			},
-		},
-		fsm.TransferMessages{
 			Entity: 300, Source: fsm.Outbox{Partition: 3, Address: dead}, Epoch: 1<<64 - 1, Serial: 1 << 40,
 			Messages: []fsm.Transferred{
-				{Message: fsm.Message{Payload: []byte("hello"), Properties: []byte{}}, Number: 7, Patches: []byte{}, Hops: 4},
+				{
+					Message: fsm.Message{ID: "m1", Payload: []byte("hello"), TimeToLive: 60_000, Properties: []byte{}}, Number: 7,
+					Patches: fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 7, Source: "orders"}}), Hops: 4,
+				},
 				{Message: fsm.Message{Payload: []byte{}, Properties: []byte{}}, Number: 1 << 50, Patches: []byte{}, Hops: 1},
 			},
 		},
@@ -99,7 +92,7 @@ func (s *scenario) forwarding(d *datadriven.TestData) fsm.Command {
 		from.Entity = fsm.EntityID(number(d, "source", 9))
 		c.Source = fsm.Outbox{Partition: 1, Address: from}
 		for _, l := range strings.Split(d.Input, "\n") {
-			m := fsm.Transferred{Message: s.message(d, l), Hops: uint8(number(d, "hops", 1))}
+			m := fsm.Transferred{Message: s.message(d, l), Hops: uint8(number(d, "hops", 1)), Number: fsm.SequenceNumber(len(c.Messages) + 1)}
 			if n := number(d, "was", 0); n != 0 {
 				m.Patches = fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: fsm.SequenceNumber(n)}})
 			}
@@ -143,7 +136,7 @@ func newBetween(t testing.TB) *between {
 
 func (b *between) do(c fsm.Command) fsm.Result {
 	b.env.Index++
-	return b.q.Apply(b.env, fsm.AppendCommand(nil, fsm.Header{}, c))
+	return b.q.Apply(oneTime(b.env), fsm.AppendCommand(nil, fsm.Header{}, c))
 }
 
 // must performs a command that is not refused.
@@ -186,6 +179,11 @@ func take(id fsm.EntityID, most uint32) fsm.ForwardMessages {
 }
 
 func transferOf(serial uint64, messages ...fsm.Transferred) fsm.TransferMessages {
+	for i := range messages {
+		if messages[i].Number == 0 {
+			messages[i].Number = fsm.SequenceNumber(i + 1)
+		}
+	}
 	return fsm.TransferMessages{
 		Entity: 1, Source: fsm.Outbox{Partition: 2, Address: fsm.Address{Entity: 5}}, Serial: serial, Messages: messages,
 	}
@@ -214,7 +212,7 @@ func TestForwardIsIdempotent(t *testing.T) {
 			again := take(1, 100)
 			again.To = to
 			h := fsm.Header{Incarnation: origin, Serial: origin, Low: origin}
-			res := b.q.Apply(b.env, fsm.AppendCommand(nil, h, again))
+			res := b.q.Apply(oneTime(b.env), fsm.AppendCommand(nil, h, again))
 			if diff := cmp.Diff(first, res, cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("asked again by %d it is another batch:\n%s", origin, diff)
 			}

@@ -72,8 +72,8 @@ func FuzzApply(f *testing.F) {
 		env := fsm.Env{Index: 9, Now: 1_800_000_000_000}
 		if info, _ := fsm.PeekCommand(b); info.Kind >= fsm.KindFoundCluster {
 			x, y := exampleCatalog(t), exampleCatalog(t)
-			x.Apply(env, b)
-			y.Apply(env, fsm.AppendCommand(nil, h, c))
+			x.Apply(oneTime(env), b)
+			y.Apply(oneTime(env), fsm.AppendCommand(nil, h, c))
 			if x.Digest() != y.Digest() {
 				t.Errorf("%T %+v forks replicas", c, c)
 			}
@@ -81,8 +81,8 @@ func FuzzApply(f *testing.F) {
 		}
 		for _, example := range []func(testing.TB) *replica{exampleQueues, exampleTopics} {
 			x, y := example(t), example(t)
-			x.q.Apply(env, b)
-			y.q.Apply(env, fsm.AppendCommand(nil, h, c))
+			x.q.Apply(oneTime(env), b)
+			y.q.Apply(oneTime(env), fsm.AppendCommand(nil, h, c))
 			if x.q.Digest() != y.q.Digest() {
 				t.Errorf("%T %+v forks replicas", c, c)
 			}
@@ -127,16 +127,16 @@ func exercise(t *testing.T, q *fsm.Queues) {
 	env := fsm.Env{Index: 1, Now: 1 << 50}
 	for range 3 {
 		q.NextDeadline()
-		q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+		q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
 	}
 	for id := fsm.EntityID(1); id < 10; id++ {
 		q.Counts(id)
 		q.Peek(fsm.Address{Entity: id}, 0, 100)
-		q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.LockMessages{Address: fsm.Address{Entity: id}, Max: 4096, MaxBytes: 1 << 31}))
+		q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, fsm.LockMessages{Address: fsm.Address{Entity: id}, Max: 4096, MaxBytes: 1 << 31}))
 	}
 	q.Outboxes()
 	for _, c := range tryForwarding() {
-		q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, c))
+		q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, c))
 	}
 	q.Effects()
 }

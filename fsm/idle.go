@@ -19,9 +19,7 @@ func (q *Queues) recordActivity(c Touch) Result {
 // or a topic got a subscription. Clients read the time; idleness has a time of its own, because
 // peeks and waiting receivers count for it.
 func (q *Queues) recordUse(x *entityState) {
-	if q.level >= levelServiceSettings {
-		x.lastUse = q.times.Wall
-	}
+	x.lastUse = q.times.Wall
 }
 
 // idleDue returns the time at which the entity is deleted if it stays idle; 0 for never, as while

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -50,7 +49,6 @@ type frozenEntity struct {
 	sourceBatches []sourceBatch
 	grants        uint64
 	sessions      []*sessionPage
-	tokens        int
 	entries       [4][]chunkEntry
 	outs          [4]*outbox
 }
@@ -73,7 +71,7 @@ func (q *Queues) freeze() *queuesImage {
 			kind: x.kind, rules: x.rules.list, grants: x.grants, fence: x.fence,
 		}
 		if x.sessions != nil {
-			img.entities[i].sessions, img.entities[i].tokens = x.sessions.pages, x.sessions.tokens
+			img.entities[i].sessions = x.sessions.pages
 		}
 		switch x.kind {
 		case TopicEntity:
@@ -97,21 +95,10 @@ func (q *Queues) freeze() *queuesImage {
 func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w, true) }
 
 func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
-	version := imageVersion(machineQueues, img.level)
-	if slices.ContainsFunc(img.entities, func(x frozenEntity) bool { return x.fence != 0 }) {
-		version = imageVersionFences
-	}
-	if slices.ContainsFunc(img.entities, func(x frozenEntity) bool { return x.tokens != 0 }) {
-		version = imageVersionTokens
-	}
-	iw := newImageWriter(w, machineQueues, version, refs)
-	if iw.withIndexedBy = img.level >= levelPublishSteps; iw.withIndexedBy {
-		iw.uvarint(uint64(img.level))
-		iw.uvarint(uint64(img.lastPublished))
-	}
-	if iw.version >= imageVersionEpochs {
-		iw.uvarint(img.epoch)
-	}
+	iw := newImageWriter(w, machineQueues, refs)
+	iw.uvarint(uint64(img.level))
+	iw.uvarint(uint64(img.lastPublished))
+	iw.uvarint(img.epoch)
 	iw.times(img.times)
 	iw.count(len(img.tombstones))
 	for _, id := range img.tombstones {
@@ -135,12 +122,8 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	w.rules(x)
 	w.uvarint(uint64(x.last))
 	w.instant(x.lastActivity)
-	if w.version >= imageVersionUse {
-		w.instant(x.lastUse)
-	}
-	if w.version >= imageVersionFences {
-		w.uvarint(x.fence)
-	}
+	w.instant(x.lastUse)
+	w.uvarint(x.fence)
 	if x.window != nil {
 		w.window(x.window)
 	}
@@ -255,19 +238,10 @@ func (q *Queues) Restore(r io.Reader) error {
 	fresh.bodies = q.bodies
 	fresh.reset()
 	ir := newImageReader(r, machineQueues)
-	if ir.version >= imageVersion(machineQueues, levelPublishSteps) {
-		fresh.level, fresh.lastPublished = ir.uint32(), EntityID(ir.uvarint())
-		ir.require(imageVersion(machineQueues, fresh.level) == ir.version || ir.version == imageVersionFences && fresh.level >= LevelFences ||
-			ir.version == imageVersionTokens && fresh.level >= LevelNonExclusiveSessions)
-	}
-	if ir.version >= imageVersionEpochs {
-		fresh.epoch = ir.uvarint()
-	}
+	fresh.level, fresh.lastPublished, fresh.epoch = ir.uint32(), EntityID(ir.uvarint()), ir.uvarint()
 	fresh.times = ir.times()
 	ir.repeat(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
-	tokens := slices.ContainsFunc(fresh.entities, func(x *entityState) bool { return x.sessions != nil && x.sessions.tokens > 0 })
-	ir.require((ir.version == imageVersionTokens) == tokens && (tokens || (ir.version == imageVersionFences) == (len(fresh.fences) > 0)))
 	ir.attachSubscriptions(&fresh)
 	ir.answers(&fresh.table)
 	if err := ir.finish(); err != nil {
@@ -313,14 +287,10 @@ func (r *imageReader) entityState(q *Queues) {
 	r.rules(x)
 	x.last = SequenceNumber(r.uvarintMax(math.MaxInt64)) // a signed long on the wire
 	x.lastActivity = r.instant()
-	if r.version >= imageVersionUse {
-		x.lastUse = r.instant()
-	}
-	if r.version >= imageVersionFences {
-		if fence := r.uvarint(); fence != 0 {
-			r.require(kind == SubscriptionEntity || settings.EnablePartitioning)
-			q.setFence(x, fence)
-		}
+	x.lastUse = r.instant()
+	if fence := r.uvarint(); fence != 0 {
+		r.require(kind == SubscriptionEntity || settings.EnablePartitioning)
+		q.setFence(x, fence)
 	}
 	if x.detectsDuplicates(&settings) {
 		x.window = &duplicateWindow{generation: q.arena.generation}
@@ -375,7 +345,7 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 		r.require(patch != Ref{})
 	}
 	r.require(before < n && n <= last)
-	r.require(rec.state >= Ready && (rec.state <= Forwarding || rec.state == Pending && q.bounded()))
+	r.require(rec.state >= Ready && rec.state <= Pending)
 	r.require(sub.canHold(&rec, patch))
 	r.require(rec.flags&^recordFlagsKnown == 0 && rec.flags.hops() <= hopsMax)
 	r.require((rec.state == Locked && !sub.deliversBySession() || rec.state == Scheduled) == (rec.deadline != 0))

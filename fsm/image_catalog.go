@@ -49,7 +49,7 @@ func (img *catalogImage) WriteTo(w io.Writer) (int64, error) { return img.write(
 func (img *catalogImage) Refs(func(Owner, Ref)) {}
 
 func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineCatalog, imageVersion(machineCatalog, img.level), refs)
+	iw := newImageWriter(w, machineCatalog, refs)
 	iw.times(img.times)
 	iw.string(img.clusterID)
 	for _, b := range img.tokenKey {
@@ -135,7 +135,6 @@ func (c *Catalog) Restore(r io.Reader) error {
 		fresh.tokenKey[i] = ir.byte()
 	}
 	fresh.level = ir.uint32()
-	ir.require(imageVersion(machineCatalog, fresh.level) == ir.version)
 	ir.repeat(membersMax, func() { ir.member(fresh) })
 	ir.repeat(partitionsMax, func() { ir.partition(fresh) })
 	fresh.load = make([]int, len(fresh.partitions))
@@ -208,7 +207,7 @@ func (r *imageReader) shards(c *Catalog, e *Entity) {
 		r.require(id != CatalogPartition && int64(id) <= int64(len(c.partitions)) && !slices.Contains(partitions, id))
 		partitions = append(partitions, id)
 	})
-	r.require(len(partitions) > 0 && partitions[0] == e.Partition && c.shardsMayHave(&e.Settings))
+	r.require(len(partitions) > 0 && partitions[0] == e.Partition)
 	e.Shards = shardsFrom(e.ID, partitions)
 }
 

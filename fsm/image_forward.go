@@ -12,9 +12,7 @@ func (w *imageWriter) outbox(o *outbox) {
 		return
 	}
 	w.uvarint(o.serial)
-	if w.version >= imageVersionEpochs {
-		w.uvarint(o.epoch)
-	}
+	w.uvarint(o.epoch)
 	w.count(len(o.numbers))
 	if len(o.numbers) == 0 {
 		return
@@ -36,10 +34,7 @@ func (r *imageReader) outbox(q *Queues, sub *subqueue) {
 		r.require(sub.ix.counts[Forwarding] == 0)
 		return
 	}
-	o := &outbox{serial: serial}
-	if r.version >= imageVersionEpochs {
-		o.epoch = r.uvarint()
-	}
+	o := &outbox{serial: serial, epoch: r.uvarint()}
 	before := SequenceNumber(0)
 	n := r.uvarintMax(commandMessagesMax)
 	if n > 0 {
@@ -71,14 +66,12 @@ func (w *imageWriter) sourceBatches(list []sourceBatch) {
 		a := &list[i]
 		w.uvarint(uint64(a.from.Partition))
 		w.address(a.from.Address)
-		if w.version >= imageVersionEpochs {
-			w.uvarint(a.epoch)
-			w.count(len(a.former))
-			for _, epoch := range a.former {
-				w.uvarint(epoch)
-			}
-			w.fixed64(a.numbers)
+		w.uvarint(a.epoch)
+		w.count(len(a.former))
+		for _, epoch := range a.former {
+			w.uvarint(epoch)
 		}
+		w.fixed64(a.numbers)
 		w.uvarint(a.serial)
 		w.instant(a.at)
 		w.uvarint(uint64(a.count))
@@ -93,21 +86,17 @@ func (w *imageWriter) sourceBatches(list []sourceBatch) {
 
 func (r *imageReader) sourceBatches(a *sourceBatches) {
 	r.repeat(transferSourcesMax, func() {
-		x := sourceBatch{from: Outbox{Partition: PartitionID(r.uint32()), Address: r.address()}}
-		if r.version >= imageVersionEpochs {
-			x.epoch = r.uvarint()
-			r.repeat(formerEpochsMax, func() {
-				former := r.uvarint()
-				r.require(former != x.epoch && !slices.Contains(x.former, former))
-				x.former = append(x.former, former)
-			})
-			x.numbers = r.fixed64()
-		}
-		x.serial, x.at = r.uvarint(), r.instant()
+		x := sourceBatch{from: Outbox{Partition: PartitionID(r.uint32()), Address: r.address()}, epoch: r.uvarint()}
+		r.repeat(formerEpochsMax, func() {
+			former := r.uvarint()
+			r.require(former != x.epoch && !slices.Contains(x.former, former))
+			x.former = append(x.former, former)
+		})
+		x.numbers, x.serial, x.at = r.fixed64(), r.uvarint(), r.instant()
 		x.count, x.refused = uint16(r.uvarintMax(commandMessagesMax)), Code(r.byte())
 		n := len(a.list)
 		r.require(x.from.Partition != CatalogPartition && x.from.Address.Entity != 0 && x.from.Address.canForward())
-		r.require(x.serial != 0 && x.count != 0 && (n == 0 || a.list[n-1].from.compare(x.from) < 0))
+		r.require(x.numbers != 0 && x.serial != 0 && x.count != 0 && (n == 0 || a.list[n-1].from.compare(x.from) < 0))
 		if r.bool() {
 			r.require(x.refused == OK)
 			for range x.count {

@@ -26,9 +26,7 @@ func (w *imageWriter) sessions(x *frozenEntity) {
 			w.string(h.id)
 			w.uvarint(h.epoch)
 			w.instant(h.until)
-			if w.version >= imageVersionTokens {
-				w.token(h.token)
-			}
+			w.token(h.token)
 			w.instant(h.updated)
 			if h.updated != 0 {
 				w.ref(h.state)
@@ -53,11 +51,7 @@ func (r *imageReader) sessions(q *Queues, x *entityState) {
 	x.grants = r.uvarint()
 	r.repeat(sessionsMax, func() {
 		slot := uint64(s.top) + r.uvarint()
-		h := sessionRecord{id: r.string(sessionIDBytesMax), epoch: r.uvarint(), until: r.instant(), used: true}
-		if r.version >= imageVersionTokens {
-			h.token = r.token()
-		}
-		h.updated = r.instant()
+		h := sessionRecord{id: r.string(sessionIDBytesMax), epoch: r.uvarint(), until: r.instant(), token: r.token(), updated: r.instant(), used: true}
 		if h.updated != 0 {
 			h.state = r.ref()
 		}
@@ -72,9 +66,6 @@ func (r *imageReader) sessions(q *Queues, x *entityState) {
 		s.top++
 		s.fillSlot(uint32(slot), h, q.arena.generation)
 		s.bytes += uint64(h.state.Size)
-		if h.token != nil {
-			s.tokens++
-		}
 	})
 }
 

@@ -17,7 +17,7 @@ func (w *imageWriter) rules(x *frozenEntity) {
 		for _, r := range x.rules {
 			w.uvarint(r.number)
 			w.rule(&r.Rule)
-			if w.withIndexedBy && r.Filter.Kind == CorrelationFilter {
+			if r.Filter.Kind == CorrelationFilter {
 				w.uvarint(uint64(r.indexedBy + 1)) // -1 is a filter without conditions
 			}
 			w.flushIfFull()
@@ -41,7 +41,7 @@ func (r *imageReader) rules(x *entityState) {
 
 func (r *imageReader) numberedRule(x *entityState) {
 	number, read, filed := r.uvarint(), r.rule(), filter.ByFewest
-	if r.version >= imageVersion(machineQueues, levelPublishSteps) && read.Filter.Kind == CorrelationFilter {
+	if read.Filter.Kind == CorrelationFilter {
 		filed = int(r.uvarintMax(filter.ConditionsMax)) - 1
 		r.require(filed < len(read.Filter.Conditions) && (filed >= 0) == (len(read.Filter.Conditions) > 0))
 	}

@@ -8,6 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+// oneTime returns an Env without a serving time as one in which serving time is the time of day.
+func oneTime(env Env) Env {
+	if env.Serving == 0 {
+		env.Serving = env.Now
+	}
+	return env
+}
+
 // TestRecordTakes48Bytes: 48 bytes a message, so that a full chunk is exactly one size class
 // of the allocator and a backlog of a million stays under 64 MB with all overhead.
 func TestRecordTakes48Bytes(t *testing.T) {
@@ -249,7 +257,7 @@ func TestIncarnationIsForgottenInSteps(t *testing.T) {
 	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 1500)})
 	for receiver := range uint64(1500) {
 		h := Header{Incarnation: 3, Receiver: receiver, Serial: 1, Low: 1}
-		q.Apply(Env{Now: 1}, AppendCommand(nil, h, LockMessages{Address: Address{Entity: 1}, Max: 1, Delete: true}))
+		q.Apply(oneTime(Env{Now: 1}), AppendCommand(nil, h, LockMessages{Address: Address{Entity: 1}, Max: 1, Delete: true}))
 	}
 	for pulses := 0; q.Messages() > 0; pulses++ {
 		before := q.Messages()
@@ -273,7 +281,7 @@ func TestAnswerTableIsBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	do := func(h Header) Code {
-		return q.Apply(Env{Now: 1}, AppendCommand(nil, h, DropEntity{Entity: 1})).Code
+		return q.Apply(oneTime(Env{Now: 1}), AppendCommand(nil, h, DropEntity{Entity: 1})).Code
 	}
 	for i := range uint64(receiversPerIncarnationMax) {
 		if code := do(Header{Incarnation: 1, Receiver: i, Serial: 1}); code != OK {
@@ -331,7 +339,7 @@ func testApply(q *Queues) func(Instant, Command) Result {
 		if (c == Pulse{}) {
 			h = Header{}
 		}
-		return q.Apply(Env{Index: serial, Now: now}, AppendCommand(nil, h, c))
+		return q.Apply(oneTime(Env{Index: serial, Now: now}), AppendCommand(nil, h, c))
 	}
 }
 

@@ -6,30 +6,29 @@ import (
 	"github.com/peeklock/peeklock/fsm/fields"
 )
 
-// Kind is the number of a command in the log format: append only, zero is never valid. The table of kinds describes
+// Kind is the number of a command in the log format: zero is never valid, and numbers are only added. The table of kinds describes
 // each.
 type Kind uint8
 
-// The kinds of the message partitions begin at 1, those of the catalog at 32.
+// The kinds of the message partitions begin at 1, those of the catalog at 64.
 const (
 	KindPulse           Kind = 1
 	KindPutEntity       Kind = 2
 	KindDropEntity      Kind = 3
-	KindSendMessages    Kind = 4
-	KindLockMessages    Kind = 5
-	KindSettleMessages  Kind = 6
-	KindRenewLocks      Kind = 7
-	KindFetchDeferred   Kind = 8
-	KindCloseReceiver   Kind = 9
-	KindCancelScheduled Kind = 10
-	KindPurgeMessages   Kind = 11
-	KindRedriveMessages Kind = 12
-	KindTouch           Kind = 13
-	KindPutRule         Kind = 14
-	KindDropRule        Kind = 15
-
-	KindForwardMessages  Kind = 16
-	KindTransferMessages Kind = 17
+	KindTouch           Kind = 4
+	KindPutRule         Kind = 5
+	KindDropRule        Kind = 6
+	KindSendMessages    Kind = 7
+	KindLockMessages    Kind = 8
+	KindFetchDeferred   Kind = 9
+	KindFetchReady      Kind = 10
+	KindSettleMessages  Kind = 11
+	KindRenewLocks      Kind = 12
+	KindCloseReceiver   Kind = 13
+	KindReserveNumbers  Kind = 14
+	KindCancelScheduled Kind = 15
+	KindPurgeMessages   Kind = 16
+	KindRedriveMessages Kind = 17
 
 	KindAcceptSession   Kind = 18
 	KindRenewSession    Kind = 19
@@ -38,38 +37,30 @@ const (
 
 	KindTransact Kind = 22
 
-	KindBeginEpoch    Kind = 23
-	KindTransferBatch Kind = 24 // a TransferMessages with sequence numbers
+	KindForwardMessages  Kind = 23
+	KindTransferMessages Kind = 24
+	KindBeginEpoch       Kind = 25
 
-	KindReserveNumbers    Kind = 25
-	KindTransactExtended  Kind = 26 // a Transact with reserved numbers, cancellations or states of sessions
-	KindTransferScheduled Kind = 27 // a TransferMessages with sequence numbers and with reserved ones
+	KindFenceIdle Kind = 26
 
-	KindFenceIdle  Kind = 28
-	KindFetchReady Kind = 29
+	KindRaiseLevel Kind = 63 // also of the catalog
 
-	KindAcceptNonExclusive Kind = 30 // an AcceptSession with a token
-
-	KindFoundCluster    Kind = 32
-	KindPartitionFormed Kind = 33
-	KindCreateEntity    Kind = 34
-	KindUpdateEntity    Kind = 35
-	KindDeleteEntity    Kind = 36
-	KindForgetEntity    Kind = 37
-
-	KindCreateNamespace Kind = 38
-	KindUpdateNamespace Kind = 39
-	KindDeleteNamespace Kind = 40
-	KindSetAccess       Kind = 41
-
-	KindSetMember        Kind = 42
-	KindPlacePartition   Kind = 43
-	KindPartitionPlaced  Kind = 44
-	KindAddPartitions    Kind = 45
-	KindRaiseLevel       Kind = 46
-	KindRenameCluster    Kind = 47
-	KindReplacePartition Kind = 48 // a PlacePartition that names the placement it was derived from
-	KindReplaceReplica   Kind = 49
+	KindFoundCluster    Kind = 64
+	KindRenameCluster   Kind = 65
+	KindCreateNamespace Kind = 66
+	KindUpdateNamespace Kind = 67
+	KindDeleteNamespace Kind = 68
+	KindSetAccess       Kind = 69
+	KindCreateEntity    Kind = 70
+	KindUpdateEntity    Kind = 71
+	KindDeleteEntity    Kind = 72
+	KindForgetEntity    Kind = 73
+	KindSetMember       Kind = 74
+	KindAddPartitions   Kind = 75
+	KindPartitionFormed Kind = 76
+	KindPlacePartition  Kind = 77
+	KindPartitionPlaced Kind = 78
+	KindReplaceReplica  Kind = 79
 )
 
 // kindRow is what is known about the commands of a kind. The rows are the only list of kinds; what asks about a kind
@@ -178,7 +169,7 @@ var kinds = [...]kindRow{
 	KindTransferMessages: {
 		name: "transfer", machines: machineQueues, level: 1, front: frontTransfer, grows: true, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*TransferMessages).fields) },
-		verify: func(x fields.Codec) error { verifyTransfer(&x, KindTransferMessages); return x.End() },
+		verify: func(x fields.Codec) error { verifyTransfer(&x); return x.End() },
 	},
 	KindAcceptSession: {
 		name: "accept session", machines: machineQueues, level: 1, front: frontEntity,
@@ -204,35 +195,17 @@ var kinds = [...]kindRow{
 		name: "begin epoch", machines: machineQueues, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*BeginEpoch).fields) },
 	},
-	KindTransferBatch: {
-		name: "transfer batch", machines: machineQueues, level: 1, front: frontTransfer, grows: true, brings: true,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, batchFields) },
-		verify: func(x fields.Codec) error { verifyTransfer(&x, KindTransferBatch); return x.End() },
-	},
 	KindReserveNumbers: {
-		name: "reserve numbers", machines: machineQueues, level: LevelReservedNumbers, front: frontEntity,
+		name: "reserve numbers", machines: machineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ReserveNumbers).fields) },
 	},
-	KindTransactExtended: {
-		name: "extended transaction", machines: machineQueues, level: LevelReservedNumbers, grows: true, brings: true,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, extendedFields) },
-	},
-	KindTransferScheduled: {
-		name: "transfer scheduled", machines: machineQueues, level: LevelReservedNumbers, front: frontTransfer, grows: true, brings: true,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, scheduledFields) },
-		verify: func(x fields.Codec) error { verifyTransfer(&x, KindTransferScheduled); return x.End() },
-	},
 	KindFenceIdle: {
-		name: "fence idle", machines: machineQueues, level: LevelFences, front: frontEntity,
+		name: "fence idle", machines: machineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FenceIdle).fields) },
 	},
 	KindFetchReady: {
-		name: "fetch ready", machines: machineQueues, level: LevelFetchReady, front: frontEntity, takes: TakesReady,
+		name: "fetch ready", machines: machineQueues, level: 1, front: frontEntity, takes: TakesReady,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchReady).fields) },
-	},
-	KindAcceptNonExclusive: {
-		name: "accept non-exclusive session", machines: machineQueues, level: LevelNonExclusiveSessions, front: frontEntity,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, nonExclusiveFields) },
 	},
 	KindFoundCluster: {
 		name: "found cluster", machines: machineCatalog, level: 1,
@@ -298,12 +271,8 @@ var kinds = [...]kindRow{
 		name: "rename cluster", machines: machineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenameCluster).fields) },
 	},
-	KindReplacePartition: {
-		name: "place partition again", machines: machineCatalog, level: 1,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, replacementFields) },
-	},
 	KindReplaceReplica: {
-		name: "replace replica", machines: machineCatalog, level: LevelReplaceReplica,
+		name: "replace replica", machines: machineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ReplaceReplica).fields) },
 	},
 }
@@ -336,6 +305,9 @@ func (k Kind) String() string {
 // Grows reports whether commands of this kind store data, so that they are refused while disk space is low. A
 // transaction may settle messages, but its sends come with it.
 func (k Kind) Grows() bool { return k.row().grows }
+
+// Level returns the format level from which on a state machine performs commands of this kind; 1 for an unknown kind.
+func (k Kind) Level() uint32 { return max(1, k.row().level) }
 
 // Brings reports whether commands of this kind bring messages.
 func (k Kind) Brings() bool { return k.row().brings }

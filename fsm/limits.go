@@ -2,41 +2,40 @@ package fsm
 
 // Limits of settings and of the catalog.
 const (
-	lockDurationMin        = Millis(5 * 1000)
-	lockDurationMax        = Millis(24 * 60 * 60 * 1000) // if the namespace allows it
-	lockDurationCloudMax   = Millis(5 * 60 * 1000)       // if the namespace does not set a limit
-	deliveryCountMax       = 1<<31 - 1                   // as a signed number of 32 bits, which clients have
-	deliveryCountMaxBefore = 2000                        // below format level 4
-	messageBytesFloor      = 1
-	messageBytesMax        = 100 << 20
-	duplicateWindowMin     = Millis(20 * 1000)
-	duplicateWindowMax     = Millis(7 * 24 * 60 * 60 * 1000)
-	autoDeleteMin          = Millis(5 * 60 * 1000)
-	deadLetterLifeMin      = Millis(1000)
-	queueBytesMin          = 1 << 20
-	queueBytesMax          = 80 << 30
-	userMetadataBytesMax   = 1024
-	clusterIDBytesMax      = 256
-	memberIDBytesMax       = 256
-	partitionsMax          = 4096
-	partitionReplicaMax    = 16
-	partitionHeldMax       = 2 * partitionReplicaMax // replicas of a partition during a move
-	membersMax             = 1024                    // members with a record in the catalog, removed ones included
-	memberTextBytesMax     = 64                      // name, zone
-	memberWeightMax        = 100
-	namespacesMax          = 1000
-	namespaceNameBytesMax  = 50
-	namespaceHostsMax      = 16
-	hostBytesMax           = 253 // RFC 1035 section 2.3.4, without the trailing dot
-	hostLabelBytesMax      = 63
-	accessRulesMax         = 12 // of an entity or namespace, as in Azure Service Bus
-	accessNameBytesMax     = 256
-	accessSecretBytesMax   = 256
-	entitiesMax            = 100_000 // entities of a cluster, those being deleted included
-	incarnationsMax        = 1024    // remembered incarnations of members, per partition
+	lockDurationMin       = Millis(5 * 1000)
+	lockDurationMax       = Millis(24 * 60 * 60 * 1000) // if the namespace allows it
+	lockDurationCloudMax  = Millis(5 * 60 * 1000)       // if the namespace does not set a limit
+	deliveryCountMax      = 1<<31 - 1                   // as a signed number of 32 bits, which clients have
+	messageBytesFloor     = 1
+	messageBytesMax       = 100 << 20
+	duplicateWindowMin    = Millis(20 * 1000)
+	duplicateWindowMax    = Millis(7 * 24 * 60 * 60 * 1000)
+	autoDeleteMin         = Millis(5 * 60 * 1000)
+	deadLetterLifeMin     = Millis(1000)
+	queueBytesMin         = 1 << 20
+	queueBytesMax         = 80 << 30
+	userMetadataBytesMax  = 1024
+	clusterIDBytesMax     = 256
+	memberIDBytesMax      = 256
+	partitionsMax         = 4096
+	partitionReplicaMax   = 16
+	partitionHeldMax      = 2 * partitionReplicaMax // replicas of a partition during a move
+	membersMax            = 1024                    // members with a record in the catalog, removed ones included
+	memberTextBytesMax    = 64                      // name, zone
+	memberWeightMax       = 100
+	namespacesMax         = 1000
+	namespaceNameBytesMax = 50
+	namespaceHostsMax     = 16
+	hostBytesMax          = 253 // RFC 1035 section 2.3.4, without the trailing dot
+	hostLabelBytesMax     = 63
+	accessRulesMax        = 12 // of an entity or namespace, as in Azure Service Bus
+	accessNameBytesMax    = 256
+	accessSecretBytesMax  = 256
+	entitiesMax           = 100_000 // entities of a cluster, those being deleted included
+	incarnationsMax       = 1024    // remembered incarnations of members, per partition
 )
 
-// payloadOverheadMax is by how much, from format level 4 on, a payload may exceed the MaxMessageBytes of its entity:
+// payloadOverheadMax is by how much a payload may exceed the MaxMessageBytes of its entity:
 // the gateway measures a message as its client sent it, and adds the head of the payload and an id.
 const payloadOverheadMax = 256 // bytes
 
@@ -45,7 +44,6 @@ const payloadOverheadMax = 256 // bytes
 const (
 	commandMessagesMax    = 4096      // messages that one command locks or forwards
 	commandSendMax        = 4500      // messages of one SendMessages, as in Azure Service Bus
-	commandSendBeforeMax  = 4096      // the same below format level 4
 	commandSettlementsMax = 4096      // settlements of one SettleMessages
 	commandFetchMax       = 4096      // messages of one FetchDeferred or FetchReady
 	messageIDBytesMax     = 128 * 4   // 128 characters
@@ -61,15 +59,15 @@ const (
 	receiversPerIncarnationMax = 65536 // receivers of one incarnation in one partition
 	incarnationIdleMax         = Millis(10 * 60 * 1000)
 	pulseMessagesMax           = 1000 // messages that one Pulse processes
-	// pulseBytesMax bounds the bodies and patches that one Pulse stores, from format level 3 on: a
+	// pulseBytesMax bounds the bodies and patches that one Pulse stores: a
 	// Pulse begins no message once it has stored so many bytes.
 	pulseBytesMax = 4 << 20
 	// setAsideBytesMax bounds the patches that one entry writes for messages that expired or were
-	// forwarded too often when a batch is taken, from format level 3 on: the entry begins no such
+	// forwarded too often when a batch is taken: the entry begins no such
 	// message once it has stored so many bytes.
 	setAsideBytesMax = 4 << 20
 	// rewriteBytesMax bounds the patches that settlements, redrives, ends of sessions, and messages that expire outside
-	// of pulses make one entry read and write again, from format level 4 on: once an entry has rewritten so
+	// of pulses make one entry read and write again: once an entry has rewritten so
 	// many bytes, it begins no further such message.
 	rewriteBytesMax   = 8 << 20
 	commandPurgeMax   = 4000 // messages of one PurgeMessages, as in Azure Service Bus

@@ -63,7 +63,7 @@ func (c *FetchDeferred) fields(x *fields.Codec) {
 // FetchReady locks ready messages that a peek has shown, or removes them with Delete, for receivers that select
 // messages. Result: Deliveries, in the order of Seen. A message is left out if it is not ready, has expired, or was
 // locked since the peek, which may have changed it. Refused with EntityDisabled if the status of the entity forbids receiving,
-// NotAllowed if the entity has sessions, and InvalidArgument below format level 5.
+// and NotAllowed if the entity has sessions.
 type FetchReady struct {
 	Address Address
 	Seen    []LockID // with the epochs of the last locks
@@ -171,7 +171,7 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 
 // fetchReady delivers ready messages that nobody has locked since they were peeked at.
 func (q *Queues) fetchReady(c FetchReady, remembered bool) Result {
-	if c.check() != OK || (c.Delete && !remembered) || q.FormatLevel() < LevelFetchReady {
+	if c.check() != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
 	return q.take(c.Address, SessionLock{}, c.Delete, len(c.Seen), func(i int) (SequenceNumber, func(*record) bool) {

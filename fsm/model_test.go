@@ -14,7 +14,6 @@ import (
 type model struct {
 	now       fsm.Instant // wall time
 	serving   fsm.Instant
-	level     uint32
 	queues    map[fsm.EntityID]*modelQueue
 	receivers map[[2]uint64]*modelReceiver
 	seen      map[uint64]fsm.Instant
@@ -139,9 +138,6 @@ func (m *model) onWall(at fsm.Instant) fsm.Instant { return at + m.now - m.servi
 
 func (m *model) apply(env fsm.Env, h fsm.Header, c fsm.Command) modelResult {
 	m.now, m.serving = max(m.now, env.Now), max(m.serving, env.Serving)
-	if m.level < 3 {
-		m.serving = m.now
-	}
 	res := m.answer(h, c)
 	res.Untils = slices.Clone(res.Untils)
 	for i, until := range res.Untils {
@@ -234,9 +230,6 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 		return m.fetch(c, &a), a
 	case fsm.FetchReady:
 		a.at = c.Address
-		if m.level < 5 {
-			return modelResult{Code: fsm.InvalidArgument}, a
-		}
 		return m.fetchReady(c, &a), a
 	case fsm.SettleMessages:
 		return m.settle(c), a
@@ -372,7 +365,7 @@ func (m *model) send(c fsm.SendMessages) modelResult {
 		return modelResult{Code: fsm.EntityDisabled}
 	}
 	for _, x := range c.Messages {
-		if most := int(q.settings.MaxMessageBytes); len(x.Payload) > most+256 || m.level < 4 && len(x.Payload) > most {
+		if most := int(q.settings.MaxMessageBytes); len(x.Payload) > most+256 {
 			return modelResult{Code: fsm.MessageTooLarge}
 		}
 	}
@@ -553,7 +546,7 @@ func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Co
 	case fsm.Release:
 		m.back(q, a.Sub, x, false, 0, p)
 	case fsm.Defer:
-		if m.level >= 4 && a.Sub == fsm.MainQueue {
+		if a.Sub == fsm.MainQueue {
 			if x.attempts++; x.attempts >= q.settings.MaxDeliveryCount {
 				m.exceed(q, x, p)
 				return fsm.OK
@@ -596,7 +589,7 @@ func (m *model) exceed(q *modelQueue, x *modelMessage, p fsm.Patch) {
 }
 
 func (m *model) back(q *modelQueue, sub fsm.SubQueue, x *modelMessage, failed bool, until fsm.Instant, p fsm.Patch) {
-	if failed && (m.level < 4 || sub == fsm.MainQueue) {
+	if failed && sub == fsm.MainQueue {
 		x.attempts++
 	}
 	if m.dead(sub, x) {

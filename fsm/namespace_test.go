@@ -18,7 +18,7 @@ func catalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 	apply := func(cmd fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
-		return c.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: env.Index}, cmd))
+		return c.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: env.Index}, cmd))
 	}
 	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
 	return c, apply
@@ -235,7 +235,7 @@ func TestLocksUpTo24HoursAreGranted(t *testing.T) {
 	env := fsm.Env{Now: 1000}
 	apply := func(c fsm.Command) fsm.Result {
 		env.Index++
-		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: env.Index, Low: env.Index}, c))
+		return r.q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: env.Index, Low: env.Index}, c))
 	}
 	apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: settings})
 	apply(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("m")}}})
@@ -265,22 +265,21 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 	result := fsm.AppendResult(nil, fsm.Result{})
 	result[0] = 3
 	_, resultErr := fsm.DecodeResult(result)
-	old := fsm.NewCatalog().Restore(bytes.NewReader(unhex(t, "testdata/formats/image-v3-catalog.hex")))
-	queues := unhex(t, "testdata/formats/image-v3-queues.hex")
-	queues[0] = 9
+	queues := exampleQueues(t).image()
+	other := bytes.Clone(queues)
+	other[0] = 9
 	for want, err := range map[string]error{
-		"decode command: unknown version 9: this release reads version 4":        commandErr,
-		"decode result: unknown version 3: this release reads version 4":         resultErr,
-		"restore catalog: unknown version 3: this release reads versions 4 to 6": old,
-		"restore queues: unknown version 9: this release reads versions 3 to 8":  fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(queues)),
-		"restore catalog: image of another state machine":                        fsm.NewCatalog().Restore(bytes.NewReader(queues)),
-		"decode command: number is too large or not in its shortest form":        decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
-		"decode command: count exceeds the bytes that follow":                    decodeErr(append(kind(fsm.KindAddPartitions), 100)),
-		"decode command: unknown flag":                                           decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 0, 4)),
-		"decode command of kind 42: over the limit (invalid argument)":           decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 101, 0)),
-		"decode command of kind 41: over the limit (invalid argument)":           decodeErr(append(kind(fsm.KindSetAccess), 1, 0, 0, 1, 1, 'a', 0, 0, 1)),
-		"decode command: trailing bytes":                                         decodeErr(append(kind(fsm.KindDeleteNamespace), 1, 1)),
-		"decode command: unexpected end":                                         decodeErr(append(kind(fsm.KindDeleteNamespace), 0x80)),
+		"decode command: unknown version 0x09: this build reads 0xc1":     commandErr,
+		"decode result: unknown version 0x03: this build reads 0xd1":      resultErr,
+		"restore queues: unknown version 0x09: this build reads 0xa1":     fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(other)),
+		"restore catalog: image of another state machine":                 fsm.NewCatalog().Restore(bytes.NewReader(queues)),
+		"decode command: number is too large or not in its shortest form": decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
+		"decode command: count exceeds the bytes that follow":             decodeErr(append(kind(fsm.KindAddPartitions), 100)),
+		"decode command: unknown flag":                                    decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 0, 4)),
+		"decode command of kind 74: over the limit (invalid argument)":    decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 101, 0)),
+		"decode command of kind 69: over the limit (invalid argument)":    decodeErr(append(kind(fsm.KindSetAccess), 1, 0, 0, 1, 1, 'a', 0, 0, 1)),
+		"decode command: trailing bytes":                                  decodeErr(append(kind(fsm.KindDeleteNamespace), 1, 1)),
+		"decode command: unexpected end":                                  decodeErr(append(kind(fsm.KindDeleteNamespace), 0x80)),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%q, want %q", err, want)

@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
@@ -39,13 +38,8 @@ type Change struct {
 	Remove   bool         // Value is ignored
 }
 
-// patchesVersion is the first byte of the body that contains the patches of a message. Version 1 was
-// written before any release and is not read. Version 3 has ToNumber and ToTime; only patches that need it are
-// written in it.
-const (
-	patchesVersion         byte = 2
-	patchesVersionNumbered byte = 3
-)
+// patchesVersion is the first byte of the body that contains the patches of a message.
+const patchesVersion byte = 0xE1
 
 // changeBytesMin is the minimum size of a change: scope, name, whether it removes.
 const changeBytesMin = 3
@@ -56,13 +50,9 @@ func AppendPatches(dst []byte, patches []Patch) []byte {
 	if len(patches) == 0 {
 		return dst
 	}
-	version := patchesVersion
-	if slices.ContainsFunc(patches, func(p Patch) bool { return p.ToNumber != 0 }) {
-		version = patchesVersionNumbered
-	}
-	x := fields.Encoder(append(dst, version))
+	x := fields.Encoder(append(dst, patchesVersion))
 	for i := range patches {
-		patches[i].fields(&x, version)
+		patches[i].fields(&x)
 	}
 	return x.Buf
 }
@@ -75,11 +65,11 @@ func appendPatch(dst, old []byte, p *Patch) []byte {
 	if len(old) == 0 {
 		old = []byte{patchesVersion}
 	}
-	if old[0] < patchesVersion || old[0] > patchesVersionNumbered {
-		panic(fmt.Sprintf("fsm: append to patches: %v", fields.UnknownVersion(old[0], patchesVersion, patchesVersionNumbered)))
+	if old[0] != patchesVersion {
+		panic(fmt.Sprintf("fsm: append to patches: %v", fields.UnknownVersion(old[0], patchesVersion)))
 	}
 	x := fields.Encoder(append(dst, old...))
-	p.fields(&x, old[0])
+	p.fields(&x)
 	return x.Buf
 }
 
@@ -89,14 +79,11 @@ func DecodePatches(b []byte) ([]Patch, error) {
 		return nil, nil
 	}
 	x := fields.Decoder(b)
-	version := x.Byte()
-	if version < patchesVersion || version > patchesVersionNumbered {
-		x.Fail(fields.UnknownVersion(version, patchesVersion, patchesVersionNumbered))
-	}
+	fields.Version(&x, patchesVersion)
 	var patches []Patch
 	for len(x.Buf) > 0 {
 		var p Patch
-		p.fields(&x, version)
+		p.fields(&x)
 		patches = append(patches, p)
 	}
 	if x.Err() == nil && len(patches) == 0 {
@@ -108,7 +95,7 @@ func DecodePatches(b []byte) ([]Patch, error) {
 	return patches, nil
 }
 
-func (p *Patch) fields(x *fields.Codec, version byte) {
+func (p *Patch) fields(x *fields.Codec) {
 	fields.Bool(x, &p.DeadLetter)
 	fields.Text(x, &p.Reason)
 	fields.Text(x, &p.Description)
@@ -120,10 +107,8 @@ func (p *Patch) fields(x *fields.Codec, version byte) {
 	fields.Text(x, &p.Source)
 	p.To.fields(x)
 	fields.Text(x, &p.ToName)
-	if version >= patchesVersionNumbered {
-		fields.Uint64(x, &p.ToNumber)
-		fields.Int64(x, &p.ToTime)
-	}
+	fields.Uint64(x, &p.ToNumber)
+	fields.Int64(x, &p.ToTime)
 }
 
 func (c *Change) fields(x *fields.Codec) {

@@ -135,13 +135,8 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 	if old == nil {
 		return InvalidArgument
 	}
-	if cmd.Seen != 0 {
-		if c.level < LevelPlacementSeen {
-			return PreconditionFails
-		}
-		if cmd.Seen != old.PlacementHash() && !planted.Active(planted.OverwritePlacement) {
-			return Stale
-		}
+	if cmd.Seen != 0 && cmd.Seen != old.PlacementHash() && !planted.Active(planted.OverwritePlacement) {
+		return Stale
 	}
 	if !old.Formed { // members bootstrap it with Replicas, which must be the same for all
 		return PreconditionFails
@@ -235,7 +230,7 @@ func (c *Catalog) replaceReplica(cmd ReplaceReplica) Code {
 	switch {
 	case old == nil:
 		return InvalidArgument
-	case c.level < LevelReplaceReplica || !old.Formed:
+	case !old.Formed:
 		return PreconditionFails
 	case !slices.Contains(old.heldReplicas(), cmd.Replica):
 		return OK

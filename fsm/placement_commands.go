@@ -18,8 +18,7 @@ type PlacePartition struct {
 	Paused    bool       // the move is paused in its current state
 	// Seen is Partition.PlacementHash of the record from which Members and Paused were derived. The
 	// command is refused as Stale if the record has changed since, so that two callers that have read
-	// the same placement do not overwrite each other. 0 compares nothing; others need format level 3,
-	// and are refused with PreconditionFails below it.
+	// the same placement do not overwrite each other. 0 compares nothing.
 	Seen uint64
 }
 
@@ -33,7 +32,7 @@ type PartitionPlaced struct {
 
 // ReplaceReplica is proposed by the leader of a partition for a replica that has lost entries of its log: the replica
 // no longer belongs to the partition, and another one on the same member becomes part of the planned placement, with a
-// number that the partition never had. PreconditionFails if it is the only replica, and below format level 4.
+// number that the partition never had. PreconditionFails if it is the only replica.
 type ReplaceReplica struct {
 	Partition PartitionID
 	Replica   Replica
@@ -54,22 +53,8 @@ func (c *SetMember) fields(x *fields.Codec) {
 	c.Member.fields(x)
 }
 
-func (c PlacePartition) kind() Kind {
-	if c.Seen != 0 {
-		return KindReplacePartition
-	}
-	return KindPlacePartition
-}
-
-func (c PlacePartition) encode(x fields.Codec) fields.Codec {
-	if c.Seen != 0 {
-		replacementFields(&c, &x)
-	} else {
-		c.fields(&x)
-	}
-	return x
-}
-
+func (PlacePartition) kind() Kind                           { return KindPlacePartition }
+func (c PlacePartition) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c PlacePartition) check() Code {
 	return codeIf(c.Partition != CatalogPartition && validMembers(c.Members))
 }
@@ -78,15 +63,7 @@ func (c *PlacePartition) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Partition)
 	fieldMembers(x, &c.Members)
 	fields.Bool(x, &c.Paused)
-}
-
-// replacementFields lists the fields of a PlacePartition that names the placement it was derived from.
-func replacementFields(c *PlacePartition, x *fields.Codec) {
-	c.fields(x)
 	fields.Fixed64(x, &c.Seen)
-	if !x.Encoding() {
-		x.Limit(c.Seen != 0)
-	}
 }
 
 func (PartitionPlaced) kind() Kind                           { return KindPartitionPlaced }

@@ -154,7 +154,7 @@ func TestReplicaNumbersAreNeverReused(t *testing.T) {
 	c, env := fsm.NewCatalog(), fsm.Env{}
 	apply := func(cmd fsm.Command) fsm.Code {
 		env.Index++
-		return c.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, cmd)).Code
+		return c.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, cmd)).Code
 	}
 	last := fsm.Partition{ID: 1, Formed: true, Replicas: []fsm.Replica{{Member: "m", Number: math.MaxUint32 - 1}}}
 	if code := apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{last}}); code != fsm.OK {
@@ -182,10 +182,6 @@ func TestPlacementIsReplacedAsItWasSeen(t *testing.T) {
 	place := func(seen uint64, paused bool, members ...fsm.MemberID) fsm.Code {
 		return apply(fsm.PlacePartition{Partition: 1, Members: members, Paused: paused, Seen: seen}).Code
 	}
-	if code := place(seen, false, "a"); code != fsm.PreconditionFails {
-		t.Errorf("below format level 3: %v", code)
-	}
-	apply(fsm.RaiseLevel{Level: 3})
 	for i, step := range []func() fsm.Code{
 		func() fsm.Code { return place(seen, false, "a") },
 		func() fsm.Code { return place(c.Partitions()[0].PlacementHash(), true, "a") },

@@ -142,7 +142,7 @@ func (h *history) apply(command []byte) {
 	}
 	want := h.model.apply(h.env, head, c)
 	for i, r := range []*replica{h.a, h.b, h.c} {
-		res := r.q.Apply(h.env, command)
+		res := r.q.Apply(oneTime(h.env), command)
 		if diff := cmp.Diff(want, r.show(res), cmpopts.EquateEmpty()); diff != "" {
 			h.t.Fatalf("replica %d answers %T %+v otherwise than the model (-want +got):\n%s", i, c, head, diff)
 		}
@@ -403,7 +403,7 @@ func (h *history) check(*rapid.T) {
 	}
 	for id := fsm.EntityID(1); id <= topicID+2; id++ {
 		got, _ := h.c.q.Counts(id)
-		got.SQLFilters, got.CorrelationFilters, got.LastUse = 0, 0, 0 // of level 4, with tests of their own
+		got.SQLFilters, got.CorrelationFilters, got.LastUse = 0, 0, 0 // with tests of their own
 		if want := h.model.counts(id); got != want {
 			h.t.Fatalf("counts of %d are %+v, want %+v", id, got, want)
 		}
@@ -448,26 +448,6 @@ func (h *history) checkBodies(r *replica) {
 	}
 }
 
-// raise raises the format level. These histories do not notice level 2.
-func (h *history) raise(level uint32) {
-	h.model.now = max(h.model.now, h.env.Now)
-	h.model.serving = max(h.model.serving, h.env.Serving)
-	if h.model.level < 3 {
-		h.model.serving = h.model.now
-		h.env.Serving = h.model.now
-	}
-	for _, r := range []*replica{h.a, h.b, h.c} {
-		r.q.Apply(h.env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: level}))
-	}
-	h.model.level = max(h.model.level, level)
-}
-
-func (h *history) raiseLevel(*rapid.T) {
-	if rapid.IntRange(0, 20).Draw(h.t, "raise") == 0 {
-		h.raise(h.model.level + 1)
-	}
-}
-
 // TestReplicasAgree applies random histories to two replicas, to one that is restored in between
 // and to the model: all answers and states are equal, bodies are neither lost nor leaked, images do
 // not change.
@@ -479,13 +459,12 @@ func TestReplicasAgree(t *testing.T) {
 			serials: map[[2]uint64]uint64{}, sent: map[fsm.EntityID]int{}, env: fsm.Env{Now: 1_000_000}, version: 1,
 		}
 		h.model.now, h.model.serving, h.env.Serving = h.env.Now, h.env.Now, h.env.Now
-		h.raise(rapid.Uint32Range(1, fsm.FormatLevel).Draw(rt, "level"))
 		actions := map[string]func(*rapid.T){
 			"put": h.put, "send": h.send, "send more": h.send, "receive": h.receive, "receive more": h.receive,
 			"fetch": h.fetch, "fetch ready": h.fetchReady, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,
 			"pass": h.pass, "tick": h.tick, "tick again": h.tick, "cancel": h.cancel, "purge": h.purge,
 			"rule": h.rule, "drop rule": h.dropRule, "move": h.move, "send to topic": h.publish, "subscribe": h.subscribe,
-			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze, "raise": h.raiseLevel,
+			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze,
 			"": h.check,
 		}
 		for id := fsm.EntityID(1); id <= 2; id++ {
@@ -514,9 +493,8 @@ func TestNoMessageIsLostOrLockedTwice(t *testing.T) {
 		env := fsm.Env{Now: 1000}
 		apply := func(c fsm.Command) fsm.Result {
 			env.Index++
-			return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: env.Index, Low: env.Index}, c))
+			return r.q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: env.Index, Low: env.Index}, c))
 		}
-		apply(fsm.RaiseLevel{Level: rapid.Uint32Range(1, fsm.FormatLevel).Draw(rt, "level")})
 		apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.EntitySettings{LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 9}})
 		sent, gone := uint64(0), uint64(0)
 		held := map[fsm.SequenceNumber]fsm.Delivery{}

@@ -87,7 +87,7 @@ func (q *Queues) firstTimer(line timeline) *timers {
 
 // precedes reports whether the first of these timers comes before the timer x of a sub-queue. Serving
 // times are compared as the wall times that correspond to them at this entry: so there is one order
-// over both timelines, and below format level 3 it is the order by time.
+// over both timelines.
 func (q *Queues) precedes(a *timers, sub *subqueue, x timer) bool {
 	y := a.heap[0]
 	y.at, x.at = q.onWall(y), q.onWall(x)
@@ -165,7 +165,7 @@ func (q *Queues) pulse() {
 
 // isPulseFull reports whether the current pulse has stored as many bytes as it may.
 func (q *Queues) isPulseFull() bool {
-	return q.FormatLevel() >= levelEpochs && q.bodies.appended >= pulseBytesMax && !planted.Active(planted.PulseWithoutByteBound)
+	return q.bodies.appended >= pulseBytesMax && !planted.Active(planted.PulseWithoutByteBound)
 }
 
 // Times returns the times of the newest entry.

@@ -27,22 +27,19 @@ func (s *scratchBodies) Append(owner fsm.Owner, b []byte) fsm.Ref {
 
 func (s *scratchBodies) Read(ref fsm.Ref) []byte { return s.body[:ref.Size] }
 
-// scheduledMessages is a state machine of a format level with so many scheduled messages of a size, which
+// scheduledMessages is a state machine with so many scheduled messages of a size, which
 // are due, at a queue or topic.
-func scheduledMessages(level uint32, kind fsm.EntityKind, messages, size int) (*fsm.Queues, *scratchBodies, *fsm.Env) {
+func scheduledMessages(kind fsm.EntityKind, messages, size int) (*fsm.Queues, *scratchBodies, *fsm.Env) {
 	bodies := &scratchBodies{}
 	q, env := fsm.NewQueues(bodies), &fsm.Env{Now: 1_000_000}
 	apply := func(c fsm.Command) {
 		env.Index++
-		if code := q.Apply(*env, fsm.AppendCommand(nil, fsm.Header{}, c)).Code; code != fsm.OK {
+		if code := q.Apply(oneTime(*env), fsm.AppendCommand(nil, fsm.Header{}, c)).Code; code != fsm.OK {
 			panic(code)
 		}
 	}
 	settings := fsm.DefaultSettings()
 	settings.MaxBytes = 80 << 30
-	if level > 1 {
-		apply(fsm.RaiseLevel{Level: level})
-	}
 	apply(fsm.PutEntity{Entity: 1, Version: 1, Kind: kind, Settings: settings})
 	if kind == fsm.TopicEntity {
 		apply(fsm.PutEntity{Entity: 2, Version: 1, Kind: fsm.SubscriptionEntity, Topic: 1, Settings: settings})
@@ -56,32 +53,30 @@ func scheduledMessages(level uint32, kind fsm.EntityKind, messages, size int) (*
 }
 
 // TestPulseIsLimitedByBytes: a pulse writes little more than pulseBytesMax of bodies, however many
-// messages are due, and the pulses after it do the rest. Below format level 3 a pulse does as much
-// as it did.
+// messages are due, and the pulses after it do the rest.
 func TestPulseIsLimitedByBytes(t *testing.T) {
 	t.Parallel()
 	const messages, size, bytesMax = 100, 256 << 10, 4 << 20
 	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity} {
-		for level, pulses := range map[uint32]int{2: 1, 3: (messages*size + bytesMax - 1) / bytesMax} {
-			q, bodies, env := scheduledMessages(level, kind, messages, size)
-			for range pulses {
-				if at, due := fsm.FirstDeadline(q); !due || at > env.Now {
-					t.Fatalf("level %d: the next pulse is not due", level)
-				}
-				before := bodies.appended
-				env.Index++
-				q.Apply(*env, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
-				if n := bodies.appended - before; level >= 3 && n >= bytesMax+size {
-					t.Errorf("a pulse stored %d bytes", n)
-				}
+		const pulses = (messages*size + bytesMax - 1) / bytesMax
+		q, bodies, env := scheduledMessages(kind, messages, size)
+		for range pulses {
+			if at, due := fsm.FirstDeadline(q); !due || at > env.Now {
+				t.Fatal("the next pulse is not due")
 			}
-			target := fsm.EntityID(1)
-			if kind == fsm.TopicEntity {
-				target = 2
+			before := bodies.appended
+			env.Index++
+			q.Apply(oneTime(*env), fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+			if n := bodies.appended - before; n >= bytesMax+size {
+				t.Errorf("a pulse stored %d bytes", n)
 			}
-			if c, _ := q.Counts(target); c.Active != messages {
-				t.Errorf("level %d: %d messages are active after %d pulses", level, c.Active, pulses)
-			}
+		}
+		target := fsm.EntityID(1)
+		if kind == fsm.TopicEntity {
+			target = 2
+		}
+		if c, _ := q.Counts(target); c.Active != messages {
+			t.Errorf("%d messages are active after %d pulses", c.Active, pulses)
 		}
 	}
 }
@@ -89,62 +84,55 @@ func TestPulseIsLimitedByBytes(t *testing.T) {
 // BenchmarkPulseOfLargeMessages measures the longest pulse while 1,000 scheduled messages of 1 MiB become
 // active: it is the time for which nothing else is applied.
 func BenchmarkPulseOfLargeMessages(b *testing.B) {
-	for name, level := range map[string]uint32{"unlimited": 2, "limited": 3} {
-		b.Run(name, func(b *testing.B) {
-			longest, pulses := time.Duration(0), 0
-			for range b.N {
-				b.StopTimer()
-				q, _, env := scheduledMessages(level, fsm.QueueEntity, 1000, 1<<20)
-				pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
-				b.StartTimer()
-				for c, _ := q.Counts(1); c.Active < 1000; c, _ = q.Counts(1) {
-					start := time.Now()
-					env.Index++
-					q.Apply(*env, pulse)
-					longest = max(longest, time.Since(start))
-					pulses++
-				}
-			}
-			b.ReportMetric(float64(longest.Microseconds()), "longest-us")
-			b.ReportMetric(float64(pulses)/float64(b.N), "pulses/op")
-		})
+	longest, pulses := time.Duration(0), 0
+	for range b.N {
+		b.StopTimer()
+		q, _, env := scheduledMessages(fsm.QueueEntity, 1000, 1<<20)
+		pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
+		b.StartTimer()
+		for c, _ := q.Counts(1); c.Active < 1000; c, _ = q.Counts(1) {
+			start := time.Now()
+			env.Index++
+			q.Apply(oneTime(*env), pulse)
+			longest = max(longest, time.Since(start))
+			pulses++
+		}
 	}
+	b.ReportMetric(float64(longest.Microseconds()), "longest-us")
+	b.ReportMetric(float64(pulses)/float64(b.N), "pulses/op")
 }
 
 // TestSettingAsideIsLimitedByBytes: when batches are taken, an entry dead-letters little more than
 // setAsideBytesMax of messages that cannot be forwarded, whichever queues they are in, and the next
-// entries do the rest. Below format level 3 an entry does as much as it did.
+// entries do the rest.
 func TestSettingAsideIsLimitedByBytes(t *testing.T) {
 	t.Parallel()
 	const messages, size, bytesMax = 12, 900 << 10, 4 << 20
 	patches := fsm.AppendPatches(nil, []fsm.Patch{{Properties: make([]byte, size)}})
-	for _, level := range []uint32{2, 3} {
-		b := newBetween(t)
-		b.must(fsm.RaiseLevel{Level: level})
+	b := newBetween(t)
+	for id := fsm.EntityID(1); id < 3; id++ {
+		b.put(id, 1, onward)
+		for serial := range uint64(messages) {
+			m := carried("x")
+			m.Hops, m.Patches = 4, patches // it was forwarded as often as a message may be
+			c := transferOf(serial+1, m)
+			c.Entity = id
+			b.must(c)
+		}
+	}
+	entries := 0
+	for dead := uint64(0); dead < 2*messages; entries++ {
+		b.env.Index++
 		for id := fsm.EntityID(1); id < 3; id++ {
-			b.put(id, 1, onward)
-			for serial := range uint64(messages) {
-				m := carried("x")
-				m.Hops, m.Patches = 4, patches // it was forwarded as often as a message may be
-				c := transferOf(serial+1, m)
-				c.Entity = id
-				b.must(c)
-			}
+			b.q.Apply(oneTime(b.env), fsm.AppendCommand(nil, fsm.Header{}, take(id, 10)))
 		}
-		entries := 0
-		for dead := uint64(0); dead < 2*messages; entries++ {
-			b.env.Index++
-			for id := fsm.EntityID(1); id < 3; id++ {
-				b.q.Apply(b.env, fsm.AppendCommand(nil, fsm.Header{}, take(id, 10)))
-			}
-			before := dead
-			dead = b.counts(1).DeadLetter + b.counts(2).DeadLetter
-			if n := (dead - before) * size; dead == before || level >= 3 && n >= bytesMax+size {
-				t.Fatalf("level %d: an entry dead-lettered %d bytes", level, n)
-			}
+		before := dead
+		dead = b.counts(1).DeadLetter + b.counts(2).DeadLetter
+		if n := (dead - before) * size; dead == before || n >= bytesMax+size {
+			t.Fatalf("an entry dead-lettered %d bytes", n)
 		}
-		if want := map[uint32]int{2: 1, 3: 5}[level]; entries != want {
-			t.Errorf("level %d: %d entries, want %d", level, entries, want)
-		}
+	}
+	if entries != 5 {
+		t.Errorf("%d entries, want 5", entries)
 	}
 }

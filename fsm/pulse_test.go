@@ -86,9 +86,9 @@ func TestPulsesAgree(t *testing.T) {
 			h = Header{}
 		}
 		b := AppendCommand(nil, h, c)
-		res := machines[0].Apply(Env{Index: serial, Now: now}, b)
+		res := machines[0].Apply(oneTime(Env{Index: serial, Now: now}), b)
 		for _, other := range machines[1:] {
-			other.Apply(Env{Index: serial, Now: now}, b)
+			other.Apply(oneTime(Env{Index: serial, Now: now}), b)
 		}
 		return res
 	}

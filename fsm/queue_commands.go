@@ -32,8 +32,7 @@ type CancelScheduled struct {
 }
 
 // ReserveNumbers reserves sequence numbers for messages that a transaction schedules at an entity later. Result:
-// Sequence, the first of them. Numbers that are not used remain a gap. Refused with EntityNotFound, EntityDisabled, or
-// InvalidArgument below format level 4.
+// Sequence, the first of them. Numbers that are not used remain a gap. Refused with EntityNotFound or EntityDisabled.
 type ReserveNumbers struct {
 	Entity EntityID
 	Count  uint32 // 1 to 100

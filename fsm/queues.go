@@ -38,7 +38,7 @@ type Queues struct {
 	runner      filter.Runner
 
 	level         uint32         // format level, see RaiseLevel; 0 stands for 1
-	epoch         uint64         // of the batches that are taken from now on, see BeginEpoch; 0 below format level 3
+	epoch         uint64         // of the batches that are taken from now on, see BeginEpoch; 0 until the first
 	pending       []*entityState // topics with Pending messages, sorted by id; derived
 	lastPublished EntityID       // the topic whose Pending messages were published last
 	entryIndex    uint64         // index of the current entry
@@ -117,7 +117,7 @@ func (q *Queues) reset() {
 // this state machine: they come from a newer release, and a replica that skipped them would diverge
 // from the others.
 func (q *Queues) Apply(env Env, command []byte) Result {
-	q.times = q.times.advance(env, q.FormatLevel())
+	q.times = q.times.advance(env)
 	r := fields.Decoder(command)
 	kind, h := readHeader(&r)
 	if r.Err() == nil && !kind.IsFor(1) {
@@ -256,24 +256,20 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *fields.Codec) (Result,
 		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.fetchReady(c, h.Incarnation != 0), c.Address
-	case KindTransferMessages, KindTransferBatch, KindTransferScheduled:
+	case KindTransferMessages:
 		var c TransferMessages
-		c, q.sends = readTransfers(r, kind, q.sends)
+		c, q.sends = readTransfers(r, q.sends)
 		mustDecode(env, kind, r)
-		res := q.transfer(kind, &c, q.sends)
+		res := q.transfer(&c, q.sends)
 		clear(q.sends)
 		return res, Address{}
-	case KindTransact, KindTransactExtended:
-		c := readTransaction(r, kind)
+	case KindTransact:
+		c := readTransaction(r)
 		mustDecode(env, kind, r)
 		return q.transact(&c), Address{}
-	case KindAcceptSession, KindAcceptNonExclusive:
+	case KindAcceptSession:
 		var c AcceptSession
-		if kind == KindAcceptSession {
-			c.fields(r)
-		} else {
-			nonExclusiveFields(&c, r)
-		}
+		c.fields(r)
 		mustDecode(env, kind, r)
 		return q.accept(c), Address{Entity: c.Entity}
 	}

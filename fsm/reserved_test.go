@@ -55,7 +55,6 @@ func (b *between) states(id fsm.EntityID) map[fsm.SequenceNumber]fsm.MessageStat
 func TestTransactionSchedulesUnderReservedNumbers(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: fsm.FormatLevel})
 	b.put(1, 1, nil)
 	b.send(1, 1, fsm.Message{})
 	if got := b.must(fsm.ReserveNumbers{Entity: 1, Count: 3}).Sequence; got != 2 {
@@ -92,12 +91,6 @@ func TestReservedNumbersAreChecked(t *testing.T) {
 	send := func(messages ...fsm.Message) fsm.Transact {
 		return fsm.Transact{Sends: []fsm.SendMessages{{Entity: 1, Messages: messages}}}
 	}
-	for _, code := range []fsm.Code{b.do(fsm.ReserveNumbers{Entity: 1, Count: 1}).Code, b.do(send(scheduledFor(due, 1))).Code} {
-		if code != fsm.InvalidArgument {
-			t.Errorf("below the level: %v", code)
-		}
-	}
-	b.must(fsm.RaiseLevel{Level: fsm.LevelReservedNumbers})
 	b.send(1, 1, fsm.Message{})
 	b.must(fsm.ReserveNumbers{Entity: 1, Count: 2})
 	refuse(t, b, map[string]refusal{
@@ -121,7 +114,6 @@ func TestReservedNumbersAreChecked(t *testing.T) {
 func TestTransactionCancelsAndSetsStates(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: fsm.LevelReservedNumbers})
 	b.put(99, 1, nil)
 	b.put(1, 1, func(s *fsm.EntitySettings) { s.RequiresSession, s.MaxMessageBytes = true, 100 })
 	held := b.must(fsm.AcceptSession{Entity: 1, Named: true, ID: "s"}).Session
@@ -156,7 +148,6 @@ func TestTransactionCancelsAndSetsStates(t *testing.T) {
 func TestTransferredMessagesAreScheduledUnderReservedNumbers(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: fsm.LevelReservedNumbers})
 	b.put(1, 1, nil)
 	b.must(fsm.PutEntity{Entity: 3, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.TopicEntity})
 	due := b.env.Now + 60_000

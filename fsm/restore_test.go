@@ -112,7 +112,7 @@ func TestUndecodableCommandPanics(t *testing.T) {
 					t.Errorf("%s: panic %q", name, text)
 				}
 			}()
-			fsm.NewQueues(&discardBodies{}).Apply(fsm.Env{Index: 77}, b)
+			fsm.NewQueues(&discardBodies{}).Apply(oneTime(fsm.Env{Index: 77}), b)
 		}()
 		if name == "kind" || name == "kind after header" {
 			continue
@@ -123,7 +123,7 @@ func TestUndecodableCommandPanics(t *testing.T) {
 					t.Errorf("%s: the catalog went on", name)
 				}
 			}()
-			fsm.NewCatalog().Apply(fsm.Env{Index: 77}, b)
+			fsm.NewCatalog().Apply(oneTime(fsm.Env{Index: 77}), b)
 		}()
 	}
 }
@@ -153,7 +153,7 @@ func TestCommandOverLimitIsRefused(t *testing.T) {
 		fsm.RedriveMessages{Entity: 5},
 	} {
 		env := fsm.Env{Index: 99}
-		if res := r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, c)); res.Code != fsm.InvalidArgument {
+		if res := r.q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, c)); res.Code != fsm.InvalidArgument {
 			t.Errorf("%T: %v", c, res.Code)
 		}
 	}
@@ -167,12 +167,12 @@ func TestCommandOverLimitIsRefused(t *testing.T) {
 func TestImagesAreWrittenWhileOthersRead(t *testing.T) {
 	t.Parallel()
 	q, c := newReplica(t).q, fsm.NewCatalog()
-	q.Apply(fsm.Env{Index: 1, Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.DefaultSettings()}))
+	q.Apply(oneTime(fsm.Env{Index: 1, Now: 1}), fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.DefaultSettings()}))
 	for _, command := range []fsm.Command{
 		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}},
 		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "q", Partition: 1, Settings: fsm.DefaultSettings()},
 	} {
-		if code := c.Apply(fsm.Env{Index: 1, Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, command)).Code; code != fsm.OK {
+		if code := c.Apply(oneTime(fsm.Env{Index: 1, Now: 1}), fsm.AppendCommand(nil, fsm.Header{}, command)).Code; code != fsm.OK {
 			t.Fatal(code)
 		}
 	}

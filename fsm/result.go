@@ -67,7 +67,7 @@ type Counts struct {
 	SQLFilters         uint64 `json:"SQLFilters"`
 	CorrelationFilters uint64 `json:"CorrelationFilters"`
 	// LastUse is the time of the last send, receive or settlement, of a topic also of the creation of
-	// a subscription, in wall time; 0 for never, and below format level 4.
+	// a subscription, in wall time; 0 for never.
 	LastUse Instant `json:"LastUse"`
 }
 
@@ -98,7 +98,7 @@ type Effect struct {
 }
 
 // resultVersion is the first byte of an encoded result.
-const resultVersion byte = 4
+const resultVersion byte = 0xD1
 
 // deliveryBytesMin is the minimum size of a delivery.
 const deliveryBytesMin = lockBytesMin + 9

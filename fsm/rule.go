@@ -51,7 +51,7 @@ type Rule struct {
 	Created Instant    `json:"Created"` // set by the state machine
 	// Forms are the forms in which a client gave the values: of the parameters of the filter, of its
 	// conditions and of the parameters of the action, in their order. They have no effect. nil if
-	// they are not known; from format level 4 on.
+	// they are not known.
 	Forms []ValueForm `json:"Forms,omitempty"`
 }
 
@@ -108,15 +108,6 @@ func (r Rule) SplitForms() (ofFilter, ofAction []ValueForm) {
 	}
 	n := len(forms) - len(r.Action.Parameters)
 	return forms[:n], forms[n:]
-}
-
-// AtLevel returns the rule without the forms of its values, if a state machine of that format level
-// does not store them.
-func (r Rule) AtLevel(level uint32) Rule {
-	if level < levelServiceSettings {
-		r.Forms = nil
-	}
-	return r
 }
 
 // values returns the number of values of a rule, to which Forms belong.

@@ -117,7 +117,7 @@ func (s *scenario) header(d *datadriven.TestData) fsm.Header {
 
 func (s *scenario) apply(command []byte) string {
 	s.env.Index++
-	res := s.q.Apply(s.env, command)
+	res := s.q.Apply(oneTime(s.env), command)
 	out := res.Code.String() + "\n"
 	if res.Sequence != 0 {
 		out = fmt.Sprintf("%v, first is %d\n", res.Code, res.Sequence)

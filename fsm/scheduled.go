@@ -132,7 +132,7 @@ func (q *Queues) removeScheduled(x *entityState, numbers []SequenceNumber) {
 
 // reserve gives numbers to messages that a transaction will schedule. Those that it never stores leave a gap.
 func (q *Queues) reserve(c ReserveNumbers) Result {
-	if c.check() != OK || q.FormatLevel() < LevelReservedNumbers {
+	if c.check() != OK {
 		return Result{Code: InvalidArgument}
 	}
 	x, code := q.sendable(c.Entity)

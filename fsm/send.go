@@ -13,8 +13,7 @@ import (
 //
 // Result: Sequence is the number of the first message stored, the others follow without gaps; 0 if
 // all were duplicates. Sequences has one number per message, 0 for a duplicate; it is set only if
-// there is a duplicate. Refused with EntityDisabled; MessageTooLarge, below format level 2 also
-// when a topic would make more than publishingsMax copies of all messages together; or
+// there is a duplicate. Refused with EntityDisabled, MessageTooLarge, or
 // QuotaExceeded when the queue would hold more than MaxBytes or remember more ids than it can.
 type SendMessages struct {
 	Entity   EntityID
@@ -66,14 +65,6 @@ func (c SendMessages) check() Code {
 		}
 	}
 	return OK
-}
-
-// Level returns the format level from which on the command may be written.
-func (c SendMessages) Level() uint32 {
-	if len(c.Messages) > commandSendBeforeMax {
-		return levelSendLimits
-	}
-	return 1
 }
 
 func (c *SendMessages) fields(x *fields.Codec) {
@@ -138,11 +129,7 @@ func (q *Queues) finishStore(x *entityState, messages int) {
 
 // admit checks a send before anything is changed.
 func (q *Queues) admit(id EntityID, messages []sentMessage) (*entityState, Code) {
-	most := commandSendMax
-	if q.FormatLevel() < levelSendLimits {
-		most = commandSendBeforeMax
-	}
-	if !within(len(messages), most) {
+	if !within(len(messages), commandSendMax) {
 		return nil, InvalidArgument
 	}
 	x, code := q.sendable(id)
@@ -150,11 +137,8 @@ func (q *Queues) admit(id EntityID, messages []sentMessage) (*entityState, Code)
 		return nil, code
 	}
 	size, code := q.checkMessages(x, messages)
-	switch {
-	case code != OK:
+	if code != OK {
 		return nil, code
-	case x.topicState != nil && q.level < levelPublishSteps && q.exceedsPublishingsMax(x.topicState, messages):
-		return nil, MessageTooLarge
 	}
 	return x, q.checkQuota(x, x.storedBytes(), size, messages)
 }
@@ -175,7 +159,7 @@ func (q *Queues) sendable(id EntityID) (*entityState, Code) {
 
 // checkMessages checks each of these messages, and returns their size together.
 func (q *Queues) checkMessages(x *entityState, messages []sentMessage) (size uint64, code Code) {
-	most := q.payloadMax(x)
+	most := x.payloadMax()
 	for i := range messages {
 		m := &messages[i]
 		if !validSent(m) {
@@ -193,10 +177,7 @@ func (q *Queues) checkMessages(x *entityState, messages []sentMessage) (size uin
 }
 
 // payloadMax returns the size of the largest payload that an entity stores.
-func (q *Queues) payloadMax(x *entityState) uint64 {
-	if q.FormatLevel() < levelSendLimits {
-		return uint64(x.settings.MaxMessageBytes)
-	}
+func (x *entityState) payloadMax() uint64 {
 	return uint64(x.settings.MaxMessageBytes) + payloadOverheadMax
 }
 

@@ -54,7 +54,7 @@ func (x *entityState) lockedSession(l SessionLock) (slot uint32, ok bool) {
 
 // accept locks a session: the one named, or the one with the oldest ready message.
 func (q *Queues) accept(c AcceptSession) Result {
-	if c.check() != OK || c.Token != (SessionToken{}) && q.FormatLevel() < LevelNonExclusiveSessions {
+	if c.check() != OK {
 		return Result{Code: InvalidArgument}
 	}
 	x, code := q.findSessionEntity(c.Entity)
@@ -88,7 +88,6 @@ func (q *Queues) accept(c AcceptSession) Result {
 	var token *SessionToken
 	if c.Token != (SessionToken{}) {
 		token = &c.Token
-		s.tokens++
 	}
 	return q.grantSession(x, slot, token)
 }
@@ -200,9 +199,6 @@ func (q *Queues) releaseSession(c ReleaseSession) Result {
 func (q *Queues) endSession(x *entityState, slot uint32, failed bool) {
 	sub, s := &x.subs[MainQueue], x.sessions
 	h := s.write(slot, q.arena.generation)
-	if h.token != nil {
-		s.tokens--
-	}
 	h.epoch, h.until, h.token = 0, 0, nil
 	if failed {
 		s.expiredLocks = append(s.expiredLocks, h.id)

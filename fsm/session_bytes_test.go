@@ -22,12 +22,11 @@ func largePatches() []byte {
 	return fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", patchedSize)}})
 }
 
-// newPatchedSession is a state machine of a format level whose entity 1 has a session with messages that have
+// newPatchedSession is a state machine whose entity 1 has a session with messages that have
 // large patches.
-func newPatchedSession(t *testing.T, level uint32, change func(*fsm.EntitySettings)) *between {
+func newPatchedSession(t *testing.T, change func(*fsm.EntitySettings)) *between {
 	t.Helper()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: level})
 	b.put(1, 1, func(s *fsm.EntitySettings) {
 		s.RequiresSession, s.DeadLetterOnExpiry = true, true
 		change(s)
@@ -42,8 +41,7 @@ func newPatchedSession(t *testing.T, level uint32, change func(*fsm.EntitySettin
 
 // TestEndOfSessionIsLimitedByBytes: a session whose messages have expired or had their last delivery ends at once for
 // its holder, and the entry rewrites little more than rewriteBytesMax. The other messages are delivered to nobody,
-// and the next pulses dead-letter them, also at a replica that was restored. Below format level 4 one entry
-// dead-letters all.
+// and the next pulses dead-letter them, also at a replica that was restored.
 func TestEndOfSessionIsLimitedByBytes(t *testing.T) {
 	t.Parallel()
 	lose := func(b *between, _ fsm.SessionLock) { b.must(fsm.Pulse{}) }
@@ -58,44 +56,42 @@ func TestEndOfSessionIsLimitedByBytes(t *testing.T) {
 		"lost, messages expired":     {func(s *fsm.EntitySettings) { s.DefaultTimeToLive = patchedLifeMilli }, lose, 1, "TTLExpiredException"},
 		"lost, last delivery":        {func(s *fsm.EntitySettings) { s.MaxDeliveryCount = 1 }, lose, 1, "MaxDeliveryCountExceeded"},
 	} {
-		for level, first := range map[uint32]uint64{3: patchedMessages, 4: patchesPerEntry} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				b := newPatchedSession(t, level, row.change)
-				held := b.must(fsm.AcceptSession{Entity: 1}).Session
-				lock := fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: patchedMessages, MaxBytes: 1 << 30, Session: held}
-				locked := b.must(lock).Deliveries
-				b.env.Now += 60_000
-				b.env.Serving = b.env.Now
-				row.end(b, held)
-				if dead := b.counts(1).DeadLetter; dead != first {
-					t.Fatalf("level %d: the entry dead-lettered %d messages, want %d", level, dead, first)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newPatchedSession(t, row.change)
+			held := b.must(fsm.AcceptSession{Entity: 1}).Session
+			lock := fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: patchedMessages, MaxBytes: 1 << 30, Session: held}
+			locked := b.must(lock).Deliveries
+			b.env.Now += 60_000
+			b.env.Serving = b.env.Now
+			row.end(b, held)
+			if dead := b.counts(1).DeadLetter; dead != patchesPerEntry {
+				t.Fatalf("the entry dead-lettered %d messages, want %d", dead, patchesPerEntry)
+			}
+			if code := b.do(fsm.RenewSession{Entity: 1, Lock: held}).Code; code != fsm.SessionLockLost {
+				t.Errorf("the holder renews its lock: %v", code)
+			}
+			if code := b.must(changed(fsm.SettleAll(locked[patchedMessages-1:], fsm.Complete), fsm.Complete)).Codes[0]; code != fsm.MessageLockLost {
+				t.Errorf("the holder completes a message: %v", code)
+			}
+			lock.Session = b.must(fsm.AcceptSession{Entity: 1, Named: true, ID: "s"}).Session
+			twin := &between{replica: b.restored(), t: t, env: b.env}
+			for _, m := range []*between{b, twin} {
+				if got := m.must(lock).Deliveries; len(got) != 0 {
+					t.Errorf("the next holder receives %d messages", len(got))
 				}
-				if code := b.do(fsm.RenewSession{Entity: 1, Lock: held}).Code; code != fsm.SessionLockLost {
-					t.Errorf("the holder renews its lock: %v", code)
+				pulseUntilDead(m, patchesPerEntry)
+			}
+			if b.q.Digest() != twin.q.Digest() {
+				t.Error("a restored replica went another way")
+			}
+			for _, d := range b.q.Peek(fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}, 0, patchedMessages) {
+				patches, err := fsm.DecodePatches(b.bodies.Read(d.Patch))
+				if err != nil || patches[len(patches)-1].Reason != row.reason || d.FailedDeliveries != row.failed {
+					t.Errorf("message %d: %d failed deliveries, %v", d.Lock.Sequence, d.FailedDeliveries, err)
 				}
-				if code := b.must(changed(fsm.SettleAll(locked[patchedMessages-1:], fsm.Complete), fsm.Complete)).Codes[0]; code != fsm.MessageLockLost {
-					t.Errorf("the holder completes a message: %v", code)
-				}
-				lock.Session = b.must(fsm.AcceptSession{Entity: 1, Named: true, ID: "s"}).Session
-				twin := &between{replica: b.restored(), t: t, env: b.env}
-				for _, m := range []*between{b, twin} {
-					if got := m.must(lock).Deliveries; len(got) != 0 {
-						t.Errorf("the next holder receives %d messages", len(got))
-					}
-					pulseUntilDead(m, first)
-				}
-				if b.q.Digest() != twin.q.Digest() {
-					t.Error("a restored replica went another way")
-				}
-				for _, d := range b.q.Peek(fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}, 0, patchedMessages) {
-					patches, err := fsm.DecodePatches(b.bodies.Read(d.Patch))
-					if err != nil || patches[len(patches)-1].Reason != row.reason || d.FailedDeliveries != row.failed {
-						t.Errorf("message %d: %d failed deliveries, %v", d.Lock.Sequence, d.FailedDeliveries, err)
-					}
-				}
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -118,8 +114,7 @@ func pulseUntilDead(b *between, before uint64) {
 }
 
 // TestExpiryIsLimitedByBytes: locks, fetches by number and purges of one entry dead-letter little more than
-// rewriteBytesMax of expired messages, deliver none of the others, and purge none of them. Below format level 4 one
-// entry dead-letters all.
+// rewriteBytesMax of expired messages, deliver none of the others, and purge none of them.
 func TestExpiryIsLimitedByBytes(t *testing.T) {
 	t.Parallel()
 	at := fsm.Address{Entity: 1}
@@ -132,31 +127,28 @@ func TestExpiryIsLimitedByBytes(t *testing.T) {
 		"fetch": fsm.FetchDeferred{Address: at, Sequences: numbers},
 		"purge": fsm.PurgeMessages{Address: at, Max: 2 * patchedMessages},
 	} {
-		for level, want := range map[uint32]uint64{3: patchedMessages, 4: patchesPerEntry} {
-			b := newBetween(t)
-			b.must(fsm.RaiseLevel{Level: level})
-			b.put(1, 1, func(s *fsm.EntitySettings) {
-				s.DeadLetterOnExpiry, s.DefaultTimeToLive, s.LockDuration = true, patchedLifeMilli, 300_000
-			})
-			for serial := range uint64(patchedMessages) {
-				m := carried("x")
-				m.Patches = largePatches()
-				b.must(transferOf(serial+1, m))
+		b := newBetween(t)
+		b.put(1, 1, func(s *fsm.EntitySettings) {
+			s.DeadLetterOnExpiry, s.DefaultTimeToLive, s.LockDuration = true, patchedLifeMilli, 300_000
+		})
+		for serial := range uint64(patchedMessages) {
+			m := carried("x")
+			m.Patches = largePatches()
+			b.must(transferOf(serial+1, m))
+		}
+		if name == "fetch" {
+			locked := b.must(fsm.LockMessages{Address: at, Max: patchedMessages, MaxBytes: 1 << 30}).Deliveries
+			b.must(fsm.SettleMessages{Address: at, Settlements: fsm.SettleAll(locked, fsm.Defer)})
+		}
+		b.env.Now += 60_000
+		for range 2 { // commands of one entry
+			if res := b.must(command); len(res.Deliveries) != 0 || res.Count != 0 {
+				t.Errorf("%s: %d messages are delivered, %d purged", name, len(res.Deliveries), res.Count)
 			}
-			if name == "fetch" {
-				locked := b.must(fsm.LockMessages{Address: at, Max: patchedMessages, MaxBytes: 1 << 30}).Deliveries
-				b.must(fsm.SettleMessages{Address: at, Settlements: fsm.SettleAll(locked, fsm.Defer)})
-			}
-			b.env.Now += 60_000
-			for range 2 { // commands of one entry
-				if res := b.must(command); len(res.Deliveries) != 0 || res.Count != 0 {
-					t.Errorf("%s, level %d: %d messages are delivered, %d purged", name, level, len(res.Deliveries), res.Count)
-				}
-				b.env.Index--
-			}
-			if dead := b.counts(1).DeadLetter; dead != want {
-				t.Errorf("%s, level %d: the entry dead-lettered %d messages, want %d", name, level, dead, want)
-			}
+			b.env.Index--
+		}
+		if dead := b.counts(1).DeadLetter; dead != patchesPerEntry {
+			t.Errorf("%s: the entry dead-lettered %d messages, want %d", name, dead, patchesPerEntry)
 		}
 	}
 }

@@ -30,7 +30,7 @@ type SessionToken [16]byte
 // A lock with a Token is not exclusive. TakeOver with that token ends it, but the messages that are locked under it
 // stay locked under the new one, which has the same token and begins now: whoever has their locks settles them. Refused
 // with SessionCannotBeLocked if the session is locked exclusively or with another token, and with SessionLockLost if
-// it is not locked. Both need format level LevelNonExclusiveSessions.
+// it is not locked.
 type AcceptSession struct {
 	Entity   EntityID
 	Named    bool
@@ -121,22 +121,8 @@ func (l *SessionLock) fields(x *fields.Codec) {
 // valid reports whether the lock can be one of a session.
 func (l *SessionLock) valid() bool { return checkSession(l.ID) && l.Epoch != 0 }
 
-func (c AcceptSession) kind() Kind {
-	if c.Token != (SessionToken{}) {
-		return KindAcceptNonExclusive
-	}
-	return KindAcceptSession
-}
-
-func (c AcceptSession) encode(x fields.Codec) fields.Codec {
-	if c.kind() == KindAcceptNonExclusive {
-		nonExclusiveFields(&c, &x)
-	} else {
-		c.fields(&x)
-	}
-	return x
-}
-
+func (AcceptSession) kind() Kind                           { return KindAcceptSession }
+func (c AcceptSession) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c AcceptSession) check() Code {
 	return codeIf(checkSession(c.ID) && (c.Named || c.ID == "") && (!c.TakeOver || c.Named && c.Token != SessionToken{}))
 }
@@ -144,15 +130,18 @@ func (c AcceptSession) check() Code {
 func (c *AcceptSession) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
 	fieldSession(x, &c.ID, &c.Named)
+	fieldToken(x, &c.Token)
+	fields.Bool(x, &c.TakeOver)
 }
 
-// nonExclusiveFields is fields for a lock with a token.
-func nonExclusiveFields(c *AcceptSession, x *fields.Codec) {
-	c.fields(x)
-	fields.Key(x, (*[16]byte)(&c.Token))
-	fields.Bool(x, &c.TakeOver)
-	if !x.Encoding() {
-		x.Limit(c.Token != SessionToken{})
+// fieldToken is the token of a lock, one byte if there is none.
+func fieldToken(x *fields.Codec, token *SessionToken) {
+	has := *token != SessionToken{}
+	if fields.Bool(x, &has); !has {
+		return
+	}
+	if fields.Key(x, (*[16]byte)(token)); *token == (SessionToken{}) {
+		x.Fail(fields.ErrFlag)
 	}
 }
 

@@ -49,8 +49,7 @@ type sessionHistory struct {
 	t        *rapid.T
 	a, b     *replica
 	env      fsm.Env
-	twoTimes bool // the state machine is at level 3 or above
-	tokens   bool // the state machine has locks that are not exclusive
+	twoTimes bool // there are outages
 	last     fsm.SequenceNumber
 	grants   uint64
 	sessions map[string]*modelSession
@@ -72,8 +71,8 @@ func (h *sessionHistory) do(c fsm.Command) fsm.Result {
 	if _, back, err := fsm.DecodeCommand(command); err != nil {
 		h.t.Fatalf("%T %v: %v", c, back, err)
 	}
-	res := h.a.q.Apply(h.env, command)
-	if other := h.b.q.Apply(h.env, command); cmp.Diff(h.a.show(res), h.b.show(other)) != "" || res.Session != other.Session {
+	res := h.a.q.Apply(oneTime(h.env), command)
+	if other := h.b.q.Apply(oneTime(h.env), command); cmp.Diff(h.a.show(res), h.b.show(other)) != "" || res.Session != other.Session {
 		h.t.Fatalf("%T: one replica answers %+v, the other %+v", c, res, other)
 	}
 	return res
@@ -138,9 +137,7 @@ func (h *sessionHistory) sendNowhere(*rapid.T) {
 
 // token draws the token of a lock, zero for one that is exclusive.
 func (h *sessionHistory) token() (token fsm.SessionToken) {
-	if h.tokens {
-		token[0] = rapid.ByteRange(0, 2).Draw(h.t, "token")
-	}
+	token[0] = rapid.ByteRange(0, 2).Draw(h.t, "token")
 	return token
 }
 
@@ -436,11 +433,6 @@ func TestSessionsAgree(t *testing.T) {
 		h := &sessionHistory{
 			t: rt, a: newReplica(t), b: newReplica(t), sessions: map[string]*modelSession{},
 			env: fsm.Env{Now: 1_000_000, Serving: 1_000_000}, twoTimes: rapid.Bool().Draw(rt, "two times"),
-		}
-		if h.twoTimes {
-			level := rapid.SampledFrom([]uint32{3, fsm.FormatLevel}).Draw(rt, "level")
-			h.tokens = level >= fsm.LevelNonExclusiveSessions
-			h.do(fsm.RaiseLevel{Level: level})
 		}
 		settings := fsm.DefaultSettings()
 		settings.RequiresSession, settings.LockDuration, settings.MaxDeliveryCount = true, 5000, 3

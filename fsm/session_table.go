@@ -29,7 +29,6 @@ type sessionTable struct {
 	heap         heap[availableSession] // by number; with stale entries
 	available    int                    // unlocked sessions that have ready messages
 	bytes        uint64                 // of the states
-	tokens       int                    // locks that are not exclusive
 	readyChanged []uint32               // whose number of ready messages rose since the last Effects
 	expiredLocks []string               // whose lock expired or was taken over since the last Effects
 }

@@ -16,7 +16,7 @@ import (
 type EntitySettings struct {
 	LockDuration Millis `json:"LockDuration"` // 5 s to 24 h; above 5 min only if the namespace allows it
 	// MaxDeliveryCount is the number of failed deliveries after which a message is dead-lettered: 1
-	// to 2^31-1, below format level 4 to 2000. Failed deliveries are counted up to 65,535, so a
+	// to 2^31-1. Failed deliveries are counted up to 65,535, so a
 	// larger number stands for never.
 	MaxDeliveryCount uint32 `json:"MaxDeliveryCount"`
 	MaxMessageBytes  uint32 `json:"MaxMessageBytes"` // largest message accepted, as its client sent it
@@ -53,7 +53,7 @@ type EntitySettings struct {
 	// EnablePartitioning distributes the entity over up to ShardsMax partitions (Entity.Shards). It
 	// cannot be changed after creation. Each shard is an entity of its own for the state machine:
 	// MaxBytes and the order of messages apply to each of them. Not for subscriptions, which have
-	// the shards of their topic. AutoDeleteOnIdle, from format level 4 on, deletes the whole entity when all shards are idle.
+	// the shards of their topic. AutoDeleteOnIdle deletes the whole entity when all shards are idle.
 	EnablePartitioning bool `json:"EnablePartitioning"`
 
 	// The following settings do not exist in Azure Service Bus and are off by default.
@@ -67,8 +67,7 @@ type EntitySettings struct {
 	RetryDelay    Millis `json:"RetryDelay"`
 	RetryDelayMax Millis `json:"RetryDelayMax"`
 
-	// The following settings have no effect: clients read back what they gave. A catalog stores them
-	// from format level 4 on, Express from format level 6 on.
+	// The following settings have no effect: clients read back what they gave.
 
 	BatchedOperations Choice `json:"BatchedOperations"`
 	Ordering          Choice `json:"Ordering"`
@@ -158,43 +157,6 @@ func validBase(base, name string) bool {
 	return base == "" || name != "" && len(base) <= destinationBaseBytesMax && strings.HasSuffix(base, "/") && utf8.ValidString(base)
 }
 
-// version returns the version in which the settings are encoded, the lowest that has all that are given.
-func (s EntitySettings) version() byte {
-	switch {
-	case s.Express:
-		return settingsVersionExpress
-	case s.readBack():
-		return settingsVersionReadBack
-	}
-	return settingsVersion
-}
-
-// readBack reports whether settings are given that have no effect, other than Express.
-func (s EntitySettings) readBack() bool {
-	return s.BatchedOperations != NotChosen || s.Ordering != NotChosen || s.ForwardToBase != "" || s.ForwardDeadLettersToBase != ""
-}
-
-// Level returns the lowest format level at which a catalog stores these settings.
-func (s EntitySettings) Level() uint32 {
-	if s.Express {
-		return levelExpress
-	}
-	if s.readBack() || s.MaxDeliveryCount > deliveryCountMaxBefore || s.EnablePartitioning && s.WithDefaults().AutoDeleteOnIdle < Forever {
-		return levelServiceSettings
-	}
-	return 1
-}
-
-// AtLevel returns the settings without those that have no effect, if a catalog of that format level
-// does not store them.
-func (s EntitySettings) AtLevel(level uint32) EntitySettings {
-	s.Express = s.Express && level >= levelExpress
-	if level < levelServiceSettings {
-		s.BatchedOperations, s.Ordering, s.ForwardToBase, s.ForwardDeadLettersToBase = NotChosen, NotChosen, "", ""
-	}
-	return s
-}
-
 // validFor reports whether an entity of that kind can have these settings.
 func (s EntitySettings) validFor(kind EntityKind) bool {
 	switch kind {
@@ -221,24 +183,15 @@ func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
 }
 
 // settingsVersion is the first byte of encoded settings: new settings change this number and not
-// that of the command or image that contains them. Version 4 also has the settings without effect,
-// and version 5 Express. They are written only if one of these is given, so the bytes of other
-// settings do not depend on the format level.
-const (
-	settingsVersion         byte = 3
-	settingsVersionReadBack byte = 4
-	settingsVersionExpress  byte = 5
-)
+// that of the command or image that contains them.
+const settingsVersion byte = 0xB1
 
 func (s *EntitySettings) fields(x *fields.Codec) {
-	version := s.version()
-	if fields.Uint8(x, &version); version < settingsVersion || version > settingsVersionExpress {
-		x.Fail(fields.UnknownVersion(version, settingsVersion, settingsVersionExpress))
-	}
+	fields.Version(x, settingsVersion)
 	fields.Int64(x, &s.LockDuration)
 	fields.Uint32(x, &s.MaxDeliveryCount)
 	fields.Uint32(x, &s.MaxMessageBytes)
-	fields.Flags(x, &s.DeadLetterOnExpiry, &s.RequiresDuplicateDetection, &s.DeadLetterOnFilterErrors, &s.RequiresSession, &s.EnablePartitioning)
+	fields.Flags(x, &s.DeadLetterOnExpiry, &s.RequiresDuplicateDetection, &s.DeadLetterOnFilterErrors, &s.RequiresSession, &s.EnablePartitioning, &s.Express)
 	fields.Uint8(x, &s.Status)
 	fields.Int64(x, &s.DefaultTimeToLive)
 	fields.Int64(x, &s.DuplicateWindow)
@@ -250,17 +203,8 @@ func (s *EntitySettings) fields(x *fields.Codec) {
 	fields.Int64(x, &s.RetryDelayMax)
 	fields.Text(x, &s.ForwardTo)
 	fields.Text(x, &s.ForwardDeadLettersTo)
-	if version < settingsVersionReadBack {
-		return
-	}
 	fields.Uint8(x, &s.BatchedOperations)
 	fields.Uint8(x, &s.Ordering)
 	fields.Text(x, &s.ForwardToBase)
 	fields.Text(x, &s.ForwardDeadLettersToBase)
-	if version >= settingsVersionExpress {
-		fields.Bool(x, &s.Express)
-	}
-	if s.version() != version {
-		x.Fail(fields.ErrFlag) // a lower version is the only form of such settings
-	}
 }

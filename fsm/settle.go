@@ -205,7 +205,7 @@ func (q *Queues) mayExpire(sub *subqueue, at cursor) bool {
 // bytes: all patches of a message are one body, up to a MiB, which is read and written again.
 func (q *Queues) mayRewritePatches(sub *subqueue, at cursor) bool {
 	size := uint64(sub.ix.patch(at).Size)
-	if size == 0 || q.FormatLevel() < levelRewriteBytes {
+	if size == 0 {
 		return true
 	}
 	if q.rewritten >= rewriteBytesMax {
@@ -253,10 +253,10 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement, counted bool) Code {
 	return OK
 }
 
-// deferMessage ends a lock and keeps the message for receivers that ask for its number. From format level 4 on the
+// deferMessage ends a lock and keeps the message for receivers that ask for its number. The
 // delivery counts, as in Azure Service Bus, and the last one allowed sends the message to the dead-letter queue.
 func (q *Queues) deferMessage(sub *subqueue, at cursor, rec record, patch Patch) {
-	if q.FormatLevel() >= levelDeliveryCount && q.countDelivery(sub, &rec) {
+	if q.countDelivery(sub, &rec) {
 		q.deadLetterExceeded(sub, at, rec, patch)
 		return
 	}
@@ -266,9 +266,9 @@ func (q *Queues) deferMessage(sub *subqueue, at cursor, rec record, patch Patch)
 }
 
 // countDelivery counts a delivery that did not settle the message, and reports whether it was the last one allowed.
-// From format level 4 on only the main queue counts.
+// Only the main queue counts.
 func (q *Queues) countDelivery(sub *subqueue, rec *record) (last bool) {
-	if rec.failedDeliveries < math.MaxUint16 && (sub.address.Sub == MainQueue || q.FormatLevel() < levelDeliveryCount) {
+	if rec.failedDeliveries < math.MaxUint16 && sub.address.Sub == MainQueue {
 		rec.failedDeliveries++
 		if planted.Active(planted.CountAttemptTwice) {
 			rec.failedDeliveries++

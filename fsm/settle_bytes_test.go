@@ -10,36 +10,35 @@ import (
 
 // TestSettlingIsLimitedByBytes: settlements that change messages with large patches rewrite little more
 // than rewriteBytesMax in one entry, in whichever queues they are; the others are busy and keep their
-// locks. What changes no patches is not limited. Below format level 4 nothing is.
+// locks. What changes no patches is not limited.
 func TestSettlingIsLimitedByBytes(t *testing.T) {
 	t.Parallel()
 	const messages, size, bytesMax = 24, 900 << 10, 8 << 20
 	patches := fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}})
-	for level, entries := range map[uint32]int{3: 1, 4: 3} {
-		for _, verb := range []fsm.Verb{fsm.Abandon, fsm.Defer, fsm.DeadLetter} {
-			b, locks := newPatched(t, level, messages, patches)
-			took, done := 0, 0
-			for left := locks; len(left) > 0; took++ {
-				var rest []fsm.Settlement
-				before := done
-				for i, code := range b.must(changed(left, verb)).Codes {
-					if code != fsm.OK && code != fsm.ServerBusy {
-						t.Fatalf("level %d: %v", level, code)
-					}
-					if code == fsm.OK {
-						done++
-					} else {
-						rest = append(rest, left[i])
-					}
+	const entries = 3
+	for _, verb := range []fsm.Verb{fsm.Abandon, fsm.Defer, fsm.DeadLetter} {
+		b, locks := newPatched(t, messages, patches)
+		took, done := 0, 0
+		for left := locks; len(left) > 0; took++ {
+			var rest []fsm.Settlement
+			before := done
+			for i, code := range b.must(changed(left, verb)).Codes {
+				if code != fsm.OK && code != fsm.ServerBusy {
+					t.Fatalf("%v", code)
 				}
-				if n := (done - before) * size; done == before || level >= 4 && n >= bytesMax+size {
-					t.Fatalf("level %d, verb %d: an entry rewrote %d bytes", level, verb, n)
+				if code == fsm.OK {
+					done++
+				} else {
+					rest = append(rest, left[i])
 				}
-				left = rest
 			}
-			if took != entries {
-				t.Errorf("level %d, verb %d: %d entries, want %d", level, verb, took, entries)
+			if n := (done - before) * size; done == before || n >= bytesMax+size {
+				t.Fatalf("verb %d: an entry rewrote %d bytes", verb, n)
 			}
+			left = rest
+		}
+		if took != entries {
+			t.Errorf("verb %d: %d entries, want %d", verb, took, entries)
 		}
 	}
 }
@@ -49,7 +48,7 @@ func TestSettlingIsLimitedByBytes(t *testing.T) {
 func TestBusyEntryRefusesChangesOnly(t *testing.T) {
 	t.Parallel()
 	const messages, size = 40, 900 << 10
-	b, locks := newPatched(t, 4, messages, fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}}))
+	b, locks := newPatched(t, messages, fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}}))
 	same := func(c fsm.Command) fsm.Result {
 		b.env.Index--
 		return b.do(c)
@@ -80,12 +79,11 @@ func TestBusyEntryRefusesChangesOnly(t *testing.T) {
 	}
 }
 
-// newPatched is a state machine of a format level with a queue of locked messages that have patches,
+// newPatched is a state machine with a queue of locked messages that have patches,
 // and a settlement of each.
-func newPatched(t *testing.T, level uint32, messages int, patches []byte) (*between, []fsm.Settlement) {
+func newPatched(t *testing.T, messages int, patches []byte) (*between, []fsm.Settlement) {
 	t.Helper()
 	b := newBetween(t)
-	b.must(fsm.RaiseLevel{Level: level})
 	b.put(1, 1, nil)
 	for serial := range uint64(messages) {
 		m := carried("x")
@@ -112,7 +110,7 @@ func changed(settlements []fsm.Settlement, verb fsm.Verb) fsm.SettleMessages {
 func TestLastDefersAreLimitedByBytes(t *testing.T) {
 	t.Parallel()
 	const messages, size = 24, 900 << 10
-	b, locks := newPatched(t, 4, messages, fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}}))
+	b, locks := newPatched(t, messages, fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Description: strings.Repeat("d", size)}}))
 	b.put(1, 2, func(s *fsm.EntitySettings) { s.MaxDeliveryCount = 1 })
 	settle := changed(locks, fsm.Defer)
 	for i := range settle.Settlements {
@@ -130,47 +128,46 @@ func TestLastDefersAreLimitedByBytes(t *testing.T) {
 }
 
 // TestRedriveIsLimitedByBytes: the redrives of one entry rewrite little more than rewriteBytesMax, of dead letters with large
-// patches. The answer, also when it is repeated, says from which number on to continue. Below format level 4 one entry redrives all.
+// patches. The answer, also when it is repeated, says from which number on to continue.
 func TestRedriveIsLimitedByBytes(t *testing.T) {
 	t.Parallel()
-	for level, entries := range map[uint32]int{3: 1, 4: 3} {
-		b, locks := newPatched(t, level, patchedMessages, largePatches())
-		for len(locks) > 0 {
-			b.must(changed(locks[:min(8, len(locks))], fsm.DeadLetter))
-			locks = locks[min(8, len(locks)):]
+	const entries = 3
+	b, locks := newPatched(t, patchedMessages, largePatches())
+	for len(locks) > 0 {
+		b.must(changed(locks[:min(8, len(locks))], fsm.DeadLetter))
+		locks = locks[min(8, len(locks)):]
+	}
+	var numbers []fsm.SequenceNumber
+	for n := range fsm.SequenceNumber(patchedMessages) {
+		numbers = append(numbers, n+1)
+	}
+	took, serial := 0, uint64(0)
+	for left := numbers; len(left) > 0; took++ {
+		serial++
+		h := fsm.Header{Incarnation: 5, Serial: serial, Low: serial}
+		command := fsm.AppendCommand(nil, h, fsm.RedriveMessages{Entity: 1, Sequences: left})
+		b.env.Index++
+		res := b.q.Apply(oneTime(b.env), command)
+		if n := res.Count * patchedSize; res.Count == 0 || n >= rewriteBytesMax+patchedSize {
+			t.Fatalf("an entry rewrote %d bytes", n)
 		}
-		var numbers []fsm.SequenceNumber
-		for n := range fsm.SequenceNumber(patchedMessages) {
-			numbers = append(numbers, n+1)
+		again, restored := b.q.Apply(oneTime(b.env), command), b.restored().q.Apply(oneTime(b.env), command)
+		if again.Count != res.Count || again.Sequence != res.Sequence || restored.Count != res.Count || restored.Sequence != res.Sequence {
+			t.Fatalf("the repeated answer is %+v, restored %+v, want %+v", again, restored, res)
 		}
-		took, serial := 0, uint64(0)
-		for left := numbers; len(left) > 0; took++ {
-			serial++
-			h := fsm.Header{Incarnation: 5, Serial: serial, Low: serial}
-			command := fsm.AppendCommand(nil, h, fsm.RedriveMessages{Entity: 1, Sequences: left})
-			b.env.Index++
-			res := b.q.Apply(b.env, command)
-			if n := res.Count * patchedSize; res.Count == 0 || level >= 4 && n >= rewriteBytesMax+patchedSize {
-				t.Fatalf("level %d: an entry rewrote %d bytes", level, n)
-			}
-			again, restored := b.q.Apply(b.env, command), b.restored().q.Apply(b.env, command)
-			if again.Count != res.Count || again.Sequence != res.Sequence || restored.Count != res.Count || restored.Sequence != res.Sequence {
-				t.Fatalf("level %d: the repeated answer is %+v, restored %+v, want %+v", level, again, restored, res)
-			}
-			// Another command of the same entry.
-			if next := slices.Index(left, res.Sequence); next > 0 {
-				left = left[next:]
-			} else {
-				left = nil
-			}
-			if len(left) > 0 {
-				if res := b.q.Apply(b.env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RedriveMessages{Entity: 1, Sequences: left})); res.Count != 0 || res.Sequence != left[0] {
-					t.Fatalf("level %d: the same entry redrives %+v", level, res)
-				}
+		// Another command of the same entry.
+		if next := slices.Index(left, res.Sequence); next > 0 {
+			left = left[next:]
+		} else {
+			left = nil
+		}
+		if len(left) > 0 {
+			if res := b.q.Apply(oneTime(b.env), fsm.AppendCommand(nil, fsm.Header{}, fsm.RedriveMessages{Entity: 1, Sequences: left})); res.Count != 0 || res.Sequence != left[0] {
+				t.Fatalf("the same entry redrives %+v", res)
 			}
 		}
-		if c := b.counts(1); took != entries || c.DeadLetter != 0 || c.Active != patchedMessages {
-			t.Errorf("level %d: %d entries, want %d; in the end %+v", level, took, entries, c)
-		}
+	}
+	if c := b.counts(1); took != entries || c.DeadLetter != 0 || c.Active != patchedMessages {
+		t.Errorf("%d entries, want %d; in the end %+v", took, entries, c)
 	}
 }

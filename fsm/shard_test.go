@@ -19,7 +19,7 @@ func shardedCatalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 		env.Index++
 		env.Now += 1000
 		h := fsm.Header{Incarnation: 7, Serial: env.Index, Low: env.Index}
-		return c.Apply(env, fsm.AppendCommand(nil, h, cmd))
+		return c.Apply(oneTime(env), fsm.AppendCommand(nil, h, cmd))
 	}
 	founding := fsm.FoundCluster{ClusterID: "c1"}
 	for i := range 4 {
@@ -50,7 +50,7 @@ func restored(t *testing.T, c *fsm.Catalog) *fsm.Catalog {
 	if _, err := c.Image().WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "image-v4-catalog-partitioned", b.Bytes())
+	golden(t, "image-catalog-partitioned", b.Bytes())
 	again := fsm.NewCatalog()
 	if err := again.Restore(&b); err != nil || again.Digest() != c.Digest() {
 		t.Fatalf("restored to another machine: %v", err)
@@ -111,27 +111,20 @@ func TestInvalidShardsAreRefused(t *testing.T) {
 	_, apply := shardedCatalog(t)
 	spread := fsm.DefaultSettings()
 	spread.EnablePartitioning = true
-	idle := spread
-	idle.AutoDeleteOnIdle = 300_000
 	many := make([]fsm.PartitionID, fsm.ShardsMax+1)
 	for i := range many {
 		many[i] = fsm.PartitionID(i + 1)
 	}
 	create := fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "q", Partition: 1, Settings: spread}
 	for name, change := range map[string]func(*fsm.CreateEntity){
-		"none":           func(*fsm.CreateEntity) {},
-		"not the first":  func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{2, 1} },
-		"twice":          func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{1, 2, 1} },
-		"the catalog":    func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{1, 0} },
-		"unknown":        func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{1, 5} },
-		"too many":       func(c *fsm.CreateEntity) { c.Partitions = many },
-		"deletes itself": func(c *fsm.CreateEntity) { c.Partitions, c.Settings = []fsm.PartitionID{1}, idle },
+		"none":          func(*fsm.CreateEntity) {},
+		"not the first": func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{2, 1} },
+		"twice":         func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{1, 2, 1} },
+		"the catalog":   func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{1, 0} },
+		"unknown":       func(c *fsm.CreateEntity) { c.Partitions = []fsm.PartitionID{1, 5} },
+		"too many":      func(c *fsm.CreateEntity) { c.Partitions = many },
 		"a subscription": func(c *fsm.CreateEntity) {
 			c.Name, c.Kind, c.Topic, c.Partition = "events/subscriptions/x", fsm.SubscriptionEntity, 2, 0
-		},
-		"a subscription that deletes itself": func(c *fsm.CreateEntity) {
-			c.Name, c.Kind, c.Topic, c.Partition, c.Settings = "events/subscriptions/x", fsm.SubscriptionEntity, 2, 0, idle
-			c.Settings.EnablePartitioning = false
 		},
 	} {
 		c := create
@@ -145,13 +138,10 @@ func TestInvalidShardsAreRefused(t *testing.T) {
 	if code := fsm.Check(plain); code != fsm.InvalidArgument { // its bytes have no room for them
 		t.Errorf("without the setting: %v", code)
 	}
-	deletes := fsm.DefaultSettings()
-	deletes.AutoDeleteOnIdle = 300_000
 	for name, cmd := range map[string]fsm.UpdateEntity{
 		"partitioned later":             {Entity: 1, Settings: spread},
 		"not any more":                  {Entity: 2, Settings: fsm.DefaultSettings()},
 		"the subscription is by itself": {Entity: 5, Settings: spread},
-		"the subscription is idle":      {Entity: 5, Settings: deletes},
 	} {
 		if code := apply(cmd).Code; code != fsm.InvalidArgument {
 			t.Errorf("%s: %v", name, code)
@@ -172,7 +162,7 @@ func TestPartitionedEntityFormat(t *testing.T) {
 	settings.EnablePartitioning, settings.AutoDeleteOnIdle = true, fsm.Forever
 	want := fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "orders", Partition: 3, Settings: settings, Partitions: []fsm.PartitionID{3, 1, 300}}
 	b := fsm.AppendCommand(nil, header, want)
-	golden(t, "command-v4-CreateEntity-partitioned", b)
+	golden(t, "command-CreateEntity-partitioned", b)
 	_, got, err := fsm.DecodeCommand(b)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)

@@ -12,43 +12,15 @@ import (
 
 // The layout of an image:
 //
-//	version   1 byte   see imageVersion
+//	version   1 byte   imageVersion
 //	machine   1 byte   which state machine wrote it
 //	state              depends on the state machine
 //	checksum  4 bytes  CRC-32 (Castagnoli) of everything before, little endian
 //
 // and nothing follows it.
 //
-// Version 4 of the catalog has namespaces, access rules, members and moves; no other version of it
-// is read. Version 4 of the queues begins with the format level and the topic whose Pending
-// messages were published last, has Pending messages, and tells by which condition correlation
-// filters are indexed. A state machine writes version 3 below format level 2. Version 5 of both has
-// the serving time behind the wall time, and that of the queues epochs and sequence numbers of
-// forwarding; it is written from format level 3 on. Version 6 of both may have what needs format
-// level 4, and that of the queues has the time of the last use of each entity. Version 7 of the queues
-// has the fences of entities, and is written only while there are any. Version 8 has the tokens of session locks, too,
-// and is written only while there are any of those. All of them are read.
-func imageVersion(machine byte, level uint32) byte {
-	if level >= levelServiceSettings {
-		return imageVersionUse
-	}
-	if level >= LevelServingTime {
-		return imageVersionTimes
-	}
-	if machine == machineCatalog || level >= levelPublishSteps {
-		return 4
-	}
-	return 3
-}
-
-// The first versions of images with two times, with epochs of forwarding, with times of use, with fences, and with tokens.
-const (
-	imageVersionTimes  byte = 5
-	imageVersionEpochs byte = 5
-	imageVersionUse    byte = 6 // the time of the last use of each entity
-	imageVersionFences byte = 7
-	imageVersionTokens byte = 8
-)
+// The formats of both state machines have the same version.
+const imageVersion byte = 0xA1
 
 // The state machines. The numbers are part of the image format.
 const (
@@ -84,15 +56,11 @@ type imageWriter struct {
 	sum  uint32
 	err  error
 	refs bool // write the locations of bodies; without them, images of all replicas are equal
-
-	version byte
-
-	withIndexedBy bool // of queues: write by which condition correlation filters are indexed
 }
 
-func newImageWriter(w io.Writer, machine, version byte, refs bool) *imageWriter {
-	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs, version: version}
-	iw.byte(version)
+func newImageWriter(w io.Writer, machine byte, refs bool) *imageWriter {
+	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs}
+	iw.byte(imageVersion)
 	iw.byte(machine)
 	return iw
 }
@@ -106,10 +74,9 @@ func (w *imageWriter) instant(t Instant) { w.uvarint(uint64(t)) }
 // times writes the times of a state machine.
 func (w *imageWriter) times(t Times) {
 	w.instant(t.Wall)
-	if w.version >= imageVersionTimes {
-		w.instant(t.Serving)
-	}
+	w.instant(t.Serving)
 }
+
 func (w *imageWriter) string(s string) { w.buf = fields.AppendText(w.buf, s) }
 func (w *imageWriter) bool(v bool)     { w.buf = fields.AppendBool(w.buf, v) }
 
@@ -187,21 +154,15 @@ type imageReader struct {
 	summed      int // buf[:summed] is in sum
 	sum         uint32
 	err, endErr error // endErr: why there are no more bytes
-	version     byte
 }
 
 func newImageReader(r io.Reader, machine byte) *imageReader {
 	ir := &imageReader{r: r, buf: make([]byte, streamBytes)}
-	ir.version = ir.byte()
+	if version := ir.byte(); version != imageVersion {
+		ir.fail(fields.UnknownVersion(version, imageVersion))
+	}
 	if ir.byte() != machine {
 		ir.fail(errMachine)
-	}
-	from, to := imageVersion(machine, 1), imageVersion(machine, FormatLevel)
-	if machine == machineQueues {
-		to = imageVersionTokens
-	}
-	if ir.version < from || ir.version > to {
-		ir.fail(fields.UnknownVersion(ir.version, from, to))
 	}
 	return ir
 }
@@ -293,13 +254,7 @@ func (r *imageReader) uint32() uint32   { return uint32(r.uvarintMax(math.MaxUin
 func (r *imageReader) instant() Instant { return Instant(r.uvarintMax(math.MaxInt64)) }
 
 // times reads the times of a state machine.
-func (r *imageReader) times() Times {
-	t := Times{Wall: r.instant()}
-	if t.Serving = t.Wall; r.version >= imageVersionTimes {
-		t.Serving = r.instant()
-	}
-	return t
-}
+func (r *imageReader) times() Times { return Times{Wall: r.instant(), Serving: r.instant()} }
 
 func (r *imageReader) fixed64() uint64 {
 	var b [8]byte

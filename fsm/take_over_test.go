@@ -11,7 +11,6 @@ import (
 func newShared(t testing.TB) (b *between, held fsm.SessionLock, token fsm.SessionToken) {
 	b = newBetween(t)
 	b.env.Serving = b.env.Now
-	b.must(fsm.RaiseLevel{Level: fsm.LevelNonExclusiveSessions})
 	b.put(1, 1, func(s *fsm.EntitySettings) { s.RequiresSession, s.LockDuration = true, 5000 })
 	b.send(1, 3, fsm.Message{Payload: []byte("m"), Session: "s", HasSession: true})
 	token = fsm.SessionToken{1, 15: 2}
@@ -92,27 +91,13 @@ func TestTakeOverIsRefused(t *testing.T) {
 	if code := b.do(take("s", token)).Code; code != fsm.SessionLockLost {
 		t.Errorf("after the lock was released: %v", code)
 	}
-	older := newBetween(t)
-	older.must(fsm.RaiseLevel{Level: fsm.LevelNonExclusiveSessions - 1})
-	older.put(1, 1, func(s *fsm.EntitySettings) { s.RequiresSession = true })
-	if code := older.do(fsm.AcceptSession{Entity: 1, Named: true, ID: "s", Token: token}).Code; code != fsm.InvalidArgument {
-		t.Errorf("below its level: %v", code)
-	}
 }
 
-// TestImagesHaveTokensOfSessions: an image is of version 8 as long as there is a lock with a token, which a restored
-// state machine knows.
+// TestImagesHaveTokensOfSessions: a restored state machine knows the token of a lock.
 func TestImagesHaveTokensOfSessions(t *testing.T) {
 	t.Parallel()
-	b, held, token := newShared(t)
-	golden(t, "image-v8-queues-tokens", b.image())
+	b, _, token := newShared(t)
+	golden(t, "image-queues-tokens", b.image())
 	restored := &between{replica: b.restored(), t: t, env: b.env}
 	restored.must(fsm.AcceptSession{Entity: 1, Named: true, ID: "s", Token: token, TakeOver: true})
-	if b.image()[0] != 8 {
-		t.Errorf("image version %d", b.image()[0])
-	}
-	b.must(fsm.ReleaseSession{Entity: 1, Lock: held})
-	if b.image()[0] != 6 {
-		t.Errorf("image version %d without tokens", b.image()[0])
-	}
 }

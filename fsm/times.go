@@ -3,8 +3,7 @@ package fsm
 import "github.com/peeklock/peeklock/fsm/planted"
 
 // Times are the two times of a state machine, in milliseconds since the Unix epoch. Neither goes
-// back. They are equal below format level 3; the entry that raises the level begins with both equal,
-// so what was stored before keeps its meaning.
+// back.
 type Times struct {
 	// Wall is the time of day. Times to live, schedules, delays of redelivery and the windows of
 	// duplicate detection run on it.
@@ -24,9 +23,9 @@ const (
 )
 
 // advance returns the times of an entry that follows one with the times t.
-func (t Times) advance(env Env, level uint32) Times {
+func (t Times) advance(env Env) Times {
 	wall := max(t.Wall, env.Now)
-	if level < LevelServingTime || planted.Active(planted.OneTime) {
+	if planted.Active(planted.OneTime) {
 		return Times{Wall: wall, Serving: wall}
 	}
 	return Times{Wall: wall, Serving: max(t.Serving, env.Serving)}

@@ -10,11 +10,6 @@ import (
 
 // Limits of publishing.
 const (
-	// publishingsMax bounds, below format level 2, the work for the messages of one SendMessages
-	// together: evaluations of true and SQL rules, and copies made by correlation filters. It is a
-	// tenth of a second of the state machine, 524 messages for 2,000 subscriptions, or 4,096 for
-	// 256.
-	publishingsMax = 1 << 20
 	// actionBytesMax bounds the patches that the actions of all rules make for one message. Further
 	// actions fail.
 	actionBytesMax = 64 << 20
@@ -95,11 +90,11 @@ func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueu
 	s.begin(x.id, n, m.properties)
 	s.enqueued, s.expires, s.size = enqueued, expiry(enqueued, life), len(m.payload)
 	c := fanOutContext{
-		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: q.sharedBudget(x.topicState),
+		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: x.topicState.sharedBudget(),
 		rec: record{body: sharedRef(n, len(m.payload)), enqueued: enqueued, state: Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
 	}
 	q.runner.Begin(s)
-	q.countSteps(stepsMessage + stepsPropertyByte*uint64(len(m.properties)))
+	q.spent += stepsMessage + stepsPropertyByte*uint64(len(m.properties))
 	for _, subscription := range q.matchRules(x.topicState) {
 		copies += q.deliverCopies(subscription, &c)
 		subscription.rules.forgetMatches()
@@ -121,9 +116,9 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 	}
 	for _, r := range h.sqlRules {
 		s.rule = r.number
-		truth, err := q.runner.Match(r.sql, q.ruleBudget(0))
+		truth, err := q.runner.Match(r.sql, ruleBudget(0))
 		steps := q.runner.Steps()
-		q.countSteps(steps)
+		q.spent += steps
 		switch {
 		case err != nil:
 			q.countExceeded(err)
@@ -135,7 +130,7 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 	if h.index.Len() > 0 {
 		var steps uint64
 		q.correlated.found, steps = h.index.Match(s, q.correlated.found)
-		q.countSteps(steps + stepsMatch*uint64(len(q.correlated.found)))
+		q.spent += steps + stepsMatch*uint64(len(q.correlated.found))
 		q.addCorrelated()
 	}
 	slices.SortFunc(q.matched, func(a, b *entityState) int { return cmp.Compare(a.id, b.id) })
@@ -222,12 +217,12 @@ func (q *Queues) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]byt
 	if c.actionBytes >= actionBytesMax {
 		return nil, errActionBytes
 	}
-	budget := q.ruleBudget(m.steps)
+	budget := ruleBudget(m.steps)
 	if m.correlated {
 		budget = min(budget, *share)
 	}
 	if budget == 0 { // the action would fail at once; most of correlationRulesMax do
-		q.countSteps(stepsActionAttempt)
+		q.spent += stepsActionAttempt
 		q.exceeded++
 		return nil, filter.OverBudget()
 	}
@@ -235,7 +230,7 @@ func (q *Queues) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]byt
 	s.beginAction(r.number)
 	err := q.runner.Apply(r.action, s, budget-min(budget, stepsChangedCopy))
 	steps := min(budget, q.runner.Steps()+stepsChangedCopy)
-	q.countSteps(steps + stepsActionAttempt)
+	q.spent += steps + stepsActionAttempt
 	if m.correlated {
 		*share -= steps
 	}
@@ -260,7 +255,7 @@ func (q *Queues) countExceeded(err error) {
 
 // addCopy stores a copy at the tail of a subscription.
 func (q *Queues) addCopy(x *entityState, c *fanOutContext, patches []byte) {
-	q.countSteps(stepsCopy + uint64(len(patches))/patchBytes)
+	q.spent += stepsCopy + uint64(len(patches))/patchBytes
 	sub := &x.subs[MainQueue]
 	x.last++
 	session := noSession
@@ -278,7 +273,7 @@ func (q *Queues) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 
 // addFailedCopy stores a copy in the dead-letter queue of a subscription, because a rule failed.
 func (q *Queues) addFailedCopy(x *entityState, c *fanOutContext, failure error) {
-	q.countSteps(stepsCopy + stepsChangedCopy + uint64(len(c.patches))/patchBytes)
+	q.spent += stepsCopy + stepsChangedCopy + uint64(len(c.patches))/patchBytes
 	sub := &x.subs[DeadLetterQueue]
 	x.last++
 	rec := c.rec

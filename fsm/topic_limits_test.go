@@ -21,7 +21,7 @@ func TestSubscriptionsOfATopicAreLimited(t *testing.T) {
 	index := uint64(0)
 	apply := func(cmd fsm.Command) fsm.Code {
 		index++
-		return c.Apply(fsm.Env{Index: index}, fsm.AppendCommand(nil, fsm.Header{}, cmd)).Code
+		return c.Apply(oneTime(fsm.Env{Index: index}), fsm.AppendCommand(nil, fsm.Header{}, cmd)).Code
 	}
 	for _, cmd := range []fsm.Command{
 		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}},
@@ -277,7 +277,7 @@ func exampleTopics(t testing.TB) *replica {
 	apply := func(c fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
-		res := r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: 1}, c))
+		res := r.q.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: 1}, c))
 		if res.Code != fsm.OK {
 			t.Fatalf("%T: %v", c, res.Code)
 		}
@@ -347,7 +347,7 @@ func TestTamperedTopicImageIsRefused(t *testing.T) {
 			}
 			exercise(t, q)
 			for id := fsm.EntityID(1); id < 10; id++ {
-				q.Apply(fsm.Env{Index: 2, Now: 1 << 50}, fsm.AppendCommand(nil, fsm.Header{}, fsm.DropEntity{Entity: id}))
+				q.Apply(oneTime(fsm.Env{Index: 2, Now: 1 << 50}), fsm.AppendCommand(nil, fsm.Header{}, fsm.DropEntity{Entity: id}))
 			}
 		}
 	}

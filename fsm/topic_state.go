@@ -167,24 +167,6 @@ func (h *topicState) removeSubscription(x *entityState) {
 	}
 }
 
-// rebuildIndex indexes all correlation filters again, in the order of subscriptions and rules.
-// Replicas that were restored from an image may have indexed them differently, and the steps of
-// publishing depend on it. Rules are replaced, because images share them.
-func (h *topicState) rebuildIndex(current generation) {
-	h.index = filter.NewIndex[indexedRule]()
-	for _, x := range h.subscriptions {
-		x.rules.own(current)
-		for i, r := range x.rules.list {
-			if r.Filter.Kind != CorrelationFilter {
-				continue
-			}
-			fresh := new(*r)
-			fresh.indexedBy = h.index.Add(r.number, r.correlation, filter.ByFewest, fresh.indexed())
-			x.rules.list[i], x.rules.names[filter.Fold(r.Name)] = fresh, fresh
-		}
-	}
-}
-
 // addSubscription adds a subscription to the topic.
 func (h *topicState) addSubscription(x *entityState) {
 	i, _ := h.subscriptionIndex(x.id)
@@ -215,24 +197,6 @@ func (h *topicState) isFull(kind FilterKind, size int, old *rule) bool {
 	return others >= sqlRulesMax || bytes > rulesBytesMax
 }
 
-// exceedsPublishingsMax reports whether messages that are sent together may make more than
-// publishingsMax copies and evaluations. A single message never does: the number of rules is
-// limited.
-func (q *Queues) exceedsPublishingsMax(h *topicState, messages []sentMessage) bool {
-	asked := len(messages) * (len(h.trueRules) + len(h.sqlRules))
-	if len(messages) <= 1 || asked+len(messages)*h.index.Len() <= publishingsMax {
-		return false
-	}
-	for i := 0; i < len(messages) && asked <= publishingsMax && h.index.Len() > 0; i++ {
-		q.evaluated.begin(0, 0, messages[i].properties)
-		q.correlated.found, _ = h.index.Match(&q.evaluated, q.correlated.found)
-		asked += len(q.correlated.found)
-		q.correlated.forget()
-	}
-	q.evaluated.begin(0, 0, nil)
-	return asked > publishingsMax
-}
-
 // subscription finds a subscription, nil if there is none.
 func (q *Queues) subscription(id EntityID) *entityState {
 	if x := q.byID[id]; x != nil && x.kind == SubscriptionEntity {
@@ -243,7 +207,6 @@ func (q *Queues) subscription(id EntityID) *entityState {
 
 // putRule adds a rule, or replaces the one with its name.
 func (q *Queues) putRule(c PutRule) Result {
-	c.Rule = c.Rule.AtLevel(q.level)
 	ready, err := parseRule(&c.Rule)
 	if err != nil {
 		return Result{Code: InvalidArgument}

@@ -117,7 +117,7 @@ type entityChanges struct {
 // checkTransaction checks whether a transaction can be performed as a whole, and returns the code
 // of the first operation that cannot be performed after those before it.
 func (q *Queues) checkTransaction(c *transaction) Code {
-	if settlements, sends := c.operations(); !withinLimits(settlements, sends, q.FormatLevel()) || c.extended && q.FormatLevel() < LevelReservedNumbers {
+	if settlements, sends := c.operations(); !withinLimits(settlements, sends) {
 		return InvalidArgument
 	}
 	if q.usesFenced(c) {
@@ -321,9 +321,6 @@ func (t *dryRun) send(c *transactionSend) Code {
 	}
 	s := t.changesOf(x)
 	s.sends = append(s.sends, c.messages...)
-	if x.topicState != nil && t.q.level < levelPublishSteps && t.q.exceedsPublishingsMax(x.topicState, s.sends) {
-		return MessageTooLarge
-	}
 	return t.checkQuota(s, 0)
 }
 
@@ -349,7 +346,7 @@ func (t *dryRun) transfer(p *transactionTransfer) Code {
 	s := t.changesOf(x)
 	for i := range p.messages {
 		m := &p.messages[i]
-		if m.at != 0 && t.q.FormatLevel() < LevelTransactions || !validSent(m) || m.reserved != 0 && m.at == 0 {
+		if !validSent(m) || m.reserved != 0 && m.at == 0 {
 			return InvalidArgument
 		}
 		if len(m.payload) > messageBytesMax {

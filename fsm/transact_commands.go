@@ -72,31 +72,13 @@ type SendTo struct {
 
 // Limits of one transaction.
 const (
-	transactionSendsMax       = 100  // messages sent, as in Azure Service Bus; below format level 4 sent and settled
+	transactionSendsMax       = 100  // messages sent, as in Azure Service Bus
 	transactionSettlementsMax = 1000 // messages settled
 )
 
-// withinLimits reports whether a transaction has operations, and no more than fit into one at a format level.
-func withinLimits(settlements, sends int, level uint32) bool {
-	if level < LevelTransactions {
-		return within(settlements+sends, transactionSendsMax)
-	}
+// withinLimits reports whether a transaction has operations, and no more than fit into one.
+func withinLimits(settlements, sends int) bool {
 	return settlements+sends > 0 && settlements <= transactionSettlementsMax && sends <= transactionSendsMax
-}
-
-// Level returns the format level from which on the command may be written.
-func (c Transact) Level() uint32 {
-	scheduled := func(t TransferOut) bool {
-		return slices.ContainsFunc(t.Messages, func(m Message) bool { return m.EnqueueAt != 0 })
-	}
-	settlements, sends := c.operations()
-	if c.kind() == KindTransactExtended {
-		return LevelReservedNumbers
-	}
-	if !withinLimits(settlements, sends, 1) || slices.ContainsFunc(c.Transfers, scheduled) {
-		return LevelTransactions
-	}
-	return 1
 }
 
 // operations returns the numbers of messages that the command settles and sends. Cancelled messages and states count as
@@ -131,7 +113,6 @@ type transaction struct {
 	transfers []transactionTransfer
 	cancels   []CancelScheduled
 	states    []SetSessionState
-	extended  bool // it is a KindTransactExtended
 }
 
 // transactionSend is one SendMessages of a transaction.
@@ -168,10 +149,12 @@ const (
 	transactionSettleBytesMin   = 3 // address, count
 	transactionSendBytesMin     = 2 // entity, count
 	transactionTransferBytesMin = 5 // via, partition, entity, name, count
+	transactionCancelBytesMin   = 2 // entity, count
+	transactionStateBytesMin    = 4 // entity, lock, clear, state
 )
 
-// transaction reads a Transact whose messages alias the input.
-func readTransaction(r *fields.Codec, kind Kind) transaction {
+// readTransaction reads a Transact whose messages alias the input.
+func readTransaction(r *fields.Codec) transaction {
 	var c transaction
 	for range r.Count(transactionSettleBytesMin) {
 		var s SettleMessages
@@ -181,6 +164,7 @@ func readTransaction(r *fields.Codec, kind Kind) transaction {
 	for range r.Count(transactionSendBytesMin) {
 		var s transactionSend
 		s.entity, s.messages = readSends(r, nil)
+		readReserved(r, s.messages)
 		c.sends = append(c.sends, s)
 	}
 	for range r.Count(transactionTransferBytesMin) {
@@ -188,61 +172,27 @@ func readTransaction(r *fields.Codec, kind Kind) transaction {
 		p.to.fields(r)
 		p.name = r.Bytes()
 		p.messages = readMessages(r, nil)
+		readReserved(r, p.messages)
 		c.transfers = append(c.transfers, p)
 	}
-	if kind == KindTransactExtended {
-		readExtended(r, &c)
+	for range r.Count(transactionCancelBytesMin) {
+		var s CancelScheduled
+		s.fields(r)
+		c.cancels = append(c.cancels, s)
+	}
+	for range r.Count(transactionStateBytesMin) {
+		var s SetSessionState
+		s.fields(r)
+		c.states = append(c.states, s)
 	}
 	return c
 }
 
-// extended reads what a KindTransactExtended has behind the operations of a Transact.
-func readExtended(r *fields.Codec, c *transaction) {
-	var e extension
-	e.fields(r)
-	c.cancels, c.states, c.extended = e.cancels, e.states, true
-	for i := range c.sends {
-		e.distribute(r, len(c.sends[i].messages), func(j int, n SequenceNumber) { c.sends[i].messages[j].reserved = n })
+// readReserved reads the reserved numbers of messages.
+func readReserved(r *fields.Codec, messages []sentMessage) {
+	for i := range messages {
+		fields.Uint64(r, &messages[i].reserved)
 	}
-	for i := range c.transfers {
-		e.distribute(r, len(c.transfers[i].messages), func(j int, n SequenceNumber) { c.transfers[i].messages[j].reserved = n })
-	}
-	r.Limit(len(e.reserved) == 0)
-}
-
-// extension is what a KindTransactExtended has behind the operations of a Transact.
-type extension struct {
-	reserved []SequenceNumber // one per message of the sends and then of the transfers, 0 for none
-	cancels  []CancelScheduled
-	states   []SetSessionState
-}
-
-// The minimum sizes of the parts of an extension.
-const (
-	transactionCancelBytesMin = 2 // entity, count
-	transactionStateBytesMin  = 4 // entity, lock, clear, state
-)
-
-func (e *extension) fields(x *fields.Codec) {
-	fields.Uint64s(x, &e.reserved)
-	for i := range fields.Len(x, &e.cancels, transactionCancelBytesMin) {
-		e.cancels[i].fields(x)
-	}
-	for i := range fields.Len(x, &e.states, transactionStateBytesMin) {
-		e.states[i].fields(x)
-	}
-}
-
-// distribute takes the reserved numbers of n messages.
-func (e *extension) distribute(x *fields.Codec, n int, set func(i int, number SequenceNumber)) {
-	if len(e.reserved) < n {
-		x.Limit(false)
-		return
-	}
-	for i, number := range e.reserved[:n] {
-		set(i, number)
-	}
-	e.reserved = e.reserved[n:]
 }
 
 // validTransferOut checks the limits of a TransferOut, its messages aside.
@@ -250,28 +200,10 @@ func validTransferOut(via EntityID, to Destination, nameBytes, messages int) boo
 	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
 }
 
-// kind returns KindTransact, or KindTransactExtended for what that cannot hold.
-func (c Transact) kind() Kind {
-	reserved := func(m Message) bool { return m.Reserved != 0 }
-	if len(c.Cancels)+len(c.States) > 0 ||
-		slices.ContainsFunc(c.Sends, func(s SendMessages) bool { return slices.ContainsFunc(s.Messages, reserved) }) ||
-		slices.ContainsFunc(c.Transfers, func(t TransferOut) bool { return slices.ContainsFunc(t.Messages, reserved) }) {
-		return KindTransactExtended
-	}
-	return KindTransact
-}
-
-func (c Transact) encode(x fields.Codec) fields.Codec {
-	if c.kind() == KindTransactExtended {
-		extendedFields(&c, &x)
-	} else {
-		c.fields(&x)
-	}
-	return x
-}
-
+func (Transact) kind() Kind                           { return KindTransact }
+func (c Transact) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 func (c Transact) check() Code {
-	if settlements, sends := c.operations(); !withinLimits(settlements, sends, FormatLevel) {
+	if settlements, sends := c.operations(); !withinLimits(settlements, sends) {
 		return InvalidArgument
 	}
 	for _, s := range c.Settles {
@@ -287,8 +219,15 @@ func (c Transact) check() Code {
 			return code
 		}
 	}
-	if code := c.checkExtension(); code != OK {
-		return code
+	for _, s := range c.Cancels {
+		if code := s.check(); code != OK {
+			return code
+		}
+	}
+	for _, s := range c.States {
+		if code := s.check(); code != OK {
+			return code
+		}
 	}
 	for _, t := range c.Transfers {
 		if code := (SendMessages{Entity: t.Via, Messages: t.Messages}).check(); code != OK {
@@ -301,63 +240,30 @@ func (c Transact) check() Code {
 	return OK
 }
 
-// checkExtension checks what a KindTransactExtended has in addition.
-func (c Transact) checkExtension() Code {
-	for _, s := range c.Cancels {
-		if code := s.check(); code != OK {
-			return code
-		}
-	}
-	for _, s := range c.States {
-		if code := s.check(); code != OK {
-			return code
-		}
-	}
-	return OK
-}
-
-// extendedFields lists the fields of a KindTransactExtended.
-func extendedFields(c *Transact, x *fields.Codec) {
-	c.fields(x)
-	e := extension{cancels: c.Cancels, states: c.States}
-	if x.Encoding() {
-		for i := range c.Sends {
-			e.addReserved(c.Sends[i].Messages)
-		}
-		for i := range c.Transfers {
-			e.addReserved(c.Transfers[i].Messages)
-		}
-	}
-	e.fields(x)
-	if x.Encoding() {
-		return
-	}
-	c.Cancels, c.States = e.cancels, e.states
-	for i := range c.Sends {
-		e.distribute(x, len(c.Sends[i].Messages), func(j int, n SequenceNumber) { c.Sends[i].Messages[j].Reserved = n })
-	}
-	for i := range c.Transfers {
-		e.distribute(x, len(c.Transfers[i].Messages), func(j int, n SequenceNumber) { c.Transfers[i].Messages[j].Reserved = n })
-	}
-	x.Limit(len(e.reserved) == 0 && c.kind() == KindTransactExtended)
-}
-
-// addReserved appends the reserved numbers of messages.
-func (e *extension) addReserved(messages []Message) {
-	for i := range messages {
-		e.reserved = append(e.reserved, messages[i].Reserved)
-	}
-}
-
 func (c *Transact) fields(x *fields.Codec) {
 	for i := range fields.Len(x, &c.Settles, transactionSettleBytesMin) {
 		c.Settles[i].fields(x)
 	}
 	for i := range fields.Len(x, &c.Sends, transactionSendBytesMin) {
 		c.Sends[i].fields(x)
+		fieldReserved(x, c.Sends[i].Messages)
 	}
 	for i := range fields.Len(x, &c.Transfers, transactionTransferBytesMin) {
 		c.Transfers[i].fields(x)
+		fieldReserved(x, c.Transfers[i].Messages)
+	}
+	for i := range fields.Len(x, &c.Cancels, transactionCancelBytesMin) {
+		c.Cancels[i].fields(x)
+	}
+	for i := range fields.Len(x, &c.States, transactionStateBytesMin) {
+		c.States[i].fields(x)
+	}
+}
+
+// fieldReserved is the reserved numbers of messages, which no other command has.
+func fieldReserved(x *fields.Codec, messages []Message) {
+	for i := range messages {
+		fields.Uint64(x, &messages[i].Reserved)
 	}
 }
 

@@ -31,7 +31,7 @@ type sourceBatch struct {
 	epoch   uint64   // of the batch, see BeginEpoch
 	former  []uint64 // epochs of the source before this one, oldest first; immutable, images share it
 	serial  uint64
-	numbers uint64  // hash of the sequence numbers of the messages at the source; 0 if they are not known
+	numbers uint64  // hash of the sequence numbers of the messages at the source, never 0
 	at      Instant // time of arrival, in serving time
 	count   uint16  // messages
 	refused Code    // refusal of the whole batch; OK if the messages were accepted or refused one by one
@@ -55,8 +55,8 @@ func (a *sourceBatch) isOutdated(batch *sourceBatch) bool {
 	if batch.epoch != a.epoch {
 		return slices.Contains(a.former, batch.epoch)
 	}
-	known := batch.numbers != 0 && a.numbers != 0 && !planted.Active(planted.MistakeBatch)
-	return batch.serial < a.serial || batch.serial == a.serial && known && batch.numbers != a.numbers
+	isOther := batch.numbers != a.numbers && !planted.Active(planted.MistakeBatch)
+	return batch.serial < a.serial || batch.serial == a.serial && isOther
 }
 
 // epochsUntil returns the former epochs of a source after a batch of the given epoch: the newest
@@ -85,11 +85,8 @@ func haveNumbers(messages []sentMessage) bool {
 	return true
 }
 
-// hashNumbers returns a hash of the sequence numbers of messages at their source, 0 if they have none.
+// hashNumbers returns a hash of the sequence numbers of messages at their source, never 0.
 func hashNumbers(messages []sentMessage) uint64 {
-	if messages[0].number == 0 {
-		return 0
-	}
 	h := xxhash.New()
 	var b [8]byte
 	for i := range messages {
@@ -155,12 +152,9 @@ func (a *sourceBatches) record(x sourceBatch, current generation) {
 // transfer stores a batch that another entity forwards, exactly once. A refusal because the entity
 // is disabled is remembered like any other answer: the source dead-letters the batch because of it,
 // so a late copy of the command must not be accepted.
-func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage) Result {
-	if !validTransfer(c, len(messages)) || kind != KindTransferMessages && !haveNumbers(messages) {
+func (q *Queues) transfer(c *TransferMessages, messages []sentMessage) Result {
+	if !validTransfer(c, len(messages)) || !haveNumbers(messages) {
 		return Result{Code: InvalidArgument}
-	}
-	if kind == KindTransferScheduled && q.FormatLevel() < LevelReservedNumbers {
-		return Result{Code: ServerBusy} // the level is in the log soon
 	}
 	x := q.byID[c.Entity]
 	if x == nil {
@@ -172,19 +166,10 @@ func (q *Queues) transfer(kind Kind, c *TransferMessages, messages []sentMessage
 	if code := x.fenced(); code != OK {
 		return Result{Code: code} // not remembered: the source repeats the batch
 	}
-	batch := sourceBatch{from: c.Source, epoch: c.Epoch, serial: c.Serial, at: q.times.Serving, count: uint16(len(messages))}
-	switch {
-	case q.FormatLevel() >= levelEpochs:
-		batch.numbers = hashNumbers(messages)
-	case c.Epoch != 0:
-		return Result{Code: ServerBusy} // the level is in the log soon
-	}
+	batch := sourceBatch{from: c.Source, epoch: c.Epoch, serial: c.Serial, at: q.times.Serving, count: uint16(len(messages)), numbers: hashNumbers(messages)}
 	if i, found := x.sourceBatches.find(c.Source); found {
 		last := &x.sourceBatches.list[i]
 		if last.isOutdated(&batch) {
-			if q.FormatLevel() < levelEpochs {
-				return Result{Code: Stale} // results are part of the digest that replicas compare
-			}
 			return Result{Code: Stale, Serial: last.serial}
 		}
 		if batch.epoch == last.epoch && batch.serial == last.serial {
@@ -238,7 +223,7 @@ func (q *Queues) storeTransferred(x *entityState, messages []sentMessage) []Code
 // storeTransferredMessage stores a message as if it had been sent to this entity, unless it is a
 // duplicate.
 func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
-	if uint64(len(m.payload)) > q.payloadMax(x) || len(m.patches) > transferPatchesBytesMax {
+	if uint64(len(m.payload)) > x.payloadMax() || len(m.patches) > transferPatchesBytesMax {
 		return MessageTooLarge
 	}
 	detects := x.window != nil && len(m.id) > 0

@@ -17,8 +17,8 @@ func TestTransferRespectsQuotas(t *testing.T) {
 	apply(1, PutEntity{Entity: 1, Version: 1, Settings: settings})
 	transfer := func(serial uint64, ids ...string) []Code {
 		c := TransferMessages{Entity: 1, Serial: serial, Source: Outbox{Partition: 2, Address: Address{Entity: 2}}}
-		for _, id := range ids {
-			m := Transferred{Message: Message{ID: id, Session: id, HasSession: true}, Hops: 1}
+		for i, id := range ids {
+			m := Transferred{Message: Message{ID: id, Session: id, HasSession: true}, Hops: 1, Number: SequenceNumber(i + 1)}
 			c.Messages = append(c.Messages, m)
 		}
 		return apply(1, c).Codes
@@ -46,7 +46,6 @@ func TestFormerEpochsAreBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	apply(1, RaiseLevel{Level: levelEpochs})
 	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	batch := func(epoch uint64) TransferMessages {
 		return TransferMessages{
@@ -77,7 +76,7 @@ func TestFormerEpochsAreBounded(t *testing.T) {
 		default:
 			continue // it would be accepted
 		}
-		if res := q.Apply(Env{Index: 100 + epoch, Now: 1}, AppendCommand(nil, Header{}, batch(epoch))); res.Code != want {
+		if res := q.Apply(oneTime(Env{Index: 100 + epoch, Now: 1}), AppendCommand(nil, Header{}, batch(epoch))); res.Code != want {
 			t.Errorf("epoch %d of %d: %v", epoch, last, res.Code)
 		}
 	}

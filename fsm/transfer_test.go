@@ -82,7 +82,7 @@ func TestTransferChecksMessagesIndependently(t *testing.T) {
 		return m
 	}
 	c := transferOf(1,
-		named("a", 1<<20), named("b", 1<<20-20), named("b", 1), named("c", 19), named("d", 2),
+		named("a", 1<<20+256), named("b", 1<<20-20), named("b", 1), named("c", 19), named("d", 2),
 		heavy("e", 1<<20+1), heavy("f", 1<<20), named("c", 5), named("", 1),
 	)
 	want := []fsm.Code{

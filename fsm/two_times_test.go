@@ -1,13 +1,12 @@
 package fsm_test
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// twoTimes is a state machine of a level whose times the test moves.
+// twoTimes is a state machine whose times the test moves.
 type twoTimes struct {
 	*replica
 	t   *testing.T
@@ -16,10 +15,8 @@ type twoTimes struct {
 
 const testStart fsm.Instant = 1_700_000_000_000
 
-func newTwoTimes(t *testing.T, level uint32) *twoTimes {
-	m := &twoTimes{replica: newReplica(t), t: t, env: fsm.Env{Now: testStart, Serving: testStart}}
-	m.do(fsm.RaiseLevel{Level: level})
-	return m
+func newTwoTimes(t *testing.T) *twoTimes {
+	return &twoTimes{replica: newReplica(t), t: t, env: fsm.Env{Now: testStart, Serving: testStart}}
 }
 
 func (m *twoTimes) do(c fsm.Command) fsm.Result {
@@ -53,7 +50,7 @@ func (m *twoTimes) pass(wall, serving fsm.Millis) {
 func TestOutageEndsNoLockAndDeletesNothing(t *testing.T) {
 	t.Parallel()
 	const minute = fsm.Millis(60_000)
-	m := newTwoTimes(t, 3)
+	m := newTwoTimes(t)
 	idle := fsm.DefaultSettings()
 	idle.AutoDeleteOnIdle = 5 * minute
 	m.do(fsm.PutEntity{Entity: 1, Version: 1, Settings: idle})
@@ -98,7 +95,7 @@ func TestOutageEndsNoLockAndDeletesNothing(t *testing.T) {
 	if res := m.do(fsm.SendMessages{Entity: 2, Messages: []fsm.Message{{ID: "twice"}}}); res.Sequence == 0 {
 		t.Error("an id is a duplicate after its window")
 	}
-	if first := m.q.Apply(m.env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 3, Low: 1},
+	if first := m.q.Apply(m.env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 2, Low: 1},
 		fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 3)})); first.Sequence != 1 {
 		t.Errorf("a command was performed twice: %+v", first)
 	}
@@ -114,51 +111,19 @@ func TestOutageEndsNoLockAndDeletesNothing(t *testing.T) {
 	}
 }
 
-// TestLevelBeginsWithEqualTimes: below level 3 both times are those of the wall, whatever an entry says,
-// and from the entry that raises the level on they go on apart. An entry without a serving time does not
-// move it.
-func TestLevelBeginsWithEqualTimes(t *testing.T) {
+// TestTimesNeverGoBack: an entry with an earlier time of either kind does not move that time, also at a replica that
+// was restored.
+func TestTimesNeverGoBack(t *testing.T) {
 	t.Parallel()
-	m := newTwoTimes(t, 2)
-	m.env.Now, m.env.Serving = testStart+5000, testStart+70_000
+	m := newTwoTimes(t)
+	m.env.Now, m.env.Serving = testStart+7000, testStart+6000
 	m.do(fsm.Pulse{})
-	want := fsm.Times{Wall: testStart + 5000, Serving: testStart + 5000}
-	if got := m.q.Times(); got != want {
-		t.Fatalf("at level 2: %+v, want %+v", got, want)
-	}
-	m.env.Now += 1000
-	m.do(fsm.RaiseLevel{Level: 3})
-	m.env.Now, m.env.Serving = m.env.Now+1000, 0
+	m.env.Now, m.env.Serving = testStart+1000, 0
 	m.do(fsm.Pulse{})
-	want = fsm.Times{Wall: testStart + 7000, Serving: testStart + 6000}
+	want := fsm.Times{Wall: testStart + 7000, Serving: testStart + 6000}
 	if got := m.restored().q.Times(); m.q.Times() != want || got != want {
-		t.Errorf("at level 3: %+v, restored %+v, want %+v", m.q.Times(), got, want)
+		t.Errorf("got %+v, restored %+v, want %+v", m.q.Times(), got, want)
 	}
-}
-
-// exampleTimes brings a state machine to level 3, with two times that differ.
-func exampleTimes(t *testing.T, apply func(fsm.Env, []byte) fsm.Result, env fsm.Env) {
-	t.Helper()
-	apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: 3}))
-	env.Index++
-	env.Now, env.Serving = env.Now+70_000, env.Now+1000
-	apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
-}
-
-// TestFormatsOfLevel3NeverChange is TestFormatsNeverChange for images of format level 3.
-func TestFormatsOfLevel3NeverChange(t *testing.T) {
-	t.Parallel()
-	env := fsm.Env{Index: 1000, Now: testStart + 1_000_000}
-	q := exampleQueues(t)
-	exampleTimes(t, q.q.Apply, env)
-	golden(t, "image-v5-queues-times", q.image())
-	c := exampleCatalog(t)
-	exampleTimes(t, c.Apply, env)
-	var b bytes.Buffer
-	if _, err := c.Image().WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "image-v5-catalog", b.Bytes())
 }
 
 // TestCatalogForgetsAnswersByServingTime: outages, in which only wall time passes, make the catalog forget nothing, and

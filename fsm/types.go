@@ -122,7 +122,7 @@ const (
 	// Forwarding messages are in the batch that is being forwarded (ForwardMessages).
 	Forwarding MessageState = 7
 	// Pending messages of a topic were accepted and not yet published, because the entry that
-	// brought them had used its budget of steps. Never visible to clients. From format level 2 on.
+	// brought them had used its budget of steps. Never visible to clients.
 	Pending MessageState = 8
 )
 
@@ -195,8 +195,7 @@ const (
 type Env struct {
 	Index uint64  // Raft index; unique and rising within a partition
 	Now   Instant // wall time of the entry, stamped by the leader; never lower than in the entry before
-	// Serving is the serving time of the entry, 0 in entries that carry none: those that were composed
-	// below format level 3. See Times.
+	// Serving is the serving time of the entry. See Times.
 	Serving Instant
 }
 

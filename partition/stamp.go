@@ -130,21 +130,19 @@ func (g *Group) appliedTimes() fsm.Times {
 	return fsm.Times{Wall: fsm.Instant(g.wall.Load()), Serving: fsm.Instant(g.serving.Load())}
 }
 
-// stampsServing reports whether entries carry a serving time.
-func (g *Group) stampsServing() bool { return g.level.Load() >= fsm.LevelServingTime }
-
 // nextTimes returns the times that an entry would get now, and the clocks by which. Called with mu held, at
 // the leader.
 func (p *proposer) nextTimes() (fsm.Times, clocks) {
 	c := p.g.readClocks()
 	applied := p.g.appliedTimes()
-	t := fsm.Times{Wall: c.own, Serving: c.own}
-	if p.g.stampsServing() {
-		if !p.stamper.began {
-			p.stamper.begin(applied, time.Duration(p.g.appliedAt.Load()), c.monotonic)
+	if !p.stamper.began {
+		at := time.Duration(p.g.appliedAt.Load())
+		if applied == (fsm.Times{}) { // no entry yet: both times begin with the clock
+			applied, at = fsm.Times{Wall: c.own, Serving: c.own}, c.monotonic
 		}
-		t = p.stamper.steady(p.stamper.times(c))
+		p.stamper.begin(applied, at, c.monotonic)
 	}
+	t := p.stamper.steady(p.stamper.times(c))
 	t.Wall = max(t.Wall, applied.Wall, p.lastStamp.Wall)
 	t.Serving = max(t.Serving, applied.Serving, p.lastStamp.Serving)
 	return t, c
@@ -208,7 +206,7 @@ func (p *proposer) untilPulse() (d time.Duration, ok bool) {
 	now, c := p.nextTimes()
 	rest, _ := now.Until(deadline)
 	d = time.Duration(min(rest, maxSleepMillis)) * time.Millisecond
-	if p.g.stampsServing() && deadline.Serving != 0 {
+	if deadline.Serving != 0 {
 		d = min(d, max(servingRecordInterval-(c.monotonic-p.stampedAt), 0))
 	}
 	return d, true

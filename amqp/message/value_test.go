@@ -134,7 +134,7 @@ func TestActionsKeepTheTypesOfWhatTheyCopy(t *testing.T) {
 	for name, c := range typedValues() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := Parse(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: c.wire}}), fsm.FormatLevel)
+			m, err := Parse(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: c.wire}}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,22 +8,10 @@ import (
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/planted"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // errOutdated says that the destination has accepted another batch of the source instead, or a later one.
 var errOutdated = errors.New("the destination has a later batch of this entity")
-
-// numbersBatches reports whether the batches of a source have epochs and sequence numbers. Once they
-// have, they always have.
-func numbersBatches(group rpc.Group) (numbers bool) {
-	group.View(func(m partition.Machine) {
-		if machine, is := m.(outboxSource); is {
-			numbers = machine.NumbersBatches()
-		}
-	})
-	return numbers
-}
 
 // renewBatch gives a batch a new epoch after its destination has refused it as outdated. If the batch is
 // no longer in flight, because another leader has ended it, the command does nothing. Otherwise the

@@ -13,7 +13,7 @@ import (
 func TestRefusedBatchIsSentInANewEpoch(t *testing.T) {
 	t.Parallel()
 	x := newForwarderTest(t)
-	x.source.numbered, x.source.boxes[fsm.Address{Entity: 1}].epoch = true, 7
+	x.source.boxes[fsm.Address{Entity: 1}].epoch = 7
 	x.LeaderChanged(1, true)
 	x.deps.set(func(_ context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
 		if c.Epoch == 7 {
@@ -44,33 +44,23 @@ func TestRefusedBatchIsSentInANewEpoch(t *testing.T) {
 	}
 }
 
-// TestStaleAnswerBeginsNoEpoch: a Stale that is not about a batch, and one to a source below format
-// level 3, make the batch wait.
+// TestStaleAnswerBeginsNoEpoch: a Stale that is not about a batch makes the batch wait.
 func TestStaleAnswerBeginsNoEpoch(t *testing.T) {
 	t.Parallel()
-	for name, row := range map[string]struct {
-		numbered bool
-		serial   uint64
-	}{"of the transport": {true, 0}, "below the level": {false, 9}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			x := newForwarderTest(t)
-			x.source.numbered = row.numbered
-			x.LeaderChanged(1, true)
-			refusals := 0
-			x.deps.set(func(_ context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
-				if refusals++; refusals < 3 {
-					return fsm.Result{Code: fsm.Stale, Serial: row.serial}, nil
-				}
-				return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, nil
-			})
-			x.put(1, "a")
-			x.ended(t, 1, 1)
-			x.source.mu.Lock()
-			defer x.source.mu.Unlock()
-			if len(x.source.epochs) != 0 {
-				t.Errorf("epochs begun: %+v", x.source.epochs)
-			}
-		})
+	x := newForwarderTest(t)
+	x.LeaderChanged(1, true)
+	refusals := 0
+	x.deps.set(func(_ context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
+		if refusals++; refusals < 3 {
+			return fsm.Result{Code: fsm.Stale}, nil
+		}
+		return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, nil
+	})
+	x.put(1, "a")
+	x.ended(t, 1, 1)
+	x.source.mu.Lock()
+	defer x.source.mu.Unlock()
+	if len(x.source.epochs) != 0 {
+		t.Errorf("got the epochs %+v, want none", x.source.epochs)
 	}
 }

@@ -30,7 +30,6 @@ const (
 type outboxSource interface {
 	Outboxes() []fsm.Address
 	Outbox(at fsm.Address) (batchOut bool, to fsm.Destination, wants string, ok bool)
-	NumbersBatches() bool
 }
 
 var _ outboxSource = (*fsm.Queues)(nil)

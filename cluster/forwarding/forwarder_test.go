@@ -33,7 +33,6 @@ type fakeOutboxes struct {
 	boxes    map[fsm.Address]*fakeBox
 	answers  []partition.Answer // the first answers, whatever the request
 	commands []fsm.ForwardMessages
-	numbered bool             // the source has format level 3
 	epochs   []fsm.BeginEpoch // begun
 }
 
@@ -70,12 +69,6 @@ func (o *fakeOutboxes) Outbox(at fsm.Address) (bool, fsm.Destination, string, bo
 		return false, fsm.Destination{}, "", false
 	}
 	return len(box.out) > 0, box.to, box.wants, true
-}
-
-func (o *fakeOutboxes) NumbersBatches() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.numbered
 }
 
 func (o *fakeOutboxes) Submit(command []byte, done func(partition.Answer)) {

@@ -38,7 +38,6 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 		return stepLostLead
 	}
 	out, to, wants, there := readOutbox(group, task.source.Address)
-	numbers := numbersBatches(group)
 	if !there {
 		return stepDone
 	}
@@ -74,11 +73,11 @@ func (f *Forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 	if next == perMessageDestination() && !f.setDestination(task, batch.To.Partition) {
 		return stepYield
 	}
-	codes, err := f.transferBatch(ctx, task, &batch, numbers)
+	codes, err := f.transferBatch(ctx, task, &batch)
 	switch {
 	case errors.Is(err, errSourceGone):
 		return stepDone
-	case errors.Is(err, errOutdated) && numbers:
+	case errors.Is(err, errOutdated):
 		return f.renewBatch(ctx, task, group, &batch, err)
 	case err != nil:
 		return f.backOff(ctx, task, err)
@@ -180,12 +179,12 @@ func (f *Forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.
 
 // transferBatch transfers a batch to its destination and returns a code per message, or nil when all
 // were accepted. After an error the outcome is unknown, and the batch stays in transit.
-func (f *Forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, numbers bool) ([]fsm.Code, error) {
+func (f *Forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result) ([]fsm.Code, error) {
 	codes := make([]fsm.Code, len(batch.Deliveries))
 	if batch.To.Entity == noDestination {
 		return fillCodes(codes, fsm.EntityNotFound), nil
 	}
-	command, entity, err := f.encodeBatch(ctx, task, batch, codes, numbers || batch.Epoch != 0)
+	command, entity, err := f.encodeBatch(ctx, task, batch, codes)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +233,7 @@ func fillCodes(codes []fsm.Code, code fsm.Code) []fsm.Code {
 
 // encodeBatch makes the command for the destination, and returns that entity. A message that cannot
 // be forwarded gets its code and is left out, so that it does not delay the others.
-func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code, numbers bool) (fsm.TransferMessages, fsm.Entity, error) {
+func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code) (fsm.TransferMessages, fsm.Entity, error) {
 	command := fsm.TransferMessages{
 		Entity: batch.To.Entity, Source: task.source, Epoch: batch.Epoch, Serial: batch.Serial,
 		Messages: make([]fsm.Transferred, 0, len(batch.Deliveries)),
@@ -263,9 +262,7 @@ func (f *Forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *f
 			codes[i] = fsm.Internal
 			continue
 		}
-		if numbers {
-			message.Number = number
-		}
+		message.Number = number
 		if withoutProperties {
 			message.Properties = nil
 		}

@@ -14,16 +14,16 @@ type Record struct {
 	// Joined are the members that hold the catalog. Other processes that gossip lists may not belong to the
 	// cluster.
 	Joined []fsm.MemberID `json:"Joined"`
-	// Level is the format level of the cluster, 0 from a member of an earlier release.
+	// Level is the format level of the cluster, 0 before the catalog is loaded.
 	Level uint32 `json:"Level"`
 }
 
-// Place returns the command that gives a partition of the record another placement. From fsm.LevelPlacementSeen on the
+// Place returns the command that gives a partition of the record another placement. The
 // catalog refuses it as Stale if the placement of the partition has changed since the record was read.
 func (r *Record) Place(id fsm.PartitionID, members []fsm.MemberID, paused bool) fsm.PlacePartition {
 	command := fsm.PlacePartition{Partition: id, Members: members, Paused: paused}
 	at := slices.IndexFunc(r.Partitions, func(p fsm.Partition) bool { return p.ID == id })
-	if at >= 0 && r.Level >= fsm.LevelPlacementSeen {
+	if at >= 0 {
 		command.Seen = r.Partitions[at].PlacementHash()
 	}
 	return command

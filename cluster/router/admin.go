@@ -38,12 +38,7 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	level := r.catalogLevel()
-	settings = withMessageSize(&namespace, settings.AtLevel(level))
-	if rule != nil {
-		known := rule.AtLevel(level)
-		rule = &known
-	}
+	settings = withMessageSize(&namespace, settings)
 	if err := checkLimits(&namespace, kind, settings, fsm.EntitySettings{}); err != nil {
 		return fsm.Entity{}, err
 	}
@@ -51,9 +46,6 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 		return fsm.Entity{}, err
 	}
 	command, err := r.withPlacement(ctx, fsm.CreateEntity{Kind: kind, Name: name, Settings: settings, Rule: rule, Access: access})
-	if err == nil {
-		err = checkLevel(command.Level(), level)
-	}
 	if err != nil {
 		return fsm.Entity{}, err
 	}
@@ -106,9 +98,6 @@ func (r NamespaceView) withPlacement(ctx context.Context, command fsm.CreateEnti
 	of, name, _ := fsm.SplitSubscriptionPath(command.Name)
 	topic, err := r.topicByName(ctx, of)
 	command.Topic, command.Name = topic.ID, fsm.SubscriptionPath(topic.Name, name)
-	if err == nil {
-		err = checkPartitioning(len(topic.Shards) > 0, command.Settings, r.catalogLevel())
-	}
 	return command, err
 }
 
@@ -145,11 +134,7 @@ func (r NamespaceView) update(ctx context.Context, kind fsm.EntityKind, name str
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	level := r.catalogLevel()
-	settings = withMessageSize(&namespace, settings.AtLevel(level))
-	if err := cmp.Or(checkLevel(settings.Level(), level), checkPartitioning(len(entity.Shards) > 0, settings, level)); err != nil {
-		return fsm.Entity{}, err
-	}
+	settings = withMessageSize(&namespace, settings)
 	if err := checkLimits(&namespace, kind, settings, entity.Settings); err != nil {
 		return fsm.Entity{}, err
 	}
@@ -309,7 +294,7 @@ func (r *Router) Command(ctx context.Context, id fsm.PartitionID, command fsm.Co
 // leastLoaded returns the message partitions by their number of entities, the fewest first, equal ones
 // by id. Queues that are created at the same time may be placed together.
 func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
-	if !r.catalogLoaded() {
+	if !catalogLoaded(r.transport) {
 		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
 	load, err := loadOfPartition.at(ctx, r, struct{}{})
@@ -327,28 +312,9 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	return partitions, nil
 }
 
-// catalogLevel returns the format level of the catalog as this member's replica of it knows; 0 when it knows none.
-func (r *Router) catalogLevel() (level uint32) {
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { level = raftgroup.Catalog(m).FormatLevel() })
-	}
-	return level
-}
-
-// canWrite reports whether every member can read a command of a format level, as far as this member's catalog knows.
-func (r *Router) canWrite(level uint32) bool { return level <= 1 || level <= r.catalogLevel() }
-
-// belowLevel returns the answer to a command that the cluster cannot write: ServerBusy while this member does not know the level.
-func (r *Router) belowLevel() fsm.Code {
-	if !r.catalogLoaded() {
-		return fsm.ServerBusy
-	}
-	return fsm.InvalidArgument
-}
-
 // catalogLoaded reports whether this member's replica of the catalog has loaded the cluster.
-func (r *Router) catalogLoaded() (loaded bool) {
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
+func catalogLoaded(transport Transport) (loaded bool) {
+	if group := transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) { loaded = raftgroup.Catalog(m).ClusterID() != "" })
 	}
 	return loaded

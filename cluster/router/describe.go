@@ -40,14 +40,6 @@ func checkNew(kind fsm.EntityKind, name string, rule *fsm.Rule) error {
 	return nil
 }
 
-// checkLevel refuses what needs a higher format level than the cluster has.
-func checkLevel(needed, level uint32) error {
-	if needed > level {
-		return fmt.Errorf("%w: the name or the settings need format level %d, and the cluster has %d until all members are updated", fsm.InvalidArgument, needed, level)
-	}
-	return nil
-}
-
 func hasSubscriptionsSegment(name string) bool {
 	for segment := range strings.SplitSeq(name, "/") {
 		if strings.EqualFold(segment, subscriptionsSegment) {

@@ -24,7 +24,7 @@ const liftTimeout = 2 * time.Second
 // to accept messages again, however late a command arrives.
 func (r *Router) DeleteIdleShards(ctx context.Context, id fsm.EntityID) error {
 	entity, found := r.knownEntity(id)
-	if !found || len(entity.Shards) == 0 || entity.Dropping || !r.canWrite(fsm.LevelFences) {
+	if !found || len(entity.Shards) == 0 || entity.Dropping {
 		return nil
 	}
 	at := fsm.EntityRef{Entity: entity}

@@ -16,7 +16,7 @@ const defaultLockDurationMax = fsm.Millis(5 * 60 * 1000)
 
 // namespaceLimits returns the namespace, with its limits, as the catalog's leader knows it.
 func (r NamespaceView) namespaceLimits(ctx context.Context) (fsm.Namespace, error) {
-	if !r.catalogLoaded() {
+	if !catalogLoaded(r.transport) {
 		return fsm.Namespace{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
 	namespace, err := findNamespace.at(ctx, r.Router, namespaceQuery{ID: r.id})

@@ -146,6 +146,10 @@ func (p *partitionClient) submit(command fsm.Command, done func(fsm.Result)) {
 		done(fsm.Result{Code: code})
 		return
 	}
+	if !p.canWrite(fsm.LevelOf(command)) {
+		done(fsm.Result{Code: p.belowLevel()})
+		return
+	}
 	q := &request{client: p, command: command, done: done, deadline: time.Now().Add(p.timing.Retry)}
 	p.counts.requests.Add(1)
 	p.mu.Lock()

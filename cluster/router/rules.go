@@ -77,7 +77,6 @@ func (r NamespaceView) Rules(ctx context.Context, subscription string, skip, max
 }
 
 func (r *Router) putRule(ctx context.Context, entity fsm.Entity, rule fsm.Rule, replace bool) error {
-	rule = rule.AtLevel(r.catalogLevel())
 	err := rule.Validate()
 	put := func(id fsm.EntityID) fsm.Command { return fsm.PutRule{Subscription: id, Rule: rule, Replace: replace} }
 	switch {

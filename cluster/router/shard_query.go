@@ -205,11 +205,3 @@ func AddCounts(a, b fsm.Counts) fsm.Counts {
 	a.LastUse = max(a.LastUse, b.LastUse)
 	return a
 }
-
-// checkPartitioning refuses settings that a partitioned entity, or a subscription of one, cannot have at a format level.
-func checkPartitioning(partitioned bool, settings fsm.EntitySettings, level uint32) error {
-	if partitioned && settings.WithDefaults().AutoDeleteOnIdle < fsm.Forever {
-		return checkLevel(fsm.LevelFences, level)
-	}
-	return nil
-}

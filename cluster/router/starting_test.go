@@ -70,17 +70,15 @@ type noReplicas struct{ Transport }
 
 func (noReplicas) LocalReplica(fsm.PartitionID) rpc.Group { return nil }
 
-// TestStartingMemberIsBusyForTransactions: a member that does not know the format level yet answers that it is busy to transactions
-// that need one: InvalidArgument would be final.
-func TestStartingMemberIsBusyForTransactions(t *testing.T) {
+// TestStartingMemberIsBusyAboveItsLevel: a member that does not know the format level yet answers that it is busy to a
+// command of a higher one: InvalidArgument would be final.
+func TestStartingMemberIsBusyAboveItsLevel(t *testing.T) {
 	t.Parallel()
-	r, at := &Router{transport: noReplicas{}}, fsm.EntityRef{Entity: fsm.Entity{ID: 1, Partition: 1}}
-	codes := make(chan fsm.Code, 2)
-	r.Transact(fsm.Transaction{Cancels: []fsm.CancelAt{{At: at, Sequences: []fsm.SequenceNumber{1}}}}, func(code fsm.Code) { codes <- code })
-	r.Reserve(at, make([]fsm.Message, 1), func(code fsm.Code, _ []fsm.SequenceNumber) { codes <- code })
-	for range 2 {
-		if code := <-codes; code != fsm.ServerBusy {
-			t.Errorf("a starting member: %v", code)
-		}
+	p := &partitionClient{transport: noReplicas{}}
+	if p.canWrite(fsm.FormatLevel+1) || !p.canWrite(1) {
+		t.Errorf("writes level %d: %v, and level 1: %v; want false, true", fsm.FormatLevel+1, p.canWrite(fsm.FormatLevel+1), p.canWrite(1))
+	}
+	if code := p.belowLevel(); code != fsm.ServerBusy {
+		t.Errorf("got %v, want %v", code, fsm.ServerBusy)
 	}
 }

@@ -25,10 +25,6 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 		done(code) // refused, or empty
 		return
 	}
-	if !r.canWrite(command.Level()) {
-		done(r.belowLevel()) // a member of the release before could not read it
-		return
-	}
 	client := r.client(home.Partition)
 	client.submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
@@ -174,15 +170,11 @@ func withShardNumbers(s fsm.SendTo) fsm.SendTo {
 
 // Reserve reserves sequence numbers at an entity for messages that a transaction schedules there (1 to 100), one per
 // message, in order. done receives them, or EntityNotFound, EntityDisabled, NotAllowed, InvalidArgument (the messages
-// have different partition keys, or a member is of a release that knows no reserved numbers), ServerBusy or Timeout.
+// have different partition keys), ServerBusy or Timeout.
 // Numbers that are not used leave a gap. It does not block.
 func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
-	switch {
-	case at.Sub != fsm.MainQueue || at.Kind == fsm.SubscriptionEntity:
+	if at.Sub != fsm.MainQueue || at.Kind == fsm.SubscriptionEntity {
 		done(fsm.NotAllowed, nil)
-		return
-	case !r.canWrite(fsm.LevelReservedNumbers):
-		done(r.belowLevel(), nil)
 		return
 	}
 	bits := fsm.SequenceNumber(0)

@@ -125,7 +125,6 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	gateway.ConnectionsPerPeerMax = p.connectionsPerAddress
 	gateway.Processors = p.processors
 	gateway.BusyReason = m.node.BusyReason
-	gateway.FormatLevel = m.node.FormatLevel
 	if p.memory != nil {
 		gateway.MemoryBytesMax, gateway.ConnectionsMax = p.memory.plan.gateway, p.memory.plan.connections
 		gateway.ConnectionsPerPeerMax = p.memory.plan.perAddress(p.connectionsPerAddress, p.connectionsPerAddressIsGiven)

@@ -18,12 +18,9 @@ var (
 	ErrOverLimit = errors.New("over the limit")
 )
 
-// UnknownVersion returns an error that names the version found and those that are read. It wraps [ErrVersion].
-func UnknownVersion(found, from, to byte) error {
-	if from == to {
-		return fmt.Errorf("%w %d: this release reads version %d", ErrVersion, found, to)
-	}
-	return fmt.Errorf("%w %d: this release reads versions %d to %d", ErrVersion, found, from, to)
+// UnknownVersion returns an error that names the version byte found and the one that is read. It wraps [ErrVersion].
+func UnknownVersion(found, known byte) error {
+	return fmt.Errorf("%w 0x%02x: this build reads 0x%02x", ErrVersion, found, known)
 }
 
 // Codec runs a list of fields in one of two directions: it appends them to Buf, or reads them from Buf.

@@ -121,7 +121,7 @@ func Flags(x *Codec, flags ...*bool) {
 func Version(x *Codec, version byte) {
 	found := version
 	if Uint8(x, &found); found != version {
-		x.Fail(UnknownVersion(found, version, version))
+		x.Fail(UnknownVersion(found, version))
 	}
 }
 

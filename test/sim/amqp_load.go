@@ -60,7 +60,7 @@ func stored(m *fsm.Message) fsm.Message {
 	if err != nil {
 		panic(fmt.Sprintf("sim: encode message %s: %v", m.ID, err))
 	}
-	parsed, err := message.Parse(bytes, fsm.FormatLevel)
+	parsed, err := message.Parse(bytes)
 	if err != nil {
 		panic(fmt.Sprintf("sim: parse message %s: %v", m.ID, err))
 	}

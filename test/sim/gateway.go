@@ -35,7 +35,6 @@ func openGateway(host *simnet.Host, node *cluster.Node, name string, log *slog.L
 	config.Logger = log.With("component", "amqp", "name", name)
 	config.ContainerID = name
 	config.BusyReason = node.BusyReason
-	config.FormatLevel = node.FormatLevel
 	config.ConnectionsPerPeerMax = 0 // all clients have one address
 	gateway, err := amqp.Open(context.Background(), config)
 	if err != nil {

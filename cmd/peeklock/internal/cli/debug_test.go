@@ -14,7 +14,7 @@ import (
 
 // entryOf is an entry with one command, as a leader writes it.
 func entryOf(index, term uint64, c fsm.Command, replicas ...string) partition.SavedEntry {
-	data := append([]byte{1, 100}, make([]byte, 8)...)
+	data := append([]byte{0x91, 100, 100}, make([]byte, 8)...)
 	command := fsm.AppendCommand(nil, fsm.Header{}, c)
 	data = binary.AppendUvarint(append(data, 1), uint64(len(command)))
 	return partition.SavedEntry{Index: index, Term: term, Data: append(data, command...), Replicas: replicas}
