@@ -43,6 +43,7 @@ var backupMagic = [4]byte{'P', 'K', 'B', 'K'} //nolint:gochecknoglobals // a con
 
 // BackupInfo describes a backup.
 type BackupInfo struct {
+	Draft     uint32          `json:"draft"` // see fsm.FormatDraft
 	Partition fsm.PartitionID `json:"partition"`
 	Replica   string          `json:"replica"` // that it was taken from
 	Index     uint64          `json:"index"`   // the backup contains everything up to it and nothing behind it
@@ -100,7 +101,7 @@ func (g *Group) freezeBackup() (*frozenBackup, error) {
 	c.Digest, c.DigestVersion = g.rolling.export()
 	c.DigestTerm = g.rolling.term
 	c.info = BackupInfo{
-		Partition: g.cfg.ID, Replica: g.cfg.Replica,
+		Draft: fsm.FormatDraft, Partition: g.cfg.ID, Replica: g.cfg.Replica,
 		Index: c.Applied, Term: g.rolling.term, Clock: c.Clock,
 	}
 	return c, nil
@@ -220,6 +221,10 @@ func ReadBackupInfo(r io.Reader) (BackupInfo, error) {
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
 		return info, fmt.Errorf("read backup: description: %w", err)
+	}
+	if info.Draft != fsm.FormatDraft {
+		return info, fmt.Errorf("read backup: it has draft %d of the formats, this binary has draft %d, and before release 0.1.0 nothing converts between drafts: "+
+			"restore it with the build that wrote it", info.Draft, fsm.FormatDraft)
 	}
 	return info, nil
 }

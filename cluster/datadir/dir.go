@@ -58,6 +58,7 @@ var ErrRemoved = errors.New("this member was removed from its cluster for good: 
 // Identity is member.json: what a member keeps about itself outside of raft.
 type Identity struct {
 	Format int          `json:"format"`
+	Draft  uint32       `json:"draft"` // see fsm.FormatDraft
 	Member fsm.MemberID `json:"member"`
 	// Cluster is the id of the cluster that the data belongs to, once it is known.
 	Cluster string `json:"cluster,omitempty"`
@@ -86,6 +87,9 @@ func (i *Identity) check() error {
 		return errors.New("it has no format: a build before release 0.1.0 wrote it, and no release reads that folder. Start over in an empty folder")
 	case i.Format != identityFormat:
 		return fmt.Errorf("it has format %d, this binary reads format %d: start the release that wrote it", i.Format, identityFormat)
+	case i.Draft != fsm.FormatDraft:
+		return fmt.Errorf("it has draft %d of the formats, this binary has draft %d, and before release 0.1.0 nothing converts between drafts: "+
+			"start the build that wrote it, or start over in an empty folder", i.Draft, fsm.FormatDraft)
 	case i.Log != "" && i.Log != BoltLog && i.Log != JournalLog:
 		return fmt.Errorf("the log store is %q, this binary knows %s and %s: start the release that wrote it", i.Log, JournalLog, BoltLog)
 	}
@@ -190,7 +194,7 @@ func lockDir(files disk.FS, path string) (*Dir, error) {
 
 // newIdentity generates a member id: 128 random bits as text.
 func newIdentity() Identity {
-	return Identity{Format: identityFormat, Member: fsm.MemberID(rand.Text())}
+	return Identity{Format: identityFormat, Draft: fsm.FormatDraft, Member: fsm.MemberID(rand.Text())}
 }
 
 // load reads member.json or, in a folder that holds nothing else, generates an identity.

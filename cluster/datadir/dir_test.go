@@ -2,10 +2,13 @@ package datadir
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
 )
 
 func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
@@ -37,8 +40,10 @@ func TestDataFolderKeepsItsIdentityAndIsLocked(t *testing.T) {
 	for name, content := range map[string]string{
 		"format 3":                      `{"format":3,"member":"` + string(id) + `"}`,
 		"Start over in an empty folder": `{"version":2,"member":"` + string(id) + `","log":"journal"}`,
-		`the log store is "rocks"`:      `{"format":1,"member":"` + string(id) + `","log":"rocks"}`,
-		"is not":                        `{"format":1,"member":"../../etc"}`,
+		"it has draft 0 of":             fmt.Sprintf(`{"format":%d,"member":"%s"}`, identityFormat, id),
+		"start the build that wrote it": fmt.Sprintf(`{"format":%d,"draft":%d,"member":"%s"}`, identityFormat, fsm.FormatDraft+1, id),
+		`the log store is "rocks"`:      fmt.Sprintf(`{"format":%d,"draft":%d,"member":"%s","log":"rocks"}`, identityFormat, fsm.FormatDraft, id),
+		"is not":                        fmt.Sprintf(`{"format":%d,"draft":%d,"member":"../../etc"}`, identityFormat, fsm.FormatDraft),
 		"not ours":                      strings.Repeat("x", identityBytesMax+1),
 		"invalid":                       `{`,
 	} {

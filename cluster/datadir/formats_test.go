@@ -17,7 +17,7 @@ func TestIdentityFileKeepsItsFormat(t *testing.T) {
 	golden.JSON(t, "testdata/identity.golden", []golden.Format{{Name: "member.json", Of: Identity{}}})
 
 	const member = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	want := Identity{Format: identityFormat, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3, Log: JournalLog}
+	want := Identity{Format: identityFormat, Draft: fsm.FormatDraft, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3, Log: JournalLog}
 	dir := t.TempDir()
 	d := &Dir{files: disk.OS{}, path: dir, identity: want}
 	if err := d.save(d.identity); err != nil {

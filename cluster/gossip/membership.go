@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -431,6 +432,10 @@ func (g *Membership) NotifyLeave(node *memberlist.Node) {
 // NotifyAlive is called by memberlist before it admits a process; an error refuses it.
 func (g *Membership) NotifyAlive(node *memberlist.Node) error {
 	meta, err := decodeMetadata(node.Meta)
+	if errors.Is(err, errDraft) && g.refusals.Allow("draft of "+node.Address(), time.Now()) {
+		g.log.Error("refused a member with another draft of the formats: before release 0.1.0, all members must run the same build",
+			"node", node.Name, "address", node.Address(), "error", err)
+	}
 	if err != nil {
 		return fmt.Errorf("%s at %s: %w", node.Name, node.Address(), err)
 	}

@@ -37,10 +37,17 @@ type Metadata struct {
 	ReadOnly    bool   // short of disk space or memory: accepts no new messages, leaderships and replicas
 }
 
-var errMetadata = errors.New("metadata cannot be read")
+var (
+	errMetadata = errors.New("metadata cannot be read")
+	errDraft    = errors.New("the member has another draft of the formats")
+)
 
 func (m *Metadata) fields(x *fields.Codec) {
 	fields.Version(x, metadataVersion)
+	draft := fsm.FormatDraft
+	if fields.Uint32(x, &draft); draft != fsm.FormatDraft && x.Err() == nil {
+		x.Fail(fmt.Errorf("%w: %d instead of %d", errDraft, draft, fsm.FormatDraft))
+	}
 	fields.Flags(x, &m.Leaving, &m.ReadOnly)
 	fields.Fixed64(x, &m.Incarnation)
 	fields.Int64(x, &m.Started)

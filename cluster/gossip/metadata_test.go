@@ -2,12 +2,17 @@ package gossip
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestMetadataRoundTrip(t *testing.T) {
@@ -38,6 +43,33 @@ func TestMetadataRoundTrip(t *testing.T) {
 	}
 	if _, err := decodeMetadata(append(encoded, 0)); err == nil {
 		t.Fatal("trailing bytes were taken")
+	}
+}
+
+// TestMemberWithAnotherDraftIsRefused: a member whose metadata has another draft of the formats is not listed, whatever else
+// they hold, and the log says why, once.
+func TestMemberWithAnotherDraftIsRefused(t *testing.T) {
+	t.Parallel()
+	var lines kit.LogLines
+	g := &Membership{log: lines.Logger(), members: make(map[fsm.MemberID]*Member)}
+	m := Metadata{Member: fsm.MemberID(rand.Text()), Name: "a"}
+	node := memberlist.Node{Name: m.nodeName(), Addr: net.IPv4(127, 0, 0, 1), Port: 1, Meta: append(m.encode(), 7)} // a field that this build does not know
+	node.Meta[1]++                                                                                                  // the draft
+	for range 2 {
+		if err := g.NotifyAlive(&node); !errors.Is(err, errDraft) {
+			t.Errorf("the member is admitted: error %v, want %v", err, errDraft)
+		}
+	}
+	g.NotifyJoin(&node)
+	if all := g.All(); len(all) != 0 {
+		t.Errorf("members %+v, want none", all)
+	}
+	if n := lines.Count("level=ERROR", "another draft of the formats", "127.0.0.1:1"); n != 1 {
+		t.Errorf("%d lines in the log, want 1:\n%s", n, &lines)
+	}
+	node.Meta = m.encode()
+	if err := g.NotifyAlive(&node); err != nil {
+		t.Errorf("with the draft of this build: %v", err)
 	}
 }
 

@@ -14,7 +14,7 @@ const (
 	memberIDBytesMax  = 64
 	clusterIDBytesMax = 64
 	replicaBytesMax   = 80 // the id of a member, a dot and a number
-	streamHeaderBytes = 7  // magic, version, and the length of the fields in 2 bytes
+	streamHeaderBytes = 9  // magic, version, draft in 2 bytes, and the length of the fields in 2 bytes
 	streamFieldsMax   = 1 + 5 + 2*(1+memberIDBytesMax) + 1 + clusterIDBytesMax + 1 + replicaBytesMax
 	streamMagic       = "PLKP"
 	streamVersion     = 1
@@ -47,6 +47,7 @@ const (
 	WantsTLS       Reply = 8  // a plain stream was opened to a member with TLS
 	WantsPlain     Reply = 9  // a TLS stream to a member without TLS; never sent, because a TLS client could not read it
 	OtherReplica   Reply = 10 // the member has another replica of the partition now
+	OtherDraft     Reply = 11 // the member has another draft of the formats, see fsm.FormatDraft
 )
 
 // String describes the reply.
@@ -72,6 +73,8 @@ func (r Reply) String() string {
 		return "the other member uses TLS and this one does not: configure certificates for both, or for neither"
 	case OtherReplica:
 		return "the member has another replica of the partition now"
+	case OtherDraft:
+		return "the other member has another draft of the formats: before release 0.1.0, all members must run the same build"
 	}
 	return fmt.Sprintf("reply %d", byte(r))
 }
@@ -100,9 +103,9 @@ func (h *streamHeader) fields(x *fields.Codec) {
 	fields.Text(x, &h.Replica)
 }
 
-// encode returns the header: magic, version, the length of the fields in two bytes, fields.
+// encode returns the header: magic, version, draft, the length of the fields, fields. The first four never change.
 func (h *streamHeader) encode() []byte {
-	x := fields.Encoder(append([]byte(streamMagic), streamVersion, 0, 0))
+	x := fields.Encoder(append([]byte(streamMagic), streamVersion, byte(fsm.FormatDraft), byte(fsm.FormatDraft>>8), 0, 0))
 	h.fields(&x)
 	binary.LittleEndian.PutUint16(x.Buf[streamHeaderBytes-2:], uint16(len(x.Buf)-streamHeaderBytes))
 	return x.Buf
@@ -125,6 +128,9 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	encoded := make([]byte, size)
 	if _, err := io.ReadFull(r, encoded); err != nil {
 		return h, err
+	}
+	if uint32(binary.LittleEndian.Uint16(fixed[streamHeaderBytes-4:])) != fsm.FormatDraft {
+		return h, RefusedError{OtherDraft}
 	}
 	x := fields.Decoder(encoded)
 	h.fields(&x)

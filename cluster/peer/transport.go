@@ -225,12 +225,14 @@ func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 		closeUntrusted(conn, append([]byte(streamMagic), streamVersion)) // no TLS record begins with these bytes
 		return nil, header, err
 	}
-	reply := p.checkHeader(&header)
+	var reply Reply
 	switch {
 	case errors.As(err, &refused):
 		reply = refused.Reply
 	case err != nil:
 		return nil, header, err
+	default:
+		reply = p.checkHeader(&header)
 	}
 	if _, err := conn.Write([]byte{byte(reply)}); err != nil {
 		return nil, header, err
@@ -248,6 +250,10 @@ func (p *Transport) logRefused(from string, err error) {
 		p.counts.untrusted.Add(1)
 	}
 	host, _, splitErr := net.SplitHostPort(from)
+	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == OtherDraft && p.refusals.Allow("draft of "+host, time.Now()) {
+		p.config.Logger.Error("a stream of a member with another draft of the formats is refused: run the same build on all members", "from", from)
+		return
+	}
 	if splitErr == nil && isUntrusted(err) && p.refusals.Allow("from "+host, time.Now()) {
 		p.config.Logger.Warn(msgAcceptUntrusted, "from", from, "error", err)
 		return

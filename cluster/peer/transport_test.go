@@ -51,6 +51,41 @@ func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 	}
 }
 
+// TestMemberWithAnotherDraftIsRefused: before a release, a member of another build reads this one's formats wrongly. It is
+// told so, whatever else its header says, and so is the operator.
+func TestMemberWithAnotherDraftIsRefused(t *testing.T) {
+	t.Parallel()
+	var lines kit.LogLines
+	config := listening(t)
+	config.Logger = lines.Logger()
+	p := New(config)
+	p.Start()
+	defer p.Close()
+	for range 2 {
+		conn, err := net.Dial("tcp", config.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		header := streamHeader{Kind: ForwardStream, To: "B", From: "A"}
+		encoded := append(header.encode(), 7) // a field that this build does not know
+		encoded[len(streamMagic)+1]++         // the draft
+		encoded[streamHeaderBytes-2]++        // the length
+		if _, err := conn.Write(encoded); err != nil {
+			t.Fatal(err)
+		}
+		var reply [1]byte
+		if _, err := io.ReadFull(conn, reply[:]); err != nil || Reply(reply[0]) != OtherDraft {
+			t.Errorf("the answer is %q (%v), want %q", Reply(reply[0]), err, OtherDraft)
+		}
+		_, _ = io.Copy(io.Discard, conn) // until the other end has closed it
+		_ = conn.Close()
+	}
+	kit.Eventually(t, "a line in the log", func() bool { return lines.Has("level=ERROR", "another draft of the formats") })
+	if n := lines.Count("another draft"); n != 1 {
+		t.Errorf("%d lines of one member, want 1:\n%s", n, &lines)
+	}
+}
+
 // listening returns the configuration of member B, at whose address every member is dialled.
 func listening(t *testing.T) *Config {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -359,10 +361,10 @@ func TestPrepareSetsOnlyRemovedMembersAside(t *testing.T) {
 	}
 	member := filepath.Join(dir, "member.json")
 	for _, c := range []struct{ text, want string }{
-		{`{"format":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, ""},
-		{`{"format":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was moved aside"},
+		{`{"format":1,"draft":%d,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, ""},
+		{`{"format":1,"draft":%d,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was moved aside"},
 	} {
-		if err := os.WriteFile(member, []byte(c.text), 0o600); err != nil {
+		if err := os.WriteFile(member, fmt.Appendf(nil, c.text, fsm.FormatDraft), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		code, text := prepare()

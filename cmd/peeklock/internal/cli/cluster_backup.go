@@ -31,6 +31,7 @@ const (
 // backup.
 type backupManifest struct {
 	Version   int       `json:"version"`
+	Draft     uint32    `json:"draft"` // see fsm.FormatDraft
 	ClusterID string    `json:"clusterId"`
 	Release   string    `json:"release"` // of the command that wrote it
 	Began     time.Time `json:"began"`
@@ -84,7 +85,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 		return err
 	}
 	x := &backupRun{Client: c, to: to, manifest: backupManifest{
-		Version: manifestVersion, ClusterID: st.ClusterID, Release: Version(), Began: time.Now().UTC(),
+		Version: manifestVersion, Draft: fsm.FormatDraft, ClusterID: st.ClusterID, Release: Version(), Began: time.Now().UTC(),
 	}}
 	if pace > 0 {
 		x.rateLimit = objects.NewRateLimit(int64(pace))

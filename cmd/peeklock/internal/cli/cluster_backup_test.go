@@ -35,7 +35,7 @@ type copiedMember struct{ size int }
 
 // copyOf returns the copy of a partition.
 func (m copiedMember) copyOf(id fsm.PartitionID) []byte {
-	text, _ := json.Marshal(partition.BackupInfo{Partition: id, Index: 7, StreamBytes: int64(m.size)})
+	text, _ := json.Marshal(partition.BackupInfo{Draft: fsm.FormatDraft, Partition: id, Index: 7, StreamBytes: int64(m.size)})
 	b := append([]byte("PKBK"), 1, 0, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(text)))
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
@@ -191,6 +191,22 @@ func TestInterruptedBackupIsNoBackup(t *testing.T) {
 				t.Error(code, text)
 			}
 		})
+	}
+}
+
+// TestManifestOfAnotherDraftIsRefused: the command says so before it reads a partition.
+func TestManifestOfAnotherDraftIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	manifest := fmt.Appendf(nil, `{"version":%d,"draft":%d,"partitions":[]}`, manifestVersion, fsm.FormatDraft+1)
+	if err := os.WriteFile(filepath.Join(dir, manifestFile), manifest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	code := runClient(t.Context(), Process{Args: []string{"restore", "--from", dir, "--dir", filepath.Join(t.TempDir(), "x")}, Out: &out, Err: &out})
+	const want = "restore it with the build that wrote it"
+	if code != ExitRefused || !strings.Contains(out.String(), want) {
+		t.Errorf("exit code %d, want %d; it does not say %q:\n%s", code, ExitRefused, want, &out)
 	}
 }
 

@@ -141,6 +141,10 @@ func readManifest(ctx context.Context, from objects.Store) (*backupManifest, err
 	if m.Version != manifestVersion {
 		return nil, fmt.Errorf("%s of %s: version %d is not known to this binary", manifestFile, from, m.Version)
 	}
+	if m.Draft != fsm.FormatDraft {
+		return nil, fmt.Errorf("%s of %s: the backup has draft %d of the formats, this binary has draft %d, and before release 0.1.0 nothing converts between drafts: "+
+			"restore it with the build that wrote it", manifestFile, from, m.Draft, fsm.FormatDraft)
+	}
 	return &m, nil
 }
 
