@@ -314,15 +314,7 @@ func (r *rebalance) report(b *testing.B) {
 func (r *rebalance) fill(b *testing.B, queue string) {
 	b.Helper()
 	sender := link(b.Context(), b, r.c.Members[0], queue)
-	var receipts []amqp.SendReceipt
-	confirm := func(down int) {
-		for len(receipts) > down {
-			if state, err := receipts[0].Wait(b.Context()); err != nil {
-				b.Fatalf("fill: %v, %v", state, err)
-			}
-			receipts = receipts[1:]
-		}
-	}
+	w := window{most: filling}
 	for sent := 0; sent < movedMessages; sent += movedBatch {
 		batch := &amqp.Message{Format: batchFormat}
 		for n := sent; n < sent+movedBatch; n++ {
@@ -332,14 +324,13 @@ func (r *rebalance) fill(b *testing.B, queue string) {
 			}
 			batch.Data = append(batch.Data, encoded)
 		}
-		confirm(filling - 1)
-		receipt, err := sender.SendWithReceipt(b.Context(), batch, nil)
-		if err != nil {
+		if err := w.send(b.Context(), sender, batch); err != nil {
 			b.Fatal(err)
 		}
-		receipts = append(receipts, receipt)
 	}
-	confirm(0)
+	if err := w.await(b.Context(), 0); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // take asserts that a backlog is complete and has each message once.
@@ -430,7 +421,6 @@ func (l *workload) error() error {
 
 // send sends at the pace until ended is set, and waits for the last confirmation. The time of a delayed send
 // counts from when it was due.
-// when it was due.
 func (l *workload) send(ctx context.Context) {
 	places := make(chan struct{}, workloadInFlight)
 	var waiting sync.WaitGroup

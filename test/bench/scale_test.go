@@ -70,7 +70,7 @@ func BenchmarkScaleOut(b *testing.B) {
 
 // measureScale sends to the queues of a new cluster in turn, with a number of outstanding sends. limit is called before
 // the load begins; it may be nil.
-func measureScale(b *testing.B, options harness.Options, queues, window int, limit func(*harness.Cluster)) {
+func measureScale(b *testing.B, options harness.Options, queues, outstanding int, limit func(*harness.Cluster)) {
 	b.Helper()
 	for range b.N {
 		c := startMembers(b, options)
@@ -82,7 +82,9 @@ func measureScale(b *testing.B, options harness.Options, queues, window int, lim
 		var confirmed atomic.Int64
 		ended := make(chan error, len(senders))
 		for _, links := range senders {
-			go func() { ended <- sendInTurn(ctx, links, window/len(senders), &confirmed) }()
+			go func() {
+				ended <- sendInTurn(ctx, links, &window{most: outstanding / len(senders), confirmed: &confirmed})
+			}()
 		}
 		<-time.After(scaleWarmUp)
 		entries := countEntries(b, c) // before the CPU time is read: members use some for the metrics of 10,000 queues
@@ -157,22 +159,12 @@ func scaleSenders(b *testing.B, c *harness.Cluster, queues int) [][]*amqp.Sender
 }
 
 // sendInTurn sends to each link in turn until ctx ends, with a number of outstanding sends.
-func sendInTurn(ctx context.Context, links []*amqp.Sender, window int, confirmed *atomic.Int64) error {
+func sendInTurn(ctx context.Context, links []*amqp.Sender, w *window) error {
 	m := amqp.NewMessage(make([]byte, scaleBytes))
-	receipts := make([]amqp.SendReceipt, 0, window)
 	for n := 0; ; n++ {
-		if len(receipts) == window {
-			if _, err := receipts[0].Wait(ctx); err != nil {
-				return errors.Join(err, ctx.Err())
-			}
-			receipts = append(receipts[:0], receipts[1:]...)
-			confirmed.Add(1)
-		}
-		receipt, err := links[n%len(links)].SendWithReceipt(ctx, m, nil)
-		if err != nil {
+		if err := w.send(ctx, links[n%len(links)], m); err != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		receipts = append(receipts, receipt)
 	}
 }
 

@@ -148,15 +148,7 @@ func link(ctx context.Context, b *testing.B, m *harness.Member, queue string) *a
 func (s storm) fill(ctx context.Context, b *testing.B, m *harness.Member, queue string, at time.Time) {
 	b.Helper()
 	sender := link(ctx, b, m, queue)
-	var receipts []amqp.SendReceipt
-	confirm := func(down int) {
-		for len(receipts) > down {
-			if state, err := receipts[0].Wait(ctx); err != nil {
-				b.Fatalf("fill: %v, %v", state, err)
-			}
-			receipts = receipts[1:]
-		}
-	}
+	w := window{most: filling}
 	for sent := 0; sent < s.messages; sent += perBatch {
 		one := amqp.NewMessage(make([]byte, bodyBytes))
 		one.Header = &amqp.MessageHeader{TTL: max(time.Millisecond, time.Until(at))}
@@ -164,14 +156,13 @@ func (s storm) fill(ctx context.Context, b *testing.B, m *harness.Member, queue 
 		if err != nil {
 			b.Fatal(err)
 		}
-		confirm(filling - 1)
-		receipt, err := sender.SendWithReceipt(ctx, &amqp.Message{Format: batchFormat, Data: slices.Repeat([][]byte{encoded}, perBatch)}, nil)
-		if err != nil {
+		if err := w.send(ctx, sender, &amqp.Message{Format: batchFormat, Data: slices.Repeat([][]byte{encoded}, perBatch)}); err != nil {
 			b.Fatal(err)
 		}
-		receipts = append(receipts, receipt)
 	}
-	confirm(0)
+	if err := w.await(ctx, 0); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // watch waits until a member that does not lead reports that the queue has no such messages, and returns

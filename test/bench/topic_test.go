@@ -174,31 +174,17 @@ func (f fanout) publish(b *testing.B, c *harness.Cluster, entity, holder string)
 // send publishes messages until none is left, with a limited number unconfirmed.
 func (f fanout) send(ctx context.Context, sender *amqp.Sender, next *atomic.Int64) error {
 	body := make([]byte, publishedBytes)
-	var receipts []amqp.SendReceipt
-	confirm := func(down int) error {
-		for len(receipts) > down {
-			if _, err := receipts[0].Wait(ctx); err != nil {
-				return err
-			}
-			receipts = receipts[1:]
-		}
-		return nil
-	}
+	w := window{most: underWay}
 	for n := int(next.Add(1)) - 1; n < f.messages; n = int(next.Add(1)) - 1 {
 		m := amqp.NewMessage(body)
 		if f.shape != nil {
 			f.shape(n, m)
 		}
-		if err := confirm(underWay - 1); err != nil {
+		if err := w.send(ctx, sender, m); err != nil {
 			return err
 		}
-		receipt, err := sender.SendWithReceipt(ctx, m, nil)
-		if err != nil {
-			return err
-		}
-		receipts = append(receipts, receipt)
 	}
-	return confirm(0)
+	return w.await(ctx, 0)
 }
 
 // arrived asserts that a subscription got its part, if the parts are equal.

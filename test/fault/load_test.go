@@ -70,15 +70,10 @@ func (l *load) send(n int, at ...*harness.Member) {
 		l.senders.Go(func() {
 			l.reconnectLoop(l.sending, name, at, func(ctx context.Context, s *amqp.Session) error {
 				link, err := s.NewSender(ctx, l.queue, nil)
-				if err != nil {
-					return err
+				for err == nil && ctx.Err() == nil {
+					err = l.sendOne(link, name)
 				}
-				for ctx.Err() == nil {
-					if err := l.sendOne(link, name); err != nil {
-						return err
-					}
-				}
-				return nil
+				return err
 			})
 		})
 	}
@@ -143,23 +138,24 @@ func (l *load) receive(n int, at ...*harness.Member) {
 func (l *load) receiveFrom(queue, place string, n int, at []*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("receiver-%d@%s", i, at[0].Name)
-		l.receivers.Go(func() {
-			l.reconnectLoop(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
-				link, err := s.NewReceiver(ctx, queue, &amqp.ReceiverOptions{
-					Credit: 4, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr(),
-				})
-				if err != nil {
-					return err
-				}
-				for ctx.Err() == nil {
-					if err := l.receiveOne(ctx, link, name, place); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+		options := amqp.ReceiverOptions{Credit: 4, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr()}
+		l.receiver(queue, name, at, options, func(ctx context.Context, link *amqp.Receiver) error {
+			return l.receiveOne(ctx, link, name, place)
 		})
 	}
+}
+
+// receiver starts a receiver of one queue that calls take for one message after the other.
+func (l *load) receiver(queue, name string, at []*harness.Member, options amqp.ReceiverOptions, take func(context.Context, *amqp.Receiver) error) {
+	l.receivers.Go(func() {
+		l.reconnectLoop(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
+			link, err := s.NewReceiver(ctx, queue, &options)
+			for err == nil && ctx.Err() == nil {
+				err = take(ctx, link)
+			}
+			return err
+		})
+	})
 }
 
 // receiveOne receives a message and settles it.
@@ -207,24 +203,16 @@ func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name, place 
 func (l *load) receiveAndDelete(n int, at ...*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("taker-%d@%s", i, at[0].Name)
-		l.receivers.Go(func() {
-			l.reconnectLoop(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
-				link, err := s.NewReceiver(ctx, l.queue, &amqp.ReceiverOptions{
-					Credit: 16, RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr(),
-				})
-				if err != nil {
-					return err
-				}
-				for {
-					m, err := link.Receive(ctx, nil)
-					if err != nil {
-						return err
-					}
-					id, _ := m.Properties.MessageID.(string)
-					sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
-					l.Add(history.Event{Kind: history.ReceivedAndDeleted, ID: id, Client: name, Sequence: sequence, FailedDeliveries: m.Header.DeliveryCount})
-				}
-			})
+		options := amqp.ReceiverOptions{Credit: 16, RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr()}
+		l.receiver(l.queue, name, at, options, func(ctx context.Context, link *amqp.Receiver) error {
+			m, err := link.Receive(ctx, nil)
+			if err != nil {
+				return err
+			}
+			id, _ := m.Properties.MessageID.(string)
+			sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
+			l.Add(history.Event{Kind: history.ReceivedAndDeleted, ID: id, Client: name, Sequence: sequence, FailedDeliveries: m.Header.DeliveryCount})
+			return nil
 		})
 	}
 }
