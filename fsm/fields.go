@@ -4,9 +4,8 @@ import "github.com/peeklock/peeklock/fsm/fields"
 
 // The minimum sizes of items, against which counts are checked.
 const (
-	messageBytesMin    = 6 // four empty texts, two numbers
-	lockBytesMin       = 2 // sequence, epoch
-	settlementBytesMin = lockBytesMin + 5
+	messageBytesMin = 6 // four empty texts, two numbers
+	lockBytesMin    = 2 // sequence, epoch
 )
 
 func (a *Address) fields(x *fields.Codec) {

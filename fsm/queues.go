@@ -45,6 +45,7 @@ type Queues struct {
 	spent         uint64         // steps of the current entry so far
 	setAside      uint64         // bytes that the current entry stored of messages that could not be forwarded
 	rewritten     uint64         // bytes of patches that settlements of the current entry rewrote
+	added         uint64         // bytes of properties and reasons that they added
 	exceeded      uint64         // rules that exceeded their budget, on this replica
 }
 
@@ -127,7 +128,7 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 		panic(undecodable(env, kind, r.Err()))
 	}
 	if env.Index != q.entryIndex || env.Index == 0 {
-		q.entryIndex, q.spent, q.setAside, q.rewritten = env.Index, 0, 0, 0
+		q.entryIndex, q.spent, q.setAside, q.rewritten, q.added = env.Index, 0, 0, 0, 0
 	}
 	if len(q.pendingReleases) > 0 {
 		q.releasePending(releasesPerApply)

@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -54,20 +56,52 @@ func (c SettleMessages) check() Code {
 	return OK
 }
 
+// fields are the address, the number of settlements, and these in runs: settlements that follow each other and have one
+// outcome are it, their number, and their locks.
 func (c *SettleMessages) fields(x *fields.Codec) {
 	c.Address.fields(x)
-	for i := range fields.Len(x, &c.Settlements, settlementBytesMin) {
-		c.Settlements[i].fields(x)
+	fields.Len(x, &c.Settlements, lockBytesMin)
+	var before *Settlement
+	for rest := c.Settlements; len(rest) > 0 && x.Err() == nil; {
+		n, first := 1, &rest[0]
+		for x.Encoding() && n < len(rest) && rest[n].SameOutcome(first) {
+			n++
+		}
+		n = first.run(x, before, n, len(rest))
+		for i := range n {
+			if !x.Encoding() {
+				rest[i] = *first
+			}
+			rest[i].Lock.fields(x)
+		}
+		before, rest = first, rest[n:]
 	}
 }
 
-func (s *Settlement) fields(x *fields.Codec) {
-	s.Lock.fields(x)
+// SameOutcome reports whether two settlements differ in their locks only. A command holds the outcome of such
+// settlements that follow each other once.
+func (s *Settlement) SameOutcome(other *Settlement) bool {
+	return s.Verb == other.Verb && s.Until == other.Until && s.Reason == other.Reason && s.Description == other.Description &&
+		bytes.Equal(s.Properties, other.Properties)
+}
+
+var errRun = errors.New("run of settlements is empty, too long or not as long as it may be")
+
+// run are the outcome and the length of a run, behind the run before it, nil for the first. It returns the length,
+// most at most, 0 after an error.
+func (s *Settlement) run(x *fields.Codec, before *Settlement, length, most int) int {
 	fields.Uint8(x, &s.Verb)
 	fields.Text(x, &s.Reason)
 	fields.Text(x, &s.Description)
 	fields.Int64(x, &s.Until)
 	fields.Bytes(x, &s.Properties)
+	n := uint64(length)
+	fields.Uint64(x, &n)
+	if n == 0 || n > uint64(most) || before != nil && s.SameOutcome(before) {
+		x.Fail(errRun)
+		return 0
+	}
+	return int(n)
 }
 
 // validSettlement checks one settlement. Apply checks each settlement alone, so that one that is
@@ -116,19 +150,21 @@ func (c *RenewLocks) fields(x *fields.Codec) {
 }
 
 // verifySettle decodes and checks a SettleMessages without building it.
-func verifySettle(r *fields.Codec) {
+func verifySettle(x *fields.Codec) {
 	var at Address
-	at.fields(r)
-	r.Limit(at.valid())
-	n := r.Count(settlementBytesMin)
-	r.Limit(within(n, commandSettlementsMax))
-	for range n {
-		var lock LockID
-		lock.fields(r)
-		verb := Verb(r.Byte())
-		reason, description, until, properties := r.Bytes(), r.Bytes(), Instant(r.Int64()), r.Bytes()
-		r.Limit(validVerb(verb) && validUntil(verb, until) && len(reason) <= reasonBytesMax &&
-			len(description) <= reasonBytesMax && len(properties) <= propertiesBytesMax)
+	at.fields(x)
+	x.Limit(at.valid())
+	rest := x.Count(lockBytesMin)
+	x.Limit(within(rest, commandSettlementsMax))
+	var s, last Settlement
+	var before *Settlement
+	for rest > 0 && x.Err() == nil {
+		n := s.run(x, before, 0, rest)
+		x.Limit(validSettlement(&s))
+		for range n {
+			s.Lock.fields(x)
+		}
+		last, before, rest = s, &last, rest-n
 	}
 }
 
@@ -191,9 +227,16 @@ func (q *Queues) settleable(sub *subqueue, s *Settlement, counted bool) (at curs
 }
 
 // mayRewrite reports whether a settlement leaves the patches of its message as they are, or the entry
-// may rewrite them.
+// may rewrite them and add those of the settlement, whose bytes it counts for each lock.
 func (q *Queues) mayRewrite(sub *subqueue, at cursor, rec *record, s *Settlement) bool {
-	return !q.addsPatch(sub, rec, s) || planted.Active(planted.SettleWithoutByteBound) || q.mayRewritePatches(sub, at)
+	if !q.addsPatch(sub, rec, s) || planted.Active(planted.SettleWithoutByteBound) {
+		return true
+	}
+	if q.added >= addedBytesMax || !q.mayRewritePatches(sub, at) {
+		return false
+	}
+	q.added += uint64(len(s.Properties) + len(s.Reason) + len(s.Description))
+	return true
 }
 
 // mayExpire reports whether an expired message is deleted, or the entry may rewrite its patches.

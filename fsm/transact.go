@@ -90,7 +90,7 @@ func (q *Queues) transferTarget(patches Ref) (to Destination, name string) {
 }
 
 // dryRun checks the operations of a transaction one after the other, with the effects of the
-// earlier ones in mind. It changes nothing but Queues.rewritten: what was tried counts, also if the
+// earlier ones in mind. It changes nothing but Queues.rewritten and added: what was tried counts, also if the
 // transaction is refused. The list of entities is as short as transactions are, so it is searched linearly.
 type dryRun struct {
 	q       *Queues
@@ -123,7 +123,7 @@ func (q *Queues) checkTransaction(c *transaction) Code {
 	if q.usesFenced(c) {
 		return ServerBusy
 	}
-	t, before := dryRun{q: q, settled: make(map[messageRef]struct{}), copies: make(map[messageRef]uint32)}, q.rewritten
+	t, before := dryRun{q: q, settled: make(map[messageRef]struct{}), copies: make(map[messageRef]uint32)}, q.rewritten+q.added
 	for i := range c.settles {
 		code := t.settle(&c.settles[i])
 		if code == ServerBusy && before == 0 {

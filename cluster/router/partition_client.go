@@ -225,8 +225,10 @@ func commandSize(command fsm.Command) int {
 		}
 	case fsm.SettleMessages:
 		for i := range c.Settlements {
-			s := &c.Settlements[i]
-			size += messageOverheadBytes + len(s.Reason) + len(s.Description) + len(s.Properties)
+			size += messageOverheadBytes
+			if s := &c.Settlements[i]; i == 0 || !s.SameOutcome(&c.Settlements[i-1]) {
+				size += len(s.Reason) + len(s.Description) + len(s.Properties)
+			}
 		}
 	case fsm.SetSessionState:
 		size += len(c.State)
