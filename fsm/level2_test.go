@@ -30,8 +30,8 @@ func TestCommandOfTheNextLevel(t *testing.T) {
 		if err != nil || info.Entity != 300 || info.Messages != 1 {
 			t.Errorf("peek with mark %d: %+v, %v", mark, info, err)
 		}
-		if got := fsm.CommandLevel(b); got != level {
-			t.Errorf("with mark %d the level is %d, want %d", mark, got, level)
+		if got := info.Kind.Level(); got != level || fsm.LevelOf(want) != level {
+			t.Errorf("with mark %d the level is %d, encoded %d, want %d", mark, fsm.LevelOf(want), got, level)
 		}
 	}
 	b := fsm.AppendCommand(nil, header, fsm.SendMessages{Entity: 300, Messages: make([]fsm.Message, 1), Mark: 1})
@@ -46,7 +46,7 @@ func TestStateOfTheNextLevel(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, nil)
-	b.do(fsm.RaiseLevel{Level: fsm.FormatLevel - 1})
+	b.must(fsm.RaiseLevel{Level: fsm.FormatLevel - 1})
 	marked := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 1), Mark: 7}
 	if got := b.do(marked); got.Code != fsm.InvalidArgument || b.q.Marks() != 0 {
 		t.Errorf("at the level before: %v and marks %d, want %v and 0", got.Code, b.q.Marks(), fsm.InvalidArgument)

@@ -105,7 +105,7 @@ func (c *SendMessages) markedFields(x *fields.Codec) {
 		// The router marks what it sends once every member can read it.
 		{
 			"cluster/router/router.go", "\tclient := r.client(at.Partition)\n\tclient.submit(command, func(result fsm.Result) {\n\t\tif result.Code != fsm.EntityNotFound {\n\t\t\tdone(result)",
-			"\tclient := r.client(at.Partition)\n\tif r.canWrite(fsm.FormatLevel) {\n\t\tcommand.Mark = uint64(len(messages))\n\t}\n\tclient.submit(command, func(result fsm.Result) {\n\t\tif result.Code != fsm.EntityNotFound {\n\t\t\tdone(result)",
+			"\tclient := r.client(at.Partition)\n\tif client.canWrite(fsm.FormatLevel) {\n\t\tcommand.Mark = uint64(len(messages))\n\t}\n\tclient.submit(command, func(result fsm.Result) {\n\t\tif result.Code != fsm.EntityNotFound {\n\t\t\tdone(result)",
 		},
 	}
 }

@@ -20,7 +20,7 @@ func TestNextRelease(t *testing.T) {
 	if planted.Active(planted.SubmitAboveLevel) {
 		tags += ",planted" // the fault is in the process of a test below
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-tags", tags, "-count=1", "-run", "Level", "./fsm", "./partition")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-tags", tags, "-count=1", "-run", "NextLevel|TestCommandsWaitForTheirLevel|TestPartitionsFollowTheLevel", "./fsm", "./partition", "./cluster")
 	cmd.Dir = filepath.Join("..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
