@@ -23,5 +23,6 @@
 //
 // The loss of an effect costs latency and never correctness: everything durable is in the state.
 //
-// The bytes of commands, results and images are formats; see [FormatLevel] for how they change.
+// The bytes of commands, results and images are formats, in the encoding of package fsm/fields; see [FormatLevel] for how
+// they change.
 package fsm
