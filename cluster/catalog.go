@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -241,12 +240,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	config := partition.Config{
 		ID: id, Replica: raftgroup.ReplicaID(n.self, number), Member: n.self, Dir: path,
 		Log: n.raftLog, Machine: raftgroup.NewMachine(id), Bootstrap: voters,
-		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
-			return n.peers.DialRaft(ctx, member, id, replica)
-		},
-		DialFramed: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, bool, error) {
-			return n.peers.DialFramed(ctx, member, id, replica)
-		},
+		Dial:              n.peers.DialRaft,
 		Liveness:          n.processes,
 		Now:               n.config.Now,
 		Monotonic:         n.config.Monotonic,

@@ -42,7 +42,7 @@ func (n *Node) address(id fsm.MemberID) (string, error) {
 }
 
 // acceptRaft passes a stream to a group; with a nil conn it only reports whether the group is open.
-func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string, framed bool, conn net.Conn) peer.Reply {
+func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) peer.Reply {
 	group := (*n.groups.Load())[id]
 	switch {
 	case group == nil:
@@ -50,7 +50,7 @@ func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string,
 	case !group.Accepts(replica):
 		return peer.OtherReplica
 	case conn != nil:
-		group.Accept(from, framed, conn)
+		group.Accept(from, conn)
 	}
 	return peer.Accepted
 }

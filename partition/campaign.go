@@ -22,7 +22,8 @@ const (
 	campaignRetryInterval = 30 * time.Millisecond // between two questions while a better successor is awaited
 	campaignTries         = 4                     // after these, raft's own timers have expired
 	campaignPollInterval  = 5 * time.Millisecond  // between two checks for a new leader
-	abandonTimeout        = time.Second           // for raft to process one request
+	campaignBeginTimeout  = 10 * time.Second      // for raft to become a candidate
+	abandonTimeout        = time.Second           // for raft to become a follower again
 	// reluctantMax is how long a replica whose member should not lead leaves elections to others after its last
 	// contact with a leader. Then it campaigns: its log may be the only one with all committed entries.
 	reluctantMax = 3 * time.Second
@@ -145,7 +146,7 @@ func (g *Group) elect(ctx context.Context, e *election) {
 }
 
 // campaignPosition returns the position of this replica, from 0, in the order in which the remaining voters campaign if they
-// cannot ask each other. The order begins at another voter in each group. It is the one of earlier releases.
+// cannot ask each other. The order begins at another voter in each group.
 func (g *Group) campaignPosition(e *election) int {
 	var voters []raft.ServerID
 	for _, s := range e.raft.GetConfiguration().Configuration().Servers {
@@ -283,18 +284,19 @@ func (g *Group) campaign(ctx context.Context, e *election) {
 	if e.raft.State() == raft.Candidate {
 		e.abandonCampaign(ctx, g.cfg.Member)
 	}
-	if err := e.campaign(g.cfg.Replica, g.cfg.Member); err != nil {
+	if err := e.campaign(ctx, g.cfg.Replica, g.cfg.Member); err != nil {
 		g.cfg.Logger.WarnContext(ctx, "failed to start a campaign", "error", err)
 	}
 }
 
 // campaign makes this replica a candidate at once, by the request with which a leader transfers its leadership: the
 // voters then vote although they know a leader.
-func (i *instance) campaign(replica string, member fsm.MemberID) error {
-	request := raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
+func (i *instance) campaign(ctx context.Context, replica string, member fsm.MemberID) error {
+	ctx, cancel := context.WithTimeout(ctx, campaignBeginTimeout)
+	defer cancel()
+	return i.ask(ctx, &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
 		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(replica), Addr: []byte(member),
-	}}
-	return i.transport.NetworkTransport.TimeoutNow(raft.ServerID(replica), raft.ServerAddress(member), &request, &raft.TimeoutNowResponse{})
+	}})
 }
 
 // abandonCampaign makes a candidate a follower again. Raft has no call for that before the timer of the campaign
@@ -303,19 +305,29 @@ func (i *instance) campaign(replica string, member fsm.MemberID) error {
 func (i *instance) abandonCampaign(ctx context.Context, member fsm.MemberID) {
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
-	answer := make(chan raft.RPCResponse, 1)
-	request := &raft.RequestVoteRequest{
+	_ = i.ask(ctx, &raft.RequestVoteRequest{ // the campaign that follows shows whether it is abandoned
 		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, Addr: []byte(member)},
 		Term:      i.raft.CurrentTerm() + 1, LeadershipTransfer: true,
+	})
+}
+
+// ask gives raft a request as if from a peer, and waits until raft has answered it.
+func (i *instance) ask(ctx context.Context, request any) error {
+	answers := make(chan raft.RPCResponse, 1)
+	select {
+	case i.transport.Requests() <- raft.RPC{Command: request, RespChan: answers}:
+	case <-i.closed:
+		return raft.ErrRaftShutdown
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	select {
-	case i.transport.Requests() <- raft.RPC{Command: request, RespChan: answer}:
+	case answer := <-answers:
+		return answer.Error
+	case <-i.closed:
+		return raft.ErrRaftShutdown
 	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-answer:
-	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

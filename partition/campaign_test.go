@@ -74,7 +74,7 @@ func TestFollowerReportsItsNewLeader(t *testing.T) {
 		}
 	})
 	next := ms[0].group(1)
-	if err := next.instance.Load().campaign(next.cfg.Replica, next.cfg.Member); err != nil {
+	if err := next.instance.Load().campaign(t.Context(), next.cfg.Replica, next.cfg.Member); err != nil {
 		t.Fatal(err)
 	}
 	for ms[2].group(1).Status().Leader != "m0" {
@@ -111,7 +111,7 @@ func TestCampaignAfterALostOne(t *testing.T) {
 	lag(t, ms, ms[1], ms[2])
 	ms[1].stop()
 	behind := ms[2].group(1)
-	if err := behind.instance.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
+	if err := behind.instance.Load().campaign(t.Context(), behind.cfg.Replica, behind.cfg.Member); err != nil {
 		t.Fatal(err)
 	}
 	// The entity is what the one that lost lacks: only the other one can have brought it. A late vote request of the one that lost
@@ -128,7 +128,7 @@ func TestReplicaThatRefusedItsVoteCampaigns(t *testing.T) {
 	lag(t, ms, ms[1], ms[2])
 	ms[1].net.isolate("m1", true)
 	behind := ms[2].group(1)
-	if err := behind.instance.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
+	if err := behind.instance.Load().campaign(t.Context(), behind.cfg.Replica, behind.cfg.Member); err != nil {
 		t.Fatal(err)
 	}
 	kit.Eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().IsLeader })
@@ -265,7 +265,7 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 	net.cutLink("m0", "m2")
 	both := []*Group{ms[0].group(1), ms[2].group(1)}
 	for _, g := range both {
-		if err := g.instance.Load().campaign(g.cfg.Replica, g.cfg.Member); err != nil {
+		if err := g.instance.Load().campaign(t.Context(), g.cfg.Replica, g.cfg.Member); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -82,12 +82,8 @@ type Config struct {
 	Log       *raftlog.Log
 	Machine   func(fsm.Bodies) Machine
 	Bootstrap []Voter // if not empty: form the group, unless it has state already
-	// Dial opens a raft stream to the same group at another member: to the named replica, or, without a name, to the
-	// one that the member has now. See Accepts.
+	// Dial opens a raft stream to the named replica of the same group at another member. See Accepts and Accept.
 	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error)
-	// DialFramed opens a framed stream (package transport) to the named replica. It returns known false and no error if
-	// the member does not know such streams; nil means that no member does, and that all streams come from Dial.
-	DialFramed func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, replica string) (conn net.Conn, known bool, err error)
 	// Liveness is shared by all groups of a member. nil: no other member can be asked, and only raft's timers start
 	// elections.
 	Liveness *Liveness
@@ -480,16 +476,16 @@ func (g *Group) halted() error {
 	return nil
 }
 
-// Accepts reports whether this is the replica that a raft stream names; one without a name is for any. A member that
+// Accepts reports whether this is the replica that a raft stream names. A member that
 // has removed a replica and got another one must not answer for the former: what that one has promised, a vote or
 // entries, this one does not hold.
 func (g *Group) Accepts(replica string) bool {
-	return replica == "" || replica == g.cfg.Replica || planted.Active(planted.RaftStreamAnyReplica)
+	return replica == g.cfg.Replica || planted.Active(planted.RaftStreamAnyReplica)
 }
 
-// Accept hands over a raft stream that the same group of another member has dialled; framed says with which function.
-func (g *Group) Accept(from fsm.MemberID, framed bool, conn net.Conn) {
-	g.instance.Load().streams.Accepted(from, framed, conn)
+// Accept hands over a raft stream that the same group of another member has dialled.
+func (g *Group) Accept(from fsm.MemberID, conn net.Conn) {
+	g.instance.Load().streams.Accepted(from, conn)
 }
 
 // View calls f with this replica's machine, which may lag behind the leader's. f must not change the machine,

@@ -43,28 +43,27 @@ func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
 	s := transport.NewStreams(transport.StreamConfig{
-		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, DialFramed: cfg.DialFramed, OnPeerEnd: g.noteStreamEnd,
+		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, OnPeerEnd: g.noteStreamEnd,
 	})
-	network := transport.NewNetwork(s, logger)
+	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), givenUp: make(chan struct{}), log: g.log}
+	inst.transport = transport.New(transport.Config{
+		Streams: s, Logger: logger, Closed: inst.closed,
+		OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot, HoldsBack: g.isReluctant,
+		BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat, Stored: g.log.Stored, FailedAppends: g.log.FailedAppends,
+	})
 	conf := cfg.raft()
 	conf.Logger = logger
 	g.log.SetInstance(nil)
-	err := g.bootstrap(conf, network)
-	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), givenUp: make(chan struct{}), log: g.log}
+	err := g.bootstrap(conf, inst.transport)
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
-		inst.transport = transport.New(transport.Config{
-			Streams: s, Network: network, Logger: logger, Replica: cfg.Replica, Closed: inst.closed,
-			OnRefusedVote: g.noteRefusedVote, Receive: g.receiveSnapshot, HoldsBack: g.isReluctant,
-			BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat, Stored: g.log.Stored, FailedAppends: g.log.FailedAppends,
-		})
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)
 		inst.transport.SetRaft(r)
 	}
 	if err != nil {
 		close(inst.closed)
-		return errors.Join(fmt.Errorf("start raft: %w", err), network.Close())
+		return errors.Join(fmt.Errorf("start raft: %w", err), s.Close())
 	}
 	inst.raft = r
 	g.log.SetLeader(func() bool { return r.State() == raft.Leader })
@@ -129,9 +128,7 @@ func (c *Config) firstConfiguration() raft.Configuration {
 func (i *instance) close() error {
 	i.once.Do(func() {
 		f := i.raft.Shutdown()
-		err := i.transport.Close()
-		i.transport.CloseStreams()
-		err = errors.Join(err, i.streams.Close())
+		err := i.streams.Close()
 		close(i.closed)
 		i.closeErr = errors.Join(err, f.Error())
 		i.transport.WaitReceptions()

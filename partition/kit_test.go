@@ -83,7 +83,7 @@ func (n *network) serve() {
 
 var errCut = errors.New("link is cut")
 
-func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.PartitionID, replica string, framed bool) (net.Conn, error) {
+func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
 	n.mu.Lock()
 	cut := n.cut[[2]fsm.MemberID{from, to}]
 	peer := n.peers[to]
@@ -120,7 +120,7 @@ func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.Partit
 	if cut {
 		return nil, errors.Join(errCut, c.Close(), far.Close())
 	}
-	g.Accept(from, framed, far)
+	g.Accept(from, far)
 	return c, nil
 }
 
@@ -300,11 +300,7 @@ func (m *member) config(id fsm.PartitionID) Config {
 		Machine:   func(b fsm.Bodies) Machine { return fsm.NewQueues(b) },
 		Bootstrap: m.voters,
 		Dial: func(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
-			return m.net.dial(ctx, m.id, to, id, replica, false)
-		},
-		DialFramed: func(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, bool, error) {
-			conn, err := m.net.dial(ctx, m.id, to, id, replica, true)
-			return conn, true, err
+			return m.net.dial(ctx, m.id, to, id, replica)
 		},
 		Liveness: m.liveness,
 		Now:      time.Now, Logger: testLogger(m.t).With("member", string(m.id)),

@@ -25,11 +25,9 @@ type Kind byte
 
 // The kinds of streams.
 const (
-	RaftStream    Kind = 1 // raft messages of one partition
+	RaftStream    Kind = 1 // frames of package partition/transport, for the replica that the header names
 	ForwardStream Kind = 2 // requests, as frames of package rpc
 	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
-	ReplicaStream Kind = 4 // raft messages of one partition, for the replica that the header names
-	FramedStream  Kind = 5 // the same as frames of package partition/transport
 )
 
 // Reply is the one byte that answers a header.
@@ -91,7 +89,7 @@ type streamHeader struct {
 	Partition fsm.PartitionID // for raft and backup streams
 	To, From  fsm.MemberID
 	Cluster   string // cluster id, empty while none is known
-	Replica   string // for replica and framed streams, else empty
+	Replica   string // for raft streams, else empty
 }
 
 func (h *streamHeader) fields(x *fields.Codec) {

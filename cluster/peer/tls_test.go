@@ -35,7 +35,7 @@ func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *por
 		Self: self, Listener: listener, DialTimeout: kit.WaitMax, TLS: config,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return to.Addr().String(), nil },
-		Raft:    func(fsm.MemberID, fsm.PartitionID, string, bool, net.Conn) Reply { return NoReplica },
+		Raft:    func(fsm.MemberID, fsm.PartitionID, string, net.Conn) Reply { return NoReplica },
 		Forward: func(_ fsm.MemberID, conn net.Conn) {
 			p.streams.Add(1)
 			_, _ = io.Copy(conn, conn)

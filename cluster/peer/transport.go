@@ -41,10 +41,9 @@ type Config struct {
 	Cluster func() string
 	Address func(fsm.MemberID) (string, error)
 
-	// Raft takes over a stream of another member for a replica of a partition's group, "" for the one that this member
-	// has. With a nil connection it only answers whether it would: Accepted, NoReplica or OtherReplica. framed is true for
-	// a FramedStream.
-	Raft func(from fsm.MemberID, id fsm.PartitionID, replica string, framed bool, conn net.Conn) Reply
+	// Raft takes over a stream of another member for the named replica of a partition's group. With a nil connection it only
+	// answers whether it would: Accepted, NoReplica or OtherReplica.
+	Raft func(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) Reply
 	// Forward serves a stream and returns when it has ended.
 	Forward func(fsm.MemberID, net.Conn)
 	// Backup takes over a stream to which it writes a backup. If it is nil, such streams are refused.
@@ -188,7 +187,7 @@ func (p *Transport) acceptStream(raw net.Conn) {
 func (p *Transport) handOver(header *streamHeader, conn net.Conn) {
 	taken := &raftStream{Conn: conn, open: &p.raftStreams}
 	if p.raftStreams.Add(1) > p.raftStreamsMax ||
-		p.config.Raft(header.From, header.Partition, header.Replica, header.Kind == FramedStream, taken) != Accepted { // closed since the handshake
+		p.config.Raft(header.From, header.Partition, header.Replica, taken) != Accepted { // closed since the handshake
 		_ = taken.Close()
 	}
 }
@@ -264,7 +263,7 @@ func (p *Transport) logRefused(from string, err error) {
 func (p *Transport) checkHeader(header *streamHeader) Reply {
 	ours := p.config.Cluster()
 	switch {
-	case header.Kind < RaftStream || header.Kind > FramedStream || header.Kind == BackupStream && p.config.Backup == nil:
+	case header.Kind < RaftStream || header.Kind > BackupStream || header.Kind == BackupStream && p.config.Backup == nil:
 		return UnknownKind
 	case header.To != p.config.Self:
 		return OtherMember
@@ -272,7 +271,7 @@ func (p *Transport) checkHeader(header *streamHeader) Reply {
 		p.logForeign(header, ours)
 		return ForeignCluster
 	case header.Kind != ForwardStream:
-		return p.config.Raft(header.From, header.Partition, header.Replica, header.Kind == FramedStream, nil)
+		return p.config.Raft(header.From, header.Partition, header.Replica, nil)
 	}
 	return Accepted
 }
@@ -292,36 +291,21 @@ func (p *Transport) logForeign(header *streamHeader, ours string) {
 	}
 }
 
-// Dial opens a stream to another member, within Config.DialTimeout. The partition is used for raft and backup
-// streams only. If the other end refuses the stream, the error is a RefusedError.
+// Dial opens a stream to another member, within Config.DialTimeout. The partition is used for backup streams
+// only. If the other end refuses the stream, the error is a RefusedError.
 func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
 	return p.dial(ctx, &streamHeader{Kind: kind, Partition: id, To: to})
 }
 
-// DialRaft opens a stream to the named replica of a partition at another member. It is like Dial otherwise. A member that
-// does not know streams to a replica yet gets one without a name.
+// DialRaft opens a stream to the named replica of a partition at another member. It is like Dial otherwise.
 func (p *Transport) DialRaft(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
-	conn, err := p.dial(ctx, &streamHeader{Kind: ReplicaStream, Partition: id, To: to, Replica: replica})
-	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == UnknownKind {
-		return p.Dial(ctx, RaftStream, to, id)
-	}
-	return conn, err
-}
-
-// DialFramed opens a framed stream to the named replica of a partition at another member. It is like Dial otherwise. If
-// the member does not know framed streams, it returns known false and no error.
-func (p *Transport) DialFramed(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (conn net.Conn, known bool, err error) {
-	conn, err = p.dial(ctx, &streamHeader{Kind: FramedStream, Partition: id, To: to, Replica: replica})
-	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == UnknownKind {
-		return nil, false, nil
-	}
-	return conn, true, err
+	return p.dial(ctx, &streamHeader{Kind: RaftStream, Partition: id, To: to, Replica: replica})
 }
 
 // Probe reports whether the process of a member is alive: without an error it has answered the header of a stream for
 // a partition that nobody holds. An error that wraps ECONNREFUSED means that the process has ended.
 func (p *Transport) Probe(ctx context.Context, member fsm.MemberID) error {
-	conn, err := p.Dial(ctx, RaftStream, member, ^fsm.PartitionID(0))
+	conn, err := p.DialRaft(ctx, member, ^fsm.PartitionID(0), "")
 	if refused := (RefusedError{}); errors.As(err, &refused) && refused.Reply == NoReplica {
 		return nil
 	}

@@ -21,9 +21,8 @@ import (
 func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 	t.Parallel()
 	for _, want := range []streamHeader{
-		{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C"},
-		{Kind: ReplicaStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12"},
-		{Kind: FramedStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12"},
+		{Kind: ForwardStream, To: "B", From: "A", Cluster: "C"},
+		{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C", Replica: "B.12"},
 	} {
 		encoded := want.encode()
 		source := bytes.NewReader(append(encoded, "rest"...))
@@ -38,7 +37,7 @@ func TestStreamHeaderIsReadBackOrRefused(t *testing.T) {
 		}
 	}
 	long := streamHeader{Kind: RaftStream, To: fsm.MemberID(strings.Repeat("x", memberIDBytesMax+1))}
-	manyDigits := streamHeader{Kind: ReplicaStream, Replica: strings.Repeat("9", replicaBytesMax+1)}
+	manyDigits := streamHeader{Kind: RaftStream, Replica: strings.Repeat("9", replicaBytesMax+1)}
 	for name, hostile := range map[string][]byte{
 		"another protocol": []byte("GET / HTTP/1.1\r\n\r\n"),
 		"long text":        long.encode(),
@@ -106,7 +105,7 @@ func listening(t *testing.T) *Config {
 func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 	t.Parallel()
 	config := listening(t)
-	config.Raft = func(fsm.MemberID, fsm.PartitionID, string, bool, net.Conn) Reply { return NoReplica }
+	config.Raft = func(fsm.MemberID, fsm.PartitionID, string, net.Conn) Reply { return NoReplica }
 	config.Forward = func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 	p := New(config)
 	p.Start()
@@ -148,7 +147,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 			t.Errorf("dial %s: %v", member, err)
 		}
 	}
-	_, err := dialer.Dial(t.Context(), RaftStream, "B", 3)
+	_, err := dialer.DialRaft(t.Context(), "B", 3, "B.1")
 	if refused := (RefusedError{}); !errors.As(err, &refused) || refused.Reply != NoReplica {
 		t.Errorf("raft stream to a closed group: %v", err)
 	}
@@ -159,9 +158,9 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 func TestStreamHeaderBytes(t *testing.T) {
 	t.Parallel()
 	var written []byte
-	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream, ReplicaStream, FramedStream} {
+	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream} {
 		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
-		if kind >= ReplicaStream {
+		if kind == RaftStream {
 			header.Replica = "B.2"
 		}
 		written = fmt.Appendf(written, "header of a stream, kind %d: %x\n", kind, header.encode())
@@ -189,109 +188,40 @@ func TestDialUsesTheConfiguredDialer(t *testing.T) {
 	}
 }
 
-// TestRaftStreamNamesItsReplica: the member gets the name, refuses that of a replica that it no longer has, and a
-// member of a release that knows no such streams gets one without a name, and no framed one.
+// TestRaftStreamNamesItsReplica: the member gets the name, and refuses that of a replica that it no longer has.
 func TestRaftStreamNamesItsReplica(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		old     bool
-		framed  bool
-		replica string
-		reply   Reply
-		taken   string
-	}{
-		"its replica":                {false, false, "B.2", Accepted, "B.2"},
-		"a former replica":           {false, false, "B.1", OtherReplica, ""},
-		"no name":                    {false, false, "", Accepted, ""},
-		"an earlier release":         {true, false, "B.1", Accepted, ""},
-		"framed":                     {false, true, "B.2", Accepted, "B.2"},
-		"framed, a former replica":   {false, true, "B.1", OtherReplica, ""},
-		"framed, an earlier release": {true, true, "B.1", UnknownKind, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			taken := make(chan string, 1)
-			config := &Config{
-				Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
-				Cluster: func() string { return "" },
-				Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-				Raft: func(_ fsm.MemberID, _ fsm.PartitionID, replica string, framed bool, conn net.Conn) Reply {
-					if framed != c.framed {
-						t.Errorf("framed: %v", framed)
-					}
-					if replica != "" && replica != "B.2" {
-						return OtherReplica
-					}
-					if conn != nil {
-						taken <- replica
-						_ = conn.Close()
-					}
-					return Accepted
-				},
-				Logger: slog.New(slog.DiscardHandler),
-			}
-			if c.old {
-				go serveEarlierRelease(listener, taken)
-				defer func() { _ = listener.Close() }()
-			} else {
-				p := New(config)
-				p.Start()
-				defer p.Close()
-			}
-			asker := *config
-			asker.Self = "A"
-			var conn net.Conn
-			if c.framed {
-				var known bool
-				if conn, known, err = New(&asker).DialFramed(t.Context(), "B", 1, c.replica); known == c.old {
-					t.Errorf("the member knows framed streams: %v, %v", known, err)
-				}
-			} else {
-				conn, err = New(&asker).DialRaft(t.Context(), "B", 1, c.replica)
-			}
-			if c.framed && c.old {
-				if conn != nil || err != nil {
-					t.Errorf("dial: %v, %v", conn, err)
-				}
-				return
-			}
-			if refused := (RefusedError{}); errors.As(err, &refused) != (c.reply != Accepted) || refused.Reply != c.reply && err != nil {
-				t.Fatalf("dial: %v", err)
-			}
-			if err != nil {
-				return
-			}
-			defer func() { _ = conn.Close() }()
-			if got := <-taken; got != c.taken {
-				t.Errorf("the stream names %q, want %q", got, c.taken)
-			}
-		})
+	config := listening(t)
+	taken := make(chan string, 1)
+	config.Raft = func(_ fsm.MemberID, _ fsm.PartitionID, replica string, conn net.Conn) Reply {
+		if replica != "B.2" {
+			return OtherReplica
+		}
+		if conn != nil {
+			taken <- replica
+			_ = conn.Close()
+		}
+		return Accepted
 	}
-}
-
-// serveEarlierRelease answers headers as a release does that knows three kinds of streams, and closes them.
-func serveEarlierRelease(listener net.Listener, taken chan<- string) {
-	for {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
+	p := New(config)
+	p.Start()
+	defer p.Close()
+	asker := *config
+	asker.Self = "A"
+	dialler := New(&asker)
+	for _, former := range []string{"B.1", ""} {
+		_, err := dialler.DialRaft(t.Context(), "B", 1, former)
+		if refused := (RefusedError{}); !errors.As(err, &refused) || refused.Reply != OtherReplica {
+			t.Errorf("dial replica %q: %v, want %v", former, err, OtherReplica)
 		}
-		header, err := readStreamHeader(conn)
-		reply := Accepted
-		if header.Kind > BackupStream {
-			reply = UnknownKind
-		}
-		if err == nil {
-			_, err = conn.Write([]byte{byte(reply)})
-		}
-		_ = conn.Close()
-		if err == nil && reply == Accepted {
-			taken <- ""
-		}
+	}
+	conn, err := dialler.DialRaft(t.Context(), "B", 1, "B.2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if got := <-taken; got != "B.2" {
+		t.Errorf("the stream names %q, want B.2", got)
 	}
 }
 
@@ -308,7 +238,7 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft: func(from fsm.MemberID, _ fsm.PartitionID, _ string, _ bool, conn net.Conn) Reply {
+		Raft: func(from fsm.MemberID, _ fsm.PartitionID, _ string, conn net.Conn) Reply {
 			if from != "A" {
 				t.Errorf("the stream is of member %s", from)
 			}
@@ -330,7 +260,7 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 	asker.Self = "A"
 	dialler := New(&asker)
 	dial := func() net.Conn {
-		conn, err := dialler.Dial(t.Context(), RaftStream, "B", 1)
+		conn, err := dialler.DialRaft(t.Context(), "B", 1, "B.1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -359,7 +289,7 @@ func TestRaftStreamsAreBounded(t *testing.T) {
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	config := listening(t)
-	config.Raft = func(_ fsm.MemberID, _ fsm.PartitionID, _ string, _ bool, conn net.Conn) Reply {
+	config.Raft = func(_ fsm.MemberID, _ fsm.PartitionID, _ string, conn net.Conn) Reply {
 		if conn != nil {
 			t.Error("a group got a stream")
 		}

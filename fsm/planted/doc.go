@@ -81,7 +81,7 @@ const (
 	IgnoreLostPart Fault = "ignore-lost-part"
 	// IgnoreReservedNumber schedules the messages of a transaction under the next numbers instead of the reserved ones.
 	IgnoreReservedNumber Fault = "ignore-reserved-number"
-	// InheritDeadline gives a request to a peer the deadline of a larger one before it on the same stream.
+	// InheritDeadline gives the answer to a request to a peer new time when another request is sent behind it.
 	InheritDeadline Fault = "inherit-deadline"
 	// InstallWaitsInRaft lets raft wait on its main goroutine for the end of a snapshot of the replica itself.
 	InstallWaitsInRaft Fault = "install-waits-in-raft"

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -104,18 +103,6 @@ func (t Transport) limitCommit(args *raft.AppendEntriesRequest) {
 	}
 }
 
-// limitedPipeline is a pipeline of which each request passes limitCommit.
-type limitedPipeline struct {
-	raft.AppendPipeline
-	transport Transport
-}
-
-// AppendEntries implements raft.AppendPipeline.
-func (p limitedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	p.transport.limitCommit(args)
-	return p.AppendPipeline.AppendEntries(args, resp)
-}
-
 // appendPiece sends entries. Raft counts the pieces that the follower has taken when AppendEntries returns, so only the
 // first one waits for a peer that does not answer.
 func (t Transport) appendPiece(id raft.ServerID, target raft.ServerAddress, piece *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse, first bool) error {
@@ -126,7 +113,7 @@ func (t Transport) appendPiece(id raft.ServerID, target raft.ServerAddress, piec
 }
 
 func (t Transport) sendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	return send(t, id, target, args, resp, nil, t.NetworkTransport.AppendEntries)
+	return t.send(id, target, args, resp, nil)
 }
 
 // appendUntilAnswered sends entries again that could not be sent, as soon as the peer answers a heartbeat. Raft
@@ -166,127 +153,11 @@ func (t Transport) stillLeads(id raft.ServerID, term uint64) bool {
 		slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
-// AppendEntriesPipeline opens a pipeline that ends with the first answer after which raft stops reading (raft
-// 1.7.3, pipelineDecode).
+// AppendEntriesPipeline opens a pipeline.
 func (t Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
-	p, err := t.openPipeline(id, replicaAddress(id, target))
+	s, err := t.stream(replicaAddress(id, target))
 	if err != nil {
 		return nil, err
 	}
-	return limitedPipeline{p, t}, nil
-}
-
-func (t Transport) openPipeline(id raft.ServerID, address raft.ServerAddress) (raft.AppendPipeline, error) {
-	s, err := t.framedStream(address)
-	if err != nil {
-		return nil, err
-	}
-	if s != nil {
-		return newFramedPipeline(s, t.heartbeats.failures(id))
-	}
-	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, address)
-	if err != nil {
-		return nil, err
-	}
-	p := &pipeline{
-		AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{}),
-		pieces: make(map[*raft.AppendEntriesRequest]sentPiece),
-	}
-	go p.relay()
-	return p, nil
-}
-
-// pipeline wraps raft's pipeline so that it cannot deadlock. Raft stops reading answers after a negative one
-// but may still send: then the transport waits forever for a reader of the next answer, and the sender waits
-// forever for the transport. The follower receives no entries while that leader leads, because
-// heartbeats use another stream, and the raft instance cannot be shut down. Here the pipeline is closed after
-// a negative answer, which is what raft itself does next, and the sender gets an error.
-//
-// It sends a request with more than requestBytesMax of entries in pieces, and answers it with the answer to the last
-// piece, or with the first that is negative: raft takes the entries of an answered request for what the follower
-// holds.
-type pipeline struct {
-	raft.AppendPipeline
-	answers chan raft.AppendFuture
-	closed  chan struct{}
-	once    sync.Once
-
-	mu     sync.Mutex
-	pieces map[*raft.AppendEntriesRequest]sentPiece // sent and not answered
-}
-
-// sentPiece says what a piece belongs to.
-type sentPiece struct {
-	whole *raft.AppendEntriesRequest
-	last  bool
-}
-
-// wholeFuture is the answer to a request that was sent in pieces.
-type wholeFuture struct {
-	raft.AppendFuture // of the piece that decided it
-	request           *raft.AppendEntriesRequest
-}
-
-// Request implements raft.AppendFuture.
-func (f wholeFuture) Request() *raft.AppendEntriesRequest { return f.request }
-
-// AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent.
-func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	for sent := 0; ; {
-		piece, next := pieceOf(args, sent)
-		last := next == len(args.Entries) || planted.Active(planted.FollowerCountsUnsent)
-		p.mu.Lock()
-		p.pieces[piece] = sentPiece{whole: args, last: last}
-		p.mu.Unlock()
-		answer := resp
-		if !last {
-			answer = new(raft.AppendEntriesResponse)
-		}
-		f, err := p.AppendPipeline.AppendEntries(piece, answer)
-		if err != nil {
-			return nil, err
-		}
-		if last {
-			return wholeFuture{f, args}, nil
-		}
-		sent = next
-	}
-}
-
-// Consumer implements raft.AppendPipeline.
-func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
-
-// Close implements raft.AppendPipeline.
-func (p *pipeline) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return p.AppendPipeline.Close()
-}
-
-// relay forwards the answers.
-func (p *pipeline) relay() {
-	for {
-		select {
-		case f := <-p.AppendPipeline.Consumer():
-			p.mu.Lock()
-			piece := p.pieces[f.Request()]
-			delete(p.pieces, f.Request())
-			p.mu.Unlock()
-			// A failed request has an empty answer.
-			refused := !f.Response().Success || f.Response().Term > f.Request().Term
-			if !refused && !piece.last {
-				continue
-			}
-			select {
-			case p.answers <- wholeFuture{f, piece.whole}: // raft owns it from here
-			case <-p.closed:
-				return
-			}
-			if refused {
-				_ = p.Close()
-				return
-			}
-		case <-p.closed:
-			return
-		}
-	}
+	return newPipeline(t, id, s)
 }

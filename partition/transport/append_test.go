@@ -99,10 +99,12 @@ func TestFollowerHoldsWhatIsCounted(t *testing.T) {
 		"the third refused": {refuseAt: 3},
 		"the last fails":    {failAt: pieces},
 	} {
-		bothEncodings(t, name+", one by one", func(t *testing.T, m *mesh) {
+		t.Run(name+", one by one", func(t *testing.T) {
+			t.Parallel()
+			m := new(mesh)
 			f := &follower{failAt: f.failAt, refuseAt: f.refuseAt}
-			leader := m.open(t, "A", "A.1", nil)
-			serve(t, m.open(t, "B", "B.1", nil), f.handle)
+			leader := m.open(t, "A", nil)
+			serve(t, m.open(t, "B", nil), f.handle)
 			request, answer := largeRequest(entries, size), new(raft.AppendEntriesResponse)
 			err := leader.AppendEntries("B.1", "B", request, answer)
 			if err == nil && answer.Success && counted(request) != f.end() {
@@ -115,10 +117,12 @@ func TestFollowerHoldsWhatIsCounted(t *testing.T) {
 				t.Errorf("a request of %d bytes", most)
 			}
 		})
-		bothEncodings(t, name+", pipelined", func(t *testing.T, m *mesh) {
+		t.Run(name+", pipelined", func(t *testing.T) {
+			t.Parallel()
+			m := new(mesh)
 			f := &follower{failAt: f.failAt, refuseAt: f.refuseAt}
-			leader := m.open(t, "A", "A.1", nil)
-			serve(t, m.open(t, "B", "B.1", nil), f.handle)
+			leader := m.open(t, "A", nil)
+			serve(t, m.open(t, "B", nil), f.handle)
 			p, err := leader.AppendEntriesPipeline("B.1", "B")
 			if err != nil {
 				t.Fatal(err)
@@ -169,52 +173,51 @@ func TestCommitIndexEndsWithTheEntries(t *testing.T) {
 func TestCommitIndexEndsWithWhatIsStored(t *testing.T) {
 	t.Parallel()
 	const stored, committed = 2, 3
-	bothEncodings(t, "commit index", func(t *testing.T, m *mesh) {
-		leader := m.open(t, "A", "A.1", nil)
-		var onDisk atomic.Uint64
-		onDisk.Store(stored)
-		leader.cfg.Stored = onDisk.Load
-		told := make(chan uint64, 1)
-		serve(t, m.open(t, "B", "B.1", nil), func(rpc raft.RPC) {
-			request, _ := rpc.Command.(*raft.AppendEntriesRequest)
-			told <- request.LeaderCommitIndex
-			rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil)
-		})
-		requests := func() []*raft.AppendEntriesRequest {
-			entries := largeRequest(4, 1)
-			entries.LeaderCommitIndex = committed
-			return []*raft.AppendEntriesRequest{entries, {Term: 1, PrevLogEntry: 3, PrevLogTerm: 1, LeaderCommitIndex: committed}}
-		}
-		for i, request := range requests() {
-			if err := leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)); err != nil {
-				t.Fatal(err)
-			}
-			if got := <-told; got != stored {
-				t.Errorf("request %d: committed up to %d", i, got)
-			}
-		}
-		p, err := leader.AppendEntriesPipeline("B.1", "B")
-		if err != nil {
+	m := new(mesh)
+	leader := m.open(t, "A", nil)
+	var onDisk atomic.Uint64
+	onDisk.Store(stored)
+	leader.cfg.Stored = onDisk.Load
+	told := make(chan uint64, 1)
+	serve(t, m.open(t, "B", nil), func(rpc raft.RPC) {
+		request, _ := rpc.Command.(*raft.AppendEntriesRequest)
+		told <- request.LeaderCommitIndex
+		rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil)
+	})
+	requests := func() []*raft.AppendEntriesRequest {
+		entries := largeRequest(4, 1)
+		entries.LeaderCommitIndex = committed
+		return []*raft.AppendEntriesRequest{entries, {Term: 1, PrevLogEntry: 3, PrevLogTerm: 1, LeaderCommitIndex: committed}}
+	}
+	for i, request := range requests() {
+		if err := leader.AppendEntries("B.1", "B", request, new(raft.AppendEntriesResponse)); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = p.Close() }()
-		send := func(request *raft.AppendEntriesRequest) uint64 {
-			if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
-				t.Fatal(err)
-			}
-			<-p.Consumer()
-			return <-told
+		if got := <-told; got != stored {
+			t.Errorf("request %d: committed up to %d", i, got)
 		}
-		for i, request := range requests() {
-			if got := send(request); got != stored {
-				t.Errorf("pipelined request %d: committed up to %d", i, got)
-			}
+	}
+	p, err := leader.AppendEntriesPipeline("B.1", "B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	send := func(request *raft.AppendEntriesRequest) uint64 {
+		if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
 		}
-		onDisk.Store(committed)
-		if got := send(requests()[0]); got != committed {
-			t.Errorf("all is on disk, and committed up to %d", got)
+		<-p.Consumer()
+		return <-told
+	}
+	for i, request := range requests() {
+		if got := send(request); got != stored {
+			t.Errorf("pipelined request %d: committed up to %d", i, got)
 		}
-	})
+	}
+	onDisk.Store(committed)
+	if got := send(requests()[0]); got != committed {
+		t.Errorf("all is on disk, and committed up to %d", got)
+	}
 }
 
 // TestLargeEntriesArriveOverASlowNetwork: what raft sends at once, up to 64 entries, arrives although it takes longer
@@ -235,9 +238,9 @@ func TestLargeEntriesArriveOverASlowNetwork(t *testing.T) {
 func replicateSlowly(t *testing.T, entries, size, perSecond int) {
 	t.Helper()
 	m := mesh{wrap: func(c net.Conn) net.Conn { return kit.SlowConn(c, perSecond) }}
-	leader := m.open(t, "A", "A.1", nil)
+	leader := m.open(t, "A", nil)
 	f := &follower{}
-	serve(t, m.open(t, "B", "B.1", nil), f.handle)
+	serve(t, m.open(t, "B", nil), f.handle)
 	request := largeRequest(entries, size)
 	begun := time.Now()
 	for len(request.Entries) > 0 { // as raft does
@@ -262,9 +265,9 @@ func TestTakenEntriesAreCountedWhenTheFollowerFails(t *testing.T) {
 	t.Parallel()
 	const entries, size, taken = 20, requestBytesMax / 4, 8
 	var m mesh
-	leader := m.open(t, "A", "A.1", nil)
+	leader := m.open(t, "A", nil)
 	f := &follower{failFrom: 3}
-	serve(t, m.open(t, "B", "B.1", nil), f.handle)
+	serve(t, m.open(t, "B", nil), f.handle)
 	request, answer := largeRequest(entries, size), new(raft.AppendEntriesResponse)
 	if err := leader.AppendEntries("B.1", "B", request, answer); err != nil || !answer.Success {
 		t.Errorf("answered %+v, %v", answer, err)

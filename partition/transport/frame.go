@@ -93,7 +93,7 @@ func messageFields(x *fields.Codec, message any) {
 	case *raft.RequestVoteRequest:
 		headerFields(x, &m.RPCHeader)
 		fields.Uint64(x, &m.Term)
-		data(x, &m.Candidate) //nolint:staticcheck // it names the replica that is asked
+		data(x, &m.Candidate) //nolint:staticcheck // raft sends the deprecated fields
 		fields.Uint64(x, &m.LastLogIndex)
 		fields.Uint64(x, &m.LastLogTerm)
 		fields.Bool(x, &m.LeadershipTransfer)

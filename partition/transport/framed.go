@@ -25,7 +25,7 @@ var requestWriters = sync.Pool{ //nolint:gochecknoglobals // shared by all group
 	New: func() any { return bufio.NewWriterSize(nil, requestBufferBytes) },
 }
 
-// framedStream is a stream that this side opened to a replica that reads frames.
+// framedStream is a stream that this side opened, for requests.
 type framedStream struct {
 	conn    *trackedConn
 	answers *bufio.Reader
@@ -66,7 +66,7 @@ func (s *framedStream) call(request, answer any, snapshot io.Reader) error {
 	if snapshot != nil { // the follower syncs and loads it before it answers
 		within = max(within, streamRequestTimeout*time.Duration(size/streamBytesPerSecondMin))
 	}
-	if err := s.conn.Conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+	if err := s.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
 	kind, fields, err := readFrame(s.answers, answerBytesMax)
@@ -76,7 +76,7 @@ func (s *framedStream) call(request, answer any, snapshot io.Reader) error {
 	return decodeAnswer(kindOf(request), kind, fields, answer)
 }
 
-// idleStreams holds the framed streams that wait for the next request.
+// idleStreams holds the streams that wait for the next request.
 type idleStreams struct {
 	mu   sync.Mutex
 	kept map[raft.ServerAddress][]*framedStream
@@ -135,31 +135,24 @@ func (i *idleStreams) closeUnused() {
 	}
 }
 
-// framedStream returns a stream to a replica that reads frames; nil if its member knows only raft's own encoding.
-func (t Transport) framedStream(address raft.ServerAddress) (*framedStream, error) {
+// stream returns a stream to a replica: an idle one, or else a new one.
+func (t Transport) stream(address raft.ServerAddress) (*framedStream, error) {
 	if s := t.idle.take(address); s != nil {
 		return s, nil
 	}
-	conn, err := t.cfg.Streams.dialFramed(address, streamRequestTimeout)
-	if conn == nil || err != nil {
+	conn, err := t.cfg.Streams.dial(address, streamRequestTimeout)
+	if err != nil {
 		return nil, err
 	}
 	return &framedStream{conn: conn, answers: bufio.NewReaderSize(conn, answerBufferBytes)}, nil
 }
 
-// send sends a request in frames and reads its answer, or lets raft's own transport do so if the peer is of an earlier
-// release. The stream of a snapshot is not used again.
-func send[Request, Answer any](
-	t Transport, id raft.ServerID, target raft.ServerAddress, request *Request, answer *Answer, snapshot io.Reader,
-	plain func(raft.ServerID, raft.ServerAddress, *Request, *Answer) error,
-) error {
+// send sends a request and reads its answer. The stream of a snapshot is not used again.
+func (t Transport) send(id raft.ServerID, target raft.ServerAddress, request, answer any, snapshot io.Reader) error {
 	address := replicaAddress(id, target)
-	s, err := t.framedStream(address)
+	s, err := t.stream(address)
 	if err != nil {
 		return err
-	}
-	if s == nil {
-		return plain(id, address, request, answer)
 	}
 	err = s.call(request, answer, snapshot)
 	var answered remoteError
@@ -171,15 +164,15 @@ func send[Request, Answer any](
 	return err
 }
 
-// acceptFramed serves the framed streams that peers open.
-func (t Transport) acceptFramed() {
+// acceptStreams serves the streams that peers open.
+func (t Transport) acceptStreams() {
 	for {
-		conn, err := t.cfg.Streams.acceptFramed()
+		conn, err := t.cfg.Streams.accept()
 		if err != nil {
 			return
 		}
 		t.receptions.running.Go(func() {
-			err := t.serveFramed(conn)
+			err := t.serveStream(conn)
 			_ = conn.Close()
 			if malformed := malformedError(""); errors.As(err, &malformed) {
 				t.cfg.Logger.Error("closed a stream of a peer", "peer", conn.peer, "error", err)
@@ -205,8 +198,8 @@ func refusalAsError(answer raft.RPCResponse) raft.RPCResponse {
 	return answer
 }
 
-// serveFramed passes the requests of a stream to raft, one after the other, until the stream ends.
-func (t Transport) serveFramed(conn *trackedConn) error {
+// serveStream passes the requests of a stream to raft, one after the other, until the stream ends.
+func (t Transport) serveStream(conn *trackedConn) error {
 	r := bufio.NewReaderSize(conn, requestBufferBytes)
 	answers := make(chan raft.RPCResponse, 1)
 	var out []byte

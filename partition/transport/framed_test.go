@@ -16,7 +16,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/golden"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -243,38 +242,37 @@ func FuzzFrames(f *testing.F) {
 // an error, too; the stream is used again.
 func TestRequestsArriveInFrames(t *testing.T) {
 	t.Parallel()
-	bothEncodings(t, "requests", func(t *testing.T, m *mesh) {
-		candidate, f := m.open(t, "A", "A.1", nil), m.open(t, "B", "B.1", func(c *Config) {
-			c.Receive = func(_ *raft.InstallSnapshotRequest, from io.Reader) (io.Reader, func(), error) {
-				b, err := io.ReadAll(from)
-				return bytes.NewReader(b), func() {}, err
-			}
-		})
-		var refuse atomic.Bool
-		refusal := errors.New("unexpected command")
-		var arrived atomic.Uint32 // kind of the last request
-		serve(t, f, func(rpc raft.RPC) {
-			arrived.Store(uint32(kindOf(rpc.Command)))
-			if refuse.Load() {
-				rpc.Respond(nil, refusal)
-				return
-			}
-			_, answer := newMessages(kindOf(rpc.Command))
-			if granted, is := answer.(*raft.RequestPreVoteResponse); is {
-				granted.Granted = true
-			}
-			rpc.Respond(answer, nil)
-		})
-		for _, want := range []error{nil, refusal} {
-			refuse.Store(want != nil)
-			for _, request := range sampleRequests() {
-				err := ask(candidate, request)
-				if fmt.Sprint(err) != fmt.Sprint(want) || frameKind(arrived.Load()) != kindOf(request) {
-					t.Errorf("%T arrived as kind %d, answered %v, want %v", request, arrived.Load(), err, want)
-				}
-			}
+	m := new(mesh)
+	candidate, f := m.open(t, "A", nil), m.open(t, "B", func(c *Config) {
+		c.Receive = func(_ *raft.InstallSnapshotRequest, from io.Reader) (io.Reader, func(), error) {
+			b, err := io.ReadAll(from)
+			return bytes.NewReader(b), func() {}, err
 		}
 	})
+	var refuse atomic.Bool
+	refusal := errors.New("unexpected command")
+	var arrived atomic.Uint32 // kind of the last request
+	serve(t, f, func(rpc raft.RPC) {
+		arrived.Store(uint32(kindOf(rpc.Command)))
+		if refuse.Load() {
+			rpc.Respond(nil, refusal)
+			return
+		}
+		_, answer := newMessages(kindOf(rpc.Command))
+		if granted, is := answer.(*raft.RequestPreVoteResponse); is {
+			granted.Granted = true
+		}
+		rpc.Respond(answer, nil)
+	})
+	for _, want := range []error{nil, refusal} {
+		refuse.Store(want != nil)
+		for _, request := range sampleRequests() {
+			err := ask(candidate, request)
+			if fmt.Sprint(err) != fmt.Sprint(want) || frameKind(arrived.Load()) != kindOf(request) {
+				t.Errorf("%T arrived as kind %d, answered %v, want %v", request, arrived.Load(), err, want)
+			}
+		}
+	}
 }
 
 // ask sends a request of any kind to replica B.1.
@@ -294,121 +292,68 @@ func ask(tr Transport, request any) error {
 	return errors.New("no request")
 }
 
-// TestMembersOfBothReleasesTalk: a member of an earlier release is asked once whether it knows framed streams, and
-// again after it was restarted, in both directions.
-func TestMembersOfBothReleasesTalk(t *testing.T) {
-	t.Parallel()
-	m := mesh{unframed: map[fsm.MemberID]bool{"B": true}}
-	leader := m.open(t, "A", "A.1", nil)
-	start := func() (stop func()) {
-		f := m.open(t, "B", "B.1", nil)
-		serve(t, f, func(rpc raft.RPC) { rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil) })
-		return func() { _ = f.cfg.Streams.Close() }
-	}
-	beat := func() error {
-		return leader.AppendEntries("B.1", "B", &raft.AppendEntriesRequest{Term: 1}, new(raft.AppendEntriesResponse))
-	}
-	streams := func() (framed, unframed int) {
-		leader.cfg.Streams.mu.Lock()
-		defer leader.cfg.Streams.mu.Unlock()
-		for c := range leader.cfg.Streams.open {
-			if c.framed {
-				framed++
-			} else {
-				unframed++
-			}
-		}
-		return framed, unframed
-	}
-	for _, old := range []bool{true, false, true} {
-		m.mu.Lock()
-		m.unframed["B"] = old
-		asked := m.asked
-		m.mu.Unlock()
-		stop := start()
-		kit.Eventually(t, "the member is reached", func() bool { return beat() == nil })
-		for range 5 {
-			if err := beat(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		framed, unframed := streams()
-		if (framed == 0) != old || (unframed == 0) == old {
-			t.Errorf("to a member of an earlier release: %v; %d framed streams, %d others", old, framed, unframed)
-		}
-		m.mu.Lock()
-		if m.asked != asked+1 {
-			t.Errorf("the member was asked %d times", m.asked-asked)
-		}
-		m.mu.Unlock()
-		stop()
-	}
-}
-
 // TestPipelineKeepsOrder: requests of all sizes arrive in order, their answers belong to them, and no more than
 // requestsInFlight are under way.
 func TestPipelineKeepsOrder(t *testing.T) {
 	t.Parallel()
-	bothEncodings(t, "pipeline", func(t *testing.T, m *mesh) {
-		const requests = 300
-		leader := m.open(t, "A", "A.1", nil)
-		f := &follower{}
-		serve(t, m.open(t, "B", "B.1", nil), f.handle)
-		p, err := leader.AppendEntriesPipeline("B.1", "B")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = p.Close() }()
-		sent := make(chan error, 1)
-		go func() {
-			for i := range uint64(requests) {
-				request := &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: i, PrevLogTerm: 1, LeaderCommitIndex: i}
-				request.Entries = []*raft.Log{{Index: i + 1, Term: 1, Data: make([]byte, rand.IntN(200<<10))}}
-				if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
-					sent <- err
-					return
-				}
-			}
-			sent <- nil
-		}()
+	m := new(mesh)
+	const requests = 300
+	leader := m.open(t, "A", nil)
+	f := &follower{}
+	serve(t, m.open(t, "B", nil), f.handle)
+	p, err := leader.AppendEntriesPipeline("B.1", "B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	sent := make(chan error, 1)
+	go func() {
 		for i := range uint64(requests) {
-			got := <-p.Consumer()
-			if got.Error() != nil || !got.Response().Success || got.Response().LastLog != i || got.Request().PrevLogEntry != i || got.Start().IsZero() {
-				t.Fatalf("answer %d: %+v to %+v, %v", i, got.Response(), got.Request(), got.Error())
+			request := &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: i, PrevLogTerm: 1, LeaderCommitIndex: i}
+			request.Entries = []*raft.Log{{Index: i + 1, Term: 1, Data: make([]byte, rand.IntN(200<<10))}}
+			if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
+				sent <- err
+				return
 			}
 		}
-		if err := <-sent; err != nil {
-			t.Fatal(err)
+		sent <- nil
+	}()
+	for i := range uint64(requests) {
+		got := <-p.Consumer()
+		if got.Error() != nil || !got.Response().Success || got.Response().LastLog != i || got.Request().PrevLogEntry != i || got.Start().IsZero() {
+			t.Fatalf("answer %d: %+v to %+v, %v", i, got.Response(), got.Request(), got.Error())
 		}
-	})
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestPipelineEndsWithItsStream: when the peer is gone, raft gets a failed answer to what is in flight, and the next
 // request fails although nothing is in flight.
 func TestPipelineEndsWithItsStream(t *testing.T) {
 	t.Parallel()
-	bothEncodings(t, "pipeline", func(t *testing.T, m *mesh) {
-		leader, f := m.open(t, "A", "A.1", nil), m.open(t, "B", "B.1", nil)
-		arrived := make(chan raft.RPC, 1)
-		serve(t, f, func(rpc raft.RPC) { arrived <- rpc })
-		p, err := leader.AppendEntriesPipeline("B.1", "B")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = p.Close() }()
-		request := &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}
-		if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
-		<-arrived
-		_ = f.cfg.Streams.Close()
-		if got := <-p.Consumer(); got.Response().Success || got.Error() == nil || got.Request() != request {
-			t.Errorf("answered %+v, %v", got.Response(), got.Error())
-		}
-		kit.Eventually(t, "the sender gets an error", func() bool {
-			_, err := p.AppendEntries(request, new(raft.AppendEntriesResponse))
-			return err != nil
-		})
+	m := new(mesh)
+	leader, f := m.open(t, "A", nil), m.open(t, "B", nil)
+	arrived := make(chan raft.RPC, 1)
+	serve(t, f, func(rpc raft.RPC) { arrived <- rpc })
+	p, err := leader.AppendEntriesPipeline("B.1", "B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	request := &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: 1, LeaderCommitIndex: 1}
+	if _, err := p.AppendEntries(request, new(raft.AppendEntriesResponse)); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	_ = f.cfg.Streams.Close()
+	if got := <-p.Consumer(); got.Response().Success || got.Error() == nil || got.Request() != request {
+		t.Errorf("answered %+v, %v", got.Response(), got.Error())
+	}
+	kit.Eventually(t, "the sender gets an error", func() bool {
+		_, err := p.AppendEntries(request, new(raft.AppendEntriesResponse))
+		return err != nil
 	})
 }
 
@@ -416,13 +361,13 @@ func TestPipelineEndsWithItsStream(t *testing.T) {
 func TestMalformedFrameEndsItsStream(t *testing.T) {
 	t.Parallel()
 	var m mesh
-	f := m.open(t, "B", "B.1", nil)
+	f := m.open(t, "B", nil)
 	serve(t, f, func(raft.RPC) { t.Error("raft got a request") })
 	for name, sent := range map[string]string{
 		"another protocol": "GET / HTTP/1.1\r\n\r\n", "another version": "\x02\x00\x00\x00\x02\x01", "an unknown kind": "\x02\x00\x00\x00\x01\x09",
 		"no fields": "\x02\x00\x00\x00\x01\x01",
 	} {
-		conn, err := m.connect(t.Context(), "B", 1)
+		conn, err := m.dial(t.Context(), "B", 1, "B.1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -436,24 +381,16 @@ func TestMalformedFrameEndsItsStream(t *testing.T) {
 	}
 }
 
-// BenchmarkAppendEntries measures one request with one entry of 16 KiB and its answer, in frames and in raft's own
-// encoding.
+// BenchmarkAppendEntries measures one request with one entry and its answer.
 func BenchmarkAppendEntries(b *testing.B) {
-	for _, encoding := range []string{"unframed", "framed"} {
-		var m mesh
-		if encoding == "unframed" {
-			m.unframed = map[fsm.MemberID]bool{"B": true}
-		}
-		for _, size := range []int{100, 16 << 10, 200 << 10} {
-			b.Run(fmt.Sprintf("%s, %d bytes", encoding, size), func(b *testing.B) {
-				benchmarkPipeline(b, &m, size)
-			})
-		}
+	var m mesh
+	for _, size := range []int{100, 16 << 10, 200 << 10} {
+		b.Run(fmt.Sprintf("%d bytes", size), func(b *testing.B) { benchmarkPipeline(b, &m, size) })
 	}
 }
 
 func benchmarkPipeline(b *testing.B, m *mesh, size int) {
-	leader, f := m.open(b, "A", "A.1", nil), m.open(b, "B", "B.1", nil)
+	leader, f := m.open(b, "A", nil), m.open(b, "B", nil)
 	serve(b, f, func(rpc raft.RPC) {
 		rpc.Respond(&raft.AppendEntriesResponse{RPCHeader: sampleHeader(), Term: 1, Success: true}, nil)
 	})

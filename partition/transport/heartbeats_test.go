@@ -66,8 +66,8 @@ func TestHeartbeatsAreAligned(t *testing.T) {
 func TestPipelineRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	s, _, answer := framedPair(t)
-	tr := Transport{heartbeats: newHeartbeats()}
-	p, err := newFramedPipeline(s, tr.heartbeats.failures("peer"))
+	tr := Transport{cfg: new(Config), heartbeats: newHeartbeats()}
+	p, err := newPipeline(tr, "peer", s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,10 +121,10 @@ func TestPipelineRepeatsNothing(t *testing.T) {
 func TestLeaderLearnsOfALaterTermFromARefusedHeartbeat(t *testing.T) {
 	t.Parallel()
 	m := new(mesh)
-	leader := m.open(t, "A", "A.1", nil)
+	leader := m.open(t, "A", nil)
 	var term atomic.Uint64
 	term.Store(1)
-	serve(t, m.open(t, "B", "B.1", nil), func(rpc raft.RPC) {
+	serve(t, m.open(t, "B", nil), func(rpc raft.RPC) {
 		rpc.Respond(&raft.AppendEntriesResponse{Term: term.Load(), Success: term.Load() == 1}, nil)
 	})
 	heartbeat := func() {
@@ -157,7 +157,7 @@ func TestLeaderLearnsOfALaterTermFromARefusedHeartbeat(t *testing.T) {
 func TestIdlePipelineEndsWithItsStream(t *testing.T) {
 	t.Parallel()
 	s, _, answer := framedPair(t)
-	p, err := newFramedPipeline(s, new(atomic.Uint64))
+	p, err := newPipeline(Transport{cfg: new(Config), heartbeats: newHeartbeats()}, "peer", s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (t Transport) receiveSnapshot(rpc raft.RPC, request *raft.InstallSnapshotRe
 	}
 	select {
 	case answer := <-answers:
-		rpc.RespChan <- answer // the channel is buffered by the transport
+		rpc.RespChan <- answer // the channel is buffered
 	case <-t.cfg.Closed:
 	}
 }

@@ -48,10 +48,10 @@ func (r *stalledReader) Read(b []byte) (int, error) {
 func TestSnapshotReachesRaftWhole(t *testing.T) {
 	t.Parallel()
 	var m mesh
-	leader := m.open(t, "A", "A.1", nil)
+	leader := m.open(t, "A", nil)
 	r := receiver{ended: make(chan error, 8)}
 	// The sender must not stall for that long by itself, also on a busy machine.
-	f := m.open(t, "B", "B.1", func(c *Config) { c.Receive, c.StallTimeout = r.receive, 3*time.Second })
+	f := m.open(t, "B", func(c *Config) { c.Receive, c.StallTimeout = r.receive, 3*time.Second })
 	serve(t, f, func(rpc raft.RPC) {
 		if _, is := rpc.Command.(*raft.InstallSnapshotRequest); !is {
 			rpc.Respond(&raft.RequestVoteResponse{Term: 9}, nil)
@@ -123,7 +123,7 @@ func TestNextSnapshotDoesNotWaitForTheRestOfARefusedOne(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
 	var m mesh
-	tr := m.open(t, "B", "B.1", func(c *Config) {
+	tr := m.open(t, "B", func(c *Config) {
 		c.Receive = func(*raft.InstallSnapshotRequest, io.Reader) (io.Reader, func(), error) { return nil, nil, refused }
 	})
 	stall := newStalledReader(10)

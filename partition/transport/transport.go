@@ -3,7 +3,6 @@ package transport
 import (
 	"errors"
 	"io"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,23 +23,17 @@ const (
 	heartbeatWaitMax    = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat
 )
 
-// Transport sends raft's requests as frames, or through raft's own transport to a peer that does not know frames.
+// Transport is a raft.Transport that sends requests as frames.
 //
-// It leaves off the heartbeat fast path of raft's transport. On that path heartbeats change term and
+// It has no fast path for heartbeats, as raft's transport has. On that path heartbeats change term and
 // state beside the main goroutine, and a leader that resumes after a pause can then write a client's command
 // with the term of its successor: replicas diverge. Here heartbeats go through the main goroutine like all
 // other requests.
 //
-// It also ensures that a vote is given by the replica that was asked. Raft addresses a replica by its member
-// alone. If a member has lost its replica of a group and received a new one, a candidate that was cut off
-// meanwhile would ask the new replica for the vote of the former one, and the new one, which is empty, would
-// grant it: two of the three old replicas could then have a leader beside that of the group.
-//
-// And it lets a replica vote for a candidate that it does not know as a voter yet, as Raft's author specifies
+// It lets a replica vote for a candidate that it does not know as a voter yet, as Raft's author specifies
 // (dissertation, 4.2.2). The raft library refuses that: if the remaining voter with the newest log was
 // promoted in an entry that the others do not have yet, no candidate is ever elected.
 type Transport struct {
-	*raft.NetworkTransport
 	cfg        *Config
 	consumer   chan raft.RPC
 	raft       *atomic.Pointer[raft.Raft] // nil until raft runs
@@ -52,10 +45,8 @@ type Transport struct {
 // Config configures a Transport.
 type Config struct {
 	Streams *Streams
-	Network *raft.NetworkTransport // over Streams
 	Logger  hclog.Logger
-	Replica string          // of this side
-	Closed  <-chan struct{} // closed after Streams and Network
+	Closed  <-chan struct{} // closed after Streams
 	// OnRefusedVote is called for votes that raft has refused. It must not block. It may be nil.
 	OnRefusedVote func(*raft.RequestVoteRequest)
 	// Receive reads a snapshot that a leader sends. It returns what raft reads in its place, and a function that is
@@ -78,31 +69,15 @@ var errNotStored = errors.New("the entries could not be stored")
 
 var errHeldBack = errors.New("this replica leaves elections to others")
 
-// targetPrefix begins the Candidate field of a vote request, which raft fills with the candidate's address
-// for very old peers and no longer reads (raft 1.7.3, requestVote: the header takes precedence). Here the
-// field names the replica that is asked.
-const targetPrefix = "asked:"
-
-// NewNetwork creates raft's transport over streams.
-func NewNetwork(s *Streams, logger hclog.Logger) *raft.NetworkTransport {
-	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Logger:          logger,
-		Stream:          s,
-		MaxPool:         idleStreamsPerPeer,
-		MaxRPCsInFlight: requestsInFlight,
-		Timeout:         streamRequestTimeout,
-	})
-}
-
 // New starts to forward incoming requests until cfg.Closed is closed.
 func New(cfg Config) Transport {
 	t := Transport{
-		NetworkTransport: cfg.Network, cfg: &cfg, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
+		cfg: &cfg, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
 		heartbeats: newHeartbeats(), receptions: new(receptions),
 		idle: &idleStreams{kept: make(map[raft.ServerAddress][]*framedStream)},
 	}
-	t.receptions.running.Go(t.forwardRPCs)
-	t.receptions.running.Go(t.acceptFramed)
+	t.receptions.running.Go(t.sweep)
+	t.receptions.running.Go(t.acceptStreams)
 	return t
 }
 
@@ -112,14 +87,28 @@ func (t Transport) SetRaft(r *raft.Raft) { t.raft.Store(r) }
 // Requests returns the channel of requests to raft, to send it requests as if they came from a peer.
 func (t Transport) Requests() chan<- raft.RPC { return t.consumer }
 
-// Consumer returns the requests that forwardRPCs lets through.
+// Consumer returns the requests of peers that pass lets through.
 func (t Transport) Consumer() <-chan raft.RPC { return t.consumer }
 
-// RequestVote names the replica that it asks.
+// LocalAddr returns the address of this replica, which is the id of its member.
+func (t Transport) LocalAddr() raft.ServerAddress {
+	return raft.ServerAddress(t.cfg.Streams.cfg.Member)
+}
+
+// EncodePeer returns an address as raft stores it.
+func (Transport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) []byte {
+	return []byte(address)
+}
+
+// DecodePeer is the reverse of EncodePeer.
+func (Transport) DecodePeer(address []byte) raft.ServerAddress { return raft.ServerAddress(address) }
+
+// Close closes all streams.
+func (t Transport) Close() error { return t.cfg.Streams.Close() }
+
+// RequestVote retries over stale streams.
 func (t Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	asked := *args
-	asked.Candidate = []byte(targetPrefix + string(id)) //nolint:staticcheck // the field is free because it is deprecated
-	return retryStale(func() error { return send(t, id, target, &asked, resp, nil, t.NetworkTransport.RequestVote) })
+	return retryStale(func() error { return t.send(id, target, args, resp, nil) })
 }
 
 // RequestPreVote retries over stale streams. It fails while this replica leaves elections to others.
@@ -127,20 +116,17 @@ func (t Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, a
 	if t.cfg.HoldsBack != nil && t.cfg.HoldsBack() {
 		return errHeldBack
 	}
-	return retryStale(func() error { return send(t, id, target, args, resp, nil, t.NetworkTransport.RequestPreVote) })
+	return retryStale(func() error { return t.send(id, target, args, resp, nil) })
 }
 
 // TimeoutNow retries over stale streams.
 func (t Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	return retryStale(func() error { return send(t, id, target, args, resp, nil, t.NetworkTransport.TimeoutNow) })
+	return retryStale(func() error { return t.send(id, target, args, resp, nil) })
 }
 
-// InstallSnapshot names the replica that it asks.
+// InstallSnapshot sends a snapshot.
 func (t Transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	return send(t, id, target, args, resp, data,
-		func(id raft.ServerID, address raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse) error {
-			return t.NetworkTransport.InstallSnapshot(id, address, args, resp, data)
-		})
+	return t.send(id, target, args, resp, data)
 }
 
 // retryStale repeats a failed request: the idle streams to a peer that was restarted are dead, and raft finds
@@ -158,18 +144,13 @@ func retryStale(request func() error) (err error) {
 	return err
 }
 
-// forwardRPCs passes on the requests that arrive in raft's own encoding. Because it runs as long as the instance does, it
-// also releases what is held for replicas to which this one sends nothing any more.
-func (t Transport) forwardRPCs() {
-	sweep := time.NewTicker(idleStreamTimeout)
-	defer sweep.Stop()
+// sweep releases what is held for replicas to which this one sends nothing any more.
+func (t Transport) sweep() {
+	look := time.NewTicker(idleStreamTimeout)
+	defer look.Stop()
 	for {
 		select {
-		case rpc := <-t.NetworkTransport.Consumer():
-			if !t.pass(rpc) {
-				return
-			}
-		case <-sweep.C:
+		case <-look.C:
 			t.idle.closeUnused()
 			if r := t.raft.Load(); r != nil {
 				t.heartbeats.forgetAllBut(r.GetConfiguration().Configuration().Servers)
@@ -180,21 +161,14 @@ func (t Transport) forwardRPCs() {
 	}
 }
 
-// pass passes a request to raft, or refuses a vote that was asked of another replica. It returns false when the instance
-// is closed.
+// pass passes a request of a peer to raft. It returns false when the instance is closed.
 func (t Transport) pass(rpc raft.RPC) bool {
 	if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is && !planted.Active(planted.InstallWithoutDeadline) {
 		t.receptions.running.Go(func() { t.receiveSnapshot(rpc, install) })
 		return true
 	}
-	vote, is := rpc.Command.(*raft.RequestVoteRequest)
-	if is && isForOther(vote, t.cfg.Replica) {
-		// Term 0 reveals nothing about this replica and deposes no leader.
-		rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
-		return true
-	}
 	t.allowUnknownCandidate(rpc.Command)
-	if is && t.cfg.OnRefusedVote != nil {
+	if vote, is := rpc.Command.(*raft.RequestVoteRequest); is && t.cfg.OnRefusedVote != nil {
 		rpc.RespChan = t.observeVote(vote, rpc.RespChan)
 	}
 	return t.forward(rpc)
@@ -216,7 +190,7 @@ func (t Transport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft.RPC
 	go func() {
 		select {
 		case answer := <-answers:
-			to <- answer // the channel is buffered by the transport
+			to <- answer // the channel is buffered
 			if got, is := answer.Response.(*raft.RequestVoteResponse); is && !got.Granted && answer.Error == nil {
 				t.cfg.OnRefusedVote(vote)
 			}
@@ -256,12 +230,6 @@ func (t Transport) allowUnknownCandidate(command any) {
 			request.ID = []byte(voter)
 		}
 	}
-}
-
-// isForOther reports whether a vote is asked of another replica than this one.
-func isForOther(vote *raft.RequestVoteRequest, replica string) bool {
-	asked, named := strings.CutPrefix(string(vote.Candidate), targetPrefix) //nolint:staticcheck // see RequestVote
-	return named && asked != replica
 }
 
 // SetHeartbeatHandler leaves the heartbeat fast path off.

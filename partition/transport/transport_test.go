@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -20,12 +19,10 @@ type mesh struct {
 	mu        sync.Mutex
 	addresses map[fsm.MemberID]string
 	wrap      func(net.Conn) net.Conn // of the dialled connections; may be nil
-	unframed  map[fsm.MemberID]bool   // members that know only raft's own encoding
-	asked     int                     // how often a framed stream was dialled
 }
 
 // open creates the transport of a replica.
-func (m *mesh) open(t testing.TB, member fsm.MemberID, replica string, tune func(*Config)) Transport {
+func (m *mesh) open(t testing.TB, member fsm.MemberID, tune func(*Config)) Transport {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,23 +34,18 @@ func (m *mesh) open(t testing.TB, member fsm.MemberID, replica string, tune func
 	}
 	m.addresses[member] = listener.Addr().String()
 	m.mu.Unlock()
-	s := NewStreams(StreamConfig{
-		Member: member, Dial: m.dial, DialFramed: m.dialFramed, OnPeerEnd: func() {},
-	})
+	s := NewStreams(StreamConfig{Member: member, Dial: m.dial, OnPeerEnd: func() {}})
 	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			var framed [1]byte // in place of a header
-			if _, err := io.ReadFull(conn, framed[:]); err == nil {
-				s.Accepted(fsm.MemberID(conn.RemoteAddr().String()), framed[0] == 1, conn)
-			}
+			s.Accepted(fsm.MemberID(conn.RemoteAddr().String()), conn)
 		}
 	}()
 	closed := make(chan struct{})
-	cfg := Config{Streams: s, Network: NewNetwork(s, hclog.NewNullLogger()), Logger: hclog.NewNullLogger(), Replica: replica, Closed: closed}
+	cfg := Config{Streams: s, Logger: hclog.NewNullLogger(), Closed: closed}
 	if tune != nil {
 		tune(&cfg)
 	}
@@ -61,8 +53,6 @@ func (m *mesh) open(t testing.TB, member fsm.MemberID, replica string, tune func
 	t.Cleanup(func() {
 		_ = listener.Close()
 		_ = tr.Close()
-		tr.CloseStreams()
-		_ = s.Close()
 		close(closed)
 		tr.WaitReceptions()
 	})
@@ -70,45 +60,14 @@ func (m *mesh) open(t testing.TB, member fsm.MemberID, replica string, tune func
 }
 
 func (m *mesh) dial(ctx context.Context, to fsm.MemberID, _ fsm.PartitionID, _ string) (net.Conn, error) {
-	return m.connect(ctx, to, 0)
-}
-
-func (m *mesh) dialFramed(ctx context.Context, to fsm.MemberID, _ fsm.PartitionID, _ string) (net.Conn, bool, error) {
-	m.mu.Lock()
-	unframed := m.unframed[to]
-	m.asked++
-	m.mu.Unlock()
-	if unframed {
-		return nil, false, nil
-	}
-	conn, err := m.connect(ctx, to, 1)
-	return conn, true, err
-}
-
-func (m *mesh) connect(ctx context.Context, to fsm.MemberID, framed byte) (net.Conn, error) {
 	m.mu.Lock()
 	address, wrap := m.addresses[to], m.wrap
 	m.mu.Unlock()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	if wrap != nil {
+	if err == nil && wrap != nil {
 		conn = wrap(conn)
 	}
-	_, err = conn.Write([]byte{framed})
 	return conn, err
-}
-
-// bothEncodings runs a test between members that know framed streams, and between members of an earlier release.
-func bothEncodings(t *testing.T, name string, test func(t *testing.T, m *mesh)) {
-	t.Helper()
-	for encoding, m := range map[string]*mesh{"framed": {}, "unframed": {unframed: map[fsm.MemberID]bool{"A": true, "B": true}}} {
-		t.Run(name+", "+encoding, func(t *testing.T) {
-			t.Parallel()
-			test(t, m)
-		})
-	}
 }
 
 // serve answers the requests to a replica until the test ends.
@@ -128,32 +87,6 @@ func serve(t testing.TB, tr Transport, answer func(raft.RPC)) {
 	}()
 }
 
-// Raft addresses a vote request to a member, not to a replica: a replica that has replaced another on its
-// member must not vote in its name.
-func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
-	t.Parallel()
-	var m mesh
-	candidate, voter := m.open(t, "A", "A.1", nil), m.open(t, "B", "B.7", nil)
-	serve(t, voter, func(rpc raft.RPC) { rpc.Respond(&raft.RequestVoteResponse{Term: 3, Granted: true}, nil) })
-	//nolint:staticcheck // Candidate is what names the replica
-	for asked, want := range map[raft.ServerID]bool{"B.4": false, "B.7": true, "B.70": false} {
-		var got raft.RequestVoteResponse
-		request := raft.RequestVoteRequest{Term: 3, Candidate: []byte("A")}
-		if err := candidate.RequestVote(asked, "B", &request, &got); err != nil {
-			t.Fatal(err)
-		}
-		if got.Granted != want || string(request.Candidate) != "A" {
-			t.Errorf("%s is asked: %+v", asked, got)
-		}
-	}
-	// A request that names no replica is decided by raft alone.
-	var got raft.RequestVoteResponse
-	plain := raft.RequestVoteRequest{Term: 3, Candidate: []byte("A")} //nolint:staticcheck // likewise
-	if err := candidate.NetworkTransport.RequestVote("B.4", "B", &plain, &got); err != nil || !got.Granted {
-		t.Errorf("nobody is named: %+v, %v", got, err)
-	}
-}
-
 // Raft stops reading after a negative answer and may still send: if that sender waited forever, the follower
 // would get nothing and the group could not close.
 func TestPipelineEndsWithARefusal(t *testing.T) {
@@ -161,8 +94,10 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 	for name, refusal := range map[string]raft.AppendEntriesResponse{
 		"not accepted": {Term: 1}, "a newer term": {Term: 2, Success: true},
 	} {
-		bothEncodings(t, name, func(t *testing.T, m *mesh) {
-			leader, follower := m.open(t, "A", "A.1", nil), m.open(t, "B", "B.1", nil)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := new(mesh)
+			leader, follower := m.open(t, "A", nil), m.open(t, "B", nil)
 			answers := []raft.AppendEntriesResponse{{Term: 1, Success: true}, refusal}
 			n := 0
 			serve(t, follower, func(rpc raft.RPC) {
@@ -211,7 +146,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	t.Parallel()
 	var m mesh
-	leader := m.open(t, "A", "A.1", nil)
+	leader := m.open(t, "A", nil)
 	ask := func(commit uint64) error {
 		return leader.AppendEntries("B.1", "B",
 			&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: commit, LeaderCommitIndex: commit}, new(raft.AppendEntriesResponse))
@@ -221,7 +156,7 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	if err := ask(0); err == nil {
 		t.Fatal("a heartbeat reached nobody")
 	}
-	back := m.open(t, "B", "B.1", nil)
+	back := m.open(t, "B", nil)
 	serve(t, back, func(rpc raft.RPC) { rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil) })
 	kit.Eventually(t, "the entries get there", func() bool {
 		if err := ask(0); err != nil {

@@ -11,12 +11,19 @@ import (
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
-// framedPipeline sends requests for entries over a framed stream without waiting for the answers to those before. It
-// ends with the first answer after which raft stops reading (see pipeline). One goroutine always reads: an answer wakes
-// no other one before raft.
-type framedPipeline struct {
-	stream  *framedStream
-	answers chan raft.AppendFuture
+// pipeline sends requests for entries over a stream without waiting for the answers to those before. One goroutine always reads:
+// an answer wakes no other one before raft.
+//
+// It ends with the first answer after which raft stops reading (raft 1.7.3, pipelineDecode). Raft may still send then: the sender
+// would wait forever for a reader of the answers, the follower would receive no entries while that leader leads, because heartbeats
+// use another stream, and the raft instance could not be shut down.
+//
+// It sends a request with more than requestBytesMax of entries in pieces, and answers it with the answer to the last piece, or with
+// the first that is negative: raft takes the entries of an answered request for what the follower holds.
+type pipeline struct {
+	transport Transport
+	stream    *framedStream
+	answers   chan raft.AppendFuture
 	// inFlight has an element for each request that was sent and whose answer raft has not got. Like raft's transport, a
 	// sender waits after it has written: the next request then carries all that was appended meanwhile.
 	inFlight chan struct{}
@@ -71,12 +78,12 @@ func (r *sentRequest) Request() *raft.AppendEntriesRequest { return r.whole }
 // Response implements raft.AppendFuture.
 func (r *sentRequest) Response() *raft.AppendEntriesResponse { return r.answer }
 
-func newFramedPipeline(s *framedStream, failures *atomic.Uint64) (*framedPipeline, error) {
-	p := &framedPipeline{
-		stream: s, answers: make(chan raft.AppendFuture), inFlight: make(chan struct{}, requestsInFlight-1), closed: make(chan struct{}),
-		failures: failures,
+func newPipeline(t Transport, id raft.ServerID, s *framedStream) (*pipeline, error) {
+	p := &pipeline{
+		transport: t, stream: s, answers: make(chan raft.AppendFuture), inFlight: make(chan struct{}, requestsInFlight-1),
+		closed: make(chan struct{}), failures: t.heartbeats.failures(id),
 	}
-	if err := s.conn.Conn.SetReadDeadline(time.Time{}); err != nil { // of the last call
+	if err := s.conn.SetReadDeadline(time.Time{}); err != nil { // of the last call
 		_ = s.conn.Close()
 		return nil, err
 	}
@@ -84,11 +91,12 @@ func newFramedPipeline(s *framedStream, failures *atomic.Uint64) (*framedPipelin
 	return p, nil
 }
 
-// AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent: it
-// sends more than requestBytesMax of entries in pieces, as pipeline does. When all answers have come, a request that says nothing new is
+// AppendEntries implements raft.AppendPipeline. When it returns without an error, all of args.Entries were sent.
+// When all answers have come, a request that says nothing new is
 // not sent within repeatInterval, unless a heartbeat has failed or was refused. It is never answered then, so that it proves no contact
 // with the follower; raft does not wait for the answer.
-func (p *framedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	p.transport.limitCommit(args)
 	now := said{last: args.PrevLogEntry + uint64(len(args.Entries)), commit: args.LeaderCommitIndex, failures: p.failures.Load(), at: time.Now()}
 	repeats := len(args.Entries) == 0 && now.at.Sub(p.said.at) < repeatInterval &&
 		now.last == p.said.last && now.commit == p.said.commit && now.failures == p.said.failures
@@ -120,7 +128,7 @@ func (p *framedPipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *ra
 	}
 }
 
-func (p *framedPipeline) send(piece *raft.AppendEntriesRequest, r *sentRequest) error {
+func (p *pipeline) send(piece *raft.AppendEntriesRequest, r *sentRequest) error {
 	p.mu.Lock()
 	p.sent = append(p.sent, r)
 	p.mu.Unlock()
@@ -131,7 +139,7 @@ func (p *framedPipeline) send(piece *raft.AppendEntriesRequest, r *sentRequest) 
 	}
 	p.mu.Lock()
 	r.written, r.bytes = true, size
-	if len(p.sent) > 0 && p.sent[0] == r {
+	if len(p.sent) > 0 && p.sent[0] == r || planted.Active(planted.InheritDeadline) {
 		p.setDeadline()
 	}
 	p.mu.Unlock()
@@ -145,19 +153,19 @@ func (p *framedPipeline) send(piece *raft.AppendEntriesRequest, r *sentRequest) 
 
 // setDeadline gives the answer to the oldest request its time. While that one is being written, and while nothing is in
 // flight, no answer is due. The caller holds mu.
-func (p *framedPipeline) setDeadline() {
+func (p *pipeline) setDeadline() {
 	var at time.Time
 	if len(p.sent) > 0 && p.sent[0].written {
 		at = time.Now().Add(answerTime(p.sent[0].bytes))
 	}
-	_ = p.stream.conn.Conn.SetReadDeadline(at) // it fails on a closed stream only
+	_ = p.stream.conn.SetReadDeadline(at) // it fails on a closed stream only
 }
 
 // Consumer implements raft.AppendPipeline.
-func (p *framedPipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
 
 // Close implements raft.AppendPipeline.
-func (p *framedPipeline) Close() error {
+func (p *pipeline) Close() error {
 	p.once.Do(func() {
 		close(p.closed)
 		_ = p.stream.conn.Close() // the stream may have ended already
@@ -166,7 +174,7 @@ func (p *framedPipeline) Close() error {
 }
 
 // read passes the answers to raft until one is negative or the stream ends.
-func (p *framedPipeline) read() {
+func (p *pipeline) read() {
 	defer func() {
 		_ = p.Close()
 		p.mu.Lock()
@@ -202,7 +210,7 @@ func (p *framedPipeline) read() {
 
 // readAnswer returns the oldest request when it is answered or has failed; nil if the stream ends with nothing in
 // flight.
-func (p *framedPipeline) readAnswer() *sentRequest {
+func (p *pipeline) readAnswer() *sentRequest {
 	kind, fields, err := readFrame(p.stream.answers, answerBytesMax)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,7 +31,7 @@ func framedPair(t *testing.T) (s *framedStream, deadlines <-chan time.Time, answ
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	go func() { _, _ = io.Copy(io.Discard, far) }()
 	c := deadlineConn{near, make(chan time.Time, 16)}
-	conn, err := NewStreams(StreamConfig{}).track(&trackedConn{Conn: c, framed: true})
+	conn, err := NewStreams(StreamConfig{}).track(&trackedConn{Conn: c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,14 +54,14 @@ func checkDeadline(t *testing.T, what string, deadlines <-chan time.Time, want t
 	}
 }
 
-// TestFramedAnswerDeadlineFitsItsRequest: the time for an answer follows from the bytes of its own request and begins
+// TestAnswerDeadlineFitsItsRequest: the time for an answer follows from the bytes of its own request and begins
 // when it is the next one; while nothing is in flight, a pipeline has no deadline.
-func TestFramedAnswerDeadlineFitsItsRequest(t *testing.T) {
+func TestAnswerDeadlineFitsItsRequest(t *testing.T) {
 	t.Parallel()
 	const large = requestBytesMax - 1<<10
 	const largeTime = streamRequestTimeout + large*time.Second/streamBytesPerSecondMin
 	s, deadlines, answer := framedPair(t)
-	p, err := newFramedPipeline(s, new(atomic.Uint64))
+	p, err := newPipeline(Transport{cfg: new(Config), heartbeats: newHeartbeats()}, "peer", s)
 	if err != nil {
 		t.Fatal(err)
 	}

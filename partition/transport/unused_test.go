@@ -21,14 +21,14 @@ func TestUnusedStreamsAreClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dialled := 0
-		s := NewStreams(StreamConfig{Member: "A", DialFramed: func(context.Context, fsm.MemberID, fsm.PartitionID, string) (net.Conn, bool, error) {
+		s := NewStreams(StreamConfig{Member: "A", Dial: func(context.Context, fsm.MemberID, fsm.PartitionID, string) (net.Conn, error) {
 			near, far := net.Pipe()
 			go answerAll(far)
 			dialled++
-			return near, true, nil
+			return near, nil
 		}})
 		closed := make(chan struct{})
-		tr := New(Config{Streams: s, Network: NewNetwork(s, hclog.NewNullLogger()), Replica: "A.1", Closed: closed})
+		tr := New(Config{Streams: s, Closed: closed})
 		r := idleRaft(t, tr, "F.1", "D.1")
 		defer func() {
 			_ = r.Shutdown().Error()
@@ -41,13 +41,13 @@ func TestUnusedStreamsAreClosed(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		check := func(when string, want map[raft.ServerAddress]int) {
+		check := func(when string, want map[fsm.MemberID]int) {
 			t.Helper()
 			synctest.Wait()
-			got := make(map[raft.ServerAddress]int)
+			got := make(map[fsm.MemberID]int)
 			s.mu.Lock()
 			for c := range s.open {
-				got[c.address[:1]]++
+				got[c.peer]++
 			}
 			s.mu.Unlock()
 			if !maps.Equal(got, want) {
@@ -65,12 +65,12 @@ func TestUnusedStreamsAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		failures := tr.heartbeats.failures("F.1")
-		check("at first", map[raft.ServerAddress]int{"B": 1, "F": 2, "D": 1})
+		check("at first", map[fsm.MemberID]int{"B": 1, "F": 2, "D": 1})
 		for range 8 {
 			<-time.After(idleStreamTimeout / 4)
 			heartbeat("F.1", "F")
 		}
-		check("after a while", map[raft.ServerAddress]int{"F": 2})
+		check("after a while", map[fsm.MemberID]int{"F": 2})
 		if dialled != 4 {
 			t.Errorf("%d streams were dialled, want 4: one that is used was closed", dialled)
 		}
@@ -78,7 +78,7 @@ func TestUnusedStreamsAreClosed(t *testing.T) {
 			t.Errorf("%v is known of heartbeats, want what was known of F.1", peers)
 		}
 		<-time.After(2 * idleStreamTimeout)
-		check("without heartbeats", map[raft.ServerAddress]int{"F": 1})
+		check("without heartbeats", map[fsm.MemberID]int{"F": 1})
 		if len(tr.idle.kept) != 0 {
 			t.Errorf("%v is kept", tr.idle.kept)
 		}
@@ -109,7 +109,7 @@ func answerAll(conn net.Conn) {
 func idleRaft(t *testing.T, tr Transport, group ...raft.ServerID) *raft.Raft {
 	t.Helper()
 	conf := raft.DefaultConfig()
-	conf.LocalID, conf.Logger = raft.ServerID(tr.cfg.Replica), hclog.NewNullLogger()
+	conf.LocalID, conf.Logger = raft.ServerID("A.1"), hclog.NewNullLogger()
 	var servers raft.Configuration
 	for _, id := range group {
 		servers.Servers = append(servers.Servers, raft.Server{ID: id, Address: raft.ServerAddress(id)})
