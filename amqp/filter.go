@@ -1,8 +1,8 @@
 package amqp
 
 import (
-	"github.com/peeklock/peeklock/amqp/selector"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // Filters that a client relies on, and that the gateway cannot apply, are refused: a receiver that gets messages
@@ -60,7 +60,7 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 		case wants != nil:
 			return nil, refusal{wire.ConditionNotImplemented, "A receiver of a session cannot have a selector. Receive all messages of the session.", retryAfterChange}
 		}
-		sql, err := selector.SQL(text)
+		sql, err := filter.SelectorSQL(text)
 		if err != nil {
 			return nil, newRefusal(wire.ConditionInvalidField, "The selector cannot be used: %s.", err)
 		}

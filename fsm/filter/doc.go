@@ -2,7 +2,8 @@
 // its action changes in them.
 //
 // It holds the three languages of Service Bus rules: SQL filters ([Parse], [Expr]), SQL
-// actions ([ParseAction], [Action]) and correlation filters ([Correlation], [Index]).
+// actions ([ParseAction], [Action]) and correlation filters ([Correlation], [Index]). [SelectorSQL]
+// translates message selectors of JMS, a dialect of SQL filters, to SQL filters.
 //
 //	text ── lexer ──► tokens ── parser ──► Expr ── Match(Message) ──► True, False, Unknown or an error
 //	conditions ─────────────► Correlation ─► Index ── Match(Message) ──► ids of the filters that match

@@ -54,6 +54,7 @@ type lexer struct {
 	at       int  // byte
 	position int  // number of the character at at, from 1
 	action   bool // SET and REMOVE are words
+	selector bool // the dialect of SelectorSQL
 }
 
 func (l *lexer) peek() rune {
@@ -81,6 +82,8 @@ func isSpace(r rune) bool {
 
 func isNameRest(r rune) bool { return isLetter(r) || isDigit(r) || r == '_' }
 
+func (l *lexer) isNameRest(r rune) bool { return isNameRest(r) || l.selector && r == '$' }
+
 // next returns the next token.
 func (l *lexer) next() (token, error) {
 	l.skipWhile(isSpace)
@@ -91,9 +94,12 @@ func (l *lexer) next() (token, error) {
 	case !l.more():
 		return t, nil
 	case isLetter(r):
-		l.skipWhile(isNameRest)
+		l.skipWhile(l.isNameRest)
 		l.name(&t, l.text[start:l.at])
-	case r == '[':
+	case l.selector && (r == '_' || r == '$'):
+		l.skipWhile(l.isNameRest)
+		t.kind, t.text = tokenName, l.text[start:l.at]
+	case r == '[' && !l.selector:
 		t.kind = tokenDelimited
 		t.text, err = l.quoted(']', "a closing ]")
 	case r == '"':
@@ -102,7 +108,7 @@ func (l *lexer) next() (token, error) {
 	case r == '\'':
 		t.kind = tokenText
 		t.text, err = l.quoted('\'', "a closing '")
-	case r == '@':
+	case r == '@' && !l.selector:
 		l.skip()
 		l.skipWhile(isNameRest)
 		t.kind, t.text = tokenParameter, l.text[start+1:l.at]
@@ -134,7 +140,14 @@ func (l *lexer) fail(expected string) error {
 // name distinguishes names and reserved words.
 func (l *lexer) name(t *token, name string) {
 	t.kind, t.text = tokenName, name
-	if word := reservedWord(name); word != "" && (l.action || word != "SET" && word != "REMOVE") {
+	word := reservedWord(name)
+	switch {
+	case (word == "SET" || word == "REMOVE") && !l.action, word == "EXISTS" && l.selector:
+		return
+	case l.selector && Fold(name) == "between":
+		word = "BETWEEN"
+	}
+	if word != "" {
 		t.kind, t.text = tokenWord, word
 	}
 }
@@ -181,6 +194,9 @@ func (l *lexer) quoted(end rune, expected string) (string, error) {
 func (l *lexer) number(t *token) error {
 	start := l.at
 	t.kind = tokenInteger
+	if l.selector {
+		return l.javaNumber(t)
+	}
 	l.skipWhile(isDigit)
 	if l.more() && l.peek() == '.' {
 		t.kind = tokenDecimal
@@ -208,16 +224,20 @@ func (l *lexer) number(t *token) error {
 // sign reads an operator or punctuation.
 func (l *lexer) sign(t *token) error {
 	t.kind = tokenSign
+	signs := "=<>+-*/%(),.;"
+	if l.selector {
+		signs = "=<>+-*/(),"
+	}
 	if l.at+2 <= len(l.text) {
-		switch two := l.text[l.at : l.at+2]; two {
-		case "<>", "!=", "<=", ">=":
+		switch two := l.text[l.at : l.at+2]; {
+		case two == "<>", two == "<=", two == ">=", two == "!=" && !l.selector:
 			l.skip()
 			l.skip()
 			t.text = two
 			return nil
 		}
 	}
-	if r := l.peek(); r == '!' || r >= utf8.RuneSelf || !strings.ContainsRune("=<>+-*/%(),.;", r) {
+	if r := l.peek(); r == '!' || r >= utf8.RuneSelf || !strings.ContainsRune(signs, r) {
 		return l.fail("a name, a value or an operator")
 	}
 	t.text = l.text[l.at : l.at+1]

@@ -52,6 +52,11 @@ func parse(text string, parameters []Parameter) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.whole()
+}
+
+// whole parses a filter up to the end.
+func (p *parser) whole() (*Expr, error) {
 	root, err := p.conditionHere(p.or)
 	if err != nil {
 		return nil, err
@@ -239,7 +244,7 @@ func (p *parser) predicate() (operand, error) {
 		read = p.comparison
 	case t.is("IS"):
 		read = p.null
-	case t.is("NOT"), t.is("IN"), t.is("LIKE"):
+	case t.is("NOT"), t.is("IN"), t.is("LIKE"), t.is("BETWEEN"):
 		read = p.membership
 	default:
 		return left, nil
@@ -261,6 +266,13 @@ func (p *parser) comparison(a term) (condition, error) {
 		return nil, err
 	}
 	b, err := p.termHere(p.sum)
+	if err != nil {
+		return nil, err
+	}
+	return newComparison(p.shownID(a, b), op, p.shownID(b, a)), nil
+}
+
+func newComparison(a term, op string, b term) condition {
 	c := &comparison{a: a, b: b, op: op, equal: op == "="}
 	switch b := b.(type) {
 	case constant:
@@ -268,7 +280,7 @@ func (p *parser) comparison(a term) (condition, error) {
 	case parameter:
 		c.value = &b.v
 	}
-	return c, err
+	return c
 }
 
 func (p *parser) null(of term) (condition, error) {
@@ -290,19 +302,24 @@ func (p *parser) null(of term) (condition, error) {
 	return &isNull{of: of, negated: negated}, p.expect("NULL")
 }
 
-// membership parses [NOT] IN and [NOT] LIKE.
+// membership parses [NOT] IN, [NOT] LIKE and [NOT] BETWEEN, which only selectors have.
 func (p *parser) membership(of term) (condition, error) {
 	negated, err := p.accept("NOT")
 	if err != nil {
 		return nil, err
 	}
 	position := p.token.position
+	if _, named := of.(*property); p.lexer.selector && !named && !p.token.is("BETWEEN") {
+		return nil, p.fail("an identifier before IN or LIKE")
+	}
 	switch {
+	case p.token.is("BETWEEN"):
+		return p.between(of, negated)
 	case p.token.is("IN"):
 		if err := p.advance(); err != nil {
 			return nil, err
 		}
-		list, err := p.list()
+		list, err := p.list(of)
 		return &in{of: of, list: list, negated: negated}, err
 	case p.token.is("LIKE"):
 		if err := p.advance(); err != nil {
@@ -310,20 +327,35 @@ func (p *parser) membership(of term) (condition, error) {
 		}
 		return p.like(&like{of: of, negated: negated, position: position})
 	}
+	if p.lexer.selector {
+		return nil, p.fail("BETWEEN, IN or LIKE")
+	}
 	return nil, p.fail("IN or LIKE")
 }
 
-func (p *parser) list() ([]term, error) {
+// element parses an element of a list, or a pattern or escape of LIKE: selectors allow strings only.
+func (p *parser) element() (term, error) {
+	switch {
+	case !p.lexer.selector:
+		return p.termHere(p.sum)
+	case p.token.kind != tokenText:
+		return nil, p.fail("a string between single quotes")
+	}
+	return p.termHere(p.primary)
+}
+
+// list parses the list of IN. of is the value that is looked for.
+func (p *parser) list(of term) ([]term, error) {
 	if err := p.expect("("); err != nil {
 		return nil, err
 	}
 	var list []term
 	for {
-		t, err := p.termHere(p.sum)
+		t, err := p.element()
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, t)
+		list = append(list, p.shownID(t, of))
 		switch more, err := p.accept(","); {
 		case err != nil:
 			return nil, err
@@ -338,7 +370,7 @@ func (p *parser) list() ([]term, error) {
 
 func (p *parser) like(l *like) (_ condition, err error) {
 	pattern := p.token
-	if l.text, err = p.termHere(p.sum); err != nil {
+	if l.text, err = p.element(); err != nil {
 		return nil, err
 	}
 	escape := p.token
@@ -348,7 +380,7 @@ func (p *parser) like(l *like) (_ condition, err error) {
 	}
 	if more {
 		escape = p.token
-		if l.escape, err = p.termHere(p.sum); err != nil {
+		if l.escape, err = p.element(); err != nil {
 			return nil, err
 		}
 	}

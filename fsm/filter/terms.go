@@ -92,7 +92,11 @@ func (p *parser) primary() (operand, error) {
 	case start.is("EXISTS"):
 		return p.exists()
 	case start.kind == tokenName, start.kind == tokenDelimited:
-		t, err := p.name()
+		read := p.name
+		if p.lexer.selector {
+			read = p.selectorProperty
+		}
+		t, err := read()
 		return operand{term: t, start: start}, err
 	case start.kind == tokenParameter:
 		v, err := p.parameter()
@@ -105,7 +109,7 @@ func (p *parser) primary() (operand, error) {
 		v, err = Text(start.text), p.advance()
 	case start.is("TRUE"), start.is("FALSE"):
 		v, err = Bool(start.text == "TRUE"), p.advance()
-	case start.is("NULL"):
+	case start.is("NULL") && !p.lexer.selector:
 		err = p.advance()
 	default:
 		err = p.fail("a value, a property or a condition")

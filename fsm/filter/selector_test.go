@@ -1,4 +1,4 @@
-package selector
+package filter_test
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-func TestSQL(t *testing.T) {
+func TestSelectorsBecomeSQL(t *testing.T) {
 	for _, c := range []struct{ selector, sql string }{
 		{"", "1=1"},
 		{" \t\n", "1=1"},
@@ -15,7 +15,7 @@ func TestSQL(t *testing.T) {
 		{"JMSType='car' AND color='blue' and weight > 2500", "sys.Label = 'car' AND color = 'blue' AND weight > 2500"},
 		{"JMSMessageID = 'ID:1' OR JMSCorrelationID='x' or JMSXGroupID <> 'g'", "sys.MessageId = 'ID:1' OR sys.CorrelationId = 'x' OR sys.SessionId <> 'g'"},
 		{"age BETWEEN 15 AND 19 AND x = 1", "(age >= 15 AND age <= 19) AND x = 1"},
-		{"age + 1 NOT BETWEEN -1 AND (2 * 3)", "NOT (age + 1 >= -1 AND age + 1 <= (2 * 3))"},
+		{"age + 1 NOT BETWEEN -1 AND (2 * 3)", "NOT (age + 1 >= -1 AND age + 1 <= 2 * 3)"},
 		{"Country IN ('UK', 'US','Fran''ce')", "Country IN ('UK', 'US', 'Fran''ce')"},
 		{"Country NOT IN ('UK')", "Country NOT IN ('UK')"},
 		{"phone LIKE '12%3'", "phone LIKE '12%3'"},
@@ -24,14 +24,17 @@ func TestSQL(t *testing.T) {
 		{"NOT (a OR b) AND NOT NOT c", "NOT (a OR b) AND NOT NOT c"},
 		{"flag", "flag"},
 		{"TRUE", "TRUE"},
-		{"flag = TRUE AND (other) <> false", "flag = TRUE AND (other) <> FALSE"},
-		{"57 = x AND -957=x AND +62 = x AND 62L=x AND 0x1F = x AND 017 = x AND 0b101 = x", "57 = x AND -957 = x AND +62 = x AND 62 = x AND 31 = x AND 15 = x AND 5 = x"},
-		{"7E3 = x AND -57.9E-2 = x AND 7. = x AND .5 = x AND 3f = x AND 1.5D = x", "7E3 = x AND -57.9E-2 = x AND 7. = x AND .5 = x AND 3. = x AND 1.5 = x"},
+		{"flag = TRUE AND (other) <> false", "flag = TRUE AND other <> FALSE"},
+		{"57 = x AND -957=x AND +62 = x AND 62L=x AND 0x1F = x AND 017 = x AND 0b101 = x", "57 = x AND -957 = x AND 62 = x AND 62 = x AND 31 = x AND 15 = x AND 5 = x"},
+		{"7E3 = x AND -57.9E-2 = x AND 7. = x AND .5 = x AND 3f = x AND 1.5D = x", "7000.0 = x AND -0.579 = x AND 7.0 = x AND 0.5 = x AND 3.0 = x AND 1.5 = x"},
 		{"x = -9223372036854775808", "x = -9223372036854775808"},
-		{"a*(b-c)/d = - - 5", "a * (b - c) / d = --5"},
-		{"_a = 1 AND $b = 2 AND exists = 3 AND größe = 4", "[_a] = 1 AND [$b] = 2 AND [exists] = 3 AND [größe] = 4"},
+		{"a*(b-c)/d = - - 5", "a * (b - c) / d = 5"},
+		{"_a = 1 AND $b = 2 AND exists = 3 AND größe = 4", "[_a] = 1 AND [$b] = 2 AND [exists] = 3 AND größe = 4"},
 		{`"a-b.c" = 1 AND "a]""b" = 2 AND "null" = 3`, `[a-b.c] = 1 AND [a]]"b] = 2 AND [null] = 3`},
-		{"sys = 1 AND newid = 2 AND p = 3 AND user = 4 AND set = 5", "sys = 1 AND newid = 2 AND p = 3 AND user = 4 AND set = 5"},
+		{"(JMSMessageID) = ('ID:AMQP_ULONG:7') AND (a) IS NULL AND (a) IN ('x')", "sys.MessageId = '7' AND a IS NULL AND a IN ('x')"},
+		{"0xe-5 = x AND 0XFL = 1e-2f", "14 - 5 = x AND 15 = 0.01"},
+		{`"between" = 1`, "between = 1"},
+		{"sys = 1 AND newid = 2 AND p = 3 AND user = 4 AND set = 5", "sys = 1 AND newid = 2 AND p = 3 AND user = 4 AND [set] = 5"},
 
 		{"JMSCorrelationID = 'ID:AMQP_NO_PREFIX:x'", "sys.CorrelationId = 'x'"},
 		{"'ID:AMQP_UUID:0A1B' = JMSMessageID", "'0a1b' = sys.MessageId"},
@@ -39,29 +42,29 @@ func TestSQL(t *testing.T) {
 		{"JMSType = 'ID:AMQP_ULONG:7' AND JMSMessageID LIKE 'ID:AMQP_ULONG:7'", "sys.Label = 'ID:AMQP_ULONG:7' AND sys.MessageId LIKE 'ID:AMQP_ULONG:7'"},
 		{"JMSMessageID = 'ID:AMQP_BINARY:00'", "sys.MessageId = 'ID:AMQP_BINARY:00'"},
 	} {
-		if sql, err := SQL(c.selector); sql != c.sql || err != nil {
-			t.Errorf("SQL(%q) = %q, %v; want %q", c.selector, sql, err, c.sql)
+		if sql, err := filter.SelectorSQL(c.selector); sql != c.sql || err != nil {
+			t.Errorf("SelectorSQL(%q) = %q, %v; want %q", c.selector, sql, err, c.sql)
 		}
 	}
 }
 
 func TestErrorsTellWhereASelectorIsWrong(t *testing.T) {
 	for _, c := range []struct{ selector, words string }{
-		{"color =", "character 8: expected an identifier, a literal or a parenthesis, found the end"},
+		{"color =", "character 8: expected a value, a property or a condition, found the end"},
 		{"color = 'red", `character 13: expected a closing ', found the end`},
 		{`"a = 1`, `character 7: expected a closing ", found the end`},
-		{`"" = 1`, "character 1: expected a name between the quotes"},
+		{`"" = 1`, "character 1: expected a name"},
 		{"a = 1 b", `character 7: expected an operator or the end, found "b"`},
-		{"größe = ?", `character 9: expected an identifier, a literal or an operator, found "?"`},
-		{"a != 1", `character 3: expected an identifier, a literal or an operator, found "!"`},
-		{"a.b = 1", `character 2: expected an identifier, a literal or an operator, found "."`},
-		{"5", "character 1: expected a condition that begins"},
-		{"'text' AND a", "character 1: expected a condition that begins"},
-		{"a + 1 OR b", "character 1: expected a condition that begins"},
+		{"größe = ?", `character 9: expected a name, a value or an operator, found "?"`},
+		{"a != 1", `character 3: expected a name, a value or an operator, found "!"`},
+		{"a.b = 1", `character 2: expected a name, a value or an operator, found "."`},
+		{"5", "character 1: expected a condition"},
+		{"'text' AND a", "character 1: expected a condition"},
+		{"a + 1 OR b", "character 1: expected a condition"},
 		{"(a = 1) = 2", "character 1: expected a value"},
 		{"(a AND b) IS NULL", "character 1: expected a value"},
 		{"a AND b > 1 = 2", "character 13: expected an operator or the end"},
-		{"'a' IS NULL", "character 1: expected an identifier before IS NULL"},
+		{"'a' IS NULL", "character 5: expected IS NULL after a property only"},
 		{"'a' LIKE 'b'", "character 5: expected an identifier before IN or LIKE"},
 		{"a LIKE b", "character 8: expected a string between single quotes"},
 		{"a LIKE 'b' ESCAPE 'xx'", "ESCAPE of one character"},
@@ -72,39 +75,47 @@ func TestErrorsTellWhereASelectorIsWrong(t *testing.T) {
 		{"a NOT 1", "character 7: expected BETWEEN, IN or LIKE"},
 		{"a BETWEEN 1 OR 2", "character 13: expected AND"},
 		{"a IS 1", "character 6: expected NULL"},
-		{"(a = 1", "character 7: expected ), found the end"},
+		{"(a = 1", "character 7: expected an operator or ), found the end"},
 		{"a = 12x", `character 5: expected an integer of 64 bits, found "12x"`},
 		{"a = 08", "character 5: expected an integer of 64 bits"},
+		{"a = 1_000", "character 5: expected an integer of 64 bits"},
+		{"a = 0o17", "character 5: expected an integer of 64 bits"},
+		{"a = 1_0.5", "character 5: expected a number"},
+		{"a % 2 = 1", "character 3: expected a name, a value or an operator"},
+		{"[a] = 1", "character 1: expected a name, a value or an operator"},
+		{"a = @b", "character 5: expected a name, a value or an operator"},
+		{"newid() = 'x'", "character 6: expected an operator or the end"},
+		{"5 IN ('x')", "character 3: expected an identifier before IN or LIKE"},
 		{"a = 1LL", "character 5: expected an integer of 64 bits"},
 		{"a = 1.5L", "character 5: expected a number"},
 		{"a = 1e", "character 5: expected a number"},
 		{"a = 1ff", "character 5: expected a number"},
 		{"a = 9223372036854775808", "an integer of 64 bits"},
-		{"a = NULL", "character 5: expected an identifier, a literal or a parenthesis"},
+		{"a = NULL", "character 5: expected a value, a property or a condition"},
 		{"JMSPriority > 4", `character 1: expected a property of the message, or one of JMSMessageID, JMSCorrelationID, JMSType and JMSXGroupID`},
 		{"a = 1 AND JMSTimestamp > 4", "character 11: expected a property"},
 		{"JMSReplyTo IS NULL", "character 1: expected a property"},
-		{"a = '\xff'", "not UTF-8"},
+		{"a = '\xff'", "character 6: expected UTF-8"},
 		{strings.Repeat("(", filter.DepthMax+1) + "a" + strings.Repeat(")", filter.DepthMax+1), "at most 100 levels of nesting"},
 		{strings.Repeat("NOT ", filter.DepthMax+1) + "a", "at most 100 levels of nesting"},
 		{"a = " + strings.Repeat("- ", filter.DepthMax+1) + "1", "at most 100 levels of nesting"},
-		{"a = '" + strings.Repeat("x", CharactersMax) + "'", "character 1025: expected the end, after at most 1024 characters"},
-		{strings.Repeat("$", CharactersMax-4) + " = 1", "in the SQL filter that the selector becomes, character 1025"},
+		{"a = '" + strings.Repeat("x", filter.TextCharactersMax) + "'", "character 1025: expected the end, after at most 1024 characters"},
+		{strings.Repeat("$", filter.TextCharactersMax-4) + " = 1", "in the SQL filter that the selector becomes, character 1025"},
 	} {
-		if sql, err := SQL(c.selector); err == nil || !strings.Contains(err.Error(), c.words) {
-			t.Errorf("SQL(%q) = %q, %v; want an error with %q", c.selector, sql, err, c.words)
+		if sql, err := filter.SelectorSQL(c.selector); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("SelectorSQL(%q) = %q, %v; want an error with %q", c.selector, sql, err, c.words)
 		}
 	}
 }
 
 func TestLongestAndDeepestSelectorsAreTaken(t *testing.T) {
 	for _, selector := range []string{
-		"a = '" + strings.Repeat("ü", CharactersMax-6) + "'",
+		"a = '" + strings.Repeat("ü", filter.TextCharactersMax-6) + "'",
 		strings.Repeat("(", filter.DepthMax) + "a" + strings.Repeat(")", filter.DepthMax),
 		strings.Repeat("NOT ", filter.DepthMax) + "a",
 	} {
-		if _, err := SQL(selector); err != nil {
-			t.Errorf("SQL of %d characters: %v", len(selector), err)
+		if _, err := filter.SelectorSQL(selector); err != nil {
+			t.Errorf("SelectorSQL of %d characters: %v", len(selector), err)
 		}
 	}
 }
@@ -164,9 +175,9 @@ func TestSelectorsMeanWhatTheStandardSays(t *testing.T) {
 		"color LIKE 'b^_u%' ESCAPE '^'":        filter.False,
 		`"$x-y" = 1`:                           filter.True,
 	} {
-		sql, err := SQL(selector)
+		sql, err := filter.SelectorSQL(selector)
 		if err != nil {
-			t.Errorf("SQL(%q): %v", selector, err)
+			t.Errorf("SelectorSQL(%q): %v", selector, err)
 			continue
 		}
 		parsed, err := filter.Parse(sql, nil)
@@ -180,9 +191,8 @@ func TestSelectorsMeanWhatTheStandardSays(t *testing.T) {
 	}
 }
 
-// FuzzSQL: what the parser of selectors accepts is an SQL filter, unless it is too long or too deep or has a wrong
-// escape or too large an integer, which the parser of SQL filters finds.
-func FuzzSQL(f *testing.F) {
+// FuzzSelectors: what the parser of selectors accepts is an SQL filter, unless that is too long or too deep.
+func FuzzSelectors(f *testing.F) {
 	for _, selector := range []string{
 		"JMSType='car' AND color='blue' and weight > 2500", "age NOT BETWEEN -1.5e3 AND 0x1FL OR a IN ('x','y''z')",
 		`"a]b" LIKE '\_%' ESCAPE '\' AND NOT (b IS NOT NULL) AND _c * 2 = - - .5f`, "JMSMessageID = 'ID:AMQP_UUID:x' OR flag = TRUE",
@@ -190,17 +200,12 @@ func FuzzSQL(f *testing.F) {
 		f.Add(selector)
 	}
 	f.Fuzz(func(t *testing.T, selector string) {
-		text, err := translate(selector)
-		if err != nil {
+		_, err := filter.SelectorSQL(selector)
+		if err == nil || !strings.Contains(err.Error(), "in the SQL filter") {
 			return
 		}
-		if _, err := filter.Parse(text, nil); err != nil {
-			for _, limit := range []string{"characters", "levels of nesting", "ESCAPE", "an integer of 64 bits"} {
-				if strings.Contains(err.Error(), limit) {
-					return
-				}
-			}
-			t.Fatalf("%q becomes %q: %v", selector, text, err)
+		if why := err.Error(); !strings.Contains(why, "characters") && !strings.Contains(why, "levels of nesting") {
+			t.Fatalf("%q: %v", selector, err)
 		}
 	})
 }
