@@ -16,7 +16,7 @@ import (
 // The draft whose golden files were recorded, and their hash.
 const (
 	recordedDraft  = 1
-	recordedHash   = "84efdb679149b70075c5b887b8f7be39"
+	recordedHash   = "3181cd6041a5d34181541dfb5c1e2925"
 	goldenFilesMin = 60
 )
 
