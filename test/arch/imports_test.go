@@ -122,16 +122,6 @@ func libraryImporters() map[string][]string {
 	}
 }
 
-// stateMachineImports lists the packages of the standard library that fsm may import: none reads a
-// clock, a random source or the system, or runs code concurrently. crypto/sha256 is a pure function
-// of its input; fsm keeps the ids of duplicate detection as such hashes.
-func stateMachineImports() []string {
-	return []string{
-		"bytes", "cmp", "crypto/sha256", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter",
-		"math", "math/bits", "slices", "strconv", "strings", "unicode/utf8",
-	}
-}
-
 // load parses all packages of the module once, with syntax and types.
 var load = sync.OnceValues(func() ([]*packages.Package, error) {
 	return packages.Load(&packages.Config{
@@ -253,19 +243,6 @@ func TestImportersMatchWholePathElements(t *testing.T) {
 	} {
 		if _, got := importersOf(table, path); got != want {
 			t.Errorf("address(%q) found %v, want %v", path, got, want)
-		}
-	}
-}
-
-func TestStateMachineImportsAreDeterministic(t *testing.T) {
-	t.Parallel()
-	have := loadPackages(t)
-	for _, name := range []string{"fsm", "fsm/fields", "fsm/filter"} {
-		for path := range have[name].Imports {
-			first, _, _ := strings.Cut(path, "/")
-			if !strings.Contains(first, ".") && !slices.Contains(stateMachineImports(), path) {
-				t.Errorf("%s may not import %s", name, path)
-			}
 		}
 	}
 }

@@ -2,21 +2,12 @@ package arch
 
 import (
 	"bytes"
-	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-)
-
-// The size limits. Files above a soft limit are only listed with -v; a hard limit fails the test.
-const (
-	fileLinesSoft     = 400
-	fileLinesHard     = 800
-	functionLinesSoft = 40
-	functionLinesHard = 70
 )
 
 // visitTexts visits the files of the repository that developers write: Go, Markdown, YAML, shell and
@@ -57,54 +48,6 @@ func isWritten(name string) bool {
 		return true
 	}
 	return name == "Makefile" || name == "run"
-}
-
-func TestFilesStaySmall(t *testing.T) {
-	t.Parallel()
-	visitTexts(t, func(path string, content []byte) {
-		if !strings.HasSuffix(path, ".go") {
-			return
-		}
-		switch lines := bytes.Count(content, []byte("\n")); {
-		case lines > fileLinesHard:
-			t.Errorf("%s has %d lines, %d at most: split it by subject", path, lines, fileLinesHard)
-		case lines > fileLinesSoft:
-			t.Logf("%s has %d lines, %d are comfortable", path, lines, fileLinesSoft)
-		}
-	})
-}
-
-func TestFunctionsStaySmall(t *testing.T) {
-	t.Parallel()
-	for _, p := range loadPackages(t) {
-		for _, f := range p.Syntax {
-			if ast.IsGenerated(f) {
-				continue
-			}
-			for _, d := range f.Decls {
-				fn, ok := d.(*ast.FuncDecl)
-				if !ok || isTable(fn) {
-					continue
-				}
-				at := p.Fset.Position(fn.Pos())
-				switch lines := p.Fset.Position(fn.End()).Line - at.Line + 1; {
-				case lines > functionLinesHard:
-					t.Errorf("%s: %s has %d lines, %d at most", at, fn.Name.Name, lines, functionLinesHard)
-				case lines > functionLinesSoft:
-					t.Logf("%s: %s has %d lines, %d are comfortable", at, fn.Name.Name, lines, functionLinesSoft)
-				}
-			}
-		}
-	}
-}
-
-// isTable reports whether a function only returns a value, for example a list: it is as long as the value.
-func isTable(fn *ast.FuncDecl) bool {
-	if fn.Body == nil || len(fn.Body.List) != 1 {
-		return false
-	}
-	_, returns := fn.Body.List[0].(*ast.ReturnStmt)
-	return returns
 }
 
 // TestEveryPackageHasADocFile checks that the comment of each package stands in its doc.go, where readers look for it.
