@@ -41,13 +41,13 @@ func (n *Node) address(id fsm.MemberID) (string, error) {
 	return m.PeerAddress(), nil
 }
 
-// acceptRaft passes a stream to a group; with a nil conn it only reports whether the group is open.
+// acceptRaft passes a stream to a group; with a nil conn it only reports whether the group is open. A backup names no replica.
 func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) peer.Reply {
 	group := (*n.groups.Load())[id]
 	switch {
 	case group == nil:
 		return peer.NoReplica
-	case !group.Accepts(replica):
+	case (replica != "" || conn != nil) && !group.Accepts(replica):
 		return peer.OtherReplica
 	case conn != nil:
 		group.Accept(from, conn)

@@ -42,7 +42,7 @@ type Config struct {
 	Address func(fsm.MemberID) (string, error)
 
 	// Raft takes over a stream of another member for the named replica of a partition's group. With a nil connection it only
-	// answers whether it would: Accepted, NoReplica or OtherReplica.
+	// answers whether it would: Accepted, NoReplica or OtherReplica. Without a name it then answers for any replica.
 	Raft func(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) Reply
 	// Forward serves a stream and returns when it has ended.
 	Forward func(fsm.MemberID, net.Conn)
