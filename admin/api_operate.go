@@ -59,6 +59,12 @@ type GrowResult struct {
 	Partitions int `json:"partitions"`
 }
 
+// FormatLevelRequest is the body of PUT /v1/format-level: the level above which the cluster does not rise; 0, or no body,
+// for none.
+type FormatLevelRequest struct {
+	Max uint32 `json:"max"`
+}
+
 // Plan is the answer of GET /v1/rebalance, and the body of POST /v1/rebalance. Without a body, or with no moves, POST
 // records the moves that GET returns.
 type Plan struct {

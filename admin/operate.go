@@ -57,6 +57,8 @@ type Operations interface {
 	Moves(ctx context.Context) ([]topology.Move, error)
 	// Grow adds partitions and returns their new number.
 	Grow(ctx context.Context, n int) (int, error)
+	// HoldFormatLevel sets the format level above which the cluster does not rise, 0 for none.
+	HoldFormatLevel(ctx context.Context, most uint32) error
 	// Verify compares the state of all replicas of a partition; 0 is the catalog.
 	Verify(ctx context.Context, id fsm.PartitionID) (topology.Verification, error)
 	// Backup writes a consistent copy of the leader's replica of a partition, at a time after the call. If the
@@ -86,6 +88,7 @@ func (s *Server) operationRoutes() map[string]route {
 		"GET /v1/moves":         {operatorOnly, "", "", s.listMoves},
 		"GET /v1/rebalance":     {operatorOnly, "", "", s.planRebalance},
 		"POST /v1/rebalance":    {operatorOnly, "rebalance", cluster, s.rebalance},
+		"PUT /v1/format-level":  {operatorOnly, "hold format level", cluster, s.holdFormatLevel},
 		"GET /v1/verify/{name}": {operatorOnly, "", "", s.verify},
 		"GET /v1/backup/{name}": {operatorOnly, "back up", partition, s.backup},
 	}
@@ -360,6 +363,20 @@ func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.writeJSON(w, r, http.StatusOK, GrowResult{Partitions: n})
+	return nil
+}
+
+// holdFormatLevel is PUT /v1/format-level.
+func (s *Server) holdFormatLevel(w http.ResponseWriter, r *http.Request) error {
+	var asked FormatLevelRequest
+	err := decodeBody(r, &asked, "max")
+	if err == nil {
+		err = s.config.Control.HoldFormatLevel(r.Context(), asked.Max)
+	}
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 

@@ -3,12 +3,15 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -55,11 +58,14 @@ type levelProposal struct {
 	since time.Time
 }
 
-// raiseLevel raises the cluster to the highest level that every member can read, when that has been so for
-// Settle; a new cluster at once. A dead member counts with the level that it last announced. A member of which
+// raiseLevel raises the cluster to the highest level that every member can read and an operator permits, when that has
+// been so for Settle; a new cluster at once. A dead member counts with the level that it last announced. A member of which
 // nothing is known prevents any rise, because it may come back with any binary.
 func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	level := n.readableLevel()
+	if most := levelMax(group); most != 0 {
+		level = min(level, most)
+	}
 	members := n.countedMembers(group)
 	for _, id := range members {
 		m, known := n.gossip.Lookup(id)
@@ -94,6 +100,22 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 		return
 	}
 	n.log.InfoContext(ctx, "format level of the cluster was raised: every member can read it", "level", level)
+}
+
+// levelMax returns the level above which a replica of the catalog does not rise, 0 for none.
+func levelMax(group rpc.Group) (most uint32) {
+	group.View(func(m partition.Machine) { most = raftgroup.Catalog(m).FormatLevelMax() })
+	return most
+}
+
+// HoldFormatLevel sets the format level above which the cluster does not rise, 0 for none. Errors wrap
+// PreconditionFails if the cluster has a higher level already, ServerBusy or Timeout.
+func (o *Operator) HoldFormatLevel(ctx context.Context, most uint32) error {
+	_, err := o.router.Command(ctx, fsm.CatalogPartition, fsm.HoldLevel{Max: most})
+	if errors.Is(err, fsm.PreconditionFails) {
+		return fmt.Errorf("%w: the cluster has a higher format level than %d, and the level never falls", err, most)
+	}
+	return err
 }
 
 // isNew reports whether the cluster has no entity yet and all of its members are alive. Its level rises at once, so

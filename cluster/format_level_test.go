@@ -79,6 +79,34 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	c.awaitLevel(2)
 }
 
+// TestHeldLevelDoesNotRise: while an operator holds the level it does not rise, although all members can read the next
+// one, and it cannot be held below what it is. Then it rises by itself.
+func TestHeldLevelDoesNotRise(t *testing.T) {
+	t.Parallel()
+	c := newLevelCluster(t, 2, 2, 1)
+	c.startAll()
+	c.ready()
+	if err := c.nodes[0].operator.HoldFormatLevel(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	c.stop(2)
+	c.configs[2].readableLevel = 2
+	c.start(2)
+	c.ready()
+	c.awaitReconciles(15) // Settle is five of them
+	c.awaitLevel(1)
+	if status, err := c.nodes[1].Status(t.Context()); err != nil || status.FormatLevel != 1 || status.FormatLevelMax != 1 {
+		t.Errorf("status has level %d, held at %d, %v; want 1, held at 1", status.FormatLevel, status.FormatLevelMax, err)
+	}
+	if err := c.nodes[1].operator.HoldFormatLevel(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitLevel(2)
+	if err := c.nodes[0].operator.HoldFormatLevel(t.Context(), 1); !errors.Is(err, fsm.PreconditionFails) {
+		t.Errorf("holding level 1 of a cluster at level 2 gives %v, want %v", err, fsm.PreconditionFails)
+	}
+}
+
 // memberAt returns the id of a member that may be down.
 func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
 	t.Helper()

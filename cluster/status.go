@@ -20,7 +20,10 @@ func (o *Operator) Status(ctx context.Context) (topology.Status, error) { return
 
 // Status returns the state of the cluster as Operator.Status does.
 func (n *Node) Status(ctx context.Context) (topology.Status, error) {
-	s := topology.Status{ClusterID: n.clusterID()}
+	s := topology.Status{ClusterID: n.clusterID(), FormatLevel: n.FormatLevel()}
+	if catalog := n.localReplica(fsm.CatalogPartition); catalog != nil {
+		s.FormatLevelMax = levelMax(catalog)
+	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	parts := append([]fsm.Partition{{ID: fsm.CatalogPartition}}, n.currentPlacement(ctx)...)

@@ -326,7 +326,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindHoldLevel, KindRenameCluster, KindBeginEpoch:
 		// The code is the whole answer.
 	}
 	return x, true
@@ -376,7 +376,7 @@ func (x *answerRecord) result() Result {
 	case KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
-		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindRenameCluster, KindBeginEpoch:
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindReplaceReplica, KindPartitionPlaced, KindRaiseLevel, KindHoldLevel, KindRenameCluster, KindBeginEpoch:
 	}
 	return res
 }

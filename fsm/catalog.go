@@ -21,6 +21,7 @@ type Catalog struct {
 	clusterID        string
 	tokenKey         [16]byte
 	level            uint32            // the level of the cluster; 0 before it is bootstrapped
+	levelMax         uint32            // the level above which it does not rise; 0 for none
 	members          []*Member         // those with a record, sorted by ID
 	partitions       []*Partition      // sorted by ID: partition i+1 at i; the slice is copied before a change
 	lastNamespace    NamespaceID       // highest id assigned so far
@@ -133,6 +134,8 @@ func (c *Catalog) perform(cmd Command) Result {
 		return c.applyPlacementCommand(cmd)
 	case RaiseLevel:
 		return Result{Code: c.raiseLevel(cmd.Level)}
+	case HoldLevel:
+		return Result{Code: c.holdLevel(cmd.Max)}
 	case RenameCluster:
 		return Result{Code: c.renameCluster(cmd.ClusterID)}
 	case CloseReceiver:

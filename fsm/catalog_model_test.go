@@ -19,6 +19,7 @@ type catalogModel struct {
 	members    map[fsm.MemberID]fsm.Member
 	partitions []fsm.Partition
 	level      uint32
+	levelMax   uint32
 }
 
 func newCatalogModel(founded fsm.FoundCluster, now fsm.Instant) *catalogModel {
@@ -62,10 +63,15 @@ func (m *catalogModel) apply(now fsm.Instant, c fsm.Command) fsm.Result {
 	case fsm.PartitionPlaced:
 		return fsm.Result{Code: m.placed(c)}
 	case fsm.RaiseLevel:
-		if c.Level < m.level {
+		if c.Level < m.level || m.levelMax != 0 && c.Level > m.levelMax {
 			return fsm.Result{Code: fsm.PreconditionFails}
 		}
 		m.level = c.Level
+	case fsm.HoldLevel:
+		if c.Max != 0 && c.Max < m.level {
+			return fsm.Result{Code: fsm.PreconditionFails}
+		}
+		m.levelMax = c.Max
 	case fsm.PartitionFormed:
 		m.partitions[c.Partition-1].Formed = true
 	}

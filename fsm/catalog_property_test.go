@@ -194,6 +194,10 @@ func (h *catalogHistory) form(*rapid.T) {
 	h.do(fsm.PartitionFormed{Partition: draw[fsm.PartitionID](h, "partition", 1, 2)})
 }
 
+func (h *catalogHistory) hold(*rapid.T) {
+	h.do(fsm.HoldLevel{Max: draw[uint32](h, "hold", 0, 0, 1, 2, 3)})
+}
+
 func (h *catalogHistory) raise(*rapid.T) {
 	h.do(fsm.RaiseLevel{Level: draw[uint32](h, "level", 1, 2, 3, 4)})
 }
@@ -262,6 +266,7 @@ func (h *catalogHistory) check(*rapid.T) {
 		}
 		h.same("members", h.model.members, members)
 		h.same("level", h.model.level, c.FormatLevel())
+		h.same("level held", h.model.levelMax, c.FormatLevelMax())
 	}
 	h.checkNumbers()
 }
@@ -329,7 +334,7 @@ func TestCatalogsAgree(t *testing.T) {
 		actions := map[string]func(*rapid.T){
 			"open": h.open, "limit": h.limit, "shut": h.shut, "allow": h.allow, "create": h.create, "create more": h.create,
 			"subscribe": h.subscribe, "update": h.update, "delete": h.delete, "forget": h.forget, "forget more": h.forget,
-			"describe": h.describe, "place": h.place, "placed": h.placed, "replace": h.replace, "form": h.form, "raise": h.raise,
+			"describe": h.describe, "place": h.place, "placed": h.placed, "replace": h.replace, "form": h.form, "raise": h.raise, "hold": h.hold,
 			"retry": h.retry, "restore": h.restore, "freeze": h.freeze, "": h.check,
 		}
 		for name, action := range actions {

@@ -57,6 +57,8 @@ func spaceCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 		return c
 	case "raise":
 		return fsm.RaiseLevel{Level: uint32(number(d, "to", 2))}
+	case "hold":
+		return fsm.HoldLevel{Max: uint32(number(d, "at", 0))}
 	case "grow":
 		var c fsm.AddPartitions
 		for range number(d, "by", 1) {

@@ -64,6 +64,9 @@ func (s *catalogScenario) tell(d *datadriven.TestData) string {
 	case "dropping":
 		return entities(s.c.Dropping())
 	case "level":
+		if most := s.c.FormatLevelMax(); most != 0 {
+			return fmt.Sprintf("%d, held at %d\n", s.c.FormatLevel(), most)
+		}
 		return fmt.Sprintln(s.c.FormatLevel())
 	case "show":
 		key := s.c.TokenKey()

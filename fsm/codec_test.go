@@ -56,7 +56,7 @@ func TestCommandIsStrict(t *testing.T) {
 		}
 	}
 	unknown := fsm.AppendCommand(nil, header, fsm.Pulse{})
-	for _, kind := range []byte{0, 27, 62, 80, 255} {
+	for _, kind := range []byte{0, 27, 62, 81, 255} {
 		unknown[1] = kind
 		if _, _, err := fsm.DecodeCommand(unknown); err == nil {
 			t.Errorf("kind %d decodes", kind)

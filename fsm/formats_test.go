@@ -96,6 +96,7 @@ func exampleSpaces() []fsm.Command {
 		fsm.ReplaceReplica{Partition: 300, Replica: fsm.Replica{Member: "b", Number: 1<<32 - 1}},
 		fsm.AddPartitions{Partitions: [][]fsm.MemberID{{"a", "b"}, {"b"}}},
 		fsm.RaiseLevel{Level: 1<<32 - 1},
+		fsm.HoldLevel{Max: 1<<32 - 1},
 		fsm.RenameCluster{ClusterID: "c2"},
 	}
 }

@@ -16,6 +16,7 @@ type catalogImage struct {
 	clusterID     string
 	tokenKey      [16]byte
 	level         uint32
+	levelMax      uint32
 	members       []*Member
 	partitions    []*Partition
 	lastNamespace NamespaceID
@@ -31,7 +32,7 @@ func (c *Catalog) Image() Image { return c.freeze() }
 
 func (c *Catalog) freeze() *catalogImage {
 	img := &catalogImage{
-		times: c.times, clusterID: c.clusterID, tokenKey: c.tokenKey, level: c.level,
+		times: c.times, clusterID: c.clusterID, tokenKey: c.tokenKey, level: c.level, levelMax: c.levelMax,
 		members: c.members, partitions: c.partitions, lastNamespace: c.lastNamespace, lastEntity: c.lastEntity, entities: c.byID, incarnations: c.table.freeze(),
 		namespaces: make([]*Namespace, len(c.namespaces)),
 	}
@@ -56,6 +57,7 @@ func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
 		iw.byte(b)
 	}
 	iw.uvarint(uint64(img.level))
+	iw.uvarint(uint64(img.levelMax))
 	iw.count(len(img.members))
 	for _, m := range img.members {
 		iw.fields(m.fields)
@@ -134,7 +136,7 @@ func (c *Catalog) Restore(r io.Reader) error {
 	for i := range fresh.tokenKey {
 		fresh.tokenKey[i] = ir.byte()
 	}
-	fresh.level = ir.uint32()
+	fresh.level, fresh.levelMax = ir.uint32(), ir.uint32()
 	ir.repeat(membersMax, func() { ir.member(fresh) })
 	ir.repeat(partitionsMax, func() { ir.partition(fresh) })
 	fresh.load = make([]int, len(fresh.partitions))
@@ -142,7 +144,7 @@ func (c *Catalog) Restore(r io.Reader) error {
 	ir.repeat(namespacesMax, func() { ir.namespace(fresh) })
 	ir.hosts(fresh)
 	founded := fresh.clusterID != ""
-	ir.require((fresh.level > 0) == founded)
+	ir.require((fresh.level > 0) == founded && (fresh.levelMax == 0 || founded && fresh.levelMax >= fresh.level))
 	ir.require((len(fresh.partitions) > 0) == founded && (fresh.namespace(DefaultNamespace) != nil) == founded && (len(fresh.namespaces) > 0) == founded)
 	fresh.lastEntity = EntityID(ir.uvarint())
 	ir.repeat(entitiesMax, func() { ir.entity(fresh) })

@@ -61,6 +61,7 @@ const (
 	KindPlacePartition  Kind = 77
 	KindPartitionPlaced Kind = 78
 	KindReplaceReplica  Kind = 79
+	KindHoldLevel       Kind = 80
 )
 
 // kindRow is what is known about the commands of a kind. The rows are the only list of kinds; what asks about a kind
@@ -266,6 +267,10 @@ var kinds = [...]kindRow{
 	KindRaiseLevel: {
 		name: "raise level", machines: machineQueues | machineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RaiseLevel).fields) },
+	},
+	KindHoldLevel: {
+		name: "hold level", machines: machineCatalog, level: 1,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*HoldLevel).fields) },
 	},
 	KindRenameCluster: {
 		name: "rename cluster", machines: machineCatalog, level: 1,

@@ -19,21 +19,38 @@ const FormatLevel uint32 = 1
 // formats may be written, and a binary with a lower FormatLevel can no longer participate. The
 // level never falls: PreconditionFails, as for a catalog without a cluster.
 //
-// In the catalog it is the level of the cluster. In the log of a message partition it is the level
+// In the catalog it is the level of the cluster, and PreconditionFails above the one at which an operator holds it. In the log of a message partition it is the level
 // of its state machine, which knows no other: the leader writes the command when it learns that the
 // cluster has a higher level, and from that entry on all replicas behave as the level says,
 // whatever their members have learned.
 type RaiseLevel struct{ Level uint32 }
 
+// HoldLevel sets the level above which the cluster does not rise, 0 for none: an operator holds it until all agree that
+// there is no way back to the release before. PreconditionFails below the level of the cluster, which never falls, and
+// for a catalog without a cluster.
+type HoldLevel struct{ Max uint32 }
+
 // raiseLevel sets the level of the cluster. A level above FormatLevel is accepted too: all replicas
 // must answer alike, and package cluster checks whether this binary is too old.
 func (c *Catalog) raiseLevel(level uint32) Code {
-	if level < c.level || c.clusterID == "" {
+	if level < c.level || c.levelMax != 0 && level > c.levelMax || c.clusterID == "" {
 		return PreconditionFails
 	}
 	c.level = level
 	return OK
 }
+
+// holdLevel sets the level above which the cluster does not rise.
+func (c *Catalog) holdLevel(most uint32) Code {
+	if most != 0 && most < c.level || c.clusterID == "" {
+		return PreconditionFails
+	}
+	c.levelMax = most
+	return OK
+}
+
+// FormatLevelMax returns the level above which the cluster does not rise, 0 for none.
+func (c *Catalog) FormatLevelMax() uint32 { return c.levelMax }
 
 // FormatLevel returns the level of the state machine, 1 or more, which decides its behaviour and
 // the version of its image.
@@ -64,4 +81,12 @@ func (c RaiseLevel) check() Code                        { return codeIf(c.Level 
 
 func (c *RaiseLevel) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Level)
+}
+
+func (HoldLevel) kind() Kind                           { return KindHoldLevel }
+func (c HoldLevel) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (HoldLevel) check() Code                          { return OK }
+
+func (c *HoldLevel) fields(x *fields.Codec) {
+	fields.Uint32(x, &c.Max)
 }

@@ -11,6 +11,10 @@ type Status struct {
 	ClusterID  string      `json:"clusterId"`
 	Members    []Member    `json:"members"`
 	Partitions []Partition `json:"partitions"` // the catalog first
+	// FormatLevel is the level of the formats that members write, and FormatLevelMax the one at which an operator
+	// holds it, 0 if it rises when all members can read the next one.
+	FormatLevel    uint32 `json:"formatLevel"`
+	FormatLevelMax uint32 `json:"formatLevelMax"`
 }
 
 // Member is the state of one process of the cluster.

@@ -199,7 +199,7 @@ func (r *restoreRun) rewriteCatalog(ctx context.Context) (placed []fsm.Partition
 		return nil, fmt.Errorf("the backup has format level %d and this release knows %d: restore it with the release that wrote it, or a newer one", catalog.level, fsm.FormatLevel)
 	}
 	self := r.self()
-	if err := propose(ctx, group, append([]fsm.Command{fsm.RaiseLevel{Level: fsm.FormatLevel}}, takeOver(catalog.partitions, self)...)...); err != nil {
+	if err := propose(ctx, group, append([]fsm.Command{fsm.HoldLevel{}, fsm.RaiseLevel{Level: fsm.FormatLevel}}, takeOver(catalog.partitions, self)...)...); err != nil {
 		return nil, err
 	}
 	if err := propose(ctx, group, r.takenOver(readCatalog(group), catalog.members)...); err != nil {

@@ -132,7 +132,7 @@ func newStub() http.Handler {
 	mux.HandleFunc("GET /v1/queues", s.list)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, topology.Status{
-			ClusterID: "c1",
+			ClusterID: "c1", FormatLevel: 1, FormatLevelMax: 1,
 			Members: []topology.Member{
 				{ID: "m1", Name: "one", State: "alive", AMQP: "localhost:5672", HTTP: "localhost:5300", Leads: 1, Holds: 2, Version: "dev"},
 				{ID: "m2", Name: "two", State: "dead", AMQP: "localhost:5682", HTTP: "localhost:5310", Holds: 2, Version: "dev"},
@@ -142,6 +142,14 @@ func newStub() http.Handler {
 				{ID: 1, Term: 3, Applied: 4, Replicas: []fsm.MemberID{"m1", "gone"}, Messages: 5},
 			},
 		})
+	})
+	mux.HandleFunc("PUT /v1/format-level", func(w http.ResponseWriter, r *http.Request) {
+		var asked admin.FormatLevelRequest
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Max == 7 {
+			answer(w, 412, admin.Problem{Code: "PreconditionFails", Message: "the cluster has a higher format level than 7", TrackingID: "t"})
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
 	})
 	// Port 1 never answers: in scripts that need AMQP, the connection is refused.
 	mux.HandleFunc("GET /v1/endpoints", func(w http.ResponseWriter, _ *http.Request) {

@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 1
-	recordedHash   = "372d1e6facee08eb715316c67d42ba4f"
+	recordedDraft  = 2
+	recordedHash   = "0cac5a4aee07a6a386c2e26bd8cec24d"
 	goldenFilesMin = 60
 )
 

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -53,7 +56,11 @@ func printStatus(out *Output, st topology.Status) error {
 		}
 		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, sinceText(p.Contact)}
 	}
-	if err := out.Note("cluster %s\n", st.ClusterID); err != nil {
+	held := ""
+	if st.FormatLevelMax != 0 {
+		held = fmt.Sprintf(", held at %d", st.FormatLevelMax)
+	}
+	if err := out.Note("cluster %s\nformat level %d%s\n", st.ClusterID, st.FormatLevel, held); err != nil {
 		return err
 	}
 	if err := out.Rows(nil, []any{"member", "state", "amqp", "http", "leads", "holds", "version"}, members); err != nil {
@@ -71,6 +78,25 @@ func sinceText(d time.Duration) string {
 		return d.Round(time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
+}
+
+// holdFormatLevel sets the level above which the cluster does not rise.
+func (c *Client) holdFormatLevel(i invocation) error {
+	var asked admin.FormatLevelRequest
+	if text := i.args[0]; text != "auto" {
+		level, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || level == 0 {
+			return UsageError{fmt.Errorf("%q is no format level: give auto or a number from 1 on", text)}
+		}
+		asked.Max = uint32(level)
+	}
+	if err := c.Call(i.ctx, http.MethodPut, "/v1/format-level", asked, nil); err != nil {
+		return err
+	}
+	if !i.out.IsTable() {
+		return i.out.Data(asked)
+	}
+	return i.out.Note("format level: %s", i.args[0])
 }
 
 // status prints the members and partitions.

@@ -10,6 +10,10 @@ func clusterNoun(c *Client) noun {
 	var rate rateFlag
 	return noun{"cluster", "Show the cluster, compare its replicas, back it up", "", []verb{
 		{use: "status", short: "Show members, partitions and leaders", run: c.status},
+		{use: "format-level auto|LEVEL", short: "Let the format level rise, or hold it", long: `Hold the format level of the cluster: it does not rise above LEVEL when all members can read a higher one, so that members
+can go back to the release before. With auto, the default, it rises by itself. The level never falls.
+"peeklock cluster status" shows it.`, example: `  peeklock cluster format-level 1
+  peeklock cluster format-level auto`, args: argCount(1, 1), run: c.holdFormatLevel},
 		{use: "verify", short: "Compare the state of all replicas", long: `Let the leader of every partition compare the whole state of its replicas, at a log index that all of them reach, and
 print the results. Clients are not delayed; each replica does as much work as for a snapshot. Message bodies are not
 read: their checksums are verified whenever they are read. The exit code is 1 when replicas differ or do not answer.
