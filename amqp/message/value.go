@@ -133,11 +133,25 @@ func decimalValue(data []byte) filter.Value {
 		width -= 2
 	}
 	exponent := int(new(big.Int).Rsh(all, width).Uint64() & (1<<exponentBits - 1))
+	if isShiftedDecimal(data) {
+		exponent += shiftedDecimalExponent
+	}
 	integer := all.And(all, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), width), big.NewInt(1)))
 	if long {
 		integer.SetBit(integer, int(width)+2, 1)
 	}
 	return decimalText(sign + integer.String() + "e" + strconv.Itoa(exponent-bias))
+}
+
+// shiftedDecimalExponent is what the exponent of a shifted decimal lacks.
+const shiftedDecimalExponent = 0x1200
+
+// isShiftedDecimal reports whether a decimal128 was encoded by a .NET client: Microsoft.Azure.Amqp up to 2.7.3 writes the
+// exponent two bits too far to the right, so that 1.5 is 0c3e... instead of 303e.... The scale of System.Decimal is 0 to 28
+// and its integer has 96 bits, so these values have 0c or 8c as first byte, an even second byte from 08 to 40, and two zero
+// bytes. A decimal of IEEE 754 with those bytes is below 1e-4579, which is 0 as a double in any case.
+func isShiftedDecimal(data []byte) bool {
+	return len(data) == 16 && data[0]&0x7f == 0x0c && data[1] >= 0x08 && data[1] <= 0x40 && data[1]%2 == 0 && data[2] == 0 && data[3] == 0
 }
 
 // decimalText parses a number as Go parses a float. A number that is too large becomes infinity.

@@ -68,14 +68,22 @@ func typedValues() map[string]typedValue {
 		"uri":             {wire.Described{Descriptor: wire.Symbol(uriDescriptor), Value: "http://x/"}, filter.Text("http://x/"), "http://x/"},
 		"timespan":        {wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: int64(-36_000_000_000)}, filter.Int(-36_000_000_000), int64(-36_000_000_000)},
 		"datetime-offset": {wire.Described{Descriptor: wire.Symbol(dateTimeOffsetDescriptor), Value: ticks}, filter.Time(at.UnixMilli()), at},
-		// Decimals in the encoding of .NET and others: the binary encoding of IEEE 754-2008.
-		"decimal32 1":         {raw("74 32800001"), filter.Double(1), 1.0},
-		"decimal32 9999999":   {raw("74 6cb8967f"), filter.Double(9999999), 9999999.0},
-		"decimal64 -0.5":      {raw("84 b1a0000000000005"), filter.Double(-0.5), -0.5},
-		"decimal64 long":      {raw("84 6c7386f26fc0ffff"), filter.Double(9999999999999999), 9999999999999999.0},
-		"decimal128 12.34":    {raw("94 303c00000000000000000000000004d2"), filter.Double(12.34), 12.34},
-		"decimal128 infinite": {raw("94 f8000000000000000000000000000000"), filter.Double(math.Inf(-1)), math.Inf(-1)},
-		"decimal128 too big":  {raw("94 5ffe0000000000000000000000000001"), filter.Double(math.Inf(1)), math.Inf(1)},
+		// Decimals in the binary encoding of IEEE 754-2008.
+		"decimal32 1":                 {raw("74 32800001"), filter.Double(1), 1.0},
+		"decimal32 9999999":           {raw("74 6cb8967f"), filter.Double(9999999), 9999999.0},
+		"decimal64 -0.5":              {raw("84 b1a0000000000005"), filter.Double(-0.5), -0.5},
+		"decimal64 long":              {raw("84 6c7386f26fc0ffff"), filter.Double(9999999999999999), 9999999999999999.0},
+		"decimal128 12.34":            {raw("94 303c00000000000000000000000004d2"), filter.Double(12.34), 12.34},
+		"decimal128 below any double": {raw("94 0c3e000100000000000000000000000f"), filter.Double(0), 0.0},
+		// Decimals as .NET clients encode them, up to Microsoft.Azure.Amqp 2.7.3.
+		".NET decimal 1.5":     {raw("94 0c3e000000000000000000000000000f"), filter.Double(1.5), 1.5},
+		".NET decimal -1.5":    {raw("94 8c3e000000000000000000000000000f"), filter.Double(-1.5), -1.5},
+		".NET decimal 250.75":  {raw("94 0c3c00000000000000000000000061f3"), filter.Double(250.75), 250.75},
+		".NET decimal 0":       {raw("94 0c400000000000000000000000000000"), filter.Double(0), 0.0},
+		".NET decimal 1e-28":   {raw("94 0c080000000000000000000000000001"), filter.Double(1e-28), 1e-28},
+		".NET decimal maximum": {raw("94 0c400000ffffffffffffffffffffffff"), filter.Double(79228162514264337593543950335), 79228162514264337593543950335.0},
+		"decimal128 infinite":  {raw("94 f8000000000000000000000000000000"), filter.Double(math.Inf(-1)), math.Inf(-1)},
+		"decimal128 too big":   {raw("94 5ffe0000000000000000000000000001"), filter.Double(math.Inf(1)), math.Inf(1)},
 	}
 }
 
