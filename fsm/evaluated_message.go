@@ -11,8 +11,7 @@ import (
 
 // Errors of actions. All replicas make the same text of them.
 var (
-	errReadOnly    = errors.New("property cannot be changed")
-	errNoText      = errors.New("property takes strings only")
+	errTimeToLive  = errors.New("time to live must be positive")
 	errActionBytes = errors.New("the actions of the topic's rules make too much of one message")
 )
 
@@ -29,9 +28,9 @@ type evaluatedMessage struct {
 	topic    EntityID
 	number   SequenceNumber // at the topic
 	enqueued Instant
-	expires  Instant // 0 if never
-	size     int     // of the payload
-	rule     uint64  // number of the current rule
+	life     Millis // time to live at the topic
+	size     int    // of the payload
+	rule     uint64 // number of the current rule
 
 	// Changes of the current action, and their size against propertiesBytesMax.
 	changes      []Change
@@ -115,26 +114,50 @@ func (s *evaluatedMessage) find(scope filter.Scope, fold string) (v filter.Value
 
 // System implements filter.Message. Properties set by the gateway take precedence over those that
 // the state machine knows.
-func (s *evaluatedMessage) System(name string) (filter.Value, bool) {
+func (s *evaluatedMessage) System(name string) filter.Value {
 	if v, found := s.find(filter.System, name); found {
-		return v, true
+		return v
 	}
 	switch name {
 	case filter.SequenceNumber, filter.EnqueuedSequenceNumber:
-		return filter.Int(int64(s.number)), true
+		return filter.Int(int64(s.number))
 	case filter.EnqueuedTimeUTC:
-		return filter.Time(int64(s.enqueued)), true
+		return filter.Time(int64(s.enqueued))
 	case filter.ExpiresAtUTC:
-		if s.expires != 0 {
-			return filter.Time(int64(s.expires)), true
+		if life := s.timeToLive(); life != Forever {
+			return filter.Time(int64(expiry(s.enqueued, life)))
 		}
+	case filter.TimeToLive:
+		if life := s.timeToLive(); life != Forever {
+			return filter.Span(int64(life) * ticksPerMillisecond)
+		}
+	case filter.State: // rules see no other messages
+		return filter.Text("Active")
 	case filter.Size:
-		return filter.Int(int64(s.size)), true
+		return filter.Int(int64(s.size))
 	case filter.DeliveryCount:
-		return filter.Int(0), true
+		return filter.Int(0)
+	case filter.ForcePersistence, filter.IsBodyConsumed: // of clients only; a message of the service has neither
+		return filter.Bool(false)
 	}
-	return filter.Value{}, filter.IsSystem(name)
+	return filter.Value{}
 }
+
+// timeToLive returns the time to live that the current action has set, else that of the message.
+func (s *evaluatedMessage) timeToLive() Millis {
+	for i := len(s.changes) - 1; i >= 0; i-- {
+		if c := &s.changes[i]; c.Property.Name == filter.TimeToLive && c.Property.Scope == filter.System {
+			if c.Remove || c.Value.Kind() == filter.KindNull {
+				return Forever
+			}
+			return min(Forever, Millis((c.Value.AsInt()-1)/ticksPerMillisecond)+1) // rounded up
+		}
+	}
+	return s.life
+}
+
+// ticksPerMillisecond is the number of ticks of a time span in a millisecond.
+const ticksPerMillisecond = 10_000
 
 // User implements filter.Message.
 func (s *evaluatedMessage) User(folded string) (filter.Value, bool) {
@@ -164,11 +187,18 @@ func (s *evaluatedMessage) beginAction(rule uint64) {
 }
 
 // Set implements filter.Writer.
-func (s *evaluatedMessage) Set(p filter.Property, v filter.Value) error {
-	if p.Scope == filter.System && isWritable(p.Name) && v.Kind() != filter.KindText && v.Kind() != filter.KindNull {
-		return errNoText
+func (s *evaluatedMessage) Set(p filter.Property, v filter.Value, from string) error {
+	if p.Scope == filter.System && p.Name == filter.TimeToLive && v.Kind() != filter.KindNull && v.AsInt() <= 0 {
+		return errTimeToLive
 	}
-	return s.change(Change{Property: p, Value: v})
+	if err := s.change(Change{Property: p, Value: v, From: from}); err != nil || p.Scope == filter.User || p.Name != filter.SessionID {
+		return err
+	}
+	// A partition key that is present always equals the session.
+	if _, found := s.find(filter.System, filter.PartitionKey); !found {
+		return nil
+	}
+	return s.change(Change{Property: filter.Property{Name: filter.PartitionKey, Scope: filter.System}, Value: v})
 }
 
 // Remove implements filter.Writer.
@@ -180,22 +210,10 @@ func (s *evaluatedMessage) change(c Change) error {
 	fold := c.Property.Name
 	if c.Property.Scope == filter.User {
 		fold = filter.Fold(fold)
-	} else if !isWritable(fold) {
-		return errReadOnly
 	}
-	if s.changedBytes += len(fold) + len(c.Value.AsText()) + changeBytesMin; s.changedBytes > propertiesBytesMax {
+	if s.changedBytes += len(fold) + len(c.Value.AsText()) + len(c.From) + changeBytesMin; s.changedBytes > propertiesBytesMax {
 		return filter.ErrTooLong
 	}
 	s.changes, s.changedFolds = append(s.changes, c), append(s.changedFolds, fold)
 	return nil
-}
-
-// isWritable reports whether an action can change a system property: those that senders set.
-func isWritable(name string) bool {
-	switch name {
-	case filter.ContentType, filter.CorrelationID, filter.Label, filter.MessageID, filter.ReplyTo,
-		filter.ReplyToSessionID, filter.SessionID, filter.To:
-		return true
-	}
-	return false
 }

@@ -36,6 +36,9 @@ type Change struct {
 	Property filter.Property
 	Value    filter.Value // may be NULL
 	Remove   bool         // Value is ignored
+	// From is the user property whose value Property takes together with its type, which Value may not have: a change
+	// by SET a = b, where a had no value. "" if there is none.
+	From string
 }
 
 // patchesVersion is the first byte of the body that contains the patches of a message.
@@ -115,5 +118,6 @@ func (c *Change) fields(x *fields.Codec) {
 	fieldProperty(x, &c.Property)
 	if fields.Bool(x, &c.Remove); !c.Remove {
 		fieldValue(x, &c.Value)
+		fields.Text(x, &c.From)
 	}
 }

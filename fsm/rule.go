@@ -138,11 +138,24 @@ type SQLText struct {
 	Parameters []filter.Parameter `json:"Parameters"`
 }
 
-// Validate returns an error that wraps InvalidArgument if the rule is invalid. Its text is meant
-// for the author of the rule.
+// Validate returns an error that wraps InvalidArgument if the rule is invalid, or uses a system property that no message has
+// while rules are evaluated, which stored rules may do. Its text is meant for the author of the rule.
 func (r Rule) Validate() error {
-	_, err := parseRule(&r)
-	return err
+	p, err := parseRule(&r)
+	if err != nil {
+		return err
+	}
+	if p.sql != nil {
+		if err := p.sql.Check(); err != nil {
+			return fmt.Errorf("%w: filter: %w", InvalidArgument, err)
+		}
+	}
+	if p.action != nil {
+		if err := p.action.Check(); err != nil {
+			return fmt.Errorf("%w: action: %w", InvalidArgument, err)
+		}
+	}
+	return nil
 }
 
 // parsed is the parsed form of a rule.

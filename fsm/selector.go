@@ -32,7 +32,10 @@ func (s *Selector) Selects(d *Delivery, properties []byte) (selected bool, steps
 	}
 	m := &s.message
 	m.begin(0, d.Lock.Sequence, properties)
-	m.enqueued, m.expires, m.size = d.Enqueued, d.Expires, len(d.Payload)
+	m.enqueued, m.life, m.size = d.Enqueued, Forever, len(d.Payload)
+	if d.Expires != 0 {
+		m.life = Millis(d.Expires - d.Enqueued)
+	}
 	s.runner.Begin(m)
 	truth, err := s.runner.Match(s.filter, ruleStepsMax)
 	s.runner.Begin(nil)

@@ -474,8 +474,8 @@ func (q *Queues) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32,
 	if len(s.changes) == 0 && c.hasSession {
 		return q.sessionSlot(x, c.session, true)
 	}
-	v, found := s.System(filter.SessionID)
-	if !found || v.Kind() != filter.KindText || len(v.AsText()) > sessionIDBytesMax {
+	v := s.System(filter.SessionID)
+	if v.Kind() != filter.KindText || len(v.AsText()) > sessionIDBytesMax {
 		return sessionless, false
 	}
 	return q.sessionSlot(x, []byte(v.AsText()), true)

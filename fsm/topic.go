@@ -88,7 +88,7 @@ func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueu
 	life := x.effectiveTimeToLive(m.ttl)
 	s := &q.evaluated
 	s.begin(x.id, n, m.properties)
-	s.enqueued, s.expires, s.size = enqueued, expiry(enqueued, life), len(m.payload)
+	s.enqueued, s.life, s.size = enqueued, life, len(m.payload)
 	c := fanOutContext{
 		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: x.topicState.sharedBudget(),
 		rec: record{body: sharedRef(n, len(m.payload)), enqueued: enqueued, state: Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
@@ -195,7 +195,10 @@ func (q *Queues) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 		if err == nil {
 			var patches []byte
 			if patches, err = q.runAction(m, c, &share); err == nil {
+				unchanged := c.rec.expires
+				c.rec.expires = expiry(c.rec.enqueued, min(q.evaluated.timeToLive(), x.settings.DefaultTimeToLive))
 				q.addCopy(x, c, patches)
+				c.rec.expires = unchanged
 				copies++
 			}
 			q.evaluated.beginAction(0) // other rules evaluate the message as it was sent

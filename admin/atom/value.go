@@ -141,7 +141,7 @@ func (n *Element) value() (filter.Value, error) {
 	case xsdDateTime:
 		return parseTime(text)
 	case serialDuration:
-		return parseTicks(text)
+		return parseSpan(text)
 	case serialGUID:
 		return entity.ParseGUID(text)
 	case xsdBinary:
@@ -175,35 +175,12 @@ func parseTime(text string) (filter.Value, error) {
 	return filter.Time(at.UnixMilli()), nil
 }
 
-// tick is the unit of a TimeSpan of .NET. A message property of that type has ticks as its value, too.
-const tick = 100 * time.Nanosecond
-
-// parseTicks parses a duration into ticks.
-func parseTicks(text string) (filter.Value, error) {
-	digits, negative := strings.CutPrefix(text, "-")
-	d, err := entity.ParseISODuration(digits)
-	ticks := int64(time.Duration(d) / tick)
-	if time.Duration(d) == entity.Forever {
-		ticks = math.MaxInt64
+// parseSpan parses a duration into a time span. One that is longer than a TimeSpan of .NET is the longest one.
+func parseSpan(text string) (filter.Value, error) {
+	if v, ok := filter.ParseSpan(text); ok && strings.HasPrefix(strings.TrimPrefix(text, "-"), "P") {
+		return v, nil
 	}
-	if negative {
-		ticks = -ticks
-	}
-	return filter.Int(ticks), err
-}
-
-// ticksText is the opposite of parseTicks. A TimeSpan can be longer than a Duration.
-func ticksText(ticks int64) string {
-	const day = int64(24 * time.Hour / tick)
-	sign, size := "", uint64(ticks)
-	if ticks < 0 {
-		sign, size = "-", -size
-	}
-	rest := entity.Duration(time.Duration(size%uint64(day)) * tick).ISO()
-	if days := size / uint64(day); days > 0 {
-		rest = "P" + strconv.FormatUint(days, 10) + "D" + strings.TrimPrefix(strings.TrimPrefix(rest, "P"), "T0S")
-	}
-	return sign + rest
+	return filter.Value{}, fmt.Errorf("%.40q is not of type %s: write it like PT1M30S", text, serialDuration)
 }
 
 // pair writes a name with its value. The prefix has four characters and the attribute is "i:type": JavaScript depends on
@@ -221,11 +198,14 @@ func (x *Document) pair(name string, v filter.Value, form fsm.ValueForm) {
 func valueXML(v filter.Value, form fsm.ValueForm) (kind, xmlns, text string) {
 	kind, text = plainXML(v)
 	name := typeNames()[form.Type]
+	if v.Kind() == filter.KindSpan {
+		name = serialDuration // all clients read it
+	}
 	switch name {
 	case "":
 		return kind, schemaXMLNS, text
 	case serialDuration:
-		return name, serialXMLNS, cmp.Or(form.Text, ticksText(v.AsInt()))
+		return name, serialXMLNS, cmp.Or(form.Text, text)
 	case serialGUID:
 		return name, serialXMLNS, cmp.Or(form.Text, text)
 	}
@@ -250,6 +230,8 @@ func plainXML(v filter.Value) (kind, text string) {
 		return xsdDateTime, time.UnixMilli(v.AsInt()).UTC().Format(entity.TimeLayout)
 	case filter.KindGUID:
 		return xsdString, v.String()
+	case filter.KindSpan:
+		return serialDuration, v.ISO()
 	case filter.KindBinary:
 		return xsdString, base64.StdEncoding.EncodeToString([]byte(v.AsText()))
 	case filter.KindNull, filter.KindText:

@@ -21,6 +21,7 @@ import (
 //
 //	{"type":"guid","value":"0d2c3a5e-..."}
 //	{"type":"time","value":"2026-11-20T12:00:00.000Z"}    to the millisecond
+//	{"type":"duration","value":"PT1M30S"}                  to 100 ns
 //	{"type":"binary","value":"AAEC"}                       base64
 //	{"type":"double","value":"NaN"}                        or Infinity, -Infinity, or any number
 //	{"type":"int","value":"9007199254740993"}              for clients that have only decimals
@@ -32,6 +33,7 @@ type Value struct{ filter.Value }
 const (
 	typeGUID   = "guid"
 	typeTime   = "time"
+	typeSpan   = "duration"
 	typeBinary = "binary"
 	typeDouble = "double"
 	typeInt    = "int"
@@ -63,6 +65,8 @@ func (v Value) MarshalJSON() ([]byte, error) {
 		return typedJSON(typeTime, time.UnixMilli(v.AsInt()).UTC().Format(TimeLayout))
 	case filter.KindGUID:
 		return typedJSON(typeGUID, v.String())
+	case filter.KindSpan:
+		return typedJSON(typeSpan, v.ISO())
 	case filter.KindBinary:
 		return typedJSON(typeBinary, base64.StdEncoding.EncodeToString([]byte(v.AsText())))
 	}
@@ -90,7 +94,7 @@ func doubleJSON(f float64) ([]byte, error) {
 }
 
 // errValue lists the possible values.
-var errValue = errors.New(`a value is a boolean, number, string or null, or an object as in {"type":"guid","value":"..."}, where type is guid, time, binary, double or int`)
+var errValue = errors.New(`a value is a boolean, number, string or null, or an object as in {"type":"guid","value":"..."}, where type is guid, time, duration, binary, double or int`)
 
 // UnmarshalJSON parses the value.
 func (v *Value) UnmarshalJSON(data []byte) (err error) {
@@ -152,6 +156,11 @@ func parseTyped(data []byte) (filter.Value, error) {
 			return filter.Value{}, fmt.Errorf("%.40q is not a time: write it like 2026-11-20T12:00:00Z", text)
 		}
 		return filter.Time(at.UnixMilli()), nil
+	case typeSpan:
+		if v, ok := filter.ParseSpan(text); ok {
+			return v, nil
+		}
+		return filter.Value{}, fmt.Errorf("%.40q is not a duration: write it like PT1M30S", text)
 	case typeBinary:
 		b, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {

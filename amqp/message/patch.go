@@ -2,6 +2,7 @@ package message
 
 import (
 	"fmt"
+	"math"
 	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -18,6 +19,7 @@ type changes struct {
 	sections bool               // properties or application-properties were changed
 	enqueued fsm.SequenceNumber // number where it was first sent; 0: not known
 	source   string             // entity from whose dead-letter queue it was forwarded
+	life     fsm.Millis         // time to live that an action has set; 0 if none has
 }
 
 // patch applies the patches of a message to the sections of the view, in the order of their creation: later
@@ -43,6 +45,7 @@ func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 			return c, err
 		}
 	}
+	c.life = p.life
 	if p.opened {
 		v.application = p.set.appendSection(nil)
 		c.sections = true
@@ -62,6 +65,7 @@ type messagePatcher struct {
 	opened  bool                       // set holds the application properties
 	fields  [propertyFieldCount][]byte // fields of the properties; nil: unchanged
 	changed bool                       // at least one of fields is set
+	life    fsm.Millis                 // see changes
 }
 
 // apply applies one patch.
@@ -103,14 +107,11 @@ func (p *messagePatcher) open(v *payloadView) error {
 	return p.set.merge(&own)
 }
 
-// change applies one change of an action. It ignores a system property that is not a field of a message.
+// change applies one change of an action.
 func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	name := c.Property.Name
 	if c.Property.Scope == filter.System {
-		if field := fieldOf(name); field >= 0 {
-			p.changeField(field, c)
-		}
-		return nil
+		return p.changeSystem(v, c)
 	}
 	if err := p.open(v); err != nil {
 		return err
@@ -120,6 +121,12 @@ func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 		return nil
 	}
 	value := EncodeFilterValue(c.Value)
+	if c.From != "" {
+		kept := p.set.find(c.From)
+		if v, ok := FilterValue(kept, string(kept)); ok && v == c.Value {
+			value = kept
+		}
+	}
 	if isDeadLetterKey(name) {
 		value = nil // the Go client assumes that these two properties are strings
 		if c.Value.Kind() != filter.KindNull {
@@ -127,6 +134,83 @@ func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 		}
 	}
 	p.set.change(name, value)
+	return nil
+}
+
+// changeSystem changes a system property: a field of the properties, an annotation, or the time to live. It ignores others.
+func (p *messagePatcher) changeSystem(v *payloadView, c *fsm.Change) error {
+	if field := fieldOf(c.Property.Name); field >= 0 {
+		p.changeField(field, c)
+		return nil
+	}
+	none := c.Remove || c.Value.Kind() == filter.KindNull
+	var value []byte // of an annotation
+	switch c.Property.Name {
+	case filter.TimeToLive:
+		p.changeTimeToLive(v, c.Value, none)
+		return nil
+	case filter.ScheduledEnqueueTimeUTC:
+		if !none {
+			value = wire.AppendMillis(nil, c.Value.AsInt())
+		}
+		return v.changeAnnotation(ScheduledEnqueueTimeKey, value)
+	case filter.PartitionKey, filter.ViaPartitionKey:
+		if !none {
+			value = wire.AppendString(nil, truncateCharacters(validText(c.Value), NameCharactersMax))
+		}
+		if c.Property.Name == filter.PartitionKey {
+			return v.changeAnnotation(partitionKeyKey, value)
+		}
+		return v.changeAnnotation(viaPartitionKeyKey, value)
+	}
+	return nil
+}
+
+// changeTimeToLive changes the header's ttl, and the end of a message that has both times, which clients and parsedMessage
+// believe before the header. A time that the header cannot hold is in changes.life and in the record only.
+func (p *messagePatcher) changeTimeToLive(v *payloadView, life filter.Value, none bool) {
+	v.flags &^= payloadHasTTL
+	v.ttl, p.life = 0, 0
+	created, expires, _ := v.times()
+	if p.fields[expiryField] != nil || expires != nil {
+		p.fields[expiryField], p.changed = wire.AppendValue(nil, nil), true
+	}
+	if none {
+		return
+	}
+	p.life = min(fsm.Forever, fsm.Millis((life.AsInt()-1)/TicksPerMillisecond)+1) // rounded up, as the state machine does
+	if p.life <= math.MaxUint32 {
+		v.flags |= payloadHasTTL
+		v.ttl = uint32(p.life)
+	}
+	if from, ok := wire.MillisOf(created); ok && expires != nil && p.life < fsm.Forever {
+		p.fields[expiryField] = wire.AppendMillis(nil, from+int64(p.life))
+	}
+}
+
+// changeAnnotation sets an annotation of the sender to an encoded value, or removes it if value is nil.
+func (v *payloadView) changeAnnotation(name string, value []byte) error {
+	var out []byte
+	count := 0
+	pairs := wire.IterPairs(v.annotations)
+	for {
+		key, old, ok := pairs.Next()
+		if !ok {
+			break
+		}
+		if text, _ := wire.TextOf(key); string(text) != name {
+			out = append(append(out, key...), old...)
+			count++
+		}
+	}
+	if err := pairs.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errPayload, err)
+	}
+	if value != nil {
+		out = append(wire.AppendSymbol(out, name), value...)
+		count++
+	}
+	v.annotations, v.pairs = out, count
 	return nil
 }
 
@@ -226,6 +310,17 @@ func (s *propertySet) put(key, value []byte) {
 		s.foldedIndex[folded] = append(s.foldedIndex[folded], len(s.pairs))
 	}
 	s.pairs = append(s.pairs, encodedPair{key: key, value: value})
+}
+
+// find returns the encoded value of a property as rules find it, ignoring case; nil if there is none.
+func (s *propertySet) find(name string) []byte {
+	if s.foldedIndex == nil {
+		s.indexFolded()
+	}
+	if found := s.foldedIndex[filter.Fold(name)]; len(found) > 0 {
+		return s.pairs[found[0]].value
+	}
+	return nil
 }
 
 // change sets a property as rules do, ignoring case, or removes it if value is nil. An existing property keeps

@@ -2,6 +2,7 @@ package message
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -235,5 +236,75 @@ func BenchmarkChanges(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// Actions change the annotations that are system properties, and leave the others.
+func TestActionsChangeAnnotations(t *testing.T) {
+	t.Parallel()
+	encoded := section(nil, wire.SectionMessageAnnotations, wire.Map{
+		{Key: wire.Symbol("x-opt-partition-key"), Value: "old"}, {Key: wire.Symbol("x-own"), Value: int32(1)},
+	})
+	got := patched(t, encoded, fsm.Patch{Changes: []fsm.Change{
+		setSystem(filter.PartitionKey, filter.Text("new")), setSystem(filter.ScheduledEnqueueTimeUTC, filter.Time(86_400_000)),
+		setSystem(filter.ViaPartitionKey, filter.Text("via")),
+	}})
+	for key, want := range map[string]any{
+		"x-opt-partition-key": "new", "x-own": int32(1), "x-opt-via-partition-key": "via", "x-opt-scheduled-enqueue-time": millis(86_400_000),
+	} {
+		if v := got.annotations.Get(key); !cmp.Equal(v, want) {
+			t.Errorf("%s is %v, want %v", key, v, want)
+		}
+	}
+	got = patched(t, encoded, fsm.Patch{Changes: []fsm.Change{removed(filter.System, filter.PartitionKey)}})
+	if v := got.annotations.Get("x-opt-partition-key"); v != nil || got.annotations.Get("x-own") != int32(1) {
+		t.Errorf("after REMOVE sys.PartitionKey the annotations are %v", got.annotations)
+	}
+}
+
+// SET sys.TimeToLive determines the time to live of a forwarded message, and what a dead letter shows, whichever of the two
+// forms the sender used.
+func TestActionsChangeTheTimeToLive(t *testing.T) {
+	t.Parallel()
+	minutes := func(n int64) filter.Value { return filter.Span(n * 60_000 * TicksPerMillisecond) }
+	bothTimes := wire.AppendProperties(nil, &wire.Properties{MessageID: "id", CreationTime: ptr(millis(1000)), AbsoluteExpiryTime: ptr(millis(9_000_000))})
+	ttl := uint32(5000)
+	inHeader := section(wire.AppendHeader(nil, &wire.Header{TTL: &ttl}), wire.SectionData, []byte("x"))
+	for name, c := range map[string]struct {
+		encoded []byte
+		change  fsm.Change
+		want    fsm.Millis
+		header  uint32 // 0: none
+		end     int64  // absolute-expiry-time; 0: none
+	}{
+		"both times":          {bothTimes, setSystem(filter.TimeToLive, minutes(10)), 600_000, 600_000, 601_000},
+		"in the header":       {inHeader, setSystem(filter.TimeToLive, minutes(10)), 600_000, 600_000, 0},
+		"above 49 days":       {inHeader, setSystem(filter.TimeToLive, minutes(100_000)), 6_000_000_000, 0, 0},
+		"rounded up":          {inHeader, setSystem(filter.TimeToLive, filter.Span(1)), 1, 1, 0},
+		"removed":             {bothTimes, removed(filter.System, filter.TimeToLive), 0, 0, 0},
+		"NULL":                {inHeader, setSystem(filter.TimeToLive, filter.Value{}), 0, 0, 0},
+		"longest":             {bothTimes, setSystem(filter.TimeToLive, filter.Span(math.MaxInt64)), fsm.Forever, 0, 0},
+		"another change only": {bothTimes, setSystem(filter.Label, filter.Text("x")), 8_999_000, 0, 9_000_000},
+	} {
+		m, err := Parse(c.encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		patches := fsm.AppendPatches(nil, []fsm.Patch{{Changes: []fsm.Change{c.change}}})
+		again, err := Reread(m.Payload, patches)
+		if err != nil || again.TimeToLive != c.want {
+			t.Errorf("%s: forwarded with a time to live of %d ms, want %d; %v", name, again.TimeToLive, c.want, err)
+		}
+		got := patched(t, c.encoded, fsm.Patch{Changes: []fsm.Change{c.change}})
+		header, end := uint32(0), int64(0)
+		if got.header.TTL != nil {
+			header = *got.header.TTL
+		}
+		if at := got.properties.AbsoluteExpiryTime; at != nil {
+			end = at.UnixMilli()
+		}
+		if header != c.header || end != c.end {
+			t.Errorf("%s: delivered with ttl %d and end %d, want %d and %d", name, header, end, c.header, c.end)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -267,7 +268,7 @@ func Reread(payload, patches []byte) (fsm.Message, error) {
 		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
 	}
 	return fsm.Message{
-		ID: p.id, Payload: payload, TimeToLive: p.timeToLive(), Properties: properties,
+		ID: p.id, Payload: payload, TimeToLive: cmp.Or(changed.life, p.timeToLive()), Properties: properties,
 		Session: p.session, HasSession: p.hasSession, PartitionKey: v.partitionKey(),
 	}, nil
 }

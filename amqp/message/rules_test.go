@@ -403,7 +403,7 @@ func naiveValue(v any) (filter.Value, bool) {
 			return filter.Text(text), isText
 		case wire.Symbol("com.microsoft:timespan"):
 			_, unsigned := wire.UintOf(wire.AppendValue(nil, v.Value))
-			return ticks, isLong && !unsigned
+			return filter.Span(ticks.AsInt()), isLong && !unsigned
 		case wire.Symbol("com.microsoft:datetime-offset"):
 			_, unsigned := wire.UintOf(wire.AppendValue(nil, v.Value))
 			return filter.Time((ticks.AsInt() - ticksOf1970) / 10000), isLong && !unsigned

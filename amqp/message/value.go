@@ -20,12 +20,12 @@ import (
 //	float, double, decimals                  decimal    double
 //	string, symbol, char, com.microsoft:uri  string     string
 //	timestamp, com.microsoft:datetime-offset timestamp  timestamp
-//	com.microsoft:timespan                   integer    long, in ticks
+//	com.microsoft:timespan                   time span  com.microsoft:timespan
 //	uuid                                     GUID       uuid
 //	binary                                   binary     binary
 //
-// A value that no rule changes keeps its AMQP type: only values that an action has set are converted
-// from the rule language. Rules cannot refer to lists, maps, arrays and other described values.
+// A value that no rule changes keeps its AMQP type, and so does one that an action gives to a property that had none
+// (SET a = b): only other values that an action has set are converted from the rule language. Rules cannot refer to lists, maps, arrays and other described values.
 
 // Descriptors that .NET defines (docs/service-bus-protocol.md#described-values).
 const (
@@ -97,7 +97,7 @@ func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 		return filter.Text(text[len(text)-len(data):]), ok
 	case timespanDescriptor:
 		ticks, ok := wire.IntOf(inner)
-		return filter.Int(ticks), ok
+		return filter.Span(ticks), ok
 	case dateTimeOffsetDescriptor:
 		ticks, ok := wire.IntOf(inner)
 		return filter.Time((ticks - ticksOf1970) / TicksPerMillisecond), ok
@@ -180,6 +180,8 @@ func EncodeFilterValue(v filter.Value) []byte {
 		return wire.AppendUUID(nil, id)
 	case filter.KindBinary:
 		return wire.AppendBinary(nil, []byte(v.AsText()))
+	case filter.KindSpan:
+		return wire.AppendValue(nil, wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: v.AsInt()})
 	}
 	return wire.AppendValue(nil, nil)
 }

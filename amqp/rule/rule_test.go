@@ -96,7 +96,7 @@ func TestRequestsForRulesAreRead(t *testing.T) {
 			condition(filter.System, filter.ReplyTo, filter.Text("4")), condition(filter.System, filter.Label, filter.Text("")),
 			condition(filter.System, filter.SessionID, filter.Text("6")), condition(filter.System, filter.ReplyToSessionID, filter.Text("7")),
 			condition(filter.System, filter.ContentType, filter.Text("8")),
-			condition(filter.User, "n", filter.Int(1)), condition(filter.User, "t", filter.Time(5)), condition(filter.User, "x", filter.Int(7)),
+			condition(filter.User, "n", filter.Int(1)), condition(filter.User, "t", filter.Time(5)), condition(filter.User, "x", filter.Span(7)),
 		}}, Forms: []fsm.ValueForm{7: {Type: fsm.TypeInt}, 9: {Type: fsm.TypeDuration}}}},
 	} {
 		got, err := Parse(c.body)

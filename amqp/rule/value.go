@@ -93,8 +93,6 @@ func integer(n int64, as fsm.ValueType) any {
 		return uint32(n)
 	case as == fsm.TypeUnsignedLong && n >= 0:
 		return uint64(n)
-	case as == fsm.TypeDuration:
-		return wire.Described{Descriptor: wire.Symbol(timeSpanDescriptor), Value: n}
 	}
 	return nil
 }

@@ -3,7 +3,13 @@ package filter
 import "strconv"
 
 // Action is a parsed SQL action. Any number of goroutines may use it.
-type Action struct{ statements []statement }
+type Action struct {
+	statements []statement
+	unusable   error // see Check
+}
+
+// Check is [Expr.Check] for an action.
+func (a *Action) Check() error { return a.unusable }
 
 // statement is SET target = value, or REMOVE target if value is nil.
 type statement struct {
@@ -14,9 +20,10 @@ type statement struct {
 // Writer is the copy of the message that an action changes. Names are spelled as Property
 // documents. An error ends the action; it must be the same on all replicas.
 type Writer interface {
-	// Set sets a property to a value, which may be NULL. System properties require a type; the
-	// value has it if the property had a value before.
-	Set(p Property, v Value) error
+	// Set sets a property to a value, which may be NULL. The value of a system property has the type of that property. from
+	// names the user property from which the value was read, unchanged, if p is one that had no value: p then also has the
+	// type that the sender gave to from, of which the language knows several as one kind. Otherwise it is "".
+	Set(p Property, v Value, from string) error
 	// Remove removes a property. Removing a missing property is no error.
 	Remove(p Property) error
 }
@@ -50,6 +57,7 @@ func parseAction(text string, parameters []Parameter) (*Action, error) {
 			return nil, err
 		}
 	}
+	a.unusable = p.unusable
 	return a, nil
 }
 
@@ -88,25 +96,44 @@ func (s *statement) apply(r *Runner, w Writer) error {
 	if err != nil {
 		return err
 	}
+	system := s.target.Scope == System
+	what := "SET "
 	if s.value == nil {
-		return s.describe("REMOVE ", w.Remove(s.target.Property))
+		what = "REMOVE "
+	}
+	if system && s.target.system.use != settable {
+		return s.describe(what, ErrReadOnly)
+	}
+	if s.value == nil {
+		return s.describe(what, w.Remove(s.target.Property))
 	}
 	v, err := s.value.value(r)
 	if err != nil {
 		return err
 	}
-	if v.kind != KindNull && old.kind != KindNull {
-		if err := r.spend(convertSteps(v, old.kind)); err != nil {
+	to := old.kind
+	if system {
+		to = s.target.system.kind
+	}
+	if v.kind != KindNull && to != KindNull {
+		if err := r.spend(convertSteps(v, to)); err != nil {
 			return err
 		}
-		if converted, ok := convert(v, old.kind); ok {
+		converted, ok := convert(v, to)
+		if ok {
 			v = converted
+		} else if system {
+			return &EvalError{Err: ErrOperand, Detail: what + s.target.String() + " takes " + to.String() + ", not " + v.kind.String(), Position: s.target.position}
 		}
 	}
 	if err := r.spend(stepsPer(len(v.text), copyBytes)); err != nil { // for the copy of the value
 		return err
 	}
-	return s.describe("SET ", w.Set(s.target.Property, v))
+	from := ""
+	if source, ok := s.value.(*property); ok && !system && source.Scope == User && old.kind == KindNull {
+		from = source.Name
+	}
+	return s.describe(what, w.Set(s.target.Property, v, from))
 }
 
 func (s *statement) describe(what string, err error) error {

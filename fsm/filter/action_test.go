@@ -121,8 +121,8 @@ type stubborn struct{ *fake }
 
 var errStubborn = errors.New("no")
 
-func (stubborn) Set(Property, Value) error { return errStubborn }
-func (stubborn) Remove(Property) error     { return errStubborn }
+func (stubborn) Set(Property, Value, string) error { return errStubborn }
+func (stubborn) Remove(Property) error             { return errStubborn }
 
 func TestActionsFailAtTheFirstError(t *testing.T) {
 	t.Parallel()

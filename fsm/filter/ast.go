@@ -25,7 +25,8 @@ type parameter struct {
 // property is a property of the message.
 type property struct {
 	Property
-	folded   string // Fold of the name, for User
+	folded   string         // Fold of the name, for User
+	system   systemProperty // for System
 	position int
 }
 

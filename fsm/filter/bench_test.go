@@ -30,11 +30,11 @@ type lean struct {
 	values []Value
 }
 
-func (l *lean) System(name string) (Value, bool) {
+func (l *lean) System(name string) Value {
 	if name == Label {
-		return Text("order"), true
+		return Text("order")
 	}
-	return Value{}, true
+	return Value{}
 }
 
 func (l *lean) User(folded string) (Value, bool) {
@@ -160,5 +160,5 @@ func BenchmarkAction(b *testing.B) {
 // nowhere is a Writer that keeps nothing.
 type nowhere struct{}
 
-func (nowhere) Set(Property, Value) error { return nil }
-func (nowhere) Remove(Property) error     { return nil }
+func (nowhere) Set(Property, Value, string) error { return nil }
+func (nowhere) Remove(Property) error             { return nil }

@@ -14,14 +14,14 @@ import (
 var errEncoding = errors.New("value is not encoded as it must be")
 
 // AppendValue appends the one encoding of a value to dst: its kind in a byte, then nothing for
-// NULL, a byte for a boolean, a zigzag varint for an integer or timestamp, 8 bytes little endian
+// NULL, a byte for a boolean, a zigzag varint for an integer, timestamp or time span, 8 bytes little endian
 // for a decimal, 16 for a GUID, and a uvarint length with as many bytes for a string or a binary.
 func AppendValue(dst []byte, v Value) []byte {
 	dst = append(dst, byte(v.kind))
 	switch v.kind {
 	case KindBool:
 		return append(dst, byte(v.bits))
-	case KindInt, KindTime:
+	case KindInt, KindTime, KindSpan:
 		return binary.AppendVarint(dst, int64(v.bits))
 	case KindDouble:
 		return binary.LittleEndian.AppendUint64(dst, v.bits)
@@ -76,7 +76,7 @@ func measure[B []byte | string](b B) (v Value, from, to int, ok bool) {
 			return v, 0, 0, false
 		}
 		v.bits, size = uint64(b[1]), 1
-	case KindInt, KindTime:
+	case KindInt, KindTime, KindSpan:
 		v.bits, size = uvarint(b[1:])
 		v.bits = v.bits>>1 ^ -(v.bits & 1)
 	case KindDouble:
@@ -128,7 +128,7 @@ func uvarint[B []byte | string](b B) (v uint64, n int) {
 var errText = errors.New("not a value")
 
 // MarshalText returns the value for JSON and display, kind first: null, bool:true, int:5,
-// double:0.5, text:abc, time:1700000000000, guid:..., binary:00ff. A string that is not UTF-8,
+// double:0.5, text:abc, time:1700000000000, span:10000000, guid:..., binary:00ff. A string that is not UTF-8,
 // which JSON would change, is written as hex: bytes:ff.
 func (v Value) MarshalText() ([]byte, error) {
 	switch v.kind {
@@ -140,6 +140,8 @@ func (v Value) MarshalText() ([]byte, error) {
 		return strconv.AppendFloat([]byte("double:"), v.AsDouble(), 'g', -1, 64), nil
 	case KindTime:
 		return append([]byte("time:"), v.String()...), nil
+	case KindSpan:
+		return strconv.AppendInt([]byte("span:"), v.AsInt(), 10), nil
 	case KindGUID:
 		return append([]byte("guid:"), v.String()...), nil
 	case KindBinary:
@@ -168,11 +170,16 @@ func (v *Value) UnmarshalText(text []byte) error {
 		var b bool
 		b, err = strconv.ParseBool(rest)
 		read = Bool(b)
-	case "int", "time":
+	case "int", "time", "span":
 		var i int64
 		i, err = strconv.ParseInt(rest, 10, 64)
-		if read = Int(i); kind == "time" {
+		switch kind {
+		case "int":
+			read = Int(i)
+		case "time":
 			read = Time(i)
+		default:
+			read = Span(i)
 		}
 	case "double":
 		var f float64
@@ -216,15 +223,4 @@ func readHex(text string) ([]byte, error) {
 		out[i] = byte(b)
 	}
 	return out, nil
-}
-
-// IsSystem reports whether there is a system property of this canonical name.
-func IsSystem(name string) bool {
-	switch name {
-	case ContentType, CorrelationID, Label, MessageID, ReplyTo, ReplyToSessionID, SessionID, To,
-		DeadLetterReason, DeadLetterErrorDescription, DeadLetterSource, DeliveryCount, EnqueuedSequenceNumber, EnqueuedTimeUTC, ExpiresAtUTC,
-		PartitionKey, ScheduledEnqueueTimeUTC, SequenceNumber, Size, TimeToLive, ViaPartitionKey:
-		return true
-	}
-	return false
 }

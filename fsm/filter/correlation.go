@@ -37,7 +37,7 @@ func NewCorrelation(conditions []Condition) (*Correlation, error) {
 		h := equalCondition{scope: one.Property.Scope, name: one.Property.Name, value: normalized(one.Value)}
 		if h.scope == User {
 			h.name = Fold(h.name)
-		} else if h.name = canonicalName(h.name); systemIndex(h.name) < 0 {
+		} else if h.name = findSystem(h.name).name; systemIndex(h.name) < 0 {
 			return nil, fmt.Errorf("%w: no condition on %v", ErrInvalid, one.Property)
 		}
 		switch size += len(h.name) + h.value.size(); {
@@ -82,7 +82,7 @@ func (h *equalCondition) matches(m Message) bool {
 	if h.scope == User {
 		v, _ = m.User(h.name)
 	} else {
-		v, _ = m.System(h.name)
+		v = m.System(h.name)
 	}
 	return v.kind != KindNull && normalized(v) == h.value && !isNaN(v)
 }

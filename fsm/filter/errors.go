@@ -12,8 +12,10 @@ var (
 	ErrUnknownProperty = errors.New("no such system property")
 	// ErrOperand: the operator does not accept a value of this type, as in 'a' * 2.
 	ErrOperand = errors.New("wrong type of operand")
-	// ErrDivision: an integer is divided by zero, or the quotient does not fit into 64 bits.
+	// ErrDivision: an integer is divided by zero, or a quotient, timestamp or time span does not fit.
 	ErrDivision = errors.New("division by zero or overflow")
+	// ErrReadOnly: an action changes a system property that it cannot change.
+	ErrReadOnly = errors.New("property cannot be changed")
 	// ErrEscape: the ESCAPE is not one character, or the pattern ends in it.
 	ErrEscape = errors.New("wrong escape character")
 	// ErrTooLong: a computed string is longer than ComputedBytesMax.

@@ -41,9 +41,8 @@ func (t Truth) Not() Truth { return True - t }
 // Message gives a filter access to a message. Its results must not change during a Match.
 type Message interface {
 	// System returns a system property by its canonical name (see ContentType and the following
-	// constants); NULL if this message has none. known is false if there is no such property at
-	// all: then the evaluation fails.
-	System(name string) (v Value, known bool)
+	// constants); NULL if this message has none. Filters that use another name fail without asking.
+	System(name string) Value
 	// User returns an application property. The name is folded (see Fold); the message compares it
 	// with the folds of its names.
 	User(folded string) (v Value, found bool)
@@ -106,11 +105,10 @@ func (p *property) value(r *Runner) (Value, error) {
 		v, _ := r.m.User(p.folded)
 		return v, nil
 	}
-	v, known := r.m.System(p.Name)
-	if !known {
+	if p.system.use == unusable {
 		return Value{}, &EvalError{Err: ErrUnknownProperty, Detail: "sys." + p.Name, Position: p.position}
 	}
-	return v, nil
+	return r.m.System(p.Name), nil
 }
 
 func (n *namedProperty) value(r *Runner) (Value, error) {
@@ -175,13 +173,62 @@ func (a *arithmetic) value(r *Runner) (Value, error) {
 			r.steps += stepsRemainder
 		}
 		return Double(a.decimals(x.AsDouble(), y.AsDouble())), nil
+	case (x.kind == KindTime || x.kind == KindSpan) && (y.kind == KindTime || y.kind == KindSpan):
+		return a.times(x, y)
 	case a.op == '+' && (x.kind == KindText || y.kind == KindText) && canConcatenate(x.kind) && canConcatenate(y.kind):
 		return a.concatenate(r, x, y)
 	}
-	return Value{}, &EvalError{
+	return Value{}, a.refuse(x, y)
+}
+
+// refuse returns the error of an operator that does not accept the types of its operands.
+func (a *arithmetic) refuse(x, y Value) error {
+	return &EvalError{
 		Err: ErrOperand, Detail: fmt.Sprintf("%c between %v and %v", a.op, x.kind, y.kind), Position: a.position,
 	}
 }
+
+// times computes with timestamps and time spans as .NET does: timestamp - timestamp, timestamp + span, timestamp - span,
+// span + span and span - span. A result that does not fit, or a timestamp outside of the years 1 to 9999, is an error.
+// A timestamp has milliseconds: the fraction of one is dropped.
+func (a *arithmetic) times(x, y Value) (Value, error) {
+	sign := int64(1)
+	if a.op == '-' {
+		sign = -1
+	} else if a.op != '+' {
+		return Value{}, a.refuse(x, y)
+	}
+	i, j := x.AsInt(), y.AsInt()
+	ok := true
+	switch {
+	case x.kind == KindTime && y.kind == KindTime && sign < 0:
+		// Both are checked first: the difference of two dates fits, also in ticks.
+		if ok = isDate(i) && isDate(j); ok {
+			return Span((i - j) * ticksPerMillisecond), nil
+		}
+	case x.kind == KindTime && y.kind == KindSpan:
+		ms := j / ticksPerMillisecond * sign
+		if rest := j % ticksPerMillisecond * sign; rest < 0 {
+			ms-- // the sum is rounded towards the past
+		}
+		if ok = isDate(i) && isDate(i+ms); ok { // |ms| is below 2^50
+			return Time(i + ms), nil
+		}
+	case x.kind == KindSpan && y.kind == KindSpan:
+		sum := i + sign*j
+		// The sum is below i if and only if j is negative or subtracted.
+		if ok = (sum < i) == (sign > 0 && j < 0 || sign < 0 && j > 0); ok {
+			return Span(sum), nil
+		}
+	}
+	if ok {
+		return Value{}, a.refuse(x, y)
+	}
+	return Value{}, &EvalError{Err: ErrDivision, Detail: "of a time", Position: a.position}
+}
+
+// isDate reports whether a timestamp is in the years 1 to 9999.
+func isDate(ms int64) bool { return dateMin <= ms && ms <= dateMax }
 
 // integers computes as C# does outside of checked: sums, differences and products wrap around; a
 // quotient that does not exist or does not fit is an error.

@@ -10,9 +10,7 @@ import (
 type order map[string]filter.Value
 
 // System returns the label, the only system property that this message has.
-func (o order) System(name string) (v filter.Value, known bool) {
-	return o["sys."+name], name == filter.Label
-}
+func (o order) System(name string) filter.Value { return o["sys."+name] }
 
 // User returns an application property. The name is folded, so keys of an order must be too.
 func (o order) User(folded string) (v filter.Value, found bool) {
@@ -24,7 +22,7 @@ func (o order) User(folded string) (v filter.Value, found bool) {
 func (o order) NewID(call int) filter.GUID { return filter.DeriveID(1, 2, call) }
 
 // Set and Remove change a property.
-func (o order) Set(p filter.Property, v filter.Value) error {
+func (o order) Set(p filter.Property, v filter.Value, _ string) error {
 	o[filter.Fold(p.Name)] = v
 	return nil
 }

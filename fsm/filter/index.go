@@ -209,7 +209,7 @@ func (x *Index[V]) findSatisfied(m ListedMessage) {
 		if x.system[i] == 0 {
 			continue
 		}
-		if v, _ := m.System(name); v.kind != KindNull {
+		if v := m.System(name); v.kind != KindNull {
 			x.markSatisfied(equalCondition{scope: System, name: name, value: normalized(v)})
 		}
 	}

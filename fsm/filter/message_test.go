@@ -11,12 +11,10 @@ type fake struct {
 	system map[string]Value
 	user   map[string]Value // by any name
 	ids    int              // calls of NewID
+	kept   []string         // properties that keep the type of another
 }
 
-func (f *fake) System(name string) (Value, bool) {
-	v, known := f.system[name]
-	return v, known
-}
+func (f *fake) System(name string) Value { return f.system[name] }
 
 func (f *fake) User(folded string) (Value, bool) {
 	if v, found := f.user[folded]; found {
@@ -41,7 +39,10 @@ func (f *fake) EachUser(visit func(string, Value)) {
 	}
 }
 
-func (f *fake) Set(p Property, v Value) error {
+func (f *fake) Set(p Property, v Value, from string) error {
+	if from != "" {
+		f.kept = append(f.kept, p.Name+" from "+from)
+	}
 	f.of(p)[p.Name] = v
 	return nil
 }
@@ -80,7 +81,7 @@ func sample() *fake {
 			"min": Int(math.MinInt64), "max": Int(math.MaxInt64), "nan": Double(math.NaN()), "inf": Double(math.Inf(1)),
 			"two words": Int(1), "a]b": Int(2), "and": Text("word"), "größe": Int(7), "pointer": Text("color"),
 			"guid": ID(GUID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}),
-			"when": Time(2000), "bin": Binary([]byte{0, 255}),
+			"when": Time(2000), "span": Span(36_000_000_001), "bin": Binary([]byte{0, 255}),
 		},
 	}
 }
@@ -93,6 +94,9 @@ func parameters() []Parameter {
 		{"t", Bool(true)},
 		{"n", Value{}},
 		{"when", Time(1000)},
+		{"hour", Span(ticksPerHour)},
+		{"tick", Span(1)},
+		{"longest", Span(math.MaxInt64)},
 		{"@Pat", Text("r%")},
 	}
 }

@@ -30,53 +30,6 @@ type Property struct {
 	Scope Scope  `json:"Scope"`
 }
 
-// The system properties, as the service's message class spells them. A correlation filter can use
-// the first eight. A Message need not know all of them: the evaluation of an unknown one fails.
-const (
-	ContentType      = "ContentType"
-	CorrelationID    = "CorrelationId"
-	Label            = "Label" // also written Subject, its name in newer clients
-	MessageID        = "MessageId"
-	ReplyTo          = "ReplyTo"
-	ReplyToSessionID = "ReplyToSessionId"
-	SessionID        = "SessionId"
-	To               = "To"
-	// The reason and description of a dead letter are application properties on the wire; the
-	// message classes of the clients show them as properties of their own.
-	DeadLetterReason           = "DeadLetterReason"
-	DeadLetterErrorDescription = "DeadLetterErrorDescription"
-	DeadLetterSource           = "DeadLetterSource"
-	DeliveryCount              = "DeliveryCount"
-	EnqueuedSequenceNumber     = "EnqueuedSequenceNumber"
-	EnqueuedTimeUTC            = "EnqueuedTimeUtc"
-	ExpiresAtUTC               = "ExpiresAtUtc"
-	PartitionKey               = "PartitionKey"
-	ScheduledEnqueueTimeUTC    = "ScheduledEnqueueTimeUtc"
-	SequenceNumber             = "SequenceNumber"
-	Size                       = "Size"
-	TimeToLive                 = "TimeToLive"
-	ViaPartitionKey            = "ViaPartitionKey"
-)
-
-// canonicalName returns the constant for the name of a system property, case-insensitively; other
-// names are returned unchanged.
-func canonicalName(name string) string {
-	folded := Fold(name)
-	if folded == "subject" {
-		return Label
-	}
-	for _, known := range [...]string{
-		ContentType, CorrelationID, Label, MessageID, ReplyTo, ReplyToSessionID, SessionID, To,
-		DeadLetterReason, DeadLetterErrorDescription, DeadLetterSource, DeliveryCount, EnqueuedSequenceNumber, EnqueuedTimeUTC, ExpiresAtUTC,
-		PartitionKey, ScheduledEnqueueTimeUTC, SequenceNumber, Size, TimeToLive, ViaPartitionKey,
-	} {
-		if Fold(known) == folded {
-			return known
-		}
-	}
-	return name
-}
-
 // Fold returns the form in which names of properties are compared: capital letters of ASCII,
 // Latin-1, Greek and Cyrillic become small, everything else stays. The Unicode tables of the Go
 // release are deliberately not used: two replicas built with different releases must agree. It

@@ -16,7 +16,14 @@ type Parameter struct {
 }
 
 // Expr is a parsed filter. Any number of goroutines may use it.
-type Expr struct{ root condition }
+type Expr struct {
+	root     condition
+	unusable error // see Check
+}
+
+// Check returns a *SyntaxError if the filter uses a system property that no message has while rules are evaluated: the token or
+// the end of a lock. It is for new rules: Parse accepts the property, because a stored rule stays valid.
+func (e *Expr) Check() error { return e.unusable }
 
 // parser is a recursive descent parser: each level of precedence is a method, in the order of
 // SQL-92: OR, AND, NOT, predicates, sums, products, signs.
@@ -25,7 +32,8 @@ type parser struct {
 	token      token // the current token
 	parameters []Parameter
 	depth      int
-	ids        int // calls of newid() so far
+	unusable   error // of the first property that Check refuses
+	ids        int   // calls of newid() so far
 }
 
 // operand is the result of a level: either a term or a condition. Parentheses may contain either,
@@ -64,7 +72,7 @@ func (p *parser) whole() (*Expr, error) {
 	if p.token.kind != tokenEnd {
 		return nil, p.fail("an operator or the end")
 	}
-	return &Expr{root: root}, nil
+	return &Expr{root: root, unusable: p.unusable}, nil
 }
 
 // checkLength refuses texts that are too long, before any work is done.

@@ -90,7 +90,7 @@ func (c constant) print(p *printer) {
 			s += ".0"
 		}
 		p.write(s)
-	case KindNull, KindInt, KindTime, KindGUID, KindBinary: // the last three have no literals
+	case KindNull, KindInt, KindTime, KindSpan, KindGUID, KindBinary: // the last four have no literals
 		p.write(c.v.String())
 	}
 }

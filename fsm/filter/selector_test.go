@@ -123,14 +123,14 @@ func TestLongestAndDeepestSelectorsAreTaken(t *testing.T) {
 // car is a message with properties of all types.
 type car struct{}
 
-func (car) System(name string) (filter.Value, bool) {
+func (car) System(name string) filter.Value {
 	switch name {
 	case filter.MessageID:
-		return filter.Text("ID:1"), true
+		return filter.Text("ID:1")
 	case filter.CorrelationID:
-		return filter.Text("7"), true
+		return filter.Text("7")
 	}
-	return filter.Value{}, filter.IsSystem(name)
+	return filter.Value{}
 }
 
 func (car) User(name string) (filter.Value, bool) {

@@ -128,7 +128,7 @@ func textSteps(v Value) uint64 {
 		return 0
 	case KindDouble:
 		return stepsDecimalText
-	case KindNull, KindBool, KindInt, KindTime, KindGUID, KindBinary:
+	case KindNull, KindBool, KindInt, KindTime, KindGUID, KindBinary, KindSpan:
 	}
 	return stepsNumberText
 }

@@ -164,6 +164,14 @@ func (p *parser) exists() (operand, error) {
 
 // property parses [scope .] name.
 func (p *parser) property() (*property, error) {
+	of, err := p.anyProperty()
+	if err == nil && p.unusable == nil {
+		p.unusable = of.checkUsable()
+	}
+	return of, err
+}
+
+func (p *parser) anyProperty() (*property, error) {
 	first := p.token
 	if first.kind != tokenName && first.kind != tokenDelimited {
 		return nil, p.fail("a property")
@@ -203,7 +211,8 @@ func (p *parser) scope(t *token) (Scope, error) {
 func newProperty(scope Scope, name *token) *property {
 	p := &property{Property: Property{Scope: scope, Name: name.text}, folded: Fold(name.text), position: name.position}
 	if scope == System {
-		p.Name = canonicalName(name.text)
+		p.system = findSystem(name.text)
+		p.Name = p.system.name
 	}
 	return p
 }

@@ -19,6 +19,7 @@ const (
 	KindTime   Kind = 5 // milliseconds since 1970 UTC, as AMQP timestamps
 	KindGUID   Kind = 6
 	KindBinary Kind = 7
+	KindSpan   Kind = 8 // ticks of 100 ns, as System.TimeSpan
 )
 
 // String returns the name of the kind as in errors.
@@ -40,6 +41,8 @@ func (k Kind) String() string {
 		return "a GUID"
 	case KindBinary:
 		return "binary"
+	case KindSpan:
+		return "a time span"
 	}
 	return "kind " + strconv.Itoa(int(k))
 }
@@ -98,6 +101,9 @@ func Text(s string) Value { return Value{kind: KindText, text: s} }
 // Time returns a timestamp in milliseconds since 1970 UTC.
 func Time(ms int64) Value { return Value{kind: KindTime, bits: uint64(ms)} }
 
+// Span returns a time span in ticks of 100 ns.
+func Span(ticks int64) Value { return Value{kind: KindSpan, bits: uint64(ticks)} }
+
 // ID returns a GUID.
 func ID(g GUID) Value { return Value{kind: KindGUID, text: string(g[:])} }
 
@@ -110,9 +116,9 @@ func (v Value) Kind() Kind { return v.kind }
 // AsBool returns the boolean; false for other kinds.
 func (v Value) AsBool() bool { return v.kind == KindBool && v.bits != 0 }
 
-// AsInt returns the integer or timestamp; 0 for other kinds.
+// AsInt returns the integer, the milliseconds of a timestamp or the ticks of a time span; 0 for other kinds.
 func (v Value) AsInt() int64 {
-	if v.kind != KindInt && v.kind != KindTime {
+	if v.kind != KindInt && v.kind != KindTime && v.kind != KindSpan {
 		return 0
 	}
 	return int64(v.bits)
@@ -125,7 +131,7 @@ func (v Value) AsDouble() float64 {
 		return float64(int64(v.bits))
 	case KindDouble:
 		return math.Float64frombits(v.bits)
-	case KindNull, KindBool, KindText, KindTime, KindGUID, KindBinary:
+	case KindNull, KindBool, KindText, KindTime, KindGUID, KindBinary, KindSpan:
 	}
 	return 0
 }
@@ -139,7 +145,7 @@ func (v Value) size() int { return len(v.text) }
 func (v Value) number() bool { return v.kind == KindInt || v.kind == KindDouble }
 
 // String returns the value as `+` converts it for a string, which is as .NET prints it in the
-// invariant culture. NULL, timestamps and binaries, which `+` refuses, are printed for display.
+// invariant culture. NULL, timestamps, time spans and binaries, which `+` refuses, are printed for display.
 func (v Value) String() string {
 	switch v.kind {
 	case KindNull:
@@ -155,6 +161,8 @@ func (v Value) String() string {
 		return formatDouble(math.Float64frombits(v.bits))
 	case KindText, KindBinary:
 		return v.text
+	case KindSpan:
+		return clockText(int64(v.bits))
 	case KindGUID:
 		var g GUID
 		copy(g[:], v.text)
@@ -201,7 +209,7 @@ func Compare(a, b Value) (order int, ok bool) {
 	switch a.kind {
 	case KindBool:
 		return int(a.bits ^ b.bits), true
-	case KindTime:
+	case KindTime, KindSpan:
 		return three(a.AsInt(), b.AsInt()), true
 	case KindText, KindGUID, KindBinary:
 		return strings.Compare(a.text, b.text), true
@@ -222,7 +230,7 @@ func three[N int64 | float64](x, y N) int {
 
 // convert converts a value to another kind without loss of meaning. SET uses it if the property has
 // a value already: the new value gets its type "if possible" (documentation of SQL actions; strings
-// too, as the maintainers of the service say).
+// too, as the maintainers of the service say). The type of a system property is its own, with a value or without.
 func convert(v Value, to Kind) (Value, bool) {
 	switch {
 	case v.kind == to:
@@ -269,7 +277,11 @@ func read(text string, to Kind) (Value, bool) {
 		}
 	case KindGUID:
 		return readGUID(text)
-	case KindNull, KindText, KindTime, KindBinary:
+	case KindTime:
+		return parseTime(text)
+	case KindSpan:
+		return ParseSpan(text)
+	case KindNull, KindText, KindBinary:
 	}
 	return Value{}, false
 }

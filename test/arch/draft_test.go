@@ -15,8 +15,8 @@ import (
 
 // The draft whose golden files were recorded, and their hash.
 const (
-	recordedDraft  = 2
-	recordedHash   = "0cac5a4aee07a6a386c2e26bd8cec24d"
+	recordedDraft  = 3
+	recordedHash   = "10b2c4ed46c0e39fbb4a6d628ddb5006"
 	goldenFilesMin = 60
 )
 

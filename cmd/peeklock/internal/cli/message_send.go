@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 const (
@@ -114,6 +116,9 @@ func (o *sendOptions) template() (amqp.Message, error) {
 		key, value, err := typedPair("--property", pair)
 		if err != nil {
 			return m, err
+		}
+		if value.Kind() == filter.KindSpan {
+			return m, Usagef("--property %s: go-amqp cannot send a duration", key)
 		}
 		if m.ApplicationProperties == nil {
 			m.ApplicationProperties = make(map[string]any)

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -59,59 +61,68 @@ type Peeked struct {
 }
 
 // System returns a property of Service Bus if a peeked message has it.
-func (p Peeked) System(name string) (filter.Value, bool) {
+func (p Peeked) System(name string) filter.Value {
 	switch name {
 	case filter.SequenceNumber:
-		return filter.Int(p.shown.Sequence), true
+		return filter.Int(p.shown.Sequence)
 	case filter.DeliveryCount:
-		return filter.Int(int64(p.shown.DeliveryCount)), true
+		return filter.Int(int64(p.shown.DeliveryCount))
 	case filter.EnqueuedTimeUTC:
-		return timeValue(p.shown.Enqueued), true
+		return timeValue(p.shown.Enqueued)
 	case filter.ExpiresAtUTC:
-		return timeValue(p.shown.Expires), true
+		return timeValue(p.shown.Expires)
 	case filter.ScheduledEnqueueTimeUTC:
-		return timeValue(p.shown.Scheduled), true
+		return timeValue(p.shown.Scheduled)
 	case filter.EnqueuedSequenceNumber:
 		if first, ok := p.m.Annotations["x-opt-enqueue-sequence-number"]; ok {
-			return valueOf(first), true
+			return valueOf(first)
 		}
-		return filter.Int(p.shown.Sequence), true // the annotation is there where it differs
+		return filter.Int(p.shown.Sequence) // the annotation is there where it differs
 	case filter.PartitionKey:
-		return valueOf(p.m.Annotations["x-opt-partition-key"]), true
+		return valueOf(p.m.Annotations["x-opt-partition-key"])
 	case filter.DeadLetterSource:
-		return valueOf(p.m.Annotations["x-opt-deadletter-source"]), true
+		return valueOf(p.m.Annotations["x-opt-deadletter-source"])
 	case filter.DeadLetterReason, filter.DeadLetterErrorDescription:
 		v, _ := p.User(filter.Fold(name))
-		return v, true
+		return v
+	case filter.State:
+		state := cmp.Or(p.shown.State, stateActive)
+		return filter.Text(strings.ToUpper(state[:1]) + state[1:])
+	case filter.TimeToLive:
+		if h := p.m.Header; h != nil && h.TTL > 0 {
+			return filter.Span(int64(h.TTL / (100 * time.Nanosecond)))
+		}
+	case filter.ForcePersistence, filter.IsBodyConsumed:
+		return filter.Bool(false)
 	}
 	return p.property(name)
 }
 
 // property returns a property of the properties section of AMQP.
-func (p Peeked) property(name string) (filter.Value, bool) {
+func (p Peeked) property(name string) filter.Value {
 	properties := p.m.Properties
 	if properties == nil {
 		properties = &amqp.MessageProperties{}
 	}
 	switch name {
 	case filter.MessageID:
-		return valueOf(properties.MessageID), true
+		return valueOf(properties.MessageID)
 	case filter.CorrelationID:
-		return valueOf(properties.CorrelationID), true
+		return valueOf(properties.CorrelationID)
 	case filter.Label:
-		return optional(properties.Subject), true
+		return optional(properties.Subject)
 	case filter.ContentType:
-		return optional(properties.ContentType), true
+		return optional(properties.ContentType)
 	case filter.ReplyTo:
-		return optional(properties.ReplyTo), true
+		return optional(properties.ReplyTo)
 	case filter.To:
-		return optional(properties.To), true
+		return optional(properties.To)
 	case filter.SessionID:
-		return optional(properties.GroupID), true
+		return optional(properties.GroupID)
 	case filter.ReplyToSessionID:
-		return optional(properties.ReplyToGroupID), true
+		return optional(properties.ReplyToGroupID)
 	}
-	return filter.Value{}, false
+	return filter.Value{}
 }
 
 // User finds an application property by its folded name. If several differ only in case, User returns the

@@ -65,6 +65,7 @@ func wireValue(v filter.Value) any {
 		return amqp.UUID([]byte(v.AsText()))
 	case filter.KindBinary:
 		return []byte(v.AsText())
+	case filter.KindSpan: // refused by the caller: the client library cannot send it
 	}
 	return nil
 }
