@@ -294,7 +294,7 @@ func storedBytes(ctx context.Context, c *cli.Client, o *benchOptions) (uint64, e
 	}
 	var total uint64
 	for i := range o.queues {
-		counts, err := c.CountsOf(ctx, o.queue(i))
+		counts, err := cli.CountsOf(ctx, c, o.queue(i))
 		if err != nil {
 			return 0, fmt.Errorf("queue %s: %w", o.queue(i), err)
 		}

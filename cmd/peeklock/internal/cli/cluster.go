@@ -81,7 +81,7 @@ func sinceText(d time.Duration) string {
 }
 
 // holdFormatLevel sets the level above which the cluster does not rise.
-func (c *Client) holdFormatLevel(i invocation) error {
+func holdFormatLevel(i invocation) error {
 	var asked admin.FormatLevelRequest
 	if text := i.args[0]; text != "auto" {
 		level, err := strconv.ParseUint(text, 10, 32)
@@ -90,7 +90,7 @@ func (c *Client) holdFormatLevel(i invocation) error {
 		}
 		asked.Max = uint32(level)
 	}
-	if err := c.Call(i.ctx, http.MethodPut, "/v1/format-level", asked, nil); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodPut, "/v1/format-level", asked, nil); err != nil {
 		return err
 	}
 	if !i.out.IsTable() {
@@ -100,9 +100,9 @@ func (c *Client) holdFormatLevel(i invocation) error {
 }
 
 // status prints the members and partitions.
-func (c *Client) status(i invocation) error {
+func status(i invocation) error {
 	var st topology.Status
-	if err := c.Call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
 	if !i.out.IsTable() {

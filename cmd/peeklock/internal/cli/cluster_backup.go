@@ -68,10 +68,10 @@ type backupRun struct {
 	manifest  backupManifest
 }
 
-func (c *Client) backup(i invocation, pace rateFlag) error {
+func backUp(i invocation, pace rateFlag) error {
 	ctx, out := i.ctx, i.out
 	location := strings.ReplaceAll(i.args[0], "{time}", time.Now().UTC().Format("20060102T150405Z"))
-	to, err := objects.Open(ctx, location, c.Getenv)
+	to, err := objects.Open(ctx, location, i.client.Getenv)
 	if err != nil {
 		return UsageError{err}
 	}
@@ -81,16 +81,16 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 		return err
 	}
 	var st topology.Status
-	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	if err := i.client.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
-	x := &backupRun{Client: c, to: to, manifest: backupManifest{
+	x := &backupRun{Client: i.client, to: to, manifest: backupManifest{
 		Version: manifestVersion, Draft: fsm.FormatDraft, ClusterID: st.ClusterID, Release: Version(), Began: time.Now().UTC(),
 	}}
 	if pace > 0 {
 		x.rateLimit = objects.NewRateLimit(int64(pace))
 	}
-	m := c.NewMeter("copying", len(st.Partitions)+1)
+	m := i.client.NewMeter("copying", len(st.Partitions)+1)
 	err = x.copyAll(ctx, st, m)
 	m.End(err != nil)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Client) backup(i invocation, pace rateFlag) error {
 		return out.Data(answer)
 	}
 	if answer.CatalogChanged {
-		_, _ = fmt.Fprintln(c.Err, "entities, keys or placements changed meanwhile: the last state of the catalog counts")
+		_, _ = fmt.Fprintln(i.client.Err, "entities, keys or placements changed meanwhile: the last state of the catalog counts")
 	}
 	return out.Note("%d partitions, %s, copied to %s", answer.Partitions, signedBytesText(answer.Bytes), location)
 }

@@ -226,6 +226,17 @@ func (m cutMember) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
+// backupInvocation returns an invocation of cluster backup that prints nothing, without its target.
+func backupInvocation(t *testing.T, h *http.Client) invocation {
+	t.Helper()
+	out, err := NewOutput(io.Discard, "table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Client{Process: Process{Out: io.Discard, Err: io.Discard}}
+	return invocation{ctx: t.Context(), client: c.WithHTTP(h), out: out}
+}
+
 // If a member interrupts a copy, the command retries, five times in all; incomplete data does not become a file.
 // The clock advances when all goroutines wait.
 func TestBackupRetriesPartitions(t *testing.T) {
@@ -235,8 +246,9 @@ func TestBackupRetriesPartitions(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "copy")
 			m := cutMember{copiedMember{size: 5000}, "1", new(atomic.Int32)}
 			m.times.Store(times)
-			c := &Client{Process: Process{Out: io.Discard, Err: io.Discard}, form: "table", http: &http.Client{Transport: m}}
-			if err := c.backup(invocation{ctx: t.Context(), out: &Output{w: io.Discard, form: "table"}, args: []string{dir}}, 0); (err == nil) != whole {
+			i := backupInvocation(t, &http.Client{Transport: m})
+			i.args = []string{dir}
+			if err := backUp(i, 0); (err == nil) != whole {
 				t.Fatal(times, err)
 			}
 			_, noManifest := os.Stat(filepath.Join(dir, manifestFile))
@@ -260,8 +272,9 @@ func TestBackupKeepsTheRate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c := &Client{Process: Process{Out: io.Discard, Err: io.Discard}, form: "table", http: &http.Client{Transport: copiedMember{size: 1 << 20}}}
-			if err := c.backup(invocation{ctx: t.Context(), out: &Output{w: io.Discard, form: "table"}, args: []string{filepath.Join(t.TempDir(), "copy")}}, pace); err != nil {
+			i := backupInvocation(t, &http.Client{Transport: copiedMember{size: 1 << 20}})
+			i.args = []string{filepath.Join(t.TempDir(), "copy")}
+			if err := backUp(i, pace); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took > want+want/10 || took < want-want/10 {
@@ -276,9 +289,10 @@ func TestBackupTargetNamesItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		c := &Client{Process: Process{Out: io.Discard, Err: io.Discard}, form: "table", http: &http.Client{Transport: copiedMember{size: 100}}}
+		i := backupInvocation(t, &http.Client{Transport: copiedMember{size: 100}})
 		for range 2 {
-			if err := c.backup(invocation{ctx: t.Context(), out: &Output{w: io.Discard, form: "table"}, args: []string{filepath.Join(dir, "{time}")}}, 0); err != nil {
+			i.args = []string{filepath.Join(dir, "{time}")}
+			if err := backUp(i, 0); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(24 * time.Hour) //nolint:forbidigo // in a bubble

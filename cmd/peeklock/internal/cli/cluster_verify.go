@@ -23,22 +23,22 @@ type verifiedPartitions struct {
 	Error string `json:"error,omitempty"` // why the replicas could not be compared
 }
 
-func (c *Client) verify(i invocation) error {
+func verify(i invocation) error {
 	ctx, out := i.ctx, i.out
-	r, err := c.memberList(ctx)
+	r, err := readMembers(ctx, i.client)
 	if err != nil {
 		return err
 	}
 	var st topology.Status
-	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	if err := i.client.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
-	m := c.NewMeter("comparing", len(st.Partitions))
+	m := i.client.NewMeter("comparing", len(st.Partitions))
 	answer := verified{Equal: true}
 	rows := make([][]any, 0, len(st.Partitions))
 	for _, p := range st.Partitions {
 		one := verifiedPartitions{Verification: topology.Verification{Partition: p.ID, Replicas: []topology.VerifiedReplica{}}}
-		if err := c.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", p.ID), nil, &one.Verification); err != nil {
+		if err := i.client.Call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", p.ID), nil, &one.Verification); err != nil {
 			if ctx.Err() != nil {
 				m.End(true)
 				return err
@@ -61,7 +61,7 @@ func (c *Client) verify(i invocation) error {
 }
 
 // comparisonText returns the result for a partition in a table.
-func comparisonText(r *memberList, v verifiedPartitions) string {
+func comparisonText(r *memberNames, v verifiedPartitions) string {
 	if v.Error != "" {
 		return "not compared: " + v.Error
 	}

@@ -11,85 +11,90 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// complete offers the names of queues, topics or subscriptions to the shell. It offers nothing when no member
-// answers.
-func (c *Client) complete(plurals ...string) cobra.CompletionFunc {
+// completer returns what the shell offers for the next argument after args. It returns nothing when no member answers.
+type completer func(ctx context.Context, c *Client, args []string) []string
+
+// cobraFunc returns the completer as cobra calls it.
+func (complete completer) cobraFunc(c *Client) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		var names []string
-		for _, plural := range plurals {
-			names = append(names, c.someNames(ctx, plural)...)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return complete(ctx, c, args), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func (c *Client) someNames(ctx context.Context, plural string) []string {
+// registerFlagCompletion offers values of a flag; the completer gets no arguments.
+func registerFlagCompletion(cmd *cobra.Command, c *Client, flag string, complete completer) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, part string) ([]string, cobra.ShellCompDirective) {
+		return complete.cobraFunc(c)(cmd, nil, part)
+	})
+}
+
+// completeNames offers the names of queues, topics or subscriptions for the first argument.
+func completeNames(plurals ...string) completer {
+	return func(ctx context.Context, c *Client, args []string) (names []string) {
+		if len(args) > 0 {
+			return nil
+		}
+		for _, plural := range plurals {
+			names = append(names, someNames(ctx, c, plural)...)
+		}
+		return names
+	}
+}
+
+func someNames(ctx context.Context, c *Client, plural string) []string {
 	if plural != "subscriptions" {
-		return c.pageNames(ctx, "/v1/"+plural+"?max="+strconv.Itoa(completionNames))
+		return pageNames(ctx, c, "/v1/"+plural+"?max="+strconv.Itoa(completionNames))
 	}
 	var names []string
-	for _, topic := range c.pageNames(ctx, "/v1/topics?max="+strconv.Itoa(completionNames)) {
+	for _, topic := range pageNames(ctx, c, "/v1/topics?max="+strconv.Itoa(completionNames)) {
 		if len(names) >= completionNames || ctx.Err() != nil {
 			break
 		}
-		names = append(names, c.pageNames(ctx, "/v1/subscriptions?max="+strconv.Itoa(completionNames-len(names))+"&topic="+url.QueryEscape(topic))...)
+		names = append(names, pageNames(ctx, c, "/v1/subscriptions?max="+strconv.Itoa(completionNames-len(names))+"&topic="+url.QueryEscape(topic))...)
 	}
 	return names
 }
 
 // pageNames returns the names on one page of any list.
-func (c *Client) pageNames(ctx context.Context, path string) []string {
-	type named struct {
-		Name string `json:"name"`
-	}
-	var page struct {
-		Queues        []named `json:"queues"`
-		Topics        []named `json:"topics"`
-		Subscriptions []named `json:"subscriptions"`
-		Rules         []named `json:"rules"`
-		Namespaces    []named `json:"namespaces"`
-	}
+func pageNames(ctx context.Context, c *Client, path string) (names []string) {
+	var page map[string]any
 	if c.Call(ctx, http.MethodGet, path, nil, &page) != nil {
 		return nil
 	}
-	var names []string
-	for _, list := range [][]named{page.Queues, page.Topics, page.Subscriptions, page.Rules, page.Namespaces} {
-		for _, n := range list {
-			names = append(names, n.Name)
+	for _, list := range page { // one of the values is a list
+		objects, _ := list.([]any)
+		for _, object := range objects {
+			fields, _ := object.(map[string]any)
+			if name, ok := fields["name"].(string); ok {
+				names = append(names, name)
+			}
 		}
 	}
 	return names
 }
 
 // completeRule offers subscriptions, and then the rules of the chosen subscription.
-func (c *Client) completeRule(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+func completeRule(ctx context.Context, c *Client, args []string) []string {
 	if len(args) != 1 {
-		return c.complete("subscriptions")(cmd, args, part)
+		return completeNames("subscriptions")(ctx, c, args)
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-	defer cancel()
-	return c.pageNames(ctx, namePath("/v1/rules/", args[0])+"?max="+strconv.Itoa(completionNames)), cobra.ShellCompDirectiveNoFileComp
+	return pageNames(ctx, c, namePath("/v1/rules/", args[0])+"?max="+strconv.Itoa(completionNames))
 }
 
-// completeNamespace offers the names of namespaces.
-func (c *Client) completeNamespace(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 && cmd.Parent().Name() == "namespace" {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// completeNamespace offers the names of namespaces for the first argument.
+func completeNamespace(ctx context.Context, c *Client, args []string) []string {
+	if len(args) > 0 {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-	defer cancel()
-	return c.pageNames(ctx, "/v1/namespaces?max="+strconv.Itoa(completionNames)), cobra.ShellCompDirectiveNoFileComp
+	return pageNames(ctx, c, "/v1/namespaces?max="+strconv.Itoa(completionNames))
 }
 
 // notTopic extends the error of a missing queue with a hint if a topic of that name exists.
-func (c *Client) notTopic(ctx context.Context, name string, err error) error {
+func notTopic(ctx context.Context, c *Client, name string, err error) error {
 	var t admin.Topic
-	if IsNotFound(err) && c.Call(ctx, http.MethodGet, topicResource().path(name), nil, &t) == nil {
+	if IsNotFound(err) && c.Call(ctx, http.MethodGet, TopicPath(name), nil, &t) == nil {
 		return Usagef("%s is a topic and holds no messages: name one of its subscriptions, %s/Subscriptions/NAME", t.Name, t.Name)
 	}
 	return err

@@ -31,11 +31,9 @@ const (
 )
 
 // debugNoun is hidden: its commands are for developers, and promise nothing.
-func debugNoun(c *Client) *cobra.Command {
+func debugNoun() noun {
 	var o replayOptions
-	group := Group("debug", "Look into what tests have saved")
-	group.Hidden = true
-	group.AddCommand(c.command(verb{
+	return noun{name: "debug", short: "Look into what tests have saved", hidden: true, verbs: []verb{{
 		use: "replay FOLDER", short: "Print what the entries of saved logs did",
 		long: `Feed the logs of groups that a failed simulation has saved (files group-N.log) through their state machine, and print
 the time of each entry, its commands, their results, the effects, and the digest so far. Where replicas stored other entries than
@@ -47,9 +45,8 @@ the newest ones, each of them is replayed, and the first entry is printed at whi
 			f.Uint64Var(&o.from, "from", 0, "print no entry before this index")
 			f.StringVar(&o.find, "find", "", "print only entries that contain this text, such as the id of a message")
 		},
-		run: func(i invocation) error { return c.replay(i.args[0], &o) },
-	}))
-	return group
+		run: func(i invocation) error { return replay(i.client.Out, i.args[0], &o) },
+	}}}
 }
 
 // replayOptions are the flags of debug replay.
@@ -60,8 +57,8 @@ type replayOptions struct {
 }
 
 // replay prints all saved logs below a folder.
-func (c *Client) replay(folder string, o *replayOptions) error {
-	out := bufio.NewWriter(c.Out)
+func replay(to io.Writer, folder string, o *replayOptions) error {
+	out := bufio.NewWriter(to)
 	found := false
 	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) != savedLogSuffix || !strings.HasPrefix(d.Name(), "group-") {

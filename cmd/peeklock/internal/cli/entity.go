@@ -27,9 +27,9 @@ type resource[T any] struct {
 func (r *resource[T]) path(name string) string { return namePath("/v1/"+r.plural+"/", name) }
 
 // put creates (PUT) or updates (PATCH) the entity that the first argument names.
-func (r *resource[T]) put(c *Client, i invocation, method, done string, body any) error {
+func (r *resource[T]) put(i invocation, method, done string, body any) error {
 	var e T
-	if err := c.Call(i.ctx, method, r.path(i.args[0]), body, &e); err != nil {
+	if err := i.client.Call(i.ctx, method, r.path(i.args[0]), body, &e); err != nil {
 		return err
 	}
 	if i.out.IsTable() {
@@ -40,34 +40,34 @@ func (r *resource[T]) put(c *Client, i invocation, method, done string, body any
 }
 
 // createVerb completes create with the settings of the kind, and returns the settings that the flags fill.
-func (r *resource[T]) createVerb(c *Client, v verb) (verb, *entity.Settings) {
+func (r *resource[T]) createVerb(v verb) (verb, *entity.Settings) {
 	var s entity.Settings
-	v.use, v.short, v.args = "create "+r.argument, "Create a "+r.kind.String(), r.args
-	v.flags = func(cmd *cobra.Command) { c.settingFlags(cmd, &s, r.kind, true) }
-	v.run = func(i invocation) error { return r.put(c, i, http.MethodPut, "created", s) }
+	v.use, v.short, v.args, v.completeFlag = "create "+r.argument, "Create a "+r.kind.String(), r.args, completeDestinations()
+	v.flags = func(cmd *cobra.Command) { settingFlags(cmd, &s, r.kind, true) }
+	v.run = func(i invocation) error { return r.put(i, http.MethodPut, "created", s) }
 	return v, &s
 }
 
-func (r *resource[T]) updateVerb(c *Client, v verb) verb {
+func (r *resource[T]) updateVerb(v verb) verb {
 	var s entity.Settings
 	v.use, v.short, v.args = "update "+r.argument, "Change settings of a "+r.kind.String()+"; settings that are not given stay", r.args
-	v.complete = c.complete(r.plural)
-	v.flags = func(cmd *cobra.Command) { c.settingFlags(cmd, &s, r.kind, false) }
-	v.run = func(i invocation) error { return r.put(c, i, http.MethodPatch, "updated", s) }
+	v.complete, v.completeFlag = completeNames(r.plural), completeDestinations()
+	v.flags = func(cmd *cobra.Command) { settingFlags(cmd, &s, r.kind, false) }
+	v.run = func(i invocation) error { return r.put(i, http.MethodPatch, "updated", s) }
 	return v
 }
 
-func (r *resource[T]) showVerb(c *Client) verb {
-	return getVerb[T](c, verb{
+func (r *resource[T]) showVerb() verb {
+	return getVerb[T](verb{
 		use: "show " + r.argument, short: "Show the settings and counts of a " + r.kind.String(), args: argCount(1, 1),
-		example: "  peeklock " + r.kind.String() + " show " + r.example, complete: c.complete(r.plural),
+		example: "  peeklock " + r.kind.String() + " show " + r.example, complete: completeNames(r.plural),
 	}, func(args []string) string { return r.path(args[0]) })
 }
 
-func (r *resource[T]) deleteVerb(c *Client) verb {
-	return deleteVerb(c, verb{
+func (r *resource[T]) deleteVerb() verb {
+	return deleteVerb(verb{
 		use: "delete " + r.argument, short: "Delete a " + r.kind.String() + " and " + r.contents, args: argCount(1, 1),
-		example: "  peeklock " + r.kind.String() + " delete " + r.example, complete: c.complete(r.plural),
+		example: "  peeklock " + r.kind.String() + " delete " + r.example, complete: completeNames(r.plural),
 	}, func(args []string) string { return r.path(args[0]) }, firstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" })
 }
 
@@ -93,18 +93,18 @@ func allPages[P, T any](ctx context.Context, c *Client, path, next string, items
 	}
 }
 
-func (c *Client) queues(ctx context.Context) ([]admin.Queue, error) {
+func queues(ctx context.Context, c *Client) ([]admin.Queue, error) {
 	return allPages(ctx, c, "/v1/queues?max=1000&counts=true", "after", func(p *admin.QueuePage) ([]admin.Queue, string) { return p.Queues, p.Next })
 }
 
-func (c *Client) topics(ctx context.Context, counts bool) ([]admin.Topic, error) {
+func topics(ctx context.Context, c *Client, counts bool) ([]admin.Topic, error) {
 	return allPages(ctx, c, "/v1/topics?max=1000&counts="+strconv.FormatBool(counts), "after", func(p *admin.TopicPage) ([]admin.Topic, string) { return p.Topics, p.Next })
 }
 
 // subscriptions lists the subscriptions of the named topics, or of all topics when none is named.
-func (c *Client) subscriptions(ctx context.Context, names []string) ([]admin.Subscription, error) {
+func subscriptions(ctx context.Context, c *Client, names []string) ([]admin.Subscription, error) {
 	if len(names) == 0 {
-		topics, err := c.topics(ctx, false)
+		topics, err := topics(ctx, c, false)
 		if err != nil {
 			return nil, err
 		}

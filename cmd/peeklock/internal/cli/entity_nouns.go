@@ -34,16 +34,16 @@ func subscriptionResource() *resource[admin.Subscription] {
 	}
 }
 
-func queueNoun(c *Client) noun {
+func queueNoun() noun {
 	r := queueResource()
-	create, _ := r.createVerb(c, verb{example: `  peeklock queue create orders
+	create, _ := r.createVerb(verb{example: `  peeklock queue create orders
   peeklock queue create orders --lock-duration 1m --max-delivery-count 3
   peeklock queue create jobs --default-ttl 1h --dead-letter-on-expiry
   peeklock queue create once --duplicate-detection --duplicate-window 1h
   peeklock queue create eu-orders --forward-to orders --forward-dead-letters-to all-dead`})
-	return noun{"queue", "Create, list, show, update and delete queues", "", []verb{
+	return noun{name: "queue", short: "Create, list, show, update and delete queues", verbs: []verb{
 		create,
-		r.updateVerb(c, verb{
+		r.updateVerb(verb{
 			long: `Change settings of a queue while it is in use. Settings that are not given stay, and so do the locks that receivers hold.`,
 			example: `  peeklock queue update orders --status ReceiveDisabled
   peeklock queue update orders --default-ttl forever --auto-delete-on-idle 1h
@@ -51,24 +51,24 @@ func queueNoun(c *Client) noun {
   peeklock queue update orders --forward-to ''`,
 		}),
 		listVerb(verb{use: "list", short: "List queues with their message counts", example: "  peeklock queue list"},
-			func(i invocation) ([]admin.Queue, error) { return c.queues(i.ctx) }, countsHeader(),
+			func(i invocation) ([]admin.Queue, error) { return queues(i.ctx, i.client) }, countsHeader(),
 			func(q *admin.Queue) []any { return countsRow(q.Name, q.Counts, q.Partition) }),
-		r.showVerb(c), r.deleteVerb(c),
+		r.showVerb(), r.deleteVerb(),
 	}}
 }
 
-func topicNoun(c *Client) noun {
+func topicNoun() noun {
 	r := topicResource()
-	create, _ := r.createVerb(c, verb{example: `  peeklock topic create orders
+	create, _ := r.createVerb(verb{example: `  peeklock topic create orders
   peeklock topic create orders --duplicate-detection --max-size-mb 4096`})
-	return noun{"topic", "Create, list, show, update and delete topics", `Create, list, show, update and delete topics. Clients send messages to a topic and receive them from its subscriptions.
-Each subscription gets a copy of the messages that its rules match.`, []verb{
+	return noun{name: "topic", short: "Create, list, show, update and delete topics", long: `Create, list, show, update and delete topics. Clients send messages to a topic and receive them from its subscriptions.
+Each subscription gets a copy of the messages that its rules match.`, verbs: []verb{
 		create,
-		r.updateVerb(c, verb{example: "  peeklock topic update orders --status SendDisabled"}),
+		r.updateVerb(verb{example: "  peeklock topic update orders --status SendDisabled"}),
 		listVerb(verb{use: "list", short: "List topics with their message counts", example: "  peeklock topic list"},
-			func(i invocation) ([]admin.Topic, error) { return c.topics(i.ctx, true) },
+			func(i invocation) ([]admin.Topic, error) { return topics(i.ctx, i.client, true) },
 			[]any{"name", "subscriptions", "scheduled", "size", "status", "partition"}, topicRow),
-		r.showVerb(c), r.deleteVerb(c),
+		r.showVerb(), r.deleteVerb(),
 	}}
 }
 
@@ -80,27 +80,27 @@ func topicRow(t *admin.Topic) []any {
 	return []any{t.Name, n.Subscriptions, n.Scheduled, BytesText(n.Bytes), textOf(t.Status), uint32(t.Partition)}
 }
 
-func subscriptionNoun(c *Client) noun {
+func subscriptionNoun() noun {
 	r := subscriptionResource()
-	return noun{"subscription", "Create, list, show, update and delete subscriptions of topics", `Create, list, show, update and delete subscriptions of topics. A subscription is written
+	return noun{name: "subscription", short: "Create, list, show, update and delete subscriptions of topics", long: `Create, list, show, update and delete subscriptions of topics. A subscription is written
 ` + subscriptionArg + `, as clients address it. It behaves like a queue that its topic fills: with all messages,
-or with those that match its rules ("peeklock rule").`, []verb{
-		createSubscriptionVerb(c, r),
-		r.updateVerb(c, verb{example: `  peeklock subscription update orders/Subscriptions/audit --max-delivery-count 3
+or with those that match its rules ("peeklock rule").`, verbs: []verb{
+		createSubscriptionVerb(r),
+		r.updateVerb(verb{example: `  peeklock subscription update orders/Subscriptions/audit --max-delivery-count 3
   peeklock subscription update orders/Subscriptions/audit --dead-letter-on-filter-errors=false`}),
 		listVerb(verb{
 			use: "list [TOPIC]", short: "List the subscriptions of a topic, or of all topics, with their message counts",
-			example: "  peeklock subscription list orders", args: argCount(0, 1), complete: c.complete("topics"),
-		}, func(i invocation) ([]admin.Subscription, error) { return c.subscriptions(i.ctx, i.args) }, countsHeader(),
+			example: "  peeklock subscription list orders", args: argCount(0, 1), complete: completeNames("topics"),
+		}, func(i invocation) ([]admin.Subscription, error) { return subscriptions(i.ctx, i.client, i.args) }, countsHeader(),
 			func(s *admin.Subscription) []any { return countsRow(s.Name, s.Counts, s.Partition) }),
-		r.showVerb(c), r.deleteVerb(c),
+		r.showVerb(), r.deleteVerb(),
 	}}
 }
 
 // createSubscriptionVerb returns create with an optional filter, which becomes the first rule.
-func createSubscriptionVerb(c *Client, r *resource[admin.Subscription]) verb {
+func createSubscriptionVerb(r *resource[admin.Subscription]) verb {
 	var first ruleFlags
-	v, settings := r.createVerb(c, verb{long: `Create a subscription of a topic. It gets all messages that are sent from now on. With a filter, it gets those that
+	v, settings := r.createVerb(verb{long: `Create a subscription of a topic. It gets all messages that are sent from now on. With a filter, it gets those that
 match: the filter becomes its first rule, $Default.
 
 ` + ruleHelp, example: `  peeklock subscription create orders/Subscriptions/audit
@@ -120,7 +120,7 @@ match: the filter becomes its first rule, $Default.
 			}
 			body.DefaultRule = &rule
 		}
-		return r.put(c, i, http.MethodPut, "created", body)
+		return r.put(i, http.MethodPut, "created", body)
 	}
 	return v
 }

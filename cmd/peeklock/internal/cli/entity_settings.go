@@ -28,7 +28,7 @@ func (settingFlag) String() string { return "" }
 
 // settingFlags adds the flags of the settings of the kind. Settings that are fixed after creation get a flag only
 // in a command that creates. The values of the flags are stored in given.
-func (c *Client) settingFlags(cmd *cobra.Command, given *entity.Settings, kind fsm.EntityKind, creates bool) {
+func settingFlags(cmd *cobra.Command, given *entity.Settings, kind fsm.EntityKind, creates bool) {
 	settings := entity.Table()
 	for i := range settings {
 		s := &settings[i]
@@ -39,15 +39,22 @@ func (c *Client) settingFlags(cmd *cobra.Command, given *entity.Settings, kind f
 		if s.Type() == "bool" {
 			flag.NoOptDefVal = "true"
 		}
-		switch {
-		case s.Choices != nil:
+		if s.Choices != nil {
 			_ = cmd.RegisterFlagCompletionFunc(s.Flag, cobra.FixedCompletions(s.Choices, cobra.ShellCompDirectiveNoFileComp))
-		case s.Destination:
-			_ = cmd.RegisterFlagCompletionFunc(s.Flag, func(cmd *cobra.Command, _ []string, part string) ([]string, cobra.ShellCompDirective) {
-				return c.complete("queues", "topics")(cmd, nil, part)
-			})
 		}
 	}
+}
+
+// completeDestinations offers queues and topics for the settings that name one.
+func completeDestinations() map[string]completer {
+	flags := map[string]completer{}
+	settings := entity.Table()
+	for i := range settings {
+		if settings[i].Destination {
+			flags[settings[i].Flag] = completeNames("queues", "topics")
+		}
+	}
+	return flags
 }
 
 // optionalFlag is a flag whose value is nil until it is given, because the server has the default.

@@ -16,7 +16,7 @@ import (
 // importTimeMax is how long import may take after a member has answered: enough for tens of thousands of entities.
 const importTimeMax = 10 * time.Minute
 
-func importVerb(c *Client) verb {
+func importVerb() verb {
 	var wait time.Duration
 	return verb{
 		use: "import FILE", short: "Create the entities that a Config.json of the Service Bus emulator lists",
@@ -32,7 +32,7 @@ needed.`,
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().DurationVar(&wait, "wait", 0, "how long to repeat the first request while no member answers")
 		},
-		run: func(i invocation) error { return c.importConfig(i, wait) },
+		run: func(i invocation) error { return importConfig(i, wait) },
 	}
 }
 
@@ -43,18 +43,18 @@ type imported struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-func (c *Client) importConfig(i invocation, wait time.Duration) error {
+func importConfig(i invocation, wait time.Duration) error {
 	path := i.args[0]
 	file, err := emulator.Read(path)
 	if err != nil {
 		return UsageError{err}
 	}
-	if err := c.waitForMember(i.ctx, wait); err != nil {
+	if err := waitForMember(i.ctx, i.client, wait); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(i.ctx, importTimeMax)
 	defer cancel()
-	report, err := file.Apply(ctx, remoteControl{c})
+	report, err := file.Apply(ctx, remoteControl{i.client})
 	if err != nil {
 		return unknownError{fmt.Errorf("create what %s lists: a part may have been done, and the command may be repeated: %w", path, err)}
 	}
@@ -86,7 +86,7 @@ func (o *Output) imported(answer imported) error {
 
 // waitForMember returns nil as soon as a member answers that the client may administer the cluster. While none answers, or
 // the cluster starts, it tries again for the given time.
-func (c *Client) waitForMember(ctx context.Context, wait time.Duration) error {
+func waitForMember(ctx context.Context, c *Client, wait time.Duration) error {
 	for began := time.Now(); ; sleepContext(ctx, retryInterval) {
 		err := c.Call(ctx, http.MethodGet, namespacePath(fsm.DefaultNamespaceName), nil, nil)
 		if !errors.Is(err, errNoMember) && !isBusy(err) || time.Since(began) > wait || ctx.Err() != nil {

@@ -34,8 +34,8 @@ func TestImportWaitsForAMember(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			m := &absentMember{until: began.Add(time.Minute)}
-			c := &Client{http: &http.Client{Transport: m}}
-			err := c.waitForMember(t.Context(), wait)
+			c := new(Client).WithHTTP(&http.Client{Transport: m})
+			err := waitForMember(t.Context(), c, wait)
 			if took := time.Since(began); !errors.Is(err, want) || want != nil && took > wait+time.Second {
 				t.Errorf("--wait %s: %v after %s and %d requests", wait, err, took, m.asked)
 			}

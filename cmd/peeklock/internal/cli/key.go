@@ -34,16 +34,14 @@ func keyText(k *admin.AccessRule) string {
 
 // completeKey offers the keys of the namespace, and then queues and topics: the shell completes the key before it
 // knows the entity.
-func (c *Client) completeKey(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+func completeKey(ctx context.Context, c *Client, args []string) []string {
 	switch len(args) {
 	case 0:
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-		defer cancel()
-		return c.pageNames(ctx, "/v1/access"), cobra.ShellCompDirectiveNoFileComp
+		return pageNames(ctx, c, "/v1/access")
 	case 1:
-		return c.complete("queues", "topics")(cmd, nil, part)
+		return completeNames("queues", "topics")(ctx, c, nil)
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
+	return nil
 }
 
 // keyHelp explains the scope of keys.
@@ -51,54 +49,54 @@ const keyHelp = `A key gives access to the queue or topic that is named, or, wit
 send, listen and manage; manage includes the other two. A key has two secrets, so that one can be replaced while
 clients use the other.`
 
-func keyNoun(c *Client) noun {
+func keyNoun() noun {
 	const arguments = " NAME [QUEUE-OR-TOPIC]"
 	return noun{
-		"key", "Create, list, show, update, regenerate and delete access keys",
-		"Create, list, show, update, regenerate and delete access keys (shared access authorization rules).\n\n" + keyHelp + `
+		name: "key", short: "Create, list, show, update, regenerate and delete access keys",
+		long: "Create, list, show, update, regenerate and delete access keys (shared access authorization rules).\n\n" + keyHelp + `
 
 The keys in the configuration of members are not listed: they give access to all namespaces.`,
-		[]verb{
-			putKeyVerb(c, verb{
+		verbs: []verb{
+			putKeyVerb(verb{
 				use: "create" + arguments, short: "Create a key and print its connection string",
 				long: "Create a key and print its connection string. Secrets that are not given are generated.\n\n" + keyHelp,
 				example: `  peeklock key create reader orders --rights listen
   peeklock key create backend --rights send,listen --namespace shop`,
 			}, false),
-			putKeyVerb(c, verb{
+			putKeyVerb(verb{
 				use: "update" + arguments, short: "Change the rights or secrets of a key; what is not given stays",
 				long:    "Change the rights or secrets of a key. What is not given stays. Clients that use a removed right or secret are\ndisconnected within ten seconds.\n\n" + keyHelp,
 				example: "  peeklock key update reader orders --rights send,listen",
 			}, true),
 			listVerb(verb{
 				use: "list [QUEUE-OR-TOPIC]", short: "List keys, without their secrets", args: argCount(0, 1),
-				example: "  peeklock key list\n  peeklock key list orders", complete: c.complete("queues", "topics"),
+				example: "  peeklock key list\n  peeklock key list orders", complete: completeNames("queues", "topics"),
 			},
-				c.listKeys, []any{"name", "rights", "changed (UTC)"}, func(k *listedKey) []any {
+				listKeys, []any{"name", "rights", "changed (UTC)"}, func(k *listedKey) []any {
 					return []any{Printable(k.Name, 60), strings.Join(k.Rights, ","), timeText(&k.Updated)}
 				}),
-			getVerb[admin.AccessRule](c, verb{
+			getVerb[admin.AccessRule](verb{
 				use: "show" + arguments, short: "Show a key with its secrets and connection strings", args: argCount(1, 2),
-				example: "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders", complete: c.completeKey,
+				example: "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders", complete: completeKey,
 			}, keyPath),
-			regenerateKeyVerb(c, verb{
+			regenerateKeyVerb(verb{
 				use: "regenerate" + arguments, short: "Regenerate a key's primary or secondary secret",
 				long: `Regenerate a key's primary or secondary secret. Clients that use the old secret are disconnected within ten seconds.
 To replace both without an interruption: regenerate the secondary secret, move the clients to it, and then
 regenerate the primary one.`, example: "  peeklock key regenerate reader orders --which secondary",
 			}),
-			deleteVerb(c, verb{
+			deleteVerb(verb{
 				use: "delete" + arguments, short: "Delete a key; its clients are disconnected within ten seconds", args: argCount(1, 2),
-				example: "  peeklock key delete reader orders", complete: c.completeKey,
+				example: "  peeklock key delete reader orders", complete: completeKey,
 			},
 				keyPath, firstArg, func(args []string) string { return "key " + args[0] + " deleted" }),
 		},
 	}
 }
 
-func putKeyVerb(c *Client, v verb, update bool) verb {
+func putKeyVerb(v verb, update bool) verb {
 	var request entity.AccessRuleRequest
-	v.args, v.complete = argCount(1, 2), c.completeKey
+	v.args, v.complete = argCount(1, 2), completeKey
 	v.flags = func(cmd *cobra.Command) {
 		f := cmd.Flags()
 		f.StringSliceVar(&request.Rights, "rights", nil, "send, listen, manage; separated by commas")
@@ -111,7 +109,7 @@ func putKeyVerb(c *Client, v verb, update bool) verb {
 		var key admin.AccessRule
 		switch {
 		case update:
-			if err := c.Call(i.ctx, http.MethodGet, path, nil, &key); err != nil {
+			if err := i.client.Call(i.ctx, http.MethodGet, path, nil, &key); err != nil {
 				return err
 			}
 			if !i.changed("rights") {
@@ -122,7 +120,7 @@ func putKeyVerb(c *Client, v verb, update bool) verb {
 			return Usagef("a key needs rights: give --rights with some of send, listen, manage")
 		}
 		var made admin.AccessRule // not key: fields that are missing in the answer would keep their values
-		if err := c.Call(i.ctx, http.MethodPut, path, request, &made); err != nil {
+		if err := i.client.Call(i.ctx, http.MethodPut, path, request, &made); err != nil {
 			return err
 		}
 		return printKey(i.out, &made, done)
@@ -138,9 +136,9 @@ type listedKey struct {
 	Updated time.Time `json:"updatedAt"`
 }
 
-func (c *Client) listKeys(i invocation) ([]listedKey, error) {
+func listKeys(i invocation) ([]listedKey, error) {
 	var page admin.AccessPage
-	if err := c.Call(i.ctx, http.MethodGet, accessPath("access", i.args), nil, &page); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodGet, accessPath("access", i.args), nil, &page); err != nil {
 		return nil, err
 	}
 	list := make([]listedKey, len(page.Rules))
@@ -150,9 +148,9 @@ func (c *Client) listKeys(i invocation) ([]listedKey, error) {
 	return list, nil
 }
 
-func regenerateKeyVerb(c *Client, v verb) verb {
+func regenerateKeyVerb(v verb) verb {
 	which := admin.KeyPrimary
-	v.args, v.complete = argCount(1, 2), c.completeKey
+	v.args, v.complete = argCount(1, 2), completeKey
 	v.flags = func(cmd *cobra.Command) {
 		cmd.Flags().StringVar(&which, "which", which, "primary or secondary")
 		_ = cmd.RegisterFlagCompletionFunc("which", cobra.FixedCompletions([]string{admin.KeyPrimary, admin.KeySecondary}, cobra.ShellCompDirectiveNoFileComp))
@@ -162,7 +160,7 @@ func regenerateKeyVerb(c *Client, v verb) verb {
 			return Usagef("--which is %s or %s, not %q", admin.KeyPrimary, admin.KeySecondary, Printable(which, 60))
 		}
 		var key admin.AccessRule
-		if err := c.Call(i.ctx, http.MethodPost, accessPath("regenerate", i.args[1:]), admin.RegenerateRequest{Rule: i.args[0], Which: which}, &key); err != nil {
+		if err := i.client.Call(i.ctx, http.MethodPost, accessPath("regenerate", i.args[1:]), admin.RegenerateRequest{Rule: i.args[0], Which: which}, &key); err != nil {
 			return err
 		}
 		if which == admin.KeySecondary && i.out.IsTable() { // the table shows the new secret

@@ -37,10 +37,10 @@ type prestop struct {
 	events         int    // sent, or tried to send
 }
 
-func kubernetesNoun(c *Client) noun {
-	p := prestop{Client: c}
+func kubernetesNoun() noun {
+	var p prestop
 	var dir string
-	return noun{"kubernetes", "Commands for hooks and init containers of pods", "", []verb{
+	return noun{name: "kubernetes", short: "Commands for hooks and init containers of pods", verbs: []verb{
 		{
 			use: "prestop --statefulset NAME", short: "Prepare the member of this pod for the end of the pod",
 			long: `Prepare the member of this pod for the end of the pod, as the preStop hook of a StatefulSet. When the set is scaled down so
@@ -63,6 +63,7 @@ not 0: Kubernetes creates an event (FailedPreStopHook) and stops the pod neverth
 				if p.set == "" || p.within <= 0 {
 					return Usagef("give --statefulset, and --within more than 0")
 				}
+				p.Client = i.client
 				return p.run(i.ctx)
 			},
 		},
@@ -73,13 +74,13 @@ not 0: Kubernetes creates an event (FailedPreStopHook) and stops the pod neverth
 last one, so that a new member starts there. Any other directory is left as it is. "peeklock serve --rejoin-removed" does
 the same at its start.`,
 			flags: func(cmd *cobra.Command) { cmd.Flags().StringVar(&dir, "dir", "", "data directory") },
-			run: func(invocation) error {
+			run: func(i invocation) error {
 				if dir == "" {
 					return Usagef("give --dir")
 				}
 				moved, err := datadir.SetAsideRemoved(dir)
 				if moved {
-					_, _ = fmt.Fprintf(c.Err, "prepare: the data in %s was moved aside: its member had been removed from the cluster\n", dir)
+					_, _ = fmt.Fprintf(i.client.Err, "prepare: the data in %s was moved aside: its member had been removed from the cluster\n", dir)
 				}
 				return err
 			},

@@ -6,15 +6,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func messageNoun(c *Client) noun {
+func messageNoun() noun {
 	return noun{
-		"message", "Send, receive, peek at, cancel, purge and redrive messages", `Send, receive, peek at, cancel, purge and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
+		name: "message", short: "Send, receive, peek at, cancel, purge and redrive messages", long: `Send, receive, peek at, cancel, purge and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
 subscription written ` + subscriptionArg + `.`,
-		[]verb{sendVerb(c), receiveVerb(c), peekVerb(c), cancelVerb(c), purgeVerb(c), redriveVerb(c)},
+		verbs: []verb{sendVerb(), receiveVerb(), peekVerb(), cancelVerb(), purgeVerb(), redriveVerb()},
 	}
 }
 
-func sendVerb(c *Client) verb {
+func sendVerb() verb {
 	var o sendOptions
 	return verb{
 		use: "send QUEUE|TOPIC [BODY...]", short: "Send messages",
@@ -30,7 +30,7 @@ them by the sequence numbers that are printed.`,
   peeklock message send orders hello --subject order --property region=eu --property size:=7
   peeklock message send orders hello --session customer-7
   peeklock message send orders "good morning" --at 2026-11-21T08:00:00Z`,
-		args: argCount(1, -1), complete: c.complete("queues", "topics"),
+		args: argCount(1, -1), complete: completeNames("queues", "topics"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.IntVar(&o.count, "count", 1, "number of times that each body is sent")
@@ -47,11 +47,11 @@ them by the sequence numbers that are printed.`,
 			f.StringVar(&o.at, "at", "", "schedule the messages for this time, such as 2026-11-20T12:00:00Z")
 			f.Var(durationFlag(&o.in), "in", "schedule the messages for this long from now, such as 90s")
 		},
-		run: func(i invocation) error { return c.send(i, &o) },
+		run: func(i invocation) error { return send(i, &o) },
 	}
 }
 
-func receiveVerb(c *Client) verb {
+func receiveVerb() verb {
 	var o receiveOptions
 	return verb{
 		use: "receive NAME", short: "Receive messages and settle them",
@@ -65,7 +65,7 @@ receives its messages in order, and releases the session at the end.`,
   peeklock message receive orders --session customer-7 --count 0
   peeklock message receive orders --next-session --count 0 --wait 1s
   peeklock message receive orders --sequence 7`,
-		args: argCount(1, 1), complete: c.complete("queues", "subscriptions"),
+		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.BoolVar(&o.complete, "complete", false, "complete the messages, which deletes them (default)")
@@ -81,11 +81,11 @@ receives its messages in order, and releases the session at the end.`,
 			f.StringVar(&o.reason, "reason", "", "reason, with --dead-letter")
 			f.StringVar(&o.description, "description", "", "description, with --dead-letter")
 		},
-		run: func(i invocation) error { return c.receive(i, &o) },
+		run: func(i invocation) error { return receive(i, &o) },
 	}
 }
 
-func peekVerb(c *Client) verb {
+func peekVerb() verb {
 	var o peekOptions
 	return verb{
 		use: "peek NAME", short: "Show messages without locking them",
@@ -95,7 +95,7 @@ func peekVerb(c *Client) verb {
   peeklock message peek orders/Subscriptions/audit
   peeklock message peek orders --session customer-7
   peeklock message peek orders --dead-letters --count 0 --where "DeadLetterReason = 'TTLExpiredException'"`,
-		args: argCount(1, 1), complete: c.complete("queues", "subscriptions"),
+		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			o.flags(f, "peek at")
@@ -104,11 +104,11 @@ func peekVerb(c *Client) verb {
 			f.Var(sessionFlag{&o.session}, "session", "only messages of this session")
 			f.Var(whereFlag{&o.where}, "where", "only messages for which this expression is true")
 		},
-		run: func(i invocation) error { return c.peek(i, &o) },
+		run: func(i invocation) error { return peek(i, &o) },
 	}
 }
 
-func cancelVerb(c *Client) verb {
+func cancelVerb() verb {
 	return verb{
 		use: "cancel QUEUE|TOPIC SEQUENCE...", short: "Cancel scheduled messages",
 		long: `Cancel scheduled messages by the sequence numbers that "message send" with --at or --in has printed ("message peek" shows them
@@ -120,12 +120,12 @@ too). The command cancels all of them, or none if one of them is no longer sched
 			}
 			return nil
 		},
-		complete: c.complete("queues", "topics"),
-		run:      c.cancel,
+		complete: completeNames("queues", "topics"),
+		run:      cancel,
 	}
 }
 
-func purgeVerb(c *Client) verb {
+func purgeVerb() verb {
 	var o purgeOptions
 	return verb{
 		use: "purge NAME", short: "Delete messages",
@@ -135,7 +135,7 @@ many messages as the queue has when it starts, so messages that are sent meanwhi
   peeklock message purge orders --dead-letters --older-than P7D --yes
   peeklock message purge orders/Subscriptions/audit --yes
   peeklock message purge orders --before 2026-11-20T12:00:00Z --max 5000 --yes`,
-		args: argCount(1, 1), complete: c.complete("queues", "subscriptions"),
+		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			o.flags(f, "purge")
@@ -144,11 +144,11 @@ many messages as the queue has when it starts, so messages that are sent meanwhi
 			f.IntVar(&o.max, "max", 0, "delete at most this many; 0: as many as there are at the start")
 			f.BoolVar(&o.yes, "yes", false, "confirm the deletion, which cannot be undone")
 		},
-		run: func(i invocation) error { return c.purge(i, &o) },
+		run: func(i invocation) error { return purge(i, &o) },
 	}
 }
 
-func redriveVerb(c *Client) verb {
+func redriveVerb() verb {
 	var o redriveOptions
 	return verb{
 		use: "redrive NAME", short: "Move dead letters back to their queue or subscription",
@@ -162,7 +162,7 @@ Without filters all dead letters move; with several filters, those that match al
   peeklock message redrive orders/Subscriptions/audit --max 10
   peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100
   peeklock message redrive orders --where "DeadLetterReason LIKE 'Max%' AND customer IN (7, 8)"`,
-		args: argCount(1, 1), complete: c.complete("queues", "subscriptions"),
+		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.StringVar(&o.reason, "reason", "", "only messages that were dead-lettered with this reason")
@@ -172,21 +172,21 @@ Without filters all dead letters move; with several filters, those that match al
 			f.IntVar(&o.max, "max", 0, "move at most this many; 0: all that match")
 			f.BoolVar(&o.dryRun, "dry-run", false, "only show which messages would move")
 		},
-		run: func(i invocation) error { return c.redrive(i, &o) },
+		run: func(i invocation) error { return redrive(i, &o) },
 	}
 }
 
-func sessionNoun(c *Client) noun {
+func sessionNoun() noun {
 	count := 100
-	return noun{"session", "List the sessions of queues and subscriptions", `List the sessions of queues and subscriptions that were created with --requires-session. "peeklock message" sends to a
-session, receives from it and peeks at it.`, []verb{{
+	return noun{name: "session", short: "List the sessions of queues and subscriptions", long: `List the sessions of queues and subscriptions that were created with --requires-session. "peeklock message" sends to a
+session, receives from it and peeks at it.`, verbs: []verb{{
 		use: "list NAME", short: "List sessions that have messages or state",
 		example: `  peeklock session list orders
   peeklock session list orders/Subscriptions/audit --count 0 -o json`,
-		args: argCount(1, 1), complete: c.complete("queues", "subscriptions"),
+		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&count, "count", count, "stop after this many sessions; 0: all")
 		},
-		run: func(i invocation) error { return c.listSessions(i, count) },
+		run: func(i invocation) error { return listSessions(i, count) },
 	}}}
 }

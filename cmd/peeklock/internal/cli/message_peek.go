@@ -21,7 +21,7 @@ type peekOptions struct {
 	session *string
 }
 
-func (c *Client) peek(i invocation, o *peekOptions) error {
+func peek(i invocation, o *peekOptions) error {
 	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if o.count < 0 || o.from < 0 {
 		return Usagef("--count and --from are 0 or more")
@@ -32,7 +32,7 @@ func (c *Client) peek(i invocation, o *peekOptions) error {
 	if o.session != nil && (o.deadLetters || o.transfer) {
 		return Usagef("dead letters have no sessions: use --where \"sys.SessionId = '...'\"")
 	}
-	d, err := c.connect(ctx)
+	d, err := i.client.connect(ctx)
 	if err != nil {
 		return err
 	}

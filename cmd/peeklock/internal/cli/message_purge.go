@@ -54,7 +54,7 @@ func (o *purgeOptions) bound(now time.Time) (*time.Time, error) {
 	return nil, nil //nolint:nilnil // no bound is an answer
 }
 
-func (c *Client) purge(i invocation, o *purgeOptions) error {
+func purge(i invocation, o *purgeOptions) error {
 	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if err := o.check(); err != nil {
 		return err
@@ -64,19 +64,19 @@ func (c *Client) purge(i invocation, o *purgeOptions) error {
 		return err
 	}
 	request := admin.PurgeRequest{SubQueue: o.apiName(), Before: before}
-	total, err := c.purgeable(ctx, queue, o.subQueue)
+	total, err := purgeable(ctx, i.client, queue, o.subQueue)
 	if err != nil {
 		return err
 	}
 	if o.max > 0 {
 		total = min(total, o.max)
 	}
-	m := c.NewMeter("purging "+queue, total)
+	m := i.client.NewMeter("purging "+queue, total)
 	done := 0
 	for done < total && err == nil {
 		request.Max = min(purgeStep, total-done)
 		var step admin.Affected
-		err = c.Call(ctx, http.MethodPost, namePath("/v1/purge/", queue), request, &step)
+		err = i.client.Call(ctx, http.MethodPost, namePath("/v1/purge/", queue), request, &step)
 		done += step.Count
 		m.Add(step.Count)
 		if step.Count == 0 {
@@ -94,8 +94,8 @@ func (c *Client) purge(i invocation, o *purgeOptions) error {
 }
 
 // purgeable returns how many messages a purge may have to remove.
-func (c *Client) purgeable(ctx context.Context, name string, sub subQueue) (int, error) {
-	counts, err := c.CountsOf(ctx, name)
+func purgeable(ctx context.Context, c *Client, name string, sub subQueue) (int, error) {
+	counts, err := CountsOf(ctx, c, name)
 	if err != nil || counts == nil {
 		return 0, err
 	}
@@ -110,7 +110,7 @@ func (c *Client) purgeable(ctx context.Context, name string, sub subQueue) (int,
 }
 
 // CountsOf returns the counts of a queue or a subscription.
-func (c *Client) CountsOf(ctx context.Context, name string) (*admin.Counts, error) {
+func CountsOf(ctx context.Context, c *Client, name string) (*admin.Counts, error) {
 	if _, _, ok := fsm.SplitSubscriptionPath(name); ok {
 		var s admin.Subscription
 		err := c.Call(ctx, http.MethodGet, subscriptionResource().path(name), nil, &s)
@@ -118,7 +118,7 @@ func (c *Client) CountsOf(ctx context.Context, name string) (*admin.Counts, erro
 	}
 	var q admin.Queue
 	if err := c.Call(ctx, http.MethodGet, queueResource().path(name), nil, &q); err != nil {
-		return nil, c.notTopic(ctx, name, err)
+		return nil, notTopic(ctx, c, name, err)
 	}
 	return q.Counts, nil
 }

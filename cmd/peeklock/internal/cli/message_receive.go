@@ -63,12 +63,12 @@ func (o *receiveOptions) credit() int32 {
 	return int32(max(1, min(o.count, receiveCredit)))
 }
 
-func (c *Client) receive(i invocation, o *receiveOptions) error {
+func receive(i invocation, o *receiveOptions) error {
 	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if err := o.checkAll(); err != nil {
 		return err
 	}
-	d, err := c.connect(ctx)
+	d, err := i.client.connect(ctx)
 	if err != nil {
 		return err
 	}

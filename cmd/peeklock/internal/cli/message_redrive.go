@@ -54,17 +54,17 @@ func (o *redriveOptions) matches(s *ShownMessage, now time.Time) bool {
 	return s.Enqueued != nil && now.Sub(*s.Enqueued) > time.Duration(*o.olderThan)
 }
 
-func (c *Client) redrive(i invocation, o *redriveOptions) error {
+func redrive(i invocation, o *redriveOptions) error {
 	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if o.max < 0 {
 		return Usagef("--max is 0 or more")
 	}
 	letters := subQueue{deadLetters: true}
-	total, err := c.purgeable(ctx, queue, letters)
+	total, err := purgeable(ctx, i.client, queue, letters)
 	if err != nil {
 		return err
 	}
-	d, err := c.connect(ctx)
+	d, err := i.client.connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (c *Client) redrive(i invocation, o *redriveOptions) error {
 	if err != nil {
 		return fmt.Errorf("peek at the dead letters of %s: %w", queue, PlainError(err))
 	}
-	run := redriveRun{client: c, out: out, options: o, queue: queue, now: time.Now(), meter: c.NewMeter("redriving "+queue, total)}
+	run := redriveRun{client: i.client, out: out, options: o, queue: queue, now: time.Now(), meter: i.client.NewMeter("redriving "+queue, total)}
 	err = run.scan(ctx, node)
 	run.meter.End(err != nil)
 	if err != nil {

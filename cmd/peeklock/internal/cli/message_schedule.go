@@ -82,7 +82,7 @@ type Scheduled struct {
 
 // schedule sends messages that become active later, and prints their sequence numbers, which cancel takes as
 // arguments.
-func (c *Client) schedule(ctx context.Context, out *Output, d *AMQPSession, queue string, template amqp.Message, at time.Time, bodies iter.Seq2[[]byte, error]) error {
+func schedule(ctx context.Context, out *Output, d *AMQPSession, queue string, template amqp.Message, at time.Time, bodies iter.Seq2[[]byte, error]) error {
 	node, err := d.openManagement(ctx, queue)
 	if err != nil {
 		return fmt.Errorf("schedule for %s: %w", queue, PlainError(err))
@@ -162,13 +162,13 @@ type cancelled struct {
 	Cancelled []int64 `json:"cancelled"`
 }
 
-func (c *Client) cancel(i invocation) error {
+func cancel(i invocation) error {
 	ctx, out, queue := i.ctx, i.out, i.args[0]
 	numbers, err := parseNumbers(i.args[1:])
 	if err != nil {
 		return err
 	}
-	d, err := c.connect(ctx)
+	d, err := i.client.connect(ctx)
 	if err != nil {
 		return err
 	}

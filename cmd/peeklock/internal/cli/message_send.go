@@ -47,7 +47,7 @@ type sent struct {
 	Sent  int    `json:"sent"`
 }
 
-func (c *Client) send(i invocation, o *sendOptions) error {
+func send(i invocation, o *sendOptions) error {
 	ctx, out, queue, bodies := i.ctx, i.out, i.args[0], i.args[1:]
 	if err := checkSendTarget(queue); err != nil {
 		return err
@@ -63,19 +63,19 @@ func (c *Client) send(i invocation, o *sendOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.connect(ctx)
+	d, err := i.client.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	if later {
-		return c.schedule(ctx, out, d, queue, template, at, o.bodies(c.In, bodies))
+		return schedule(ctx, out, d, queue, template, at, o.bodies(i.client.In, bodies))
 	}
 	sender, err := d.Session.NewSender(ctx, queue, nil)
 	if err != nil {
 		return fmt.Errorf("send to %s: %w", queue, PlainError(err))
 	}
-	n, err := sendAll(ctx, sender, template, o.bodies(c.In, bodies))
+	n, err := sendAll(ctx, sender, template, o.bodies(i.client.In, bodies))
 	if err != nil {
 		return fmt.Errorf("after %d messages: %w", n, err)
 	}

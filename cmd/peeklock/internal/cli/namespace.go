@@ -32,44 +32,44 @@ func inNamespace(path, namespace string) string {
 
 func namespacePath(name string) string { return "/v1/namespaces/" + url.PathEscape(name) }
 
-func (c *Client) namespaces(ctx context.Context) ([]admin.Namespace, error) {
+func namespaces(ctx context.Context, c *Client) ([]admin.Namespace, error) {
 	return allPages(ctx, c, "/v1/namespaces?max=1000", "after", func(p *admin.NamespacePage) ([]admin.Namespace, string) { return p.Namespaces, p.Next })
 }
 
-func namespaceNoun(c *Client) noun {
+func namespaceNoun() noun {
 	path := func(args []string) string { return namespacePath(args[0]) }
-	return noun{"namespace", "Create, list, show, update and delete namespaces", `Create, list, show, update and delete namespaces. A namespace has its own entities, keys and limits. Clients select it
+	return noun{name: "namespace", short: "Create, list, show, update and delete namespaces", long: `Create, list, show, update and delete namespaces. A namespace has its own entities, keys and limits. Clients select it
 by the host name that they connect to: NAME.anything, such as orders.localhost or orders.sb.example.com, or one of
-its hosts. Any other host name selects the namespace "default". All commands accept --namespace NAME.`, []verb{
-		putNamespaceVerb(c, verb{
+its hosts. Any other host name selects the namespace "default". All commands accept --namespace NAME.`, verbs: []verb{
+		putNamespaceVerb(verb{
 			use: "create NAME", short: "Create a namespace",
 			long: `Create a namespace with a key that has all rights, RootManageSharedAccessKey, and print the connection string of the key.`,
 			example: `  peeklock namespace create orders
   peeklock namespace create orders --host orders.example.com --max-message-bytes 1048576 --max-lock-duration 1h`,
 		}, http.MethodPut, "created"),
-		putNamespaceVerb(c, verb{
-			use: "update NAME", short: "Change settings of a namespace; settings that are not given stay", complete: c.completeNamespace,
+		putNamespaceVerb(verb{
+			use: "update NAME", short: "Change settings of a namespace; settings that are not given stay", complete: completeNamespace,
 			long:    "Change settings of a namespace. Settings that are not given stay. Entities that exceed a new limit stay as they are.",
 			example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --host ''",
 		}, http.MethodPatch, "updated"),
 		listVerb(verb{use: "list", short: "List namespaces", example: "  peeklock namespace list"},
-			func(i invocation) ([]admin.Namespace, error) { return c.namespaces(i.ctx) },
+			func(i invocation) ([]admin.Namespace, error) { return namespaces(i.ctx, i.client) },
 			[]any{"name", "hosts", "max message bytes", "max entities", "max lock duration"}, func(n *admin.Namespace) []any {
 				return []any{n.Name, Printable(strings.Join(n.Hosts, " "), 80), limitText(n.MaxMessageBytes), limitText(n.MaxEntities), durationFlag(&n.MaxLockDuration).String()}
 			}),
-		getVerb[admin.Namespace](c, verb{
+		getVerb[admin.Namespace](verb{
 			use: "show NAME", short: "Show the settings of a namespace", args: argCount(1, 1),
-			example: "  peeklock namespace show orders", complete: c.completeNamespace,
+			example: "  peeklock namespace show orders", complete: completeNamespace,
 		}, path),
-		deleteVerb(c, verb{
+		deleteVerb(verb{
 			use: "delete NAME", short: "Delete a namespace that has no entities, with its keys", args: argCount(1, 1),
-			example: "  peeklock namespace delete orders", complete: c.completeNamespace,
+			example: "  peeklock namespace delete orders", complete: completeNamespace,
 		},
 			path, firstArg, func(args []string) string { return "namespace " + args[0] + " deleted" }),
 	}}
 }
 
-func putNamespaceVerb(c *Client, v verb, method, done string) verb {
+func putNamespaceVerb(v verb, method, done string) verb {
 	var s admin.NamespaceSettings
 	var hosts []string
 	v.args = argCount(1, 1)
@@ -86,7 +86,7 @@ func putNamespaceVerb(c *Client, v verb, method, done string) verb {
 			s.Hosts = append([]string{}, hosts...)
 		}
 		var made admin.Namespace
-		if err := c.Call(i.ctx, method, namespacePath(i.args[0]), s, &made); err != nil {
+		if err := i.client.Call(i.ctx, method, namespacePath(i.args[0]), s, &made); err != nil {
 			return err
 		}
 		if !i.out.IsTable() {

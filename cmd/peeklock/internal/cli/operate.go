@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
@@ -30,19 +28,19 @@ const (
 	copyOverhead = 2 * time.Second
 )
 
-// memberList resolves member names.
-type memberList struct{ members []admin.Member }
+// memberNames resolves member names.
+type memberNames struct{ members []admin.Member }
 
-func (c *Client) memberList(ctx context.Context) (*memberList, error) {
+func readMembers(ctx context.Context, c *Client) (*memberNames, error) {
 	var list admin.Members
 	if err := c.Call(ctx, http.MethodGet, "/v1/members", nil, &list); err != nil {
 		return nil, err
 	}
-	return &memberList{list.Members}, nil
+	return &memberNames{list.Members}, nil
 }
 
 // name returns the name of a member if it is unique, otherwise the id.
-func (r *memberList) name(id fsm.MemberID) string {
+func (r *memberNames) name(id fsm.MemberID) string {
 	at := slices.IndexFunc(r.members, func(m admin.Member) bool { return m.ID == id })
 	if at < 0 {
 		return string(id)
@@ -53,7 +51,7 @@ func (r *memberList) name(id fsm.MemberID) string {
 	return r.members[at].Name
 }
 
-func (r *memberList) names(ids []fsm.MemberID) string {
+func (r *memberNames) names(ids []fsm.MemberID) string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = r.name(id)
@@ -62,7 +60,7 @@ func (r *memberList) names(ids []fsm.MemberID) string {
 }
 
 // find finds a member by name or id, as the control API does.
-func (r *memberList) find(text string) (admin.Member, error) {
+func (r *memberNames) find(text string) (admin.Member, error) {
 	var named []admin.Member
 	for _, m := range r.members {
 		if string(m.ID) == text {
@@ -86,43 +84,32 @@ func (r *memberList) find(text string) (admin.Member, error) {
 
 // completeMember offers partition numbers for the first from arguments and member names for the others, up to most
 // arguments; most < 0: no limit.
-func (c *Client) completeMember(from, most int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func completeMember(from, most int) completer {
+	return func(ctx context.Context, c *Client, args []string) (names []string) {
 		if len(args) < from {
-			return c.partitionIDs(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+			return partitionIDs(ctx, c)
 		}
 		if most >= 0 && len(args) >= most {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-		defer cancel()
-		r, err := c.memberList(ctx)
+		r, err := readMembers(ctx, c)
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil
 		}
-		var names []string
 		for _, m := range r.members {
 			if name := r.name(m.ID); !m.Removed && !slices.Contains(args, name) && len(names) < completionNames {
 				names = append(names, name)
 			}
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return names
 	}
 }
 
-// completePartition offers partition numbers for the only argument.
-func (c *Client) completePartition(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
-	return c.completeMember(1, 1)(cmd, args, part)
-}
-
-func (c *Client) partitionIDs(ctx context.Context) []string {
-	ctx, cancel := context.WithTimeout(ctx, completionTime)
-	defer cancel()
+func partitionIDs(ctx context.Context, c *Client) (ids []string) {
 	var st topology.Status
 	if c.Call(ctx, http.MethodGet, "/v1/status", nil, &st) != nil {
 		return nil
 	}
-	var ids []string
 	for _, p := range st.Partitions {
 		if p.ID != fsm.CatalogPartition && len(ids) < completionNames {
 			ids = append(ids, strconv.FormatUint(uint64(p.ID), 10))
@@ -145,7 +132,7 @@ func detachedError(what string, why error) error {
 // retryUntilDone repeats a request until the change is complete. A member waits for up to half a minute, then
 // answers Timeout and continues the work, so the request is repeated; so it is when the member is busy or briefly
 // unreachable. look is called from time to time to show the progress.
-func (c *Client) retryUntilDone(ctx context.Context, what string, ask func(context.Context) error, look func(context.Context)) error {
+func retryUntilDone(ctx context.Context, c *Client, what string, ask func(context.Context) error, look func(context.Context)) error {
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	if c.Interactive {
@@ -214,7 +201,7 @@ var errMovesPaused = errors.New("paused")
 
 // watchMoves watches the moves of these partitions until all have ended. sizes has the bytes to copy, as far as
 // they are known.
-func (c *Client) watchMoves(ctx context.Context, what string, sizes map[fsm.PartitionID]int64) (err error) {
+func watchMoves(ctx context.Context, c *Client, what string, sizes map[fsm.PartitionID]int64) (err error) {
 	m := c.bytesMeter(what, 1)
 	defer func() { m.End(err != nil) }()
 	lost := time.Time{}

@@ -14,48 +14,48 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-func memberNoun(c *Client) noun {
+func memberNoun() noun {
 	list := &memberListFlags{}
 	set := &memberSetFlags{}
 	one, two := argCount(1, 1), argCount(2, 2)
 	drain := func(name, did string) func(invocation) error {
 		return func(i invocation) error {
-			return c.changeMember(i, name, nil, memberDone{Member: i.args[0], Did: did})
+			return changeMember(i, name, nil, memberDone{Member: i.args[0], Did: did})
 		}
 	}
-	return noun{"member", "List, set, drain, remove and replace members", `List, set, drain, remove and replace members. A member is given by its name, or by its id where several members have
-had that name. Long operations continue in the cluster when the command is interrupted.`, []verb{
+	return noun{name: "member", short: "List, set, drain, remove and replace members", long: `List, set, drain, remove and replace members. A member is given by its name, or by its id where several members have
+had that name. Long operations continue in the cluster when the command is interrupted.`, verbs: []verb{
 		{
 			use: "list", short: "List members with their zones, weights, replicas and leaderships",
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().BoolVar(&list.all, "all", false, "include members that were removed")
 			},
-			run: func(i invocation) error { return c.listMembers(i, list.all) },
+			run: func(i invocation) error { return listMembers(i, list.all) },
 		},
-		{use: "show MEMBER", short: "Show one member", args: one, complete: c.completeMember(0, 1), run: c.showMember},
+		{use: "show MEMBER", short: "Show one member", args: one, complete: completeMember(0, 1), run: showMember},
 		{
 			use: "set MEMBER", short: "Set the zone and weight of a member", long: `Set the zone and weight of a member. Replicas of a partition are placed in different zones where possible. A member
 of weight 20 gets twice as many replicas as one of weight 10, the default. Existing replicas move with the next
-rebalance.`, example: "  peeklock member set a --zone eu-1 --weight 20", args: one, complete: c.completeMember(0, 1),
+rebalance.`, example: "  peeklock member set a --zone eu-1 --weight 20", args: one, complete: completeMember(0, 1),
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().Var(stringFlag(&set.Zone), "zone", "failure domain of the member, up to 64 bytes; '' for none")
 				cmd.Flags().Var(uint32Flag(&set.Weight), "weight", "share of replicas, 1 to 100")
-			}, run: func(i invocation) error { return c.setMember(i, set.MemberChange) },
+			}, run: func(i invocation) error { return setMember(i, set.MemberChange) },
 		},
 		{use: "drain MEMBER", short: "Transfer the leaderships of a member to others before it is stopped", long: `Transfer the leaderships of a member to others, and give it no further ones until it is undrained. Its replicas stay
 and follow. Drain a member before you stop it: clients then see no errors and keep their locks. The command returns
-when the member leads no partition that another member could lead.`, args: one, complete: c.completeMember(0, 1), run: drain("drain", "drained")},
+when the member leads no partition that another member could lead.`, args: one, complete: completeMember(0, 1), run: drain("drain", "drained")},
 		{
 			use: "undrain MEMBER", short: "Return a drained member to service",
 			long: "Return a drained member to service. Partitions that prefer it as their leader return to it automatically.",
-			args: one, complete: c.completeMember(0, 1), run: drain("undrain", "undrained"),
+			args: one, complete: completeMember(0, 1), run: drain("undrain", "undrained"),
 		},
-		removalVerb(c, verb{use: "remove MEMBER", short: "Move all replicas away from a member and remove it for good", long: `Move all replicas of a member to others and remove it from the cluster. The member may be dead. A removed member never
+		removalVerb(verb{use: "remove MEMBER", short: "Move all replicas away from a member and remove it for good", long: `Move all replicas of a member to others and remove it from the cluster. The member may be dead. A removed member never
 comes back under its id: a new process with an empty data directory is a new member. When too few other members
 are left, partitions have fewer replicas afterwards.`, example: `  peeklock member remove c --dry-run
-  peeklock member remove c --yes`, args: one, complete: c.completeMember(0, 1)}),
-		removalVerb(c, verb{use: "replace OLD NEW", short: "Move all replicas of a member to a new one and remove the old one for good", long: `Move all replicas of a member to another one, which must be running and hold none of the same partitions, and remove
-the old member from the cluster. The old member may be dead.`, example: "  peeklock member replace c d --yes", args: two, complete: c.completeMember(0, 2)}),
+  peeklock member remove c --yes`, args: one, complete: completeMember(0, 1)}),
+		removalVerb(verb{use: "replace OLD NEW", short: "Move all replicas of a member to a new one and remove the old one for good", long: `Move all replicas of a member to another one, which must be running and hold none of the same partitions, and remove
+the old member from the cluster. The old member may be dead.`, example: "  peeklock member replace c d --yes", args: two, complete: completeMember(0, 2)}),
 	}}
 }
 
@@ -81,8 +81,8 @@ func memberStateText(m admin.Member) string {
 	return aliveStateText(m.Member)
 }
 
-func (c *Client) listMembers(i invocation, all bool) error {
-	r, err := c.memberList(i.ctx)
+func listMembers(i invocation, all bool) error {
+	r, err := readMembers(i.ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -94,8 +94,8 @@ func (c *Client) listMembers(i invocation, all bool) error {
 	return i.out.Rows(admin.Members{Members: shown}, []any{"member", "state", "zone", "weight", "leads", "holds", "amqp", "http", "version"}, rows)
 }
 
-func (c *Client) showMember(i invocation) error {
-	r, err := c.memberList(i.ctx)
+func showMember(i invocation) error {
+	r, err := readMembers(i.ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -106,12 +106,12 @@ func (c *Client) showMember(i invocation) error {
 	return i.out.fields(m)
 }
 
-func (c *Client) setMember(i invocation, change admin.MemberChange) error {
+func setMember(i invocation, change admin.MemberChange) error {
 	if change == (admin.MemberChange{}) {
 		return Usagef("give --zone or --weight, or both")
 	}
 	var m admin.Member
-	if err := c.Call(i.ctx, http.MethodPatch, memberPath(i.args[0], ""), change, &m); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodPatch, memberPath(i.args[0], ""), change, &m); err != nil {
 		return err
 	}
 	return i.out.fields(m)
@@ -125,7 +125,7 @@ type memberDone struct {
 }
 
 // removalVerb completes remove, which takes one member, and replace, which takes two.
-func removalVerb(c *Client, v verb) verb {
+func removalVerb(v verb) verb {
 	var yes, dryRun bool
 	v.flags = func(cmd *cobra.Command) {
 		cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would move")
@@ -140,11 +140,11 @@ func removalVerb(c *Client, v verb) verb {
 		case !yes && !dryRun:
 			return Usagef("a member that is removed never comes back: add --yes, or preview the removal with --dry-run")
 		case dryRun:
-			return c.printRemovalPlan(i, name, replacement)
+			return printRemovalPlan(i, name, replacement)
 		case replacement != "":
-			return c.changeMember(i, "replace", admin.MemberReplacement{With: replacement}, memberDone{Member: name, Did: "replaced", With: replacement})
+			return changeMember(i, "replace", admin.MemberReplacement{With: replacement}, memberDone{Member: name, Did: "replaced", With: replacement})
 		}
-		return c.changeMember(i, "remove", nil, memberDone{Member: name, Did: "removed"})
+		return changeMember(i, "remove", nil, memberDone{Member: name, Did: "removed"})
 	}
 	return v
 }
@@ -157,8 +157,8 @@ type removalPlan struct {
 	Leads      int               `json:"leads"`
 }
 
-func (c *Client) printRemovalPlan(i invocation, name, replacement string) error {
-	r, err := c.memberList(i.ctx)
+func printRemovalPlan(i invocation, name, replacement string) error {
+	r, err := readMembers(i.ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (c *Client) printRemovalPlan(i invocation, name, replacement string) error 
 		plan.With, to = with.ID, replacement
 	}
 	var st topology.Status
-	if err := c.Call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
 	for _, p := range st.Partitions {
@@ -191,13 +191,13 @@ func (c *Client) printRemovalPlan(i invocation, name, replacement string) error 
 }
 
 // changeMember repeats a change until it is complete and prints the answer.
-func (c *Client) changeMember(i invocation, verb string, body any, done memberDone) error {
+func changeMember(i invocation, verb string, body any, done memberDone) error {
 	name := done.Member
 	what := fmt.Sprintf("%s %s", verb, name)
-	m := c.NewMeter(what, 1)
+	m := i.client.NewMeter(what, 1)
 	most := int64(0)
 	look := func(ctx context.Context) {
-		left, detail := c.remainingAt(ctx, name, verb)
+		left, detail := remainingAt(ctx, i.client, name, verb)
 		if left < 0 {
 			return
 		}
@@ -205,8 +205,8 @@ func (c *Client) changeMember(i invocation, verb string, body any, done memberDo
 		m.set(most-left, most)
 		m.say(what + detail)
 	}
-	err := c.retryUntilDone(i.ctx, what, func(ctx context.Context) error {
-		_, err := c.callNow(ctx, http.MethodPost, memberPath(name, verb), body, nil)
+	err := retryUntilDone(i.ctx, i.client, what, func(ctx context.Context) error {
+		_, err := i.client.callNow(ctx, http.MethodPost, memberPath(name, verb), body, nil)
 		return err
 	}, look)
 	m.End(err != nil)
@@ -224,8 +224,8 @@ func (c *Client) changeMember(i invocation, verb string, body any, done memberDo
 
 // remainingAt returns how many leaderships (for drain) or replicas (otherwise) a member still has, or -1 if that
 // is unknown.
-func (c *Client) remainingAt(ctx context.Context, name, verb string) (left int64, detail string) {
-	r, err := c.memberList(ctx)
+func remainingAt(ctx context.Context, c *Client, name, verb string) (left int64, detail string) {
+	r, err := readMembers(ctx, c)
 	if err != nil {
 		return -1, ""
 	}

@@ -14,45 +14,45 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-func partitionNoun(c *Client) noun {
+func partitionNoun() noun {
 	one := argCount(1, 1)
 	var noWait bool
-	var rebalance rebalanceOptions
+	var balance rebalanceOptions
 	change := func(name, short, did string) verb {
-		return verb{use: name + " ID", short: short, args: one, complete: c.completePartition, run: func(i invocation) error {
-			return c.changeMove(i, name, did)
+		return verb{use: name + " ID", short: short, args: one, complete: completeMember(1, 1), run: func(i invocation) error {
+			return changeMove(i, name, did)
 		}}
 	}
-	return noun{"partition", "List, move, rebalance and add partitions", `List, move, rebalance and add partitions. A move is recorded in the cluster. It continues when the command is
-interrupted and when members fail. Two partitions are copied at a time. Clients are not interrupted.`, []verb{
-		{use: "list", short: "List partitions with their leaders and replicas", run: c.listPartitions},
-		{use: "show ID", short: "Show one partition", args: one, complete: c.completePartition, run: c.showPartition},
+	return noun{name: "partition", short: "List, move, rebalance and add partitions", long: `List, move, rebalance and add partitions. A move is recorded in the cluster. It continues when the command is
+interrupted and when members fail. Two partitions are copied at a time. Clients are not interrupted.`, verbs: []verb{
+		{use: "list", short: "List partitions with their leaders and replicas", run: listPartitions},
+		{use: "show ID", short: "Show one partition", args: one, complete: completeMember(1, 1), run: showPartition},
 		{
 			use: "move ID MEMBER...", short: "Move a partition to other members", long: `Move a partition to these members, 1 to 16, the preferred leader first. The new replicas are copied completely before
 the first old one is removed. Until then the move can be paused and cancelled.`, example: `  peeklock partition move 3 a b d
-  peeklock partition move 3 a b d --no-wait`, args: argCount(2, -1), complete: c.completeMember(1, -1),
+  peeklock partition move 3 a b d --no-wait`, args: argCount(2, -1), complete: completeMember(1, -1),
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
-			}, run: func(i invocation) error { return c.movePartition(i, noWait) },
+			}, run: func(i invocation) error { return movePartition(i, noWait) },
 		},
 		{
 			use: "transfer ID MEMBER", short: "Transfer the leadership of a partition to another of its members",
 			long:    "Transfer the leadership of a partition to another member that has a replica of it. That member is its preferred leader from\nthen on.",
-			example: "  peeklock partition transfer 3 b", args: argCount(2, 2), complete: c.completeMember(1, 2), run: c.transferPartition,
+			example: "  peeklock partition transfer 3 b", args: argCount(2, 2), complete: completeMember(1, 2), run: transferPartition,
 		},
 		change("pause", "Pause the move of a partition", "paused"),
 		change("resume", "Resume the paused move of a partition", "resumed"),
 		change("cancel", "Cancel the move of a partition and return it to its former members", "cancelled"),
-		{use: "moves", short: "List the moves of partitions with their progress", run: c.listMoves},
+		{use: "moves", short: "List the moves of partitions with their progress", run: listMoves},
 		{use: "rebalance", short: "Distribute partitions and leaders evenly over the members", long: `Distribute replicas and leaders over the members that are available and not drained, by zones and weights, with as few
 moves as possible. The command prints the plan, carries it out without a question, and watches it; look at the plan first
 with --dry-run. The moves continue when the command is interrupted, and can be paused or cancelled one by one.`, example: `  peeklock partition rebalance --dry-run
   peeklock partition rebalance`, flags: func(cmd *cobra.Command) {
-			cmd.Flags().BoolVar(&rebalance.dryRun, "dry-run", false, "only print the plan")
-			cmd.Flags().BoolVar(&rebalance.noWait, "no-wait", false, "return when the moves are recorded")
-		}, run: func(i invocation) error { return c.rebalance(i, rebalance) }},
+			cmd.Flags().BoolVar(&balance.dryRun, "dry-run", false, "only print the plan")
+			cmd.Flags().BoolVar(&balance.noWait, "no-wait", false, "return when the moves are recorded")
+		}, run: func(i invocation) error { return rebalance(i, balance) }},
 		{use: "grow N", short: "Add partitions", long: `Add N partitions on the members with the most free capacity. Existing entities stay where they are; new ones are placed in
-the new partitions first. Partitions cannot be removed.`, example: "  peeklock partition grow 8", args: one, run: c.growPartitions},
+the new partitions first. Partitions cannot be removed.`, example: "  peeklock partition grow 8", args: one, run: growPartitions},
 	}}
 }
 
@@ -76,8 +76,8 @@ type PartitionInfo struct {
 }
 
 // partitions fetches all partitions, their moves and the members.
-func (c *Client) partitions(ctx context.Context) ([]PartitionInfo, *memberList, error) {
-	r, err := c.memberList(ctx)
+func partitions(ctx context.Context, c *Client) ([]PartitionInfo, *memberNames, error) {
+	r, err := readMembers(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,8 +99,8 @@ func (c *Client) partitions(ctx context.Context) ([]PartitionInfo, *memberList, 
 	return list, r, nil
 }
 
-func (c *Client) listPartitions(i invocation) error {
-	list, r, err := c.partitions(i.ctx)
+func listPartitions(i invocation) error {
+	list, r, err := partitions(i.ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *Client) listPartitions(i invocation) error {
 	return i.out.Rows(map[string]any{"partitions": list}, []any{"partition", "leader", "replicas", "entities", "messages", "move"}, rows)
 }
 
-func moveText(r *memberList, m topology.Move) string {
+func moveText(r *memberNames, m topology.Move) string {
 	text := m.State + ", to " + r.names(m.To)
 	if m.Bytes > 0 {
 		text += fmt.Sprintf(", %s of %s", signedBytesText(m.Copied), signedBytesText(m.Bytes))
@@ -126,12 +126,12 @@ func moveText(r *memberList, m topology.Move) string {
 	return text
 }
 
-func (c *Client) showPartition(i invocation) error {
+func showPartition(i invocation) error {
 	id, err := partitionID(i.args[0])
 	if err != nil {
 		return err
 	}
-	list, r, err := c.partitions(i.ctx)
+	list, r, err := partitions(i.ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *Client) showPartition(i invocation) error {
 }
 
 // replaceMemberIDs replaces the ids of members with their names.
-func replaceMemberIDs(r *memberList, p *PartitionInfo) {
+func replaceMemberIDs(r *memberNames, p *PartitionInfo) {
 	if p.Leader != "" {
 		p.Leader = fsm.MemberID(r.name(p.Leader))
 	}
@@ -180,42 +180,42 @@ func (d partitionDone) print(out *Output, detail string) error {
 	return out.Note("partition %d %s %s", d.Partition, d.Did, detail)
 }
 
-func (c *Client) movePartition(i invocation, noWait bool) error {
+func movePartition(i invocation, noWait bool) error {
 	id, err := partitionID(i.args[0])
 	if err != nil {
 		return err
 	}
 	done := partitionDone{Partition: id, Did: "ordered", Members: i.args[1:]}
-	if err := c.Call(i.ctx, http.MethodPost, partitionPath(id, "move"), admin.MoveRequest{Members: i.args[1:]}, nil); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodPost, partitionPath(id, "move"), admin.MoveRequest{Members: i.args[1:]}, nil); err != nil {
 		return err
 	}
 	if !noWait {
 		done.Did = "moved"
-		if err := c.watchMoves(i.ctx, fmt.Sprintf("moving partition %d", id), map[fsm.PartitionID]int64{id: 0}); err != nil {
+		if err := watchMoves(i.ctx, i.client, fmt.Sprintf("moving partition %d", id), map[fsm.PartitionID]int64{id: 0}); err != nil {
 			return err
 		}
 	}
 	return done.print(i.out, fmt.Sprintf("to %v", i.args[1:]))
 }
 
-func (c *Client) transferPartition(i invocation) error {
+func transferPartition(i invocation) error {
 	id, err := partitionID(i.args[0])
 	if err != nil {
 		return err
 	}
-	if err := c.Call(i.ctx, http.MethodPost, partitionPath(id, "transfer"), admin.TransferRequest{To: i.args[1]}, nil); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodPost, partitionPath(id, "transfer"), admin.TransferRequest{To: i.args[1]}, nil); err != nil {
 		return err
 	}
 	return partitionDone{Partition: id, Did: "transferred", Members: i.args[1:]}.print(i.out, "to "+i.args[1])
 }
 
 // changeMove pauses, resumes or cancels the move of a partition.
-func (c *Client) changeMove(i invocation, verb, did string) error {
+func changeMove(i invocation, verb, did string) error {
 	id, err := partitionID(i.args[0])
 	if err != nil {
 		return err
 	}
-	if err := c.Call(i.ctx, http.MethodPost, partitionPath(id, verb), nil, nil); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodPost, partitionPath(id, verb), nil, nil); err != nil {
 		return err
 	}
 	if !i.out.IsTable() {
@@ -224,13 +224,13 @@ func (c *Client) changeMove(i invocation, verb, did string) error {
 	return i.out.Note("move of partition %d %s", id, did)
 }
 
-func (c *Client) listMoves(i invocation) error {
-	r, err := c.memberList(i.ctx)
+func listMoves(i invocation) error {
+	r, err := readMembers(i.ctx, i.client)
 	if err != nil {
 		return err
 	}
 	var list admin.Moves
-	if err := c.Call(i.ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
 		return err
 	}
 	if i.out.IsTable() && len(list.Moves) == 0 {
@@ -247,13 +247,13 @@ func (c *Client) listMoves(i invocation) error {
 	return i.out.Rows(list, []any{"partition", "from", "to", "state", "copied"}, rows)
 }
 
-func (c *Client) growPartitions(i invocation) error {
+func growPartitions(i invocation) error {
 	n, err := strconv.Atoi(i.args[0])
 	if err != nil || n < 1 {
 		return Usagef("%q is not a number of partitions", Printable(i.args[0], 100))
 	}
 	var grown admin.GrowResult
-	if err := c.Call(i.ctx, http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {
 		return err
 	}
 	if !i.out.IsTable() {

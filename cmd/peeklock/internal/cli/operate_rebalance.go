@@ -32,13 +32,13 @@ type rebalanced struct {
 	Leaders int `json:"leaders,omitempty"`
 }
 
-func (c *Client) rebalance(i invocation, o rebalanceOptions) error {
+func rebalance(i invocation, o rebalanceOptions) error {
 	ctx, out := i.ctx, i.out
 	var plan admin.Plan
-	if err := c.Call(ctx, http.MethodGet, "/v1/rebalance", nil, &plan); err != nil {
+	if err := i.client.Call(ctx, http.MethodGet, "/v1/rebalance", nil, &plan); err != nil {
 		return err
 	}
-	r, err := c.memberList(ctx)
+	r, err := readMembers(ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ func (c *Client) rebalance(i invocation, o rebalanceOptions) error {
 	}
 	if !o.dryRun && len(plan.Moves) > 0 {
 		answer.State = "ordered"
-		if err := c.submitMoves(ctx, plan.Moves); err != nil {
+		if err := submitMoves(ctx, i.client, plan.Moves); err != nil {
 			return err
 		}
 		if !o.noWait {
-			if err := c.watchRebalance(ctx, &answer); err != nil {
+			if err := watchRebalance(ctx, i.client, &answer); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (c *Client) rebalance(i invocation, o rebalanceOptions) error {
 }
 
 // printPlan prints the moves of a plan as a table.
-func printPlan(out *Output, r *memberList, plan rebalanced, copies int) error {
+func printPlan(out *Output, r *memberNames, plan rebalanced, copies int) error {
 	if !out.IsTable() {
 		return nil
 	}
@@ -102,7 +102,7 @@ func printPlan(out *Output, r *memberList, plan rebalanced, copies int) error {
 }
 
 // submitMoves submits the moves of a plan in several requests.
-func (c *Client) submitMoves(ctx context.Context, moves []topology.PlannedMove) error {
+func submitMoves(ctx context.Context, c *Client, moves []topology.PlannedMove) error {
 	for done := 0; done < len(moves); done += planStep {
 		some := moves[done:min(len(moves), done+planStep)]
 		if err := c.Call(ctx, http.MethodPost, "/v1/rebalance", admin.Plan{Moves: some}, nil); err != nil {
@@ -116,7 +116,7 @@ func (c *Client) submitMoves(ctx context.Context, moves []topology.PlannedMove) 
 }
 
 // watchRebalance watches a plan until it is done.
-func (c *Client) watchRebalance(ctx context.Context, plan *rebalanced) error {
+func watchRebalance(ctx context.Context, c *Client, plan *rebalanced) error {
 	sizes, leaders := map[fsm.PartitionID]int64{}, map[fsm.PartitionID]fsm.MemberID{}
 	for _, m := range plan.Moves {
 		leaders[m.Partition] = m.To[0]
@@ -125,7 +125,7 @@ func (c *Client) watchRebalance(ctx context.Context, plan *rebalanced) error {
 		}
 	}
 	if len(sizes) > 0 {
-		if err := c.watchMoves(ctx, "rebalancing", sizes); err != nil {
+		if err := watchMoves(ctx, c, "rebalancing", sizes); err != nil {
 			return err
 		}
 	}

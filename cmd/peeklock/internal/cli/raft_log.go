@@ -13,10 +13,10 @@ type cutLog struct {
 	Cut bool   `json:"cut"` // false: there was nothing to cut
 }
 
-func raftLogNoun(c *Client) noun {
+func raftLogNoun() noun {
 	var dir string
 	var yes bool
-	return noun{"raft-log", "Work on the Raft log of a member that is not running", "", []verb{
+	return noun{name: "raft-log", short: "Work on the Raft log of a member that is not running", verbs: []verb{
 		{
 			use: "cut --dir DATA --yes", short: "Cut a batch at the end of a journal that may have been confirmed",
 			long: `Cut a batch at the end of the journal of a member that does not start because "the newest batch cannot be read, and may have
@@ -30,19 +30,19 @@ gets everything from them.`,
 				cmd.Flags().StringVar(&dir, "dir", "", "data directory of the member")
 				cmd.Flags().BoolVar(&yes, "yes", false, "confirm that what only this batch holds may be lost")
 			},
-			run: func(i invocation) error { return c.cutRaftLog(i, dir, yes) },
+			run: func(i invocation) error { return cutRaftLog(i, dir, yes) },
 		},
 	}}
 }
 
-func (c *Client) cutRaftLog(i invocation, dir string, yes bool) error {
+func cutRaftLog(i invocation, dir string, yes bool) error {
 	if dir == "" {
 		return Usagef("give --dir, the data directory of the member")
 	}
 	if !yes {
 		return Usagef("this may lose confirmed messages: if the other members have a quorum, replace this one instead; otherwise add --yes")
 	}
-	cut, err := cluster.CutLog(dir, config.NewLogger(c.Err, "warn", config.LogText))
+	cut, err := cluster.CutLog(dir, config.NewLogger(i.client.Err, "warn", config.LogText))
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type restoreOptions struct {
 	logStore  string
 }
 
-func restoreVerb(c *Client) verb {
+func restoreVerb() verb {
 	var o restoreOptions
 	return verb{
 		use: "restore --from DIR|s3://BUCKET/PREFIX --dir DATA", short: "Create the data directory of a member from a backup",
@@ -67,7 +67,7 @@ A backup may be in an object store that speaks S3.
 			if !config.IsLogStore(o.logStore) {
 				return Usagef("--log-store: journal or bolt, not %q", o.logStore)
 			}
-			return c.restore(i, &o)
+			return restore(i, &o)
 		},
 	}
 }
@@ -81,9 +81,9 @@ type restored struct {
 	Messages   string `json:"asOf"` // time at which the last partition was copied
 }
 
-func (c *Client) restore(i invocation, o *restoreOptions) error {
+func restore(i invocation, o *restoreOptions) error {
 	ctx, out, from, dir, partitions := i.ctx, i.out, o.from, o.dir, o.only
-	place, err := objects.Open(ctx, from, c.Getenv)
+	place, err := objects.Open(ctx, from, i.client.Getenv)
 	if err != nil {
 		return UsageError{err}
 	}
@@ -99,14 +99,14 @@ func (c *Client) restore(i invocation, o *restoreOptions) error {
 		only[i] = fsm.PartitionID(id)
 	}
 	cluster := rand.Text()
-	m := c.NewMeter("restoring", len(manifest.Partitions))
+	m := i.client.NewMeter("restoring", len(manifest.Partitions))
 	err = backup.Restore(ctx, backup.RestoreConfig{
 		Dir: dir, Only: only, ClusterID: cluster, LogStore: partition.LogKind(o.logStore),
 		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },
 		Restored: func(partition.BackupInfo, int) {
 			m.Add(1)
 		},
-		Logger: config.NewLogger(c.Err, "warn", config.LogText),
+		Logger: config.NewLogger(i.client.Err, "warn", config.LogText),
 	})
 	m.End(err != nil)
 	if err != nil {

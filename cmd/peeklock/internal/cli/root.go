@@ -102,12 +102,16 @@ three members in one process.`,
 
 	c := &Client{Process: p}
 	c.flags(root)
-	root.AddCommand(c.commands(
-		queueNoun(c), topicNoun(c), subscriptionNoun(c), ruleNoun(c), sessionNoun(c), messageNoun(c),
-		namespaceNoun(c), keyNoun(c), clusterNoun(c), memberNoun(c), partitionNoun(c), raftLogNoun(c), kubernetesNoun(c),
-	)...)
-	root.AddCommand(c.command(importVerb(c)), c.command(restoreVerb(c)), c.command(versionVerb()), debugNoun(c))
-	_ = root.RegisterFlagCompletionFunc("namespace", c.completeNamespace)
+	for _, n := range []noun{
+		queueNoun(), topicNoun(), subscriptionNoun(), ruleNoun(), sessionNoun(), messageNoun(),
+		namespaceNoun(), keyNoun(), clusterNoun(), memberNoun(), partitionNoun(), raftLogNoun(), kubernetesNoun(), debugNoun(),
+	} {
+		root.AddCommand(newGroup(c, n))
+	}
+	for _, v := range []verb{importVerb(), restoreVerb(), versionVerb()} {
+		root.AddCommand(newCommand(c, v))
+	}
+	registerFlagCompletion(root, c, "namespace", completeNamespace)
 	return root, c
 }
 

@@ -87,7 +87,7 @@ func RulePath(subscription, name string) string {
 	return namePath("/v1/rules/", subscription) + "?name=" + url.QueryEscape(name)
 }
 
-func (c *Client) rules(ctx context.Context, subscription string) ([]entity.Rule, error) {
+func rules(ctx context.Context, c *Client, subscription string) ([]entity.Rule, error) {
 	return allPages(ctx, c, namePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *admin.RulePage) ([]entity.Rule, string) {
 		if p.Next == 0 {
 			return p.Rules, ""
@@ -138,41 +138,41 @@ SET paint = color; REMOVE color.
 A value after = is text. A value after := is JSON, so size:=7 is the number 7, and a GUID is written
 id:={"type":"guid","value":"..."}. A number never equals a text.`
 
-func ruleNoun(c *Client) noun {
+func ruleNoun() noun {
 	path := func(args []string) string { return RulePath(args[0], args[1]) }
-	return noun{"rule", "Add, list, show, replace and remove rules of subscriptions", `Add, list, show, replace and remove rules of subscriptions. A subscription gets a message of its topic when at
+	return noun{name: "rule", short: "Add, list, show, replace and remove rules of subscriptions", long: `Add, list, show, replace and remove rules of subscriptions. A subscription gets a message of its topic when at
 least one of its rules matches: one copy if a rule without an action matches, and one more for each matching rule
-with an action. A new subscription has the rule $Default, which matches all messages: remove it when you add others.`, []verb{
-		putRuleVerb(c, verb{
+with an action. A new subscription has the rule $Default, which matches all messages: remove it when you add others.`, verbs: []verb{
+		putRuleVerb(verb{
 			use: "add " + subscriptionArg + " RULE", short: "Add a rule to a subscription",
 			example: `  peeklock rule add orders/Subscriptions/large large --sql "size > @least" --parameter least:=100
   peeklock rule add orders/Subscriptions/eu eu --correlation region=eu --correlation sys.Label=order
   peeklock rule add orders/Subscriptions/audit mark --true --action "SET audited = TRUE"`,
 		}, "", "added"),
-		putRuleVerb(c, verb{
+		putRuleVerb(verb{
 			use: "replace " + subscriptionArg + " RULE", short: "Replace a rule",
 			example: `  peeklock rule replace orders/Subscriptions/audit '$Default' --sql "sys.Label LIKE 'order%'"`,
 		}, "&replace=true", "replaced"),
 		listVerb(verb{
 			use: "list " + subscriptionArg, short: "List the rules of a subscription by name",
-			example: "  peeklock rule list orders/Subscriptions/audit", args: wantSubscription(0), complete: c.complete("subscriptions"),
-		}, func(i invocation) ([]entity.Rule, error) { return c.rules(i.ctx, i.args[0]) }, []any{"name", "filter", "action"}, ruleRow),
-		getVerb[entity.Rule](c, verb{
+			example: "  peeklock rule list orders/Subscriptions/audit", args: wantSubscription(0), complete: completeNames("subscriptions"),
+		}, func(i invocation) ([]entity.Rule, error) { return rules(i.ctx, i.client, i.args[0]) }, []any{"name", "filter", "action"}, ruleRow),
+		getVerb[entity.Rule](verb{
 			use: "show " + subscriptionArg + " RULE", short: "Show a rule", args: wantSubscription(1),
-			example: "  peeklock rule show orders/Subscriptions/audit '$Default'", complete: c.completeRule,
+			example: "  peeklock rule show orders/Subscriptions/audit '$Default'", complete: completeRule,
 		}, path),
-		deleteVerb(c, verb{
+		deleteVerb(verb{
 			use: "remove " + subscriptionArg + " RULE", aliases: []string{"delete"}, args: wantSubscription(1),
 			short:   "Remove a rule; messages that it has matched stay",
-			example: "  peeklock rule remove orders/Subscriptions/audit '$Default'", complete: c.completeRule,
+			example: "  peeklock rule remove orders/Subscriptions/audit '$Default'", complete: completeRule,
 		}, path, func(args []string) string { return args[1] }, func(args []string) string { return "rule " + args[1] + " removed from " + args[0] }),
 	}}
 }
 
-func putRuleVerb(c *Client, v verb, query, done string) verb {
+func putRuleVerb(v verb, query, done string) verb {
 	var flags ruleFlags
 	v.long = v.short + ".\n\n" + ruleHelp
-	v.args, v.complete, v.flags = wantSubscription(1), c.completeRule, flags.flags
+	v.args, v.complete, v.flags = wantSubscription(1), completeRule, flags.flags
 	v.run = func(i invocation) error {
 		flags.given(i.changed)
 		rule, err := flags.rule()
@@ -180,7 +180,7 @@ func putRuleVerb(c *Client, v verb, query, done string) verb {
 			return err
 		}
 		var made entity.Rule
-		if err := c.Call(i.ctx, http.MethodPut, RulePath(i.args[0], i.args[1])+query, rule, &made); err != nil {
+		if err := i.client.Call(i.ctx, http.MethodPut, RulePath(i.args[0], i.args[1])+query, rule, &made); err != nil {
 			return err
 		}
 		if i.out.IsTable() {

@@ -26,7 +26,7 @@ const (
 const acceptTimeMax = 10 * time.Second
 
 // sessions lists up to count sessions, 0 for all.
-func (c *Client) sessions(ctx context.Context, name string, count int) ([]admin.Session, error) {
+func sessions(ctx context.Context, c *Client, name string, count int) ([]admin.Session, error) {
 	all := []admin.Session{}
 	for {
 		most := sessionsPage
@@ -132,13 +132,13 @@ func SessionOf(r *amqp.Receiver) string {
 }
 
 // listSessions prints up to count sessions.
-func (c *Client) listSessions(i invocation, count int) error {
+func listSessions(i invocation, count int) error {
 	if count < 0 {
 		return Usagef("--count is 0 or more")
 	}
-	sessions, err := c.sessions(i.ctx, i.args[0], count)
+	sessions, err := sessions(i.ctx, i.client, i.args[0], count)
 	if err != nil {
-		return c.notTopic(i.ctx, i.args[0], err)
+		return notTopic(i.ctx, i.client, i.args[0], err)
 	}
 	rows := make([][]any, len(sessions))
 	for at := range sessions {
