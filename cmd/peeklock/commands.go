@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +12,7 @@ import (
 
 // newRoot builds the command tree. A tree is for one run, because its flags hold the values.
 func newRoot(p cli.Process) *cobra.Command {
-	root, c := cli.NewRoot(p)
+	root, c := cli.NewRoot(p, slices.Concat(cli.EntityNouns(), cli.MessageNouns(), cli.OperateNouns(), cli.BackupNouns(), cli.KubernetesNouns(), cli.OfflineNouns())...)
 	root.AddCommand(newDev(p), newServe(p), newConfig(p), bench.New(c))
 	// cobra adds help and completion itself. When they are added here, wrong arguments are usage errors.
 	root.InitDefaultHelpCmd()

@@ -187,7 +187,7 @@ func runBench(ctx context.Context, c *cli.Client, o *benchOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	addresses, err := c.Reachable(ctx)
+	addresses, err := cli.Reachable(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func newLoad(c *cli.Client, o *benchOptions, addresses []string) *load {
 	var run [8]byte
 	_, _ = rand.Read(run[:])
 	l := &load{options: o, client: c, begin: make(chan struct{}), stop: make(chan struct{})}
-	l.targets = &targets{ask: c.Reachable, spread: o.spread, list: addresses, asked: time.Now()}
+	l.targets = &targets{ask: func(ctx context.Context) ([]string, error) { return cli.Reachable(ctx, c) }, spread: o.spread, list: addresses, asked: time.Now()}
 	if o.sends() {
 		for i := range o.senders {
 			l.senders = append(l.senders, newSender(l, i))

@@ -54,7 +54,7 @@ func (r *receiver) run(ctx context.Context) {
 }
 
 func (r *receiver) connection(ctx context.Context, address string) error {
-	d, err := r.load.client.DialOne(ctx, address)
+	d, err := cli.DialOne(ctx, r.load.client, address)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ type pendingSend struct {
 
 // connection sends over one connection; it returns nil when there is nothing left to send.
 func (s *sender) connection(ctx context.Context, address string) error {
-	d, err := s.load.client.DialOne(ctx, address)
+	d, err := cli.DialOne(ctx, s.load.client, address)
 	if err != nil {
 		return err
 	}

@@ -222,7 +222,7 @@ func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settin
 // addRules adds the rules that were not created together with their subscriptions.
 func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool) error {
 	b := &o.topic
-	m := c.NewMeter("adding rules", b.rules())
+	m := cli.NewMeter(c.Process, "adding rules", b.rules())
 	err := parallel(ctx, b.rules(), func(ctx context.Context, i int) error {
 		defer m.Add(1)
 		rule := b.correlationRule

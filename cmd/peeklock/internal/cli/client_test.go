@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -18,11 +16,6 @@ import (
 )
 
 // runClient runs one of the client commands.
-func runClient(ctx context.Context, p Process) int {
-	root, _ := NewRoot(p)
-	return Execute(ctx, p, root)
-}
-
 // writeJSON writes a response as a member does.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
@@ -49,10 +42,9 @@ func busyServer(t *testing.T, refusals int32) (address string, asked *atomic.Int
 func TestCommandsWaitForAStartingCluster(t *testing.T) {
 	t.Parallel()
 	address, asked := busyServer(t, 2)
-	var out, errs bytes.Buffer
-	code := runClient(t.Context(), Process{Args: []string{"member", "set", "a", "--weight", "5", "--server", address}, Out: &out, Err: &errs})
-	if code != ExitDone || asked.Load() != 3 {
-		t.Error(code, asked.Load(), errs.String())
+	c := &Client{Servers: []string{address}}
+	if err := c.Call(t.Context(), http.MethodPatch, "/v1/members/a", admin.MemberChange{}, nil); err != nil || asked.Load() != 3 {
+		t.Errorf("%d requests, want 3: %v", asked.Load(), err)
 	}
 }
 
@@ -65,10 +57,9 @@ func TestServersWithUnknownCertificatesAreSkipped(t *testing.T) {
 	t.Cleanup(unknown.Close)
 	address, asked := busyServer(t, 0)
 	noTLS := strings.Replace(address, "http://", "https://", 1)
-	var errs bytes.Buffer
-	code := runClient(t.Context(), Process{Args: []string{"member", "set", "a", "--weight", "5", "--server", unknown.URL + "," + noTLS + "," + address}, Out: &bytes.Buffer{}, Err: &errs})
-	if code != ExitDone || asked.Load() != 1 {
-		t.Error(code, asked.Load(), errs.String())
+	c := &Client{Servers: []string{unknown.URL, noTLS, address}}
+	if err := c.Call(t.Context(), http.MethodPatch, "/v1/members/a", admin.MemberChange{}, nil); err != nil || asked.Load() != 1 {
+		t.Errorf("%d requests, want 1: %v", asked.Load(), err)
 	}
 }
 
@@ -83,7 +74,7 @@ func TestUnknownChangeIsNotRepeated(t *testing.T) {
 	t.Cleanup(server.Close)
 	c := &Client{Servers: []string{server.URL}}
 	err := c.Call(t.Context(), http.MethodPost, "/v1/regenerate", admin.RegenerateRequest{Rule: "r", Which: admin.KeyPrimary}, nil)
-	if !errors.As(err, new(unknownError)) || asked.Load() != 1 {
+	if !IsUnknown(err) || asked.Load() != 1 {
 		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
 }

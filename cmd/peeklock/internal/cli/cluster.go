@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
@@ -54,7 +53,7 @@ func printStatus(out *Output, st topology.Status) error {
 		for j, r := range p.Replicas {
 			replicas[j] = name(r)
 		}
-		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, sinceText(p.Contact)}
+		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, SinceText(p.Contact)}
 	}
 	held := ""
 	if st.FormatLevelMax != 0 {
@@ -72,21 +71,13 @@ func printStatus(out *Output, st topology.Status) error {
 	return out.Rows(nil, []any{"partition", "leader", "term", "applied", "replicas", "entities", "messages", "contact"}, partitions)
 }
 
-// sinceText returns an age for a table.
-func sinceText(d time.Duration) string {
-	if d < time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
-}
-
 // holdFormatLevel sets the level above which the cluster does not rise.
 func holdFormatLevel(i invocation) error {
 	var asked admin.FormatLevelRequest
 	if text := i.args[0]; text != "auto" {
 		level, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || level == 0 {
-			return UsageError{fmt.Errorf("%q is no format level: give auto or a number from 1 on", text)}
+			return Usagef("%q is no format level: give auto or a number from 1 on", text)
 		}
 		asked.Max = uint32(level)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/topology"
+	"github.com/spf13/cobra"
 )
 
 const (
@@ -68,15 +69,41 @@ type backupRun struct {
 	manifest  backupManifest
 }
 
+// backupVerb returns the command cluster backup.
+func backupVerb() verb {
+	var rate rateFlag
+	return verb{
+		use: "backup DIR|s3://BUCKET/PREFIX", short: "Copy the cluster to a directory or an object store while it runs", long: `Copy all partitions to a directory, which must be empty or missing, or to an object store, where no object may have the
+prefix. The cluster keeps running. The copies come from the leaders, through any member. Each partition is consistent as
+of a moment between the start and the end of the backup, but the partitions are not consistent with each other: of two
+messages sent to different partitions during the backup, one may be missing, and a message that was being forwarded may
+be in neither partition or in both ("Backup" in the operations guide). The catalog is copied first and last; the last copy counts, and the manifest says
+whether it changed. {time} in the target is replaced by the time of the start, as in 20261120T020000Z.
+
+A copy keeps disk space on its leader until it is written, so a slow target costs disk space there. The files contain
+all messages and keys: protect them. "peeklock restore" reads them.
+
+Any object store that speaks S3 works. The data goes through this command, not from the members to the store.
+` + objects.EnvironmentHelp, example: `  peeklock cluster backup /backups/2026-11-20
+  AWS_ENDPOINT_URL_S3=https://store.example:9000 peeklock cluster backup s3://backups/2026-11-20 --rate 50MiB
+  peeklock cluster backup s3://backups/nightly/{time}`,
+		args: ArgCount(1, 1),
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().Var(&rate, "rate", "maximum bytes per second, 64KiB or more; 0: no limit")
+		},
+		run: func(i invocation) error { return backUp(i, rate) },
+	}
+}
+
 func backUp(i invocation, pace rateFlag) error {
 	ctx, out := i.ctx, i.out
 	location := strings.ReplaceAll(i.args[0], "{time}", time.Now().UTC().Format("20060102T150405Z"))
 	to, err := objects.Open(ctx, location, i.client.Getenv)
 	if err != nil {
-		return UsageError{err}
+		return Usage(err)
 	}
 	if err := to.Claim(ctx); errors.Is(err, objects.ErrNotEmpty) {
-		return UsageError{err}
+		return Usage(err)
 	} else if err != nil {
 		return err
 	}
@@ -90,7 +117,7 @@ func backUp(i invocation, pace rateFlag) error {
 	if pace > 0 {
 		x.rateLimit = objects.NewRateLimit(int64(pace))
 	}
-	m := i.client.NewMeter("copying", len(st.Partitions)+1)
+	m := NewMeter(i.client.Process, "copying", len(st.Partitions)+1)
 	err = x.copyAll(ctx, st, m)
 	m.End(err != nil)
 	if err != nil {
@@ -106,7 +133,7 @@ func backUp(i invocation, pace rateFlag) error {
 	if answer.CatalogChanged {
 		_, _ = fmt.Fprintln(i.client.Err, "entities, keys or placements changed meanwhile: the last state of the catalog counts")
 	}
-	return out.Note("%d partitions, %s, copied to %s", answer.Partitions, signedBytesText(answer.Bytes), location)
+	return out.Note("%d partitions, %s, copied to %s", answer.Partitions, SignedBytesText(answer.Bytes), location)
 }
 
 // copyAll copies the catalog, the partitions and then the catalog again. If a partition was copied before an
@@ -164,7 +191,7 @@ func (x *backupRun) copyPartition(ctx context.Context, id fsm.PartitionID) (part
 		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code != "ServerBusy" && refused.Code != "Timeout" || errors.As(err, new(*objects.Error)) {
 			break
 		}
-		sleepContext(ctx, backupRetry)
+		Sleep(ctx, backupRetry)
 	}
 	return part, fmt.Errorf("partition %d: %w", id, err)
 }
@@ -191,7 +218,7 @@ func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.
 		_ = checked.CloseWithError(cmp.Or(err, errors.New("bytes follow the backup")))
 		found <- err
 	}()
-	n, err = x.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.rateLimit.Writer(ctx), to, checking))
+	n, err = x.Download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.rateLimit.Writer(ctx), to, checking))
 	_ = checking.CloseWithError(err) // nil: end of the data
 	judged := <-found
 	switch {
@@ -202,35 +229,4 @@ func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.
 		err = fmt.Errorf("the member sent partition %d", info.Partition)
 	}
 	return n, info, err
-}
-
-// download writes the body of a response as it arrives, without a limit of time or size.
-func (c *Client) download(ctx context.Context, path string, to io.Writer) (n int64, err error) {
-	urls, err := c.Addresses()
-	if err != nil {
-		return 0, err
-	}
-	for _, base := range urls {
-		r, err := c.request(ctx, http.MethodGet, base, path, nil)
-		if err != nil {
-			return 0, err
-		}
-		response, err := c.do(r)
-		if dialError(err) != nil && base != urls[len(urls)-1] {
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = response.Body.Close() }()
-		if response.StatusCode != http.StatusOK {
-			body, err := io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
-			if err != nil {
-				return 0, err
-			}
-			return 0, responseError(response.StatusCode, http.MethodGet, base, body)
-		}
-		return io.Copy(to, response.Body)
-	}
-	return 0, errNoMember
 }

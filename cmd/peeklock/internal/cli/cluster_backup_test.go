@@ -46,7 +46,7 @@ func (m copiedMember) copyOf(id fsm.PartitionID) []byte {
 
 func (m copiedMember) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/v1/status" {
-		writeJSON(w, 200, topology.Status{ClusterID: "c1", Partitions: []topology.Partition{{ID: 0}, {ID: 1}, {ID: 2}}})
+		_ = json.NewEncoder(w).Encode(topology.Status{ClusterID: "c1", Partitions: []topology.Partition{{ID: 0}, {ID: 1}, {ID: 2}}})
 		return
 	}
 	var id fsm.PartitionID
@@ -64,10 +64,16 @@ func (m copiedMember) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
+// runBackup runs a command of this package and returns its exit code.
+func runBackup(ctx context.Context, p Process) int {
+	root, _ := NewRoot(p, append(BackupNouns(), noun{name: "cluster", verbs: []verb{backupVerb()}})...)
+	return Execute(ctx, p, root)
+}
+
 // copyTo runs cluster backup in an environment.
 func copyTo(ctx context.Context, server string, env []string, args ...string) (int, string) {
 	var out, errs bytes.Buffer
-	code := runClient(ctx, Process{
+	code := runBackup(ctx, Process{
 		Args: append([]string{"cluster", "backup", "--server", server}, args...), Env: env,
 		In: strings.NewReader(""), Out: &out, Err: &errs,
 	})
@@ -180,7 +186,7 @@ func TestInterruptedBackupIsNoBackup(t *testing.T) {
 				t.Error(s.Names(), s.Unfinished())
 			}
 			var out bytes.Buffer
-			code = runClient(t.Context(), Process{
+			code = runBackup(t.Context(), Process{
 				Args: []string{"restore", "--from", "s3://copies/a", "--dir", filepath.Join(t.TempDir(), "x")},
 				Env:  s.Environment(), Out: &out, Err: &out,
 			})
@@ -203,7 +209,7 @@ func TestManifestOfAnotherDraftIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	code := runClient(t.Context(), Process{Args: []string{"restore", "--from", dir, "--dir", filepath.Join(t.TempDir(), "x")}, Out: &out, Err: &out})
+	code := runBackup(t.Context(), Process{Args: []string{"restore", "--from", dir, "--dir", filepath.Join(t.TempDir(), "x")}, Out: &out, Err: &out})
 	const want = "restore it with the build that wrote it"
 	if code != ExitRefused || !strings.Contains(out.String(), want) {
 		t.Errorf("exit code %d, want %d; it does not say %q:\n%s", code, ExitRefused, want, &out)

@@ -33,7 +33,7 @@ func verify(i invocation) error {
 	if err := i.client.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
-	m := i.client.NewMeter("comparing", len(st.Partitions))
+	m := NewMeter(i.client.Process, "comparing", len(st.Partitions))
 	answer := verified{Equal: true}
 	rows := make([][]any, 0, len(st.Partitions))
 	for _, p := range st.Partitions {

@@ -10,7 +10,7 @@ import (
 // noun is a kind of object that commands act on; it becomes the command "peeklock NAME", with a subcommand for
 // each verb.
 type noun struct {
-	name, short string
+	name, short string // name "": the verbs are commands of their own
 	long        string // "": short
 	verbs       []verb
 	hidden      bool // for developers; not in the help
@@ -128,21 +128,3 @@ func listVerb[T any](v verb, fetch func(i invocation) ([]T, error), header []any
 
 // firstArg returns the first argument.
 func firstArg(args []string) string { return args[0] }
-
-// Group returns a command that only has subcommands and refuses verbs that it does not know.
-func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: NoArgs}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(verbs...)
-	return cmd
-}
-
-// argCount requires low to high arguments; high < 0: low or more.
-func argCount(low, high int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < low || high >= 0 && len(args) > high {
-			return Usagef("wrong number of arguments: %s", cmd.UseLine())
-		}
-		return nil
-	}
-}

@@ -5,10 +5,15 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
+)
 
-	"github.com/peeklock/peeklock/admin"
+// Limits of completion.
+const (
+	completionNames = 200 // names offered to the shell
+	completionTime  = 2 * time.Second
 )
 
 // completer returns what the shell offers for the next argument after args. It returns nothing when no member answers.
@@ -75,27 +80,10 @@ func pageNames(ctx context.Context, c *Client, path string) (names []string) {
 	return names
 }
 
-// completeRule offers subscriptions, and then the rules of the chosen subscription.
-func completeRule(ctx context.Context, c *Client, args []string) []string {
-	if len(args) != 1 {
-		return completeNames("subscriptions")(ctx, c, args)
-	}
-	return pageNames(ctx, c, namePath("/v1/rules/", args[0])+"?max="+strconv.Itoa(completionNames))
-}
-
 // completeNamespace offers the names of namespaces for the first argument.
 func completeNamespace(ctx context.Context, c *Client, args []string) []string {
 	if len(args) > 0 {
 		return nil
 	}
 	return pageNames(ctx, c, "/v1/namespaces?max="+strconv.Itoa(completionNames))
-}
-
-// notTopic extends the error of a missing queue with a hint if a topic of that name exists.
-func notTopic(ctx context.Context, c *Client, name string, err error) error {
-	var t admin.Topic
-	if IsNotFound(err) && c.Call(ctx, http.MethodGet, TopicPath(name), nil, &t) == nil {
-		return Usagef("%s is a topic and holds no messages: name one of its subscriptions, %s/Subscriptions/NAME", t.Name, t.Name)
-	}
-	return err
 }

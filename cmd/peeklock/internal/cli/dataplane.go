@@ -38,10 +38,10 @@ type AMQPSession struct {
 
 // dial opens a session with the first member that answers. It authenticates with SASL PLAIN: putting tokens to
 // $cbs would need two more links for the same result.
-func (c *Client) dial(ctx context.Context, addresses []string) (*AMQPSession, error) {
+func dialFirst(ctx context.Context, c *Client, addresses []string) (*AMQPSession, error) {
 	var all []error
 	for _, address := range addresses {
-		d, err := c.DialOne(ctx, address)
+		d, err := DialOne(ctx, c, address)
 		if err == nil {
 			return d, nil
 		}
@@ -54,8 +54,8 @@ func (c *Client) dial(ctx context.Context, addresses []string) (*AMQPSession, er
 }
 
 // DialOne connects to one member. It uses TLS if the control API did: every port of a member accepts both.
-func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, error) {
-	name, key, as, err := c.amqpCredentials()
+func DialOne(ctx context.Context, c *Client, address string) (*AMQPSession, error) {
+	name, key, as, err := amqpCredentials(c)
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +66,14 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 		return nil, Usagef("%q is not an address: write host:port", address)
 	}
 	scheme, options := "amqp://", &amqp.ConnOptions{ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key)}
-	if c.usesTLS || c.ownCertificate() != "" {
+	if _, usesTLS := c.Reached(); usesTLS || ownCertificate(c) != "" {
 		scheme = "amqps://"
-		if options.TLSConfig, err = c.amqpTLS(host); err != nil {
+		if options.TLSConfig, err = amqpTLS(c, host); err != nil {
 			return nil, err
 		}
 	}
-	if c.namespace() != "" {
-		options.HostName, options.SASLType = c.namespace()+hostSuffix, amqp.SASLTypeAnonymous()
+	if c.Namespace() != "" {
+		options.HostName, options.SASLType = c.Namespace()+hostSuffix, amqp.SASLTypeAnonymous()
 	}
 	conn, err := amqp.Dial(ctx, scheme+address, options)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 		return nil, fmt.Errorf("open a session with %s: %w", address, err)
 	}
 	d := &AMQPSession{Conn: conn, Session: session}
-	if c.namespace() != "" {
+	if c.Namespace() != "" {
 		if err := d.PutToken(ctx, "amqp://"+options.HostName+"/", name, key); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("sign in at %s with %s: %w", address, as, PlainError(err))
@@ -97,13 +97,13 @@ func (c *Client) DialOne(ctx context.Context, address string) (*AMQPSession, err
 // amqpCredentials returns a key and its description for errors. AMQP needs one also when the control API was reached over
 // a control socket, where it needs none: then it is the one of the member whose settings are in the environment, as in its
 // container.
-func (c *Client) amqpCredentials() (name, key, as string, err error) {
-	name, key, given := c.credentials()
+func amqpCredentials(c *Client) (name, key, as string, err error) {
+	name, key, given := c.Credentials()
 	as = "key " + name
 	file := c.Getenv("PEEKLOCK_KEY_FILE")
 	switch {
 	case given:
-	case c.isLocal() && file != "":
+	case isLocal(c) && file != "":
 		text, err := os.ReadFile(file) //nolint:gosec // the settings of the member name the file
 		if err != nil {
 			return "", "", "", fmt.Errorf("read the key of this member: %w", err)
@@ -117,8 +117,8 @@ func (c *Client) amqpCredentials() (name, key, as string, err error) {
 
 // ownCertificate returns the path of the certificate of the member whose settings are in the environment; "" if there is
 // none, or if it does not apply. Such a member accepts TLS, so its key is never sent without.
-func (c *Client) ownCertificate() string {
-	if c.trusted != nil || !c.isLocal() {
+func ownCertificate(c *Client) string {
+	if c.Trusted() != nil || !isLocal(c) {
 		return ""
 	}
 	return c.Getenv("PEEKLOCK_TLS_CERT")
@@ -126,11 +126,11 @@ func (c *Client) ownCertificate() string {
 
 // amqpTLS returns the TLS configuration for a host. In the container of a member, whose certificate need not have the
 // addresses that members announce, it accepts exactly that certificate instead.
-func (c *Client) amqpTLS(host string) (*tls.Config, error) {
-	if own := c.ownCertificate(); own != "" {
+func amqpTLS(c *Client, host string) (*tls.Config, error) {
+	if own := ownCertificate(c); own != "" {
 		return config.PinnedTLS(own)
 	}
-	trusted := c.trusted.Clone()
+	trusted := c.Trusted().Clone()
 	if trusted == nil {
 		trusted = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
@@ -139,7 +139,10 @@ func (c *Client) amqpTLS(host string) (*tls.Config, error) {
 }
 
 // isLocal reports whether the control API was reached over a control socket.
-func (c *Client) isLocal() bool { return c.controlAddress == "" }
+func isLocal(c *Client) bool {
+	address, _ := c.Reached()
+	return address == ""
+}
 
 // PutToken authenticates to a namespace. SASL PLAIN authenticates before the connection names its host, and
 // go-amqp leaves the host name out of it, so a token is put afterwards.
@@ -182,21 +185,21 @@ func (d *AMQPSession) Close() { _ = d.Conn.Close() }
 
 // connect dials the address where the control API answered, which works from here, and then those that members announce:
 // these may not resolve here, as those of members in containers and pods behind a forwarded port.
-func (c *Client) connect(ctx context.Context) (*AMQPSession, error) {
+func Connect(ctx context.Context, c *Client) (*AMQPSession, error) {
 	addresses, err := c.Endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if c.controlAddress != "" {
-		addresses = slices.DeleteFunc(addresses, func(a string) bool { return a == c.controlAddress })
-		addresses = slices.Insert(addresses, 0, c.controlAddress)
+	if control, _ := c.Reached(); control != "" {
+		addresses = slices.DeleteFunc(addresses, func(a string) bool { return a == control })
+		addresses = slices.Insert(addresses, 0, control)
 	}
-	return c.dial(ctx, addresses)
+	return dialFirst(ctx, c, addresses)
 }
 
 // Reachable returns the AMQP addresses of the members to which a session can be opened from here, in the order of
 // Endpoints; if there is none, the address where the control API answered. It tries all at the same time.
-func (c *Client) Reachable(ctx context.Context) ([]string, error) {
+func Reachable(ctx context.Context, c *Client) ([]string, error) {
 	announced, err := c.Endpoints(ctx)
 	if err != nil {
 		return nil, err
@@ -205,7 +208,7 @@ func (c *Client) Reachable(ctx context.Context) ([]string, error) {
 	var group sync.WaitGroup
 	for i, address := range announced {
 		group.Go(func() {
-			d, err := c.DialOne(ctx, address)
+			d, err := DialOne(ctx, c, address)
 			if errs[i] = err; err == nil {
 				d.Close()
 			}
@@ -218,14 +221,15 @@ func (c *Client) Reachable(ctx context.Context) ([]string, error) {
 			reachable = append(reachable, address)
 		}
 	}
+	control, _ := c.Reached()
 	switch {
 	case len(reachable) > 0:
 		return reachable, nil
-	case c.controlAddress == "":
+	case control == "":
 		return nil, errors.Join(errs...)
 	}
 	err = untilAccepted(ctx, func() error {
-		d, err := c.DialOne(ctx, c.controlAddress)
+		d, err := DialOne(ctx, c, control)
 		if err == nil {
 			d.Close()
 		}
@@ -234,7 +238,7 @@ func (c *Client) Reachable(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, errors.Join(errors.Join(errs...), err)
 	}
-	return []string{c.controlAddress}, nil
+	return []string{control}, nil
 }
 
 // acceptedTriesMin is how often untilAccepted dials at least: a single dial to a member whose node is gone takes three seconds,
@@ -253,7 +257,7 @@ func untilAccepted(ctx context.Context, dial func() error) error {
 		if !unreachable || tries >= acceptedTriesMin && time.Since(began) > busyTimeMax || ctx.Err() != nil {
 			return err
 		}
-		sleepContext(ctx, retryInterval)
+		Sleep(ctx, RetryInterval)
 	}
 }
 
@@ -272,31 +276,4 @@ func receiverOptions(credit int32, receiveAndDelete bool) *amqp.ReceiverOptions 
 		options.SettlementMode = amqp.ReceiverSettleModeSecond.Ptr()
 	}
 	return options
-}
-
-// IsRefused reports whether err is the member's answer to one message. After any other error (a detached link, a
-// lost connection, a timeout) the outcome is unknown.
-func IsRefused(err error) bool {
-	var answer *amqp.Error
-	var link *amqp.LinkError
-	var session *amqp.SessionError
-	var conn *amqp.ConnError
-	return errors.As(err, &answer) && !errors.As(err, &link) && !errors.As(err, &session) && !errors.As(err, &conn)
-}
-
-// PlainError reduces an error of go-amqp to the broker's answer.
-func PlainError(err error) error {
-	var link *amqp.LinkError
-	if errors.As(err, &link) && link.RemoteErr != nil {
-		err = link.RemoteErr
-	}
-	var conn *amqp.ConnError
-	if errors.As(err, &conn) && conn.RemoteErr != nil {
-		err = conn.RemoteErr
-	}
-	var answer *amqp.Error
-	if errors.As(err, &answer) {
-		return fmt.Errorf("%s (%s)", answer.Description, answer.Condition)
-	}
-	return err
 }

@@ -26,13 +26,13 @@ func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 		each    time.Duration // that a dial takes
 	}{
 		"accepted":           {[]error{nil}, nil, 1, 0, 0},
-		"refused twice":      {[]error{refused, refused, nil}, nil, 3, 2 * retryInterval, 0},
-		"cut off once":       {[]error{fmt.Errorf("connect: %w", io.EOF), nil}, nil, 2, retryInterval, 0},
+		"refused twice":      {[]error{refused, refused, nil}, nil, 3, 2 * RetryInterval, 0},
+		"cut off once":       {[]error{fmt.Errorf("connect: %w", io.EOF), nil}, nil, 2, RetryInterval, 0},
 		"other error":        {[]error{other}, other, 1, 0, 0},
-		"never":              {[]error{refused}, refused, 12, busyTimeMax + retryInterval, 0},
-		"slow, but at last":  {[]error{timedOut, timedOut, nil}, nil, 3, 3*dialTimeMax + 2*retryInterval, dialTimeMax},
-		"seventh is lucky":   {[]error{refused, refused, refused, refused, refused, refused, nil}, nil, 7, 7*noRouteTime + 6*retryInterval, noRouteTime},
-		"timed out for good": {[]error{timedOut}, timedOut, acceptedTriesMin, acceptedTriesMin*dialTimeMax + (acceptedTriesMin-1)*retryInterval, dialTimeMax},
+		"never":              {[]error{refused}, refused, 12, busyTimeMax + RetryInterval, 0},
+		"slow, but at last":  {[]error{timedOut, timedOut, nil}, nil, 3, 3*dialTimeMax + 2*RetryInterval, dialTimeMax},
+		"seventh is lucky":   {[]error{refused, refused, refused, refused, refused, refused, nil}, nil, 7, 7*noRouteTime + 6*RetryInterval, noRouteTime},
+		"timed out for good": {[]error{timedOut}, timedOut, acceptedTriesMin, acceptedTriesMin*dialTimeMax + (acceptedTriesMin-1)*RetryInterval, dialTimeMax},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestRefusedConnectionsAreTriedAgain(t *testing.T) {
 				dials, began := 0, time.Now()
 				err := untilAccepted(context.Background(), func() error {
 					dials++
-					sleepContext(context.Background(), test.each)
+					Sleep(context.Background(), test.each)
 					return test.answers[min(dials, len(test.answers))-1]
 				})
 				if took := time.Since(began); !errors.Is(err, test.want) || dials != test.dials || took != test.took {

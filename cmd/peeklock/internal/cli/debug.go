@@ -38,7 +38,7 @@ func debugNoun() noun {
 		long: `Feed the logs of groups that a failed simulation has saved (files group-N.log) through their state machine, and print
 the time of each entry, its commands, their results, the effects, and the digest so far. Where replicas stored other entries than
 the newest ones, each of them is replayed, and the first entry is printed at which its digest differs.`,
-		args: argCount(1, 1),
+		args: ArgCount(1, 1),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.UintSliceVar(&o.partitions, "partition", nil, "only these partitions, separated by commas")

@@ -42,7 +42,7 @@ func TestReplayPrintsEntriesAndWhereReplicasDiffer(t *testing.T) {
 	replay := func(args ...string) string {
 		var out, errs bytes.Buffer
 		p := Process{Args: append([]string{"debug", "replay", folder}, args...), Out: &out, Err: &errs}
-		root, _ := NewRoot(p)
+		root, _ := NewRoot(p, OfflineNouns()...)
 		if code := Execute(t.Context(), p, root); code != ExitDone {
 			t.Fatalf("exit code %d: %s", code, &errs)
 		}

@@ -24,7 +24,7 @@ type resource[T any] struct {
 	summary  func(*T) (name string, partition fsm.PartitionID)
 }
 
-func (r *resource[T]) path(name string) string { return namePath("/v1/"+r.plural+"/", name) }
+func (r *resource[T]) path(name string) string { return NamePath("/v1/"+r.plural+"/", name) }
 
 // put creates (PUT) or updates (PATCH) the entity that the first argument names.
 func (r *resource[T]) put(i invocation, method, done string, body any) error {
@@ -59,14 +59,14 @@ func (r *resource[T]) updateVerb(v verb) verb {
 
 func (r *resource[T]) showVerb() verb {
 	return getVerb[T](verb{
-		use: "show " + r.argument, short: "Show the settings and counts of a " + r.kind.String(), args: argCount(1, 1),
+		use: "show " + r.argument, short: "Show the settings and counts of a " + r.kind.String(), args: ArgCount(1, 1),
 		example: "  peeklock " + r.kind.String() + " show " + r.example, complete: completeNames(r.plural),
 	}, func(args []string) string { return r.path(args[0]) })
 }
 
 func (r *resource[T]) deleteVerb() verb {
 	return deleteVerb(verb{
-		use: "delete " + r.argument, short: "Delete a " + r.kind.String() + " and " + r.contents, args: argCount(1, 1),
+		use: "delete " + r.argument, short: "Delete a " + r.kind.String() + " and " + r.contents, args: ArgCount(1, 1),
 		example: "  peeklock " + r.kind.String() + " delete " + r.example, complete: completeNames(r.plural),
 	}, func(args []string) string { return r.path(args[0]) }, firstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" })
 }

@@ -12,16 +12,21 @@ import (
 // subscriptionArg is the form of a subscription name, the same that clients use as its address.
 const subscriptionArg = "TOPIC/Subscriptions/NAME"
 
+// EntityNouns returns the commands of entities, namespaces and keys, and import.
+func EntityNouns() []noun {
+	return []noun{queueNoun(), topicNoun(), subscriptionNoun(), ruleNoun(), namespaceNoun(), keyNoun(), {verbs: []verb{importVerb()}}}
+}
+
 func queueResource() *resource[admin.Queue] {
 	return &resource[admin.Queue]{
-		kind: fsm.QueueEntity, plural: "queues", argument: "NAME", contents: "all its messages", example: "orders", args: argCount(1, 1),
+		kind: fsm.QueueEntity, plural: "queues", argument: "NAME", contents: "all its messages", example: "orders", args: ArgCount(1, 1),
 		summary: func(q *admin.Queue) (string, fsm.PartitionID) { return q.Name, q.Partition },
 	}
 }
 
 func topicResource() *resource[admin.Topic] {
 	return &resource[admin.Topic]{
-		kind: fsm.TopicEntity, plural: "topics", argument: "NAME", contents: "its subscriptions with all their messages", example: "orders", args: argCount(1, 1),
+		kind: fsm.TopicEntity, plural: "topics", argument: "NAME", contents: "its subscriptions with all their messages", example: "orders", args: ArgCount(1, 1),
 		summary: func(t *admin.Topic) (string, fsm.PartitionID) { return t.Name, t.Partition },
 	}
 }
@@ -90,7 +95,7 @@ or with those that match its rules ("peeklock rule").`, verbs: []verb{
   peeklock subscription update orders/Subscriptions/audit --dead-letter-on-filter-errors=false`}),
 		listVerb(verb{
 			use: "list [TOPIC]", short: "List the subscriptions of a topic, or of all topics, with their message counts",
-			example: "  peeklock subscription list orders", args: argCount(0, 1), complete: completeNames("topics"),
+			example: "  peeklock subscription list orders", args: ArgCount(0, 1), complete: completeNames("topics"),
 		}, func(i invocation) ([]admin.Subscription, error) { return subscriptions(i.ctx, i.client, i.args) }, countsHeader(),
 			func(s *admin.Subscription) []any { return countsRow(s.Name, s.Counts, s.Partition) }),
 		r.showVerb(), r.deleteVerb(),

@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -55,52 +52,4 @@ func completeDestinations() map[string]completer {
 		}
 	}
 	return flags
-}
-
-// optionalFlag is a flag whose value is nil until it is given, because the server has the default.
-type optionalFlag[T any] struct {
-	to    **T
-	parse func(string) (T, error)
-	kind  string // in the help
-}
-
-var _ pflag.Value = optionalFlag[bool]{}
-
-// Set implements pflag.Value.
-func (f optionalFlag[T]) Set(text string) error {
-	v, err := f.parse(text)
-	if err == nil {
-		*f.to = &v
-	}
-	return err
-}
-
-// String implements pflag.Value and returns no default.
-func (f optionalFlag[T]) String() string {
-	if f.to == nil || *f.to == nil {
-		return ""
-	}
-	return fmt.Sprint(**f.to)
-}
-
-// Type implements pflag.Value.
-func (f optionalFlag[T]) Type() string { return f.kind }
-
-// durationFlag is a duration on the command line: "30s", "PT30S" or "forever".
-func durationFlag(to **entity.Duration) pflag.Value {
-	return optionalFlag[entity.Duration]{to, func(text string) (entity.Duration, error) {
-		d, err := entity.ParseDuration(text)
-		return entity.Duration(d), err
-	}, "duration"}
-}
-
-func stringFlag(to **string) pflag.Value {
-	return optionalFlag[string]{to, func(text string) (string, error) { return text, nil }, "string"}
-}
-
-func uint32Flag(to **uint32) pflag.Value {
-	return optionalFlag[uint32]{to, func(text string) (uint32, error) {
-		n, err := strconv.ParseUint(text, 0, 32)
-		return uint32(n), err
-	}, "uint32"}
 }

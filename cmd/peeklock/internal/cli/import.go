@@ -28,7 +28,7 @@ other rules. The command may be repeated, and then changes nothing.
 The exit code is 1 when something could not be created or changed as the file says; the rest is done. An operator key is
 needed.`,
 		example: "  peeklock import Config.json",
-		args:    argCount(1, 1),
+		args:    ArgCount(1, 1),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().DurationVar(&wait, "wait", 0, "how long to repeat the first request while no member answers")
 		},
@@ -47,7 +47,7 @@ func importConfig(i invocation, wait time.Duration) error {
 	path := i.args[0]
 	file, err := emulator.Read(path)
 	if err != nil {
-		return UsageError{err}
+		return Usage(err)
 	}
 	if err := waitForMember(i.ctx, i.client, wait); err != nil {
 		return err
@@ -56,9 +56,9 @@ func importConfig(i invocation, wait time.Duration) error {
 	defer cancel()
 	report, err := file.Apply(ctx, remoteControl{i.client})
 	if err != nil {
-		return unknownError{fmt.Errorf("create what %s lists: a part may have been done, and the command may be repeated: %w", path, err)}
+		return Unknown(fmt.Errorf("create what %s lists: a part may have been done, and the command may be repeated: %w", path, err))
 	}
-	if err := i.out.imported(imported{path, report, file.Warnings}); err != nil {
+	if err := printImported(i.out, imported{path, report, file.Warnings}); err != nil {
 		return err
 	}
 	if n := len(report.Problems); n > 0 {
@@ -67,7 +67,7 @@ func importConfig(i invocation, wait time.Duration) error {
 	return nil
 }
 
-func (o *Output) imported(answer imported) error {
+func printImported(o *Output, answer imported) error {
 	if !o.IsTable() {
 		return o.Data(answer)
 	}
@@ -87,7 +87,7 @@ func (o *Output) imported(answer imported) error {
 // waitForMember returns nil as soon as a member answers that the client may administer the cluster. While none answers, or
 // the cluster starts, it tries again for the given time.
 func waitForMember(ctx context.Context, c *Client, wait time.Duration) error {
-	for began := time.Now(); ; sleepContext(ctx, retryInterval) {
+	for began := time.Now(); ; Sleep(ctx, RetryInterval) {
 		err := c.Call(ctx, http.MethodGet, namespacePath(fsm.DefaultNamespaceName), nil, nil)
 		if !errors.Is(err, errNoMember) && !isBusy(err) || time.Since(began) > wait || ctx.Err() != nil {
 			return err

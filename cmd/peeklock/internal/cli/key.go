@@ -19,7 +19,7 @@ func accessPath(noun string, entity []string) string {
 	if len(entity) == 0 {
 		return "/v1/" + noun
 	}
-	return namePath("/v1/"+noun+"/", entity[0])
+	return NamePath("/v1/"+noun+"/", entity[0])
 }
 
 // keyPath returns the path of one key: args are its name and optionally an entity.
@@ -69,14 +69,14 @@ The keys in the configuration of members are not listed: they give access to all
 				example: "  peeklock key update reader orders --rights send,listen",
 			}, true),
 			listVerb(verb{
-				use: "list [QUEUE-OR-TOPIC]", short: "List keys, without their secrets", args: argCount(0, 1),
+				use: "list [QUEUE-OR-TOPIC]", short: "List keys, without their secrets", args: ArgCount(0, 1),
 				example: "  peeklock key list\n  peeklock key list orders", complete: completeNames("queues", "topics"),
 			},
 				listKeys, []any{"name", "rights", "changed (UTC)"}, func(k *listedKey) []any {
-					return []any{Printable(k.Name, 60), strings.Join(k.Rights, ","), timeText(&k.Updated)}
+					return []any{Printable(k.Name, 60), strings.Join(k.Rights, ","), TimeText(&k.Updated)}
 				}),
 			getVerb[admin.AccessRule](verb{
-				use: "show" + arguments, short: "Show a key with its secrets and connection strings", args: argCount(1, 2),
+				use: "show" + arguments, short: "Show a key with its secrets and connection strings", args: ArgCount(1, 2),
 				example: "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders", complete: completeKey,
 			}, keyPath),
 			regenerateKeyVerb(verb{
@@ -86,7 +86,7 @@ To replace both without an interruption: regenerate the secondary secret, move t
 regenerate the primary one.`, example: "  peeklock key regenerate reader orders --which secondary",
 			}),
 			deleteVerb(verb{
-				use: "delete" + arguments, short: "Delete a key; its clients are disconnected within ten seconds", args: argCount(1, 2),
+				use: "delete" + arguments, short: "Delete a key; its clients are disconnected within ten seconds", args: ArgCount(1, 2),
 				example: "  peeklock key delete reader orders", complete: completeKey,
 			},
 				keyPath, firstArg, func(args []string) string { return "key " + args[0] + " deleted" }),
@@ -96,7 +96,7 @@ regenerate the primary one.`, example: "  peeklock key regenerate reader orders 
 
 func putKeyVerb(v verb, update bool) verb {
 	var request entity.AccessRuleRequest
-	v.args, v.complete = argCount(1, 2), completeKey
+	v.args, v.complete = ArgCount(1, 2), completeKey
 	v.flags = func(cmd *cobra.Command) {
 		f := cmd.Flags()
 		f.StringSliceVar(&request.Rights, "rights", nil, "send, listen, manage; separated by commas")
@@ -150,7 +150,7 @@ func listKeys(i invocation) ([]listedKey, error) {
 
 func regenerateKeyVerb(v verb) verb {
 	which := admin.KeyPrimary
-	v.args, v.complete = argCount(1, 2), completeKey
+	v.args, v.complete = ArgCount(1, 2), completeKey
 	v.flags = func(cmd *cobra.Command) {
 		cmd.Flags().StringVar(&which, "which", which, "primary or secondary")
 		_ = cmd.RegisterFlagCompletionFunc("which", cobra.FixedCompletions([]string{admin.KeyPrimary, admin.KeySecondary}, cobra.ShellCompDirectiveNoFileComp))

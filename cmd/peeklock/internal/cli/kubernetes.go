@@ -37,6 +37,9 @@ type prestop struct {
 	events         int    // sent, or tried to send
 }
 
+// KubernetesNouns returns the commands for hooks and init containers of pods.
+func KubernetesNouns() []noun { return []noun{kubernetesNoun()} }
+
 func kubernetesNoun() noun {
 	var p prestop
 	var dir string
@@ -115,7 +118,7 @@ func (p *prestop) prepare(ctx context.Context) error {
 		return nil
 	}
 	p.log(ctx, fmt.Sprintf("waits %s until services have forgotten this pod", p.endpointDelay))
-	sleepContext(ctx, p.endpointDelay)
+	Sleep(ctx, p.endpointDelay)
 	return err
 }
 
@@ -135,7 +138,7 @@ func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 		if err = p.readStatefulSet(ctx, &set); err == nil || ctx.Err() != nil {
 			break
 		}
-		sleepContext(ctx, retryInterval)
+		Sleep(ctx, RetryInterval)
 	}
 	switch {
 	case err != nil:
@@ -188,8 +191,8 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 		member = string(id.Member)
 	}
 	waitsFor, lost := "", time.Time{}
-	for begun := false; ; sleepContext(ctx, retryInterval) {
-		_, err := p.callNow(ctx, http.MethodPost, memberPath(member, "remove"), nil, nil)
+	for begun := false; ; Sleep(ctx, RetryInterval) {
+		_, err := p.CallOnce(ctx, http.MethodPost, MemberPath(member, "remove"), nil, nil)
 		stopped := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) // the socket was removed, or no process listens on it
 		switch {
 		case err == nil, begun && stopped && p.wasRemoved():
@@ -198,11 +201,11 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 			return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, member)
 		case needsTime(err) && (!isCode(err, "InvalidArgument") || !planted.Active(planted.PrestopGivesUp)):
 			begun, lost = true, time.Time{}
-		case !begun && !errors.As(err, new(unknownError)), errors.As(err, new(*refusedError)):
+		case !begun && !IsUnknown(err), errors.As(err, new(*refusedError)):
 			return err
 		default: // it did not answer, or stopped without having been removed
 			begun, lost = true, cmp.Or(lost, time.Now())
-			if time.Since(lost) > unreachableMax && stopped {
+			if time.Since(lost) > UnreachableMax && stopped {
 				return err
 			}
 		}

@@ -90,7 +90,7 @@ func (p *prestop) log(ctx context.Context, text string) {
 func (p *prestop) tell(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeMax)
 	defer cancel()
-	_, _ = p.callNow(ctx, http.MethodPost, "/v1/notes", admin.Note{Source: "prestop", Text: truncate(text, admin.NoteBytesMax)}, nil)
+	_, _ = p.CallOnce(ctx, http.MethodPost, "/v1/notes", admin.Note{Source: "prestop", Text: truncate(text, admin.NoteBytesMax)}, nil)
 }
 
 // sendEvent creates an event of the pod. The service account may lack the right, so a failure is not reported.

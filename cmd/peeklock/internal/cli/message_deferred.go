@@ -23,12 +23,12 @@ type deferredMessage struct {
 }
 
 // receiveDeferred receives one deferred message by its sequence number.
-func (n *managementNode) receiveDeferred(ctx context.Context, number int64, receiveAndDelete bool) (deferredMessage, error) {
+func receiveDeferred(ctx context.Context, n *Management, number int64, receiveAndDelete bool) (deferredMessage, error) {
 	mode := settleModeSecond
 	if receiveAndDelete {
 		mode = settleModeFirst
 	}
-	content, err := n.requestChange(ctx, "com.microsoft:receive-by-sequence-number", n.withSession(map[string]any{
+	content, err := n.RequestChange(ctx, "com.microsoft:receive-by-sequence-number", n.WithSession(map[string]any{
 		"sequence-numbers": []int64{number}, "receiver-settle-mode": mode,
 	}))
 	if err != nil {
@@ -49,7 +49,7 @@ func (n *managementNode) receiveDeferred(ctx context.Context, number int64, rece
 }
 
 // settle settles a fetched message as requested.
-func (n *managementNode) settle(ctx context.Context, f deferredMessage, o *receiveOptions) error {
+func settle(ctx context.Context, n *Management, f deferredMessage, o *receiveOptions) error {
 	request := map[string]any{"lock-tokens": []amqp.UUID{f.token}}
 	switch {
 	case o.abandon:
@@ -62,18 +62,18 @@ func (n *managementNode) settle(ctx context.Context, f deferredMessage, o *recei
 	default:
 		request["disposition-status"] = "completed"
 	}
-	_, err := n.requestChange(ctx, "com.microsoft:update-disposition", request)
+	_, err := n.RequestChange(ctx, "com.microsoft:update-disposition", request)
 	return err
 }
 
 // receiveBySequence receives and settles deferred messages one after another in the requested order, and stops at
 // the first that does not exist.
-func (o *receiveOptions) receiveBySequence(ctx context.Context, out *Output, node *managementNode) (int, error) {
+func (o *receiveOptions) receiveBySequence(ctx context.Context, out *Output, node *Management) (int, error) {
 	if err := out.Note("%s", lineHeader); err != nil {
 		return 0, err
 	}
 	for got, number := range o.sequences {
-		f, err := node.receiveDeferred(ctx, number, o.receiveAndDelete)
+		f, err := receiveDeferred(ctx, node, number, o.receiveAndDelete)
 		if err != nil {
 			return got, fmt.Errorf("receive message %d: %w", number, err)
 		}
@@ -85,7 +85,7 @@ func (o *receiveOptions) receiveBySequence(ctx context.Context, out *Output, nod
 		if o.receiveAndDelete {
 			continue
 		}
-		if err := node.settle(ctx, f, o); err != nil {
+		if err := settle(ctx, node, f, o); err != nil {
 			return got, fmt.Errorf("%s message %d: %w", o.verb(), number, err)
 		}
 	}

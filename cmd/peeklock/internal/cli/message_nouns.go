@@ -6,6 +6,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// MessageNouns returns the commands of messages and sessions.
+func MessageNouns() []noun { return []noun{messageNoun(), sessionNoun()} }
+
 func messageNoun() noun {
 	return noun{
 		name: "message", short: "Send, receive, peek at, cancel, purge and redrive messages", long: `Send, receive, peek at, cancel, purge and redrive messages. Messages are sent to a QUEUE or TOPIC. NAME is a queue, or a
@@ -30,7 +33,7 @@ them by the sequence numbers that are printed.`,
   peeklock message send orders hello --subject order --property region=eu --property size:=7
   peeklock message send orders hello --session customer-7
   peeklock message send orders "good morning" --at 2026-11-21T08:00:00Z`,
-		args: argCount(1, -1), complete: completeNames("queues", "topics"),
+		args: ArgCount(1, -1), complete: completeNames("queues", "topics"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.IntVar(&o.count, "count", 1, "number of times that each body is sent")
@@ -65,7 +68,7 @@ receives its messages in order, and releases the session at the end.`,
   peeklock message receive orders --session customer-7 --count 0
   peeklock message receive orders --next-session --count 0 --wait 1s
   peeklock message receive orders --sequence 7`,
-		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
+		args: ArgCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.BoolVar(&o.complete, "complete", false, "complete the messages, which deletes them (default)")
@@ -95,7 +98,7 @@ func peekVerb() verb {
   peeklock message peek orders/Subscriptions/audit
   peeklock message peek orders --session customer-7
   peeklock message peek orders --dead-letters --count 0 --where "DeadLetterReason = 'TTLExpiredException'"`,
-		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
+		args: ArgCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			o.flags(f, "peek at")
@@ -135,7 +138,7 @@ many messages as the queue has when it starts, so messages that are sent meanwhi
   peeklock message purge orders --dead-letters --older-than P7D --yes
   peeklock message purge orders/Subscriptions/audit --yes
   peeklock message purge orders --before 2026-11-20T12:00:00Z --max 5000 --yes`,
-		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
+		args: ArgCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			o.flags(f, "purge")
@@ -162,7 +165,7 @@ Without filters all dead letters move; with several filters, those that match al
   peeklock message redrive orders/Subscriptions/audit --max 10
   peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100
   peeklock message redrive orders --where "DeadLetterReason LIKE 'Max%' AND customer IN (7, 8)"`,
-		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
+		args: ArgCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			f := cmd.Flags()
 			f.StringVar(&o.reason, "reason", "", "only messages that were dead-lettered with this reason")
@@ -183,7 +186,7 @@ session, receives from it and peeks at it.`, verbs: []verb{{
 		use: "list NAME", short: "List sessions that have messages or state",
 		example: `  peeklock session list orders
   peeklock session list orders/Subscriptions/audit --count 0 -o json`,
-		args: argCount(1, 1), complete: completeNames("queues", "subscriptions"),
+		args: ArgCount(1, 1), complete: completeNames("queues", "subscriptions"),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&count, "count", count, "stop after this many sessions; 0: all")
 		},

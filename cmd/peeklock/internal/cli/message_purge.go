@@ -8,7 +8,6 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/entity"
-	"github.com/peeklock/peeklock/fsm"
 )
 
 // purgeStep is the number of messages that one request removes. The API allows 4000; smaller requests keep the
@@ -71,12 +70,12 @@ func purge(i invocation, o *purgeOptions) error {
 	if o.max > 0 {
 		total = min(total, o.max)
 	}
-	m := i.client.NewMeter("purging "+queue, total)
+	m := NewMeter(i.client.Process, "purging "+queue, total)
 	done := 0
 	for done < total && err == nil {
 		request.Max = min(purgeStep, total-done)
 		var step admin.Affected
-		err = i.client.Call(ctx, http.MethodPost, namePath("/v1/purge/", queue), request, &step)
+		err = i.client.Call(ctx, http.MethodPost, NamePath("/v1/purge/", queue), request, &step)
 		done += step.Count
 		m.Add(step.Count)
 		if step.Count == 0 {
@@ -107,18 +106,4 @@ func purgeable(ctx context.Context, c *Client, name string, sub subQueue) (int, 
 	}
 	// Messages that wait to be forwarded count as ready, too.
 	return int(counts.Active-min(counts.Active, counts.Locked)) + int(counts.Transfer), nil
-}
-
-// CountsOf returns the counts of a queue or a subscription.
-func CountsOf(ctx context.Context, c *Client, name string) (*admin.Counts, error) {
-	if _, _, ok := fsm.SplitSubscriptionPath(name); ok {
-		var s admin.Subscription
-		err := c.Call(ctx, http.MethodGet, subscriptionResource().path(name), nil, &s)
-		return s.Counts, err
-	}
-	var q admin.Queue
-	if err := c.Call(ctx, http.MethodGet, queueResource().path(name), nil, &q); err != nil {
-		return nil, notTopic(ctx, c, name, err)
-	}
-	return q.Counts, nil
 }

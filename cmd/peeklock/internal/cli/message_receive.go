@@ -13,7 +13,6 @@ import (
 const (
 	settleTimeMax = 30 * time.Second
 	receiveCredit = 100 // most messages that are locked ahead
-	manageTimeMax = 30 * time.Second
 	peekPage      = 100 // messages per request
 	// deadLetterCondition is the error condition of a rejection that dead-letters
 	// (docs/service-bus-protocol.md#settlement-requests).
@@ -68,7 +67,7 @@ func receive(i invocation, o *receiveOptions) error {
 	if err := o.checkAll(); err != nil {
 		return err
 	}
-	d, err := i.client.connect(ctx)
+	d, err := Connect(ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -111,13 +110,14 @@ func (o *receiveOptions) attach(ctx context.Context, out *Output, d *AMQPSession
 
 // fetch receives deferred messages, from the session that a receiver holds if there is one.
 func (o *receiveOptions) fetch(ctx context.Context, out *Output, d *AMQPSession, queue string, holder *amqp.Receiver) (int, error) {
-	node, err := d.openManagement(ctx, o.address(queue))
+	var session *string
+	if holder != nil {
+		name := SessionOf(holder)
+		session = &name
+	}
+	node, err := d.OpenManagement(ctx, o.address(queue), session)
 	if err != nil {
 		return 0, fmt.Errorf("receive from %s: %w", queue, PlainError(err))
-	}
-	if holder != nil {
-		session := SessionOf(holder)
-		node.session = &session
 	}
 	return o.receiveBySequence(ctx, out, node)
 }
@@ -152,20 +152,6 @@ func (o *receiveOptions) run(ctx context.Context, out *Output, receiver *amqp.Re
 	return got, nil
 }
 
-// Next waits for a message and returns ErrNoMessage if none arrives in time.
-func Next(ctx context.Context, receiver *amqp.Receiver, wait time.Duration) (*amqp.Message, error) {
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	message, err := receiver.Receive(waiting, nil)
-	switch {
-	case err == nil:
-		return message, nil
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		return nil, ErrNoMessage
-	}
-	return nil, PlainError(err)
-}
-
 // printAndSettle prints a message and then settles it, so that a message is never settled without being printed.
 func (o *receiveOptions) printAndSettle(ctx context.Context, out *Output, receiver *amqp.Receiver, m *amqp.Message) error {
 	shown := NewShownMessage(m)
@@ -193,7 +179,7 @@ func (o *receiveOptions) printAndSettle(ctx context.Context, out *Output, receiv
 	}
 	failed := fmt.Errorf("%s message %d: %w", o.verb(), shown.Sequence, PlainError(err))
 	if !IsRefused(err) {
-		return unknownError{failed}
+		return Unknown(failed)
 	}
 	return failed
 }

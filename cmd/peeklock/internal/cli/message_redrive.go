@@ -64,16 +64,16 @@ func redrive(i invocation, o *redriveOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := i.client.connect(ctx)
+	d, err := Connect(ctx, i.client)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	node, err := d.openManagement(ctx, letters.address(queue))
+	node, err := d.OpenManagement(ctx, letters.address(queue), nil)
 	if err != nil {
 		return fmt.Errorf("peek at the dead letters of %s: %w", queue, PlainError(err))
 	}
-	run := redriveRun{client: i.client, out: out, options: o, queue: queue, now: time.Now(), meter: i.client.NewMeter("redriving "+queue, total)}
+	run := redriveRun{client: i.client, out: out, options: o, queue: queue, now: time.Now(), meter: NewMeter(i.client.Process, "redriving "+queue, total)}
 	err = run.scan(ctx, node)
 	run.meter.End(err != nil)
 	if err != nil {
@@ -104,14 +104,14 @@ type redriveRun struct {
 
 // scan peeks at the dead letters once, in order. A message that fails again during the scan returns with its old
 // number, which scan has already passed.
-func (r *redriveRun) scan(ctx context.Context, node *managementNode) error {
+func (r *redriveRun) scan(ctx context.Context, node *Management) error {
 	if r.options.dryRun {
 		if err := r.out.Note("%s", lineHeader); err != nil {
 			return err
 		}
 	}
 	for from := int64(1); ; {
-		page, err := node.peek(ctx, from, peekPage)
+		page, err := peekFrom(ctx, node, from, peekPage)
 		if err != nil {
 			return fmt.Errorf("peek at the dead letters of %s: %w", r.queue, err)
 		}
@@ -160,7 +160,7 @@ func (r *redriveRun) flush(ctx context.Context) error {
 		return nil
 	}
 	var step admin.Affected
-	err := r.client.Call(ctx, http.MethodPost, namePath("/v1/redrive/", r.queue), admin.RedriveRequest{Sequences: r.pending}, &step)
+	err := r.client.Call(ctx, http.MethodPost, NamePath("/v1/redrive/", r.queue), admin.RedriveRequest{Sequences: r.pending}, &step)
 	r.redriven += step.Count
 	r.pending = r.pending[:0]
 	return err

@@ -83,7 +83,7 @@ type Scheduled struct {
 // schedule sends messages that become active later, and prints their sequence numbers, which cancel takes as
 // arguments.
 func schedule(ctx context.Context, out *Output, d *AMQPSession, queue string, template amqp.Message, at time.Time, bodies iter.Seq2[[]byte, error]) error {
-	node, err := d.openManagement(ctx, queue)
+	node, err := d.OpenManagement(ctx, queue, nil)
 	if err != nil {
 		return fmt.Errorf("schedule for %s: %w", queue, PlainError(err))
 	}
@@ -109,7 +109,7 @@ func numberText(numbers []int64) string {
 
 // scheduleBatch collects messages into requests.
 type scheduleBatch struct {
-	node     *managementNode
+	node     *Management
 	template amqp.Message
 	pending  []any
 	bytes    int
@@ -143,7 +143,7 @@ func (s *scheduleBatch) flush(ctx context.Context) error {
 	if len(s.pending) == 0 {
 		return nil
 	}
-	content, err := s.node.requestChange(ctx, "com.microsoft:schedule-message", map[string]any{"messages": s.pending})
+	content, err := s.node.RequestChange(ctx, "com.microsoft:schedule-message", map[string]any{"messages": s.pending})
 	if err != nil {
 		return err
 	}
@@ -168,16 +168,16 @@ func cancel(i invocation) error {
 	if err != nil {
 		return err
 	}
-	d, err := i.client.connect(ctx)
+	d, err := Connect(ctx, i.client)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	node, err := d.openManagement(ctx, queue)
+	node, err := d.OpenManagement(ctx, queue, nil)
 	if err != nil {
 		return fmt.Errorf("cancel in %s: %w", queue, PlainError(err))
 	}
-	if _, err := node.requestChange(ctx, "com.microsoft:cancel-scheduled-message", map[string]any{"sequence-numbers": numbers}); err != nil {
+	if _, err := node.RequestChange(ctx, "com.microsoft:cancel-scheduled-message", map[string]any{"sequence-numbers": numbers}); err != nil {
 		return fmt.Errorf("cancel in %s: %w", queue, err)
 	}
 	if out.IsTable() {

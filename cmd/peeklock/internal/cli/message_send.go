@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -63,7 +62,7 @@ func send(i invocation, o *sendOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := i.client.connect(ctx)
+	d, err := Connect(ctx, i.client)
 	if err != nil {
 		return err
 	}
@@ -218,7 +217,7 @@ func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bo
 	}
 	s.awaitUntil(ctx, 0)
 	if s.unknown > 0 {
-		return s.confirmed, unknownError{fmt.Errorf("%d more may or may not have been sent: %w", s.unknown, PlainError(s.first))}
+		return s.confirmed, Unknown(fmt.Errorf("%d more may or may not have been sent: %w", s.unknown, PlainError(s.first)))
 	}
 	if s.first != nil {
 		return s.confirmed, PlainError(s.first)
@@ -235,32 +234,4 @@ func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
 		return err
 	}
 	return ClassifyOutcome(state)
-}
-
-// ErrNoMessage ends a receive that timed out; it is not printed.
-var ErrNoMessage = errors.New("no message came")
-
-// rejection is the refusal of a message by the broker.
-type rejection struct{ error }
-
-// Unwrap lets errors.As see the error of the broker.
-func (r rejection) Unwrap() error { return r.error }
-
-// IsRejection reports whether the broker refused a message.
-func IsRejection(err error) bool {
-	var r rejection
-	return errors.As(err, &r)
-}
-
-// ClassifyOutcome returns nil if a delivery state means that the message was accepted, else the refusal.
-func ClassifyOutcome(state amqp.DeliveryState) error {
-	switch state := state.(type) {
-	case *amqp.StateAccepted:
-		return nil
-	case *amqp.StateRejected:
-		if state.Error != nil {
-			return rejection{state.Error}
-		}
-	}
-	return rejection{&amqp.Error{Condition: "peeklock:not-accepted", Description: fmt.Sprintf("the message was not accepted (%T)", state)}}
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/Azure/go-amqp"
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestMessagesArePrintedWhole(t *testing.T) {
@@ -41,35 +39,6 @@ func TestMessagesArePrintedWhole(t *testing.T) {
 		if diff := cmp.Diff(c.want, NewShownMessage(c.message)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-	}
-}
-
-// A body comes from another party: it must not reach the terminal as commands.
-func TestControlCharactersAreEscaped(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"plain \u00e4": "plain \u00e4", "\x1b[2Jx": `\x1b[2Jx`, "a\nb": `a\x0ab`, "\u009b": `\x9b`, "123456789012": "1234567890...",
-	} {
-		if got := Printable(text, 10); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}
-
-// Nor may a field: rules and metadata come from other parties, too. JSON shows all of it.
-func TestFieldsAreEscaped(t *testing.T) {
-	t.Parallel()
-	value := map[string]string{"a": "\x1b[2J", "b": strings.Repeat("x", FieldCharactersMax+1)}
-	var table, whole kit.LogLines
-	if err := errors.Join((&Output{w: &table, form: "table"}).fields(value), (&Output{w: &whole, form: "json"}).fields(value)); err != nil {
-		t.Fatal(err)
-	}
-	long := strings.Repeat("x", FieldCharactersMax)
-	if got := table.String(); !strings.Contains(got, `\x1b[2J`) || !strings.Contains(got, long+"...") {
-		t.Error(got)
-	}
-	if got := whole.String(); !strings.Contains(got, long+"x") {
-		t.Error(got)
 	}
 }
 

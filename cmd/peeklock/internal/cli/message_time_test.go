@@ -2,14 +2,12 @@ package cli
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/entity"
-	"github.com/peeklock/peeklock/test/kit"
 )
 
 func lengthOf(d time.Duration) *entity.Duration { return (*entity.Duration)(&d) }
@@ -126,22 +124,4 @@ func TestRedriveFiltersSelectDeadLetters(t *testing.T) {
 	if (&redriveOptions{olderThan: lengthOf(0)}).matches(&ShownMessage{State: stateActive}, now) {
 		t.Error("a dead letter without a time is older than something")
 	}
-}
-
-// On a terminal, the bar is drawn on standard error until its end; elsewhere nothing is drawn.
-func TestMeterIsDrawnOnATerminalOnly(t *testing.T) {
-	t.Parallel()
-	for _, interactive := range []bool{true, false} {
-		var errs kit.LogLines
-		c := &Client{Process: Process{Err: &errs, Interactive: interactive}}
-		m := c.NewMeter("purging orders", 10)
-		m.Add(10)
-		m.End(false)
-		if got := errs.String(); interactive != strings.Contains(got, "purging orders ... done! [10") || !interactive && got != "" {
-			t.Errorf("interactive %t: %q", interactive, got)
-		}
-	}
-	// A meter without work ends, too.
-	c := &Client{Process: Process{Err: &kit.LogLines{}, Interactive: true}}
-	c.NewMeter("nothing", 0).End(true)
 }

@@ -200,3 +200,26 @@ func integerOf(v any) filter.Value {
 	}
 	return filter.Value{}
 }
+
+// wireValue converts a value to the type that go-amqp sends.
+func wireValue(v filter.Value) any {
+	switch v.Kind() {
+	case filter.KindNull:
+	case filter.KindBool:
+		return v.AsBool()
+	case filter.KindInt:
+		return v.AsInt()
+	case filter.KindDouble:
+		return v.AsDouble()
+	case filter.KindText:
+		return v.AsText()
+	case filter.KindTime:
+		return time.UnixMilli(v.AsInt()).UTC()
+	case filter.KindGUID:
+		return amqp.UUID([]byte(v.AsText()))
+	case filter.KindBinary:
+		return []byte(v.AsText())
+	case filter.KindSpan: // refused by the caller: the client library cannot send it
+	}
+	return nil
+}

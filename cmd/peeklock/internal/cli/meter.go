@@ -17,19 +17,19 @@ type Meter struct {
 }
 
 // NewMeter starts a meter on standard error. total is the amount of work as far as it is known.
-func (c *Client) NewMeter(what string, total int) *Meter {
+func NewMeter(p Process, what string, total int) *Meter {
 	m := &Meter{tracker: &progress.Tracker{Message: what, Total: int64(max(1, total)), AutoStopDisabled: true}, done: make(chan struct{})}
-	c.paint(m)
+	m.paint(p)
 	return m
 }
 
-func (c *Client) paint(m *Meter) {
-	if !c.Interactive {
+func (m *Meter) paint(p Process) {
+	if !p.Interactive {
 		close(m.done)
 		return
 	}
 	w := progress.NewWriter()
-	w.SetOutputWriter(c.Err)
+	w.SetOutputWriter(p.Err)
 	w.SetUpdateFrequency(meterEvery)
 	w.SetAutoStop(true)
 	w.AppendTracker(m.tracker)
@@ -39,10 +39,10 @@ func (c *Client) paint(m *Meter) {
 	}()
 }
 
-// bytesMeter returns a meter of bytes. set may change its total later.
-func (c *Client) bytesMeter(what string, total int64) *Meter {
+// NewBytesMeter returns a meter of bytes. set may change its total later.
+func NewBytesMeter(p Process, what string, total int64) *Meter {
 	m := &Meter{tracker: &progress.Tracker{Message: what, Total: max(1, total), Units: progress.UnitsBytes, AutoStopDisabled: true}, done: make(chan struct{})}
-	c.paint(m)
+	m.paint(p)
 	return m
 }
 

@@ -11,25 +11,6 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// inNamespace adds the requested namespace to the path of a request. Requests about the whole cluster have no
-// namespace, and inNamespace must not look for one there: a variable in the environment would prevent the creation
-// of the namespace that it names.
-func inNamespace(path, namespace string) string {
-	if namespace == "" {
-		return path
-	}
-	for _, whole := range []string{"namespaces", "status", "members", "partitions", "moves", "rebalance", "format-level", "verify", "backup"} {
-		if rest, found := strings.CutPrefix(path, "/v1/"+whole); found && (rest == "" || strings.ContainsAny(rest[:1], "/?")) {
-			return path
-		}
-	}
-	separator := "?"
-	if strings.Contains(path, "?") {
-		separator = "&"
-	}
-	return path + separator + "namespace=" + url.QueryEscape(namespace)
-}
-
 func namespacePath(name string) string { return "/v1/namespaces/" + url.PathEscape(name) }
 
 func namespaces(ctx context.Context, c *Client) ([]admin.Namespace, error) {
@@ -58,11 +39,11 @@ its hosts. Any other host name selects the namespace "default". All commands acc
 				return []any{n.Name, Printable(strings.Join(n.Hosts, " "), 80), limitText(n.MaxMessageBytes), limitText(n.MaxEntities), durationFlag(&n.MaxLockDuration).String()}
 			}),
 		getVerb[admin.Namespace](verb{
-			use: "show NAME", short: "Show the settings of a namespace", args: argCount(1, 1),
+			use: "show NAME", short: "Show the settings of a namespace", args: ArgCount(1, 1),
 			example: "  peeklock namespace show orders", complete: completeNamespace,
 		}, path),
 		deleteVerb(verb{
-			use: "delete NAME", short: "Delete a namespace that has no entities, with its keys", args: argCount(1, 1),
+			use: "delete NAME", short: "Delete a namespace that has no entities, with its keys", args: ArgCount(1, 1),
 			example: "  peeklock namespace delete orders", complete: completeNamespace,
 		},
 			path, firstArg, func(args []string) string { return "namespace " + args[0] + " deleted" }),
@@ -72,7 +53,7 @@ its hosts. Any other host name selects the namespace "default". All commands acc
 func putNamespaceVerb(v verb, method, done string) verb {
 	var s admin.NamespaceSettings
 	var hosts []string
-	v.args = argCount(1, 1)
+	v.args = ArgCount(1, 1)
 	v.flags = func(cmd *cobra.Command) {
 		f := cmd.Flags()
 		f.StringSliceVar(&hosts, "host", nil, "host name that selects the namespace, in addition to NAME.anything; separated by commas or repeated; '' removes all")

@@ -18,9 +18,7 @@ import (
 
 // Times and rates of commands that watch the work of the cluster.
 const (
-	watchInterval  = 500 * time.Millisecond // between two checks of the progress
-	retryInterval  = time.Second            // before a retry when a member is busy or unreachable
-	unreachableMax = 15 * time.Second       // time without an answer after which the command gives up
+	watchInterval = 500 * time.Millisecond // between two checks of the progress
 	// copyRate is the rate of two concurrent copies that an estimate assumes, in bytes per second.
 	copyRate = 50 << 20
 	// copyOverhead is the additional time per partition to open the replica, to elect a leader and to transfer the
@@ -118,15 +116,9 @@ func partitionIDs(ctx context.Context, c *Client) (ids []string) {
 	return ids
 }
 
-// isCode reports whether err is a problem with this code.
-func isCode(err error, code string) bool {
-	var refused *refusedError
-	return errors.As(err, &refused) && refused.Code == code
-}
-
 // detachedError is the error of a command that stopped watching while the cluster continues the work.
 func detachedError(what string, why error) error {
-	return unknownError{fmt.Errorf("%s continues in the cluster, but this command has stopped watching it (%w): peeklock partition moves shows the progress, and the same command waits for it again", what, why)}
+	return Unknown(fmt.Errorf("%s continues in the cluster, but this command has stopped watching it (%w): peeklock partition moves shows the progress, and the same command waits for it again", what, why))
 }
 
 // retryUntilDone repeats a request until the change is complete. A member waits for up to half a minute, then
@@ -151,10 +143,10 @@ func retryUntilDone(ctx context.Context, c *Client, what string, ask func(contex
 			return detachedError(what, errors.New("interrupted"))
 		case isCode(err, "Timeout"):
 			begun, lost = true, time.Time{}
-			sleepContext(ctx, watchInterval) // the member has waited; one that does not wait must not be flooded
+			Sleep(ctx, watchInterval) // the member has waited; one that does not wait must not be flooded
 			continue
 		case isCode(err, "ServerBusy"), begun && isCode(err, "InvalidArgument"): // a member that took part may be back soon
-		case !begun && !errors.As(err, new(unknownError)), errors.As(err, &refused):
+		case !begun && !IsUnknown(err), errors.As(err, &refused):
 			return err
 		}
 		// The member did not answer, or not now. The change has started, or may have.
@@ -162,29 +154,20 @@ func retryUntilDone(ctx context.Context, c *Client, what string, ask func(contex
 		if lost.IsZero() {
 			lost = now
 		}
-		if now.Sub(lost) > unreachableMax {
+		if now.Sub(lost) > UnreachableMax {
 			if !begun {
 				return err
 			}
 			return detachedError(what, err)
 		}
-		sleepContext(ctx, retryInterval)
+		Sleep(ctx, RetryInterval)
 	}
 }
 
 // pollWhile calls call at once and then repeatedly, until it returns false or ctx ends.
 func pollWhile(ctx context.Context, pause time.Duration, call func() bool) {
 	for ctx.Err() == nil && call() {
-		sleepContext(ctx, pause)
-	}
-}
-
-func sleepContext(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		Sleep(ctx, pause)
 	}
 }
 
@@ -193,16 +176,13 @@ func estimate(bytes int64, moves int) time.Duration {
 	return (time.Duration(float64(bytes)/copyRate*float64(time.Second)) + time.Duration(moves)*copyOverhead).Round(time.Second)
 }
 
-// signedBytesText is BytesText for a signed number; a negative number counts as 0.
-func signedBytesText(n int64) string { return BytesText(uint64(max(0, n))) }
-
 // errMovesPaused ends the watching of moves that do not end on their own.
 var errMovesPaused = errors.New("paused")
 
 // watchMoves watches the moves of these partitions until all have ended. sizes has the bytes to copy, as far as
 // they are known.
 func watchMoves(ctx context.Context, c *Client, what string, sizes map[fsm.PartitionID]int64) (err error) {
-	m := c.bytesMeter(what, 1)
+	m := NewBytesMeter(c.Process, what, 1)
 	defer func() { m.End(err != nil) }()
 	lost := time.Time{}
 	pollWhile(ctx, watchInterval, func() bool {
@@ -211,10 +191,10 @@ func watchMoves(ctx context.Context, c *Client, what string, sizes map[fsm.Parti
 			if lost.IsZero() {
 				lost = time.Now()
 			}
-			return time.Since(lost) < unreachableMax
+			return time.Since(lost) < UnreachableMax
 		}
 		lost = time.Time{}
-		left, paused := m.moves(what, sizes, list.Moves)
+		left, paused := showMoves(m, what, sizes, list.Moves)
 		if left > 0 && left == paused {
 			err = errMovesPaused
 		}
@@ -231,8 +211,8 @@ func watchMoves(ctx context.Context, c *Client, what string, sizes map[fsm.Parti
 	return nil
 }
 
-// moves shows the progress of moves and counts those that are unfinished.
-func (m *Meter) moves(what string, sizes map[fsm.PartitionID]int64, list []topology.Move) (left, paused int) {
+// showMoves shows the progress of moves and counts those that are unfinished.
+func showMoves(m *Meter, what string, sizes map[fsm.PartitionID]int64, list []topology.Move) (left, paused int) {
 	const least = 1 << 20 // so that partitions without data count, too
 	total, done := int64(0), int64(0)
 	moving := map[fsm.PartitionID]topology.Move{}

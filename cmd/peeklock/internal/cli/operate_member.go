@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,7 @@ import (
 func memberNoun() noun {
 	list := &memberListFlags{}
 	set := &memberSetFlags{}
-	one, two := argCount(1, 1), argCount(2, 2)
+	one, two := ArgCount(1, 1), ArgCount(2, 2)
 	drain := func(name, did string) func(invocation) error {
 		return func(i invocation) error {
 			return changeMember(i, name, nil, memberDone{Member: i.args[0], Did: did})
@@ -65,14 +64,6 @@ type (
 	memberSetFlags  struct{ admin.MemberChange }
 )
 
-func memberPath(name, verb string) string {
-	path := "/v1/members/" + url.PathEscape(name)
-	if verb != "" {
-		path += "/" + verb
-	}
-	return path
-}
-
 // memberStateText returns the state of a member for a table.
 func memberStateText(m admin.Member) string {
 	if m.Removed {
@@ -111,7 +102,7 @@ func setMember(i invocation, change admin.MemberChange) error {
 		return Usagef("give --zone or --weight, or both")
 	}
 	var m admin.Member
-	if err := i.client.Call(i.ctx, http.MethodPatch, memberPath(i.args[0], ""), change, &m); err != nil {
+	if err := i.client.Call(i.ctx, http.MethodPatch, MemberPath(i.args[0], ""), change, &m); err != nil {
 		return err
 	}
 	return i.out.fields(m)
@@ -194,7 +185,7 @@ func printRemovalPlan(i invocation, name, replacement string) error {
 func changeMember(i invocation, verb string, body any, done memberDone) error {
 	name := done.Member
 	what := fmt.Sprintf("%s %s", verb, name)
-	m := i.client.NewMeter(what, 1)
+	m := NewMeter(i.client.Process, what, 1)
 	most := int64(0)
 	look := func(ctx context.Context) {
 		left, detail := remainingAt(ctx, i.client, name, verb)
@@ -206,7 +197,7 @@ func changeMember(i invocation, verb string, body any, done memberDone) error {
 		m.say(what + detail)
 	}
 	err := retryUntilDone(i.ctx, i.client, what, func(ctx context.Context) error {
-		_, err := i.client.callNow(ctx, http.MethodPost, memberPath(name, verb), body, nil)
+		_, err := i.client.CallOnce(ctx, http.MethodPost, MemberPath(name, verb), body, nil)
 		return err
 	}, look)
 	m.End(err != nil)

@@ -15,7 +15,7 @@ import (
 )
 
 func partitionNoun() noun {
-	one := argCount(1, 1)
+	one := ArgCount(1, 1)
 	var noWait bool
 	var balance rebalanceOptions
 	change := func(name, short, did string) verb {
@@ -30,7 +30,7 @@ interrupted and when members fail. Two partitions are copied at a time. Clients 
 		{
 			use: "move ID MEMBER...", short: "Move a partition to other members", long: `Move a partition to these members, 1 to 16, the preferred leader first. The new replicas are copied completely before
 the first old one is removed. Until then the move can be paused and cancelled.`, example: `  peeklock partition move 3 a b d
-  peeklock partition move 3 a b d --no-wait`, args: argCount(2, -1), complete: completeMember(1, -1),
+  peeklock partition move 3 a b d --no-wait`, args: ArgCount(2, -1), complete: completeMember(1, -1),
 			flags: func(cmd *cobra.Command) {
 				cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
 			}, run: func(i invocation) error { return movePartition(i, noWait) },
@@ -38,7 +38,7 @@ the first old one is removed. Until then the move can be paused and cancelled.`,
 		{
 			use: "transfer ID MEMBER", short: "Transfer the leadership of a partition to another of its members",
 			long:    "Transfer the leadership of a partition to another member that has a replica of it. That member is its preferred leader from\nthen on.",
-			example: "  peeklock partition transfer 3 b", args: argCount(2, 2), complete: completeMember(1, 2), run: transferPartition,
+			example: "  peeklock partition transfer 3 b", args: ArgCount(2, 2), complete: completeMember(1, 2), run: transferPartition,
 		},
 		change("pause", "Pause the move of a partition", "paused"),
 		change("resume", "Resume the paused move of a partition", "resumed"),
@@ -121,7 +121,7 @@ func listPartitions(i invocation) error {
 func moveText(r *memberNames, m topology.Move) string {
 	text := m.State + ", to " + r.names(m.To)
 	if m.Bytes > 0 {
-		text += fmt.Sprintf(", %s of %s", signedBytesText(m.Copied), signedBytesText(m.Bytes))
+		text += fmt.Sprintf(", %s of %s", SignedBytesText(m.Copied), SignedBytesText(m.Bytes))
 	}
 	return text
 }
@@ -240,7 +240,7 @@ func listMoves(i invocation) error {
 	for at, m := range list.Moves {
 		copied := ""
 		if m.Bytes > 0 {
-			copied = fmt.Sprintf("%s of %s, %d %%", signedBytesText(m.Copied), signedBytesText(m.Bytes), m.Copied*100/m.Bytes)
+			copied = fmt.Sprintf("%s of %s, %d %%", SignedBytesText(m.Copied), SignedBytesText(m.Bytes), m.Copied*100/m.Bytes)
 		}
 		rows[at] = []any{uint32(m.Partition), r.names(m.From), r.names(m.To), m.State, copied}
 	}

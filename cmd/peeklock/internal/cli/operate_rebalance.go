@@ -89,7 +89,7 @@ func printPlan(out *Output, r *memberNames, plan rebalanced, copies int) error {
 	}
 	rows := make([][]any, len(plan.Moves))
 	for i, m := range plan.Moves {
-		what := signedBytesText(m.Bytes)
+		what := SignedBytesText(m.Bytes)
 		if m.LeaderOnly {
 			what = "leader only"
 		}
@@ -98,7 +98,7 @@ func printPlan(out *Output, r *memberNames, plan rebalanced, copies int) error {
 	if err := out.Rows(nil, []any{"partition", "from", "", "to", "copies"}, rows); err != nil {
 		return err
 	}
-	return out.Note("\n%d of %d partitions are copied, %s in all: about %s at %s/s", copies, len(plan.Moves), signedBytesText(plan.Bytes), plan.Estimate, signedBytesText(copyRate))
+	return out.Note("\n%d of %d partitions are copied, %s in all: about %s at %s/s", copies, len(plan.Moves), SignedBytesText(plan.Bytes), plan.Estimate, SignedBytesText(copyRate))
 }
 
 // submitMoves submits the moves of a plan in several requests.

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,20 +35,20 @@ func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 				if looked.Add(1) > 4 {
 					cancel()
 				}
-				writeJSON(w, 200, value)
+				answerJSON(w, 200, value)
 			}
 		}
 		mux.HandleFunc("GET /v1/members", look(admin.Members{Members: []admin.Member{{Member: topology.Member{ID: "m2", Name: "two", Leads: 2, Holds: 3}}}}))
 		mux.HandleFunc("GET /v1/moves", look(admin.Moves{Moves: []topology.Move{{Partition: 1, State: "catching up", Copied: 1, Bytes: 2}}}))
 		mux.HandleFunc("GET /v1/rebalance", look(admin.Plan{Moves: []topology.PlannedMove{{Partition: 1, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 5}}}))
 		mux.HandleFunc("POST /v1/members/", func(w http.ResponseWriter, _ *http.Request) {
-			writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
+			answerJSON(w, 504, admin.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
 		})
 		mux.HandleFunc("POST /v1/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
 		server := httptest.NewServer(mux)
 		var out, errs bytes.Buffer
-		code := runClient(ctx, Process{Args: append(args, "--server", server.URL), Out: &out, Err: &errs, Interactive: true})
-		if text := errs.String(); code != exitUnknown || !strings.Contains(text, "continues in the cluster") || !strings.Contains(text, "peeklock partition moves") {
+		code := runOperation(ctx, Process{Args: append(args, "--server", server.URL), Out: &out, Err: &errs, Interactive: true})
+		if text := errs.String(); code != ExitUnknown || !strings.Contains(text, "continues in the cluster") || !strings.Contains(text, "peeklock partition moves") {
 			t.Errorf("%v: %d %q", args, code, text)
 		}
 		cancel()
@@ -64,9 +65,9 @@ func TestRequestsToAnAbsentMemberAreRetried(t *testing.T) {
 		case 1:
 			panic(http.ErrAbortHandler) // it may or may not have started
 		case 2:
-			writeJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
+			answerJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
 		case 3:
-			writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+			answerJSON(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
 		default:
 			w.WriteHeader(http.StatusNoContent)
 		}
@@ -74,7 +75,7 @@ func TestRequestsToAnAbsentMemberAreRetried(t *testing.T) {
 	defer server.Close()
 	var out, errs bytes.Buffer
 	drain := func(address string) int {
-		return runClient(t.Context(), Process{Args: []string{"member", "drain", "one", "--server", address}, Out: &out, Err: &errs})
+		return runOperation(t.Context(), Process{Args: []string{"member", "drain", "one", "--server", address}, Out: &out, Err: &errs})
 	}
 	if code := drain(server.URL); code != ExitDone || asked.Load() != 4 {
 		t.Error(code, asked.Load(), errs.String())
@@ -95,4 +96,16 @@ func TestMoveTimeIsEstimatedFromBytesAndMoves(t *testing.T) {
 			t.Errorf("%d bytes, %d moves: %s, want %s", c.bytes, c.moves, got, c.want)
 		}
 	}
+}
+
+// runOperation runs a command of this package and returns its exit code.
+func runOperation(ctx context.Context, p Process) int {
+	root, _ := NewRoot(p, OperateNouns()...)
+	return Execute(ctx, p, root)
+}
+
+func answerJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -185,37 +184,4 @@ func isNumber(v any) bool {
 		return true
 	}
 	return false
-}
-
-// BytesText returns a size with a unit, as "1.5 GiB".
-func BytesText(n uint64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, prefix := float64(n)/unit, 0
-	for value >= unit && prefix < 4 {
-		value /= unit
-		prefix++
-	}
-	return fmt.Sprintf("%.1f %ciB", value, "KMGTP"[prefix])
-}
-
-// Printable makes text safe for a terminal: it escapes control characters and cuts the text after charactersMax
-// characters.
-func Printable(s string, charactersMax int) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n++; n > charactersMax {
-			b.WriteString("...")
-			break
-		}
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\ufffd' {
-			fmt.Fprintf(&b, "\\x%02x", r)
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -13,6 +13,11 @@ type cutLog struct {
 	Cut bool   `json:"cut"` // false: there was nothing to cut
 }
 
+// OfflineNouns returns the commands that need no member.
+func OfflineNouns() []noun {
+	return []noun{raftLogNoun(), debugNoun(), {verbs: []verb{versionVerb()}}}
+}
+
 func raftLogNoun() noun {
 	var dir string
 	var yes bool

@@ -53,7 +53,7 @@ func (r remoteEntities) entity(ctx context.Context, method string, kind fsm.Enti
 		Name string `json:"name"`
 		entity.Settings
 	}
-	if err := r.client.Call(ctx, method, namePath("/v1/"+plural+"/", name), body, &found); err != nil {
+	if err := r.client.Call(ctx, method, NamePath("/v1/"+plural+"/", name), body, &found); err != nil {
 		return fsm.Entity{}, codedError(err)
 	}
 	e := fsm.Entity{Kind: kind, Name: found.Name, Settings: entity.DefaultSettings(kind)}
@@ -100,7 +100,7 @@ func (r remoteEntities) DropRule(ctx context.Context, subscription, name string)
 func (r remoteEntities) Rules(ctx context.Context, subscription string, skip, most int) ([]fsm.Rule, error) {
 	var page admin.RulePage
 	query := url.Values{"skip": {fmt.Sprint(skip)}, "max": {fmt.Sprint(most)}}
-	if err := r.client.Call(ctx, http.MethodGet, namePath("/v1/rules/", subscription)+"?"+query.Encode(), nil, &page); err != nil {
+	if err := r.client.Call(ctx, http.MethodGet, NamePath("/v1/rules/", subscription)+"?"+query.Encode(), nil, &page); err != nil {
 		return nil, codedError(err)
 	}
 	rules := make([]fsm.Rule, len(page.Rules))
@@ -117,11 +117,10 @@ func (r remoteEntities) Rules(ctx context.Context, subscription string, skip, mo
 // may be sent again, because package emulator only sends what can be repeated.
 func codedError(err error) error {
 	var refused *refusedError
-	var unknown unknownError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &unknown):
+	case IsUnknown(err):
 		return fmt.Errorf("%w: %w", fsm.Timeout, err)
 	case !errors.As(err, &refused):
 		return fmt.Errorf("%w: %w", fsm.ServerBusy, err)

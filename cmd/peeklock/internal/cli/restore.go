@@ -29,6 +29,9 @@ type restoreOptions struct {
 	logStore  string
 }
 
+// BackupNouns returns the command restore. Cluster backup is a command of the noun cluster: see backupVerb.
+func BackupNouns() []noun { return []noun{{verbs: []verb{restoreVerb()}}} }
+
 func restoreVerb() verb {
 	var o restoreOptions
 	return verb{
@@ -85,7 +88,7 @@ func restore(i invocation, o *restoreOptions) error {
 	ctx, out, from, dir, partitions := i.ctx, i.out, o.from, o.dir, o.only
 	place, err := objects.Open(ctx, from, i.client.Getenv)
 	if err != nil {
-		return UsageError{err}
+		return Usage(err)
 	}
 	manifest, err := readManifest(ctx, place)
 	if err != nil {
@@ -99,7 +102,7 @@ func restore(i invocation, o *restoreOptions) error {
 		only[i] = fsm.PartitionID(id)
 	}
 	cluster := rand.Text()
-	m := i.client.NewMeter("restoring", len(manifest.Partitions))
+	m := NewMeter(i.client.Process, "restoring", len(manifest.Partitions))
 	err = backup.Restore(ctx, backup.RestoreConfig{
 		Dir: dir, Only: only, ClusterID: cluster, LogStore: partition.LogKind(o.logStore),
 		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },

@@ -84,11 +84,11 @@ func (r *ruleFlags) rule() (entity.Rule, error) {
 
 // RulePath returns the path of a rule in the API.
 func RulePath(subscription, name string) string {
-	return namePath("/v1/rules/", subscription) + "?name=" + url.QueryEscape(name)
+	return NamePath("/v1/rules/", subscription) + "?name=" + url.QueryEscape(name)
 }
 
 func rules(ctx context.Context, c *Client, subscription string) ([]entity.Rule, error) {
-	return allPages(ctx, c, namePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *admin.RulePage) ([]entity.Rule, string) {
+	return allPages(ctx, c, NamePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *admin.RulePage) ([]entity.Rule, string) {
 		if p.Next == 0 {
 			return p.Rules, ""
 		}
@@ -197,4 +197,12 @@ func ruleRow(r *entity.Rule) []any {
 		action = r.Action.Expression + parametersText(r.Action.Parameters)
 	}
 	return []any{Printable(r.Name, 50), Printable(filterText(&r.Filter), 120), Printable(action, 80)}
+}
+
+// completeRule offers subscriptions, and then the rules of the chosen subscription.
+func completeRule(ctx context.Context, c *Client, args []string) []string {
+	if len(args) != 1 {
+		return completeNames("subscriptions")(ctx, c, args)
+	}
+	return pageNames(ctx, c, NamePath("/v1/rules/", args[0])+"?max="+strconv.Itoa(completionNames))
 }

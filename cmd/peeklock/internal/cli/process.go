@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -38,7 +39,7 @@ const (
 	ExitDone    = 0
 	ExitRefused = 1 // the cluster or the machine refused; nothing was done
 	ExitUsage   = 2 // the command line or configuration is wrong
-	exitUnknown = 3 // the outcome is unknown
+	ExitUnknown = 3 // the outcome is unknown
 )
 
 // UsageError is a mistake on the command line or in the configuration.
@@ -52,6 +53,12 @@ type unknownError struct{ error }
 
 // Unwrap lets errors.Is and errors.As see the cause.
 func (e unknownError) Unwrap() error { return e.error }
+
+// Unknown marks the error of a change as one after which it is unknown whether the change was made.
+func Unknown(err error) error { return unknownError{err} }
+
+// IsUnknown reports whether err was marked with [Unknown].
+func IsUnknown(err error) bool { return errors.As(err, new(unknownError)) }
 
 // Usage marks an error as a usage error.
 func Usage(err error) error { return UsageError{err} }
@@ -71,12 +78,11 @@ func Execute(ctx context.Context, p Process, root *cobra.Command) int {
 	}
 	_, _ = fmt.Fprintf(p.Err, "peeklock: %s\n", oneLine(err))
 	var usage UsageError
-	var unknown unknownError
 	switch {
 	case errors.As(err, &usage):
 		return ExitUsage
-	case errors.As(err, &unknown):
-		return exitUnknown
+	case IsUnknown(err):
+		return ExitUnknown
 	}
 	return ExitRefused
 }
@@ -84,35 +90,6 @@ func Execute(ctx context.Context, p Process, root *cobra.Command) int {
 // oneLine joins the lines of an error into one.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
-}
-
-// NewRoot builds the root command with all client commands, and returns their client.
-func NewRoot(p Process) (*cobra.Command, *Client) {
-	root := &cobra.Command{
-		Use:   "peeklock",
-		Short: "A replicated message broker for Azure Service Bus clients",
-		Long: `Peeklock is a replicated message broker for unmodified Azure Service Bus clients. Start with "peeklock dev", which runs
-three members in one process.`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          NoArgs,
-	}
-	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
-
-	c := &Client{Process: p}
-	c.flags(root)
-	for _, n := range []noun{
-		queueNoun(), topicNoun(), subscriptionNoun(), ruleNoun(), sessionNoun(), messageNoun(),
-		namespaceNoun(), keyNoun(), clusterNoun(), memberNoun(), partitionNoun(), raftLogNoun(), kubernetesNoun(), debugNoun(),
-	} {
-		root.AddCommand(newGroup(c, n))
-	}
-	for _, v := range []verb{importVerb(), restoreVerb(), versionVerb()} {
-		root.AddCommand(newCommand(c, v))
-	}
-	registerFlagCompletion(root, c, "namespace", completeNamespace)
-	return root, c
 }
 
 // NoArgs refuses arguments. For a noun, an argument is a verb that does not exist.
@@ -154,19 +131,36 @@ func versionOf(info *debug.BuildInfo) string {
 	return "dev"
 }
 
-func versionVerb() verb {
-	return verb{use: "version", short: "Print the version of this binary", run: func(i invocation) error {
-		return i.out.fields(versionInfo{Version: Version()})
-	}}
-}
-
-// versionInfo is the answer of peeklock version.
-type versionInfo struct {
-	Version string `json:"version"`
-}
-
 // IsTerminal reports whether the file is a terminal.
 func IsTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeDevice != 0
+}
+
+// Group returns a command that only has subcommands and refuses verbs that it does not know.
+func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: NoArgs}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// ArgCount requires low to high arguments; high < 0: low or more.
+func ArgCount(low, high int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < low || high >= 0 && len(args) > high {
+			return Usagef("wrong number of arguments: %s", cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
