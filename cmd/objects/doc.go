@@ -4,7 +4,7 @@
 //	cluster backup ── Claim ── Put partition-0 ... Put partition-n ── Put manifest.json
 //	restore        ── Get manifest.json ── Get partition-0 ... Get partition-n
 //
-// The commands of internal/cli call this package: they read from the members and write here. No member knows about
+// The commands of internal/cli/backups call this package: they read from the members and write here. No member knows about
 // stores or their keys. The package does not know the content of the objects.
 //
 // A [Store] has what both kinds have in common: it is claimed while it is empty, stores objects by name, each

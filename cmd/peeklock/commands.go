@@ -8,11 +8,18 @@ import (
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/bench"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/backups"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/entities"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/kubernetes"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/messages"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/offline"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/operate"
 )
 
 // newRoot builds the command tree. A tree is for one run, because its flags hold the values.
 func newRoot(p cli.Process) *cobra.Command {
-	root, c := cli.NewRoot(p, slices.Concat(cli.EntityNouns(), cli.MessageNouns(), cli.OperateNouns(), cli.BackupNouns(), cli.KubernetesNouns(), cli.OfflineNouns())...)
+	root, c := command.NewRoot(p, slices.Concat(entities.Nouns(), messages.Nouns(), operate.Nouns(), backups.Nouns(), kubernetes.Nouns(), offline.Nouns())...)
 	root.AddCommand(newDev(p), newServe(p), newConfig(p), bench.New(c))
 	// cobra adds help and completion itself. When they are added here, wrong arguments are usage errors.
 	root.InitDefaultHelpCmd()

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
@@ -13,7 +14,7 @@ func newConfig(p cli.Process) *cobra.Command {
 		Use: "print", Short: "Print all settings of serve with their values and origins", Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			form, _ := cmd.Flags().GetString("output")
-			out, err := cli.NewOutput(p.Out, form)
+			out, err := output.NewOutput(p.Out, form)
 			if err != nil {
 				return err
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -85,7 +86,7 @@ other rules.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			form, _ := cmd.Flags().GetString("output")
-			out, err := cli.NewOutput(p.Out, form)
+			out, err := output.NewOutput(p.Out, form)
 			if err != nil {
 				return err
 			}
@@ -133,7 +134,7 @@ func (o *devOptions) check() error {
 }
 
 // dev runs the members until the context ends.
-func dev(ctx context.Context, p cli.Process, out *cli.Output, o *devOptions) error {
+func dev(ctx context.Context, p cli.Process, out *output.Output, o *devOptions) error {
 	o.format = cmp.Or(o.format, p.Getenv("PEEKLOCK_LOG_FORMAT"), config.LogText)
 	if err := o.check(); err != nil {
 		return err
@@ -342,7 +343,7 @@ func waitReady(ctx context.Context, members []*member) error {
 }
 
 // print prints the addresses and files of the members.
-func (o *devOptions) print(out *cli.Output, parts []memberParts, files *devTLS, created *devConfig) error {
+func (o *devOptions) print(out *output.Output, parts []memberParts, files *devTLS, created *devConfig) error {
 	ready := devReady{Dir: o.dir, TLS: files, Config: created}
 	if full, err := filepath.Abs(o.dir); err == nil {
 		ready.Dir = full

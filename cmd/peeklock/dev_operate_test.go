@@ -13,6 +13,8 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/operate"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -37,7 +39,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	say(t, a, 0, "member", "set", "member-2", "--weight", "10")
 
 	wants(t, say(t, a, 0, "member", "drain", "member-3"), "member-3 drained")
-	var list struct{ Partitions []cli.PartitionInfo }
+	var list struct{ Partitions []operate.PartitionInfo }
 	look := func() {
 		t.Helper()
 		list.Partitions = nil
@@ -52,7 +54,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	// A member that raft's own timers may elect, on a busy machine, transfers the leadership at once.
 	kit.Eventually(t, "the drained member leads no partition", func() bool {
 		look()
-		return !slices.ContainsFunc(list.Partitions, func(p cli.PartitionInfo) bool { return p.Leader == third.ID })
+		return !slices.ContainsFunc(list.Partitions, func(p operate.PartitionInfo) bool { return p.Leader == third.ID })
 	})
 	wants(t, say(t, a, 0, "member", "list"), "alive, drained")
 	wants(t, say(t, a, 0, "member", "undrain", "member-3", "-o", "json"), `"did": "undrained"`)
@@ -149,7 +151,7 @@ func servesKept(t *testing.T, dir string) {
 		}, In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &log})
 	}()
 	kit.Eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member became ready") })
-	m := devMember{Admin: cli.SocketScheme + filepath.Join(dir, config.SocketName)}
+	m := devMember{Admin: client.SocketScheme + filepath.Join(dir, config.SocketName)}
 	wants(t, say(t, m, 0, "message", "receive", "orders"), "kept")
 	wants(t, say(t, m, 0, "partition", "moves"), "no moves")
 	cancel()

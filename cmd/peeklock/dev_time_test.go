@@ -7,16 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/messages"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
 // items parses the JSON lines that receive and peek print.
-func items(t *testing.T, text string) []cli.ShownMessage {
+func items(t *testing.T, text string) []messages.ShownMessage {
 	t.Helper()
-	var list []cli.ShownMessage
+	var list []messages.ShownMessage
 	for line := range strings.Lines(text) {
-		var m cli.ShownMessage
+		var m messages.ShownMessage
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
@@ -38,7 +38,7 @@ func TestCommandLineSchedulesAndExpiresMessages(t *testing.T) {
 	wants(t, say(t, b, 0, "queue", "show", "jobs"), "defaultMessageTimeToLive", "1h0m0s", "counts.scheduled")
 
 	// One message is scheduled, listed and canceled, and another becomes active in time.
-	var later cli.Scheduled
+	var later messages.Scheduled
 	if err := json.Unmarshal([]byte(say(t, a, 0, "message", "send", "jobs", "one", "two", "--in", "1h", "-o", "json")), &later); err != nil || later.Sent != 2 || len(later.Sequences) != 2 {
 		t.Fatalf("%+v %v", later, err)
 	}
@@ -59,7 +59,7 @@ func TestCommandLineSchedulesAndExpiresMessages(t *testing.T) {
 	// Expired messages go to the dead-letter queue (docs/requirements.md#e5).
 	say(t, a, 0, "message", "send", "jobs", "fleeting", "--ttl", "100ms")
 	got = items(t, say(t, b, 0, "message", "receive", "jobs", "--dead-letters", "--wait", "60s", "-o", "json"))
-	if len(got) != 1 || got[0].Body != "fleeting" || got[0].Properties[cli.PropertyReason] != "TTLExpiredException" {
+	if len(got) != 1 || got[0].Body != "fleeting" || got[0].Properties[messages.PropertyReason] != "TTLExpiredException" {
 		t.Errorf("%+v", got)
 	}
 
@@ -92,7 +92,7 @@ func TestDeadLettersAreRedriven(t *testing.T) {
 	wants(t, say(t, m, 0, "message", "redrive", "orders", "--reason", "broken", "--contains", "red", "-o", "json"), `"matched": 1`, `"redriven": 1`)
 	wants(t, say(t, m, 0, "message", "redrive", "orders", "--older-than", "1h"), "0 of 0 redriven to orders")
 	got := items(t, say(t, m, 0, "message", "receive", "orders", "--abandon", "-o", "json"))
-	if len(got) != 1 || got[0].Body != "red one" || got[0].Sequence != 1 || got[0].DeliveryCount != 0 || got[0].Properties[cli.PropertyReason] != nil {
+	if len(got) != 1 || got[0].Body != "red one" || got[0].Sequence != 1 || got[0].DeliveryCount != 0 || got[0].Properties[messages.PropertyReason] != nil {
 		t.Errorf("%+v", got)
 	}
 	wants(t, say(t, m, 0, "message", "purge", "orders", "--dead-letters", "--older-than", "1h", "--yes"), "0 purged")

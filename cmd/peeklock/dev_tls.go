@@ -9,7 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
 // Ports of the cloud service. Several clients cannot use others.
@@ -77,7 +77,7 @@ func (m *devMember) addTLS(p memberParts) {
 }
 
 // note prints the paths in the table output.
-func (t *devTLS) note(out *cli.Output, members []devMember) error {
+func (t *devTLS) note(out *output.Output, members []devMember) error {
 	if t == nil {
 		return nil
 	}

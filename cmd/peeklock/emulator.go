@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/emulator"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -99,16 +100,16 @@ func (e *emulatorConfig) applyDev(ctx context.Context, p cli.Process, m *member,
 		config.Namespaces = append(config.Namespaces, devNamespace{name, connectionString(host, auth.DevKeyName, auth.DevKey)})
 	}
 	for _, text := range e.file.Warnings {
-		_, _ = fmt.Fprintf(p.Err, "peeklock: warning: %s: %s\n", e.path, cli.Printable(text, cli.FieldCharactersMax))
+		_, _ = fmt.Fprintf(p.Err, "peeklock: warning: %s: %s\n", e.path, output.Printable(text, output.FieldCharactersMax))
 	}
 	for _, text := range report.Problems {
-		_, _ = fmt.Fprintf(p.Err, "peeklock: not as in %s: %s\n", e.path, cli.Printable(text, cli.FieldCharactersMax))
+		_, _ = fmt.Fprintf(p.Err, "peeklock: not as in %s: %s\n", e.path, output.Printable(text, output.FieldCharactersMax))
 	}
 	return config, nil
 }
 
 // note prints the created namespaces in the table output.
-func (d *devConfig) note(out *cli.Output) error {
+func (d *devConfig) note(out *output.Output) error {
 	if d == nil {
 		return nil
 	}

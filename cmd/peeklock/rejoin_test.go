@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -40,7 +41,7 @@ func TestServeStartsOverAfterARemoval(t *testing.T) {
 		t.Fatal(code, errs.String())
 	}
 	startServe(t, append(args, "--rejoin-removed")...)
-	server := cli.SocketScheme + filepath.Join(dir, config.SocketName)
+	server := client.SocketScheme + filepath.Join(dir, config.SocketName)
 	kit.Eventually(t, "a new member runs", func() bool {
 		var out bytes.Buffer
 		ask := run(t.Context(), cli.Process{Args: []string{"--server", server, "member", "list", "--all", "-o", "json"}, Out: &out, Err: &bytes.Buffer{}})

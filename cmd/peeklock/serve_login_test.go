@@ -19,6 +19,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -211,5 +212,5 @@ func cbsLogin(ctx context.Context, address, name, secret string) error {
 	if err != nil {
 		return err
 	}
-	return (&cli.AMQPSession{Conn: conn, Session: session}).PutToken(ctx, "amqp://127.0.0.1/", name, secret)
+	return (&gateway.Session{Conn: conn, Session: session}).PutToken(ctx, "amqp://127.0.0.1/", name, secret)
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -91,7 +92,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	logs, codes := make([]kit.LogLines, len(gossip)), make(chan int, len(gossip))
 	for i := range gossip {
 		dir := kit.MemoryDir(t)
-		members[i].Admin = cli.SocketScheme + filepath.Join(dir, config.SocketName)
+		members[i].Admin = client.SocketScheme + filepath.Join(dir, config.SocketName)
 		args := []string{
 			"serve", "--name", fmt.Sprint("m", i), "--dir", dir, "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip[i],

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -96,7 +97,7 @@ func TestOpenSettingsAreLogged(t *testing.T) {
 func TestDevPrintsThatLoopbackIsTrusted(t *testing.T) {
 	t.Parallel()
 	var printed bytes.Buffer
-	out, err := cli.NewOutput(&printed, "table")
+	out, err := output.NewOutput(&printed, "table")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -137,7 +138,7 @@ func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 		servers, env []string
 		want         string // joined by commas; "": an error
 	}{
-		{nil, nil, cli.ServerDefault},
+		{nil, nil, client.ServerDefault},
 		{nil, []string{"PEEKLOCK_DIR=/data"}, "unix:///data/peeklock.sock"},
 		{nil, []string{"PEEKLOCK_DIR=data"}, "unix://data/peeklock.sock"},
 		{nil, []string{"PEEKLOCK_DIR=/data", "PEEKLOCK_CONTROL_SOCKET=/run/one.sock"}, "unix:///run/one.sock"},
@@ -146,7 +147,7 @@ func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 		{[]string{"unix:///run/one.sock", "https://other"}, nil, "unix:///run/one.sock,https://other"},
 		{[]string{"unix://"}, nil, ""},
 	} {
-		got, err := (&cli.Client{Process: cli.Process{Env: c.env}, Servers: c.servers}).Addresses()
+		got, err := (&client.Client{Process: cli.Process{Env: c.env}, Servers: c.servers}).Addresses()
 		if strings.Join(got, ",") != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%q %q: %q, %v", c.servers, c.env, got, err)
 		}
@@ -207,7 +208,7 @@ func TestServeTrustsNoAddressByDefault(t *testing.T) {
 				t.Errorf("status %d, want %d", got, c.want)
 			}
 			socket := regexp.MustCompile(`control_socket=(\S+)`).FindStringSubmatch(log.String())[1]
-			m := devMember{Admin: cli.SocketScheme + socket}
+			m := devMember{Admin: client.SocketScheme + socket}
 			wants(t, say(t, m, 0, "cluster", "status"), "alive")
 			say(t, m, 0, "queue", "create", "orders")
 			if slices.Contains(c.args, "--proxy-protocol-from") {
@@ -263,7 +264,7 @@ func TestCommandsUseTheControlSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &httptest.Server{Listener: l, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Host != cli.SocketHost || r.Header.Get("Authorization") != "" {
+		if r.Host != client.SocketHost || r.Header.Get("Authorization") != "" {
 			t.Error(r.Host, r.Header)
 		}
 		answer(w, 200, admin.Members{Members: []admin.Member{{Member: topology.Member{ID: "1", Name: "here"}}}})

@@ -18,9 +18,8 @@ import (
 // withoutGolden maps the structs that need no golden file to the reason.
 func withoutGolden() map[string]string {
 	return map[string]string{
-		"cmd/peeklock/internal/cli.statefulSet": "Kubernetes writes it, and it is only read",
-		"admin/entity.typedValue":               "TestRuleValuesKeepTheirWrittenForm of admin shows all of its forms",
-		"cmd/peeklock/internal/cli.named":       "reads the names alone of what the control API answers",
+		"cmd/peeklock/internal/cli/kubernetes.statefulSet": "Kubernetes writes it, and it is only read",
+		"admin/entity.typedValue":                          "TestRuleValuesKeepTheirWrittenForm of admin shows all of its forms",
 	}
 }
 

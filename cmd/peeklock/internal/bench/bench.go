@@ -13,6 +13,11 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/entities"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/messages"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
 // Limits of a benchmark.
@@ -60,7 +65,7 @@ type benchOptions struct {
 }
 
 // New returns the command that runs a benchmark against a cluster.
-func New(c *cli.Client) *cobra.Command {
+func New(c *client.Client) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure a cluster and verify that no message is lost",
@@ -142,7 +147,7 @@ func (o *benchOptions) check() error {
 		{"--window", o.window, 1, benchWindowMax},
 		{"--credit", o.credit, 1, benchCreditMax},
 		{"--settlers", o.settlers, 1, benchSettlersMax},
-		{"--size", o.size, headerBytes, cli.SendSizeMax},
+		{"--size", o.size, headerBytes, messages.SendSizeMax},
 	} {
 		if f.value < f.low || f.value > f.high {
 			return cli.Usagef("%s is %d to %d, not %d", f.flag, f.low, f.high, f.value)
@@ -179,7 +184,7 @@ func (o *benchOptions) receives() bool { return o.mode != modeSend }
 func (o *benchOptions) queue(i int) string { return o.prefix + "-" + strconv.Itoa(i%o.queues) }
 
 // runBench runs one benchmark: it creates the entities, generates the load, reports, and deletes the entities.
-func runBench(ctx context.Context, c *cli.Client, o *benchOptions) error {
+func runBench(ctx context.Context, c *client.Client, o *benchOptions) error {
 	out, err := c.Output()
 	if err != nil {
 		return err
@@ -187,7 +192,7 @@ func runBench(ctx context.Context, c *cli.Client, o *benchOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	addresses, err := cli.Reachable(ctx, c)
+	addresses, err := gateway.Reachable(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -201,7 +206,7 @@ func runBench(ctx context.Context, c *cli.Client, o *benchOptions) error {
 	return err
 }
 
-func measure(ctx context.Context, c *cli.Client, o *benchOptions, addresses []string, out *cli.Output) error {
+func measure(ctx context.Context, c *client.Client, o *benchOptions, addresses []string, out *output.Output) error {
 	var before uint64
 	var err error
 	if !o.receives() {
@@ -225,7 +230,7 @@ func measure(ctx context.Context, c *cli.Client, o *benchOptions, addresses []st
 
 // createEntities creates the missing entities and returns their API paths. It copies the lock duration of existing
 // entities into the options, because the run waits that long for messages at the end.
-func createEntities(ctx context.Context, c *cli.Client, o *benchOptions) ([]string, error) {
+func createEntities(ctx context.Context, c *client.Client, o *benchOptions) ([]string, error) {
 	lock := entity.Duration(o.lockDuration)
 	quota := uint32(benchMegabytes)
 	settings := entity.Settings{LockDuration: &lock, MaxSizeInMegabytes: &quota}
@@ -245,7 +250,7 @@ func createEntities(ctx context.Context, c *cli.Client, o *benchOptions) ([]stri
 	}
 	var made []string
 	for i := range o.queues {
-		path := cli.QueuePath(o.queue(i))
+		path := entities.QueuePath(o.queue(i))
 		var q admin.Queue
 		isNew, err := ensureEntity(ctx, c, o, path, settings, &q)
 		if err != nil {
@@ -261,7 +266,7 @@ func createEntities(ctx context.Context, c *cli.Client, o *benchOptions) ([]stri
 	return made, nil
 }
 
-func deleteEntities(ctx context.Context, c *cli.Client, paths []string) error {
+func deleteEntities(ctx context.Context, c *client.Client, paths []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleanupMax)
 	defer cancel()
 	var all []error

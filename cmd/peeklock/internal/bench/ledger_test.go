@@ -8,7 +8,7 @@ import (
 	"testing/quick"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 )
 
 func TestMessageHeaderRoundTrip(t *testing.T) {
@@ -201,7 +201,7 @@ func TestCPUTimeOfAProcessIsMeasured(t *testing.T) {
 // below the 15 us per send and the 30 us per cycle of the client.
 func BenchmarkBookkeeping(b *testing.B) {
 	o := &benchOptions{mode: modeBoth, senders: 1, receivers: 1, queues: 1, size: 1024, window: 100, credit: 100, settlers: 1}
-	l := newLoad(&cli.Client{}, o, []string{"x"})
+	l := newLoad(&client.Client{}, o, []string{"x"})
 	l.measuring.Store(true)
 	s, r := l.senders[0], l.receivers[0]
 	b.ReportAllocs()

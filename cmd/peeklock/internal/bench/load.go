@@ -10,7 +10,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 )
 
 // counters count the work of all clients of a run. Many goroutines write each counter. Because few of them run at
@@ -27,7 +28,7 @@ type counters struct {
 // load is one run of a benchmark.
 type load struct {
 	options   *benchOptions
-	client    *cli.Client
+	client    *client.Client
 	targets   *targets
 	ledger    *deliveryLedger
 	counts    counters
@@ -40,11 +41,11 @@ type load struct {
 	failure   atomic.Pointer[error]
 }
 
-func newLoad(c *cli.Client, o *benchOptions, addresses []string) *load {
+func newLoad(c *client.Client, o *benchOptions, addresses []string) *load {
 	var run [8]byte
 	_, _ = rand.Read(run[:])
 	l := &load{options: o, client: c, begin: make(chan struct{}), stop: make(chan struct{})}
-	l.targets = &targets{ask: func(ctx context.Context) ([]string, error) { return cli.Reachable(ctx, c) }, spread: o.spread, list: addresses, asked: time.Now()}
+	l.targets = &targets{ask: func(ctx context.Context) ([]string, error) { return gateway.Reachable(ctx, c) }, spread: o.spread, list: addresses, asked: time.Now()}
 	if o.sends() {
 		for i := range o.senders {
 			l.senders = append(l.senders, newSender(l, i))

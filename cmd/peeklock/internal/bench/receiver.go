@@ -9,7 +9,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 )
 
 // receiver is one receiving client. Each worker receives a message, checks it and settles it, so a message is
@@ -41,7 +41,7 @@ func (r *receiver) run(ctx context.Context) {
 			return
 		}
 		if isPermanent(err) {
-			r.load.fail(fmt.Errorf("receive from %s: %w", r.queue, cli.PlainError(err)))
+			r.load.fail(fmt.Errorf("receive from %s: %w", r.queue, gateway.PlainError(err)))
 			return
 		}
 		r.load.counts.reconnects.Add(1)
@@ -54,7 +54,7 @@ func (r *receiver) run(ctx context.Context) {
 }
 
 func (r *receiver) connection(ctx context.Context, address string) error {
-	d, err := cli.DialOne(ctx, r.load.client, address)
+	d, err := gateway.DialOne(ctx, r.load.client, address)
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (r *receiver) countSettlement(err error, t *copyState, counter uint64) erro
 		c.settled.Add(1)
 		c.lastSettle.Store(time.Now().UnixNano())
 		return nil
-	case cli.IsRefused(err):
+	case gateway.IsRefused(err):
 		c.settleLost.Add(1) // the lock had expired: the message will be delivered again
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
 // benchResult is the outcome of a benchmark. The JSON is stable.
@@ -207,7 +207,7 @@ func cpuBetween(first, second cpuTime, items uint64) *benchCPU {
 }
 
 // report prints the result and returns an error if messages were lost, duplicated or unexpected.
-func (r benchResult) report(out *cli.Output) error {
+func (r benchResult) report(out *output.Output) error {
 	if err := r.print(out); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (r benchResult) report(out *cli.Output) error {
 	return nil
 }
 
-func (r benchResult) print(out *cli.Output) error {
+func (r benchResult) print(out *output.Output) error {
 	if !out.IsTable() {
 		return out.Data(r)
 	}
@@ -278,7 +278,7 @@ func (r benchResult) print(out *cli.Output) error {
 	return r.printRest(out)
 }
 
-func (r benchResult) printRest(out *cli.Output) error {
+func (r benchResult) printRest(out *output.Output) error {
 	for _, line := range []struct {
 		name string
 		c    *benchCPU
@@ -288,10 +288,10 @@ func (r benchResult) printRest(out *cli.Output) error {
 		}
 		written := ""
 		if line.c.WrittenBytes > 0 {
-			written = ", " + cli.BytesText(line.c.WrittenBytes) + " written"
+			written = ", " + output.BytesText(line.c.WrittenBytes) + " written"
 		}
 		if err := out.Note("\nCPU of %s: %.2f s, %.1f us per message; %s resident%s", line.name, line.c.Seconds, line.c.MicrosPerItem,
-			cli.BytesText(line.c.ResidentBytes), written); err != nil {
+			output.BytesText(line.c.ResidentBytes), written); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,8 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/messages"
 )
 
 // sender is one sending client. It has two goroutines per connection: one sends, the other takes the confirmations
@@ -34,7 +35,7 @@ func newSender(l *load, index int) *sender {
 	o := l.options
 	s := &sender{load: l, index: index, queue: o.target(index), body: make([]byte, o.size), confirms: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
 	for i := range s.body {
-		s.body[i] = cli.FillerAlphabet[i%len(cli.FillerAlphabet)]
+		s.body[i] = messages.FillerAlphabet[i%len(messages.FillerAlphabet)]
 	}
 	s.message = &amqp.Message{Data: [][]byte{s.body}}
 	o.topic.setProperties(s.message)
@@ -65,7 +66,7 @@ func (s *sender) run(ctx context.Context) {
 			return
 		}
 		if isPermanent(err) {
-			s.load.fail(fmt.Errorf("send to %s: %w", s.queue, cli.PlainError(err)))
+			s.load.fail(fmt.Errorf("send to %s: %w", s.queue, gateway.PlainError(err)))
 			return
 		}
 		s.load.counts.reconnects.Add(1)
@@ -111,7 +112,7 @@ type pendingSend struct {
 
 // connection sends over one connection; it returns nil when there is nothing left to send.
 func (s *sender) connection(ctx context.Context, address string) error {
-	d, err := cli.DialOne(ctx, s.load.client, address)
+	d, err := gateway.DialOne(ctx, s.load.client, address)
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (s *sender) awaitConfirmation(ctx context.Context, f *pendingSend) error {
 			s.confirms.add(int64(now.Sub(f.start)))
 		}
 		return nil
-	case cli.IsRejection(err):
+	case gateway.IsRejection(err):
 		s.load.ledger.tracks[s.index].refused.set(f.counter)
 		c.sendRefused.Add(1)
 		if isPermanent(err) {
@@ -269,5 +270,5 @@ func awaitOutcome(ctx context.Context, receipt *amqp.SendReceipt) error {
 	if err != nil {
 		return err
 	}
-	return cli.ClassifyOutcome(state)
+	return gateway.ClassifyOutcome(state)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/gateway"
 )
 
 // Limits of a benchmark with sessions.
@@ -92,19 +93,19 @@ type benchGroups struct {
 }
 
 // sessions receives from one session after another over a connection.
-func (r *receiver) sessions(ctx context.Context, d *cli.AMQPSession) error {
+func (r *receiver) sessions(ctx context.Context, d *gateway.Session) error {
 	r.attached()
 	for {
 		link, err := d.AcceptSession(ctx, r.queue, -1, false, nil, benchAcceptMax)
 		switch {
-		case errors.Is(err, cli.ErrNoMessage):
+		case errors.Is(err, gateway.ErrNoMessage):
 			continue
 		case err != nil:
 			return err
 		}
 		r.load.counts.accepted.Add(1)
 		if err := r.drainSession(ctx, link); err != nil {
-			return fmt.Errorf("session %s: %w", cli.SessionOf(link), err)
+			return fmt.Errorf("session %s: %w", gateway.SessionOf(link), err)
 		}
 		if err := link.Close(ctx); err != nil {
 			return err
@@ -119,9 +120,9 @@ func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error 
 	}
 	// A session is accepted because it has a message, unless that expires now. Drain only after the first message
 	// has arrived, because go-amqp may send the drain before the credit.
-	first, err := cli.Next(ctx, link, benchAcceptMax)
+	first, err := gateway.Next(ctx, link, benchAcceptMax)
 	switch {
-	case errors.Is(err, cli.ErrNoMessage):
+	case errors.Is(err, gateway.ErrNoMessage):
 		return nil
 	case err != nil:
 		return err

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 )
 
 // Clients find members that have restarted under other addresses, and ask not too often.
@@ -43,7 +43,7 @@ func TestFailedConnectionsAskForAddressesAgain(t *testing.T) {
 // A run in which no message was confirmed verifies nothing, and fails.
 func TestRunWithoutMessagesFails(t *testing.T) {
 	t.Parallel()
-	out, err := cli.NewOutput(&bytes.Buffer{}, "json")
+	out, err := output.NewOutput(&bytes.Buffer{}, "json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/entities"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -174,29 +177,29 @@ func (b *benchTopic) firstRule(i int) *entity.Rule {
 
 // createTopic creates the missing entities and returns the API paths of those that must be deleted afterwards. It
 // does not change the rules of existing subscriptions.
-func createTopic(ctx context.Context, c *cli.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
+func createTopic(ctx context.Context, c *client.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
 	// The default client keeps two idle connections and would open a new one for most requests.
 	transport := &http.Transport{MaxIdleConnsPerHost: benchRuleWorkers}
 	defer transport.CloseIdleConnections()
 	return createTopicWith(ctx, c.WithHTTP(&http.Client{Transport: transport}), o, settings)
 }
 
-func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
+func createTopicWith(ctx context.Context, c *client.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
 	var made []string
 	var topic admin.Topic
-	isNew, err := ensureEntity(ctx, c, o, cli.TopicPath(o.topicName()), entity.Settings{
+	isNew, err := ensureEntity(ctx, c, o, entities.TopicPath(o.topicName()), entity.Settings{
 		EnablePartitioning: settings.EnablePartitioning, MaxSizeInMegabytes: settings.MaxSizeInMegabytes, MaxMessageBytes: settings.MaxMessageBytes,
 	}, &topic)
 	if err != nil {
 		return nil, fmt.Errorf("topic %s: %w", o.topicName(), err)
 	}
 	if isNew {
-		made = append(made, cli.TopicPath(o.topicName())) // its subscriptions are deleted with it
+		made = append(made, entities.TopicPath(o.topicName())) // its subscriptions are deleted with it
 	}
 	fresh := make([]bool, o.topic.subscriptions)
 	locks := make([]time.Duration, o.topic.subscriptions)
 	err = parallel(ctx, o.topic.subscriptions, func(ctx context.Context, i int) error {
-		path := cli.SubscriptionPath(o.subscription(i))
+		path := entities.SubscriptionPath(o.subscription(i))
 		var s admin.Subscription
 		isFresh, err := ensureEntity(ctx, c, o, path, admin.SubscriptionRequest{
 			Settings: entity.Settings{LockDuration: settings.LockDuration}, DefaultRule: o.topic.firstRule(i),
@@ -210,7 +213,7 @@ func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settin
 	for i := range fresh {
 		o.lockDuration = max(o.lockDuration, locks[i])
 		if fresh[i] && !isNew {
-			made = append(made, cli.SubscriptionPath(o.subscription(i)))
+			made = append(made, entities.SubscriptionPath(o.subscription(i)))
 		}
 	}
 	if err != nil {
@@ -220,9 +223,9 @@ func createTopicWith(ctx context.Context, c *cli.Client, o *benchOptions, settin
 }
 
 // addRules adds the rules that were not created together with their subscriptions.
-func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool) error {
+func addRules(ctx context.Context, c *client.Client, o *benchOptions, fresh []bool) error {
 	b := &o.topic
-	m := cli.NewMeter(c.Process, "adding rules", b.rules())
+	m := output.NewMeter(c.Process, "adding rules", b.rules())
 	err := parallel(ctx, b.rules(), func(ctx context.Context, i int) error {
 		defer m.Add(1)
 		rule := b.correlationRule
@@ -235,7 +238,7 @@ func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool)
 		if first := b.firstRule(at); !fresh[at] || first != nil && first.Name == made.Name {
 			return nil
 		}
-		return c.Call(ctx, http.MethodPut, cli.RulePath(o.subscription(at), made.Name), made, nil)
+		return c.Call(ctx, http.MethodPut, entities.RulePath(o.subscription(at), made.Name), made, nil)
 	})
 	m.End(err != nil)
 	if err != nil {
@@ -245,9 +248,9 @@ func addRules(ctx context.Context, c *cli.Client, o *benchOptions, fresh []bool)
 }
 
 // ensureEntity gets an entity, or creates it if it is missing and the run sends.
-func ensureEntity(ctx context.Context, c *cli.Client, o *benchOptions, path string, body, out any) (made bool, err error) {
+func ensureEntity(ctx context.Context, c *client.Client, o *benchOptions, path string, body, out any) (made bool, err error) {
 	err = c.Call(ctx, http.MethodGet, path, nil, out)
-	if !o.sends() || !cli.IsNotFound(err) {
+	if !o.sends() || !client.IsNotFound(err) {
 		return false, err
 	}
 	return true, c.Call(ctx, http.MethodPut, path, body, out)
@@ -280,10 +283,10 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 }
 
 // storedBytes returns the size of the payloads that the broker reports for all queues, or for the topic.
-func storedBytes(ctx context.Context, c *cli.Client, o *benchOptions) (uint64, error) {
+func storedBytes(ctx context.Context, c *client.Client, o *benchOptions) (uint64, error) {
 	if o.topic.subscriptions > 0 {
 		var t admin.Topic
-		err := c.Call(ctx, http.MethodGet, cli.TopicPath(o.topicName()), nil, &t)
+		err := c.Call(ctx, http.MethodGet, entities.TopicPath(o.topicName()), nil, &t)
 		if err == nil && t.Counts == nil {
 			err = errors.New("the member reported no counts")
 		}
@@ -294,7 +297,7 @@ func storedBytes(ctx context.Context, c *cli.Client, o *benchOptions) (uint64, e
 	}
 	var total uint64
 	for i := range o.queues {
-		counts, err := cli.CountsOf(ctx, c, o.queue(i))
+		counts, err := entities.CountsOf(ctx, c, o.queue(i))
 		if err != nil {
 			return 0, fmt.Errorf("queue %s: %w", o.queue(i), err)
 		}

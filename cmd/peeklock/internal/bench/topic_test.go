@@ -9,7 +9,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/admin/entity"
-	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/messages"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -55,7 +55,7 @@ func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
 		}
 		m := new(amqp.Message)
 		b.setProperties(m)
-		seen := cli.NewPeeked(m, cli.NewShownMessage(m))
+		seen := messages.NewPeeked(m, messages.NewShownMessage(m))
 		takers := make(map[int]bool)
 		for i := range b.rules() {
 			rule := b.correlationRule
@@ -83,7 +83,7 @@ func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
 	}
 }
 
-func benchTakes(t *testing.T, r entity.Rule, m cli.Peeked) bool {
+func benchTakes(t *testing.T, r entity.Rule, m messages.Peeked) bool {
 	t.Helper()
 	if r.Filter.Kind == entity.FilterSQL {
 		expr, err := filter.Parse(r.Filter.Expression, nil)

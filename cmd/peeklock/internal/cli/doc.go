@@ -1,18 +1,18 @@
-// Package cli has the commands that are clients of a cluster: of the control API over HTTP, and of the gateway over AMQP.
+// Package cli has what all commands share: the process that they run in, their exit codes and their errors.
 //
-// Package main builds the command tree with [NewRoot], adds the commands that run members, and runs it with [Execute].
-// Package bench uses the [Client]. This package runs no member, and it has no access to a cluster that other HTTP and AMQP
-// clients do not have.
+// The commands below it are clients of a cluster: of the control API over HTTP, and of the gateway over AMQP. They run no
+// member, and have no access to a cluster that other HTTP and AMQP clients do not have. Each package may use those above it:
 //
-//	command.go                 the table of nouns and verbs, and verbs that many nouns share
-//	*_noun.go *_nouns.go       rows of the table
-//	root.go                    process, exit codes, errors
-//	output.go meter.go         all printing: table, json, yaml; progress on a terminal
-//	client.go socket_client.go the control API
-//	dataplane.go               AMQP
-//	message*.go session.go     commands over AMQP
-//	operate*.go cluster*.go restore.go raft_log.go kubernetes*.go  operation
-//	import.go remote_control.go  Config.json of the emulator; package admin/emulator reads it
+//	cli                                     process, exit codes, errors
+//	cli/output                              all printing
+//	cli/client                              the control API
+//	cli/gateway                             AMQP
+//	cli/command                             the table of nouns and verbs
+//	cli/entities, messages, operate,
+//	    backups, kubernetes, offline        the commands
+//
+// Package main builds the command tree with command.NewRoot, adds the commands that run members, and runs it with
+// [Execute]. Package bench uses client and gateway.
 //
 // Invariants:
 //
@@ -20,5 +20,5 @@
 //   - A failure is one line on standard error that begins with "peeklock: ".
 //   - A command that cannot be undone needs --yes; no command asks a question.
 //   - JSON output is stable: fields are added, never renamed or removed.
-//   - No secret is in an error or a list; only key show and the commands that create keys print one.
+//   - No secret is in an error or a list.
 package cli

@@ -1,0 +1,100 @@
+package entities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin/emulator"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// importTimeMax is how long import may take after a member has answered: enough for tens of thousands of entities.
+const importTimeMax = 10 * time.Minute
+
+func importVerb() command.Verb {
+	var wait time.Duration
+	return command.Verb{
+		Use: "import FILE", Short: "Create the entities that a Config.json of the Service Bus emulator lists",
+		Long: `Create the queues, topics, subscriptions and rules that a Config.json of the Service Bus emulator lists. The first namespace of
+the file becomes the default namespace, whatever its name; each further one is created under its name, with a key that has all
+rights. Entities that exist get the settings of the file; nothing is deleted, except the rule $Default where the file lists
+other rules. The command may be repeated, and then changes nothing.
+
+The exit code is 1 when something could not be created or changed as the file says; the rest is done. An operator key is
+needed.`,
+		Example: "  peeklock import Config.json",
+		Args:    cli.ArgCount(1, 1),
+		Flags: func(cmd *cobra.Command) {
+			cmd.Flags().DurationVar(&wait, "wait", 0, "how long to repeat the first request while no member answers")
+		},
+		Run: func(i command.Invocation) error { return importConfig(i, wait) },
+	}
+}
+
+// imported is the answer of import.
+type imported struct {
+	File string `json:"file"`
+	emulator.Report
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+func importConfig(i command.Invocation, wait time.Duration) error {
+	path := i.Args[0]
+	file, err := emulator.Read(path)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if err := waitForMember(i.Ctx, i.Client, wait); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(i.Ctx, importTimeMax)
+	defer cancel()
+	report, err := file.Apply(ctx, remoteControl{i.Client})
+	if err != nil {
+		return cli.Unknown(fmt.Errorf("create what %s lists: a part may have been done, and the command may be repeated: %w", path, err))
+	}
+	if err := printImported(i.Out, imported{path, report, file.Warnings}); err != nil {
+		return err
+	}
+	if n := len(report.Problems); n > 0 {
+		return fmt.Errorf("not everything is as in %s: %d problems", path, n)
+	}
+	return nil
+}
+
+func printImported(o *output.Output, answer imported) error {
+	if !o.IsTable() {
+		return o.Data(answer)
+	}
+	for _, list := range []struct {
+		title string
+		lines []string
+	}{{"warning", answer.Warnings}, {"not as in the file", answer.Problems}} {
+		for _, line := range list.lines {
+			if err := o.Note("%s: %s", list.title, output.Printable(line, output.FieldCharactersMax)); err != nil {
+				return err
+			}
+		}
+	}
+	return o.Note("%s: %d created, %d updated, %d unchanged", answer.File, answer.Created, answer.Updated, answer.Unchanged)
+}
+
+// waitForMember returns nil as soon as a member answers that the client may administer the cluster. While none answers, or
+// the cluster starts, it tries again for the given time.
+func waitForMember(ctx context.Context, c *client.Client, wait time.Duration) error {
+	for began := time.Now(); ; cli.Sleep(ctx, client.RetryInterval) {
+		err := c.Call(ctx, http.MethodGet, namespacePath(fsm.DefaultNamespaceName), nil, nil)
+		if !errors.Is(err, client.ErrNoMember) && !client.IsBusy(err) || time.Since(began) > wait || ctx.Err() != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package entities
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
+)
+
+func namespacePath(name string) string { return "/v1/namespaces/" + url.PathEscape(name) }
+
+func namespaces(ctx context.Context, c *client.Client) ([]admin.Namespace, error) {
+	return allPages(ctx, c, "/v1/namespaces?max=1000", "after", func(p *admin.NamespacePage) ([]admin.Namespace, string) { return p.Namespaces, p.Next })
+}
+
+func namespaceNoun() command.Noun {
+	path := func(args []string) string { return namespacePath(args[0]) }
+	return command.Noun{Name: "namespace", Short: "Create, list, show, update and delete namespaces", Long: `Create, list, show, update and delete namespaces. A namespace has its own entities, keys and limits. Clients select it
+by the host name that they connect to: NAME.anything, such as orders.localhost or orders.sb.example.com, or one of
+its hosts. Any other host name selects the namespace "default". All commands accept --namespace NAME.`, Verbs: []command.Verb{
+		putNamespaceVerb(command.Verb{
+			Use: "create NAME", Short: "Create a namespace",
+			Long: `Create a namespace with a key that has all rights, RootManageSharedAccessKey, and print the connection string of the key.`,
+			Example: `  peeklock namespace create orders
+  peeklock namespace create orders --host orders.example.com --max-message-bytes 1048576 --max-lock-duration 1h`,
+		}, http.MethodPut, "created"),
+		putNamespaceVerb(command.Verb{
+			Use: "update NAME", Short: "Change settings of a namespace; settings that are not given stay", Complete: command.CompleteNamespace,
+			Long:    "Change settings of a namespace. Settings that are not given stay. Entities that exceed a new limit stay as they are.",
+			Example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --host ''",
+		}, http.MethodPatch, "updated"),
+		command.ListVerb(command.Verb{Use: "list", Short: "List namespaces", Example: "  peeklock namespace list"},
+			func(i command.Invocation) ([]admin.Namespace, error) { return namespaces(i.Ctx, i.Client) },
+			[]any{"name", "hosts", "max message bytes", "max entities", "max lock duration"}, func(n *admin.Namespace) []any {
+				return []any{n.Name, output.Printable(strings.Join(n.Hosts, " "), 80), limitText(n.MaxMessageBytes), limitText(n.MaxEntities), command.DurationFlag(&n.MaxLockDuration).String()}
+			}),
+		command.GetVerb[admin.Namespace](command.Verb{
+			Use: "show NAME", Short: "Show the settings of a namespace", Args: cli.ArgCount(1, 1),
+			Example: "  peeklock namespace show orders", Complete: command.CompleteNamespace,
+		}, path),
+		command.DeleteVerb(command.Verb{
+			Use: "delete NAME", Short: "Delete a namespace that has no entities, with its keys", Args: cli.ArgCount(1, 1),
+			Example: "  peeklock namespace delete orders", Complete: command.CompleteNamespace,
+		},
+			path, command.FirstArg, func(args []string) string { return "namespace " + args[0] + " deleted" }),
+	}}
+}
+
+func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
+	var s admin.NamespaceSettings
+	var hosts []string
+	v.Args = cli.ArgCount(1, 1)
+	v.Flags = func(cmd *cobra.Command) {
+		f := cmd.Flags()
+		f.StringSliceVar(&hosts, "host", nil, "host name that selects the namespace, in addition to NAME.anything; separated by commas or repeated; '' removes all")
+		f.Var(command.Uint32Flag(&s.MaxMessageBytes), "max-message-bytes", "upper limit of --max-message-bytes of its entities, 1 KiB to 100 MiB, of which AMQP accepts 16 MiB; 0: the limit of the cluster (server default)")
+		f.Var(command.DurationFlag(&s.MaxLockDuration), "max-lock-duration", "upper limit of --lock-duration of its entities, 5s to 24h; 0s: 5m (server default)")
+		f.Var(command.Uint32Flag(&s.MaxEntities), "max-entities", "number of queues and topics that it may have; 0: no limit (server default)")
+		f.Var(command.StringFlag(&s.UserMetadata), "user-metadata", "text of your own, up to 1024 bytes")
+	}
+	v.Run = func(i command.Invocation) error {
+		if i.Changed("host") {
+			s.Hosts = append([]string{}, hosts...)
+		}
+		var made admin.Namespace
+		if err := i.Client.Call(i.Ctx, method, namespacePath(i.Args[0]), s, &made); err != nil {
+			return err
+		}
+		if !i.Out.IsTable() {
+			return i.Out.Data(made)
+		}
+		if err := i.Out.Note("namespace %s %s", made.Name, done); err != nil {
+			return err
+		}
+		for k := range made.AccessRules {
+			if err := i.Out.Note("  %s", keyText(&made.AccessRules[k])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return v
+}
+
+// limitText returns a limit for a table; 0 is no limit.
+func limitText(limit *uint32) any {
+	if limit == nil || *limit == 0 {
+		return "-"
+	}
+	return *limit
+}

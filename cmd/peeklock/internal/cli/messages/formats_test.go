@@ -1,0 +1,19 @@
+package messages
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+func TestPrintedFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/printed.golden", []golden.Format{
+		{Name: "message", Of: ShownMessage{}},
+		{Name: "message purge", Of: purged{}},
+		{Name: "message redrive", Of: redriven{}},
+		{Name: "message schedule", Of: Scheduled{}},
+		{Name: "message cancel", Of: cancelled{}},
+		{Name: "message send", Of: sent{}},
+	})
+}

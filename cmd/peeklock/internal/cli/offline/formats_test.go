@@ -1,0 +1,15 @@
+package offline
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+func TestPrintedFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/printed.golden", []golden.Format{
+		{Name: "raft-log cut", Of: cutLog{}},
+		{Name: "version", Of: versionInfo{}},
+	})
+}

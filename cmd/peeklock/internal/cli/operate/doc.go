@@ -1,0 +1,9 @@
+// Package operate has the commands of the cluster, its members and its partitions.
+//
+//	nouns.go status.go verify.go  cluster
+//	member.go                     member
+//	partition.go rebalance.go     partition
+//	watch.go                      work that continues in the cluster while a command watches it
+//
+// A command that is interrupted while it watches changes nothing: the cluster continues, and the exit code is 3.
+package operate

@@ -1,0 +1,106 @@
+package operate
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/topology"
+)
+
+// aliveStateText returns the state of a member for a table. A member whose disk is nearly full is alive but
+// read-only, and one whose clock is wrong is alive but leads no partition.
+func aliveStateText(m topology.Member) string {
+	text := m.State
+	if m.ReadOnly && m.State == "alive" {
+		text += ", read-only"
+	}
+	if m.ClockOff && m.State == "alive" {
+		text += ", clock off"
+	}
+	if m.Drained {
+		text += ", drained"
+	}
+	return text
+}
+
+// printStatus prints the status as tables, with names instead of ids.
+func printStatus(out *output.Output, st topology.Status) error {
+	slices.SortFunc(st.Members, func(a, b topology.Member) int { return strings.Compare(a.Name, b.Name) })
+	names := make(map[fsm.MemberID]string, len(st.Members))
+	members := make([][]any, len(st.Members))
+	for i, m := range st.Members {
+		names[m.ID] = m.Name
+		members[i] = []any{m.Name, aliveStateText(m), m.AMQP, m.HTTP, m.Leads, m.Holds, m.Version}
+	}
+	name := func(id fsm.MemberID) string {
+		if n := names[id]; n != "" {
+			return n
+		}
+		return string(id)
+	}
+	partitions := make([][]any, len(st.Partitions))
+	for i, p := range st.Partitions {
+		leader := "none"
+		if p.Leader != "" {
+			leader = name(p.Leader)
+		}
+		replicas := make([]string, len(p.Replicas))
+		for j, r := range p.Replicas {
+			replicas[j] = name(r)
+		}
+		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, output.SinceText(p.Contact)}
+	}
+	held := ""
+	if st.FormatLevelMax != 0 {
+		held = fmt.Sprintf(", held at %d", st.FormatLevelMax)
+	}
+	if err := out.Note("cluster %s\nformat level %d%s\n", st.ClusterID, st.FormatLevel, held); err != nil {
+		return err
+	}
+	if err := out.Rows(nil, []any{"member", "state", "amqp", "http", "leads", "holds", "version"}, members); err != nil {
+		return err
+	}
+	if err := out.Note(""); err != nil {
+		return err
+	}
+	return out.Rows(nil, []any{"partition", "leader", "term", "applied", "replicas", "entities", "messages", "contact"}, partitions)
+}
+
+// holdFormatLevel sets the level above which the cluster does not rise.
+func holdFormatLevel(i command.Invocation) error {
+	var asked admin.FormatLevelRequest
+	if text := i.Args[0]; text != "auto" {
+		level, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || level == 0 {
+			return cli.Usagef("%q is no format level: give auto or a number from 1 on", text)
+		}
+		asked.Max = uint32(level)
+	}
+	if err := i.Client.Call(i.Ctx, http.MethodPut, "/v1/format-level", asked, nil); err != nil {
+		return err
+	}
+	if !i.Out.IsTable() {
+		return i.Out.Data(asked)
+	}
+	return i.Out.Note("format level: %s", i.Args[0])
+}
+
+// status prints the members and partitions.
+func status(i command.Invocation) error {
+	var st topology.Status
+	if err := i.Client.Call(i.Ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return err
+	}
+	if !i.Out.IsTable() {
+		return i.Out.Data(st)
+	}
+	return printStatus(i.Out, st)
+}
