@@ -117,5 +117,5 @@ nightly: ## the tests that take too long for CI
 	$(MAKE) planted rounds sim abuse recipes
 	bash test/conformance/rust/run
 
-planted: ## build each planted fault in (or FAULTS="name ..."), and check that its test finds it
+planted: ## build the planted faults, and check that the test of each (or of FAULTS="name ...") finds it
 	go run ./test/planted $(FAULTS)

@@ -15,7 +15,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -225,10 +224,6 @@ func (r *restoreRun) takenOver(catalog catalogState, members []fsm.Member) (comm
 	for _, m := range members {
 		m.Removed, m.Drained = true, true
 		commands = append(commands, fsm.SetMember{Member: m})
-	}
-	if planted.Active(planted.RestoreKeepsClusterID) {
-		r.cluster = catalog.cluster
-		return commands
 	}
 	return append(commands, fsm.RenameCluster{ClusterID: r.cluster})
 }

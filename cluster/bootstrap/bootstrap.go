@@ -13,7 +13,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // VotersMax is the most voters that a catalog has, and so the most initial members of a cluster.
@@ -142,7 +141,7 @@ func (b *Bootstrapper) Pledge(request PledgeRequest) (granted bool, err error) {
 		return false, nil
 	}
 	pledge := b.config.Dir.Identity().Pledge
-	if pledge != nil && !slices.Equal(pledge, initial) && !planted.Active(planted.PledgeTwice) {
+	if pledge != nil && !slices.Equal(pledge, initial) {
 		return false, nil
 	}
 	if pledge == nil {
@@ -283,8 +282,7 @@ func (b *Bootstrapper) setProposal(chosen []fsm.MemberID, answers []Hello, pledg
 	}
 	released := pledge[0] == b.config.Self
 	for _, hello := range answers {
-		isNewer := b.pledges == pledges || planted.Active(planted.ReleaseByOldAnswer)
-		if isNewer && hello.Member == pledge[0] && !hello.HasData && !slices.Equal(hello.ProposedMembers, pledge) {
+		if b.pledges == pledges && hello.Member == pledge[0] && !hello.HasData && !slices.Equal(hello.ProposedMembers, pledge) {
 			released = true
 		}
 	}

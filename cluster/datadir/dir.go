@@ -15,7 +15,6 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -146,7 +145,7 @@ func Create(files disk.FS, path string) (*Dir, error) {
 	names, err := files.ReadDir(path)
 	switch {
 	case err == nil && slices.ContainsFunc(names, func(e fs.DirEntry) bool {
-		return e.Name() != "lost+found" || planted.Active(planted.RestoreNeedsBareVolume)
+		return e.Name() != "lost+found"
 	}):
 		return nil, errors.New("the folder is not empty")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

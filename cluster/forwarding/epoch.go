@@ -7,7 +7,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // errOutdated says that the destination has accepted another batch of the source instead, or a later one.
@@ -18,9 +17,6 @@ var errOutdated = errors.New("the destination has a later batch of this entity")
 // source has an older state than the destination: the batch and those that follow can only arrive in
 // another epoch. The next step sends the batch again.
 func (f *Forwarder) renewBatch(ctx context.Context, task *forwardTask, group rpc.Group, batch *fsm.Result, refusal error) stepResult {
-	if planted.Active(planted.RefusedBatchStays) {
-		return f.backOff(ctx, task, refusal)
-	}
 	_, result := submit(ctx, group, fsm.BeginEpoch{
 		Epoch: raftgroup.NewEpoch(), Address: task.source.Address, Serial: batch.Serial, Replaces: batch.Epoch,
 	})

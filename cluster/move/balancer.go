@@ -8,7 +8,6 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -81,7 +80,7 @@ func (b *Balancer) isDraining(members []fsm.MemberID) (draining bool) {
 			since = time.Now()
 		}
 		drained[id] = since
-		draining = draining || time.Since(since) < drainedIntervalsMax*b.Interval || planted.Active(planted.DrainedStopsRebalance)
+		draining = draining || time.Since(since) < drainedIntervalsMax*b.Interval
 	}
 	b.drainedSince = drained
 	return draining

@@ -10,7 +10,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -163,7 +162,7 @@ func (o *Operator) emptyAndRemove(ctx context.Context, id fsm.MemberID, plan rem
 			left, obstacle = o.partitionsHeldBy(ctx, id)
 		}
 		if obstacle != nil || len(left) > 0 {
-			return errors.Is(obstacle, errUndrained) || obstacle != nil && planted.Active(planted.RemovalPlansOnce)
+			return errors.Is(obstacle, errUndrained)
 		}
 		obstacle = o.UpdateMember(ctx, id, func(m *fsm.Member) { m.Removed = true })
 		return obstacle == nil

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
@@ -86,9 +84,7 @@ func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.tr
 
 // Read reads payloads of binary messages, at most payloadReadBytesMax at a time.
 func (c *webSocket) Read(b []byte) (int, error) {
-	if !planted.Active(planted.PaceLargePayload) {
-		b = b[:min(len(b), payloadReadBytesMax)]
-	}
+	b = b[:min(len(b), payloadReadBytesMax)]
 	n, err := c.Conn.Read(b)
 	c.transport.carried(n)
 	return n, err //nolint:wrapcheck // a pass-through

@@ -13,7 +13,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -124,7 +123,7 @@ func serve(ctx context.Context, p cli.Process, s *config.Settings, profile strin
 // openRejoining opens the member. If the settings allow it, it first moves the data of a removed member aside, so that a
 // new one starts in the directory; a member that is removed while it runs ends, and this happens at its next start.
 func openRejoining(ctx context.Context, s *config.Settings, parts memberParts, logger *slog.Logger) (*member, error) {
-	if s.RejoinRemoved && !planted.Active(planted.RemovedStays) {
+	if s.RejoinRemoved {
 		moved, err := datadir.SetAsideRemoved(s.Dir)
 		if err != nil {
 			parts.closeListeners()

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // FillFromTail fills in deliveries from the cached tail of the active segment, without a system call, if all
@@ -110,7 +109,7 @@ func rangeLength[T any](reads []T, refOf func(T) fsm.Ref, bytesMax int64) (n int
 func splitRange(buf []byte, run []bodyRead) error {
 	for _, w := range run {
 		_, body, err := recordBody(buf, w.ref.Size)
-		if err != nil && !planted.Active(planted.SkipBodyChecksum) {
+		if err != nil {
 			return fmt.Errorf("segment %d at %d: %w", w.ref.Segment, w.ref.Offset, err)
 		}
 		*w.dst = body

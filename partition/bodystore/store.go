@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -524,7 +523,7 @@ func (b *Store) Sync(list []SegmentSize) error {
 	for _, l := range list {
 		b.mu.Lock()
 		s := b.segments[l.Number]
-		done := s == nil || s.synced >= l.Size || planted.Active(planted.SkipBodySync)
+		done := s == nil || s.synced >= l.Size
 		b.mu.Unlock()
 		if s == nil {
 			return fmt.Errorf("sync segment %d: %w", l.Number, errSegmentDeleted)
@@ -548,9 +547,6 @@ func (b *Store) syncNames() error {
 	b.mu.Lock()
 	created := b.created
 	done := b.named == created
-	if planted.Active(planted.CountUnsyncedNames) {
-		b.named = created
-	}
 	b.mu.Unlock()
 	if done {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -62,9 +61,6 @@ func (j *Journal) cleanOldest() (freed bool, err error) {
 		needed = oldest.live
 	}
 	j.mu.RUnlock()
-	if planted.Active(planted.FreeSegmentEarly) {
-		needed = 0
-	}
 	switch {
 	case isLast || j.hold.Load():
 		return false, nil
@@ -88,7 +84,7 @@ func (j *Journal) cleanOldest() (freed bool, err error) {
 func (j *Journal) free(oldest *segment) (bool, error) {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
-	if j.failed != nil || (oldest.live > 0 && !planted.Active(planted.FreeSegmentEarly)) {
+	if j.failed != nil || oldest.live > 0 {
 		return false, nil
 	}
 	rest := j.segments[1:]

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -356,11 +355,7 @@ func (j *Journal) writeAndSync(batch []byte, records int) (*segment, uint32, err
 		j.wakeCleaner()
 	}
 	s := j.newest()
-	synced := j.synced
-	if planted.Active(planted.SyncedTooFar) {
-		synced += uint64(length)
-	}
-	batch = endBatch(batch, batchHead{id: j.id, position: j.end, synced: synced, records: uint32(records)})
+	batch = endBatch(batch, batchHead{id: j.id, position: j.end, synced: j.synced, records: uint32(records)})
 	offset := s.offsetOf(j.end)
 	if _, err := s.file.WriteAt(batch, offset); err != nil {
 		j.partial = true
@@ -443,7 +438,7 @@ func (j *Journal) Damage(group uint32) error {
 	if g := j.groups[group]; g != nil && g.damaged != nil {
 		return g.damaged
 	}
-	if j.isLost(group) && !planted.Active(planted.IgnoreLostPart) {
+	if j.isLost(group) {
 		return j.lost
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -307,9 +306,6 @@ func (x *scan) tail(offset int) []byte {
 // perhaps after a sync that failed: it is written again, because a sync alone might do nothing. What is left of a
 // batch that was cut is overwritten with zeros, so that it is not mistaken for a part of the next one.
 func (x *scan) finish() error {
-	if planted.Active(planted.TrustUnsyncedTail) {
-		return nil
-	}
 	file, offset := x.segment.file, int(x.segment.offsetOf(x.position))
 	if x.last >= 0 {
 		if _, err := file.WriteAt(x.content[x.last:offset], int64(x.last)); err != nil {

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
@@ -23,7 +21,7 @@ func fitting(entries []*raft.Log) int {
 	size := 0
 	for i, e := range entries {
 		size += len(e.Data) + len(e.Extensions)
-		if i > 0 && size > requestBytesMax && !planted.Active(planted.RequestWithoutByteBound) || i == frameEntriesMax {
+		if i > 0 && size > requestBytesMax || i == frameEntriesMax {
 			return i
 		}
 	}
@@ -47,9 +45,7 @@ func pieceOf(args *raft.AppendEntriesRequest, from int) (*raft.AppendEntriesRequ
 	if n := len(piece.Entries); n > 0 {
 		last = piece.Entries[n-1].Index
 	}
-	if !planted.Active(planted.CommitBehindSent) {
-		piece.LeaderCommitIndex = min(piece.LeaderCommitIndex, last)
-	}
+	piece.LeaderCommitIndex = min(piece.LeaderCommitIndex, last)
 	return &piece, next
 }
 
@@ -74,7 +70,7 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 	for taken := 0; ; {
 		piece, next := pieceOf(args, taken)
 		var answer raft.AppendEntriesResponse
-		err := t.appendPiece(id, target, piece, &answer, taken == 0 || planted.Active(planted.CountPiecesLate))
+		err := t.appendPiece(id, target, piece, &answer, taken == 0)
 		switch {
 		case err != nil && taken == 0:
 			return err
@@ -84,9 +80,6 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 				return nil
 			}
 			taken = next
-		}
-		if planted.Active(planted.FollowerCountsUnsent) {
-			return nil
 		}
 		if err != nil || taken == len(args.Entries) || time.Since(begun) > appendTimeMax || !t.stillLeads(id, args.Term) {
 			args.Entries = args.Entries[:taken]
@@ -98,7 +91,7 @@ func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, ar
 // limitCommit lowers the commit index of a request to what is on this leader's disk. Raft counts the leader as one of the quorum
 // before it has written the entries, and no other replica may take them for committed then.
 func (t Transport) limitCommit(args *raft.AppendEntriesRequest) {
-	if t.cfg.Stored != nil && !planted.Active(planted.CommitUnstored) {
+	if t.cfg.Stored != nil {
 		args.LeaderCommitIndex = min(args.LeaderCommitIndex, t.cfg.Stored())
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // pipeline sends requests for entries over a stream without waiting for the answers to those before. One goroutine always reads:
@@ -112,7 +110,7 @@ func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.App
 	for from := 0; ; {
 		piece, next := pieceOf(args, from)
 		r := &sentRequest{
-			whole: args, answer: resp, last: next == len(args.Entries) || planted.Active(planted.FollowerCountsUnsent), begun: time.Now(),
+			whole: args, answer: resp, last: next == len(args.Entries), begun: time.Now(),
 		}
 		if !r.last {
 			r.answer = new(raft.AppendEntriesResponse)
@@ -139,7 +137,7 @@ func (p *pipeline) send(piece *raft.AppendEntriesRequest, r *sentRequest) error 
 	}
 	p.mu.Lock()
 	r.written, r.bytes = true, size
-	if len(p.sent) > 0 && p.sent[0] == r || planted.Active(planted.InheritDeadline) {
+	if len(p.sent) > 0 && p.sent[0] == r {
 		p.setDeadline()
 	}
 	p.mu.Unlock()

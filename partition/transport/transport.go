@@ -9,8 +9,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
@@ -163,7 +161,7 @@ func (t Transport) sweep() {
 
 // pass passes a request of a peer to raft. It returns false when the instance is closed.
 func (t Transport) pass(rpc raft.RPC) bool {
-	if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is && !planted.Active(planted.InstallWithoutDeadline) {
+	if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is {
 		t.receptions.running.Go(func() { t.receiveSnapshot(rpc, install) })
 		return true
 	}

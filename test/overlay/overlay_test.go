@@ -16,7 +16,10 @@ func TestOverlayReplacesAndAdds(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(source, "a.go"), []byte("one two three"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	path, err := overlay.Write(dir, source, []overlay.Patch{{"a.go", "two", "2"}, {"a.go", "2 three", "2 3"}}, overlay.File{Name: "sub/b.go", Text: "new"})
+	path, err := overlay.Write(dir,
+		overlay.Tree{Source: source, Patches: []overlay.Patch{{"a.go", "two", "2"}}, Added: []overlay.File{{Name: "sub/b.go", Text: "new"}}},
+		overlay.Tree{Source: source, Patches: []overlay.Patch{{"a.go", "2 three", "2 3"}}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +46,7 @@ func TestTextThatIsNotThereOnceIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []overlay.Patch{{"a.go", "a", "c"}, {"a.go", "x", "c"}, {"missing.go", "a", "c"}} {
-		if _, err := overlay.Write(t.TempDir(), source, []overlay.Patch{p}); !errors.Is(err, overlay.ErrPatch) {
+		if _, err := overlay.Texts(overlay.Tree{Source: source, Patches: []overlay.Patch{p}}); !errors.Is(err, overlay.ErrPatch) {
 			t.Errorf("patch %+v: error %v, want %v", p, err, overlay.ErrPatch)
 		}
 	}

@@ -1,6 +1,22 @@
 package main
 
-import "github.com/peeklock/peeklock/fsm/planted"
+import (
+	"slices"
+	"strings"
+
+	"github.com/peeklock/peeklock/fsm/planted"
+	"github.com/peeklock/peeklock/test/planted/faults"
+)
+
+// all returns the faults that are patches and those that the build tag "planted" compiles in.
+func all() []faults.Fault {
+	list := faults.All()
+	for _, c := range checks() {
+		list = append(list, faults.Fault{Name: string(c.fault), Package: c.pkg, Test: c.test, Env: c.env})
+	}
+	slices.SortFunc(list, func(a, b faults.Fault) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
 
 // check is the test that must fail while a fault is active.
 type check struct {
@@ -10,7 +26,7 @@ type check struct {
 	env   []string // of the test process, besides PEEKLOCK_PLANTED
 }
 
-// checks lists the check of every planted fault, in the order of planted.Faults.
+// checks lists the checks of the faults that the build tag compiles in.
 func checks() []check {
 	return []check{
 		{planted.AcceptLateSettlement, "fsm", "TestQueueScenarios", nil},
@@ -22,42 +38,30 @@ func checks() []check {
 		{planted.BootstrapEmptyVoter, "test/sim", "TestSimulation", []string{"PEEKLOCK_SIM_SEED=1", "PEEKLOCK_SIM_FAULTS=lose disk"}},
 		{planted.BrowsingRemoves, "amqp", "TestBrowsingRemovesNothing", nil},
 		{planted.BrowsingSkipsShards, "amqp", "TestBrowserShowsNewMessagesOfEveryShard", nil},
-		{planted.CommitBehindSent, "partition/transport", "TestCommitIndexEndsWithTheEntries", nil},
-		{planted.CommitUnstored, "partition/transport", "TestCommitIndexEndsWithWhatIsStored", nil},
 		{planted.ContinueAfterFailedSync, "partition", "TestAFailedFolderSyncStopsTheReplica", nil},
 		{planted.CountAttemptTwice, "fsm", "TestQueueScenarios", nil},
-		{planted.CountPiecesLate, "partition/transport", "TestTakenEntriesAreCountedWhenTheFollowerFails", nil},
-		{planted.CountUnsyncedNames, "partition/bodystore", "TestNamesAreDurableWhenSyncReturns", nil},
 		{planted.DeliverExpiredMessage, "fsm", "TestQueueScenarios", nil},
-		{planted.DrainedStopsRebalance, "cluster", "TestInterruptedRemovalIsShownAndDoesNotStopRebalancing", []string{"PEEKLOCK_LONG=1"}},
 		{planted.EmptyCatalogAnswers, "cluster/router", "TestStartingClusterIsBusy", nil},
 		{planted.EndSessionWithoutByteBound, "fsm", "TestEndOfSessionIsLimitedByBytes", nil},
 		{planted.ExpireWithoutByteBound, "fsm", "TestExpiryIsLimitedByBytes", nil},
 		{planted.FetchAtUnconfirmedTime, "partition", "TestNothingIsTakenBeforeTheTimeIsConfirmed", nil},
 		{planted.FetchReadyTakesLocked, "fsm", "TestNoMessageIsLostOrLockedTwice", nil},
-		{planted.FollowerCountsUnsent, "partition/transport", "TestFollowerHoldsWhatIsCounted", nil},
 		{planted.ForgetAnswers, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetArrival, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.ForgetDuplicateIDs, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetFormerEpochs, "fsm", "TestBatchIsAcceptedOnceInItsEpoch", nil},
 		{planted.ForwardWithoutByteBound, "fsm", "TestSettingAsideIsLimitedByBytes", nil},
-		{planted.FreeSegmentEarly, "partition/journal", "TestSegmentsAreFreed", nil},
 		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
 		{planted.GrantAtUnconfirmedTime, "partition", "TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed", nil},
 		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
-		{planted.IgnoreLostPart, "partition/journal", "TestLostPartStopsItsGroupsUntilTheyAreForgotten", nil},
 		{planted.IgnoreReservedNumber, "fsm", "TestTransactionSchedulesUnderReservedNumbers", nil},
-		{planted.InheritDeadline, "partition/transport", "TestAnswerDeadlineFitsItsRequest", nil},
 		{planted.InstallWaitsInRaft, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
-		{planted.InstallWithoutDeadline, "partition", "TestFollowerVotesWhileASnapshotStalls", nil},
 		{planted.KeepContradictingLog, "partition/raftlog", "TestLogThatContradictsTheSnapshotIsDropped", nil},
 		{planted.KeepPendingCopy, "partition/raftlog", "TestCrashAtEveryStepOfTheCopyChangesNoValue", nil},
 		{planted.LoseOutboxOnHandover, "fsm", "TestForwardingIsExactlyOnce", nil},
 		{planted.MistakeBatch, "fsm", "TestRestoredPartitionsForward", nil},
 		{planted.OneTime, "partition", "TestOutageOfAllMembersKeepsQueuesAndLocks", nil},
 		{planted.OverwritePlacement, "fsm", "TestPlacementIsReplacedAsItWasSeen", nil},
-		{planted.PaceLargePayload, "cmd/listen", "TestLargePayloadIsNotPaced", nil},
-		{planted.PledgeTwice, "cluster/bootstrap", "TestPledgeBindsUntilReleased", nil},
 		{planted.PrestopGivesUp, "cmd/peeklock", "TestPrestopWaitsWhileTheMemberIsNeeded", nil},
 		{planted.PublishOlderSnapshot, "partition", "TestAnOlderSnapshotNeverReplacesAnInstalledOne", nil},
 		{planted.PulseWithoutByteBound, "fsm", "TestPulseIsLimitedByBytes", nil},
@@ -67,34 +71,22 @@ func checks() []check {
 		{planted.RedriveWithoutByteBound, "fsm", "TestRedriveIsLimitedByBytes", nil},
 		{planted.RefuseAtCommitOnly, "amqp", "TestLostLockIsRefusedInItsTransaction", nil},
 		{planted.RefuseAttachAtOnce, "amqp", "TestAttachWaitsWhileTheBrokerIsBusy", nil},
-		{planted.RefusedBatchStays, "cluster/forwarding", "TestRefusedBatchIsSentInANewEpoch", nil},
-		{planted.ReleaseByOldAnswer, "cluster/bootstrap", "TestOldAnswerReleasesNoPledge", nil},
-		{planted.RemovalPlansOnce, "cluster", "TestMembersRemovedAtOnceKeepTheQuorum", []string{"PEEKLOCK_LONG=1"}},
-		{planted.RemovedStays, "cmd/peeklock", "TestServeStartsOverAfterARemoval", nil},
 		{planted.RemovedVoterStops, "cluster", "TestRemovedMemberServesWhileItIsNeeded", nil},
-		{planted.RequestWithoutByteBound, "partition/transport", "TestFollowerHoldsWhatIsCounted", nil},
-		{planted.RestoreKeepsClusterID, "cluster/backup", "TestEachRestoreIsAClusterOfItsOwn", nil},
 		{planted.RestoreKeepsEpoch, "fsm", "TestRestoredPartitionsForward", nil},
-		{planted.RestoreNeedsBareVolume, "cluster/datadir", "TestNewFolderMayBeTheRootOfAVolume", nil},
 		{planted.ReuseLockEpoch, "fsm", "TestQueueScenarios", nil},
 		{planted.RollbackKeepsSettled, "amqp", "TestRollbackForgetsWhatTheClientSettled", nil},
 		{planted.SecondTokenSender, "amqp", "TestSecondTokenSenderIsRefused", nil},
 		{planted.SelectingNeverLooksBack, "amqp", "TestConsumerWithSelectorFindsWhatComesBack", nil},
 		{planted.SessionLossIsSilent, "amqp", "TestLinkOfALostSessionIsDetached", nil},
 		{planted.SettleWithoutByteBound, "fsm", "TestSettlingIsLimitedByBytes", nil},
-		{planted.SkipBodyChecksum, "partition/bodystore", "TestDamagedSegmentIsRefused", nil},
-		{planted.SkipBodySync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
-		{planted.SkipLogSync, "partition", "TestPowerLossKeepsWhatWasConfirmed", nil},
 		{planted.SkipSecondLook, "fsm", "TestShardsThatWereUsedAreNotDeleted", nil},
 		{planted.SplitTransaction, "fsm", "TestTransactionsAreAtomic", nil},
 		{planted.SubmitAboveLevel, "test/upgrade", "TestNextRelease", nil},
 		{planted.SubscriptionOfAnyClient, "amqp", "TestSubscriptionsOfClientsAreApart", nil},
 		{planted.SwapSnapshotPages, "partition", "TestCompactionKeepsLiveBodies", nil},
-		{planted.SyncedTooFar, "partition/journal", "TestJournalSurvivesALossOfPowerAtEverySector", nil},
 		{planted.TakeOverKeepsFormerHolder, "fsm", "TestSessionsAgree", nil},
 		{planted.TemporaryCountEndsEarly, "amqp", "TestTemporaryQueuesAreCountedWhileTheyAreCreated", nil},
 		{planted.TrustRaftDB, "partition/raftlog", "TestDamageWhileTheLogIsOpenHasNoEffect", nil},
-		{planted.TrustUnsyncedTail, "partition/journal", "TestWhatIsReadAfterAFailedSyncIsDurable", nil},
 		{planted.WallFollowsLeader, "partition", "TestLeaderWithAWrongClockEndsNothing", nil},
 	}
 }

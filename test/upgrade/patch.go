@@ -2,9 +2,6 @@ package upgrade
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/overlay"
@@ -16,13 +13,20 @@ const Level = fsm.FormatLevel + 1
 // Tag is the build tag of tests that need the next release: they build with its overlay only.
 const Tag = "level2"
 
+// Tree returns the module with the changes of the next release.
+func Tree() (overlay.Tree, error) {
+	tree, err := overlay.Module()
+	tree.Patches = patches()
+	return tree, err
+}
+
 // Write writes the overlay of the next release to dir and returns its path, for `go build -overlay`.
 func Write(dir string) (path string, err error) {
-	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	tree, err := Tree()
 	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
+		return "", err
 	}
-	path, err = overlay.Write(dir, filepath.Clean(strings.TrimSpace(string(module))), patches())
+	path, err = overlay.Write(dir, tree)
 	if err != nil {
 		return "", fmt.Errorf("the next release cannot be made; adapt the patches in test/upgrade/patch.go to the code: %w", err)
 	}

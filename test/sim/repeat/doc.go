@@ -4,5 +4,6 @@
 //	go run ./test/sim/repeat FOLDER
 //	go test -overlay FOLDER/overlay.json -tags repeat ./test/sim
 //
+// If PEEKLOCK_PLANTED names planted faults (test/planted), the overlay has these too; run the test with the same variable.
 // It fails when the runtime is not the one that it knows.
 package main

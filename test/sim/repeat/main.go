@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/test/overlay"
+	"github.com/peeklock/peeklock/test/planted/faults"
 )
 
 //go:embed runtime.go.txt
@@ -73,7 +74,19 @@ func write(ctx context.Context, folder string) error {
 	if err != nil {
 		return fmt.Errorf("find the Go runtime: %w", err)
 	}
-	_, err = overlay.Write(folder, filepath.Join(strings.TrimSpace(string(root)), "src", "runtime"), patches(), overlay.File{Name: "simulation.go", Text: string(added)})
+	trees := []overlay.Tree{{
+		Source:  filepath.Join(strings.TrimSpace(string(root)), "src", "runtime"),
+		Patches: patches(),
+		Added:   []overlay.File{{Name: "simulation.go", Text: string(added)}},
+	}}
+	if os.Getenv(faults.Variable) != "" {
+		tree, err := faults.Tree()
+		if err != nil {
+			return err
+		}
+		trees = append(trees, tree)
+	}
+	_, err = overlay.Write(folder, trees...)
 	if errors.Is(err, overlay.ErrPatch) {
 		err = fmt.Errorf("this Go runtime is not that of Go 1.26 (GOTOOLCHAIN=go1.26.0 selects it): %w", err)
 	}

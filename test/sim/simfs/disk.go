@@ -73,7 +73,7 @@ func (d *Disk) end() {
 	clear(d.locks)
 	for _, t := range d.inFlight {
 		if d.rand.IntN(2) == 0 {
-			t.commit()
+			t.run()
 		}
 	}
 	d.inFlight = nil

@@ -10,18 +10,13 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
-
-// unsyncedMax is how many transactions a crash undoes when syncs of the log are skipped (planted.SkipLogSync).
-const unsyncedMax = 8
 
 // logData is the content of a log.
 type logData struct {
 	entries map[uint64]*raft.Log
 	values  map[string][]byte
-	undo    []func() // to before each of the newest transactions, only with planted.SkipLogSync
 }
 
 // OpenLog opens the store of a log. It is a raftlog.OpenStore. Removing its file removes the store.
@@ -132,31 +127,8 @@ func (s *logStore) transact(grows bool, run func()) error {
 		return d.check(s.fs.mount, Log, s.path) // the process has ended; its crash has decided
 	}
 	d.inFlight = slices.Delete(d.inFlight, at, at+1)
-	t.commit()
-	return nil
-}
-
-// commit brings a transaction to the disk. Called with the lock of the disk.
-func (t *transaction) commit() {
-	if !planted.Active(planted.SkipLogSync) {
-		t.run()
-		return
-	}
-	l := t.log
-	entries, values := maps.Clone(l.entries), maps.Clone(l.values)
 	t.run()
-	l.undo = append(l.undo, func() { l.entries, l.values = entries, values })
-	if len(l.undo) > unsyncedMax {
-		l.undo = slices.Delete(l.undo, 0, 1)
-	}
-}
-
-// crash undoes the transactions that were not synced: none, unless a fault is planted.
-func (l *logData) crash() {
-	if len(l.undo) > 0 {
-		l.undo[0]()
-		l.undo = nil
-	}
+	return nil
 }
 
 // flipBit changes a bit of an entry.

@@ -135,11 +135,9 @@ func (n *node) reach(w write) {
 // crash leaves what is on disk, and some of what was on its way.
 func (d *Disk) crash(n *node) {
 	if !n.isFolder() {
-		if n.log != nil {
-			n.log.crash()
-			return
+		if n.log == nil {
+			n.crashData(d.rand)
 		}
-		n.crashData(d.rand)
 		return
 	}
 	n.syncNames(someOf(d.rand, len(n.unsynced)))

@@ -5,26 +5,41 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm/planted"
+	"github.com/peeklock/peeklock/test/overlay"
+	"github.com/peeklock/peeklock/test/planted/faults"
+	"github.com/peeklock/peeklock/test/upgrade"
 )
+
+func TestFaultsFitTheNextRelease(t *testing.T) {
+	t.Parallel()
+	tree, err := faults.Tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := upgrade.Tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := overlay.Texts(next, tree); err != nil {
+		t.Errorf("the faults and the next release change the same text: %v", err)
+	}
+}
 
 func TestEveryFaultHasOneCheck(t *testing.T) {
 	t.Parallel()
 	var checked []planted.Fault
-	for _, c := range checks() {
-		checked = append(checked, c.fault)
+	for _, f := range all() {
+		checked = append(checked, planted.Fault(f.Name))
 	}
 	if !slices.Equal(checked, planted.Faults) {
 		t.Errorf("the checks are of the faults %q, and the faults are %q", checked, planted.Faults)
-	}
-	if !slices.IsSorted(planted.Faults) {
-		t.Error("the faults are not in alphabetical order")
 	}
 }
 
 func TestPartsCoverEveryFaultOnce(t *testing.T) {
 	t.Parallel()
-	all := []check{{fault: "a"}, {fault: "b"}, {fault: "c"}, {fault: "d"}}
-	var got []check
+	all := []faults.Fault{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
+	var got []faults.Fault
 	for part := range 3 {
 		chosen, err := choose(all, part+1, 3, nil)
 		if err != nil {
@@ -33,7 +48,7 @@ func TestPartsCoverEveryFaultOnce(t *testing.T) {
 		got = append(got, chosen...)
 	}
 	if len(got) != len(all) {
-		t.Errorf("three parts hold %d checks, want %d", len(got), len(all))
+		t.Errorf("three parts hold %d faults, want %d", len(got), len(all))
 	}
 	if _, err := choose(all, 4, 3, nil); err == nil {
 		t.Error("part 4 of 3 was accepted")

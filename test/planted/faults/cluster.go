@@ -1,0 +1,61 @@
+package faults
+
+import "github.com/peeklock/peeklock/test/overlay"
+
+// clusterFaults are the faults of package cluster, the packages below it, and the command.
+func clusterFaults() []Fault {
+	return []Fault{
+		// Makes a drained member prevent automatic rebalances for as long as it is drained.
+		{Name: "drained-stops-rebalance", Package: "cluster", Test: "TestInterruptedRemovalIsShownAndDoesNotStopRebalancing", Env: []string{"PEEKLOCK_LONG=1"}, Patches: []overlay.Patch{
+			{
+				"cluster/move/balancer.go",
+				"draining = draining || time.Since(since) < drainedIntervalsMax*b.Interval",
+				"draining = draining || time.Since(since) < drainedIntervalsMax*b.Interval || FAULT",
+			},
+		}},
+		// Promises two members to bootstrap different clusters with them.
+		{Name: "pledge-twice", Package: "cluster/bootstrap", Test: "TestPledgeBindsUntilReleased", Patches: []overlay.Patch{
+			{
+				"cluster/bootstrap/bootstrap.go",
+				"if pledge != nil && !slices.Equal(pledge, initial) {",
+				"if pledge != nil && !slices.Equal(pledge, initial) && !FAULT {",
+			},
+		}},
+		// Lets a source send a batch forever that its destination refuses as outdated.
+		{Name: "refused-batch-stays", Package: "cluster/forwarding", Test: "TestRefusedBatchIsSentInANewEpoch", Patches: []overlay.Patch{
+			{
+				"cluster/forwarding/epoch.go",
+				"func (f *Forwarder) renewBatch(ctx context.Context, task *forwardTask, group rpc.Group, batch *fsm.Result, refusal error) stepResult {",
+				"func (f *Forwarder) renewBatch(ctx context.Context, task *forwardTask, group rpc.Group, batch *fsm.Result, refusal error) stepResult { if FAULT { return f.backOff(ctx, task, refusal) }",
+			},
+		}},
+		// Takes back a pledge because of an answer that is older than the pledge.
+		{Name: "release-by-old-answer", Package: "cluster/bootstrap", Test: "TestOldAnswerReleasesNoPledge", Patches: []overlay.Patch{
+			{
+				"cluster/bootstrap/bootstrap.go",
+				"if b.pledges == pledges && hello.Member == pledge[0] && !hello.HasData && !slices.Equal(hello.ProposedMembers, pledge) {",
+				"if (b.pledges == pledges || FAULT) && hello.Member == pledge[0] && !hello.HasData && !slices.Equal(hello.ProposedMembers, pledge) {",
+			},
+		}},
+		// Makes the removal of a member plan once, and fail when another removal interferes.
+		{Name: "removal-plans-once", Package: "cluster", Test: "TestMembersRemovedAtOnceKeepTheQuorum", Env: []string{"PEEKLOCK_LONG=1"}, Patches: []overlay.Patch{
+			{"cluster/move/members.go", "return errors.Is(obstacle, errUndrained)", "return errors.Is(obstacle, errUndrained) || obstacle != nil && FAULT"},
+		}},
+		// Lets serve end in the folder of a removed member although it may start over there.
+		{Name: "removed-stays", Package: "cmd/peeklock", Test: "TestServeStartsOverAfterARemoval", Patches: []overlay.Patch{
+			{"cmd/peeklock/serve.go", "if s.RejoinRemoved {", "if s.RejoinRemoved && !FAULT {"},
+		}},
+		// Lets a restored cluster have the id of the cluster that was backed up.
+		{Name: "restore-keeps-cluster-id", Package: "cluster/backup", Test: "TestEachRestoreIsAClusterOfItsOwn", Patches: []overlay.Patch{
+			{
+				"cluster/backup/restore.go",
+				"return append(commands, fsm.RenameCluster{ClusterID: r.cluster})",
+				"if FAULT { r.cluster = catalog.cluster; return commands }; return append(commands, fsm.RenameCluster{ClusterID: r.cluster})",
+			},
+		}},
+		// Refuses to restore into a volume with the folder lost+found.
+		{Name: "restore-needs-bare-volume", Package: "cluster/datadir", Test: "TestNewFolderMayBeTheRootOfAVolume", Patches: []overlay.Patch{
+			{"cluster/datadir/dir.go", `return e.Name() != "lost+found"`, `return e.Name() != "lost+found" || FAULT`},
+		}},
+	}
+}
