@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -91,7 +92,7 @@ func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, AccessPage{Rules: describeAccess(h.rules, endpoint, h.name)})
+	s.writeJSON(w, r, http.StatusOK, api.AccessPage{Rules: describeAccess(h.rules, endpoint, h.name)})
 	return nil
 }
 
@@ -191,12 +192,12 @@ func (s *Server) regenerate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var asked RegenerateRequest
+	var asked api.RegenerateRequest
 	if err := decodeBody(r, &asked, "rule and which"); err != nil {
 		return err
 	}
-	if asked.Which != KeyPrimary && asked.Which != KeySecondary {
-		return fmt.Errorf("%w: which is %s or %s, not %.40q", fsm.InvalidArgument, KeyPrimary, KeySecondary, asked.Which)
+	if asked.Which != api.KeyPrimary && asked.Which != api.KeySecondary {
+		return fmt.Errorf("%w: which is %s or %s, not %.40q", fsm.InvalidArgument, api.KeyPrimary, api.KeySecondary, asked.Which)
 	}
 	contextOf(r).rule = asked.Rule
 	err = s.updateAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
@@ -204,7 +205,7 @@ func (s *Server) regenerate(w http.ResponseWriter, r *http.Request) error {
 		switch {
 		case i < 0:
 			return nil, accessRuleNotFound(asked.Rule)
-		case asked.Which == KeyPrimary:
+		case asked.Which == api.KeyPrimary:
 			rules[i].Primary = entity.NewSecret()
 		default:
 			rules[i].Secondary = entity.NewSecret()
@@ -233,16 +234,16 @@ func accessRuleNotFound(rule string) error {
 }
 
 // describeAccess returns the JSON form of rules, ordered by name, with their keys.
-func describeAccess(rules []fsm.AccessRule, endpoint, entityName string) []AccessRule {
-	list := make([]AccessRule, len(rules))
+func describeAccess(rules []fsm.AccessRule, endpoint, entityName string) []api.AccessRule {
+	list := make([]api.AccessRule, len(rules))
 	for i, rule := range rules {
-		list[i] = AccessRule{
+		list[i] = api.AccessRule{
 			Name: rule.Name, Rights: entity.RightNames(rule.Rights), PrimaryKey: rule.Primary, SecondaryKey: rule.Secondary,
 			PrimaryConnectionString:   connectionString(endpoint, rule.Name, rule.Primary, entityName),
 			SecondaryConnectionString: connectionString(endpoint, rule.Name, rule.Secondary, entityName),
-			Created:                   toTime(rule.Created), Updated: toTime(rule.Updated),
+			Created:                   api.ToTime(rule.Created), Updated: api.ToTime(rule.Updated),
 		}
 	}
-	slices.SortFunc(list, func(a, b AccessRule) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b api.AccessRule) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -47,7 +48,7 @@ func decodeCreation(kind fsm.EntityKind, r *http.Request) (entity.Settings, *fsm
 		settings, err := decodeSettings(kind, r)
 		return settings, nil, err
 	}
-	var asked SubscriptionRequest
+	var asked api.SubscriptionRequest
 	if err := decodeBody(r, &asked, entity.SettingNames(kind)+" and defaultRule"); err != nil || asked.DefaultRule == nil {
 		return asked.Settings, nil, err
 	}

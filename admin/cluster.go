@@ -4,13 +4,9 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"time"
 
-	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/admin/api"
 )
-
-// toTime returns a time of the state machine in UTC.
-func toTime(t fsm.Instant) time.Time { return time.UnixMilli(int64(t)).UTC() }
 
 // status is GET /v1/status: the state of the cluster as this member sees it.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
@@ -32,17 +28,17 @@ func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := Endpoints{RequireTLS: s.config.RequireTLS, Members: make([]Endpoint, 0, len(st.Members))}
+	list := api.Endpoints{RequireTLS: s.config.RequireTLS, Members: make([]api.Endpoint, 0, len(st.Members))}
 	for _, m := range st.Members {
-		list.Members = append(list.Members, Endpoint{Name: m.Name, State: m.State, AMQP: m.AMQP, HTTP: m.HTTP})
+		list.Members = append(list.Members, api.Endpoint{Name: m.Name, State: m.State, AMQP: m.AMQP, HTTP: m.HTTP})
 	}
-	alive := func(e Endpoint) int {
+	alive := func(e api.Endpoint) int {
 		if e.State == "alive" {
 			return 0
 		}
 		return 1
 	}
-	slices.SortFunc(list.Members, func(a, b Endpoint) int {
+	slices.SortFunc(list.Members, func(a, b api.Endpoint) int {
 		return cmp.Or(cmp.Compare(alive(a), alive(b)), cmp.Compare(a.Name, b.Name))
 	})
 	s.writeJSON(w, r, http.StatusOK, list)

@@ -13,12 +13,12 @@
 //
 // Invariants:
 //
-//   - Every answer other than 2xx has a [Problem], or for administration clients an Error element, with a tracking id
+//   - Every answer other than 2xx has an [api.Problem], or for administration clients an Error element, with a tracking id
 //     that is also in the log.
 //   - Both APIs read and write the same entities with the same checks (entity.Settings, entity.Rule): neither can
 //     create what the other cannot show.
 //   - A request reaches one namespace, and in it what its key is valid for: see routes and atomRequiredAccess.
 //   - The audit log has one line for every change. No log and no error holds a key.
 //   - The memory that clients can occupy is bounded by constants: see the limits in server.go.
-//   - The JSON of this package is stable: fields are added, never renamed or removed.
+//   - The JSON of package api is stable: fields are added, never renamed or removed.
 package admin

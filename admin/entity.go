@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -63,7 +64,7 @@ func (s *Server) list(kind fsm.EntityKind) handler {
 				counts[i] = &known[i]
 			}
 		}
-		s.writeJSON(w, r, http.StatusOK, pageOf(kind, entities, counts, next))
+		s.writeJSON(w, r, http.StatusOK, api.PageOf(kind, entities, counts, next))
 		return nil
 	}
 }
@@ -96,7 +97,7 @@ func (s *Server) show(kind fsm.EntityKind) handler {
 		if err != nil {
 			return withEntityName(name, err)
 		}
-		s.writeJSON(w, r, http.StatusOK, describe(found, &counts))
+		s.writeJSON(w, r, http.StatusOK, api.Describe(found, &counts))
 		return nil
 	}
 }
@@ -127,7 +128,7 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 		if err != nil {
 			return withNewEntityName(kind, name, err)
 		}
-		s.writeJSON(w, r, http.StatusCreated, describe(found, nil))
+		s.writeJSON(w, r, http.StatusCreated, api.Describe(found, nil))
 		return nil
 	}
 }
@@ -162,7 +163,7 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 		if found, err = s.namespace(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
 			return withEntityName(name, err)
 		}
-		s.writeJSON(w, r, http.StatusOK, describe(found, nil))
+		s.writeJSON(w, r, http.StatusOK, api.Describe(found, nil))
 		return nil
 	}
 }
@@ -189,7 +190,7 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked := PurgeRequest{Max: purgeMessagesMax}
+	asked := api.PurgeRequest{Max: purgeMessagesMax}
 	if err := decodeBody(r, &asked, "subQueue, before and max"); err != nil {
 		return err
 	}
@@ -214,7 +215,7 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return withEntityName(name, err)
 	}
-	s.writeJSON(w, r, http.StatusOK, Affected{Count: count})
+	s.writeJSON(w, r, http.StatusOK, api.Affected{Count: count})
 	return nil
 }
 
@@ -225,7 +226,7 @@ func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var asked RedriveRequest
+	var asked api.RedriveRequest
 	if err := decodeBody(r, &asked, "sequences"); err != nil {
 		return err
 	}
@@ -236,7 +237,7 @@ func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return withEntityName(name, err)
 	}
-	s.writeJSON(w, r, http.StatusOK, Affected{Count: count})
+	s.writeJSON(w, r, http.StatusOK, api.Affected{Count: count})
 	return nil
 }
 

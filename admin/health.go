@@ -3,37 +3,26 @@ package admin
 import (
 	"net/http"
 	"strings"
+
+	"github.com/peeklock/peeklock/admin/api"
 )
-
-// Check is one check of a member's health. Its text is public, so it names no entity.
-type Check struct {
-	Name string `json:"name"`
-	OK   bool   `json:"ok"`
-	Text string `json:"text"`
-}
-
-// Checks is the answer of GET /readyz and /livez.
-type Checks struct {
-	Health
-	Checks []Check `json:"checks,omitempty"` // with ?verbose
-}
 
 // health answers as the official emulator does, so that scripts which wait for it work.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if !s.config.Ready() {
-		s.writeJSON(w, r, http.StatusServiceUnavailable, Health{Status: "unhealthy", Message: "Service is starting."})
+		s.writeJSON(w, r, http.StatusServiceUnavailable, api.Health{Status: "unhealthy", Message: "Service is starting."})
 		return
 	}
-	s.writeJSON(w, r, http.StatusOK, Health{Status: "healthy", Message: "Service is healthy."})
+	s.writeJSON(w, r, http.StatusOK, api.Health{Status: "healthy", Message: "Service is healthy."})
 }
 
 // livez reports whether the process works, or is stuck so that a restart would help.
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
 	checks := runChecks(s.config.LivenessChecks)
-	answer := Checks{Health: Health{Status: "alive", Message: "The process answers."}}
+	answer := api.Checks{Health: api.Health{Status: "alive", Message: "The process answers."}}
 	code := http.StatusOK
 	if bad := failedChecks(checks); len(bad) > 0 {
-		answer.Health, code = Health{Status: "stuck", Message: "Stuck: " + strings.Join(bad, ", ") + "."}, http.StatusServiceUnavailable
+		answer.Health, code = api.Health{Status: "stuck", Message: "Stuck: " + strings.Join(bad, ", ") + "."}, http.StatusServiceUnavailable
 	}
 	s.writeHealth(w, r, code, answer, checks)
 }
@@ -41,10 +30,10 @@ func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
 // readyz reports whether clients should be sent to this member, as /health does, and on demand the reasons.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ready, checks := s.config.Ready(), runChecks(s.config.ReadinessChecks)
-	answer := Checks{Health: Health{Status: "healthy", Message: "Service is healthy."}}
+	answer := api.Checks{Health: api.Health{Status: "healthy", Message: "Service is healthy."}}
 	code := http.StatusOK
 	if !ready {
-		answer.Health, code = Health{Status: "unhealthy", Message: "Service is starting."}, http.StatusServiceUnavailable
+		answer.Health, code = api.Health{Status: "unhealthy", Message: "Service is starting."}, http.StatusServiceUnavailable
 		if bad := failedChecks(checks); len(bad) > 0 {
 			answer.Message = "Not ready: " + strings.Join(bad, ", ") + "."
 		}
@@ -52,14 +41,14 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	s.writeHealth(w, r, code, answer, checks)
 }
 
-func (s *Server) writeHealth(w http.ResponseWriter, r *http.Request, code int, answer Checks, checks []Check) {
+func (s *Server) writeHealth(w http.ResponseWriter, r *http.Request, code int, answer api.Checks, checks []api.Check) {
 	if r.URL.Query().Has("verbose") {
 		answer.Checks = checks
 	}
 	s.writeJSON(w, r, code, answer)
 }
 
-func runChecks(checks func() []Check) []Check {
+func runChecks(checks func() []api.Check) []api.Check {
 	if checks == nil {
 		return nil
 	}
@@ -67,7 +56,7 @@ func runChecks(checks func() []Check) []Check {
 }
 
 // failedChecks returns the names of the checks that are not OK.
-func failedChecks(checks []Check) (names []string) {
+func failedChecks(checks []api.Check) (names []string) {
 	for _, c := range checks {
 		if !c.OK {
 			names = append(names, c.Name)

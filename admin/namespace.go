@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -40,7 +41,7 @@ func (s *Server) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page := NamespacePage{Namespaces: make([]Namespace, len(list))}
+	page := api.NamespacePage{Namespaces: make([]api.Namespace, len(list))}
 	for i := range list {
 		page.Namespaces[i] = describeNamespace(list[i])
 	}
@@ -68,11 +69,11 @@ func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 	if err := checkNamespaceName(name); err != nil {
 		return err
 	}
-	var asked NamespaceRequest
+	var asked api.NamespaceRequest
 	if err := decodeBody(r, &asked, namespaceSettings+" and accessRules"); err != nil {
 		return err
 	}
-	settings, err := asked.applyTo(fsm.NamespaceSettings{})
+	settings, err := applyTo(asked.NamespaceSettings, fsm.NamespaceSettings{})
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 
 // updateNamespace is PATCH /v1/namespaces/{name}: settings that the body omits are kept.
 func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
-	var asked NamespaceSettings
+	var asked api.NamespaceSettings
 	if err := decodeBody(r, &asked, namespaceSettings); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	settings, err := asked.applyTo(namespace.Settings)
+	settings, err := applyTo(asked, namespace.Settings)
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ func isLabel(text, more string) bool {
 }
 
 // applyTo returns old with the given settings, checked.
-func (s *NamespaceSettings) applyTo(old fsm.NamespaceSettings) (fsm.NamespaceSettings, error) {
+func applyTo(s api.NamespaceSettings, old fsm.NamespaceSettings) (fsm.NamespaceSettings, error) {
 	if s.Hosts != nil {
 		hosts, err := parseHosts(s.Hosts)
 		if err != nil {
@@ -225,11 +226,11 @@ func parseHosts(given []string) ([]string, error) {
 }
 
 // describeNamespace returns the JSON form of a namespace, without its keys.
-func describeNamespace(n fsm.Namespace) Namespace {
+func describeNamespace(n fsm.Namespace) api.Namespace {
 	lockDuration := entity.Duration(entity.LimitsOf(n.Settings).LockDuration)
-	return Namespace{
-		Name: n.Name, Version: n.Version, Created: toTime(n.Created), Updated: toTime(n.Updated),
-		NamespaceSettings: NamespaceSettings{
+	return api.Namespace{
+		Name: n.Name, Version: n.Version, Created: api.ToTime(n.Created), Updated: api.ToTime(n.Updated),
+		NamespaceSettings: api.NamespaceSettings{
 			Hosts:           append([]string{}, n.Settings.Hosts...),
 			MaxMessageBytes: &n.Settings.MessageBytesMax,
 			MaxLockDuration: &lockDuration,

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
@@ -81,7 +82,7 @@ func TestWrongNamespacesAreRefused(t *testing.T) {
 		for i := range list {
 			list[i] = fmt.Sprintf("h%d.example.com", i)
 		}
-		text, _ := json.Marshal(NamespaceSettings{Hosts: list})
+		text, _ := json.Marshal(api.NamespaceSettings{Hosts: list})
 		return string(text)
 	}
 	long := strings.Repeat(strings.Repeat("a", 49)+".", 5) // 250 bytes
@@ -136,10 +137,10 @@ func TestWrongNamespacesAreRefused(t *testing.T) {
 func TestNamespaceIsCreatedWithKeys(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
-	make := func(name, body string, change func(*http.Request)) Namespace {
+	make := func(name, body string, change func(*http.Request)) api.Namespace {
 		t.Helper()
 		status, answer := r.request("PUT", "/v1/namespaces/"+name, body, change)
-		var made Namespace
+		var made api.Namespace
 		if err := json.Unmarshal([]byte(answer), &made); err != nil || status != 201 {
 			t.Fatal(status, answer, err)
 		}

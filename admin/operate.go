@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -100,11 +101,11 @@ func (s *Server) listMembers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, Members{Members: list})
+	s.writeJSON(w, r, http.StatusOK, api.Members{Members: list})
 	return nil
 }
 
-func (s *Server) members(ctx context.Context) ([]Member, error) {
+func (s *Server) members(ctx context.Context) ([]api.Member, error) {
 	known, err := s.config.Control.Members(ctx)
 	if err != nil {
 		return nil, err
@@ -113,17 +114,17 @@ func (s *Server) members(ctx context.Context) ([]Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Member, 0, len(known))
+	list := make([]api.Member, 0, len(known))
 	for _, m := range known {
 		list = append(list, describeMember(m, status.Members))
 	}
-	slices.SortFunc(list, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b api.Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return list, nil
 }
 
 // describeMember returns the JSON form of a recorded member with its seen state.
-func describeMember(m fsm.Member, seen []topology.Member) Member {
-	shown := Member{
+func describeMember(m fsm.Member, seen []topology.Member) api.Member {
+	shown := api.Member{
 		Member: topology.Member{ID: m.ID, Name: m.Name, State: stateUnknown},
 		Zone:   m.Zone, Weight: cmp.Or(m.Weight, defaultWeight), Removed: m.Removed,
 	}
@@ -171,7 +172,7 @@ func findMember(all []fsm.Member, text string) (fsm.Member, error) {
 
 // updateMember is PATCH /v1/members/{member}.
 func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
-	var asked MemberChange
+	var asked api.MemberChange
 	if err := decodeBody(r, &asked, "zone, weight"); err != nil {
 		return err
 	}
@@ -226,12 +227,12 @@ func (s *Server) memberAction(do func(Operations, context.Context, fsm.MemberID)
 
 // logNote is POST /v1/notes: it logs a report of a program whose own output is lost, such as a hook of Kubernetes.
 func (s *Server) logNote(w http.ResponseWriter, r *http.Request) error {
-	var note Note
+	var note api.Note
 	if err := decodeBody(r, &note, "source and text"); err != nil {
 		return err
 	}
-	if note.Text == "" || len(note.Text) > NoteBytesMax || len(note.Source) > noteSourceBytesMax {
-		return fmt.Errorf("%w: a note has a text of 1 to %d bytes and a source of at most %d", fsm.InvalidArgument, NoteBytesMax, noteSourceBytesMax)
+	if note.Text == "" || len(note.Text) > api.NoteBytesMax || len(note.Source) > api.NoteSourceBytesMax {
+		return fmt.Errorf("%w: a note has a text of 1 to %d bytes and a source of at most %d", fsm.InvalidArgument, api.NoteBytesMax, api.NoteSourceBytesMax)
 	}
 	s.config.Logger.InfoContext(r.Context(), "note received", "source", note.Source, "text", note.Text, "who", contextOf(r).caller)
 	w.WriteHeader(http.StatusNoContent)
@@ -240,7 +241,7 @@ func (s *Server) logNote(w http.ResponseWriter, r *http.Request) error {
 
 // replaceMember is POST /v1/members/{member}/replace.
 func (s *Server) replaceMember(w http.ResponseWriter, r *http.Request) error {
-	var asked MemberReplacement
+	var asked api.MemberReplacement
 	if err := decodeBody(r, &asked, "with"); err != nil {
 		return err
 	}
@@ -289,7 +290,7 @@ func (s *Server) partitionAction(do func(Operations, context.Context, fsm.Partit
 // movePartition is POST /v1/partitions/{id}/move. It answers when the move is
 // recorded.
 func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
-	var asked MoveRequest
+	var asked api.MoveRequest
 	if err := decodeBody(r, &asked, "members"); err != nil {
 		return err
 	}
@@ -321,7 +322,7 @@ func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
 
 // transferLeader is POST /v1/partitions/{id}/transfer.
 func (s *Server) transferLeader(w http.ResponseWriter, r *http.Request) error {
-	var asked TransferRequest
+	var asked api.TransferRequest
 	if err := decodeBody(r, &asked, "to"); err != nil {
 		return err
 	}
@@ -351,7 +352,7 @@ func partitionOrCatalogInPath(r *http.Request) (fsm.PartitionID, error) {
 
 // grow is POST /v1/partitions.
 func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
-	var asked GrowRequest
+	var asked api.GrowRequest
 	if err := decodeBody(r, &asked, "add"); err != nil {
 		return err
 	}
@@ -362,13 +363,13 @@ func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, GrowResult{Partitions: n})
+	s.writeJSON(w, r, http.StatusOK, api.GrowResult{Partitions: n})
 	return nil
 }
 
 // holdFormatLevel is PUT /v1/format-level.
 func (s *Server) holdFormatLevel(w http.ResponseWriter, r *http.Request) error {
-	var asked FormatLevelRequest
+	var asked api.FormatLevelRequest
 	err := decodeBody(r, &asked, "max")
 	if err == nil {
 		err = s.config.Control.HoldFormatLevel(r.Context(), asked.Max)
@@ -386,7 +387,7 @@ func (s *Server) listMoves(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, Moves{Moves: append([]topology.Move{}, moves...)})
+	s.writeJSON(w, r, http.StatusOK, api.Moves{Moves: append([]topology.Move{}, moves...)})
 	return nil
 }
 
@@ -396,13 +397,13 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusOK, Plan{Moves: append([]topology.PlannedMove{}, moves...)})
+	s.writeJSON(w, r, http.StatusOK, api.Plan{Moves: append([]topology.PlannedMove{}, moves...)})
 	return nil
 }
 
 // rebalance is POST /v1/rebalance. It answers with the recorded moves.
 func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
-	var asked Plan
+	var asked api.Plan
 	err := decodeBody(r, &asked, "moves")
 	if err == nil && len(asked.Moves) > planMovesMax {
 		err = fmt.Errorf("%w: moves: at most %d", fsm.InvalidArgument, planMovesMax)
@@ -416,6 +417,6 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeJSON(w, r, http.StatusAccepted, Plan{Moves: append([]topology.PlannedMove{}, asked.Moves...)})
+	s.writeJSON(w, r, http.StatusAccepted, api.Plan{Moves: append([]topology.PlannedMove{}, asked.Moves...)})
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -232,7 +233,7 @@ func TestLargestPlanFitsIntoABody(t *testing.T) {
 	t.Parallel()
 	r, operations := newOperationsServer(t)
 	id := fsm.MemberID(strings.Repeat("M", 26))
-	var plan Plan
+	var plan api.Plan
 	for range planMovesMax {
 		plan.Moves = append(plan.Moves, topology.PlannedMove{Partition: 1 << 31, From: []fsm.MemberID{id, id, id, id, id}, To: []fsm.MemberID{id, id, id, id, id}, Bytes: 1 << 60, LeaderOnly: true})
 	}
@@ -304,16 +305,16 @@ func TestNotesAreLimited(t *testing.T) {
 	r := newServerWithKeys(t)
 	operator := signed("http://localhost/", "root", "root-secret")
 	for _, c := range []struct {
-		note   Note
+		note   api.Note
 		signed func(*http.Request)
 		status int
 	}{
-		{Note{"prestop", "moves its data"}, operator, http.StatusNoContent},
-		{Note{strings.Repeat("s", noteSourceBytesMax), strings.Repeat("t", NoteBytesMax)}, operator, http.StatusNoContent},
-		{Note{strings.Repeat("s", noteSourceBytesMax+1), "text"}, operator, http.StatusBadRequest},
-		{Note{"prestop", strings.Repeat("t", NoteBytesMax+1)}, operator, http.StatusBadRequest},
-		{Note{"prestop", ""}, operator, http.StatusBadRequest},
-		{Note{"prestop", "text"}, signed("sb://localhost/", "manager", "m"), http.StatusUnauthorized},
+		{api.Note{Source: "prestop", Text: "moves its data"}, operator, http.StatusNoContent},
+		{api.Note{Source: strings.Repeat("s", api.NoteSourceBytesMax), Text: strings.Repeat("t", api.NoteBytesMax)}, operator, http.StatusNoContent},
+		{api.Note{Source: strings.Repeat("s", api.NoteSourceBytesMax+1), Text: "text"}, operator, http.StatusBadRequest},
+		{api.Note{Source: "prestop", Text: strings.Repeat("t", api.NoteBytesMax+1)}, operator, http.StatusBadRequest},
+		{api.Note{Source: "prestop", Text: ""}, operator, http.StatusBadRequest},
+		{api.Note{Source: "prestop", Text: "text"}, signed("sb://localhost/", "manager", "m"), http.StatusUnauthorized},
 	} {
 		body, err := json.Marshal(c.note)
 		if err != nil {

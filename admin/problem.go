@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -120,7 +121,7 @@ func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 		s.replyError(w, a.status, code, message, id)
 		return
 	}
-	s.writeJSON(w, r, a.status, &Problem{Code: a.name, Message: message, TrackingID: id})
+	s.writeJSON(w, r, a.status, &api.Problem{Code: a.name, Message: message, TrackingID: id})
 }
 
 // retryAfter is the value of the header Retry-After, in whole seconds.

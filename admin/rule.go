@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -76,7 +77,7 @@ func (s *Server) getRules(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return withEntityName(path, err)
 	}
-	page := RulePage{Rules: make([]entity.Rule, len(rules))}
+	page := api.RulePage{Rules: make([]entity.Rule, len(rules))}
 	for i := range rules {
 		page.Rules[i] = entity.DescribeRule(rules[i])
 	}

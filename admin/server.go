@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -56,7 +57,7 @@ type Config struct {
 	RequireTLS bool
 	// ReadinessChecks are the parts of Ready, and further facts for /readyz?verbose; /livez fails while one of
 	// LivenessChecks is not OK. Neither function may block. nil: no checks.
-	ReadinessChecks, LivenessChecks func() []Check
+	ReadinessChecks, LivenessChecks func() []api.Check
 	Logger                          *slog.Logger
 	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.
 	Slow      *slog.Logger

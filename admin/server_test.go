@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -160,7 +161,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"GET", "/v1", "", 404, "below /v1"},
 	} {
 		status, body := r.request(c.method, c.path, c.body, nil)
-		var p Problem
+		var p api.Problem
 		if err := json.Unmarshal([]byte(body), &p); err != nil || status != c.status || !strings.Contains(p.Message, c.want) || p.Code == "" || len(p.TrackingID) != 16 {
 			t.Errorf("%s %.60s: %d %s\nwant %d with %s", c.method, c.path, status, body, c.status, c.want)
 		}
@@ -202,7 +203,7 @@ func TestErrorsOfTheClusterKeepTheirCode(t *testing.T) {
 			t.Errorf("%v: %d, want %d", err, status, want)
 		}
 		if want == 500 {
-			var p Problem
+			var p api.Problem
 			_ = json.Unmarshal([]byte(body), &p)
 			if strings.Contains(body, "/data/x") {
 				t.Error("the answer tells of the inside:", body)
@@ -280,28 +281,28 @@ func TestEveryRequestNeedsItsRight(t *testing.T) {
 func TestEndpointsListLivingMembersFirst(t *testing.T) {
 	t.Parallel()
 	status, body := newTestServer(t).request("GET", "/v1/endpoints", "", nil)
-	var got Endpoints
+	var got api.Endpoints
 	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
 		t.Fatal(status, body, err)
 	}
-	want := Endpoints{Members: []Endpoint{{"a", "alive", "a:5672", ""}, {"c", "alive", "c:5672", ""}, {"b", "dead", "b:5672", ""}}}
+	want := api.Endpoints{Members: []api.Endpoint{{Name: "a", State: "alive", AMQP: "a:5672"}, {Name: "c", State: "alive", AMQP: "c:5672"}, {Name: "b", State: "dead", AMQP: "b:5672"}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func (r *testServer) parts() []Check {
+func (r *testServer) parts() []api.Check {
 	if r.unwell.Load() {
-		return []Check{{"catalog", false, "silent"}, {"disk", true, "full"}}
+		return []api.Check{{Name: "catalog", OK: false, Text: "silent"}, {Name: "disk", OK: true, Text: "full"}}
 	}
-	return []Check{{"catalog", true, "up to date"}, {"disk", true, "full"}}
+	return []api.Check{{Name: "catalog", OK: true, Text: "up to date"}, {Name: "disk", OK: true, Text: "full"}}
 }
 
-func (r *testServer) live() []Check {
+func (r *testServer) live() []api.Check {
 	if r.unwell.Load() {
-		return []Check{{"log", false, "a write has taken 31s"}}
+		return []api.Check{{Name: "log", OK: false, Text: "a write has taken 31s"}}
 	}
-	return []Check{{"log", true, "writes"}}
+	return []api.Check{{Name: "log", OK: true, Text: "writes"}}
 }
 
 // Health needs no key, because orchestrators have none.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -13,23 +14,6 @@ const (
 	pageSessionsMax    = 1000
 	pageSessionsNormal = 100
 )
-
-// Session is the JSON form of a session of a queue or subscription.
-type Session struct {
-	ID       string     `json:"id"` // "" is a valid id
-	Messages uint64     `json:"messages"`
-	Ready    uint64     `json:"ready"`                    // of those
-	Until    *time.Time `json:"lockedUntil,omitempty"`    // nil: not locked
-	Bytes    uint64     `json:"stateBytes"`               // 0 also for an empty state
-	Updated  *time.Time `json:"stateUpdatedAt,omitempty"` // nil: no state
-}
-
-// SessionPage is one page of the list of sessions, in a stable order. Next is the "skip" of the next page, 0 at the end.
-// Sessions that begin or end meanwhile may be missing or appear twice.
-type SessionPage struct {
-	Sessions []Session `json:"sessions"`
-	Next     int       `json:"next,omitempty"`
-}
 
 // getSessions is GET /v1/sessions/{queue or subscription}?skip=&max=: the sessions that have
 // messages or a state.
@@ -56,7 +40,7 @@ func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return withEntityName(path, err)
 	}
-	page := SessionPage{Sessions: make([]Session, len(sessions))}
+	page := api.SessionPage{Sessions: make([]api.Session, len(sessions))}
 	for i := range sessions {
 		page.Sessions[i] = describeSession(&sessions[i])
 	}
@@ -67,8 +51,8 @@ func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func describeSession(f *fsm.Session) Session {
-	s := Session{ID: f.ID, Messages: f.Messages, Ready: f.Ready, Bytes: f.Bytes}
+func describeSession(f *fsm.Session) api.Session {
+	s := api.Session{ID: f.ID, Messages: f.Messages, Ready: f.Ready, Bytes: f.Bytes}
 	for _, t := range []struct {
 		to   **time.Time
 		from fsm.Instant

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -47,7 +48,7 @@ func TestEverySettingIsStoredAndShown(t *testing.T) {
 	if diff := cmp.Diff(want, r.entities["q"].Settings); diff != "" {
 		t.Error(diff)
 	}
-	var shown Queue
+	var shown api.Queue
 	if err := json.Unmarshal([]byte(body), &shown); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		`{"forwardTo":"` + strings.Repeat("x", entity.NameCharactersMax+1) + `"}`:       "260 characters",
 	} {
 		status, answer := r.request("PUT", "/v1/queues/q", body, nil)
-		var p Problem
+		var p api.Problem
 		if err := json.Unmarshal([]byte(answer), &p); err != nil || status != 400 || !strings.Contains(p.Message, want) {
 			t.Errorf("%.60s: %d %s\nwant %s", body, status, answer, want)
 		}

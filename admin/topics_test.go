@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -106,7 +107,7 @@ func TestWrongTopicRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=" + strings.Repeat("n", 51), `{"filter":{"kind":"true"}}`, "50"},
 	} {
 		status, body := r.request(c.method, c.path, c.body, nil)
-		var p Problem
+		var p api.Problem
 		if err := json.Unmarshal([]byte(body), &p); err != nil || status != 400 || !strings.Contains(p.Message, c.want) {
 			t.Errorf("%s %.80s %s: %d %s\nwant 400 with %s", c.method, c.path, c.body, status, body, c.want)
 		}

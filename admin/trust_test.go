@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -162,7 +163,7 @@ func TestRequestsThroughTheSocketAreAnOperators(t *testing.T) {
 			t.Errorf("%s: %d %s", key, status, body)
 		}
 	}
-	var endpoints Endpoints
+	var endpoints api.Endpoints
 	if _, body := s.get(t, s.socket, "localhost", "/v1/endpoints", nil); json.Unmarshal([]byte(body), &endpoints) != nil || !endpoints.RequireTLS {
 		t.Error(body)
 	}

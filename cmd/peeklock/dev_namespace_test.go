@@ -11,7 +11,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -42,7 +42,7 @@ func TestNamespacesAreIsolated(t *testing.T) {
 	wants(t, say(t, c, 1, "queue", "list", "--namespace", "none"), "no namespace 'none'")
 
 	// A key of the namespace, for clients that have no other.
-	var key admin.AccessRule
+	var key api.AccessRule
 	if err := json.Unmarshal([]byte(say(t, b, 0, "key", "create", "backend", "--rights", "send,listen", "--namespace", "shop", "-o", "json")), &key); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -47,7 +47,7 @@ func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var third admin.Member
+	var third api.Member
 	if err := json.Unmarshal([]byte(say(t, a, 0, "member", "show", "member-3", "-o", "json")), &third); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/fsm"
@@ -92,7 +92,7 @@ func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 					t.Error(r.Method, r.URL.Path)
 				}
 				if asked.Add(1) < 3 {
-					answer(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+					answer(w, 504, api.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
 					return
 				}
 				w.WriteHeader(204)
@@ -125,7 +125,7 @@ func TestPrestopWaitsWhileTheMemberIsNeeded(t *testing.T) {
 			w.WriteHeader(204)
 			return
 		}
-		answer(w, refusals[n].status, admin.Problem{Code: refusals[n].code, Message: "because of " + refusals[n].code, TrackingID: "t"})
+		answer(w, refusals[n].status, api.Problem{Code: refusals[n].code, Message: "because of " + refusals[n].code, TrackingID: "t"})
 	})
 	var errs bytes.Buffer
 	code := run(t.Context(), cli.Process{
@@ -177,10 +177,10 @@ func TestPrestopIsReported(t *testing.T) {
 				w.WriteHeader(http.StatusCreated)
 			})
 			member := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				var note admin.Note
+				var note api.Note
 				switch {
 				case r.URL.Path != "/v1/notes" && c.code != "":
-					answer(w, 403, admin.Problem{Code: c.code, Message: "because", TrackingID: "t"})
+					answer(w, 403, api.Problem{Code: c.code, Message: "because", TrackingID: "t"})
 					return
 				case r.URL.Path == "/v1/notes":
 					if err := json.NewDecoder(r.Body).Decode(&note); err != nil || note.Source != "prestop" {
@@ -241,7 +241,7 @@ func TestPrestopEndsInTime(t *testing.T) {
 	t.Parallel()
 	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
 	slow := memberServer(t, func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+		answer(w, 504, api.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
 	})
 	prestop := func(server string, args ...string) (int, string) {
 		var errs bytes.Buffer

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/topology"
@@ -115,7 +115,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 // stub answers like a member with queues in memory.
 type stub struct {
 	mu     sync.Mutex
-	queues []admin.Queue
+	queues []api.Queue
 	left   int // ready messages of every queue
 }
 
@@ -144,16 +144,16 @@ func newStub() http.Handler {
 		})
 	})
 	mux.HandleFunc("PUT /v1/format-level", func(w http.ResponseWriter, r *http.Request) {
-		var asked admin.FormatLevelRequest
+		var asked api.FormatLevelRequest
 		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Max == 7 {
-			answer(w, 412, admin.Problem{Code: "PreconditionFails", Message: "the cluster has a higher format level than 7", TrackingID: "t"})
+			answer(w, 412, api.Problem{Code: "PreconditionFails", Message: "the cluster has a higher format level than 7", TrackingID: "t"})
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
 	// Port 1 never answers: in scripts that need AMQP, the connection is refused.
 	mux.HandleFunc("GET /v1/endpoints", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 200, admin.Endpoints{Members: []admin.Endpoint{{Name: "one", State: "alive", AMQP: "127.0.0.1:1"}}})
+		answer(w, 200, api.Endpoints{Members: []api.Endpoint{{Name: "one", State: "alive", AMQP: "127.0.0.1:1"}}})
 	})
 	return mux
 }
@@ -163,17 +163,17 @@ func (s *stub) create(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	name := r.PathValue("name")
 	if name == "slow" {
-		answer(w, 504, admin.Problem{Code: "Timeout", Message: "timeout: no leader answered", TrackingID: "t"})
+		answer(w, 504, api.Problem{Code: "Timeout", Message: "timeout: no leader answered", TrackingID: "t"})
 		return
 	}
-	q := admin.Queue{Name: name, Partition: 2, Version: 1}
+	q := api.Queue{Name: name, Partition: 2, Version: 1}
 	if err := json.NewDecoder(r.Body).Decode(&q.Settings); err != nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
 	for _, other := range s.queues {
 		if other.Name == q.Name {
-			answer(w, 409, admin.Problem{Code: "EntityExists", Message: "entity already exists", TrackingID: "t"})
+			answer(w, 409, api.Problem{Code: "EntityExists", Message: "entity already exists", TrackingID: "t"})
 			return
 		}
 	}
@@ -183,9 +183,9 @@ func (s *stub) create(w http.ResponseWriter, r *http.Request) {
 
 // update returns what was sent to it, so that scripts see the exact effect of flags.
 func (s *stub) update(w http.ResponseWriter, r *http.Request) {
-	q := admin.Queue{Name: r.PathValue("name"), Partition: 2, Version: 2}
+	q := api.Queue{Name: r.PathValue("name"), Partition: 2, Version: 2}
 	if err := json.NewDecoder(r.Body).Decode(&q.Settings); err != nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
 	answer(w, 200, q)
@@ -196,18 +196,18 @@ func (s *stub) update(w http.ResponseWriter, r *http.Request) {
 func (s *stub) purge(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var asked admin.PurgeRequest
+	var asked api.PurgeRequest
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Max < 1 || asked.Max > 4000 || asked.SubQueue != "" {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: "not so", TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: "not so", TrackingID: "t"})
 		return
 	}
 	if strings.Contains(r.PathValue("name"), "/Subscriptions/") {
-		answer(w, 200, admin.Affected{Count: asked.Max})
+		answer(w, 200, api.Affected{Count: asked.Max})
 		return
 	}
 	n := min(asked.Max, s.left)
 	s.left -= n
-	answer(w, 200, admin.Affected{Count: n})
+	answer(w, 200, api.Affected{Count: n})
 }
 
 func (s *stub) show(w http.ResponseWriter, r *http.Request) {
@@ -215,12 +215,12 @@ func (s *stub) show(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	for _, q := range s.queues {
 		if q.Name == r.PathValue("name") {
-			q.Counts = &admin.Counts{Active: uint64(s.left) + 3, Locked: 3, DeadLetter: 1}
+			q.Counts = &api.Counts{Active: uint64(s.left) + 3, Locked: 3, DeadLetter: 1}
 			answer(w, 200, q)
 			return
 		}
 	}
-	answer(w, 404, admin.Problem{Code: "EntityNotFound", Message: "entity not found", TrackingID: "t"})
+	answer(w, 404, api.Problem{Code: "EntityNotFound", Message: "entity not found", TrackingID: "t"})
 }
 
 func (s *stub) delete(w http.ResponseWriter, r *http.Request) {
@@ -233,17 +233,17 @@ func (s *stub) delete(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	answer(w, 404, admin.Problem{Code: "EntityNotFound", Message: "entity not found", TrackingID: "t"})
+	answer(w, 404, api.Problem{Code: "EntityNotFound", Message: "entity not found", TrackingID: "t"})
 }
 
 // list returns one queue per page, which tests the paging.
 func (s *stub) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	page := admin.QueuePage{Queues: []admin.Queue{}}
+	page := api.QueuePage{Queues: []api.Queue{}}
 	for _, q := range s.queues {
 		if q.Name > r.URL.Query().Get("after") {
-			q.Counts = &admin.Counts{Active: 3, Bytes: 2048}
+			q.Counts = &api.Counts{Active: 3, Bytes: 2048}
 			page.Queues, page.Next = append(page.Queues, q), q.Name
 			break
 		}

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/message"
@@ -221,20 +222,20 @@ func (m *member) isReady() bool {
 }
 
 // readiness returns the readiness checks, one for each part.
-func (m *member) readiness() []admin.Check {
-	start := admin.Check{Name: "start", OK: m.ready.Load(), Text: "done"}
+func (m *member) readiness() []api.Check {
+	start := api.Check{Name: "start", OK: m.ready.Load(), Text: "done"}
 	if !start.OK {
 		start.Text = "replicas are opened, leaders found and the configuration applied; or the member is leaving"
 	}
-	return append([]admin.Check{start}, toChecks(m.node.Readiness())...)
+	return append([]api.Check{start}, toChecks(m.node.Readiness())...)
 }
 
-func (m *member) liveness() []admin.Check { return toChecks(m.node.Liveness()) }
+func (m *member) liveness() []api.Check { return toChecks(m.node.Liveness()) }
 
-func toChecks(from []cluster.Check) []admin.Check {
-	out := make([]admin.Check, len(from))
+func toChecks(from []cluster.Check) []api.Check {
+	out := make([]api.Check, len(from))
 	for i, c := range from {
-		out[i] = admin.Check(c)
+		out[i] = api.Check(c)
 	}
 	return out
 }

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -267,7 +267,7 @@ func TestCommandsUseTheControlSocket(t *testing.T) {
 		if r.Host != client.SocketHost || r.Header.Get("Authorization") != "" {
 			t.Error(r.Host, r.Header)
 		}
-		answer(w, 200, admin.Members{Members: []admin.Member{{Member: topology.Member{ID: "1", Name: "here"}}}})
+		answer(w, 200, api.Members{Members: []api.Member{{Member: topology.Member{ID: "1", Name: "here"}}}})
 	})}}
 	server.Start()
 	defer server.Close()

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
@@ -16,13 +16,13 @@ import (
 // namespace.
 type namespaceStub struct {
 	mu     sync.Mutex
-	spaces map[string]admin.Namespace
+	spaces map[string]api.Namespace
 	inside map[string]http.Handler
-	keys   map[string][]admin.AccessRule // by namespace and path
+	keys   map[string][]api.AccessRule // by namespace and path
 }
 
 func newNamespaceStub() http.Handler {
-	s := &namespaceStub{spaces: map[string]admin.Namespace{"default": {Name: "default"}}, inside: map[string]http.Handler{"default": newStub()}, keys: map[string][]admin.AccessRule{}}
+	s := &namespaceStub{spaces: map[string]api.Namespace{"default": {Name: "default"}}, inside: map[string]http.Handler{"default": newStub()}, keys: map[string][]api.AccessRule{}}
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(w http.ResponseWriter, r *http.Request, name string){
 		"GET /v1/namespaces": s.list, "GET /v1/namespaces/{name}": s.show, "PUT /v1/namespaces/{name}": s.put, "PATCH /v1/namespaces/{name}": s.put,
@@ -37,7 +37,7 @@ func newNamespaceStub() http.Handler {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if space := r.URL.Query().Get("namespace"); space != "" && s.inside[space] == nil {
-				answer(w, 404, admin.Problem{Code: "EntityNotFound", Message: "there is no namespace '" + space + "'", TrackingID: "t"})
+				answer(w, 404, api.Problem{Code: "EntityNotFound", Message: "there is no namespace '" + space + "'", TrackingID: "t"})
 				return
 			}
 			serve(w, r, r.PathValue("name"))
@@ -56,7 +56,7 @@ func (s *namespaceStub) enter(w http.ResponseWriter, r *http.Request, _ string) 
 
 // list returns one namespace per page for requests that read all pages.
 func (s *namespaceStub) list(w http.ResponseWriter, r *http.Request, _ string) {
-	page := admin.NamespacePage{Namespaces: []admin.Namespace{}}
+	page := api.NamespacePage{Namespaces: []api.Namespace{}}
 	for _, name := range slices.Sorted(maps.Keys(s.spaces)) {
 		if name > r.URL.Query().Get("after") {
 			page.Namespaces = append(page.Namespaces, s.spaces[name])
@@ -80,17 +80,17 @@ func (s *namespaceStub) show(w http.ResponseWriter, _ *http.Request, name string
 
 // put returns what was sent to it.
 func (s *namespaceStub) put(w http.ResponseWriter, r *http.Request, name string) {
-	n := admin.Namespace{Name: name, Version: 1}
-	var asked admin.NamespaceRequest
+	n := api.Namespace{Name: name, Version: 1}
+	var asked api.NamespaceRequest
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
 	n.NamespaceSettings = asked.NamespaceSettings
 	s.spaces[name] = n
 	if s.inside[name] == nil {
 		s.inside[name] = newStub()
-		n.AccessRules = []admin.AccessRule{{Name: "root", PrimaryKey: "k", PrimaryConnectionString: "Endpoint=sb://" + name + ".localhost;SharedAccessKeyName=root;SharedAccessKey=k"}}
+		n.AccessRules = []api.AccessRule{{Name: "root", PrimaryKey: "k", PrimaryConnectionString: "Endpoint=sb://" + name + ".localhost;SharedAccessKeyName=root;SharedAccessKey=k"}}
 	}
 	answer(w, 200, n)
 }
@@ -107,7 +107,7 @@ func keysOf(r *http.Request, name string) string {
 
 func (s *namespaceStub) getKeys(w http.ResponseWriter, r *http.Request, name string) {
 	if !r.URL.Query().Has("rule") {
-		answer(w, 200, admin.AccessPage{Rules: s.keys[keysOf(r, name)]})
+		answer(w, 200, api.AccessPage{Rules: s.keys[keysOf(r, name)]})
 		return
 	}
 	for _, k := range s.keys[keysOf(r, name)] {
@@ -122,14 +122,14 @@ func (s *namespaceStub) getKeys(w http.ResponseWriter, r *http.Request, name str
 func (s *namespaceStub) putKey(w http.ResponseWriter, r *http.Request, name string) {
 	var asked entity.AccessRuleRequest
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
-	key := admin.AccessRule{Name: r.URL.Query().Get("rule"), Rights: asked.Rights, PrimaryKey: "drawn-1", SecondaryKey: "drawn-2"}
+	key := api.AccessRule{Name: r.URL.Query().Get("rule"), Rights: asked.Rights, PrimaryKey: "drawn-1", SecondaryKey: "drawn-2"}
 	if asked.PrimaryKey != "" {
 		key.PrimaryKey = asked.PrimaryKey
 	}
-	at := slices.IndexFunc(s.keys[keysOf(r, name)], func(k admin.AccessRule) bool { return k.Name == key.Name })
+	at := slices.IndexFunc(s.keys[keysOf(r, name)], func(k api.AccessRule) bool { return k.Name == key.Name })
 	switch replace := r.URL.Query().Get("replace") == "true"; {
 	case replace && at < 0:
 		missing(w, "Rule")
@@ -145,7 +145,7 @@ func (s *namespaceStub) putKey(w http.ResponseWriter, r *http.Request, name stri
 
 func (s *namespaceStub) deleteKey(w http.ResponseWriter, r *http.Request, name string) {
 	before := len(s.keys[keysOf(r, name)])
-	s.keys[keysOf(r, name)] = slices.DeleteFunc(s.keys[keysOf(r, name)], func(k admin.AccessRule) bool { return k.Name == r.URL.Query().Get("rule") })
+	s.keys[keysOf(r, name)] = slices.DeleteFunc(s.keys[keysOf(r, name)], func(k api.AccessRule) bool { return k.Name == r.URL.Query().Get("rule") })
 	if len(s.keys[keysOf(r, name)]) == before {
 		missing(w, "Rule")
 		return
@@ -154,9 +154,9 @@ func (s *namespaceStub) deleteKey(w http.ResponseWriter, r *http.Request, name s
 }
 
 func (s *namespaceStub) regenerate(w http.ResponseWriter, r *http.Request, name string) {
-	var asked admin.RegenerateRequest
+	var asked api.RegenerateRequest
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
 	for i := range s.keys[keysOf(r, name)] {
@@ -164,7 +164,7 @@ func (s *namespaceStub) regenerate(w http.ResponseWriter, r *http.Request, name 
 		if k.Name != asked.Rule {
 			continue
 		}
-		if asked.Which == admin.KeyPrimary {
+		if asked.Which == api.KeyPrimary {
 			k.PrimaryKey = "new-1"
 		} else {
 			k.SecondaryKey = "new-2"

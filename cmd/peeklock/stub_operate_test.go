@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -39,7 +39,7 @@ func (s *operateStub) routes(mux *http.ServeMux) {
 func (s *operateStub) again(r *http.Request) bool { return s.asked[r.Method+" "+r.URL.Path] > 1 }
 
 func (s *operateStub) members(w http.ResponseWriter, _ *http.Request) {
-	answer(w, 200, admin.Members{Members: []admin.Member{
+	answer(w, 200, api.Members{Members: []api.Member{
 		{Member: topology.Member{ID: "g", Name: "gone", State: "unknown", Drained: true}, Weight: 10, Removed: true},
 		{Member: topology.Member{ID: "m1", Name: "one", State: "alive", Leads: 1, Holds: 2}, Zone: "z1", Weight: 20},
 		{Member: topology.Member{ID: "m3", Name: "twin", State: "alive"}, Weight: 10},
@@ -49,31 +49,31 @@ func (s *operateStub) members(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *operateStub) set(w http.ResponseWriter, r *http.Request) {
-	var change admin.MemberChange
+	var change api.MemberChange
 	if json.NewDecoder(r.Body).Decode(&change) != nil || change.Zone == nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: "weight: 1 to 100", TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: "weight: 1 to 100", TrackingID: "t"})
 		return
 	}
-	answer(w, 200, admin.Member{Member: topology.Member{Name: r.PathValue("name")}, Zone: *change.Zone})
+	answer(w, 200, api.Member{Member: topology.Member{Name: r.PathValue("name")}, Zone: *change.Zone})
 }
 
 func (s *operateStub) change(w http.ResponseWriter, r *http.Request) {
 	switch name := r.PathValue("name"); {
 	case name == "none":
-		answer(w, 404, admin.Problem{Code: "EntityNotFound", Message: `no member is called "none"`, TrackingID: "t"})
+		answer(w, 404, api.Problem{Code: "EntityNotFound", Message: `no member is called "none"`, TrackingID: "t"})
 	case s.again(r):
 		w.WriteHeader(204)
 	case name == "two":
-		answer(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
+		answer(w, 503, api.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
 	default:
-		answer(w, 504, admin.Problem{Code: "Timeout", Message: "partitions [1 2] are still to be moved", TrackingID: "t"})
+		answer(w, 504, api.Problem{Code: "Timeout", Message: "partitions [1 2] are still to be moved", TrackingID: "t"})
 	}
 }
 
 func (s *operateStub) grow(w http.ResponseWriter, r *http.Request) {
-	var asked admin.GrowRequest
+	var asked api.GrowRequest
 	_ = json.NewDecoder(r.Body).Decode(&asked)
-	answer(w, 200, admin.GrowResult{Partitions: 1 + asked.Add})
+	answer(w, 200, api.GrowResult{Partitions: 1 + asked.Add})
 }
 
 // partition returns a paused move for partition 7, and for others a move that ends after two requests.
@@ -90,23 +90,23 @@ func (s *operateStub) partition(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *operateStub) listMoves(w http.ResponseWriter, r *http.Request) {
-	answer(w, 200, admin.Moves{Moves: append([]topology.Move{}, s.moves...)})
+	answer(w, 200, api.Moves{Moves: append([]topology.Move{}, s.moves...)})
 	if len(s.moves) > 0 && s.moves[0].State != "paused" && s.asked["GET /v1/moves"] >= 2 {
 		s.moves = nil
 	}
 }
 
 func (s *operateStub) plan(w http.ResponseWriter, _ *http.Request) {
-	answer(w, 200, admin.Plan{Moves: []topology.PlannedMove{
+	answer(w, 200, api.Plan{Moves: []topology.PlannedMove{
 		{Partition: 0, From: []fsm.MemberID{"m2", "m1"}, To: []fsm.MemberID{"m1", "m2"}, LeaderOnly: true}, // the stub's leader of 0 is m1
 		{Partition: 5, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 3 << 30},
 	}})
 }
 
 func (s *operateStub) rebalance(w http.ResponseWriter, r *http.Request) {
-	var asked admin.Plan
+	var asked api.Plan
 	if json.NewDecoder(r.Body).Decode(&asked) != nil || len(asked.Moves) != 2 {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: "not what was planned", TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: "not what was planned", TrackingID: "t"})
 		return
 	}
 	answer(w, 202, asked)

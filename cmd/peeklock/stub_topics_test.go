@@ -9,20 +9,20 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // topicStub answers requests for topics, subscriptions and rules as a member does.
 type topicStub struct {
 	mu            sync.Mutex
-	topics        map[string]admin.Topic
-	subscriptions map[string]admin.Subscription
+	topics        map[string]api.Topic
+	subscriptions map[string]api.Subscription
 	rules         map[string][]entity.Rule
 }
 
 func (s *topicStub) routes(mux *http.ServeMux) {
-	s.topics, s.subscriptions, s.rules = map[string]admin.Topic{}, map[string]admin.Subscription{}, map[string][]entity.Rule{}
+	s.topics, s.subscriptions, s.rules = map[string]api.Topic{}, map[string]api.Subscription{}, map[string][]entity.Rule{}
 	for pattern, serve := range map[string]func(w http.ResponseWriter, r *http.Request, name string){
 		"GET /v1/topics": s.listTopics, "GET /v1/topics/{name...}": s.showTopic,
 		"PUT /v1/topics/{name...}": s.putTopic, "PATCH /v1/topics/{name...}": s.putTopic, "DELETE /v1/topics/{name...}": s.delete,
@@ -40,12 +40,12 @@ func (s *topicStub) routes(mux *http.ServeMux) {
 }
 
 func missing(w http.ResponseWriter, what string) {
-	answer(w, 404, admin.Problem{Code: what + "NotFound", Message: strings.ToLower(what) + " not found", TrackingID: "t"})
+	answer(w, 404, api.Problem{Code: what + "NotFound", Message: strings.ToLower(what) + " not found", TrackingID: "t"})
 }
 
 // putTopic returns what was sent to it.
 func (s *topicStub) putTopic(w http.ResponseWriter, r *http.Request, name string) {
-	t := admin.Topic{Name: name, Partition: 3, Version: 1}
+	t := api.Topic{Name: name, Partition: 3, Version: 1}
 	_ = json.NewDecoder(r.Body).Decode(&t.Settings)
 	s.topics[name] = t
 	answer(w, 200, t)
@@ -57,7 +57,7 @@ func (s *topicStub) showTopic(w http.ResponseWriter, _ *http.Request, name strin
 		missing(w, "Entity")
 		return
 	}
-	t.Counts = &admin.TopicCounts{Subscriptions: uint64(len(s.subscriptions)), Bytes: 2048}
+	t.Counts = &api.TopicCounts{Subscriptions: uint64(len(s.subscriptions)), Bytes: 2048}
 	answer(w, 200, t)
 }
 
@@ -71,7 +71,7 @@ func (s *topicStub) delete(w http.ResponseWriter, _ *http.Request, name string) 
 func walks(r *http.Request) bool { return r.URL.Query().Get("max") == "1000" }
 
 func (s *topicStub) listTopics(w http.ResponseWriter, r *http.Request, _ string) {
-	page := admin.TopicPage{}
+	page := api.TopicPage{}
 	for _, name := range slices.Sorted(maps.Keys(s.topics)) {
 		if name > r.URL.Query().Get("after") {
 			page.Topics = append(page.Topics, s.topics[name])
@@ -85,10 +85,10 @@ func (s *topicStub) listTopics(w http.ResponseWriter, r *http.Request, _ string)
 }
 
 func (s *topicStub) putSubscription(w http.ResponseWriter, r *http.Request, name string) {
-	sub := admin.Subscription{Name: name, Partition: 3, Version: 1}
-	var asked admin.SubscriptionRequest
+	sub := api.Subscription{Name: name, Partition: 3, Version: 1}
+	var asked api.SubscriptionRequest
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
 	sub.Settings = asked.Settings
@@ -106,12 +106,12 @@ func (s *topicStub) showSubscription(w http.ResponseWriter, _ *http.Request, nam
 		missing(w, "Entity")
 		return
 	}
-	sub.Counts = &admin.Counts{Active: 3, Transfer: 2, TransferDeadLetter: 1}
+	sub.Counts = &api.Counts{Active: 3, Transfer: 2, TransferDeadLetter: 1}
 	answer(w, 200, sub)
 }
 
 func (s *topicStub) listSubscriptions(w http.ResponseWriter, r *http.Request, _ string) {
-	page := admin.SubscriptionPage{}
+	page := api.SubscriptionPage{}
 	for _, name := range slices.Sorted(maps.Keys(s.subscriptions)) {
 		if strings.HasPrefix(name, r.URL.Query().Get("topic")+"/") && name > r.URL.Query().Get("after") {
 			page.Subscriptions = append(page.Subscriptions, s.subscriptions[name])
@@ -127,7 +127,7 @@ func (s *topicStub) listSubscriptions(w http.ResponseWriter, r *http.Request, _ 
 func (s *topicStub) getRules(w http.ResponseWriter, r *http.Request, name string) {
 	query := r.URL.Query()
 	skip, _ := strconv.Atoi(query.Get("skip"))
-	page := admin.RulePage{}
+	page := api.RulePage{}
 	for i, rule := range s.rules[name] {
 		switch {
 		case rule.Name == query.Get("name"):
@@ -147,7 +147,7 @@ func (s *topicStub) getRules(w http.ResponseWriter, r *http.Request, name string
 func (s *topicStub) putRule(w http.ResponseWriter, r *http.Request, name string) {
 	rule := entity.Rule{}
 	if err := json.NewDecoder(r.Body).Decode(&rule); err != nil {
-		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		answer(w, 400, api.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
 	rule.Name = r.URL.Query().Get("name")

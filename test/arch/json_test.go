@@ -19,7 +19,7 @@ import (
 func withoutGolden() map[string]string {
 	return map[string]string{
 		"cmd/peeklock/internal/cli/kubernetes.statefulSet": "Kubernetes writes it, and it is only read",
-		"admin/entity.typedValue":                          "TestRuleValuesKeepTheirWrittenForm of admin shows all of its forms",
+		"admin/entity.typedValue":                          "TestRuleValuesKeepTheirWrittenForm of admin/api shows all of its forms",
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -251,7 +251,7 @@ func createEntities(ctx context.Context, c *client.Client, o *benchOptions) ([]s
 	var made []string
 	for i := range o.queues {
 		path := entities.QueuePath(o.queue(i))
-		var q admin.Queue
+		var q api.Queue
 		isNew, err := ensureEntity(ctx, c, o, path, settings, &q)
 		if err != nil {
 			return made, fmt.Errorf("queue %s: %w", o.queue(i), err)

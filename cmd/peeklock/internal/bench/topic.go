@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/go-amqp"
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -186,7 +186,7 @@ func createTopic(ctx context.Context, c *client.Client, o *benchOptions, setting
 
 func createTopicWith(ctx context.Context, c *client.Client, o *benchOptions, settings entity.Settings) ([]string, error) {
 	var made []string
-	var topic admin.Topic
+	var topic api.Topic
 	isNew, err := ensureEntity(ctx, c, o, entities.TopicPath(o.topicName()), entity.Settings{
 		EnablePartitioning: settings.EnablePartitioning, MaxSizeInMegabytes: settings.MaxSizeInMegabytes, MaxMessageBytes: settings.MaxMessageBytes,
 	}, &topic)
@@ -200,8 +200,8 @@ func createTopicWith(ctx context.Context, c *client.Client, o *benchOptions, set
 	locks := make([]time.Duration, o.topic.subscriptions)
 	err = parallel(ctx, o.topic.subscriptions, func(ctx context.Context, i int) error {
 		path := entities.SubscriptionPath(o.subscription(i))
-		var s admin.Subscription
-		isFresh, err := ensureEntity(ctx, c, o, path, admin.SubscriptionRequest{
+		var s api.Subscription
+		isFresh, err := ensureEntity(ctx, c, o, path, api.SubscriptionRequest{
 			Settings: entity.Settings{LockDuration: settings.LockDuration}, DefaultRule: o.topic.firstRule(i),
 		}, &s)
 		if s.LockDuration != nil {
@@ -285,7 +285,7 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 // storedBytes returns the size of the payloads that the broker reports for all queues, or for the topic.
 func storedBytes(ctx context.Context, c *client.Client, o *benchOptions) (uint64, error) {
 	if o.topic.subscriptions > 0 {
-		var t admin.Topic
+		var t api.Topic
 		err := c.Call(ctx, http.MethodGet, entities.TopicPath(o.topicName()), nil, &t)
 		if err == nil && t.Counts == nil {
 			err = errors.New("the member reported no counts")

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -30,10 +30,10 @@ func busyServer(t *testing.T, refusals int32) (address string, asked *atomic.Int
 	asked = new(atomic.Int32)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1) <= refusals {
-			writeJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "the cluster is starting", TrackingID: "t"})
+			writeJSON(w, 503, api.Problem{Code: "ServerBusy", Message: "the cluster is starting", TrackingID: "t"})
 			return
 		}
-		writeJSON(w, 200, admin.Member{})
+		writeJSON(w, 200, api.Member{})
 	}))
 	t.Cleanup(server.Close)
 	return server.URL, asked
@@ -44,7 +44,7 @@ func TestCommandsWaitForAStartingCluster(t *testing.T) {
 	t.Parallel()
 	address, asked := busyServer(t, 2)
 	c := &Client{Servers: []string{address}}
-	if err := c.Call(t.Context(), http.MethodPatch, "/v1/members/a", admin.MemberChange{}, nil); err != nil || asked.Load() != 3 {
+	if err := c.Call(t.Context(), http.MethodPatch, "/v1/members/a", api.MemberChange{}, nil); err != nil || asked.Load() != 3 {
 		t.Errorf("%d requests, want 3: %v", asked.Load(), err)
 	}
 }
@@ -59,7 +59,7 @@ func TestServersWithUnknownCertificatesAreSkipped(t *testing.T) {
 	address, asked := busyServer(t, 0)
 	noTLS := strings.Replace(address, "http://", "https://", 1)
 	c := &Client{Servers: []string{unknown.URL, noTLS, address}}
-	if err := c.Call(t.Context(), http.MethodPatch, "/v1/members/a", admin.MemberChange{}, nil); err != nil || asked.Load() != 1 {
+	if err := c.Call(t.Context(), http.MethodPatch, "/v1/members/a", api.MemberChange{}, nil); err != nil || asked.Load() != 1 {
 		t.Errorf("%d requests, want 1: %v", asked.Load(), err)
 	}
 }
@@ -70,11 +70,11 @@ func TestUnknownChangeIsNotRepeated(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		writeJSON(w, 504, admin.Problem{Code: "Timeout", Message: "a part was done before the cluster was busy", TrackingID: "t"})
+		writeJSON(w, 504, api.Problem{Code: "Timeout", Message: "a part was done before the cluster was busy", TrackingID: "t"})
 	}))
 	t.Cleanup(server.Close)
 	c := &Client{Servers: []string{server.URL}}
-	err := c.Call(t.Context(), http.MethodPost, "/v1/regenerate", admin.RegenerateRequest{Rule: "r", Which: admin.KeyPrimary}, nil)
+	err := c.Call(t.Context(), http.MethodPost, "/v1/regenerate", api.RegenerateRequest{Rule: "r", Which: api.KeyPrimary}, nil)
 	if !cli.IsUnknown(err) || asked.Load() != 1 {
 		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}

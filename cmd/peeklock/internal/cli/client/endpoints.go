@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 )
 
 // Endpoints returns the AMQP addresses of the members, live members first.
 func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
-	var list admin.Endpoints
+	var list api.Endpoints
 	base, err := c.callVia(ctx, http.MethodGet, "/v1/endpoints", nil, &list)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (c *Client) Endpoints(ctx context.Context) ([]string, error) {
 }
 
 // recordControlAddress records the address at which a member has answered and returns its host.
-func (c *Client) recordControlAddress(base string, list admin.Endpoints) (host string, err error) {
+func (c *Client) recordControlAddress(base string, list api.Endpoints) (host string, err error) {
 	if _, ok := socketPath(base); ok {
 		c.usesTLS, c.controlAddress = list.RequireTLS, ""
 		return SocketHost, nil

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"syscall"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 )
 
@@ -47,7 +47,7 @@ func dialError(err error) error {
 // responseError turns a response whose status is not 2xx into an error. After a timeout inside the cluster the
 // outcome of a change is unknown.
 func responseError(status int, method, base string, body []byte) error {
-	var p admin.Problem
+	var p api.Problem
 	if json.Unmarshal(body, &p) != nil || p.Message == "" {
 		return fmt.Errorf("%s does not answer like a Peeklock member: status %d", base, status)
 	}
@@ -59,7 +59,7 @@ func responseError(status int, method, base string, body []byte) error {
 
 // refusedError is a problem that the control API returned.
 type refusedError struct {
-	admin.Problem
+	api.Problem
 
 	status int // of HTTP
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -32,7 +32,7 @@ func keyPath(args []string) string {
 }
 
 // keyText returns a key as text: the connection string that an application needs, if it is known.
-func keyText(k *admin.AccessRule) string {
+func keyText(k *api.AccessRule) string {
 	return output.Printable(cmp.Or(k.PrimaryConnectionString, k.Name+"  "+k.PrimaryKey), output.FieldCharactersMax)
 }
 
@@ -79,7 +79,7 @@ The keys in the configuration of members are not listed: they give access to all
 				listKeys, []any{"name", "rights", "changed (UTC)"}, func(k *listedKey) []any {
 					return []any{output.Printable(k.Name, 60), strings.Join(k.Rights, ","), output.TimeText(&k.Updated)}
 				}),
-			command.GetVerb[admin.AccessRule](command.Verb{
+			command.GetVerb[api.AccessRule](command.Verb{
 				Use: "show" + arguments, Short: "Show a key with its secrets and connection strings", Args: cli.ArgCount(1, 2),
 				Example: "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders", Complete: completeKey,
 			}, keyPath),
@@ -110,7 +110,7 @@ func putKeyVerb(v command.Verb, update bool) command.Verb {
 	}
 	v.Run = func(i command.Invocation) error {
 		path, done := keyPath(i.Args), "created"
-		var key admin.AccessRule
+		var key api.AccessRule
 		switch {
 		case update:
 			if err := i.Client.Call(i.Ctx, http.MethodGet, path, nil, &key); err != nil {
@@ -123,7 +123,7 @@ func putKeyVerb(v command.Verb, update bool) command.Verb {
 		case len(request.Rights) == 0:
 			return cli.Usagef("a key needs rights: give --rights with some of send, listen, manage")
 		}
-		var made admin.AccessRule // not key: fields that are missing in the answer would keep their values
+		var made api.AccessRule // not key: fields that are missing in the answer would keep their values
 		if err := i.Client.Call(i.Ctx, http.MethodPut, path, request, &made); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ type listedKey struct {
 }
 
 func listKeys(i command.Invocation) ([]listedKey, error) {
-	var page admin.AccessPage
+	var page api.AccessPage
 	if err := i.Client.Call(i.Ctx, http.MethodGet, accessPath("access", i.Args), nil, &page); err != nil {
 		return nil, err
 	}
@@ -153,21 +153,21 @@ func listKeys(i command.Invocation) ([]listedKey, error) {
 }
 
 func regenerateKeyVerb(v command.Verb) command.Verb {
-	which := admin.KeyPrimary
+	which := api.KeyPrimary
 	v.Args, v.Complete = cli.ArgCount(1, 2), completeKey
 	v.Flags = func(cmd *cobra.Command) {
 		cmd.Flags().StringVar(&which, "which", which, "primary or secondary")
-		_ = cmd.RegisterFlagCompletionFunc("which", cobra.FixedCompletions([]string{admin.KeyPrimary, admin.KeySecondary}, cobra.ShellCompDirectiveNoFileComp))
+		_ = cmd.RegisterFlagCompletionFunc("which", cobra.FixedCompletions([]string{api.KeyPrimary, api.KeySecondary}, cobra.ShellCompDirectiveNoFileComp))
 	}
 	v.Run = func(i command.Invocation) error {
-		if which != admin.KeyPrimary && which != admin.KeySecondary {
-			return cli.Usagef("--which is %s or %s, not %q", admin.KeyPrimary, admin.KeySecondary, output.Printable(which, 60))
+		if which != api.KeyPrimary && which != api.KeySecondary {
+			return cli.Usagef("--which is %s or %s, not %q", api.KeyPrimary, api.KeySecondary, output.Printable(which, 60))
 		}
-		var key admin.AccessRule
-		if err := i.Client.Call(i.Ctx, http.MethodPost, accessPath("regenerate", i.Args[1:]), admin.RegenerateRequest{Rule: i.Args[0], Which: which}, &key); err != nil {
+		var key api.AccessRule
+		if err := i.Client.Call(i.Ctx, http.MethodPost, accessPath("regenerate", i.Args[1:]), api.RegenerateRequest{Rule: i.Args[0], Which: which}, &key); err != nil {
 			return err
 		}
-		if which == admin.KeySecondary && i.Out.IsTable() { // the table shows the new secret
+		if which == api.KeySecondary && i.Out.IsTable() { // the table shows the new secret
 			key.PrimaryKey, key.PrimaryConnectionString = key.SecondaryKey, key.SecondaryConnectionString
 		}
 		return printKey(i.Out, &key, "has a new "+which+" secret")
@@ -176,7 +176,7 @@ func regenerateKeyVerb(v command.Verb) command.Verb {
 }
 
 // printKey prints a key after it was created or changed.
-func printKey(out *output.Output, k *admin.AccessRule, done string) error {
+func printKey(out *output.Output, k *api.AccessRule, done string) error {
 	if out.IsTable() {
 		return out.Note("key %s %s\n  %s", k.Name, done, keyText(k))
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
@@ -17,8 +17,8 @@ import (
 
 func namespacePath(name string) string { return "/v1/namespaces/" + url.PathEscape(name) }
 
-func namespaces(ctx context.Context, c *client.Client) ([]admin.Namespace, error) {
-	return allPages(ctx, c, "/v1/namespaces?max=1000", "after", func(p *admin.NamespacePage) ([]admin.Namespace, string) { return p.Namespaces, p.Next })
+func namespaces(ctx context.Context, c *client.Client) ([]api.Namespace, error) {
+	return allPages(ctx, c, "/v1/namespaces?max=1000", "after", func(p *api.NamespacePage) ([]api.Namespace, string) { return p.Namespaces, p.Next })
 }
 
 func namespaceNoun() command.Noun {
@@ -38,11 +38,11 @@ its hosts. Any other host name selects the namespace "default". All commands acc
 			Example: "  peeklock namespace update orders --max-entities 100\n  peeklock namespace update orders --host ''",
 		}, http.MethodPatch, "updated"),
 		command.ListVerb(command.Verb{Use: "list", Short: "List namespaces", Example: "  peeklock namespace list"},
-			func(i command.Invocation) ([]admin.Namespace, error) { return namespaces(i.Ctx, i.Client) },
-			[]any{"name", "hosts", "max message bytes", "max entities", "max lock duration"}, func(n *admin.Namespace) []any {
+			func(i command.Invocation) ([]api.Namespace, error) { return namespaces(i.Ctx, i.Client) },
+			[]any{"name", "hosts", "max message bytes", "max entities", "max lock duration"}, func(n *api.Namespace) []any {
 				return []any{n.Name, output.Printable(strings.Join(n.Hosts, " "), 80), limitText(n.MaxMessageBytes), limitText(n.MaxEntities), command.DurationFlag(&n.MaxLockDuration).String()}
 			}),
-		command.GetVerb[admin.Namespace](command.Verb{
+		command.GetVerb[api.Namespace](command.Verb{
 			Use: "show NAME", Short: "Show the settings of a namespace", Args: cli.ArgCount(1, 1),
 			Example: "  peeklock namespace show orders", Complete: command.CompleteNamespace,
 		}, path),
@@ -55,7 +55,7 @@ its hosts. Any other host name selects the namespace "default". All commands acc
 }
 
 func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
-	var s admin.NamespaceSettings
+	var s api.NamespaceSettings
 	var hosts []string
 	v.Args = cli.ArgCount(1, 1)
 	v.Flags = func(cmd *cobra.Command) {
@@ -70,7 +70,7 @@ func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
 		if i.Changed("host") {
 			s.Hosts = append([]string{}, hosts...)
 		}
-		var made admin.Namespace
+		var made api.Namespace
 		if err := i.Client.Call(i.Ctx, method, namespacePath(i.Args[0]), s, &made); err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
@@ -20,25 +20,25 @@ func Nouns() []command.Noun {
 	return []command.Noun{queueNoun(), topicNoun(), subscriptionNoun(), ruleNoun(), namespaceNoun(), keyNoun(), {Verbs: []command.Verb{importVerb()}}}
 }
 
-func queueResource() *resource[admin.Queue] {
-	return &resource[admin.Queue]{
+func queueResource() *resource[api.Queue] {
+	return &resource[api.Queue]{
 		kind: fsm.QueueEntity, plural: "queues", argument: "NAME", contents: "all its messages", example: "orders", args: cli.ArgCount(1, 1),
-		summary: func(q *admin.Queue) (string, fsm.PartitionID) { return q.Name, q.Partition },
+		summary: func(q *api.Queue) (string, fsm.PartitionID) { return q.Name, q.Partition },
 	}
 }
 
-func topicResource() *resource[admin.Topic] {
-	return &resource[admin.Topic]{
+func topicResource() *resource[api.Topic] {
+	return &resource[api.Topic]{
 		kind: fsm.TopicEntity, plural: "topics", argument: "NAME", contents: "its subscriptions with all their messages", example: "orders", args: cli.ArgCount(1, 1),
-		summary: func(t *admin.Topic) (string, fsm.PartitionID) { return t.Name, t.Partition },
+		summary: func(t *api.Topic) (string, fsm.PartitionID) { return t.Name, t.Partition },
 	}
 }
 
-func subscriptionResource() *resource[admin.Subscription] {
-	return &resource[admin.Subscription]{
+func subscriptionResource() *resource[api.Subscription] {
+	return &resource[api.Subscription]{
 		kind: fsm.SubscriptionEntity, plural: "subscriptions", argument: SubscriptionArg, contents: "all its messages", example: "orders/Subscriptions/audit",
 		args:    wantSubscription(0),
-		summary: func(s *admin.Subscription) (string, fsm.PartitionID) { return s.Name, s.Partition },
+		summary: func(s *api.Subscription) (string, fsm.PartitionID) { return s.Name, s.Partition },
 	}
 }
 
@@ -59,8 +59,8 @@ func queueNoun() command.Noun {
   peeklock queue update orders --forward-to ''`,
 		}),
 		command.ListVerb(command.Verb{Use: "list", Short: "List queues with their message counts", Example: "  peeklock queue list"},
-			func(i command.Invocation) ([]admin.Queue, error) { return queues(i.Ctx, i.Client) }, countsHeader(),
-			func(q *admin.Queue) []any { return countsRow(q.Name, q.Counts, q.Partition) }),
+			func(i command.Invocation) ([]api.Queue, error) { return queues(i.Ctx, i.Client) }, countsHeader(),
+			func(q *api.Queue) []any { return countsRow(q.Name, q.Counts, q.Partition) }),
 		r.showVerb(), r.deleteVerb(),
 	}}
 }
@@ -74,14 +74,14 @@ Each subscription gets a copy of the messages that its rules match.`, Verbs: []c
 		create,
 		r.updateVerb(command.Verb{Example: "  peeklock topic update orders --status SendDisabled"}),
 		command.ListVerb(command.Verb{Use: "list", Short: "List topics with their message counts", Example: "  peeklock topic list"},
-			func(i command.Invocation) ([]admin.Topic, error) { return topics(i.Ctx, i.Client, true) },
+			func(i command.Invocation) ([]api.Topic, error) { return topics(i.Ctx, i.Client, true) },
 			[]any{"name", "subscriptions", "scheduled", "size", "status", "partition"}, topicRow),
 		r.showVerb(), r.deleteVerb(),
 	}}
 }
 
-func topicRow(t *admin.Topic) []any {
-	var n admin.TopicCounts
+func topicRow(t *api.Topic) []any {
+	var n api.TopicCounts
 	if t.Counts != nil {
 		n = *t.Counts
 	}
@@ -99,16 +99,16 @@ or with those that match its rules ("peeklock rule").`, Verbs: []command.Verb{
 		command.ListVerb(command.Verb{
 			Use: "list [TOPIC]", Short: "List the subscriptions of a topic, or of all topics, with their message counts",
 			Example: "  peeklock subscription list orders", Args: cli.ArgCount(0, 1), Complete: command.CompleteNames("topics"),
-		}, func(i command.Invocation) ([]admin.Subscription, error) {
+		}, func(i command.Invocation) ([]api.Subscription, error) {
 			return subscriptions(i.Ctx, i.Client, i.Args)
 		}, countsHeader(),
-			func(s *admin.Subscription) []any { return countsRow(s.Name, s.Counts, s.Partition) }),
+			func(s *api.Subscription) []any { return countsRow(s.Name, s.Counts, s.Partition) }),
 		r.showVerb(), r.deleteVerb(),
 	}}
 }
 
 // createSubscriptionVerb returns create with an optional filter, which becomes the first rule.
-func createSubscriptionVerb(r *resource[admin.Subscription]) command.Verb {
+func createSubscriptionVerb(r *resource[api.Subscription]) command.Verb {
 	var first ruleFlags
 	v, settings := r.createVerb(command.Verb{Long: `Create a subscription of a topic. It gets all messages that are sent from now on. With a filter, it gets those that
 match: the filter becomes its first rule, $Default.
@@ -122,7 +122,7 @@ match: the filter becomes its first rule, $Default.
 		first.flags(cmd)
 	}
 	v.Run = func(i command.Invocation) error {
-		body := admin.SubscriptionRequest{Settings: *settings}
+		body := api.SubscriptionRequest{Settings: *settings}
 		if first.given(i.Changed) {
 			rule, err := first.rule()
 			if err != nil {

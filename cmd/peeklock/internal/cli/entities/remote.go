@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/emulator"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
@@ -33,7 +33,7 @@ func (r remoteControl) CreateNamespace(ctx context.Context, name string, _ fsm.N
 }
 
 func (r remoteControl) namespace(ctx context.Context, method, name string) (fsm.Namespace, error) {
-	var found admin.Namespace
+	var found api.Namespace
 	err := codedError(r.client.Call(ctx, method, namespacePath(name), nil, &found))
 	namespace := fsm.Namespace{Name: found.Name}
 	if found.MaxMessageBytes != nil {
@@ -62,7 +62,7 @@ func (r remoteEntities) entity(ctx context.Context, method string, kind fsm.Enti
 
 // CreateEntity creates an entity. access is not used: package emulator gives none.
 func (r remoteEntities) CreateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, _ []fsm.AccessRule) (fsm.Entity, error) {
-	body := admin.SubscriptionRequest{Settings: entity.DescribeSettings(kind, settings)}
+	body := api.SubscriptionRequest{Settings: entity.DescribeSettings(kind, settings)}
 	if rule != nil {
 		described := entity.DescribeRule(*rule)
 		body.DefaultRule = &described
@@ -97,7 +97,7 @@ func (r remoteEntities) DropRule(ctx context.Context, subscription, name string)
 
 // Rules returns a page of the rules of a subscription.
 func (r remoteEntities) Rules(ctx context.Context, subscription string, skip, most int) ([]fsm.Rule, error) {
-	var page admin.RulePage
+	var page api.RulePage
 	query := url.Values{"skip": {fmt.Sprint(skip)}, "max": {fmt.Sprint(most)}}
 	if err := r.client.Call(ctx, http.MethodGet, client.NamePath("/v1/rules/", subscription)+"?"+query.Encode(), nil, &page); err != nil {
 		return nil, codedError(err)

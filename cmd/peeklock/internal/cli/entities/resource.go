@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -97,16 +97,16 @@ func allPages[P, T any](ctx context.Context, c *client.Client, path, next string
 	}
 }
 
-func queues(ctx context.Context, c *client.Client) ([]admin.Queue, error) {
-	return allPages(ctx, c, "/v1/queues?max=1000&counts=true", "after", func(p *admin.QueuePage) ([]admin.Queue, string) { return p.Queues, p.Next })
+func queues(ctx context.Context, c *client.Client) ([]api.Queue, error) {
+	return allPages(ctx, c, "/v1/queues?max=1000&counts=true", "after", func(p *api.QueuePage) ([]api.Queue, string) { return p.Queues, p.Next })
 }
 
-func topics(ctx context.Context, c *client.Client, counts bool) ([]admin.Topic, error) {
-	return allPages(ctx, c, "/v1/topics?max=1000&counts="+strconv.FormatBool(counts), "after", func(p *admin.TopicPage) ([]admin.Topic, string) { return p.Topics, p.Next })
+func topics(ctx context.Context, c *client.Client, counts bool) ([]api.Topic, error) {
+	return allPages(ctx, c, "/v1/topics?max=1000&counts="+strconv.FormatBool(counts), "after", func(p *api.TopicPage) ([]api.Topic, string) { return p.Topics, p.Next })
 }
 
 // subscriptions lists the subscriptions of the named topics, or of all topics when none is named.
-func subscriptions(ctx context.Context, c *client.Client, names []string) ([]admin.Subscription, error) {
+func subscriptions(ctx context.Context, c *client.Client, names []string) ([]api.Subscription, error) {
 	if len(names) == 0 {
 		topics, err := topics(ctx, c, false)
 		if err != nil {
@@ -116,10 +116,10 @@ func subscriptions(ctx context.Context, c *client.Client, names []string) ([]adm
 			names = append(names, t.Name)
 		}
 	}
-	all := []admin.Subscription{}
+	all := []api.Subscription{}
 	for _, topic := range names {
 		list, err := allPages(ctx, c, "/v1/subscriptions?max=1000&counts=true&topic="+url.QueryEscape(topic), "after",
-			func(p *admin.SubscriptionPage) ([]admin.Subscription, string) { return p.Subscriptions, p.Next })
+			func(p *api.SubscriptionPage) ([]api.Subscription, string) { return p.Subscriptions, p.Next })
 		if err != nil {
 			return nil, err
 		}
@@ -133,8 +133,8 @@ func countsHeader() []any {
 	return []any{"name", "active", "locked", "deferred", "scheduled", "dead-letter", "transfer", "transfer-dead-letter", "size", "partition"}
 }
 
-func countsRow(name string, counts *admin.Counts, partition fsm.PartitionID) []any {
-	var n admin.Counts
+func countsRow(name string, counts *api.Counts, partition fsm.PartitionID) []any {
+	var n api.Counts
 	if counts != nil {
 		n = *counts
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -92,7 +92,7 @@ func RulePath(subscription, name string) string {
 }
 
 func rules(ctx context.Context, c *client.Client, subscription string) ([]entity.Rule, error) {
-	return allPages(ctx, c, client.NamePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *admin.RulePage) ([]entity.Rule, string) {
+	return allPages(ctx, c, client.NamePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *api.RulePage) ([]entity.Rule, string) {
 		if p.Next == 0 {
 			return p.Rules, ""
 		}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -248,7 +248,7 @@ func (p *prestop) log(ctx context.Context, text string) {
 func (p *prestop) tell(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeMax)
 	defer cancel()
-	_, _ = p.CallOnce(ctx, http.MethodPost, "/v1/notes", admin.Note{Source: "prestop", Text: truncate(text, admin.NoteBytesMax)}, nil)
+	_, _ = p.CallOnce(ctx, http.MethodPost, "/v1/notes", api.Note{Source: "prestop", Text: truncate(text, api.NoteBytesMax)}, nil)
 }
 
 // sendEvent creates an event of the pod. The service account may lack the right, so a failure is not reported.

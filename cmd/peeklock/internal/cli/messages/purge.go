@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -67,7 +67,7 @@ func purge(i command.Invocation, o *purgeOptions) error {
 	if err != nil {
 		return err
 	}
-	request := admin.PurgeRequest{SubQueue: o.apiName(), Before: before}
+	request := api.PurgeRequest{SubQueue: o.apiName(), Before: before}
 	total, err := purgeable(ctx, i.Client, queue, o.subQueue)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func purge(i command.Invocation, o *purgeOptions) error {
 	done := 0
 	for done < total && err == nil {
 		request.Max = min(purgeStep, total-done)
-		var step admin.Affected
+		var step api.Affected
 		err = i.Client.Call(ctx, http.MethodPost, client.NamePath("/v1/purge/", queue), request, &step)
 		done += step.Count
 		m.Add(step.Count)

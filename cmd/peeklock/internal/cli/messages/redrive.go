@@ -9,7 +9,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
@@ -164,8 +164,8 @@ func (r *redriveRun) flush(ctx context.Context) error {
 	if len(r.pending) == 0 {
 		return nil
 	}
-	var step admin.Affected
-	err := r.client.Call(ctx, http.MethodPost, client.NamePath("/v1/redrive/", r.queue), admin.RedriveRequest{Sequences: r.pending}, &step)
+	var step api.Affected
+	err := r.client.Call(ctx, http.MethodPost, client.NamePath("/v1/redrive/", r.queue), api.RedriveRequest{Sequences: r.pending}, &step)
 	r.redriven += step.Count
 	r.pending = r.pending[:0]
 	return err

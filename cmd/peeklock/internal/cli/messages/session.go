@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
@@ -19,14 +19,14 @@ import (
 const sessionsPage = 1000 // sessions per request
 
 // sessions lists up to count sessions, 0 for all.
-func sessions(ctx context.Context, c *client.Client, name string, count int) ([]admin.Session, error) {
-	all := []admin.Session{}
+func sessions(ctx context.Context, c *client.Client, name string, count int) ([]api.Session, error) {
+	all := []api.Session{}
 	for {
 		most := sessionsPage
 		if count > 0 {
 			most = min(most, count-len(all))
 		}
-		var page admin.SessionPage
+		var page api.SessionPage
 		path := client.NamePath("/v1/sessions/", name) + fmt.Sprintf("?max=%d&skip=%d", most, len(all))
 		if err := c.Call(ctx, http.MethodGet, path, nil, &page); err != nil {
 			return nil, err
@@ -39,7 +39,7 @@ func sessions(ctx context.Context, c *client.Client, name string, count int) ([]
 }
 
 // stateText distinguishes a missing state from an empty one.
-func stateText(s *admin.Session) string {
+func stateText(s *api.Session) string {
 	if s.Updated == nil {
 		return "-"
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
@@ -65,11 +65,11 @@ the old member from the cluster. The old member may be dead.`, Example: "  peekl
 // memberListFlags has the flags of member list, memberSetFlags those of member set.
 type (
 	memberListFlags struct{ all bool }
-	memberSetFlags  struct{ admin.MemberChange }
+	memberSetFlags  struct{ api.MemberChange }
 )
 
 // memberStateText returns the state of a member for a table.
-func memberStateText(m admin.Member) string {
+func memberStateText(m api.Member) string {
 	if m.Removed {
 		return "removed"
 	}
@@ -81,12 +81,12 @@ func listMembers(i command.Invocation, all bool) error {
 	if err != nil {
 		return err
 	}
-	shown := slices.DeleteFunc(slices.Clone(r.members), func(m admin.Member) bool { return m.Removed && !all })
+	shown := slices.DeleteFunc(slices.Clone(r.members), func(m api.Member) bool { return m.Removed && !all })
 	rows := make([][]any, len(shown))
 	for at, m := range shown {
 		rows[at] = []any{m.Name, memberStateText(m), m.Zone, m.Weight, m.Leads, m.Holds, m.AMQP, m.HTTP, m.Version}
 	}
-	return i.Out.Rows(admin.Members{Members: shown}, []any{"member", "state", "zone", "weight", "leads", "holds", "amqp", "http", "version"}, rows)
+	return i.Out.Rows(api.Members{Members: shown}, []any{"member", "state", "zone", "weight", "leads", "holds", "amqp", "http", "version"}, rows)
 }
 
 func showMember(i command.Invocation) error {
@@ -101,11 +101,11 @@ func showMember(i command.Invocation) error {
 	return i.Out.Fields(m)
 }
 
-func setMember(i command.Invocation, change admin.MemberChange) error {
-	if change == (admin.MemberChange{}) {
+func setMember(i command.Invocation, change api.MemberChange) error {
+	if change == (api.MemberChange{}) {
 		return cli.Usagef("give --zone or --weight, or both")
 	}
-	var m admin.Member
+	var m api.Member
 	if err := i.Client.Call(i.Ctx, http.MethodPatch, client.MemberPath(i.Args[0], ""), change, &m); err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func removalVerb(v command.Verb) command.Verb {
 		case dryRun:
 			return printRemovalPlan(i, name, replacement)
 		case replacement != "":
-			return changeMember(i, "replace", admin.MemberReplacement{With: replacement}, memberDone{Member: name, Did: "replaced", With: replacement})
+			return changeMember(i, "replace", api.MemberReplacement{With: replacement}, memberDone{Member: name, Did: "replaced", With: replacement})
 		}
 		return changeMember(i, "remove", nil, memberDone{Member: name, Did: "removed"})
 	}

@@ -3,14 +3,14 @@ package operate
 import (
 	"testing"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/topology"
 )
 
 // The state of a member in tables: a member that accepts no messages is shown as such everywhere.
 func TestMemberThatAcceptsNoMessagesIsShown(t *testing.T) {
 	t.Parallel()
-	for want, m := range map[string]admin.Member{
+	for want, m := range map[string]api.Member{
 		"alive":                     {Member: topology.Member{State: "alive"}},
 		"alive, clock off":          {Member: topology.Member{State: "alive", ClockOff: true}},
 		"alive, read-only":          {Member: topology.Member{State: "alive", ReadOnly: true}},

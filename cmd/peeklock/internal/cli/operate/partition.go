@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
@@ -89,7 +89,7 @@ func partitions(ctx context.Context, c *client.Client) ([]PartitionInfo, *member
 	if err := c.Call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return nil, nil, err
 	}
-	var moves admin.Moves
+	var moves api.Moves
 	if err := c.Call(ctx, http.MethodGet, "/v1/moves", nil, &moves); err != nil {
 		return nil, nil, err
 	}
@@ -190,7 +190,7 @@ func movePartition(i command.Invocation, noWait bool) error {
 		return err
 	}
 	done := partitionDone{Partition: id, Did: "ordered", Members: i.Args[1:]}
-	if err := i.Client.Call(i.Ctx, http.MethodPost, partitionPath(id, "move"), admin.MoveRequest{Members: i.Args[1:]}, nil); err != nil {
+	if err := i.Client.Call(i.Ctx, http.MethodPost, partitionPath(id, "move"), api.MoveRequest{Members: i.Args[1:]}, nil); err != nil {
 		return err
 	}
 	if !noWait {
@@ -207,7 +207,7 @@ func transferPartition(i command.Invocation) error {
 	if err != nil {
 		return err
 	}
-	if err := i.Client.Call(i.Ctx, http.MethodPost, partitionPath(id, "transfer"), admin.TransferRequest{To: i.Args[1]}, nil); err != nil {
+	if err := i.Client.Call(i.Ctx, http.MethodPost, partitionPath(id, "transfer"), api.TransferRequest{To: i.Args[1]}, nil); err != nil {
 		return err
 	}
 	return partitionDone{Partition: id, Did: "transferred", Members: i.Args[1:]}.print(i.Out, "to "+i.Args[1])
@@ -233,7 +233,7 @@ func listMoves(i command.Invocation) error {
 	if err != nil {
 		return err
 	}
-	var list admin.Moves
+	var list api.Moves
 	if err := i.Client.Call(i.Ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
 		return err
 	}
@@ -256,8 +256,8 @@ func growPartitions(i command.Invocation) error {
 	if err != nil || n < 1 {
 		return cli.Usagef("%q is not a number of partitions", output.Printable(i.Args[0], 100))
 	}
-	var grown admin.GrowResult
-	if err := i.Client.Call(i.Ctx, http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {
+	var grown api.GrowResult
+	if err := i.Client.Call(i.Ctx, http.MethodPost, "/v1/partitions", api.GrowRequest{Add: n}, &grown); err != nil {
 		return err
 	}
 	if !i.Out.IsTable() {

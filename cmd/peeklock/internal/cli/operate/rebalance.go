@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
@@ -37,7 +37,7 @@ type rebalanced struct {
 
 func rebalance(i command.Invocation, o rebalanceOptions) error {
 	ctx, out := i.Ctx, i.Out
-	var plan admin.Plan
+	var plan api.Plan
 	if err := i.Client.Call(ctx, http.MethodGet, "/v1/rebalance", nil, &plan); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func printPlan(out *output.Output, r *memberNames, plan rebalanced, copies int) 
 func submitMoves(ctx context.Context, c *client.Client, moves []topology.PlannedMove) error {
 	for done := 0; done < len(moves); done += planStep {
 		some := moves[done:min(len(moves), done+planStep)]
-		if err := c.Call(ctx, http.MethodPost, "/v1/rebalance", admin.Plan{Moves: some}, nil); err != nil {
+		if err := c.Call(ctx, http.MethodPost, "/v1/rebalance", api.Plan{Moves: some}, nil); err != nil {
 			if done > 0 {
 				err = fmt.Errorf("%d moves were submitted before: %w", done, err)
 			}

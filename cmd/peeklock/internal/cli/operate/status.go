@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
@@ -76,7 +76,7 @@ func printStatus(out *output.Output, st topology.Status) error {
 
 // holdFormatLevel sets the level above which the cluster does not rise.
 func holdFormatLevel(i command.Invocation) error {
-	var asked admin.FormatLevelRequest
+	var asked api.FormatLevelRequest
 	if text := i.Args[0]; text != "auto" {
 		level, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || level == 0 {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
@@ -31,10 +31,10 @@ const (
 )
 
 // memberNames resolves member names.
-type memberNames struct{ members []admin.Member }
+type memberNames struct{ members []api.Member }
 
 func readMembers(ctx context.Context, c *client.Client) (*memberNames, error) {
-	var list admin.Members
+	var list api.Members
 	if err := c.Call(ctx, http.MethodGet, "/v1/members", nil, &list); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func readMembers(ctx context.Context, c *client.Client) (*memberNames, error) {
 
 // name returns the name of a member if it is unique, otherwise the id.
 func (r *memberNames) name(id fsm.MemberID) string {
-	at := slices.IndexFunc(r.members, func(m admin.Member) bool { return m.ID == id })
+	at := slices.IndexFunc(r.members, func(m api.Member) bool { return m.ID == id })
 	if at < 0 {
 		return string(id)
 	}
@@ -62,8 +62,8 @@ func (r *memberNames) names(ids []fsm.MemberID) string {
 }
 
 // find finds a member by name or id, as the control API does.
-func (r *memberNames) find(text string) (admin.Member, error) {
-	var named []admin.Member
+func (r *memberNames) find(text string) (api.Member, error) {
+	var named []api.Member
 	for _, m := range r.members {
 		if string(m.ID) == text {
 			return m, nil
@@ -72,16 +72,16 @@ func (r *memberNames) find(text string) (admin.Member, error) {
 			named = append(named, m)
 		}
 	}
-	if still := slices.DeleteFunc(slices.Clone(named), func(m admin.Member) bool { return m.Removed }); len(still) > 0 {
+	if still := slices.DeleteFunc(slices.Clone(named), func(m api.Member) bool { return m.Removed }); len(still) > 0 {
 		named = still
 	}
 	switch len(named) {
 	case 0:
-		return admin.Member{}, fmt.Errorf("no member is called %q: peeklock member list shows them", output.Printable(text, 100))
+		return api.Member{}, fmt.Errorf("no member is called %q: peeklock member list shows them", output.Printable(text, 100))
 	case 1:
 		return named[0], nil
 	}
-	return admin.Member{}, fmt.Errorf("%d members are called %q: use the id, which peeklock member list --all -o json shows", len(named), output.Printable(text, 100))
+	return api.Member{}, fmt.Errorf("%d members are called %q: use the id, which peeklock member list --all -o json shows", len(named), output.Printable(text, 100))
 }
 
 // completeMember offers partition numbers for the first from arguments and member names for the others, up to most
@@ -190,7 +190,7 @@ func watchMoves(ctx context.Context, c *client.Client, what string, sizes map[fs
 	defer func() { m.End(err != nil) }()
 	lost := time.Time{}
 	pollWhile(ctx, watchInterval, func() bool {
-		var list admin.Moves
+		var list api.Moves
 		if err = c.Call(ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
 			if lost.IsZero() {
 				lost = time.Now()

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/api"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
 	"github.com/peeklock/peeklock/fsm"
@@ -40,11 +40,11 @@ func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 				answerJSON(w, 200, value)
 			}
 		}
-		mux.HandleFunc("GET /v1/members", look(admin.Members{Members: []admin.Member{{Member: topology.Member{ID: "m2", Name: "two", Leads: 2, Holds: 3}}}}))
-		mux.HandleFunc("GET /v1/moves", look(admin.Moves{Moves: []topology.Move{{Partition: 1, State: "catching up", Copied: 1, Bytes: 2}}}))
-		mux.HandleFunc("GET /v1/rebalance", look(admin.Plan{Moves: []topology.PlannedMove{{Partition: 1, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 5}}}))
+		mux.HandleFunc("GET /v1/members", look(api.Members{Members: []api.Member{{Member: topology.Member{ID: "m2", Name: "two", Leads: 2, Holds: 3}}}}))
+		mux.HandleFunc("GET /v1/moves", look(api.Moves{Moves: []topology.Move{{Partition: 1, State: "catching up", Copied: 1, Bytes: 2}}}))
+		mux.HandleFunc("GET /v1/rebalance", look(api.Plan{Moves: []topology.PlannedMove{{Partition: 1, From: []fsm.MemberID{"m1"}, To: []fsm.MemberID{"m2"}, Bytes: 5}}}))
 		mux.HandleFunc("POST /v1/members/", func(w http.ResponseWriter, _ *http.Request) {
-			answerJSON(w, 504, admin.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
+			answerJSON(w, 504, api.Problem{Code: "Timeout", Message: "it still leads partitions [1]", TrackingID: "t"})
 		})
 		mux.HandleFunc("POST /v1/", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
 		server := httptest.NewServer(mux)
@@ -67,9 +67,9 @@ func TestRequestsToAnAbsentMemberAreRetried(t *testing.T) {
 		case 1:
 			panic(http.ErrAbortHandler) // it may or may not have started
 		case 2:
-			answerJSON(w, 503, admin.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
+			answerJSON(w, 503, api.Problem{Code: "ServerBusy", Message: "no leader", TrackingID: "t"})
 		case 3:
-			answerJSON(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+			answerJSON(w, 504, api.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
 		default:
 			w.WriteHeader(http.StatusNoContent)
 		}

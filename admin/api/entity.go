@@ -1,4 +1,4 @@
-package admin
+package api
 
 import (
 	"time"
@@ -80,4 +80,34 @@ type Problem struct {
 	Code       string `json:"code"` // stable, for programs
 	Message    string `json:"message"`
 	TrackingID string `json:"trackingId"` // also in the log of the member that answered
+}
+
+// Check is one check of a member's health. Its text is public, so it names no entity.
+type Check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
+// Checks is the answer of GET /readyz and /livez.
+type Checks struct {
+	Health
+	Checks []Check `json:"checks,omitempty"` // with ?verbose
+}
+
+// Session is the JSON form of a session of a queue or subscription.
+type Session struct {
+	ID       string     `json:"id"` // "" is a valid id
+	Messages uint64     `json:"messages"`
+	Ready    uint64     `json:"ready"`                    // of those
+	Until    *time.Time `json:"lockedUntil,omitempty"`    // nil: not locked
+	Bytes    uint64     `json:"stateBytes"`               // 0 also for an empty state
+	Updated  *time.Time `json:"stateUpdatedAt,omitempty"` // nil: no state
+}
+
+// SessionPage is one page of the list of sessions, in a stable order. Next is the "skip" of the next page, 0 at the end.
+// Sessions that begin or end meanwhile may be missing or appear twice.
+type SessionPage struct {
+	Sessions []Session `json:"sessions"`
+	Next     int       `json:"next,omitempty"`
 }

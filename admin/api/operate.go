@@ -1,6 +1,8 @@
-package admin
+package api
 
-import "github.com/peeklock/peeklock/topology"
+import (
+	"github.com/peeklock/peeklock/topology"
+)
 
 // Member is a process of the cluster as GET /v1/members shows it: its recorded settings, and its state as the answering
 // member sees it.
@@ -30,7 +32,7 @@ type MemberReplacement struct {
 // Limits of notes.
 const (
 	NoteBytesMax       = 1024 // bytes of the text of a note
-	noteSourceBytesMax = 32
+	NoteSourceBytesMax = 32
 )
 
 // Note is the body of POST /v1/notes: a text for the log of the member that answers.

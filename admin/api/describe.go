@@ -1,12 +1,14 @@
-package admin
+package api
 
 import (
+	"time"
+
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// describe returns the JSON form of an entity; counts may be nil.
-func describe(e fsm.Entity, counts *fsm.Counts) any {
+// Describe returns the JSON form of an entity; counts may be nil.
+func Describe(e fsm.Entity, counts *fsm.Counts) any {
 	switch e.Kind {
 	case fsm.TopicEntity:
 		return describeTopic(e, counts)
@@ -20,14 +22,14 @@ func describe(e fsm.Entity, counts *fsm.Counts) any {
 func describeQueue(e fsm.Entity, counts *fsm.Counts) Queue {
 	return Queue{
 		Name: e.Name, Settings: entity.DescribeSettings(fsm.QueueEntity, e.Settings), Partition: e.Partition, Version: e.Version,
-		Created: toTime(e.Created), Updated: toTime(e.Updated), Counts: describeCounts(counts),
+		Created: ToTime(e.Created), Updated: ToTime(e.Updated), Counts: describeCounts(counts),
 	}
 }
 
 func describeTopic(e fsm.Entity, counts *fsm.Counts) Topic {
 	t := Topic{
 		Name: e.Name, Settings: entity.DescribeSettings(fsm.TopicEntity, e.Settings), Partition: e.Partition, Version: e.Version,
-		Created: toTime(e.Created), Updated: toTime(e.Updated),
+		Created: ToTime(e.Created), Updated: ToTime(e.Updated),
 	}
 	if counts != nil {
 		t.Counts = &TopicCounts{Scheduled: counts.Scheduled, Bytes: counts.Bytes, Subscriptions: counts.Subscriptions}
@@ -40,7 +42,7 @@ func describeSubscription(e fsm.Entity, counts *fsm.Counts) Subscription {
 	return Subscription{
 		Name: e.Name, TopicName: topic, SubscriptionName: name,
 		Settings: entity.DescribeSettings(fsm.SubscriptionEntity, e.Settings), Partition: e.Partition, Version: e.Version,
-		Created: toTime(e.Created), Updated: toTime(e.Updated), Counts: describeCounts(counts),
+		Created: ToTime(e.Created), Updated: ToTime(e.Updated), Counts: describeCounts(counts),
 	}
 }
 
@@ -54,8 +56,8 @@ func describeCounts(c *fsm.Counts) *Counts {
 	}
 }
 
-// pageOf is the answer of a list; counts are nil where the request has not asked for them.
-func pageOf(kind fsm.EntityKind, entities []fsm.Entity, counts []*fsm.Counts, next string) any {
+// PageOf is the answer of a list; counts are nil where the request has not asked for them.
+func PageOf(kind fsm.EntityKind, entities []fsm.Entity, counts []*fsm.Counts, next string) any {
 	switch kind {
 	case fsm.TopicEntity:
 		return TopicPage{Topics: describeEach(entities, counts, describeTopic), Next: next}
@@ -73,3 +75,6 @@ func describeEach[T any](entities []fsm.Entity, counts []*fsm.Counts, describe f
 	}
 	return list
 }
+
+// ToTime returns a time of the state machine in UTC.
+func ToTime(t fsm.Instant) time.Time { return time.UnixMilli(int64(t)).UTC() }
