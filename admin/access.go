@@ -23,7 +23,7 @@ type accessOwner struct {
 }
 
 // accessOwnerOf finds the queue or topic of a path; "" is the namespace.
-func (s *Server) accessOwnerOf(r *http.Request, path string) (accessOwner, error) {
+func (s *core) accessOwnerOf(r *http.Request, path string) (accessOwner, error) {
 	if path == "" {
 		namespace, err := s.namespace(r).Describe(r.Context())
 		return accessOwner{version: namespace.Version, rules: namespace.Access}, err
@@ -51,7 +51,7 @@ func accessOwnerPath(r *http.Request) (string, error) {
 }
 
 // updateAccess reads access rules, changes them and writes them, again when another change came before.
-func (s *Server) updateAccess(r *http.Request, path string, change func([]fsm.AccessRule) ([]fsm.AccessRule, error)) error {
+func (s *core) updateAccess(r *http.Request, path string, change func([]fsm.AccessRule) ([]fsm.AccessRule, error)) error {
 	var err error
 	for range accessTriesMax {
 		var h accessOwner
@@ -73,7 +73,7 @@ func (s *Server) updateAccess(r *http.Request, path string, change func([]fsm.Ac
 }
 
 // getAccess is GET /v1/access/{queue or topic}, and without a name those of the namespace; with rule= one rule.
-func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) getAccess(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r, "rule"); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) error {
 }
 
 // replyAccess answers with one rule as the catalog stores it.
-func (s *Server) replyAccess(w http.ResponseWriter, r *http.Request, status int, path, rule string) error {
+func (s *controlAPI) replyAccess(w http.ResponseWriter, r *http.Request, status int, path, rule string) error {
 	h, err := s.accessOwnerOf(r, path)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *Server) replyAccess(w http.ResponseWriter, r *http.Request, status int,
 
 // putAccess is PUT /v1/access/{queue or topic}?rule=, which adds a rule; with replace=true it changes
 // the rule of that name, which must exist and keeps the keys that are omitted.
-func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) putAccess(w http.ResponseWriter, r *http.Request) error {
 	path, rule, err := accessRuleName(r, "replace")
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 
 // deleteAccess is DELETE /v1/access/{queue or topic}?rule=. Credentials of the rule are invalid
 // within ten seconds.
-func (s *Server) deleteAccess(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	path, rule, err := accessRuleName(r)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (s *Server) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 }
 
 // regenerate is POST /v1/regenerate/{queue or topic}: it replaces one key of a rule by a new one.
-func (s *Server) regenerate(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) regenerate(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r); err != nil {
 		return err
 	}

@@ -3,47 +3,19 @@ package admin
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// atomMediaType is part of the media types that administration clients name in Accept or Content-Type.
-const atomMediaType = "atom+xml"
-
-// Headers in which administration clients send the token for a destination.
-const (
-	forwardTokenHeader           = "ServiceBusSupplementaryAuthorization"
-	forwardDeadLetterTokenHeader = "ServiceBusDlqSupplementaryAuthorization" //nolint:gosec // no credential
-)
-
-// isATOM reports whether a request is for the administration API of the service: the client names an api-version or an
-// ATOM media type, or the path is none of the control API. So a client that names the version can manage a queue named
-// "health".
-func isATOM(r *http.Request) bool {
-	if r.URL.Query().Has(atom.VersionParameter) {
-		return true
-	}
-	for _, header := range []string{"Accept", "Content-Type"} {
-		if strings.Contains(strings.ToLower(r.Header.Get(header)), atomMediaType) {
-			return true
-		}
-	}
-	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	switch first {
-	case "", "v1", "health", "livez", "readyz", "metrics":
-		return false
-	}
-	return true
-}
+// serviceAPI serves the administration API of the service.
+type serviceAPI struct{ *core }
 
 // serveATOM serves one request of the service's administration API.
-func (s *Server) serveATOM(w http.ResponseWriter, r *http.Request) {
+func (s *serviceAPI) serveATOM(w http.ResponseWriter, r *http.Request) {
 	t, err := atom.ParsePath(r.URL.Path)
 	if err != nil {
 		var refused error
@@ -102,7 +74,7 @@ func atomChange(t atom.Target, r *http.Request) auditedChange {
 // atomHandler is one operation on a target; its error becomes an Error element.
 type atomHandler func(http.ResponseWriter, *http.Request, atom.Target) error
 
-func (s *Server) atomRoute(t atom.Target, method string) atomHandler {
+func (s *serviceAPI) atomRoute(t atom.Target, method string) atomHandler {
 	switch t.Resource {
 	case atom.NamespaceResource:
 		if method == http.MethodGet {
@@ -144,7 +116,7 @@ func (s *Server) atomRoute(t atom.Target, method string) atomHandler {
 }
 
 // atomFind looks up an entity of any kind that the name can have: queues and topics share paths.
-func (s *Server) atomFind(r *http.Request, t atom.Target) (fsm.Entity, fsm.Counts, error) {
+func (s *serviceAPI) atomFind(r *http.Request, t atom.Target) (fsm.Entity, fsm.Counts, error) {
 	var found fsm.Entity
 	var counts fsm.Counts
 	var err error
@@ -161,7 +133,7 @@ func (s *Server) atomFind(r *http.Request, t atom.Target) (fsm.Entity, fsm.Count
 }
 
 // atomGetEntity is GET /{entity}: settings and runtime properties are one answer.
-func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomGetEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	found, counts, err := s.atomFind(r, t)
 	if err != nil {
 		return err
@@ -171,7 +143,7 @@ func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atom.Ta
 
 // atomPutEntity is PUT /{entity}, which creates, and with If-Match updates. Where the path names no
 // subscription, the element in the body tells the kind.
-func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomPutEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	description, err := atom.ReadDescription(r.Body)
 	if err != nil {
 		return err
@@ -205,7 +177,7 @@ func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atom.Ta
 	return s.atomCreate(w, r, kind, t.Name, asked, rules, description)
 }
 
-func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, rules []fsm.AccessRule, description *atom.Element) error {
+func (s *serviceAPI) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, rules []fsm.AccessRule, description *atom.Element) error {
 	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
@@ -232,7 +204,7 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 // atomUpdate changes the settings that are given. Clients send back what they have read, and omit a text to clear it;
 // settings that the API of the service does not have (retryDelay) stay. The access rules are written last: when the
 // settings are refused, no key has changed.
-func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, access []entity.AccessRuleRequest) error {
+func (s *serviceAPI) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, access []entity.AccessRuleRequest) error {
 	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
@@ -273,7 +245,7 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 }
 
 // atomDeleteEntity is DELETE /{entity}. It deletes the messages, too.
-func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	var err error
 	for _, kind := range t.Kinds() {
 		if err = entity.CheckName(kind, t.Name); err != nil {
@@ -292,21 +264,13 @@ func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atom
 }
 
 // atomNamespaceInfo is GET /$namespaceinfo.
-func (s *Server) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _ atom.Target) error {
+func (s *serviceAPI) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _ atom.Target) error {
 	n, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
 		return err
 	}
-	s.writeDocument(w, http.StatusOK, atom.EntryType, atom.NamespaceDocument(atomOrigin(r), n))
+	writeDocument(w, http.StatusOK, atom.EntryType, atom.NamespaceDocument(atomOrigin(r), n))
 	return nil
-}
-
-// hostOf returns the host by which the client reaches this member, without the port.
-func hostOf(r *http.Request) string {
-	if name, _, err := net.SplitHostPort(r.Host); err == nil {
-		return name
-	}
-	return r.Host
 }
 
 // atomOrigin returns the address by which the client reaches this member.
@@ -314,17 +278,8 @@ func atomOrigin(r *http.Request) atom.Origin {
 	return atom.Origin{Secure: isSecure(r), Host: r.Host, Version: r.URL.Query().Get(atom.VersionParameter)}
 }
 
-// writeDocument writes a finished document. An error of writing is ignored: the client has gone.
-func (s *Server) writeDocument(w http.ResponseWriter, status int, kind string, x *atom.Document) {
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write(x.Bytes()) //nolint:gosec // Document escapes every text
-}
-
 // entityOrigin is atomOrigin for a document about entities. The tier of the namespace matters for partitioned ones.
-func (s *Server) entityOrigin(r *http.Request, entities ...fsm.Entity) (atom.Origin, error) {
+func (s *serviceAPI) entityOrigin(r *http.Request, entities ...fsm.Entity) (atom.Origin, error) {
 	o := atomOrigin(r)
 	if !slices.ContainsFunc(entities, func(e fsm.Entity) bool { return e.Settings.EnablePartitioning }) {
 		return o, nil
@@ -335,17 +290,17 @@ func (s *Server) entityOrigin(r *http.Request, entities ...fsm.Entity) (atom.Ori
 }
 
 // replyEntity answers with one entity.
-func (s *Server) replyEntity(w http.ResponseWriter, r *http.Request, status int, e fsm.Entity, counts fsm.Counts) error {
+func (s *serviceAPI) replyEntity(w http.ResponseWriter, r *http.Request, status int, e fsm.Entity, counts fsm.Counts) error {
 	o, err := s.entityOrigin(r, e)
 	if err == nil {
-		s.writeDocument(w, status, atom.EntryType, atom.EntityDocument(o, e, counts))
+		writeDocument(w, status, atom.EntryType, atom.EntityDocument(o, e, counts))
 	}
 	return err
 }
 
 // replaceAccess replaces the access rules of an entity by those of its description and returns the entity. The list is
 // complete: the Go client omits an empty one, so no list means no rules.
-func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []entity.AccessRuleRequest) (fsm.Entity, error) {
+func (s *serviceAPI) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []entity.AccessRuleRequest) (fsm.Entity, error) {
 	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return entity.CompleteAccessRules(asked, old) })
 	s.auditChange(r, auditedChange{operation: "update", kind: "access_rules", name: name}, err)
 	if err != nil {

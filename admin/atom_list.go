@@ -31,7 +31,7 @@ func readPage(r *http.Request) (atom.Page, error) {
 // atomListEntities is GET /$Resources/Queues, /$Resources/Topics and /{topic}/Subscriptions,
 // always with counts:
 // clients list runtime properties by the same request.
-func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomListEntities(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	page, err := readPage(r)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom
 
 // entitiesFrom lists entities after the first skip ones. The cluster lists by name, so the skipped ones are read, too, a
 // thousand at a time.
-func (s *Server) entitiesFrom(r *http.Request, t atom.Target, skip, most int) ([]fsm.Entity, error) {
+func (s *serviceAPI) entitiesFrom(r *http.Request, t atom.Target, skip, most int) ([]fsm.Entity, error) {
 	var found []fsm.Entity
 	after := ""
 	for len(found) < most {
@@ -98,7 +98,7 @@ func (s *Server) entitiesFrom(r *http.Request, t atom.Target, skip, most int) ([
 }
 
 // atomListRules is GET /{topic}/Subscriptions/{name}/Rules.
-func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomListRules(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	page, err := readPage(r)
 	if err == nil {
 		err = entity.CheckName(fsm.SubscriptionEntity, t.Name)
@@ -133,11 +133,11 @@ func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atom.Ta
 	return s.replyFeed(w, x)
 }
 
-func (s *Server) replyFeed(w http.ResponseWriter, x *atom.Document) error {
+func (s *serviceAPI) replyFeed(w http.ResponseWriter, x *atom.Document) error {
 	x.Close()
 	if x.Len() > atomFeedBytesMax {
 		return fmt.Errorf("%w: the list is longer than %d bytes: ask for fewer with $top", fsm.QuotaExceeded, atomFeedBytesMax)
 	}
-	s.writeDocument(w, http.StatusOK, atom.FeedType, x)
+	writeDocument(w, http.StatusOK, atom.FeedType, x)
 	return nil
 }

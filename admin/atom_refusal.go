@@ -19,15 +19,9 @@ type serviceError struct {
 func (e *serviceError) Error() string { return e.text }
 func (e *serviceError) Unwrap() error { return e.code }
 
-// missingRightError says that a valid credential lacks the right that a request requires.
-type missingRightError struct{ reason error }
-
-func (e *missingRightError) Error() string { return e.reason.Error() }
-func (e *missingRightError) Unwrap() error { return e.reason }
-
 // refuseAccess returns the answer of the service to a caller that admit has refused. A caller with a valid credential but
 // without the right to manage learns that a queue or topic does not exist; it learns nothing of subscriptions and rules.
-func (s *Server) refuseAccess(r *http.Request, t atom.Target, refused error) error {
+func (s *serviceAPI) refuseAccess(r *http.Request, t atom.Target, refused error) error {
 	if !errors.As(refused, new(*missingRightError)) || t.Resource == atom.NamespaceResource {
 		return refused
 	}

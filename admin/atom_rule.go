@@ -10,12 +10,12 @@ import (
 )
 
 // atomGetRule is GET /{topic}/Subscriptions/{name}/Rules/{rule}.
-func (s *Server) atomGetRule(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomGetRule(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	return s.replyRule(w, r, http.StatusOK, t)
 }
 
 // replyRule answers with a rule as the state machine stores it.
-func (s *Server) replyRule(w http.ResponseWriter, r *http.Request, status int, t atom.Target) error {
+func (s *serviceAPI) replyRule(w http.ResponseWriter, r *http.Request, status int, t atom.Target) error {
 	if err := entity.CheckName(fsm.SubscriptionEntity, t.Name); err != nil {
 		return err
 	}
@@ -27,13 +27,13 @@ func (s *Server) replyRule(w http.ResponseWriter, r *http.Request, status int, t
 	if err != nil {
 		return err
 	}
-	s.writeDocument(w, status, atom.EntryType, atom.RuleDocument(atomOrigin(r), subscription, &rule))
+	writeDocument(w, status, atom.EntryType, atom.RuleDocument(atomOrigin(r), subscription, &rule))
 	return nil
 }
 
 // atomPutRule is PUT .../Rules/{rule}, which adds a rule, and with If-Match replaces it. The Go
 // client omits the name of the default rule in the path.
-func (s *Server) atomPutRule(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomPutRule(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	if err := entity.CheckName(fsm.SubscriptionEntity, t.Name); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *Server) atomPutRule(w http.ResponseWriter, r *http.Request, t atom.Targ
 }
 
 // atomDeleteRule is DELETE .../Rules/{rule}.
-func (s *Server) atomDeleteRule(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+func (s *serviceAPI) atomDeleteRule(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	if err := entity.CheckName(fsm.SubscriptionEntity, t.Name); err != nil {
 		return err
 	}

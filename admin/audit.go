@@ -22,7 +22,7 @@ type auditedChange struct {
 }
 
 // auditChange writes the audit line of a change, also of a failed one. It has no secrets and no bodies.
-func (s *Server) auditChange(r *http.Request, c auditedChange, err error) {
+func (s *core) auditChange(r *http.Request, c auditedChange, err error) {
 	v := contextOf(r)
 	if c.kind == "" || c.kind == anyEntity {
 		c.kind = cmp.Or(v.kind, c.kind)
@@ -38,7 +38,7 @@ func (s *Server) auditChange(r *http.Request, c auditedChange, err error) {
 }
 
 // auditMissingRight writes the audit line of a valid key that lacks the right for a request.
-func (s *Server) auditMissingRight(r *http.Request, v *requestContext, err error) {
+func (s *core) auditMissingRight(r *http.Request, v *requestContext, err error) {
 	s.config.Audit.WarnContext(r.Context(), "audit", "event", "right_missing", "who", v.caller, "peer", r.RemoteAddr,
 		"operation", r.Method, "path", truncate(r.URL.Path), "namespace", s.config.Control.NamespaceName(v.namespace), "reason", err.Error())
 }

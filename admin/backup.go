@@ -18,7 +18,7 @@ const (
 )
 
 // verify is GET /v1/verify/{partition}.
-func (s *Server) verify(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) verify(w http.ResponseWriter, r *http.Request) error {
 	id, err := partitionOrCatalogInPath(r)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request) error {
 // backup is GET /v1/backup/{partition}: it streams the copy while it is made, for as long as the client goes on reading.
 // An error closes the connection, so that an incomplete copy is not taken for a whole one; the copy also ends with a
 // checksum.
-func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) backup(w http.ResponseWriter, r *http.Request) error {
 	id, err := partitionOrCatalogInPath(r)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // status is GET /v1/status: the state of the cluster as this member sees it.
-func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) status(w http.ResponseWriter, r *http.Request) error {
 	st, err := s.config.Control.Status(r.Context())
 	if err != nil {
 		return err
@@ -20,7 +20,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 
 // endpoints is GET /v1/endpoints: the addresses of the members for clients. Any key is sufficient; a caller with a key of
 // an entity names the entity with entity=.
-func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) endpoints(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r, "entity"); err != nil {
 		return err
 	}

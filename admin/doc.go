@@ -2,10 +2,21 @@
 // administration API of the service, which the official administration clients use (ATOM, all other paths), health and
 // metrics.
 //
-//	client ── HTTP ──> Server ── guard ── admit ─┬─ handler (JSON) ──┬─ Control ──> the cluster
-//	                     │                  │    └─ atom handler ────┘
+//	client ── HTTP ──> Server ── guard ── admit ─┬─ controlAPI, operatorAPI (JSON) ─┬─ Control ──> the cluster
+//	                     │                  │    └─ serviceAPI (ATOM) ──────────────┘
 //	                     │                  └ namespace of the request; access of its caller: the control socket, or a key
 //	                     └ limits: connections, requests, bytes, time
+//
+// The APIs are types over a small core, which has what they share: access, limits, the audit log and the answers.
+//
+//	core.go slot.go listener.go guard.go          the core: configuration, limits, credentials
+//	admit.go context.go audit.go                  access to a namespace; the audit log
+//	problem.go dialect.go body.go name.go         answers, errors and parameters of both APIs
+//	routes.go entity.go rule.go session.go        controlAPI
+//	access.go namespace.go                        controlAPI: keys and namespaces
+//	operate.go cluster.go backup.go               operatorAPI
+//	atom*.go                                      serviceAPI
+//	health.go                                     health and metrics
 //
 // cmd/peeklock opens a [Server]. The package knows the cluster only through [Control], and credentials only through
 // [Authority]; it maps each fsm.Code in an error to an HTTP status by one table (problem.go). Package admin/entity has the
@@ -19,6 +30,6 @@
 //     create what the other cannot show.
 //   - A request reaches one namespace, and in it what its key is valid for: see routes and atomRequiredAccess.
 //   - The audit log has one line for every change. No log and no error holds a key.
-//   - The memory that clients can occupy is bounded by constants: see the limits in server.go.
+//   - The memory that clients can occupy is bounded by constants: see the limits in core.go.
 //   - The JSON of package api is stable: fields are added, never renamed or removed.
 package admin

@@ -13,7 +13,7 @@ const emulatorFlag = ";UseDevelopmentEmulator=true"
 
 // endpoint returns the first part of connection strings to a namespace, "" if no known host selects it. Its
 // host is that of the request, because every port of a member except Config.Local speaks AMQP too.
-func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
+func (s *core) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	host, secure := r.Host, isSecure(r)
 	if isLocal(r) {
 		host, secure = s.config.Local.Endpoint, s.config.RequireTLS
@@ -32,7 +32,7 @@ func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
 }
 
 // endpointOf returns the endpoint of the namespace of the request.
-func (s *Server) endpointOf(r *http.Request) (string, error) {
+func (s *core) endpointOf(r *http.Request) (string, error) {
 	namespace, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
 		return "", err

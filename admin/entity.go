@@ -23,7 +23,7 @@ const (
 type handler func(http.ResponseWriter, *http.Request) error
 
 // list is GET /v1/queues?after=&max=&counts=true and the like; for subscriptions, topic= names the topic.
-func (s *Server) list(kind fsm.EntityKind) handler {
+func (s *controlAPI) list(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		possible := []string{"after", "max", "counts"}
 		if kind == fsm.SubscriptionEntity {
@@ -71,7 +71,7 @@ func (s *Server) list(kind fsm.EntityKind) handler {
 
 // topicOf returns the topic whose subscriptions are to be listed. A topic that does not exist is an error: an empty list
 // would look as if it existed.
-func (s *Server) topicOf(r *http.Request) (string, error) {
+func (s *controlAPI) topicOf(r *http.Request) (string, error) {
 	topic := r.URL.Query().Get("topic")
 	if topic == "" {
 		return "", fmt.Errorf("%w: name the topic of the subscriptions with ?topic=", fsm.InvalidArgument)
@@ -87,7 +87,7 @@ func (s *Server) topicOf(r *http.Request) (string, error) {
 }
 
 // show is GET /v1/queues/{name} and the like, always with counts.
-func (s *Server) show(kind fsm.EntityKind) handler {
+func (s *controlAPI) show(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
 		if err != nil {
@@ -103,7 +103,7 @@ func (s *Server) show(kind fsm.EntityKind) handler {
 }
 
 // create is PUT /v1/queues/{name} and the like; without a body all settings have their defaults.
-func (s *Server) create(kind fsm.EntityKind) handler {
+func (s *controlAPI) create(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
 		if err != nil {
@@ -135,7 +135,7 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 
 // update is PATCH /v1/queues/{name} and the like: settings that the body omits stay. Of two changes at the same time one
 // may be lost, since the last write wins.
-func (s *Server) update(kind fsm.EntityKind) handler {
+func (s *controlAPI) update(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
 		if err != nil {
@@ -169,7 +169,7 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 }
 
 // remove is DELETE /v1/queues/{name} and the like. It deletes the messages, too, and with a topic its subscriptions.
-func (s *Server) remove(kind fsm.EntityKind) handler {
+func (s *controlAPI) remove(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		name, err := nameInPath(kind, r)
 		if err != nil {
@@ -185,7 +185,7 @@ func (s *Server) remove(kind fsm.EntityKind) handler {
 
 // purge is POST /v1/purge/{queue or subscription}: it removes ready messages, oldest first. A count of 0
 // means that no more are left, a count below max does not: expired messages are not counted.
-func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) purge(w http.ResponseWriter, r *http.Request) error {
 	name, err := messageEntityName(r)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 
 // redrive is POST /v1/redrive/{queue or subscription}: it moves dead letters back to their
 // main queue.
-func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) redrive(w http.ResponseWriter, r *http.Request) error {
 	name, err := messageEntityName(r)
 	if err != nil {
 		return err

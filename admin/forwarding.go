@@ -12,9 +12,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// Headers in which administration clients send the token for a destination.
+const (
+	forwardTokenHeader           = "ServiceBusSupplementaryAuthorization"
+	forwardDeadLetterTokenHeader = "ServiceBusDlqSupplementaryAuthorization" //nolint:gosec // no credential
+)
+
 // permitForwarding requires the right to send to the destinations of a description. They are checked whether they change
 // or not, as the service does: clients send a token for each.
-func (s *Server) permitForwarding(r *http.Request, description *atom.Element) error {
+func (s *core) permitForwarding(r *http.Request, description *atom.Element) error {
 	for _, f := range [...]struct{ element, header string }{
 		{"ForwardTo", forwardTokenHeader}, {"ForwardDeadLetteredMessagesTo", forwardDeadLetterTokenHeader},
 	} {
@@ -35,7 +41,7 @@ func (s *Server) permitForwarding(r *http.Request, description *atom.Element) er
 
 // permitNewForwarding is permitForwarding of the control API. A destination that does not change needs no right, so that a
 // key of one entity can change its other settings.
-func (s *Server) permitNewForwarding(r *http.Request, asked entity.Settings, old fsm.EntitySettings) error {
+func (s *core) permitNewForwarding(r *http.Request, asked entity.Settings, old fsm.EntitySettings) error {
 	for _, f := range [...]struct {
 		setting, header string
 		asked           *string
@@ -56,7 +62,7 @@ func (s *Server) permitNewForwarding(r *http.Request, asked entity.Settings, old
 
 // permitDestination requires the right to send to name: by the token in the header, or by that of the request itself. ""
 // is no destination. A caller that needs no token needs none here. plain: the client wrote the name and no address.
-func (s *Server) permitDestination(r *http.Request, setting, header, name string, plain bool) error {
+func (s *core) permitDestination(r *http.Request, setting, header, name string, plain bool) error {
 	if name == "" || contextOf(r).trusted {
 		return nil
 	}
@@ -73,7 +79,7 @@ func (s *Server) permitDestination(r *http.Request, setting, header, name string
 
 // maySend reports whether one of the tokens gives the right to send to a target. A token that names another resource is
 // not tried. Errors wrap fsm.ServerBusy: the Authority accepts no further attempt.
-func (s *Server) maySend(r *http.Request, tokens []string, target auth.Target) (bool, error) {
+func (s *core) maySend(r *http.Request, tokens []string, target auth.Target) (bool, error) {
 	for _, given := range tokens {
 		kind, token := parseAuthorization(given)
 		if !auth.ClaimsTarget(kind, token, target) {

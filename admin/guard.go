@@ -5,15 +5,22 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// Names of callers without a key in the audit log.
+const (
+	socketName   = "control socket"
+	loopbackName = "loopback"
+)
+
 // guard limits the requests in flight, their size and their time. admit checks the access of the caller, since it knows
 // the route.
-func (s *Server) guard(next http.Handler) http.Handler {
+func (s *core) guard(next http.Handler) http.Handler {
 	// A page in the operator's browser is on loopback, too. It can send requests, but browsers name the site that
 	// makes them.
 	crossSite := http.NewCrossOriginProtection()
@@ -62,7 +69,7 @@ type releaseSlotKey struct{}
 
 // authenticate has the Authority verify a credential. A request whose answer is delayed releases its slot first, so that
 // failures do not block other requests, and is answered when the server closes.
-func (s *Server) authenticate(r *http.Request, kind, token string, targets []auth.Target) (auth.Grant, error) {
+func (s *core) authenticate(r *http.Request, kind, token string, targets []auth.Target) (auth.Grant, error) {
 	from := s.authClient(r)
 	from.Release, _ = r.Context().Value(releaseSlotKey{}).(func())
 	ctx, cancel := context.WithCancel(r.Context())
@@ -73,7 +80,7 @@ func (s *Server) authenticate(r *http.Request, kind, token string, targets []aut
 }
 
 // trustedCaller returns the name of a caller that needs no key for the audit log, "" for all others.
-func (s *Server) trustedCaller(r *http.Request) string {
+func (s *core) trustedCaller(r *http.Request) string {
 	switch {
 	case isLocal(r):
 		return socketName
@@ -97,4 +104,26 @@ func fromLoopback(r *http.Request) bool {
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || net.ParseIP(host).IsLoopback()
+}
+
+// authClient describes the client of a request for the Authority.
+func (s *core) authClient(r *http.Request) auth.Client {
+	v := contextOf(r)
+	from := auth.Client{Namespace: v.namespace, HostNamespace: v.hostNamespace}
+	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		from.Peer = net.TCPAddrFromAddrPort(address)
+	}
+	return from
+}
+
+// parseAuthorization splits an Authorization header. The Go administration client sends a JWT without the
+// scheme before it.
+func parseAuthorization(header string) (kind, token string) {
+	if word, rest, found := strings.Cut(header, " "); found && strings.EqualFold(word, "Bearer") {
+		return auth.KindJWT, strings.TrimSpace(rest)
+	}
+	if !strings.ContainsAny(header, " &=") && strings.Count(header, ".") == 2 {
+		return auth.KindJWT, header
+	}
+	return auth.KindSAS, header
 }

@@ -7,8 +7,11 @@ import (
 	"github.com/peeklock/peeklock/admin/api"
 )
 
+// healthAPI serves health and metrics.
+type healthAPI struct{ *core }
+
 // health answers as the official emulator does, so that scripts which wait for it work.
-func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+func (s *healthAPI) health(w http.ResponseWriter, r *http.Request) {
 	if !s.config.Ready() {
 		s.writeJSON(w, r, http.StatusServiceUnavailable, api.Health{Status: "unhealthy", Message: "Service is starting."})
 		return
@@ -17,7 +20,7 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 }
 
 // livez reports whether the process works, or is stuck so that a restart would help.
-func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
+func (s *healthAPI) livez(w http.ResponseWriter, r *http.Request) {
 	checks := runChecks(s.config.LivenessChecks)
 	answer := api.Checks{Health: api.Health{Status: "alive", Message: "The process answers."}}
 	code := http.StatusOK
@@ -28,7 +31,7 @@ func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
 }
 
 // readyz reports whether clients should be sent to this member, as /health does, and on demand the reasons.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+func (s *healthAPI) readyz(w http.ResponseWriter, r *http.Request) {
 	ready, checks := s.config.Ready(), runChecks(s.config.ReadinessChecks)
 	answer := api.Checks{Health: api.Health{Status: "healthy", Message: "Service is healthy."}}
 	code := http.StatusOK
@@ -41,7 +44,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	s.writeHealth(w, r, code, answer, checks)
 }
 
-func (s *Server) writeHealth(w http.ResponseWriter, r *http.Request, code int, answer api.Checks, checks []api.Check) {
+func (s *healthAPI) writeHealth(w http.ResponseWriter, r *http.Request, code int, answer api.Checks, checks []api.Check) {
 	if r.URL.Query().Has("verbose") {
 		answer.Checks = checks
 	}
@@ -63,4 +66,37 @@ func failedChecks(checks []api.Check) (names []string) {
 		}
 	}
 	return names
+}
+
+// metrics is GET /metrics. Callers without a credential that need one get the public metrics; a caller that gives a
+// credential gets all metrics or a refusal, never less than it asked for.
+func (s *healthAPI) metrics(w http.ResponseWriter, r *http.Request) {
+	if s.config.PublicMetrics != nil && r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" {
+		release, _ := r.Context().Value(releaseSlotKey{}).(func())
+		s.config.PublicMetrics.ServeHTTP(&slotReleasingWriter{w, release}, r)
+		return
+	}
+	r, err := s.admit(r, operatorOnly, "")
+	if err != nil {
+		s.writeProblem(w, r, err)
+		return
+	}
+	s.config.Metrics.ServeHTTP(w, r)
+}
+
+// slotReleasingWriter releases the slot of a request when its answer begins: a client without a credential that does not
+// read the answer does not block others.
+type slotReleasingWriter struct {
+	http.ResponseWriter
+	release func()
+}
+
+func (a *slotReleasingWriter) WriteHeader(status int) {
+	a.release()
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *slotReleasingWriter) Write(b []byte) (int, error) {
+	a.release()
+	return a.ResponseWriter.Write(b)
 }

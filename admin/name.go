@@ -11,6 +11,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// namespaceParameter selects a namespace by name in the control API; it takes precedence over the Host header.
+const namespaceParameter = "namespace"
+
 // nameInPath returns the name in the path, checked for the kind.
 func nameInPath(kind fsm.EntityKind, r *http.Request) (string, error) {
 	name := r.PathValue("name")

@@ -29,7 +29,7 @@ const rootRuleName = "RootManageSharedAccessKey"
 const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities, userMetadata"
 
 // listNamespaces is GET /v1/namespaces?after=&max=.
-func (s *Server) listNamespaces(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r, "after", "max"); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *Server) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 }
 
 // showNamespace is GET /v1/namespaces/{name}. /v1/access shows the keys.
-func (s *Server) showNamespace(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) showNamespace(w http.ResponseWriter, r *http.Request) error {
 	namespace, err := s.namespaceInPath(r)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *Server) showNamespace(w http.ResponseWriter, r *http.Request) error {
 
 // createNamespace is PUT /v1/namespaces/{name}; without a body all settings have their defaults. Its answer is
 // the only one about namespaces that contains keys.
-func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) createNamespace(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if err := checkNamespaceName(name); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 }
 
 // updateNamespace is PATCH /v1/namespaces/{name}: settings that the body omits are kept.
-func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) updateNamespace(w http.ResponseWriter, r *http.Request) error {
 	var asked api.NamespaceSettings
 	if err := decodeBody(r, &asked, namespaceSettings); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deleteNamespace is DELETE /v1/namespaces/{name}, which must be empty.
-func (s *Server) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	if err := checkNamespaceName(name); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Server) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) namespaceInPath(r *http.Request) (fsm.Namespace, error) {
+func (s *controlAPI) namespaceInPath(r *http.Request) (fsm.Namespace, error) {
 	name := r.PathValue("name")
 	if err := checkNamespaceName(name); err != nil {
 		return fsm.Namespace{}, err
@@ -241,7 +241,7 @@ func describeNamespace(n fsm.Namespace) api.Namespace {
 }
 
 // namespaceLimits returns the limits of the namespace of a request.
-func (s *Server) namespaceLimits(r *http.Request) (entity.Limits, error) {
+func (s *core) namespaceLimits(r *http.Request) (entity.Limits, error) {
 	namespace, err := s.namespace(r).Describe(r.Context())
 	return entity.LimitsOf(namespace.Settings), err
 }

@@ -67,10 +67,17 @@ type Operations interface {
 	Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error
 }
 
+// operatorAPI serves the part of the control API that concerns the cluster: members, partitions, backups.
+type operatorAPI struct {
+	*core
+	backups chan struct{} // one token per backup in flight
+}
+
 // operationRoutes returns the routes of operators.
-func (s *Server) operationRoutes() map[string]route {
+func (s *operatorAPI) operationRoutes() map[string]route {
 	const member, partition, cluster = "member", "partition", "cluster"
 	return map[string]route{
+		"GET /v1/status":                    {operatorOnly, "", "", s.status},
 		"GET /v1/members":                   {operatorOnly, "", "", s.listMembers},
 		"PATCH /v1/members/{name}":          {operatorOnly, "update", member, s.updateMember},
 		"POST /v1/members/{name}/drain":     {operatorOnly, "drain", member, s.memberAction(Operations.Drain)},
@@ -96,7 +103,7 @@ func (s *Server) operationRoutes() map[string]route {
 }
 
 // listMembers is GET /v1/members: the recorded members with their state as this member sees it.
-func (s *Server) listMembers(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) listMembers(w http.ResponseWriter, r *http.Request) error {
 	list, err := s.members(r.Context())
 	if err != nil {
 		return err
@@ -105,7 +112,7 @@ func (s *Server) listMembers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (s *Server) members(ctx context.Context) ([]api.Member, error) {
+func (s *operatorAPI) members(ctx context.Context) ([]api.Member, error) {
 	known, err := s.config.Control.Members(ctx)
 	if err != nil {
 		return nil, err
@@ -137,7 +144,7 @@ func describeMember(m fsm.Member, seen []topology.Member) api.Member {
 
 // resolveMember finds a member by id or by name. A name of several members is refused, unless all but one of them
 // were removed: the replacement of a machine keeps its name.
-func (s *Server) resolveMember(ctx context.Context, text string) (fsm.Member, error) {
+func (s *operatorAPI) resolveMember(ctx context.Context, text string) (fsm.Member, error) {
 	if text == "" || len(text) > memberBytesMax {
 		return fsm.Member{}, fmt.Errorf("%w: %s", fsm.InvalidArgument, memberHint)
 	}
@@ -171,7 +178,7 @@ func findMember(all []fsm.Member, text string) (fsm.Member, error) {
 }
 
 // updateMember is PATCH /v1/members/{member}.
-func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) updateMember(w http.ResponseWriter, r *http.Request) error {
 	var asked api.MemberChange
 	if err := decodeBody(r, &asked, "zone, weight"); err != nil {
 		return err
@@ -208,7 +215,7 @@ func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
 
 // memberAction is POST /v1/members/{member}/drain and the like: it answers when the operation is done, or
 // with Timeout; the operation then continues, and the client can repeat the request.
-func (s *Server) memberAction(do func(Operations, context.Context, fsm.MemberID) error) handler {
+func (s *operatorAPI) memberAction(do func(Operations, context.Context, fsm.MemberID) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
 			return err
@@ -226,7 +233,7 @@ func (s *Server) memberAction(do func(Operations, context.Context, fsm.MemberID)
 }
 
 // logNote is POST /v1/notes: it logs a report of a program whose own output is lost, such as a hook of Kubernetes.
-func (s *Server) logNote(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) logNote(w http.ResponseWriter, r *http.Request) error {
 	var note api.Note
 	if err := decodeBody(r, &note, "source and text"); err != nil {
 		return err
@@ -240,7 +247,7 @@ func (s *Server) logNote(w http.ResponseWriter, r *http.Request) error {
 }
 
 // replaceMember is POST /v1/members/{member}/replace.
-func (s *Server) replaceMember(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) replaceMember(w http.ResponseWriter, r *http.Request) error {
 	var asked api.MemberReplacement
 	if err := decodeBody(r, &asked, "with"); err != nil {
 		return err
@@ -270,7 +277,7 @@ func partitionInPath(r *http.Request) (fsm.PartitionID, error) {
 }
 
 // partitionAction is POST /v1/partitions/{id}/pause and the like.
-func (s *Server) partitionAction(do func(Operations, context.Context, fsm.PartitionID) error) handler {
+func (s *operatorAPI) partitionAction(do func(Operations, context.Context, fsm.PartitionID) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
 			return err
@@ -289,7 +296,7 @@ func (s *Server) partitionAction(do func(Operations, context.Context, fsm.Partit
 
 // movePartition is POST /v1/partitions/{id}/move. It answers when the move is
 // recorded.
-func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) movePartition(w http.ResponseWriter, r *http.Request) error {
 	var asked api.MoveRequest
 	if err := decodeBody(r, &asked, "members"); err != nil {
 		return err
@@ -321,7 +328,7 @@ func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
 }
 
 // transferLeader is POST /v1/partitions/{id}/transfer.
-func (s *Server) transferLeader(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) transferLeader(w http.ResponseWriter, r *http.Request) error {
 	var asked api.TransferRequest
 	if err := decodeBody(r, &asked, "to"); err != nil {
 		return err
@@ -351,7 +358,7 @@ func partitionOrCatalogInPath(r *http.Request) (fsm.PartitionID, error) {
 }
 
 // grow is POST /v1/partitions.
-func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) grow(w http.ResponseWriter, r *http.Request) error {
 	var asked api.GrowRequest
 	if err := decodeBody(r, &asked, "add"); err != nil {
 		return err
@@ -368,7 +375,7 @@ func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
 }
 
 // holdFormatLevel is PUT /v1/format-level.
-func (s *Server) holdFormatLevel(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) holdFormatLevel(w http.ResponseWriter, r *http.Request) error {
 	var asked api.FormatLevelRequest
 	err := decodeBody(r, &asked, "max")
 	if err == nil {
@@ -382,7 +389,7 @@ func (s *Server) holdFormatLevel(w http.ResponseWriter, r *http.Request) error {
 }
 
 // listMoves is GET /v1/moves.
-func (s *Server) listMoves(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) listMoves(w http.ResponseWriter, r *http.Request) error {
 	moves, err := s.config.Control.Moves(r.Context())
 	if err != nil {
 		return err
@@ -392,7 +399,7 @@ func (s *Server) listMoves(w http.ResponseWriter, r *http.Request) error {
 }
 
 // planRebalance is GET /v1/rebalance. It changes nothing.
-func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	moves, err := s.config.Control.PlanRebalance(r.Context())
 	if err != nil {
 		return err
@@ -402,7 +409,7 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 }
 
 // rebalance is POST /v1/rebalance. It answers with the recorded moves.
-func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
+func (s *operatorAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
 	var asked api.Plan
 	err := decodeBody(r, &asked, "moves")
 	if err == nil && len(asked.Moves) > planMovesMax {

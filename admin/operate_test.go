@@ -337,7 +337,7 @@ func TestOperationsNeedAnOperator(t *testing.T) {
 	r.mu.Unlock()
 	operator := signed("http://localhost/", "root", "root-secret")
 	manager := signed("sb://localhost/", "manager", "m")
-	for pattern, to := range r.server.operationRoutes() {
+	for pattern, to := range (&operatorAPI{core: r.server.core}).operationRoutes() {
 		if to.need != operatorOnly {
 			t.Errorf("%s is not for operators", pattern)
 		}

@@ -95,7 +95,7 @@ func unknownIfChanged(r *http.Request, err error) error {
 }
 
 // writeProblem answers with the problem of an error, and logs the error with the same tracking id.
-func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+func (s *core) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	err = unknownIfChanged(r, err)
 	code := codeOf(err)
 	a := statusOf(code)
@@ -118,7 +118,7 @@ func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error)
 		w.Header().Set("WWW-Authenticate", "SharedAccessSignature")
 	}
 	if isATOM(r) {
-		s.replyError(w, a.status, code, message, id)
+		replyError(w, a.status, code, message, id)
 		return
 	}
 	s.writeJSON(w, r, a.status, &api.Problem{Code: a.name, Message: message, TrackingID: id})
@@ -134,7 +134,7 @@ func retryAfter(err error) int {
 }
 
 // writeJSON writes value as JSON. An error of writing is ignored: the client has gone.
-func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, status int, value any) {
+func (s *core) writeJSON(w http.ResponseWriter, r *http.Request, status int, value any) {
 	body, err := json.Marshal(value)
 	if err != nil {
 		s.config.Logger.ErrorContext(r.Context(), "failed to encode answer", "path", r.URL.Path, "error", err.Error())

@@ -18,7 +18,7 @@ const (
 
 // putRule is PUT /v1/rules/{subscription}?name=, which adds a rule; with replace=true it replaces the
 // rule of that name, which must exist.
-func (s *Server) putRule(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) putRule(w http.ResponseWriter, r *http.Request) error {
 	path, name, err := ruleName(r, "replace")
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *Server) putRule(w http.ResponseWriter, r *http.Request) error {
 
 // getRules is GET /v1/rules/{subscription}?skip=&max=, a list in the order of creation, and with
 // name= one rule.
-func (s *Server) getRules(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) getRules(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("name") {
 		return s.showRule(w, r)
 	}
@@ -89,7 +89,7 @@ func (s *Server) getRules(w http.ResponseWriter, r *http.Request) error {
 }
 
 // showRule is GET /v1/rules/{subscription}?name=.
-func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) showRule(w http.ResponseWriter, r *http.Request) error {
 	path, name, err := ruleName(r)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
 }
 
 // findRule searches the list page by page: the cluster has no query for one rule, and only people request one.
-func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
+func (s *core) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
 	for skip := 0; ; skip += pageRulesMax {
 		rules, err := s.namespace(r).Rules(r.Context(), path, skip, pageRulesMax)
 		if err != nil {
@@ -121,7 +121,7 @@ func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) 
 }
 
 // deleteRule is DELETE /v1/rules/{subscription}?name=.
-func (s *Server) deleteRule(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	path, name, err := ruleName(r)
 	if err != nil {
 		return err

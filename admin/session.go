@@ -17,7 +17,7 @@ const (
 
 // getSessions is GET /v1/sessions/{queue or subscription}?skip=&max=: the sessions that have
 // messages or a state.
-func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
+func (s *controlAPI) getSessions(w http.ResponseWriter, r *http.Request) error {
 	if err := checkParameters(r, "skip", "max"); err != nil {
 		return err
 	}

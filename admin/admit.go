@@ -4,22 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
-	"strings"
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
-)
-
-// namespaceParameter selects a namespace by name in the control API; it takes precedence over the Host header.
-const namespaceParameter = "namespace"
-
-// Names of callers without a key in the audit log.
-const (
-	socketName   = "control socket"
-	loopbackName = "loopback"
 )
 
 // requiredAccess is the access that a route requires. Trusted callers without a signature may do everything.
@@ -32,34 +20,14 @@ const (
 	operatorOnly                              // a key that is valid for the cluster itself
 )
 
-// requestContext describes an admitted request. It belongs to the goroutine of the request.
-type requestContext struct {
-	namespace     fsm.NamespaceID
-	hostNamespace fsm.NamespaceID // the namespace that the host selects, if the request names another one; otherwise 0
-	caller        string          // the name of the key, the subject of the JWT, or the result of trustedCaller
-	trusted       bool            // admitted without a key
-	kind          string          // kind of the changed entity, if the route does not determine it; otherwise ""
-	rule          string          // the changed rule, if the body names it
-}
-
-type requestContextKey struct{}
-
-// contextOf returns the requestContext of an admitted request.
-func contextOf(r *http.Request) *requestContext {
-	if v, ok := r.Context().Value(requestContextKey{}).(*requestContext); ok {
-		return v
-	}
-	return &requestContext{namespace: fsm.DefaultNamespace}
-}
-
 // namespace returns the namespace of a request.
-func (s *Server) namespace(r *http.Request) NamespaceView {
+func (s *core) namespace(r *http.Request) NamespaceView {
 	return s.config.Control.In(contextOf(r).namespace)
 }
 
 // admit finds the namespace of a request and checks that its caller has the access that the route requires. entityName is
 // the entity of the request, "" for the namespace. The returned request has a requestContext.
-func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*http.Request, error) {
+func (s *core) admit(r *http.Request, n requiredAccess, entityName string) (*http.Request, error) {
 	v := &requestContext{}
 	r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, v))
 	if r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" { // checked before anything else
@@ -84,7 +52,7 @@ func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*h
 // selectNamespace sets the namespace of a request: the named one, otherwise that of the host. missing is the
 // error for a named namespace that does not exist; the keys of the default namespace then decide whether the
 // caller may learn that.
-func (s *Server) selectNamespace(r *http.Request, v *requestContext) (missing, err error) {
+func (s *core) selectNamespace(r *http.Request, v *requestContext) (missing, err error) {
 	query := r.URL.Query()
 	if isATOM(r) || !query.Has(namespaceParameter) {
 		v.namespace = s.config.Control.NamespaceByHost(r.Host)
@@ -104,19 +72,9 @@ func (s *Server) selectNamespace(r *http.Request, v *requestContext) (missing, e
 	return nil, err
 }
 
-// authClient describes the client of a request for the Authority.
-func (s *Server) authClient(r *http.Request) auth.Client {
-	v := contextOf(r)
-	from := auth.Client{Namespace: v.namespace, HostNamespace: v.hostNamespace}
-	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		from.Peer = net.TCPAddrFromAddrPort(address)
-	}
-	return from
-}
-
 // authorize checks the access of the caller. A signature must be valid even if none is required: a wrong key
 // must not appear to work.
-func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess, entityName string) error {
+func (s *core) authorize(r *http.Request, v *requestContext, n requiredAccess, entityName string) error {
 	given := r.Header.Get("Authorization")
 	if given == "" { // otherwise admit would have refused
 		v.caller, v.trusted = s.trustedCaller(r), true
@@ -173,14 +131,8 @@ func checkGrant(grant auth.Grant, n requiredAccess) error {
 	return nil
 }
 
-// parseAuthorization splits an Authorization header. The Go administration client sends a JWT without the
-// scheme before it.
-func parseAuthorization(header string) (kind, token string) {
-	if word, rest, found := strings.Cut(header, " "); found && strings.EqualFold(word, "Bearer") {
-		return auth.KindJWT, strings.TrimSpace(rest)
-	}
-	if !strings.ContainsAny(header, " &=") && strings.Count(header, ".") == 2 {
-		return auth.KindJWT, header
-	}
-	return auth.KindSAS, header
-}
+// missingRightError says that a valid credential lacks the right that a request requires.
+type missingRightError struct{ reason error }
+
+func (e *missingRightError) Error() string { return e.reason.Error() }
+func (e *missingRightError) Unwrap() error { return e.reason }

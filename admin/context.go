@@ -1,0 +1,27 @@
+package admin
+
+import (
+	"net/http"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// requestContext describes an admitted request. It belongs to the goroutine of the request.
+type requestContext struct {
+	namespace     fsm.NamespaceID
+	hostNamespace fsm.NamespaceID // the namespace that the host selects, if the request names another one; otherwise 0
+	caller        string          // the name of the key, the subject of the JWT, or the result of trustedCaller
+	trusted       bool            // admitted without a key
+	kind          string          // kind of the changed entity, if the route does not determine it; otherwise ""
+	rule          string          // the changed rule, if the body names it
+}
+
+type requestContextKey struct{}
+
+// contextOf returns the requestContext of an admitted request.
+func contextOf(r *http.Request) *requestContext {
+	if v, ok := r.Context().Value(requestContextKey{}).(*requestContext); ok {
+		return v
+	}
+	return &requestContext{namespace: fsm.DefaultNamespace}
+}

@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/api"
+	"github.com/peeklock/peeklock/admin/auth"
+)
+
+// Limits of the listener. Together they bound the memory that clients can occupy: 512 connections with 16 KiB of headers
+// and 128 KiB of body each, 128 requests in flight.
+const (
+	connectionsMax   = 512
+	requestsMax      = 128 // in flight; further ones are refused with ServerBusy
+	headerBytesMax   = 16 * 1024
+	bodyBytesMax     = 128 * 1024 // the largest rule is 64 KiB without the JSON
+	headerWaitMax    = 5 * time.Second
+	requestReadMax   = 10 * time.Second
+	requestTimeMax   = 30 * time.Second // in which Control must answer
+	responseWriteMax = 45 * time.Second // requestTimeMax and the time to write
+	idleMax          = 2 * time.Minute
+)
+
+// Authority verifies credentials. [auth.Keyring] implements it. Errors wrap fsm.Unauthorized, InvalidArgument or
+// ServerBusy.
+type Authority interface {
+	TokenFor(ctx context.Context, from auth.Client, kind, token string, targets ...auth.Target) (auth.Grant, error)
+}
+
+// Config of a server. Listener, Control, Authority, Ready and Logger are required.
+type Config struct {
+	Listener  net.Listener // closed by the server
+	Local     Local        // the zero value: no local listener
+	Control   Control
+	Authority Authority
+	Ready     func() bool // reports whether clients should be sent to this member; for /readyz and /health
+	// TrackChanges returns a context for Control, and a function that reports whether Control may have changed
+	// something with it: after that, ServerBusy is answered as Timeout, so that no client repeats what was done.
+	// nil: Control answers ServerBusy only before its first change.
+	TrackChanges func(context.Context) (tracked context.Context, changed func() bool)
+	// TrustLoopback accepts unsigned requests from this machine as requests of an operator. Every relay of
+	// connections on this machine is then trusted too.
+	TrustLoopback bool
+	// RequireTLS is shown to clients: the AMQP addresses of members accept TLS only.
+	RequireTLS bool
+	// ReadinessChecks are the parts of Ready, and further facts for /readyz?verbose; /livez fails while one of
+	// LivenessChecks is not OK. Neither function may block. nil: no checks.
+	ReadinessChecks, LivenessChecks func() []api.Check
+	Logger                          *slog.Logger
+	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.
+	Slow      *slog.Logger
+	SlowAfter time.Duration
+	Audit     *slog.Logger // changes with their callers, and missing rights; nil: Logger
+	// Metrics serves /metrics to operators and to callers that need no key; nil: /metrics does not exist.
+	// PublicMetrics serves it to other callers without a credential; nil: they are refused.
+	Metrics, PublicMetrics http.Handler
+}
+
+// Local is the access of operators on this machine, without a key.
+type Local struct {
+	Listener net.Listener // reachable only by operators, such as a Unix socket; closed by the server
+	// Endpoint is the host:port in the connection strings that answers contain, because clients cannot use the
+	// address of Listener; "": answers contain no connection strings.
+	Endpoint string
+}
+
+// Validate returns an error when a required field is missing.
+func (c Config) Validate() error {
+	if c.Listener == nil || c.Control == nil || c.Authority == nil || c.Ready == nil || c.Logger == nil {
+		return errors.New("admin: Listener, Control, Authority, Ready and Logger are needed")
+	}
+	return nil
+}
+
+// core is what the APIs share: the cluster, who may do what, limits, the audit log, and answers. It is safe for concurrent use.
+type core struct {
+	config   Config
+	requests chan struct{} // one token per request in flight
+	// localRequests counts the requests through Local, so that other requests cannot occupy the slots of the
+	// operator.
+	localRequests chan struct{}
+	// onClose registers a function to be called when closing begins; stop unregisters it.
+	onClose func(call func()) (stop func() bool)
+}
