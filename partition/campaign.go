@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,6 +44,24 @@ const (
 	groupIsNew      loss = "the group is new"
 )
 
+// candidacy decides when this replica campaigns for the leadership of its group. Its fields may be used concurrently; one
+// goroutine runs campaignLoop.
+type candidacy struct {
+	cfg      *Config
+	instance *atomic.Pointer[instance] // of the group
+	opened   time.Time                 // when the group was opened
+
+	silentAt     atomic.Int64  // time since opened at which the leader was last found silent
+	streamBroken chan struct{} // a stream from a peer ended
+	leaderSilent chan struct{} // a peer that hears no leader has asked, and this replica has the better log
+	voteRefused  chan struct{} // this replica has refused its vote to a candidate with an older log
+}
+
+func (c *candidacy) init(cfg *Config, current *atomic.Pointer[instance]) {
+	c.cfg, c.instance, c.opened = cfg, current, time.Now()
+	c.streamBroken, c.leaderSilent, c.voteRefused = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+}
+
 // campaignLoop starts an election as soon as the leader is lost. Raft alone would wait until its timers expire.
 //
 //	a stream of a peer ends          -> is it the leader, and has its process ended?
@@ -53,22 +72,22 @@ const (
 //
 // An ended process is certain (Liveness). Silence proves less: the cause may be a network partition, a pause, a dead
 // machine, or a fault of this replica.
-func (g *Group) campaignLoop(ctx context.Context) {
-	silence := time.NewTimer(g.cfg.Timing.silenceMax())
+func (c *candidacy) campaignLoop(ctx context.Context) {
+	silence := time.NewTimer(c.cfg.Timing.silenceMax())
 	defer silence.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.streamBroken:
-			g.replaceLeader(ctx, leaderGone)
-		case <-g.voteRefused:
-			g.replaceLeader(ctx, candidateBehind)
-		case <-g.leaderSilent: // another voter has asked, and this replica is the better successor
-			g.replaceLeader(ctx, leaderSilent)
+		case <-c.streamBroken:
+			c.replaceLeader(ctx, leaderGone)
+		case <-c.voteRefused:
+			c.replaceLeader(ctx, candidateBehind)
+		case <-c.leaderSilent: // another voter has asked, and this replica is the better successor
+			c.replaceLeader(ctx, leaderSilent)
 		case <-silence.C:
-			g.replaceLeader(ctx, leaderSilent)
-			silence.Reset(g.silenceCheckDelay())
+			c.replaceLeader(ctx, leaderSilent)
+			silence.Reset(c.silenceCheckDelay())
 		}
 	}
 }
@@ -83,8 +102,8 @@ type election struct {
 	why    loss
 }
 
-func (g *Group) newElection(why loss) *election {
-	inst := g.instance.Load()
+func (c *candidacy) newElection(why loss) *election {
+	inst := c.instance.Load()
 	term := inst.raft.CurrentTerm()
 	member, leader := inst.raft.LeaderWithID()
 	return &election{inst, leader, fsm.MemberID(member), term, why}
@@ -97,32 +116,32 @@ func (e *election) hasNewLeader() bool {
 }
 
 // replaceLeader elects another leader if the leader is lost for that reason.
-func (g *Group) replaceLeader(ctx context.Context, why loss) {
-	e := g.newElection(why)
+func (c *candidacy) replaceLeader(ctx context.Context, why loss) {
+	e := c.newElection(why)
 	lost := e.raft.State() == raft.Follower
 	switch why {
 	case leaderGone:
-		lost = lost && e.leader != "" && errors.Is(g.cfg.Liveness.reach(ctx, e.member), syscall.ECONNREFUSED)
+		lost = lost && e.leader != "" && errors.Is(c.cfg.Liveness.reach(ctx, e.member), syscall.ECONNREFUSED)
 	case leaderSilent:
-		lost = g.isLeaderSilent(ctx)
+		lost = c.isLeaderSilent(ctx)
 	case candidateBehind, groupIsNew:
 		lost = lost && e.leader == ""
 	}
 	if lost {
-		g.elect(ctx, e)
+		c.elect(ctx, e)
 	}
 }
 
 // elect campaigns, repeatedly, until there is a new leader. The better successor campaigns first: any other candidate would
 // lose, and raft would let it wait for a second or two. If the better successor has not won in time, this replica
 // campaigns all the same; if it loses, the voter that refused its vote has the better log and campaigns.
-func (g *Group) elect(ctx context.Context, e *election) {
-	if g.isReluctant() {
-		g.awaitLeader(ctx, e, reluctantMax)
+func (c *candidacy) elect(ctx context.Context, e *election) {
+	if c.isReluctant() {
+		c.awaitLeader(ctx, e, reluctantMax)
 	}
 	within := campaignTimeout
 	for try := range campaignTries {
-		switch g.mayCampaign(ctx, e, within) {
+		switch c.mayCampaign(ctx, e, within) {
 		case verdictHasLeader:
 			return // the other replicas have a leader, which will contact this one
 		case verdictNone:
@@ -130,14 +149,14 @@ func (g *Group) elect(ctx context.Context, e *election) {
 				return
 			}
 			// No quorum has answered, but it may still vote, so campaign once.
-			g.awaitLeader(ctx, e, time.Duration(g.campaignPosition(e))*campaignInterval)
+			c.awaitLeader(ctx, e, time.Duration(c.campaignPosition(e))*campaignInterval)
 		case verdictAgree, verdictBetter:
 		}
-		if ctx.Err() != nil || e.hasNewLeader() || e.why == leaderSilent && !g.hearsNoLeader(e.raft) {
+		if ctx.Err() != nil || e.hasNewLeader() || e.why == leaderSilent && !c.hearsNoLeader(e.raft) {
 			return
 		}
-		g.campaign(ctx, e)
-		g.awaitLeader(ctx, e, within)
+		c.campaign(ctx, e)
+		c.awaitLeader(ctx, e, within)
 		if ctx.Err() != nil || e.hasNewLeader() {
 			return
 		}
@@ -147,7 +166,7 @@ func (g *Group) elect(ctx context.Context, e *election) {
 
 // campaignPosition returns the position of this replica, from 0, in the order in which the remaining voters campaign if they
 // cannot ask each other. The order begins at another voter in each group.
-func (g *Group) campaignPosition(e *election) int {
+func (c *candidacy) campaignPosition(e *election) int {
 	var voters []raft.ServerID
 	for _, s := range e.raft.GetConfiguration().Configuration().Servers {
 		if s.Suffrage == raft.Voter && s.ID != e.leader {
@@ -155,8 +174,8 @@ func (g *Group) campaignPosition(e *election) int {
 		}
 	}
 	slices.Sort(voters)
-	at := slices.Index(voters, raft.ServerID(g.cfg.Replica))
-	return (at + int(g.cfg.ID)) % max(1, len(voters))
+	at := slices.Index(voters, raft.ServerID(c.cfg.Replica))
+	return (at + int(c.cfg.ID)) % max(1, len(voters))
 }
 
 // silenceMax is how long a leader may be silent before its followers ask each other: long enough for a leader that
@@ -165,29 +184,29 @@ func (g *Group) campaignPosition(e *election) int {
 func (t Timing) silenceMax() time.Duration { return max(t.Lease, t.Heartbeat/2) + t.Heartbeat/10 }
 
 // silenceCheckDelay returns the time until the next check for silence.
-func (g *Group) silenceCheckDelay() time.Duration {
-	again := g.cfg.Timing.Heartbeat / 10
-	inst := g.instance.Load()
+func (c *candidacy) silenceCheckDelay() time.Duration {
+	again := c.cfg.Timing.Heartbeat / 10
+	inst := c.instance.Load()
 	if inst.raft.State() == raft.Leader {
-		return g.cfg.Timing.silenceMax()
+		return c.cfg.Timing.silenceMax()
 	}
-	return max(again, g.cfg.Timing.silenceMax()-time.Since(inst.raft.LastContact()))
+	return max(again, c.cfg.Timing.silenceMax()-time.Since(inst.raft.LastContact()))
 }
 
 // hearsNoLeader reports whether this replica has heard a leader before, and none for silenceMax. Voting for a candidate
 // counts as hearing a leader. A candidate that was not elected hears none either.
-func (g *Group) hearsNoLeader(r *raft.Raft) bool {
+func (c *candidacy) hearsNoLeader(r *raft.Raft) bool {
 	last, state := r.LastContact(), r.State()
 	return (state == raft.Follower || state == raft.Candidate) &&
-		!last.IsZero() && time.Since(last) > g.cfg.Timing.silenceMax()
+		!last.IsZero() && time.Since(last) > c.cfg.Timing.silenceMax()
 }
 
 // isLeaderSilent reports whether the leader is silent and raft on this replica is not the cause: a heartbeat that waits
 // behind a slow write counts only when raft's main goroutine processes it. That was checked a moment ago when another
 // replica asks.
-func (g *Group) isLeaderSilent(ctx context.Context) bool {
-	r := g.instance.Load().raft
-	if silent := g.hearsNoLeader(r); !silent || time.Since(g.opened)-time.Duration(g.silentAt.Load()) < silenceValid {
+func (c *candidacy) isLeaderSilent(ctx context.Context) bool {
+	r := c.instance.Load().raft
+	if silent := c.hearsNoLeader(r); !silent || time.Since(c.opened)-time.Duration(c.silentAt.Load()) < silenceValid {
 		return silent
 	}
 	for range 2 {
@@ -201,9 +220,9 @@ func (g *Group) isLeaderSilent(ctx context.Context) bool {
 		}
 		pause(ctx, busyPollInterval)
 	}
-	silent := g.hearsNoLeader(r)
+	silent := c.hearsNoLeader(r)
 	if silent {
-		g.silentAt.Store(int64(time.Since(g.opened)))
+		c.silentAt.Store(int64(time.Since(c.opened)))
 	}
 	return silent
 }
@@ -211,27 +230,27 @@ func (g *Group) isLeaderSilent(ctx context.Context) bool {
 // noteRefusedVote is called for every refused vote, and wakes campaignLoop if the log of the candidate is behind.
 // Raft refuses votes for other reasons, too. Requests of an earlier term do not count, nor do those of a term in which
 // another candidate has this replica's vote and may be about to win. It does not block.
-func (g *Group) noteRefusedVote(vote *raft.RequestVoteRequest) {
-	inst := g.instance.Load()
+func (c *candidacy) noteRefusedVote(vote *raft.RequestVoteRequest) {
+	inst := c.instance.Load()
 	if inst == nil || vote.Term < inst.raft.CurrentTerm() {
 		return
 	}
-	if given, err := g.log.VoteTerm(); err == nil && given >= vote.Term {
+	if given, err := inst.log.VoteTerm(); err == nil && given >= vote.Term {
 		return
 	}
 	term, index, err := lastEntry(inst.raft)
 	if err == nil && (term > vote.LastLogTerm || term == vote.LastLogTerm && index > vote.LastLogIndex) {
-		notify(g.voteRefused)
+		notify(c.voteRefused)
 	}
 }
 
 // isReluctant reports whether this replica leaves elections to others for now.
-func (g *Group) isReluctant() bool {
-	if g.cfg.IsReluctant == nil || !g.cfg.IsReluctant() {
+func (c *candidacy) isReluctant() bool {
+	if c.cfg.IsReluctant == nil || !c.cfg.IsReluctant() {
 		return false
 	}
-	heard := g.opened
-	if inst := g.instance.Load(); inst != nil && inst.raft.LastContact().After(heard) {
+	heard := c.opened
+	if inst := c.instance.Load(); inst != nil && inst.raft.LastContact().After(heard) {
 		heard = inst.raft.LastContact()
 	}
 	return time.Since(heard) < reluctantMax
@@ -240,14 +259,14 @@ func (g *Group) isReluctant() bool {
 // mayCampaign asks the other voters which replica campaigns first, and waits up to within for a better successor. It asks
 // repeatedly: while the leader's last entries are still being written, two replicas may each find the other's log
 // longer; both would wait, and then campaign at the same time.
-func (g *Group) mayCampaign(ctx context.Context, e *election, within time.Duration) Verdict {
+func (c *candidacy) mayCampaign(ctx context.Context, e *election, within time.Duration) Verdict {
 	begun := time.Now()
 	for {
-		verdict := g.pollVoters(ctx, e)
+		verdict := c.pollVoters(ctx, e)
 		if verdict != verdictBetter || time.Since(begun) >= within {
 			return verdict
 		}
-		g.awaitLeader(ctx, e, campaignRetryInterval)
+		c.awaitLeader(ctx, e, campaignRetryInterval)
 		if ctx.Err() != nil || e.hasNewLeader() {
 			return verdict
 		}
@@ -257,7 +276,7 @@ func (g *Group) mayCampaign(ctx context.Context, e *election, within time.Durati
 // awaitLeader waits for another leader, at most within. If this replica votes meanwhile, the wait begins
 // again, so that the candidate has the time of a campaign. The wait of a follower ends when it refuses its vote to a
 // candidate whose log is behind.
-func (g *Group) awaitLeader(ctx context.Context, e *election, within time.Duration) {
+func (c *candidacy) awaitLeader(ctx context.Context, e *election, within time.Duration) {
 	since := time.Now()
 	for ctx.Err() == nil && !e.hasNewLeader() {
 		follows := e.raft.State() == raft.Follower
@@ -269,7 +288,7 @@ func (g *Group) awaitLeader(ctx context.Context, e *election, within time.Durati
 		}
 		if follows {
 			select {
-			case <-g.voteRefused:
+			case <-c.voteRefused:
 				return
 			default:
 			}
@@ -279,60 +298,18 @@ func (g *Group) awaitLeader(ctx context.Context, e *election, within time.Durati
 }
 
 // campaign makes this replica a candidate at once. If it has lost a campaign that still runs, it ends that one first.
-func (g *Group) campaign(ctx context.Context, e *election) {
-	g.cfg.Logger.InfoContext(ctx, "started a campaign", "reason", string(e.why), "term", e.raft.CurrentTerm())
+func (c *candidacy) campaign(ctx context.Context, e *election) {
+	c.cfg.Logger.InfoContext(ctx, "started a campaign", "reason", string(e.why), "term", e.raft.CurrentTerm())
 	if e.raft.State() == raft.Candidate {
-		e.abandonCampaign(ctx, g.cfg.Member)
+		e.abandonCampaign(ctx, c.cfg.Member)
 	}
-	if err := e.campaign(ctx, g.cfg.Replica, g.cfg.Member); err != nil {
-		g.cfg.Logger.WarnContext(ctx, "failed to start a campaign", "error", err)
-	}
-}
-
-// campaign makes this replica a candidate at once, by the request with which a leader transfers its leadership: the
-// voters then vote although they know a leader.
-func (i *instance) campaign(ctx context.Context, replica string, member fsm.MemberID) error {
-	ctx, cancel := context.WithTimeout(ctx, campaignBeginTimeout)
-	defer cancel()
-	return i.ask(ctx, &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{
-		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(replica), Addr: []byte(member),
-	}})
-}
-
-// abandonCampaign makes a candidate a follower again. Raft has no call for that before the timer of the campaign
-// expires; so raft receives a vote request of the next term, as if from a candidate with an empty log. It adopts the
-// term, becomes a follower and refuses the vote.
-func (i *instance) abandonCampaign(ctx context.Context, member fsm.MemberID) {
-	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
-	defer cancel()
-	_ = i.ask(ctx, &raft.RequestVoteRequest{ // the campaign that follows shows whether it is abandoned
-		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, Addr: []byte(member)},
-		Term:      i.raft.CurrentTerm() + 1, LeadershipTransfer: true,
-	})
-}
-
-// ask gives raft a request as if from a peer, and waits until raft has answered it.
-func (i *instance) ask(ctx context.Context, request any) error {
-	answers := make(chan raft.RPCResponse, 1)
-	select {
-	case i.transport.Requests() <- raft.RPC{Command: request, RespChan: answers}:
-	case <-i.closed:
-		return raft.ErrRaftShutdown
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case answer := <-answers:
-		return answer.Error
-	case <-i.closed:
-		return raft.ErrRaftShutdown
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := e.campaign(ctx, c.cfg.Replica, c.cfg.Member); err != nil {
+		c.cfg.Logger.WarnContext(ctx, "failed to start a campaign", "error", err)
 	}
 }
 
 // noteStreamEnd is called when a stream of a peer has ended.
-func (g *Group) noteStreamEnd() { notify(g.streamBroken) }
+func (c *candidacy) noteStreamEnd() { notify(c.streamBroken) }
 
 // notify sends a signal to a channel with a buffer of one. Signals that were not received yet are merged.
 func notify(c chan struct{}) {

@@ -156,8 +156,8 @@ func TestUninformativeRefusalsStartNoCampaign(t *testing.T) {
 		"a former term":     {raft.RequestVoteRequest{Term: term - 1}, 0},
 		"our vote is given": {raft.RequestVoteRequest{Term: term}, 0},
 	} {
-		alone := &Group{log: g.log, voteRefused: make(chan struct{}, 1)} // nobody listens
-		alone.instance.Store(g.instance.Load())
+		alone := &candidacy{} // nobody listens
+		alone.init(&g.cfg, &g.instance)
 		alone.noteRefusedVote(&c.vote)
 		if got := len(alone.voteRefused); got != c.want {
 			t.Errorf("%s: told %d times, want %d", name, got, c.want)
@@ -183,7 +183,9 @@ func TestBetterSuccessorGoesFirst(t *testing.T) {
 	ms := formPatient(t)
 	lag(t, ms, ms[1], ms[2])
 	better, behind := ms[0].group(1), ms[2].group(1)
-	asks := func(ctx context.Context, g *Group) Verdict { return g.pollVoters(ctx, g.newElection(leaderGone)) }
+	asks := func(ctx context.Context, g *Group) Verdict {
+		return g.candidacy.pollVoters(ctx, g.candidacy.newElection(leaderGone))
+	}
 	if got := asks(t.Context(), behind); got != verdictHasLeader {
 		t.Errorf("the leader is alive: %d, want %d", got, verdictHasLeader)
 	}
@@ -212,10 +214,10 @@ func TestEarlierReleaseCampaignsFirst(t *testing.T) {
 	ms[2].isEarlier = true
 	ms[1].net.isolate("m1", true)
 	g := ms[0].group(1)
-	if got := g.pollVoters(t.Context(), g.newElection(leaderGone)); got != verdictBetter {
+	if got := g.candidacy.pollVoters(t.Context(), g.candidacy.newElection(leaderGone)); got != verdictBetter {
 		t.Errorf("the leader is gone: %d, want %d", got, verdictBetter)
 	}
-	if got := g.pollVoters(t.Context(), g.newElection(leaderSilent)); got != verdictNone {
+	if got := g.candidacy.pollVoters(t.Context(), g.candidacy.newElection(leaderSilent)); got != verdictNone {
 		t.Errorf("the leader is silent: %d, want %d", got, verdictNone)
 	}
 }
@@ -241,7 +243,7 @@ func TestWaitingSuccessorAsksAgain(t *testing.T) {
 	go func() {
 		got := verdictHasLeader
 		for got == verdictHasLeader && t.Context().Err() == nil { // see askInTime
-			got = behind.mayCampaign(gone(t.Context(), "m1"), behind.newElection(leaderGone), time.Hour)
+			got = behind.candidacy.mayCampaign(gone(t.Context(), "m1"), behind.candidacy.newElection(leaderGone), time.Hour)
 		}
 		verdict <- got
 	}()
@@ -279,7 +281,7 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 	net.cut[[2]fsm.MemberID{"m0", "m2"}], net.cut[[2]fsm.MemberID{"m2", "m0"}] = false, false
 	net.mu.Unlock()
 	g := both[0]
-	g.elect(t.Context(), g.newElection(candidateBehind))
+	g.candidacy.elect(t.Context(), g.candidacy.newElection(candidateBehind))
 	kit.Eventually(t, "a leader", func() bool { return both[0].Status().IsLeader || both[1].Status().IsLeader })
 }
 
@@ -383,7 +385,7 @@ func TestNoCampaignAgainstARestartedLeader(t *testing.T) {
 	term := g.Status().Term
 	must(t, ms[1].group(1), (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 	waitCaughtUp(t, ms, ms[0]) // it has heard the leader
-	g.replaceLeader(t.Context(), leaderGone)
+	g.candidacy.replaceLeader(t.Context(), leaderGone)
 	if s := g.Status(); s.Term != term || s.Leader != "m1" {
 		t.Errorf("term %d and leader %q, want %d and m1", s.Term, s.Leader, term)
 	}
@@ -393,12 +395,12 @@ func TestNoCampaignAgainstARestartedLeader(t *testing.T) {
 func TestCampaignPositionsAreDistinct(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
-	e := ms[0].group(1).newElection(leaderGone)
+	e := ms[0].group(1).candidacy.newElection(leaderGone)
 	first := map[string]bool{}
 	for id := range fsm.PartitionID(9) {
 		taken := map[int]bool{}
 		for _, replica := range []string{"m0.1", "m2.1"} {
-			position := (&Group{cfg: Config{ID: id, Replica: replica}}).campaignPosition(e)
+			position := (&candidacy{cfg: &Config{ID: id, Replica: replica}}).campaignPosition(e)
 			if position < 0 || position > 1 || taken[position] {
 				t.Errorf("group %d: %s has position %d", id, replica, position)
 			}
@@ -504,8 +506,8 @@ func TestNoCampaignByAReplicaThatIsCutOff(t *testing.T) {
 	term := g.Status().Term
 	l.net.cutLink(l.id, deaf.id)
 	d := deaf.group(1)
-	kit.Eventually(t, "the follower hears nothing", func() bool { return d.isLeaderSilent(t.Context()) })
-	if d.pollVoters(t.Context(), d.newElection(leaderSilent)) != verdictNone {
+	kit.Eventually(t, "the follower hears nothing", func() bool { return d.candidacy.isLeaderSilent(t.Context()) })
+	if d.candidacy.pollVoters(t.Context(), d.candidacy.newElection(leaderSilent)) != verdictNone {
 		t.Error("one of two followers hears nothing, and takes the leader for lost")
 	}
 	if other.group(1).Answer(t.Context(), Question{}) != verdictNone {

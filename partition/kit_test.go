@@ -376,8 +376,8 @@ func awaitFirstLeader(t testing.TB, ms []*member, first *member) {
 	kit.Eventually(t, "the new group has a leader", func() bool {
 		if time.Now().After(late) {
 			g := first.group(1)
-			if e := g.newElection(groupIsNew); e.leader == "" {
-				g.elect(t.Context(), e)
+			if e := g.candidacy.newElection(groupIsNew); e.leader == "" {
+				g.candidacy.elect(t.Context(), e)
 			}
 		}
 		return anyLeader(ms) != nil

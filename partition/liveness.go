@@ -98,14 +98,14 @@ const (
 	verdictHasLeader                // the leader is another one than the process that has ended, and alive
 )
 
-func (g *Group) rank(r *raft.Raft) Rank {
+func (c *candidacy) rank(r *raft.Raft) Rank {
 	term, index, err := lastEntry(r)
 	if err != nil {
 		return Rank{}
 	}
 	rank := Rank{Term: term, Index: index}
-	if !g.isReluctant() {
-		rank.Lot = crc32.ChecksumIEEE(strconv.AppendUint([]byte(g.cfg.Replica+" "), uint64(g.cfg.ID), 10))
+	if !c.isReluctant() {
+		rank.Lot = crc32.ChecksumIEEE(strconv.AppendUint([]byte(c.cfg.Replica+" "), uint64(c.cfg.ID), 10))
 	}
 	return rank
 }
@@ -128,14 +128,14 @@ func lastEntry(r *raft.Raft) (term, index uint64, err error) {
 // pollVoters asks the other voters whether this replica may campaign, and returns the verdict of a quorum, this replica included. If a
 // quorum hears no leader, the leader has confirmed nothing for longer than its lease, so an election deposes no leader
 // that works.
-func (g *Group) pollVoters(ctx context.Context, e *election) Verdict {
+func (c *candidacy) pollVoters(ctx context.Context, e *election) Verdict {
 	var others []raft.Server
 	voters, votes := 0, false
 	for _, s := range e.raft.GetConfiguration().Configuration().Servers {
 		switch {
 		case s.Suffrage != raft.Voter:
 			continue
-		case s.ID == raft.ServerID(g.cfg.Replica):
+		case s.ID == raft.ServerID(c.cfg.Replica):
 			votes = true
 		case s.ID != e.leader:
 			others = append(others, s)
@@ -149,10 +149,10 @@ func (g *Group) pollVoters(ctx context.Context, e *election) Verdict {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel()
-	verdicts, rank := make(chan Verdict, len(others)), g.rank(e.raft)
+	verdicts, rank := make(chan Verdict, len(others)), c.rank(e.raft)
 	for _, s := range others {
-		q := Question{Partition: g.cfg.ID, Replica: string(s.ID), Gone: e.why != leaderSilent, Rank: rank}
-		asking.Go(func() { verdicts <- g.cfg.Liveness.askVoter(ctx, fsm.MemberID(s.Address), q) })
+		q := Question{Partition: c.cfg.ID, Replica: string(s.ID), Gone: e.why != leaderSilent, Rank: rank}
+		asking.Go(func() { verdicts <- c.cfg.Liveness.askVoter(ctx, fsm.MemberID(s.Address), q) })
 	}
 	quorum, missing := verdictAgree, voters/2 // the answers that a quorum needs besides this replica
 	for range others {
@@ -193,19 +193,19 @@ func (l *Liveness) askVoter(ctx context.Context, member fsm.MemberID, q Question
 	return verdictNone
 }
 
-// Answer answers a question of another replica of the group. If this replica is the better successor, it checks at once
+// answer answers a question of another replica of the group. If this replica is the better successor, it checks at once
 // whether its leader is lost.
-func (g *Group) Answer(ctx context.Context, q Question) Verdict {
-	r, lost := g.instance.Load().raft, g.leaderSilent
+func (c *candidacy) answer(ctx context.Context, q Question) Verdict {
+	r, lost := c.instance.Load().raft, c.leaderSilent
 	if q.Gone { // the replica that asks is certain about the leader that it knew, but this one may know a later one
-		lost = g.streamBroken
-		if g.hasLeader(ctx, r) {
+		lost = c.streamBroken
+		if c.hasLeader(ctx, r) {
 			return verdictHasLeader
 		}
-	} else if !g.isLeaderSilent(ctx) {
+	} else if !c.isLeaderSilent(ctx) {
 		return verdictNone
 	}
-	if g.rank(r).compare(q.Rank) <= 0 {
+	if c.rank(r).compare(q.Rank) <= 0 {
 		return verdictAgree
 	}
 	notify(lost)
@@ -214,16 +214,16 @@ func (g *Group) Answer(ctx context.Context, q Question) Verdict {
 
 // hasLeader reports whether this replica leads, or follows a leader whose process is alive. If a probe proves nothing in
 // time, the leader counts as alive as long as this replica hears it.
-func (g *Group) hasLeader(ctx context.Context, r *raft.Raft) bool {
+func (c *candidacy) hasLeader(ctx context.Context, r *raft.Raft) bool {
 	member, leader := r.LeaderWithID()
 	switch leader {
-	case raft.ServerID(g.cfg.Replica):
+	case raft.ServerID(c.cfg.Replica):
 		return true
 	case "":
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
-	err := g.cfg.Liveness.reach(ctx, fsm.MemberID(member))
-	return err == nil || !errors.Is(err, syscall.ECONNREFUSED) && !g.hearsNoLeader(r)
+	err := c.cfg.Liveness.reach(ctx, fsm.MemberID(member))
+	return err == nil || !errors.Is(err, syscall.ECONNREFUSED) && !c.hearsNoLeader(r)
 }
