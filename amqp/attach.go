@@ -7,7 +7,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // readAttach reads the request of an attach, or returns the reason why it is refused.
@@ -157,9 +156,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 			return
 		}
 		l.endUse()
-		if !planted.Active(planted.TemporaryCountEndsEarly) { // also after an error: the entity may have been created
-			l.endTemporary()
-		}
+		l.endTemporary() // also after an error: the entity may have been created
 	}()
 	if l.state != attaching || c.phase >= phaseClosing {
 		return
@@ -238,7 +235,7 @@ func (c *conn) resolvePath(ctx context.Context, path string) (fsm.EntityRef, err
 	until := time.Now().Add(attachBusyMax)
 	for pause := attachPauseMin; ; pause *= 2 {
 		at, err := c.config.Broker.Resolve(ctx, c.namespace, path)
-		if err == nil || codeOf(err) != fsm.ServerBusy || planted.Active(planted.RefuseAttachAtOnce) || time.Now().Add(pause).After(until) {
+		if err == nil || codeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {
 			return at, err
 		}
 		select {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Browsing is receiving without removing: the source of the link has the distribution mode "copy" (part 3,
@@ -91,9 +90,4 @@ func (b *browser) peek(ctx context.Context, max, maxBytes int) (found []fsm.Deli
 // seen records that all messages of a shard below a number have been shown, or not selected.
 func (b *browser) seen(shard int, next fsm.SequenceNumber) {
 	b.next[shard] = next
-	if planted.Active(planted.BrowsingSkipsShards) {
-		for i := range b.next {
-			b.next[i] = max(b.next[i], next)
-		}
-	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // linkState is the state of a link (part 2, 2.6.3).
@@ -89,7 +88,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
 	case l.temporary && c.temporaries >= temporariesMax:
 		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d temporary queues and topics and consumers of topics; more are not possible. Close some, or open another connection.", temporariesMax), retryAfterChange}
-	case l.isSecondTokenSender() && !planted.Active(planted.SecondTokenSender):
+	case l.isSecondTokenSender():
 		cause = refusal{wire.ConditionNotAllowed, "The connection has a link to $cbs already. Use that, detach it first, or open another connection.", retryAfterChange}
 	default:
 		now := time.Now()
@@ -221,7 +220,7 @@ func (l *link) newEndpoint(a *wire.Attach) endpoint {
 		return &incomingLink{link: *l, messageBytesMax: nodeMessageBytesMax}
 	}
 	o := &outgoingLink{link: *l}
-	o.browses = l.kind == entityNode && browses(a.Source) && !planted.Active(planted.BrowsingRemoves)
+	o.browses = l.kind == entityNode && browses(a.Source)
 	o.receiveAndDelete = !o.browses && a.SndSettleMode != nil && *a.SndSettleMode == settledMode
 	// A response needs no settling. Only a client that forbids settled transfers gets unsettled responses.
 	o.presettled = o.receiveAndDelete || o.browses || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
@@ -325,7 +324,7 @@ func (l *link) end() bool {
 	}
 	l.session.conn.linkEnded()
 	l.releaseName()
-	if created || planted.Active(planted.TemporaryCountEndsEarly) {
+	if created {
 		l.endTemporary()
 	}
 	return true

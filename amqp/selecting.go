@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // selectingReceiver is the Receiver of a consuming link with a selector. It peeks, evaluates the selector, and locks
@@ -101,7 +100,7 @@ func (r *selectingReceiver) look(ctx context.Context, most, mostBytes int) (foun
 			r.polled = time.Now()
 		}
 	}
-	if !r.again.running && time.Now().After(r.again.due) && !planted.Active(planted.SelectingNeverLooksBack) {
+	if !r.again.running && time.Now().After(r.again.due) {
 		r.beginPass()
 	}
 	if r.again.running {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // A session lock ends at the leader of its partition, which tells only receivers that wait for messages. A link
@@ -24,9 +23,6 @@ const (
 
 // watchSession asks for the end of the session lock of a link when it is due. mu is held.
 func (l *outgoingLink) watchSession() {
-	if planted.Active(planted.SessionLossIsSilent) {
-		return
-	}
 	l.askAgain(sessionLossGrace + time.Until(time.UnixMilli(int64(l.messageSession.Until()))))
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // A client of JMS that consumes from a topic attaches a receiver at the topic itself. The gateway attaches it to a
@@ -104,11 +103,7 @@ func (s *subscription) code() string {
 	if s.durable {
 		hashed[0] = 'd'
 	}
-	client := s.client
-	if planted.Active(planted.SubscriptionOfAnyClient) {
-		client = ""
-	}
-	hashed = append(binary.BigEndian.AppendUint32(hashed, uint32(len(client))), client+s.name...)
+	hashed = append(binary.BigEndian.AppendUint32(hashed, uint32(len(s.client))), s.client+s.name...)
 	return shortHash(hashed, 16)
 }
 

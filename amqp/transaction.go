@@ -8,7 +8,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // txnID identifies a transaction: 16 random bytes.
@@ -140,7 +139,7 @@ func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
 		t.rollbackReason = cause
 	}
 	for i := range t.deliveries {
-		if e := &t.deliveries[i]; e.clientSettled && !planted.Active(planted.RollbackKeepsSettled) {
+		if e := &t.deliveries[i]; e.clientSettled {
 			e.forget()
 		}
 	}

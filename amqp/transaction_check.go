@@ -6,7 +6,6 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // An operation of a transaction is enlisted at once, and answered when the broker has said whether it can succeed: a
@@ -24,10 +23,6 @@ type operationCheck struct {
 
 // check asks the broker about an enlisted operation. mu is held.
 func (c *conn) check(ctx context.Context, t *transaction, o operationCheck) {
-	if planted.Active(planted.RefuseAtCommitOnly) {
-		c.brokerCalls = append(c.brokerCalls, func() { o.done(ctx, make([]fsm.Code, max(1, len(o.locks)))) })
-		return
-	}
 	t.unchecked = append(t.unchecked, o)
 	if !t.checking {
 		t.checking = true

@@ -12,7 +12,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -106,7 +105,7 @@ func (n *Node) followCatalog(ctx context.Context) {
 	}
 	n.openAssigned(ctx, placed)
 	n.retire(placed)
-	if n.memberRecord(n.self).Removed && (group.Status().Removed || planted.Active(planted.RemovedVoterStops)) && len(n.retiredReplicas(placed)) == 0 {
+	if n.memberRecord(n.self).Removed && group.Status().Removed && len(n.retiredReplicas(placed)) == 0 {
 		n.markRemoved(ctx)
 	}
 	n.changed.Notify()

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -28,7 +27,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -149,11 +147,6 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	if err = checkOwner(config.FS, n.dataDir, config.Dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("open member: %w", err), n.dataDir.Close())
 	}
-	if planted.Active(planted.BootstrapEmptyVoter) && n.dataDir.Identity().Cluster == "" {
-		if err = n.dataDir.Update(func(id *datadir.Identity) { id.Member = memberIDOf(config.Name) }); err != nil {
-			return nil, fmt.Errorf("open member: %w", err)
-		}
-	}
 	n.self = n.dataDir.Identity().Member
 	n.log = config.Logger.With(slog.String("member", shortID(n.self)))
 	n.config.Logger = n.log
@@ -173,15 +166,6 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		return nil, fmt.Errorf("open member: %w", err)
 	}
 	return n, nil
-}
-
-// memberIDOf returns an id that follows from a name. It is for a planted fault.
-func memberIDOf(name string) fsm.MemberID {
-	id := bytes.Repeat([]byte{'A'}, len(rand.Text()))
-	for i := range min(len(name), len(id)) {
-		id[i] += name[i] % 26
-	}
-	return fsm.MemberID(id)
 }
 
 // newIncarnation returns 64 random bits. It never returns 0, which means "no incarnation" in a Header.

@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
@@ -180,12 +178,6 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	g.counts.entries.Add(1)
 	g.counts.commands.Add(uint64(head.count))
 	env := fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}
-	if planted.Active(planted.ApplyReadsClock) {
-		env.Now = fsm.Instant(g.cfg.Now().UnixMilli())
-	}
-	if planted.Active(planted.ApplyInMapOrder) {
-		head.commands.Buf = inMapOrder(head)
-	}
 	g.appliedAt.Store(int64(g.cfg.Monotonic()))
 	for i := range head.count {
 		command, err := head.next(i == head.count-1)
@@ -199,18 +191,6 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 		}
 	}
 	return a, nil
-}
-
-// inMapOrder returns the commands of an entry in the order of a map. It is a planted fault.
-func inMapOrder(head entryHead) (rest []byte) {
-	commands := make(map[int][]byte)
-	for i := range head.count {
-		commands[i], _ = head.next(i == head.count-1)
-	}
-	for _, c := range commands {
-		rest = append(binary.AppendUvarint(rest, uint64(len(c))), c...)
-	}
-	return rest
 }
 
 // publishTimes stores the times of the machine and of its next pulse, and its format level. The caller holds

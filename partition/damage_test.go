@@ -43,6 +43,12 @@ func damages() map[string]func(t *testing.T, path, other string) error {
 	}
 }
 
+// swapPages returns a file whose second and third quarter are exchanged.
+func swapPages(content []byte) []byte {
+	page := len(content) / 4
+	return slices.Concat(content[:page], content[2*page:3*page], content[page:2*page], content[3*page:])
+}
+
 // usedBytes returns the size of a file without the zeros at its end: the segments of a journal have their full size at once.
 func usedBytes(t *testing.T, path string) int64 {
 	t.Helper()

@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
@@ -291,7 +290,7 @@ func (g *Group) halted() error {
 // has removed a replica and got another one must not answer for the former: what that one has promised, a vote or
 // entries, this one does not hold.
 func (g *Group) Accepts(replica string) bool {
-	return replica == g.cfg.Replica || planted.Active(planted.RaftStreamAnyReplica)
+	return replica == g.cfg.Replica
 }
 
 // Accept hands over a raft stream that the same group of another member has dialled.

@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/transport"
 )
 
@@ -225,7 +224,7 @@ func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)
 	}
 	index := inst.raft.CommitIndex()
-	if err := inst.verifyLeader(ctx); err != nil && !planted.Active(planted.ReadWithoutQuorum) {
+	if err := inst.verifyLeader(ctx); err != nil {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, err)
 	}
 	if inst.raft.CurrentTerm() != term {

@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // The limits of proposing.
@@ -366,29 +365,11 @@ func (b *batch) add(command []byte, it item) {
 // gather for the next one.
 func (p *proposer) propose(b *batch) {
 	data := encodeEntry(b.times, b.id, b.commands)
-	if planted.Active(planted.AcknowledgeBeforeQuorum) {
-		p.confirmSends(b)
-	}
 	b.commands = nil
 	f := p.g.instance.Load().raft.Apply(data, 0)
 	p.mu.Lock()
 	b.future, b.takenAt = f, time.Now()
 	p.mu.Unlock()
-}
-
-// confirmSends confirms the sends of an entry that is not stored anywhere. It is a planted fault.
-func (p *proposer) confirmSends(b *batch) {
-	for i := range b.items {
-		info, err := fsm.PeekCommand(b.commands[i])
-		if err != nil || info.Kind != fsm.KindSendMessages {
-			continue
-		}
-		p.mu.Lock()
-		done := b.items[i].done
-		b.items[i].done = func(Answer) {}
-		p.mu.Unlock()
-		done(Answer{Outcome: Done})
-	}
 }
 
 // watchFuture waits for the future of an entry that takes long, for the errors that never reach apply. Raft never answers for an

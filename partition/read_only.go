@@ -1,13 +1,9 @@
 package partition
 
-import (
-	"github.com/peeklock/peeklock/fsm/planted"
-)
-
 // isEarly reports whether a command that needs a format level comes before the log of this group has that level. The
 // cluster has reached it before somebody writes such a command; the log will soon.
 func (g *Group) isEarly(needed uint32) bool {
-	return needed > max(1, g.level.Load()) && !planted.Active(planted.SubmitAboveLevel)
+	return needed > max(1, g.level.Load())
 }
 
 // SetReadOnly makes this replica, as leader, refuse commands that make data grow, as if its own disk were low

@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // receiveSnapshot reads a snapshot that a leader sends, before raft knows of it. The reader that it returns hands the
@@ -29,7 +27,7 @@ func (g *Group) receiveSnapshot(request *raft.InstallSnapshotRequest, from io.Re
 	if err == nil {
 		err = sink.complete()
 	}
-	if err == nil && !planted.Active(planted.InstallWaitsInRaft) {
+	if err == nil {
 		err = g.snapshots.beginInstall(sink.end())
 		sink.ordered = err == nil
 	}

@@ -10,7 +10,6 @@ import (
 	"hash/crc32"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
@@ -455,10 +453,6 @@ func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 		return err
 	}
 	s.ImageBytes, s.ImageSum = out.size, out.sum.Sum32()
-	if planted.Active(planted.SwapSnapshotPages) {
-		content, _ := s.store.files.ReadFile(out.path)
-		_ = disk.WriteSynced(s.store.files, out.path, swapPages(content))
-	}
 	s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest
 	f.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment != 0 {
@@ -469,12 +463,6 @@ func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 	err = s.publish()
 	f.published = s.finished
 	return err
-}
-
-// swapPages returns a file whose second and third quarter are exchanged.
-func swapPages(content []byte) []byte {
-	page := len(content) / 4
-	return slices.Concat(content[:page], content[2*page:3*page], content[page:2*page], content[3*page:])
 }
 
 // publish makes the snapshot the newest one. A folder that could not be synced stops the replica: the next open
@@ -518,7 +506,7 @@ func (s *snapshotSink) syncFolder(dir string) error {
 	if !s.finished && disk.IsOutOfFiles(err) {
 		return err // nothing was synced, and the snapshot has not been renamed
 	}
-	if err != nil && !planted.Active(planted.ContinueAfterFailedSync) {
+	if err != nil {
 		s.store.fail(err)
 	}
 	return err

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
-
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // A replica can write a snapshot of its own while the leader sends it a newer one. Raft does not order the two:
@@ -46,9 +44,6 @@ type ownSnapshot struct {
 // checkOrder refuses a snapshot that is older than the newest one, or than one that is being installed. Called
 // with mu held.
 func (s *snapshotStore) checkOrder(p position) error {
-	if planted.Active(planted.PublishOlderSnapshot) {
-		return nil
-	}
 	if s.newest != nil && p.compare(s.newest.end()) < 0 || p.compare(s.installing) < 0 {
 		return fmt.Errorf("snapshot up to %d: %w", p.index, errOlderSnapshot)
 	}
@@ -88,9 +83,6 @@ func (s *snapshotStore) beginInstall(p position) error {
 	defer s.mu.Unlock()
 	if err := s.checkOrder(p); err != nil {
 		return err
-	}
-	if planted.Active(planted.PublishOlderSnapshot) {
-		return nil
 	}
 	s.installing = p
 	if own := s.own; own != nil {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // The limits of the times that a leader stamps into entries.
@@ -61,11 +60,7 @@ func (s *stamper) begin(applied fsm.Times, at, now time.Duration) {
 
 // times returns the times that an entry would get now.
 func (s *stamper) times(c clocks) fsm.Times {
-	t := fsm.Times{Wall: s.wallTime(c), Serving: after(s.serving, c.monotonic-s.since)}
-	if planted.Active(planted.WallFollowsLeader) {
-		t.Wall = max(s.wall, c.own)
-	}
-	return t
+	return fsm.Times{Wall: s.wallTime(c), Serving: after(s.serving, c.monotonic-s.since)}
 }
 
 // stamped records that an entry got these times. Without a quorum it records nothing: the monotonic clock would
@@ -163,7 +158,7 @@ func (p *proposer) stamp() fsm.Times {
 func (p *proposer) holdsGrants() bool {
 	c, unconfirmed := p.unconfirmed()
 	deadline := p.g.nextDeadline().Wall
-	return unconfirmed && deadline != 0 && deadline <= c.own && !planted.Active(planted.GrantAtUnconfirmedTime)
+	return unconfirmed && deadline != 0 && deadline <= c.own
 }
 
 // holdsTaking reports whether a command that takes messages without waiting for them, by number or to forward them, has
@@ -171,7 +166,7 @@ func (p *proposer) holdsGrants() bool {
 // ahead of wall time by more than wall time may be wrong. Called with mu held, at the leader.
 func (p *proposer) holdsTaking(kind fsm.Kind) bool {
 	c, unconfirmed := p.unconfirmed()
-	if !unconfirmed || planted.Active(planted.FetchAtUnconfirmedTime) {
+	if !unconfirmed {
 		return false
 	}
 	switch kind.Takes() {

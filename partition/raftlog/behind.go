@@ -7,8 +7,6 @@ import (
 	"runtime"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // behindBytesMax bounds the entries of a group that are being written behind raft. They are read from the cache, which
@@ -132,7 +130,7 @@ func (g *Group) Stored() uint64 { return g.storedBelow.Load() - 1 }
 // AwaitStored returns when all entries up to an index are on disk. It ends its goroutine, which must be that of raft's state
 // machine, when the raft instance ends before.
 func (g *Group) AwaitStored(index uint64) {
-	if !planted.Active(planted.ApplyUnstored) && !g.awaitStored(index) {
+	if !g.awaitStored(index) {
 		runtime.Goexit()
 	}
 }

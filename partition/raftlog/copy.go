@@ -19,7 +19,6 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -211,7 +210,7 @@ func restoreValues(cfg *Config) (id string, err error) {
 		return "", fmt.Errorf("read the copy of the values: %w", err)
 	}
 	c := decodeCopy(content)
-	if c == nil || planted.Active(planted.TrustRaftDB) {
+	if c == nil {
 		return "", nil
 	}
 	file, err := disk.Open(cfg.FS, cfg.Path)
@@ -298,12 +297,7 @@ func replaceValues(cfg *Config) error {
 		func() error { return cfg.FS.SyncFolder(dir) },
 		func() error { return cfg.FS.Rename(path+freshSuffix, path) },
 		func() error { return cfg.FS.SyncFolder(dir) },
-		func() error {
-			if planted.Active(planted.KeepPendingCopy) {
-				return nil
-			}
-			return cfg.FS.Remove(path + copySuffix) // openValues makes it durable
-		},
+		func() error { return cfg.FS.Remove(path + copySuffix) }, // openValues makes it durable
 	} {
 		if err := step(); err != nil {
 			return fmt.Errorf("write the file of terms and votes again: %w", err)

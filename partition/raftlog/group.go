@@ -13,7 +13,6 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -88,7 +87,7 @@ func (g *Group) LastIndex() (uint64, error) {
 // A replica that does not lead may be asked for an entry because a leader sends it again: it waits until the entry is on disk,
 // or no answer reaches a peer any more.
 func (g *Group) GetLog(index uint64, out *raft.Log) error {
-	if index > g.Stored() && !g.isLeader() && !planted.Active(planted.AnswerUnstored) {
+	if index > g.Stored() && !g.isLeader() {
 		g.awaitStored(index)
 	}
 	err := g.read(index, out)
@@ -572,7 +571,7 @@ func (g *Group) Reconcile(index, term uint64) error {
 	if err := g.read(index, &e); err != nil {
 		return fmt.Errorf("read log of group %d at %d: %w", g.id, index, err)
 	}
-	if e.Term == term || planted.Active(planted.KeepContradictingLog) {
+	if e.Term == term {
 		return nil
 	}
 	return g.clear()

@@ -5,6 +5,15 @@ import "github.com/peeklock/peeklock/test/overlay"
 // clusterFaults are the faults of package cluster, the packages below it, and the command.
 func clusterFaults() []Fault {
 	return []Fault{
+		// Gives a member without data the id that a member of its name had: with an empty disk it comes back as a voter that
+		// has forgotten everything.
+		{Name: "bootstrap-empty-voter", Package: "test/sim", Test: "TestSimulation", Env: []string{"PEEKLOCK_SIM_SEED=1", "PEEKLOCK_SIM_FAULTS=lose disk"}, Patches: []overlay.Patch{
+			{
+				"cluster/node.go",
+				"n.self = n.dataDir.Identity().Member",
+				`if FAULT && n.dataDir.Identity().Cluster == "" { member := make([]byte, len(rand.Text())); for i := range member { member[i] = 'A' + config.Name[i%len(config.Name)]%26 }; if err = n.dataDir.Update(func(id *datadir.Identity) { id.Member = fsm.MemberID(member) }); err != nil { return nil, fmt.Errorf("open member: %w", err) } }; n.self = n.dataDir.Identity().Member`,
+			},
+		}},
 		// Makes a drained member prevent automatic rebalances for as long as it is drained.
 		{Name: "drained-stops-rebalance", Package: "cluster", Test: "TestInterruptedRemovalIsShownAndDoesNotStopRebalancing", Env: []string{"PEEKLOCK_LONG=1"}, Patches: []overlay.Patch{
 			{
@@ -19,6 +28,14 @@ func clusterFaults() []Fault {
 				"cluster/bootstrap/bootstrap.go",
 				"if pledge != nil && !slices.Equal(pledge, initial) {",
 				"if pledge != nil && !slices.Equal(pledge, initial) && !FAULT {",
+			},
+		}},
+		// Makes the preStop hook end, and so the process, when the removal of its member is refused.
+		{Name: "prestop-gives-up", Package: "cmd/peeklock", Test: "TestPrestopWaitsWhileTheMemberIsNeeded", Patches: []overlay.Patch{
+			{
+				"cmd/peeklock/internal/cli/kubernetes/prestop.go",
+				"case needsTime(err):",
+				`case needsTime(err) && (!client.IsCode(err, "InvalidArgument") || !FAULT):`,
 			},
 		}},
 		// Lets a source send a batch forever that its destination refuses as outdated.
@@ -44,6 +61,15 @@ func clusterFaults() []Fault {
 		// Lets serve end in the folder of a removed member although it may start over there.
 		{Name: "removed-stays", Package: "cmd/peeklock", Test: "TestServeStartsOverAfterARemoval", Patches: []overlay.Patch{
 			{"cmd/peeklock/serve.go", "if s.RejoinRemoved {", "if s.RejoinRemoved && !FAULT {"},
+		}},
+		// Makes a removed member stop when its own catalog shows the removal, although the catalog's group may still need its
+		// vote.
+		{Name: "removed-voter-stops", Package: "cluster", Test: "TestRemovedMemberServesWhileItIsNeeded", Patches: []overlay.Patch{
+			{
+				"cluster/catalog.go",
+				"if n.memberRecord(n.self).Removed && group.Status().Removed && len(n.retiredReplicas(placed)) == 0 {",
+				"if n.memberRecord(n.self).Removed && (group.Status().Removed || FAULT) && len(n.retiredReplicas(placed)) == 0 {",
+			},
 		}},
 		// Lets a restored cluster have the id of the cluster that was backed up.
 		{Name: "restore-keeps-cluster-id", Package: "cluster/backup", Test: "TestEachRestoreIsAClusterOfItsOwn", Patches: []overlay.Patch{

@@ -5,6 +5,38 @@ import "github.com/peeklock/peeklock/test/overlay"
 // partitionFaults are the faults of package partition and the packages below it, and of the disk of the simulation.
 func partitionFaults() []Fault {
 	return []Fault{
+		// Confirms sends when the leader proposes them, before a quorum has stored them.
+		{Name: "acknowledge-before-quorum", Package: "partition", Test: "TestCutOffLeaderConfirmsNothing", Patches: []overlay.Patch{
+			{
+				"partition/propose.go",
+				"b.commands = nil",
+				"if FAULT { for i := range b.items { if info, err := fsm.PeekCommand(b.commands[i]); err == nil && info.Kind == fsm.KindSendMessages { p.mu.Lock(); done := b.items[i].done; b.items[i].done = func(Answer) {}; p.mu.Unlock(); done(Answer{Outcome: Done}) } } }; b.commands = nil",
+			},
+		}},
+		// Lets a replica that led a moment ago confirm entries that are not on its disk yet.
+		{Name: "answer-unstored", Package: "partition/raftlog", Test: "TestFormerLeaderAnswersWithWhatIsOnDisk", Patches: []overlay.Patch{
+			{"partition/raftlog/group.go", "if index > g.Stored() && !g.isLeader() {", "if index > g.Stored() && !g.isLeader() && !FAULT {"},
+		}},
+		// Applies the commands of an entry in the order of a map.
+		{Name: "apply-in-map-order", Package: "partition", Test: "TestNothingIsLostOrDuplicated", Patches: []overlay.Patch{
+			{
+				"partition/apply.go",
+				"g.appliedAt.Store(int64(g.cfg.Monotonic()))",
+				"if FAULT { commands := make(map[int][]byte); for i := range head.count { commands[i], _ = head.next(i == head.count-1) }; var mixed [][]byte; for _, c := range commands { mixed = append(mixed, c) }; head, _ = decodeEntry(encodeEntry(head.times, head.batch, mixed)) }; g.appliedAt.Store(int64(g.cfg.Monotonic()))",
+			},
+		}},
+		// Applies an entry with the clock of the replica's own member.
+		{Name: "apply-reads-clock", Package: "partition", Test: "TestVerifyComparesTheWholeState", Patches: []overlay.Patch{
+			{
+				"partition/apply.go",
+				"env := fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}",
+				"env := fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}; if FAULT { env.Now = fsm.Instant(g.cfg.Now().UnixMilli()) }",
+			},
+		}},
+		// Lets a leader apply entries that are not on its own disk yet.
+		{Name: "apply-unstored", Package: "partition", Test: "TestLeaderAppliesWhatIsOnItsDisk", Patches: []overlay.Patch{
+			{"partition/raftlog/behind.go", "if !g.awaitStored(index) {", "if !FAULT && !g.awaitStored(index) {"},
+		}},
 		// Leaves the commit index of a request for entries behind the last entry of the request.
 		{Name: "commit-behind-sent", Package: "partition/transport", Test: "TestCommitIndexEndsWithTheEntries", Patches: []overlay.Patch{
 			{
@@ -17,6 +49,10 @@ func partitionFaults() []Fault {
 		{Name: "commit-unstored", Package: "partition/transport", Test: "TestCommitIndexEndsWithWhatIsStored", Patches: []overlay.Patch{
 			{"partition/transport/append.go", "if t.cfg.Stored != nil {", "if t.cfg.Stored != nil && !FAULT {"},
 		}},
+		// Lets a replica run on when the folder of a new snapshot could not be synced.
+		{Name: "continue-after-failed-sync", Package: "partition", Test: "TestAFailedFolderSyncStopsTheReplica", Patches: []overlay.Patch{
+			{"partition/snapshot.go", "if err != nil {\n\t\ts.store.fail(err)", "if err != nil {\n\t\tif !FAULT { s.store.fail(err) }"},
+		}},
 		// Counts the pieces of a request that a follower has taken when it answers again.
 		{Name: "count-pieces-late", Package: "partition/transport", Test: "TestTakenEntriesAreCountedWhenTheFollowerFails", Patches: []overlay.Patch{
 			{
@@ -28,6 +64,10 @@ func partitionFaults() []Fault {
 		// Lets a caller take the name of a file for durable while its folder is still being synced.
 		{Name: "count-unsynced-names", Package: "partition/bodystore", Test: "TestNamesAreDurableWhenSyncReturns", Patches: []overlay.Patch{
 			{"partition/bodystore/store.go", "done := b.named == created", "done := b.named == created; if FAULT { b.named = created }"},
+		}},
+		// Receives by number, and forwards, after an outage before a quorum has confirmed the time.
+		{Name: "fetch-at-unconfirmed-time", Package: "partition", Test: "TestNothingIsTakenBeforeTheTimeIsConfirmed", Patches: []overlay.Patch{
+			{"partition/stamp.go", "if !unconfirmed {", "if !unconfirmed || FAULT {"},
 		}},
 		// Sends the first piece of a large AppendEntries alone and reports success for all of it.
 		{Name: "follower-counts-unsent", Package: "partition/transport", Test: "TestFollowerHoldsWhatIsCounted", Patches: []overlay.Patch{
@@ -47,6 +87,14 @@ func partitionFaults() []Fault {
 			{"partition/journal/clean.go", "case needed == 0:", "case needed == 0 || FAULT:"},
 			{"partition/journal/clean.go", "if j.failed != nil || oldest.live > 0 {", "if j.failed != nil || (oldest.live > 0 && !FAULT) {"},
 		}},
+		// Grants locks after an outage before a quorum has confirmed the time.
+		{Name: "grant-at-unconfirmed-time", Package: "partition", Test: "TestNoMessageIsDeliveredBeforeItsTimeIsConfirmed", Patches: []overlay.Patch{
+			{
+				"partition/stamp.go",
+				"return unconfirmed && deadline != 0 && deadline <= c.own",
+				"return unconfirmed && deadline != 0 && deadline <= c.own && !FAULT",
+			},
+		}},
 		// Opens the groups of a journal of which a part cannot be read.
 		{Name: "ignore-lost-part", Package: "partition/journal", Test: "TestLostPartStopsItsGroupsUntilTheyAreForgotten", Patches: []overlay.Patch{
 			{"partition/journal/journal.go", "if j.isLost(group) {", "if j.isLost(group) && !FAULT {"},
@@ -55,6 +103,14 @@ func partitionFaults() []Fault {
 		{Name: "inherit-deadline", Package: "partition/transport", Test: "TestAnswerDeadlineFitsItsRequest", Patches: []overlay.Patch{
 			{"partition/transport/pipeline.go", "if len(p.sent) > 0 && p.sent[0] == r {", "if len(p.sent) > 0 && p.sent[0] == r || FAULT {"},
 		}},
+		// Lets raft wait on its main goroutine for the end of a snapshot of the replica itself.
+		{Name: "install-waits-in-raft", Package: "partition", Test: "TestAnOlderSnapshotNeverReplacesAnInstalledOne", Patches: []overlay.Patch{
+			{
+				"partition/receive.go",
+				"err = g.snapshots.beginInstall(sink.end())\n\t\tsink.ordered = err == nil",
+				"if !FAULT { err = g.snapshots.beginInstall(sink.end()); sink.ordered = err == nil }",
+			},
+		}},
 		// Lets raft read a snapshot from the stream on its main goroutine.
 		{Name: "install-without-deadline", Package: "partition", Test: "TestFollowerVotesWhileASnapshotStalls", Patches: []overlay.Patch{
 			{
@@ -62,6 +118,39 @@ func partitionFaults() []Fault {
 				"if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is {",
 				"if install, is := rpc.Command.(*raft.InstallSnapshotRequest); is && !FAULT {",
 			},
+		}},
+		// Keeps log entries that contradict the snapshot at their index.
+		{Name: "keep-contradicting-log", Package: "partition/raftlog", Test: "TestLogThatContradictsTheSnapshotIsDropped", Patches: []overlay.Patch{
+			{"partition/raftlog/group.go", "if e.Term == term {", "if e.Term == term || FAULT {"},
+		}},
+		// Keeps the copy from which the file of terms and votes was written again while the file changes.
+		{Name: "keep-pending-copy", Package: "partition/raftlog", Test: "TestCrashAtEveryStepOfTheCopyChangesNoValue", Patches: []overlay.Patch{
+			{
+				"partition/raftlog/copy.go",
+				"func() error { return cfg.FS.Remove(path + copySuffix) }",
+				"func() error { if FAULT { return nil }; return cfg.FS.Remove(path + copySuffix) }",
+			},
+		}},
+		// Lets a snapshot of a replica replace a newer one that the leader has sent.
+		{Name: "publish-older-snapshot", Package: "partition", Test: "TestAnOlderSnapshotNeverReplacesAnInstalledOne", Patches: []overlay.Patch{
+			{
+				"partition/snapshot_order.go",
+				"func (s *snapshotStore) checkOrder(p position) error {",
+				"func (s *snapshotStore) checkOrder(p position) error { if FAULT { return nil }",
+			},
+			{
+				"partition/snapshot_order.go",
+				"func (s *snapshotStore) beginInstall(p position) error {",
+				"func (s *snapshotStore) beginInstall(p position) error { if FAULT { return nil }",
+			},
+		}},
+		// Lets a replica serve raft streams that name another one.
+		{Name: "raft-stream-any-replica", Package: "partition", Test: "TestReplicaDoesNotAnswerForItsPredecessor", Patches: []overlay.Patch{
+			{"partition/group.go", "return replica == g.cfg.Replica", "return replica == g.cfg.Replica || FAULT"},
+		}},
+		// Reads at a leader that a quorum no longer confirms.
+		{Name: "read-without-quorum", Package: "partition", Test: "TestCutOffLeaderConfirmsNothing", Patches: []overlay.Patch{
+			{"partition/leadership.go", "if err := inst.verifyLeader(ctx); err != nil {", "if err := inst.verifyLeader(ctx); err != nil && !FAULT {"},
 		}},
 		// Lets one request for entries carry any number of bytes.
 		{Name: "request-without-byte-bound", Package: "partition/transport", Test: "TestFollowerHoldsWhatIsCounted", Patches: []overlay.Patch{
@@ -94,6 +183,18 @@ func partitionFaults() []Fault {
 				"if FAULT && n.log != nil && len(n.log.undo) > 0 { n.log.undo[0](); n.log.undo = nil }; if n.log == nil {",
 			},
 		}},
+		// Proposes commands that need a higher format level than the state machine has.
+		{Name: "submit-above-level", Package: "partition", Test: "TestCommandsWaitForTheirLevel", Next: true, Patches: []overlay.Patch{
+			{"partition/read_only.go", "return needed > max(1, g.level.Load())", "return needed > max(1, g.level.Load()) && !FAULT"},
+		}},
+		// Exchanges two pages of each snapshot after its checksum was computed.
+		{Name: "swap-snapshot-pages", Package: "partition", Test: "TestCompactionKeepsLiveBodies", Patches: []overlay.Patch{
+			{
+				"partition/snapshot.go",
+				"s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest",
+				"if FAULT { content, _ := s.store.files.ReadFile(out.path); page := len(content) / 4; _ = disk.WriteSynced(s.store.files, out.path, append(append(append(content[:page:page], content[2*page:3*page]...), content[page:2*page]...), content[3*page:]...)) }; s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest",
+			},
+		}},
 		// Lets the head of a batch in a journal claim that the batch itself was synced.
 		{Name: "synced-too-far", Package: "partition/journal", Test: "TestJournalSurvivesALossOfPowerAtEverySector", Patches: []overlay.Patch{
 			{
@@ -102,9 +203,21 @@ func partitionFaults() []Fault {
 				"synced := j.synced; if FAULT { synced += uint64(length) }; batch = endBatch(batch, batchHead{id: j.id, position: j.end, synced: synced, records: uint32(records)})",
 			},
 		}},
+		// Uses the file of terms and votes as it is, and not its copy.
+		{Name: "trust-raft-db", Package: "partition/raftlog", Test: "TestDamageWhileTheLogIsOpenHasNoEffect", Patches: []overlay.Patch{
+			{"partition/raftlog/copy.go", "if c == nil {", "if FAULT { c = nil }; if c == nil {"},
+		}},
 		// Indexes the newest batch of a journal without making it durable.
 		{Name: "trust-unsynced-tail", Package: "partition/journal", Test: "TestWhatIsReadAfterAFailedSyncIsDurable", Patches: []overlay.Patch{
 			{"partition/journal/recover.go", "func (x *scan) finish() error {", "func (x *scan) finish() error { if FAULT { return nil }"},
+		}},
+		// Lets the clock of a leader decide the wall time alone.
+		{Name: "wall-follows-leader", Package: "partition", Test: "TestLeaderWithAWrongClockEndsNothing", Patches: []overlay.Patch{
+			{
+				"partition/stamp.go",
+				"return fsm.Times{Wall: s.wallTime(c), Serving: after(s.serving, c.monotonic-s.since)}",
+				"t := fsm.Times{Wall: s.wallTime(c), Serving: after(s.serving, c.monotonic-s.since)}; if FAULT { t.Wall = max(s.wall, c.own) }; return t",
+			},
 		}},
 	}
 }

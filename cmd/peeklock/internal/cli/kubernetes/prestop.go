@@ -25,7 +25,6 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/client"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/command"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Times and paths of the prestop hook.
@@ -208,7 +207,7 @@ func (p *prestop) removeSelf(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, member)
-		case needsTime(err) && (!client.IsCode(err, "InvalidArgument") || !planted.Active(planted.PrestopGivesUp)):
+		case needsTime(err):
 			begun, lost = true, time.Time{}
 		case !begun && !cli.IsUnknown(err), refused:
 			return err
