@@ -285,7 +285,7 @@ func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.
 		p.answer(a)
 	}
 	for _, e := range slow {
-		p.g.logSlowEntry(e)
+		p.g.cfg.logSlowEntry(e)
 	}
 }
 

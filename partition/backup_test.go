@@ -265,8 +265,7 @@ func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crashed := &Group{cfg: cfg, log: log}
-	if err := crashed.claim(); err != nil {
+	if err := claim(&cfg, log); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "seg"), 0o700); err != nil {

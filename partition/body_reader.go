@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,23 +99,16 @@ func (d *bodyReader) read(j readJob) {
 	if j.done != nil {
 		j.done(a)
 	}
-	d.g.logSlowRead(j, began)
+	d.logSlowRead(j, began)
 }
 
-// oversleepsPulse reports whether run would sleep beyond the time of the next pulse.
-func (p *proposer) oversleepsPulse() bool {
-	if p.g.nextDeadline() == (fsm.Times{}) {
-		return false
+// logSlowRead logs the time that a read of bodies waited, and the time of the read.
+func (d *bodyReader) logSlowRead(j readJob, began time.Time) {
+	if d.g.cfg.SlowLogger == nil || d.g.cfg.SlowAfter <= 0 || time.Since(j.queuedAt) < d.g.cfg.SlowAfter {
+		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.oversleepsPulseLocked()
-}
-
-func (p *proposer) oversleepsPulseLocked() bool {
-	if !p.leading || p.pulseInFlight || p.sleepUntil.IsZero() {
-		return false
-	}
-	wait, ok := p.untilPulse()
-	return ok && time.Now().Add(wait).Before(p.sleepUntil)
+	d.g.cfg.SlowLogger.Warn("slow operation",
+		slog.String("operation", "read bodies"), slog.Uint64("partition", uint64(d.g.cfg.ID)),
+		slog.Duration("took", time.Since(j.queuedAt)), slog.Duration("queued", began.Sub(j.queuedAt)),
+		slog.Int("messages", len(j.result.Deliveries)), slog.Int64("bytes", j.bytes))
 }

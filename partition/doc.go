@@ -40,7 +40,7 @@
 //     replica does.
 //   - A full disk costs the replica its part in the group for a while, and no data.
 //
-// Goroutines of a group, besides raft's own: one that follows leadership (instance.go), one that
+// Goroutines of a group, besides raft's own: one that follows leadership (leadership.go), one that
 // campaigns (campaign.go), one that composes entries (propose.go), one that reads bodies
 // (body_reader.go), one that takes snapshots and compacts (snapshotter.go). The log has one that
 // measures the disk (package disk).

@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,8 +34,8 @@ var ErrForeignLog = errors.New("log holds another replica of the group")
 
 // claim verifies that the range of the log and the folder belong to this replica, and claims both if they are
 // new. It runs before either is opened.
-func (g *Group) claim() error {
-	files, dir, replica := g.cfg.Log.FS(), g.cfg.Dir, g.cfg.Replica
+func claim(cfg *Config, log *raftlog.Group) error {
+	files, dir, replica := cfg.Log.FS(), cfg.Dir, cfg.Replica
 	if err := files.MkdirAll(dir, disk.FolderMode); err != nil {
 		return fmt.Errorf("claim folder: %w", err)
 	}
@@ -52,17 +51,17 @@ func (g *Group) claim() error {
 	case claimed && string(named[1:]) != replica:
 		return fmt.Errorf("folder %s belongs to replica %s and not to %s: %w", dir, named[1:], replica, disk.ErrDamaged)
 	}
-	owner, err := g.log.Owner()
+	owner, err := log.Owner()
 	switch {
 	case err != nil:
 		return err
 	case owner == "" && claimed:
 		return fmt.Errorf("log of replica %s was lost: add a new replica on the member instead: %w", replica, disk.ErrDamaged)
 	case owner != "" && owner != replica:
-		return fmt.Errorf("log of group %d holds %s: %w", g.cfg.ID, owner, ErrForeignLog)
+		return fmt.Errorf("log of group %d holds %s: %w", cfg.ID, owner, ErrForeignLog)
 	case owner == "":
-		if err := g.log.SetOwner(replica); err != nil {
-			return fmt.Errorf("claim log of group %d: %w", g.cfg.ID, err)
+		if err := log.SetOwner(replica); err != nil {
+			return fmt.Errorf("claim log of group %d: %w", cfg.ID, err)
 		}
 	}
 	if claimed {
@@ -82,23 +81,6 @@ func ReplicaOf(files disk.FS, dir string) string {
 		return "" // opening the replica says what is wrong with it
 	}
 	return string(named[1:])
-}
-
-// Destroy closes the replica and removes all of its data from this member. The group must have removed the
-// replica, or be abandoned: a replica must never return under the same name. If ctx or the process ends
-// before Destroy is done, the next [Open] of the replica, which returns ErrDropped, or [Drop] completes it.
-func (g *Group) Destroy(ctx context.Context) error {
-	if err := markDropped(g.cfg.Log.FS(), g.cfg.Dir); err != nil {
-		return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
-	}
-	if err := g.Close(ctx); err != nil {
-		select {
-		case <-g.closed: // it has stopped; the error concerns data that is removed
-		default:
-			return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
-		}
-	}
-	return Drop(g.cfg.Log, g.cfg.ID, g.cfg.Replica, g.cfg.Dir)
 }
 
 // Drop removes the data of a replica that is not open from this member: its entries, term and vote in the

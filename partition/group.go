@@ -178,7 +178,7 @@ func (g *Group) openStorage() error {
 		return err
 	}
 	g.log.OnFailure(g.halt, func() { g.requestReopen("entries could not be written") })
-	if err := g.claim(); err != nil {
+	if err := claim(cfg, g.log); err != nil {
 		return err
 	}
 	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
@@ -264,6 +264,23 @@ func (g *Group) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("close group %d: %w", g.cfg.ID, ctx.Err())
 	}
+}
+
+// Destroy closes the replica and removes all of its data from this member. The group must have removed the
+// replica, or be abandoned: a replica must never return under the same name. If ctx or the process ends
+// before Destroy is done, the next [Open] of the replica, which returns ErrDropped, or [Drop] completes it.
+func (g *Group) Destroy(ctx context.Context) error {
+	if err := markDropped(g.cfg.Log.FS(), g.cfg.Dir); err != nil {
+		return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
+	}
+	if err := g.Close(ctx); err != nil {
+		select {
+		case <-g.closed: // it has stopped; the error concerns data that is removed
+		default:
+			return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
+		}
+	}
+	return Drop(g.cfg.Log, g.cfg.ID, g.cfg.Replica, g.cfg.Dir)
 }
 
 // halt stops this replica for good: its disk or its machine cannot be trusted. The data on disk stays as it

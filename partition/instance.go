@@ -91,9 +91,9 @@ func await(ctx context.Context, start func() raft.Future) error {
 }
 
 // verifyLeader returns when a quorum has confirmed with a heartbeat that this replica leads.
-func (inst *instance) verifyLeader(ctx context.Context) error {
-	defer inst.transport.Urgent()()
-	return await(ctx, inst.raft.VerifyLeader)
+func (i *instance) verifyLeader(ctx context.Context) error {
+	defer i.transport.Urgent()()
+	return await(ctx, i.raft.VerifyLeader)
 }
 
 // campaign makes this replica a candidate at once, by the request with which a leader transfers its leadership: the

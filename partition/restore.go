@@ -102,8 +102,7 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	if err != nil {
 		return info, err
 	}
-	g := &Group{cfg: *cfg, log: log}
-	if err := g.claim(); err != nil {
+	if err := claim(cfg, log); err != nil {
 		return info, err
 	}
 	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
@@ -145,7 +144,7 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	if n, err := io.ReadFull(in, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
 		return info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", disk.ErrDamaged), err)
 	}
-	return info, g.finishRestore(s)
+	return info, finishRestore(cfg, log, s)
 }
 
 // newGroupSink creates the sink of the snapshot with which the group begins.
@@ -178,13 +177,13 @@ func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
 
 // finishRestore makes the received snapshot valid: it loads the snapshot once, to verify it, writes the first
 // term and the snapshot, and then removes the mark of the restore.
-func (g *Group) finishRestore(s *snapshotSink) (err error) {
+func finishRestore(cfg *Config, log *raftlog.Group, s *snapshotSink) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("load backup: %v: %w", r, disk.ErrDamaged)
 		}
 	}()
-	machine := g.cfg.Machine(s.store.bodies)
+	machine := cfg.Machine(s.store.bodies)
 	trial := &storedSnapshot{manifest: s.manifest, files: s.store.files, id: s.id, dir: s.dir}
 	if err := trial.load(machine); err != nil {
 		return err
@@ -192,16 +191,16 @@ func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	if err := s.store.bodies.Recount(machine); err != nil {
 		return err
 	}
-	if err := g.log.SetTerm(backupFirstTerm); err != nil {
+	if err := log.SetTerm(backupFirstTerm); err != nil {
 		return fmt.Errorf("write first term: %w", err)
 	}
 	if err := s.publish(); err != nil {
 		return err
 	}
-	if err := s.store.files.Remove(filepath.Join(g.cfg.Dir, restoringFile)); err != nil {
+	if err := s.store.files.Remove(filepath.Join(cfg.Dir, restoringFile)); err != nil {
 		return fmt.Errorf("finish restoring: %w", err)
 	}
-	return s.store.files.SyncFolder(g.cfg.Dir)
+	return s.store.files.SyncFolder(cfg.Dir)
 }
 
 // readerFunc is a function that implements io.Reader.

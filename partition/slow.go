@@ -53,23 +53,12 @@ type slowEntry struct {
 }
 
 // logSlowEntry logs the time of each stage of an entry.
-func (g *Group) logSlowEntry(e slowEntry) {
-	if g.cfg.SlowLogger == nil {
+func (c *Config) logSlowEntry(e slowEntry) {
+	if c.SlowLogger == nil {
 		return
 	}
-	g.cfg.SlowLogger.Warn("slow operation",
-		slog.String("operation", "log entry"), slog.Uint64("partition", uint64(g.cfg.ID)),
+	c.SlowLogger.Warn("slow operation",
+		slog.String("operation", "log entry"), slog.Uint64("partition", uint64(c.ID)),
 		slog.Duration("took", e.took), slog.Duration("queued", e.stages.Queued), slog.Duration("raft", e.stages.Raft),
 		slog.Duration("quorum", e.stages.Quorum), slog.Duration("applied", e.stages.Applied), slog.Int("commands", e.commands))
-}
-
-// logSlowRead logs the time that a read of bodies waited, and the time of the read.
-func (g *Group) logSlowRead(j readJob, began time.Time) {
-	if g.cfg.SlowLogger == nil || g.cfg.SlowAfter <= 0 || time.Since(j.queuedAt) < g.cfg.SlowAfter {
-		return
-	}
-	g.cfg.SlowLogger.Warn("slow operation",
-		slog.String("operation", "read bodies"), slog.Uint64("partition", uint64(g.cfg.ID)),
-		slog.Duration("took", time.Since(j.queuedAt)), slog.Duration("queued", began.Sub(j.queuedAt)),
-		slog.Int("messages", len(j.result.Deliveries)), slog.Int64("bytes", j.bytes))
 }

@@ -71,11 +71,12 @@ func TestSlowLogIsOffByDefault(t *testing.T) {
 	t.Parallel()
 	var lines kit.LogLines
 	g := &Group{}
-	g.logSlowEntry(slowEntry{})
+	reader := bodyReader{g: g}
+	g.cfg.logSlowEntry(slowEntry{})
 	g.cfg.SlowAfter = time.Nanosecond
-	g.logSlowRead(readJob{}, time.Time{})
+	reader.logSlowRead(readJob{}, time.Time{})
 	g.cfg.SlowLogger, g.cfg.SlowAfter = slog.New(slog.NewTextHandler(&lines, nil)), 0
-	g.logSlowRead(readJob{}, time.Time{})
+	reader.logSlowRead(readJob{}, time.Time{})
 	if lines.String() != "" {
 		t.Errorf("%s", lines.String())
 	}

@@ -108,9 +108,9 @@ type snapshotStore struct {
 	logBytes func() uint64 // bytes of log applied since open
 
 	imageBytes atomic.Int64 // of the newest snapshot
+	sends      snapshotSends
 
 	mu         sync.Mutex
-	sends      []*snapshotSend // to other replicas
 	newest     *storedSnapshot
 	serial     uint64
 	own        *ownSnapshot // nil while raft takes none

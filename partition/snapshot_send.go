@@ -3,6 +3,7 @@ package partition
 import (
 	"math"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -22,50 +23,48 @@ type snapshotSend struct {
 	index   uint64
 	begun   time.Time
 	ended   time.Time // zero while it is being sent
-	mostLog uint64    // snapshotStore.logBytes up to which the log is kept
+	mostLog uint64    // bytes of log applied, up to which the log is kept
 }
 
-// beginSend keeps the log behind the snapshot. endSend must follow.
-func (s *snapshotStore) beginSend(snap *storedSnapshot) *snapshotSend {
-	send := &snapshotSend{index: snap.Index, begun: time.Now(), mostLog: s.logBytes() + uint64(min(snap.meta().Size, logKeptBytesMax))}
+// snapshotSends are the snapshots that are being sent to other replicas, or were. They may be used concurrently.
+type snapshotSends struct {
+	mu   sync.Mutex
+	list []*snapshotSend
+}
+
+// begin keeps the log behind a snapshot that ends at index and has size bytes, when total bytes of log were applied. end
+// must follow.
+func (s *snapshotSends) begin(index, total uint64, size int64) *snapshotSend {
+	send := &snapshotSend{index: index, begun: time.Now(), mostLog: total + uint64(min(size, logKeptBytesMax))}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.sends) >= snapshotSendsMax {
+	if len(s.list) >= snapshotSendsMax {
 		// Few are being sent: raft sends one to each replica at a time.
-		oldest := max(0, slices.IndexFunc(s.sends, func(old *snapshotSend) bool { return !old.ended.IsZero() }))
-		s.sends = slices.Delete(s.sends, oldest, oldest+1)
+		oldest := max(0, slices.IndexFunc(s.list, func(old *snapshotSend) bool { return !old.ended.IsZero() }))
+		s.list = slices.Delete(s.list, oldest, oldest+1)
 	}
-	s.sends = append(s.sends, send)
+	s.list = append(s.list, send)
 	return send
 }
 
-// endSend notes that the send has ended. The log is kept for as long again, and logKeptMin at least.
-func (s *snapshotStore) endSend(send *snapshotSend) {
+// end notes that the send has ended. The log is kept for as long again, and logKeptMin at least.
+func (s *snapshotSends) end(send *snapshotSend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	send.ended = time.Now()
 }
 
-// logKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, logKeptNone for none.
-func (s *snapshotStore) logKeptFrom(now time.Time) uint64 {
-	total := s.logBytes()
+// logKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, logKeptNone for none. total
+// bytes of log were applied.
+func (s *snapshotSends) logKeptFrom(now time.Time, total uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sends = slices.DeleteFunc(s.sends, func(send *snapshotSend) bool {
+	s.list = slices.DeleteFunc(s.list, func(send *snapshotSend) bool {
 		return total > send.mostLog || !send.ended.IsZero() && now.Sub(send.ended) > max(logKeptMin, send.ended.Sub(send.begun))
 	})
 	from := logKeptNone
-	for _, send := range s.sends {
+	for _, send := range s.list {
 		from = min(from, send.index) // raft asks for the term of the entry before those that it sends
 	}
 	return from
-}
-
-// logKeptFrom returns the index from which on the log must not be deleted yet, logKeptNone for none. A member that is
-// short of disk space keeps nothing.
-func (g *Group) logKeptFrom() uint64 {
-	if g.cfg.Log.Disk().IsReadOnly() {
-		return logKeptNone
-	}
-	return g.snapshots.logKeptFrom(time.Now())
 }

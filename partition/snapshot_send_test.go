@@ -107,17 +107,17 @@ func TestLogBehindASentSnapshotIsDeletedAtLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	if from := store.logKeptFrom(now); from != index {
+	if from := store.sends.logKeptFrom(now, store.logBytes()); from != index {
 		t.Errorf("kept from %d after the send, want %d", from, index)
 	}
-	if from := store.logKeptFrom(now.Add(logKeptMin + time.Second)); from != logKeptNone {
+	if from := store.sends.logKeptFrom(now.Add(logKeptMin+time.Second), store.logBytes()); from != logKeptNone {
 		t.Errorf("kept from %d for ever", from)
 	}
 	kit.Eventually(t, "what was kept is deleted", func() bool { return g.Status().LogFirst > index })
 
 	index, r = begin()
 	write(200)
-	if from := store.logKeptFrom(time.Now()); from != logKeptNone {
+	if from := store.sends.logKeptFrom(time.Now(), store.logBytes()); from != logKeptNone {
 		t.Errorf("the log from %d on is kept, and more than the snapshot has", from)
 	}
 	snapshot()
@@ -133,9 +133,9 @@ func TestLogBehindASentSnapshotIsDeletedAtLast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	store.mu.Lock()
-	defer store.mu.Unlock()
-	if n := len(store.sends); n != snapshotSendsMax {
+	store.sends.mu.Lock()
+	defer store.sends.mu.Unlock()
+	if n := len(store.sends.list); n != snapshotSendsMax {
 		t.Errorf("%d sends are remembered, want %d", n, snapshotSendsMax)
 	}
 }

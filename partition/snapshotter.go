@@ -173,3 +173,12 @@ func (g *Group) Snapshot(ctx context.Context) error {
 	}
 	return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, mapRaftError(err))
 }
+
+// logKeptFrom returns the index from which on the log must not be deleted yet, logKeptNone for none. A member that is
+// short of disk space keeps nothing.
+func (g *Group) logKeptFrom() uint64 {
+	if g.cfg.Log.Disk().IsReadOnly() {
+		return logKeptNone
+	}
+	return g.snapshots.sends.logKeptFrom(time.Now(), g.snapshotter.total.Load())
+}

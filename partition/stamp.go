@@ -207,6 +207,24 @@ func (p *proposer) untilPulse() (d time.Duration, ok bool) {
 	return d, true
 }
 
+// oversleepsPulse reports whether run would sleep beyond the time of the next pulse.
+func (p *proposer) oversleepsPulse() bool {
+	if p.g.nextDeadline() == (fsm.Times{}) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.oversleepsPulseLocked()
+}
+
+func (p *proposer) oversleepsPulseLocked() bool {
+	if !p.leading || p.pulseInFlight || p.sleepUntil.IsZero() {
+		return false
+	}
+	wait, ok := p.untilPulse()
+	return ok && time.Now().Add(wait).Before(p.sleepUntil)
+}
+
 // maxSleepMillis is longer than any sleep of a leader, in milliseconds.
 const maxSleepMillis fsm.Millis = 3_600_000
 

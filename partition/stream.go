@@ -62,7 +62,7 @@ func (s *snapshotStream) Read(p []byte) (int, error) {
 	if s.pipe == nil {
 		r, w := io.Pipe()
 		s.pipe, s.done = r, make(chan struct{})
-		s.send = s.store.beginSend(s.snap)
+		s.send = s.store.sends.begin(s.snap.Index, s.store.logBytes(), s.snap.meta().Size)
 		go func() {
 			defer close(s.done)
 			buf := bufio.NewWriterSize(w, copyBufferBytes)
@@ -87,7 +87,7 @@ func (s *snapshotStream) Close() error {
 	if s.pipe != nil {
 		_ = s.pipe.Close()
 		<-s.done
-		s.store.endSend(s.send)
+		s.store.sends.end(s.send)
 	}
 	s.store.release(s.snap)
 	return nil

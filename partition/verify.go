@@ -106,6 +106,33 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 	return 0, fmt.Errorf("digest of group %d at %d: %w", g.cfg.ID, index, err)
 }
 
+// Checkpoints returns the newest checkpoints of this replica, oldest first: one every 4096 entries, at most
+// 64. After an upgrade from a release with another digest version there are none for a while.
+func (g *Group) Checkpoints() []Checkpoint {
+	return g.rolling.newest()
+}
+
+// HaltDiverged stops this replica because a majority has another checkpoint. It returns an error and does
+// nothing unless this replica has a checkpoint at that index that differs; a replica that has stopped already
+// is no error. The caller has compared (Difference.Outliers), at the leader or elsewhere: the leader itself
+// can be the outlier.
+func (g *Group) HaltDiverged(majority Checkpoint) error {
+	for _, own := range g.Checkpoints() {
+		switch {
+		case own.Index != majority.Index:
+		case own.Version != majority.Version:
+			return fmt.Errorf("halt diverged replica %s: its digests have version %d and not %d", g.cfg.Replica, own.Version, majority.Version)
+		case own == majority:
+			return fmt.Errorf("halt diverged replica %s: it has the same checkpoint at %d", g.cfg.Replica, own.Index)
+		default:
+			g.halt(fmt.Errorf("digest at index %d is %016x of term %d, that of the majority %016x of term %d: %w",
+				own.Index, own.Digest, own.Term, majority.Digest, majority.Term, ErrDiverged))
+			return nil
+		}
+	}
+	return fmt.Errorf("halt diverged replica %s: it has no checkpoint at %d", g.cfg.Replica, majority.Index)
+}
+
 // Verification is the result of Verify.
 type Verification struct {
 	Index   uint64

@@ -185,7 +185,7 @@ func partitionFaults() []Fault {
 		}},
 		// Proposes commands that need a higher format level than the state machine has.
 		{Name: "submit-above-level", Package: "partition", Test: "TestCommandsWaitForTheirLevel", Next: true, Patches: []overlay.Patch{
-			{"partition/read_only.go", "return needed > max(1, g.level.Load())", "return needed > max(1, g.level.Load()) && !FAULT"},
+			{"partition/propose.go", "return needed > max(1, g.level.Load())", "return needed > max(1, g.level.Load()) && !FAULT"},
 		}},
 		// Exchanges two pages of each snapshot after its checksum was computed.
 		{Name: "swap-snapshot-pages", Package: "partition", Test: "TestCompactionKeepsLiveBodies", Patches: []overlay.Patch{
