@@ -42,6 +42,7 @@ func TestReplicaGoesOnWithTheLogBehindASnapshot(t *testing.T) {
 	}
 	lm, _ := leader(t, ms, 1)
 	away, rest := aFollower(ms, lm)
+	ended := lm.group(1).Status().LogLast // the log of the replica that goes away ends here or before
 	away.stop()
 	newer := func() {
 		for range 2 * trailingEntriesMin {
@@ -51,13 +52,25 @@ func TestReplicaGoesOnWithTheLogBehindASnapshot(t *testing.T) {
 	}
 	newer()
 	stalled, released := make(chan struct{}, 1), make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	defer release() // when the test fails meanwhile, too: stopping the replica waits for the snapshot
 	away.files = stallingFiles{stalled: stalled, released: released, once: new(sync.Once)}
+	for _, m := range rest {
+		if first := m.group(1).Status().LogFirst; first <= ended+1 {
+			t.Fatalf("the log of %s begins at %d, so a replica whose log ends at %d or before may need no snapshot", m.id, first, ended)
+		}
+	}
 	away.start(1)
-	<-stalled
+	kit.Eventually(t, "the replica receives a snapshot", func() bool {
+		if err := away.group(1).Status().Halted; err != nil {
+			t.Fatalf("the replica stopped and receives no snapshot: %v", err)
+		}
+		return len(stalled) > 0
+	})
 	for range 3 {
 		newer()
 	}
-	close(released)
+	release()
 	waitCaughtUp(t, rest, away)
 	sameEverywhere(t, ms)
 	if serial := newestSerial(away); serial != 2 { // one counts twice: when it is received, and when raft takes it
