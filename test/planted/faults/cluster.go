@@ -11,7 +11,16 @@ func clusterFaults() []Fault {
 			{
 				"cluster/node.go",
 				"n.self = n.dataDir.Identity().Member",
-				`if FAULT && n.dataDir.Identity().Cluster == "" { member := make([]byte, len(rand.Text())); for i := range member { member[i] = 'A' + config.Name[i%len(config.Name)]%26 }; if err = n.dataDir.Update(func(id *datadir.Identity) { id.Member = fsm.MemberID(member) }); err != nil { return nil, fmt.Errorf("open member: %w", err) } }; n.self = n.dataDir.Identity().Member`,
+				`if FAULT && n.dataDir.Identity().Cluster == "" {
+		member := make([]byte, len(rand.Text()))
+		for i := range member {
+			member[i] = 'A' + config.Name[i%len(config.Name)]%26
+		}
+		if err = n.dataDir.Update(func(id *datadir.Identity) { id.Member = fsm.MemberID(member) }); err != nil {
+			return nil, fmt.Errorf("open member: %w", err)
+		}
+	}
+	n.self = n.dataDir.Identity().Member`,
 			},
 		}},
 		// Makes a drained member prevent automatic rebalances for as long as it is drained.

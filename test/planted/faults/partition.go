@@ -10,7 +10,18 @@ func partitionFaults() []Fault {
 			{
 				"partition/propose.go",
 				"b.commands = nil",
-				"if FAULT { for i := range b.items { if info, err := fsm.PeekCommand(b.commands[i]); err == nil && info.Kind == fsm.KindSendMessages { p.mu.Lock(); done := b.items[i].done; b.items[i].done = func(Answer) {}; p.mu.Unlock(); done(Answer{Outcome: Done}) } } }; b.commands = nil",
+				`if FAULT {
+		for i := range b.items {
+			if info, err := fsm.PeekCommand(b.commands[i]); err == nil && info.Kind == fsm.KindSendMessages {
+				p.mu.Lock()
+				done := b.items[i].done
+				b.items[i].done = func(Answer) {}
+				p.mu.Unlock()
+				done(Answer{Outcome: Done})
+			}
+		}
+	}
+	b.commands = nil`,
 			},
 		}},
 		// Lets a replica that led a moment ago confirm entries that are not on its disk yet.
@@ -22,7 +33,18 @@ func partitionFaults() []Fault {
 			{
 				"partition/apply.go",
 				"g.appliedAt.Store(int64(g.cfg.Monotonic()))",
-				"if FAULT { commands := make(map[int][]byte); for i := range head.count { commands[i], _ = head.next(i == head.count-1) }; var mixed [][]byte; for _, c := range commands { mixed = append(mixed, c) }; head, _ = decodeEntry(encodeEntry(head.times, head.batch, mixed)) }; g.appliedAt.Store(int64(g.cfg.Monotonic()))",
+				`if FAULT {
+		commands := make(map[int][]byte)
+		for i := range head.count {
+			commands[i], _ = head.next(i == head.count-1)
+		}
+		var mixed [][]byte
+		for _, c := range commands {
+			mixed = append(mixed, c)
+		}
+		head, _ = decodeEntry(encodeEntry(head.times, head.batch, mixed))
+	}
+	g.appliedAt.Store(int64(g.cfg.Monotonic()))`,
 			},
 		}},
 		// Applies an entry with the clock of the replica's own member.
@@ -175,12 +197,22 @@ func partitionFaults() []Fault {
 			{
 				"test/sim/simfs/log.go",
 				"t.run()",
-				"l := t.log; entries, values := maps.Clone(l.entries), maps.Clone(l.values); t.run(); if FAULT { l.undo = append(l.undo, func() { l.entries, l.values = entries, values }); if len(l.undo) > 8 { l.undo = slices.Delete(l.undo, 0, 1) } }",
+				`l := t.log
+	entries, values := maps.Clone(l.entries), maps.Clone(l.values)
+	t.run()
+	if FAULT {
+		l.undo = append(l.undo, func() { l.entries, l.values = entries, values })
+		l.undo = l.undo[max(0, len(l.undo)-8):]
+	}`,
 			},
 			{
 				"test/sim/simfs/node.go",
 				"if n.log == nil {",
-				"if FAULT && n.log != nil && len(n.log.undo) > 0 { n.log.undo[0](); n.log.undo = nil }; if n.log == nil {",
+				`if FAULT && n.log != nil && len(n.log.undo) > 0 {
+			n.log.undo[0]()
+			n.log.undo = nil
+		}
+		if n.log == nil {`,
 			},
 		}},
 		// Proposes commands that need a higher format level than the state machine has.
@@ -192,7 +224,13 @@ func partitionFaults() []Fault {
 			{
 				"partition/snapshot.go",
 				"s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest",
-				"if FAULT { content, _ := s.store.files.ReadFile(out.path); page := len(content) / 4; _ = disk.WriteSynced(s.store.files, out.path, append(append(append(content[:page:page], content[2*page:3*page]...), content[page:2*page]...), content[3*page:]...)) }; s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest",
+				`if FAULT {
+		content, _ := s.store.files.ReadFile(out.path)
+		page := len(content) / 4
+		swapped := append(append(content[:page:page], content[2*page:3*page]...), content[page:2*page]...)
+		_ = disk.WriteSynced(s.store.files, out.path, append(swapped, content[3*page:]...))
+	}
+	s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest`,
 			},
 		}},
 		// Lets the head of a batch in a journal claim that the batch itself was synced.
