@@ -212,11 +212,11 @@ func (n *Node) open(ctx context.Context) error {
 	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic)
 	n.peerClient.OnClock(n.clocks.Observe)
 	reach := transport{n}
-	n.router = router.New(&router.Config{
+	n.router = router.New(&router.Config{ClientConfig: router.ClientConfig{
 		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: router.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
-		AnswerLocal: reach.AnswerQuery, ReplicaName: n.replicaName, Now: n.config.Now,
+		AnswerLocal: reach.AnswerQuery, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
-	})
+	}, ReplicaName: n.replicaName})
 	n.openParts()
 	n.registerQueries()
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)

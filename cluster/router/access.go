@@ -4,9 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // How long a caller waits until this member's replica of the catalog has a change, and how often it polls.
@@ -19,29 +17,18 @@ const (
 // subscription) and of the namespace, from this member's replica of the catalog. They
 // contain secrets and must not be changed. It does not block.
 func (r *Router) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
-	r.viewCatalog(func(c *fsm.Catalog) { own, shared = c.Access(namespace, path) })
+	r.replicas.ViewCatalog(func(c *fsm.Catalog) { own, shared = c.Access(namespace, path) })
 	return own, shared
 }
 
 // NamespaceName returns the name of a namespace, or "" when this member's replica of the catalog does
 // not contain it. It does not block.
 func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
-	r.viewCatalog(func(c *fsm.Catalog) {
+	r.replicas.ViewCatalog(func(c *fsm.Catalog) {
 		namespace, _ := c.NamespaceByID(id)
 		name = namespace.Name
 	})
 	return name
-}
-
-// viewCatalog calls a function with this member's replica of the catalog, if it is open.
-func (r *Router) viewCatalog(look func(*fsm.Catalog)) {
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) {
-			if c := raftgroup.Catalog(m); c != nil {
-				look(c)
-			}
-		})
-	}
 }
 
 // AwaitCatalog waits, for at most awaitCatalogMax, until this member's replica of the catalog has a change
@@ -54,7 +41,7 @@ func (r *Router) AwaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool)
 	defer ticker.Stop()
 	for {
 		changed, has := r.transport.Changes(), false
-		r.viewCatalog(func(c *fsm.Catalog) { has = seen(c) })
+		r.replicas.ViewCatalog(func(c *fsm.Catalog) { has = seen(c) })
 		if has {
 			return
 		}

@@ -7,15 +7,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-const (
-	// activityReportEvery is the minimum time between two reports of activity that leaves no entry in
-	// the log, per entity: a tenth of the shortest AutoDeleteOnIdle, so that nine may be lost.
-	activityReportEvery = 30 * time.Second
-	// activityEntitiesMax is the maximum number of remembered entities; when it is exceeded, all are
-	// forgotten, at the cost of one look-up and perhaps one report each.
-	activityEntitiesMax = 65536
-)
-
 // activityLimiter remembers when the activity of an entity was last checked, whether it was reported
 // or not: most entities are never deleted when idle, and the look-up of that setting is limited, too.
 type activityLimiter struct {
@@ -28,10 +19,10 @@ func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, known := t.last[id]
-	if known && now.Sub(last) < activityReportEvery {
+	if known && now.Sub(last) < ActivityEvery {
 		return false
 	}
-	if t.last == nil || !known && len(t.last) >= activityEntitiesMax {
+	if t.last == nil || !known && len(t.last) >= ActivityEntitiesMax {
 		t.last = make(map[fsm.EntityID]time.Time)
 	}
 	t.last[id] = now
@@ -60,29 +51,5 @@ func (r *Router) reportActivity(entity fsm.Entity) {
 	if settings.WithDefaults().AutoDeleteOnIdle >= fsm.Forever {
 		return
 	}
-	r.client(entity.Partition).submit(fsm.Touch{Entity: entity.ID}, func(fsm.Result) {})
-}
-
-// markTouched records the activity of a receiver for the next tick, at most once per
-// activityReportEvery: the Lock may have ended by then. mu is held.
-func (p *partitionClient) markTouched(r *Receiver, now time.Time) {
-	if now.Sub(r.lastTouched) < activityReportEvery || len(p.touched) >= activityEntitiesMax {
-		return
-	}
-	r.lastTouched = now
-	p.touched = append(p.touched, r.at.Entity)
-}
-
-// takeTouched returns the entities from which messages were received, and those that receivers wait
-// for.
-func (p *partitionClient) takeTouched() []fsm.Entity {
-	now := p.now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for receiver := range p.receivers {
-		p.markTouched(receiver, now)
-	}
-	entities := p.touched
-	p.touched = nil
-	return entities
+	r.Client(entity.Partition).Submit(fsm.Touch{Entity: entity.ID}, func(fsm.Result) {})
 }

@@ -206,7 +206,7 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 			q.After = fsm.SubscriptionPath(topic.Name, after)
 		}
 	}
-	entities, err := listEntities.at(ctx, r.Router, q)
+	entities, err := listEntities.At(ctx, r.Router, q)
 	if err != nil {
 		return nil, fmt.Errorf("list entities: %w", err)
 	}
@@ -216,7 +216,7 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 // FindSubscriptions returns the paths of the subscriptions of all topics whose names begin and end with given texts,
 // regardless of case, at most listMax. Errors wrap ServerBusy or Timeout.
 func (r NamespaceView) FindSubscriptions(ctx context.Context, prefix, suffix string) ([]string, error) {
-	paths, err := findSubscriptions.at(ctx, r.Router, subscriptionsQuery{Namespace: r.id, Prefix: prefix, Suffix: suffix})
+	paths, err := findSubscriptions.At(ctx, r.Router, subscriptionsQuery{Namespace: r.id, Prefix: prefix, Suffix: suffix})
 	if err != nil {
 		return nil, fmt.Errorf("find subscriptions: %w", err)
 	}
@@ -261,7 +261,7 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	for i, position := range positions {
 		q.Entities[i] = entities[position].ID
 	}
-	some, err := countsOf.at(ctx, r, q)
+	some, err := countsOf.At(ctx, r, q)
 	if err != nil {
 		return err
 	}
@@ -274,30 +274,13 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	return nil
 }
 
-// Command submits a command and waits for its result. An error wraps the Code.
-func (r *Router) Command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error) {
-	results := make(chan fsm.Result, 1)
-	r.client(id).submit(command, func(result fsm.Result) { results <- result })
-	select {
-	case result := <-results:
-		recordChange(ctx, result.Code)
-		if result.Code != fsm.OK {
-			return result, result.Code
-		}
-		return result, nil
-	case <-ctx.Done():
-		recordChange(ctx, fsm.Timeout)
-		return fsm.Result{}, fmt.Errorf("%w (%w)", fsm.Timeout, ctx.Err())
-	}
-}
-
 // leastLoaded returns the message partitions by their number of entities, the fewest first, equal ones
 // by id. Queues that are created at the same time may be placed together.
 func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
-	if !catalogLoaded(r.transport) {
+	if !r.replicas.CatalogLoaded() {
 		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	load, err := loadOfPartition.at(ctx, r, struct{}{})
+	load, err := loadOfPartition.At(ctx, r, struct{}{})
 	if err != nil {
 		return nil, err
 	}
@@ -310,14 +293,6 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	}
 	slices.SortStableFunc(partitions, func(a, b fsm.PartitionID) int { return cmp.Compare(load[a-1], load[b-1]) })
 	return partitions, nil
-}
-
-// catalogLoaded reports whether this member's replica of the catalog has loaded the cluster.
-func catalogLoaded(transport Transport) (loaded bool) {
-	if group := transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { loaded = raftgroup.Catalog(m).ClusterID() != "" })
-	}
-	return loaded
 }
 
 // PutEntity puts an entity, in its current state at the catalog's leader, in its partitions. If the entity

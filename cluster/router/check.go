@@ -58,7 +58,7 @@ func (r *Router) checkEntity(id fsm.EntityID, done func([]fsm.Code)) {
 // checkLocks is Check for settlements at an entity that is not partitioned, or at one shard.
 func (r *Router) checkLocks(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
 	q := locksQuery{Partition: at.Partition, Address: at.Address(), Locks: locks}
-	if codes, ok := r.queries.allHeld(q); ok {
+	if codes, ok := (queryHandler{r.replicas}).allHeld(q); ok {
 		done(codes)
 		return
 	}
@@ -106,7 +106,7 @@ func (r *Router) checkShards(at fsm.EntityRef, locks []fsm.LockID, done func([]f
 // allHeld reports whether this member leads a partition and all locks are held there. No quorum confirms that: a lock
 // that is held here and has ended under a newer leader is refused by Transact.
 func (d queryHandler) allHeld(q locksQuery) (codes []fsm.Code, ok bool) {
-	group := d.local(q.Partition)
+	group := d.Local(q.Partition)
 	if group == nil || !group.Status().IsLeader {
 		return nil, false
 	}
@@ -123,6 +123,6 @@ func (d queryHandler) locks(ctx context.Context, q locksQuery) ([]fsm.Code, erro
 	if ok {
 		return codes, nil
 	}
-	err := d.read(ctx, q.Partition, func(m partition.Machine) { codes = raftgroup.Queues(m).CheckLocks(q.Address, q.Locks) })
+	err := d.Read(ctx, q.Partition, func(m partition.Machine) { codes = raftgroup.Queues(m).CheckLocks(q.Address, q.Locks) })
 	return codes, err
 }

@@ -42,7 +42,7 @@ func queryFormats() []golden.Format {
 		{Name: "19 purgeable, reply", Of: purgeableReply{}},
 		{Name: "20 locks, query", Of: locksQuery{}},
 		{Name: "20 locks, reply", Of: []fsm.Code(nil)},
-		{Name: "22 idle, query", Of: entityIn{}},
+		{Name: "22 idle, query", Of: EntityIn{}},
 		{Name: "22 idle, reply", Of: false},
 		{Name: "24 subscriptions, query", Of: subscriptionsQuery{}},
 		{Name: "24 subscriptions, reply", Of: []string(nil)},

@@ -103,7 +103,7 @@ func (r *Router) liftFences(ctx context.Context, at fsm.EntityRef, round uint64)
 // isIdle asks whether a shard is idle.
 func (r *Router) isIdle(ctx context.Context, at fsm.EntityRef) (idle bool, err error) {
 	err = r.withRecreate(ctx, at.ID, func() (err error) {
-		idle, err = isIdle.at(ctx, r, entityIn{at.Partition, at.ID})
+		idle, err = isIdle.At(ctx, r, EntityIn{at.Partition, at.ID})
 		return err
 	})
 	return idle, err

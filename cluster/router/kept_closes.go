@@ -27,7 +27,7 @@ type keptCloses struct {
 // closeReceiver lets the state machine forget a receiver id, and keeps the id unless the state machine has
 // answered. It does not block. kept means that the id is of the outstanding batch.
 func (p *partitionClient) closeReceiver(id uint64, kept bool) {
-	p.submit(fsm.CloseReceiver{Incarnation: p.incarnation, Receiver: id}, func(result fsm.Result) {
+	p.Submit(fsm.CloseReceiver{Incarnation: p.incarnation, Receiver: id}, func(result fsm.Result) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		closes := &p.closes

@@ -29,10 +29,10 @@ func TestReceiversAreClosedAfterALongRefusal(t *testing.T) {
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
-	var open []*Receiver
+	var open []*receiver
 	for i := range receivers {
-		receiver := &Receiver{client: client, id: uint64(1 + i)}
-		receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
+		receiver := &receiver{client: client, id: uint64(1 + i)}
+		receiver.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
 		group.Await(t, 0, 1+i)
 		group.Locks[i].Done(done(fsm.OK))
 		open = append(open, receiver)

@@ -16,10 +16,10 @@ const defaultLockDurationMax = fsm.Millis(5 * 60 * 1000)
 
 // namespaceLimits returns the namespace, with its limits, as the catalog's leader knows it.
 func (r NamespaceView) namespaceLimits(ctx context.Context) (fsm.Namespace, error) {
-	if !catalogLoaded(r.transport) {
+	if !r.replicas.CatalogLoaded() {
 		return fsm.Namespace{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	namespace, err := findNamespace.at(ctx, r.Router, namespaceQuery{ID: r.id})
+	namespace, err := findNamespace.At(ctx, r.Router, namespaceQuery{ID: r.id})
 	if errors.Is(err, fsm.EntityNotFound) {
 		err = fmt.Errorf("%w: the namespace does not exist", err)
 	}

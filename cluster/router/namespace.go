@@ -26,14 +26,14 @@ func (r *Router) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceV
 // by default the default namespace. It does not block.
 func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
 	id := fsm.DefaultNamespace
-	r.viewCatalog(func(c *fsm.Catalog) { id = c.NamespaceByHost(host) })
+	r.replicas.ViewCatalog(func(c *fsm.Catalog) { id = c.NamespaceByHost(host) })
 	return id
 }
 
 // Namespace finds a namespace by name at the catalog's leader. Its access rules hold
 // secrets. Errors wrap EntityNotFound, ServerBusy or Timeout.
 func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, error) {
-	namespace, err := findNamespace.at(ctx, r, namespaceQuery{Name: name})
+	namespace, err := findNamespace.At(ctx, r, namespaceQuery{Name: name})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
 	}
@@ -43,7 +43,7 @@ func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, err
 // Namespaces lists namespaces by name, regardless of case, from the first after the given name, at
 // most max (1000). Errors wrap ServerBusy or Timeout.
 func (r *Router) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {
-	list, err := listNamespaces.at(ctx, r, namespacesQuery{After: after, Max: max})
+	list, err := listNamespaces.At(ctx, r, namespacesQuery{After: after, Max: max})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
@@ -62,7 +62,7 @@ func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.
 
 // awaitChanged returns a namespace as it is now, once this member knows it.
 func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
-	namespace, err := findNamespace.at(ctx, r, namespaceQuery{ID: id})
+	namespace, err := findNamespace.At(ctx, r, namespaceQuery{ID: id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
 	}
@@ -109,7 +109,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 
 // Describe returns the namespace as the catalog's leader knows it.
 func (r NamespaceView) Describe(ctx context.Context) (fsm.Namespace, error) {
-	namespace, err := findNamespace.at(ctx, r.Router, namespaceQuery{ID: r.id})
+	namespace, err := findNamespace.At(ctx, r.Router, namespaceQuery{ID: r.id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace: %w", err)
 	}

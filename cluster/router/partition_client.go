@@ -86,8 +86,8 @@ type partitionClient struct {
 	cursor  uint64
 	waiting []*request
 
-	receivers       map[*Receiver]struct{} // with an outstanding Lock
-	queuedReceivers []*Receiver            // those of them whose Lock must be sent
+	receivers       map[*receiver]struct{} // with an outstanding Lock
+	queuedReceivers []*receiver            // those of them whose Lock must be sent
 	touched         []fsm.Entity           // from which messages were received since the last tick
 	closes          keptCloses             // that the partition has not confirmed
 
@@ -129,19 +129,20 @@ type submission struct {
 	probe   bool // of a lock: ask what an earlier submission has locked, and do not wait
 }
 
-func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberID, transport Transport, timing Timing, log *slog.Logger) *partitionClient {
+func newPartitionClient(id fsm.PartitionID, c *ClientConfig) *partitionClient {
 	return &partitionClient{
-		id: id, incarnation: incarnation, self: self, transport: transport, timing: timing, log: log, now: time.Now,
+		id: id, incarnation: c.Incarnation, self: c.Self, transport: c.Transport, timing: c.Timing, log: c.Logger, now: c.Now,
+		slow:   slowLogger{c.Slow, c.SlowAfter},
 		window: make([]*request, windowMin),
 		low:    1, next: 1, cursor: 1,
-		receivers: make(map[*Receiver]struct{}),
+		receivers: make(map[*receiver]struct{}),
 	}
 }
 
-// submit sends a command and calls done exactly once: with its result, or with ServerBusy
+// Submit sends a command and calls done exactly once: with its result, or with ServerBusy
 // (certainly not applied) or Timeout (possibly applied) when Timing.Retry has passed. It does
 // not block; done may be called before it returns.
-func (p *partitionClient) submit(command fsm.Command, done func(fsm.Result)) {
+func (p *partitionClient) Submit(command fsm.Command, done func(fsm.Result)) {
 	if code := fsm.Check(command); code != fsm.OK {
 		done(fsm.Result{Code: code})
 		return

@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,8 @@ func (w *fakeTransport) Go(task func(ctx context.Context)) (took bool) {
 	return true
 }
 
+func testLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 // memberHost is another member that serves a fake group.
 type memberHost struct{ group *fakegroup.Group }
 
@@ -71,7 +74,7 @@ func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm
 		return ours, nil
 	})
 	timing := Timing{Retry: time.Minute, Suspect: 50 * time.Millisecond}
-	client := newPartitionClient(1, 77, "self", w, timing, testLogger())
+	client := newPartitionClient(1, &ClientConfig{Transport: w, Incarnation: 77, Self: "self", Timing: timing, Now: time.Now, Logger: testLogger()})
 	t.Cleanup(func() {
 		client.close()
 		cancel()
@@ -98,7 +101,7 @@ func done(code fsm.Code) partition.Answer {
 // submitted starts a send and returns the channel that gets its result.
 func submitted(client *partitionClient) chan fsm.Result {
 	end := make(chan fsm.Result, 1)
-	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
+	client.Submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
 	return end
 }
 
@@ -251,10 +254,8 @@ func TestQueriesFollowTheLeaderOfTheReplica(t *testing.T) {
 		}
 	}
 	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
-	r := &Router{
-		self: client.self, transport: client.transport, timing: Timing{Retry: time.Hour, Suspect: time.Hour},
-		clients: map[fsm.PartitionID]*partitionClient{client.id: client},
-	}
+	r := NewClients(&ClientConfig{Self: client.self, Transport: client.transport, Timing: Timing{Retry: time.Hour, Suspect: time.Hour}})
+	r.clients[client.id] = client
 	if leader, err := client.awaitLeader(t.Context()); err != nil || leader != "old" {
 		t.Fatal(leader, err)
 	}
@@ -502,11 +503,11 @@ func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	end := make(chan fsm.Result, 1)
-	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, rpc.FrameBytesMax)}}}, func(r fsm.Result) { end <- r })
+	client.Submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, rpc.FrameBytesMax)}}}, func(r fsm.Result) { end <- r })
 	if result := <-end; result.Code != fsm.MessageTooLarge {
 		t.Fatalf("over a frame: %v", result.Code)
 	}
-	client.submit(fsm.SendMessages{Entity: 1}, func(r fsm.Result) { end <- r })
+	client.Submit(fsm.SendMessages{Entity: 1}, func(r fsm.Result) { end <- r })
 	if result := <-end; result.Code != fsm.InvalidArgument {
 		t.Fatalf("no messages: %v", result.Code)
 	}
@@ -523,9 +524,9 @@ func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 	group := &fakegroup.Group{}
 	client := newTestPartitionClient(t, group, nil)
 	open := submitted(client)
-	receiver := &Receiver{client: client, id: 1}
+	receiver := &receiver{client: client, id: 1}
 	locks := make(chan fsm.Code, 1)
-	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { locks <- code })
+	receiver.Lock(1, 1, time.Now().Add(time.Minute), func(r fsm.Result) { locks <- r.Code })
 	client.close()
 	if result := <-open; result.Code != fsm.ServerBusy {
 		t.Fatalf("open: %v", result.Code)
@@ -560,9 +561,9 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
-	receiver := &Receiver{client: client, id: 5}
-	got := make(chan lockedMessages, 1)
-	receiver.Lock(2, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} })
+	receiver := &receiver{client: client, id: 5}
+	got := make(chan fsm.Result, 1)
+	receiver.Lock(2, 100, time.Now().Add(time.Minute), func(r fsm.Result) { got <- r })
 	group.Await(t, 0, 1)
 	want := fsm.Header{Incarnation: 77, Receiver: 5, Serial: 1, Low: 1}
 	if group.Locks[0].Header != want {
@@ -592,11 +593,11 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	answer := done(fsm.OK)
 	answer.Result.Deliveries = []fsm.Delivery{{Lock: fsm.LockID{Sequence: 1, Epoch: 1}}}
 	group.Take()[0].Done(answer)
-	if end := <-got; end.code != fsm.OK || len(end.deliveries) != 1 {
+	if end := <-got; end.Code != fsm.OK || len(end.Deliveries) != 1 {
 		t.Fatalf("ended with %+v", end)
 	}
 	// The next Lock has the next serial, and closing frees the receiver id.
-	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
+	receiver.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
 	group.Await(t, 0, 3)
 	if h := group.Locks[2].Header; h.Serial != 2 || h.Low != 2 {
 		t.Fatalf("next lock with %+v", h)
@@ -617,9 +618,9 @@ func TestReceiverKeepsWhatALaterLeaderHasRemoved(t *testing.T) {
 	group, other := &fakegroup.Group{}, &fakegroup.Group{}
 	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
-	receiver := &Receiver{client: client, id: 5, receiveAndDelete: true}
-	got := make(chan lockedMessages, 2)
-	receiver.Lock(1, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} })
+	receiver := &receiver{client: client, id: 5, receiveAndDelete: true}
+	got := make(chan fsm.Result, 2)
+	receiver.Lock(1, 100, time.Now().Add(time.Minute), func(r fsm.Result) { got <- r })
 	group.Await(t, 0, 1)
 	group.Lead(false, 1)
 	other.Lead(true, 2)
@@ -634,7 +635,7 @@ func TestReceiverKeepsWhatALaterLeaderHasRemoved(t *testing.T) {
 	answer := done(fsm.OK)
 	answer.Result.Deliveries = []fsm.Delivery{{Lock: fsm.LockID{Sequence: 1, Epoch: 1}}}
 	other.Take()[0].Done(answer)
-	if end := <-got; end.code != fsm.OK || len(end.deliveries) != 1 {
+	if end := <-got; end.Code != fsm.OK || len(end.Deliveries) != 1 {
 		t.Fatalf("ended with %+v", end)
 	}
 }
@@ -644,11 +645,11 @@ func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
-	receiver := &Receiver{client: client, id: 1}
-	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
+	receiver := &receiver{client: client, id: 1}
+	receiver.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
 	group.Await(t, 0, 1)
 	second := make(chan fsm.Code, 1)
-	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { second <- code })
+	receiver.Lock(1, 1, time.Now().Add(time.Minute), func(r fsm.Result) { second <- r.Code })
 	if code := <-second; code != fsm.ServerBusy {
 		t.Fatalf("a second lock: %v", code)
 	}
@@ -666,9 +667,9 @@ func TestSessionReceiverDoesNotSkipWhatMayBeLocked(t *testing.T) {
 		group := &fakegroup.Group{}
 		group.Lead(true, 1)
 		client := newTestPartitionClient(t, group, nil)
-		receiver := &Receiver{client: client, id: 1, session: c.session}
+		receiver := &receiver{client: client, id: 1, session: c.session}
 		got := make(chan fsm.Code, 1)
-		receiver.Lock(1, 1, time.Second, func(code fsm.Code, _ []fsm.Delivery) { got <- code })
+		receiver.Lock(1, 1, time.Now().Add(time.Second), func(r fsm.Result) { got <- r.Code })
 		group.Await(t, 0, 1)
 		client.tick(time.Now().Add(time.Second + client.timing.Retry + time.Second))
 		if code := <-got; code != c.want {
@@ -681,17 +682,17 @@ func TestSessionReceiverDoesNotSkipWhatMayBeLocked(t *testing.T) {
 func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 	t.Parallel()
 	client := newTestPartitionClient(t, &fakegroup.Group{}, nil)
-	receiver := &Receiver{client: client, id: 1}
-	got := make(chan lockedMessages, 2)
-	end := func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} }
-	receiver.Lock(1, 1, time.Second, end)
+	receiver := &receiver{client: client, id: 1}
+	got := make(chan fsm.Result, 2)
+	end := func(r fsm.Result) { got <- r }
+	receiver.Lock(1, 1, time.Now().Add(time.Second), end)
 	client.tick(time.Now().Add(2 * time.Second))
-	if g := <-got; g.code != fsm.OK || len(g.deliveries) != 0 {
+	if g := <-got; g.Code != fsm.OK || len(g.Deliveries) != 0 {
 		t.Fatalf("ran out with %+v", g)
 	}
-	receiver.Lock(1, 1, time.Minute, end)
+	receiver.Lock(1, 1, time.Now().Add(time.Minute), end)
 	receiver.Cancel()
-	if g := <-got; g.code != fsm.OK || len(g.deliveries) != 0 {
+	if g := <-got; g.Code != fsm.OK || len(g.Deliveries) != 0 {
 		t.Fatalf("cancelled with %+v", g)
 	}
 }

@@ -3,12 +3,10 @@ package router
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -23,10 +21,6 @@ const (
 
 // The arguments and replies of queries.
 type (
-	// StatusQuery asks for the status of the replica of a partition.
-	StatusQuery struct {
-		Partition fsm.PartitionID `json:"Partition"`
-	}
 	// EntityQuery asks for an entity by its name or number.
 	EntityQuery struct {
 		Namespace fsm.NamespaceID `json:"Namespace"`
@@ -48,19 +42,13 @@ type (
 		Suffix    string          `json:"Suffix"`
 	}
 
-	// entityIn is an entity in a message partition. Alone it asks whether the entity is idle.
-	entityIn struct {
-		Partition fsm.PartitionID `json:"Partition"`
-		Entity    fsm.EntityID    `json:"Entity"`
-	}
-
 	countsQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 		Entities  []fsm.EntityID  `json:"Entities"`
 	}
 
 	rulesQuery struct {
-		entityIn
+		EntityIn
 
 		Skip int `json:"Skip"`
 		Max  int `json:"Max"`
@@ -76,39 +64,37 @@ type (
 	}
 )
 
-func (q entityIn) partition() fsm.PartitionID    { return q.Partition }
-func (q countsQuery) partition() fsm.PartitionID { return q.Partition }
+func (q countsQuery) In() fsm.PartitionID { return q.Partition }
 
 // The queries that the router sends and answers. A peek is answered in binary form.
 var (
-	StatusOfReplica = rpc.Query[StatusQuery, raftgroup.Status]{Kind: rpc.QueryStatus}
-	stateOfSession  = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
-	locksHeld       = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
+	stateOfSession = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
+	locksHeld      = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
 
-	FindEntity = readCatalog(rpc.QueryEntity, func(c *fsm.Catalog, q EntityQuery) (fsm.Entity, error) {
+	FindEntity = OfCatalog(rpc.QueryEntity, func(c *fsm.Catalog, q EntityQuery) (fsm.Entity, error) {
 		if q.Name != "" {
-			return foundIn(c.Lookup(q.Namespace, q.Name))
+			return found(c.Lookup(q.Namespace, q.Name))
 		}
-		return foundIn(c.ByID(q.ID))
+		return found(c.ByID(q.ID))
 	})
-	listEntities = readCatalog(rpc.QueryEntities, func(c *fsm.Catalog, q listQuery) ([]fsm.Entity, error) {
-		return c.List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax)), nil
+	listEntities = OfCatalog(rpc.QueryEntities, func(c *fsm.Catalog, q listQuery) ([]fsm.Entity, error) {
+		return c.List(q.Namespace, q.Kind, q.Topic, q.After, max(0, min(q.Max, listMax))), nil
 	})
-	findSubscriptions = readCatalog(rpc.QuerySubscriptions, func(c *fsm.Catalog, q subscriptionsQuery) ([]string, error) {
+	findSubscriptions = OfCatalog(rpc.QuerySubscriptions, func(c *fsm.Catalog, q subscriptionsQuery) ([]string, error) {
 		return c.FindSubscriptions(q.Namespace, q.Prefix, q.Suffix, listMax), nil
 	})
-	findNamespace = readCatalog(rpc.QueryNamespace, func(c *fsm.Catalog, q namespaceQuery) (fsm.Namespace, error) {
+	findNamespace = OfCatalog(rpc.QueryNamespace, func(c *fsm.Catalog, q namespaceQuery) (fsm.Namespace, error) {
 		if q.Name != "" {
-			return foundIn(c.NamespaceByName(q.Name))
+			return found(c.NamespaceByName(q.Name))
 		}
-		return foundIn(c.NamespaceByID(q.ID))
+		return found(c.NamespaceByID(q.ID))
 	})
-	listNamespaces = readCatalog(rpc.QueryNamespaces, func(c *fsm.Catalog, q namespacesQuery) ([]fsm.Namespace, error) {
-		return c.Namespaces(q.After, clamp(q.Max, 0, namespacesMax)), nil
+	listNamespaces = OfCatalog(rpc.QueryNamespaces, func(c *fsm.Catalog, q namespacesQuery) ([]fsm.Namespace, error) {
+		return c.Namespaces(q.After, max(0, min(q.Max, namespacesMax))), nil
 	})
-	loadOfPartition = readCatalog(rpc.QueryLoad, func(c *fsm.Catalog, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
+	loadOfPartition = OfCatalog(rpc.QueryLoad, func(c *fsm.Catalog, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
 
-	countsOf = readQueues(rpc.QueryCounts, func(queues *fsm.Queues, q countsQuery) ([]fsm.Counts, error) {
+	countsOf = OfQueues(rpc.QueryCounts, func(queues *fsm.Queues, q countsQuery) ([]fsm.Counts, error) {
 		if len(q.Entities) > countsMax {
 			return nil, fsm.InvalidArgument
 		}
@@ -118,101 +104,40 @@ var (
 		}
 		return counts, nil
 	})
-	listRules = readQueues(rpc.QueryRules, func(queues *fsm.Queues, q rulesQuery) ([]fsm.Rule, error) {
-		return foundIn(queues.Rules(q.Entity, q.Skip, clamp(q.Max, 0, rulesMax)))
+	listRules = OfQueues(rpc.QueryRules, func(queues *fsm.Queues, q rulesQuery) ([]fsm.Rule, error) {
+		return found(queues.Rules(q.Entity, q.Skip, max(0, min(q.Max, rulesMax))))
 	})
-	listSessions = readQueues(rpc.QuerySessions, func(queues *fsm.Queues, q sessionsQuery) ([]fsm.Session, error) {
-		list, found := queues.Sessions(q.Entity, q.UpdatedAfter, q.Skip, clamp(q.Max, 0, sessionsListMax))
+	listSessions = OfQueues(rpc.QuerySessions, func(queues *fsm.Queues, q sessionsQuery) ([]fsm.Session, error) {
+		list, found := queues.Sessions(q.Entity, q.UpdatedAfter, q.Skip, max(0, min(q.Max, sessionsListMax)))
 		if !found {
 			return nil, fsm.NotAllowed
 		}
 		return list, nil
 	})
-	purgeable = readQueues(rpc.QueryPurgeable, func(queues *fsm.Queues, q purgeableQuery) (reply purgeableReply, err error) {
+	purgeable = OfQueues(rpc.QueryPurgeable, func(queues *fsm.Queues, q purgeableQuery) (reply purgeableReply, err error) {
 		var code fsm.Code
-		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, clamp(q.Max, 0, purgeMessagesMax))
+		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, purgeMessagesMax)))
 		if code != fsm.OK {
 			err = code
 		}
 		return reply, err
 	})
-	isIdle = readQueues(rpc.QueryIdle, func(queues *fsm.Queues, q entityIn) (bool, error) { return foundIn(queues.IsIdle(q.Entity)) })
+	isIdle = OfQueues(rpc.QueryIdle, func(queues *fsm.Queues, q EntityIn) (bool, error) { return found(queues.IsIdle(q.Entity)) })
 )
 
-// leaderRead is a query that the leader of a partition answers from its state machine alone.
-type leaderRead[Q, R any] struct {
-	rpc.Query[Q, R]
-
-	partition func(Q) fsm.PartitionID
-	look      func(partition.Machine, Q) (R, error)
-}
-
-// readCatalog returns a query that the leader of the catalog answers.
-func readCatalog[Q, R any](kind rpc.QueryKind, look func(*fsm.Catalog, Q) (R, error)) leaderRead[Q, R] {
-	return leaderRead[Q, R]{
-		rpc.Query[Q, R]{Kind: kind},
-		func(Q) fsm.PartitionID { return fsm.CatalogPartition },
-		func(m partition.Machine, q Q) (R, error) { return look(raftgroup.Catalog(m), q) },
-	}
-}
-
-// readQueues returns a query that the leader of the message partition in its arguments answers.
-func readQueues[Q interface{ partition() fsm.PartitionID }, R any](kind rpc.QueryKind, look func(*fsm.Queues, Q) (R, error)) leaderRead[Q, R] {
-	return leaderRead[Q, R]{
-		rpc.Query[Q, R]{Kind: kind},
-		Q.partition,
-		func(m partition.Machine, q Q) (reply R, err error) {
-			if queues := raftgroup.Queues(m); queues != nil {
-				return look(queues, q)
-			}
-			return reply, fsm.InvalidArgument // the catalog
-		},
-	}
-}
-
-// foundIn returns EntityNotFound for a value that is not there.
-func foundIn[R any](value R, found bool) (R, error) {
-	if !found {
-		return value, fsm.EntityNotFound
-	}
-	return value, nil
-}
-
-// at asks the leader.
-func (a leaderRead[Q, R]) at(ctx context.Context, r *Router, q Q) (R, error) {
-	return a.Ask(ctx, r.Leader(a.partition(q)), q)
-}
-
-// answer reads this member's replica, which has to lead.
-func (a leaderRead[Q, R]) answer(ctx context.Context, d queryHandler, q Q) (reply R, err error) {
-	var refused error
-	err = d.read(ctx, a.partition(q), func(m partition.Machine) { reply, refused = a.look(m, q) })
-	if err == nil {
-		err = refused
-	}
-	return reply, err
-}
-
-func (a leaderRead[Q, R]) register(h rpc.Handlers, d queryHandler) {
-	a.Handle(h, func(ctx context.Context, q Q) (R, error) { return a.answer(ctx, d, q) })
-}
-
-// queryHandler answers queries from this member's replicas.
-type queryHandler struct {
-	local       func(fsm.PartitionID) rpc.Group
-	replicaName func(fsm.PartitionID) string // of the replica, in raft; nil in tests
-}
+// queryHandler answers queries about messages from this member's replicas.
+type queryHandler struct{ Replicas }
 
 // RegisterQueries registers the handlers of all queries about replicas and their content.
 func (r *Router) RegisterQueries(h rpc.Handlers) {
-	d := r.queries
-	StatusOfReplica.Handle(h, func(_ context.Context, q StatusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
+	d := queryHandler{r.replicas}
+	d.Register(h)
 	stateOfSession.Handle(h, d.sessionState)
 	locksHeld.Handle(h, d.locks)
 	for _, q := range []interface {
-		register(h rpc.Handlers, d queryHandler)
+		Register(h rpc.Handlers, d Replicas)
 	}{FindEntity, listEntities, findSubscriptions, findNamespace, listNamespaces, loadOfPartition, countsOf, listRules, listSessions, purgeable, isIdle} {
-		q.register(h, d)
+		q.Register(h, d.Replicas)
 	}
 	h[rpc.QueryPeek] = d.answerPeek
 }
@@ -230,62 +155,6 @@ func (d queryHandler) answerPeek(ctx context.Context, arguments []byte) rpc.Repl
 	return rpc.Reply{Status: rpc.StatusOK, Body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
 }
 
-// ReplicaStatus returns the status of this member's replica of a partition, leader or not; EntityNotFound
-// when none is open.
-func (r *Router) ReplicaStatus(id fsm.PartitionID) (raftgroup.Status, error) {
-	return r.queries.status(id)
-}
-
-// status reads the local replica, whether it leads or not.
-func (d queryHandler) status(id fsm.PartitionID) (raftgroup.Status, error) {
-	group := d.local(id)
-	if group == nil {
-		return raftgroup.Status{}, fsm.EntityNotFound
-	}
-	s := group.Status()
-	reply := raftgroup.Status{
-		IsLeader: s.IsLeader, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
-		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
-		Uncommitted: !s.ConfigurationCommitted,
-	}
-	reply.Transferring = s.Transferring
-	if catalog := d.local(fsm.CatalogPartition); s.IsLeader && catalog != nil {
-		reply.Catalog = catalog.Status().Applied
-	}
-	if d.replicaName != nil {
-		reply.Replica = d.replicaName(id)
-	}
-	group.View(func(m partition.Machine) {
-		if queues := raftgroup.Queues(m); queues != nil {
-			reply.Entities, reply.Messages = queues.Entities(), queues.Messages()
-		}
-		if catalog := raftgroup.Catalog(m); catalog != nil {
-			reply.Entities = catalog.Entities()
-		}
-	})
-	return reply, nil
-}
-
-// read calls a function with a state machine at its leader, as of the call or later. It returns ServerBusy for a
-// catalog whose cluster is still being bootstrapped: that it contains nothing yet is no answer.
-func (d queryHandler) read(ctx context.Context, id fsm.PartitionID, look func(partition.Machine)) error {
-	group := d.local(id)
-	if group == nil {
-		return rpc.ErrNotLeader
-	}
-	starting := false
-	err := group.Read(ctx, func(m partition.Machine) {
-		catalog := raftgroup.Catalog(m)
-		if starting = catalog != nil && catalog.ClusterID() == "" && !planted.Active(planted.EmptyCatalogAnswers); !starting {
-			look(m)
-		}
-	})
-	if err == nil && starting {
-		return fmt.Errorf("the cluster is starting: %w", fsm.ServerBusy)
-	}
-	return err
-}
-
 // peek reads messages at the leader. It reads bodies while the state machine is not locked, so a
 // slow disk does not delay other requests.
 func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
@@ -293,17 +162,17 @@ func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, er
 		return nil, fsm.InvalidArgument
 	}
 	var found []fsm.Delivery
-	err := d.read(ctx, q.Partition, func(m partition.Machine) {
+	err := d.Read(ctx, q.Partition, func(m partition.Machine) {
 		if q.Session != nil {
-			found = raftgroup.Queues(m).PeekSession(q.Address.Entity, *q.Session, q.From, clamp(q.Max, 0, peekCountMax))
+			found = raftgroup.Queues(m).PeekSession(q.Address.Entity, *q.Session, q.From, max(0, min(q.Max, peekCountMax)))
 			return
 		}
-		found = raftgroup.Queues(m).Peek(q.Address, q.From, clamp(q.Max, 0, peekCountMax))
+		found = raftgroup.Queues(m).Peek(q.Address, q.From, max(0, min(q.Max, peekCountMax)))
 	})
 	if err != nil {
 		return nil, err
 	}
-	bytesLeft := uint64(clamp(q.MaxBytes, 0, peekBytesMax))
+	bytesLeft := uint64(max(0, min(q.MaxBytes, peekBytesMax)))
 	for i := range found {
 		size := uint64(found[i].Body.Size) + uint64(found[i].Patch.Size)
 		if i > 0 && size > bytesLeft {
@@ -315,5 +184,11 @@ func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, er
 	if len(found) == 0 {
 		return nil, nil
 	}
-	return d.local(q.Partition).ReadBodies(found)
+	return d.Local(q.Partition).ReadBodies(found)
+}
+
+// ReplicaStatus returns the status of this member's replica of a partition, leader or not; EntityNotFound
+// when none is open.
+func (r *Router) ReplicaStatus(id fsm.PartitionID) (raftgroup.Status, error) {
+	return r.replicas.Status(id)
 }

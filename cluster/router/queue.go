@@ -49,7 +49,7 @@ func (r *Router) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumbe
 		return
 	}
 	command := fsm.CancelScheduled{Entity: at.ID, Sequences: sequences}
-	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code) })
+	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code) })
 }
 
 // Purge removes ready messages that were enqueued before a given time (0: all), oldest first, at most
@@ -65,7 +65,7 @@ func (r *Router) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(
 		return
 	}
 	command := fsm.PurgeMessages{Address: at.Address(), Before: before, Max: uint32(min(max, purgeMessagesMax))}
-	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
+	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
 }
 
 // PurgeEntity is Purge by name; a zero time means all. After ServerBusy nothing was removed; after

@@ -3,33 +3,29 @@ package router
 import (
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/rpc"
-	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
 
-// lockBytesMax bounds the payloads of one Lock, so that its answer fits into a frame; a
-// single message may be larger.
-const lockBytesMax = 8 << 20
+// The limits of one Lock.
+const (
+	LockMessagesMax = 4096    // messages, as in fsm
+	LockBytesMax    = 8 << 20 // payloads, so that the answer fits into a frame; a single message may be larger
+)
 
 // lockGrace is how long after its wait time a Lock at a leader may stay unanswered
 // before the router verifies that the leader still leads.
 const lockGrace = time.Second
 
-// Receiver gets messages for one receiving link, from one sub-queue, under its own receiver id.
+// receiver locks messages of one sub-queue, or a session, under its own receiver id.
 // At most one Lock is outstanding, so a retry after a change of leader gets
 // the same messages again and none is lost between two leaders. Its methods are
 // safe for concurrent use; none blocks.
-type Receiver struct {
-	shards *shardReceiver // of a partitioned entity; then the other fields are not set
-
-	router           *Router
+type receiver struct {
 	client           *partitionClient
 	id               uint64
 	at               fsm.EntityRef
 	receiveAndDelete bool
-	shardBits        fsm.SequenceNumber // added to the shard's sequence numbers for clients
 
 	// Guarded by partitionClient.mu.
 	serial      uint64
@@ -41,7 +37,7 @@ type Receiver struct {
 
 // lockCall is one outstanding Lock or AcceptSession. Its fields are guarded by partitionClient.mu.
 type lockCall struct {
-	receiver    *Receiver
+	receiver    *receiver
 	bytes       []byte // encoded once, as in request
 	lock        fsm.LockMessages
 	accept      *fsm.AcceptSession // when set, submitted instead of lock
@@ -58,49 +54,33 @@ type lockCall struct {
 	probe       bool // the submission in flight asks what an earlier one has locked
 }
 
-// Lock locks up to max messages (1 to 4096) with payloads of at most maxBytes (8 MiB) in total, and
-// waits up to wait (10 minutes) for the first; a single message may be larger. done is called once
-// with the locked messages, or with none when the time expired or Cancel was called. A Code other
-// than OK means that the entity can no longer be received from (EntityNotFound) or not now
-// (ServerBusy, also for a second Lock while one is outstanding, and under the lock of a session when it stayed
-// unknown for Timing.Retry what was locked: the receiver would get what comes behind it).
-func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	if r.shards != nil {
-		r.shards.lock(max, maxBytes, wait, done)
-		return
-	}
-	r.startLock(max, maxBytes, time.Now().Add(min(wait, rpc.LockWaitMax)), func(result fsm.Result) {
-		if result.Code != fsm.EntityNotFound {
-			done(result.Code, shards.ToClient(r.shardBits, result.Deliveries))
-			return
-		}
-		// The catalog may know the queue although its creation was interrupted before the
-		// partition knew it.
-		r.router.recreate(r.at.Entity, func(recreated bool) {
-			if !recreated {
-				done(fsm.EntityNotFound, nil)
-				return
-			}
-			r.startLock(max, maxBytes, time.Now(), func(result fsm.Result) {
-				done(result.Code, shards.ToClient(r.shardBits, result.Deliveries))
-			})
-		})
-	})
-}
-
-func (r *Receiver) startLock(max, maxBytes int, until time.Time, done func(fsm.Result)) {
+// Lock locks up to most messages (1 to 4096) with payloads of at most mostBytes (8 MiB) in total, and waits until a time
+// for the first; a single message may be larger. done is called once: with the locked messages, or with none when the time
+// expired or Cancel was called, or with a Code other than OK (ServerBusy also for a second call while one is outstanding,
+// and under the lock of a session when it stayed unknown for Timing.Retry what was locked: the receiver would get what
+// comes behind it).
+func (r *receiver) Lock(most, mostBytes int, until time.Time, done func(fsm.Result)) {
 	r.begin(&lockCall{
 		until: until, done: done,
 		lock: fsm.LockMessages{
 			Address: r.at.Address(), Delete: r.receiveAndDelete, Session: r.session,
-			Max:      uint32(clamp(max, 1, lockMessagesMax)),
-			MaxBytes: uint32(clamp(maxBytes, 1, lockBytesMax)),
+			Max:      uint32(max(1, min(most, LockMessagesMax))),
+			MaxBytes: uint32(max(1, min(mostBytes, LockBytesMax))),
 		},
 	})
 }
 
+// Accept submits the command, and waits until a time for a session. done is called once, as by Lock; a result without a
+// session means that the time expired or Cancel was called.
+func (r *receiver) Accept(command *fsm.AcceptSession, until time.Time, done func(fsm.Result)) {
+	r.begin(&lockCall{accept: command, until: until, done: done})
+}
+
+// LockUnder makes the receiver lock messages of a session, under its lock. It is called before the first Lock.
+func (r *receiver) LockUnder(session fsm.SessionLock) { r.session = session }
+
 // begin starts a call, or ends it with ServerBusy when the receiver is closed or has one.
-func (r *Receiver) begin(call *lockCall) {
+func (r *receiver) begin(call *lockCall) {
 	call.receiver = r
 	client := r.client
 	client.mu.Lock()
@@ -123,13 +103,9 @@ func (r *Receiver) begin(call *lockCall) {
 	client.sendQueued()
 }
 
-// Cancel ends the wait of an outstanding Lock soon. Its done function is still called, and may
-// still get messages.
-func (r *Receiver) Cancel() {
-	if r.shards != nil {
-		r.shards.cancel()
-		return
-	}
+// Cancel ends the wait of an outstanding call soon. Its done function is still called, and may
+// still get messages or a session.
+func (r *receiver) Cancel() {
 	client := r.client
 	client.mu.Lock()
 	call := r.call
@@ -148,12 +124,9 @@ func (r *Receiver) Cancel() {
 	}
 }
 
-// Close cancels an outstanding Lock and frees the receiver id. Locks of messages stay as they are.
-func (r *Receiver) Close() {
-	if r.shards != nil {
-		r.shards.close()
-		return
-	}
+// Close cancels an outstanding call and frees the receiver id. Locks of messages stay as they are. It returns false when
+// the receiver was closed already.
+func (r *receiver) Close() bool {
 	client := r.client
 	client.mu.Lock()
 	first := !r.closed
@@ -167,6 +140,7 @@ func (r *Receiver) Close() {
 	default:
 		r.Cancel() // finish then frees the receiver id
 	}
+	return first
 }
 
 // enqueue makes the next sendQueued send the call; the mutex of the client is held.
@@ -343,5 +317,3 @@ func (c *lockCall) giveUp() {
 	}
 	c.finish(result)
 }
-
-func clamp(value, low, high int) int { return max(low, min(value, high)) }

@@ -39,9 +39,9 @@ func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) tim
 }
 
 // Stats sums the counts of all partition clients.
-func (r *Router) Stats() Stats {
+func (c *Clients) Stats() Stats {
 	var f Stats
-	for _, client := range r.allClients() {
+	for _, client := range c.all() {
 		f.Requests += client.counts.requests.Load()
 		f.Retries += client.counts.retries.Load()
 		f.Busy += client.counts.busy.Load()

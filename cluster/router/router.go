@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,22 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/notify"
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
-	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // The limits of the router.
 const (
-	lockMessagesMax    = 4096 // messages of one Lock, as in fsm
-	tickEvery          = 100 * time.Millisecond
 	recreatingMax      = 1024 // entities being recreated concurrently
 	recreateWaitersMax = 4096 // requests that wait for one of them
-	askPauseMin        = 5 * time.Millisecond
-	askPauseMax        = 200 * time.Millisecond
 )
 
 // Router sends the requests of the gateways to the leader of their partition and retries until
@@ -35,100 +26,39 @@ const (
 // or Timeout (possibly applied). All methods are safe for concurrent use. done functions are called
 // exactly once, possibly before the method returns, and must not block.
 type Router struct {
-	transport   Transport
-	queries     queryHandler
-	incarnation uint64
-	self        fsm.MemberID
-	timing      Timing
-	log         *slog.Logger
-	slow        slowLogger
-	now         func() time.Time                                                          // the clock of messages
-	answerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply // answers this member's own queries
-	receiverIDs atomic.Uint64
-	shardTurns  atomic.Uint64 // selects the next shard of partitioned entities
-	tokens      atomic.Pointer[tokenCipher]
+	*Clients
 
-	activity activityLimiter
+	transport  Transport
+	replicas   Replicas
+	log        *slog.Logger
+	now        func() time.Time // the clock of messages
+	shardTurns atomic.Uint64    // selects the next shard of partitioned entities
+	tokens     atomic.Pointer[tokenCipher]
+	activity   activityLimiter
 
 	mu         sync.Mutex
-	clients    map[fsm.PartitionID]*partitionClient
 	recreating map[fsm.EntityID][]func(bool)
 	closed     bool
 }
 
-// Config configures a Router. All fields but Slow are required.
+// Config configures a Router.
 type Config struct {
-	Transport   Transport
-	Incarnation uint64 // of this member's process; identifies its requests
-	Self        fsm.MemberID
-	Timing      Timing
-	// AnswerLocal answers the queries that the router sends to this member.
-	AnswerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply
-	ReplicaName func(fsm.PartitionID) string // raft name of this member's open replica; "" when there is none
-	Now         func() time.Time             // the clock of messages
-	Slow        *slog.Logger                 // for slow operations; nil: none is logged
-	SlowAfter   time.Duration                // 0: none is slow
-	Logger      *slog.Logger
-}
+	ClientConfig
 
-// Timing holds the time limits of a Router.
-type Timing struct {
-	Retry   time.Duration // after which a request ends unanswered
-	Suspect time.Duration // after which a leader that does not answer is verified
+	ReplicaName func(fsm.PartitionID) string // raft name of this member's open replica; "" when there is none
 }
 
 // New makes a router. Run must run while it is used.
 func New(c *Config) *Router {
 	return &Router{
-		transport: c.Transport, queries: queryHandler{local: c.Transport.LocalReplica, replicaName: c.ReplicaName},
-		incarnation: c.Incarnation, self: c.Self, timing: c.Timing, log: c.Logger, now: c.Now,
-		slow: slowLogger{c.Slow, c.SlowAfter}, answerLocal: c.AnswerLocal,
-		clients:    make(map[fsm.PartitionID]*partitionClient),
+		Clients: NewClients(&c.ClientConfig), transport: c.Transport, log: c.Logger, now: c.Now,
+		replicas:   Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
 		recreating: make(map[fsm.EntityID][]func(bool)),
 	}
 }
 
-// client returns the client of a partition. Partitions come from the catalog, so their number is bounded.
-func (r *Router) client(id fsm.PartitionID) *partitionClient {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	client := r.clients[id]
-	if client == nil {
-		client = newPartitionClient(id, r.incarnation, r.self, r.transport, r.timing, r.log)
-		client.closed, client.now, client.slow = r.closed, r.now, r.slow
-		r.clients[id] = client
-	}
-	return client
-}
-
-func (r *Router) allClients() []*partitionClient {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clients := make([]*partitionClient, 0, len(r.clients))
-	for _, client := range r.clients {
-		clients = append(clients, client)
-	}
-	return clients
-}
-
 // Run ends overdue requests and reports activity until ctx ends.
-func (r *Router) Run(ctx context.Context) {
-	ticker := time.NewTicker(tickEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			for _, client := range r.allClients() {
-				client.tick(now)
-				for _, entity := range client.takeTouched() {
-					r.reportActivity(entity)
-				}
-			}
-		}
-	}
-}
+func (r *Router) Run(ctx context.Context) { r.Clients.Run(ctx, r.reportActivity) }
 
 // Close ends all requests: with ServerBusy if they were certainly not applied, with Timeout otherwise.
 func (r *Router) Close() {
@@ -137,19 +67,13 @@ func (r *Router) Close() {
 	recreating := r.recreating
 	r.recreating = make(map[fsm.EntityID][]func(bool))
 	r.mu.Unlock()
-	for _, client := range r.allClients() {
-		client.close()
-	}
+	r.Clients.Close()
 	for _, waiters := range recreating {
 		for _, done := range waiters {
 			done(false)
 		}
 	}
 }
-
-// LeaderChanged is called when this member has gained or lost the leadership of a partition, or its replica follows
-// another leader: the search for a leader restarts immediately, and requests in flight to an old leader are sent again.
-func (r *Router) LeaderChanged(id fsm.PartitionID) { r.client(id).leaderChanged() }
 
 // Resolve finds the entity that path names, regardless of case; a subscription is
 // topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in
@@ -158,12 +82,10 @@ func (r *Router) LeaderChanged(id fsm.PartitionID) { r.client(id).leaderChanged(
 func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
 	name, sub := splitPath(path)
 	entity, found, loaded := fsm.Entity{}, false, false
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) {
-			loaded = raftgroup.Catalog(m).ClusterID() != ""
-			entity, found = raftgroup.Catalog(m).Lookup(r.id, name)
-		})
-	}
+	r.replicas.ViewCatalog(func(c *fsm.Catalog) {
+		loaded = c.ClusterID() != ""
+		entity, found = c.Lookup(r.id, name)
+	})
 	if !loaded {
 		return fsm.EntityRef{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
@@ -230,8 +152,8 @@ func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done fun
 		r.sendShard(at, messages, done)
 		return
 	}
-	client := r.client(at.Partition)
-	client.submit(command, func(result fsm.Result) {
+	client := r.Client(at.Partition)
+	client.Submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
 			done(result)
 			return
@@ -241,25 +163,9 @@ func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done fun
 				done(result)
 				return
 			}
-			client.submit(command, done)
+			client.Submit(command, done)
 		})
 	})
-}
-
-// Receiver opens a receiver for one receiving link. With receiveAndDelete, messages are deleted as
-// they are received and not locked.
-func (r *Router) Receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
-	if len(at.Shards) > 0 {
-		return &Receiver{shards: newShardReceiver(r, at, receiveAndDelete)}
-	}
-	return r.receiver(at, receiveAndDelete, 0)
-}
-
-// receiver is Receiver of an entity that is not partitioned, or of one shard.
-func (r *Router) receiver(at fsm.EntityRef, receiveAndDelete bool, shard int) *Receiver {
-	return &Receiver{
-		router: r, client: r.client(at.Partition), id: r.receiverIDs.Add(1), at: at, receiveAndDelete: receiveAndDelete, shardBits: shards.Bits(shard),
-	}
 }
 
 // Settle ends locks. done gets one Code per settlement, in order.
@@ -269,7 +175,7 @@ func (r *Router) Settle(at fsm.EntityRef, settlements []fsm.Settlement, done fun
 		return
 	}
 	command := fsm.SettleMessages{Address: at.Address(), Settlements: settlements}
-	r.client(at.Partition).submit(command, func(result fsm.Result) {
+	r.Client(at.Partition).Submit(command, func(result fsm.Result) {
 		codes := CodesOf(result, len(settlements))
 		if result.Code != fsm.OK || !r.settleRest(at, settlements, codes, done) {
 			done(codes)
@@ -310,7 +216,7 @@ func (r *Router) Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Cod
 	}
 	n := len(locks)
 	command := fsm.RenewLocks{Address: at.Address(), Locks: locks}
-	r.client(at.Partition).submit(command, func(result fsm.Result) {
+	r.Client(at.Partition).Submit(command, func(result fsm.Result) {
 		untils := result.Untils
 		if len(untils) != n {
 			untils = make([]fsm.Instant, n)
@@ -343,7 +249,7 @@ func (r *Router) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receive
 		return
 	}
 	command := fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: receiveAndDelete}
-	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
+	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
 }
 
 // FetchReady locks ready messages that a peek has shown, or deletes them as they are received. It leaves out those that are
@@ -354,7 +260,7 @@ func (r *Router) FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelet
 		return
 	}
 	command := fsm.FetchReady{Address: at.Address(), Seen: seen, Delete: receiveAndDelete}
-	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
+	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
 }
 
 // Peek reads up to max messages (at most 1024) from the number on, in order, without
@@ -377,7 +283,7 @@ func (r *Router) peek(ctx context.Context, at fsm.EntityRef, q peekQuery) ([]fsm
 	if err != nil {
 		return nil, fmt.Errorf("encode query: %w", err)
 	}
-	reply, err := r.askLeader(ctx, at.Partition, rpc.QueryPeek, arguments)
+	reply, err := r.Leader(at.Partition)(ctx, rpc.QueryPeek, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -414,15 +320,9 @@ func (r *Router) tokenCipher() *tokenCipher {
 	if s := r.tokens.Load(); s != nil {
 		return s
 	}
-	group := r.transport.LocalReplica(fsm.CatalogPartition)
-	if group == nil {
-		return nil
-	}
 	var key [16]byte
 	loaded := false
-	group.View(func(m partition.Machine) {
-		key, loaded = raftgroup.Catalog(m).TokenKey(), raftgroup.Catalog(m).ClusterID() != ""
-	})
+	r.replicas.ViewCatalog(func(c *fsm.Catalog) { key, loaded = c.TokenKey(), c.ClusterID() != "" })
 	if !loaded {
 		return nil
 	}
@@ -435,92 +335,7 @@ func (r *Router) tokenCipher() *tokenCipher {
 	return s
 }
 
-// Leader returns an Asker that asks the leader of a partition and, when it has changed, the next one, until
-// ctx or Timing.Retry ends. Its errors wrap an fsm.Code.
-func (r *Router) Leader(id fsm.PartitionID) rpc.Asker {
-	return func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
-		return r.askLeader(ctx, id, kind, arguments)
-	}
-}
-
-func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind rpc.QueryKind, arguments []byte) (reply rpc.Reply, err error) {
-	client := r.client(id)
-	err = r.AtLeader(ctx, id, func(leader fsm.MemberID) (err error) {
-		ctx, cancel := client.untilLeaderChanges(ctx, leader)
-		defer cancel()
-		if reply, err = r.askMember(ctx, leader, kind, arguments); err == nil {
-			err = reply.Decode(nil)
-		}
-		return err
-	})
-	if err != nil {
-		return rpc.Reply{}, fmt.Errorf("ask partition %d: %w", id, err)
-	}
-	return reply, nil
-}
-
-// AtLeader calls a function with the leader of a partition. Until ctx or Timing.Retry ends, it repeats
-// the call while that member does not lead or does not answer. An error of the function that wraps an
-// fsm.Code is an answer.
-func (r *Router) AtLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
-	defer cancel()
-	client := r.client(id)
-	for pause := askPauseMin; ; pause = min(2*pause, askPauseMax) {
-		leader, err := client.awaitLeader(ctx)
-		if err != nil {
-			return fmt.Errorf("the partition has no leader: %w", fsm.ServerBusy)
-		}
-		err = call(leader)
-		var code fsm.Code
-		if err == nil || errors.As(err, &code) {
-			return err
-		}
-		r.SuspectLeader(id, leader)
-		notify.Pause(ctx, pause)
-	}
-}
-
-// askMember asks a member, which may be this one. It stops waiting for a member that does not answer, so
-// that another one can be asked.
-func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
-	defer cancel()
-	if member == r.self {
-		return r.answerLocal(ctx, kind, arguments), nil
-	}
-	conn := r.transport.Conn(member)
-	if conn == nil {
-		return rpc.Reply{}, rpc.ErrClosed
-	}
-	return conn.Query(ctx, kind, arguments)
-}
-
 // lookup finds an entity at the catalog's leader.
 func (r *Router) lookup(ctx context.Context, q EntityQuery) (fsm.Entity, error) {
-	return FindEntity.at(ctx, r, q)
+	return FindEntity.At(ctx, r, q)
 }
-
-// AwaitLeader waits until a leader of the partition is known and returns it.
-func (r *Router) AwaitLeader(ctx context.Context, id fsm.PartitionID) (fsm.MemberID, error) {
-	return r.client(id).awaitLeader(ctx)
-}
-
-// SuspectLeader restarts the search for the leader of a partition if the router considers member the leader.
-func (r *Router) SuspectLeader(id fsm.PartitionID, member fsm.MemberID) {
-	client := r.client(id)
-	client.mu.Lock()
-	client.suspectLeader(member, "")
-	client.mu.Unlock()
-}
-
-// Outstanding returns the number of requests to a partition from the oldest unanswered one to the newest.
-func (r *Router) Outstanding(id fsm.PartitionID) int {
-	client := r.client(id)
-	client.mu.Lock()
-	defer client.mu.Unlock()
-	return int(client.next - client.low)
-}
-
-// HasNoLeader reports whether requests to a partition wait because no leader is known.
-func (r *Router) HasNoLeader(id fsm.PartitionID) bool { return r.client(id).hasNoLeader() }

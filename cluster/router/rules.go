@@ -36,10 +36,10 @@ func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int)
 	if len(at.Shards) > 0 {
 		at = shards.Ref(at, 0) // all shards have the same
 	}
-	q := rulesQuery{entityIn: entityIn{at.Partition, at.ID}, Skip: skip, Max: max}
+	q := rulesQuery{EntityIn: EntityIn{at.Partition, at.ID}, Skip: skip, Max: max}
 	var rules []fsm.Rule
 	err := r.withRecreate(ctx, at.ID, func() (err error) {
-		rules, err = listRules.at(ctx, r, q)
+		rules, err = listRules.At(ctx, r, q)
 		return err
 	})
 	if err != nil {

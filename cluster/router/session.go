@@ -73,10 +73,10 @@ type sessionAccept struct {
 
 func (a *sessionAccept) submit() {
 	if a.command.Named {
-		a.receiver.client.submit(a.command, a.handleResult)
+		a.router.Client(a.receiver.at.Partition).Submit(a.command, a.handleResult)
 		return
 	}
-	a.receiver.begin(&lockCall{accept: &a.command, until: a.until, done: a.handleResult})
+	a.receiver.receiver.Accept(&a.command, a.until, a.handleResult)
 }
 
 func (a *sessionAccept) cancel() {
@@ -110,7 +110,7 @@ func (a *sessionAccept) handleResult(result fsm.Result) {
 	if len(result.Untils) > 0 {
 		s.until.Store(int64(result.Untils[0]))
 	}
-	s.session = result.Session
+	s.receiver.LockUnder(result.Session)
 	if a.cancelled.Load() {
 		s.Close()
 		a.done(fsm.Timeout, nil)
@@ -133,7 +133,7 @@ func (s *SessionReceiver) Until() fsm.Instant { return fsm.Instant(s.until.Load(
 // Renew extends the lock of the session, and with it the locks of all messages locked under it.
 // done gets the new end.
 func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
-	s.client.submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.lock}, func(result fsm.Result) {
+	s.router.Client(s.at.Partition).Submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.lock}, func(result fsm.Result) {
 		if result.Code != fsm.OK || len(result.Untils) == 0 {
 			done(result.Code, 0)
 			return
@@ -147,7 +147,7 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 // does not tell. Errors wrap SessionLockLost, EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
 	reply, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{
-		entityIn: entityIn{s.at.Partition, s.at.ID}, Lock: s.lock, LockOnly: true,
+		EntityIn: EntityIn{s.at.Partition, s.at.ID}, Lock: s.lock, LockOnly: true,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("lock of session %q: %w", s.lock.ID, err)
@@ -158,7 +158,7 @@ func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
 // State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
-	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{entityIn: entityIn{s.at.Partition, s.at.ID}, Lock: s.lock})
+	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{EntityIn: EntityIn{s.at.Partition, s.at.ID}, Lock: s.lock})
 	if err != nil {
 		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
 	}
@@ -196,7 +196,7 @@ func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete
 		return
 	}
 	command := fsm.FetchDeferred{Address: s.at.Address(), Sequences: inside, Delete: receiveAndDelete, Session: s.lock}
-	s.client.submit(command, func(result fsm.Result) { done(result.Code, shards.ToClient(s.shardBits, result.Deliveries)) })
+	s.router.Client(s.at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, shards.ToClient(s.shardBits, result.Deliveries)) })
 }
 
 // Close is Release without a callback.
@@ -206,16 +206,11 @@ func (s *SessionReceiver) Close() { s.Release(func() {}) }
 // called when another receiver can lock the session, or when the request failed: then the
 // lock expires.
 func (s *SessionReceiver) Release(done func()) {
-	client := s.client
-	client.mu.Lock()
-	first := !s.closed
-	client.mu.Unlock()
-	s.Receiver.Close()
-	if !first {
+	if !s.receiver.Close() {
 		done()
 		return
 	}
-	client.submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.lock}, func(fsm.Result) { done() })
+	s.router.Client(s.at.Partition).Submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.lock}, func(fsm.Result) { done() })
 }
 
 // PeekSession is Peek restricted to the messages of one session.
@@ -236,8 +231,8 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 	if len(at.Shards) > 0 {
 		return r.shardSessions(ctx, at, updatedAfter, skip, max)
 	}
-	sessions, err := listSessions.at(ctx, r, sessionsQuery{
-		entityIn: entityIn{at.Partition, at.ID}, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
+	sessions, err := listSessions.At(ctx, r, sessionsQuery{
+		EntityIn: EntityIn{at.Partition, at.ID}, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sessions of %q: %w", at.Name, err)
@@ -248,7 +243,7 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 // Arguments and replies of queries about sessions.
 type (
 	sessionStateQuery struct {
-		entityIn
+		EntityIn
 
 		Lock     fsm.SessionLock `json:"Lock"`
 		LockOnly bool            `json:"LockOnly"` // leave out the state
@@ -260,7 +255,7 @@ type (
 	}
 
 	sessionsQuery struct {
-		entityIn
+		EntityIn
 
 		UpdatedAfter fsm.Instant `json:"UpdatedAfter"`
 		Skip         int         `json:"Skip"`
@@ -275,7 +270,7 @@ func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (re
 	}
 	var at fsm.Ref
 	var code fsm.Code
-	err = d.read(ctx, q.Partition, func(m partition.Machine) {
+	err = d.Read(ctx, q.Partition, func(m partition.Machine) {
 		at, reply.Set, code = raftgroup.Queues(m).SessionState(q.Entity, q.Lock)
 		reply.Until = raftgroup.Queues(m).SessionLockEnd(q.Entity, q.Lock)
 	})
@@ -287,7 +282,7 @@ func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (re
 	case !reply.Set || at.Size == 0 || q.LockOnly:
 		return reply, nil
 	}
-	read, err := d.local(q.Partition).ReadBodies([]fsm.Delivery{{Body: at}})
+	read, err := d.Local(q.Partition).ReadBodies([]fsm.Delivery{{Body: at}})
 	if err != nil {
 		return reply, err
 	}

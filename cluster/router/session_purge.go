@@ -19,7 +19,7 @@ const (
 // Arguments and reply of the query that precedes each purge of a session.
 type (
 	purgeableQuery struct {
-		entityIn
+		EntityIn
 
 		Session string      `json:"Session"`
 		Before  fsm.Instant `json:"Before"`
@@ -79,8 +79,8 @@ func (p *sessionPurge) run(ctx context.Context) error {
 
 // purgeOnce removes messages under one lock of the session.
 func (p *sessionPurge) purgeOnce(ctx context.Context) error {
-	found, err := purgeable.at(ctx, p.router, purgeableQuery{
-		entityIn: entityIn{p.at.Partition, p.at.ID}, Session: p.session, Before: p.before, Max: p.most - p.removed,
+	found, err := purgeable.At(ctx, p.router, purgeableQuery{
+		EntityIn: EntityIn{p.at.Partition, p.at.ID}, Session: p.session, Before: p.before, Max: p.most - p.removed,
 	})
 	if err != nil || found.Reach == 0 {
 		return err

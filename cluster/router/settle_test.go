@@ -16,8 +16,7 @@ func TestSettlementsOverTheLimitAreSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
-	r := &Router{clients: map[fsm.PartitionID]*partitionClient{1: client}}
+	r := &Router{Clients: testClients(t, group)}
 	settlements := make([]fsm.Settlement, 4)
 	for i := range settlements {
 		settlements[i] = fsm.Settlement{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(i + 1), Epoch: 1}, Verb: fsm.Defer}
@@ -51,7 +50,7 @@ func TestRedrivesOverTheLimitAreSubmittedAgain(t *testing.T) {
 	} {
 		group := &fakegroup.Group{}
 		group.Lead(true, 1)
-		r := &Router{clients: map[fsm.PartitionID]*partitionClient{1: newTestPartitionClient(t, group, nil)}}
+		r := &Router{Clients: testClients(t, group)}
 		var count int
 		var err error
 		done := make(chan struct{})
@@ -66,19 +65,5 @@ func TestRedrivesOverTheLimitAreSubmittedAgain(t *testing.T) {
 		if <-done; count != row.want || !errors.Is(err, row.code) {
 			t.Errorf("%s: %d, %v", name, count, err)
 		}
-	}
-}
-
-// TestSharedOutcomeTakesItsBytesOnce: the memory for a command is estimated with the properties of settlements that have
-// one outcome once, as the command holds them.
-func TestSharedOutcomeTakesItsBytesOnce(t *testing.T) {
-	t.Parallel()
-	c := fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: make([]fsm.Settlement, 1000)}
-	for i := range c.Settlements {
-		c.Settlements[i] = fsm.Settlement{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(i + 1), Epoch: 1}, Verb: fsm.Defer, Properties: make([]byte, 60<<10)}
-	}
-	encoded, estimate := len(fsm.AppendCommand(nil, fsm.Header{}, c)), commandSize(c)
-	if estimate < encoded || estimate > 2*encoded {
-		t.Errorf("estimated %d bytes, want at least the %d that are encoded and at most twice as many", estimate, encoded)
 	}
 }

@@ -31,18 +31,11 @@ func (r *Router) chooseShard(e *fsm.Entity, messages []fsm.Message) (int, fsm.Co
 	next := r.shardTurns.Add(1)
 	for i := range n {
 		shard := int((next + i) % n)
-		if !r.client(e.Shards[shard].Partition).hasNoLeader() {
+		if !r.HasNoLeader(e.Shards[shard].Partition) {
 			return shard, fsm.OK
 		}
 	}
 	return int(next % n), fsm.OK
-}
-
-// hasNoLeader reports whether requests wait because no leader is known.
-func (p *partitionClient) hasNoLeader() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.leader == "" && p.low < p.next
 }
 
 // sendShard is sendMessages for a partitioned entity.

@@ -15,14 +15,14 @@ const shardPeekMax = 3 * time.Second
 
 // peekShards is Peek for a partitioned entity: shard by shard, in the order of the client sequence
 // numbers. It skips a shard that does not answer, unless none does.
-func (r *Router) peekShards(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+func (r *Router) peekShards(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, most, maxBytes int) ([]fsm.Delivery, error) {
 	var found []fsm.Delivery
 	var failed error
 	answered := false
 	first, inside := shards.Split(from)
-	max = clamp(max, 0, peekCountMax)
-	for shard := first; shard < len(at.Shards) && len(found) < max; shard++ {
-		got, full, err := r.peekShardAll(ctx, at, shard, inside, max-len(found), maxBytes, len(found) == 0)
+	most = max(0, min(most, peekCountMax))
+	for shard := first; shard < len(at.Shards) && len(found) < most; shard++ {
+		got, full, err := r.peekShardAll(ctx, at, shard, inside, most-len(found), maxBytes, len(found) == 0)
 		found = append(found, got...)
 		if err != nil {
 			failed = err

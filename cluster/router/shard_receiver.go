@@ -70,7 +70,7 @@ func newShardReceiver(r *Router, at fsm.EntityRef, receiveAndDelete bool) *shard
 
 func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	call := &shardLock{
-		max: clamp(most, 1, lockMessagesMax), maxBytes: clamp(mostBytes, 1, lockBytesMax),
+		max: max(1, min(most, LockMessagesMax)), maxBytes: max(1, min(mostBytes, LockBytesMax)),
 		until: time.Now().Add(min(wait, rpc.LockWaitMax)), done: done,
 	}
 	f.mu.Lock()

@@ -27,10 +27,10 @@ func (g machineGroup) Read(_ context.Context, look func(partition.Machine)) erro
 func TestStartingClusterIsBusy(t *testing.T) {
 	t.Parallel()
 	catalog := fsm.NewCatalog()
-	d := queryHandler{local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
-	_, byID := findNamespace.answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace})
-	_, entity := FindEntity.answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"})
-	_, list := listEntities.answer(t.Context(), d, listQuery{Namespace: fsm.DefaultNamespace, Max: 1})
+	d := Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	_, byID := findNamespace.Answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace})
+	_, entity := FindEntity.Answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"})
+	_, list := listEntities.Answer(t.Context(), d, listQuery{Namespace: fsm.DefaultNamespace, Max: 1})
 	for _, err := range []error{byID, entity, list} {
 		if !errors.Is(err, fsm.ServerBusy) {
 			t.Errorf("before the bootstrap: %v", err)
@@ -40,10 +40,10 @@ func TestStartingClusterIsBusy(t *testing.T) {
 	if result := catalog.Apply(fsm.Env{Now: 1}, founded); result.Code != fsm.OK {
 		t.Fatal(result.Code)
 	}
-	if _, err := findNamespace.answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace}); err != nil {
+	if _, err := findNamespace.Answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace}); err != nil {
 		t.Errorf("after the bootstrap: %v", err)
 	}
-	if _, err := FindEntity.answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"}); !errors.Is(err, fsm.EntityNotFound) {
+	if _, err := FindEntity.Answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"}); !errors.Is(err, fsm.EntityNotFound) {
 		t.Errorf("an entity that does not exist: %v", err)
 	}
 }
@@ -54,31 +54,13 @@ func TestQueriesForMessagesAreRefusedByTheCatalog(t *testing.T) {
 	t.Parallel()
 	catalog := fsm.NewCatalog()
 	catalog.Apply(fsm.Env{Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}}))
-	d := queryHandler{local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
-	_, counts := countsOf.answer(t.Context(), d, countsQuery{Partition: fsm.CatalogPartition})
-	_, rules := listRules.answer(t.Context(), d, rulesQuery{})
-	_, idle := isIdle.answer(t.Context(), d, entityIn{})
+	d := Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	_, counts := countsOf.Answer(t.Context(), d, countsQuery{Partition: fsm.CatalogPartition})
+	_, rules := listRules.Answer(t.Context(), d, rulesQuery{})
+	_, idle := isIdle.Answer(t.Context(), d, EntityIn{})
 	for _, err := range []error{counts, rules, idle} {
 		if !errors.Is(err, fsm.InvalidArgument) {
 			t.Errorf("got %v, want InvalidArgument", err)
 		}
-	}
-}
-
-// noReplicas is a transport of a member that has no replica open.
-type noReplicas struct{ Transport }
-
-func (noReplicas) LocalReplica(fsm.PartitionID) rpc.Group { return nil }
-
-// TestStartingMemberIsBusyAboveItsLevel: a member that does not know the format level yet answers that it is busy to a
-// command of a higher one: InvalidArgument would be final.
-func TestStartingMemberIsBusyAboveItsLevel(t *testing.T) {
-	t.Parallel()
-	p := &partitionClient{transport: noReplicas{}}
-	if p.canWrite(fsm.FormatLevel+1) || !p.canWrite(1) {
-		t.Errorf("writes level %d: %v, and level 1: %v; want false, true", fsm.FormatLevel+1, p.canWrite(fsm.FormatLevel+1), p.canWrite(1))
-	}
-	if code := p.belowLevel(); code != fsm.ServerBusy {
-		t.Errorf("got %v, want %v", code, fsm.ServerBusy)
 	}
 }

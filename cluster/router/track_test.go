@@ -15,7 +15,8 @@ func TestChangesAreTracked(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	r := &Router{clients: map[fsm.PartitionID]*partitionClient{1: newTestPartitionClient(t, group, nil)}}
+	r := NewClients(&ClientConfig{})
+	r.clients[1] = newTestPartitionClient(t, group, nil)
 	ctx, changed := TrackChanges(t.Context())
 	busy := partition.Answer{Outcome: partition.Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}}
 	for i, step := range []struct {

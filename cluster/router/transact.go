@@ -25,8 +25,8 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 		done(code) // refused, or empty
 		return
 	}
-	client := r.client(home.Partition)
-	client.submit(command, func(result fsm.Result) {
+	client := r.Client(home.Partition)
+	client.Submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
 			done(result.Code)
 			return
@@ -38,7 +38,7 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 				done(fsm.EntityNotFound)
 				return
 			}
-			client.submit(command, func(result fsm.Result) { done(result.Code) })
+			client.Submit(command, func(result fsm.Result) { done(result.Code) })
 		})
 	})
 }
@@ -186,7 +186,7 @@ func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm
 		}
 		at, bits = shards.Ref(at, shard), shards.Bits(shard)
 	}
-	client, command := r.client(at.Partition), fsm.ReserveNumbers{Entity: at.ID, Count: uint32(len(messages))}
+	client, command := r.Client(at.Partition), fsm.ReserveNumbers{Entity: at.ID, Count: uint32(len(messages))}
 	reserved := func(result fsm.Result) {
 		if result.Code != fsm.OK {
 			done(result.Code, nil)
@@ -198,7 +198,7 @@ func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm
 		}
 		done(fsm.OK, numbers)
 	}
-	client.submit(command, func(result fsm.Result) {
+	client.Submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
 			reserved(result)
 			return
@@ -208,7 +208,7 @@ func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm
 				reserved(result)
 				return
 			}
-			client.submit(command, reserved)
+			client.Submit(command, reserved)
 		})
 	})
 }

@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/partition"
 )
 
 // EntityByName finds an entity by name in this member's catalog, or at the catalog's leader when it is
 // not there or newest is set. Errors wrap EntityNotFound, ServerBusy or Timeout.
 func (r *Router) EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
 	found := false
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil && !newest {
-		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).Lookup(namespace, name) })
+	if !newest {
+		r.replicas.ViewCatalog(func(c *fsm.Catalog) { entity, found = c.Lookup(namespace, name) })
 	}
 	if !found {
 		return r.lookup(ctx, EntityQuery{Namespace: namespace, Name: name})
@@ -34,9 +32,7 @@ func (r *Router) EntityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, e
 
 // knownEntity finds an entity or shard in this member's replica of the catalog.
 func (r *Router) knownEntity(id fsm.EntityID) (entity fsm.Entity, found bool) {
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
-	}
+	r.replicas.ViewCatalog(func(c *fsm.Catalog) { entity, found = c.ByID(id) })
 	return entity, found
 }
 
