@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -124,7 +124,7 @@ func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind,
 
 // askStatus asks another member for the status of its replica.
 func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
-	return router.StatusOfReplica.Ask(ctx, n.member(member), router.StatusQuery{Partition: id})
+	return query.StatusOfReplica.Ask(ctx, n.member(member), query.StatusQuery{Partition: id})
 }
 
 // group is this member's open replica of a partition, nil when there is none.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -243,5 +244,5 @@ func askStatus(ctx context.Context, transport Transport, member fsm.MemberID, id
 	if conn == nil {
 		return raftgroup.Status{}, rpc.ErrClosed
 	}
-	return StatusOfReplica.Ask(ctx, conn.Query, StatusQuery{Partition: id})
+	return query.StatusOfReplica.Ask(ctx, conn.Query, query.StatusQuery{Partition: id})
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -17,7 +18,7 @@ import (
 // of the query kind. The messages of a peek are not JSON.
 func queryFormats() []golden.Format {
 	return []golden.Format{
-		{Name: "3 status, query", Of: StatusQuery{}},
+		{Name: "3 status, query", Of: query.StatusQuery{}},
 		{Name: "3 status, reply", Of: raftgroup.Status{}},
 		{Name: "4 lookup, query", Of: EntityQuery{}},
 		{Name: "4 lookup, reply", Of: fsm.Entity{}},
@@ -42,7 +43,7 @@ func queryFormats() []golden.Format {
 		{Name: "19 purgeable, reply", Of: purgeableReply{}},
 		{Name: "20 locks, query", Of: locksQuery{}},
 		{Name: "20 locks, reply", Of: []fsm.Code(nil)},
-		{Name: "22 idle, query", Of: EntityIn{}},
+		{Name: "22 idle, query", Of: query.EntityIn{}},
 		{Name: "22 idle, reply", Of: false},
 		{Name: "24 subscriptions, query", Of: subscriptionsQuery{}},
 		{Name: "24 subscriptions, reply", Of: []string(nil)},

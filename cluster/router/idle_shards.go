@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -103,7 +104,7 @@ func (r *Router) liftFences(ctx context.Context, at fsm.EntityRef, round uint64)
 // isIdle asks whether a shard is idle.
 func (r *Router) isIdle(ctx context.Context, at fsm.EntityRef) (idle bool, err error) {
 	err = r.withRecreate(ctx, at.ID, func() (err error) {
-		idle, err = isIdle.At(ctx, r, EntityIn{at.Partition, at.ID})
+		idle, err = isIdle.At(ctx, r, query.Entity(at))
 		return err
 	})
 	return idle, err

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -23,4 +24,6 @@ func (p *partitionClient) belowLevel() fsm.Code {
 	return fsm.InvalidArgument
 }
 
-func (p *partitionClient) replicas() Replicas { return Replicas{Local: p.transport.LocalReplica} }
+func (p *partitionClient) replicas() query.Replicas {
+	return query.Replicas{Local: p.transport.LocalReplica}
+}

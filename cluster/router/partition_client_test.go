@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -262,7 +263,7 @@ func TestQueriesFollowTheLeaderOfTheReplica(t *testing.T) {
 	silent.Store(true)
 	end := make(chan error, 1)
 	go func() {
-		_, err := r.Leader(client.id)(t.Context(), StatusOfReplica.Kind, nil)
+		_, err := r.Leader(client.id)(t.Context(), query.StatusOfReplica.Kind, nil)
 		end <- err
 	}()
 	<-asked

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -48,7 +49,7 @@ type (
 	}
 
 	rulesQuery struct {
-		EntityIn
+		query.EntityIn
 
 		Skip int `json:"Skip"`
 		Max  int `json:"Max"`
@@ -71,30 +72,30 @@ var (
 	stateOfSession = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
 	locksHeld      = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
 
-	FindEntity = OfCatalog(rpc.QueryEntity, func(c *fsm.Catalog, q EntityQuery) (fsm.Entity, error) {
+	FindEntity = query.OfCatalog(rpc.QueryEntity, func(c *fsm.Catalog, q EntityQuery) (fsm.Entity, error) {
 		if q.Name != "" {
-			return found(c.Lookup(q.Namespace, q.Name))
+			return query.Found(c.Lookup(q.Namespace, q.Name))
 		}
-		return found(c.ByID(q.ID))
+		return query.Found(c.ByID(q.ID))
 	})
-	listEntities = OfCatalog(rpc.QueryEntities, func(c *fsm.Catalog, q listQuery) ([]fsm.Entity, error) {
+	listEntities = query.OfCatalog(rpc.QueryEntities, func(c *fsm.Catalog, q listQuery) ([]fsm.Entity, error) {
 		return c.List(q.Namespace, q.Kind, q.Topic, q.After, max(0, min(q.Max, listMax))), nil
 	})
-	findSubscriptions = OfCatalog(rpc.QuerySubscriptions, func(c *fsm.Catalog, q subscriptionsQuery) ([]string, error) {
+	findSubscriptions = query.OfCatalog(rpc.QuerySubscriptions, func(c *fsm.Catalog, q subscriptionsQuery) ([]string, error) {
 		return c.FindSubscriptions(q.Namespace, q.Prefix, q.Suffix, listMax), nil
 	})
-	findNamespace = OfCatalog(rpc.QueryNamespace, func(c *fsm.Catalog, q namespaceQuery) (fsm.Namespace, error) {
+	findNamespace = query.OfCatalog(rpc.QueryNamespace, func(c *fsm.Catalog, q namespaceQuery) (fsm.Namespace, error) {
 		if q.Name != "" {
-			return found(c.NamespaceByName(q.Name))
+			return query.Found(c.NamespaceByName(q.Name))
 		}
-		return found(c.NamespaceByID(q.ID))
+		return query.Found(c.NamespaceByID(q.ID))
 	})
-	listNamespaces = OfCatalog(rpc.QueryNamespaces, func(c *fsm.Catalog, q namespacesQuery) ([]fsm.Namespace, error) {
+	listNamespaces = query.OfCatalog(rpc.QueryNamespaces, func(c *fsm.Catalog, q namespacesQuery) ([]fsm.Namespace, error) {
 		return c.Namespaces(q.After, max(0, min(q.Max, namespacesMax))), nil
 	})
-	loadOfPartition = OfCatalog(rpc.QueryLoad, func(c *fsm.Catalog, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
+	loadOfPartition = query.OfCatalog(rpc.QueryLoad, func(c *fsm.Catalog, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
 
-	countsOf = OfQueues(rpc.QueryCounts, func(queues *fsm.Queues, q countsQuery) ([]fsm.Counts, error) {
+	countsOf = query.OfQueues(rpc.QueryCounts, func(queues *fsm.Queues, q countsQuery) ([]fsm.Counts, error) {
 		if len(q.Entities) > countsMax {
 			return nil, fsm.InvalidArgument
 		}
@@ -104,17 +105,17 @@ var (
 		}
 		return counts, nil
 	})
-	listRules = OfQueues(rpc.QueryRules, func(queues *fsm.Queues, q rulesQuery) ([]fsm.Rule, error) {
-		return found(queues.Rules(q.Entity, q.Skip, max(0, min(q.Max, rulesMax))))
+	listRules = query.OfQueues(rpc.QueryRules, func(queues *fsm.Queues, q rulesQuery) ([]fsm.Rule, error) {
+		return query.Found(queues.Rules(q.Entity, q.Skip, max(0, min(q.Max, rulesMax))))
 	})
-	listSessions = OfQueues(rpc.QuerySessions, func(queues *fsm.Queues, q sessionsQuery) ([]fsm.Session, error) {
+	listSessions = query.OfQueues(rpc.QuerySessions, func(queues *fsm.Queues, q sessionsQuery) ([]fsm.Session, error) {
 		list, found := queues.Sessions(q.Entity, q.UpdatedAfter, q.Skip, max(0, min(q.Max, sessionsListMax)))
 		if !found {
 			return nil, fsm.NotAllowed
 		}
 		return list, nil
 	})
-	purgeable = OfQueues(rpc.QueryPurgeable, func(queues *fsm.Queues, q purgeableQuery) (reply purgeableReply, err error) {
+	purgeable = query.OfQueues(rpc.QueryPurgeable, func(queues *fsm.Queues, q purgeableQuery) (reply purgeableReply, err error) {
 		var code fsm.Code
 		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, purgeMessagesMax)))
 		if code != fsm.OK {
@@ -122,11 +123,11 @@ var (
 		}
 		return reply, err
 	})
-	isIdle = OfQueues(rpc.QueryIdle, func(queues *fsm.Queues, q EntityIn) (bool, error) { return found(queues.IsIdle(q.Entity)) })
+	isIdle = query.OfQueues(rpc.QueryIdle, func(queues *fsm.Queues, q query.EntityIn) (bool, error) { return query.Found(queues.IsIdle(q.Entity)) })
 )
 
 // queryHandler answers queries about messages from this member's replicas.
-type queryHandler struct{ Replicas }
+type queryHandler struct{ query.Replicas }
 
 // RegisterQueries registers the handlers of all queries about replicas and their content.
 func (r *Router) RegisterQueries(h rpc.Handlers) {
@@ -135,7 +136,7 @@ func (r *Router) RegisterQueries(h rpc.Handlers) {
 	stateOfSession.Handle(h, d.sessionState)
 	locksHeld.Handle(h, d.locks)
 	for _, q := range []interface {
-		Register(h rpc.Handlers, d Replicas)
+		Register(h rpc.Handlers, d query.Replicas)
 	}{FindEntity, listEntities, findSubscriptions, findNamespace, listNamespaces, loadOfPartition, countsOf, listRules, listSessions, purgeable, isIdle} {
 		q.Register(h, d.Replicas)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -29,7 +30,7 @@ type Router struct {
 	*Clients
 
 	transport  Transport
-	replicas   Replicas
+	replicas   query.Replicas
 	log        *slog.Logger
 	now        func() time.Time // the clock of messages
 	shardTurns atomic.Uint64    // selects the next shard of partitioned entities
@@ -52,7 +53,7 @@ type Config struct {
 func New(c *Config) *Router {
 	return &Router{
 		Clients: NewClients(&c.ClientConfig), transport: c.Transport, log: c.Logger, now: c.Now,
-		replicas:   Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
+		replicas:   query.Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
 		recreating: make(map[fsm.EntityID][]func(bool)),
 	}
 }

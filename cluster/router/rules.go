@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -36,7 +37,7 @@ func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int)
 	if len(at.Shards) > 0 {
 		at = shards.Ref(at, 0) // all shards have the same
 	}
-	q := rulesQuery{EntityIn: EntityIn{at.Partition, at.ID}, Skip: skip, Max: max}
+	q := rulesQuery{EntityIn: query.Entity(at), Skip: skip, Max: max}
 	var rules []fsm.Rule
 	err := r.withRecreate(ctx, at.ID, func() (err error) {
 		rules, err = listRules.At(ctx, r, q)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/cluster/shards"
@@ -147,7 +148,7 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 // does not tell. Errors wrap SessionLockLost, EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
 	reply, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{
-		EntityIn: EntityIn{s.at.Partition, s.at.ID}, Lock: s.lock, LockOnly: true,
+		EntityIn: query.Entity(s.at), Lock: s.lock, LockOnly: true,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("lock of session %q: %w", s.lock.ID, err)
@@ -158,7 +159,7 @@ func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
 // State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
-	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{EntityIn: EntityIn{s.at.Partition, s.at.ID}, Lock: s.lock})
+	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{EntityIn: query.Entity(s.at), Lock: s.lock})
 	if err != nil {
 		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
 	}
@@ -232,7 +233,7 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 		return r.shardSessions(ctx, at, updatedAfter, skip, max)
 	}
 	sessions, err := listSessions.At(ctx, r, sessionsQuery{
-		EntityIn: EntityIn{at.Partition, at.ID}, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
+		EntityIn: query.Entity(at), UpdatedAfter: updatedAfter, Skip: skip, Max: max,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sessions of %q: %w", at.Name, err)
@@ -243,7 +244,7 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 // Arguments and replies of queries about sessions.
 type (
 	sessionStateQuery struct {
-		EntityIn
+		query.EntityIn
 
 		Lock     fsm.SessionLock `json:"Lock"`
 		LockOnly bool            `json:"LockOnly"` // leave out the state
@@ -255,7 +256,7 @@ type (
 	}
 
 	sessionsQuery struct {
-		EntityIn
+		query.EntityIn
 
 		UpdatedAfter fsm.Instant `json:"UpdatedAfter"`
 		Skip         int         `json:"Skip"`

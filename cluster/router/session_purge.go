@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -19,7 +20,7 @@ const (
 // Arguments and reply of the query that precedes each purge of a session.
 type (
 	purgeableQuery struct {
-		EntityIn
+		query.EntityIn
 
 		Session string      `json:"Session"`
 		Before  fsm.Instant `json:"Before"`
@@ -80,7 +81,7 @@ func (p *sessionPurge) run(ctx context.Context) error {
 // purgeOnce removes messages under one lock of the session.
 func (p *sessionPurge) purgeOnce(ctx context.Context) error {
 	found, err := purgeable.At(ctx, p.router, purgeableQuery{
-		EntityIn: EntityIn{p.at.Partition, p.at.ID}, Session: p.session, Before: p.before, Max: p.most - p.removed,
+		EntityIn: query.Entity(p.at), Session: p.session, Before: p.before, Max: p.most - p.removed,
 	})
 	if err != nil || found.Reach == 0 {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -27,7 +28,7 @@ func (g machineGroup) Read(_ context.Context, look func(partition.Machine)) erro
 func TestStartingClusterIsBusy(t *testing.T) {
 	t.Parallel()
 	catalog := fsm.NewCatalog()
-	d := Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	d := query.Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
 	_, byID := findNamespace.Answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace})
 	_, entity := FindEntity.Answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"})
 	_, list := listEntities.Answer(t.Context(), d, listQuery{Namespace: fsm.DefaultNamespace, Max: 1})
@@ -54,10 +55,10 @@ func TestQueriesForMessagesAreRefusedByTheCatalog(t *testing.T) {
 	t.Parallel()
 	catalog := fsm.NewCatalog()
 	catalog.Apply(fsm.Env{Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}}))
-	d := Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	d := query.Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
 	_, counts := countsOf.Answer(t.Context(), d, countsQuery{Partition: fsm.CatalogPartition})
 	_, rules := listRules.Answer(t.Context(), d, rulesQuery{})
-	_, idle := isIdle.Answer(t.Context(), d, EntityIn{})
+	_, idle := isIdle.Answer(t.Context(), d, query.EntityIn{})
 	for _, err := range []error{counts, rules, idle} {
 		if !errors.Is(err, fsm.InvalidArgument) {
 			t.Errorf("got %v, want InvalidArgument", err)

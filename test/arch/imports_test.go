@@ -39,7 +39,7 @@ func packageImports() map[string][]string {
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/transport": {"fsm", "fsm/fields"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle", "topology"},
+		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/rpc", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup", "topology"},
@@ -50,7 +50,8 @@ func packageImports() map[string][]string {
 		"cluster/raftgroup":  {"fsm", "partition"},
 		"cluster/rpc":        {"fsm", "fsm/fields", "partition", "cluster/notify"},
 		"cluster/shards":     {"fsm"},
-		"cluster/router":     {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
+		"cluster/query":      {"fsm", "partition", "cluster/raftgroup", "cluster/rpc"},
+		"cluster/router":     {"fsm", "partition", "cluster/notify", "cluster/query", "cluster/raftgroup", "cluster/rpc", "cluster/shards"},
 		"cluster/forwarding": {"fsm", "partition", "cluster/notify", "cluster/raftgroup", "cluster/router", "cluster/rpc", "cluster/shards"},
 		"cluster/gossip":     {"fsm", "fsm/fields", "cluster/notify", "cluster/throttle"},
 		"cluster/clocks":     {"fsm"},

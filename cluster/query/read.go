@@ -1,4 +1,4 @@
-package router
+package query
 
 import (
 	"context"
@@ -14,6 +14,9 @@ type EntityIn struct {
 	Partition fsm.PartitionID `json:"Partition"`
 	Entity    fsm.EntityID    `json:"Entity"`
 }
+
+// Entity returns where an entity is.
+func Entity(at fsm.EntityRef) EntityIn { return EntityIn{at.Partition, at.ID} }
 
 // In returns the partition.
 func (q EntityIn) In() fsm.PartitionID { return q.Partition }
@@ -49,8 +52,8 @@ func OfQueues[Q interface{ In() fsm.PartitionID }, R any](kind rpc.QueryKind, lo
 	}
 }
 
-// found returns EntityNotFound for a value that is not there.
-func found[R any](value R, found bool) (R, error) {
+// Found returns EntityNotFound for a value that is not there.
+func Found[R any](value R, found bool) (R, error) {
 	if !found {
 		return value, fsm.EntityNotFound
 	}
