@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/backup"
 	"github.com/peeklock/peeklock/cluster/bootstrap"
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/datadir"
@@ -212,8 +213,8 @@ func (n *Node) open(ctx context.Context) error {
 	n.clocks = clocks.New(n.self, n.config.Now, n.config.Monotonic)
 	n.peerClient.OnClock(n.clocks.Observe)
 	reach := transport{n}
-	n.router = router.New(&router.Config{ClientConfig: router.ClientConfig{
-		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: router.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
+	n.router = router.New(&router.Config{Config: client.Config{
+		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: client.Timing{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
 		AnswerLocal: reach.AnswerQuery, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	}, ReplicaName: n.replicaName})

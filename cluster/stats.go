@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/clocks"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
@@ -34,7 +35,7 @@ type Stats struct {
 	Partitions []PartitionStats // the replicas that are open here, by id
 	Store      StoreStats
 	Clocks     clocks.Comparison
-	Requests   router.Stats
+	Requests   client.Stats
 	Forwarding forwarding.Stats
 	Streams    StreamStats
 	// Entities are those whose partition this member leads, those with the most messages first, up to the

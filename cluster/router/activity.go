@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -19,10 +20,10 @@ func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, known := t.last[id]
-	if known && now.Sub(last) < ActivityEvery {
+	if known && now.Sub(last) < client.ActivityEvery {
 		return false
 	}
-	if t.last == nil || !known && len(t.last) >= ActivityEntitiesMax {
+	if t.last == nil || !known && len(t.last) >= client.ActivityEntitiesMax {
 		t.last = make(map[fsm.EntityID]time.Time)
 	}
 	t.last[id] = now

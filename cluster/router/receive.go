@@ -3,6 +3,7 @@ package router
 import (
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
@@ -13,7 +14,7 @@ type Receiver struct {
 	shards *shardReceiver // of a partitioned entity; then the other fields are not set
 
 	router    *Router
-	receiver  *receiver
+	receiver  *client.Receiver
 	at        fsm.EntityRef
 	shardBits fsm.SequenceNumber // added to the shard's sequence numbers for clients
 }

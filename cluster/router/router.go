@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -27,9 +28,9 @@ const (
 // or Timeout (possibly applied). All methods are safe for concurrent use. done functions are called
 // exactly once, possibly before the method returns, and must not block.
 type Router struct {
-	*Clients
+	*client.Clients
 
-	transport  Transport
+	transport  client.Transport
 	replicas   query.Replicas
 	log        *slog.Logger
 	now        func() time.Time // the clock of messages
@@ -44,7 +45,7 @@ type Router struct {
 
 // Config configures a Router.
 type Config struct {
-	ClientConfig
+	client.Config
 
 	ReplicaName func(fsm.PartitionID) string // raft name of this member's open replica; "" when there is none
 }
@@ -52,7 +53,7 @@ type Config struct {
 // New makes a router. Run must run while it is used.
 func New(c *Config) *Router {
 	return &Router{
-		Clients: NewClients(&c.ClientConfig), transport: c.Transport, log: c.Logger, now: c.Now,
+		Clients: client.New(&c.Config), transport: c.Transport, log: c.Logger, now: c.Now,
 		replicas:   query.Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
 		recreating: make(map[fsm.EntityID][]func(bool)),
 	}

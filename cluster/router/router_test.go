@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/fakegroup"
@@ -13,7 +14,7 @@ import (
 
 // testTransport is the environment of a member that has one group.
 type testTransport struct {
-	Transport
+	client.Transport
 
 	group *fakegroup.Group
 }
@@ -27,10 +28,10 @@ func (w testTransport) Go(task func(ctx context.Context)) bool {
 }
 
 // testClients returns clients of partitions that the group serves.
-func testClients(t *testing.T, group *fakegroup.Group) *Clients {
+func testClients(t *testing.T, group *fakegroup.Group) *client.Clients {
 	t.Helper()
-	clients := NewClients(&ClientConfig{
-		Transport: testTransport{group: group}, Self: "self", Timing: Timing{Retry: time.Minute, Suspect: time.Minute},
+	clients := client.New(&client.Config{
+		Transport: testTransport{group: group}, Self: "self", Timing: client.Timing{Retry: time.Minute, Suspect: time.Minute},
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(clients.Close)

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
@@ -70,7 +71,7 @@ func newShardReceiver(r *Router, at fsm.EntityRef, receiveAndDelete bool) *shard
 
 func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	call := &shardLock{
-		max: max(1, min(most, LockMessagesMax)), maxBytes: max(1, min(mostBytes, LockBytesMax)),
+		max: max(1, min(most, client.LockMessagesMax)), maxBytes: max(1, min(mostBytes, client.LockBytesMax)),
 		until: time.Now().Add(min(wait, rpc.LockWaitMax)), done: done,
 	}
 	f.mu.Lock()

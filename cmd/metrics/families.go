@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/forwarding"
-	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -47,7 +47,7 @@ func memberFamilies() []family {
 }
 
 func clusterFamilies() []family {
-	requests := func(read func(*router.Stats) uint64) func(*statsSnapshot) float64 {
+	requests := func(read func(*client.Stats) uint64) func(*statsSnapshot) float64 {
 		return func(p *statsSnapshot) float64 { return float64(read(&p.node.Requests)) }
 	}
 	streams := func(read func(*cluster.StreamStats) uint64) func(*statsSnapshot) float64 {
@@ -73,13 +73,13 @@ func clusterFamilies() []family {
 		sample("peeklock_cluster_led_partitions", gauge, "Partitions that this member leads, including the catalog.",
 			func(p *statsSnapshot) float64 { return float64(p.node.Led) }),
 		sample("peeklock_cluster_requests_total", counter, "Commands that this member submitted to partitions: sends, settlements, changes of entities. Waiting receivers are not counted.",
-			requests(func(r *router.Stats) uint64 { return r.Requests })),
+			requests(func(r *client.Stats) uint64 { return r.Requests })),
 		sample("peeklock_cluster_retries_total", counter, "Retries of commands because a leader refused, failed or did not respond. Clients notice only the delay.",
-			requests(func(r *router.Stats) uint64 { return r.Retries })),
+			requests(func(r *client.Stats) uint64 { return r.Retries })),
 		sample("peeklock_cluster_busy_requests_total", counter, "Commands that ended as server-busy: they were not executed.",
-			requests(func(r *router.Stats) uint64 { return r.Busy })),
+			requests(func(r *client.Stats) uint64 { return r.Busy })),
 		sample("peeklock_cluster_timed_out_requests_total", counter, "Commands that timed out with an unknown outcome.",
-			requests(func(r *router.Stats) uint64 { return r.Timeouts })),
+			requests(func(r *client.Stats) uint64 { return r.Timeouts })),
 		{
 			name: "peeklock_cluster_request_duration_seconds", kind: histogram,
 			help:  "Duration of commands from the gateway to the response, including retries. The tail shows the cost of failovers.",

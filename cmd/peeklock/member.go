@@ -21,7 +21,7 @@ import (
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
-	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/cmd/listen"
 )
@@ -163,7 +163,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		Authority:       ring,
 		Audit:           p.audit,
 		Ready:           m.isReady,
-		TrackChanges:    router.TrackChanges,
+		TrackChanges:    client.TrackChanges,
 		ReadinessChecks: m.readiness,
 		LivenessChecks:  m.liveness,
 		Logger:          p.logger.With("component", "admin"),

@@ -103,7 +103,7 @@ func connectionLimits() []limit {
 		{"the same, of all unauthenticated connections of a member, per second and processor", "amqp.unauthenticatedWorkPerSecondPerProcessor", "units", "the same, for the connections that request most"},
 		{"bytes of a WebSocket connection that carry nothing (headers of small fragments, pings), as a burst", "cmd/listen.emptyBytesBurst", "bytes", "the next messages are read later"},
 		{"the same, per second", "cmd/listen.emptyBytesPerSecond", "bytes", "the next messages are read later"},
-		{"closed receivers of a member that a partition has not confirmed, for example while it has no leader", "cluster/router.keptClosesMax", "", "entries beyond the limit are kept until the member restarts and use up places for new ones"},
+		{"closed receivers of a member that a partition has not confirmed, for example while it has no leader", "cluster/client.keptClosesMax", "", "entries beyond the limit are kept until the member restarts and use up places for new ones"},
 		{"audiences with a token on one connection", "amqp.audiencesMax", "", "`$cbs` answers 403"},
 		{"largest AMQP frame", "amqp.frameBytesMax", "bytes", "the connection is closed"},
 		{"sends of one link that are not confirmed yet", "amqp.linkCreditMax", "messages", "no more credit is granted"},

@@ -41,7 +41,7 @@ func checks() []check {
 		{planted.ForgetDuplicateIDs, "fsm", "TestReplicasAgreeAfterRestore", nil},
 		{planted.ForgetFormerEpochs, "fsm", "TestBatchIsAcceptedOnceInItsEpoch", nil},
 		{planted.ForwardWithoutByteBound, "fsm", "TestSettingAsideIsLimitedByBytes", nil},
-		{planted.GiveUpUnknown, "cluster/router", "TestPartitionClientRetriesWithTheSameBytes", nil},
+		{planted.GiveUpUnknown, "cluster/client", "TestPartitionClientRetriesWithTheSameBytes", nil},
 		{planted.GrantHeldSession, "fsm", "TestSessionsAgree", nil},
 		{planted.IgnoreReservedNumber, "fsm", "TestTransactionSchedulesUnderReservedNumbers", nil},
 		{planted.LoseOutboxOnHandover, "fsm", "TestForwardingIsExactlyOnce", nil},

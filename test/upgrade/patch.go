@@ -102,10 +102,10 @@ func (c *SendMessages) markedFields(x *fields.Codec) {
 		{"fsm/image.go", "\tiw.answers(img.incarnations)\n", "\tiw.answers(img.incarnations)\n\tif img.level >= FormatLevel {\n\t\tiw.uvarint(img.marks)\n\t}\n"},
 		{"fsm/image.go", "\tir.answers(&fresh.table)\n", "\tir.answers(&fresh.table)\n\tif fresh.level >= FormatLevel {\n\t\tfresh.marks = ir.uvarint()\n\t}\n"},
 
-		// The router marks what it sends once every member can read it.
+		// The client marks what it sends once every member can read it.
 		{
-			"cluster/router/router.go", "\tclient := r.client(at.Partition)\n\tclient.submit(command, func(result fsm.Result) {\n\t\tif result.Code != fsm.EntityNotFound {\n\t\t\tdone(result)",
-			"\tclient := r.client(at.Partition)\n\tif client.canWrite(fsm.FormatLevel) {\n\t\tcommand.Mark = uint64(len(messages))\n\t}\n\tclient.submit(command, func(result fsm.Result) {\n\t\tif result.Code != fsm.EntityNotFound {\n\t\t\tdone(result)",
+			"cluster/client/client.go", "\tq := &request{client: p,",
+			"\tif c, isSend := command.(fsm.SendMessages); isSend && p.canWrite(fsm.FormatLevel) {\n\t\tc.Mark = uint64(len(c.Messages))\n\t\tcommand = c\n\t}\n\tq := &request{client: p,",
 		},
 	}
 }

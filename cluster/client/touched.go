@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"time"
@@ -16,7 +16,7 @@ const (
 
 // markTouched records the activity of a receiver for the next tick, at most once per
 // ActivityEvery: the Lock may have ended by then. mu is held.
-func (p *partitionClient) markTouched(r *receiver, now time.Time) {
+func (p *Client) markTouched(r *Receiver, now time.Time) {
 	if now.Sub(r.lastTouched) < ActivityEvery || len(p.touched) >= ActivityEntitiesMax {
 		return
 	}
@@ -26,7 +26,7 @@ func (p *partitionClient) markTouched(r *receiver, now time.Time) {
 
 // takeTouched returns the entities from which messages were received, and those that receivers wait
 // for.
-func (p *partitionClient) takeTouched() []fsm.Entity {
+func (p *Client) takeTouched() []fsm.Entity {
 	now := p.now()
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"github.com/peeklock/peeklock/cluster/query"
@@ -6,7 +6,7 @@ import (
 )
 
 // canWrite reports whether every member can read a command of a format level, as far as this member's catalog knows.
-func (p *partitionClient) canWrite(level uint32) bool {
+func (p *Client) canWrite(level uint32) bool {
 	if level <= 1 {
 		return true
 	}
@@ -17,13 +17,13 @@ func (p *partitionClient) canWrite(level uint32) bool {
 
 // belowLevel returns the answer to a command that the cluster cannot write: ServerBusy while this member does not know
 // the level.
-func (p *partitionClient) belowLevel() fsm.Code {
+func (p *Client) belowLevel() fsm.Code {
 	if !p.replicas().CatalogLoaded() {
 		return fsm.ServerBusy
 	}
 	return fsm.InvalidArgument
 }
 
-func (p *partitionClient) replicas() query.Replicas {
+func (p *Client) replicas() query.Replicas {
 	return query.Replicas{Local: p.transport.LocalReplica}
 }

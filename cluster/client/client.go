@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"context"
@@ -36,7 +36,7 @@ const (
 
 // request is one command of receiver id 0 that has not ended.
 type request struct {
-	client      *partitionClient
+	client      *Client
 	command     fsm.Command // nil once encoded
 	bytes       []byte      // encoded once; every submission carries the same bytes
 	done        func(fsm.Result)
@@ -54,7 +54,7 @@ func (q *request) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.Mem
 	q.client.handleAnswer(q, tag, answer, hint)
 }
 
-// partitionClient sends this member's commands to one partition, each exactly once. It numbers
+// Client sends this member's commands to one partition, each exactly once. It numbers
 // them (fsm.Header), keeps them until they are answered, and submits them, with the same
 // bytes, to the leader of the partition, as often as needed.
 //
@@ -67,7 +67,7 @@ func (q *request) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.Mem
 //
 // No lock is held while a replica or a connection is called, because those may answer
 // before they return.
-type partitionClient struct {
+type Client struct {
 	id          fsm.PartitionID
 	incarnation uint64
 	self        fsm.MemberID
@@ -86,8 +86,8 @@ type partitionClient struct {
 	cursor  uint64
 	waiting []*request
 
-	receivers       map[*receiver]struct{} // with an outstanding Lock
-	queuedReceivers []*receiver            // those of them whose Lock must be sent
+	receivers       map[*Receiver]struct{} // with an outstanding Lock
+	queuedReceivers []*Receiver            // those of them whose Lock must be sent
 	touched         []fsm.Entity           // from which messages were received since the last tick
 	closes          keptCloses             // that the partition has not confirmed
 
@@ -129,20 +129,20 @@ type submission struct {
 	probe   bool // of a lock: ask what an earlier submission has locked, and do not wait
 }
 
-func newPartitionClient(id fsm.PartitionID, c *ClientConfig) *partitionClient {
-	return &partitionClient{
+func newClient(id fsm.PartitionID, c *Config) *Client {
+	return &Client{
 		id: id, incarnation: c.Incarnation, self: c.Self, transport: c.Transport, timing: c.Timing, log: c.Logger, now: c.Now,
 		slow:   slowLogger{c.Slow, c.SlowAfter},
 		window: make([]*request, windowMin),
 		low:    1, next: 1, cursor: 1,
-		receivers: make(map[*receiver]struct{}),
+		receivers: make(map[*Receiver]struct{}),
 	}
 }
 
 // Submit sends a command and calls done exactly once: with its result, or with ServerBusy
 // (certainly not applied) or Timeout (possibly applied) when Timing.Retry has passed. It does
 // not block; done may be called before it returns.
-func (p *partitionClient) Submit(command fsm.Command, done func(fsm.Result)) {
+func (p *Client) Submit(command fsm.Command, done func(fsm.Result)) {
 	if code := fsm.Check(command); code != fsm.OK {
 		done(fsm.Result{Code: code})
 		return
@@ -171,7 +171,7 @@ func (p *partitionClient) Submit(command fsm.Command, done func(fsm.Result)) {
 }
 
 // assignSerial puts a request into the window, which grows as needed; mu is held.
-func (p *partitionClient) assignSerial(q *request) fsm.Header {
+func (p *Client) assignSerial(q *request) fsm.Header {
 	if p.next-p.low == uint64(len(p.window)) {
 		grown := make([]*request, 2*len(p.window))
 		for serial := p.low; serial < p.next; serial++ {
@@ -185,13 +185,13 @@ func (p *partitionClient) assignSerial(q *request) fsm.Header {
 	return fsm.Header{Incarnation: p.incarnation, Serial: q.serial, Low: p.low}
 }
 
-func (p *partitionClient) windowSlot(serial uint64) **request {
+func (p *Client) windowSlot(serial uint64) **request {
 	return &p.window[serial%uint64(len(p.window))]
 }
 
 // encode encodes a numbered request and sends it. It encodes without the lock: sendQueued waits for this
 // request before it sends later ones, and others are numbered meanwhile.
-func (p *partitionClient) encode(q *request, header fsm.Header) {
+func (p *Client) encode(q *request, header fsm.Header) {
 	bytes := fsm.AppendCommand(make([]byte, 0, commandSize(q.command)), header, q.command)
 	p.mu.Lock()
 	q.command = nil
@@ -256,7 +256,7 @@ func messagesSize(messages []fsm.Message) (size int) {
 }
 
 // finish ends a request, unless it has ended; mu is held and is released.
-func (p *partitionClient) finish(q *request, result fsm.Result) {
+func (p *Client) finish(q *request, result fsm.Result) {
 	if q.state == requestDone {
 		p.mu.Unlock()
 		return
@@ -281,7 +281,7 @@ type windowEntry struct {
 
 // advanceLow marks a request done, advances low, and numbers as many waiting requests as now fit into
 // the window; the caller encodes them. mu is held.
-func (p *partitionClient) advanceLow(q *request) (admitted []windowEntry) {
+func (p *Client) advanceLow(q *request) (admitted []windowEntry) {
 	q.state, q.bytes = requestDone, nil
 	for p.low < p.next && (*p.windowSlot(p.low)).state == requestDone {
 		*p.windowSlot(p.low) = nil
@@ -302,7 +302,7 @@ func (p *partitionClient) advanceLow(q *request) (admitted []windowEntry) {
 
 // sendQueued sends the queued requests. mu is held and is released. One goroutine at a time sends;
 // the requests of others that call meanwhile are sent by the first.
-func (p *partitionClient) sendQueued() {
+func (p *Client) sendQueued() {
 	if p.sending {
 		p.mu.Unlock()
 		return
@@ -327,7 +327,7 @@ func (p *partitionClient) sendQueued() {
 
 // collectBatch fills batch with submissions for the leader. It returns false when there is nothing to
 // send, or when no leader is known; then it starts the search for one. mu is held.
-func (p *partitionClient) collectBatch() bool {
+func (p *Client) collectBatch() bool {
 	p.batch = p.batch[:0]
 	if p.leader == "" {
 		if p.hasQueued() {
@@ -354,7 +354,7 @@ func (p *partitionClient) collectBatch() bool {
 }
 
 // hasQueued reports whether any request waits for a leader; mu is held.
-func (p *partitionClient) hasQueued() bool {
+func (p *Client) hasQueued() bool {
 	for ; p.cursor < p.next; p.cursor++ {
 		if (*p.windowSlot(p.cursor)).state == requestQueued {
 			return true
@@ -364,7 +364,7 @@ func (p *partitionClient) hasQueued() bool {
 }
 
 // send starts one submission; mu is not held.
-func (p *partitionClient) send(target fsm.MemberID, a *submission) {
+func (p *Client) send(target fsm.MemberID, a *submission) {
 	if a.lock != nil {
 		p.sendLock(target, a)
 		return
@@ -373,7 +373,7 @@ func (p *partitionClient) send(target fsm.MemberID, a *submission) {
 }
 
 // submitTo submits an encoded command to the presumed leader; mu is not held.
-func (p *partitionClient) submitTo(target fsm.MemberID, command []byte, handler rpc.AnswerHandler, tag uint64) {
+func (p *Client) submitTo(target fsm.MemberID, command []byte, handler rpc.AnswerHandler, tag uint64) {
 	if target != p.self {
 		if conn := p.transport.Conn(target); conn != nil {
 			conn.Submit(p.id, command, handler, tag)
@@ -397,7 +397,7 @@ func leaderHint(group rpc.Group, answer partition.Answer) fsm.MemberID {
 }
 
 // handleAnswer handles the answer to one submission.
-func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.Answer, hint fsm.MemberID) {
+func (p *Client) handleAnswer(q *request, tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	p.mu.Lock()
 	if q.state == requestDone {
 		p.mu.Unlock()
@@ -428,7 +428,7 @@ func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.
 }
 
 // suspectLeader forgets a leader that refused or did not answer; mu is held.
-func (p *partitionClient) suspectLeader(target, hint fsm.MemberID) {
+func (p *Client) suspectLeader(target, hint fsm.MemberID) {
 	if hint != "" && hint != target {
 		p.hint = hint
 	}
@@ -440,7 +440,7 @@ func (p *partitionClient) suspectLeader(target, hint fsm.MemberID) {
 
 // tick ends overdue requests, verifies the leader when it is slow, and closes receivers again whose
 // closing was not confirmed. It is called a few times a second.
-func (p *partitionClient) tick(now time.Time) {
+func (p *Client) tick(now time.Time) {
 	p.mu.Lock()
 	var overdue []*request
 	for serial := p.low; serial < p.next; serial++ {
@@ -477,7 +477,7 @@ func (p *partitionClient) tick(now time.Time) {
 }
 
 // finishUnanswered ends a request: with ServerBusy if it was certainly not applied, with Timeout otherwise.
-func (p *partitionClient) finishUnanswered(q *request) {
+func (p *Client) finishUnanswered(q *request) {
 	p.mu.Lock()
 	code := fsm.ServerBusy
 	if q.unknown || q.state == requestSent {
@@ -487,7 +487,7 @@ func (p *partitionClient) finishUnanswered(q *request) {
 }
 
 // close ends all requests and lock calls, with ServerBusy unless they were possibly applied.
-func (p *partitionClient) close() {
+func (p *Client) close() {
 	p.mu.Lock()
 	p.closed = true
 	var open []*request

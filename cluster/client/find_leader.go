@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 
 // findLeader looks for the leader in a goroutine, one per partition client: because none is known, or because the
 // known one is slow or another member may lead. Requests stay with a leader that still leads. mu is held.
-func (p *partitionClient) findLeader() {
+func (p *Client) findLeader() {
 	if p.finding || p.closed {
 		return
 	}
@@ -30,7 +30,7 @@ func (p *partitionClient) findLeader() {
 
 // findLeaderLoop asks until a member leads or nothing waits for a leader any more. A member that is silent delays each
 // round, so the first rounds are short.
-func (p *partitionClient) findLeaderLoop(ctx context.Context) {
+func (p *Client) findLeaderLoop(ctx context.Context) {
 	p.mu.Lock()
 	pause := min(findPauseMin<<min(p.refusals, 10), findPauseMax)
 	wait := p.leader == "" && p.refusals > 1 // the last leader found refused immediately
@@ -66,7 +66,7 @@ func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 
 // leaderChanged restarts the search for the leader: this member's replica follows another one, or has gained or lost
 // the leadership itself. The leader that was known may be silent for good.
-func (p *partitionClient) leaderChanged() {
+func (p *Client) leaderChanged() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hasOutstanding() {
@@ -79,7 +79,7 @@ func (p *partitionClient) leaderChanged() {
 
 // untilLeaderChanges returns a context for a question to the leader, which ends when leaderChanged is called: another
 // member, which may be silent for good, then need not be waited for. This member answers by itself when it does not lead.
-func (p *partitionClient) untilLeaderChanges(ctx context.Context, leader fsm.MemberID) (context.Context, context.CancelFunc) {
+func (p *Client) untilLeaderChanges(ctx context.Context, leader fsm.MemberID) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if leader == p.self {
 		return ctx, cancel
@@ -102,17 +102,17 @@ func (p *partitionClient) untilLeaderChanges(ctx context.Context, leader fsm.Mem
 }
 
 // hasOutstanding reports whether any request or lock call waits for a leader or its answer; mu is held.
-func (p *partitionClient) hasOutstanding() bool { return p.low < p.next || len(p.receivers) > 0 }
+func (p *Client) hasOutstanding() bool { return p.low < p.next || len(p.receivers) > 0 }
 
 // hasNoLeader reports whether requests wait because no leader is known.
-func (p *partitionClient) hasNoLeader() bool {
+func (p *Client) hasNoLeader() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.leader == "" && p.low < p.next
 }
 
 // waitForChange waits for a pause, or until leaders or members have changed, or leaderChanged is called.
-func (p *partitionClient) waitForChange(ctx context.Context, changed, news <-chan struct{}, pause time.Duration) {
+func (p *Client) waitForChange(ctx context.Context, changed, news <-chan struct{}, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -135,7 +135,7 @@ func isClosed(news <-chan struct{}) bool {
 
 // followLeader sends all requests to the leader from now on. It sends requests in flight to another member
 // again; their headers prevent them from being applied twice. mu is held and is released.
-func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
+func (p *Client) followLeader(leader fsm.MemberID, term uint64) {
 	if leader != p.leader {
 		p.log.Debug("leader found", "partition", p.id, "peer", leader, "term", term)
 	}
@@ -159,7 +159,7 @@ func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 // askReplicas asks this member's replica and those of other live members concurrently whether they lead.
 // Only a replica that says so about itself counts; of several, the one with the highest term. It waits for at most
 // patience, and stops when leaderChanged is called meanwhile, which closes news.
-func (p *partitionClient) askReplicas(ctx context.Context, patience time.Duration, news <-chan struct{}) (leader fsm.MemberID, term uint64) {
+func (p *Client) askReplicas(ctx context.Context, patience time.Duration, news <-chan struct{}) (leader fsm.MemberID, term uint64) {
 	var followed uint64 // term of the leader that this member's replica follows
 	if own := p.transport.LocalReplica(p.id); own != nil {
 		status := own.Status()
@@ -209,7 +209,7 @@ func (p *partitionClient) askReplicas(ctx context.Context, patience time.Duratio
 }
 
 // awaitLeader waits until a leader is known and returns it.
-func (p *partitionClient) awaitLeader(ctx context.Context) (fsm.MemberID, error) {
+func (p *Client) awaitLeader(ctx context.Context) (fsm.MemberID, error) {
 	p.mu.Lock()
 	p.leaderWaiters++
 	defer func() {

@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"context"
@@ -61,7 +61,7 @@ func (h memberHost) AnswerQuery(context.Context, rpc.QueryKind, []byte) rpc.Repl
 	return rpc.Reply{Status: rpc.StatusOK, Body: body}
 }
 
-func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm.MemberID]*fakegroup.Group) *partitionClient {
+func newTestClient(t *testing.T, group *fakegroup.Group, others map[fsm.MemberID]*fakegroup.Group) *Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
@@ -75,7 +75,7 @@ func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm
 		return ours, nil
 	})
 	timing := Timing{Retry: time.Minute, Suspect: 50 * time.Millisecond}
-	client := newPartitionClient(1, &ClientConfig{Transport: w, Incarnation: 77, Self: "self", Timing: timing, Now: time.Now, Logger: testLogger()})
+	client := newClient(1, &Config{Transport: w, Incarnation: 77, Self: "self", Timing: timing, Now: time.Now, Logger: testLogger()})
 	t.Cleanup(func() {
 		client.close()
 		cancel()
@@ -100,7 +100,7 @@ func done(code fsm.Code) partition.Answer {
 }
 
 // submitted starts a send and returns the channel that gets its result.
-func submitted(client *partitionClient) chan fsm.Result {
+func submitted(client *Client) chan fsm.Result {
 	end := make(chan fsm.Result, 1)
 	client.Submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
 	return end
@@ -120,7 +120,7 @@ func TestPartitionClientNumbersRequestsAndAdvancesLow(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	for range 3 {
 		submitted(client)
 	}
@@ -154,7 +154,7 @@ func TestPartitionClientRetriesWithTheSameBytes(t *testing.T) {
 			t.Parallel()
 			group, other := &fakegroup.Group{}, &fakegroup.Group{}
 			group.Lead(true, 1)
-			client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+			client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
 			ends := []chan fsm.Result{submitted(client), submitted(client), submitted(client)}
 			group.Await(t, 3, 0)
 			before := group.Take()
@@ -186,7 +186,7 @@ func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 	t.Parallel()
 	group, other := &fakegroup.Group{}, &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
 	end := submitted(client)
 	group.Await(t, 1, 0)
 	stuck := group.Take()[0]
@@ -216,7 +216,7 @@ func TestPartitionClientFollowsTheLeaderOfItsReplica(t *testing.T) {
 	t.Parallel()
 	group, old, next := &fakegroup.Group{}, &fakegroup.Group{}, &fakegroup.Group{}
 	old.Lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
 	client.timing.Suspect = time.Hour
 	end := submitted(client)
 	old.Await(t, 1, 0)
@@ -254,8 +254,8 @@ func TestQueriesFollowTheLeaderOfTheReplica(t *testing.T) {
 			<-release
 		}
 	}
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
-	r := NewClients(&ClientConfig{Self: client.self, Transport: client.transport, Timing: Timing{Retry: time.Hour, Suspect: time.Hour}})
+	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	r := New(&Config{Self: client.self, Transport: client.transport, Timing: Timing{Retry: time.Hour, Suspect: time.Hour}})
 	r.clients[client.id] = client
 	if leader, err := client.awaitLeader(t.Context()); err != nil || leader != "old" {
 		t.Fatal(leader, err)
@@ -285,7 +285,7 @@ func TestPartitionClientForgetsTheLeaderWhileItIsIdle(t *testing.T) {
 	t.Parallel()
 	group, old, next := &fakegroup.Group{}, &fakegroup.Group{}, &fakegroup.Group{}
 	old.Lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
 	client.timing.Suspect = time.Hour
 	end := submitted(client)
 	confirm(t, old, end)
@@ -303,7 +303,7 @@ func TestPartitionClientSearchesAgainWhenTheLeaderChangesMeanwhile(t *testing.T)
 	t.Parallel()
 	group, next := &fakegroup.Group{}, &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"next": next})
+	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"next": next})
 	client.timing.Suspect = time.Hour
 	var once sync.Once
 	group.Asked = func() {
@@ -323,7 +323,7 @@ func TestPartitionClientSearchesUntilASuspectedLeaderHasASuccessor(t *testing.T)
 	t.Parallel()
 	old, next := &fakegroup.Group{}, &fakegroup.Group{}
 	old.Lead(true, 1)
-	client := newTestPartitionClient(t, nil, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
+	client := newTestClient(t, nil, map[fsm.MemberID]*fakegroup.Group{"old": old, "next": next})
 	end := submitted(client)
 	old.Await(t, 1, 0)
 	old.Take()
@@ -342,7 +342,7 @@ func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	t.Parallel()
 	group, other := &fakegroup.Group{}, &fakegroup.Group{}
 	other.Lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
 	client.timing.Suspect = 400 * time.Millisecond
 	end := submitted(client)
 	other.Await(t, 1, 0)
@@ -388,7 +388,7 @@ func TestPartitionClientRetriesARefusedRequest(t *testing.T) {
 		}
 		return done(fsm.OK)
 	}
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	began := time.Now()
 	if result := <-submitted(client); result.Code != fsm.OK {
 		t.Fatalf("ended %v", result.Code)
@@ -405,7 +405,7 @@ func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	firm := partition.Answer{Outcome: partition.Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}}
 	end := submitted(client)
 	group.Await(t, 1, 0)
@@ -432,8 +432,8 @@ func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
-	client := newTestPartitionClient(t, group, nil) // without a leader
-	before := time.Now()                            // its minute begins later
+	client := newTestClient(t, group, nil) // without a leader
+	before := time.Now()                   // its minute begins later
 	refused := submitted(client)
 	client.tick(before.Add(59 * time.Second))
 	select {
@@ -466,7 +466,7 @@ func TestPartitionClientBoundsWindowAndQueue(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	var ends []chan fsm.Result
 	for range outstandingMax + waitingRequestsMax {
 		ends = append(ends, submitted(client))
@@ -502,7 +502,7 @@ func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	end := make(chan fsm.Result, 1)
 	client.Submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, rpc.FrameBytesMax)}}}, func(r fsm.Result) { end <- r })
 	if result := <-end; result.Code != fsm.MessageTooLarge {
@@ -523,9 +523,9 @@ func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	open := submitted(client)
-	receiver := &receiver{client: client, id: 1}
+	receiver := &Receiver{client: client, id: 1}
 	locks := make(chan fsm.Code, 1)
 	receiver.Lock(1, 1, time.Now().Add(time.Minute), func(r fsm.Result) { locks <- r.Code })
 	client.close()
@@ -546,7 +546,7 @@ func TestPartitionClientReportsWhatWasSentAsPossiblyAppliedWhenClosed(t *testing
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	sent := submitted(client)
 	group.Await(t, 1, 0)
 	client.close()
@@ -561,8 +561,8 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
-	receiver := &receiver{client: client, id: 5}
+	client := newTestClient(t, group, nil)
+	receiver := &Receiver{client: client, id: 5}
 	got := make(chan fsm.Result, 1)
 	receiver.Lock(2, 100, time.Now().Add(time.Minute), func(r fsm.Result) { got <- r })
 	group.Await(t, 0, 1)
@@ -618,8 +618,8 @@ func TestReceiverKeepsWhatALaterLeaderHasRemoved(t *testing.T) {
 	t.Parallel()
 	group, other := &fakegroup.Group{}, &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
-	receiver := &receiver{client: client, id: 5, receiveAndDelete: true}
+	client := newTestClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
+	receiver := &Receiver{client: client, id: 5, receiveAndDelete: true}
 	got := make(chan fsm.Result, 2)
 	receiver.Lock(1, 100, time.Now().Add(time.Minute), func(r fsm.Result) { got <- r })
 	group.Await(t, 0, 1)
@@ -645,8 +645,8 @@ func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
-	receiver := &receiver{client: client, id: 1}
+	client := newTestClient(t, group, nil)
+	receiver := &Receiver{client: client, id: 1}
 	receiver.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
 	group.Await(t, 0, 1)
 	second := make(chan fsm.Code, 1)
@@ -667,8 +667,8 @@ func TestSessionReceiverDoesNotSkipWhatMayBeLocked(t *testing.T) {
 	}{{fsm.SessionLock{ID: "s", Epoch: 1}, fsm.ServerBusy}, {fsm.SessionLock{}, fsm.OK}} {
 		group := &fakegroup.Group{}
 		group.Lead(true, 1)
-		client := newTestPartitionClient(t, group, nil)
-		receiver := &receiver{client: client, id: 1, session: c.session}
+		client := newTestClient(t, group, nil)
+		receiver := &Receiver{client: client, id: 1, session: c.session}
 		got := make(chan fsm.Code, 1)
 		receiver.Lock(1, 1, time.Now().Add(time.Second), func(r fsm.Result) { got <- r.Code })
 		group.Await(t, 0, 1)
@@ -682,8 +682,8 @@ func TestSessionReceiverDoesNotSkipWhatMayBeLocked(t *testing.T) {
 // TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time expires without a leader ends empty.
 func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 	t.Parallel()
-	client := newTestPartitionClient(t, &fakegroup.Group{}, nil)
-	receiver := &receiver{client: client, id: 1}
+	client := newTestClient(t, &fakegroup.Group{}, nil)
+	receiver := &Receiver{client: client, id: 1}
 	got := make(chan fsm.Result, 2)
 	end := func(r fsm.Result) { got <- r }
 	receiver.Lock(1, 1, time.Now().Add(time.Second), end)

@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"testing"
@@ -11,9 +11,9 @@ import (
 func TestTouchedEntitiesAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	client := newPartitionClient(1, &ClientConfig{Now: time.Now, Logger: testLogger()})
+	client := newClient(1, &Config{Now: time.Now, Logger: testLogger()})
 	for i := range ActivityEntitiesMax + 10 {
-		client.markTouched(&receiver{at: fsm.EntityRef{Entity: fsm.Entity{ID: fsm.EntityID(i)}}}, now)
+		client.markTouched(&Receiver{at: fsm.EntityRef{Entity: fsm.Entity{ID: fsm.EntityID(i)}}}, now)
 	}
 	if n := len(client.takeTouched()); n != ActivityEntitiesMax {
 		t.Errorf("%d wait for the next tick", n)

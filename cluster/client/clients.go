@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"context"
@@ -23,16 +23,16 @@ const (
 
 // Clients holds the clients of all partitions. Its methods are safe for concurrent use.
 type Clients struct {
-	config      ClientConfig
+	config      Config
 	receiverIDs atomic.Uint64
 
 	mu      sync.Mutex
-	clients map[fsm.PartitionID]*partitionClient
+	clients map[fsm.PartitionID]*Client
 	closed  bool
 }
 
 // ClientConfig configures a Clients. All fields but Slow and SlowAfter are required.
-type ClientConfig struct {
+type Config struct {
 	Transport   Transport
 	Incarnation uint64 // of this member's process; identifies its requests
 	Self        fsm.MemberID
@@ -52,27 +52,27 @@ type Timing struct {
 }
 
 // NewClients makes the clients. Run must run while they are used.
-func NewClients(c *ClientConfig) *Clients {
-	return &Clients{config: *c, clients: make(map[fsm.PartitionID]*partitionClient)}
+func New(c *Config) *Clients {
+	return &Clients{config: *c, clients: make(map[fsm.PartitionID]*Client)}
 }
 
 // Client returns the client of a partition. Partitions come from the catalog, so their number is bounded.
-func (c *Clients) Client(id fsm.PartitionID) *partitionClient {
+func (c *Clients) Client(id fsm.PartitionID) *Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	client := c.clients[id]
 	if client == nil {
-		client = newPartitionClient(id, &c.config)
+		client = newClient(id, &c.config)
 		client.closed = c.closed
 		c.clients[id] = client
 	}
 	return client
 }
 
-func (c *Clients) all() []*partitionClient {
+func (c *Clients) all() []*Client {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clients := make([]*partitionClient, 0, len(c.clients))
+	clients := make([]*Client, 0, len(c.clients))
 	for _, client := range c.clients {
 		clients = append(clients, client)
 	}
@@ -111,8 +111,8 @@ func (c *Clients) Close() {
 
 // Receiver opens a receiver with an id of its own for a sub-queue of an entity. With receiveAndDelete, messages are
 // deleted as they are received and not locked.
-func (c *Clients) Receiver(at fsm.EntityRef, receiveAndDelete bool) *receiver {
-	return &receiver{client: c.Client(at.Partition), id: c.receiverIDs.Add(1), at: at, receiveAndDelete: receiveAndDelete}
+func (c *Clients) Receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
+	return &Receiver{client: c.Client(at.Partition), id: c.receiverIDs.Add(1), at: at, receiveAndDelete: receiveAndDelete}
 }
 
 // Command submits a command and waits for its result. An error wraps the Code.

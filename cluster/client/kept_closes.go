@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"time"
@@ -26,7 +26,7 @@ type keptCloses struct {
 
 // closeReceiver lets the state machine forget a receiver id, and keeps the id unless the state machine has
 // answered. It does not block. kept means that the id is of the outstanding batch.
-func (p *partitionClient) closeReceiver(id uint64, kept bool) {
+func (p *Client) closeReceiver(id uint64, kept bool) {
 	p.Submit(fsm.CloseReceiver{Incarnation: p.incarnation, Receiver: id}, func(result fsm.Result) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -43,7 +43,7 @@ func (p *partitionClient) closeReceiver(id uint64, kept bool) {
 
 // closeAgain submits the next batch of kept closes, oldest first, when the last one has ended: a partition without
 // a leader has one batch in its window, and one that has a leader again gets them step by step.
-func (p *partitionClient) closeAgain(now time.Time) {
+func (p *Client) closeAgain(now time.Time) {
 	p.mu.Lock()
 	closes := &p.closes
 	if len(closes.receivers) == 0 || closes.outstanding > 0 || now.Before(closes.due) {

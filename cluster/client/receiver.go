@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"time"
@@ -21,13 +21,13 @@ const lockGrace = time.Second
 // At most one Lock is outstanding, so a retry after a change of leader gets
 // the same messages again and none is lost between two leaders. Its methods are
 // safe for concurrent use; none blocks.
-type receiver struct {
-	client           *partitionClient
+type Receiver struct {
+	client           *Client
 	id               uint64
 	at               fsm.EntityRef
 	receiveAndDelete bool
 
-	// Guarded by partitionClient.mu.
+	// Guarded by Client.mu.
 	serial      uint64
 	call        *lockCall       // outstanding; nil: none
 	session     fsm.SessionLock // of a session receiver; set before the first Lock
@@ -35,9 +35,9 @@ type receiver struct {
 	lastTouched time.Time // when its activity was last recorded
 }
 
-// lockCall is one outstanding Lock or AcceptSession. Its fields are guarded by partitionClient.mu.
+// lockCall is one outstanding Lock or AcceptSession. Its fields are guarded by Client.mu.
 type lockCall struct {
-	receiver    *receiver
+	receiver    *Receiver
 	bytes       []byte // encoded once, as in request
 	lock        fsm.LockMessages
 	accept      *fsm.AcceptSession // when set, submitted instead of lock
@@ -59,7 +59,7 @@ type lockCall struct {
 // expired or Cancel was called, or with a Code other than OK (ServerBusy also for a second call while one is outstanding,
 // and under the lock of a session when it stayed unknown for Timing.Retry what was locked: the receiver would get what
 // comes behind it).
-func (r *receiver) Lock(most, mostBytes int, until time.Time, done func(fsm.Result)) {
+func (r *Receiver) Lock(most, mostBytes int, until time.Time, done func(fsm.Result)) {
 	r.begin(&lockCall{
 		until: until, done: done,
 		lock: fsm.LockMessages{
@@ -72,15 +72,15 @@ func (r *receiver) Lock(most, mostBytes int, until time.Time, done func(fsm.Resu
 
 // Accept submits the command, and waits until a time for a session. done is called once, as by Lock; a result without a
 // session means that the time expired or Cancel was called.
-func (r *receiver) Accept(command *fsm.AcceptSession, until time.Time, done func(fsm.Result)) {
+func (r *Receiver) Accept(command *fsm.AcceptSession, until time.Time, done func(fsm.Result)) {
 	r.begin(&lockCall{accept: command, until: until, done: done})
 }
 
 // LockUnder makes the receiver lock messages of a session, under its lock. It is called before the first Lock.
-func (r *receiver) LockUnder(session fsm.SessionLock) { r.session = session }
+func (r *Receiver) LockUnder(session fsm.SessionLock) { r.session = session }
 
 // begin starts a call, or ends it with ServerBusy when the receiver is closed or has one.
-func (r *receiver) begin(call *lockCall) {
+func (r *Receiver) begin(call *lockCall) {
 	call.receiver = r
 	client := r.client
 	client.mu.Lock()
@@ -105,7 +105,7 @@ func (r *receiver) begin(call *lockCall) {
 
 // Cancel ends the wait of an outstanding call soon. Its done function is still called, and may
 // still get messages or a session.
-func (r *receiver) Cancel() {
+func (r *Receiver) Cancel() {
 	client := r.client
 	client.mu.Lock()
 	call := r.call
@@ -126,7 +126,7 @@ func (r *receiver) Cancel() {
 
 // Close cancels an outstanding call and frees the receiver id. Locks of messages stay as they are. It returns false when
 // the receiver was closed already.
-func (r *receiver) Close() bool {
+func (r *Receiver) Close() bool {
 	client := r.client
 	client.mu.Lock()
 	first := !r.closed
@@ -222,7 +222,7 @@ func (c *lockCall) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.Me
 
 // collectReceivers adds the queued lock calls to the batch; it reports whether the batch has
 // submissions. mu is held.
-func (p *partitionClient) collectReceivers() bool {
+func (p *Client) collectReceivers() bool {
 	for len(p.queuedReceivers) > 0 && len(p.batch) < sendBatchMax {
 		receiver := p.queuedReceivers[0]
 		p.queuedReceivers[0] = nil
@@ -248,7 +248,7 @@ func (p *partitionClient) collectReceivers() bool {
 // sendLock starts one submission; mu is not held. After an unknown outcome the command is
 // submitted like any other and does not wait at the leader: messages may be locked for it
 // already, and only the answer of the state machine says so.
-func (p *partitionClient) sendLock(target fsm.MemberID, a *submission) {
+func (p *Client) sendLock(target fsm.MemberID, a *submission) {
 	call, tag := a.lock, a.tag
 	if a.probe {
 		p.submitTo(target, a.bytes, call, tag)
@@ -290,7 +290,7 @@ func (p *partitionClient) sendLock(target fsm.MemberID, a *submission) {
 
 // expireReceivers returns the overdue calls, and whether a call has waited for so long that its
 // leader must be verified; mu is held.
-func (p *partitionClient) expireReceivers(now time.Time) (givenUp []*lockCall, slow bool) {
+func (p *Client) expireReceivers(now time.Time) (givenUp []*lockCall, slow bool) {
 	for receiver := range p.receivers {
 		call := receiver.call
 		late := now.Sub(call.until)

@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ func (noReplicas) LocalReplica(fsm.PartitionID) rpc.Group { return nil }
 // command of a higher one: InvalidArgument would be final.
 func TestStartingMemberIsBusyAboveItsLevel(t *testing.T) {
 	t.Parallel()
-	p := &partitionClient{transport: noReplicas{}}
+	p := &Client{transport: noReplicas{}}
 	if p.canWrite(fsm.FormatLevel+1) || !p.canWrite(1) {
 		t.Errorf("writes level %d: %v, and level 1: %v; want false, true", fsm.FormatLevel+1, p.canWrite(fsm.FormatLevel+1), p.canWrite(1))
 	}

@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"testing"
@@ -28,10 +28,10 @@ func TestReceiversAreClosedAfterALongRefusal(t *testing.T) {
 	const receivers = 100
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	client := newTestPartitionClient(t, group, nil)
-	var open []*receiver
+	client := newTestClient(t, group, nil)
+	var open []*Receiver
 	for i := range receivers {
-		receiver := &receiver{client: client, id: uint64(1 + i)}
+		receiver := &Receiver{client: client, id: uint64(1 + i)}
 		receiver.Lock(1, 1, time.Now().Add(time.Minute), func(fsm.Result) {})
 		group.Await(t, 0, 1+i)
 		group.Locks[i].Done(done(fsm.OK))
@@ -82,7 +82,7 @@ func TestReceiversAreClosedAfterALongRefusal(t *testing.T) {
 func TestKeptClosesAreBoundedAndComeInBatches(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{} // without a leader
-	client := newTestPartitionClient(t, group, nil)
+	client := newTestClient(t, group, nil)
 	const alreadyWaiting = outstandingMax + waitingRequestsMax
 	for id := range uint64(alreadyWaiting + keptClosesMax) {
 		client.closeReceiver(id, false) // beyond alreadyWaiting, refused at once and kept

@@ -1,4 +1,4 @@
-package router
+package client
 
 import (
 	"errors"
@@ -15,8 +15,8 @@ func TestChangesAreTracked(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	r := NewClients(&ClientConfig{})
-	r.clients[1] = newTestPartitionClient(t, group, nil)
+	r := New(&Config{})
+	r.clients[1] = newTestClient(t, group, nil)
 	ctx, changed := TrackChanges(t.Context())
 	busy := partition.Answer{Outcome: partition.Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}}
 	for i, step := range []struct {
