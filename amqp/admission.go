@@ -38,7 +38,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	c.openWork = func(key string) {
 		owner := work.Owner{Source: c.origin, Namespace: uint32(c.namespace), Key: key}
 		c.work = s.work.Open(owner, workPerSecond, workBurst)
-		c.scanWork.account = s.scanWork.Open(owner, scanWorkPerSecond, scanWorkBurst)
+		c.scanWork.Open(s.scanWork.Open(owner, scanWorkPerSecond, scanWorkBurst))
 	}
 	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.onAuthenticated, c.release = counted.Protect, func() { s.release(c, counted) }

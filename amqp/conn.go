@@ -15,6 +15,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
@@ -59,7 +60,7 @@ type conn struct {
 	work                work.Account       // used by the reader too; of the Server
 	unauthenticatedWork work.Account       // takes the place of work until the connection is authenticated
 	openWork            func(key string)   // opens work and scanWork when the connection is authenticated; nil in tests
-	scanWork            scanWork           // used by the links with selectors
+	scanWork            receiver.Work      // used by the links with selectors
 
 	mu               sync.Mutex
 	phase            phase
@@ -119,7 +120,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
 		config:          config,
 		totals:          new(totals), // admit replaces it with the totals of the Server
-		scanWork:        scanWork{turn: make(chan struct{}, 1)},
+		scanWork:        receiver.NewWork(),
 		peer:            peer,
 		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
 		refusalLog:      new(logLimiter), // replaced in the same way

@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"runtime"
-	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -34,21 +33,6 @@ const (
 	scanWorkPerSecond             = 20_000
 	scanWorkBurst                 = 5000
 	scanWorkPerSecondPerProcessor = 10_000
-)
-
-// The units of a peek for a selector.
-const (
-	scanCost         = 25      // any: a quorum confirms the leader
-	scanItemsPerUnit = 8       // messages whose properties are read
-	scanUnitBytes    = 4 << 10 // bytes of their payloads and patches
-	scanUnitSteps    = 20_000  // steps of the evaluations (package fsm/filter)
-)
-
-// selectAgainPause is how many times longer a consumer with a selector pauses between two looks at older messages than the
-// first of them took by its cost, with unitTime for a unit.
-const (
-	selectAgainPause = 9
-	unitTime         = 10 * time.Microsecond
 )
 
 // Costs in units.

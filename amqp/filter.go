@@ -1,7 +1,9 @@
 package amqp
 
 import (
+	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -14,6 +16,19 @@ const (
 	selectorDescriptor           = wire.Symbol("apache.org:selector-filter:string")
 	selectorCode          uint64 = 0x0000468C00000004
 )
+
+// Browsing is receiving without removing: the source of the link has the distribution mode "copy" (part 3,
+// 3.5.3). A queue browser of JMS asks for it, with settled transfers, which would otherwise mean
+// receive-and-delete.
+
+// distributionCopy is the distribution mode of a browsing link.
+const distributionCopy = wire.Symbol("copy")
+
+// browses reports whether a source asks to browse. A durable subscription of JMS has the same distribution mode
+// and consumes: its terminus is durable.
+func browses(s *wire.Source) bool {
+	return s != nil && s.DistributionMode != nil && *s.DistributionMode == distributionCopy && (s.Durable == nil || *s.Durable == 0)
+}
 
 // selectorFilter is the selector of a receiving link.
 type selectorFilter struct {
@@ -67,6 +82,31 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 		found = &selectorFilter{text: text, sql: sql, reply: wire.Map{pair}}
 	}
 	return found, refusal{}
+}
+
+// source returns what a link that browses or has a selector searches; the selector was parsed before.
+func (l *outgoingLink) source() receiver.Source {
+	c := l.session.conn
+	s := receiver.Source{
+		Broker: c.config.Broker, At: l.entity, PeekMessagesMax: peekMessagesMax, PeekBytesMax: peekBytesMax,
+		Work: &c.scanWork, Log: c.log, Recovered: c.recovered,
+	}
+	if l.selector != nil {
+		parsed, err := fsm.NewSelector(l.selector.sql)
+		if err != nil {
+			panic("amqp: selector that was parsed before: " + err.Error())
+		}
+		s.Selector = parsed
+	}
+	return s
+}
+
+// messagesReturned tells the receiver of a link with a selector which messages the client has settled such that they become
+// ready again.
+func (l *outgoingLink) messagesReturned(settlements []fsm.Settlement) {
+	if r, ok := l.receiver.(*receiver.Consumer); ok {
+		r.Returned(settlements)
+	}
 }
 
 // setSelector sets the selector of a link that is being attached.

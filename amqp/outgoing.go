@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -57,9 +58,9 @@ func (l *outgoingLink) ready() {
 	switch {
 	case l.kind != entityNode || l.receiver != nil:
 	case l.browses:
-		l.receiver = newBrowser(l.newScanner(peekWithin))
+		l.receiver = receiver.NewBrowser(l.source())
 	case l.selector != nil:
-		l.receiver = newSelectingReceiver(l.newScanner(selectPeekWithin), l.receiveAndDelete)
+		l.receiver = receiver.NewConsumer(l.source(), l.receiveAndDelete)
 	default:
 		l.receiver = broker.Receiver(l.entity, l.receiveAndDelete)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -58,7 +59,7 @@ func TestConsumerGetsWhatItsSelectorSelects(t *testing.T) {
 		h.colored(t, "orders", "blue", 2*peekMessagesMax, 1)
 		h.colored(t, "orders", "red", 7, 1)
 		p.expectBodies(t, 7, 1)
-		if took := time.Since(since); took > 2*selectPauseMax {
+		if took := time.Since(since); took > 2*receiver.PauseMax {
 			t.Errorf("a new message is delivered after %s", took)
 		}
 		p.settleAs(7, 7, &wire.Accepted{})
@@ -123,7 +124,7 @@ func TestConsumerWithSelectorFindsWhatComesBack(t *testing.T) {
 			if body := string(m.GetData()); body != fmt.Sprint(i) || m.Header.DeliveryCount != 1 {
 				t.Errorf("delivery %q, count %d; want %d, 1", body, m.Header.DeliveryCount, i)
 			}
-			if took := time.Since(since); took > 2*selectAgainMin {
+			if took := time.Since(since); took > 2*receiver.AgainMin {
 				t.Errorf("found after %s", took)
 			}
 		}
@@ -349,16 +350,16 @@ func TestSelectorThatSelectsNothingDelaysNobody(t *testing.T) {
 			h.colored(t, "replies", "red", i, 1)
 			p.expectBodies(t, i, 1)
 			p.settleAs(uint32(i), uint32(i), &wire.Accepted{})
-			if took := time.Since(since); took > 2*selectPauseMax {
+			if took := time.Since(since); took > 2*receiver.PauseMax {
 				t.Errorf("a message is delivered after %s", took)
 			}
 		}
 		// Each of the two looks at everything once, and again after pauses.
-		took := messages * (500*time.Millisecond + selectPauseMax)
-		pass := pages * (scanCost + peekMessagesMax/scanItemsPerUnit) * unitTime
+		took := messages * (500*time.Millisecond + receiver.PauseMax)
+		pass := pages * (receiver.PeekCost + peekMessagesMax/receiver.MessagesPerUnit) * receiver.UnitTime
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if most := 2 * (2 + int(took/max(selectAgainMin, selectAgainPause*pass))) * pages * peekMessagesMax; b.looks > most {
+		if most := 2 * (2 + int(took/max(receiver.AgainMin, receiver.AgainPause*pass))) * pages * peekMessagesMax; b.looks > most {
 			t.Errorf("%d messages were looked at in %s, more than %d", b.looks, took, most)
 		}
 		for _, p := range append(idle, p) {

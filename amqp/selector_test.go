@@ -9,6 +9,7 @@ import (
 	goamqp "github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -142,7 +143,7 @@ func TestScansAreLimited(t *testing.T) {
 				t.Errorf("drained: %+v", f)
 			}
 		}
-		cost := (1 + len(others)) * peeks * (scanCost + peekMessagesMax/scanItemsPerUnit)
+		cost := (1 + len(others)) * peeks * (receiver.PeekCost + peekMessagesMax/receiver.MessagesPerUnit)
 		least := time.Duration(cost-scanWorkPerSecondPerProcessor/workBurstsPerSecond) * time.Second / scanWorkPerSecondPerProcessor
 		if took := time.Since(began); took < least*9/10 {
 			t.Errorf("four searches took %s, less than %s", took, least)

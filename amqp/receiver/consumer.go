@@ -1,4 +1,4 @@
-package amqp
+package receiver
 
 import (
 	"context"
@@ -8,16 +8,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// selectingReceiver is the Receiver of a consuming link with a selector. It peeks, evaluates the selector, and locks
+// Consumer is the receiver of a consuming link with a selector. It peeks, evaluates the selector, and locks
 // what is selected as it was peeked at; everything else stays for other receivers.
 //
 // It looks at each message once, in order, and then at new ones as they come. A message that was not ready at that time can
 // become ready later, at its old place: what the client returns is looked at again from there on, in order, and a pass over
 // all older messages finds the others. Passes are rare enough to take a tenth of a processor at most.
-type selectingReceiver struct {
+type Consumer struct {
 	search
 
-	scanner          *scanner
+	scanner          scanner
 	receiveAndDelete bool
 
 	// Used by the outstanding Lock only.
@@ -28,7 +28,7 @@ type selectingReceiver struct {
 	returned []fsm.SequenceNumber // by shard: the lowest number that was returned and not looked at again, 0 for none; search.mu guards it
 }
 
-// pass is a pass over the messages that a selectingReceiver has looked at before.
+// pass is a pass over the messages that a Consumer has looked at before.
 type pass struct {
 	running bool
 	end     []fsm.SequenceNumber // by shard: where it ends
@@ -38,28 +38,30 @@ type pass struct {
 	due     time.Time            // when the next pass begins
 }
 
-func newSelectingReceiver(s *scanner, receiveAndDelete bool) *selectingReceiver {
-	next := s.start()
-	return &selectingReceiver{scanner: s, receiveAndDelete: receiveAndDelete, next: next, returned: make([]fsm.SequenceNumber, len(next))}
+// NewConsumer returns a Consumer of the messages that the selector of source selects. It locks them, or receives and
+// deletes them.
+func NewConsumer(source Source, receiveAndDelete bool) *Consumer {
+	next := source.start()
+	return &Consumer{scanner: newScanner(source, selectPeekWithin), receiveAndDelete: receiveAndDelete, next: next, returned: make([]fsm.SequenceNumber, len(next))}
 }
 
-// Lock implements Receiver.
-func (r *selectingReceiver) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	r.begin(r.scanner.conn, wait, done, func(ctx context.Context) (fsm.Code, []fsm.Delivery) {
-		return r.run(ctx, min(most, peekMessagesMax), min(mostBytes, peekBytesMax), wait)
+// Lock implements amqp.Receiver.
+func (r *Consumer) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	r.begin(r.scanner.Recovered, wait, done, func(ctx context.Context) (fsm.Code, []fsm.Delivery) {
+		return r.run(ctx, min(most, r.scanner.PeekMessagesMax), min(mostBytes, r.scanner.PeekBytesMax), wait)
 	})
 }
 
 // run looks for messages until it finds some, or the time is over. A drain, which does not wait, ends when it has looked at
 // every message. A leader that cannot be reached at the moment is asked again, as other receivers do.
-func (r *selectingReceiver) run(ctx context.Context, most, mostBytes int, wait time.Duration) (fsm.Code, []fsm.Delivery) {
+func (r *Consumer) run(ctx context.Context, most, mostBytes int, wait time.Duration) (fsm.Code, []fsm.Delivery) {
 	drains := wait == 0
 	if drains {
 		r.beginPass()
 		wait = scanWithin
 	}
 	until := time.Now().Add(wait)
-	for pause := selectPauseMin; ; pause = min(2*pause, selectPauseMax) {
+	for pause := selectPauseMin; ; pause = min(2*pause, PauseMax) {
 		r.goBack()
 		found, more, err := r.look(ctx, most, mostBytes)
 		switch {
@@ -84,7 +86,7 @@ func (r *selectingReceiver) run(ctx context.Context, most, mostBytes int, wait t
 
 // look looks at the next messages of each shard, and takes a step of a pass over older ones if one is due. more means
 // that there is more to look at now. An error of one shard does not keep the others from being looked at.
-func (r *selectingReceiver) look(ctx context.Context, most, mostBytes int) (found []fsm.Delivery, more bool, err error) {
+func (r *Consumer) look(ctx context.Context, most, mostBytes int) (found []fsm.Delivery, more bool, err error) {
 	if !r.again.running || time.Since(r.polled) >= selectPauseMin {
 		for shard := range r.next {
 			p, locked, failure := r.page(ctx, shard, r.next[shard], most, mostBytes)
@@ -113,10 +115,10 @@ func (r *selectingReceiver) look(ctx context.Context, most, mostBytes int) (foun
 }
 
 // beginPass begins a pass over the messages that it has looked at so far.
-func (r *selectingReceiver) beginPass() { r.again = pass{running: true, end: slices.Clone(r.next)} }
+func (r *Consumer) beginPass() { r.again = pass{running: true, end: slices.Clone(r.next)} }
 
 // passOn takes one step of the pass. A shard that does not answer is left to the next pass.
-func (r *selectingReceiver) passOn(ctx context.Context, most, mostBytes int) (found []fsm.Delivery, err error) {
+func (r *Consumer) passOn(ctx context.Context, most, mostBytes int) (found []fsm.Delivery, err error) {
 	a := &r.again
 	if a.next = max(a.next, firstOf(a.shard)); a.next < a.end[a.shard] {
 		var p scanned
@@ -127,7 +129,7 @@ func (r *selectingReceiver) passOn(ctx context.Context, most, mostBytes int) (fo
 		}
 	}
 	if a.shard++; a.shard == len(a.end) {
-		pause := max(selectAgainMin, time.Duration(selectAgainPause*a.cost)*unitTime)
+		pause := max(AgainMin, time.Duration(AgainPause*a.cost)*UnitTime)
 		*a = pass{due: time.Now().Add(pause)}
 	}
 	return found, err
@@ -135,7 +137,7 @@ func (r *selectingReceiver) passOn(ctx context.Context, most, mostBytes int) (fo
 
 // page looks at messages of a shard from a number on, and locks those that are selected. After an error the next page begins at
 // the same number.
-func (r *selectingReceiver) page(ctx context.Context, shard int, from fsm.SequenceNumber, most, mostBytes int) (scanned, []fsm.Delivery, error) {
+func (r *Consumer) page(ctx context.Context, shard int, from fsm.SequenceNumber, most, mostBytes int) (scanned, []fsm.Delivery, error) {
 	p, err := r.scanner.page(ctx, shard, from, most, mostBytes, func(d *fsm.Delivery) bool { return d.State == fsm.Ready })
 	if err == nil {
 		err = ctx.Err()
@@ -153,7 +155,7 @@ func (r *selectingReceiver) page(ctx context.Context, shard int, from fsm.Sequen
 		found []fsm.Delivery
 	}
 	answers := make(chan answer, 1)
-	r.scanner.conn.config.Broker.FetchReady(r.scanner.at, seen, r.receiveAndDelete, func(code fsm.Code, found []fsm.Delivery) {
+	r.scanner.Broker.FetchReady(r.scanner.At, seen, r.receiveAndDelete, func(code fsm.Code, found []fsm.Delivery) {
 		answers <- answer{code, found}
 	})
 	a := <-answers // also after Cancel: what is locked is delivered
@@ -164,7 +166,7 @@ func (r *selectingReceiver) page(ctx context.Context, shard int, from fsm.Sequen
 }
 
 // goBack goes back to the messages that the client has returned.
-func (r *selectingReceiver) goBack() {
+func (r *Consumer) goBack() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for shard, n := range r.returned {
@@ -174,13 +176,9 @@ func (r *selectingReceiver) goBack() {
 	}
 }
 
-// messagesReturned tells the receiver of a link with a selector which messages the client has settled such that they become
-// ready again.
-func (l *outgoingLink) messagesReturned(settlements []fsm.Settlement) {
-	r, ok := l.receiver.(*selectingReceiver)
-	if !ok {
-		return
-	}
+// Returned tells the Consumer that the client has settled messages: it looks again at those that become ready. It may
+// be called from any goroutine.
+func (r *Consumer) Returned(settlements []fsm.Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range settlements {

@@ -1,41 +1,54 @@
-package amqp
+package receiver
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/message"
-	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// scanner peeks at the messages of an entity for one link, and evaluates the selector of the link, if it has one. Only
-// the goroutine of the outstanding Lock uses it.
-type scanner struct {
-	conn     *conn
-	at       fsm.EntityRef
-	selector *fsm.Selector // nil: all messages
-	within   time.Duration // of one peek
-	reader   message.RuleReader
+// Broker has the methods of amqp.Broker that a search calls; the same rules apply to them.
+type Broker interface {
+	Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
+	FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
 }
 
-// newScanner returns a scanner for the link; its selector was parsed before.
-func (l *outgoingLink) newScanner(within time.Duration) *scanner {
-	s := &scanner{conn: l.session.conn, at: l.entity, within: within}
-	if l.selector != nil {
-		parsed, err := fsm.NewSelector(l.selector.sql)
-		if err != nil {
-			panic("amqp: selector that was parsed before: " + err.Error())
-		}
-		s.selector = parsed
-	}
-	return s
+// Source is what one link searches. All fields but Selector are required.
+type Source struct {
+	Broker   Broker
+	At       fsm.EntityRef
+	Selector *fsm.Selector // nil: all messages
+
+	PeekMessagesMax int // messages of one peek
+	PeekBytesMax    int // bytes of the payloads of one peek
+
+	// Work pays for what a selector looks at.
+	Work *Work
+	Log  *slog.Logger
+	// Recovered is deferred by the goroutine of each Lock. It calls recover, and handles a panic.
+	Recovered func(context.Context)
+}
+
+// scanner peeks at the messages of a Source, and evaluates its selector. Only the goroutine of the outstanding Lock
+// uses it.
+type scanner struct {
+	Source
+
+	within time.Duration // of one peek
+	reader message.RuleReader
+}
+
+func newScanner(source Source, within time.Duration) scanner {
+	return scanner{Source: source, within: within}
 }
 
 // start returns the lowest number that a message of each shard can have; an entity that is not partitioned has one.
-func (s *scanner) start() []fsm.SequenceNumber {
-	all := make([]fsm.SequenceNumber, max(1, len(s.at.Shards)))
+func (s *Source) start() []fsm.SequenceNumber {
+	all := make([]fsm.SequenceNumber, max(1, len(s.At.Shards)))
 	for shard := range all {
 		all[shard] = firstOf(shard)
 	}
@@ -57,21 +70,21 @@ type scanned struct {
 // selector, it pays for the work, because one call may look at every message of the entity. A message that is not
 // eligible is not selected; nil: all are.
 func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, max, maxBytes int, eligible func(*fsm.Delivery) bool) (scanned, error) {
-	at, most := s.at, max
+	at, most := s.At, max
 	if len(at.Shards) > 0 {
 		at.Shards = at.Shards[:shard+1] // a peek goes on with the shards behind: there are none
 	}
-	if s.selector != nil {
-		most = peekMessagesMax
+	if s.Selector != nil {
+		most = s.PeekMessagesMax
 	}
 	within, cancel := context.WithTimeout(ctx, s.within)
-	found, err := s.conn.config.Broker.Peek(within, at, from, most, maxBytes)
+	found, err := s.Broker.Peek(within, at, from, most, maxBytes)
 	cancel()
-	p := scanned{next: from, empty: len(found) == 0, cost: scanCost}
+	p := scanned{next: from, empty: len(found) == 0, cost: PeekCost}
 	if err != nil {
 		return p, err //nolint:wrapcheck // callers ask for its code
 	}
-	if s.selector == nil {
+	if s.Selector == nil {
 		if p.selected = found; !p.empty {
 			p.next = found[len(found)-1].Lock.Sequence + 1
 		}
@@ -93,8 +106,8 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 			p.selected = append(p.selected, *d)
 		}
 	}
-	p.cost += len(found)/scanItemsPerUnit + bytes/scanUnitBytes + int(steps/scanUnitSteps)
-	s.conn.scanWork.pay(ctx, p.cost)
+	p.cost += len(found)/MessagesPerUnit + bytes/unitBytes + int(steps/unitSteps)
+	s.Work.pay(ctx, p.cost)
 	return p, nil
 }
 
@@ -102,33 +115,40 @@ func (s *scanner) page(ctx context.Context, shard int, from fsm.SequenceNumber, 
 func (s *scanner) selects(d *fsm.Delivery) (selected bool, steps uint64) {
 	properties, err := s.reader.ReadDelivery(d)
 	if err != nil { // it was valid when it was stored
-		s.conn.log.Error("failed to read stored message", "entity", s.at.Name, "sequence", uint64(d.Lock.Sequence), "error", err)
+		s.Log.Error("failed to read stored message", "entity", s.At.Name, "sequence", uint64(d.Lock.Sequence), "error", err)
 		return false, 0
 	}
-	return s.selector.Selects(d, properties)
+	return s.Selector.Selects(d, properties)
 }
 
-// search performs the outstanding Lock of a Receiver that searches for messages, on a goroutine of its own.
+// search performs the outstanding Lock of a Browser or Consumer on a goroutine of its own.
 type search struct {
 	mu     sync.Mutex
 	cancel context.CancelFunc // nil before the first Lock
 	drains bool               // the outstanding Lock does not wait
 }
 
+// codeOf returns the code of an error of the broker, or ServerBusy for an error without a code.
+func codeOf(err error) fsm.Code {
+	code := fsm.ServerBusy
+	_ = errors.As(err, &code)
+	return code
+}
+
 // begin calls run, with a context that Cancel ends, and then done.
-func (s *search) begin(c *conn, wait time.Duration, done func(fsm.Code, []fsm.Delivery), run func(ctx context.Context) (fsm.Code, []fsm.Delivery)) {
+func (s *search) begin(recovered func(context.Context), wait time.Duration, done func(fsm.Code, []fsm.Delivery), run func(ctx context.Context) (fsm.Code, []fsm.Delivery)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
 	s.cancel, s.drains = cancel, wait == 0
 	s.mu.Unlock()
 	go func() {
-		defer c.recovered(ctx)
+		defer recovered(ctx)
 		defer cancel()
 		done(run(ctx))
 	}()
 }
 
-// Cancel implements Receiver. A Lock that does not wait goes on: if it ended early, its drain would leave out messages.
+// Cancel implements amqp.Receiver. A Lock that does not wait goes on: if it ended early, its drain would leave out messages.
 func (s *search) Cancel() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +157,7 @@ func (s *search) Cancel() {
 	}
 }
 
-// Close implements Receiver.
+// Close implements amqp.Receiver.
 func (s *search) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,22 +172,6 @@ func sleep(ctx context.Context, pause time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// scanWork pays for the scans of all links of a connection that have selectors, one after the other.
-type scanWork struct {
-	turn    chan struct{}
-	account work.Account
-}
-
-// pay waits until the connection may do work of cost units, or ctx ends.
-func (w *scanWork) pay(ctx context.Context, cost int) {
-	select {
-	case w.turn <- struct{}{}:
-		w.account.Wait(ctx, nil, cost)
-		<-w.turn
 	case <-ctx.Done():
 	}
 }
