@@ -100,6 +100,17 @@ func listening(t *testing.T) *Config {
 	}
 }
 
+// startPair starts a member with the given configuration, and returns it and member A, which dials it.
+func startPair(t *testing.T, config *Config) (listener, dialler *Transport) {
+	t.Helper()
+	listener = New(config)
+	listener.Start()
+	t.Cleanup(listener.Close)
+	asker := *config
+	asker.Self = "A"
+	return listener, New(&asker)
+}
+
 // TestUnauthenticatedPeersAreBounded checks that a port scan costs no more than its handshakes, and that
 // members get through once the unauthenticated peers have gone.
 func TestUnauthenticatedPeersAreBounded(t *testing.T) {
@@ -203,12 +214,7 @@ func TestRaftStreamNamesItsReplica(t *testing.T) {
 		}
 		return Accepted
 	}
-	p := New(config)
-	p.Start()
-	defer p.Close()
-	asker := *config
-	asker.Self = "A"
-	dialler := New(&asker)
+	_, dialler := startPair(t, config)
 	for _, former := range []string{"B.1", ""} {
 		_, err := dialler.DialRaft(t.Context(), "B", 1, former)
 		if refused := (RefusedError{}); !errors.As(err, &refused) || refused.Reply != OtherReplica {
@@ -229,25 +235,16 @@ func TestRaftStreamNamesItsReplica(t *testing.T) {
 // next is taken.
 func TestRaftStreamsAreBounded(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := listening(t)
 	taken := make(chan net.Conn, 1)
-	config := &Config{
-		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
-		Cluster: func() string { return "" },
-		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		Raft: func(from fsm.MemberID, _ fsm.PartitionID, _ string, conn net.Conn) Reply {
-			if from != "A" {
-				t.Errorf("the stream is of member %s", from)
-			}
-			if conn != nil {
-				taken <- conn
-			}
-			return Accepted
-		},
-		Logger: slog.New(slog.DiscardHandler),
+	config.Raft = func(from fsm.MemberID, _ fsm.PartitionID, _ string, conn net.Conn) Reply {
+		if from != "A" {
+			t.Errorf("the stream is of member %s", from)
+		}
+		if conn != nil {
+			taken <- conn
+		}
+		return Accepted
 	}
 	p := New(config)
 	if p.raftStreamsMax != raftStreamsMax {
@@ -295,12 +292,7 @@ func TestProbe(t *testing.T) {
 		}
 		return NoReplica
 	}
-	p := New(config)
-	p.Start()
-	defer p.Close()
-	asker := *config
-	asker.Self = "A"
-	dialler := New(&asker)
+	p, dialler := startPair(t, config)
 	if err := dialler.Probe(t.Context(), "B"); err != nil {
 		t.Errorf("a member that answers: %v", err)
 	}
