@@ -29,18 +29,17 @@ func (n *Node) FormatLevel() uint32 { return max(1, n.formatLevel.Load()) }
 func (n *Node) Outdated() <-chan struct{} { return n.outdated }
 
 // adoptLevel adopts the level of the catalog. It returns false when this binary cannot read that level. The
-// level is recorded on disk before anything of that level is written, so that an old binary fails at its next
-// start before it opens a log that it cannot read. Only catalogLoop calls it.
+// level is recorded on disk before this member writes anything of that level, so that an old binary fails at its next
+// start before it opens a log that it cannot read. A record that fails is tried again at the next call. Only catalogLoop
+// calls it, each time that it follows the catalog.
 func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
+	if n.dataDir.Identity().Level < level {
+		if err := n.dataDir.Update(func(id *datadir.Identity) { id.Level = level }); err != nil {
+			n.log.ErrorContext(ctx, "failed to record the format level of the cluster, will retry", "level", level, "error", err)
+		}
+	}
 	if n.formatLevel.Swap(level) == level {
 		return level <= n.readableLevel()
-	}
-	err := error(nil)
-	if n.dataDir.Identity().Level < level {
-		err = n.dataDir.Update(func(id *datadir.Identity) { id.Level = level })
-	}
-	if err != nil {
-		n.log.ErrorContext(ctx, "failed to record the format level of the cluster", "error", err)
 	}
 	if level <= n.readableLevel() {
 		n.log.InfoContext(ctx, "format level of the cluster was adopted", "level", level, "known", n.readableLevel())
@@ -59,8 +58,8 @@ type levelProposal struct {
 }
 
 // raiseLevel raises the cluster to the highest level that every member can read and an operator permits, when that has
-// been so for Settle; a new cluster at once. A dead member counts with the level that it last announced. A member of which
-// nothing is known prevents any rise, because it may come back with any binary.
+// been so for Settle; a new cluster at once. A dead member counts with the level that it last announced. The level does not
+// rise while the version of any member is unknown.
 func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 	level := n.readableLevel()
 	if most := levelMax(group); most != 0 {

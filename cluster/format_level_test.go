@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,15 @@ func (c *testCluster) awaitLevel(level uint32) {
 	})
 }
 
+// upgrade stops a member if it runs, and starts it with a binary that can read the given level.
+func (c *testCluster) upgrade(i int, level uint32) {
+	c.t.Helper()
+	c.stop(i)
+	c.configs[i].readableLevel = level
+	c.start(i)
+	c.ready()
+}
+
 // awaitReconciles waits until the leader of the catalog has reconciled n more times, so that anything that it
 // would do is done.
 func (c *testCluster) awaitReconciles(n int) {
@@ -61,9 +71,7 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	c.awaitReconciles(15)
 	c.awaitLevel(1)
 
-	c.configs[2].readableLevel = 2
-	c.start(2)
-	c.ready()
+	c.upgrade(2, 2)
 	c.awaitLevel(2)
 
 	c.stop(2)
@@ -72,9 +80,7 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	if !errors.Is(err, bootstrap.ErrOutdated) || !strings.Contains(err.Error(), "level 2 is needed and it knows 1") {
 		t.Fatalf("an old binary starts: %v", err)
 	}
-	c.configs[2].readableLevel = 3 // a newer binary joins, and alone changes nothing
-	c.start(2)
-	c.ready()
+	c.upgrade(2, 3) // a newer binary joins, and alone changes nothing
 	c.awaitReconciles(10)
 	c.awaitLevel(2)
 }
@@ -89,10 +95,7 @@ func TestHeldLevelDoesNotRise(t *testing.T) {
 	if err := c.nodes[0].operator.HoldFormatLevel(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	c.stop(2)
-	c.configs[2].readableLevel = 2
-	c.start(2)
-	c.ready()
+	c.upgrade(2, 2)
 	c.awaitReconciles(15) // Settle is five of them
 	c.awaitLevel(1)
 	if status, err := c.nodes[1].Status(t.Context()); err != nil || status.FormatLevel != 1 || status.FormatLevelMax != 1 {
@@ -104,6 +107,31 @@ func TestHeldLevelDoesNotRise(t *testing.T) {
 	c.awaitLevel(2)
 	if err := c.nodes[0].operator.HoldFormatLevel(t.Context(), 1); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("holding level 1 of a cluster at level 2 gives %v, want %v", err, fsm.PreconditionFails)
+	}
+}
+
+// TestLevelIsRecordedAgain: a level that could not be written to member.json is written the next time that the member
+// follows the catalog.
+func TestLevelIsRecordedAgain(t *testing.T) {
+	t.Parallel()
+	path := kit.MemoryDir(t)
+	dir, err := datadir.Open(nil, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = dir.Close() }()
+	n := &Node{config: Config{readableLevel: 2}, dataDir: dir, log: testLogger()}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if !n.adoptLevel(t.Context(), 2) || dir.Identity().Level != 0 {
+		t.Fatalf("level %d is recorded in a folder that does not exist, want 0", dir.Identity().Level)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if !n.adoptLevel(t.Context(), 2) || dir.Identity().Level != 2 {
+		t.Errorf("level %d is recorded, want 2", dir.Identity().Level)
 	}
 }
 

@@ -37,10 +37,7 @@ func TestPartitionsFollowTheLevel(t *testing.T) {
 	if !c.hasPartitionLevel(1) {
 		t.Error("a machine is ahead of the cluster")
 	}
-	c.stop(2)
-	c.configs[2].readableLevel = 2
-	c.start(2)
-	c.ready()
+	c.upgrade(2, 2)
 	c.awaitLevel(2)
 	kit.Eventually(t, "the machines of all replicas have level 2", func() bool { return c.hasPartitionLevel(2) })
 }
