@@ -81,10 +81,7 @@ type conn struct {
 	grants           grants
 	timer            *time.Timer
 
-	transactions        map[txnID]*transaction // open transactions
-	expiredTransactions []txnID                // ids of the last transactions that took too long
-	transactedBytes     int                    // bytes of transactions, including those being committed
-	committing          map[txnID]*transaction // transactions passed to the broker
+	transactions transactions
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted

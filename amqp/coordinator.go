@@ -86,7 +86,8 @@ func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
 	if a.link.state != attached {
 		return unknownTransaction() // the link has ended: there is no answer
 	}
-	cause := c.declare(a.link, time.Now(), id)
+	cause := c.transactions.declare(a.link, time.Now(), id)
+	c.resetTimer()
 	a.state = &wire.Declared{TxnID: id[:]}
 	return cause
 }
@@ -100,7 +101,7 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	t, cause := c.transaction(id)
+	t, cause := c.transactions.find(id)
 	switch {
 	case cause.condition != "":
 		return cause, true
@@ -114,7 +115,7 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 // dischargeLater ends a transaction when its operations are answered: an operation that is refused then makes the
 // commit fail. Nothing can be added meanwhile. mu is held.
 func (c *conn) dischargeLater(ctx context.Context, t *transaction, a *incomingDelivery, fail bool) {
-	c.addCommitting(t)
+	c.transactions.beginCommit(t)
 	waiting := *a
 	t.resume = func() {
 		if cause, answered := c.endTransaction(ctx, t, &waiting, fail); answered {
@@ -133,7 +134,7 @@ func (c *conn) endTransaction(ctx context.Context, t *transaction, a *incomingDe
 		c.commit(ctx, t, a)
 		return refusal{}, false
 	}
-	c.rollback(t)
+	c.transactions.rollback(t)
 	return cause, true
 }
 

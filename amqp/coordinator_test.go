@@ -269,8 +269,8 @@ func (c *conn) nothingHeld(t testing.TB) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.transactions) != 0 || c.transactedBytes != 0 || len(c.committing) != 0 {
-		t.Errorf("%d transactions, %d bytes, %d committing", len(c.transactions), c.transactedBytes, len(c.committing))
+	if len(c.transactions.open) != 0 || c.transactions.bytes != 0 || len(c.transactions.committing) != 0 {
+		t.Errorf("%d transactions, %d bytes, %d committing", len(c.transactions.open), c.transactions.bytes, len(c.transactions.committing))
 	}
 }
 
@@ -293,7 +293,7 @@ func TestConnectionEndsDuringCommit(t *testing.T) {
 	_ = p.net.Close()
 	<-p.ended
 	close(b.wait)
-	eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.committing) == 0 })
+	eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.transactions.committing) == 0 })
 	c.nothingHeld(t)
 	if b.counts("orders").Active != 1 {
 		t.Error("the broker was asked, and has done it")
@@ -343,20 +343,20 @@ func TestExpiredTransactionsMax(t *testing.T) {
 	}
 	now := time.Now()
 	for i := range expiredTransactionsMax + 5 {
-		if cause := c.declare(l, now, txnID{byte(i)}); cause.condition != "" {
+		if cause := c.transactions.declare(l, now, txnID{byte(i)}); cause.condition != "" {
 			t.Fatal(cause)
 		}
-		c.expireTransactions(now.Add(transactionWithin - 1))
-		if len(c.transactions) != 1 {
+		c.transactions.expire(now.Add(transactionWithin - 1))
+		if len(c.transactions.open) != 1 {
 			t.Fatal("too early")
 		}
-		c.expireTransactions(now.Add(transactionWithin))
+		c.transactions.expire(now.Add(transactionWithin))
 	}
-	if len(c.expiredTransactions) != expiredTransactionsMax || len(c.transactions) != 0 {
-		t.Errorf("%d remembered, %d open", len(c.expiredTransactions), len(c.transactions))
+	if len(c.transactions.expired) != expiredTransactionsMax || len(c.transactions.open) != 0 {
+		t.Errorf("%d remembered, %d open", len(c.transactions.expired), len(c.transactions.open))
 	}
-	_, first := c.transaction(&txnID{4})
-	_, last := c.transaction(&txnID{5})
+	_, first := c.transactions.find(&txnID{4})
+	_, last := c.transactions.find(&txnID{5})
 	if first.condition != wire.ConditionTransactionUnknownID || last.condition != wire.ConditionTransactionTimeout {
 		t.Errorf("%v and %v", first, last)
 	}

@@ -113,7 +113,7 @@ func (l *incomingLink) flow(f *wire.Flow) {
 func (l *incomingLink) drop() {
 	l.discardPartial()
 	if l.end() && l.kind == coordinatorNode {
-		l.session.conn.rollbackOf(l)
+		l.session.conn.transactions.rollbackOf(l)
 	}
 }
 

@@ -190,7 +190,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	defer c.unlock()
 	c.requests--
 	if causesRollback(r.argument("operation"), cause) {
-		c.markRollbackOnlyByID(r.transaction, cause)
+		c.transactions.markRollbackOnlyByID(r.transaction, cause)
 	}
 	c.inFlightBytes -= r.bytes
 	c.memory.decodedBytes -= r.decoded

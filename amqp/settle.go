@@ -170,7 +170,7 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 // returns the others: a disposition that only settles says of them that the client has forgotten them, not that they
 // are released.
 func (s *session) keepEnlisted(first, last uint32, taken []settledDelivery) []settledDelivery {
-	for _, transactions := range []map[txnID]*transaction{s.conn.transactions, s.conn.committing} {
+	for _, transactions := range []map[txnID]*transaction{s.conn.transactions.open, s.conn.transactions.committing} {
 		for _, t := range transactions {
 			taken, _ = t.settledByClient(s, first, last, taken)
 		}

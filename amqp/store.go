@@ -103,7 +103,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	c.countDelivery()
 	c.countSend(a, cause)
 	if cause.condition != "" {
-		c.markRollbackOnlyByID(a.transaction, cause)
+		c.transactions.markRollbackOnlyByID(a.transaction, cause)
 	}
 	l := a.link
 	s := l.session

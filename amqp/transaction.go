@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -70,83 +69,6 @@ type deliveryKey struct {
 	id      uint32
 }
 
-// declare opens a transaction.
-func (c *conn) declare(l *incomingLink, now time.Time, id txnID) refusal {
-	if len(c.transactions)+len(c.committing) >= transactionsMax {
-		return refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d open transactions; more are not possible. Discharge one first.", transactionsMax), retryAfterChange}
-	}
-	if c.transactions == nil {
-		c.transactions = make(map[txnID]*transaction)
-	}
-	c.transactions[id] = &transaction{id: id, coordinator: l, deadline: now.Add(transactionWithin)}
-	c.resetTimer()
-	return refusal{}
-}
-
-// transaction finds an open transaction by its id, or returns the reason why there is none.
-func (c *conn) transaction(id *txnID) (*transaction, refusal) {
-	if id == nil {
-		return nil, unknownTransaction()
-	}
-	if t := c.transactions[*id]; t != nil {
-		return t, refusal{}
-	}
-	for _, lapsed := range c.expiredTransactions {
-		if lapsed == *id {
-			return nil, refusal{wire.ConditionTransactionTimeout, fmt.Sprintf("The transaction took longer than %v and was rolled back: nothing of it was done. Declare another one, and do all of the work again in less time.", transactionWithin), retryAfterChange}
-		}
-	}
-	return nil, unknownTransaction()
-}
-
-func unknownTransaction() refusal {
-	return refusal{wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.", retryAfterChange}
-}
-
-// enlist reserves space in a transaction for operations on messages of a total size; the caller then adds them
-// to its work. A refusal makes the transaction rollback-only. The transaction may wait for its discharge.
-func (c *conn) enlist(t *transaction, sends, settlements, bytes int) (cause refusal) {
-	bytes += (sends + settlements) * operationOverhead
-	switch {
-	case t.ended:
-		return unknownTransaction()
-	case t.rollbackReason.condition != "":
-		return t.rollbackOnlyRefusal()
-	case t.sends+sends > transactionSendsMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would send more than %d messages; it can only be rolled back now. Send fewer in one transaction.", transactionSendsMax), retryAfterChange}
-	case t.settlements+settlements > transactionSettlementsMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would settle more than %d messages; it can only be rolled back now. Settle fewer in one transaction.", transactionSettlementsMax), retryAfterChange}
-	case t.bytes+bytes > transactionBytesMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would hold more than %d bytes; it can only be rolled back now. Do less in one transaction.", transactionBytesMax), retryAfterChange}
-	case c.transactedBytes+bytes > transactedTotalMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The open transactions of the connection would hold more than %d bytes; this one can only be rolled back now. Discharge some first, or use more connections.", transactedTotalMax), retryAfterChange}
-	}
-	if cause.condition != "" {
-		c.markRollbackOnly(t, cause)
-		return cause
-	}
-	t.sends += sends
-	t.settlements += settlements
-	t.bytes += bytes
-	c.transactedBytes += bytes
-	return refusal{}
-}
-
-// markRollbackOnly makes a transaction rollback-only and drops its operations. The deliveries that it would have
-// settled remain unsettled, except those that the client has settled: it cannot settle them again over their link.
-func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
-	if t.rollbackReason.condition == "" {
-		t.rollbackReason = cause
-	}
-	for i := range t.deliveries {
-		if e := &t.deliveries[i]; e.clientSettled {
-			e.forget()
-		}
-	}
-	c.transactedBytes -= t.bytes
-	t.bytes, t.work, t.deliveries, t.enlisted, t.locks = 0, fsm.Transaction{}, nil, nil, nil
-}
-
 // forget removes a delivery from the unsettled ones of its session, and reports whether it was among them.
 func (e *enlistedDelivery) forget() bool {
 	s := e.session
@@ -159,13 +81,8 @@ func (e *enlistedDelivery) forget() bool {
 	return true
 }
 
-// markRollbackOnlyByID makes the transaction of a refused operation rollback-only, if it is open.
-func (c *conn) markRollbackOnlyByID(id *txnID, cause refusal) {
-	if id != nil {
-		if t := c.transactions[*id]; t != nil {
-			c.markRollbackOnly(t, cause)
-		}
-	}
+func unknownTransaction() refusal {
+	return refusal{wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.", retryAfterChange}
 }
 
 // rollbackOnlyRefusal returns the answer to further operations in a transaction that is rollback-only.
@@ -175,7 +92,7 @@ func (t *transaction) rollbackOnlyRefusal() refusal {
 
 // enlistSends adds messages for the entity of a link. The transaction is nil only if there is none.
 func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) (*transaction, refusal) {
-	t, cause := c.transaction(id)
+	t, cause := c.transactions.find(id)
 	if cause.condition == "" {
 		cause = c.enlistSendsIn(t, at, via, messages)
 	}
@@ -188,11 +105,11 @@ func (c *conn) enlistSendsIn(t *transaction, at fsm.EntityRef, via *fsm.EntityRe
 	for i := range messages {
 		bytes += len(messages[i].Payload) + len(messages[i].Properties)
 	}
-	if cause := c.enlist(t, len(messages), 0, bytes); cause.condition != "" {
+	if cause := c.transactions.enlist(t, len(messages), 0, bytes); cause.condition != "" {
 		return cause
 	}
 	if cause := t.secondPartition(&at, messages); cause.condition != "" {
-		c.markRollbackOnly(t, cause)
+		c.transactions.markRollbackOnly(t, cause)
 		return cause
 	}
 	for i := range t.work.Sends {
@@ -213,15 +130,15 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.
 		s := &settlements[i]
 		bytes += len(s.Properties) + len(s.Reason) + len(s.Description)
 	}
-	t, cause := c.transaction(id)
+	t, cause := c.transactions.find(id)
 	if cause.condition == "" {
-		cause = c.enlist(t, 0, len(settlements), bytes)
+		cause = c.transactions.enlist(t, 0, len(settlements), bytes)
 	}
 	if cause.condition != "" {
 		return nil, cause
 	}
 	if cause = t.addSettlements(at, settlements); cause.condition != "" {
-		c.markRollbackOnly(t, cause)
+		c.transactions.markRollbackOnly(t, cause)
 		return nil, cause
 	}
 	return t, refusal{}
@@ -298,41 +215,9 @@ func (t *transaction) settlementsAt(at fsm.EntityRef) *fsm.SettleAt {
 	return &t.work.Settles[len(t.work.Settles)-1]
 }
 
-// rollback ends a transaction without performing its operations. The deliveries that it would have settled
-// remain locked and unsettled.
-func (c *conn) rollback(t *transaction) {
-	c.markRollbackOnly(t, t.rollbackReason)
-	delete(c.transactions, t.id)
-	delete(c.committing, t.id)
-	t.ended = true
-}
-
-// rollbackOf ends the transactions that a coordinator link has declared (part 4, 4.4.1).
-func (c *conn) rollbackOf(l *incomingLink) {
-	for _, t := range c.transactions {
-		if t.coordinator == l {
-			c.rollback(t)
-		}
-	}
-}
-
-// expireTransactions rolls back transactions that took too long, and remembers their ids for later answers.
-func (c *conn) expireTransactions(now time.Time) {
-	for _, t := range c.transactions {
-		if now.Before(t.deadline) {
-			continue
-		}
-		c.rollback(t)
-		if len(c.expiredTransactions) >= expiredTransactionsMax {
-			c.expiredTransactions = append(c.expiredTransactions[:0], c.expiredTransactions[1:]...)
-		}
-		c.expiredTransactions = append(c.expiredTransactions, t.id)
-	}
-}
-
 // commit performs a whole transaction, and then answers the discharge. mu is held.
 func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) {
-	c.addCommitting(t)
+	c.transactions.beginCommit(t)
 	discharge, work := *a, t.work
 	t.work = fsm.Transaction{}
 	c.brokerCalls = append(c.brokerCalls, func() {
@@ -345,21 +230,11 @@ func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) 
 	})
 }
 
-// addCommitting closes a transaction to operations. mu is held.
-func (c *conn) addCommitting(t *transaction) {
-	delete(c.transactions, t.id)
-	if c.committing == nil {
-		c.committing = make(map[txnID]*transaction)
-	}
-	c.committing[t.id] = t
-}
-
 // committed is the done function of Broker.Transact.
 func (c *conn) committed(ctx context.Context, t *transaction, discharge *incomingDelivery, code fsm.Code) {
 	defer c.recovered(ctx)
 	c.mu.Lock()
-	delete(c.committing, t.id)
-	c.transactedBytes -= t.bytes
+	c.transactions.endCommit(t)
 	if code == fsm.OK {
 		t.settleDeliveries()
 	}
@@ -446,17 +321,6 @@ func commitRefusal(code fsm.Code) refusal {
 	return refusal{wire.ConditionTransactionRollback, "The transaction was rolled back, and nothing of it was done: " + v.text, v.retry}
 }
 
-// firstTransactionDeadline returns when the first transaction of the connection expires; false if there is
-// none.
-func (c *conn) firstTransactionDeadline() (first time.Time, ok bool) {
-	for _, t := range c.transactions {
-		if !ok || t.deadline.Before(first) {
-			first, ok = t.deadline, true
-		}
-	}
-	return first, ok
-}
-
 // settleInTransaction handles a disposition that is part of a transaction: its settlements are enlisted and
 // checked, and the client gets the outcome that they will have. The answer settles nothing: the commit does, and after a
 // rollback the client can settle the deliveries again (part 4, 4.4.3). A refusal is answered with a plain
@@ -472,7 +336,7 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 	if known, ok := txnIDOf(state.TxnID); ok {
 		id = &known
 	}
-	if t, gone := c.transaction(id); d.Settled && gone.condition == "" {
+	if t, gone := c.transactions.find(id); d.Settled && gone.condition == "" {
 		var again bool
 		if taken, again = t.settledByClient(s, d.First, last, taken); again && len(taken) == 0 {
 			return
@@ -483,13 +347,13 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 		cause = s.enlistDeliveries(id, taken, what, d.Settled)
 	}
 	if cause.condition != "" {
-		c.markRollbackOnlyByID(id, cause)
+		c.transactions.markRollbackOnlyByID(id, cause)
 		if !d.Settled {
 			s.refuseInTransaction(c.newError(ctx, cause), d.First, last, len(taken) > 0)
 		}
 		return
 	}
-	s.checkDeliveries(ctx, c.transactions[*id], taken, what.outcome, d.Settled)
+	s.checkDeliveries(ctx, c.transactions.open[*id], taken, what.outcome, d.Settled)
 }
 
 // refuseInTransaction answers a refused disposition. Deliveries that are known stay open at the client, which
@@ -513,7 +377,7 @@ func decideInTransaction(outcome any) decision {
 // enlistDeliveries enlists deliveries, which may belong to several links.
 func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what decision, settled bool) refusal {
 	c := s.conn
-	if _, cause := c.transaction(id); cause.condition != "" {
+	if _, cause := c.transactions.find(id); cause.condition != "" {
 		return cause
 	}
 	if len(taken) == 0 {

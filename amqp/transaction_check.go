@@ -112,7 +112,7 @@ func (c *conn) refuseChecked(t *transaction, codes []fsm.Code, path string) refu
 	if cause.condition != "" {
 		c.mu.Lock()
 		defer c.unlock()
-		c.markRollbackOnly(t, cause)
+		c.transactions.markRollbackOnly(t, cause)
 	}
 	return cause
 }
@@ -132,7 +132,7 @@ func (s *session) answerChecked(ctx context.Context, t *transaction, taken []set
 	c := s.conn
 	cause := settleReplyOf(worst(codes)).withEntity(taken[0].link.path).refusal
 	if cause.condition != "" {
-		c.markRollbackOnly(t, cause)
+		c.transactions.markRollbackOnly(t, cause)
 	}
 	if s.ended {
 		return

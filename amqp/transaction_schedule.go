@@ -15,7 +15,7 @@ import (
 // ends with prepared.
 func (c *conn) prepare(ctx context.Context, r *request) *transaction {
 	c.mu.Lock()
-	t, cause := c.transaction(r.transaction)
+	t, cause := c.transactions.find(r.transaction)
 	if cause.condition == "" && t.rollbackReason.condition != "" {
 		cause = t.rollbackOnlyRefusal()
 	}
@@ -40,7 +40,7 @@ func (c *conn) prepared(ctx context.Context, t *transaction, r *request, refused
 			refused = enlistedResponse(cause)
 		}
 	case cause.retry != retryLater:
-		c.markRollbackOnly(t, cause)
+		c.transactions.markRollbackOnly(t, cause)
 	}
 	c.unlock()
 	if cause.condition == "" {
@@ -91,7 +91,7 @@ func (c *conn) cancelInTransaction(ctx context.Context, r *request, body wire.Ma
 		return
 	}
 	c.mu.Lock()
-	t, cause := c.transaction(r.transaction)
+	t, cause := c.transactions.find(r.transaction)
 	if cause.condition == "" {
 		cause = c.enlistCancellation(t, r.link.entity, t.withdraw(r.link.entity.ID, numbers))
 	}
@@ -127,12 +127,12 @@ func (t *transaction) withdraw(at fsm.EntityID, numbers []fsm.SequenceNumber) (o
 
 // enlistCancellation adds the cancellation of scheduled messages. mu is held.
 func (c *conn) enlistCancellation(t *transaction, at fsm.EntityRef, numbers []fsm.SequenceNumber) refusal {
-	if cause := c.enlist(t, 0, len(numbers), 0); cause.condition != "" || len(numbers) == 0 {
+	if cause := c.transactions.enlist(t, 0, len(numbers), 0); cause.condition != "" || len(numbers) == 0 {
 		return cause
 	}
 	for _, n := range numbers {
 		if cause := t.settleIn(at, n.Shard()); cause.condition != "" {
-			c.markRollbackOnly(t, cause)
+			c.transactions.markRollbackOnly(t, cause)
 			return cause
 		}
 	}
@@ -171,12 +171,12 @@ func (c *conn) enlistState(t *transaction, at fsm.EntityRef, state fsm.StateAt) 
 	if again >= 0 {
 		count = 0
 	}
-	if cause := c.enlist(t, 0, count, len(state.State.State)); cause.condition != "" {
+	if cause := c.transactions.enlist(t, 0, count, len(state.State.State)); cause.condition != "" {
 		return cause
 	}
 	if t.home != nil && t.home.ID != at.ID {
 		cause := t.settleIn(at, 0)
-		c.markRollbackOnly(t, cause)
+		c.transactions.markRollbackOnly(t, cause)
 		return cause
 	}
 	if again >= 0 {

@@ -407,8 +407,8 @@ func TestRefusedOperationMakesRollbackOnly(t *testing.T) {
 			}
 			conn := onlyConn(t, s)
 			conn.mu.Lock()
-			if conn.transactedBytes != 0 {
-				t.Errorf("it still holds %d bytes", conn.transactedBytes)
+			if conn.transactions.bytes != 0 {
+				t.Errorf("it still holds %d bytes", conn.transactions.bytes)
 			}
 			conn.mu.Unlock()
 			p.transfer(0, 4, encodedMessage(t, nil), in(txn))
@@ -725,7 +725,7 @@ func TestTransactionBytesMax(t *testing.T) {
 	c := onlyConn(t, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.transactedBytes > transactionBytesMax || c.transactedBytes < 4*size || c.inFlightBytes != 0 {
-		t.Errorf("%d bytes held, %d in flight", c.transactedBytes, c.inFlightBytes)
+	if c.transactions.bytes > transactionBytesMax || c.transactions.bytes < 4*size || c.inFlightBytes != 0 {
+		t.Errorf("%d bytes held, %d in flight", c.transactions.bytes, c.inFlightBytes)
 	}
 }
