@@ -9,7 +9,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -414,10 +413,6 @@ func (p *Client) handleAnswer(q *request, tag uint64, answer partition.Answer, h
 		return // a later submission is in flight
 	}
 	if answer.Final && !q.unknown { // a full disk: another submission would not change that
-		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
-		return
-	}
-	if planted.Active(planted.GiveUpUnknown) && q.unknown {
 		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
 		return
 	}

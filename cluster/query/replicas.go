@@ -7,7 +7,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -89,7 +88,7 @@ func (d Replicas) Read(ctx context.Context, id fsm.PartitionID, look func(partit
 	starting := false
 	err := group.Read(ctx, func(m partition.Machine) {
 		catalog := raftgroup.Catalog(m)
-		if starting = catalog != nil && catalog.ClusterID() == "" && !planted.Active(planted.EmptyCatalogAnswers); !starting {
+		if starting = catalog != nil && catalog.ClusterID() == ""; !starting {
 			look(m)
 		}
 	})

@@ -11,7 +11,7 @@ func amqpFaults() []Fault {
 		}},
 		// Lets a browser of a partitioned entity go on behind the last number that it has shown.
 		{Name: "browsing-skips-shards", Package: "amqp", Test: "TestBrowserShowsNewMessagesOfEveryShard", Patches: []overlay.Patch{
-			{"amqp/browse.go", "b.next[shard] = next", "b.next[shard] = next; if FAULT { for i := range b.next { b.next[i] = max(b.next[i], next) } }"},
+			{"amqp/receiver/browser.go", "b.next[shard] = next", "b.next[shard] = next; if FAULT { for i := range b.next { b.next[i] = max(b.next[i], next) } }"},
 		}},
 		// Counts the payload of a large WebSocket message as bytes that carry nothing until all of it was read.
 		{Name: "pace-large-payload", Package: "cmd/listen", Test: "TestLargePayloadIsNotPaced", Patches: []overlay.Patch{
@@ -44,7 +44,7 @@ func amqpFaults() []Fault {
 		// Lets a consumer with a selector look at each message once.
 		{Name: "selecting-never-looks-back", Package: "amqp", Test: "TestConsumerWithSelectorFindsWhatComesBack", Patches: []overlay.Patch{
 			{
-				"amqp/selecting.go",
+				"amqp/receiver/consumer.go",
 				"if !r.again.running && time.Now().After(r.again.due) {",
 				"if !r.again.running && time.Now().After(r.again.due) && !FAULT {",
 			},

@@ -31,6 +31,22 @@ func clusterFaults() []Fault {
 				"draining = draining || time.Since(since) < drainedIntervalsMax*b.Interval || FAULT",
 			},
 		}},
+		// Answers from the catalog of a cluster that is not bootstrapped yet.
+		{Name: "empty-catalog-answers", Package: "cluster/router", Test: "TestStartingClusterIsBusy", Patches: []overlay.Patch{
+			{
+				"cluster/query/replicas.go",
+				`if starting = catalog != nil && catalog.ClusterID() == ""; !starting {`,
+				`if starting = catalog != nil && catalog.ClusterID() == "" && !FAULT; !starting {`,
+			},
+		}},
+		// Reports a request with an unknown outcome as failed instead of sending it again.
+		{Name: "give-up-unknown", Package: "cluster/client", Test: "TestPartitionClientRetriesWithTheSameBytes", Patches: []overlay.Patch{
+			{
+				"cluster/client/client.go",
+				"q.state = requestQueued",
+				"if FAULT && q.unknown { p.finish(q, fsm.Result{Code: fsm.ServerBusy}); return }; q.state = requestQueued",
+			},
+		}},
 		// Promises two members to bootstrap different clusters with them.
 		{Name: "pledge-twice", Package: "cluster/bootstrap", Test: "TestPledgeBindsUntilReleased", Patches: []overlay.Patch{
 			{

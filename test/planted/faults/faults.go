@@ -73,7 +73,7 @@ func tree(source string, all []Fault) (overlay.Tree, error) {
 				packages[dir] = true
 				file, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(p[0])))
 				if err != nil {
-					return t, fmt.Errorf("fault %s: %w", f.Name, err)
+					return t, err
 				}
 				t.Added = append(t.Added, overlay.File{Name: dir + "/planted_fault.go", Text: fmt.Sprintf(
 					"%s\n\nimport faults \"github.com/peeklock/peeklock/%s\"\n\nfunc planted(name string) bool { return faults.Active(name) }\n", packageClause.Find(file), builtIn,
