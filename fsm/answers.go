@@ -252,6 +252,9 @@ func (a *answerTable) shrink(o *incarnation, i, budget int) (spent int) {
 	return spent
 }
 
+// frozenAnswers are the answers in an image.
+type frozenAnswers []frozenIncarnation
+
 // frozenIncarnation is an incarnation in an image.
 type frozenIncarnation struct {
 	id        uint64
@@ -260,8 +263,8 @@ type frozenIncarnation struct {
 }
 
 // freeze copies what an image cannot share; the caller then increments the generation.
-func (a *answerTable) freeze() []frozenIncarnation {
-	frozen := make([]frozenIncarnation, len(a.incarnations))
+func (a *answerTable) freeze() frozenAnswers {
+	frozen := make(frozenAnswers, len(a.incarnations))
 	for i, o := range a.incarnations {
 		frozen[i] = frozenIncarnation{id: o.id, seen: o.seen, receivers: o.receivers}
 	}

@@ -3,7 +3,6 @@ package fsm
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/peeklock/peeklock/fsm/fields"
 )
@@ -38,32 +37,6 @@ type Catalog struct {
 type nameEntry struct {
 	key    string
 	entity *Entity
-}
-
-// nameKey returns the form in which names are compared, case-insensitively. Only ASCII letters are
-// folded: names contain no others, and other characters must not become equal to ASCII letters, as
-// the Kelvin sign would.
-func nameKey(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'A' && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, name)
-}
-
-// compareKey compares a key with nameKey(name) without allocating: every request looks up names.
-func compareKey(key, name string) int {
-	for i := range min(len(key), len(name)) {
-		c := name[i]
-		if c >= 'A' && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != key[i] {
-			return cmp.Compare(key[i], c)
-		}
-	}
-	return cmp.Compare(len(key), len(name))
 }
 
 // NewCatalog returns an empty state machine. It stores no bodies.
@@ -390,3 +363,39 @@ func (c *Catalog) NextDeadline() Times { return Times{Serving: c.table.due} }
 
 // Refs calls visit for nothing: a catalog has no bodies.
 func (c *Catalog) Refs(func(Owner, Ref) Ref) {}
+
+// raiseLevel sets the level of the cluster. A level above FormatLevel is accepted too: all replicas
+// must answer alike, and package cluster checks whether this binary is too old.
+func (c *Catalog) raiseLevel(level uint32) Code {
+	if level < c.level || c.levelMax != 0 && level > c.levelMax || c.clusterID == "" {
+		return PreconditionFails
+	}
+	c.level = level
+	return OK
+}
+
+// holdLevel sets the level above which the cluster does not rise.
+func (c *Catalog) holdLevel(most uint32) Code {
+	if most != 0 && most < c.level || c.clusterID == "" {
+		return PreconditionFails
+	}
+	c.levelMax = most
+	return OK
+}
+
+// FormatLevelMax returns the level above which the cluster does not rise, 0 for none.
+func (c *Catalog) FormatLevelMax() uint32 { return c.levelMax }
+
+// FormatLevel returns the level of the cluster, which decides what may be written: 0 before the
+// cluster is bootstrapped, then 1 or more.
+func (c *Catalog) FormatLevel() uint32 { return c.level }
+
+// addLoad adds n to the load of every partition of an entity.
+func (c *Catalog) addLoad(e *Entity, n int) {
+	if len(e.Shards) == 0 {
+		c.load[e.Partition-1] += n
+	}
+	for _, shard := range e.Shards {
+		c.load[shard.Partition-1] += n
+	}
+}

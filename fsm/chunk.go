@@ -63,6 +63,16 @@ const (
 // hops returns the number of times the message was forwarded.
 func (f recordFlags) hops() uint8 { return uint8(f >> hopsShift) }
 
+// sharedRef encodes, in the record of a copy, the number of the message at the topic.
+func sharedRef(n SequenceNumber, size int) Ref {
+	return Ref{Segment: uint32(n >> 32), Offset: uint32(n), Size: uint32(size)}
+}
+
+// originalNumber returns the number at the topic of the message of which a record is a copy.
+func (rec *record) originalNumber() SequenceNumber {
+	return SequenceNumber(rec.body.Segment)<<32 | SequenceNumber(rec.body.Offset)
+}
+
 // patchRef is the location of the patches of the message in slot.
 type patchRef struct {
 	slot uint16

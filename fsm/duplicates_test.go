@@ -75,7 +75,7 @@ func TestDuplicateWindowAgreesWithAMap(t *testing.T) {
 
 func written(x *frozenDuplicateWindow) []byte {
 	var b bytes.Buffer
-	w := newImageWriter(&b, machineQueues, true)
+	w := imageWriter{newStreamWriter(&b, machineQueues, true)}
 	w.window(x)
 	_, _ = w.finish()
 	return b.Bytes()

@@ -4,48 +4,12 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // idleReportInterval is how often a shard that is idle says so: the first report may be lost, or another shard may not
 // have answered.
 const idleReportInterval = Millis(60 * 1000)
-
-// FenceIdle is a step of the deletion of a partitioned entity that is idle. A shard does not see whether the
-// others are in use, so none deletes itself. Instead all of them are fenced, each if it is idle: a fenced shard accepts nothing.
-// Then the first shard, whose fence decides, is deleted, and its tombstone has the others dropped.
-//
-// Refused with EntityNotFound; NotAllowed for an entity that is not a shard; or PreconditionFails where a step says
-// so.
-type FenceIdle struct {
-	Entity EntityID // a shard
-	// Round names the attempt to delete the entity: the Serial of the result for the first shard, where it is 0.
-	// A command of an attempt that has ended has no effect.
-	Round uint64
-	Step  FenceStep
-}
-
-// FenceStep is a step of FenceIdle. The numbers are part of the log format.
-type FenceStep uint8
-
-// The steps.
-const (
-	// FenceSet fences a shard. Result: Serial is the round. PreconditionFails if it is not idle, or fenced in a later
-	// round, the first shard in any.
-	FenceSet FenceStep = 1
-	// FenceLift removes the fence of a round. It is OK if there is none. At the first shard it ends the round for good, and
-	// only after that are the other shards allowed to accept anything.
-	FenceLift FenceStep = 2
-	// FenceDelete deletes the first shard, if it is still idle and fenced in this round: PreconditionFails otherwise.
-	FenceDelete FenceStep = 3
-)
-
-// FencedShard is a shard with a fence.
-type FencedShard struct {
-	Entity EntityID
-	Round  uint64
-}
 
 // isShard reports whether the entity is a shard of a partitioned one. A subscription is one if its topic is.
 func (x *entityState) isShard() bool {
@@ -138,17 +102,4 @@ func (q *Queues) FencedShards() []FencedShard {
 func (q *Queues) IsIdle(id EntityID) (idle, found bool) {
 	x := q.byID[id]
 	return x != nil && q.isIdle(x), x != nil
-}
-
-func (FenceIdle) kind() Kind                           { return KindFenceIdle }
-func (c FenceIdle) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-
-func (c FenceIdle) check() Code {
-	return codeIf(c.Entity != 0 && c.Step >= FenceSet && c.Step <= FenceDelete && (c.Round != 0 || c.Step == FenceSet))
-}
-
-func (c *FenceIdle) fields(x *fields.Codec) {
-	fields.Uint64(x, &c.Entity)
-	fields.Uint64(x, &c.Round)
-	fields.Uint8(x, &c.Step)
 }

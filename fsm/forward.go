@@ -7,10 +7,6 @@ import (
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
-// hopsMax is the number of times that a message can be forwarded: it ends cycles of entities that
-// forward to each other.
-const hopsMax = 4
-
 // Reason and description of messages that were forwarded hopsMax times; the reason is that of Azure
 // Service Bus.
 const (
@@ -50,9 +46,6 @@ func (sub *subqueue) reportsForwarding() bool { return sub.resumed || sub.forwar
 func (sub *subqueue) forwardsReady() bool {
 	return sub.address.Sub == TransferQueue || sub.destination() != ""
 }
-
-// canForward reports whether messages can be forwarded from such a sub-queue.
-func (a Address) canForward() bool { return a.Sub <= DeadLetterQueue || a.Sub == TransferQueue }
 
 // forwardSource finds a sub-queue from which messages can be forwarded.
 func (q *Queues) forwardSource(a Address) *subqueue {

@@ -1,6 +1,10 @@
 package fsm
 
-import "github.com/peeklock/peeklock/fsm/fields"
+import (
+	"cmp"
+
+	"github.com/peeklock/peeklock/fsm/fields"
+)
 
 // ForwardMessages advances the outbox of a sub-queue that forwards its messages. It needs no
 // header: the leader of the source partition can repeat it at any time with Incarnation 0.
@@ -77,37 +81,20 @@ func readTransferHead(r *fields.Codec) (c TransferMessages, messages int) {
 	return c, r.Count(transferredBytesMin)
 }
 
-// readTransferred reads a message in transit, which aliases the input.
-func readTransferred(r *fields.Codec) sentMessage {
-	m := sentMessage{number: SequenceNumber(r.Uvarint()), hops: r.Byte(), id: r.Bytes(), payload: r.Bytes(), ttl: Millis(r.Int64())}
-	m.properties, m.patches = r.Bytes(), r.Bytes()
-	m.session, m.hasSession = readSession(r)
-	fields.Uint64(r, &m.reserved)
-	fields.Int64(r, &m.at)
-	return m
-}
-
-// readTransfers reads a TransferMessages, its messages into scratch.
-func readTransfers(r *fields.Codec, scratch []sentMessage) (TransferMessages, []sentMessage) {
-	c, n := readTransferHead(r)
-	scratch = scratch[:0]
-	for range n {
-		scratch = append(scratch, readTransferred(r))
-	}
-	return c, scratch
-}
-
 // verifyTransfer decodes and checks a TransferMessages without building it.
 func verifyTransfer(r *fields.Codec) {
 	c, n := readTransferHead(r)
 	r.Limit(validTransfer(&c, n))
 	before := SequenceNumber(0)
 	for range n {
-		m := readTransferred(r)
-		r.Limit(m.number > before)
-		before = m.number
-		r.Limit(validTransferred(c.Source.Address, len(m.id), len(m.session), m.ttl, m.hops, m.properties) && len(m.payload) <= messageBytesMax)
-		r.Limit(validReservation(c.Source.Address, m.reserved, m.at, len(m.patches)))
+		number, hops, id, payload, life := SequenceNumber(r.Uvarint()), r.Byte(), r.Bytes(), r.Bytes(), Millis(r.Int64())
+		properties, patches := r.Bytes(), r.Bytes()
+		session, _ := readSession(r)
+		reserved, at := SequenceNumber(r.Uvarint()), Instant(r.Int64())
+		r.Limit(number > before)
+		before = number
+		r.Limit(validTransferred(c.Source.Address, len(id), len(session), life, hops, properties) && len(payload) <= messageBytesMax)
+		r.Limit(validReservation(c.Source.Address, reserved, at, len(patches)))
 	}
 }
 
@@ -211,4 +198,12 @@ func (m *Transferred) fields(x *fields.Codec) {
 func (o *Outbox) fields(x *fields.Codec) {
 	fields.Uint32(x, &o.Partition)
 	o.Address.fields(x)
+}
+
+func (o Outbox) compare(p Outbox) int {
+	return cmp.Or(
+		cmp.Compare(o.Partition, p.Partition),
+		cmp.Compare(o.Address.Entity, p.Address.Entity),
+		cmp.Compare(o.Address.Sub, p.Address.Sub),
+	)
 }

@@ -5,20 +5,8 @@ import (
 	"io"
 	"math"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/peeklock/peeklock/fsm/planted"
 )
-
-// Image is the frozen state of a state machine. Its methods may run concurrently with Apply of that
-// state machine, and with each other.
-type Image interface {
-	// WriteTo writes the image: version, kind, state, checksum. Restore reads it.
-	WriteTo(w io.Writer) (int64, error)
-	// Refs calls visit for every body reference of the image: entities by id, their sub-queues in
-	// the order of SubQueue, messages by number, the message before its patches.
-	Refs(visit func(Owner, Ref))
-}
 
 // queuesImage is an image of Queues. It shares chunks and answers with the state machine, which
 // copies them before it writes.
@@ -29,7 +17,7 @@ type queuesImage struct {
 	lastPublished EntityID
 	tombstones    []tombstone
 	entities      []frozenEntity
-	incarnations  []frozenIncarnation
+	answers       frozenAnswers
 }
 
 // frozenEntity is an entity in an image.
@@ -64,7 +52,7 @@ type frozenDuplicateWindow struct {
 func (q *Queues) Image() Image { return q.freeze() }
 
 func (q *Queues) freeze() *queuesImage {
-	img := &queuesImage{times: q.times, level: q.level, epoch: q.epoch, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), incarnations: q.table.freeze()}
+	img := &queuesImage{times: q.times, level: q.level, epoch: q.epoch, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), answers: q.table.freeze()}
 	for i, x := range q.entities {
 		img.entities[i] = frozenEntity{
 			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, lastUse: x.lastUse, sourceBatches: x.sourceBatches.list,
@@ -91,11 +79,17 @@ func (q *Queues) freeze() *queuesImage {
 	return img
 }
 
+// imageWriter writes the state of Queues, and imageReader reads it.
+type (
+	imageWriter struct{ *streamWriter }
+	imageReader struct{ *streamReader }
+)
+
 // WriteTo writes the image.
 func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w, true) }
 
 func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineQueues, refs)
+	iw := imageWriter{newStreamWriter(w, machineQueues, refs)}
 	iw.uvarint(uint64(img.level))
 	iw.uvarint(uint64(img.lastPublished))
 	iw.uvarint(img.epoch)
@@ -110,7 +104,7 @@ func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 	for i := range img.entities {
 		iw.entityState(&img.entities[i])
 	}
-	iw.answers(img.incarnations)
+	img.answers.write(iw.streamWriter)
 	return iw.finish()
 }
 
@@ -145,7 +139,7 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 				w.sessionOf(session)
 			}
 			before = n
-			return w.err == nil
+			return !w.failed()
 		})
 		w.outbox(x.outs[sub])
 		w.flushIfFull()
@@ -158,9 +152,9 @@ func (w *imageWriter) window(x *frozenDuplicateWindow) {
 	w.instant(x.swept)
 	w.count(int(x.tail - x.head))
 	before := Instant(0)
-	for pos := x.head; pos < x.tail && w.err == nil; pos++ {
+	for pos := x.head; pos < x.tail && !w.failed(); pos++ {
 		id := &x.pages[pos/windowPage-x.head/windowPage][pos%windowPage]
-		w.buf = append(w.buf, id.key[:]...)
+		w.bytes(id.key[:])
 		w.instant(id.at - before)
 		before = id.at
 		w.flushIfFull()
@@ -178,7 +172,7 @@ func (r *imageReader) window(w *duplicateWindow) {
 		step := r.instant()
 		r.require(step <= Instant(math.MaxInt64)-before)
 		before += step
-		if r.err == nil && !planted.Active(planted.ForgetDuplicateIDs) {
+		if !r.failed() && !planted.Active(planted.ForgetDuplicateIDs) {
 			w.remember(&key, before)
 		}
 	})
@@ -237,13 +231,13 @@ func (q *Queues) Restore(r io.Reader) error {
 	var fresh Queues
 	fresh.bodies = q.bodies
 	fresh.reset()
-	ir := newImageReader(r, machineQueues)
+	ir := imageReader{newStreamReader(r, machineQueues)}
 	fresh.level, fresh.lastPublished, fresh.epoch = ir.uint32(), EntityID(ir.uvarint()), ir.uvarint()
 	fresh.times = ir.times()
 	ir.repeat(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
 	ir.attachSubscriptions(&fresh)
-	ir.answers(&fresh.table)
+	fresh.table.read(ir.streamReader)
 	if err := ir.finish(); err != nil {
 		return fmt.Errorf("restore queues: %w", err)
 	}
@@ -276,7 +270,7 @@ func (r *imageReader) entityState(q *Queues) {
 	n := len(q.entities)
 	_, gone := q.findTombstone(id)
 	r.require(kind <= SubscriptionEntity && id != 0 && !gone && (n == 0 || q.entities[n-1].id < id))
-	if r.err != nil {
+	if r.failed() {
 		return
 	}
 	x := q.addEntity(id, kind)
@@ -309,10 +303,10 @@ func (r *imageReader) entityState(q *Queues) {
 		r.repeat(math.MaxUint64, func() { before = r.record(q, sub, before, x.last) })
 		r.outbox(q, sub)
 	}
-	if x.topicState != nil && len(x.topicState.pending) > 0 && r.err == nil {
+	if x.topicState != nil && len(x.topicState.pending) > 0 && !r.failed() {
 		q.pending = append(q.pending, x)
 	}
-	if x.sessions != nil && r.err == nil {
+	if x.sessions != nil && !r.failed() {
 		r.sessionsUsed(q, x)
 	}
 }
@@ -351,7 +345,7 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 	r.require((rec.state == Locked && !sub.deliversBySession() || rec.state == Scheduled) == (rec.deadline != 0))
 	r.require(rec.state == Scheduled || rec.flags&delayed == 0)
 	session := r.sessionOf(sub, &rec)
-	if r.err != nil {
+	if r.failed() {
 		return n
 	}
 	at := q.insertInSession(sub, n, rec, session)
@@ -370,13 +364,7 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 // Digest returns a hash of the whole state without the references, which differ between replicas:
 // two replicas that applied the same entries have the same digest. It costs as much as writing an
 // image.
-func (q *Queues) Digest() uint64 { return digest(q.freeze()) }
+func (q *Queues) Digest() uint64 { return q.freeze().Digest() }
 
-func digest(img interface {
-	write(w io.Writer, refs bool) (int64, error)
-},
-) uint64 {
-	h := xxhash.New()
-	_, _ = img.write(h, false) // a hash never fails
-	return h.Sum64()
-}
+// Digest is [Queues.Digest] of the frozen state. It may run concurrently with Apply.
+func (img *queuesImage) Digest() uint64 { return digest(img.write) }

@@ -8,10 +8,11 @@ const (
 	withDetails    byte = 1
 )
 
-func (w *imageWriter) answers(origins []frozenIncarnation) {
-	w.count(len(origins))
-	for i := range origins {
-		o := &origins[i]
+// write writes the answers.
+func (f frozenAnswers) write(w *streamWriter) {
+	w.count(len(f))
+	for i := range f {
+		o := &f[i]
 		w.fixed64(o.id)
 		w.instant(o.seen)
 		w.count(len(o.receivers))
@@ -20,7 +21,7 @@ func (w *imageWriter) answers(origins []frozenIncarnation) {
 			w.uvarint(l.low)
 			w.count(len(l.answers))
 			for j := range l.answers {
-				w.answer(&l.answers[j])
+				l.answers[j].write(w)
 				w.flushIfFull()
 			}
 			w.flushIfFull()
@@ -28,7 +29,7 @@ func (w *imageWriter) answers(origins []frozenIncarnation) {
 	}
 }
 
-func (w *imageWriter) answer(x *answerRecord) {
+func (x *answerRecord) write(w *streamWriter) {
 	w.uvarint(x.serial)
 	w.byte(byte(x.kind))
 	w.byte(byte(x.code))
@@ -61,13 +62,13 @@ func (w *imageWriter) answer(x *answerRecord) {
 	w.string(x.details.session.ID)
 }
 
-// answers reads the table into an empty one.
-func (r *imageReader) answers(a *answerTable) {
+// read reads the answers into an empty table.
+func (a *answerTable) read(r *streamReader) {
 	r.repeat(incarnationsMax, func() {
 		o := &incarnation{id: r.fixed64(), seen: r.instant(), generation: *a.generation}
 		n := len(a.incarnations)
 		r.require(o.id != 0 && (n == 0 || a.incarnations[n-1].id < o.id))
-		r.repeat(receiversPerIncarnationMax, func() { r.receiver(a, o) })
+		r.repeat(receiversPerIncarnationMax, func() { a.readReceiver(r, o) })
 		a.incarnations = append(a.incarnations, o)
 		if end := o.seen.After(incarnationIdleMax); a.due == 0 || end < a.due {
 			a.due = end
@@ -75,12 +76,12 @@ func (r *imageReader) answers(a *answerTable) {
 	})
 }
 
-func (r *imageReader) receiver(a *answerTable, o *incarnation) {
+func (a *answerTable) readReceiver(r *streamReader, o *incarnation) {
 	l := &receiverAnswers{id: r.uvarint(), low: r.uvarint(), generation: *a.generation}
 	n := len(o.receivers)
 	r.require(n == 0 || o.receivers[n-1].id < l.id)
 	r.repeat(answersOutstandingMax, func() {
-		x := r.answer()
+		x := readAnswer(r)
 		n := len(l.answers)
 		r.require(x.serial >= l.low && x.serial-l.low < answersOutstandingMax &&
 			x.serial != 0 && (n == 0 || l.answers[n-1].serial < x.serial))
@@ -91,7 +92,7 @@ func (r *imageReader) receiver(a *answerTable, o *incarnation) {
 	o.receivers = append(o.receivers, l)
 }
 
-func (r *imageReader) answer() answerRecord {
+func readAnswer(r *streamReader) answerRecord {
 	x := answerRecord{serial: r.uvarint(), kind: Kind(r.byte()), code: Code(r.byte()), number: r.uvarint()}
 	if x.kind == KindSettleMessages || x.kind == KindRenewLocks {
 		r.require(x.number <= commandSettlementsMax) // a repeated answer allocates as many codes

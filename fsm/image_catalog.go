@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -23,8 +22,14 @@ type catalogImage struct {
 	namespaces    []*Namespace
 	lastEntity    EntityID
 	entities      []*Entity
-	incarnations  []frozenIncarnation
+	answers       frozenAnswers
 }
+
+// catalogWriter writes the state of a Catalog, and catalogReader reads it.
+type (
+	catalogWriter struct{ *streamWriter }
+	catalogReader struct{ *streamReader }
+)
 
 // Image freezes the state: it copies only a pointer per namespace and the lists of the answer
 // table.
@@ -33,7 +38,7 @@ func (c *Catalog) Image() Image { return c.freeze() }
 func (c *Catalog) freeze() *catalogImage {
 	img := &catalogImage{
 		times: c.times, clusterID: c.clusterID, tokenKey: c.tokenKey, level: c.level, levelMax: c.levelMax,
-		members: c.members, partitions: c.partitions, lastNamespace: c.lastNamespace, lastEntity: c.lastEntity, entities: c.byID, incarnations: c.table.freeze(),
+		members: c.members, partitions: c.partitions, lastNamespace: c.lastNamespace, lastEntity: c.lastEntity, entities: c.byID, answers: c.table.freeze(),
 		namespaces: make([]*Namespace, len(c.namespaces)),
 	}
 	for i, s := range c.namespaces {
@@ -50,7 +55,7 @@ func (img *catalogImage) WriteTo(w io.Writer) (int64, error) { return img.write(
 func (img *catalogImage) Refs(func(Owner, Ref)) {}
 
 func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineCatalog, refs)
+	iw := catalogWriter{newStreamWriter(w, machineCatalog, refs)}
 	iw.times(img.times)
 	iw.string(img.clusterID)
 	for _, b := range img.tokenKey {
@@ -65,13 +70,13 @@ func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
 	}
 	iw.count(len(img.partitions))
 	for _, p := range img.partitions {
-		iw.fields(p.imageFields)
+		iw.fields(func(x *fields.Codec) { partitionFields(x, p) })
 		iw.flushIfFull()
 	}
 	iw.uvarint(uint64(img.lastNamespace))
 	iw.count(len(img.namespaces))
 	for _, n := range img.namespaces {
-		iw.fields(n.imageFields)
+		iw.fields(func(x *fields.Codec) { namespaceFields(x, n) })
 		iw.flushIfFull()
 	}
 	iw.uvarint(uint64(img.lastEntity))
@@ -80,11 +85,11 @@ func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
 		iw.entity(e)
 		iw.flushIfFull()
 	}
-	iw.answers(img.incarnations)
+	img.answers.write(iw.streamWriter)
 	return iw.finish()
 }
 
-func (w *imageWriter) entity(e *Entity) {
+func (w *catalogWriter) entity(e *Entity) {
 	w.uvarint(uint64(e.ID))
 	w.uvarint(uint64(e.Namespace))
 	w.byte(byte(e.Kind))
@@ -130,7 +135,7 @@ const (
 // Restore replaces the state by that of an image. On an error the state machine is unchanged.
 func (c *Catalog) Restore(r io.Reader) error {
 	fresh := NewCatalog()
-	ir := newImageReader(r, machineCatalog)
+	ir := catalogReader{newStreamReader(r, machineCatalog)}
 	fresh.times = ir.times()
 	fresh.clusterID = ir.string(clusterIDBytesMax)
 	for i := range fresh.tokenKey {
@@ -151,7 +156,7 @@ func (c *Catalog) Restore(r io.Reader) error {
 	for _, s := range fresh.namespaces {
 		ir.names(s)
 	}
-	ir.answers(&fresh.table)
+	fresh.table.read(ir.streamReader)
 	if err := ir.finish(); err != nil {
 		return fmt.Errorf("restore catalog: %w", err)
 	}
@@ -160,7 +165,7 @@ func (c *Catalog) Restore(r io.Reader) error {
 	return nil
 }
 
-func (r *imageReader) entity(c *Catalog) {
+func (r *catalogReader) entity(c *Catalog) {
 	e := &Entity{
 		ID: EntityID(r.uvarint()), Namespace: NamespaceID(r.uint32()), Kind: EntityKind(r.byte()), Topic: EntityID(r.uvarint()), Name: r.string(pathBytesMax), Partition: PartitionID(r.uint32()),
 		Version: r.uvarint(), Settings: r.settings(), Created: r.instant(), Updated: r.instant(), Dropping: r.bool(),
@@ -188,7 +193,7 @@ func (r *imageReader) entity(c *Catalog) {
 	r.require(e.Partition != CatalogPartition && int64(e.Partition) <= int64(len(c.partitions)))
 	s := c.namespace(e.Namespace)
 	r.require(s != nil)
-	if r.err != nil {
+	if r.failed() {
 		return
 	}
 	c.byID = append(c.byID, e)
@@ -202,7 +207,7 @@ func (r *imageReader) entity(c *Catalog) {
 }
 
 // shards reads the partitions of the shards of an entity: each shard has a partition of its own.
-func (r *imageReader) shards(c *Catalog, e *Entity) {
+func (r *catalogReader) shards(c *Catalog, e *Entity) {
 	var partitions []PartitionID
 	r.repeat(ShardsMax, func() {
 		id := PartitionID(r.uint32())
@@ -215,7 +220,7 @@ func (r *imageReader) shards(c *Catalog, e *Entity) {
 
 // names sorts the names of a namespace and checks them: no two entities have the same name, and
 // every subscription has its topic.
-func (r *imageReader) names(s *namespaceState) {
+func (r *catalogReader) names(s *namespaceState) {
 	for kind, list := range s.byName {
 		slices.SortFunc(list, func(a, b nameEntry) int { return cmp.Compare(a.key, b.key) })
 		for i, x := range list {
@@ -241,11 +246,7 @@ func isColocated(subscription, topic *Entity) bool {
 
 // Digest returns a hash of the whole state: two replicas that applied the same entries have the
 // same digest.
-func (c *Catalog) Digest() uint64 { return digest(c.freeze()) }
+func (c *Catalog) Digest() uint64 { return c.freeze().Digest() }
 
-func (w *imageWriter) rule(x *Rule) { w.sized(x.fields) }
-
-func (r *imageReader) rule() (x Rule) {
-	r.sized(ruleBytesMax+binary.MaxVarintLen64, x.fields)
-	return x
-}
+// Digest is [Catalog.Digest] of the frozen state. It may run concurrently with Apply.
+func (img *catalogImage) Digest() uint64 { return digest(img.write) }

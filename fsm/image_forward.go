@@ -41,7 +41,7 @@ func (r *imageReader) outbox(q *Queues, sub *subqueue) {
 		o.to = Destination{Partition: PartitionID(r.uint32()), Entity: EntityID(r.uvarint())}
 		r.require(o.to.Partition != CatalogPartition && o.to.Entity != 0)
 	}
-	for ; n > 0 && r.err == nil; n-- {
+	for ; n > 0 && !r.failed(); n-- {
 		number := before + SequenceNumber(r.uvarintMax(math.MaxInt64))
 		r.require(before < number && sub.isForwarding(number))
 		o.numbers = append(o.numbers, number)

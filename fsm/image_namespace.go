@@ -6,8 +6,8 @@ import (
 	"github.com/peeklock/peeklock/fsm/fields"
 )
 
-// imageFields of a namespace.
-func (n *Namespace) imageFields(x *fields.Codec) {
+// namespaceFields are the fields of a namespace in an image.
+func namespaceFields(x *fields.Codec, n *Namespace) {
 	fields.Uint32(x, &n.ID)
 	fields.Text(x, &n.Name)
 	n.Settings.fields(x)
@@ -27,17 +27,17 @@ func fieldTimedAccess(x *fields.Codec, rules *[]AccessRule) {
 	}
 }
 
-// imageFields of a partition.
-func (p *Partition) imageFields(x *fields.Codec) {
+// partitionFields are the fields of a partition in an image.
+func partitionFields(x *fields.Codec, p *Partition) {
 	p.fields(x)
 	fields.Uint32(x, &p.Last)
 	fieldReplicas(x, &p.Target)
 	fields.Bool(x, &p.Paused)
 }
 
-func (r *imageReader) namespace(c *Catalog) {
+func (r *catalogReader) namespace(c *Catalog) {
 	n := &Namespace{}
-	r.fields(n.imageFields)
+	r.fields(func(x *fields.Codec) { namespaceFields(x, n) })
 	r.requireAccess(n.Access)
 	before := NamespaceID(0)
 	if i := len(c.namespaces); i > 0 {
@@ -46,7 +46,7 @@ func (r *imageReader) namespace(c *Catalog) {
 	at, taken := c.nameIndex(n.Name)
 	r.require(before < n.ID && n.ID <= c.lastNamespace && validNamespaceName(n.Name) && !taken && n.Settings.Validate() == nil)
 	r.require(n.Version > 0 && (n.ID == DefaultNamespace) == (n.Name == DefaultNamespaceName))
-	if r.err != nil {
+	if r.failed() {
 		return
 	}
 	s := &namespaceState{Namespace: n, key: nameKey(n.Name)}
@@ -55,7 +55,7 @@ func (r *imageReader) namespace(c *Catalog) {
 }
 
 // hosts sorts the host names of all namespaces and checks that no two namespaces have the same.
-func (r *imageReader) hosts(c *Catalog) {
+func (r *catalogReader) hosts(c *Catalog) {
 	for _, s := range c.namespaces {
 		r.require(!c.hostTaken(s.Settings.Hosts, 0))
 		c.addHosts(s)
@@ -63,16 +63,16 @@ func (r *imageReader) hosts(c *Catalog) {
 }
 
 // requireAccess checks access rules, which are sorted by name.
-func (r *imageReader) requireAccess(rules []AccessRule) {
+func (r *catalogReader) requireAccess(rules []AccessRule) {
 	r.require(len(rules) <= accessRulesMax)
 	for i := range rules {
 		r.require(rules[i].Validate() == nil && (i == 0 || rules[i-1].Name < rules[i].Name))
 	}
 }
 
-func (r *imageReader) partition(c *Catalog) {
+func (r *catalogReader) partition(c *Catalog) {
 	p := &Partition{}
-	r.fields(p.imageFields)
+	r.fields(func(x *fields.Codec) { partitionFields(x, p) })
 	r.require(int(p.ID) == len(c.partitions)+1 && validReplicas(p.Replicas, partitionHeldMax))
 	r.require(p.Target == nil && !p.Paused || p.Formed && validReplicas(p.Target, partitionReplicaMax))
 	held := p.heldReplicas()
@@ -84,7 +84,7 @@ func (r *imageReader) partition(c *Catalog) {
 	c.partitions = append(c.partitions, p)
 }
 
-func (r *imageReader) member(c *Catalog) {
+func (r *catalogReader) member(c *Catalog) {
 	m := &Member{}
 	r.fields(m.fields)
 	n := len(c.members)

@@ -57,7 +57,7 @@ func (r *imageReader) sessions(q *Queues, x *entityState) {
 		}
 		_, twice := s.find(h.id)
 		r.require(slot < sessionsMax && !twice && h.epoch <= x.grants && (h.epoch == 0) == (h.until == 0) && (h.epoch != 0 || h.token == nil))
-		if r.err != nil {
+		if r.failed() {
 			return
 		}
 		for ; uint64(s.top) < slot; s.top++ {
@@ -98,7 +98,7 @@ func (r *imageReader) token() *SessionToken {
 
 // sessionOf reads the session of a record, noSession if the entity has no sessions.
 func (r *imageReader) sessionOf(sub *subqueue, rec *record) uint32 {
-	s := sub.ix.sessions
+	s := sub.entity.sessions
 	if s == nil {
 		return noSession
 	}
@@ -109,7 +109,7 @@ func (r *imageReader) sessionOf(sub *subqueue, rec *record) uint32 {
 	}
 	slot := uint32(n - 1)
 	r.require(slot < s.top && s.at(slot).used)
-	if r.err == nil && sub.ix.main && rec.state == Locked {
+	if !r.failed() && sub.ix.main && rec.state == Locked {
 		r.require(s.at(slot).epoch != 0)
 	}
 	return slot
@@ -125,7 +125,7 @@ func (r *imageReader) sessionsUsed(q *Queues, x *entityState) {
 			continue
 		}
 		r.require(line.all.count() > 0 || line.otherCount > 0 || h.epoch != 0 || h.updated != 0)
-		if r.err != nil {
+		if r.failed() {
 			return
 		}
 		s.update(slot, q.arena.generation)

@@ -83,12 +83,12 @@ func (sub *subqueue) canHold(rec *record, patch Ref) bool {
 // its message at the topic, and every message as many copies as it counts.
 func (r *imageReader) attachSubscriptions(q *Queues) {
 	for _, x := range q.entities {
-		if r.err == nil && x.kind == SubscriptionEntity {
+		if !r.failed() && x.kind == SubscriptionEntity {
 			r.attachSubscription(q, x)
 		}
 	}
 	for _, x := range q.entities {
-		if r.err == nil && x.kind == TopicEntity {
+		if !r.failed() && x.kind == TopicEntity {
 			r.checkCopies(x)
 		}
 	}
@@ -99,7 +99,7 @@ func (r *imageReader) attachSubscriptions(q *Queues) {
 func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 	topic := q.byID[x.topic.id]
 	r.require(topic != nil && topic.kind == TopicEntity && (x.fence == 0 || topic.settings.EnablePartitioning))
-	if r.err != nil {
+	if r.failed() {
 		return
 	}
 	x.topic = topic
@@ -129,7 +129,7 @@ func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 				of.deadLetterExpiry, of.epoch = of.epoch, 0
 			}
 			of.epoch++
-			return r.err == nil
+			return !r.failed()
 		})
 	}
 }

@@ -2,10 +2,6 @@ package fsm
 
 import "slices"
 
-// generation counts the images of a state machine. Data with an older generation than the state
-// machine may be shared with an image and is copied before it is written.
-type generation uint64
-
 // freeChunksMax is the number of empty chunks that a state machine keeps for reuse: a queue that is
 // filled and emptied message by message would allocate one each time.
 const freeChunksMax = 4
@@ -64,8 +60,15 @@ type index struct {
 	lostTimers int    // chunks that were removed while a timer existed for them
 	// sessions is notified of every message that is added, removed or changed; nil if the entity
 	// has no sessions.
-	sessions *sessionTable
+	sessions sessions
 	main     bool // this is the main queue: in others a session only counts its messages
+}
+
+// sessions is notified of the messages of an entity with sessions.
+type sessions interface {
+	// messageChanged is called when a message of the session in a slot changes its state; 0 means absent. main tells the main queue
+	// from the others, in which a session only counts its messages.
+	messageChanged(slot uint32, n SequenceNumber, from, to MessageState, main bool, now generation)
 }
 
 // cursor is the position of a live message: entry and slot. Adding or removing messages invalidates

@@ -327,3 +327,9 @@ func decodeAs[C Command](x fields.Codec, list func(*C, *fields.Codec)) (Command,
 	list(&c, &x)
 	return c, x
 }
+
+// The state machines. The numbers are part of the image format.
+const (
+	machineQueues  byte = 1
+	machineCatalog byte = 2
+)

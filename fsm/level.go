@@ -25,52 +25,10 @@ const FormatLevel uint32 = 1
 // whatever their members have learned.
 type RaiseLevel struct{ Level uint32 }
 
-// HoldLevel sets the level above which the cluster does not rise, 0 for none: an operator holds it until all agree that
-// there is no way back to the release before. PreconditionFails below the level of the cluster, which never falls, and
+// HoldLevel sets the level above which the cluster does not rise, 0 for none: an operator holds it until it is certain that
+// the release before will not be needed again. PreconditionFails below the level of the cluster, which never falls, and
 // for a catalog without a cluster.
 type HoldLevel struct{ Max uint32 }
-
-// raiseLevel sets the level of the cluster. A level above FormatLevel is accepted too: all replicas
-// must answer alike, and package cluster checks whether this binary is too old.
-func (c *Catalog) raiseLevel(level uint32) Code {
-	if level < c.level || c.levelMax != 0 && level > c.levelMax || c.clusterID == "" {
-		return PreconditionFails
-	}
-	c.level = level
-	return OK
-}
-
-// holdLevel sets the level above which the cluster does not rise.
-func (c *Catalog) holdLevel(most uint32) Code {
-	if most != 0 && most < c.level || c.clusterID == "" {
-		return PreconditionFails
-	}
-	c.levelMax = most
-	return OK
-}
-
-// FormatLevelMax returns the level above which the cluster does not rise, 0 for none.
-func (c *Catalog) FormatLevelMax() uint32 { return c.levelMax }
-
-// FormatLevel returns the level of the state machine, 1 or more, which decides its behaviour and
-// the version of its image.
-func (q *Queues) FormatLevel() uint32 { return max(1, q.level) }
-
-// raiseLevel sets the level of the state machine.
-func (q *Queues) raiseLevel(level uint32) Code {
-	if level == 0 {
-		return InvalidArgument
-	}
-	if level < q.FormatLevel() {
-		return PreconditionFails
-	}
-	q.level = level
-	return OK
-}
-
-// FormatLevel returns the level of the cluster, which decides what may be written: 0 before the
-// cluster is bootstrapped, then 1 or more.
-func (c *Catalog) FormatLevel() uint32 { return c.level }
 
 // LevelOf returns the format level from which on a state machine performs a command.
 func LevelOf(c Command) uint32 { return c.kind().Level() }

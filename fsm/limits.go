@@ -47,6 +47,7 @@ const (
 	commandSettlementsMax = 4096      // settlements of one SettleMessages
 	commandFetchMax       = 4096      // messages of one FetchDeferred or FetchReady
 	messageIDBytesMax     = 128 * 4   // 128 characters
+	sessionIDBytesMax     = 128 * 4   // 128 characters
 	reasonBytesMax        = 4096 * 4  // dead-letter reason or description
 	propertiesBytesMax    = 64 * 1024 // properties to modify, for all patches of a message together
 	entityNameBytesMax    = 260       // also the number of characters, because names are ASCII
@@ -79,3 +80,7 @@ const (
 	// delayMax is how long the redelivery of an abandoned message can be delayed.
 	delayMax = Millis(7 * 24 * 60 * 60 * 1000)
 )
+
+// hopsMax is the number of times that a message can be forwarded: it ends cycles of entities that
+// forward to each other.
+const hopsMax = 4

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // namespaceState is a namespace and the entities in it.
@@ -59,75 +58,6 @@ func (s *namespaceState) allows(kind EntityKind, settings, old *EntitySettings) 
 		return false
 	}
 	return kind == TopicEntity || settings.LockDuration <= lock || old != nil && settings.LockDuration == old.LockDuration
-}
-
-// Validate returns InvalidArgument, as an error, unless every field is in the range that
-// [NamespaceSettings] documents.
-func (s NamespaceSettings) Validate() error {
-	valid := s.MessageBytesMax <= messageBytesMax && len(s.Hosts) <= namespaceHostsMax &&
-		(s.LockDurationMax == 0 || s.LockDurationMax >= lockDurationMin && s.LockDurationMax <= lockDurationMax) &&
-		len(s.UserMetadata) <= userMetadataBytesMax && utf8.ValidString(s.UserMetadata)
-	for i, host := range s.Hosts {
-		valid = valid && validHost(host) && !slices.Contains(s.Hosts[:i], host)
-	}
-	if !valid {
-		return InvalidArgument
-	}
-	return nil
-}
-
-func (s NamespaceSettings) equal(t *NamespaceSettings) bool {
-	return s.MessageBytesMax == t.MessageBytesMax && s.LockDurationMax == t.LockDurationMax && s.EntitiesMax == t.EntitiesMax &&
-		s.UserMetadata == t.UserMetadata && slices.Equal(s.Hosts, t.Hosts)
-}
-
-// localhost is a name of every machine: it selects no namespace.
-const localhost = "localhost"
-
-// validNamespaceName reports whether a name is valid for a namespace.
-func validNamespaceName(name string) bool {
-	return len(name) <= namespaceNameBytesMax && validLabel(nameKey(name), false) && compareKey(localhost, name) != 0
-}
-
-// validHost reports whether a host name can select a namespace. Addresses cannot: all namespaces
-// share the addresses of a machine.
-func validHost(host string) bool {
-	if len(host) > hostBytesMax || host == localhost || isAddress(host) {
-		return false
-	}
-	for label := range strings.SplitSeq(host, ".") {
-		if !validLabel(label, true) {
-			return false
-		}
-	}
-	return true
-}
-
-// validLabel reports whether text is a label of a host name (RFC 1123 section 2.1), in lower case.
-// Some host names have underscores.
-func validLabel(label string, underscore bool) bool {
-	if label == "" || len(label) > hostLabelBytesMax || label[0] == '-' || label[len(label)-1] == '-' {
-		return false
-	}
-	for i := range len(label) {
-		c := label[i]
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && (c != '_' || !underscore) {
-			return false
-		}
-	}
-	return true
-}
-
-// isAddress reports whether a host, without port, is an IPv4 address or ends in a number, which no
-// host name does: no top-level domain is a number.
-func isAddress(host string) bool {
-	last := host[strings.LastIndexByte(host, '.')+1:]
-	for i := range len(last) {
-		if last[i] < '0' || last[i] > '9' {
-			return false
-		}
-	}
-	return last != ""
 }
 
 // bareHost removes the port and the trailing dot from a host; "" for an IPv6 address.

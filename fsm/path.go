@@ -1,6 +1,9 @@
 package fsm
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // PathKey returns the form in which paths are compared, case-insensitively.
 func PathKey(path string) string { return nameKey(path) }
@@ -43,4 +46,30 @@ func cutPath(path string) (parent, part string) {
 		return "", path
 	}
 	return path[:cut], path[cut+1:]
+}
+
+// nameKey returns the form in which names are compared, case-insensitively. Only ASCII letters are
+// folded: names contain no others, and other characters must not become equal to ASCII letters, as
+// the Kelvin sign would.
+func nameKey(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, name)
+}
+
+// compareKey compares a key with nameKey(name) without allocating: every request looks up names.
+func compareKey(key, name string) int {
+	for i := range min(len(key), len(name)) {
+		c := name[i]
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != key[i] {
+			return cmp.Compare(key[i], c)
+		}
+	}
+	return cmp.Compare(len(key), len(name))
 }

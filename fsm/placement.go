@@ -2,75 +2,11 @@ package fsm
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
 	"slices"
-	"unicode/utf8"
 
-	"github.com/cespare/xxhash/v2"
-
-	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/planted"
 )
-
-// valid reports whether all fields of a member are within their limits.
-func (m *Member) valid() bool {
-	return validMember(m.ID) && len(m.Name) <= memberTextBytesMax && utf8.ValidString(m.Name) &&
-		len(m.Zone) <= memberTextBytesMax && utf8.ValidString(m.Zone) && m.Weight <= memberWeightMax
-}
-
-func validMember(id MemberID) bool { return id != "" && len(id) <= memberIDBytesMax }
-
-// validMembers reports whether a partition can have replicas on these members: each once.
-func validMembers(members []MemberID) bool {
-	if !within(len(members), partitionReplicaMax) {
-		return false
-	}
-	for i, id := range members {
-		if !validMember(id) || slices.Contains(members[:i], id) {
-			return false
-		}
-	}
-	return true
-}
-
-// validReplicas reports whether a partition can have these replicas: no two on one member.
-func validReplicas(replicas []Replica, most int) bool {
-	if !within(len(replicas), most) {
-		return false
-	}
-	for i, replica := range replicas {
-		if _, twice := replicaOn(replicas[:i], replica.Member); twice || !validMember(replica.Member) {
-			return false
-		}
-	}
-	return true
-}
-
-// replicaOn finds the replica on a member.
-func replicaOn(replicas []Replica, member MemberID) (Replica, bool) {
-	if i := slices.IndexFunc(replicas, func(r Replica) bool { return r.Member == member }); i >= 0 {
-		return replicas[i], true
-	}
-	return Replica{}, false
-}
-
-// sameReplicas reports whether two lists without duplicates contain the same replicas.
-func sameReplicas(a, b []Replica) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Replica) bool { return !slices.Contains(b, r) })
-}
-
-// heldReplicas returns the replicas that members hold: those of a partition, then those of its
-// target that are not among them.
-func (p *Partition) heldReplicas() []Replica {
-	list := slices.Clone(p.Replicas)
-	for _, replica := range p.Target {
-		if !slices.Contains(list, replica) {
-			list = append(list, replica)
-		}
-	}
-	return list
-}
 
 // applyPlacementCommand performs the commands about members and the placement of partitions.
 func (c *Catalog) applyPlacementCommand(cmd Command) Result {
@@ -117,13 +53,6 @@ func (c *Catalog) setMember(m Member) Code {
 	return OK
 }
 
-// hasMember reports whether a member has a replica of the partition, or is to have one.
-func (p *Partition) hasMember(member MemberID) bool {
-	_, now := replicaOn(p.Replicas, member)
-	_, then := replicaOn(p.Target, member)
-	return now || then
-}
-
 // placePartition plans the placement of a partition on other members, or cancels a move.
 //
 // Only the leader of the partition knows how far a move has come, so a move that is replaced by
@@ -162,19 +91,6 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 		c.putPartition(&p)
 	}
 	return OK
-}
-
-// PlacementHash returns a hash of the replicas and the planned placement of a partition, never 0.
-func (p *Partition) PlacementHash() uint64 {
-	var b []byte
-	for _, replicas := range [2][]Replica{p.Replicas, p.Target} {
-		b = binary.AppendUvarint(b, uint64(len(replicas)))
-		for _, r := range replicas {
-			b = binary.AppendUvarint(b, uint64(len(r.Member)))
-			b = binary.AppendUvarint(append(b, r.Member...), uint64(r.Number))
-		}
-	}
-	return max(1, xxhash.Sum64(fields.AppendBool(b, p.Paused)))
 }
 
 // targetReplicas assigns numbers to the replicas on these members. A member that has a replica

@@ -137,8 +137,8 @@ func (q *Queues) redriveOne(x *entityState, at cursor, rec record) {
 	from, to := &x.subs[DeadLetterQueue], &x.subs[MainQueue]
 	n, patches := from.ix.number(at), from.ix.patch(at)
 	session := from.ix.session(at)
-	from.ix.sessions.pin(session)
-	defer from.ix.sessions.unpin(session, q.arena.generation)
+	from.entity.sessions.pin(session)
+	defer from.entity.sessions.unpin(session, q.arena.generation)
 	from.ix.remove(at)
 	if rec.expires != 0 {
 		rec.expires = expiry(q.times.Wall, Millis(rec.expires-rec.enqueued))

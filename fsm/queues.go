@@ -367,3 +367,18 @@ func (q *Queues) Effects() []Effect {
 	q.deletedIdle, q.idleShards = q.deletedIdle[:0], q.idleShards[:0]
 	return effects
 }
+
+// FormatLevel returns the level of the state machine, 1 or more, which decides its behaviour.
+func (q *Queues) FormatLevel() uint32 { return max(1, q.level) }
+
+// raiseLevel sets the level of the state machine.
+func (q *Queues) raiseLevel(level uint32) Code {
+	if level == 0 {
+		return InvalidArgument
+	}
+	if level < q.FormatLevel() {
+		return PreconditionFails
+	}
+	q.level = level
+	return OK
+}

@@ -71,8 +71,8 @@ func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) 
 // record that references it; each message pays for that once, and a pulse writes pulseBytesMax.
 func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 	x, session := sub.entity, sub.ix.session(at)
-	sub.ix.sessions.pin(session)
-	defer sub.ix.sessions.unpin(session, q.arena.generation)
+	sub.entity.sessions.pin(session)
+	defer sub.entity.sessions.unpin(session, q.arena.generation)
 	sub.ix.remove(at)
 	x.last++
 	body := q.rewriteBody(Owner{Address: sub.address, Sequence: x.last}, rec.body)

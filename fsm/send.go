@@ -1,91 +1,5 @@
 package fsm
 
-import (
-	"slices"
-
-	"github.com/peeklock/peeklock/fsm/fields"
-)
-
-// SendMessages stores messages at the tail of a queue: all of them or none. Messages with an
-// EnqueueAt in the future become Scheduled and get a sequence number like the others; when their
-// time comes they get a new number, at the tail. With duplicate detection, a message whose id is
-// remembered is accepted and not stored.
-//
-// Result: Sequence is the number of the first message stored, the others follow without gaps; 0 if
-// all were duplicates. Sequences has one number per message, 0 for a duplicate; it is set only if
-// there is a duplicate. Refused with EntityDisabled, MessageTooLarge, or
-// QuotaExceeded when the queue would hold more than MaxBytes or remember more ids than it can.
-type SendMessages struct {
-	Entity   EntityID
-	Messages []Message
-}
-
-// Message is a message to be sent. Payload is opaque to the state machine and is delivered
-// unchanged.
-type Message struct {
-	ID      string // message-id as text, "" when absent
-	Payload []byte
-	// TimeToLive counts from the time at which the message is enqueued; 0 if the sender set none.
-	// The DefaultTimeToLive of the queue replaces 0 and limits longer values
-	// (docs/requirements.md#e1, #e4).
-	TimeToLive Millis
-	// EnqueueAt is the time at which the message becomes active. 0 or a past time means at once.
-	EnqueueAt Instant
-	// Properties are the properties that the rules of a topic can read, as written by
-	// AppendProperties. The gateway sets them for messages to a topic only. Bytes that do not
-	// decode are refused with InvalidArgument.
-	Properties []byte
-	// Session is the session of the message if HasSession is true. The gateway sets both for topics
-	// and for entities that require sessions.
-	Session    string // at most 128 characters; "" is a valid session
-	HasSession bool
-	// Reserved is the number that ReserveNumbers gave for a message with an EnqueueAt: it is Scheduled under it. 0
-	// takes the next number, as does a message whose time has come. Only in transactions, see Transact.
-	Reserved SequenceNumber
-	// PartitionKey selects the shard of a partitioned entity, "" leaves the choice to the router.
-	// It is not part of a command and never reaches a state machine.
-	PartitionKey string
-}
-
-func (SendMessages) kind() Kind { return KindSendMessages }
-
-func (c SendMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-
-func (c SendMessages) check() Code {
-	if !within(len(c.Messages), commandSendMax) {
-		return InvalidArgument
-	}
-	for i := range c.Messages {
-		m := &c.Messages[i]
-		if len(m.ID) > messageIDBytesMax || !checkSession(m.Session) || !validTime(m.TimeToLive, m.EnqueueAt) || !validProperties(m.Properties) {
-			return InvalidArgument
-		}
-		if len(m.Payload) > messageBytesMax {
-			return MessageTooLarge
-		}
-	}
-	return OK
-}
-
-func (c *SendMessages) fields(x *fields.Codec) {
-	fields.Uint64(x, &c.Entity)
-	for i := range fields.Len(x, &c.Messages, messageBytesMin) {
-		c.Messages[i].fields(x)
-	}
-}
-
-func (m *Message) fields(x *fields.Codec) {
-	fields.Text(x, &m.ID)
-	fields.Bytes(x, &m.Payload)
-	fields.Int64(x, &m.TimeToLive)
-	fields.Int64(x, &m.EnqueueAt)
-	fields.Bytes(x, &m.Properties)
-	fieldSession(x, &m.Session, &m.HasSession)
-}
-
-// validTime reports whether a message may have this time to live and time of enqueueing.
-func validTime(ttl Millis, at Instant) bool { return ttl >= 0 && at >= 0 && at <= Instant(Forever) }
-
 // send stores messages at the tail, all or none, except duplicates.
 func (q *Queues) send(id EntityID, messages []sentMessage) Result {
 	x, code := q.admit(id, messages)
@@ -181,12 +95,6 @@ func (x *entityState) payloadMax() uint64 {
 	return uint64(x.settings.MaxMessageBytes) + payloadOverheadMax
 }
 
-// validSent checks the limits of a message that do not depend on the entity.
-func validSent(m *sentMessage) bool {
-	return len(m.id) <= messageIDBytesMax && len(m.session) <= sessionIDBytesMax && validTime(m.ttl, m.at) &&
-		(len(m.properties) == 0 || validProperties(m.properties))
-}
-
 // checkQuota reports whether an entity with held bytes can store messages of a size.
 func (q *Queues) checkQuota(x *entityState, held, size uint64, messages []sentMessage) Code {
 	if held+size > x.settings.MaxBytes && held+q.uniqueBytes(x, messages) > x.settings.MaxBytes {
@@ -254,56 +162,4 @@ func (q *Queues) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
 		total += uint64(len(m.payload))
 	}
 	return total
-}
-
-// sentMessage is a Message whose fields alias the command: Apply makes no strings of identifiers
-// that it only compares.
-type sentMessage struct {
-	id, payload []byte
-	ttl         Millis
-	at          Instant
-	properties  []byte // for the rules of a topic
-	session     []byte
-	hasSession  bool
-	reserved    SequenceNumber // see Message.Reserved
-
-	// Only of messages that are forwarded.
-	patches []byte
-	hops    uint8
-	number  SequenceNumber // at the source; 0 if it is not known
-}
-
-// sends reads the payload of a SendMessages into scratch.
-func readSends(r *fields.Codec, scratch []sentMessage) (EntityID, []sentMessage) {
-	entity := EntityID(r.Uvarint())
-	return entity, readMessages(r, scratch)
-}
-
-// messages reads messages into scratch.
-func readMessages(r *fields.Codec, scratch []sentMessage) []sentMessage {
-	n := r.Count(messageBytesMin)
-	scratch = slices.Grow(scratch[:0], n)[:n] // the old contents were cleared after use
-	for i := range scratch {
-		m := &scratch[i] // in place: a sentMessage is large
-		m.id, m.payload = r.Bytes(), r.Bytes()
-		m.ttl, m.at = Millis(r.Int64()), Instant(r.Int64())
-		m.properties = r.Bytes()
-		m.session, m.hasSession = readSession(r)
-	}
-	return scratch
-}
-
-// verifySend decodes and checks a SendMessages without building it.
-func verifySend(r *fields.Codec) {
-	r.Uvarint()
-	n := r.Count(messageBytesMin)
-	r.Limit(within(n, commandSendMax))
-	for range n {
-		id, payload := r.Bytes(), r.Bytes()
-		r.Limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)
-		r.Limit(validTime(Millis(r.Int64()), Instant(r.Int64())))
-		r.Limit(validProperties(r.Bytes()))
-		session, _ := readSession(r)
-		r.Limit(len(session) <= sessionIDBytesMax)
-	}
 }

@@ -6,10 +6,9 @@ import (
 
 // Limits of sessions.
 const (
-	sessionsMax       = 1 << 21 // sessions of one entity that have messages or state, or are locked
-	sessionIDBytesMax = 128 * 4 // 128 characters
-	sessionPageSlots  = 256     // sessions of one page, which is copied when one of them is written after an image
-	availableSlack    = 64      // stale entries that the heap of available sessions may always have
+	sessionsMax      = 1 << 21 // sessions of one entity that have messages or state, or are locked
+	sessionPageSlots = 256     // sessions of one page, which is copied when one of them is written after an image
+	availableSlack   = 64      // stale entries that the heap of available sessions may always have
 )
 
 // sessionTable is the set of sessions of an entity. A session has a slot as long as it has

@@ -67,13 +67,3 @@ func (e *Entity) partitions() []PartitionID {
 	}
 	return list
 }
-
-// addLoad adds n to the load of every partition of an entity.
-func (c *Catalog) addLoad(e *Entity, n int) {
-	if len(e.Shards) == 0 {
-		c.load[e.Partition-1] += n
-	}
-	for _, shard := range e.Shards {
-		c.load[shard.Partition-1] += n
-	}
-}

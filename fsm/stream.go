@@ -7,8 +7,22 @@ import (
 	"io"
 	"math"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/peeklock/peeklock/fsm/fields"
 )
+
+// generation counts the images of a state machine. Data with an older generation than the state
+// machine may be shared with an image and is copied before it is written.
+type generation uint64
+
+// digest returns a hash of what write writes without references, which differ between replicas: two replicas that applied the
+// same entries have the same digest.
+func digest(write func(w io.Writer, refs bool) (int64, error)) uint64 {
+	h := xxhash.New()
+	_, _ = write(h, false) // a hash never fails
+	return h.Sum64()
+}
 
 // The layout of an image:
 //
@@ -21,12 +35,6 @@ import (
 //
 // The formats of both state machines have the same version.
 const imageVersion byte = 0xA1
-
-// The state machines. The numbers are part of the image format.
-const (
-	machineQueues  byte = 1
-	machineCatalog byte = 2
-)
 
 // settingsBytesMax is an upper bound for encoded settings.
 const settingsBytesMax = userMetadataBytesMax + 2*(entityNameBytesMax+destinationBaseBytesMax) + 256
@@ -48,8 +56,8 @@ func checksum(sum uint32, b []byte) uint32 {
 	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b)
 }
 
-// imageWriter writes an image in pieces of about streamBytes. The first error stays.
-type imageWriter struct {
+// streamWriter writes an image in pieces of about streamBytes. The first error stays.
+type streamWriter struct {
 	w    io.Writer
 	buf  []byte
 	n    int64
@@ -58,56 +66,60 @@ type imageWriter struct {
 	refs bool // write the locations of bodies; without them, images of all replicas are equal
 }
 
-func newImageWriter(w io.Writer, machine byte, refs bool) *imageWriter {
-	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs}
+func newStreamWriter(w io.Writer, machine byte, refs bool) *streamWriter {
+	iw := &streamWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs}
 	iw.byte(imageVersion)
 	iw.byte(machine)
 	return iw
 }
 
-func (w *imageWriter) byte(v byte)       { w.buf = append(w.buf, v) }
-func (w *imageWriter) uvarint(v uint64)  { w.buf = binary.AppendUvarint(w.buf, v) }
-func (w *imageWriter) count(n int)       { w.uvarint(uint64(n)) }
-func (w *imageWriter) fixed64(v uint64)  { w.buf = binary.LittleEndian.AppendUint64(w.buf, v) }
-func (w *imageWriter) instant(t Instant) { w.uvarint(uint64(t)) }
+// failed reports whether writing has failed.
+func (w *streamWriter) failed() bool { return w.err != nil }
+
+func (w *streamWriter) bytes(b []byte)    { w.buf = append(w.buf, b...) }
+func (w *streamWriter) byte(v byte)       { w.buf = append(w.buf, v) }
+func (w *streamWriter) uvarint(v uint64)  { w.buf = binary.AppendUvarint(w.buf, v) }
+func (w *streamWriter) count(n int)       { w.uvarint(uint64(n)) }
+func (w *streamWriter) fixed64(v uint64)  { w.buf = binary.LittleEndian.AppendUint64(w.buf, v) }
+func (w *streamWriter) instant(t Instant) { w.uvarint(uint64(t)) }
 
 // times writes the times of a state machine.
-func (w *imageWriter) times(t Times) {
+func (w *streamWriter) times(t Times) {
 	w.instant(t.Wall)
 	w.instant(t.Serving)
 }
 
-func (w *imageWriter) string(s string) { w.buf = fields.AppendText(w.buf, s) }
-func (w *imageWriter) bool(v bool)     { w.buf = fields.AppendBool(w.buf, v) }
+func (w *streamWriter) string(s string) { w.buf = fields.AppendText(w.buf, s) }
+func (w *streamWriter) bool(v bool)     { w.buf = fields.AppendBool(w.buf, v) }
 
-func (w *imageWriter) settings(s *EntitySettings) { w.sized(s.fields) }
+func (w *streamWriter) settings(s *EntitySettings) { w.sized(s.fields) }
 
-func (w *imageWriter) address(a Address) {
+func (w *streamWriter) address(a Address) {
 	w.uvarint(uint64(a.Entity))
 	w.byte(byte(a.Sub))
 }
 
-func (w *imageWriter) lockID(l LockID) {
+func (w *streamWriter) lockID(l LockID) {
 	w.uvarint(uint64(l.Sequence))
 	w.uvarint(uint64(l.Epoch))
 }
 
 // fields writes a record by the list of its fields.
-func (w *imageWriter) fields(list func(x *fields.Codec)) {
+func (w *streamWriter) fields(list func(x *fields.Codec)) {
 	x := fields.Encoder(w.buf)
 	list(&x)
 	w.buf = x.Buf
 }
 
 // sized writes a record with its length before it.
-func (w *imageWriter) sized(list func(x *fields.Codec)) {
+func (w *streamWriter) sized(list func(x *fields.Codec)) {
 	x := fields.Encoder(nil)
 	list(&x)
 	w.count(len(x.Buf))
 	w.buf = append(w.buf, x.Buf...)
 }
 
-func (w *imageWriter) ref(r Ref) {
+func (w *streamWriter) ref(r Ref) {
 	if !w.refs {
 		r.Segment, r.Offset = 0, 0
 	}
@@ -118,13 +130,13 @@ func (w *imageWriter) ref(r Ref) {
 
 // flushIfFull writes the buffer if it is full. Call it between items: an item is far smaller than
 // the reserve beyond streamBytes.
-func (w *imageWriter) flushIfFull() {
+func (w *streamWriter) flushIfFull() {
 	if len(w.buf) >= streamBytes {
 		w.flush()
 	}
 }
 
-func (w *imageWriter) flush() {
+func (w *streamWriter) flush() {
 	if w.err == nil {
 		w.sum = checksum(w.sum, w.buf)
 		var n int
@@ -134,8 +146,11 @@ func (w *imageWriter) flush() {
 	w.buf = w.buf[:0]
 }
 
+// rule writes a rule with its length before it.
+func (w *streamWriter) rule(x *Rule) { w.sized(x.fields) }
+
 // finish writes the checksum.
-func (w *imageWriter) finish() (int64, error) {
+func (w *streamWriter) finish() (int64, error) {
 	w.flush()
 	if w.err == nil {
 		var n int
@@ -145,9 +160,9 @@ func (w *imageWriter) finish() (int64, error) {
 	return w.n, w.err
 }
 
-// imageReader reads an image. Like reader it keeps the first error and returns zeros from then on;
+// streamReader reads an image. Like reader it keeps the first error and returns zeros from then on;
 // unlike it, it does not know how many bytes follow, so lists grow as their items are read.
-type imageReader struct {
+type streamReader struct {
 	r           io.Reader
 	buf         []byte
 	pos, end    int
@@ -156,8 +171,8 @@ type imageReader struct {
 	err, endErr error // endErr: why there are no more bytes
 }
 
-func newImageReader(r io.Reader, machine byte) *imageReader {
-	ir := &imageReader{r: r, buf: make([]byte, streamBytes)}
+func newStreamReader(r io.Reader, machine byte) *streamReader {
+	ir := &streamReader{r: r, buf: make([]byte, streamBytes)}
 	if version := ir.byte(); version != imageVersion {
 		ir.fail(fields.UnknownVersion(version, imageVersion))
 	}
@@ -167,21 +182,24 @@ func newImageReader(r io.Reader, machine byte) *imageReader {
 	return ir
 }
 
-func (r *imageReader) fail(err error) {
+// failed reports whether reading has failed.
+func (r *streamReader) failed() bool { return r.err != nil }
+
+func (r *streamReader) fail(err error) {
 	if r.err == nil {
 		r.err = err
 	}
 }
 
 // require fails with errState unless ok.
-func (r *imageReader) require(ok bool) {
+func (r *streamReader) require(ok bool) {
 	if !ok {
 		r.fail(errState)
 	}
 }
 
 // fill reads more bytes; it returns false if there are none.
-func (r *imageReader) fill() bool {
+func (r *streamReader) fill() bool {
 	if r.endErr != nil {
 		return false
 	}
@@ -194,7 +212,7 @@ func (r *imageReader) fill() bool {
 	return n > 0
 }
 
-func (r *imageReader) byte() byte {
+func (r *streamReader) byte() byte {
 	if r.err != nil {
 		return 0
 	}
@@ -211,13 +229,13 @@ func (r *imageReader) byte() byte {
 	return v
 }
 
-func (r *imageReader) bool() bool {
+func (r *streamReader) bool() bool {
 	v := r.byte()
 	r.require(v <= 1)
 	return v == 1
 }
 
-func (r *imageReader) uvarint() uint64 {
+func (r *streamReader) uvarint() uint64 {
 	if r.err == nil && r.pos < r.end && r.buf[r.pos] < 0x80 {
 		v := r.buf[r.pos]
 		r.pos++
@@ -241,7 +259,7 @@ func (r *imageReader) uvarint() uint64 {
 }
 
 // uvarintMax reads a number that is at most limit.
-func (r *imageReader) uvarintMax(limit uint64) uint64 {
+func (r *streamReader) uvarintMax(limit uint64) uint64 {
 	v := r.uvarint()
 	if v > limit {
 		r.fail(fields.ErrNumber)
@@ -250,13 +268,13 @@ func (r *imageReader) uvarintMax(limit uint64) uint64 {
 	return v
 }
 
-func (r *imageReader) uint32() uint32   { return uint32(r.uvarintMax(math.MaxUint32)) }
-func (r *imageReader) instant() Instant { return Instant(r.uvarintMax(math.MaxInt64)) }
+func (r *streamReader) uint32() uint32   { return uint32(r.uvarintMax(math.MaxUint32)) }
+func (r *streamReader) instant() Instant { return Instant(r.uvarintMax(math.MaxInt64)) }
 
 // times reads the times of a state machine.
-func (r *imageReader) times() Times { return Times{Wall: r.instant(), Serving: r.instant()} }
+func (r *streamReader) times() Times { return Times{Wall: r.instant(), Serving: r.instant()} }
 
-func (r *imageReader) fixed64() uint64 {
+func (r *streamReader) fixed64() uint64 {
 	var b [8]byte
 	for i := range b {
 		b[i] = r.byte()
@@ -265,7 +283,7 @@ func (r *imageReader) fixed64() uint64 {
 }
 
 // string reads a text of at most limit bytes.
-func (r *imageReader) string(limit int) string {
+func (r *streamReader) string(limit int) string {
 	n := int(r.uvarintMax(uint64(limit)))
 	var b []byte
 	for range n {
@@ -278,7 +296,7 @@ func (r *imageReader) string(limit int) string {
 }
 
 // repeat reads a count, at most limit, and calls item as often, until the first error.
-func (r *imageReader) repeat(limit uint64, item func()) {
+func (r *streamReader) repeat(limit uint64, item func()) {
 	for n := r.uvarintMax(limit); n > 0 && r.err == nil; n-- {
 		item()
 	}
@@ -286,7 +304,7 @@ func (r *imageReader) repeat(limit uint64, item func()) {
 
 // fields reads a record by the list of its fields. The record has at most recordBytesMax bytes, and
 // none of its fields aliases the input.
-func (r *imageReader) fields(list func(x *fields.Codec)) {
+func (r *streamReader) fields(list func(x *fields.Codec)) {
 	for r.err == nil && r.end-r.pos < recordBytesMax && r.fill() {
 	}
 	if r.err != nil {
@@ -301,35 +319,41 @@ func (r *imageReader) fields(list func(x *fields.Codec)) {
 }
 
 // sized reads a record with its length, at most limit, before it.
-func (r *imageReader) sized(limit int, list func(x *fields.Codec)) {
+func (r *streamReader) sized(limit int, list func(x *fields.Codec)) {
 	x := fields.Decoder([]byte(r.string(limit)))
 	list(&x)
 	r.require(x.End() == nil)
 }
 
 // settings reads complete and valid settings.
-func (r *imageReader) settings() (s EntitySettings) {
+func (r *streamReader) settings() (s EntitySettings) {
 	r.sized(settingsBytesMax, s.fields)
 	r.require(s == s.WithDefaults() && s.Validate() == nil)
 	return s
 }
 
-func (r *imageReader) address() Address {
+// rule reads a rule.
+func (r *streamReader) rule() (x Rule) {
+	r.sized(ruleBytesMax+binary.MaxVarintLen64, x.fields)
+	return x
+}
+
+func (r *streamReader) address() Address {
 	a := Address{Entity: EntityID(r.uvarint()), Sub: SubQueue(r.byte())}
 	r.require(a.valid() || a.canForward())
 	return a
 }
 
-func (r *imageReader) lockID() LockID {
+func (r *streamReader) lockID() LockID {
 	return LockID{Sequence: SequenceNumber(r.uvarint()), Epoch: r.uint32()}
 }
 
-func (r *imageReader) ref() Ref {
+func (r *streamReader) ref() Ref {
 	return Ref{Segment: r.uint32(), Offset: r.uint32(), Size: r.uint32()}
 }
 
 // finish checks the checksum and that nothing follows it.
-func (r *imageReader) finish() error {
+func (r *streamReader) finish() error {
 	if r.err != nil {
 		return r.err
 	}

@@ -81,13 +81,6 @@ func (s *timerQueue) before(i, j int) bool {
 	return a.sub.address.before(b.sub.address)
 }
 
-func (a Address) before(b Address) bool {
-	if a.Entity != b.Entity {
-		return a.Entity < b.Entity
-	}
-	return a.Sub < b.Sub
-}
-
 func (s *timerQueue) swap(i, j int) {
 	x := *s
 	x[i], x[j] = x[j], x[i]

@@ -298,16 +298,6 @@ func (q *Queues) storePatches(sub *subqueue, at cursor, patches []byte) {
 	}
 }
 
-// sharedRef encodes, in the record of a copy, the number of the message at the topic.
-func sharedRef(n SequenceNumber, size int) Ref {
-	return Ref{Segment: uint32(n >> 32), Offset: uint32(n), Size: uint32(size)}
-}
-
-// originalNumber returns the number at the topic of the message of which a record is a copy.
-func (rec *record) originalNumber() SequenceNumber {
-	return SequenceNumber(rec.body.Segment)<<32 | SequenceNumber(rec.body.Offset)
-}
-
 // sharedBody returns the location of the body of a copy, and its number at the topic.
 func (sub *subqueue) sharedBody(rec *record) (Ref, SequenceNumber) {
 	ix, n := &sub.entity.topic.subs[MainQueue].ix, rec.originalNumber()

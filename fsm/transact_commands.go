@@ -106,44 +106,6 @@ func endings(cancels []CancelScheduled, states []SetSessionState) int {
 	return n
 }
 
-// transaction is a Transact whose messages alias the command.
-type transaction struct {
-	settles   []SettleMessages
-	sends     []transactionSend
-	transfers []transactionTransfer
-	cancels   []CancelScheduled
-	states    []SetSessionState
-}
-
-// transactionSend is one SendMessages of a transaction.
-type transactionSend struct {
-	entity   EntityID
-	messages []sentMessage
-}
-
-// transactionTransfer is one TransferOut of a transaction.
-type transactionTransfer struct {
-	via      EntityID
-	to       Destination
-	name     []byte
-	messages []sentMessage
-}
-
-// operations returns the numbers of messages that a transaction settles and sends.
-func (c *transaction) operations() (settlements, sends int) {
-	for i := range c.settles {
-		settlements += len(c.settles[i].Settlements)
-	}
-	settlements += endings(c.cancels, c.states)
-	for i := range c.sends {
-		sends += len(c.sends[i].messages)
-	}
-	for i := range c.transfers {
-		sends += len(c.transfers[i].messages)
-	}
-	return settlements, sends
-}
-
 // The minimum sizes of the parts of a Transact.
 const (
 	transactionSettleBytesMin   = 3 // address, count
@@ -152,48 +114,6 @@ const (
 	transactionCancelBytesMin   = 2 // entity, count
 	transactionStateBytesMin    = 4 // entity, lock, clear, state
 )
-
-// readTransaction reads a Transact whose messages alias the input.
-func readTransaction(r *fields.Codec) transaction {
-	var c transaction
-	for range r.Count(transactionSettleBytesMin) {
-		var s SettleMessages
-		s.fields(r)
-		c.settles = append(c.settles, s)
-	}
-	for range r.Count(transactionSendBytesMin) {
-		var s transactionSend
-		s.entity, s.messages = readSends(r, nil)
-		readReserved(r, s.messages)
-		c.sends = append(c.sends, s)
-	}
-	for range r.Count(transactionTransferBytesMin) {
-		p := transactionTransfer{via: EntityID(r.Uvarint())}
-		p.to.fields(r)
-		p.name = r.Bytes()
-		p.messages = readMessages(r, nil)
-		readReserved(r, p.messages)
-		c.transfers = append(c.transfers, p)
-	}
-	for range r.Count(transactionCancelBytesMin) {
-		var s CancelScheduled
-		s.fields(r)
-		c.cancels = append(c.cancels, s)
-	}
-	for range r.Count(transactionStateBytesMin) {
-		var s SetSessionState
-		s.fields(r)
-		c.states = append(c.states, s)
-	}
-	return c
-}
-
-// readReserved reads the reserved numbers of messages.
-func readReserved(r *fields.Codec, messages []sentMessage) {
-	for i := range messages {
-		fields.Uint64(r, &messages[i].reserved)
-	}
-}
 
 // validTransferOut checks the limits of a TransferOut, its messages aside.
 func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {

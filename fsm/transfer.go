@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -101,14 +100,6 @@ func hashNumbers(messages []sentMessage) uint64 {
 type sourceBatches struct {
 	generation generation    // of the slice list
 	list       []sourceBatch // sorted by source
-}
-
-func (o Outbox) compare(p Outbox) int {
-	return cmp.Or(
-		cmp.Compare(o.Partition, p.Partition),
-		cmp.Compare(o.Address.Entity, p.Address.Entity),
-		cmp.Compare(o.Address.Sub, p.Address.Sub),
-	)
 }
 
 func (a *sourceBatches) find(from Outbox) (int, bool) {

@@ -1,6 +1,9 @@
 package fsm
 
-import "strconv"
+import (
+	"io"
+	"strconv"
+)
 
 // Instant is a point in time in milliseconds since the Unix epoch, UTC. Zero means "none".
 type Instant int64
@@ -229,3 +232,23 @@ type Owner struct {
 
 // valid reports whether clients can address such a sub-queue.
 func (a Address) valid() bool { return a.Sub <= TransferDeadLetterQueue }
+
+// Image is the frozen state of a state machine. Its methods may run concurrently with Apply of that
+// state machine, and with each other.
+type Image interface {
+	// WriteTo writes the image: version, kind, state, checksum. Restore reads it.
+	WriteTo(w io.Writer) (int64, error)
+	// Refs calls visit for every body reference of the image: entities by id, their sub-queues in
+	// the order of SubQueue, messages by number, the message before its patches.
+	Refs(visit func(Owner, Ref))
+}
+
+// canForward reports whether messages can be forwarded from such a sub-queue.
+func (a Address) canForward() bool { return a.Sub <= DeadLetterQueue || a.Sub == TransferQueue }
+
+func (a Address) before(b Address) bool {
+	if a.Entity != b.Entity {
+		return a.Entity < b.Entity
+	}
+	return a.Sub < b.Sub
+}

@@ -1,0 +1,160 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/peeklock/peeklock/fsm/fields"
+)
+
+// SettleMessages ends locks. Result: Codes, one per settlement: OK, MessageLockLost, NotAllowed,
+// InvalidArgument, or ServerBusy if the entry has changed so many large messages that this one has to
+// wait for another entry. Settlements are independent: one that fails does not affect the others.
+type SettleMessages struct {
+	Address     Address
+	Settlements []Settlement
+}
+
+// Settlement ends one lock.
+type Settlement struct {
+	Lock        LockID
+	Verb        Verb
+	Reason      string // DeadLetter only
+	Description string // DeadLetter only
+	// Until delays the redelivery of an abandoned message up to this time, at most 7 days ahead. 0
+	// or a past time applies the queue's RetryDelay. Abandon only; a deferred message that was
+	// fetched by number becomes Deferred again at once.
+	Until Instant
+	// Properties are merged into the application properties of the message at its next delivery:
+	// the pairs of an AMQP map, opaque to the state machine.
+	Properties []byte
+}
+
+func (SettleMessages) kind() Kind { return KindSettleMessages }
+
+func (c SettleMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+
+func (c SettleMessages) check() Code {
+	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
+		return InvalidArgument
+	}
+	for i := range c.Settlements {
+		if !validSettlement(&c.Settlements[i]) {
+			return InvalidArgument
+		}
+	}
+	return OK
+}
+
+// fields are the address, the number of settlements, and these in runs: settlements that follow each other and have one
+// outcome are it, their number, and their locks.
+func (c *SettleMessages) fields(x *fields.Codec) {
+	c.Address.fields(x)
+	fields.Len(x, &c.Settlements, lockBytesMin)
+	var before *Settlement
+	for rest := c.Settlements; len(rest) > 0 && x.Err() == nil; {
+		n, first := 1, &rest[0]
+		for x.Encoding() && n < len(rest) && rest[n].SameOutcome(first) {
+			n++
+		}
+		n = first.run(x, before, n, len(rest))
+		for i := range n {
+			if !x.Encoding() {
+				rest[i] = *first
+			}
+			rest[i].Lock.fields(x)
+		}
+		before, rest = first, rest[n:]
+	}
+}
+
+// SameOutcome reports whether two settlements differ in their locks only. A command holds the outcome of such
+// settlements that follow each other once.
+func (s *Settlement) SameOutcome(other *Settlement) bool {
+	return s.Verb == other.Verb && s.Until == other.Until && s.Reason == other.Reason && s.Description == other.Description &&
+		bytes.Equal(s.Properties, other.Properties)
+}
+
+var errRun = errors.New("run of settlements is empty, too long or not as long as it may be")
+
+// run are the outcome and the length of a run, behind the run before it, nil for the first. It returns the length,
+// most at most, 0 after an error.
+func (s *Settlement) run(x *fields.Codec, before *Settlement, length, most int) int {
+	fields.Uint8(x, &s.Verb)
+	fields.Text(x, &s.Reason)
+	fields.Text(x, &s.Description)
+	fields.Int64(x, &s.Until)
+	fields.Bytes(x, &s.Properties)
+	n := uint64(length)
+	fields.Uint64(x, &n)
+	if n == 0 || n > uint64(most) || before != nil && s.SameOutcome(before) {
+		x.Fail(errRun)
+		return 0
+	}
+	return int(n)
+}
+
+// validSettlement checks one settlement. Apply checks each settlement alone, so that one that is
+// over a limit does not affect the others.
+func validSettlement(s *Settlement) bool {
+	return validVerb(s.Verb) &&
+		len(s.Reason) <= reasonBytesMax && len(s.Description) <= reasonBytesMax &&
+		len(s.Properties) <= propertiesBytesMax &&
+		validUntil(s.Verb, s.Until)
+}
+
+func validVerb(v Verb) bool { return v >= Complete && v <= Release }
+
+// SettleAll returns a settlement with a verb for each of the deliveries.
+func SettleAll(deliveries []Delivery, verb Verb) []Settlement {
+	settlements := make([]Settlement, len(deliveries))
+	for i := range deliveries {
+		settlements[i] = Settlement{Lock: deliveries[i].Lock, Verb: verb}
+	}
+	return settlements
+}
+
+// validUntil reports whether a settlement may have this delay: only abandoned messages can be
+// delayed.
+func validUntil(v Verb, until Instant) bool { return until == 0 || until > 0 && v == Abandon }
+
+// RenewLocks extends locks by the lock duration from now. Result: Codes and Untils,
+// one per lock.
+type RenewLocks struct {
+	Address Address
+	Locks   []LockID
+}
+
+func (RenewLocks) kind() Kind { return KindRenewLocks }
+
+func (c RenewLocks) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+
+func (c RenewLocks) check() Code {
+	return codeIf(within(len(c.Locks), commandSettlementsMax) && c.Address.valid())
+}
+
+func (c *RenewLocks) fields(x *fields.Codec) {
+	c.Address.fields(x)
+	for i := range fields.Len(x, &c.Locks, lockBytesMin) {
+		c.Locks[i].fields(x)
+	}
+}
+
+// verifySettle decodes and checks a SettleMessages without building it.
+func verifySettle(x *fields.Codec) {
+	var at Address
+	at.fields(x)
+	x.Limit(at.valid())
+	rest := x.Count(lockBytesMin)
+	x.Limit(within(rest, commandSettlementsMax))
+	var s, last Settlement
+	var before *Settlement
+	for rest > 0 && x.Err() == nil {
+		n := s.run(x, before, 0, rest)
+		x.Limit(validSettlement(&s))
+		for range n {
+			s.Lock.fields(x)
+		}
+		last, before, rest = s, &last, rest-n
+	}
+}
