@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+
 	"github.com/peeklock/peeklock/fsm/fields"
 )
 
