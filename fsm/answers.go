@@ -5,6 +5,14 @@ import (
 	"slices"
 )
 
+// Limits of remembered answers.
+const (
+	incarnationsMax            = 1024  // remembered incarnations of members, per partition
+	answersOutstandingMax      = 16384 // remembered answers of one receiver
+	receiversPerIncarnationMax = 65536 // receivers of one incarnation in one partition
+	incarnationIdleMax         = Millis(10 * 60 * 1000)
+)
+
 // answerRecord is the remembered answer to one command: 32 bytes for a send, or for settlements
 // that all succeeded; more only if the result cannot be derived from them.
 type answerRecord struct {

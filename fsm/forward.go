@@ -7,6 +7,13 @@ import (
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
+const (
+	// setAsideBytesMax bounds the patches that one entry writes for messages that expired or were
+	// forwarded too often when a batch is taken: the entry begins no such
+	// message once it has stored so many bytes.
+	setAsideBytesMax = 4 << 20
+)
+
 // Reason and description of messages that were forwarded hopsMax times; the reason is that of Azure
 // Service Bus.
 const (

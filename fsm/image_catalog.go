@@ -9,6 +9,11 @@ import (
 	"github.com/peeklock/peeklock/fsm/fields"
 )
 
+const (
+	// pathBytesMax is the longest path of a subscription.
+	pathBytesMax = entityNameBytesMax + len("/Subscriptions/") + subscriptionNameCharactersMax
+)
+
 // catalogImage is an image of a Catalog.
 type catalogImage struct {
 	times         Times

@@ -107,7 +107,7 @@ func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 	list := x.rules.list
 	x.rules = ruleSet{generation: q.arena.generation}
 	for _, one := range list {
-		r.require(one.number <= topic.topicState.lastRule && !topic.topicState.index.Has(one.number) && !topic.topicState.isFull(one.Filter.Kind, one.size, nil))
+		r.require(one.number <= topic.topicState.lastRule && !topic.topicState.index.Has(one.number) && !topic.topicState.isFull(one.Filter.Kind, one.parsed.size, nil))
 		q.addRule(one)
 	}
 	r.require(len(x.rules.names) == len(list))

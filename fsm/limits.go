@@ -4,7 +4,6 @@ package fsm
 const (
 	lockDurationMin       = Millis(5 * 1000)
 	lockDurationMax       = Millis(24 * 60 * 60 * 1000) // if the namespace allows it
-	lockDurationCloudMax  = Millis(5 * 60 * 1000)       // if the namespace does not set a limit
 	deliveryCountMax      = 1<<31 - 1                   // as a signed number of 32 bits, which clients have
 	messageBytesFloor     = 1
 	messageBytesMax       = 100 << 20
@@ -20,7 +19,6 @@ const (
 	partitionsMax         = 4096
 	partitionReplicaMax   = 16
 	partitionHeldMax      = 2 * partitionReplicaMax // replicas of a partition during a move
-	membersMax            = 1024                    // members with a record in the catalog, removed ones included
 	memberTextBytesMax    = 64                      // name, zone
 	memberWeightMax       = 100
 	namespacesMax         = 1000
@@ -32,7 +30,6 @@ const (
 	accessNameBytesMax    = 256
 	accessSecretBytesMax  = 256
 	entitiesMax           = 100_000 // entities of a cluster, those being deleted included
-	incarnationsMax       = 1024    // remembered incarnations of members, per partition
 )
 
 // payloadOverheadMax is by how much a payload may exceed the MaxMessageBytes of its entity:
@@ -54,29 +51,9 @@ const (
 	// destinationBaseBytesMax is the longest URL before the name of a destination: a host name has 253
 	// characters.
 	destinationBaseBytesMax = 300
-	// pathBytesMax is the longest path of a subscription.
-	pathBytesMax               = entityNameBytesMax + len("/Subscriptions/") + subscriptionNameCharactersMax
-	answersOutstandingMax      = 16384 // remembered answers of one receiver
-	receiversPerIncarnationMax = 65536 // receivers of one incarnation in one partition
-	incarnationIdleMax         = Millis(10 * 60 * 1000)
-	pulseMessagesMax           = 1000 // messages that one Pulse processes
-	// pulseBytesMax bounds the bodies and patches that one Pulse stores: a
-	// Pulse begins no message once it has stored so many bytes.
-	pulseBytesMax = 4 << 20
-	// setAsideBytesMax bounds the patches that one entry writes for messages that expired or were
-	// forwarded too often when a batch is taken: the entry begins no such
-	// message once it has stored so many bytes.
-	setAsideBytesMax = 4 << 20
-	// rewriteBytesMax bounds the patches that settlements, redrives, ends of sessions, and messages that expire outside
-	// of pulses make one entry read and write again: once an entry has rewritten so
-	// many bytes, it begins no further such message.
-	rewriteBytesMax = 8 << 20
-	// addedBytesMax bounds the properties and reasons that settlements add to messages in one entry, those that they
-	// share counted for each: once an entry has added so many bytes, it begins no further such settlement. A
-	// command holds an outcome once for all its locks.
-	addedBytesMax     = 32 << 20
-	commandPurgeMax   = 4000 // messages of one PurgeMessages, as in Azure Service Bus
-	commandRedriveMax = 1000 // sequence numbers of one RedriveMessages
+	pulseMessagesMax        = 1000 // messages that one Pulse processes
+	commandPurgeMax         = 4000 // messages of one PurgeMessages, as in Azure Service Bus
+	commandRedriveMax       = 1000 // sequence numbers of one RedriveMessages
 	// delayMax is how long the redelivery of an abandoned message can be delayed.
 	delayMax = Millis(7 * 24 * 60 * 60 * 1000)
 )

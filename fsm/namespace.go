@@ -7,6 +7,10 @@ import (
 	"strings"
 )
 
+const (
+	lockDurationCloudMax = Millis(5 * 60 * 1000) // if the namespace does not set a limit
+)
+
 // namespaceState is a namespace and the entities in it.
 type namespaceState struct {
 	*Namespace  // never changed in place: images share it

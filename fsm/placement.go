@@ -8,6 +8,10 @@ import (
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
+const (
+	membersMax = 1024 // members with a record in the catalog, removed ones included
+)
+
 // applyPlacementCommand performs the commands about members and the placement of partitions.
 func (c *Catalog) applyPlacementCommand(cmd Command) Result {
 	switch cmd := cmd.(type) {

@@ -2,6 +2,12 @@ package fsm
 
 import "github.com/peeklock/peeklock/fsm/planted"
 
+const (
+	// pulseBytesMax bounds the bodies and patches that one Pulse stores: a
+	// Pulse begins no message once it has stored so many bytes.
+	pulseBytesMax = 4 << 20
+)
+
 // addTimer adds a timer.
 func (q *Queues) addTimer(sub *subqueue, x timer) {
 	line := x.kind.timeline()

@@ -13,14 +13,8 @@ import (
 const (
 	ruleNameCharactersMax         = 50
 	subscriptionNameCharactersMax = 50
-	// ruleBytesMax is the maximum size of an encoded rule, without its time of creation, and
-	// rulesBytesMax that of all rules of a topic: 2,000 of the longest, or 100,000 of 1,342 bytes.
-	ruleBytesMax         = 64 * 1024
-	rulesBytesMax        = 2000 * ruleBytesMax
-	subscriptionsMax     = 2000    // subscriptions of a topic
-	sqlRulesMax          = 2000    // rules of a topic that are not correlation filters
-	correlationRulesMax  = 100_000 // correlation filters of a topic
-	subscriptionsSegment = "subscriptions"
+	ruleBytesMax                  = 64 * 1024 // of an encoded rule, without its time of creation
+	subscriptionsSegment          = "subscriptions"
 )
 
 // ValueTextBytesMax is the maximum length of the text of a ValueForm.

@@ -8,6 +8,18 @@ import (
 	"github.com/peeklock/peeklock/fsm/planted"
 )
 
+// Bounds of what settlements write in one entry.
+const (
+	// rewriteBytesMax bounds the patches that settlements, redrives, ends of sessions, and messages that expire outside
+	// of pulses make one entry read and write again: once an entry has rewritten so
+	// many bytes, it begins no further such message.
+	rewriteBytesMax = 8 << 20
+	// addedBytesMax bounds the properties and reasons that settlements add to messages in one entry, those that they
+	// share counted for each: once an entry has added so many bytes, it begins no further such settlement. A
+	// command holds an outcome once for all its locks.
+	addedBytesMax = 32 << 20
+)
+
 // Reason and description of a message that reached MaxDeliveryCount, exactly as in Azure Service
 // Bus.
 const (

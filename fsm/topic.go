@@ -116,7 +116,7 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 	}
 	for _, r := range h.sqlRules {
 		s.rule = r.number
-		truth, err := q.runner.Match(r.sql, ruleBudget(0))
+		truth, err := q.runner.Match(r.parsed.sql, ruleBudget(0))
 		steps := q.runner.Steps()
 		q.spent += steps
 		switch {
@@ -140,7 +140,7 @@ func (q *Queues) matchRules(h *topicState) []*entityState {
 // addMatch records a rule without correlation filter that matches, or fails with an error.
 func (q *Queues) addMatch(r *rule, err error, steps uint64) {
 	b := q.rulesOf(r.subscription)
-	if r.action == nil && err == nil {
+	if r.parsed.action == nil && err == nil {
 		b.plain = true
 		return
 	}
@@ -231,7 +231,7 @@ func (q *Queues) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]byt
 	}
 	s, r := &q.evaluated, m.rule
 	s.beginAction(r.number)
-	err := q.runner.Apply(r.action, s, budget-min(budget, stepsChangedCopy))
+	err := q.runner.Apply(r.parsed.action, s, budget-min(budget, stepsChangedCopy))
 	steps := min(budget, q.runner.Steps()+stepsChangedCopy)
 	q.spent += steps + stepsActionAttempt
 	if m.correlated {

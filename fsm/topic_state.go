@@ -7,10 +7,18 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
+// Limits of a topic.
+const (
+	rulesBytesMax       = 2000 * ruleBytesMax // of all rules: 2,000 of the longest, or 100,000 of 1,342 bytes
+	subscriptionsMax    = 2000
+	sqlRulesMax         = 2000 // rules that are not correlation filters
+	correlationRulesMax = 100_000
+)
+
 // rule is a parsed rule of a subscription. It is immutable: images share it.
 type rule struct {
 	Rule
-	parsed
+	parsed       parsed
 	number       uint64 // rises by one with every rule of a topic; a rule that replaces another keeps its number
 	subscription *entityState
 	indexedBy    int // the condition by which a correlation filter is indexed, see filter.Index
@@ -31,7 +39,7 @@ type indexedRule struct {
 }
 
 func (r *rule) indexed() indexedRule {
-	if r.action == nil {
+	if r.parsed.action == nil {
 		return indexedRule{subscription: r.subscription}
 	}
 	return indexedRule{r.subscription, r}
@@ -109,12 +117,12 @@ func (h *topicState) ruleList(kind FilterKind) *[]*rule {
 
 // addRule adds a rule to those that the topic evaluates.
 func (h *topicState) addRule(r *rule) {
-	h.ruleBytes += r.size
+	h.ruleBytes += r.parsed.size
 	switch r.Filter.Kind {
 	case FalseFilter:
 		h.falseRules++
 	case CorrelationFilter:
-		r.indexedBy = h.index.Add(r.number, r.correlation, r.indexedBy, r.indexed())
+		r.indexedBy = h.index.Add(r.number, r.parsed.correlation, r.indexedBy, r.indexed())
 	case TrueFilter, SQLFilter:
 		list := h.ruleList(r.Filter.Kind)
 		at, _ := slices.BinarySearchFunc(*list, r, (*rule).order)
@@ -124,7 +132,7 @@ func (h *topicState) addRule(r *rule) {
 
 // removeRule is the opposite of addRule.
 func (h *topicState) removeRule(r *rule) {
-	h.ruleBytes -= r.size
+	h.ruleBytes -= r.parsed.size
 	switch r.Filter.Kind {
 	case FalseFilter:
 		h.falseRules--
@@ -147,7 +155,7 @@ func (h *topicState) removeSubscription(x *entityState) {
 	many := len(x.rules.list) > rebuildMin
 	for _, r := range x.rules.list {
 		if many && r.Filter.Kind == CorrelationFilter {
-			h.ruleBytes -= r.size
+			h.ruleBytes -= r.parsed.size
 			continue
 		}
 		h.removeRule(r)
@@ -157,7 +165,7 @@ func (h *topicState) removeSubscription(x *entityState) {
 		for _, y := range h.subscriptions {
 			for _, r := range y.rules.list {
 				if y != x && r.Filter.Kind == CorrelationFilter {
-					h.index.Add(r.number, r.correlation, r.indexedBy, r.indexed())
+					h.index.Add(r.number, r.parsed.correlation, r.indexedBy, r.indexed())
 				}
 			}
 		}
@@ -182,7 +190,7 @@ func (h *topicState) subscriptionIndex(id EntityID) (int, bool) {
 func (h *topicState) isFull(kind FilterKind, size int, old *rule) bool {
 	correlations, others, bytes := h.index.Len(), len(h.trueRules)+len(h.sqlRules)+h.falseRules, h.ruleBytes+size
 	if old != nil {
-		bytes -= old.size
+		bytes -= old.parsed.size
 	}
 	switch {
 	case old == nil:
