@@ -16,16 +16,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broker is a Broker over one fsm.Queues: it applies the real rules of queues and locks, without raft and
+// broker is a Broker over one queue.Machine: it applies the real rules of queues and locks, without raft and
 // disk. Done functions are called before the methods return, unless later is set, because that is the harder
 // case for the gateway.
 type fakeBroker struct {
 	mu       sync.Mutex
-	queues   *fsm.Queues
+	queues   *queue.Machine
 	bodiesOf *bodies
 	names    map[string]fsm.Entity
 	settings fsm.EntitySettings // of new queues
@@ -65,7 +66,7 @@ func newFakeBroker(names ...string) *fakeBroker {
 func newFakeBrokerOf(settings fsm.EntitySettings, names ...string) *fakeBroker {
 	h := &fakeBroker{names: make(map[string]fsm.Entity), settings: settings}
 	store := &bodies{kept: make(map[fsm.Ref][]byte)}
-	h.queues = fsm.NewQueues(store)
+	h.queues = queue.New(store)
 	h.bodiesOf = store
 	for _, name := range names {
 		h.add(name)

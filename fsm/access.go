@@ -26,7 +26,7 @@ func validSecret(text string) bool {
 
 // validAccess reports whether these can be the access rules of an entity or namespace.
 func validAccess(rules []AccessRule) bool {
-	if len(rules) > accessRulesMax {
+	if len(rules) > AccessRulesMax {
 		return false
 	}
 	for i := range rules {

@@ -110,7 +110,7 @@ func BenchmarkPublishWorstFilters(b *testing.B) {
 			for b.Loop() {
 				longest = 0
 				entry(send)
-				for at, ok := fsm.FirstDeadline(m.q); ok && at <= m.env.Now; at, ok = fsm.FirstDeadline(m.q) {
+				for at, ok := firstDeadline(m.q); ok && at <= m.env.Now; at, ok = firstDeadline(m.q) {
 					entry(fsm.Pulse{})
 				}
 				each = append(each, longest)

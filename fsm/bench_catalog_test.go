@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // fullCatalog has n queues in 10 namespaces, as many as one is.
-func fullCatalog(tb testing.TB, n int) (c *fsm.Catalog, apply func(fsm.Command) fsm.Result) {
+func fullCatalog(tb testing.TB, n int) (c *catalog.Machine, apply func(fsm.Command) fsm.Result) {
 	tb.Helper()
-	c, env := fsm.NewCatalog(), fsm.Env{Now: 1_700_000_000_000}
+	c, env := catalog.New(), fsm.Env{Now: 1_700_000_000_000}
 	apply = func(cmd fsm.Command) fsm.Result {
 		env.Index++
 		env.Now++

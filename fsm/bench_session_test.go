@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -20,7 +21,7 @@ const (
 
 // newSessionBench is a state machine with entity 1, which requires sessions.
 func newSessionBench() *bench {
-	b := &bench{q: fsm.NewQueues(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: queue.New(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes, s.LockDuration, s.RequiresSession = 80<<30, 300_000, true
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})

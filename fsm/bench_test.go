@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // batch is the number of messages of one command in the benchmarks.
@@ -15,14 +16,14 @@ const batch = 64
 
 // bench drives one state machine with one queue through encoded commands.
 type bench struct {
-	q      *fsm.Queues
+	q      *queue.Machine
 	env    fsm.Env
 	header fsm.Header
 	buf    []byte
 }
 
 func newBench() *bench {
-	b := &bench{q: fsm.NewQueues(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: queue.New(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})

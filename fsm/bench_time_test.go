@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // set replaces the settings of the queue.
@@ -19,7 +20,7 @@ func (b *bench) set(change func(*fsm.EntitySettings)) {
 
 // newWindowBench has a queue that detects duplicates, or not.
 func newWindowBench(detects bool) *bench {
-	b := &bench{q: fsm.NewQueues(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: queue.New(&discardBodies{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.RequiresDuplicateDetection, s.DuplicateWindow = detects, 20_000
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
@@ -107,7 +108,7 @@ func BenchmarkStorm(b *testing.B) {
 				m.env.Now = 2_000_000
 				b.StartTimer()
 				for {
-					at, ok := fsm.FirstDeadline(m.q)
+					at, ok := firstDeadline(m.q)
 					if !ok || at > m.env.Now {
 						break
 					}

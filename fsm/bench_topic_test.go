@@ -8,13 +8,14 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // newTopicBench is a state machine with topic 1 and subscriptions from 2 on, one for each rule.
 func newTopicBench(rules []fsm.Rule) *bench { return newTopicBenchOn(&discardBodies{}, rules) }
 
 func newTopicBenchOn(bodies fsm.Bodies, rules []fsm.Rule) *bench {
-	b := &bench{q: fsm.NewQueues(bodies), header: fsm.Header{Incarnation: 1}}
+	b := &bench{q: queue.New(bodies), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s, Kind: fsm.TopicEntity})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // The machine of these tests has topic 1 with subscriptions 2 and 3: each message with heavy
@@ -67,11 +68,11 @@ func (b *between) sendHeavy(topic fsm.EntityID, n, messages int) fsm.SequenceNum
 func (b *between) pulses() int {
 	b.t.Helper()
 	for n := range 1000 {
-		if at, ok := fsm.FirstDeadline(b.q); !ok || at > b.env.Now {
+		if at, ok := firstDeadline(b.q); !ok || at > b.env.Now {
 			return n
 		}
 		b.must(fsm.Pulse{})
-		if b.q.Steps() > fsm.EntryStepsMax() {
+		if b.q.Steps() > queue.EntryStepsMax() {
 			b.t.Fatalf("a pulse of %d steps", b.q.Steps())
 		}
 	}
@@ -244,7 +245,7 @@ func TestRuleOverBudgetFailsAlone(t *testing.T) {
 // exceeds its maximum of steps.
 func TestWorstRulesStayWithinAnEntry(t *testing.T) {
 	t.Parallel()
-	if took, most := worstEntry(t), fsm.EntryStepsMax(); took > most || took < most/4 {
+	if took, most := worstEntry(t), queue.EntryStepsMax(); took > most || took < most/4 {
 		t.Errorf("an entry takes %d steps, want at most %d and at least a quarter of that", took, most)
 	}
 }
@@ -345,7 +346,7 @@ func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 			if a.q.Digest() != b.q.Digest() {
 				t.Fatalf("seed %d: the machines differ after step %d", seed, step)
 			}
-			if x, _ := fsm.FirstDeadline(a.q); x != 0 && x <= a.env.Now {
+			if x, _ := firstDeadline(a.q); x != 0 && x <= a.env.Now {
 				waited++
 			}
 			if random.IntN(3) == 0 {
@@ -456,7 +457,7 @@ func TestPendingMessagesSurviveImages(t *testing.T) {
 		for _, change := range []byte{1, 0xff} {
 			tampered := bytes.Clone(image)
 			tampered[i] ^= change
-			q := fsm.NewQueues(&discardBodies{})
+			q := queue.New(&discardBodies{})
 			if err := q.Restore(bytes.NewReader(sealed(tampered))); err != nil {
 				refused++
 				continue

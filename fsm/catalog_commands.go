@@ -63,20 +63,20 @@ type ForgetEntity struct{ Entity EntityID }
 // partitionBytesMin is the minimum size of a partition: id, formed, count.
 const partitionBytesMin = 3
 
-// validPath reports whether an entity of that kind can have this path. The name of a queue or topic
+// ValidPath reports whether an entity of that kind can have this path. The name of a queue or topic
 // has no segment "Subscriptions".
-func validPath(kind EntityKind, path string) bool {
+func ValidPath(kind EntityKind, path string) bool {
 	topic, subscription, ok := SplitSubscriptionPath(path)
 	if kind != SubscriptionEntity {
 		return validName(path) && !ok && !isSubscriptions(path)
 	}
-	return ok && validPath(TopicEntity, topic) && validName(subscription) &&
-		len(subscription) <= subscriptionNameCharactersMax && !strings.Contains(subscription, "/")
+	return ok && ValidPath(TopicEntity, topic) && validName(subscription) &&
+		len(subscription) <= SubscriptionNameCharactersMax && !strings.Contains(subscription, "/")
 }
 
 // isSubscriptions reports whether the first or the last segment of a name is "Subscriptions".
 func isSubscriptions(name string) bool {
-	key := nameKey(name)
+	key := NameKey(name)
 	return key == subscriptionsSegment || strings.HasPrefix(key, subscriptionsSegment+"/") || strings.HasSuffix(key, "/"+subscriptionsSegment)
 }
 
@@ -86,7 +86,7 @@ func isSubscriptions(name string) bool {
 // of two releases must agree. '$' is excluded, so that names differ from reserved sub-paths
 // ($DeadLetterQueue, $management).
 func validName(name string) bool {
-	if name == "" || len(name) > entityNameBytesMax || name[0] == '/' || name[len(name)-1] == '/' {
+	if name == "" || len(name) > EntityNameBytesMax || name[0] == '/' || name[len(name)-1] == '/' {
 		return false
 	}
 	for i := range len(name) {
@@ -105,7 +105,7 @@ func (c CreateEntity) validShards() bool {
 	if !c.Settings.EnablePartitioning {
 		return len(c.Partitions) == 0
 	}
-	if !within(len(c.Partitions), ShardsMax) || c.Partitions[0] != c.Partition {
+	if !Within(len(c.Partitions), ShardsMax) || c.Partitions[0] != c.Partition {
 		return false
 	}
 	for i, partition := range c.Partitions {
@@ -127,13 +127,15 @@ func (c CreateEntity) validNamespace() bool {
 
 func (FoundCluster) kind() Kind                           { return KindFoundCluster }
 func (c FoundCluster) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c FoundCluster) check() Code {
-	if c.ClusterID == "" || len(c.ClusterID) > clusterIDBytesMax || !within(len(c.Partitions), partitionsMax) {
+
+// Check implements [Command].
+func (c FoundCluster) Check() Code {
+	if c.ClusterID == "" || len(c.ClusterID) > ClusterIDBytesMax || !Within(len(c.Partitions), PartitionsMax) {
 		return InvalidArgument
 	}
 	for i := range c.Partitions {
 		p := &c.Partitions[i]
-		if p.ID != PartitionID(i+1) || !validReplicas(p.Replicas, partitionReplicaMax) {
+		if p.ID != PartitionID(i+1) || !ValidReplicas(p.Replicas, PartitionReplicaMax) {
 			return InvalidArgument
 		}
 	}
@@ -144,28 +146,32 @@ func (c *FoundCluster) fields(x *fields.Codec) {
 	fields.Text(x, &c.ClusterID)
 	fields.Key(x, &c.TokenKey)
 	for i := range fields.Len(x, &c.Partitions, partitionBytesMin) {
-		c.Partitions[i].fields(x)
+		c.Partitions[i].Fields(x)
 	}
 }
 
 func (RenameCluster) kind() Kind                           { return KindRenameCluster }
 func (c RenameCluster) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c RenameCluster) check() Code {
-	return codeIf(c.ClusterID != "" && len(c.ClusterID) <= clusterIDBytesMax)
+
+// Check implements [Command].
+func (c RenameCluster) Check() Code {
+	return CodeIf(c.ClusterID != "" && len(c.ClusterID) <= ClusterIDBytesMax)
 }
 
 func (c *RenameCluster) fields(x *fields.Codec) { fields.Text(x, &c.ClusterID) }
 
-// fields of a partition without the state of a move.
-func (p *Partition) fields(x *fields.Codec) {
+// Fields of a partition without the state of a move.
+func (p *Partition) Fields(x *fields.Codec) {
 	fields.Uint32(x, &p.ID)
 	fields.Bool(x, &p.Formed)
-	fieldReplicas(x, &p.Replicas)
+	FieldReplicas(x, &p.Replicas)
 }
 
 func (PartitionFormed) kind() Kind                           { return KindPartitionFormed }
 func (c PartitionFormed) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (PartitionFormed) check() Code                          { return OK }
+
+// Check implements [Command].
+func (PartitionFormed) Check() Code { return OK }
 
 func (c *PartitionFormed) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Partition)
@@ -173,26 +179,29 @@ func (c *PartitionFormed) fields(x *fields.Codec) {
 
 func (CreateEntity) kind() Kind                           { return KindCreateEntity }
 func (c CreateEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c CreateEntity) check() Code {
-	return codeIf(c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule) && validPath(c.Kind, c.Name) &&
+
+// Check implements [Command].
+func (c CreateEntity) Check() Code {
+	return CodeIf(c.Settings.ValidFor(c.Kind) && ValidKind(c.Kind, c.Topic, c.Rule) && ValidPath(c.Kind, c.Name) &&
 		(c.Partition == CatalogPartition) == (c.Kind == SubscriptionEntity) && c.validShards() && c.validNamespace())
 }
 
 func (c *CreateEntity) fields(x *fields.Codec) {
 	fields.Text(x, &c.Name)
 	fields.Uint32(x, &c.Partition)
-	c.Settings.fields(x)
+	c.Settings.Fields(x)
 	fields.Uint8(x, &c.Kind)
 	fields.Uint64(x, &c.Topic)
 	fieldFirstRule(x, &c.Rule)
 	if c.Settings.EnablePartitioning { // others have no list
-		fieldPartitionIDs(x, &c.Partitions)
+		FieldPartitionIDs(x, &c.Partitions)
 	}
 	fields.Uint32(x, &c.Namespace)
 	fieldAccess(x, &c.Access)
 }
 
-func fieldPartitionIDs(x *fields.Codec, list *[]PartitionID) {
+// FieldPartitionIDs lists a list of partitions for the codec.
+func FieldPartitionIDs(x *fields.Codec, list *[]PartitionID) {
 	for i := range fields.Len(x, list, 1) {
 		fields.Uint32(x, &(*list)[i])
 	}
@@ -200,16 +209,20 @@ func fieldPartitionIDs(x *fields.Codec, list *[]PartitionID) {
 
 func (UpdateEntity) kind() Kind                           { return KindUpdateEntity }
 func (c UpdateEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c UpdateEntity) check() Code                        { return codeIf(c.Settings.Validate() == nil) }
+
+// Check implements [Command].
+func (c UpdateEntity) Check() Code { return CodeIf(c.Settings.Validate() == nil) }
 
 func (c *UpdateEntity) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
-	c.Settings.fields(x)
+	c.Settings.Fields(x)
 }
 
 func (DeleteEntity) kind() Kind                           { return KindDeleteEntity }
 func (c DeleteEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (DeleteEntity) check() Code                          { return OK }
+
+// Check implements [Command].
+func (DeleteEntity) Check() Code { return OK }
 
 func (c *DeleteEntity) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
@@ -217,7 +230,9 @@ func (c *DeleteEntity) fields(x *fields.Codec) {
 
 func (ForgetEntity) kind() Kind                           { return KindForgetEntity }
 func (c ForgetEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (ForgetEntity) check() Code                          { return OK }
+
+// Check implements [Command].
+func (ForgetEntity) Check() Code { return OK }
 
 func (c *ForgetEntity) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)

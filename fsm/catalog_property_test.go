@@ -12,13 +12,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // catalogHistory draws commands and applies them to a catalog, to one that is restored from
 // its own image every now and then, and to the model.
 type catalogHistory struct {
 	t      *rapid.T
-	a, b   *fsm.Catalog
+	a, b   *catalog.Machine
 	model  *catalogModel
 	env    fsm.Env
 	last   []byte
@@ -40,7 +41,7 @@ func (h *catalogHistory) do(c fsm.Command) {
 }
 
 func (h *catalogHistory) apply(what string) {
-	for i, c := range []*fsm.Catalog{h.a, h.b} {
+	for i, c := range []*catalog.Machine{h.a, h.b} {
 		if diff := cmp.Diff(h.answer, c.Apply(oneTime(h.env), h.last)); diff != "" {
 			h.t.Fatalf("catalog %d answers %s otherwise than the model (-want +got):\n%s", i, what, diff)
 		}
@@ -213,7 +214,7 @@ func (h *catalogHistory) restore(*rapid.T) {
 	if _, err := h.b.Image().WriteTo(&b); err != nil {
 		h.t.Fatal(err)
 	}
-	next := fsm.NewCatalog()
+	next := catalog.New()
 	if err := next.Restore(&b); err != nil {
 		h.t.Fatal(err)
 	}
@@ -241,11 +242,11 @@ func (h *catalogHistory) thaw() {
 	}
 }
 
-func (h *catalogHistory) check(*rapid.T) {
+func (h *catalogHistory) Check(*rapid.T) {
 	if h.a.Digest() != h.b.Digest() {
 		h.t.Fatal("the restored catalog holds another state")
 	}
-	for _, c := range []*fsm.Catalog{h.a, h.b} {
+	for _, c := range []*catalog.Machine{h.a, h.b} {
 		h.same("namespaces", len(h.model.spaces), len(c.Namespaces("", 1000)))
 		for id := fsm.NamespaceID(1); id <= h.model.spaceLast+1; id++ {
 			h.checkSpace(c, id)
@@ -271,7 +272,7 @@ func (h *catalogHistory) check(*rapid.T) {
 	h.checkNumbers()
 }
 
-func (h *catalogHistory) checkSpace(c *fsm.Catalog, id fsm.NamespaceID) {
+func (h *catalogHistory) checkSpace(c *catalog.Machine, id fsm.NamespaceID) {
 	n, found := c.NamespaceByID(id)
 	want, exists := h.model.spaces[id]
 	h.same("namespace", want, n)
@@ -325,7 +326,7 @@ func TestCatalogsAgree(t *testing.T) {
 			{ID: 2, Replicas: []fsm.Replica{{Member: "m3", Number: 1}}},
 		}}
 		h := &catalogHistory{
-			t: rt, a: fsm.NewCatalog(), b: fsm.NewCatalog(), env: fsm.Env{Now: 1_000_000}, model: newCatalogModel(founding, 1_000_000),
+			t: rt, a: catalog.New(), b: catalog.New(), env: fsm.Env{Now: 1_000_000}, model: newCatalogModel(founding, 1_000_000),
 			used: map[fsm.PartitionID]map[uint32]fsm.MemberID{},
 		}
 		h.last = fsm.AppendCommand(nil, fsm.Header{}, founding)
@@ -335,7 +336,7 @@ func TestCatalogsAgree(t *testing.T) {
 			"open": h.open, "limit": h.limit, "shut": h.shut, "allow": h.allow, "create": h.create, "create more": h.create,
 			"subscribe": h.subscribe, "update": h.update, "delete": h.delete, "forget": h.forget, "forget more": h.forget,
 			"describe": h.describe, "place": h.place, "placed": h.placed, "replace": h.replace, "form": h.form, "raise": h.raise, "hold": h.hold,
-			"retry": h.retry, "restore": h.restore, "freeze": h.freeze, "": h.check,
+			"retry": h.retry, "restore": h.restore, "freeze": h.freeze, "": h.Check,
 		}
 		for name, action := range actions {
 			actions[name] = func(t *rapid.T) { h.t = t; action(t) }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // TestTamperedCatalogImageIsRefused restores an image of a catalog with each of its bytes changed:
@@ -21,7 +22,7 @@ func TestTamperedCatalogImageIsRefused(t *testing.T) {
 			image := bytes.Clone(b.Bytes())
 			image[i] ^= change
 			image = sealed(image)
-			c := fsm.NewCatalog()
+			c := catalog.New()
 			if err := c.Restore(bytes.NewReader(image)); err != nil {
 				refused++
 				continue
@@ -36,7 +37,7 @@ func TestTamperedCatalogImageIsRefused(t *testing.T) {
 }
 
 // exerciseCatalog uses a restored catalog in every way. None must panic.
-func exerciseCatalog(t *testing.T, c *fsm.Catalog, image []byte) {
+func exerciseCatalog(t *testing.T, c *catalog.Machine, image []byte) {
 	t.Helper()
 	var again bytes.Buffer
 	if _, err := c.Image().WriteTo(&again); err != nil || !bytes.Equal(again.Bytes(), image) {
@@ -74,7 +75,7 @@ func exerciseCatalog(t *testing.T, c *fsm.Catalog, image []byte) {
 // TestContradictoryImageIsRefused: an image that reads well and contradicts itself is refused.
 func TestContradictoryImageIsRefused(t *testing.T) {
 	t.Parallel()
-	c, apply := catalog(t) // partition 1 on m, number 1
+	c, apply := foundCatalog(t) // partition 1 on m, number 1
 	rules := []fsm.AccessRule{{Name: "r1", Primary: "p", Rights: fsm.Send}, {Name: "r2", Primary: "p", Rights: fsm.Send}}
 	for _, cmd := range []fsm.Command{
 		fsm.CreateNamespace{Name: "n2", Settings: fsm.NamespaceSettings{Hosts: []string{"aa.x"}}, Access: rules},
@@ -112,7 +113,7 @@ func TestContradictoryImageIsRefused(t *testing.T) {
 		if x.old != "" && bytes.Equal(image, b.Bytes()) {
 			t.Errorf("%s: the image has no %q", x.name, x.old)
 		}
-		if err := fsm.NewCatalog().Restore(bytes.NewReader(sealed(image))); (err == nil) != (x.old == "") {
+		if err := catalog.New().Restore(bytes.NewReader(sealed(image))); (err == nil) != (x.old == "") {
 			t.Errorf("%s: %v", x.name, err)
 		}
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // catalogScenario is one file of testdata/catalog.
 type catalogScenario struct {
 	t      *testing.T
-	c      *fsm.Catalog
+	c      *catalog.Machine
 	env    fsm.Env
 	serial uint64
 	last   []byte
@@ -24,7 +25,7 @@ type catalogScenario struct {
 // TestCatalogScenarios replays the scenarios in testdata/catalog.
 func TestCatalogScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/catalog", func(t *testing.T, path string) {
-		s := &catalogScenario{c: fsm.NewCatalog(), env: fsm.Env{Now: 100_000}}
+		s := &catalogScenario{c: catalog.New(), env: fsm.Env{Now: 100_000}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.t = t
 			return s.tell(d)
@@ -101,7 +102,7 @@ func (s *catalogScenario) restore() string {
 	if _, err := s.c.Image().WriteTo(&b); err != nil {
 		s.t.Fatal(err)
 	}
-	c := fsm.NewCatalog()
+	c := catalog.New()
 	if err := c.Restore(&b); err != nil {
 		s.t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func TestNamesOfEntitiesAreChecked(t *testing.T) {
 // TestCatalogImageIsImmutable: changes after an image are not in it.
 func TestCatalogImageIsImmutable(t *testing.T) {
 	t.Parallel()
-	c := fsm.NewCatalog()
+	c := catalog.New()
 	serial := uint64(0)
 	apply := func(cmd fsm.Command) {
 		t.Helper()
@@ -282,7 +283,7 @@ func TestCatalogImageIsImmutable(t *testing.T) {
 // names.
 func TestSubscriptionsAreFoundByTheirNames(t *testing.T) {
 	t.Parallel()
-	c := fsm.NewCatalog()
+	c := catalog.New()
 	serial := uint64(0)
 	apply := func(cmd fsm.Command) fsm.EntityID {
 		serial++
@@ -316,7 +317,7 @@ func TestSubscriptionsAreFoundByTheirNames(t *testing.T) {
 // chosen once.
 func TestStoredSettingsAreComplete(t *testing.T) {
 	t.Parallel()
-	c := fsm.NewCatalog()
+	c := catalog.New()
 	serial := uint64(0)
 	apply := func(cmd fsm.Command) fsm.Result {
 		serial++

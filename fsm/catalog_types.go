@@ -45,7 +45,7 @@ type Entity struct {
 	// entities. They are assigned at creation and never change. Partition and ID are those of the
 	// first shard.
 	Shards []Shard `json:"Shards"`
-	// Access are its own access rules, at most accessRulesMax; a subscription has those of its
+	// Access are its own access rules, at most AccessRulesMax; a subscription has those of its
 	// topic. AccessVersion rises with every change of them.
 	Access        []AccessRule `json:"Access"`
 	AccessVersion uint64       `json:"AccessVersion"`

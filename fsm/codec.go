@@ -32,7 +32,8 @@ type CommandInfo struct {
 	Messages int      // that a SendMessages or TransferMessages brings, else 0
 }
 
-var errKind = errors.New("unknown kind")
+// ErrKind reports a command of a kind that this build does not know, or of another state machine.
+var ErrKind = errors.New("unknown kind")
 
 func appendHeader(dst []byte, k Kind, h Header) []byte {
 	dst = append(dst, commandVersion, byte(k))
@@ -42,7 +43,8 @@ func appendHeader(dst []byte, k Kind, h Header) []byte {
 	return binary.AppendUvarint(dst, h.Low)
 }
 
-func readHeader(r *fields.Codec) (Kind, Header) {
+// ReadHeader reads what every command begins with.
+func ReadHeader(r *fields.Codec) (Kind, Header) {
 	if version := r.Byte(); version != commandVersion {
 		r.Fail(fields.UnknownVersion(version, commandVersion))
 	}
@@ -59,26 +61,26 @@ func AppendCommand(dst []byte, h Header, c Command) []byte {
 // version or kind, trailing bytes and anything over the limits of [Check] are errors.
 func DecodeCommand(b []byte) (Header, Command, error) {
 	x := fields.Decoder(b)
-	kind, h := readHeader(&x)
-	c, err := readPayload(x, kind)
+	kind, h := ReadHeader(&x)
+	c, err := ReadPayload(x, kind)
 	if err != nil {
 		return Header{}, nil, fmt.Errorf("decode command: %w", err)
 	}
-	if code := c.check(); code != OK {
+	if code := c.Check(); code != OK {
 		return Header{}, nil, fmt.Errorf("decode command of kind %d: %w (%w)", kind, fields.ErrOverLimit, code)
 	}
 	return h, c, nil
 }
 
-// readPayload decodes the payload of a command. Kinds that carry messages or settlements are also decoded without
+// ReadPayload decodes the payload of a command. Kinds that carry messages or settlements are also decoded without
 // copies, see Queues.perform.
-func readPayload(x fields.Codec, kind Kind) (c Command, err error) {
+func ReadPayload(x fields.Codec, kind Kind) (c Command, err error) {
 	if x.Err() != nil {
 		return nil, x.Err()
 	}
 	decode := kind.row().decode
 	if decode == nil {
-		return nil, errKind
+		return nil, ErrKind
 	}
 	c, x = decode(x)
 	return c, x.End()
@@ -88,10 +90,10 @@ func readPayload(x fields.Codec, kind Kind) (c Command, err error) {
 // validate the rest.
 func PeekCommand(b []byte) (info CommandInfo, err error) {
 	x := fields.Decoder(b)
-	info.Kind, info.Header = readHeader(&x)
+	info.Kind, info.Header = ReadHeader(&x)
 	row := info.Kind.row()
 	if row.machines == 0 {
-		x.Fail(errKind)
+		x.Fail(ErrKind)
 	}
 	switch row.front {
 	case frontOther:
@@ -99,9 +101,9 @@ func PeekCommand(b []byte) (info CommandInfo, err error) {
 		fields.Uint64(&x, &info.Entity)
 	case frontSend:
 		fields.Uint64(&x, &info.Entity)
-		info.Messages = x.Count(messageBytesMin)
+		info.Messages = x.Count(MessageBytesMin)
 	case frontTransfer:
-		c, n := readTransferHead(&x)
+		c, n := ReadTransferHead(&x)
 		info.Entity, info.Messages = c.Entity, n
 	}
 	if x.Err() != nil {
@@ -116,7 +118,7 @@ func PeekCommand(b []byte) (info CommandInfo, err error) {
 // that applies it.
 func VerifyCommand(b []byte) (Kind, error) {
 	x := fields.Decoder(b)
-	kind, _ := readHeader(&x)
+	kind, _ := ReadHeader(&x)
 	verify := kind.row().verify
 	if verify == nil || x.Err() != nil {
 		_, _, err := DecodeCommand(b)
@@ -126,4 +128,9 @@ func VerifyCommand(b []byte) (Kind, error) {
 		return kind, fmt.Errorf("verify command: %w", err)
 	}
 	return kind, nil
+}
+
+// Undecodable returns the text with which a state machine stops at a command that does not decode.
+func Undecodable(env Env, kind Kind, err error) string {
+	return fmt.Sprintf("fsm: command of kind %d at index %d: %v", kind, env.Index, err)
 }

@@ -18,8 +18,8 @@ type Header struct {
 type Command interface {
 	// kind returns the number of the command in the log format.
 	kind() Kind
-	// check validates the limits that do not depend on state, see Check.
-	check() Code
+	// Check validates the limits that do not depend on state, see Check.
+	Check() Code
 	// encode appends the payload, what the method fields lists. The codec is a value because it would
 	// escape to the heap as a pointer.
 	encode(x fields.Codec) fields.Codec
@@ -28,15 +28,15 @@ type Command interface {
 // Check validates a command against the limits that do not depend on state: OK, InvalidArgument or
 // MessageTooLarge. Callers that build a command check it before they encode it; the state machines
 // check again.
-func Check(c Command) Code { return c.check() }
+func Check(c Command) Code { return c.Check() }
 
-// codeIf returns OK or InvalidArgument.
-func codeIf(valid bool) Code {
+// CodeIf returns OK or InvalidArgument.
+func CodeIf(valid bool) Code {
 	if valid {
 		return OK
 	}
 	return InvalidArgument
 }
 
-// within reports whether n is between 1 and limit.
-func within(n, limit int) bool { return n > 0 && n <= limit }
+// Within reports whether n is between 1 and limit.
+func Within(n, limit int) bool { return n > 0 && n <= limit }

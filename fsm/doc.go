@@ -1,10 +1,10 @@
-// Package fsm contains the deterministic state machines of Peeklock. From the entries of a log
-// alone it derives the state of every entity, message and lock.
+// Package fsm is the vocabulary of the deterministic state machines of Peeklock: commands, results, codes, settings, limits, and
+// the table of kinds of commands. The machines derive the state of every entity, message and lock from the entries of a log alone.
 //
-// There are two state machines. [Queues] runs in a message partition and holds the queues, topics
-// and subscriptions that are placed there, with their messages, locks and rules. [Catalog] runs in
+// There are two state machines, each a package below this one. fsm/queue runs in a message partition and holds the queues, topics
+// and subscriptions that are placed there, with their messages, locks and rules. fsm/catalog runs in
 // partition 0 and holds the namespaces and entities, their access rules, the members of the
-// cluster, and the placement of partitions.
+// cluster, and the placement of partitions. Both use fsm/answers, which makes commands exactly-once, and fsm/image.
 //
 // Package partition applies log entries, takes images and carries out effects. Packages cluster,
 // amqp and admin use the types of commands, results and settings. The package does no input or

@@ -9,3 +9,10 @@ func oneTime(env fsm.Env) fsm.Env {
 	}
 	return env
 }
+
+// firstDeadline returns the first deadline of a state machine whose times are equal.
+func firstDeadline(m interface{ NextDeadline() fsm.Times }) (at fsm.Instant, ok bool) {
+	due := m.NextDeadline()
+	at = fsm.Earlier(due.Wall, due.Serving)
+	return at, at != 0
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // numbered gives the messages of a batch their numbers at the source.
@@ -48,7 +49,7 @@ func TestTamperedEpochImageIsRefused(t *testing.T) {
 			tampered := bytes.Clone(image)
 			tampered[i] ^= change
 			tampered = sealed(tampered)
-			q := fsm.NewQueues(&discardBodies{})
+			q := queue.New(&discardBodies{})
 			if q.Restore(bytes.NewReader(tampered)) != nil {
 				refused++
 				continue

@@ -41,8 +41,9 @@ func (FenceIdle) kind() Kind { return KindFenceIdle }
 
 func (c FenceIdle) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
-func (c FenceIdle) check() Code {
-	return codeIf(c.Entity != 0 && c.Step >= FenceSet && c.Step <= FenceDelete && (c.Round != 0 || c.Step == FenceSet))
+// Check implements [Command].
+func (c FenceIdle) Check() Code {
+	return CodeIf(c.Entity != 0 && c.Step >= FenceSet && c.Step <= FenceDelete && (c.Round != 0 || c.Step == FenceSet))
 }
 
 func (c *FenceIdle) fields(x *fields.Codec) {
@@ -71,11 +72,12 @@ func (BeginEpoch) kind() Kind { return KindBeginEpoch }
 
 func (c BeginEpoch) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
-func (c BeginEpoch) check() Code {
+// Check implements [Command].
+func (c BeginEpoch) Check() Code {
 	if c.Serial == 0 {
-		return codeIf(c.Epoch != 0 && c.Address == Address{} && c.Replaces == 0)
+		return CodeIf(c.Epoch != 0 && c.Address == Address{} && c.Replaces == 0)
 	}
-	return codeIf(c.Epoch != 0 && c.Epoch != c.Replaces && c.Address.Entity != 0 && c.Address.canForward())
+	return CodeIf(c.Epoch != 0 && c.Epoch != c.Replaces && c.Address.Entity != 0 && c.Address.CanForward())
 }
 
 func (c *BeginEpoch) fields(x *fields.Codec) {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // TestFetchReadyLocksAsLockDoes runs random histories at two queues. In one of them the oldest messages are locked, in
@@ -80,7 +81,7 @@ func TestFetchReadyLocksAsLockDoes(t *testing.T) {
 }
 
 // oldestReady returns the oldest ready messages that have not expired, with the epochs of their last locks.
-func oldestReady(q *fsm.Queues, at fsm.Address, n int) (list []fsm.LockID) {
+func oldestReady(q *queue.Machine, at fsm.Address, n int) (list []fsm.LockID) {
 	for _, d := range q.Peek(at, 0, 4096) {
 		expired := d.Expires != 0 && d.Expires <= q.Times().Wall
 		if d.State == fsm.Ready && (!expired || at.Sub != fsm.MainQueue) && len(list) < n {

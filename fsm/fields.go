@@ -4,7 +4,7 @@ import "github.com/peeklock/peeklock/fsm/fields"
 
 // The minimum sizes of items, against which counts are checked.
 const (
-	messageBytesMin = 6 // four empty texts, two numbers
+	MessageBytesMin = 6 // four empty texts, two numbers
 	lockBytesMin    = 2 // sequence, epoch
 )
 
@@ -18,7 +18,8 @@ func (l *LockID) fields(x *fields.Codec) {
 	fields.Uint32(x, &l.Epoch)
 }
 
-func (d *Destination) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (d *Destination) Fields(x *fields.Codec) {
 	fields.Uint32(x, &d.Partition)
 	fields.Uint64(x, &d.Entity)
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // sameValue compares values of rules, whose fields are their own.
@@ -227,7 +229,7 @@ func TestOtherVersionsAreRefused(t *testing.T) {
 		decodes("patches", patches, func(b []byte) error { _, err := fsm.DecodePatches(b); return err })
 		decodes("result", result, func(b []byte) error { _, err := fsm.DecodeResult(b); return err })
 		decodes("image", image, func(b []byte) error {
-			return fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(sealed(b)))
+			return queue.New(&discardBodies{}).Restore(bytes.NewReader(sealed(b)))
 		})
 	}
 }
@@ -347,8 +349,8 @@ func groupSome(apply func(fsm.Command) fsm.Result) {
 	apply(fsm.SetSessionState{Entity: 40, Lock: lock, State: []byte("state")})
 }
 
-func exampleCatalog(t testing.TB) *fsm.Catalog {
-	c := fsm.NewCatalog()
+func exampleCatalog(t testing.TB) *catalog.Machine {
+	c := catalog.New()
 	env := fsm.Env{Now: 1_700_000_000_000}
 	settings, rule := fsm.DefaultSettings(), exampleRule()
 	access := []fsm.AccessRule{{Name: "root", Primary: "p=", Secondary: "s=", Rights: fsm.Manage}, {Name: "a", Primary: "p", Rights: fsm.Send}}

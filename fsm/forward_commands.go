@@ -13,7 +13,7 @@ import (
 //	       (Codes) move to the transfer dead-letter queue. Another serial changes nothing.
 //	To     then takes the next batch, oldest ready messages first, unless a batch is in
 //	       flight, no message is ready, or the settings no longer name a destination. Zero
-//	       takes none. A message that was forwarded hopsMax times is dead-lettered with
+//	       takes none. A message that was forwarded HopsMax times is dead-lettered with
 //	       reason MaxTransferHopCountExceeded. From a TransferQueue, To only permits a batch:
 //	       it contains, in order, messages with the destination of the oldest one.
 //
@@ -68,50 +68,50 @@ type Transferred struct {
 	// the message: its bytes may differ when a later release sends the batch again.
 	Number  SequenceNumber
 	Patches []byte // as written by AppendPatches; they stay with the message
-	Hops    uint8  // number of times it was forwarded, this one included: 1 to hopsMax; 0 from a TransferQueue
+	Hops    uint8  // number of times it was forwarded, this one included: 1 to HopsMax; 0 from a TransferQueue
 }
 
 // transferredBytesMin is the minimum size of a message of a TransferMessages: number, hops, and eight
 // empty fields.
 const transferredBytesMin = 10
 
-// readTransferHead reads the fields before the messages, and the number of messages.
-func readTransferHead(r *fields.Codec) (c TransferMessages, messages int) {
+// ReadTransferHead reads the fields before the messages, and the number of messages.
+func ReadTransferHead(r *fields.Codec) (c TransferMessages, messages int) {
 	headFields(&c, r)
 	return c, r.Count(transferredBytesMin)
 }
 
 // verifyTransfer decodes and checks a TransferMessages without building it.
 func verifyTransfer(r *fields.Codec) {
-	c, n := readTransferHead(r)
-	r.Limit(validTransfer(&c, n))
+	c, n := ReadTransferHead(r)
+	r.Limit(ValidTransfer(&c, n))
 	before := SequenceNumber(0)
 	for range n {
 		number, hops, id, payload, life := SequenceNumber(r.Uvarint()), r.Byte(), r.Bytes(), r.Bytes(), Millis(r.Int64())
 		properties, patches := r.Bytes(), r.Bytes()
-		session, _ := readSession(r)
+		session, _ := ReadSession(r)
 		reserved, at := SequenceNumber(r.Uvarint()), Instant(r.Int64())
 		r.Limit(number > before)
 		before = number
-		r.Limit(validTransferred(c.Source.Address, len(id), len(session), life, hops, properties) && len(payload) <= messageBytesMax)
-		r.Limit(validReservation(c.Source.Address, reserved, at, len(patches)))
+		r.Limit(ValidTransferred(c.Source.Address, len(id), len(session), life, hops, properties) && len(payload) <= MessageBytesMax)
+		r.Limit(ValidReservation(c.Source.Address, reserved, at, len(patches)))
 	}
 }
 
-// validTransfer checks the limits of a TransferMessages of so many messages, its messages aside.
-func validTransfer(c *TransferMessages, messages int) bool {
+// ValidTransfer checks the limits of a TransferMessages of so many messages, its messages aside.
+func ValidTransfer(c *TransferMessages, messages int) bool {
 	return c.Entity != 0 && c.Serial != 0 && c.Source.Partition != CatalogPartition && c.Source.Address.Entity != 0 &&
-		c.Source.Address.canForward() && within(messages, commandMessagesMax)
+		c.Source.Address.CanForward() && Within(messages, CommandMessagesMax)
 }
 
-// validTransferred checks the limits of one of its messages that do not depend on the destination.
-func validTransferred(from Address, id, session int, life Millis, hops uint8, properties []byte) bool {
-	return id <= messageIDBytesMax && session <= sessionIDBytesMax && life >= 0 && validHops(from, hops) && validProperties(properties)
+// ValidTransferred checks the limits of one of its messages that do not depend on the destination.
+func ValidTransferred(from Address, id, session int, life Millis, hops uint8, properties []byte) bool {
+	return id <= MessageIDBytesMax && session <= SessionIDBytesMax && life >= 0 && validHops(from, hops) && ValidProperties(properties)
 }
 
-// validReservation reports whether a message from that source can have this reserved number and time: either both, as
+// ValidReservation reports whether a message from that source can have this reserved number and time: either both, as
 // a transaction schedules it, or none.
-func validReservation(from Address, reserved SequenceNumber, at Instant, patches int) bool {
+func ValidReservation(from Address, reserved SequenceNumber, at Instant, patches int) bool {
 	if reserved == 0 {
 		return at == 0
 	}
@@ -124,42 +124,46 @@ func validHops(from Address, hops uint8) bool {
 	if from.Sub == TransferQueue {
 		return hops == 0
 	}
-	return hops >= 1 && hops <= hopsMax
+	return hops >= 1 && hops <= HopsMax
 }
 
 func (ForwardMessages) kind() Kind                           { return KindForwardMessages }
 func (c ForwardMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c ForwardMessages) check() Code {
-	if !c.Address.canForward() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
+
+// Check implements [Command].
+func (c ForwardMessages) Check() Code {
+	if !c.Address.CanForward() || len(c.Codes) > CommandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
 		return InvalidArgument
 	}
-	return codeIf(c.To == (Destination{}) ||
-		c.To.Partition != CatalogPartition && c.To.Entity != 0 && within(int(c.Max), commandMessagesMax))
+	return CodeIf(c.To == (Destination{}) ||
+		c.To.Partition != CatalogPartition && c.To.Entity != 0 && Within(int(c.Max), CommandMessagesMax))
 }
 
 func (c *ForwardMessages) fields(x *fields.Codec) {
 	c.Address.fields(x)
 	fields.Uint64(x, &c.Done)
 	fields.Uint8s(x, &c.Codes)
-	c.To.fields(x)
+	c.To.Fields(x)
 	fields.Uint32(x, &c.Max)
 	fields.Uint32(x, &c.MaxBytes)
 }
 
 func (TransferMessages) kind() Kind                           { return KindTransferMessages }
 func (c TransferMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c TransferMessages) check() Code {
-	if !validTransfer(&c, len(c.Messages)) {
+
+// Check implements [Command].
+func (c TransferMessages) Check() Code {
+	if !ValidTransfer(&c, len(c.Messages)) {
 		return InvalidArgument
 	}
 	before := SequenceNumber(0)
 	for i := range c.Messages {
 		m := &c.Messages[i]
-		if m.Number <= before || !validTransferred(c.Source.Address, len(m.ID), len(m.Session), m.TimeToLive, m.Hops, m.Properties) ||
-			!validReservation(c.Source.Address, m.Reserved, m.EnqueueAt, len(m.Patches)) {
+		if m.Number <= before || !ValidTransferred(c.Source.Address, len(m.ID), len(m.Session), m.TimeToLive, m.Hops, m.Properties) ||
+			!ValidReservation(c.Source.Address, m.Reserved, m.EnqueueAt, len(m.Patches)) {
 			return InvalidArgument
 		}
-		if len(m.Payload) > messageBytesMax {
+		if len(m.Payload) > MessageBytesMax {
 			return MessageTooLarge
 		}
 		before = m.Number
@@ -200,7 +204,8 @@ func (o *Outbox) fields(x *fields.Codec) {
 	o.Address.fields(x)
 }
 
-func (o Outbox) compare(p Outbox) int {
+// Compare orders outboxes by partition, then by address.
+func (o Outbox) Compare(p Outbox) int {
 	return cmp.Or(
 		cmp.Compare(o.Partition, p.Partition),
 		cmp.Compare(o.Address.Entity, p.Address.Entity),

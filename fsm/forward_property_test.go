@@ -33,7 +33,7 @@ type mail struct {
 	ended map[fsm.Outbox]verdict
 	late  []fsm.TransferMessages // what may be delivered once more
 	epoch uint64                 // the last one begun
-	// Copies of the partitions, which differ in age, and the entities that were gone then.
+	// copies of the partitions, which differ in age, and the entities that were gone then.
 	copies    map[fsm.PartitionID]*replica
 	goneThere map[fsm.PartitionID]map[fsm.EntityID]bool
 	// An image that must stand still, and what it was when it was taken.
@@ -384,9 +384,9 @@ func (m *mail) each(id fsm.EntityID, visit func(fsm.SubQueue, string, *fsm.Deliv
 	}
 }
 
-// check: a message that was sent is in one place, or was completed, or was in an entity
+// Check: a message that was sent is in one place, or was completed, or was in an entity
 // that was dropped. While it leaves it may have arrived already, and only then.
-func (m *mail) check(*rapid.T) {
+func (m *mail) Check(*rapid.T) {
 	here, leaving := map[string]int{}, map[string]int{}
 	for _, id := range mailEntities {
 		out := [3]bool{}
@@ -472,7 +472,7 @@ func forwarding(t *testing.T, rt *rapid.T) {
 		"put": m.put, "drop": m.drop, "send": m.send, "send more": m.send, "receive": m.receive,
 		"ask": m.ask, "ask more": m.ask, "ask again": m.ask, "carry": m.carry, "carry more": m.carry, "carry again": m.carry,
 		"repeat": m.repeat, "forget": m.forget, "restore": m.restore, "freeze": m.freeze, "pass": m.pass,
-		"copy": m.copy, "recover": m.recover, "": m.check,
+		"copy": m.copy, "recover": m.recover, "": m.Check,
 	}
 	for name, action := range actions {
 		actions[name] = func(t *rapid.T) { m.t = t; action(t) }
@@ -480,7 +480,7 @@ func forwarding(t *testing.T, rt *rapid.T) {
 	rt.Repeat(actions)
 	m.t = rt
 	m.drain()
-	m.check(nil)
+	m.Check(nil)
 	m.thaw()
 	for _, id := range mailEntities {
 		m.each(id, func(_ fsm.SubQueue, payload string, d *fsm.Delivery) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // FuzzDecodeCommand: no bytes cause a panic; bytes that decode have one encoding, and PeekCommand
@@ -95,18 +97,18 @@ func FuzzApply(f *testing.F) {
 func FuzzRestore(f *testing.F) {
 	f.Add(exampleQueues(f).image())
 	f.Add(exampleTopics(f).image())
-	var catalog bytes.Buffer
-	if _, err := exampleCatalog(f).Image().WriteTo(&catalog); err != nil {
+	var other bytes.Buffer
+	if _, err := exampleCatalog(f).Image().WriteTo(&other); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(catalog.Bytes())
+	f.Add(other.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		b = sealed(b)
-		q := fsm.NewQueues(&discardBodies{})
+		q := queue.New(&discardBodies{})
 		if err := q.Restore(bytes.NewReader(b)); err == nil {
 			exercise(t, q)
 		}
-		c := fsm.NewCatalog()
+		c := catalog.New()
 		if err := c.Restore(bytes.NewReader(b)); err == nil {
 			exerciseCatalog(t, c, b)
 		}
@@ -114,13 +116,13 @@ func FuzzRestore(f *testing.F) {
 }
 
 // exercise uses a restored state machine.
-func exercise(t *testing.T, q *fsm.Queues) {
+func exercise(t *testing.T, q *queue.Machine) {
 	before := q.Digest()
 	var b bytes.Buffer
 	if _, err := q.Image().WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	again := fsm.NewQueues(&discardBodies{})
+	again := queue.New(&discardBodies{})
 	if err := again.Restore(&b); err != nil || again.Digest() != before {
 		t.Errorf("the image of a restored machine restores to another: %v", err)
 	}

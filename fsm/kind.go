@@ -68,7 +68,7 @@ const (
 // looks it up here.
 type kindRow struct {
 	name     string // for operators
-	machines byte   // the state machines that apply it: machineQueues, machineCatalog
+	machines byte   // the state machines that apply it: MachineQueues, MachineCatalog
 	level    uint32 // the format level from which on it may be written
 	front    front
 	grows    bool // it stores data, so it is refused while disk space is low. The others free some, or others depend on them
@@ -102,182 +102,182 @@ const (
 
 var kinds = [...]kindRow{
 	KindPulse: {
-		name: "pulse", machines: machineQueues | machineCatalog, level: 1,
+		name: "pulse", machines: MachineQueues | MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return Pulse{}, x },
 	},
 	KindPutEntity: {
-		name: "put entity", machines: machineQueues, level: 1, front: frontEntity,
+		name: "put entity", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PutEntity).fields) },
 	},
 	KindDropEntity: {
-		name: "drop entity", machines: machineQueues, level: 1, front: frontEntity,
+		name: "drop entity", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*DropEntity).fields) },
 	},
 	KindSendMessages: {
-		name: "send", machines: machineQueues, level: 1, front: frontSend, grows: true, brings: true,
+		name: "send", machines: MachineQueues, level: 1, front: frontSend, grows: true, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SendMessages).fields) },
 		verify: func(x fields.Codec) error { verifySend(&x); return x.End() },
 	},
 	KindLockMessages: {
-		name: "lock", machines: machineQueues, level: 1, front: frontEntity,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*LockMessages).fields) },
+		name: "lock", machines: MachineQueues, level: 1, front: frontEntity,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*LockMessages).Fields) },
 	},
 	KindSettleMessages: {
-		name: "settle", machines: machineQueues, level: 1, front: frontEntity,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SettleMessages).fields) },
+		name: "settle", machines: MachineQueues, level: 1, front: frontEntity,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SettleMessages).Fields) },
 		verify: func(x fields.Codec) error { verifySettle(&x); return x.End() },
 	},
 	KindRenewLocks: {
-		name: "renew locks", machines: machineQueues, level: 1, front: frontEntity,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenewLocks).fields) },
+		name: "renew locks", machines: MachineQueues, level: 1, front: frontEntity,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenewLocks).Fields) },
 	},
 	KindFetchDeferred: {
-		name: "fetch deferred", machines: machineQueues, level: 1, front: frontEntity, takes: TakesByNumber,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchDeferred).fields) },
+		name: "fetch deferred", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchDeferred).Fields) },
 	},
 	KindCloseReceiver: {
-		name: "close receiver", machines: machineQueues | machineCatalog, level: 1,
+		name: "close receiver", machines: MachineQueues | MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*CloseReceiver).fields) },
 	},
 	KindCancelScheduled: {
-		name: "cancel scheduled", machines: machineQueues, level: 1, front: frontEntity,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*CancelScheduled).fields) },
+		name: "cancel scheduled", machines: MachineQueues, level: 1, front: frontEntity,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*CancelScheduled).Fields) },
 	},
 	KindPurgeMessages: {
-		name: "purge", machines: machineQueues, level: 1, front: frontEntity,
+		name: "purge", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PurgeMessages).fields) },
 	},
 	KindRedriveMessages: {
-		name: "redrive", machines: machineQueues, level: 1, front: frontEntity,
+		name: "redrive", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RedriveMessages).fields) },
 	},
 	KindTouch: {
-		name: "touch", machines: machineQueues, level: 1, front: frontEntity,
+		name: "touch", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*Touch).fields) },
 	},
 	KindPutRule: {
-		name: "put rule", machines: machineQueues, level: 1, front: frontEntity,
+		name: "put rule", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PutRule).fields) },
 	},
 	KindDropRule: {
-		name: "drop rule", machines: machineQueues, level: 1, front: frontEntity,
+		name: "drop rule", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*DropRule).fields) },
 	},
 	KindForwardMessages: {
-		name: "forward", machines: machineQueues, level: 1, front: frontEntity, takes: TakesByNumber,
+		name: "forward", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesByNumber,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ForwardMessages).fields) },
 	},
 	KindTransferMessages: {
-		name: "transfer", machines: machineQueues, level: 1, front: frontTransfer, grows: true, brings: true,
+		name: "transfer", machines: MachineQueues, level: 1, front: frontTransfer, grows: true, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*TransferMessages).fields) },
 		verify: func(x fields.Codec) error { verifyTransfer(&x); return x.End() },
 	},
 	KindAcceptSession: {
-		name: "accept session", machines: machineQueues, level: 1, front: frontEntity,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*AcceptSession).fields) },
+		name: "accept session", machines: MachineQueues, level: 1, front: frontEntity,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*AcceptSession).Fields) },
 	},
 	KindRenewSession: {
-		name: "renew session", machines: machineQueues, level: 1, front: frontEntity,
+		name: "renew session", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenewSession).fields) },
 	},
 	KindReleaseSession: {
-		name: "release session", machines: machineQueues, level: 1, front: frontEntity,
+		name: "release session", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ReleaseSession).fields) },
 	},
 	KindSetSessionState: {
-		name: "set session state", machines: machineQueues, level: 1, front: frontEntity,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SetSessionState).fields) },
+		name: "set session state", machines: MachineQueues, level: 1, front: frontEntity,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SetSessionState).Fields) },
 	},
 	KindTransact: {
-		name: "transaction", machines: machineQueues, level: 1, grows: true, brings: true,
+		name: "transaction", machines: MachineQueues, level: 1, grows: true, brings: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*Transact).fields) },
 	},
 	KindBeginEpoch: {
-		name: "begin epoch", machines: machineQueues, level: 1,
+		name: "begin epoch", machines: MachineQueues, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*BeginEpoch).fields) },
 	},
 	KindReserveNumbers: {
-		name: "reserve numbers", machines: machineQueues, level: 1, front: frontEntity,
+		name: "reserve numbers", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ReserveNumbers).fields) },
 	},
 	KindFenceIdle: {
-		name: "fence idle", machines: machineQueues, level: 1, front: frontEntity,
+		name: "fence idle", machines: MachineQueues, level: 1, front: frontEntity,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FenceIdle).fields) },
 	},
 	KindFetchReady: {
-		name: "fetch ready", machines: machineQueues, level: 1, front: frontEntity, takes: TakesReady,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchReady).fields) },
+		name: "fetch ready", machines: MachineQueues, level: 1, front: frontEntity, takes: TakesReady,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FetchReady).Fields) },
 	},
 	KindFoundCluster: {
-		name: "found cluster", machines: machineCatalog, level: 1,
+		name: "found cluster", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*FoundCluster).fields) },
 	},
 	KindPartitionFormed: {
-		name: "partition formed", machines: machineCatalog, level: 1,
+		name: "partition formed", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PartitionFormed).fields) },
 	},
 	KindCreateEntity: {
-		name: "create entity", machines: machineCatalog, level: 1, grows: true,
+		name: "create entity", machines: MachineCatalog, level: 1, grows: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*CreateEntity).fields) },
 	},
 	KindUpdateEntity: {
-		name: "update entity", machines: machineCatalog, level: 1,
+		name: "update entity", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*UpdateEntity).fields) },
 	},
 	KindDeleteEntity: {
-		name: "delete entity", machines: machineCatalog, level: 1,
+		name: "delete entity", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*DeleteEntity).fields) },
 	},
 	KindForgetEntity: {
-		name: "forget entity", machines: machineCatalog, level: 1,
+		name: "forget entity", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ForgetEntity).fields) },
 	},
 	KindCreateNamespace: {
-		name: "create namespace", machines: machineCatalog, level: 1, grows: true,
+		name: "create namespace", machines: MachineCatalog, level: 1, grows: true,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*CreateNamespace).fields) },
 	},
 	KindUpdateNamespace: {
-		name: "update namespace", machines: machineCatalog, level: 1,
+		name: "update namespace", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*UpdateNamespace).fields) },
 	},
 	KindDeleteNamespace: {
-		name: "delete namespace", machines: machineCatalog, level: 1,
+		name: "delete namespace", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*DeleteNamespace).fields) },
 	},
 	KindSetAccess: {
-		name: "set access", machines: machineCatalog, level: 1,
+		name: "set access", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SetAccess).fields) },
 	},
 	KindSetMember: {
-		name: "set member", machines: machineCatalog, level: 1,
+		name: "set member", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SetMember).fields) },
 	},
 	KindPlacePartition: {
-		name: "place partition", machines: machineCatalog, level: 1,
+		name: "place partition", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PlacePartition).fields) },
 	},
 	KindPartitionPlaced: {
-		name: "partition placed", machines: machineCatalog, level: 1,
+		name: "partition placed", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*PartitionPlaced).fields) },
 	},
 	KindAddPartitions: {
-		name: "add partitions", machines: machineCatalog, level: 1,
+		name: "add partitions", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*AddPartitions).fields) },
 	},
 	KindRaiseLevel: {
-		name: "raise level", machines: machineQueues | machineCatalog, level: 1,
+		name: "raise level", machines: MachineQueues | MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RaiseLevel).fields) },
 	},
 	KindHoldLevel: {
-		name: "hold level", machines: machineCatalog, level: 1,
+		name: "hold level", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*HoldLevel).fields) },
 	},
 	KindRenameCluster: {
-		name: "rename cluster", machines: machineCatalog, level: 1,
+		name: "rename cluster", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*RenameCluster).fields) },
 	},
 	KindReplaceReplica: {
-		name: "replace replica", machines: machineCatalog, level: 1,
+		name: "replace replica", machines: MachineCatalog, level: 1,
 		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*ReplaceReplica).fields) },
 	},
 }
@@ -294,9 +294,9 @@ func (k Kind) row() *kindRow {
 // another kind must not enter its log: Apply would stop the replicas.
 func (k Kind) IsFor(id PartitionID) bool {
 	if id == CatalogPartition {
-		return k.row().machines&machineCatalog != 0
+		return k.row().machines&MachineCatalog != 0
 	}
-	return k.row().machines&machineQueues != 0
+	return k.row().machines&MachineQueues != 0
 }
 
 // String returns the name of the kind for operators.
@@ -330,6 +330,6 @@ func decodeAs[C Command](x fields.Codec, list func(*C, *fields.Codec)) (Command,
 
 // The state machines. The numbers are part of the image format.
 const (
-	machineQueues  byte = 1
-	machineCatalog byte = 2
+	MachineQueues  byte = 1
+	MachineCatalog byte = 2
 )

@@ -35,7 +35,9 @@ func LevelOf(c Command) uint32 { return c.kind().Level() }
 
 func (RaiseLevel) kind() Kind                           { return KindRaiseLevel }
 func (c RaiseLevel) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c RaiseLevel) check() Code                        { return codeIf(c.Level != 0) }
+
+// Check implements [Command].
+func (c RaiseLevel) Check() Code { return CodeIf(c.Level != 0) }
 
 func (c *RaiseLevel) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Level)
@@ -43,7 +45,9 @@ func (c *RaiseLevel) fields(x *fields.Codec) {
 
 func (HoldLevel) kind() Kind                           { return KindHoldLevel }
 func (c HoldLevel) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (HoldLevel) check() Code                          { return OK }
+
+// Check implements [Command].
+func (HoldLevel) Check() Code { return OK }
 
 func (c *HoldLevel) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Max)

@@ -18,13 +18,15 @@ type LockMessages struct {
 
 func (LockMessages) kind() Kind { return KindLockMessages }
 
-func (c LockMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c LockMessages) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 
-func (c LockMessages) check() Code {
-	return codeIf(within(int(c.Max), commandMessagesMax) && c.Address.valid())
+// Check implements [Command].
+func (c LockMessages) Check() Code {
+	return CodeIf(Within(int(c.Max), CommandMessagesMax) && c.Address.Valid())
 }
 
-func (c *LockMessages) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (c *LockMessages) Fields(x *fields.Codec) {
 	c.Address.fields(x)
 	fields.Uint32(x, &c.Max)
 	fields.Uint32(x, &c.MaxBytes)
@@ -44,13 +46,15 @@ type FetchDeferred struct {
 
 func (FetchDeferred) kind() Kind { return KindFetchDeferred }
 
-func (c FetchDeferred) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c FetchDeferred) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 
-func (c FetchDeferred) check() Code {
-	return codeIf(within(len(c.Sequences), commandFetchMax) && c.Address.valid())
+// Check implements [Command].
+func (c FetchDeferred) Check() Code {
+	return CodeIf(Within(len(c.Sequences), commandFetchMax) && c.Address.Valid())
 }
 
-func (c *FetchDeferred) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (c *FetchDeferred) Fields(x *fields.Codec) {
 	c.Address.fields(x)
 	fields.Bool(x, &c.Delete)
 	fields.Uint64s(x, &c.Sequences)
@@ -69,13 +73,15 @@ type FetchReady struct {
 
 func (FetchReady) kind() Kind { return KindFetchReady }
 
-func (c FetchReady) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c FetchReady) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 
-func (c FetchReady) check() Code {
-	return codeIf(within(len(c.Seen), commandFetchMax) && c.Address.valid())
+// Check implements [Command].
+func (c FetchReady) Check() Code {
+	return CodeIf(Within(len(c.Seen), commandFetchMax) && c.Address.Valid())
 }
 
-func (c *FetchReady) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (c *FetchReady) Fields(x *fields.Codec) {
 	c.Address.fields(x)
 	fields.Bool(x, &c.Delete)
 	for i := range fields.Len(x, &c.Seen, lockBytesMin) {

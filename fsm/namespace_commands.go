@@ -3,7 +3,7 @@ package fsm
 import "github.com/peeklock/peeklock/fsm/fields"
 
 // CreateNamespace creates a namespace. Result: Namespace; EntityExists if the name or a host is
-// taken, QuotaExceeded beyond namespacesMax.
+// taken, QuotaExceeded beyond NamespacesMax.
 type CreateNamespace struct {
 	Name     string
 	Settings NamespaceSettings
@@ -24,7 +24,7 @@ type DeleteNamespace struct{ Namespace NamespaceID }
 // SetAccess replaces the access rules of an entity, or of a namespace if Entity is 0. A rule whose
 // name existed keeps Created; Updated changes with the rule. Result: Version; EntityNotFound;
 // PreconditionFails if Version is not 0 and not the current one (of the namespace, or
-// Entity.AccessVersion); InvalidArgument beyond accessRulesMax, for a duplicate name, and for a
+// Entity.AccessVersion); InvalidArgument beyond AccessRulesMax, for a duplicate name, and for a
 // subscription, which has none of its own.
 type SetAccess struct {
 	Namespace NamespaceID
@@ -33,35 +33,41 @@ type SetAccess struct {
 	Rules     []AccessRule
 }
 
-// accessBytesMin is the minimum size of an access rule: three texts and the rights.
-const accessBytesMin = 4
+// AccessBytesMin is the minimum size of an access rule: three texts and the rights.
+const AccessBytesMin = 4
 
 func (CreateNamespace) kind() Kind                           { return KindCreateNamespace }
 func (c CreateNamespace) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c CreateNamespace) check() Code {
-	return codeIf(validNamespaceName(c.Name) && c.Settings.Validate() == nil && validAccess(c.Access))
+
+// Check implements [Command].
+func (c CreateNamespace) Check() Code {
+	return CodeIf(ValidNamespaceName(c.Name) && c.Settings.Validate() == nil && validAccess(c.Access))
 }
 
 func (c *CreateNamespace) fields(x *fields.Codec) {
 	fields.Text(x, &c.Name)
-	c.Settings.fields(x)
+	c.Settings.Fields(x)
 	fieldAccess(x, &c.Access)
 }
 
 func (UpdateNamespace) kind() Kind                           { return KindUpdateNamespace }
 func (c UpdateNamespace) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c UpdateNamespace) check() Code {
-	return codeIf(c.Namespace != 0 && c.Settings.Validate() == nil)
+
+// Check implements [Command].
+func (c UpdateNamespace) Check() Code {
+	return CodeIf(c.Namespace != 0 && c.Settings.Validate() == nil)
 }
 
 func (c *UpdateNamespace) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Namespace)
-	c.Settings.fields(x)
+	c.Settings.Fields(x)
 }
 
 func (DeleteNamespace) kind() Kind                           { return KindDeleteNamespace }
 func (c DeleteNamespace) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c DeleteNamespace) check() Code                        { return codeIf(c.Namespace != 0) }
+
+// Check implements [Command].
+func (c DeleteNamespace) Check() Code { return CodeIf(c.Namespace != 0) }
 
 func (c *DeleteNamespace) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Namespace)
@@ -69,7 +75,9 @@ func (c *DeleteNamespace) fields(x *fields.Codec) {
 
 func (SetAccess) kind() Kind                           { return KindSetAccess }
 func (c SetAccess) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c SetAccess) check() Code                        { return codeIf(c.Namespace != 0 && validAccess(c.Rules)) }
+
+// Check implements [Command].
+func (c SetAccess) Check() Code { return CodeIf(c.Namespace != 0 && validAccess(c.Rules)) }
 
 func (c *SetAccess) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Namespace)
@@ -78,7 +86,8 @@ func (c *SetAccess) fields(x *fields.Codec) {
 	fieldAccess(x, &c.Rules)
 }
 
-func (s *NamespaceSettings) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (s *NamespaceSettings) Fields(x *fields.Codec) {
 	for i := range fields.Len(x, &s.Hosts, 1) {
 		fields.Text(x, &s.Hosts[i])
 	}
@@ -88,8 +97,8 @@ func (s *NamespaceSettings) fields(x *fields.Codec) {
 	fields.Text(x, &s.UserMetadata)
 }
 
-// fields of an access rule without its times, which the state machine sets.
-func (a *AccessRule) fields(x *fields.Codec) {
+// Fields of an access rule without its times, which the state machine sets.
+func (a *AccessRule) Fields(x *fields.Codec) {
 	fields.Text(x, &a.Name)
 	fields.Text(x, &a.Primary)
 	fields.Text(x, &a.Secondary)
@@ -97,7 +106,7 @@ func (a *AccessRule) fields(x *fields.Codec) {
 }
 
 func fieldAccess(x *fields.Codec, rules *[]AccessRule) {
-	for i := range fields.Len(x, rules, accessBytesMin) {
-		(*rules)[i].fields(x)
+	for i := range fields.Len(x, rules, AccessBytesMin) {
+		(*rules)[i].Fields(x)
 	}
 }

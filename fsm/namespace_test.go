@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // catalog is a bootstrapped catalog, and what applies commands to it.
-func catalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
+func foundCatalog(t *testing.T) (*catalog.Machine, func(fsm.Command) fsm.Result) {
 	t.Helper()
-	c, env := fsm.NewCatalog(), fsm.Env{Now: 1_700_000_000_000}
+	c, env := catalog.New(), fsm.Env{Now: 1_700_000_000_000}
 	apply := func(cmd fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
@@ -27,7 +29,7 @@ func catalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 // TestHostNamesSelectNamespaces: which namespace a host name selects, as clients and proxies spell it.
 func TestHostNamesSelectNamespaces(t *testing.T) {
 	t.Parallel()
-	c, apply := catalog(t)
+	c, apply := foundCatalog(t)
 	long := strings.Repeat("n", 50)
 	for i, n := range []fsm.CreateNamespace{
 		{Name: "orders", Settings: fsm.NamespaceSettings{Hosts: []string{"mq.example.com", "single"}}},
@@ -54,7 +56,7 @@ func TestHostNamesSelectNamespaces(t *testing.T) {
 			t.Errorf("%q selects %d, want %d", host, got, want)
 		}
 	}
-	if fsm.NewCatalog().NamespaceByHost("orders.x") != fsm.DefaultNamespace {
+	if catalog.New().NamespaceByHost("orders.x") != fsm.DefaultNamespace {
 		t.Error("before the founding another namespace than the default one is selected")
 	}
 }
@@ -83,7 +85,7 @@ func TestLimitsOfNamespacesHold(t *testing.T) {
 		}
 		return list
 	}
-	queue := queueIn(1, "q")
+	q := queueIn(1, "q")
 	longest := text(63) + "." + text(63) + "." + text(63) + "." + text(61)
 	for _, c := range []struct {
 		name    string
@@ -134,8 +136,8 @@ func TestLimitsOfNamespacesHold(t *testing.T) {
 		{"rules", fsm.SetAccess{Namespace: 1, Rules: rules(13)}, false},
 		{"rules", fsm.CreateNamespace{Name: "a", Access: rules(12)}, true},
 		{"rules", fsm.CreateNamespace{Name: "a", Access: rules(13)}, false},
-		{"rules", func() fsm.Command { queue.Access = rules(12); return queue }(), true},
-		{"rules", func() fsm.Command { queue.Access = rules(13); return queue }(), false},
+		{"rules", func() fsm.Command { q.Access = rules(12); return q }(), true},
+		{"rules", func() fsm.Command { q.Access = rules(13); return q }(), false},
 		{"rule name", rule(func(a *fsm.AccessRule) { a.Name = text(256) }), true},
 		{"rule name", rule(func(a *fsm.AccessRule) { a.Name = text(257) }), false},
 		{"rule name", rule(func(a *fsm.AccessRule) { a.Name = "" }), false},
@@ -170,7 +172,7 @@ func holdsLimit(t *testing.T, name string, c fsm.Command, valid bool) {
 	if err := verify(b); valid != (err == nil) {
 		t.Errorf("%s: %+v verifies with %v", name, c, err)
 	}
-	_, apply := catalog(t)
+	_, apply := foundCatalog(t)
 	if code := apply(c).Code; (code == fsm.InvalidArgument) == valid {
 		t.Errorf("%s: %+v is applied with %v", name, c, code)
 	}
@@ -179,7 +181,7 @@ func holdsLimit(t *testing.T, name string, c fsm.Command, valid bool) {
 // TestNamespacesAreLimited: 1000 of them.
 func TestNamespacesAreLimited(t *testing.T) {
 	t.Parallel()
-	c, apply := catalog(t)
+	c, apply := foundCatalog(t)
 	for i := range 999 {
 		if res := apply(fsm.CreateNamespace{Name: fmt.Sprintf("n%d", i*7%999)}); res.Code != fsm.OK {
 			t.Fatalf("number %d: %v", i, res.Code)
@@ -205,7 +207,7 @@ func TestNamespacesAreLimited(t *testing.T) {
 // TestAccessAllocatesNothing: every connection looks up the namespace of a host, every token the
 // access rules of a path.
 func TestAccessAllocatesNothing(t *testing.T) { // not parallel: it counts allocations
-	c, apply := catalog(t)
+	c, apply := foundCatalog(t)
 	apply(fsm.CreateNamespace{Name: "orders", Settings: fsm.NamespaceSettings{Hosts: []string{"mq.example.com"}}})
 	if n := testing.AllocsPerRun(100, func() {
 		c.NamespaceByHost("Orders.SB.example.com:5671")
@@ -271,8 +273,8 @@ func TestErrorsNameUnknownVersions(t *testing.T) {
 	for want, err := range map[string]error{
 		"decode command: unknown version 0x09: this build reads 0xc1":     commandErr,
 		"decode result: unknown version 0x03: this build reads 0xd1":      resultErr,
-		"restore queues: unknown version 0x09: this build reads 0xa1":     fsm.NewQueues(&discardBodies{}).Restore(bytes.NewReader(other)),
-		"restore catalog: image of another state machine":                 fsm.NewCatalog().Restore(bytes.NewReader(queues)),
+		"restore queues: unknown version 0x09: this build reads 0xa1":     queue.New(&discardBodies{}).Restore(bytes.NewReader(other)),
+		"restore catalog: image of another state machine":                 catalog.New().Restore(bytes.NewReader(queues)),
 		"decode command: number is too large or not in its shortest form": decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
 		"decode command: count exceeds the bytes that follow":             decodeErr(append(kind(fsm.KindAddPartitions), 100)),
 		"decode command: unknown flag":                                    decodeErr(append(kind(fsm.KindSetMember), 1, 'm', 0, 0, 0, 4)),
@@ -302,7 +304,7 @@ func decodeErr(b []byte) error {
 // TestLargestRecordsAreRestored: accepted records of the maximum size fit into an image.
 func TestLargestRecordsAreRestored(t *testing.T) {
 	t.Parallel()
-	c, apply := catalog(t)
+	c, apply := foundCatalog(t)
 	text := func(n int) string { return strings.Repeat("x", n) }
 	var rules []fsm.AccessRule
 	for i := range 12 {
@@ -317,11 +319,11 @@ func TestLargestRecordsAreRestored(t *testing.T) {
 	for i := range 16 {
 		members = append(members, fsm.MemberID(text(254)+fmt.Sprintf("%2d", i)))
 	}
-	queue := queueIn(2, text(260))
-	queue.Access, queue.Settings.UserMetadata, queue.Settings.LockDuration = rules, text(1024), 24*3600_000
+	q := queueIn(2, text(260))
+	q.Access, q.Settings.UserMetadata, q.Settings.LockDuration = rules, text(1024), 24*3600_000
 	for _, cmd := range []fsm.Command{
 		fsm.CreateNamespace{Name: text(50), Settings: settings, Access: rules},
-		queue,
+		q,
 		fsm.SetMember{Member: member},
 		fsm.AddPartitions{Partitions: [][]fsm.MemberID{members}},
 		fsm.PartitionFormed{Partition: 2},
@@ -335,7 +337,7 @@ func TestLargestRecordsAreRestored(t *testing.T) {
 	if _, err := c.Image().WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	again := fsm.NewCatalog()
+	again := catalog.New()
 	if err := again.Restore(&b); err != nil || again.Digest() != c.Digest() {
 		t.Errorf("restored to another machine: %v", err)
 	}

@@ -26,7 +26,7 @@ type Namespace struct {
 	Name     string            `json:"Name"`
 	Settings NamespaceSettings `json:"Settings"`
 	// Access are the access rules for all entities of the namespace, by name, at most
-	// accessRulesMax.
+	// AccessRulesMax.
 	Access  []AccessRule `json:"Access"`
 	Version uint64       `json:"Version"` // rises with every change of Settings or Access
 	Created Instant      `json:"Created"`
@@ -64,9 +64,9 @@ type AccessRule struct {
 // Validate returns InvalidArgument, as an error, unless every field is in the range that
 // [NamespaceSettings] documents.
 func (s NamespaceSettings) Validate() error {
-	valid := s.MessageBytesMax <= messageBytesMax && len(s.Hosts) <= namespaceHostsMax &&
+	valid := s.MessageBytesMax <= MessageBytesMax && len(s.Hosts) <= namespaceHostsMax &&
 		(s.LockDurationMax == 0 || s.LockDurationMax >= lockDurationMin && s.LockDurationMax <= lockDurationMax) &&
-		len(s.UserMetadata) <= userMetadataBytesMax && utf8.ValidString(s.UserMetadata)
+		len(s.UserMetadata) <= UserMetadataBytesMax && utf8.ValidString(s.UserMetadata)
 	for i, host := range s.Hosts {
 		valid = valid && validHost(host) && !slices.Contains(s.Hosts[:i], host)
 	}
@@ -76,7 +76,8 @@ func (s NamespaceSettings) Validate() error {
 	return nil
 }
 
-func (s NamespaceSettings) equal(t *NamespaceSettings) bool {
+// Equal reports whether two settings are the same.
+func (s NamespaceSettings) Equal(t *NamespaceSettings) bool {
 	return s.MessageBytesMax == t.MessageBytesMax && s.LockDurationMax == t.LockDurationMax && s.EntitiesMax == t.EntitiesMax &&
 		s.UserMetadata == t.UserMetadata && slices.Equal(s.Hosts, t.Hosts)
 }
@@ -84,15 +85,15 @@ func (s NamespaceSettings) equal(t *NamespaceSettings) bool {
 // localhost is a name of every machine: it selects no namespace.
 const localhost = "localhost"
 
-// validNamespaceName reports whether a name is valid for a namespace.
-func validNamespaceName(name string) bool {
-	return len(name) <= namespaceNameBytesMax && validLabel(nameKey(name), false) && compareKey(localhost, name) != 0
+// ValidNamespaceName reports whether a name is valid for a namespace.
+func ValidNamespaceName(name string) bool {
+	return len(name) <= namespaceNameBytesMax && validLabel(NameKey(name), false) && CompareKey(localhost, name) != 0
 }
 
 // validHost reports whether a host name can select a namespace. Addresses cannot: all namespaces
 // share the addresses of a machine.
 func validHost(host string) bool {
-	if len(host) > hostBytesMax || host == localhost || isAddress(host) {
+	if len(host) > hostBytesMax || host == localhost || IsAddress(host) {
 		return false
 	}
 	for label := range strings.SplitSeq(host, ".") {
@@ -118,9 +119,9 @@ func validLabel(label string, underscore bool) bool {
 	return true
 }
 
-// isAddress reports whether a host, without port, is an IPv4 address or ends in a number, which no
+// IsAddress reports whether a host, without port, is an IPv4 address or ends in a number, which no
 // host name does: no top-level domain is a number.
-func isAddress(host string) bool {
+func IsAddress(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	for i := range len(last) {
 		if last[i] < '0' || last[i] > '9' {

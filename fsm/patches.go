@@ -44,8 +44,8 @@ type Change struct {
 // patchesVersion is the first byte of the body that contains the patches of a message.
 const patchesVersion byte = 0xE1
 
-// changeBytesMin is the minimum size of a change: scope, name, whether it removes.
-const changeBytesMin = 3
+// ChangeBytesMin is the minimum size of a change: scope, name, whether it removes.
+const ChangeBytesMin = 3
 
 // AppendPatches appends the encoding of patches to dst: a version byte and one record per patch,
 // oldest first. No patches are no bytes at all.
@@ -60,11 +60,11 @@ func AppendPatches(dst []byte, patches []Patch) []byte {
 	return x.Buf
 }
 
-// joinPatches appends one patch to an encoding, which may be empty. It does not write to old.
-func joinPatches(old []byte, p *Patch) []byte { return appendPatch(nil, old, p) }
+// JoinPatches appends one patch to an encoding, which may be empty. It does not write to old.
+func JoinPatches(old []byte, p *Patch) []byte { return AppendPatch(nil, old, p) }
 
-// appendPatch appends to dst what joinPatches returns.
-func appendPatch(dst, old []byte, p *Patch) []byte {
+// AppendPatch appends to dst what JoinPatches returns.
+func AppendPatch(dst, old []byte, p *Patch) []byte {
 	if len(old) == 0 {
 		old = []byte{patchesVersion}
 	}
@@ -103,12 +103,12 @@ func (p *Patch) fields(x *fields.Codec) {
 	fields.Text(x, &p.Reason)
 	fields.Text(x, &p.Description)
 	fields.Bytes(x, &p.Properties)
-	for i := range fields.Len(x, &p.Changes, changeBytesMin) {
+	for i := range fields.Len(x, &p.Changes, ChangeBytesMin) {
 		p.Changes[i].fields(x)
 	}
 	fields.Uint64(x, &p.Enqueued)
 	fields.Text(x, &p.Source)
-	p.To.fields(x)
+	p.To.Fields(x)
 	fields.Text(x, &p.ToName)
 	fields.Uint64(x, &p.ToNumber)
 	fields.Int64(x, &p.ToTime)

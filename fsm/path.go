@@ -6,7 +6,7 @@ import (
 )
 
 // PathKey returns the form in which paths are compared, case-insensitively.
-func PathKey(path string) string { return nameKey(path) }
+func PathKey(path string) string { return NameKey(path) }
 
 // EntityPath returns the path of the queue or topic at or above a path, "" for the namespace. Below
 // a queue or topic are its sub-queues and management nodes, whose names begin with $; below a topic
@@ -21,7 +21,7 @@ func EntityPath(path string) string {
 	if topic, _, ok := SplitSubscriptionPath(path); ok {
 		return topic
 	}
-	if parent != "" && nameKey(part) == subscriptionsSegment { // the list of subscriptions
+	if parent != "" && NameKey(part) == subscriptionsSegment { // the list of subscriptions
 		return parent
 	}
 	return path
@@ -48,10 +48,10 @@ func cutPath(path string) (parent, part string) {
 	return path[:cut], path[cut+1:]
 }
 
-// nameKey returns the form in which names are compared, case-insensitively. Only ASCII letters are
+// NameKey returns the form in which names are compared, case-insensitively. Only ASCII letters are
 // folded: names contain no others, and other characters must not become equal to ASCII letters, as
 // the Kelvin sign would.
-func nameKey(name string) string {
+func NameKey(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
 			return r + 'a' - 'A'
@@ -60,8 +60,8 @@ func nameKey(name string) string {
 	}, name)
 }
 
-// compareKey compares a key with nameKey(name) without allocating: every request looks up names.
-func compareKey(key, name string) int {
+// CompareKey compares a key with NameKey(name) without allocating: every request looks up names.
+func CompareKey(key, name string) int {
 	for i := range min(len(key), len(name)) {
 		c := name[i]
 		if c >= 'A' && c <= 'Z' {

@@ -14,7 +14,7 @@ type SetMember struct{ Member Member }
 // repeated at any time with other members; with the current members it cancels the move.
 type PlacePartition struct {
 	Partition PartitionID
-	Members   []MemberID // 1 to partitionReplicaMax, each once; the first is the preferred leader
+	Members   []MemberID // 1 to PartitionReplicaMax, each once; the first is the preferred leader
 	Paused    bool       // the move is paused in its current state
 	// Seen is Partition.PlacementHash of the record from which Members and Paused were derived. The
 	// command is refused as Stale if the record has changed since, so that two callers that have read
@@ -47,16 +47,20 @@ const replicaBytesMin = 2
 
 func (SetMember) kind() Kind                           { return KindSetMember }
 func (c SetMember) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c SetMember) check() Code                        { return codeIf(c.Member.valid()) }
+
+// Check implements [Command].
+func (c SetMember) Check() Code { return CodeIf(c.Member.Valid()) }
 
 func (c *SetMember) fields(x *fields.Codec) {
-	c.Member.fields(x)
+	c.Member.Fields(x)
 }
 
 func (PlacePartition) kind() Kind                           { return KindPlacePartition }
 func (c PlacePartition) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c PlacePartition) check() Code {
-	return codeIf(c.Partition != CatalogPartition && validMembers(c.Members))
+
+// Check implements [Command].
+func (c PlacePartition) Check() Code {
+	return CodeIf(c.Partition != CatalogPartition && validMembers(c.Members))
 }
 
 func (c *PlacePartition) fields(x *fields.Codec) {
@@ -68,19 +72,23 @@ func (c *PlacePartition) fields(x *fields.Codec) {
 
 func (PartitionPlaced) kind() Kind                           { return KindPartitionPlaced }
 func (c PartitionPlaced) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c PartitionPlaced) check() Code {
-	return codeIf(c.Partition != CatalogPartition && validReplicas(c.Replicas, partitionReplicaMax))
+
+// Check implements [Command].
+func (c PartitionPlaced) Check() Code {
+	return CodeIf(c.Partition != CatalogPartition && ValidReplicas(c.Replicas, PartitionReplicaMax))
 }
 
 func (c *PartitionPlaced) fields(x *fields.Codec) {
 	fields.Uint32(x, &c.Partition)
-	fieldReplicas(x, &c.Replicas)
+	FieldReplicas(x, &c.Replicas)
 }
 
 func (ReplaceReplica) kind() Kind                           { return KindReplaceReplica }
 func (c ReplaceReplica) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c ReplaceReplica) check() Code {
-	return codeIf(c.Partition != CatalogPartition && validMember(c.Replica.Member))
+
+// Check implements [Command].
+func (c ReplaceReplica) Check() Code {
+	return CodeIf(c.Partition != CatalogPartition && validMember(c.Replica.Member))
 }
 
 func (c *ReplaceReplica) fields(x *fields.Codec) {
@@ -91,8 +99,10 @@ func (c *ReplaceReplica) fields(x *fields.Codec) {
 
 func (AddPartitions) kind() Kind                           { return KindAddPartitions }
 func (c AddPartitions) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c AddPartitions) check() Code {
-	return codeIf(within(len(c.Partitions), partitionsMax) &&
+
+// Check implements [Command].
+func (c AddPartitions) Check() Code {
+	return CodeIf(Within(len(c.Partitions), PartitionsMax) &&
 		!slices.ContainsFunc(c.Partitions, func(members []MemberID) bool { return !validMembers(members) }))
 }
 
@@ -102,7 +112,8 @@ func (c *AddPartitions) fields(x *fields.Codec) {
 	}
 }
 
-func (m *Member) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (m *Member) Fields(x *fields.Codec) {
 	fields.Text(x, &m.ID)
 	fields.Text(x, &m.Name)
 	fields.Text(x, &m.Zone)
@@ -116,7 +127,8 @@ func fieldMembers(x *fields.Codec, members *[]MemberID) {
 	}
 }
 
-func fieldReplicas(x *fields.Codec, replicas *[]Replica) {
+// FieldReplicas lists a list of replicas for the codec.
+func FieldReplicas(x *fields.Codec, replicas *[]Replica) {
 	for i := range fields.Len(x, replicas, replicaBytesMin) {
 		fields.Text(x, &(*replicas)[i].Member)
 		fields.Uint32(x, &(*replicas)[i].Number)

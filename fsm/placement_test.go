@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // TestLimitsOfPlacementsHold: every limit of a member and a placement, met and passed by one.
@@ -82,7 +83,7 @@ func TestLimitsOfPlacementsHold(t *testing.T) {
 		{"partitions", fsm.AddPartitions{Partitions: append(lists(1), members(17))}, false},
 	} {
 		if p, ok := c.command.(fsm.PlacePartition); ok && p.Partition == 2 { // which partitions there are says the state
-			_, apply := catalog(t)
+			_, apply := foundCatalog(t)
 			if code := apply(p).Code; code != fsm.InvalidArgument {
 				t.Errorf("%+v: %v", p, code)
 			}
@@ -96,7 +97,7 @@ func TestLimitsOfPlacementsHold(t *testing.T) {
 // be changed.
 func TestMembersAreLimited(t *testing.T) {
 	t.Parallel()
-	c, apply := catalog(t)
+	c, apply := foundCatalog(t)
 	for i := range 1024 {
 		if res := apply(fsm.SetMember{Member: fsm.Member{ID: fsm.MemberID(fmt.Sprint(i * 7 % 1024)), Removed: i%2 == 0}}); res.Code != fsm.OK {
 			t.Fatalf("number %d: %v", i, res.Code)
@@ -120,7 +121,7 @@ func TestMembersAreLimited(t *testing.T) {
 // always be completed.
 func TestMovesAreLimited(t *testing.T) {
 	t.Parallel()
-	c, apply := catalog(t)
+	c, apply := foundCatalog(t)
 	apply(fsm.PartitionFormed{Partition: 1})
 	for i := range 31 { // m is the first of 32
 		if code := apply(fsm.PlacePartition{Partition: 1, Members: []fsm.MemberID{fsm.MemberID(fmt.Sprint("m", i))}}).Code; code != fsm.OK {
@@ -151,7 +152,7 @@ func TestMovesAreLimited(t *testing.T) {
 // TestReplicaNumbersAreNeverReused: after the highest number no further replica is added.
 func TestReplicaNumbersAreNeverReused(t *testing.T) {
 	t.Parallel()
-	c, env := fsm.NewCatalog(), fsm.Env{}
+	c, env := catalog.New(), fsm.Env{}
 	apply := func(cmd fsm.Command) fsm.Code {
 		env.Index++
 		return c.Apply(oneTime(env), fsm.AppendCommand(nil, fsm.Header{}, cmd)).Code
@@ -176,7 +177,7 @@ func TestReplicaNumbersAreNeverReused(t *testing.T) {
 // and refuses the other, until it is derived from the new record. A pause and the end of a move change the record too.
 func TestPlacementIsReplacedAsItWasSeen(t *testing.T) {
 	t.Parallel()
-	c, apply := catalog(t)
+	c, apply := foundCatalog(t)
 	apply(fsm.PartitionFormed{Partition: 1})
 	seen := c.Partitions()[0].PlacementHash()
 	place := func(seen uint64, paused bool, members ...fsm.MemberID) fsm.Code {

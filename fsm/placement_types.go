@@ -26,8 +26,8 @@ type Member struct {
 	Removed bool `json:"Removed"`
 }
 
-// valid reports whether all fields of a member are within their limits.
-func (m *Member) valid() bool {
+// Valid reports whether all fields of a member are within their limits.
+func (m *Member) Valid() bool {
 	return validMember(m.ID) && len(m.Name) <= memberTextBytesMax && utf8.ValidString(m.Name) &&
 		len(m.Zone) <= memberTextBytesMax && utf8.ValidString(m.Zone) && m.Weight <= memberWeightMax
 }
@@ -36,7 +36,7 @@ func validMember(id MemberID) bool { return id != "" && len(id) <= memberIDBytes
 
 // validMembers reports whether a partition can have replicas on these members: each once.
 func validMembers(members []MemberID) bool {
-	if !within(len(members), partitionReplicaMax) {
+	if !Within(len(members), PartitionReplicaMax) {
 		return false
 	}
 	for i, id := range members {
@@ -47,35 +47,35 @@ func validMembers(members []MemberID) bool {
 	return true
 }
 
-// validReplicas reports whether a partition can have these replicas: no two on one member.
-func validReplicas(replicas []Replica, most int) bool {
-	if !within(len(replicas), most) {
+// ValidReplicas reports whether a partition can have these replicas: no two on one member.
+func ValidReplicas(replicas []Replica, most int) bool {
+	if !Within(len(replicas), most) {
 		return false
 	}
 	for i, replica := range replicas {
-		if _, twice := replicaOn(replicas[:i], replica.Member); twice || !validMember(replica.Member) {
+		if _, twice := ReplicaOn(replicas[:i], replica.Member); twice || !validMember(replica.Member) {
 			return false
 		}
 	}
 	return true
 }
 
-// replicaOn finds the replica on a member.
-func replicaOn(replicas []Replica, member MemberID) (Replica, bool) {
+// ReplicaOn finds the replica on a member.
+func ReplicaOn(replicas []Replica, member MemberID) (Replica, bool) {
 	if i := slices.IndexFunc(replicas, func(r Replica) bool { return r.Member == member }); i >= 0 {
 		return replicas[i], true
 	}
 	return Replica{}, false
 }
 
-// sameReplicas reports whether two lists without duplicates contain the same replicas.
-func sameReplicas(a, b []Replica) bool {
+// SameReplicas reports whether two lists without duplicates contain the same replicas.
+func SameReplicas(a, b []Replica) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Replica) bool { return !slices.Contains(b, r) })
 }
 
-// heldReplicas returns the replicas that members hold: those of a partition, then those of its
+// HeldReplicas returns the replicas that members hold: those of a partition, then those of its
 // target that are not among them.
-func (p *Partition) heldReplicas() []Replica {
+func (p *Partition) HeldReplicas() []Replica {
 	list := slices.Clone(p.Replicas)
 	for _, replica := range p.Target {
 		if !slices.Contains(list, replica) {
@@ -85,10 +85,10 @@ func (p *Partition) heldReplicas() []Replica {
 	return list
 }
 
-// hasMember reports whether a member has a replica of the partition, or is to have one.
-func (p *Partition) hasMember(member MemberID) bool {
-	_, now := replicaOn(p.Replicas, member)
-	_, then := replicaOn(p.Target, member)
+// HasMember reports whether a member has a replica of the partition, or is to have one.
+func (p *Partition) HasMember(member MemberID) bool {
+	_, now := ReplicaOn(p.Replicas, member)
+	_, then := ReplicaOn(p.Target, member)
 	return now || then
 }
 

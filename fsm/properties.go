@@ -33,18 +33,18 @@ func AppendProperties(dst []byte, properties []Property) []byte {
 // DecodeProperties decodes the output of AppendProperties; bytes over its limit are an error.
 func DecodeProperties(b []byte) ([]Property, error) {
 	var list []Property
-	if err := eachProperty(b, func(p Property) { list = append(list, p) }); err != nil {
+	if err := EachProperty(b, func(p Property) { list = append(list, p) }); err != nil {
 		return nil, err
 	}
 	return list, nil
 }
 
-// validProperties reports whether DecodeProperties would succeed. It allocates nothing.
-func validProperties(b []byte) bool {
+// ValidProperties reports whether DecodeProperties would succeed. It allocates nothing.
+func ValidProperties(b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
-	if len(b) == 1 || len(b) > propertiesBytesMax || b[0] != propertiesVersion {
+	if len(b) == 1 || len(b) > PropertiesBytesMax || b[0] != propertiesVersion {
 		return false
 	}
 	for b = b[1:]; len(b) > 0; {
@@ -61,13 +61,13 @@ func validProperties(b []byte) bool {
 	return true
 }
 
-// eachProperty calls visit for every property. It copies the bytes once; all names and texts are
+// EachProperty calls visit for every property. It copies the bytes once; all names and texts are
 // slices of that copy.
-func eachProperty(b []byte, visit func(Property)) error {
+func EachProperty(b []byte, visit func(Property)) error {
 	switch {
 	case len(b) == 0:
 		return nil
-	case len(b) > propertiesBytesMax:
+	case len(b) > PropertiesBytesMax:
 		return fmt.Errorf("decode properties of %d bytes: %w", len(b), fields.ErrOverLimit)
 	case b[0] != propertiesVersion:
 		return fmt.Errorf("decode properties: %w", fields.ErrVersion)

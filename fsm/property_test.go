@@ -10,17 +10,18 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // replica is one state machine with bodies of its own.
 type replica struct {
-	q      *fsm.Queues
+	q      *queue.Machine
 	bodies *memory
 }
 
 func newReplica(t testing.TB) *replica {
 	m := newMemory(t)
-	return &replica{q: fsm.NewQueues(m), bodies: m}
+	return &replica{q: queue.New(m), bodies: m}
 }
 
 // show brings a result to the form of the model, bodies read.
@@ -393,8 +394,8 @@ func (h *history) thaw() {
 	}
 }
 
-// check compares the states.
-func (h *history) check(*rapid.T) {
+// Check compares the states.
+func (h *history) Check(*rapid.T) {
 	if !bytes.Equal(h.a.image(), h.b.image()) {
 		h.t.Fatal("replicas hold different bytes")
 	}
@@ -465,7 +466,7 @@ func TestReplicasAgree(t *testing.T) {
 			"pass": h.pass, "tick": h.tick, "tick again": h.tick, "cancel": h.cancel, "purge": h.purge,
 			"rule": h.rule, "drop rule": h.dropRule, "move": h.move, "send to topic": h.publish, "subscribe": h.subscribe,
 			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze,
-			"": h.check,
+			"": h.Check,
 		}
 		for id := fsm.EntityID(1); id <= 2; id++ {
 			h.do(fsm.PutEntity{Entity: id, Version: 1, Settings: fsm.EntitySettings{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // scratchBodies is a Bodies that keeps the sizes of bodies only, and does the work that a store does
@@ -29,9 +30,9 @@ func (s *scratchBodies) Read(ref fsm.Ref) []byte { return s.body[:ref.Size] }
 
 // scheduledMessages is a state machine with so many scheduled messages of a size, which
 // are due, at a queue or topic.
-func scheduledMessages(kind fsm.EntityKind, messages, size int) (*fsm.Queues, *scratchBodies, *fsm.Env) {
+func scheduledMessages(kind fsm.EntityKind, messages, size int) (*queue.Machine, *scratchBodies, *fsm.Env) {
 	bodies := &scratchBodies{}
-	q, env := fsm.NewQueues(bodies), &fsm.Env{Now: 1_000_000}
+	q, env := queue.New(bodies), &fsm.Env{Now: 1_000_000}
 	apply := func(c fsm.Command) {
 		env.Index++
 		if code := q.Apply(oneTime(*env), fsm.AppendCommand(nil, fsm.Header{}, c)).Code; code != fsm.OK {
@@ -61,7 +62,7 @@ func TestPulseIsLimitedByBytes(t *testing.T) {
 		const pulses = (messages*size + bytesMax - 1) / bytesMax
 		q, bodies, env := scheduledMessages(kind, messages, size)
 		for range pulses {
-			if at, due := fsm.FirstDeadline(q); !due || at > env.Now {
+			if at, due := firstDeadline(q); !due || at > env.Now {
 				t.Fatal("the next pulse is not due")
 			}
 			before := bodies.appended

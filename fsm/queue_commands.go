@@ -59,26 +59,28 @@ type RedriveMessages struct {
 type Touch struct{ Entity EntityID }
 
 // Pulse publishes Pending messages, within the budget of an entry, and processes what is due at
-// the times of the entry: at most pulseMessagesMax messages, earliest first. The leader proposes one when
+// the times of the entry: at most PulseMessagesMax messages, earliest first. The leader proposes one when
 // NextDeadline is due.
 type Pulse struct{}
 
-// validKind reports whether an entity of that kind can have this topic and first rule.
-func validKind(kind EntityKind, topic EntityID, rule *Rule) bool {
+// ValidKind reports whether an entity of that kind can have this topic and first rule.
+func ValidKind(kind EntityKind, topic EntityID, rule *Rule) bool {
 	return kind <= SubscriptionEntity && (kind == SubscriptionEntity) == (topic != 0) &&
 		(rule == nil || kind == SubscriptionEntity && rule.Validate() == nil)
 }
 
 func (PutEntity) kind() Kind                           { return KindPutEntity }
 func (c PutEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c PutEntity) check() Code {
-	return codeIf(c.Entity != 0 && c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule))
+
+// Check implements [Command].
+func (c PutEntity) Check() Code {
+	return CodeIf(c.Entity != 0 && c.Settings.ValidFor(c.Kind) && ValidKind(c.Kind, c.Topic, c.Rule))
 }
 
 func (c *PutEntity) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
 	fields.Uint64(x, &c.Version)
-	c.Settings.fields(x)
+	c.Settings.Fields(x)
 	fields.Uint8(x, &c.Kind)
 	fields.Uint64(x, &c.Topic)
 	fieldFirstRule(x, &c.Rule)
@@ -86,7 +88,9 @@ func (c *PutEntity) fields(x *fields.Codec) {
 
 func (DropEntity) kind() Kind                           { return KindDropEntity }
 func (c DropEntity) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c DropEntity) check() Code                        { return codeIf(c.Entity != 0) }
+
+// Check implements [Command].
+func (c DropEntity) Check() Code { return CodeIf(c.Entity != 0) }
 
 func (c *DropEntity) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
@@ -94,7 +98,9 @@ func (c *DropEntity) fields(x *fields.Codec) {
 
 func (CloseReceiver) kind() Kind                           { return KindCloseReceiver }
 func (c CloseReceiver) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (CloseReceiver) check() Code                          { return OK }
+
+// Check implements [Command].
+func (CloseReceiver) Check() Code { return OK }
 
 func (c *CloseReceiver) fields(x *fields.Codec) {
 	fields.Fixed64(x, &c.Incarnation)
@@ -102,17 +108,22 @@ func (c *CloseReceiver) fields(x *fields.Codec) {
 }
 
 func (CancelScheduled) kind() Kind                           { return KindCancelScheduled }
-func (c CancelScheduled) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c CancelScheduled) check() Code                        { return codeIf(within(len(c.Sequences), commandFetchMax)) }
+func (c CancelScheduled) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 
-func (c *CancelScheduled) fields(x *fields.Codec) {
+// Check implements [Command].
+func (c CancelScheduled) Check() Code { return CodeIf(Within(len(c.Sequences), commandFetchMax)) }
+
+// Fields lists the fields of the record for the codec.
+func (c *CancelScheduled) Fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
 	fields.Uint64s(x, &c.Sequences)
 }
 
 func (ReserveNumbers) kind() Kind                           { return KindReserveNumbers }
 func (c ReserveNumbers) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c ReserveNumbers) check() Code                        { return codeIf(within(int(c.Count), transactionSendsMax)) }
+
+// Check implements [Command].
+func (c ReserveNumbers) Check() Code { return CodeIf(Within(int(c.Count), transactionSendsMax)) }
 
 func (c *ReserveNumbers) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
@@ -121,8 +132,10 @@ func (c *ReserveNumbers) fields(x *fields.Codec) {
 
 func (PurgeMessages) kind() Kind                           { return KindPurgeMessages }
 func (c PurgeMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c PurgeMessages) check() Code {
-	return codeIf(within(int(c.Max), commandPurgeMax) && c.Address.valid() && c.Before >= 0)
+
+// Check implements [Command].
+func (c PurgeMessages) Check() Code {
+	return CodeIf(Within(int(c.Max), CommandPurgeMax) && c.Address.Valid() && c.Before >= 0)
 }
 
 func (c *PurgeMessages) fields(x *fields.Codec) {
@@ -133,7 +146,9 @@ func (c *PurgeMessages) fields(x *fields.Codec) {
 
 func (RedriveMessages) kind() Kind                           { return KindRedriveMessages }
 func (c RedriveMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c RedriveMessages) check() Code                        { return codeIf(within(len(c.Sequences), commandRedriveMax)) }
+
+// Check implements [Command].
+func (c RedriveMessages) Check() Code { return CodeIf(Within(len(c.Sequences), commandRedriveMax)) }
 
 func (c *RedriveMessages) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
@@ -142,12 +157,16 @@ func (c *RedriveMessages) fields(x *fields.Codec) {
 
 func (Touch) kind() Kind                           { return KindTouch }
 func (c Touch) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (Touch) check() Code                          { return OK }
+
+// Check implements [Command].
+func (Touch) Check() Code { return OK }
 
 func (c *Touch) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
 }
 
-func (Pulse) kind() Kind                         { return KindPulse }
-func (Pulse) check() Code                        { return OK }
+func (Pulse) kind() Kind { return KindPulse }
+
+// Check implements [Command].
+func (Pulse) Check() Code                        { return OK }
 func (Pulse) encode(x fields.Codec) fields.Codec { return x }

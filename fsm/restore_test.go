@@ -12,6 +12,8 @@ import (
 	"testing/iotest"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // sealed puts the right checksum behind the rest of an image.
@@ -50,7 +52,7 @@ func TestRestoreIsStrict(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("of a catalog", other.Bytes())
-	if err := fsm.NewCatalog().Restore(bytes.NewReader(image)); err == nil {
+	if err := catalog.New().Restore(bytes.NewReader(image)); err == nil {
 		t.Error("a catalog restored an image of queues")
 	}
 	next := bytes.Clone(image)
@@ -74,13 +76,13 @@ func TestRestoreReadsAnyReader(t *testing.T) {
 		iotest.HalfReader(bytes.NewReader(b.Bytes())),
 		iotest.DataErrReader(bytes.NewReader(b.Bytes())),
 	} {
-		q := fsm.NewQueues(&discardBodies{})
+		q := queue.New(&discardBodies{})
 		if err := q.Restore(r); err != nil || q.Digest() != m.q.Digest() {
 			t.Errorf("%T: %v", r, err)
 		}
 	}
 	broken := errors.New("cable pulled")
-	err := fsm.NewQueues(&discardBodies{}).Restore(io.MultiReader(bytes.NewReader(b.Bytes()[:1000]), iotest.ErrReader(broken)))
+	err := queue.New(&discardBodies{}).Restore(io.MultiReader(bytes.NewReader(b.Bytes()[:1000]), iotest.ErrReader(broken)))
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
@@ -112,7 +114,7 @@ func TestUndecodableCommandPanics(t *testing.T) {
 					t.Errorf("%s: panic %q", name, text)
 				}
 			}()
-			fsm.NewQueues(&discardBodies{}).Apply(oneTime(fsm.Env{Index: 77}), b)
+			queue.New(&discardBodies{}).Apply(oneTime(fsm.Env{Index: 77}), b)
 		}()
 		if name == "kind" || name == "kind after header" {
 			continue
@@ -123,7 +125,7 @@ func TestUndecodableCommandPanics(t *testing.T) {
 					t.Errorf("%s: the catalog went on", name)
 				}
 			}()
-			fsm.NewCatalog().Apply(oneTime(fsm.Env{Index: 77}), b)
+			catalog.New().Apply(oneTime(fsm.Env{Index: 77}), b)
 		}()
 	}
 }
@@ -166,7 +168,7 @@ func TestCommandOverLimitIsRefused(t *testing.T) {
 // detector reports a writer that changes them.
 func TestImagesAreWrittenWhileOthersRead(t *testing.T) {
 	t.Parallel()
-	q, c := newReplica(t).q, fsm.NewCatalog()
+	q, c := newReplica(t).q, catalog.New()
 	q.Apply(oneTime(fsm.Env{Index: 1, Now: 1}), fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.DefaultSettings()}))
 	for _, command := range []fsm.Command{
 		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}},

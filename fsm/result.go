@@ -132,7 +132,7 @@ func (r *Result) fields(x *fields.Codec) {
 	fields.Uint64(x, &r.Version)
 	fields.Uint64(x, &r.Count)
 	fields.Uint64(x, &r.Serial)
-	r.To.fields(x)
+	r.To.Fields(x)
 	r.Session.fields(x)
 	fields.Uint8s(x, &r.Codes)
 	for i := range fields.Len(x, &r.Untils, 1) {

@@ -12,10 +12,13 @@ import (
 // Limits of rules and of their names.
 const (
 	ruleNameCharactersMax         = 50
-	subscriptionNameCharactersMax = 50
-	ruleBytesMax                  = 64 * 1024 // of an encoded rule, without its time of creation
+	SubscriptionNameCharactersMax = 50
+	RuleBytesMax                  = 64 * 1024 // of an encoded rule, without its time of creation
 	subscriptionsSegment          = "subscriptions"
 )
+
+// SubscriptionsMax is the maximum number of subscriptions of a topic.
+const SubscriptionsMax = 2000
 
 // ValueTextBytesMax is the maximum length of the text of a ValueForm.
 const ValueTextBytesMax = 64
@@ -135,32 +138,33 @@ type SQLText struct {
 // Validate returns an error that wraps InvalidArgument if the rule is invalid, or uses a system property that no message has
 // while rules are evaluated, which stored rules may do. Its text is meant for the author of the rule.
 func (r Rule) Validate() error {
-	p, err := parseRule(&r)
+	p, err := ParseRule(&r)
 	if err != nil {
 		return err
 	}
-	if p.sql != nil {
-		if err := p.sql.Check(); err != nil {
+	if p.SQL != nil {
+		if err := p.SQL.Check(); err != nil {
 			return fmt.Errorf("%w: filter: %w", InvalidArgument, err)
 		}
 	}
-	if p.action != nil {
-		if err := p.action.Check(); err != nil {
+	if p.Action != nil {
+		if err := p.Action.Check(); err != nil {
 			return fmt.Errorf("%w: action: %w", InvalidArgument, err)
 		}
 	}
 	return nil
 }
 
-// parsed is the parsed form of a rule.
-type parsed struct {
-	sql         *filter.Expr        // SQLFilter
-	correlation *filter.Correlation // CorrelationFilter
-	action      *filter.Action      // nil for none
-	size        int                 // of the encoded rule, without its time of creation
+// ParsedRule is the parsed form of a rule.
+type ParsedRule struct {
+	SQL         *filter.Expr        // SQLFilter
+	Correlation *filter.Correlation // CorrelationFilter
+	Action      *filter.Action      // nil for none
+	Size        int                 // of the encoded rule, without its time of creation
 }
 
-func parseRule(r *Rule) (p parsed, err error) {
+// ParseRule parses a rule. Errors wrap InvalidArgument, and their text is meant for the author of the rule.
+func ParseRule(r *Rule) (p ParsedRule, err error) {
 	switch n := utf8.RuneCountInString(r.Name); {
 	case n < 1 || n > ruleNameCharactersMax:
 		return p, fmt.Errorf("%w: name of %d characters, 1 to %d allowed", InvalidArgument, n, ruleNameCharactersMax)
@@ -176,9 +180,9 @@ func parseRule(r *Rule) (p parsed, err error) {
 	timeless := *r
 	timeless.Created = 0
 	x := fields.Encoder(nil)
-	timeless.fields(&x)
-	if p.size = len(x.Buf); p.size > ruleBytesMax {
-		return p, fmt.Errorf("%w: rule of %d bytes, at most %d allowed", InvalidArgument, p.size, ruleBytesMax)
+	timeless.Fields(&x)
+	if p.Size = len(x.Buf); p.Size > RuleBytesMax {
+		return p, fmt.Errorf("%w: rule of %d bytes, at most %d allowed", InvalidArgument, p.Size, RuleBytesMax)
 	}
 	if r.Filter.Kind != SQLFilter && (r.Filter.SQL.Text != "" || len(r.Filter.SQL.Parameters) > 0) {
 		return p, fmt.Errorf("%w: a text belongs to an SQL filter only", InvalidArgument)
@@ -189,9 +193,9 @@ func parseRule(r *Rule) (p parsed, err error) {
 	switch r.Filter.Kind {
 	case TrueFilter, FalseFilter:
 	case SQLFilter:
-		p.sql, err = filter.Parse(r.Filter.SQL.Text, r.Filter.SQL.Parameters)
+		p.SQL, err = filter.Parse(r.Filter.SQL.Text, r.Filter.SQL.Parameters)
 	case CorrelationFilter:
-		p.correlation, err = filter.NewCorrelation(r.Filter.Conditions)
+		p.Correlation, err = filter.NewCorrelation(r.Filter.Conditions)
 	default:
 		return p, fmt.Errorf("%w: unknown kind %d of filter", InvalidArgument, r.Filter.Kind)
 	}
@@ -200,7 +204,7 @@ func parseRule(r *Rule) (p parsed, err error) {
 	}
 	switch {
 	case r.Action.Text != "":
-		if p.action, err = filter.ParseAction(r.Action.Text, r.Action.Parameters); err != nil {
+		if p.Action, err = filter.ParseAction(r.Action.Text, r.Action.Parameters); err != nil {
 			return p, fmt.Errorf("%w: action: %w", InvalidArgument, err)
 		}
 	case len(r.Action.Parameters) > 0:
@@ -243,7 +247,7 @@ func SplitSubscriptionPath(path string) (topic, subscription string, ok bool) {
 		}
 		at += slash + 1
 		word, rest, more := strings.Cut(path[at:], "/")
-		if more && nameKey(word) == subscriptionsSegment {
+		if more && NameKey(word) == subscriptionsSegment {
 			return path[:at-1], rest, at > 1 && rest != ""
 		}
 	}

@@ -33,24 +33,29 @@ const withForms = 1 << 7
 
 func (PutRule) kind() Kind                           { return KindPutRule }
 func (c PutRule) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c PutRule) check() Code                        { return codeIf(c.Rule.Validate() == nil) }
+
+// Check implements [Command].
+func (c PutRule) Check() Code { return CodeIf(c.Rule.Validate() == nil) }
 
 func (c *PutRule) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Subscription)
 	fields.Bool(x, &c.Replace)
-	c.Rule.fields(x)
+	c.Rule.Fields(x)
 }
 
 func (DropRule) kind() Kind                           { return KindDropRule }
 func (c DropRule) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (DropRule) check() Code                          { return OK }
+
+// Check implements [Command].
+func (DropRule) Check() Code { return OK }
 
 func (c *DropRule) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Subscription)
 	fields.Text(x, &c.Name)
 }
 
-func (r *Rule) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (r *Rule) Fields(x *fields.Codec) {
 	fields.Text(x, &r.Name)
 	kind := r.Filter.Kind
 	if x.Encoding() && len(r.Forms) > 0 {
@@ -95,7 +100,7 @@ func fieldFirstRule(x *fields.Codec, r **Rule) {
 	if !x.Encoding() {
 		*r = &Rule{}
 	}
-	(*r).fields(x)
+	(*r).Fields(x)
 }
 
 func fieldProperty(x *fields.Codec, p *filter.Property) {

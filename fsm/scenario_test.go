@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // scenario is one file of testdata/queues: a machine, its bodies and the entry to come.
@@ -24,7 +25,7 @@ import (
 // Locks are written sequence/epoch, moments as a time from now.
 type scenario struct {
 	t      *testing.T
-	q      *fsm.Queues
+	q      *queue.Machine
 	bodies *memory
 	env    fsm.Env
 	serial uint64
@@ -33,7 +34,7 @@ type scenario struct {
 
 func newScenario(t *testing.T) *scenario {
 	m := newMemory(t)
-	return &scenario{t: t, q: fsm.NewQueues(m), bodies: m, env: fsm.Env{Now: 100_000}}
+	return &scenario{t: t, q: queue.New(m), bodies: m, env: fsm.Env{Now: 100_000}}
 }
 
 // TestQueueScenarios replays the scenarios in testdata/queues. Run with -rewrite to record them
@@ -92,7 +93,7 @@ func (s *scenario) tell(d *datadriven.TestData) string {
 		settings, ok := s.q.Settings(address(d).Entity)
 		return fmt.Sprintf("%v %+v\n", ok, settings)
 	case "next":
-		at, ok := fsm.FirstDeadline(s.q)
+		at, ok := firstDeadline(s.q)
 		if !ok {
 			return "nothing is due\n"
 		}
@@ -159,7 +160,7 @@ func (s *scenario) restore() string {
 	if _, err := s.q.Image().WriteTo(&b); err != nil {
 		s.t.Fatal(err)
 	}
-	q := fsm.NewQueues(s.bodies)
+	q := queue.New(s.bodies)
 	if err := q.Restore(&b); err != nil {
 		s.t.Fatal(err)
 	}

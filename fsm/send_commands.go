@@ -47,16 +47,17 @@ func (SendMessages) kind() Kind { return KindSendMessages }
 
 func (c SendMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
 
-func (c SendMessages) check() Code {
-	if !within(len(c.Messages), commandSendMax) {
+// Check implements [Command].
+func (c SendMessages) Check() Code {
+	if !Within(len(c.Messages), CommandSendMax) {
 		return InvalidArgument
 	}
 	for i := range c.Messages {
 		m := &c.Messages[i]
-		if len(m.ID) > messageIDBytesMax || !checkSession(m.Session) || !validTime(m.TimeToLive, m.EnqueueAt) || !validProperties(m.Properties) {
+		if len(m.ID) > MessageIDBytesMax || !checkSession(m.Session) || !ValidTime(m.TimeToLive, m.EnqueueAt) || !ValidProperties(m.Properties) {
 			return InvalidArgument
 		}
-		if len(m.Payload) > messageBytesMax {
+		if len(m.Payload) > MessageBytesMax {
 			return MessageTooLarge
 		}
 	}
@@ -65,7 +66,7 @@ func (c SendMessages) check() Code {
 
 func (c *SendMessages) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
-	for i := range fields.Len(x, &c.Messages, messageBytesMin) {
+	for i := range fields.Len(x, &c.Messages, MessageBytesMin) {
 		c.Messages[i].fields(x)
 	}
 }
@@ -79,20 +80,20 @@ func (m *Message) fields(x *fields.Codec) {
 	fieldSession(x, &m.Session, &m.HasSession)
 }
 
-// validTime reports whether a message may have this time to live and time of enqueueing.
-func validTime(ttl Millis, at Instant) bool { return ttl >= 0 && at >= 0 && at <= Instant(Forever) }
+// ValidTime reports whether a message may have this time to live and time of enqueueing.
+func ValidTime(ttl Millis, at Instant) bool { return ttl >= 0 && at >= 0 && at <= Instant(Forever) }
 
 // verifySend decodes and checks a SendMessages without building it.
 func verifySend(r *fields.Codec) {
 	r.Uvarint()
-	n := r.Count(messageBytesMin)
-	r.Limit(within(n, commandSendMax))
+	n := r.Count(MessageBytesMin)
+	r.Limit(Within(n, CommandSendMax))
 	for range n {
 		id, payload := r.Bytes(), r.Bytes()
-		r.Limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)
-		r.Limit(validTime(Millis(r.Int64()), Instant(r.Int64())))
-		r.Limit(validProperties(r.Bytes()))
-		session, _ := readSession(r)
-		r.Limit(len(session) <= sessionIDBytesMax)
+		r.Limit(len(id) <= MessageIDBytesMax && len(payload) <= MessageBytesMax)
+		r.Limit(ValidTime(Millis(r.Int64()), Instant(r.Int64())))
+		r.Limit(ValidProperties(r.Bytes()))
+		session, _ := ReadSession(r)
+		r.Limit(len(session) <= SessionIDBytesMax)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -31,9 +32,9 @@ func typedRule() fsm.Rule {
 }
 
 // catalogWithTopic is a catalog with a topic.
-func catalogWithTopic(t *testing.T) (c *fsm.Catalog, do func(fsm.Command) fsm.Result) {
+func catalogWithTopic(t *testing.T) (c *catalog.Machine, do func(fsm.Command) fsm.Result) {
 	t.Helper()
-	c = fsm.NewCatalog()
+	c = catalog.New()
 	env := fsm.Env{Now: 1_700_000_000_000}
 	do = func(cmd fsm.Command) fsm.Result {
 		env.Index++
@@ -75,7 +76,7 @@ func TestCatalogStoresWhatHasNoEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "image-catalog-service", image.Bytes())
-	restored := fsm.NewCatalog()
+	restored := catalog.New()
 	if err := restored.Restore(&image); err != nil || restored.Digest() != c.Digest() {
 		t.Errorf("%v, %d, %d", err, restored.Digest(), c.Digest())
 	}

@@ -99,7 +99,7 @@ func TestEndOfSessionIsLimitedByBytes(t *testing.T) {
 func pulseUntilDead(b *between, before uint64) {
 	b.t.Helper()
 	for dead := before; dead < patchedMessages; {
-		if at, due := fsm.FirstDeadline(b.q); !due || at > b.env.Now {
+		if at, due := firstDeadline(b.q); !due || at > b.env.Now {
 			b.t.Fatal("no pulse is due")
 		}
 		b.must(fsm.Pulse{})

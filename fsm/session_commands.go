@@ -82,8 +82,8 @@ func appendSession(dst []byte, session string, has bool) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(session))+1), session...)
 }
 
-// session decodes the output of appendSession; the text aliases the input.
-func readSession(r *fields.Codec) (session []byte, has bool) {
+// ReadSession decodes the output of appendSession; the text aliases the input.
+func ReadSession(r *fields.Codec) (session []byte, has bool) {
 	n := r.Uvarint()
 	switch {
 	case n == 0:
@@ -99,7 +99,7 @@ func readSession(r *fields.Codec) (session []byte, has bool) {
 }
 
 // checkSession reports whether a session can have this id.
-func checkSession(id string) bool { return len(id) <= sessionIDBytesMax }
+func checkSession(id string) bool { return len(id) <= SessionIDBytesMax }
 
 // fieldSession is the session of a message, or the one that is accepted.
 func fieldSession(x *fields.Codec, session *string, has *bool) {
@@ -107,7 +107,7 @@ func fieldSession(x *fields.Codec, session *string, has *bool) {
 		x.Buf = appendSession(x.Buf, *session, *has)
 		return
 	}
-	text, found := readSession(x)
+	text, found := ReadSession(x)
 	*session, *has = string(text), found
 }
 
@@ -122,12 +122,15 @@ func (l *SessionLock) fields(x *fields.Codec) {
 func (l *SessionLock) valid() bool { return checkSession(l.ID) && l.Epoch != 0 }
 
 func (AcceptSession) kind() Kind                           { return KindAcceptSession }
-func (c AcceptSession) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c AcceptSession) check() Code {
-	return codeIf(checkSession(c.ID) && (c.Named || c.ID == "") && (!c.TakeOver || c.Named && c.Token != SessionToken{}))
+func (c AcceptSession) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
+
+// Check implements [Command].
+func (c AcceptSession) Check() Code {
+	return CodeIf(checkSession(c.ID) && (c.Named || c.ID == "") && (!c.TakeOver || c.Named && c.Token != SessionToken{}))
 }
 
-func (c *AcceptSession) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (c *AcceptSession) Fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
 	fieldSession(x, &c.ID, &c.Named)
 	fieldToken(x, &c.Token)
@@ -147,7 +150,9 @@ func fieldToken(x *fields.Codec, token *SessionToken) {
 
 func (RenewSession) kind() Kind                           { return KindRenewSession }
 func (c RenewSession) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c RenewSession) check() Code                        { return codeIf(c.Lock.valid()) }
+
+// Check implements [Command].
+func (c RenewSession) Check() Code { return CodeIf(c.Lock.valid()) }
 
 func (c *RenewSession) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
@@ -156,7 +161,9 @@ func (c *RenewSession) fields(x *fields.Codec) {
 
 func (ReleaseSession) kind() Kind                           { return KindReleaseSession }
 func (c ReleaseSession) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c ReleaseSession) check() Code                        { return codeIf(c.Lock.valid()) }
+
+// Check implements [Command].
+func (c ReleaseSession) Check() Code { return CodeIf(c.Lock.valid()) }
 
 func (c *ReleaseSession) fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
@@ -164,15 +171,18 @@ func (c *ReleaseSession) fields(x *fields.Codec) {
 }
 
 func (SetSessionState) kind() Kind                           { return KindSetSessionState }
-func (c SetSessionState) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c SetSessionState) check() Code {
-	if len(c.State) > messageBytesMax {
+func (c SetSessionState) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
+
+// Check implements [Command].
+func (c SetSessionState) Check() Code {
+	if len(c.State) > MessageBytesMax {
 		return MessageTooLarge
 	}
-	return codeIf(c.Lock.valid() && (!c.Clear || len(c.State) == 0))
+	return CodeIf(c.Lock.valid() && (!c.Clear || len(c.State) == 0))
 }
 
-func (c *SetSessionState) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (c *SetSessionState) Fields(x *fields.Codec) {
 	fields.Uint64(x, &c.Entity)
 	c.Lock.fields(x)
 	fields.Bool(x, &c.Clear)

@@ -376,8 +376,8 @@ func (h *sessionHistory) pass(*rapid.T) {
 
 func (h *sessionHistory) restore(*rapid.T) { h.b = h.b.restored() }
 
-// check compares the results of all queries.
-func (h *sessionHistory) check(*rapid.T) {
+// Check compares the results of all queries.
+func (h *sessionHistory) Check(*rapid.T) {
 	if a, b := h.a.q.Digest(), h.b.q.Digest(); a != b {
 		h.t.Fatalf("digests %x and %x", a, b)
 	}
@@ -440,7 +440,7 @@ func TestSessionsAgree(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"send": h.send, "send again": h.send, "send without a session": h.sendNowhere, "accept": h.accept, "accept again": h.accept, "take over": h.takeOver,
 			"receive": h.receive, "receive again": h.receive, "settle": h.settle, "settle again": h.settle, "renew": h.renew,
-			"release": h.release, "state": h.keep, "redrive": h.redrive, "pass": h.pass, "restore": h.restore, "": h.check,
+			"release": h.release, "state": h.keep, "redrive": h.redrive, "pass": h.pass, "restore": h.restore, "": h.Check,
 		})
 		h.do(fsm.DropEntity{Entity: theQueue})
 		for range 100 {

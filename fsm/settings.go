@@ -129,10 +129,10 @@ func (s EntitySettings) Validate() error {
 	s = s.WithDefaults()
 	if s.LockDuration < lockDurationMin || s.LockDuration > lockDurationMax ||
 		s.MaxDeliveryCount < 1 || s.MaxDeliveryCount > deliveryCountMax ||
-		s.MaxMessageBytes < messageBytesFloor || s.MaxMessageBytes > messageBytesMax ||
+		s.MaxMessageBytes < messageBytesFloor || s.MaxMessageBytes > MessageBytesMax ||
 		!s.validTimes() || !s.validDelays() ||
-		s.MaxBytes < queueBytesMin || s.MaxBytes > queueBytesMax || s.Status > ReceiveDisabled ||
-		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) || !s.validForwarding() ||
+		s.MaxBytes < QueueBytesMin || s.MaxBytes > queueBytesMax || s.Status > ReceiveDisabled ||
+		len(s.UserMetadata) > UserMetadataBytesMax || !utf8.ValidString(s.UserMetadata) || !s.validForwarding() ||
 		s.BatchedOperations > ChosenOff || s.Ordering > ChosenOff {
 		return InvalidArgument
 	}
@@ -141,24 +141,24 @@ func (s EntitySettings) Validate() error {
 
 func (s EntitySettings) validTimes() bool {
 	return s.DefaultTimeToLive > 0 && s.DefaultTimeToLive <= Forever &&
-		s.DuplicateWindow >= duplicateWindowMin && s.DuplicateWindow <= duplicateWindowMax &&
-		s.AutoDeleteOnIdle >= autoDeleteMin && s.AutoDeleteOnIdle <= Forever &&
+		s.DuplicateWindow >= DuplicateWindowMin && s.DuplicateWindow <= duplicateWindowMax &&
+		s.AutoDeleteOnIdle >= AutoDeleteMin && s.AutoDeleteOnIdle <= Forever &&
 		s.DeadLetterTimeToLive >= deadLetterLifeMin && s.DeadLetterTimeToLive <= Forever
 }
 
 func (s EntitySettings) validForwarding() bool {
-	return len(s.ForwardTo) <= entityNameBytesMax && len(s.ForwardDeadLettersTo) <= entityNameBytesMax &&
+	return len(s.ForwardTo) <= EntityNameBytesMax && len(s.ForwardDeadLettersTo) <= EntityNameBytesMax &&
 		utf8.ValidString(s.ForwardTo) && utf8.ValidString(s.ForwardDeadLettersTo) && (s.ForwardTo == "" || !s.RequiresSession) &&
 		validBase(s.ForwardToBase, s.ForwardTo) && validBase(s.ForwardDeadLettersToBase, s.ForwardDeadLettersTo)
 }
 
 // validBase reports whether a client can have written base before the name of a destination.
 func validBase(base, name string) bool {
-	return base == "" || name != "" && len(base) <= destinationBaseBytesMax && strings.HasSuffix(base, "/") && utf8.ValidString(base)
+	return base == "" || name != "" && len(base) <= DestinationBaseBytesMax && strings.HasSuffix(base, "/") && utf8.ValidString(base)
 }
 
-// validFor reports whether an entity of that kind can have these settings.
-func (s EntitySettings) validFor(kind EntityKind) bool {
+// ValidFor reports whether an entity of that kind can have these settings.
+func (s EntitySettings) ValidFor(kind EntityKind) bool {
 	switch kind {
 	case TopicEntity:
 		return s.Validate() == nil && s.ForwardTo == "" && s.ForwardDeadLettersTo == "" && !s.RequiresSession
@@ -173,11 +173,11 @@ func (s EntitySettings) validDelays() bool {
 	if s.RetryDelay == 0 {
 		return s.RetryDelayMax == 0
 	}
-	return s.RetryDelay > 0 && s.RetryDelay <= s.RetryDelayMax && s.RetryDelayMax <= delayMax
+	return s.RetryDelay > 0 && s.RetryDelay <= s.RetryDelayMax && s.RetryDelayMax <= DelayMax
 }
 
-// canChangeTo reports whether settings can be changed to others: three of them cannot change.
-func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
+// CanChangeTo reports whether settings can be changed to others: three of them cannot change.
+func (s EntitySettings) CanChangeTo(to *EntitySettings) bool {
 	return s.RequiresDuplicateDetection == to.RequiresDuplicateDetection && s.RequiresSession == to.RequiresSession &&
 		s.EnablePartitioning == to.EnablePartitioning
 }
@@ -186,7 +186,8 @@ func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
 // that of the command or image that contains them.
 const settingsVersion byte = 0xB1
 
-func (s *EntitySettings) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (s *EntitySettings) Fields(x *fields.Codec) {
 	fields.Version(x, settingsVersion)
 	fields.Int64(x, &s.LockDuration)
 	fields.Uint32(x, &s.MaxDeliveryCount)

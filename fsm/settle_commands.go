@@ -32,23 +32,24 @@ type Settlement struct {
 
 func (SettleMessages) kind() Kind { return KindSettleMessages }
 
-func (c SettleMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c SettleMessages) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 
-func (c SettleMessages) check() Code {
-	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
+// Check implements [Command].
+func (c SettleMessages) Check() Code {
+	if !Within(len(c.Settlements), CommandSettlementsMax) || !c.Address.Valid() {
 		return InvalidArgument
 	}
 	for i := range c.Settlements {
-		if !validSettlement(&c.Settlements[i]) {
+		if !ValidSettlement(&c.Settlements[i]) {
 			return InvalidArgument
 		}
 	}
 	return OK
 }
 
-// fields are the address, the number of settlements, and these in runs: settlements that follow each other and have one
+// Fields are the address, the number of settlements, and these in runs: settlements that follow each other and have one
 // outcome are it, their number, and their locks.
-func (c *SettleMessages) fields(x *fields.Codec) {
+func (c *SettleMessages) Fields(x *fields.Codec) {
 	c.Address.fields(x)
 	fields.Len(x, &c.Settlements, lockBytesMin)
 	var before *Settlement
@@ -94,12 +95,12 @@ func (s *Settlement) run(x *fields.Codec, before *Settlement, length, most int) 
 	return int(n)
 }
 
-// validSettlement checks one settlement. Apply checks each settlement alone, so that one that is
+// ValidSettlement checks one settlement. Apply checks each settlement alone, so that one that is
 // over a limit does not affect the others.
-func validSettlement(s *Settlement) bool {
+func ValidSettlement(s *Settlement) bool {
 	return validVerb(s.Verb) &&
 		len(s.Reason) <= reasonBytesMax && len(s.Description) <= reasonBytesMax &&
-		len(s.Properties) <= propertiesBytesMax &&
+		len(s.Properties) <= PropertiesBytesMax &&
 		validUntil(s.Verb, s.Until)
 }
 
@@ -127,13 +128,15 @@ type RenewLocks struct {
 
 func (RenewLocks) kind() Kind { return KindRenewLocks }
 
-func (c RenewLocks) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
+func (c RenewLocks) encode(x fields.Codec) fields.Codec { c.Fields(&x); return x }
 
-func (c RenewLocks) check() Code {
-	return codeIf(within(len(c.Locks), commandSettlementsMax) && c.Address.valid())
+// Check implements [Command].
+func (c RenewLocks) Check() Code {
+	return CodeIf(Within(len(c.Locks), CommandSettlementsMax) && c.Address.Valid())
 }
 
-func (c *RenewLocks) fields(x *fields.Codec) {
+// Fields lists the fields of the record for the codec.
+func (c *RenewLocks) Fields(x *fields.Codec) {
 	c.Address.fields(x)
 	for i := range fields.Len(x, &c.Locks, lockBytesMin) {
 		c.Locks[i].fields(x)
@@ -144,14 +147,14 @@ func (c *RenewLocks) fields(x *fields.Codec) {
 func verifySettle(x *fields.Codec) {
 	var at Address
 	at.fields(x)
-	x.Limit(at.valid())
+	x.Limit(at.Valid())
 	rest := x.Count(lockBytesMin)
-	x.Limit(within(rest, commandSettlementsMax))
+	x.Limit(Within(rest, CommandSettlementsMax))
 	var s, last Settlement
 	var before *Settlement
 	for rest > 0 && x.Err() == nil {
 		n := s.run(x, before, 0, rest)
-		x.Limit(validSettlement(&s))
+		x.Limit(ValidSettlement(&s))
 		for range n {
 			s.Lock.fields(x)
 		}

@@ -35,8 +35,8 @@ func (e *Entity) ShardKey(m *Message) (key string, bound bool) {
 // The ids of the shards of an entity are consecutive, the first is that of the entity itself: the
 // entity of a shard is found by binary search, without a second index.
 
-// shardsFrom returns the shards of the entity id in these partitions; nil for none.
-func shardsFrom(id EntityID, partitions []PartitionID) []Shard {
+// ShardsFrom returns the shards of the entity id in these partitions; nil for none.
+func ShardsFrom(id EntityID, partitions []PartitionID) []Shard {
 	if len(partitions) == 0 {
 		return nil
 	}
@@ -56,11 +56,11 @@ func (e *Entity) ShardOf(id EntityID) (int, bool) {
 	return int(id - e.ID), true
 }
 
-// ids returns the number of ids that an entity uses.
-func (e *Entity) ids() EntityID { return EntityID(max(1, len(e.Shards))) }
+// IDs returns the number of ids that an entity uses.
+func (e *Entity) IDs() EntityID { return EntityID(max(1, len(e.Shards))) }
 
-// partitions returns the partitions of the shards.
-func (e *Entity) partitions() []PartitionID {
+// Partitions returns the partitions of the shards.
+func (e *Entity) Partitions() []PartitionID {
 	list := make([]PartitionID, len(e.Shards))
 	for i, shard := range e.Shards {
 		list[i] = shard.Partition

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // shardedCatalog has a partitioned topic with a subscription (ids 2-4 and 5-7) between
 // two plain queues (1 and 8).
-func shardedCatalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
+func shardedCatalog(t *testing.T) (*catalog.Machine, func(fsm.Command) fsm.Result) {
 	t.Helper()
-	c, env := fsm.NewCatalog(), fsm.Env{Now: 1_700_000_000_000}
+	c, env := catalog.New(), fsm.Env{Now: 1_700_000_000_000}
 	apply := func(cmd fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
@@ -44,14 +45,14 @@ func shardedCatalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 	return c, apply
 }
 
-func restored(t *testing.T, c *fsm.Catalog) *fsm.Catalog {
+func restored(t *testing.T, c *catalog.Machine) *catalog.Machine {
 	t.Helper()
 	var b bytes.Buffer
 	if _, err := c.Image().WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "image-catalog-partitioned", b.Bytes())
-	again := fsm.NewCatalog()
+	again := catalog.New()
 	if err := again.Restore(&b); err != nil || again.Digest() != c.Digest() {
 		t.Fatalf("restored to another machine: %v", err)
 	}
@@ -63,7 +64,7 @@ func restored(t *testing.T, c *fsm.Catalog) *fsm.Catalog {
 func TestShardsHaveConsecutiveIDs(t *testing.T) {
 	t.Parallel()
 	made, apply := shardedCatalog(t)
-	for _, c := range []*fsm.Catalog{made, restored(t, made)} {
+	for _, c := range []*catalog.Machine{made, restored(t, made)} {
 		topic, _ := c.Lookup(fsm.DefaultNamespace, "events")
 		subscription, _ := c.Lookup(fsm.DefaultNamespace, "Events/Subscriptions/ALL")
 		want := []fsm.Shard{{Partition: 3, Entity: 2}, {Partition: 1, Entity: 3}, {Partition: 2, Entity: 4}}

@@ -14,16 +14,17 @@ type Times struct {
 	Serving Instant
 }
 
-// timeline is one of the two times, on which a timer runs.
-type timeline uint8
+// Timeline is one of the two times, on which a timer runs.
+type Timeline uint8
 
+// The timelines.
 const (
-	wallTime    timeline = 0
-	servingTime timeline = 1
+	WallTime    Timeline = 0
+	ServingTime Timeline = 1
 )
 
-// advance returns the times of an entry that follows one with the times t.
-func (t Times) advance(env Env) Times {
+// Advance returns the times of an entry that follows one with the times t.
+func (t Times) Advance(env Env) Times {
 	wall := max(t.Wall, env.Now)
 	if planted.Active(planted.OneTime) {
 		return Times{Wall: wall, Serving: wall}
@@ -31,9 +32,9 @@ func (t Times) advance(env Env) Times {
 	return Times{Wall: wall, Serving: max(t.Serving, env.Serving)}
 }
 
-// onWall returns the wall time at which a serving time will be reached if the partition keeps its
+// OnWall returns the wall time at which a serving time will be reached if the partition keeps its
 // leader; 0 for 0. Clients see the ends of locks so.
-func (t Times) onWall(at Instant) Instant {
+func (t Times) OnWall(at Instant) Instant {
 	if at == 0 {
 		return 0
 	}
@@ -53,8 +54,8 @@ func (t Times) Until(deadline Times) (d Millis, ok bool) {
 	return d, deadline != Times{}
 }
 
-// earlier returns the earlier of two deadlines; 0 stands for none.
-func earlier(a, b Instant) Instant {
+// Earlier returns the earlier of two deadlines; 0 stands for none.
+func Earlier(a, b Instant) Instant {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

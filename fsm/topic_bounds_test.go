@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -50,7 +52,7 @@ func TestLongestRuleIsRestored(t *testing.T) {
 	}
 	rules, _ := b.q.Rules(2, 1, 1)
 	first := rules[0]
-	c := fsm.NewCatalog()
+	c := catalog.New()
 	for i, cmd := range []fsm.Command{
 		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}},
 		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Kind: fsm.TopicEntity, Name: "a", Partition: 1, Settings: fsm.DefaultSettings()},
@@ -64,7 +66,7 @@ func TestLongestRuleIsRestored(t *testing.T) {
 	if _, err := c.Image().WriteTo(&image); err != nil {
 		t.Fatal(err)
 	}
-	if err := fsm.NewCatalog().Restore(&image); err != nil {
+	if err := catalog.New().Restore(&image); err != nil {
 		t.Error(err)
 	}
 }
@@ -98,7 +100,7 @@ func TestRulesOfATopicAreBoundedInBytes(t *testing.T) {
 	if _, err := m.q.Image().WriteTo(&image); err != nil {
 		t.Fatal(err)
 	}
-	again := &bench{q: fsm.NewQueues(&discardBodies{}), header: m.header, env: m.env}
+	again := &bench{q: queue.New(&discardBodies{}), header: m.header, env: m.env}
 	if err := again.q.Restore(&image); err != nil {
 		t.Fatal(err)
 	}

@@ -10,14 +10,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
 // TestSubscriptionsOfATopicAreLimited: 2,000 work, one more is refused, and another topic accepts some.
 func TestSubscriptionsOfATopicAreLimited(t *testing.T) {
 	t.Parallel()
-	c := fsm.NewCatalog()
+	c := catalog.New()
 	index := uint64(0)
 	apply := func(cmd fsm.Command) fsm.Code {
 		index++
@@ -95,7 +97,7 @@ func TestRulesOfATopicAreLimited(t *testing.T) {
 	if _, err := m.q.Image().WriteTo(&image); err != nil {
 		t.Fatal(err)
 	}
-	again := fsm.NewQueues(&discardBodies{})
+	again := queue.New(&discardBodies{})
 	if err := again.Restore(&image); err != nil || again.Digest() != m.q.Digest() {
 		t.Errorf("the restored machine is another: %v", err)
 	}
@@ -331,7 +333,7 @@ func topicCommands() []fsm.Command {
 func TestTamperedTopicImageIsRefused(t *testing.T) {
 	t.Parallel()
 	image := exampleTopics(t).image()
-	whole := fsm.NewQueues(&discardBodies{})
+	whole := queue.New(&discardBodies{})
 	if err := whole.Restore(bytes.NewReader(image)); err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +342,7 @@ func TestTamperedTopicImageIsRefused(t *testing.T) {
 		for _, change := range []byte{1, 0x80, 0xff} {
 			b := bytes.Clone(image)
 			b[i] ^= change
-			q := fsm.NewQueues(&discardBodies{})
+			q := queue.New(&discardBodies{})
 			if err := q.Restore(bytes.NewReader(sealed(b))); err != nil {
 				refused++
 				continue

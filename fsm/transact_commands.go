@@ -76,8 +76,8 @@ const (
 	transactionSettlementsMax = 1000 // messages settled
 )
 
-// withinLimits reports whether a transaction has operations, and no more than fit into one.
-func withinLimits(settlements, sends int) bool {
+// WithinLimits reports whether a transaction has operations, and no more than fit into one.
+func WithinLimits(settlements, sends int) bool {
 	return settlements+sends > 0 && settlements <= transactionSettlementsMax && sends <= transactionSendsMax
 }
 
@@ -87,7 +87,7 @@ func (c Transact) operations() (settlements, sends int) {
 	for i := range c.Settles {
 		settlements += len(c.Settles[i].Settlements)
 	}
-	settlements += endings(c.Cancels, c.States)
+	settlements += Endings(c.Cancels, c.States)
 	for i := range c.Sends {
 		sends += len(c.Sends[i].Messages)
 	}
@@ -97,8 +97,8 @@ func (c Transact) operations() (settlements, sends int) {
 	return settlements, sends
 }
 
-// endings returns how many settlements cancellations and states count as.
-func endings(cancels []CancelScheduled, states []SetSessionState) int {
+// Endings returns how many settlements cancellations and states count as.
+func Endings(cancels []CancelScheduled, states []SetSessionState) int {
 	n := len(states)
 	for i := range cancels {
 		n += len(cancels[i].Sequences)
@@ -108,26 +108,28 @@ func endings(cancels []CancelScheduled, states []SetSessionState) int {
 
 // The minimum sizes of the parts of a Transact.
 const (
-	transactionSettleBytesMin   = 3 // address, count
-	transactionSendBytesMin     = 2 // entity, count
-	transactionTransferBytesMin = 5 // via, partition, entity, name, count
-	transactionCancelBytesMin   = 2 // entity, count
-	transactionStateBytesMin    = 4 // entity, lock, clear, state
+	TransactionSettleBytesMin   = 3 // address, count
+	TransactionSendBytesMin     = 2 // entity, count
+	TransactionTransferBytesMin = 5 // via, partition, entity, name, count
+	TransactionCancelBytesMin   = 2 // entity, count
+	TransactionStateBytesMin    = 4 // entity, lock, clear, state
 )
 
-// validTransferOut checks the limits of a TransferOut, its messages aside.
-func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
-	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
+// ValidTransferOut checks the limits of a TransferOut, its messages aside.
+func ValidTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
+	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= EntityNameBytesMax && messages > 0
 }
 
 func (Transact) kind() Kind                           { return KindTransact }
 func (c Transact) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }
-func (c Transact) check() Code {
-	if settlements, sends := c.operations(); !withinLimits(settlements, sends) {
+
+// Check implements [Command].
+func (c Transact) Check() Code {
+	if settlements, sends := c.operations(); !WithinLimits(settlements, sends) {
 		return InvalidArgument
 	}
 	for _, s := range c.Settles {
-		if code := s.check(); code != OK {
+		if code := s.Check(); code != OK {
 			return code
 		}
 		if slices.ContainsFunc(s.Settlements, func(s Settlement) bool { return s.Verb == Release }) {
@@ -135,25 +137,25 @@ func (c Transact) check() Code {
 		}
 	}
 	for _, s := range c.Sends {
-		if code := s.check(); code != OK {
+		if code := s.Check(); code != OK {
 			return code
 		}
 	}
 	for _, s := range c.Cancels {
-		if code := s.check(); code != OK {
+		if code := s.Check(); code != OK {
 			return code
 		}
 	}
 	for _, s := range c.States {
-		if code := s.check(); code != OK {
+		if code := s.Check(); code != OK {
 			return code
 		}
 	}
 	for _, t := range c.Transfers {
-		if code := (SendMessages{Entity: t.Via, Messages: t.Messages}).check(); code != OK {
+		if code := (SendMessages{Entity: t.Via, Messages: t.Messages}).Check(); code != OK {
 			return code
 		}
-		if !validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages)) {
+		if !ValidTransferOut(t.Via, t.To, len(t.Name), len(t.Messages)) {
 			return InvalidArgument
 		}
 	}
@@ -161,22 +163,22 @@ func (c Transact) check() Code {
 }
 
 func (c *Transact) fields(x *fields.Codec) {
-	for i := range fields.Len(x, &c.Settles, transactionSettleBytesMin) {
-		c.Settles[i].fields(x)
+	for i := range fields.Len(x, &c.Settles, TransactionSettleBytesMin) {
+		c.Settles[i].Fields(x)
 	}
-	for i := range fields.Len(x, &c.Sends, transactionSendBytesMin) {
+	for i := range fields.Len(x, &c.Sends, TransactionSendBytesMin) {
 		c.Sends[i].fields(x)
 		fieldReserved(x, c.Sends[i].Messages)
 	}
-	for i := range fields.Len(x, &c.Transfers, transactionTransferBytesMin) {
+	for i := range fields.Len(x, &c.Transfers, TransactionTransferBytesMin) {
 		c.Transfers[i].fields(x)
 		fieldReserved(x, c.Transfers[i].Messages)
 	}
-	for i := range fields.Len(x, &c.Cancels, transactionCancelBytesMin) {
-		c.Cancels[i].fields(x)
+	for i := range fields.Len(x, &c.Cancels, TransactionCancelBytesMin) {
+		c.Cancels[i].Fields(x)
 	}
-	for i := range fields.Len(x, &c.States, transactionStateBytesMin) {
-		c.States[i].fields(x)
+	for i := range fields.Len(x, &c.States, TransactionStateBytesMin) {
+		c.States[i].Fields(x)
 	}
 }
 
@@ -189,9 +191,9 @@ func fieldReserved(x *fields.Codec, messages []Message) {
 
 func (t *TransferOut) fields(x *fields.Codec) {
 	fields.Uint64(x, &t.Via)
-	t.To.fields(x)
+	t.To.Fields(x)
 	fields.Text(x, &t.Name)
-	for i := range fields.Len(x, &t.Messages, messageBytesMin) {
+	for i := range fields.Len(x, &t.Messages, MessageBytesMin) {
 		t.Messages[i].fields(x)
 	}
 }

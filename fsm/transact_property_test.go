@@ -295,8 +295,8 @@ func (b *bank) pass(*rapid.T) {
 	}
 }
 
-// check compares what is there with what should be.
-func (b *bank) check(*rapid.T) {
+// Check compares what is there with what should be.
+func (b *bank) Check(*rapid.T) {
 	at, lost, transit := map[bankNote]int{}, map[string]int{}, map[string]int{}
 	for id, s := range b.sides {
 		if s.a.q.Digest() != s.b.q.Digest() {
@@ -406,7 +406,7 @@ func TestTransactionsAreAtomic(t *testing.T) {
 		actions := map[string]func(*rapid.T){
 			"settings": b.settings, "receive": b.receive, "receive more": b.receive, "transact": b.transact, "transact more": b.transact,
 			"transact again": b.transact, "retry": b.retry, "forward": b.forward, "forward more": b.forward, "repeat": b.repeat,
-			"restore": b.restore, "pass": b.pass, "": b.check,
+			"restore": b.restore, "pass": b.pass, "": b.Check,
 		}
 		for name, action := range actions {
 			actions[name] = func(t *rapid.T) { b.t = t; action(t) }
@@ -414,7 +414,7 @@ func TestTransactionsAreAtomic(t *testing.T) {
 		rt.Repeat(actions)
 		b.t = rt
 		b.drain()
-		b.check(nil)
+		b.Check(nil)
 		for _, s := range b.sides {
 			if len(s.a.q.Outboxes()) > 0 {
 				rt.Fatal("something is on its way forever")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // twoTimes is a state machine whose times the test moves.
@@ -131,7 +132,7 @@ func TestTimesNeverGoBack(t *testing.T) {
 func TestCatalogForgetsAnswersByServingTime(t *testing.T) {
 	t.Parallel()
 	const hour = fsm.Millis(3_600_000)
-	c, env := fsm.NewCatalog(), fsm.Env{Now: testStart, Serving: testStart}
+	c, env := catalog.New(), fsm.Env{Now: testStart, Serving: testStart}
 	do := func(h fsm.Header, command fsm.Command) fsm.Code {
 		env.Index++
 		return c.Apply(env, fsm.AppendCommand(nil, h, command)).Code

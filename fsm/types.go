@@ -103,8 +103,11 @@ func (s EntityStatus) String() string {
 	return "status " + strconv.Itoa(int(s))
 }
 
-func (s EntityStatus) allowsSend() bool    { return s == Active || s == ReceiveDisabled }
-func (s EntityStatus) allowsReceive() bool { return s == Active || s == SendDisabled }
+// AllowsSend reports whether messages can be sent.
+func (s EntityStatus) AllowsSend() bool { return s == Active || s == ReceiveDisabled }
+
+// AllowsReceive reports whether messages can be received.
+func (s EntityStatus) AllowsReceive() bool { return s == Active || s == SendDisabled }
 
 // MessageState is the state of a message within its sub-queue.
 type MessageState uint8
@@ -230,8 +233,8 @@ type Owner struct {
 	Patch    bool // the body contains the patches of the message, not the message
 }
 
-// valid reports whether clients can address such a sub-queue.
-func (a Address) valid() bool { return a.Sub <= TransferDeadLetterQueue }
+// Valid reports whether clients can address such a sub-queue.
+func (a Address) Valid() bool { return a.Sub <= TransferDeadLetterQueue }
 
 // Image is the frozen state of a state machine. Its methods may run concurrently with Apply of that
 // state machine, and with each other.
@@ -243,10 +246,11 @@ type Image interface {
 	Refs(visit func(Owner, Ref))
 }
 
-// canForward reports whether messages can be forwarded from such a sub-queue.
-func (a Address) canForward() bool { return a.Sub <= DeadLetterQueue || a.Sub == TransferQueue }
+// CanForward reports whether messages can be forwarded from such a sub-queue.
+func (a Address) CanForward() bool { return a.Sub <= DeadLetterQueue || a.Sub == TransferQueue }
 
-func (a Address) before(b Address) bool {
+// Before orders addresses by entity, then by sub-queue.
+func (a Address) Before(b Address) bool {
 	if a.Entity != b.Entity {
 		return a.Entity < b.Entity
 	}

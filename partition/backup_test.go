@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
@@ -217,9 +218,9 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 		refused(fmt.Sprintf("%d bytes of it", n), whole[:n])
 	}
 	refused("with a byte more", append(slices.Clone(whole), 0))
-	catalog := cfg
-	catalog.Machine = func(fsm.Bodies) Machine { return fsm.NewCatalog() }
-	if _, err := RestoreFrom(t.Context(), catalog, bytes.NewReader(whole)); err == nil {
+	other := cfg
+	other.Machine = func(fsm.Bodies) Machine { return catalog.New() }
+	if _, err := RestoreFrom(t.Context(), other, bytes.NewReader(whole)); err == nil {
 		t.Error("restored queues into a catalog")
 	}
 	if _, err := RestoreFrom(t.Context(), cfg, bytes.NewReader(whole)); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
-// Machine is the replicated state machine of a group: [fsm.Queues] or [fsm.Catalog]. The group calls it from
+// Machine is the replicated state machine of a group: that of fsm/queue or of fsm/catalog. The group calls it from
 // one goroutine at a time.
 type Machine interface {
 	// Apply executes one encoded command. It panics on bytes that it does not know, and the replica then

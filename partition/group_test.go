@@ -10,13 +10,15 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // The machines that groups replicate. The catalog has no bodies to move.
 var (
-	_ Machine   = (*fsm.Queues)(nil)
-	_ Machine   = (*fsm.Catalog)(nil)
-	_ bodyMover = (*fsm.Queues)(nil)
+	_ Machine   = (*queue.Machine)(nil)
+	_ Machine   = (*catalog.Machine)(nil)
+	_ bodyMover = (*queue.Machine)(nil)
 )
 
 func TestOneReplicaSendsLocksAndSettles(t *testing.T) {

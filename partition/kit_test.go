@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
 	"github.com/peeklock/peeklock/test/kit"
@@ -297,7 +298,7 @@ func (m *member) config(id fsm.PartitionID) Config {
 	cfg := Config{
 		ID: id, Replica: string(m.id) + ".1", Member: m.id,
 		Dir: filepath.Join(m.dir, "groups", fmt.Sprint(id)), Log: m.log,
-		Machine:   func(b fsm.Bodies) Machine { return fsm.NewQueues(b) },
+		Machine:   func(b fsm.Bodies) Machine { return queue.New(b) },
 		Bootstrap: m.voters,
 		Dial: func(ctx context.Context, to fsm.MemberID, id fsm.PartitionID, replica string) (net.Conn, error) {
 			return m.net.dial(ctx, m.id, to, id, replica)

@@ -7,6 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // Replay feeds the entries of one group, in their order, to a state machine of its own, without raft, a disk or
@@ -40,9 +42,9 @@ type ReplayedCommand struct {
 func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
 	r = &Replay{}
 	if id == fsm.CatalogPartition {
-		r.machine = fsm.NewCatalog()
+		r.machine = catalog.New()
 	} else {
-		r.machine = fsm.NewQueues(&replayBodies{})
+		r.machine = queue.New(&replayBodies{})
 	}
 	if backup == nil {
 		return r, nil

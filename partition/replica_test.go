@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
@@ -223,7 +224,7 @@ func TestPeekReadsWhatIsOnlyInMemory(t *testing.T) {
 	_, g, a := openSingle(t, nil)
 	must(t, g, a.next(), send(1, body(1)))
 	var seen []fsm.Delivery
-	g.View(func(m Machine) { seen = m.(*fsm.Queues).Peek(fsm.Address{Entity: 1}, 0, 1) })
+	g.View(func(m Machine) { seen = m.(*queue.Machine).Peek(fsm.Address{Entity: 1}, 0, 1) })
 	if _, err := g.bodies.ReadBodies(slices.Clone(seen)); !errors.Is(err, bodystore.ErrUnwritten) {
 		t.Fatalf("the body was written: %v", err)
 	}

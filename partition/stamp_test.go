@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -175,7 +176,7 @@ func TestOutageOfAllMembersKeepsQueuesAndLocks(t *testing.T) {
 	_, g = leader(t, []*member{m}, 1)
 	inspect := func() (c fsm.Counts, found bool, first fsm.Delivery) {
 		g.View(func(m Machine) {
-			q := m.(*fsm.Queues)
+			q := m.(*queue.Machine)
 			c, found = q.Counts(2)
 			if list := q.Peek(fsm.Address{Entity: 2}, 0, 1); len(list) > 0 {
 				first = list[0]
@@ -363,7 +364,7 @@ func TestNothingIsTakenBeforeTheTimeIsConfirmed(t *testing.T) {
 }
 
 func counts(g *Group, id fsm.EntityID) (c fsm.Counts, found bool) {
-	g.View(func(m Machine) { c, found = m.(*fsm.Queues).Counts(id) })
+	g.View(func(m Machine) { c, found = m.(*queue.Machine).Counts(id) })
 	return c, found
 }
 

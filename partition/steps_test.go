@@ -8,12 +8,13 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
 // heavyMachine is a machine with a fixed number of steps per entry.
 type heavyMachine struct {
-	*fsm.Queues
+	*queue.Machine
 	steps uint64
 }
 
@@ -27,7 +28,7 @@ func TestApplyReleasesTheLockBetweenEntries(t *testing.T) {
 	var machine *heavyMachine
 	ms := newMembers(t, 1, func(c *Config) {
 		c.Machine = func(b fsm.Bodies) Machine {
-			machine = &heavyMachine{Queues: fsm.NewQueues(b)}
+			machine = &heavyMachine{Machine: queue.New(b)}
 			return machine
 		}
 	})
@@ -86,7 +87,7 @@ func TestPendingMessagesArePublished(t *testing.T) {
 	}
 	do(send)
 	kit.Eventually(t, "all messages are published", func() (all bool) {
-		g.View(func(m Machine) { all = m.(*fsm.Queues).Ready(fsm.Address{Entity: 2}) == 40 })
+		g.View(func(m Machine) { all = m.(*queue.Machine).Ready(fsm.Address{Entity: 2}) == 40 })
 		return all
 	})
 	if n := g.Stats().Commands; n < 3+3 {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm/queue"
+
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -21,7 +23,7 @@ type Broker interface {
 type Source struct {
 	Broker   Broker
 	At       fsm.EntityRef
-	Selector *fsm.Selector // nil: all messages
+	Selector *queue.Selector // nil: all messages
 
 	PeekMessagesMax int // messages of one peek
 	PeekBytesMax    int // bytes of the payloads of one peek

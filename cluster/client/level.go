@@ -3,6 +3,7 @@ package client
 import (
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // canWrite reports whether every member can read a command of a format level, as far as this member's catalog knows.
@@ -11,7 +12,7 @@ func (p *Client) canWrite(level uint32) bool {
 		return true
 	}
 	known := uint32(0)
-	p.replicas().ViewCatalog(func(c *fsm.Catalog) { known = c.FormatLevel() })
+	p.replicas().ViewCatalog(func(c *catalog.Machine) { known = c.FormatLevel() })
 	return level <= known
 }
 

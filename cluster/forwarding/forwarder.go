@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -26,13 +27,13 @@ const (
 	failuresMax                   = 4096 // sub-queues whose last failure is remembered, so that it is logged once
 )
 
-// outboxSource is the part of a state machine that the forwarder reads. *fsm.Queues implements it.
+// outboxSource is the part of a state machine that the forwarder reads. *queue.Machine implements it.
 type outboxSource interface {
 	Outboxes() []fsm.Address
 	Outbox(at fsm.Address) (batchOut bool, to fsm.Destination, wants string, ok bool)
 }
 
-var _ outboxSource = (*fsm.Queues)(nil)
+var _ outboxSource = (*queue.Machine)(nil)
 
 // Deps finds and reaches other entities for the forwarder. *Router implements it.
 type Deps interface {

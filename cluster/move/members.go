@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -70,7 +71,7 @@ func (o *Operator) UpdateMember(ctx context.Context, id fsm.MemberID, change fun
 	if _, err := o.Router.Command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
-	o.Router.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	o.Router.AwaitCatalog(ctx, func(c *catalog.Machine) bool {
 		now, _ := c.Member(id)
 		return now == member
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -53,7 +54,7 @@ type forgetfulCatalog struct{ *contendedCatalog }
 
 func (forgetfulCatalog) Lookup(fsm.MemberID) (gossip.Member, bool) { return gossip.Member{}, false }
 
-func (forgetfulCatalog) AwaitCatalog(context.Context, func(*fsm.Catalog) bool) {}
+func (forgetfulCatalog) AwaitCatalog(context.Context, func(*catalog.Machine) bool) {}
 
 // TestForgottenMemberCanBeRemoved checks that a member that holds replicas can be listed and marked although it has no
 // record in the catalog and gossip has forgotten it, and that others cannot.

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -47,7 +48,7 @@ type Router interface {
 	Command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error)
 	AwaitLeader(ctx context.Context, id fsm.PartitionID) (fsm.MemberID, error)
 	SuspectLeader(id fsm.PartitionID, member fsm.MemberID)
-	AwaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool)
+	AwaitCatalog(ctx context.Context, seen func(*catalog.Machine) bool)
 }
 
 // Config is what a Mover, an Operator and a Balancer need.

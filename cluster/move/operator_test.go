@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/topology"
 )
 
@@ -18,7 +19,7 @@ type contendedCatalog struct {
 	Node
 	Router
 
-	catalog *fsm.Catalog
+	catalog *catalog.Machine
 	env     fsm.Env
 	others  []fsm.MemberID // where the other one moves partition 1, one after the other
 }
@@ -63,7 +64,7 @@ func (c *contendedCatalog) Status(context.Context, fsm.MemberID, fsm.PartitionID
 
 func newContended(t *testing.T, others ...fsm.MemberID) (*contendedCatalog, *Operator) {
 	t.Helper()
-	c := &contendedCatalog{catalog: fsm.NewCatalog()}
+	c := &contendedCatalog{catalog: catalog.New()}
 	for _, command := range []fsm.Command{
 		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: testReplicas("a")}}},
 		fsm.PartitionFormed{Partition: 1},

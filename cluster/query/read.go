@@ -3,6 +3,9 @@ package query
 import (
 	"context"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
+
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -30,7 +33,7 @@ type Read[Q, R any] struct {
 }
 
 // OfCatalog returns a query that the leader of the catalog answers.
-func OfCatalog[Q, R any](kind rpc.QueryKind, look func(*fsm.Catalog, Q) (R, error)) Read[Q, R] {
+func OfCatalog[Q, R any](kind rpc.QueryKind, look func(*catalog.Machine, Q) (R, error)) Read[Q, R] {
 	return Read[Q, R]{
 		rpc.Query[Q, R]{Kind: kind},
 		func(Q) fsm.PartitionID { return fsm.CatalogPartition },
@@ -39,7 +42,7 @@ func OfCatalog[Q, R any](kind rpc.QueryKind, look func(*fsm.Catalog, Q) (R, erro
 }
 
 // OfQueues returns a query that the leader of the message partition in its arguments answers.
-func OfQueues[Q interface{ In() fsm.PartitionID }, R any](kind rpc.QueryKind, look func(*fsm.Queues, Q) (R, error)) Read[Q, R] {
+func OfQueues[Q interface{ In() fsm.PartitionID }, R any](kind rpc.QueryKind, look func(*queue.Machine, Q) (R, error)) Read[Q, R] {
 	return Read[Q, R]{
 		rpc.Query[Q, R]{Kind: kind},
 		Q.In,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -32,7 +34,7 @@ func (d Replicas) Register(h rpc.Handlers) {
 }
 
 // ViewCatalog calls a function with this member's replica of the catalog, if it is open. It does not block.
-func (d Replicas) ViewCatalog(look func(*fsm.Catalog)) {
+func (d Replicas) ViewCatalog(look func(*catalog.Machine)) {
 	if group := d.Local(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
 			if c := raftgroup.Catalog(m); c != nil {
@@ -44,7 +46,7 @@ func (d Replicas) ViewCatalog(look func(*fsm.Catalog)) {
 
 // CatalogLoaded reports whether this member's replica of the catalog has loaded the cluster. It does not block.
 func (d Replicas) CatalogLoaded() (loaded bool) {
-	d.ViewCatalog(func(c *fsm.Catalog) { loaded = c.ClusterID() != "" })
+	d.ViewCatalog(func(c *catalog.Machine) { loaded = c.ClusterID() != "" })
 	return loaded
 }
 

@@ -5,26 +5,28 @@ import (
 	"encoding/binary"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition"
 )
 
 // NewMachine returns the constructor of a partition's state machine: a catalog or message queues.
 func NewMachine(id fsm.PartitionID) func(fsm.Bodies) partition.Machine {
 	if id == fsm.CatalogPartition {
-		return func(fsm.Bodies) partition.Machine { return fsm.NewCatalog() }
+		return func(fsm.Bodies) partition.Machine { return catalog.New() }
 	}
-	return func(bodies fsm.Bodies) partition.Machine { return fsm.NewQueues(bodies) }
+	return func(bodies fsm.Bodies) partition.Machine { return queue.New(bodies) }
 }
 
 // Catalog returns the state machine as a catalog; nil when it is none.
-func Catalog(m partition.Machine) *fsm.Catalog {
-	catalog, _ := m.(*fsm.Catalog)
+func Catalog(m partition.Machine) *catalog.Machine {
+	catalog, _ := m.(*catalog.Machine)
 	return catalog
 }
 
 // Queues returns the state machine as message queues; nil when it is none.
-func Queues(m partition.Machine) *fsm.Queues {
-	queues, _ := m.(*fsm.Queues)
+func Queues(m partition.Machine) *queue.Machine {
+	queues, _ := m.(*queue.Machine)
 	return queues
 }
 

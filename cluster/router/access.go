@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -17,14 +19,14 @@ const (
 // subscription) and of the namespace, from this member's replica of the catalog. They
 // contain secrets and must not be changed. It does not block.
 func (r *Router) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
-	r.replicas.ViewCatalog(func(c *fsm.Catalog) { own, shared = c.Access(namespace, path) })
+	r.replicas.ViewCatalog(func(c *catalog.Machine) { own, shared = c.Access(namespace, path) })
 	return own, shared
 }
 
 // NamespaceName returns the name of a namespace, or "" when this member's replica of the catalog does
 // not contain it. It does not block.
 func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
-	r.replicas.ViewCatalog(func(c *fsm.Catalog) {
+	r.replicas.ViewCatalog(func(c *catalog.Machine) {
 		namespace, _ := c.NamespaceByID(id)
 		name = namespace.Name
 	})
@@ -34,14 +36,14 @@ func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
 // AwaitCatalog waits, for at most awaitCatalogMax, until this member's replica of the catalog has a change
 // that its leader has made, so that the caller can use it here immediately. A replica that is further
 // behind is not an error.
-func (r *Router) AwaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool) {
+func (r *Router) AwaitCatalog(ctx context.Context, seen func(*catalog.Machine) bool) {
 	ctx, cancel := context.WithTimeout(ctx, awaitCatalogMax)
 	defer cancel()
 	ticker := time.NewTicker(awaitCatalogEvery)
 	defer ticker.Stop()
 	for {
 		changed, has := r.transport.Changes(), false
-		r.replicas.ViewCatalog(func(c *fsm.Catalog) { has = seen(c) })
+		r.replicas.ViewCatalog(func(c *catalog.Machine) { has = seen(c) })
 		if has {
 			return
 		}
@@ -56,7 +58,7 @@ func (r *Router) AwaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool)
 
 // awaitNamespace waits until this member's replica has that version of a namespace, or a later one.
 func (r *Router) awaitNamespace(ctx context.Context, id fsm.NamespaceID, version uint64) {
-	r.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	r.AwaitCatalog(ctx, func(c *catalog.Machine) bool {
 		namespace, found := c.NamespaceByID(id)
 		return found && namespace.Version >= version
 	})
@@ -64,7 +66,7 @@ func (r *Router) awaitNamespace(ctx context.Context, id fsm.NamespaceID, version
 
 // awaitAccess waits until this member's replica has that version of the rules of an entity.
 func (r *Router) awaitAccess(ctx context.Context, id fsm.EntityID, version uint64) {
-	r.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	r.AwaitCatalog(ctx, func(c *catalog.Machine) bool {
 		entity, found := c.ByID(id)
 		return found && entity.AccessVersion >= version
 	})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -26,7 +28,7 @@ func (r *Router) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceV
 // by default the default namespace. It does not block.
 func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
 	id := fsm.DefaultNamespace
-	r.replicas.ViewCatalog(func(c *fsm.Catalog) { id = c.NamespaceByHost(host) })
+	r.replicas.ViewCatalog(func(c *catalog.Machine) { id = c.NamespaceByHost(host) })
 	return id
 }
 
@@ -100,7 +102,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("delete namespace %q: %w", name, err)
 	}
-	r.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	r.AwaitCatalog(ctx, func(c *catalog.Machine) bool {
 		_, there := c.NamespaceByID(namespace.ID)
 		return !there
 	})

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
+
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
@@ -72,30 +75,30 @@ var (
 	stateOfSession = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
 	locksHeld      = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
 
-	FindEntity = query.OfCatalog(rpc.QueryEntity, func(c *fsm.Catalog, q EntityQuery) (fsm.Entity, error) {
+	FindEntity = query.OfCatalog(rpc.QueryEntity, func(c *catalog.Machine, q EntityQuery) (fsm.Entity, error) {
 		if q.Name != "" {
 			return query.Found(c.Lookup(q.Namespace, q.Name))
 		}
 		return query.Found(c.ByID(q.ID))
 	})
-	listEntities = query.OfCatalog(rpc.QueryEntities, func(c *fsm.Catalog, q listQuery) ([]fsm.Entity, error) {
+	listEntities = query.OfCatalog(rpc.QueryEntities, func(c *catalog.Machine, q listQuery) ([]fsm.Entity, error) {
 		return c.List(q.Namespace, q.Kind, q.Topic, q.After, max(0, min(q.Max, listMax))), nil
 	})
-	findSubscriptions = query.OfCatalog(rpc.QuerySubscriptions, func(c *fsm.Catalog, q subscriptionsQuery) ([]string, error) {
+	findSubscriptions = query.OfCatalog(rpc.QuerySubscriptions, func(c *catalog.Machine, q subscriptionsQuery) ([]string, error) {
 		return c.FindSubscriptions(q.Namespace, q.Prefix, q.Suffix, listMax), nil
 	})
-	findNamespace = query.OfCatalog(rpc.QueryNamespace, func(c *fsm.Catalog, q namespaceQuery) (fsm.Namespace, error) {
+	findNamespace = query.OfCatalog(rpc.QueryNamespace, func(c *catalog.Machine, q namespaceQuery) (fsm.Namespace, error) {
 		if q.Name != "" {
 			return query.Found(c.NamespaceByName(q.Name))
 		}
 		return query.Found(c.NamespaceByID(q.ID))
 	})
-	listNamespaces = query.OfCatalog(rpc.QueryNamespaces, func(c *fsm.Catalog, q namespacesQuery) ([]fsm.Namespace, error) {
+	listNamespaces = query.OfCatalog(rpc.QueryNamespaces, func(c *catalog.Machine, q namespacesQuery) ([]fsm.Namespace, error) {
 		return c.Namespaces(q.After, max(0, min(q.Max, namespacesMax))), nil
 	})
-	loadOfPartition = query.OfCatalog(rpc.QueryLoad, func(c *fsm.Catalog, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
+	loadOfPartition = query.OfCatalog(rpc.QueryLoad, func(c *catalog.Machine, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
 
-	countsOf = query.OfQueues(rpc.QueryCounts, func(queues *fsm.Queues, q countsQuery) ([]fsm.Counts, error) {
+	countsOf = query.OfQueues(rpc.QueryCounts, func(queues *queue.Machine, q countsQuery) ([]fsm.Counts, error) {
 		if len(q.Entities) > countsMax {
 			return nil, fsm.InvalidArgument
 		}
@@ -105,17 +108,17 @@ var (
 		}
 		return counts, nil
 	})
-	listRules = query.OfQueues(rpc.QueryRules, func(queues *fsm.Queues, q rulesQuery) ([]fsm.Rule, error) {
+	listRules = query.OfQueues(rpc.QueryRules, func(queues *queue.Machine, q rulesQuery) ([]fsm.Rule, error) {
 		return query.Found(queues.Rules(q.Entity, q.Skip, max(0, min(q.Max, rulesMax))))
 	})
-	listSessions = query.OfQueues(rpc.QuerySessions, func(queues *fsm.Queues, q sessionsQuery) ([]fsm.Session, error) {
+	listSessions = query.OfQueues(rpc.QuerySessions, func(queues *queue.Machine, q sessionsQuery) ([]fsm.Session, error) {
 		list, found := queues.Sessions(q.Entity, q.UpdatedAfter, q.Skip, max(0, min(q.Max, sessionsListMax)))
 		if !found {
 			return nil, fsm.NotAllowed
 		}
 		return list, nil
 	})
-	purgeable = query.OfQueues(rpc.QueryPurgeable, func(queues *fsm.Queues, q purgeableQuery) (reply purgeableReply, err error) {
+	purgeable = query.OfQueues(rpc.QueryPurgeable, func(queues *queue.Machine, q purgeableQuery) (reply purgeableReply, err error) {
 		var code fsm.Code
 		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, purgeMessagesMax)))
 		if code != fsm.OK {
@@ -123,7 +126,9 @@ var (
 		}
 		return reply, err
 	})
-	isIdle = query.OfQueues(rpc.QueryIdle, func(queues *fsm.Queues, q query.EntityIn) (bool, error) { return query.Found(queues.IsIdle(q.Entity)) })
+	isIdle = query.OfQueues(rpc.QueryIdle, func(queues *queue.Machine, q query.EntityIn) (bool, error) {
+		return query.Found(queues.IsIdle(q.Entity))
+	})
 )
 
 // queryHandler answers queries about messages from this member's replicas.

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+
 	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
@@ -84,7 +86,7 @@ func (r *Router) Close() {
 func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
 	name, sub := splitPath(path)
 	entity, found, loaded := fsm.Entity{}, false, false
-	r.replicas.ViewCatalog(func(c *fsm.Catalog) {
+	r.replicas.ViewCatalog(func(c *catalog.Machine) {
 		loaded = c.ClusterID() != ""
 		entity, found = c.Lookup(r.id, name)
 	})
@@ -324,7 +326,7 @@ func (r *Router) tokenCipher() *tokenCipher {
 	}
 	var key [16]byte
 	loaded := false
-	r.replicas.ViewCatalog(func(c *fsm.Catalog) { key, loaded = c.TokenKey(), c.ClusterID() != "" })
+	r.replicas.ViewCatalog(func(c *catalog.Machine) { key, loaded = c.TokenKey(), c.ClusterID() != "" })
 	if !loaded {
 		return nil
 	}

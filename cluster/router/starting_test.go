@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -27,8 +29,8 @@ func (g machineGroup) Read(_ context.Context, look func(partition.Machine)) erro
 // namespaces and entities do not exist: clients and the command line wait.
 func TestStartingClusterIsBusy(t *testing.T) {
 	t.Parallel()
-	catalog := fsm.NewCatalog()
-	d := query.Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	c := catalog.New()
+	d := query.Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: c} }}
 	_, byID := findNamespace.Answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace})
 	_, entity := FindEntity.Answer(t.Context(), d, EntityQuery{Namespace: fsm.DefaultNamespace, Name: "orders"})
 	_, list := listEntities.Answer(t.Context(), d, listQuery{Namespace: fsm.DefaultNamespace, Max: 1})
@@ -38,7 +40,7 @@ func TestStartingClusterIsBusy(t *testing.T) {
 		}
 	}
 	founded := fsm.AppendCommand(nil, fsm.Header{}, fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
-	if result := catalog.Apply(fsm.Env{Now: 1}, founded); result.Code != fsm.OK {
+	if result := c.Apply(fsm.Env{Now: 1}, founded); result.Code != fsm.OK {
 		t.Fatal(result.Code)
 	}
 	if _, err := findNamespace.Answer(t.Context(), d, namespaceQuery{ID: fsm.DefaultNamespace}); err != nil {
@@ -53,9 +55,9 @@ func TestStartingClusterIsBusy(t *testing.T) {
 // refused: the catalog has no queues.
 func TestQueriesForMessagesAreRefusedByTheCatalog(t *testing.T) {
 	t.Parallel()
-	catalog := fsm.NewCatalog()
-	catalog.Apply(fsm.Env{Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}}))
-	d := query.Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: catalog} }}
+	c := catalog.New()
+	c.Apply(fsm.Env{Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}}))
+	d := query.Replicas{Local: func(fsm.PartitionID) rpc.Group { return machineGroup{machine: c} }}
 	_, counts := countsOf.Answer(t.Context(), d, countsQuery{Partition: fsm.CatalogPartition})
 	_, rules := listRules.Answer(t.Context(), d, rulesQuery{})
 	_, idle := isIdle.Answer(t.Context(), d, query.EntityIn{})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/fsm/catalog"
+
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -13,7 +15,7 @@ import (
 func (r *Router) EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
 	found := false
 	if !newest {
-		r.replicas.ViewCatalog(func(c *fsm.Catalog) { entity, found = c.Lookup(namespace, name) })
+		r.replicas.ViewCatalog(func(c *catalog.Machine) { entity, found = c.Lookup(namespace, name) })
 	}
 	if !found {
 		return r.lookup(ctx, EntityQuery{Namespace: namespace, Name: name})
@@ -32,7 +34,7 @@ func (r *Router) EntityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, e
 
 // knownEntity finds an entity or shard in this member's replica of the catalog.
 func (r *Router) knownEntity(id fsm.EntityID) (entity fsm.Entity, found bool) {
-	r.replicas.ViewCatalog(func(c *fsm.Catalog) { entity, found = c.ByID(id) })
+	r.replicas.ViewCatalog(func(c *catalog.Machine) { entity, found = c.ByID(id) })
 	return entity, found
 }
 

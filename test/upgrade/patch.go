@@ -41,18 +41,18 @@ func patches() []overlay.Patch {
 		// The kind of command that carries the field.
 		{"fsm/kind.go", "type Kind uint8\n", "type Kind uint8\n\n// KindSendMarked is the kind of a SendMessages with a mark.\nconst KindSendMarked Kind = 200\n"},
 		{"fsm/kind.go", "\tKindSendMessages: {\n", `	KindSendMarked: {
-		name: "marked send", machines: machineQueues, level: FormatLevel, front: frontSend, grows: true, brings: true,
-		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SendMessages).markedFields) },
+		name: "marked send", machines: MachineQueues, level: FormatLevel, front: frontSend, grows: true, brings: true,
+		decode: func(x fields.Codec) (Command, fields.Codec) { return decodeAs(x, (*SendMessages).MarkedFields) },
 	},
 	KindSendMessages: {
 `},
-		{"fsm/answers.go", "KindReserveNumbers:\n\t\tx.number = ", "KindReserveNumbers, KindSendMarked:\n\t\tx.number = "},
-		{"fsm/answers.go", "KindReserveNumbers:\n\t\tres.Sequence = ", "KindReserveNumbers, KindSendMarked:\n\t\tres.Sequence = "},
+		{"fsm/answers/answers.go", "fsm.KindReserveNumbers:\n\t\tx.number = ", "fsm.KindReserveNumbers, fsm.KindSendMarked:\n\t\tx.number = "},
+		{"fsm/answers/answers.go", "fsm.KindReserveNumbers:\n\t\tres.Sequence = ", "fsm.KindReserveNumbers, fsm.KindSendMarked:\n\t\tres.Sequence = "},
 
 		// The field.
-		{"fsm/send.go", "\tMessages []Message\n}", "\tMessages []Message\n\tMark uint64\n}"},
+		{"fsm/send_commands.go", "\tMessages []Message\n}", "\tMessages []Message\n\tMark uint64\n}"},
 		{
-			"fsm/send.go", "func (SendMessages) kind() Kind { return KindSendMessages }\n\nfunc (c SendMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }\n",
+			"fsm/send_commands.go", "func (SendMessages) kind() Kind { return KindSendMessages }\n\nfunc (c SendMessages) encode(x fields.Codec) fields.Codec { c.fields(&x); return x }\n",
 			`func (c SendMessages) kind() Kind {
 	if c.Mark != 0 {
 		return KindSendMarked
@@ -67,40 +67,40 @@ func (c SendMessages) encode(x fields.Codec) fields.Codec {
 	return x
 }
 
-func (c *SendMessages) markedFields(x *fields.Codec) {
+func (c *SendMessages) MarkedFields(x *fields.Codec) {
 	c.fields(x)
 	if fields.Uint64(x, &c.Mark); c.Mark == 0 {
-		x.Fail(errKind)
+		x.Fail(ErrKind)
 	}
 }
 `,
 		},
-		{"fsm/queues.go", "\tcase KindLockMessages:\n", `	case KindSendMarked:
-		var c SendMessages
-		c.markedFields(r)
+		{"fsm/queue/queues.go", "\tcase fsm.KindLockMessages:\n", `	case fsm.KindSendMarked:
+		var c fsm.SendMessages
+		c.MarkedFields(r)
 		mustDecode(env, kind, r)
-		if q.level < FormatLevel {
-			return Result{Code: InvalidArgument}, Address{}
+		if q.level < fsm.FormatLevel {
+			return fsm.Result{Code: fsm.InvalidArgument}, fsm.Address{}
 		}
 		var sends []sentMessage
 		for _, m := range c.Messages {
 			sends = append(sends, sentMessage{id: []byte(m.ID), payload: m.Payload, ttl: m.TimeToLive, at: m.EnqueueAt, properties: m.Properties, session: []byte(m.Session), hasSession: m.HasSession})
 		}
 		res := q.send(c.Entity, sends)
-		if res.Code == OK {
+		if res.Code == fsm.OK {
 			q.marks += c.Mark
 		}
-		return res, Address{}
-	case KindLockMessages:
+		return res, fsm.Address{}
+	case fsm.KindLockMessages:
 `},
 
 		// The section of the image.
-		{"fsm/queues.go", "\nfunc (q *Queues) reset() {", "\n// Marks is the sum of the marks of all sends.\nfunc (q *Queues) Marks() uint64 { return q.marks }\n\nfunc (q *Queues) reset() {"},
-		{"fsm/queues.go", "type Queues struct {\n", "type Queues struct {\n\tmarks uint64\n"},
-		{"fsm/image.go", "type queuesImage struct {\n", "type queuesImage struct {\n\tmarks uint64\n"},
-		{"fsm/image.go", "img := &queuesImage{", "img := &queuesImage{marks: q.marks, "},
-		{"fsm/image.go", "\tiw.answers(img.incarnations)\n", "\tiw.answers(img.incarnations)\n\tif img.level >= FormatLevel {\n\t\tiw.uvarint(img.marks)\n\t}\n"},
-		{"fsm/image.go", "\tir.answers(&fresh.table)\n", "\tir.answers(&fresh.table)\n\tif fresh.level >= FormatLevel {\n\t\tfresh.marks = ir.uvarint()\n\t}\n"},
+		{"fsm/queue/queues.go", "\nfunc (q *Machine) reset() {", "\n// Marks is the sum of the marks of all sends.\nfunc (q *Machine) Marks() uint64 { return q.marks }\n\nfunc (q *Machine) reset() {"},
+		{"fsm/queue/queues.go", "type Machine struct {\n", "type Machine struct {\n\tmarks uint64\n"},
+		{"fsm/queue/image.go", "type queuesImage struct {\n", "type queuesImage struct {\n\tmarks uint64\n"},
+		{"fsm/queue/image.go", "img := &queuesImage{", "img := &queuesImage{marks: q.marks, "},
+		{"fsm/queue/image.go", "\timg.answers.Write(iw.Writer)\n", "\timg.answers.Write(iw.Writer)\n\tif img.level >= fsm.FormatLevel {\n\t\tiw.Uvarint(img.marks)\n\t}\n"},
+		{"fsm/queue/image.go", "\tfresh.table.Read(ir.Reader)\n", "\tfresh.table.Read(ir.Reader)\n\tif fresh.level >= fsm.FormatLevel {\n\t\tfresh.marks = ir.Uvarint()\n\t}\n"},
 
 		// The client marks what it sends once every member can read it.
 		{

@@ -1,0 +1,281 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
+
+const (
+	// setAsideBytesMax bounds the patches that one entry writes for messages that expired or were
+	// forwarded too often when a batch is taken: the entry begins no such
+	// message once it has stored so many bytes.
+	setAsideBytesMax = 4 << 20
+)
+
+// Reason and description of messages that were forwarded HopsMax times; the reason is that of Azure
+// Service Bus.
+const (
+	reasonHops      = "MaxTransferHopCountExceeded"
+	descriptionHops = "The message was forwarded %d times, which is as often as a message may be."
+)
+
+// outbox is the forwarding state of a sub-queue: the batch in flight. It is replaced and never
+// changed, because images share it.
+type outbox struct {
+	serial uint64          // of the newest batch
+	epoch  uint64          // of the newest batch, see BeginEpoch
+	to     fsm.Destination // of the batch in flight
+	// numbers are the messages of the batch in flight, rising: all that are Forwarding. Empty if no
+	// batch is in flight.
+	numbers []fsm.SequenceNumber
+}
+
+// hasBatch reports whether a batch is in flight.
+func (o *outbox) hasBatch() bool { return o != nil && len(o.numbers) > 0 }
+
+// destination returns the name of the entity to which the sub-queue forwards, "" for none.
+func (sub *subqueue) destination() string {
+	if sub.address.Sub == fsm.MainQueue {
+		return sub.entity.settings.ForwardTo
+	}
+	if sub.address.Sub == fsm.DeadLetterQueue {
+		return sub.entity.settings.ForwardDeadLettersTo
+	}
+	return ""
+}
+
+// reportsForwarding reports whether effects of this sub-queue concern forwarding.
+func (sub *subqueue) reportsForwarding() bool { return sub.resumed || sub.forwardsReady() }
+
+// forwardsReady reports whether ready messages here are forwarded.
+func (sub *subqueue) forwardsReady() bool {
+	return sub.address.Sub == fsm.TransferQueue || sub.destination() != ""
+}
+
+// forwardSource finds a sub-queue from which messages can be forwarded.
+func (q *Machine) forwardSource(a fsm.Address) *subqueue {
+	if x := q.byID[a.Entity]; x != nil && a.CanForward() {
+		return &x.subs[a.Sub]
+	}
+	return nil
+}
+
+// awaitingTransfer counts the messages that are in flight or wait to be forwarded.
+func (sub *subqueue) awaitingTransfer() uint64 {
+	n := sub.ix.counts[fsm.Forwarding]
+	if sub.forwardsReady() {
+		n += sub.ix.counts[fsm.Ready]
+	}
+	return n
+}
+
+// storedCount counts the messages without those that are Deleting.
+func (sub *subqueue) storedCount() uint64 { return sub.ix.total() - sub.ix.counts[fsm.Deleting] }
+
+// notifyForward adds the effect that starts forwarding. A batch in flight needs none, unless the
+// forwarder that carried it stopped with the last process.
+func (sub *subqueue) notifyForward(effects []fsm.Effect) []fsm.Effect {
+	resumed := sub.resumed
+	sub.resumed = false
+	ready := sub.ix.counts[fsm.Ready]
+	if sub.out.hasBatch() && !resumed || !sub.out.hasBatch() && ready == 0 {
+		return effects
+	}
+	return append(effects, fsm.Effect{Address: sub.address, Ready: ready, Kind: fsm.EffectForward})
+}
+
+// notifyRedirected notifies the leader of messages whose destination has changed.
+func (q *Machine) notifyRedirected(x *entityState, old *fsm.EntitySettings) {
+	if old != nil && old.ForwardTo != x.settings.ForwardTo {
+		q.notifyReady(&x.subs[fsm.MainQueue])
+	}
+	if old != nil && old.ForwardDeadLettersTo != x.settings.ForwardDeadLettersTo {
+		q.notifyReady(&x.subs[fsm.DeadLetterQueue])
+	}
+}
+
+// forward ends the batch in flight, if the command reports its outcome, and takes the next one, if
+// the command names a destination.
+func (q *Machine) forward(c *fsm.ForwardMessages) fsm.Result {
+	if c.Check() != fsm.OK {
+		return fsm.Result{Code: fsm.InvalidArgument}
+	}
+	sub := q.forwardSource(c.Address)
+	if sub == nil {
+		return fsm.Result{Code: fsm.EntityNotFound}
+	}
+	if sub.out.hasBatch() && sub.out.serial == c.Done {
+		if len(c.Codes) != 0 && len(c.Codes) != len(sub.out.numbers) {
+			return fsm.Result{Code: fsm.InvalidArgument}
+		}
+		q.endBatch(sub, c.Codes)
+	}
+	if !sub.out.hasBatch() && sub.forwardsReady() && c.To != (fsm.Destination{}) {
+		q.takeBatch(sub, c)
+	}
+	for i := range sub.entity.subs {
+		q.removeStaleTimers(&sub.entity.subs[i])
+	}
+	return q.batchResult(sub)
+}
+
+// endBatch ends the batch in flight. Messages that could not be delivered move to the transfer
+// dead-letter queue, so that they do not block the others.
+func (q *Machine) endBatch(sub *subqueue, codes []fsm.Code) {
+	to := &sub.entity.subs[fsm.TransferDeadLetterQueue]
+	for i, n := range sub.out.numbers {
+		at, _ := sub.ix.seek(n)
+		rec := sub.ix.get(at)
+		if len(codes) == 0 || codes[i] == fsm.OK {
+			q.deleteMessage(sub, at, &rec)
+			continue
+		}
+		reason, description := transferFailure(codes[i])
+		if sub.address.Sub == fsm.TransferQueue {
+			_, name := q.transferTarget(sub.ix.patch(at))
+			description = strings.Replace(description, theDestination, theDestination+" "+name, 1)
+		}
+		q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reason, Description: description})
+	}
+	sub.out = &outbox{serial: sub.out.serial, epoch: sub.out.epoch}
+	q.notifyReady(sub)
+	if sub.address.Sub == fsm.TransferQueue {
+		sub.entity.lastActivity = q.times.Serving
+		q.scheduleIdle(sub.entity)
+	}
+}
+
+// theDestination begins the descriptions of failures.
+const theDestination = "The destination"
+
+// transferFailure returns the reason and description of a message that its destination refused.
+func transferFailure(code fsm.Code) (reason, description string) {
+	for _, x := range [...]struct {
+		code                fsm.Code
+		reason, description string
+	}{
+		{fsm.MessageTooLarge, "MessageSizeExceeded", theDestination + " accepts no message of this size."},
+		{fsm.QuotaExceeded, "QuotaExceeded", theDestination + " holds as much as it may."},
+		{fsm.EntityNotFound, "MessagingEntityNotFound", theDestination + " does not exist."},
+		{fsm.EntityDisabled, "MessagingEntityDisabled", theDestination + " is disabled for sending."},
+	} {
+		if x.code == code {
+			return x.reason, x.description
+		}
+	}
+	return "TransferFailed", fmt.Sprintf("%s refused the message with code %d.", theDestination, code)
+}
+
+// takeBatch takes the oldest ready messages into a batch, without those that have expired or were
+// forwarded too often; if there are very many of these, or they are large, the rest is left to the
+// next entry. A batch of a transfer queue has one destination.
+func (q *Machine) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
+	numbers := make([]fsm.SequenceNumber, 0, min(uint64(c.Max), sub.ix.counts[fsm.Ready]))
+	size, aside, to := uint64(0), 0, c.To
+	for len(numbers) < int(c.Max) {
+		at, found := sub.ix.firstReady()
+		if !found {
+			break
+		}
+		rec := sub.ix.get(at)
+		expired := q.expired(sub, &rec)
+		if expired || rec.flags.hops() >= fsm.HopsMax {
+			if aside == fsm.PulseMessagesMax || q.isAsideFull() {
+				q.notifyReady(sub)
+				break
+			}
+			aside++
+			before := q.bodies.appended
+			if expired {
+				q.expire(sub, at, rec, fsm.Patch{})
+			} else {
+				q.deadLetterHops(sub, at, rec)
+			}
+			q.setAside += q.bodies.appended - before
+			continue
+		}
+		if sub.address.Sub == fsm.TransferQueue {
+			its, _ := q.transferTarget(sub.ix.patch(at))
+			if len(numbers) > 0 && its != to {
+				break
+			}
+			to = its
+		}
+		// Patches are sent too.
+		if size += uint64(rec.body.Size) + uint64(sub.ix.patch(at).Size); size > uint64(c.MaxBytes) && len(numbers) > 0 {
+			break
+		}
+		numbers = append(numbers, sub.ix.number(at))
+		rec.state = fsm.Forwarding
+		sub.ix.set(at, rec)
+	}
+	if len(numbers) == 0 {
+		return
+	}
+	next := &outbox{serial: 1, epoch: q.epoch, to: to, numbers: numbers}
+	if sub.out != nil {
+		next.serial += sub.out.serial
+	}
+	sub.out = next
+}
+
+// isAsideFull reports whether the current entry has stored as many bytes of messages that cannot be
+// forwarded as it may: their patches are written again.
+func (q *Machine) isAsideFull() bool {
+	return q.setAside >= setAsideBytesMax && !planted.Active(planted.ForwardWithoutByteBound)
+}
+
+// deadLetterHops dead-letters a message that was forwarded HopsMax times.
+func (q *Machine) deadLetterHops(sub *subqueue, at cursor, rec record) {
+	to := &sub.entity.subs[sub.address.Sub+1]
+	description := fmt.Sprintf(descriptionHops, rec.flags.hops())
+	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reasonHops, Description: description})
+}
+
+// batchResult returns the batch in flight.
+func (q *Machine) batchResult(sub *subqueue) fsm.Result {
+	if !sub.out.hasBatch() {
+		return fsm.Result{}
+	}
+	res := fsm.Result{Serial: sub.out.serial, Epoch: sub.out.epoch, To: sub.out.to, Deliveries: make([]fsm.Delivery, len(sub.out.numbers))}
+	for i, n := range sub.out.numbers {
+		at, _ := sub.ix.seek(n)
+		rec := sub.ix.get(at)
+		res.Deliveries[i] = q.delivery(sub, at, &rec)
+	}
+	return res
+}
+
+// Outboxes returns every sub-queue that has a batch in flight or messages to forward, in the order
+// of their addresses. A new leader begins with them: an [EffectForward] may be lost with the old
+// leader.
+func (q *Machine) Outboxes() []fsm.Address {
+	var list []fsm.Address
+	for _, x := range q.entities {
+		for i := range x.subs {
+			inFlight := x.subs[i].out.hasBatch() && !planted.Active(planted.LoseOutboxOnHandover)
+			if sub := &x.subs[i]; inFlight || sub.forwardsReady() && sub.ix.counts[fsm.Ready] > 0 {
+				list = append(list, sub.address)
+			}
+		}
+	}
+	return list
+}
+
+// Outbox reports whether a sub-queue has a batch in flight and its destination, and the name to
+// which its settings forward messages, "" for none and for a transfer queue, whose messages have
+// destinations of their own. ok is false if there is no such sub-queue or nothing is ever forwarded
+// from it.
+func (q *Machine) Outbox(a fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
+	sub := q.forwardSource(a)
+	if sub == nil {
+		return false, fsm.Destination{}, "", false
+	}
+	if sub.out.hasBatch() {
+		out, to = true, sub.out.to
+	}
+	return out, to, sub.destination(), true
+}

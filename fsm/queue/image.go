@@ -1,0 +1,373 @@
+package queue
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/answers"
+	"github.com/peeklock/peeklock/fsm/image"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
+
+// queuesImage is an image of Queues. It shares chunks and answers with the state machine, which
+// copies them before it writes.
+type queuesImage struct {
+	times         fsm.Times
+	level         uint32
+	epoch         uint64
+	lastPublished fsm.EntityID
+	tombstones    []tombstone
+	entities      []frozenEntity
+	answers       answers.Frozen
+}
+
+// frozenEntity is an entity in an image.
+type frozenEntity struct {
+	id            fsm.EntityID
+	version       uint64
+	settings      *fsm.EntitySettings
+	kind          fsm.EntityKind
+	topic         fsm.EntityID // of a subscription
+	rules         []*rule      // of a subscription
+	newest        uint64       // of a topic: number of the newest rule
+	last          fsm.SequenceNumber
+	lastActivity  fsm.Instant
+	lastUse       fsm.Instant
+	fence         uint64
+	window        *frozenDuplicateWindow
+	sourceBatches []sourceBatch
+	grants        uint64
+	sessions      []*sessionPage
+	entries       [4][]chunkEntry
+	outs          [4]*outbox
+}
+
+// frozenDuplicateWindow is a duplicate window in an image.
+type frozenDuplicateWindow struct {
+	pages        []*[windowPage]duplicateID
+	head, tail   uint64
+	floor, swept fsm.Instant
+}
+
+// Image freezes the state: it copies some 100 bytes per entity and nothing per message.
+func (q *Machine) Image() fsm.Image { return q.freeze() }
+
+func (q *Machine) freeze() *queuesImage {
+	img := &queuesImage{times: q.times, level: q.level, epoch: q.epoch, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), answers: q.table.Freeze()}
+	for i, x := range q.entities {
+		img.entities[i] = frozenEntity{
+			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, lastUse: x.lastUse, sourceBatches: x.sourceBatches.list,
+			kind: x.kind, rules: x.rules.list, grants: x.grants, fence: x.fence,
+		}
+		if x.sessions != nil {
+			img.entities[i].sessions = x.sessions.pages
+		}
+		switch x.kind {
+		case fsm.TopicEntity:
+			img.entities[i].newest = x.topicState.lastRule
+		case fsm.SubscriptionEntity:
+			img.entities[i].topic = x.topic.id
+		case fsm.QueueEntity:
+		}
+		for sub := range x.subs {
+			img.entities[i].entries[sub], img.entities[i].outs[sub] = x.subs[sub].ix.entries, x.subs[sub].out
+		}
+		if w := x.window; w != nil {
+			img.entities[i].window = &frozenDuplicateWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor, swept: w.swept}
+		}
+	}
+	q.arena.freeze()
+	return img
+}
+
+// imageWriter writes the state of Queues, and imageReader reads it.
+type (
+	imageWriter struct{ *image.Writer }
+	imageReader struct{ *image.Reader }
+)
+
+// WriteTo writes the image.
+func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w, true) }
+
+func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
+	iw := imageWriter{image.NewWriter(w, fsm.MachineQueues, refs)}
+	iw.Uvarint(uint64(img.level))
+	iw.Uvarint(uint64(img.lastPublished))
+	iw.Uvarint(img.epoch)
+	iw.Times(img.times)
+	iw.Count(len(img.tombstones))
+	for _, id := range img.tombstones {
+		iw.Uvarint(uint64(id.id))
+		iw.Uvarint(uint64(id.topic))
+		iw.FlushIfFull()
+	}
+	iw.Count(len(img.entities))
+	for i := range img.entities {
+		iw.entityState(&img.entities[i])
+	}
+	img.answers.Write(iw.Writer)
+	return iw.Finish()
+}
+
+func (w *imageWriter) entityState(x *frozenEntity) {
+	w.Uvarint(uint64(x.id))
+	w.Byte(byte(x.kind))
+	w.Uvarint(x.version)
+	w.Settings(x.settings)
+	w.rules(x)
+	w.Uvarint(uint64(x.last))
+	w.Instant(x.lastActivity)
+	w.Instant(x.lastUse)
+	w.Uvarint(x.fence)
+	if x.window != nil {
+		w.window(x.window)
+	}
+	w.sourceBatches(x.sourceBatches)
+	grouped := x.settings.RequiresSession
+	if grouped {
+		w.sessions(x)
+	}
+	for sub, entries := range x.entries {
+		total := 0
+		for i := range entries {
+			total += entries[i].c.count
+		}
+		w.Count(total)
+		before := fsm.SequenceNumber(0)
+		walk(entries, 0, func(n fsm.SequenceNumber, rec *record, patch fsm.Ref, session uint32) bool {
+			w.record(n-before, rec, patch)
+			if grouped {
+				w.sessionOf(session)
+			}
+			before = n
+			return !w.Failed()
+		})
+		w.outbox(x.outs[sub])
+		w.FlushIfFull()
+	}
+}
+
+// window writes the remembered ids, oldest first. The settings tell whether there is a window.
+func (w *imageWriter) window(x *frozenDuplicateWindow) {
+	w.Instant(x.floor)
+	w.Instant(x.swept)
+	w.Count(int(x.tail - x.head))
+	before := fsm.Instant(0)
+	for pos := x.head; pos < x.tail && !w.Failed(); pos++ {
+		id := &x.pages[pos/windowPage-x.head/windowPage][pos%windowPage]
+		w.Bytes(id.key[:])
+		w.Instant(id.at - before)
+		before = id.at
+		w.FlushIfFull()
+	}
+}
+
+func (r *imageReader) window(w *duplicateWindow) {
+	w.floor, w.swept = r.Instant(), r.Instant()
+	before := fsm.Instant(0)
+	r.Repeat(windowIDsMax, func() {
+		var key idKey
+		for i := range key {
+			key[i] = r.Byte()
+		}
+		step := r.Instant()
+		r.Require(step <= fsm.Instant(math.MaxInt64)-before)
+		before += step
+		if !r.Failed() && !planted.Active(planted.ForgetDuplicateIDs) {
+			w.remember(&key, before)
+		}
+	})
+}
+
+// Bits that tell which optional fields of a record follow.
+const (
+	patched              byte = 1 << 0
+	withExpires          byte = 1 << 1
+	withDeadLetterExpiry byte = 1 << 2
+
+	fieldsKnown = patched | withExpires | withDeadLetterExpiry
+)
+
+func (w *imageWriter) record(step fsm.SequenceNumber, rec *record, patch fsm.Ref) {
+	fields := byte(0)
+	if patch != (fsm.Ref{}) {
+		fields |= patched
+	}
+	if rec.expires != 0 {
+		fields |= withExpires
+	}
+	if rec.deadLetterExpiry != 0 {
+		fields |= withDeadLetterExpiry
+	}
+	w.Uvarint(uint64(step))
+	w.Byte(byte(rec.state))
+	w.Byte(byte(rec.flags))
+	w.Byte(fields)
+	w.Uvarint(uint64(rec.epoch))
+	w.Uvarint(uint64(rec.failedDeliveries))
+	w.Instant(rec.enqueued)
+	w.Instant(rec.deadline)
+	if rec.expires != 0 {
+		w.Instant(rec.expires)
+	}
+	if rec.deadLetterExpiry != 0 {
+		w.Uvarint(uint64(rec.deadLetterExpiry))
+	}
+	if rec.flags&shared == 0 {
+		w.Ref(rec.body)
+	} else {
+		w.Uvarint(uint64(rec.originalNumber()))
+		w.Uvarint(uint64(rec.body.Size))
+	}
+	if patch != (fsm.Ref{}) {
+		w.Ref(patch)
+	}
+	w.FlushIfFull()
+}
+
+// Restore replaces the state by that of an image. On an error the state machine is unchanged.
+// Bodies are not touched: the references are those of the replica that wrote the image, and
+// [Machine.Refs] replaces them.
+func (q *Machine) Restore(r io.Reader) error {
+	var fresh Machine
+	fresh.bodies = q.bodies
+	fresh.reset()
+	ir := imageReader{image.NewReader(r, fsm.MachineQueues)}
+	fresh.level, fresh.lastPublished, fresh.epoch = ir.Uint32(), fsm.EntityID(ir.Uvarint()), ir.Uvarint()
+	fresh.times = ir.Times()
+	ir.Repeat(fsm.EntitiesMax, func() { ir.tombstone(&fresh) })
+	ir.Repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
+	ir.attachSubscriptions(&fresh)
+	fresh.table.Read(ir.Reader)
+	if err := ir.Finish(); err != nil {
+		return fmt.Errorf("restore queues: %w", err)
+	}
+	q.adopt(&fresh)
+	return nil
+}
+
+// adopt takes over the state of a state machine that is no longer used, and makes references into
+// it point to q.
+func (q *Machine) adopt(fresh *Machine) {
+	fresh.exceeded = q.exceeded
+	*q = *fresh
+	q.table.Bind(&q.arena.generation, q.forgetAnswer)
+	for _, x := range q.entities {
+		for i := range x.subs {
+			x.subs[i].ix.arena = &q.arena
+		}
+	}
+}
+
+func (r *imageReader) tombstone(q *Machine) {
+	read := tombstone{id: fsm.EntityID(r.Uvarint()), topic: fsm.EntityID(r.Uvarint())}
+	n := len(q.tombstones)
+	r.Require(read.id != 0 && read.id != read.topic && (n == 0 || q.tombstones[n-1].id < read.id))
+	q.tombstones = append(q.tombstones, read)
+}
+
+func (r *imageReader) entityState(q *Machine) {
+	id, kind := fsm.EntityID(r.Uvarint()), fsm.EntityKind(r.Byte())
+	n := len(q.entities)
+	_, gone := q.findTombstone(id)
+	r.Require(kind <= fsm.SubscriptionEntity && id != 0 && !gone && (n == 0 || q.entities[n-1].id < id))
+	if r.Failed() {
+		return
+	}
+	x := q.addEntity(id, kind)
+	x.version = r.Uvarint()
+	settings := r.Settings()
+	x.settings = q.settings.share(&settings)
+	r.Require(settings.ValidFor(kind))
+	r.rules(x)
+	x.last = fsm.SequenceNumber(r.UvarintMax(math.MaxInt64)) // a signed long on the wire
+	x.lastActivity = r.Instant()
+	x.lastUse = r.Instant()
+	if fence := r.Uvarint(); fence != 0 {
+		r.Require(kind == fsm.SubscriptionEntity || settings.EnablePartitioning)
+		q.setFence(x, fence)
+	}
+	if x.detectsDuplicates(&settings) {
+		x.window = &duplicateWindow{generation: q.arena.generation}
+		r.window(x.window)
+		q.scheduleSweep(x)
+	}
+	q.scheduleIdle(x)
+	r.sourceBatches(&x.sourceBatches)
+	if settings.RequiresSession {
+		q.enableSessions(x)
+		r.sessions(q, x)
+	}
+	for i := range x.subs {
+		sub := &x.subs[i]
+		before := fsm.SequenceNumber(0)
+		r.Repeat(math.MaxUint64, func() { before = r.record(q, sub, before, x.last) })
+		r.outbox(q, sub)
+	}
+	if x.topicState != nil && len(x.topicState.pending) > 0 && !r.Failed() {
+		q.pending = append(q.pending, x)
+	}
+	if x.sessions != nil && !r.Failed() {
+		r.sessionsUsed(q, x)
+	}
+}
+
+// record reads one message into its sub-queue and adds its timer.
+func (r *imageReader) record(q *Machine, sub *subqueue, before, last fsm.SequenceNumber) fsm.SequenceNumber {
+	n := before + fsm.SequenceNumber(r.Uvarint())
+	rec := record{state: fsm.MessageState(r.Byte()), flags: recordFlags(r.Byte())}
+	fields := r.Byte()
+	r.Require(fields&^fieldsKnown == 0)
+	rec.epoch = r.Uint32()
+	rec.failedDeliveries = uint16(r.UvarintMax(math.MaxUint16))
+	rec.enqueued, rec.deadline = r.Instant(), r.Instant()
+	if fields&withExpires != 0 {
+		rec.expires = r.Instant()
+		r.Require(rec.expires != 0)
+	}
+	if fields&withDeadLetterExpiry != 0 {
+		rec.deadLetterExpiry = r.Uint32()
+		r.Require(rec.deadLetterExpiry != 0 && sub.address.Sub != fsm.MainQueue)
+	}
+	if rec.flags&shared == 0 {
+		rec.body = r.Ref()
+	} else {
+		rec.body = r.sharedRef()
+	}
+	var patch fsm.Ref
+	if fields&patched != 0 {
+		patch = r.Ref()
+		r.Require(patch != fsm.Ref{})
+	}
+	r.Require(before < n && n <= last)
+	r.Require(rec.state >= fsm.Ready && rec.state <= fsm.Pending)
+	r.Require(sub.canHold(&rec, patch))
+	r.Require(rec.flags&^recordFlagsKnown == 0 && rec.flags.hops() <= fsm.HopsMax)
+	r.Require((rec.state == fsm.Locked && !sub.deliversBySession() || rec.state == fsm.Scheduled) == (rec.deadline != 0))
+	r.Require(rec.state == fsm.Scheduled || rec.flags&delayed == 0)
+	session := r.sessionOf(sub, &rec)
+	if r.Failed() {
+		return n
+	}
+	at := q.insertInSession(sub, n, rec, session)
+	if patch != (fsm.Ref{}) {
+		sub.ix.setPatch(at, patch)
+	}
+	if rec.state == fsm.Pending {
+		sub.entity.topicState.pending = append(sub.entity.topicState.pending, n)
+	}
+	if rec.state == fsm.Locked && rec.deadline != 0 {
+		q.addTimer(sub, timer{at: rec.deadline, number: n, epoch: rec.epoch, kind: timerLock})
+	}
+	return n
+}
+
+// Digest returns a hash of the whole state without the references, which differ between replicas:
+// two replicas that applied the same entries have the same digest. It costs as much as writing an
+// image.
+func (q *Machine) Digest() uint64 { return q.freeze().Digest() }
+
+// Digest is [Machine.Digest] of the frozen state. It may run concurrently with Apply.
+func (img *queuesImage) Digest() uint64 { return image.Digest(img.write) }

@@ -1,0 +1,217 @@
+package queue
+
+import (
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
+
+// lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
+// receive-and-delete requires it, because the messages would be lost with a lost answer. Expired
+// messages are not delivered even if no pulse came yet; if there are very many, or they are large, the
+// rest is left to the next lock.
+func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
+	if c.Check() != fsm.OK || (c.Delete && !remembered) {
+		return fsm.Result{Code: fsm.InvalidArgument}
+	}
+	sub, code := q.receivable(c.Address)
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	session, code := sub.receiverSession(c.Session)
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	n := min(uint64(c.Max), sub.readyCount(session))
+	if n == 0 || sub.entity.fence != 0 { // who waits is woken when the fence is lifted
+		return fsm.Result{}
+	}
+	deliveries := make([]fsm.Delivery, 0, n)
+	size, expired := uint64(0), 0
+	for uint64(len(deliveries)) < n {
+		at, found := sub.oldestReady(session)
+		if !found {
+			break
+		}
+		rec := sub.ix.get(at)
+		if q.expired(sub, &rec) {
+			if expired == fsm.PulseMessagesMax || !q.mayExpire(sub, at) {
+				q.notifyReady(sub)
+				break
+			}
+			expired++
+			q.expire(sub, at, rec, fsm.Patch{})
+			continue
+		}
+		if size += uint64(rec.body.Size); size > uint64(c.MaxBytes) && len(deliveries) > 0 {
+			break
+		}
+		deliveries = append(deliveries, q.grant(sub, at, rec, c.Delete))
+	}
+	q.removeStaleTimers(sub)
+	if len(deliveries) == 0 {
+		return fsm.Result{}
+	}
+	sub.entity.lastActivity = q.times.Serving
+	q.recordUse(sub.entity)
+	return fsm.Result{Deliveries: deliveries}
+}
+
+// grant delivers one message, ready or deferred: locks it, or marks it Deleting.
+func (q *Machine) grant(sub *subqueue, at cursor, rec record, forGood bool) fsm.Delivery {
+	if !planted.Active(planted.ReuseLockEpoch) {
+		rec.epoch++
+	}
+	switch {
+	case forGood:
+		rec.state = fsm.Deleting
+	case sub.deliversBySession():
+		rec.state = fsm.Locked // as long as its session is locked
+	default:
+		rec.state = fsm.Locked
+		rec.deadline = q.times.Serving.After(sub.entity.settings.LockDuration)
+	}
+	sub.ix.set(at, rec)
+	if rec.deadline != 0 {
+		q.addTimer(sub, timer{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch, kind: timerLock})
+	}
+	return q.delivery(sub, at, &rec)
+}
+
+// fetch delivers deferred messages by number. A number that is named twice is delivered once,
+// because the message is no longer deferred the second time.
+func (q *Machine) fetch(c fsm.FetchDeferred, remembered bool) fsm.Result {
+	if c.Check() != fsm.OK || (c.Delete && !remembered) {
+		return fsm.Result{Code: fsm.InvalidArgument}
+	}
+	return q.take(c.Address, c.Session, c.Delete, len(c.Sequences), func(i int) (fsm.SequenceNumber, func(*record) bool) {
+		return c.Sequences[i], func(rec *record) bool { return rec.state == fsm.Deferred }
+	})
+}
+
+// fetchReady delivers ready messages that nobody has locked since they were peeked at.
+func (q *Machine) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
+	if c.Check() != fsm.OK || (c.Delete && !remembered) {
+		return fsm.Result{Code: fsm.InvalidArgument}
+	}
+	return q.take(c.Address, fsm.SessionLock{}, c.Delete, len(c.Seen), func(i int) (fsm.SequenceNumber, func(*record) bool) {
+		return c.Seen[i].Sequence, func(rec *record) bool {
+			held := rec.state == fsm.Locked && planted.Active(planted.FetchReadyTakesLocked)
+			return (rec.state == fsm.Ready || held) && rec.epoch == c.Seen[i].Epoch
+		}
+	})
+}
+
+// take delivers n messages: named returns the number of each, and whether its record allows it. An expired message expires
+// now, or when it is taken again if there are very many, or they are large.
+func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, named func(i int) (fsm.SequenceNumber, func(*record) bool)) fsm.Result {
+	sub, code := q.receivable(a)
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	session, code := sub.receiverSession(l)
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	if code := sub.entity.fenced(); code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	var res fsm.Result
+	expired := 0
+	for i := range n {
+		number, allowed := named(i)
+		at, found := sub.ix.seek(number)
+		if !found {
+			continue
+		}
+		rec := sub.ix.get(at)
+		switch {
+		case !allowed(&rec) || sub.deliversBySession() && sub.ix.session(at) != session:
+		case !q.expired(sub, &rec):
+			if rec.state == fsm.Deferred {
+				rec.flags |= fromDeferred
+			}
+			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, forGood))
+		case expired < fsm.PulseMessagesMax && q.mayExpire(sub, at):
+			expired++
+			q.expire(sub, at, rec, fsm.Patch{})
+		}
+	}
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.times.Serving
+	q.recordUse(sub.entity)
+	return res
+}
+
+// receivable finds the sub-queue of a receiver.
+func (q *Machine) receivable(a fsm.Address) (*subqueue, fsm.Code) {
+	sub := q.subqueueAt(a)
+	switch {
+	case sub == nil:
+		return nil, fsm.EntityNotFound
+	case sub.hasNoReceivers():
+		return nil, fsm.NotAllowed
+	case !sub.entity.settings.Status.AllowsReceive():
+		return nil, fsm.EntityDisabled
+	case sub.destination() != "":
+		return nil, fsm.NotAllowed // its messages are forwarded
+	}
+	return sub, fsm.OK
+}
+
+// hasNoReceivers reports whether the sub-queue cannot be received from: those of a topic, except
+// the transfer dead-letter queue.
+func (sub *subqueue) hasNoReceivers() bool {
+	return sub.entity.kind == fsm.TopicEntity && sub.address.Sub != fsm.TransferDeadLetterQueue
+}
+
+// findSubQueue finds a sub-queue that can contain messages for receivers.
+func (q *Machine) findSubQueue(a fsm.Address) (*subqueue, fsm.Code) {
+	sub := q.subqueueAt(a)
+	switch {
+	case sub == nil:
+		return nil, fsm.EntityNotFound
+	case sub.hasNoReceivers():
+		return nil, fsm.NotAllowed
+	}
+	return sub, fsm.OK
+}
+
+// usableSubQueue is findSubQueue for commands that change something: ServerBusy while the entity is fenced.
+func (q *Machine) usableSubQueue(a fsm.Address) (*subqueue, fsm.Code) {
+	sub, code := q.findSubQueue(a)
+	if code == fsm.OK {
+		code = sub.entity.fenced()
+	}
+	return sub, code
+}
+
+// delivery returns the message at a cursor as a delivery.
+func (q *Machine) delivery(sub *subqueue, at cursor, rec *record) fsm.Delivery {
+	return q.newDelivery(sub, sub.ix.number(at), rec, sub.ix.patch(at))
+}
+
+func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *record, patch fsm.Ref) fsm.Delivery {
+	d := fsm.Delivery{
+		Lock:             fsm.LockID{Sequence: n, Epoch: rec.epoch},
+		State:            rec.state,
+		FailedDeliveries: uint32(rec.failedDeliveries),
+		Enqueued:         rec.enqueued,
+		Body:             rec.body,
+		Patch:            patch,
+		Hops:             rec.flags.hops(),
+	}
+	if rec.flags&shared != 0 {
+		d.Body, d.Topic = sub.sharedBody(rec)
+	}
+	switch {
+	case sub.address.Sub != fsm.MainQueue:
+	case rec.state == fsm.Scheduled && rec.flags&delayed == 0:
+		d.Expires = expiry(rec.deadline, sub.entity.effectiveTimeToLive(fsm.Millis(rec.expires)))
+	default:
+		d.Expires = rec.expires
+	}
+	if rec.state == fsm.Locked {
+		d.LockedUntil = q.times.OnWall(sub.lockEnd(n, rec))
+	}
+	return d
+}

@@ -1,0 +1,184 @@
+package queue
+
+import (
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/planted"
+)
+
+// purge deletes ready messages, lowest number first.
+func (q *Machine) purge(c fsm.PurgeMessages) fsm.Result {
+	if code := c.Check(); code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	sub, code := q.usableSubQueue(c.Address)
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	var res fsm.Result
+	next := fsm.SequenceNumber(0)
+	// Expired messages are not purged but expire, and may be dead-lettered; there may be many of
+	// them, so they are bounded too.
+	for expired := 0; res.Count < uint64(c.Max) && expired < fsm.PulseMessagesMax; {
+		at, found := sub.ix.nextReady(next)
+		if !found {
+			break
+		}
+		next = sub.ix.number(at) + 1
+		rec := sub.ix.get(at)
+		if c.Before != 0 && rec.enqueued >= c.Before {
+			if rec.flags&redriven != 0 {
+				continue
+			}
+			break // the following ones were enqueued later
+		}
+		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 && !planted.Active(planted.PurgeHeldSessions) {
+			continue // its session is locked
+		}
+		if q.expired(sub, &rec) {
+			expired++
+			if q.mayExpire(sub, at) {
+				q.expire(sub, at, rec, fsm.Patch{})
+			}
+			continue // the next pulse expires it
+		}
+		q.deleteMessage(sub, at, &rec)
+		res.Count++
+	}
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.times.Serving
+	return res
+}
+
+// purgeScanMax bounds the messages that PurgeableInSession reads: those that a purge can remove,
+// and as many that were redriven and are too young.
+const purgeScanMax = 2 * fsm.CommandPurgeMax
+
+// PurgeableInSession returns how to remove the first ready messages of a session that were enqueued
+// before a time (0: all), at most so many. lock is the lock under which the session is held, with
+// Epoch 0 if it is not locked. reach is the number of ready messages, from the oldest on, that have
+// to be locked to include all of those; 0 if there are none. Codes: EntityNotFound, NotAllowed
+// without sessions.
+func (q *Machine) PurgeableInSession(id fsm.EntityID, session string, before fsm.Instant, most int) (lock fsm.SessionLock, reach int, code fsm.Code) {
+	x, code := q.findSessionEntity(id)
+	if code != fsm.OK {
+		return fsm.SessionLock{}, 0, code
+	}
+	slot, found := x.sessions.find(session)
+	if !found {
+		return fsm.SessionLock{}, 0, fsm.OK
+	}
+	sub, live, matches := &x.subs[fsm.MainQueue], 0, 0
+	ready := x.sessions.messages[slot].ready.live()
+	for _, n := range ready[:min(len(ready), purgeScanMax)] {
+		if matches >= most {
+			break
+		}
+		at, _ := sub.ix.seek(n)
+		rec := sub.ix.get(at)
+		if q.expired(sub, &rec) {
+			continue // a lock does not deliver it
+		}
+		live++
+		if before == 0 || rec.enqueued < before {
+			matches++
+			reach = live
+		} else if rec.flags&redriven == 0 {
+			break // the following ones were enqueued later
+		}
+	}
+	if h := x.sessions.at(slot); h.epoch != 0 {
+		lock = fsm.SessionLock{ID: h.id, Epoch: h.epoch}
+	}
+	return lock, reach, fsm.OK
+}
+
+// redrive moves dead letters back to the main queue. It stops at the first one whose patches the entry may not rewrite.
+func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
+	if code := c.Check(); code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	dead, code := q.usableSubQueue(fsm.Address{Entity: c.Entity, Sub: fsm.DeadLetterQueue})
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	x := dead.entity
+	var res fsm.Result
+	for _, n := range c.Sequences {
+		at, found := dead.ix.seek(n)
+		if !found {
+			continue
+		}
+		rec := dead.ix.get(at)
+		switch {
+		case rec.state != fsm.Ready, dead.ix.session(at) == sessionless:
+		case q.expired(dead, &rec):
+			q.expire(dead, at, rec, fsm.Patch{})
+		case !q.mayRewritePatches(dead, at) && !planted.Active(planted.RedriveWithoutByteBound):
+			res.Sequence = n
+		default:
+			q.redriveOne(x, at, rec)
+			res.Count++
+		}
+		if res.Sequence != 0 {
+			break
+		}
+	}
+	q.removeStaleTimers(dead)
+	q.removeStaleTimers(&x.subs[fsm.MainQueue])
+	x.lastActivity = q.times.Serving
+	return res
+}
+
+// redriveOne moves one dead letter back under its old number, see moveNumber. Its time to live starts again, and
+// with it the time of enqueueing, so that it still expires one time to live after that
+// (docs/requirements.md#e1). It can be forwarded as often as a new message.
+func (q *Machine) redriveOne(x *entityState, at cursor, rec record) {
+	from, to := &x.subs[fsm.DeadLetterQueue], &x.subs[fsm.MainQueue]
+	n, patches := from.ix.number(at), from.ix.patch(at)
+	session := from.ix.session(at)
+	from.entity.sessions.pin(session)
+	defer from.entity.sessions.unpin(session, q.arena.generation)
+	from.ix.remove(at)
+	if rec.expires != 0 {
+		rec.expires = expiry(q.times.Wall, fsm.Millis(rec.expires-rec.enqueued))
+	}
+	rec.enqueued, rec.deadLetterExpiry = q.times.Wall, 0
+	rec.state, rec.failedDeliveries, rec.flags = fsm.Ready, 0, redriven|rec.flags&shared
+	n = q.moveNumber(to, n, &rec)
+	at = q.insertInSession(to, n, rec, session)
+	if patches != (fsm.Ref{}) {
+		if kept := withoutReasons(q.patches(patches)); len(kept) > 0 {
+			owner := fsm.Owner{Address: to.address, Sequence: n, Patch: true}
+			to.ix.setPatch(at, q.bodies.Append(owner, fsm.AppendPatches(nil, kept)))
+		}
+		q.bodies.Release(patches)
+	}
+	q.notifyReady(to)
+}
+
+// withoutReasons removes the reasons of dead-lettering from patches.
+func withoutReasons(patches []fsm.Patch) []fsm.Patch {
+	kept := patches[:0]
+	for _, p := range patches {
+		p.DeadLetter, p.Reason, p.Description = false, "", ""
+		if len(p.Properties) > 0 || len(p.Changes) > 0 || p.Enqueued != 0 || p.Source != "" {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// patches reads the patches of a message.
+func (q *Machine) patches(at fsm.Ref) []fsm.Patch {
+	list, err := fsm.DecodePatches(q.bodies.Read(at))
+	if err != nil {
+		panic(unreadable(at, err))
+	}
+	return list
+}
+
+func unreadable(at fsm.Ref, err error) string {
+	return fmt.Sprintf("fsm: body at %v is not what was written there: %v", at, err)
+}

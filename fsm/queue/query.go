@@ -1,0 +1,143 @@
+package queue
+
+import "github.com/peeklock/peeklock/fsm"
+
+// peekMax is the maximum number of messages of one Peek.
+const peekMax = 4096
+
+// Counts returns the numbers of messages of an entity; false if there is no such entity.
+func (q *Machine) Counts(id fsm.EntityID) (fsm.Counts, bool) {
+	x := q.byID[id]
+	if x == nil {
+		return fsm.Counts{}, false
+	}
+	main, dead := &x.subs[fsm.MainQueue], &x.subs[fsm.DeadLetterQueue]
+	return fsm.Counts{
+		Active:             main.ix.counts[fsm.Ready] + main.ix.counts[fsm.Locked] + main.ix.counts[fsm.Forwarding] - main.awaitingTransfer(),
+		Locked:             main.ix.counts[fsm.Locked],
+		Deferred:           main.ix.counts[fsm.Deferred],
+		Scheduled:          main.ix.counts[fsm.Scheduled] + main.ix.counts[fsm.Pending],
+		DeadLetter:         dead.storedCount() - dead.awaitingTransfer(),
+		Bytes:              x.storedBytes(),
+		Transfer:           main.awaitingTransfer() + dead.awaitingTransfer() + x.subs[fsm.TransferQueue].awaitingTransfer(),
+		TransferDeadLetter: x.subs[fsm.TransferDeadLetterQueue].storedCount(),
+		Subscriptions:      x.subscriptions(),
+		Sessions:           x.sessionsUsed(),
+		SQLFilters:         x.sqlFilters(),
+		CorrelationFilters: x.correlationFilters(),
+		LastUse:            x.lastUse,
+	}, true
+}
+
+// sqlFilters returns the number of rules of a topic that are not correlation filters.
+func (x *entityState) sqlFilters() uint64 {
+	if x.topicState == nil {
+		return 0
+	}
+	return uint64(len(x.topicState.trueRules) + len(x.topicState.sqlRules) + x.topicState.falseRules)
+}
+
+func (x *entityState) correlationFilters() uint64 {
+	if x.topicState == nil {
+		return 0
+	}
+	return uint64(x.topicState.index.Len())
+}
+
+// subscriptions returns the number of subscriptions of a topic.
+func (x *entityState) subscriptions() uint64 {
+	if x.topicState == nil {
+		return 0
+	}
+	return uint64(len(x.topicState.subscriptions))
+}
+
+// Settings returns the settings of an entity; false if there is no such entity.
+func (q *Machine) Settings(id fsm.EntityID) (fsm.EntitySettings, bool) {
+	if x := q.byID[id]; x != nil {
+		return *x.settings, true
+	}
+	return fsm.EntitySettings{}, false
+}
+
+// Ready returns the number of messages that a LockMessages could deliver, including those that have
+// expired since the last pulse; 0 if there is no such sub-queue.
+func (q *Machine) Ready(a fsm.Address) uint64 {
+	if sub := q.subqueueAt(a); sub != nil {
+		return sub.ix.counts[fsm.Ready]
+	}
+	return 0
+}
+
+// CheckLocks returns for each lock OK if it is held, otherwise the code with which a transaction that settles it
+// would be refused. It changes nothing.
+func (q *Machine) CheckLocks(a fsm.Address, locks []fsm.LockID) []fsm.Code {
+	sub, code := q.findSubQueue(a)
+	codes := make([]fsm.Code, len(locks))
+	for i, l := range locks {
+		if codes[i] = code; code != fsm.OK {
+			continue
+		}
+		if _, _, held := sub.findLocked(l); !held {
+			codes[i] = sub.lostCode(l)
+		}
+	}
+	return codes
+}
+
+// peeked returns a message as a peek shows it: one that was fetched by number remains deferred.
+func (q *Machine) peeked(sub *subqueue, n fsm.SequenceNumber, rec *record, patch fsm.Ref) fsm.Delivery {
+	d := q.newDelivery(sub, n, rec, patch)
+	if rec.state == fsm.Locked && rec.flags&fromDeferred != 0 {
+		d.State = fsm.Deferred
+	}
+	return d
+}
+
+// Peek returns up to most messages from a sequence number on, at most 4096, in order and in every
+// state but Deleting. It changes nothing.
+func (q *Machine) Peek(a fsm.Address, from fsm.SequenceNumber, most int) []fsm.Delivery {
+	sub := q.subqueueAt(a)
+	if sub == nil || most <= 0 || sub.hasNoReceivers() {
+		return nil
+	}
+	most = min(most, peekMax)
+	base, _ := split(from)
+	pos, _ := sub.ix.find(base)
+	var found []fsm.Delivery
+	walk(sub.ix.entries[pos:], from, func(n fsm.SequenceNumber, rec *record, patch fsm.Ref, _ uint32) bool {
+		if rec.state != fsm.Deleting {
+			found = append(found, q.peeked(sub, n, rec, patch))
+		}
+		return len(found) < most
+	})
+	return found
+}
+
+// Entities returns the number of entities.
+func (q *Machine) Entities() int { return len(q.entities) }
+
+// Messages returns the number of stored messages in all states, for a topic those that are
+// scheduled or pending.
+func (q *Machine) Messages() uint64 {
+	n := uint64(0)
+	for _, x := range q.entities {
+		for i := range x.subs {
+			n += x.subs[i].ix.total() - x.subs[i].ix.counts[fsm.Shared]
+		}
+	}
+	return n
+}
+
+// TopicOf returns the topic of a subscription, 0 for other entities; false if there is no such
+// entity. It does not change while the entity exists.
+func (q *Machine) TopicOf(id fsm.EntityID) (topic fsm.EntityID, found bool) {
+	x := q.byID[id]
+	if x == nil {
+		return 0, false
+	}
+	if x.topic != nil {
+		topic = x.topic.id
+	}
+	return topic, true
+}

@@ -1,0 +1,167 @@
+package queue
+
+import "github.com/peeklock/peeklock/fsm"
+
+// send stores messages at the tail, all or none, except duplicates.
+func (q *Machine) send(id fsm.EntityID, messages []sentMessage) fsm.Result {
+	x, code := q.admit(id, messages)
+	if code != fsm.OK {
+		return fsm.Result{Code: code}
+	}
+	first := x.last + 1
+	var res fsm.Result
+	for i := range messages {
+		if q.checkDuplicate(x, messages[i].id) {
+			if res.Sequences == nil {
+				res.Sequences = make([]fsm.SequenceNumber, len(messages))
+				for j := range i {
+					res.Sequences[j] = first + fsm.SequenceNumber(j)
+				}
+			}
+			continue
+		}
+		n := q.storeOrPublish(x, &messages[i])
+		if res.Sequences != nil {
+			res.Sequences[i] = n
+		}
+	}
+	if x.last >= first {
+		res.Sequence = first
+	}
+	q.finishStore(x, len(messages))
+	return res
+}
+
+// finishStore updates the entity after so many messages were stored, sent or forwarded.
+func (q *Machine) finishStore(x *entityState, messages int) {
+	if x.window != nil {
+		x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerSend*messages, q.arena.generation)
+		q.scheduleSweep(x)
+	}
+	q.removeStaleTimers(&x.subs[fsm.MainQueue])
+	x.lastActivity = q.times.Serving
+	q.recordUse(x)
+}
+
+// admit checks a send before anything is changed.
+func (q *Machine) admit(id fsm.EntityID, messages []sentMessage) (*entityState, fsm.Code) {
+	if !fsm.Within(len(messages), fsm.CommandSendMax) {
+		return nil, fsm.InvalidArgument
+	}
+	x, code := q.sendable(id)
+	if code != fsm.OK {
+		return nil, code
+	}
+	size, code := q.checkMessages(x, messages)
+	if code != fsm.OK {
+		return nil, code
+	}
+	return x, q.checkQuota(x, x.storedBytes(), size, messages)
+}
+
+// sendable finds an entity that accepts messages.
+func (q *Machine) sendable(id fsm.EntityID) (*entityState, fsm.Code) {
+	x := q.byID[id]
+	switch {
+	case x == nil:
+		return nil, fsm.EntityNotFound
+	case x.kind == fsm.SubscriptionEntity:
+		return nil, fsm.NotAllowed
+	case !x.settings.Status.AllowsSend():
+		return nil, fsm.EntityDisabled
+	}
+	return x, x.fenced()
+}
+
+// checkMessages checks each of these messages, and returns their size together.
+func (q *Machine) checkMessages(x *entityState, messages []sentMessage) (size uint64, code fsm.Code) {
+	most := x.payloadMax()
+	for i := range messages {
+		m := &messages[i]
+		if !validSent(m) {
+			return 0, fsm.InvalidArgument
+		}
+		if x.sessions != nil && !m.hasSession {
+			return 0, fsm.NotAllowed
+		}
+		if uint64(len(m.payload)) > most {
+			return 0, fsm.MessageTooLarge
+		}
+		size += uint64(len(m.payload))
+	}
+	return size, fsm.OK
+}
+
+// payloadMax returns the size of the largest payload that an entity stores.
+func (x *entityState) payloadMax() uint64 {
+	return uint64(x.settings.MaxMessageBytes) + fsm.PayloadOverheadMax
+}
+
+// checkQuota reports whether an entity with held bytes can store messages of a size.
+func (q *Machine) checkQuota(x *entityState, held, size uint64, messages []sentMessage) fsm.Code {
+	if held+size > x.settings.MaxBytes && held+q.uniqueBytes(x, messages) > x.settings.MaxBytes {
+		return fsm.QuotaExceeded
+	}
+	if w := x.window; w != nil && w.tail-w.head+uint64(len(messages)) > windowIDsMax {
+		return fsm.QuotaExceeded
+	}
+	if x.sessions != nil && x.sessions.count+len(messages) > sessionsMax {
+		return fsm.QuotaExceeded
+	}
+	return fsm.OK
+}
+
+// storedBytes returns the size of all payloads, in all sub-queues.
+func (x *entityState) storedBytes() uint64 {
+	total := uint64(0)
+	for i := range x.subs {
+		total += x.subs[i].ix.bytes
+	}
+	if x.sessions != nil {
+		total += x.sessions.bytes
+	}
+	return total
+}
+
+// storeOrPublish stores one admitted message, or publishes it at a topic.
+func (q *Machine) storeOrPublish(x *entityState, m *sentMessage) fsm.SequenceNumber {
+	if x.kind == fsm.TopicEntity {
+		return q.publish(x, m)
+	}
+	return q.store(x, m)
+}
+
+// store stores one message at the tail.
+func (q *Machine) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
+	sub := &x.subs[fsm.MainQueue]
+	n := q.numberFor(x, m)
+	rec := record{enqueued: q.times.Wall, state: fsm.Ready}
+	rec.body = q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: n}, m.payload)
+	if m.at > q.times.Wall {
+		rec.state, rec.deadline, rec.expires = fsm.Scheduled, m.at, fsm.Instant(m.ttl)
+	} else {
+		rec.expires = expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl))
+		q.notifyReady(sub)
+	}
+	q.insertInSession(sub, n, rec, q.messageSession(x, m))
+	return n
+}
+
+// uniqueBytes returns the size of the payloads that are not duplicates. It repeats the work of the
+// look-ups, so it is called only if a queue is nearly full.
+func (q *Machine) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
+	total := uint64(0)
+	batch := make(map[idKey]struct{}, len(messages))
+	for i := range messages {
+		m := &messages[i]
+		if x.window != nil && len(m.id) > 0 {
+			key := keyOf(m.id)
+			if _, twice := batch[key]; twice || x.window.contains(&key, q.times.Wall, x.settings.DuplicateWindow) {
+				continue
+			}
+			batch[key] = struct{}{}
+		}
+		total += uint64(len(m.payload))
+	}
+	return total
+}

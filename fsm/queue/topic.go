@@ -1,0 +1,340 @@
+package queue
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Limits of publishing.
+const (
+	// actionBytesMax bounds the patches that the actions of all rules make for one message. Further
+	// actions fail.
+	actionBytesMax = 64 << 20
+)
+
+// Reason of a message that is dead-lettered because a rule failed, as in Azure Service Bus.
+const reasonFilter = "FilterEvaluationException"
+
+// ruleNameProperty is the application property with the name of the rule that changed a copy.
+const ruleNameProperty = "RuleName"
+
+// ruleMatch is a rule with an action that matches a message, or a rule that fails.
+type ruleMatch struct {
+	number     uint64 // of the rule
+	rule       *rule
+	err        error
+	steps      uint64 // of its filter
+	correlated bool   // it has a correlation filter
+}
+
+// publish accepts one message at a topic: to be published now, or when its time comes.
+func (q *Machine) publish(x *entityState, m *sentMessage) fsm.SequenceNumber {
+	n := q.numberFor(x, m)
+	if m.at <= q.times.Wall {
+		q.enqueue(x, n, m)
+		return n
+	}
+	sub := &x.subs[fsm.MainQueue]
+	owner := fsm.Owner{Address: sub.address, Sequence: n}
+	at := q.insert(sub, n, record{
+		body: q.bodies.Append(owner, m.payload), enqueued: q.times.Wall, state: fsm.Scheduled, deadline: m.at, expires: fsm.Instant(m.ttl),
+	})
+	if len(m.properties) > 0 {
+		owner.Patch = true
+		sub.ix.setPatch(at, q.bodies.Append(owner, m.properties))
+	}
+	return n
+}
+
+// publishDue publishes a scheduled message of a topic, and returns the number of copies.
+func (q *Machine) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
+	x := sub.entity
+	m := sentMessage{payload: q.bodies.Read(rec.body), ttl: fsm.Millis(rec.expires)}
+	patch := sub.ix.patch(at)
+	if patch != (fsm.Ref{}) {
+		m.properties = q.bodies.Read(patch)
+	}
+	sub.ix.remove(at)
+	x.last++
+	copies = q.enqueue(x, x.last, &m)
+	q.releaseBodies(rec.body, patch)
+	x.lastActivity = q.times.Serving
+	return copies
+}
+
+// enqueue accepts a message that is due, under a new number, and returns the number of copies made
+// at once: it is published now, or by one of the next pulses. The body is stored once, with a
+// record of the topic that counts the copies; if no subscription gets a copy, neither is stored.
+func (q *Machine) enqueue(x *entityState, n fsm.SequenceNumber, m *sentMessage) (copies int) {
+	if !q.mayPublish(x) {
+		q.storePending(x, n, m)
+		return 0
+	}
+	if copies = q.fanOut(x, n, m, q.times.Wall); copies > 0 {
+		main := &x.subs[fsm.MainQueue]
+		main.ix.insert(n, record{
+			body: q.bodies.Append(fsm.Owner{Address: main.address, Sequence: n}, m.payload), enqueued: q.times.Wall, state: fsm.Shared, epoch: uint32(copies),
+		}, noSession)
+	}
+	return copies
+}
+
+// fanOut gives a message with number n at a topic, which was accepted at a time, to the
+// subscriptions whose rules match. The caller stores it if there are copies.
+func (q *Machine) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, enqueued fsm.Instant) (copies int) {
+	life := x.effectiveTimeToLive(m.ttl)
+	s := &q.evaluated
+	s.begin(x.id, n, m.properties)
+	s.enqueued, s.life, s.size = enqueued, life, len(m.payload)
+	c := fanOutContext{
+		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: x.topicState.sharedBudget(),
+		rec: record{body: sharedRef(n, len(m.payload)), enqueued: enqueued, state: fsm.Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
+	}
+	q.runner.Begin(s)
+	q.spent += stepsMessage + stepsPropertyByte*uint64(len(m.properties))
+	for _, subscription := range q.matchRules(x.topicState) {
+		copies += q.deliverCopies(subscription, &c)
+		subscription.rules.forgetMatches()
+	}
+	s.begin(0, 0, nil)
+	q.runner.Begin(nil)
+	return copies
+}
+
+// matchRules finds the rules that match the evaluated message, and those that fail. It records them in
+// their subscriptions, and returns these subscriptions in order. A rule that does not match causes no
+// allocation. A message may match correlationRulesMax rules, so all work for a match is done once: the
+// rules of all subscriptions together are not sorted, those without action not even listed.
+func (q *Machine) matchRules(h *topicState) []*entityState {
+	s := &q.evaluated
+	q.matched = q.matched[:0]
+	for _, r := range h.trueRules {
+		q.addMatch(r, nil, 0)
+	}
+	for _, r := range h.sqlRules {
+		s.rule = r.number
+		truth, err := q.runner.Match(r.parsed.SQL, ruleBudget(0))
+		steps := q.runner.Steps()
+		q.spent += steps
+		switch {
+		case err != nil:
+			q.countExceeded(err)
+			q.addMatch(r, err, 0)
+		case truth == filter.True:
+			q.addMatch(r, nil, steps)
+		}
+	}
+	if h.index.Len() > 0 {
+		var steps uint64
+		q.correlated.found, steps = h.index.Match(s, q.correlated.found)
+		q.spent += steps + stepsMatch*uint64(len(q.correlated.found))
+		q.addCorrelated()
+	}
+	slices.SortFunc(q.matched, func(a, b *entityState) int { return cmp.Compare(a.id, b.id) })
+	return q.matched
+}
+
+// addMatch records a rule without correlation filter that matches, or fails with an error.
+func (q *Machine) addMatch(r *rule, err error, steps uint64) {
+	b := q.rulesOf(r.subscription)
+	if r.parsed.Action == nil && err == nil {
+		b.plain = true
+		return
+	}
+	b.matches = append(b.matches, ruleMatch{number: r.number, rule: r, err: err, steps: steps})
+}
+
+// rulesOf returns the rules of a subscription, one of which matches or fails, and lists the
+// subscription the first time.
+func (q *Machine) rulesOf(x *entityState) *ruleSet {
+	if !x.rules.matched {
+		x.rules.matched = true
+		q.matched = append(q.matched, x)
+	}
+	return &x.rules
+}
+
+// forgetMatches makes the scratch space ready for the next message.
+func (b *ruleSet) forgetMatches() {
+	clear(b.matches) // they reference rules
+	b.matches, b.matched, b.plain = b.matches[:0], false, false
+}
+
+// fanOutContext is what the copies of a message have in common.
+type fanOutContext struct {
+	rec     record
+	life    fsm.Millis // time to live at the topic
+	patches []byte     // of the message, from where it was forwarded
+
+	session    []byte
+	hasSession bool
+
+	actionBytes       int    // bytes of patches that actions have made
+	correlationBudget uint64 // what the actions of correlation filters of each subscription may take
+}
+
+// deliverCopies makes the copies of one subscription: one if a rule without action matches, one for
+// every rule with an action that matches, and a dead letter if a rule fails and the subscription
+// keeps such messages.
+func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
+	matches := x.rules.matches
+	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.number, b.number) })
+	c.rec.expires = expiry(c.rec.enqueued, min(c.life, x.settings.DefaultTimeToLive))
+	if x.rules.plain {
+		q.addCopy(x, c, c.patches)
+		copies++
+	}
+	var failure error
+	share := c.correlationBudget
+	for i := range matches {
+		m := &matches[i]
+		err := m.err
+		if err == nil {
+			var patches []byte
+			if patches, err = q.runAction(m, c, &share); err == nil {
+				unchanged := c.rec.expires
+				c.rec.expires = expiry(c.rec.enqueued, min(q.evaluated.timeToLive(), x.settings.DefaultTimeToLive))
+				q.addCopy(x, c, patches)
+				c.rec.expires = unchanged
+				copies++
+			}
+			q.evaluated.beginAction(0) // other rules evaluate the message as it was sent
+		}
+		if failure == nil {
+			failure = err
+		}
+	}
+	if failure != nil && x.settings.DeadLetterOnFilterErrors {
+		q.addFailedCopy(x, c, failure)
+		copies++
+	}
+	return copies
+}
+
+// runAction applies the action of a rule to a copy, and returns its patches. share is the rest of
+// the budget of all correlation filters of the subscription. The patches are valid until the next call.
+func (q *Machine) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]byte, error) {
+	if c.actionBytes >= actionBytesMax {
+		return nil, errActionBytes
+	}
+	budget := ruleBudget(m.steps)
+	if m.correlated {
+		budget = min(budget, *share)
+	}
+	if budget == 0 { // the action would fail at once; most of correlationRulesMax do
+		q.spent += stepsActionAttempt
+		q.exceeded++
+		return nil, filter.OverBudget()
+	}
+	s, r := &q.evaluated, m.rule
+	s.beginAction(r.number)
+	err := q.runner.Apply(r.parsed.Action, s, budget-min(budget, stepsChangedCopy))
+	steps := min(budget, q.runner.Steps()+stepsChangedCopy)
+	q.spent += steps + stepsActionAttempt
+	if m.correlated {
+		*share -= steps
+	}
+	if err != nil {
+		q.countExceeded(err)
+		return nil, err
+	}
+	name := fsm.Change{Property: filter.Property{Name: ruleNameProperty}, Value: filter.Text(r.Name)}
+	changes := append(s.changes, name)
+	s.changes = changes[:len(s.changes)] // keeps the space
+	q.actionPatch = fsm.AppendPatch(q.actionPatch[:0], c.patches, &fsm.Patch{Changes: changes})
+	c.actionBytes += len(q.actionPatch)
+	return q.actionPatch, nil
+}
+
+// countExceeded counts a rule that exceeded its budget.
+func (q *Machine) countExceeded(err error) {
+	if errors.Is(err, filter.ErrSteps) {
+		q.exceeded++
+	}
+}
+
+// addCopy stores a copy at the tail of a subscription.
+func (q *Machine) addCopy(x *entityState, c *fanOutContext, patches []byte) {
+	q.spent += stepsCopy + uint64(len(patches))/patchBytes
+	sub := &x.subs[fsm.MainQueue]
+	x.last++
+	session := noSession
+	if x.sessions != nil {
+		var ok bool
+		if session, ok = q.copySessionSlot(x, c); !ok {
+			q.deadLetterSessionless(x, c.rec, patches)
+			return
+		}
+	}
+	at := q.insertInSession(sub, x.last, c.rec, session)
+	q.storePatches(sub, at, patches)
+	q.notifyReady(sub)
+}
+
+// addFailedCopy stores a copy in the dead-letter queue of a subscription, because a rule failed.
+func (q *Machine) addFailedCopy(x *entityState, c *fanOutContext, failure error) {
+	q.spent += stepsCopy + stepsChangedCopy + uint64(len(c.patches))/patchBytes
+	sub := &x.subs[fsm.DeadLetterQueue]
+	x.last++
+	rec := c.rec
+	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, x.settings.DeadLetterTimeToLive)
+	session := noSession
+	if x.sessions != nil {
+		session, _ = q.copySessionSlot(x, c)
+	}
+	at := q.insertInSession(sub, x.last, rec, session)
+	q.storePatches(sub, at, fsm.JoinPatches(c.patches, &fsm.Patch{DeadLetter: true, Reason: reasonFilter, Description: failure.Error()}))
+	q.notifyReady(sub)
+}
+
+// storePatches stores the patches of a new message.
+func (q *Machine) storePatches(sub *subqueue, at cursor, patches []byte) {
+	if len(patches) > 0 {
+		owner := fsm.Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
+		sub.ix.setPatch(at, q.bodies.Append(owner, patches))
+	}
+}
+
+// sharedBody returns the location of the body of a copy, and its number at the topic.
+func (sub *subqueue) sharedBody(rec *record) (fsm.Ref, fsm.SequenceNumber) {
+	ix, n := &sub.entity.topic.subs[fsm.MainQueue].ix, rec.originalNumber()
+	at, _ := ix.seek(n)
+	return ix.get(at).body, n
+}
+
+// releaseCopy decrements the number of copies; the last one deletes the message of the topic.
+func (q *Machine) releaseCopy(topic *entityState, n fsm.SequenceNumber) {
+	ix := &topic.subs[fsm.MainQueue].ix
+	at, _ := ix.seek(n)
+	c := ix.write(at.pos)
+	rec := &c.records[c.recordIndex(at.slot)]
+	if rec.epoch--; rec.epoch > 0 {
+		return
+	}
+	q.bodies.Release(rec.body)
+	ix.remove(at)
+}
+
+// unsubscribe removes a subscription from a topic that stays: its copies are released at once.
+func (q *Machine) unsubscribe(x *entityState) {
+	x.topic.topicState.removeSubscription(x)
+	for i := range x.subs {
+		walk(x.subs[i].ix.entries, 0, func(_ fsm.SequenceNumber, rec *record, patch fsm.Ref, _ uint32) bool {
+			if rec.flags&shared == 0 { // it came by a transaction
+				q.releaseBodies(rec.body, patch)
+				return true
+			}
+			q.releaseCopy(x.topic, rec.originalNumber())
+			if patch != (fsm.Ref{}) {
+				q.bodies.Release(patch)
+			}
+			return true
+		})
+		x.subs[i].ix.entries = nil
+	}
+	q.removeStaleTimers(&x.topic.subs[fsm.MainQueue])
+}
