@@ -35,7 +35,7 @@ func amqpFaults() []Fault {
 		}},
 		// Keeps deliveries unsettled that the client settled in a transaction that is rolled back.
 		{Name: "rollback-keeps-settled", Package: "amqp", Test: "TestRollbackForgetsWhatTheClientSettled", Patches: []overlay.Patch{
-			{"amqp/transaction.go", "if e := &t.deliveries[i]; e.clientSettled {", "if e := &t.deliveries[i]; e.clientSettled && !FAULT {"},
+			{"amqp/transactions.go", "if e := &t.deliveries[i]; e.clientSettled {", "if e := &t.deliveries[i]; e.clientSettled && !FAULT {"},
 		}},
 		// Accepts a second sender to $cbs on a connection.
 		{Name: "second-token-sender", Package: "amqp", Test: "TestSecondTokenSenderIsRefused", Patches: []overlay.Patch{
