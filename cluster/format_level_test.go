@@ -14,10 +14,10 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// newLevelCluster starts members that simulate binaries of the given levels.
+// newLevelCluster creates members that simulate binaries of the given levels, in the bubble of the test.
 func newLevelCluster(t *testing.T, levels ...uint32) *testCluster {
 	t.Helper()
-	c := newTestCluster(t, len(levels), 1)
+	c := newBubbleCluster(t, len(levels), 1)
 	for i, level := range levels {
 		c.configs[i].readableLevel = level
 	}
@@ -59,7 +59,10 @@ func (c *testCluster) awaitReconciles(n int) {
 // older: the cluster keeps the old level. When the third is replaced, the level rises, and the old binary is
 // then refused.
 func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
-	t.Parallel()
+	inBubble(t, levelRisesWhenAllMembersCanReadIt)
+}
+
+func levelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	c := newLevelCluster(t, 2, 2, 1)
 	c.startAll()
 	c.awaitReconciles(15) // Settle is five of them
@@ -76,7 +79,7 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 
 	c.stop(2)
 	c.configs[2].readableLevel = 1
-	_, err := Open(t.Context(), c.configs[2])
+	_, err := c.open(2)
 	if !errors.Is(err, bootstrap.ErrOutdated) || !strings.Contains(err.Error(), "level 2 is needed and it knows 1") {
 		t.Fatalf("an old binary starts: %v", err)
 	}
@@ -87,8 +90,9 @@ func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 
 // TestHeldLevelDoesNotRise: while an operator holds the level it does not rise, although all members can read the next
 // one, and it cannot be held below what it is. Then it rises by itself.
-func TestHeldLevelDoesNotRise(t *testing.T) {
-	t.Parallel()
+func TestHeldLevelDoesNotRise(t *testing.T) { inBubble(t, heldLevelDoesNotRise) }
+
+func heldLevelDoesNotRise(t *testing.T) {
 	c := newLevelCluster(t, 2, 2, 1)
 	c.startAll()
 	c.ready()
@@ -154,14 +158,16 @@ func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
 
 // TestOldBinaryOfMemberStops checks a member that was away while the level rose: it has not recorded the level,
 // and learns it from the catalog.
-func TestOldBinaryOfMemberStops(t *testing.T) {
-	t.Parallel()
+func TestOldBinaryOfMemberStops(t *testing.T) { inBubble(t, oldBinaryOfMemberStops) }
+
+func oldBinaryOfMemberStops(t *testing.T) {
 	c := newLevelCluster(t, 2, 2, 2)
 	c.startAll()
 	c.awaitLevel(2)
 	c.stop(2)
+	files := c.hosts[2].disk.Mount()
 	forget := func(id *datadir.Identity) { id.Level = 0 }
-	f, err := datadir.Open(nil, c.configs[2].Dir)
+	f, err := datadir.Open(files, c.configs[2].Dir)
 	if err == nil {
 		err = errors.Join(f.Update(forget), f.Close())
 	}
@@ -179,14 +185,15 @@ func TestOldBinaryOfMemberStops(t *testing.T) {
 		t.Fatalf("ready: %v", err)
 	}
 	c.stop(2)
-	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, bootstrap.ErrOutdated) {
+	if _, err := c.open(2); !errors.Is(err, bootstrap.ErrOutdated) {
 		t.Fatalf("it starts again: %v", err)
 	}
 }
 
 // TestOldBinaryCannotJoin checks that a member with an old binary is not added, and reports why.
-func TestOldBinaryCannotJoin(t *testing.T) {
-	t.Parallel()
+func TestOldBinaryCannotJoin(t *testing.T) { inBubble(t, oldBinaryCannotJoin) }
+
+func oldBinaryCannotJoin(t *testing.T) {
 	c := newLevelCluster(t, 2, 2, 1)
 	for i := range c.configs {
 		c.configs[i].Expect = 2

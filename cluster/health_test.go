@@ -34,8 +34,11 @@ func textOf(checks []Check, name string) string {
 // TestMemberThatHearsNoCatalogLeaderIsNotReady checks that a member is not ready when another hears the catalog's leader and it does not; that
 // the catalog has no leader makes no member worse than another.
 func TestMemberThatHearsNoCatalogLeaderIsNotReady(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, memberThatHearsNoCatalogLeaderIsNotReady)
+}
+
+func memberThatHearsNoCatalogLeaderIsNotReady(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	n := c.nodes[0]
 	kit.Eventually(t, "it is ready", func() bool { return failing(n.Readiness()) == nil })

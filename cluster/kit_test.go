@@ -60,48 +60,82 @@ func testTiming() Timing {
 type testCluster struct {
 	t       *testing.T
 	configs []Config
-	nodes   []*Node // nil: down
+	nodes   []*Node       // nil: down
+	hosts   []*bubbleHost // of the members, in a bubble only
 }
 
+// newTestCluster creates members with real sockets and files.
 func newTestCluster(t *testing.T, members, partitions int) *testCluster {
 	t.Helper()
-	c := &testCluster{t: t, nodes: make([]*Node, members)}
+	c := newCluster(t, members, partitions)
 	var gossip []string
 	for range members {
 		gossip = append(gossip, kit.FreeAddress(t))
 	}
+	for i := range c.configs {
+		config := &c.configs[i]
+		config.Dir, config.PeerAddr = kit.MemoryDir(t), "127.0.0.1:0"
+		config.GossipAddr, config.Join = gossip[i], slices.Concat(gossip[:i], gossip[i+1:])
+		config.LogStore = partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
+	}
+	// After the folders exist: cleanups run in reverse order.
+	t.Cleanup(c.stopAll)
+	return c
+}
+
+// newCluster creates members that have neither addresses nor folders yet. The caller registers stopAll as a cleanup.
+func newCluster(t *testing.T, members, partitions int) *testCluster {
+	t.Helper()
+	c := &testCluster{t: t, nodes: make([]*Node, members)}
 	for i := range members {
 		config := Default()
 		config.Name = fmt.Sprintf("m%d", i)
-		config.Dir = kit.MemoryDir(t)
-		config.PeerAddr = "127.0.0.1:0"
-		config.GossipAddr = gossip[i]
-		config.Join = slices.Concat(gossip[:i], gossip[i+1:])
 		config.Expect = members
 		config.Partitions = partitions
 		config.Timing = testTiming()
 		config.Sizes = partition.DefaultSizes()
 		config.Sizes.LogSegment = 1 << 20 // a segment is written with zeros when it is created
-		config.LogStore = partition.LogKind(os.Getenv("PEEKLOCK_LOG_STORE"))
 		config.Logger = testLogger().With("name", config.Name)
 		c.configs = append(c.configs, config)
 	}
-	t.Cleanup(func() {
-		for i := range c.nodes {
-			c.stop(i)
-		}
-	})
 	return c
+}
+
+func (c *testCluster) stopAll() {
+	for i := range c.nodes {
+		c.stop(i)
+	}
 }
 
 func (c *testCluster) start(i int) *Node {
 	c.t.Helper()
-	node, err := Open(c.t.Context(), c.configs[i])
+	node, err := c.open(i)
 	if err != nil {
 		c.t.Fatalf("open member %d: %v", i, err)
 	}
 	c.nodes[i] = node
 	return node
+}
+
+// open opens a member, which may fail.
+func (c *testCluster) open(i int) (*Node, error) {
+	if c.hosts != nil {
+		if err := c.hosts[i].boot(&c.configs[i]); err != nil {
+			return nil, err
+		}
+	}
+	node, err := Open(c.t.Context(), c.configs[i])
+	if err != nil {
+		c.endHost(i)
+	}
+	return node, err
+}
+
+// endHost ends the host of a member whose process has ended.
+func (c *testCluster) endHost(i int) {
+	if c.hosts != nil {
+		c.hosts[i].end()
+	}
 }
 
 func (c *testCluster) startAll() {
@@ -141,6 +175,7 @@ func (c *testCluster) stop(i int) {
 	if err := node.Close(context.Background()); err != nil {
 		c.t.Errorf("close member %d: %v; all goroutines:\n%s", i, err, stacks())
 	}
+	c.endHost(i)
 }
 
 // kill ends a member like a crash, as far as one process allows: the member announces nothing and transfers no
@@ -152,6 +187,7 @@ func (c *testCluster) kill(i int) {
 	if err := node.Close(context.Background()); err != nil {
 		c.t.Errorf("kill member %d: %v", i, err)
 	}
+	c.endHost(i)
 }
 
 // abandon isolates a member from the others before it is closed.

@@ -28,8 +28,9 @@ func (c *testCluster) hasPartitionLevel(level uint32) bool {
 
 // TestPartitionsFollowTheLevel checks that the leader of a partition raises the level of its state machine to
 // that of the cluster, not before the cluster's level has risen, and that all replicas follow.
-func TestPartitionsFollowTheLevel(t *testing.T) {
-	t.Parallel()
+func TestPartitionsFollowTheLevel(t *testing.T) { inBubble(t, partitionsFollowTheLevel) }
+
+func partitionsFollowTheLevel(t *testing.T) {
 	c := newLevelCluster(t, 2, 2, 1)
 	c.startAll()
 	c.awaitReconciles(15)

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/sim/simfs"
+	"github.com/peeklock/peeklock/test/sim/simnet"
+)
+
+// The ports and the data folder of a host in a bubble.
+const (
+	bubblePeerPort   = 1
+	bubbleGossipPort = 2
+	bubbleFolder     = "/data"
+)
+
+// bubbleHost is the host of a member in a bubble: a disk that outlives the member's processes, and the network.
+type bubbleHost struct {
+	network *simnet.Network
+	number  int
+	disk    *simfs.Disk
+	process *simnet.Host // of the newest process, nil before the first
+}
+
+// inBubble runs a test in virtual time, over the network and the disks of the simulation. Raft does not answer all
+// requests that are pending at its shutdown (see await in package partition): goroutines that wait for such an answer
+// remain, and synctest panics because of them. TestMain reports all others.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	defer func() {
+		if failed := recover(); failed != nil && !strings.Contains(fmt.Sprint(failed), "main bubble goroutine has exited") {
+			panic(failed)
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		// For what ends with its own timeout. It runs after the members have stopped.
+		t.Cleanup(func() { sleep(context.Background(), time.Minute) })
+		test(t)
+	})
+}
+
+// newBubbleCluster is newTestCluster for a test that inBubble runs.
+func newBubbleCluster(t *testing.T, members, partitions int) *testCluster {
+	t.Helper()
+	c := newCluster(t, members, partitions)
+	t.Cleanup(c.stopAll)
+	network := simnet.New(1)
+	var gossip []string
+	for i := range members {
+		gossip = append(gossip, simnet.Address(i, bubbleGossipPort))
+	}
+	for i := range c.configs {
+		disk := simfs.New(rand.New(rand.NewPCG(1, uint64(i))))
+		c.hosts = append(c.hosts, &bubbleHost{network: network, number: i, disk: disk})
+		config := &c.configs[i]
+		config.Dir, config.Free = bubbleFolder, disk.Space
+		config.GossipAddr, config.Join = gossip[i], slices.Concat(gossip[:i], gossip[i+1:])
+		config.LogStore = partition.JournalLog
+	}
+	return c
+}
+
+// boot starts the host of a process, and puts its network and its file system into the configuration.
+func (h *bubbleHost) boot(config *Config) (err error) {
+	h.end()
+	files := h.disk.Mount()
+	h.process = h.network.Start(h.number)
+	config.FS, config.OpenLogStore, config.Dial = files, files.OpenLog, h.process.Dial
+	if config.PeerListener, err = h.process.Listen(bubblePeerPort); err != nil {
+		return fmt.Errorf("listen for peers: %w", err)
+	}
+	if config.GossipTransport, err = h.process.Gossip(bubbleGossipPort); err != nil {
+		return fmt.Errorf("listen for gossip: %w", err)
+	}
+	return nil
+}
+
+// end ends what the newest process has left.
+func (h *bubbleHost) end() {
+	if h.process != nil {
+		h.process.Kill()
+		h.disk.Kill()
+		h.process = nil
+	}
+}
