@@ -85,9 +85,10 @@ func (c *testCluster) ledBy(i int) (led []fsm.PartitionID) {
 // TestFullDiskMovesLeaderships checks that a leader whose disk is nearly full transfers its leaderships to
 // members that have space, that of the catalog too, without an effect on clients. It gets nothing new, and gets
 // its leaderships back when it has space again.
-func TestFullDiskMovesLeaderships(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 3)
+func TestFullDiskMovesLeaderships(t *testing.T) { inBubble(t, fullDiskMovesLeaderships) }
+
+func fullDiskMovesLeaderships(t *testing.T) {
+	c := newBubbleCluster(t, 3, 3)
 	free := fakeDisks(c)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
@@ -136,9 +137,10 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 
 // TestAllDisksFullRefusesGrowth checks that without space on any member, sends and new entities are refused at
 // once at every member, and that consuming continues. With space on two of three disks nothing is refused.
-func TestAllDisksFullRefusesGrowth(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestAllDisksFullRefusesGrowth(t *testing.T) { inBubble(t, allDisksFullRefusesGrowth) }
+
+func allDisksFullRefusesGrowth(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	free := fakeDisks(c)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
@@ -190,8 +192,11 @@ func TestAllDisksFullRefusesGrowth(t *testing.T) {
 // TestAllMembersLowOnMemoryRefuseGrowth checks that all members refuse new messages and report why while
 // SetLowMemory is set, because queued messages take memory on every member, and accept them again afterwards.
 func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, allMembersLowOnMemoryRefuseGrowth)
+}
+
+func allMembersLowOnMemoryRefuseGrowth(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
 	sendMessage(t, c.nodes[0], at, "a")
@@ -220,8 +225,11 @@ func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
 
 // TestSingleMemberWithAFullDiskKeepsItsLeaderships checks that a member alone keeps its leaderships, with and without space.
 func TestSingleMemberWithAFullDiskKeepsItsLeaderships(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, singleMemberWithAFullDiskKeepsItsLeaderships)
+}
+
+func singleMemberWithAFullDiskKeepsItsLeaderships(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	free := fakeDisks(c)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
