@@ -248,20 +248,6 @@ func (c *conn) resolvePath(ctx context.Context, path string) (fsm.EntityRef, err
 	}
 }
 
-// isDisabled reports whether the status of an entity forbids links of a direction.
-func isDisabled(status fsm.EntityStatus, sends bool) bool {
-	switch status {
-	case fsm.Disabled:
-		return true
-	case fsm.SendDisabled:
-		return sends
-	case fsm.ReceiveDisabled:
-		return !sends
-	case fsm.Active:
-	}
-	return false
-}
-
 // Property of an attach that limits the size of a batch (docs/service-bus-protocol.md#link-properties).
 const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 

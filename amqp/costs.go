@@ -1,9 +1,6 @@
 package amqp
 
 import (
-	"context"
-	"runtime"
-
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -94,80 +91,4 @@ func (c *conn) countBrowse(found []fsm.Delivery) {
 	for i := range found {
 		c.unpaidFrameUnits += len(found[i].Payload) / responseUnitBytes
 	}
-}
-
-// payForFrame waits until the reader may handle the frame after this one, and yields to the other connections when
-// work is due and after each attach. It does not yield after each frame: the writer would write each response alone.
-func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
-	cost := c.dueWork
-	_, attach := body.(*wire.Attach)
-	if attach && c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
-		cost += attachCost
-	}
-	if attach || cost > 0 {
-		runtime.Gosched()
-	}
-	if c.dueWork = 0; cost > 0 {
-		c.waitForWork(ctx, cost)
-	}
-}
-
-// costOf returns the units that a request costs, without its response. permitted means that the node has the
-// operation and that the connection may perform it: otherwise all that is done is to refuse it.
-func costOf(r *request, operation string, permitted bool) int {
-	if !permitted {
-		return requestCost
-	}
-	body, _ := r.body.(wire.Map)
-	switch operation {
-	case putTokenOperation:
-		return requestCost + putTokenCost
-	case renewOperation, dispositionOperation:
-		return requestCost + countOf(body.Get("lock-tokens"))/itemsPerUnit
-	case cancelOperation:
-		return requestCost + countOf(body.Get("sequence-numbers"))/itemsPerUnit
-	case batchDeleteOperation:
-		most, _ := integerOf(body.Get(messageCountKey))
-		return requestCost + int(max(0, min(most, purgeMessagesMax)))/itemsPerUnit
-	case deferredOperation:
-		fetches := (countOf(body.Get("sequence-numbers")) + fetchAtOnceMax - 1) / fetchAtOnceMax
-		return requestCost + fetches*fetchCost
-	}
-	return requestCost
-}
-
-// countOf returns the number of elements of a list in a request, at most tokensMax: longer ones are refused.
-func countOf(v any) int {
-	if array, ok := v.(wire.Array); ok {
-		v = array.Values
-	}
-	switch values := v.(type) {
-	case []wire.UUID:
-		return min(len(values), tokensMax)
-	case []int64:
-		return min(len(values), tokensMax)
-	case []any:
-		return min(len(values), tokensMax)
-	}
-	return 1
-}
-
-// waitForWork makes the reader wait until it may begin work. It charges the responses that were sent since the
-// last time too. It returns false if the connection ends: then the work must not begin. mu is not held.
-func (c *conn) waitForWork(ctx context.Context, cost int) bool {
-	c.mu.Lock()
-	unpaid := max(c.unpaidBytes/responseUnitBytes, -cost) // negative: requests were charged for more than they got
-	c.unpaidBytes -= unpaid * responseUnitBytes
-	cost += unpaid
-	account := &c.work
-	if !c.authenticated {
-		account = &c.unauthenticatedWork
-	}
-	c.readPaused = true // a peer that is not read is not silent
-	c.mu.Unlock()
-	account.Wait(ctx, c.failing, cost)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.resumed()
-	return c.phase < phaseClosing
 }

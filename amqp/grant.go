@@ -18,6 +18,9 @@ const (
 	kindExternal     = "external"
 )
 
+// login is the login that SASL accepted, for the audit log. The zero value means that there was none.
+type login struct{ kind, name string }
+
 // grant is one credential that the Authorizer accepted, with the attributes that the audit log records.
 type grant struct {
 	Grant

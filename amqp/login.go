@@ -31,9 +31,6 @@ const (
 	saslTemp = 4 // the credential was not verified, or follows too many failures; a retry may succeed
 )
 
-// login is the login that SASL accepted, for the audit log. The zero value means that there was none.
-type login struct{ kind, name string }
-
 // tlsState returns the state of TLS; the zero value without TLS. A listener that terminates TLS below a
 // connection wraps the connection in a type that has the state.
 func (c *conn) tlsState() tls.ConnectionState {

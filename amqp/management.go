@@ -398,3 +398,43 @@ func integerOf(v any) (int64, bool) {
 	}
 	return 0, false
 }
+
+// costOf returns the units that a request costs, without its response. permitted means that the node has the
+// operation and that the connection may perform it: otherwise all that is done is to refuse it.
+func costOf(r *request, operation string, permitted bool) int {
+	if !permitted {
+		return requestCost
+	}
+	body, _ := r.body.(wire.Map)
+	switch operation {
+	case putTokenOperation:
+		return requestCost + putTokenCost
+	case renewOperation, dispositionOperation:
+		return requestCost + countOf(body.Get("lock-tokens"))/itemsPerUnit
+	case cancelOperation:
+		return requestCost + countOf(body.Get("sequence-numbers"))/itemsPerUnit
+	case batchDeleteOperation:
+		most, _ := integerOf(body.Get(messageCountKey))
+		return requestCost + int(max(0, min(most, purgeMessagesMax)))/itemsPerUnit
+	case deferredOperation:
+		fetches := (countOf(body.Get("sequence-numbers")) + fetchAtOnceMax - 1) / fetchAtOnceMax
+		return requestCost + fetches*fetchCost
+	}
+	return requestCost
+}
+
+// countOf returns the number of elements of a list in a request, at most tokensMax: longer ones are refused.
+func countOf(v any) int {
+	if array, ok := v.(wire.Array); ok {
+		v = array.Values
+	}
+	switch values := v.(type) {
+	case []wire.UUID:
+		return min(len(values), tokensMax)
+	case []int64:
+		return min(len(values), tokensMax)
+	case []any:
+		return min(len(values), tokensMax)
+	}
+	return 1
+}

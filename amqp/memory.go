@@ -144,12 +144,6 @@ func (c *conn) closeForMemory() {
 	_ = c.peer.Close() // the peer may not read our close
 }
 
-// countUnsettled updates the number of unsettled deliveries of the connection for this session. mu is held.
-func (s *session) countUnsettled() {
-	s.conn.memory.unsettled += len(s.unsettled) - s.unsettledCounted
-	s.unsettledCounted = len(s.unsettled)
-}
-
 // decodedBytes returns the size of a decoded value, without the bytes from which it was decoded.
 func decodedBytes(v any) int {
 	switch v := v.(type) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"math"
-	"net/http"
 	"strings"
 	"time"
 
@@ -422,9 +421,4 @@ func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 		}
 	}
 	return nil
-}
-
-// noSessions returns the answer to an operation on sessions of an entity without sessions.
-func noSessions(at *fsm.EntityRef) response {
-	return response{errorReply: errorReply{newRefusal(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name), http.StatusBadRequest}}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -144,4 +145,40 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: "The frame is not allowed here."}
 	}
 	return false, nil
+}
+
+// payForFrame waits until the reader may handle the frame after this one, and yields to the other connections when
+// work is due and after each attach. It does not yield after each frame: the writer would write each response alone.
+func (c *conn) payForFrame(ctx context.Context, body wire.Performative) {
+	cost := c.dueWork
+	_, attach := body.(*wire.Attach)
+	if attach && c.attaches > c.linksPeak { // the peer may open as many links as it keeps without delay
+		cost += attachCost
+	}
+	if attach || cost > 0 {
+		runtime.Gosched()
+	}
+	if c.dueWork = 0; cost > 0 {
+		c.waitForWork(ctx, cost)
+	}
+}
+
+// waitForWork makes the reader wait until it may begin work. It charges the responses that were sent since the
+// last time too. It returns false if the connection ends: then the work must not begin. mu is not held.
+func (c *conn) waitForWork(ctx context.Context, cost int) bool {
+	c.mu.Lock()
+	unpaid := max(c.unpaidBytes/responseUnitBytes, -cost) // negative: requests were charged for more than they got
+	c.unpaidBytes -= unpaid * responseUnitBytes
+	cost += unpaid
+	account := &c.work
+	if !c.authenticated {
+		account = &c.unauthenticatedWork
+	}
+	c.readPaused = true // a peer that is not read is not silent
+	c.mu.Unlock()
+	account.Wait(ctx, c.failing, cost)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resumed()
+	return c.phase < phaseClosing
 }

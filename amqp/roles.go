@@ -102,7 +102,7 @@ func operationNotAllowed(operation string, at *fsm.EntityRef) refusal {
 		}
 	case renewSessionOperation, getStateOperation, setStateOperation, listSessionsOperation:
 		if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
-			return noSessions(at).refusal
+			return noSessions(at)
 		}
 	case renewOperation, peekOperation, dispositionOperation, deferredOperation, batchDeleteOperation:
 		if at.Kind == fsm.TopicEntity && !holdsTransfers(at) {
@@ -110,4 +110,23 @@ func operationNotAllowed(operation string, at *fsm.EntityRef) refusal {
 		}
 	}
 	return refusal{}
+}
+
+// noSessions returns the refusal of an operation on sessions of an entity without sessions.
+func noSessions(at *fsm.EntityRef) refusal {
+	return newRefusal(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name)
+}
+
+// isDisabled reports whether the status of an entity forbids links of a direction.
+func isDisabled(status fsm.EntityStatus, sends bool) bool {
+	switch status {
+	case fsm.Disabled:
+		return true
+	case fsm.SendDisabled:
+		return sends
+	case fsm.ReceiveDisabled:
+		return !sends
+	case fsm.Active:
+	}
+	return false
 }

@@ -205,7 +205,7 @@ func sessionToDelete(given any, at *fsm.EntityRef) (*string, refusal) {
 		return nil, newRefusal(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
 	}
 	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
-		return nil, noSessions(at).refusal
+		return nil, noSessions(at)
 	}
 	return &name, refusal{}
 }

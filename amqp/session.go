@@ -255,3 +255,9 @@ func (s *session) unsettledFreed() {
 		s.sendAllQueued()
 	}
 }
+
+// countUnsettled updates the number of unsettled deliveries of the connection for this session. mu is held.
+func (s *session) countUnsettled() {
+	s.conn.memory.unsettled += len(s.unsettled) - s.unsettledCounted
+	s.unsettledCounted = len(s.unsettled)
+}

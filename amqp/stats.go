@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -64,25 +63,6 @@ type connStats struct {
 	sessions, links                           int // the values last reported
 }
 
-// Stats returns the statistics. It does not wait for connections.
-func (s *Server) Stats() Stats {
-	t := s.totals
-	f := Stats{
-		Connections: s.Connections(), Sessions: int(t.sessions.Load()), Links: int(t.links.Load()),
-		Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load(),
-		Received: t.received.Load(), Delivered: t.delivered.Load(), Requests: t.requests.Load(),
-		Presettled: t.presettled.Load(), Logins: t.logins.Load(),
-		Memory: s.budget.Stats(), MemoryRefused: t.memoryRefused.Load(),
-	}
-	for i := range t.settled {
-		f.Settled[i] = t.settled[i].Load()
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	f.Refused = maps.Clone(t.refused)
-	return f
-}
-
 // countRefusal counts a refusal. Refusals are written and logged, so they are rare enough for a lock.
 func (t *totals) countRefusal(condition wire.Symbol) {
 	t.mu.Lock()
@@ -143,22 +123,6 @@ func addTo(to *atomic.Uint64, from *uint64) {
 func (c *conn) countStats() *connStats {
 	c.stats.counted = true
 	return &c.stats
-}
-
-// countSend counts the end of a delivery. mu is held.
-func (c *conn) countSend(a *incomingDelivery, cause refusal) {
-	t := c.countStats()
-	switch {
-	case a.link.kind == cbsNode || a.link.kind == managementNode:
-		t.requests++
-	case cause.condition == "":
-		t.received += uint64(a.messages)
-	case a.settled:
-		t.presettled++
-	}
-	if c.phase == phaseClosed {
-		c.flushStats()
-	}
 }
 
 // countSettled counts settled messages. mu is held.

@@ -154,3 +154,19 @@ func (l *incomingLink) returnCredit() {
 		l.emitFlow()
 	}
 }
+
+// countSend counts the end of a delivery. mu is held.
+func (c *conn) countSend(a *incomingDelivery, cause refusal) {
+	t := c.countStats()
+	switch {
+	case a.link.kind == cbsNode || a.link.kind == managementNode:
+		t.requests++
+	case cause.condition == "":
+		t.received += uint64(a.messages)
+	case a.settled:
+		t.presettled++
+	}
+	if c.phase == phaseClosed {
+		c.flushStats()
+	}
+}

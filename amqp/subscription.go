@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -324,47 +323,6 @@ func (l *link) endUse() {
 		l.session.conn.consumers.remove(l.consumes)
 		l.consumes.code = ""
 	}
-}
-
-// consumerKey identifies a durable subscription of JMS.
-type consumerKey struct {
-	namespace fsm.NamespaceID
-	code      string
-}
-
-// consumers counts the links of a member to durable subscriptions. Consumers at other members are not known: a
-// client that lost its member must get its subscription at another at once.
-type consumers struct {
-	mu    sync.Mutex
-	links map[consumerKey]int // -1: one, which has it alone
-}
-
-// add counts a link, and returns false if it or another one must be the only one.
-func (s *consumers) add(key consumerKey, exclusive bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.links[key]
-	switch {
-	case n < 0 || exclusive && n > 0:
-		return false
-	case s.links == nil:
-		s.links = make(map[consumerKey]int)
-	}
-	if s.links[key] = n + 1; exclusive {
-		s.links[key] = -1
-	}
-	return true
-}
-
-// remove ends what add began.
-func (s *consumers) remove(key consumerKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.links[key]; n > 1 {
-		s.links[key] = n - 1
-		return
-	}
-	delete(s.links, key)
 }
 
 // readUnsubscribe reads an attach without source: a client of JMS asks for the durable subscription that the link names,
