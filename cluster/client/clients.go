@@ -31,7 +31,7 @@ type Clients struct {
 	closed  bool
 }
 
-// ClientConfig configures a Clients. All fields but Slow and SlowAfter are required.
+// Config configures a Clients. All fields but Slow and SlowAfter are required.
 type Config struct {
 	Transport   Transport
 	Incarnation uint64 // of this member's process; identifies its requests
@@ -51,7 +51,7 @@ type Timing struct {
 	Suspect time.Duration // after which a leader that does not answer is verified
 }
 
-// NewClients makes the clients. Run must run while they are used.
+// New makes the clients. Run must run while they are used.
 func New(c *Config) *Clients {
 	return &Clients{config: *c, clients: make(map[fsm.PartitionID]*Client)}
 }

@@ -17,7 +17,7 @@ const (
 // before the router verifies that the leader still leads.
 const lockGrace = time.Second
 
-// receiver locks messages of one sub-queue, or a session, under its own receiver id.
+// Receiver locks messages of one sub-queue, or a session, under its own receiver id.
 // At most one Lock is outstanding, so a retry after a change of leader gets
 // the same messages again and none is lost between two leaders. Its methods are
 // safe for concurrent use; none blocks.
