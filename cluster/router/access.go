@@ -18,14 +18,14 @@ const (
 // Access returns the access rules of the entity that a path names (of its topic, for a
 // subscription) and of the namespace, from this member's replica of the catalog. They
 // contain secrets and must not be changed. It does not block.
-func (r *Router) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
+func (r *Manager) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
 	r.replicas.ViewCatalog(func(c *catalog.Machine) { own, shared = c.Access(namespace, path) })
 	return own, shared
 }
 
 // NamespaceName returns the name of a namespace, or "" when this member's replica of the catalog does
 // not contain it. It does not block.
-func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
+func (r *Manager) NamespaceName(id fsm.NamespaceID) (name string) {
 	r.replicas.ViewCatalog(func(c *catalog.Machine) {
 		namespace, _ := c.NamespaceByID(id)
 		name = namespace.Name
@@ -36,7 +36,7 @@ func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
 // AwaitCatalog waits, for at most awaitCatalogMax, until this member's replica of the catalog has a change
 // that its leader has made, so that the caller can use it here immediately. A replica that is further
 // behind is not an error.
-func (r *Router) AwaitCatalog(ctx context.Context, seen func(*catalog.Machine) bool) {
+func (r *Manager) AwaitCatalog(ctx context.Context, seen func(*catalog.Machine) bool) {
 	ctx, cancel := context.WithTimeout(ctx, awaitCatalogMax)
 	defer cancel()
 	ticker := time.NewTicker(awaitCatalogEvery)
@@ -57,7 +57,7 @@ func (r *Router) AwaitCatalog(ctx context.Context, seen func(*catalog.Machine) b
 }
 
 // awaitNamespace waits until this member's replica has that version of a namespace, or a later one.
-func (r *Router) awaitNamespace(ctx context.Context, id fsm.NamespaceID, version uint64) {
+func (r *Manager) awaitNamespace(ctx context.Context, id fsm.NamespaceID, version uint64) {
 	r.AwaitCatalog(ctx, func(c *catalog.Machine) bool {
 		namespace, found := c.NamespaceByID(id)
 		return found && namespace.Version >= version
@@ -65,7 +65,7 @@ func (r *Router) awaitNamespace(ctx context.Context, id fsm.NamespaceID, version
 }
 
 // awaitAccess waits until this member's replica has that version of the rules of an entity.
-func (r *Router) awaitAccess(ctx context.Context, id fsm.EntityID, version uint64) {
+func (r *Manager) awaitAccess(ctx context.Context, id fsm.EntityID, version uint64) {
 	r.AwaitCatalog(ctx, func(c *catalog.Machine) bool {
 		entity, found := c.ByID(id)
 		return found && entity.AccessVersion >= version

@@ -31,22 +31,22 @@ func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 }
 
 // LastActivity returns when the activity of an entity was last checked on this member, or zero.
-func (r *Router) LastActivity(id fsm.EntityID) time.Time {
+func (r *Manager) LastActivity(id fsm.EntityID) time.Time {
 	r.activity.mu.Lock()
 	defer r.activity.mu.Unlock()
 	return r.activity.last[id]
 }
 
-// reportActivity reports a peek or a waiting receive of an entity that deletes itself when it is
+// ReportActivity reports a peek or a waiting receive of an entity that deletes itself when it is
 // idle: the state machine sees neither (docs/requirements.md#e8). It does not block. A lost report
 // does not matter, because the next one follows.
-func (r *Router) reportActivity(entity fsm.Entity) {
+func (r *Manager) ReportActivity(entity fsm.Entity) {
 	if !r.activity.due(entity.ID, r.now()) {
 		return
 	}
 	// A link has the settings from the time when it was attached.
 	settings := entity.Settings
-	if current, found := r.knownEntity(entity.ID); found {
+	if current, found := r.KnownEntity(entity.ID); found {
 		settings = current.Settings
 	}
 	if settings.WithDefaults().AutoDeleteOnIdle >= fsm.Forever {

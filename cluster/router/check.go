@@ -42,12 +42,12 @@ func (r *Router) Check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Cod
 
 // checkEntity is Check for sends. The catalog of this member may lack an entity that was just created.
 func (r *Router) checkEntity(id fsm.EntityID, done func([]fsm.Code)) {
-	if _, found := r.knownEntity(id); found {
+	if _, found := r.KnownEntity(id); found {
 		done([]fsm.Code{fsm.OK})
 		return
 	}
 	r.checkLater(1, done, func(ctx context.Context) ([]fsm.Code, error) {
-		_, err := r.lookup(ctx, EntityQuery{ID: id})
+		_, err := FindEntity.At(ctx, r, EntityQuery{ID: id})
 		if errors.Is(err, fsm.EntityNotFound) {
 			return []fsm.Code{fsm.EntityNotFound}, nil
 		}
@@ -86,7 +86,7 @@ func (r *Router) checkLater(n int, done func([]fsm.Code), ask func(context.Conte
 // checkShards is Check for settlements at a partitioned entity: done is called when all shards have answered.
 func (r *Router) checkShards(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
 	codes := lockLostCodes(len(locks))
-	groups := positionsByShard(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
+	groups := shards.Positions(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
 	remaining := newCountdown(len(groups), func() { done(codes) })
 	for shard, positions := range groups {
 		some := make([]fsm.LockID, len(positions))

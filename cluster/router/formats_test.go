@@ -54,7 +54,7 @@ func queryFormats() []golden.Format {
 func TestQueryFormats(t *testing.T) {
 	t.Parallel()
 	formats, handlers := queryFormats(), make(rpc.Handlers)
-	new(Router).RegisterQueries(handlers)
+	(&Router{Manager: &Manager{}}).RegisterQueries(handlers)
 	for kind := range handlers {
 		isFor := func(f golden.Format) bool { return strings.HasPrefix(f.Name, fmt.Sprintf("%d ", kind)) }
 		if !slices.ContainsFunc(formats, isFor) {

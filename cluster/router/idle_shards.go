@@ -23,8 +23,8 @@ const liftTimeout = 2 * time.Second
 //
 // Whoever lifts the fence of the first shard ends the attempt, so nothing is deleted after another shard was allowed
 // to accept messages again, however late a command arrives.
-func (r *Router) DeleteIdleShards(ctx context.Context, id fsm.EntityID) error {
-	entity, found := r.knownEntity(id)
+func (r *Manager) DeleteIdleShards(ctx context.Context, id fsm.EntityID) error {
+	entity, found := r.KnownEntity(id)
 	if !found || len(entity.Shards) == 0 || entity.Dropping {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (r *Router) DeleteIdleShards(ctx context.Context, id fsm.EntityID) error {
 		return fmt.Errorf("fence %q: %w", entity.Name, err)
 	}
 	round := fenced.Serial
-	err = onShards(ctx, at, func(ctx context.Context, at fsm.EntityRef, shard int) error {
+	err = shards.Each(ctx, at, func(ctx context.Context, at fsm.EntityRef, shard int) error {
 		if shard == 0 {
 			return nil
 		}
@@ -70,7 +70,7 @@ func (r *Router) DeleteIdleShards(ctx context.Context, id fsm.EntityID) error {
 }
 
 // LiftFences ends an attempt to delete the entity of a shard that has a fence, unless it is deleted already.
-func (r *Router) LiftFences(ctx context.Context, shard fsm.FencedShard) error {
+func (r *Manager) LiftFences(ctx context.Context, shard fsm.FencedShard) error {
 	entity, err := r.lookup(ctx, EntityQuery{ID: shard.Entity})
 	if errors.Is(err, fsm.EntityNotFound) || err == nil && entity.Dropping {
 		return nil
@@ -82,7 +82,7 @@ func (r *Router) LiftFences(ctx context.Context, shard fsm.FencedShard) error {
 }
 
 // liftFences ends a round at the first shard, and then lifts the fences of the others.
-func (r *Router) liftFences(ctx context.Context, at fsm.EntityRef, round uint64) error {
+func (r *Manager) liftFences(ctx context.Context, at fsm.EntityRef, round uint64) error {
 	lift := func(ctx context.Context, at fsm.EntityRef, _ int) error {
 		_, err := r.Command(ctx, at.Partition, fsm.FenceIdle{Entity: at.ID, Round: round, Step: fsm.FenceLift})
 		return err
@@ -93,7 +93,7 @@ func (r *Router) liftFences(ctx context.Context, at fsm.EntityRef, round uint64)
 		return nil // it is deleted, and the others are about to be dropped
 	}
 	if err == nil {
-		err = onShards(ctx, at, lift)
+		err = shards.Each(ctx, at, lift)
 	}
 	if err != nil {
 		return fmt.Errorf("lift the fences of %q: %w", at.Name, err)
@@ -102,7 +102,7 @@ func (r *Router) liftFences(ctx context.Context, at fsm.EntityRef, round uint64)
 }
 
 // isIdle asks whether a shard is idle.
-func (r *Router) isIdle(ctx context.Context, at fsm.EntityRef) (idle bool, err error) {
+func (r *Manager) isIdle(ctx context.Context, at fsm.EntityRef) (idle bool, err error) {
 	err = r.withRecreate(ctx, at.ID, func() (err error) {
 		idle, err = isIdle.At(ctx, r, query.Entity(at))
 		return err

@@ -19,7 +19,7 @@ func (r NamespaceView) namespaceLimits(ctx context.Context) (fsm.Namespace, erro
 	if !r.replicas.CatalogLoaded() {
 		return fsm.Namespace{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	namespace, err := findNamespace.At(ctx, r.Router, namespaceQuery{ID: r.id})
+	namespace, err := findNamespace.At(ctx, r, namespaceQuery{ID: r.id})
 	if errors.Is(err, fsm.EntityNotFound) {
 		err = fmt.Errorf("%w: the namespace does not exist", err)
 	}
@@ -70,7 +70,7 @@ func explainLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings fsm.E
 }
 
 // explainNamespace adds the likely reason to an error of the catalog about a namespace.
-func (r *Router) explainNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, err error) error {
+func (r *Manager) explainNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, err error) error {
 	switch {
 	case errors.Is(err, fsm.QuotaExceeded):
 		return fmt.Errorf("%w: the cluster has reached its limit of namespaces: delete one first", err)

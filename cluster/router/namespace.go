@@ -10,23 +10,20 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// namespacesMax is the maximum number of namespaces in one list.
-const namespacesMax = 1000
-
-// NamespaceView is a Router with the operations on the entities of one namespace that take names.
+// NamespaceView is a Manager with the operations on the entities of one namespace that take names.
 type NamespaceView struct {
-	*Router
+	*Manager
 
 	id fsm.NamespaceID
 }
 
 // In returns the view of a namespace. It does not check that the namespace exists: the operations
 // do. It does not block.
-func (r *Router) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceView{r, namespace} }
+func (r *Manager) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceView{r, namespace} }
 
 // NamespaceByHost returns the namespace that a host name selects in this member's replica of the catalog,
 // by default the default namespace. It does not block.
-func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
+func (r *Manager) NamespaceByHost(host string) fsm.NamespaceID {
 	id := fsm.DefaultNamespace
 	r.replicas.ViewCatalog(func(c *catalog.Machine) { id = c.NamespaceByHost(host) })
 	return id
@@ -34,7 +31,7 @@ func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
 
 // Namespace finds a namespace by name at the catalog's leader. Its access rules hold
 // secrets. Errors wrap EntityNotFound, ServerBusy or Timeout.
-func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, error) {
+func (r *Manager) Namespace(ctx context.Context, name string) (fsm.Namespace, error) {
 	namespace, err := findNamespace.At(ctx, r, namespaceQuery{Name: name})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
@@ -44,7 +41,7 @@ func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, err
 
 // Namespaces lists namespaces by name, regardless of case, from the first after the given name, at
 // most max (1000). Errors wrap ServerBusy or Timeout.
-func (r *Router) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {
+func (r *Manager) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {
 	list, err := listNamespaces.At(ctx, r, namespacesQuery{After: after, Max: max})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
@@ -54,7 +51,7 @@ func (r *Router) Namespaces(ctx context.Context, after string, max int) ([]fsm.N
 
 // CreateNamespace creates a namespace and returns when this member knows it; the others know it
 // a moment later. Errors wrap EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
-func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
+func (r *Manager) CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
 	result, err := r.Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: name, Settings: settings, Access: rules})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("create namespace %q: %w", name, r.explainNamespace(ctx, name, settings, err))
@@ -63,7 +60,7 @@ func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.
 }
 
 // awaitChanged returns a namespace as it is now, once this member knows it.
-func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
+func (r *Manager) awaitChanged(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
 	namespace, err := findNamespace.At(ctx, r, namespaceQuery{ID: id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
@@ -75,7 +72,7 @@ func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.Namespace
 // UpdateNamespace changes the settings of a namespace; entities that exceed a new limit
 // stay as they are. Errors wrap EntityNotFound, EntityExists (a host name is in use),
 // InvalidArgument, ServerBusy or Timeout.
-func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
+func (r *Manager) UpdateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
 	namespace, err := r.Namespace(ctx, name)
 	if err == nil {
 		_, err = r.Command(ctx, fsm.CatalogPartition, fsm.UpdateNamespace{Namespace: namespace.ID, Settings: settings})
@@ -88,7 +85,7 @@ func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.
 
 // DeleteNamespace removes a namespace without entities. Errors wrap PreconditionFails (it has some),
 // NotAllowed (the default namespace), EntityNotFound, ServerBusy or Timeout.
-func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
+func (r *Manager) DeleteNamespace(ctx context.Context, name string) error {
 	namespace, err := r.Namespace(ctx, name)
 	if err == nil {
 		_, err = r.Command(ctx, fsm.CatalogPartition, fsm.DeleteNamespace{Namespace: namespace.ID})
@@ -111,7 +108,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 
 // Describe returns the namespace as the catalog's leader knows it.
 func (r NamespaceView) Describe(ctx context.Context) (fsm.Namespace, error) {
-	namespace, err := findNamespace.At(ctx, r.Router, namespaceQuery{ID: r.id})
+	namespace, err := findNamespace.At(ctx, r, namespaceQuery{ID: r.id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace: %w", err)
 	}
@@ -147,15 +144,3 @@ func (r NamespaceView) SetAccess(ctx context.Context, name string, version uint6
 	}
 	return nil
 }
-
-// Arguments of queries about namespaces.
-type (
-	namespaceQuery struct {
-		Name string          `json:"Name"` // or,
-		ID   fsm.NamespaceID `json:"ID"`   // where Name is empty
-	}
-	namespacesQuery struct {
-		After string `json:"After"`
-		Max   int    `json:"Max"`
-	}
-)

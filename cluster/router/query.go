@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/queue"
 
 	"github.com/peeklock/peeklock/cluster/query"
@@ -18,46 +17,10 @@ import (
 const (
 	peekBytesMax = 8 << 20 // payloads of one peek; the first is returned even when it is larger
 	peekCountMax = 1024    // messages of one peek
-	listMax      = 1000    // entities of one list
-	countsMax    = 4096    // entities of one counts query
-	rulesMax     = 1000    // rules of one list
 )
 
 // The arguments and replies of queries.
 type (
-	// EntityQuery asks for an entity by its name or number.
-	EntityQuery struct {
-		Namespace fsm.NamespaceID `json:"Namespace"`
-		Name      string          `json:"Name"` // or,
-		ID        fsm.EntityID    `json:"ID"`   // where Name is empty
-	}
-
-	listQuery struct {
-		Namespace fsm.NamespaceID `json:"Namespace"`
-		Kind      fsm.EntityKind  `json:"Kind"`
-		Topic     fsm.EntityID    `json:"Topic"` // of subscriptions
-		After     string          `json:"After"`
-		Max       int             `json:"Max"`
-	}
-
-	subscriptionsQuery struct {
-		Namespace fsm.NamespaceID `json:"Namespace"`
-		Prefix    string          `json:"Prefix"` // of the subscription's own name
-		Suffix    string          `json:"Suffix"`
-	}
-
-	countsQuery struct {
-		Partition fsm.PartitionID `json:"Partition"`
-		Entities  []fsm.EntityID  `json:"Entities"`
-	}
-
-	rulesQuery struct {
-		query.EntityIn
-
-		Skip int `json:"Skip"`
-		Max  int `json:"Max"`
-	}
-
 	peekQuery struct {
 		Partition fsm.PartitionID    `json:"Partition"`
 		Address   fsm.Address        `json:"Address"`
@@ -68,49 +31,11 @@ type (
 	}
 )
 
-func (q countsQuery) In() fsm.PartitionID { return q.Partition }
-
 // The queries that the router sends and answers. A peek is answered in binary form.
 var (
 	stateOfSession = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
 	locksHeld      = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
 
-	FindEntity = query.OfCatalog(rpc.QueryEntity, func(c *catalog.Machine, q EntityQuery) (fsm.Entity, error) {
-		if q.Name != "" {
-			return query.Found(c.Lookup(q.Namespace, q.Name))
-		}
-		return query.Found(c.ByID(q.ID))
-	})
-	listEntities = query.OfCatalog(rpc.QueryEntities, func(c *catalog.Machine, q listQuery) ([]fsm.Entity, error) {
-		return c.List(q.Namespace, q.Kind, q.Topic, q.After, max(0, min(q.Max, listMax))), nil
-	})
-	findSubscriptions = query.OfCatalog(rpc.QuerySubscriptions, func(c *catalog.Machine, q subscriptionsQuery) ([]string, error) {
-		return c.FindSubscriptions(q.Namespace, q.Prefix, q.Suffix, listMax), nil
-	})
-	findNamespace = query.OfCatalog(rpc.QueryNamespace, func(c *catalog.Machine, q namespaceQuery) (fsm.Namespace, error) {
-		if q.Name != "" {
-			return query.Found(c.NamespaceByName(q.Name))
-		}
-		return query.Found(c.NamespaceByID(q.ID))
-	})
-	listNamespaces = query.OfCatalog(rpc.QueryNamespaces, func(c *catalog.Machine, q namespacesQuery) ([]fsm.Namespace, error) {
-		return c.Namespaces(q.After, max(0, min(q.Max, namespacesMax))), nil
-	})
-	loadOfPartition = query.OfCatalog(rpc.QueryLoad, func(c *catalog.Machine, _ struct{}) ([]int, error) { return c.PartitionLoad(), nil })
-
-	countsOf = query.OfQueues(rpc.QueryCounts, func(queues *queue.Machine, q countsQuery) ([]fsm.Counts, error) {
-		if len(q.Entities) > countsMax {
-			return nil, fsm.InvalidArgument
-		}
-		counts := make([]fsm.Counts, len(q.Entities))
-		for i, id := range q.Entities {
-			counts[i], _ = queues.Counts(id) // not there yet: empty
-		}
-		return counts, nil
-	})
-	listRules = query.OfQueues(rpc.QueryRules, func(queues *queue.Machine, q rulesQuery) ([]fsm.Rule, error) {
-		return query.Found(queues.Rules(q.Entity, q.Skip, max(0, min(q.Max, rulesMax))))
-	})
 	listSessions = query.OfQueues(rpc.QuerySessions, func(queues *queue.Machine, q sessionsQuery) ([]fsm.Session, error) {
 		list, found := queues.Sessions(q.Entity, q.UpdatedAfter, q.Skip, max(0, min(q.Max, sessionsListMax)))
 		if !found {
@@ -120,14 +45,11 @@ var (
 	})
 	purgeable = query.OfQueues(rpc.QueryPurgeable, func(queues *queue.Machine, q purgeableQuery) (reply purgeableReply, err error) {
 		var code fsm.Code
-		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, purgeMessagesMax)))
+		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, PurgeMessagesMax)))
 		if code != fsm.OK {
 			err = code
 		}
 		return reply, err
-	})
-	isIdle = query.OfQueues(rpc.QueryIdle, func(queues *queue.Machine, q query.EntityIn) (bool, error) {
-		return query.Found(queues.IsIdle(q.Entity))
 	})
 )
 
@@ -138,13 +60,11 @@ type queryHandler struct{ query.Replicas }
 func (r *Router) RegisterQueries(h rpc.Handlers) {
 	d := queryHandler{r.replicas}
 	d.Register(h)
+	r.Manager.Register(h)
 	stateOfSession.Handle(h, d.sessionState)
 	locksHeld.Handle(h, d.locks)
-	for _, q := range []interface {
-		Register(h rpc.Handlers, d query.Replicas)
-	}{FindEntity, listEntities, findSubscriptions, findNamespace, listNamespaces, loadOfPartition, countsOf, listRules, listSessions, purgeable, isIdle} {
-		q.Register(h, d.Replicas)
-	}
+	listSessions.Register(h, d.Replicas)
+	purgeable.Register(h, d.Replicas)
 	h[rpc.QueryPeek] = d.answerPeek
 }
 

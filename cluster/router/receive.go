@@ -51,7 +51,7 @@ func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Cod
 		}
 		// The catalog may know the queue although its creation was interrupted before the
 		// partition knew it.
-		r.router.recreate(r.at.Entity, func(recreated bool) {
+		r.router.Recreate(r.at.Entity, func(recreated bool) {
 			if !recreated {
 				done(fsm.EntityNotFound, nil)
 				return

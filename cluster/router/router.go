@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/peeklock/peeklock/fsm/catalog"
 
@@ -19,30 +16,18 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of the router.
-const (
-	recreatingMax      = 1024 // entities being recreated concurrently
-	recreateWaitersMax = 4096 // requests that wait for one of them
-)
-
 // Router sends the requests of the gateways to the leader of their partition and retries until
 // there is an answer, for at most Timing.Retry: then the result is ServerBusy (certainly not applied)
 // or Timeout (possibly applied). All methods are safe for concurrent use. done functions are called
 // exactly once, possibly before the method returns, and must not block.
 type Router struct {
-	*client.Clients
+	*Manager
 
 	transport  client.Transport
 	replicas   query.Replicas
 	log        *slog.Logger
-	now        func() time.Time // the clock of messages
-	shardTurns atomic.Uint64    // selects the next shard of partitioned entities
+	shardTurns atomic.Uint64 // selects the next shard of partitioned entities
 	tokens     atomic.Pointer[tokenCipher]
-	activity   activityLimiter
-
-	mu         sync.Mutex
-	recreating map[fsm.EntityID][]func(bool)
-	closed     bool
 }
 
 // Config configures a Router.
@@ -55,86 +40,9 @@ type Config struct {
 // New makes a router. Run must run while it is used.
 func New(c *Config) *Router {
 	return &Router{
-		Clients: client.New(&c.Config), transport: c.Transport, log: c.Logger, now: c.Now,
-		replicas:   query.Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
-		recreating: make(map[fsm.EntityID][]func(bool)),
+		Manager: NewManager(&c.Config), transport: c.Transport, log: c.Logger,
+		replicas: query.Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
 	}
-}
-
-// Run ends overdue requests and reports activity until ctx ends.
-func (r *Router) Run(ctx context.Context) { r.Clients.Run(ctx, r.reportActivity) }
-
-// Close ends all requests: with ServerBusy if they were certainly not applied, with Timeout otherwise.
-func (r *Router) Close() {
-	r.mu.Lock()
-	r.closed = true
-	recreating := r.recreating
-	r.recreating = make(map[fsm.EntityID][]func(bool))
-	r.mu.Unlock()
-	r.Clients.Close()
-	for _, waiters := range recreating {
-		for _, done := range waiters {
-			done(false)
-		}
-	}
-}
-
-// Resolve finds the entity that path names, regardless of case; a subscription is
-// topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in
-// /$Transfer/$DeadLetterQueue, names that sub-queue; a topic has the second only. Errors wrap an
-// fsm.Code: EntityNotFound, or ServerBusy while the catalog is not loaded or has no leader.
-func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
-	name, sub := splitPath(path)
-	entity, found, loaded := fsm.Entity{}, false, false
-	r.replicas.ViewCatalog(func(c *catalog.Machine) {
-		loaded = c.ClusterID() != ""
-		entity, found = c.Lookup(r.id, name)
-	})
-	if !loaded {
-		return fsm.EntityRef{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
-	}
-	// The local replica may be behind: an entity that was just created at another member must be found, and
-	// one that was just enabled there, or that just stopped forwarding, must not be refused, since
-	// clients do not retry then.
-	if !found || entity.Settings.Status != fsm.Active || isForwarding(entity.Settings, sub) {
-		newest, err := r.lookup(ctx, EntityQuery{Namespace: r.id, Name: name})
-		if err != nil {
-			return fsm.EntityRef{}, fmt.Errorf("%q: %w", name, err)
-		}
-		entity = newest
-	}
-	if entity.Kind == fsm.TopicEntity && sub == fsm.DeadLetterQueue {
-		return fsm.EntityRef{}, fmt.Errorf("%q: %w: a topic has no dead-letter queue, its subscriptions have", path, fsm.EntityNotFound)
-	}
-	return fsm.EntityRef{Entity: entity, Sub: sub}, nil
-}
-
-// isForwarding reports whether the messages of a sub-queue are forwarded.
-func isForwarding(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
-	switch sub { //nolint:exhaustive // the others do not forward
-	case fsm.MainQueue:
-		return settings.ForwardTo != ""
-	case fsm.DeadLetterQueue:
-		return settings.ForwardDeadLettersTo != ""
-	}
-	return false
-}
-
-// splitPath separates the sub-queue from a path.
-func splitPath(path string) (name string, sub fsm.SubQueue) {
-	path = strings.Trim(path, "/")
-	for _, known := range [...]struct {
-		suffix string
-		sub    fsm.SubQueue
-	}{ // the longer one first: it ends in the other
-		{"/$transfer/$deadletterqueue", fsm.TransferDeadLetterQueue},
-		{"/$deadletterqueue", fsm.DeadLetterQueue},
-	} {
-		if at := len(path) - len(known.suffix); at > 0 && strings.EqualFold(path[at:], known.suffix) {
-			return path[:at], known.sub
-		}
-	}
-	return path, fsm.MainQueue
 }
 
 // Send stores the messages, all or none, and calls done exactly once, possibly before it returns.
@@ -162,7 +70,7 @@ func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done fun
 			done(result)
 			return
 		}
-		r.recreate(at.Entity, func(recreated bool) {
+		r.Recreate(at.Entity, func(recreated bool) {
 			if !recreated {
 				done(result)
 				return
@@ -282,7 +190,7 @@ func (r *Router) peek(ctx context.Context, at fsm.EntityRef, q peekQuery) ([]fsm
 	if at.Kind == fsm.TopicEntity && at.Sub != fsm.TransferDeadLetterQueue {
 		return nil, fmt.Errorf("peek at topic %q: %w", at.Name, fsm.NotAllowed)
 	}
-	r.reportActivity(at.Entity)
+	r.ReportActivity(at.Entity)
 	arguments, err := json.Marshal(q)
 	if err != nil {
 		return nil, fmt.Errorf("encode query: %w", err)
@@ -337,9 +245,4 @@ func (r *Router) tokenCipher() *tokenCipher {
 	}
 	r.tokens.Store(s)
 	return s
-}
-
-// lookup finds an entity at the catalog's leader.
-func (r *Router) lookup(ctx context.Context, q EntityQuery) (fsm.Entity, error) {
-	return FindEntity.At(ctx, r, q)
 }

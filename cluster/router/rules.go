@@ -19,24 +19,22 @@ const (
 
 // AddRule adds a rule to a subscription. Errors wrap RuleExists,
 // EntityNotFound, QuotaExceeded, InvalidArgument, ServerBusy or Timeout.
-func (r *Router) AddRule(ctx context.Context, at fsm.EntityRef, rule fsm.Rule) error {
+func (r *Manager) AddRule(ctx context.Context, at fsm.EntityRef, rule fsm.Rule) error {
 	return r.putRule(ctx, at.Entity, rule, false)
 }
 
 // RemoveRule removes a rule by name. Errors wrap RuleNotFound, EntityNotFound, ServerBusy
 // or Timeout.
-func (r *Router) RemoveRule(ctx context.Context, at fsm.EntityRef, name string) error {
+func (r *Manager) RemoveRule(ctx context.Context, at fsm.EntityRef, name string) error {
 	return r.dropRule(ctx, at.Entity, name)
 }
 
 // ListRules returns up to max rules (1000) of a subscription by name, case-insensitively, after the first skip.
-func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int) ([]fsm.Rule, error) {
+func (r *Manager) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int) ([]fsm.Rule, error) {
 	if at.Kind != fsm.SubscriptionEntity {
 		return nil, fmt.Errorf("rules of %q: %w: only a subscription has rules", at.Name, fsm.NotAllowed)
 	}
-	if len(at.Shards) > 0 {
-		at = shards.Ref(at, 0) // all shards have the same
-	}
+	at = shards.Ref(at, 0) // all shards have the same
 	q := rulesQuery{EntityIn: query.Entity(at), Skip: skip, Max: max}
 	var rules []fsm.Rule
 	err := r.withRecreate(ctx, at.ID, func() (err error) {
@@ -77,21 +75,17 @@ func (r NamespaceView) Rules(ctx context.Context, subscription string, skip, max
 	return r.ListRules(ctx, fsm.EntityRef{Entity: entity}, skip, max)
 }
 
-func (r *Router) putRule(ctx context.Context, entity fsm.Entity, rule fsm.Rule, replace bool) error {
+func (r *Manager) putRule(ctx context.Context, entity fsm.Entity, rule fsm.Rule, replace bool) error {
+	refusal := fsm.RuleExists
+	if replace {
+		refusal = fsm.RuleNotFound
+	}
+	put := func(replace bool) func(fsm.EntityID) fsm.Command {
+		return func(id fsm.EntityID) fsm.Command { return fsm.PutRule{Subscription: id, Rule: rule, Replace: replace} }
+	}
 	err := rule.Validate()
-	put := func(id fsm.EntityID) fsm.Command { return fsm.PutRule{Subscription: id, Rule: rule, Replace: replace} }
-	switch {
-	case err != nil:
-	case len(entity.Shards) > 0:
-		refusal := fsm.RuleExists
-		if replace {
-			refusal = fsm.RuleNotFound
-		}
-		err = r.changeShardRules(ctx, fsm.EntityRef{Entity: entity}, refusal, put, func(id fsm.EntityID) fsm.Command {
-			return fsm.PutRule{Subscription: id, Rule: rule, Replace: !replace}
-		})
-	default:
-		err = r.changeRules(ctx, entity, put(entity.ID))
+	if err == nil {
+		err = r.changeRules(ctx, entity, refusal, put(replace), put(!replace))
 	}
 	if errors.Is(err, fsm.QuotaExceeded) {
 		err = explainRules(err)
@@ -108,22 +102,54 @@ func explainRules(err error) error {
 		err, correlationRulesMax, sqlRulesMax, rulesMiBMax)
 }
 
-func (r *Router) dropRule(ctx context.Context, entity fsm.Entity, name string) error {
+func (r *Manager) dropRule(ctx context.Context, entity fsm.Entity, name string) error {
 	drop := func(id fsm.EntityID) fsm.Command { return fsm.DropRule{Subscription: id, Name: name} }
-	var err error
-	if len(entity.Shards) > 0 {
-		err = r.changeShardRules(ctx, fsm.EntityRef{Entity: entity}, fsm.RuleNotFound, drop, nil)
-	} else {
-		err = r.changeRules(ctx, entity, drop(entity.ID))
-	}
+	err := r.changeRules(ctx, entity, fsm.RuleNotFound, drop, nil)
 	if err != nil {
 		return fmt.Errorf("drop rule %q of %q: %w", name, entity.Name, err)
 	}
 	return nil
 }
 
-// changeRules submits a command about the rules of an entity.
-func (r *Router) changeRules(ctx context.Context, entity fsm.Entity, command fsm.Command) error {
+// changeRules changes the rules of a subscription, in every shard. Shards may differ after an
+// interrupted change: a shard that refuses because it has the change already is not an error if
+// another shard needed the change; repair then makes the shards that refused equal.
+func (r *Manager) changeRules(ctx context.Context, entity fsm.Entity, refusal fsm.Code, change, repair func(fsm.EntityID) fsm.Command) error {
+	at := fsm.EntityRef{Entity: entity}
+	refusals := make([]bool, shards.Count(at))
+	err := shards.Each(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
+		err := r.changeShard(ctx, part.Entity, change(part.ID))
+		if errors.Is(err, refusal) {
+			refusals[shard] = true
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, refused := range refusals {
+		if refused {
+			left++
+		}
+	}
+	switch {
+	case left == len(refusals):
+		return refusal
+	case left == 0 || repair == nil:
+		return nil
+	}
+	return shards.Each(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
+		if !refusals[shard] {
+			return nil
+		}
+		return r.changeShard(ctx, part.Entity, repair(part.ID))
+	})
+}
+
+// changeShard submits a command about the rules of an entity that is not partitioned, or of a shard.
+func (r *Manager) changeShard(ctx context.Context, entity fsm.Entity, command fsm.Command) error {
 	if entity.Kind != fsm.SubscriptionEntity {
 		return fmt.Errorf("%w: only a subscription has rules", fsm.NotAllowed)
 	}
@@ -131,16 +157,4 @@ func (r *Router) changeRules(ctx context.Context, entity fsm.Entity, command fsm
 		_, err := r.Command(ctx, entity.Partition, command)
 		return err
 	})
-}
-
-// withRecreate calls a function, and once more when the partition does not know the entity and the
-// catalog does, because its creation was interrupted.
-func (r *Router) withRecreate(ctx context.Context, id fsm.EntityID, ask func() error) error {
-	err := ask()
-	if errors.Is(err, fsm.EntityNotFound) {
-		if err = r.putShard(ctx, id); err == nil {
-			err = ask()
-		}
-	}
-	return err
 }

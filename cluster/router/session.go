@@ -92,7 +92,7 @@ func (a *sessionAccept) handleResult(result fsm.Result) {
 	case code == fsm.EntityNotFound && !a.recreated:
 		a.recreated = true
 		// The catalog may know the entity although its creation was interrupted.
-		a.router.recreate(a.receiver.at.Entity, func(recreated bool) {
+		a.router.Recreate(a.receiver.at.Entity, func(recreated bool) {
 			if !recreated {
 				a.refuse(fsm.EntityNotFound)
 				return

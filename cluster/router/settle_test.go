@@ -16,7 +16,7 @@ func TestSettlementsOverTheLimitAreSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	r := &Router{Clients: testClients(t, group)}
+	r := &Router{Manager: &Manager{Clients: testClients(t, group)}}
 	settlements := make([]fsm.Settlement, 4)
 	for i := range settlements {
 		settlements[i] = fsm.Settlement{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(i + 1), Epoch: 1}, Verb: fsm.Defer}
@@ -50,7 +50,7 @@ func TestRedrivesOverTheLimitAreSubmittedAgain(t *testing.T) {
 	} {
 		group := &fakegroup.Group{}
 		group.Lead(true, 1)
-		r := &Router{Clients: testClients(t, group)}
+		r := &Router{Manager: &Manager{Clients: testClients(t, group)}}
 		var count int
 		var err error
 		done := make(chan struct{})

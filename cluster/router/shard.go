@@ -1,8 +1,6 @@
 package router
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -59,22 +57,10 @@ func (r *Router) sendShard(at fsm.EntityRef, messages []fsm.Message, done func(f
 	})
 }
 
-// positionsByShard groups the positions of n client sequence numbers by their shards, in order. It leaves
-// out numbers of shards that do not exist.
-func positionsByShard(at fsm.EntityRef, n int, number func(int) fsm.SequenceNumber) map[int][]int {
-	groups := make(map[int][]int)
-	for i := range n {
-		if shard, _ := shards.Split(number(i)); shard < len(at.Shards) {
-			groups[shard] = append(groups[shard], i)
-		}
-	}
-	return groups
-}
-
 // settleShards is Settle for a partitioned entity: done is called when all shards have answered.
 func (r *Router) settleShards(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
 	codes := lockLostCodes(len(settlements))
-	groups := positionsByShard(at, len(settlements), func(i int) fsm.SequenceNumber { return settlements[i].Lock.Sequence })
+	groups := shards.Positions(at, len(settlements), func(i int) fsm.SequenceNumber { return settlements[i].Lock.Sequence })
 	remaining := newCountdown(len(groups), func() { done(codes) })
 	for shard, positions := range groups {
 		r.Settle(shards.Ref(at, shard), toShardSettlements(settlements, positions), func(got []fsm.Code) {
@@ -99,7 +85,7 @@ func toShardSettlements(settlements []fsm.Settlement, positions []int) []fsm.Set
 // renewShards is Renew for a partitioned entity.
 func (r *Router) renewShards(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
 	codes, untils := lockLostCodes(len(locks)), make([]fsm.Instant, len(locks))
-	groups := positionsByShard(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
+	groups := shards.Positions(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
 	remaining := newCountdown(len(groups), func() { done(codes, untils) })
 	for shard, positions := range groups {
 		some := make([]fsm.LockID, len(positions))
@@ -121,15 +107,15 @@ func lockLostCodes(n int) []fsm.Code { return slices.Repeat([]fsm.Code{fsm.Messa
 
 // fetchShards is Fetch for a partitioned entity.
 func (r *Router) fetchShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+	groups := shards.Positions(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	fetchEach(groups, done, func(shard int, positions []int, done func(fsm.Code, []fsm.Delivery)) {
-		r.Fetch(shards.Ref(at, shard), toShardSequences(sequences, positions), receiveAndDelete, done)
+		r.Fetch(shards.Ref(at, shard), shards.Inside(sequences, positions), receiveAndDelete, done)
 	})
 }
 
 // fetchReadyShards is FetchReady for a partitioned entity.
 func (r *Router) fetchReadyShards(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-	groups := positionsByShard(at, len(seen), func(i int) fsm.SequenceNumber { return seen[i].Sequence })
+	groups := shards.Positions(at, len(seen), func(i int) fsm.SequenceNumber { return seen[i].Sequence })
 	fetchEach(groups, done, func(shard int, positions []int, done func(fsm.Code, []fsm.Delivery)) {
 		some := make([]fsm.LockID, len(positions))
 		for i, position := range positions {
@@ -165,19 +151,10 @@ func fetchEach(groups map[int][]int, done func(fsm.Code, []fsm.Delivery), fetch 
 	}
 }
 
-// toShardSequences returns the client sequence numbers at some positions as numbers within their shard.
-func toShardSequences(sequences []fsm.SequenceNumber, positions []int) []fsm.SequenceNumber {
-	some := make([]fsm.SequenceNumber, len(positions))
-	for i, position := range positions {
-		_, some[i] = shards.Split(sequences[position])
-	}
-	return some
-}
-
 // cancelShards is CancelScheduled for a partitioned entity: all or none within each shard, and an
 // error when one of them refuses, although others may have cancelled their messages.
 func (r *Router) cancelShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
-	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+	groups := shards.Positions(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	known := 0
 	for _, positions := range groups {
 		known += len(positions)
@@ -189,31 +166,13 @@ func (r *Router) cancelShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, 
 	var worst atomic.Uint32
 	remaining := newCountdown(len(groups), func() { done(fsm.Code(worst.Load())) })
 	for shard, positions := range groups {
-		r.CancelScheduled(shards.Ref(at, shard), toShardSequences(sequences, positions), func(code fsm.Code) {
+		r.CancelScheduled(shards.Ref(at, shard), shards.Inside(sequences, positions), func(code fsm.Code) {
 			if code != fsm.OK {
 				worst.Store(uint32(code))
 			}
 			remaining.partDone()
 		})
 	}
-}
-
-// purgeShards is Purge for a partitioned entity, one shard after the other. It skips a shard that
-// does not answer, and returns its code when nothing was removed.
-func (r *Router) purgeShards(at fsm.EntityRef, before fsm.Instant, max, shard, removed int, worst fsm.Code, done func(fsm.Code, int)) {
-	if shard == len(at.Shards) || max <= 0 {
-		if removed > 0 {
-			worst = fsm.OK
-		}
-		done(worst, removed)
-		return
-	}
-	r.Purge(shards.Ref(at, shard), before, max, func(code fsm.Code, n int) {
-		if code != fsm.OK {
-			worst = code
-		}
-		r.purgeShards(at, before, max-n, shard+1, removed+n, worst, done)
-	})
 }
 
 // countdown calls a function when a number of parts are done, or immediately when there are none.
@@ -235,19 +194,4 @@ func (j *countdown) partDone() {
 	if j.left.Add(-1) == 0 {
 		j.then()
 	}
-}
-
-// onShards calls a function for every shard of an entity concurrently, or for the entity itself when
-// it is not partitioned. Errors are joined.
-func onShards(ctx context.Context, at fsm.EntityRef, do func(ctx context.Context, at fsm.EntityRef, shard int) error) error {
-	if len(at.Shards) == 0 {
-		return do(ctx, at, 0)
-	}
-	errs := make([]error, len(at.Shards))
-	var doing sync.WaitGroup
-	for shard := range at.Shards {
-		doing.Go(func() { errs[shard] = do(ctx, shards.Ref(at, shard), shard) })
-	}
-	doing.Wait()
-	return errors.Join(errs...)
 }

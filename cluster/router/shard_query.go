@@ -2,8 +2,6 @@ package router
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/shards"
@@ -102,106 +100,4 @@ func (r *Router) shardSessions(ctx context.Context, at fsm.EntityRef, updatedAft
 		}
 	}
 	return all[:min(len(all), max(0, most))], nil
-}
-
-// redriveShards is redrive for a partitioned entity. It returns the count of the shards that
-// answered, also with an error.
-func (r *Router) redriveShards(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
-	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
-	var mu sync.Mutex
-	total := 0
-	err := onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
-		positions := groups[shard]
-		if len(positions) == 0 {
-			return nil
-		}
-		n, err := r.redrive(ctx, part, toShardSequences(sequences, positions))
-		mu.Lock()
-		total += n
-		mu.Unlock()
-		return err
-	})
-	return total, err
-}
-
-// changeShardRules changes the rules of every shard of a subscription. Shards may differ after an
-// interrupted change: a shard that refuses because it has the change already is not an error if
-// another shard needed the change; repair then makes the shards that refused equal.
-func (r *Router) changeShardRules(ctx context.Context, at fsm.EntityRef, refusal fsm.Code, change, repair func(fsm.EntityID) fsm.Command) error {
-	refusals := make([]bool, len(at.Shards))
-	err := onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
-		err := r.changeRules(ctx, part.Entity, change(part.ID))
-		if errors.Is(err, refusal) {
-			refusals[shard] = true
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	left := 0
-	for _, refused := range refusals {
-		if refused {
-			left++
-		}
-	}
-	switch {
-	case left == len(refusals):
-		return refusal
-	case left == 0 || repair == nil:
-		return nil
-	}
-	return onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
-		if !refusals[shard] {
-			return nil
-		}
-		return r.changeRules(ctx, part.Entity, repair(part.ID))
-	})
-}
-
-// countShards is Counts when some of the entities are partitioned: it counts each shard and adds up
-// those of one entity.
-func (r *Router) countShards(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
-	var parts []fsm.Entity
-	for i := range entities {
-		at := fsm.EntityRef{Entity: entities[i]}
-		if len(at.Shards) == 0 {
-			parts = append(parts, at.Entity)
-		}
-		for shard := range at.Shards {
-			parts = append(parts, shards.Ref(at, shard).Entity)
-		}
-	}
-	counts, err := r.Counts(ctx, parts)
-	if err != nil {
-		return nil, err
-	}
-	sums := make([]fsm.Counts, len(entities))
-	for i := range entities {
-		n := max(1, len(entities[i].Shards))
-		for _, c := range counts[:n] {
-			sums[i] = AddCounts(sums[i], c)
-		}
-		counts = counts[n:]
-	}
-	return sums, nil
-}
-
-// AddCounts adds the counts of two shards. Every shard of a topic has the same subscriptions and rules.
-func AddCounts(a, b fsm.Counts) fsm.Counts {
-	a.Active += b.Active
-	a.Locked += b.Locked
-	a.Deferred += b.Deferred
-	a.Scheduled += b.Scheduled
-	a.DeadLetter += b.DeadLetter
-	a.Bytes += b.Bytes
-	a.Transfer += b.Transfer
-	a.TransferDeadLetter += b.TransferDeadLetter
-	a.Subscriptions = max(a.Subscriptions, b.Subscriptions)
-	a.Sessions += b.Sessions
-	a.SQLFilters = max(a.SQLFilters, b.SQLFilters)
-	a.CorrelationFilters = max(a.CorrelationFilters, b.CorrelationFilters)
-	a.LastUse = max(a.LastUse, b.LastUse)
-	return a
 }

@@ -54,7 +54,7 @@ func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 			out.Settles = append(out.Settles, *s)
 			continue
 		}
-		groups := positionsByShard(s.At, len(s.Settlements), func(i int) fsm.SequenceNumber { return s.Settlements[i].Lock.Sequence })
+		groups := shards.Positions(s.At, len(s.Settlements), func(i int) fsm.SequenceNumber { return s.Settlements[i].Lock.Sequence })
 		switch {
 		case len(groups) > 1:
 			return out, fsm.NotAllowed // two partitions
@@ -112,11 +112,11 @@ func resolveCancels(cancels []fsm.CancelAt) (out []fsm.CancelAt, code fsm.Code) 
 			out = append(out, *c)
 			continue
 		}
-		groups := positionsByShard(c.At, len(c.Sequences), func(i int) fsm.SequenceNumber { return c.Sequences[i] })
+		groups := shards.Positions(c.At, len(c.Sequences), func(i int) fsm.SequenceNumber { return c.Sequences[i] })
 		found := 0
 		for shard, positions := range groups {
 			found += len(positions)
-			out = append(out, fsm.CancelAt{At: shards.Ref(c.At, shard), Sequences: toShardSequences(c.Sequences, positions)})
+			out = append(out, fsm.CancelAt{At: shards.Ref(c.At, shard), Sequences: shards.Inside(c.Sequences, positions)})
 		}
 		switch {
 		case len(groups) > 1:
@@ -203,7 +203,7 @@ func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm
 			reserved(result)
 			return
 		}
-		r.recreate(at.Entity, func(recreated bool) {
+		r.Recreate(at.Entity, func(recreated bool) {
 			if !recreated {
 				reserved(result)
 				return
@@ -339,7 +339,7 @@ func (r *Router) recreateAll(entities []fsm.Entity, then func(recreated bool)) {
 		then(true)
 		return
 	}
-	r.recreate(entities[0], func(recreated bool) {
+	r.Recreate(entities[0], func(recreated bool) {
 		if !recreated {
 			then(false)
 			return

@@ -1,9 +1,22 @@
 package shards
 
-import "github.com/peeklock/peeklock/fsm"
+import (
+	"context"
+	"errors"
+	"sync"
 
-// Ref returns a reference to one shard of a partitioned entity; a shard is an entity like any other.
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Count returns the number of shards of an entity, 1 for an entity that is not partitioned.
+func Count(at fsm.EntityRef) int { return max(1, len(at.Shards)) }
+
+// Ref returns a reference to one shard of a partitioned entity; a shard is an entity like any other. An entity that is not
+// partitioned is its own shard 0.
 func Ref(at fsm.EntityRef, shard int) fsm.EntityRef {
+	if len(at.Shards) == 0 {
+		return at
+	}
 	at.ID, at.Partition = at.Shards[shard].Entity, at.Shards[shard].Partition
 	if at.Topic != 0 {
 		at.Topic += fsm.EntityID(shard) // the shard of the topic in the same partition
@@ -44,4 +57,39 @@ func Hash(e *fsm.Entity, key string) int {
 		hash = (hash ^ uint64(key[i])) * prime
 	}
 	return int(hash % uint64(len(e.Shards)))
+}
+
+// Positions groups the positions of n client sequence numbers by their shards, in order. It leaves
+// out numbers of shards that do not exist.
+func Positions(at fsm.EntityRef, n int, number func(int) fsm.SequenceNumber) map[int][]int {
+	groups := make(map[int][]int)
+	for i := range n {
+		if shard, _ := Split(number(i)); shard < Count(at) {
+			groups[shard] = append(groups[shard], i)
+		}
+	}
+	return groups
+}
+
+// Inside returns the client sequence numbers at some positions as numbers within their shard.
+func Inside(sequences []fsm.SequenceNumber, positions []int) []fsm.SequenceNumber {
+	some := make([]fsm.SequenceNumber, len(positions))
+	for i, position := range positions {
+		_, some[i] = Split(sequences[position])
+	}
+	return some
+}
+
+// Each calls a function for every shard of an entity concurrently. Errors are joined.
+func Each(ctx context.Context, at fsm.EntityRef, do func(ctx context.Context, part fsm.EntityRef, shard int) error) error {
+	if Count(at) == 1 {
+		return do(ctx, Ref(at, 0), 0)
+	}
+	errs := make([]error, Count(at))
+	var doing sync.WaitGroup
+	for shard := range errs {
+		doing.Go(func() { errs[shard] = do(ctx, Ref(at, shard), shard) })
+	}
+	doing.Wait()
+	return errors.Join(errs...)
 }

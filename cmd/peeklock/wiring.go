@@ -24,11 +24,15 @@ type control struct {
 
 // In returns the view of a namespace.
 func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
-	return namespaceView{c.Router.In(namespace)}
+	return namespaceView{c.Router.In(namespace), c.Router}
 }
 
 // namespaceView adapts the view of a namespace to the control API.
-type namespaceView struct{ router.NamespaceView }
+type namespaceView struct {
+	router.NamespaceView
+
+	router *router.Router
+}
 
 // Sessions lists the sessions of the entity at a path. A topic itself has none.
 func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int) ([]fsm.Session, error) {
@@ -39,7 +43,7 @@ func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int
 	case at.Kind == fsm.TopicEntity:
 		return nil, fmt.Errorf("sessions of the topic %q: %w", path, fsm.EntityNotFound)
 	}
-	return s.Router.Sessions(ctx, at, 0, skip, most)
+	return s.router.Sessions(ctx, at, 0, skip, most)
 }
 
 // accessRules adapts the catalog to the keyring.

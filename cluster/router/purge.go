@@ -4,68 +4,50 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 )
 
 // The limits of what one request removes or redrives, as in fsm. Callers repeat the request for
 // more.
 const (
-	purgeMessagesMax   = 4000 // of one purge: as in the cloud service
+	PurgeMessagesMax   = 4000 // of one purge: as in the cloud service
 	redriveMessagesMax = 1000 // of one redrive
 )
-
-// Schedule stores messages, all or none, of which some or all have an EnqueueAt. done gets one
-// sequence number per message, in order, for CancelScheduled; 0 for a duplicate that was dropped. As
-// with Send, the caller must not change the messages afterwards.
-func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
-	n := len(messages)
-	r.sendMessages(at, messages, func(result fsm.Result) {
-		if result.Code != fsm.OK {
-			done(result.Code, nil)
-			return
-		}
-		numbers := result.Sequences
-		if len(numbers) != n { // no duplicate: the numbers are consecutive
-			numbers = make([]fsm.SequenceNumber, n)
-			for i := range numbers {
-				numbers[i] = result.Sequence + fsm.SequenceNumber(i)
-			}
-		}
-		done(fsm.OK, numbers)
-	})
-}
-
-// CancelScheduled removes scheduled messages (1 to 4096), all or none: MessageNotFound when one of
-// the numbers is not a scheduled message.
-func (r *Router) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
-	if at.Sub != fsm.MainQueue {
-		done(fsm.MessageNotFound) // nothing is scheduled there
-		return
-	}
-	if len(at.Shards) > 0 {
-		r.cancelShards(at, sequences, done)
-		return
-	}
-	command := fsm.CancelScheduled{Entity: at.ID, Sequences: sequences}
-	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code) })
-}
 
 // Purge removes ready messages that were enqueued before a given time (0: all), oldest first, at most
 // max (1 to 4000; larger values are reduced). done gets the number of removed messages. 0 means that none
 // are left; fewer than max does not, because expired messages are not counted.
-func (r *Router) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(fsm.Code, int)) {
+func (r *Manager) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(fsm.Code, int)) {
 	if max < 1 {
 		done(fsm.InvalidArgument, 0)
 		return
 	}
-	if len(at.Shards) > 0 {
-		r.purgeShards(at, before, min(max, purgeMessagesMax), 0, 0, fsm.OK, done)
+	r.purgeShards(at, before, min(max, PurgeMessagesMax), 0, 0, fsm.OK, done)
+}
+
+// purgeShards purges one shard after the other. It skips a shard that does not answer, and returns its code when nothing
+// was removed.
+func (r *Manager) purgeShards(at fsm.EntityRef, before fsm.Instant, max, shard, removed int, worst fsm.Code, done func(fsm.Code, int)) {
+	if shard == shards.Count(at) || max <= 0 {
+		if removed > 0 {
+			worst = fsm.OK
+		}
+		done(worst, removed)
 		return
 	}
-	command := fsm.PurgeMessages{Address: at.Address(), Before: before, Max: uint32(min(max, purgeMessagesMax))}
-	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
+	part := shards.Ref(at, shard)
+	command := fsm.PurgeMessages{Address: part.Address(), Before: before, Max: uint32(max)}
+	r.Client(part.Partition).Submit(command, func(result fsm.Result) {
+		if result.Code != fsm.OK {
+			worst = result.Code
+		}
+		n := int(result.Count)
+		r.purgeShards(at, before, max-n, shard+1, removed+n, worst, done)
+	})
 }
 
 // PurgeEntity is Purge by name; a zero time means all. After ServerBusy nothing was removed; after
@@ -115,11 +97,23 @@ func (r NamespaceView) RedriveEntity(ctx context.Context, name string, sequences
 	return count, nil
 }
 
-// redrive moves dead letters back; an entry takes as many as it may rewrite.
-func (r *Router) redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
-	if len(at.Shards) > 0 {
-		return r.redriveShards(ctx, at, sequences)
-	}
+// redrive moves dead letters of all shards back. It returns the count of the shards that answered, also with an error.
+func (r *Manager) redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
+	groups := shards.Positions(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+	var total atomic.Int64
+	err := shards.Each(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
+		if len(groups[shard]) == 0 {
+			return nil
+		}
+		n, err := r.redriveShard(ctx, part, shards.Inside(sequences, groups[shard]))
+		total.Add(int64(n))
+		return err
+	})
+	return int(total.Load()), err
+}
+
+// redriveShard moves dead letters of one shard back; an entry takes as many as it may rewrite.
+func (r *Manager) redriveShard(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
 	count := 0
 	for {
 		result, err := r.Command(ctx, at.Partition, fsm.RedriveMessages{Entity: at.ID, Sequences: sequences})

@@ -1,0 +1,69 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/peeklock/peeklock/fsm/catalog"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Resolve finds the entity that path names, regardless of case; a subscription is
+// topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in
+// /$Transfer/$DeadLetterQueue, names that sub-queue; a topic has the second only. Errors wrap an
+// fsm.Code: EntityNotFound, or ServerBusy while the catalog is not loaded or has no leader.
+func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
+	name, sub := splitPath(path)
+	entity, found, loaded := fsm.Entity{}, false, false
+	r.replicas.ViewCatalog(func(c *catalog.Machine) {
+		loaded = c.ClusterID() != ""
+		entity, found = c.Lookup(r.id, name)
+	})
+	if !loaded {
+		return fsm.EntityRef{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
+	}
+	// The local replica may be behind: an entity that was just created at another member must be found, and
+	// one that was just enabled there, or that just stopped forwarding, must not be refused, since
+	// clients do not retry then.
+	if !found || entity.Settings.Status != fsm.Active || isForwarding(entity.Settings, sub) {
+		newest, err := r.lookup(ctx, EntityQuery{Namespace: r.id, Name: name})
+		if err != nil {
+			return fsm.EntityRef{}, fmt.Errorf("%q: %w", name, err)
+		}
+		entity = newest
+	}
+	if entity.Kind == fsm.TopicEntity && sub == fsm.DeadLetterQueue {
+		return fsm.EntityRef{}, fmt.Errorf("%q: %w: a topic has no dead-letter queue, its subscriptions have", path, fsm.EntityNotFound)
+	}
+	return fsm.EntityRef{Entity: entity, Sub: sub}, nil
+}
+
+// isForwarding reports whether the messages of a sub-queue are forwarded.
+func isForwarding(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
+	switch sub { //nolint:exhaustive // the others do not forward
+	case fsm.MainQueue:
+		return settings.ForwardTo != ""
+	case fsm.DeadLetterQueue:
+		return settings.ForwardDeadLettersTo != ""
+	}
+	return false
+}
+
+// splitPath separates the sub-queue from a path.
+func splitPath(path string) (name string, sub fsm.SubQueue) {
+	path = strings.Trim(path, "/")
+	for _, known := range [...]struct {
+		suffix string
+		sub    fsm.SubQueue
+	}{ // the longer one first: it ends in the other
+		{"/$transfer/$deadletterqueue", fsm.TransferDeadLetterQueue},
+		{"/$deadletterqueue", fsm.DeadLetterQueue},
+	} {
+		if at := len(path) - len(known.suffix); at > 0 && strings.EqualFold(path[at:], known.suffix) {
+			return path[:at], known.sub
+		}
+	}
+	return path, fsm.MainQueue
+}
