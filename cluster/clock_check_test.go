@@ -12,9 +12,10 @@ import (
 
 // TestVotersCountAmongTheClocks: a member whose catalog is older than the other members, because it has just started, does
 // not take its own clock for that of a quorum.
-func TestVotersCountAmongTheClocks(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestVotersCountAmongTheClocks(t *testing.T) { inBubble(t, votersCountAmongTheClocks) }
+
+func votersCountAmongTheClocks(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	node := c.nodes[0]
 	kit.Eventually(t, "the member has a replica with three voters", func() bool {
@@ -34,8 +35,11 @@ func TestVotersCountAmongTheClocks(t *testing.T) {
 // TestMemberWithAWrongClockLeadsNothing: a member whose clock is set an hour ahead gives its leaderships to
 // others and its entries move no time; when the clock is right again it gets them back.
 func TestMemberWithAWrongClockLeadsNothing(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 3)
+	inBubble(t, memberWithAWrongClockLeadsNothing)
+}
+
+func memberWithAWrongClockLeadsNothing(t *testing.T) {
+	c := newBubbleCluster(t, 3, 3)
 	var skew [3]atomic.Int64
 	for i := range c.configs {
 		c.configs[i].Now = func() time.Time { return time.Now().Add(time.Duration(skew[i].Load())) }

@@ -577,9 +577,10 @@ func TestMoveIsCancelled(t *testing.T) {
 
 // TestDrainMovesLeadershipsAway checks that a drained member leads no partition, gets none, and gets its
 // leaderships back after Undrain.
-func TestDrainMovesLeadershipsAway(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+func TestDrainMovesLeadershipsAway(t *testing.T) { inBubble(t, drainMovesLeadershipsAway) }
+
+func drainMovesLeadershipsAway(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	operator := c.nodes[0].Operator()
 	queue := createQueue(t, c.nodes[0], "q")
