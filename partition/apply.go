@@ -335,6 +335,7 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 		image:    g.machine.Image(),
 		applied:  g.applied.Load(),
 		clock:    g.machine.Times().Wall,
+		config:   g.configIndex.Load(),
 		segments: list,
 		saved:    func() { g.snapshotter.saved(written) },
 	}, nil

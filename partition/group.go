@@ -177,7 +177,7 @@ func (g *Group) openStorage() error {
 	if g.log, err = cfg.Log.Group(cfg.ID); err != nil {
 		return err
 	}
-	g.log.OnFailure(g.halt, func() { g.requestReopen("entries could not be written") })
+	g.log.OnFailure(g.halt, func() { g.requestReopen("the log has less than raft takes for written") })
 	if err := claim(cfg, g.log); err != nil {
 		return err
 	}
@@ -205,6 +205,7 @@ func (g *Group) openStorage() error {
 		logBytes: g.snapshotter.total.Load, newest: newest, serial: serial,
 	}
 	g.log.KeepFrom(g.logKeptFrom)
+	g.log.SnapshotEnd(g.snapshots.end)
 	if newest != nil {
 		g.snapshots.imageBytes.Store(newest.ImageBytes)
 		if err := g.load(newest); err != nil {

@@ -32,7 +32,7 @@ func (g *Group) openRaft() error {
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
-		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, inst.transport)
+		r, err = g.newRaft(conf, inst.transport)
 		inst.transport.SetRaft(r)
 	}
 	if err != nil {
@@ -44,6 +44,21 @@ func (g *Group) openRaft() error {
 	r.RegisterObserver(raft.NewObserver(inst.leaders, false, g.isOtherLeader))
 	g.instance.Store(inst)
 	return nil
+}
+
+// errRaftGoroutineEnded means that the log has ended the goroutine that opened raft, and halted the replica.
+var errRaftGoroutineEnded = errors.New("a stored value or entry could not be read or written")
+
+// newRaft starts raft on a goroutine of its own: the log ends the goroutine that reads a damaged entry.
+func (g *Group) newRaft(conf *raft.Config, to raft.Transport) (r *raft.Raft, err error) {
+	err = errRaftGoroutineEnded
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, to)
+	}()
+	<-done
+	return r, err
 }
 
 // isOtherLeader reports whether raft has observed that another replica leads.

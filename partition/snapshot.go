@@ -363,6 +363,14 @@ func (s *snapshotStore) removeReplaced(snap *storedSnapshot) {
 	s.bodies.ReleaseSegments(snap.Segments)
 }
 
+// end returns the index at which the newest snapshot ends, 0 without one.
+func (s *snapshotStore) end() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	index, _ := s.newest.ends()
+	return index
+}
+
 // Create implements raft.SnapshotStore, for snapshots of this replica and those that a leader sends.
 func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
 	confIndex uint64, _ raft.Transport,
@@ -387,6 +395,7 @@ type frozenState struct {
 	applied   uint64
 	clock     fsm.Instant
 	digest    digestState
+	config    uint64 // index of the configuration that was applied last
 	segments  []bodystore.SegmentSize
 	published bool // a snapshot on disk now retains the segments
 	saved     func()
@@ -397,6 +406,10 @@ func (f *frozenState) Persist(to raft.SnapshotSink) error {
 	s, ok := to.(*snapshotSink)
 	if !ok {
 		return fmt.Errorf("persist snapshot: sink is a %T", to)
+	}
+	// Raft takes a configuration for committed that a leader could not store, until the instance is reopened.
+	if s.manifest.ConfigurationIndex != f.config {
+		return fmt.Errorf("persist snapshot: raft's configuration is that of index %d, the applied one that of %d", s.manifest.ConfigurationIndex, f.config)
 	}
 	own, err := s.store.beginOwn(s.end())
 	if err != nil {

@@ -201,13 +201,16 @@ func (g *Group) EndInstance() {
 		g.mu.Lock()
 	}
 	defer g.mu.Unlock()
+	g.truncation.pending = false // the next instance reads the end of the log
 	if g.behind.err == nil {
 		return
 	}
-	g.cache.dropFrom(g.behind.from)
-	g.last = g.behind.from - 1
-	if g.last < g.first { // it held nothing else
-		g.first, g.last = 0, 0
+	if from := g.behind.from; from != 0 {
+		g.cache.dropFrom(from)
+		g.last = from - 1
+		if g.last < g.first { // it held nothing else
+			g.first, g.last = 0, 0
+		}
 	}
 	g.behind.from, g.behind.err = 0, nil
 	g.storedBelow.Store(math.MaxUint64)

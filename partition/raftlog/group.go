@@ -45,9 +45,11 @@ type Group struct {
 	votePending     bool
 	term            uint64 // as written last; 0: unknown
 	behind          behind
+	truncation      truncation
+	snapshotEnd     func() uint64 // see SnapshotEnd; nil if unknown
 	// fail stops the replica when the content of the log is unknown.
 	fail func(error)
-	// lost is called when entries that raft has taken for written could not be written: the raft instance has to end.
+	// lost is called when raft takes entries or a configuration for written that could not be written: the raft instance has to end.
 	lost func()
 	// instanceClosed is closed with the running raft instance; nil while none runs.
 	instanceClosed atomic.Pointer[<-chan struct{}]
@@ -131,8 +133,11 @@ func (g *Group) StoreLogs(entries []*raft.Log) error {
 	err := g.storeLogs(entries)
 	if err != nil {
 		g.failedAppends.Add(1)
+		g.noteFailedAppend(entries, err)
+		return err
 	}
-	return err
+	g.noteStored()
+	return nil
 }
 
 // FailedAppends returns how often StoreLogs has failed.
@@ -234,18 +239,6 @@ func (g *Group) stopOnFatal(err error) error {
 	return err
 }
 
-// closeGap drops the entries before a gap, so that the log has no holes: after a snapshot from the leader
-// raft continues behind it, and older entries are no longer needed.
-func (g *Group) closeGap(next uint64) error {
-	g.mu.RLock()
-	gap := g.last != 0 && next > g.last+1
-	g.mu.RUnlock()
-	if !gap {
-		return nil
-	}
-	return g.clear()
-}
-
 // clear deletes all entries of the group.
 func (g *Group) clear() error {
 	g.mu.RLock()
@@ -294,7 +287,14 @@ func (g *Group) DeleteRange(low, high uint64) error {
 			high = from - 1
 		}
 	}
-	return g.deleteRange(low, high)
+	g.mu.RLock()
+	suffix := g.last != 0 && low <= g.last && high >= g.last
+	g.mu.RUnlock()
+	err := g.deleteRange(low, high)
+	if suffix {
+		g.noteTruncated(err)
+	}
+	return err
 }
 
 // deleteRange deletes in pieces, so that other groups wait for one piece and not
@@ -535,7 +535,7 @@ func (g *Group) forgetDamage() error {
 }
 
 // OnFailure sets the functions that stop the replica when the content of the log is unknown, and that end the raft instance
-// when entries that it has taken for written could not be written. It is called before the log is used.
+// when it takes entries or a configuration for written that could not be written. It is called before the log is used.
 func (g *Group) OnFailure(fail func(error), lost func()) { g.fail, g.lost = fail, lost }
 
 // SetInstance tells the log which raft instance uses it: closed is closed with the instance; nil while

@@ -1,0 +1,95 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/raft"
+)
+
+// errGap means that an append would leave a hole in the log.
+var errGap = errors.New("the log ends before the entry that precedes the append")
+
+// truncation records what the raft instance did to the end of the log. Raft 1.7.3 does not update its last index when it deletes a
+// suffix: if the append that follows fails, raft takes an entry for the last one that the log does not hold.
+type truncation struct {
+	pending  bool // a suffix was deleted, and nothing was stored since
+	gapFound bool // an instance was ended by errGap, and nothing was stored since
+}
+
+// SnapshotEnd sets the function that returns the index at which the newest snapshot ends. It must be called before raft runs.
+// Without it the log drops all entries before a gap.
+func (g *Group) SnapshotEnd(end func() uint64) { g.snapshotEnd = end }
+
+// noteStored records that an append succeeded: raft now knows the last index of the log.
+func (g *Group) noteStored() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.truncation = truncation{}
+}
+
+// noteTruncated records the result of a deletion by raft. Raft keeps its last index when the deletion of a suffix fails,
+// which may have deleted a part.
+func (g *Group) noteTruncated(err error) {
+	if err != nil {
+		g.endInstanceFor(err)
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.truncation.pending = true
+}
+
+// noteFailedAppend ends the raft instance if the failed append leaves it with a state that the log does not have. After any other
+// append the state of raft is right, and raft repeats the append: reopening reads all entries behind the snapshot, which is too much
+// work for each attempt on a full disk.
+func (g *Group) noteFailedAppend(entries []*raft.Log, err error) {
+	g.mu.RLock()
+	truncated := g.truncation.pending
+	g.mu.RUnlock()
+	if truncated || errors.Is(err, errGap) || g.isLeader() && slices.ContainsFunc(entries, isConfiguration) {
+		g.endInstanceFor(err)
+	}
+}
+
+// isConfiguration reports whether an entry holds a configuration. A leader applies it even if it could not be stored (raft 1.7.3,
+// appendConfigurationEntry).
+func isConfiguration(e *raft.Log) bool { return e.Type == raft.LogConfiguration }
+
+// endInstanceFor refuses all further appends of the raft instance and ends it, once.
+func (g *Group) endInstanceFor(err error) {
+	g.mu.Lock()
+	first := g.lost != nil && g.behind.err == nil && !errors.Is(err, errInstanceEnded)
+	if first {
+		g.behind.err = err
+	}
+	g.mu.Unlock()
+	if first {
+		g.lost()
+	}
+}
+
+// closeGap drops the entries before a gap if a snapshot covers them and the gap: raft continues behind a snapshot from the leader,
+// and the log must have no holes. A gap that no snapshot covers means that raft takes entries for stored that the log does not hold:
+// the instance ends, and if the gap recurs, the replica halts.
+func (g *Group) closeGap(next uint64) error {
+	g.mu.RLock()
+	last := g.last
+	g.mu.RUnlock()
+	if last == 0 || next <= last+1 {
+		return nil
+	}
+	if g.snapshotEnd == nil || g.snapshotEnd() >= next-1 {
+		return g.clear()
+	}
+	g.mu.Lock()
+	recurs := g.truncation.gapFound
+	g.truncation.gapFound = true
+	g.mu.Unlock()
+	err := fmt.Errorf("append %d to group %d, whose log ends at %d: %w", next, g.id, last, errGap)
+	if recurs && g.fail != nil {
+		g.fail(err)
+	}
+	return err
+}
