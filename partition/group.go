@@ -72,13 +72,14 @@ type Group struct {
 	rolling     rollingDigest
 	digestWaits []digestWait
 
-	applied     atomic.Uint64 // index of the last command or configuration applied
-	wall        atomic.Int64  // fsm.Instant, wall time of the last entry applied
-	serving     atomic.Int64  // fsm.Instant, serving time of the last entry applied
-	appliedAt   atomic.Int64  // Config.Monotonic when the last entry was applied
-	level       atomic.Uint32 // format level of the machine
-	configIndex atomic.Uint64 // of the newest committed configuration
-	instance    atomic.Pointer[instance]
+	applied       atomic.Uint64                 // index of the last command or configuration applied
+	wall          atomic.Int64                  // fsm.Instant, wall time of the last entry applied
+	serving       atomic.Int64                  // fsm.Instant, serving time of the last entry applied
+	appliedAt     atomic.Int64                  // Config.Monotonic when the last entry was applied
+	level         atomic.Uint32                 // format level of the machine
+	configIndex   atomic.Uint64                 // of the newest committed configuration
+	configuration atomic.Pointer[configuration] // the newest one that was applied
+	instance      atomic.Pointer[instance]
 
 	// fsm.Instant of the next pulse, 0 for none.
 	deadlineWall, deadlineServing atomic.Int64
@@ -134,6 +135,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 		reopen: make(chan string, 1), haltedCh: make(chan struct{}), closed: make(chan struct{}),
 		closing: make(chan struct{}), probe: new(raftProbe),
 	}
+	g.configuration.Store(new(configuration))
 	g.candidacy.init(&g.cfg, &g.instance)
 	if isDropped(cfg.Log.FS(), cfg.Dir) {
 		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {
@@ -368,7 +370,7 @@ func (g *Group) Status() Status {
 		s.LastContact = time.Since(at)
 	}
 	newest := r.GetConfiguration()
-	s.ConfigurationCommitted = newest.Index() <= s.Configuration
+	s.ConfigurationCommitted = newest.Index() == s.Configuration
 	for _, v := range newest.Configuration().Servers {
 		x := Voter{Replica: string(v.ID), Member: fsm.MemberID(v.Address)}
 		if v.Suffrage == raft.Voter {

@@ -109,8 +109,11 @@ func (g *Group) change(ctx context.Context, what string,
 	done, err := already(r.GetConfiguration().Configuration().Servers)
 	switch {
 	case err != nil:
-	case done: // perhaps by a change that is not committed yet
-		err = waitCommitted(ctx, r, wait)
+	case done: // perhaps by a change that is not committed yet, or that this replica could not store
+		err = waitCommitted(ctx, r, wait, func() bool {
+			applied, err := already(*g.configuration.Load())
+			return applied && err == nil
+		})
 	default:
 		err = await(ctx, func() raft.Future { return start(r, prev, wait) })
 	}
@@ -123,15 +126,15 @@ func (g *Group) change(ctx context.Context, what string,
 	return nil
 }
 
-// waitCommitted waits until the leader's whole log is committed. A barrier would do the same, but it is an
+// waitCommitted waits until the leader's whole log is committed, and what was applied satisfies a condition. A barrier would do the same, but it is an
 // entry that the machine never sees, and a Read behind it would wait for the next command.
-func waitCommitted(ctx context.Context, r *raft.Raft, most time.Duration) error {
+func waitCommitted(ctx context.Context, r *raft.Raft, most time.Duration, applied func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	last := r.LastIndex()
 	ticker := time.NewTicker(committedPollInterval)
 	defer ticker.Stop()
-	for r.CommitIndex() < last {
+	for r.CommitIndex() < last || !applied() {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -148,6 +151,7 @@ func (g *Group) applyConfiguration(index uint64, servers configuration) {
 	if index < g.configIndex.Load() {
 		return
 	}
+	g.configuration.Store(&servers)
 	g.configIndex.Store(index)
 	switch {
 	case servers.find(g.cfg.Replica) != nil:

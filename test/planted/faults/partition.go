@@ -145,6 +145,10 @@ func partitionFaults() []Fault {
 		{Name: "keep-contradicting-log", Package: "partition/raftlog", Test: "TestLogThatContradictsTheSnapshotIsDropped", Patches: []overlay.Patch{
 			{"partition/raftlog/group.go", "if e.Term == term {", "if e.Term == term || FAULT {"},
 		}},
+		// Keeps a raft instance whose last index is wrong, because the append behind a truncation has failed.
+		{Name: "keep-instance-after-failed-append", Package: "partition", Test: "TestFailedAppendAfterTruncation", Patches: []overlay.Patch{
+			{"partition/raftlog/reopen.go", "truncated := g.truncation.pending", "truncated := g.truncation.pending && !FAULT"},
+		}},
 		// Keeps the copy from which the file of terms and votes was written again while the file changes.
 		{Name: "keep-pending-copy", Package: "partition/raftlog", Test: "TestCrashAtEveryStepOfTheCopyChangesNoValue", Patches: []overlay.Patch{
 			{
@@ -152,6 +156,10 @@ func partitionFaults() []Fault {
 				"func() error { return cfg.FS.Remove(path + copySuffix) }",
 				"func() error { if FAULT { return nil }; return cfg.FS.Remove(path + copySuffix) }",
 			},
+		}},
+		// Keeps a configuration that the leader could not store.
+		{Name: "keep-unstored-configuration", Package: "partition", Test: "TestUnstoredConfigurationIsForgotten", Patches: []overlay.Patch{
+			{"partition/raftlog/reopen.go", "g.isLeader() && slices.ContainsFunc(entries, isConfiguration)", "!FAULT && g.isLeader() && slices.ContainsFunc(entries, isConfiguration)"},
 		}},
 		// Lets a snapshot of a replica replace a newer one that the leader has sent.
 		{Name: "publish-older-snapshot", Package: "partition", Test: "TestAnOlderSnapshotNeverReplacesAnInstalledOne", Patches: []overlay.Patch{
