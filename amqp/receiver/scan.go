@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/peeklock/peeklock/fsm/queue"
-
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // Broker has the methods of amqp.Broker that a search calls; the same rules apply to them.

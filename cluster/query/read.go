@@ -3,12 +3,11 @@ package query
 import (
 	"context"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
-	"github.com/peeklock/peeklock/fsm/queue"
-
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition"
 )
 

@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
-
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // How long a caller waits until this member's replica of the catalog has a change, and how often it polls.

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
-
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // NamespaceView is a Manager with the operations on the entities of one namespace that take names.

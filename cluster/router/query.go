@@ -4,12 +4,11 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/peeklock/peeklock/fsm/queue"
-
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -60,7 +59,7 @@ type queryHandler struct{ query.Replicas }
 func (r *Router) RegisterQueries(h rpc.Handlers) {
 	d := queryHandler{r.replicas}
 	d.Register(h)
-	r.Manager.Register(h)
+	r.Register(h)
 	stateOfSession.Handle(h, d.sessionState)
 	locksHeld.Handle(h, d.locks)
 	listSessions.Register(h, d.Replicas)

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
-
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // Resolve finds the entity that path names, regardless of case; a subscription is

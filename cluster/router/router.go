@@ -8,12 +8,11 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
-
 	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // Router sends the requests of the gateways to the leader of their partition and retries until

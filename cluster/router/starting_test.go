@@ -5,11 +5,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
-
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/partition"
 )
 

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/peeklock/peeklock/fsm/catalog"
-
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
 // EntityByName finds an entity by name in this member's catalog, or at the catalog's leader when it is
