@@ -1,7 +1,5 @@
 package fsm
 
-import "github.com/peeklock/peeklock/fsm/planted"
-
 // Times are the two times of a state machine, in milliseconds since the Unix epoch. Neither goes
 // back.
 type Times struct {
@@ -26,9 +24,6 @@ const (
 // Advance returns the times of an entry that follows one with the times t.
 func (t Times) Advance(env Env) Times {
 	wall := max(t.Wall, env.Now)
-	if planted.Active(planted.OneTime) {
-		return Times{Wall: wall, Serving: wall}
-	}
 	return Times{Wall: wall, Serving: max(t.Serving, env.Serving)}
 }
 

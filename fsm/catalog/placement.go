@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
@@ -69,7 +68,7 @@ func (c *Machine) placePartition(cmd fsm.PlacePartition) fsm.Code {
 	if old == nil {
 		return fsm.InvalidArgument
 	}
-	if cmd.Seen != 0 && cmd.Seen != old.PlacementHash() && !planted.Active(planted.OverwritePlacement) {
+	if cmd.Seen != 0 && cmd.Seen != old.PlacementHash() {
 		return fsm.Stale
 	}
 	if !old.Formed { // members bootstrap it with Replicas, which must be the same for all

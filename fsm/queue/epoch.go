@@ -2,7 +2,6 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // beginEpoch begins an epoch. A batch in flight that gets the new epoch was received before under a
@@ -12,9 +11,7 @@ func (q *Machine) beginEpoch(c *fsm.BeginEpoch) fsm.Code {
 		return code
 	}
 	if c.Serial == 0 {
-		if !planted.Active(planted.RestoreKeepsEpoch) {
-			q.epoch = c.Epoch
-		}
+		q.epoch = c.Epoch
 		return fsm.OK
 	}
 	sub := q.forwardSource(c.Address)

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Reason and description of expired messages that are dead-lettered, exactly as in Azure Service
@@ -58,7 +57,7 @@ func (sub *subqueue) expiresAt(rec *record) fsm.Instant {
 // expired reports whether an enqueued message has expired and must not be delivered any more.
 func (q *Machine) expired(sub *subqueue, rec *record) bool {
 	end := sub.expiresAt(rec)
-	return end != 0 && end <= q.times.Wall && !planted.Active(planted.DeliverExpiredMessage)
+	return end != 0 && end <= q.times.Wall
 }
 
 // keepsExpired reports whether expired messages are dead-lettered instead of deleted.

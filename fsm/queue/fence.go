@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // idleReportInterval is how often a shard that is idle says so: the first report may be lost, or another shard may not
@@ -54,7 +53,7 @@ func (q *Machine) applyFence(c fsm.FenceIdle, index uint64) fsm.Result {
 	case !x.isShard():
 		return fsm.Result{Code: fsm.NotAllowed}
 	}
-	isIdle := q.isIdle(x) || planted.Active(planted.SkipSecondLook)
+	isIdle := q.isIdle(x)
 	switch c.Step {
 	case fsm.FenceSet:
 		if !isIdle || c.Round < x.fence {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
@@ -225,7 +224,7 @@ func (q *Machine) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 // isAsideFull reports whether the current entry has stored as many bytes of messages that cannot be
 // forwarded as it may: their patches are written again.
 func (q *Machine) isAsideFull() bool {
-	return q.setAside >= setAsideBytesMax && !planted.Active(planted.ForwardWithoutByteBound)
+	return q.setAside >= setAsideBytesMax
 }
 
 // deadLetterHops dead-letters a message that was forwarded HopsMax times.
@@ -256,8 +255,7 @@ func (q *Machine) Outboxes() []fsm.Address {
 	var list []fsm.Address
 	for _, x := range q.entities {
 		for i := range x.subs {
-			inFlight := x.subs[i].out.hasBatch() && !planted.Active(planted.LoseOutboxOnHandover)
-			if sub := &x.subs[i]; inFlight || sub.forwardsReady() && sub.ix.counts[fsm.Ready] > 0 {
+			if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.counts[fsm.Ready] > 0 {
 				list = append(list, sub.address)
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/answers"
 	"github.com/peeklock/peeklock/fsm/image"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // queuesImage is an image of Queues. It shares chunks and answers with the state machine, which
@@ -175,7 +174,7 @@ func (r *imageReader) window(w *duplicateWindow) {
 		step := r.Instant()
 		r.Require(step <= fsm.Instant(math.MaxInt64)-before)
 		before += step
-		if !r.Failed() && !planted.Active(planted.ForgetDuplicateIDs) {
+		if !r.Failed() {
 			w.remember(&key, before)
 		}
 	})

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
@@ -58,9 +57,7 @@ func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
 
 // grant delivers one message, ready or deferred: locks it, or marks it Deleting.
 func (q *Machine) grant(sub *subqueue, at cursor, rec record, forGood bool) fsm.Delivery {
-	if !planted.Active(planted.ReuseLockEpoch) {
-		rec.epoch++
-	}
+	rec.epoch++
 	switch {
 	case forGood:
 		rec.state = fsm.Deleting
@@ -95,8 +92,7 @@ func (q *Machine) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
 	}
 	return q.take(c.Address, fsm.SessionLock{}, c.Delete, len(c.Seen), func(i int) (fsm.SequenceNumber, func(*record) bool) {
 		return c.Seen[i].Sequence, func(rec *record) bool {
-			held := rec.state == fsm.Locked && planted.Active(planted.FetchReadyTakesLocked)
-			return (rec.state == fsm.Ready || held) && rec.epoch == c.Seen[i].Epoch
+			return rec.state == fsm.Ready && rec.epoch == c.Seen[i].Epoch
 		}
 	})
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 const (
@@ -174,7 +173,7 @@ func (q *Machine) pulse() {
 
 // isPulseFull reports whether the current pulse has stored as many bytes as it may.
 func (q *Machine) isPulseFull() bool {
-	return q.bodies.appended >= pulseBytesMax && !planted.Active(planted.PulseWithoutByteBound)
+	return q.bodies.appended >= pulseBytesMax
 }
 
 // Times returns the times of the newest entry.

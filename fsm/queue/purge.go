@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // purge deletes ready messages, lowest number first.
@@ -33,7 +32,7 @@ func (q *Machine) purge(c fsm.PurgeMessages) fsm.Result {
 			}
 			break // the following ones were enqueued later
 		}
-		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 && !planted.Active(planted.PurgeHeldSessions) {
+		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 {
 			continue // its session is locked
 		}
 		if q.expired(sub, &rec) {
@@ -115,7 +114,7 @@ func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
 		case rec.state != fsm.Ready, dead.ix.session(at) == sessionless:
 		case q.expired(dead, &rec):
 			q.expire(dead, at, rec, fsm.Patch{})
-		case !q.mayRewritePatches(dead, at) && !planted.Active(planted.RedriveWithoutByteBound):
+		case !q.mayRewritePatches(dead, at):
 			res.Sequence = n
 		default:
 			q.redriveOne(x, at, rec)

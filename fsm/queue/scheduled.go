@@ -2,7 +2,6 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // processDue processes what is due among the messages of a chunk, whose timer x is the first of
@@ -151,7 +150,7 @@ func (q *Machine) reserve(c fsm.ReserveNumbers) fsm.Result {
 // numberFor returns the number of a message that is stored: the reserved one while its time has not come, otherwise the
 // next.
 func (q *Machine) numberFor(x *entityState, m *sentMessage) fsm.SequenceNumber {
-	if m.reserved != 0 && m.at > q.times.Wall && !planted.Active(planted.IgnoreReservedNumber) {
+	if m.reserved != 0 && m.at > q.times.Wall {
 		return m.reserved
 	}
 	x.last++

@@ -5,7 +5,6 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // sessionStates is the sub-queue in the owner of a session state: (entity, sessionStates, slot). It
@@ -47,9 +46,6 @@ func (x *entityState) lockedSession(l fsm.SessionLock) (slot uint32, ok bool) {
 		return slot, false
 	}
 	h := x.sessions.at(slot)
-	if planted.Active(planted.TakeOverKeepsFormerHolder) && h.token != nil && l.Epoch < h.epoch {
-		return slot, true
-	}
 	return slot, h.epoch == l.Epoch
 }
 
@@ -79,7 +75,7 @@ func (q *Machine) accept(c fsm.AcceptSession) fsm.Result {
 	switch {
 	case c.TakeOver:
 		return q.takeOver(x, slot, found, c.Token)
-	case found && s.at(slot).epoch != 0 && !planted.Active(planted.GrantHeldSession):
+	case found && s.at(slot).epoch != 0:
 		return fsm.Result{Code: fsm.SessionCannotBeLocked}
 	case !found:
 		if slot, found = s.findOrAdd(c.ID, q.arena.generation); !found {
@@ -228,7 +224,7 @@ func (q *Machine) returnFromSession(sub *subqueue, at cursor, rec record, failed
 	if failed {
 		end.Verb = fsm.Abandon
 	}
-	if q.mayRewrite(sub, at, &rec, &end) || planted.Active(planted.EndSessionWithoutByteBound) {
+	if q.mayRewrite(sub, at, &rec, &end) {
 		q.returnToQueue(sub, at, rec, failed, 0, fsm.Patch{})
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Bounds of what settlements write in one entry.
@@ -36,7 +35,7 @@ func (sub *subqueue) findLocked(l fsm.LockID) (at cursor, rec record, ok bool) {
 		return at, rec, false
 	}
 	rec = sub.ix.get(at)
-	return at, rec, rec.state == fsm.Locked && (rec.epoch == l.Epoch || planted.Active(planted.AcceptLateSettlement))
+	return at, rec, rec.state == fsm.Locked && rec.epoch == l.Epoch
 }
 
 // lostCode returns the code of a transaction that settles a lock that has ended.
@@ -89,7 +88,7 @@ func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at
 // mayRewrite reports whether a settlement leaves the patches of its message as they are, or the entry
 // may rewrite them and add those of the settlement, whose bytes it counts for each lock.
 func (q *Machine) mayRewrite(sub *subqueue, at cursor, rec *record, s *fsm.Settlement) bool {
-	if !q.addsPatch(sub, rec, s) || planted.Active(planted.SettleWithoutByteBound) {
+	if !q.addsPatch(sub, rec, s) {
 		return true
 	}
 	if q.added >= addedBytesMax || !q.mayRewritePatches(sub, at) {
@@ -101,7 +100,7 @@ func (q *Machine) mayRewrite(sub *subqueue, at cursor, rec *record, s *fsm.Settl
 
 // mayExpire reports whether an expired message is deleted, or the entry may rewrite its patches.
 func (q *Machine) mayExpire(sub *subqueue, at cursor) bool {
-	return !sub.keepsExpired() || planted.Active(planted.ExpireWithoutByteBound) || q.mayRewritePatches(sub, at)
+	return !sub.keepsExpired() || q.mayRewritePatches(sub, at)
 }
 
 // mayRewritePatches reports whether the entry may rewrite the patches of a message, and counts their
@@ -173,9 +172,6 @@ func (q *Machine) deferMessage(sub *subqueue, at cursor, rec record, patch fsm.P
 func (q *Machine) countDelivery(sub *subqueue, rec *record) (last bool) {
 	if rec.failedDeliveries < math.MaxUint16 && sub.address.Sub == fsm.MainQueue {
 		rec.failedDeliveries++
-		if planted.Active(planted.CountAttemptTwice) {
-			rec.failedDeliveries++
-		}
 	}
 	return sub.reachesMaxDeliveries(uint32(rec.failedDeliveries))
 }

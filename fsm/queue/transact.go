@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // transact performs all of a transaction, or nothing.
@@ -138,7 +137,7 @@ func (q *Machine) checkTransaction(c *transaction) fsm.Code {
 		return code
 	}
 	for i := range c.sends {
-		if code := t.send(&c.sends[i]); code != fsm.OK && !planted.Active(planted.SplitTransaction) {
+		if code := t.send(&c.sends[i]); code != fsm.OK {
 			return code
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/image"
-	"github.com/peeklock/peeklock/fsm/planted"
 )
 
 // Limits of messages that are forwarded to one entity.
@@ -56,8 +55,7 @@ func (a *sourceBatch) isOutdated(batch *sourceBatch) bool {
 	if batch.epoch != a.epoch {
 		return slices.Contains(a.former, batch.epoch)
 	}
-	isOther := batch.numbers != a.numbers && !planted.Active(planted.MistakeBatch)
-	return batch.serial < a.serial || batch.serial == a.serial && isOther
+	return batch.serial < a.serial || batch.serial == a.serial && batch.numbers != a.numbers
 }
 
 // epochsUntil returns the former epochs of a source after a batch of the given epoch: the newest
@@ -66,12 +64,8 @@ func (a *sourceBatch) epochsUntil(epoch uint64) []uint64 {
 	if epoch == a.epoch {
 		return a.former
 	}
-	keep := formerEpochsMax
-	if planted.Active(planted.ForgetFormerEpochs) {
-		keep = 1
-	}
 	former := append(slices.Clone(a.former), a.epoch)
-	return former[max(0, len(former)-keep):]
+	return former[max(0, len(former)-formerEpochsMax):]
 }
 
 // haveNumbers reports whether all messages have sequence numbers of their source, which rise.
@@ -131,9 +125,6 @@ func (a *sourceBatches) own(current image.Generation) {
 
 // record remembers a batch instead of the previous one of its source.
 func (a *sourceBatches) record(x sourceBatch, current image.Generation) {
-	if planted.Active(planted.ForgetArrival) {
-		return
-	}
 	a.own(current)
 	if i, found := a.find(x.from); found {
 		a.list[i] = x

@@ -33,7 +33,7 @@ func main() {
 		err = write(os.Stdout, *folder)
 	} else {
 		var chosen []faults.Fault
-		if chosen, err = choose(all(), *part, *of, flag.Args()); err == nil {
+		if chosen, err = choose(faults.All(), *part, *of, flag.Args()); err == nil {
 			err = run(ctx, os.Stdout, chosen)
 		}
 	}
@@ -64,7 +64,7 @@ func choose(all []faults.Fault, part, of int, names []string) ([]faults.Fault, e
 	}
 	for _, n := range names {
 		if !slices.ContainsFunc(all, func(f faults.Fault) bool { return f.Name == n }) {
-			return nil, fmt.Errorf("choose faults: test/planted/faults and checks.go have no fault named %q", n)
+			return nil, fmt.Errorf("choose faults: test/planted/faults has no fault named %q", n)
 		}
 	}
 	var chosen []faults.Fault
@@ -128,7 +128,7 @@ func newBuild(ctx context.Context) (*build, error) {
 			return nil, err
 		}
 	}
-	if out, err := exec.CommandContext(ctx, "go", "build", "-tags", "planted", "-overlay", b.overlays[false], "./...").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-overlay", b.overlays[false], "./...").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("the code with the faults of test/planted/faults does not compile: %w\n%s", err, out)
 	}
 	return b, nil
@@ -157,10 +157,10 @@ func (b *build) check(ctx context.Context, f faults.Fault) (took time.Duration, 
 // test returns the test binary of the package of a fault's test.
 func (b *build) test(ctx context.Context, f faults.Fault) (path string, err error) {
 	name := strings.ReplaceAll(f.Package, "/", "-")
-	args := []string{"test", "-c", "-vet=off", "-tags", "planted", "-overlay", b.overlays[f.Next]}
+	args := []string{"test", "-c", "-vet=off", "-overlay", b.overlays[f.Next]}
 	if f.Next {
 		name += "-next"
-		args = append(args, "-tags", "planted,"+upgrade.Tag)
+		args = append(args, "-tags", upgrade.Tag)
 	}
 	if b.tests[name] != "" {
 		return b.tests[name], nil

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/peeklock/peeklock/fsm/planted"
 	"github.com/peeklock/peeklock/test/upgrade"
 )
 
@@ -16,11 +15,7 @@ func TestNextRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tags := upgrade.Tag
-	if planted.Active(planted.SubmitAboveLevel) {
-		tags += ",planted" // the fault is in the process of a test below
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-tags", tags, "-count=1", "-run", "NextLevel|TestCommandsWaitForTheirLevel|TestPartitionsFollowTheLevel", "./fsm", "./partition", "./cluster")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-tags", upgrade.Tag, "-count=1", "-run", "NextLevel|TestCommandsWaitForTheirLevel|TestPartitionsFollowTheLevel", "./fsm", "./partition", "./cluster")
 	cmd.Dir = filepath.Join("..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
