@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -370,7 +371,8 @@ func (g *Group) Status() Status {
 		s.LastContact = time.Since(at)
 	}
 	newest := r.GetConfiguration()
-	s.ConfigurationCommitted = newest.Index() == s.Configuration
+	// GetConfiguration of raft 1.7.3 reports no index, so the servers are compared.
+	s.ConfigurationCommitted = slices.Equal(newest.Configuration().Servers, *g.configuration.Load())
 	for _, v := range newest.Configuration().Servers {
 		x := Voter{Replica: string(v.ID), Member: fsm.MemberID(v.Address)}
 		if v.Suffrage == raft.Voter {

@@ -338,11 +338,14 @@ func TestFormerConfigurationRemovesNoReplica(t *testing.T) {
 	g.applyConfiguration(at+9, nil)
 	g.mu.Unlock()
 	must(t, g, a.next(), send(1, body(1)))
-	if s := g.Status(); s.Removed || s.Configuration != at+10 {
-		t.Errorf("removed %v by a configuration at %d, after one at %d", s.Removed, s.Configuration, at+10)
+	if s := g.Status(); s.Removed || s.Configuration != at+10 || !s.ConfigurationCommitted {
+		t.Errorf("got removed %v, configuration %d, committed %v, want false, %d, true", s.Removed, s.Configuration, s.ConfigurationCommitted, at+10)
 	}
 	g.mu.Lock()
 	g.applyConfiguration(at+11, nil)
 	g.mu.Unlock()
 	kit.Eventually(t, "a later one removes it", func() bool { return g.Status().Removed })
+	if g.Status().ConfigurationCommitted {
+		t.Error("raft's configuration counts as committed, and another one was applied")
+	}
 }
