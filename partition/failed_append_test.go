@@ -4,7 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -219,9 +218,6 @@ func TestFormerLeaderGoesOnAfterAShortage(t *testing.T) {
 	kit.Eventually(t, "it has no space", func() bool { return store.refused.Load() > 0 })
 	store.short.Store(false)
 	mustEventually(t, ms, a.next(), send(1, body(3)))
-	deadline := time.Now().Add(20 * time.Second)
-	for lm.group(1).Status().Applied < anyLeader(ms).Status().Applied && time.Now().Before(deadline) {
-		time.Sleep(50 * time.Millisecond)
-	}
+	kit.Eventually(t, "it has applied all entries", func() bool { return lm.group(1).Status().Applied >= anyLeader(ms).Status().Applied })
 	sameEverywhere(t, ms)
 }

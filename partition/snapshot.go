@@ -408,8 +408,8 @@ func (f *frozenState) Persist(to raft.SnapshotSink) error {
 		return fmt.Errorf("persist snapshot: sink is a %T", to)
 	}
 	// Raft takes a configuration for committed that a leader could not store, until the instance is reopened.
-	if s.manifest.ConfigurationIndex != f.config {
-		return fmt.Errorf("persist snapshot: raft's configuration is that of index %d, the applied one that of %d", s.manifest.ConfigurationIndex, f.config)
+	if s.ConfigurationIndex != f.config {
+		return fmt.Errorf("persist snapshot: raft's configuration is that of index %d, the applied one that of %d", s.ConfigurationIndex, f.config)
 	}
 	own, err := s.store.beginOwn(s.end())
 	if err != nil {
