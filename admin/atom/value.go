@@ -175,7 +175,7 @@ func parseTime(text string) (filter.Value, error) {
 	return filter.Time(at.UnixMilli()), nil
 }
 
-// parseSpan parses a duration into a time span. One that is longer than a TimeSpan of .NET is the longest one.
+// parseSpan parses a duration of ISO 8601 into a time span, and refuses one that is longer than a TimeSpan of .NET.
 func parseSpan(text string) (filter.Value, error) {
 	if v, ok := filter.ParseSpan(text); ok && strings.HasPrefix(strings.TrimPrefix(text, "-"), "P") {
 		return v, nil

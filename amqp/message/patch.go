@@ -178,7 +178,7 @@ func (p *messagePatcher) changeTimeToLive(v *payloadView, life filter.Value, non
 	if none {
 		return
 	}
-	p.life = min(fsm.Forever, fsm.Millis((life.AsInt()-1)/TicksPerMillisecond)+1) // rounded up, as the state machine does
+	p.life = min(fsm.Forever, fsm.Millis(life.Millis()))
 	if p.life <= math.MaxUint32 {
 		v.flags |= payloadHasTTL
 		v.ttl = uint32(p.life)

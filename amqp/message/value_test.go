@@ -142,23 +142,7 @@ func TestActionsKeepTheTypesOfWhatTheyCopy(t *testing.T) {
 	for name, c := range typedValues() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := Parse(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: c.wire}}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			encoded, err := new(RuleReader).read(m.Payload)
-			if err != nil {
-				t.Fatal(err)
-			}
-			copied := &ruleCopy{}
-			if copied.properties, err = fsm.DecodeProperties(encoded); err != nil {
-				t.Fatal(err)
-			}
-			if err := action.Apply(copied, copied); err != nil {
-				t.Fatal(err)
-			}
-			d := fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Changes: copied.changes}})}
-			got := sectionsOf(t, d)
+			got := afterAction(t, action, wire.Map{{Key: "a", Value: c.wire}})
 			want, _, err := wire.DecodeValue(wire.AppendValue(nil, c.wire))
 			if err != nil {
 				t.Fatal(err)
@@ -187,22 +171,7 @@ func TestActionsGiveOtherValuesTheTypeOfTheirKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := Parse(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: int32(5)}, {Key: "f", Value: float32(1.5)}, {Key: "Old", Value: int16(7)}}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		encoded, err := new(RuleReader).read(m.Payload)
-		if err != nil {
-			t.Fatal(err)
-		}
-		copied := &ruleCopy{}
-		if copied.properties, err = fsm.DecodeProperties(encoded); err != nil {
-			t.Fatal(err)
-		}
-		if err := action.Apply(copied, copied); err != nil {
-			t.Fatal(err)
-		}
-		got := sectionsOf(t, fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Changes: copied.changes}})})
+		got := afterAction(t, action, wire.Map{{Key: "a", Value: int32(5)}, {Key: "f", Value: float32(1.5)}, {Key: "Old", Value: int16(7)}})
 		name := "b"
 		if got.application.Get(name) == nil {
 			name = "Old"
@@ -211,6 +180,27 @@ func TestActionsGiveOtherValuesTheTypeOfTheirKind(t *testing.T) {
 			t.Errorf("%s: %s is %T %v, want %T %v", text, name, v, v, want, want)
 		}
 	}
+}
+
+// afterAction returns a delivery of a message with these properties that an action has changed.
+func afterAction(t *testing.T, action *filter.Action, properties wire.Map) sections {
+	t.Helper()
+	m, err := Parse(section(nil, wire.SectionApplicationProperties, properties))
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := new(RuleReader).read(m.Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := &ruleCopy{}
+	if copied.properties, err = fsm.DecodeProperties(encoded); err != nil {
+		t.Fatal(err)
+	}
+	if err := action.Apply(copied, copied); err != nil {
+		t.Fatal(err)
+	}
+	return sectionsOf(t, fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Changes: copied.changes}})})
 }
 
 // ruleCopy is a message that rules see, with the changes of an action in the form that the state machine

@@ -136,6 +136,9 @@ func (v Value) AsDouble() float64 {
 	return 0
 }
 
+// Millis returns a positive time span in milliseconds, rounded up.
+func (v Value) Millis() int64 { return (v.AsInt()-1)/ticksPerMillisecond + 1 }
+
 // AsText returns the string, or the bytes of a GUID or a binary; empty for other kinds.
 func (v Value) AsText() string { return v.text }
 

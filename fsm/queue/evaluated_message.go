@@ -151,7 +151,7 @@ func (s *evaluatedMessage) timeToLive() fsm.Millis {
 			if c.Remove || c.Value.Kind() == filter.KindNull {
 				return fsm.Forever
 			}
-			return min(fsm.Forever, fsm.Millis((c.Value.AsInt()-1)/ticksPerMillisecond)+1) // rounded up
+			return min(fsm.Forever, fsm.Millis(c.Value.Millis()))
 		}
 	}
 	return s.life
