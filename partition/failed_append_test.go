@@ -151,12 +151,7 @@ func TestUnstoredConfigurationIsForgotten(t *testing.T) {
 	ms, a := threeReplicas(t, stores.tune)
 	mustEventually(t, ms, a.next(), send(1, body(1)))
 	lm, g := leader(t, ms, 1)
-	var rest []*member
-	for _, m := range ms {
-		if m != lm {
-			rest = append(rest, m)
-		}
-	}
+	rest := others(ms, lm)
 	victim, other := rest[0], rest[1]
 	former := g.instance.Load()
 	store := stores.of(lm)
@@ -196,12 +191,7 @@ func TestFormerLeaderGoesOnAfterAShortage(t *testing.T) {
 	ms, a := threeReplicas(t, stores.tune)
 	mustEventually(t, ms, a.next(), send(1, body(1)))
 	lm, g := leader(t, ms, 1)
-	var rest []*member
-	for _, m := range ms {
-		if m != lm {
-			rest = append(rest, m)
-		}
-	}
+	rest := others(ms, lm)
 	before, _ := g.log.LastIndex()
 	lm.net.isolate(lm.id, true)
 	for range 2 {

@@ -71,6 +71,11 @@ func aFollower(ms []*member, leader *member) (follower *member, rest []*member) 
 	return ms[at], slices.Delete(slices.Clone(ms), at, at+1)
 }
 
+// others returns the members but one.
+func others(ms []*member, one *member) []*member {
+	return slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == one })
+}
+
 // compactLogs has members write snapshots, until the log of none of them reaches back to its first hundred entries:
 // whichever leads when another replica returns has to send a snapshot.
 func compactLogs(t *testing.T, ms []*member) {
