@@ -143,6 +143,13 @@ func (r *Receiver) Close() bool {
 	return first
 }
 
+// HasLeader reports whether a leader of the partition is known.
+func (r *Receiver) HasLeader() bool {
+	r.client.mu.Lock()
+	defer r.client.mu.Unlock()
+	return r.client.leader != ""
+}
+
 // enqueue makes the next sendQueued send the call; the mutex of the client is held.
 func (c *lockCall) enqueue() {
 	c.state, c.stop = requestQueued, nil

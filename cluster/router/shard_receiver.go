@@ -13,8 +13,10 @@ import (
 const (
 	// keepFor is how long surplus messages are kept for the next Lock.
 	keepFor = 200 * time.Millisecond
-	// silentShardGrace is how long after the wait time of a Lock to wait for a silent shard.
-	silentShardGrace = time.Second
+	// silentShardGrace is how long after the wait time of a Lock to wait for a silent shard, and shardWithoutLeaderGrace how
+	// long to wait for one that has no leader: no message can be locked there.
+	silentShardGrace        = time.Second
+	shardWithoutLeaderGrace = 150 * time.Millisecond
 )
 
 // shardReceiver gets messages for one receiving link from a partitioned entity: it has a receiver for
@@ -27,7 +29,8 @@ const (
 // Shards take turns message by message. A shard is not asked while messages of it are kept, so at
 // most one share of each is kept, and none waits without a Lock. Messages that no Lock asks for
 // within keepFor are released, which counts no failed delivery. A silent shard delays only its own
-// receiver.
+// receiver. A Lock that does not wait, as a drain makes it, ends the waits of earlier ones and asks their shards again:
+// a wait that was cancelled may have ended before the shard searched for messages.
 //
 // With receiveAndDelete messages are locked, and completed before they are returned: kept ones can
 // be released, and no message is lost when a link ends.
@@ -48,6 +51,7 @@ type shardReceiver struct {
 type shardPart struct {
 	receiver *Receiver
 	busy     bool // has an outstanding Lock
+	askAgain bool // the outstanding Lock is of an earlier call and was cancelled for this one
 	kept     []fsm.Delivery
 }
 
@@ -89,15 +93,23 @@ func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(
 		f.finish(call, fsm.OK, got)
 		return
 	}
-	call.timer = time.AfterFunc(time.Until(call.until)+silentShardGrace, func() { f.expire(call) })
-	var idle []int
+	call.timer = time.AfterFunc(time.Until(call.until)+shardWithoutLeaderGrace, func() { f.expire(call) })
+	var idle, waiting []int
 	for i := range f.parts {
-		if shard := (f.nextShard + i) % len(f.parts); !f.parts[shard].busy {
-			f.parts[shard].busy = true
+		shard := (f.nextShard + i) % len(f.parts)
+		part := &f.parts[shard]
+		if part.askAgain = part.busy && wait <= 0; part.askAgain {
+			waiting = append(waiting, shard)
+		}
+		if !part.busy {
+			part.busy = true
 			idle = append(idle, shard)
 		}
 	}
 	f.mu.Unlock()
+	for _, shard := range waiting {
+		f.parts[shard].receiver.Cancel()
+	}
 	for _, shard := range idle {
 		f.ask(shard, call)
 	}
@@ -133,21 +145,23 @@ func (f *shardReceiver) handleDeliveries(shard int, code fsm.Code, got []fsm.Del
 	switch {
 	case code != fsm.OK && code != fsm.Timeout:
 		f.finish(call, code, nil)
-	case code == fsm.OK && time.Now().Before(call.until):
-		part.busy = true // an earlier Lock asked it, or it was cancelled
+	case part.askAgain, code == fsm.OK && time.Now().Before(call.until):
+		part.busy, part.askAgain = true, false // an earlier Lock asked it, or it was cancelled
 		f.mu.Unlock()
 		f.ask(shard, call)
-	case f.isWaiting():
+	case f.isWaiting(call):
 		f.mu.Unlock()
 	default:
 		f.finish(call, fsm.OK, nil)
 	}
 }
 
-// isWaiting reports whether a shard has not answered; mu is held.
-func (f *shardReceiver) isWaiting() bool {
+// isWaiting reports whether the call waits for a shard that has not answered; mu is held.
+func (f *shardReceiver) isWaiting(call *shardLock) bool {
+	late := time.Since(call.until)
 	for i := range f.parts {
-		if f.parts[i].busy {
+		part := &f.parts[i]
+		if part.busy && (late < shardWithoutLeaderGrace || late < silentShardGrace && part.receiver.receiver.HasLeader()) {
 			return true
 		}
 	}
@@ -221,10 +235,15 @@ func (f *shardReceiver) complete(call *shardLock, code fsm.Code, got []fsm.Deliv
 	}
 }
 
-// expire ends a call that a silent shard delays.
+// expire ends a call that a silent shard delays, or continues to wait for a shard that has a leader.
 func (f *shardReceiver) expire(call *shardLock) {
 	f.mu.Lock()
 	if f.call != call || call.settling {
+		f.mu.Unlock()
+		return
+	}
+	if f.isWaiting(call) {
+		call.timer.Reset(time.Until(call.until) + silentShardGrace)
 		f.mu.Unlock()
 		return
 	}

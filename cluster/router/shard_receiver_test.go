@@ -1,0 +1,110 @@
+package router
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/peeklock/peeklock/cluster/client"
+	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
+)
+
+// shardTransport is the environment of a member that has one group for each partition, numbered from 1.
+type shardTransport struct {
+	testTransport
+
+	ctx    context.Context
+	groups []*fakegroup.Group
+}
+
+func (w shardTransport) LocalReplica(id fsm.PartitionID) rpc.Group { return w.groups[id-1] }
+
+func (w shardTransport) Go(task func(ctx context.Context)) bool {
+	go task(w.ctx)
+	return true
+}
+
+// shardReceiverOf returns a receiver of an entity with a shard in each of two partitions.
+func shardReceiverOf(t *testing.T, groups ...*fakegroup.Group) *Receiver {
+	t.Helper()
+	clients := client.New(&client.Config{
+		Transport: shardTransport{ctx: t.Context(), groups: groups}, Self: "self", Timing: client.Timing{Retry: time.Minute, Suspect: time.Minute},
+		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(clients.Close)
+	go clients.Run(t.Context(), func(fsm.Entity) {})
+	at := fsm.EntityRef{Entity: fsm.Entity{ID: 1, Partition: 1}}
+	for i, group := range groups {
+		group.Lead(true, 1)
+		at.Shards = append(at.Shards, fsm.Shard{Entity: fsm.EntityID(i + 1), Partition: fsm.PartitionID(i + 1)})
+	}
+	return (&Router{Manager: &Manager{Clients: clients}}).Receiver(at, false)
+}
+
+// drainedAfter cancels the Lock that waits and makes one that does not wait from its done function, as a link does that is
+// drained. It returns the messages that were locked, and how long the second Lock took.
+func drainedAfter(r *Receiver, interrupt func()) (got []fsm.Delivery, took time.Duration) {
+	var start time.Time
+	drained := make(chan []fsm.Delivery, 1)
+	r.Lock(10, 1<<20, time.Minute, func(fsm.Code, []fsm.Delivery) {
+		start = time.Now()
+		r.Lock(10, 1<<20, 0, func(_ fsm.Code, got []fsm.Delivery) { drained <- got })
+	})
+	synctest.Wait()
+	interrupt()
+	r.Cancel()
+	got = <-drained
+	return got, time.Since(start)
+}
+
+// TestDrainOfShardsIsAnsweredAtOnce checks that a Lock that does not wait ends the waits of the Lock before it, asks those
+// shards again, and does not wait for a shard without a leader.
+func TestDrainOfShardsIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &fakegroup.Group{}, &fakegroup.Group{}
+		r := shardReceiverOf(t, first, second)
+		answerDrain := func(group *fakegroup.Group, deliveries ...fsm.Delivery) {
+			group.Await(t, 0, 2)
+			group.Locks[1].Done(partition.Answer{Outcome: partition.Done, Result: fsm.Result{Deliveries: deliveries}})
+		}
+		go answerDrain(first)
+		go answerDrain(second, fsm.Delivery{Lock: fsm.LockID{Sequence: 7, Epoch: 1}})
+		got, took := drainedAfter(r, func() {})
+		if len(got) != 1 || took != 0 {
+			t.Errorf("drained %d messages after %v, want 1 at once", len(got), took)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &fakegroup.Group{}, &fakegroup.Group{}
+		r := shardReceiverOf(t, first, second)
+		go func() {
+			first.Await(t, 0, 2)
+			first.Locks[1].Done(partition.Answer{Outcome: partition.Done})
+		}()
+		_, took := drainedAfter(r, func() {
+			second.Lead(false, 1)
+			second.Locks[0].Done(partition.Answer{Outcome: partition.Unknown})
+			synctest.Wait()
+		})
+		if took > 200*time.Millisecond {
+			t.Errorf("drained after %v without the leader of a shard, want at most 200ms", took)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		first, second := &fakegroup.Group{}, &fakegroup.Group{}
+		r := shardReceiverOf(t, first, second)
+		go func() {
+			first.Await(t, 0, 2)
+			first.Locks[1].Done(partition.Answer{Outcome: partition.Done})
+		}()
+		if _, took := drainedAfter(r, func() {}); took != silentShardGrace {
+			t.Errorf("drained after %v with a leader that is silent, want %v", took, silentShardGrace)
+		}
+	})
+}
