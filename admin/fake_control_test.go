@@ -27,7 +27,8 @@ type fakeControl struct {
 	asked    []string              // purges and redrives
 	sessions []fsm.Session         // sessions of every entity that has some
 	listed   atomic.Int32
-	rivals   int // number of concurrent changes of access rules before the next attempt
+	endless  bool // Entities never ends
+	rivals   int  // number of concurrent changes of access rules before the next attempt
 
 	id        fsm.NamespaceID
 	namespace fsm.Namespace
@@ -112,6 +113,9 @@ func (h *fakeControl) Entities(ctx context.Context, kind fsm.EntityKind, under, 
 		case <-h.holds:
 		case <-ctx.Done():
 		}
+	}
+	if h.endless {
+		return slices.Repeat([]fsm.Entity{{Kind: kind, Name: "q"}}, max), nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -40,7 +40,11 @@ func checkParameters(r *http.Request, possible ...string) error {
 }
 
 func numberParameter(r *http.Request, name string, normal, low, high int) (int, error) {
-	text := r.URL.Query().Get(name)
+	return numberIn(name, r.URL.Query().Get(name), normal, low, high)
+}
+
+// numberIn parses the value of a parameter; an empty one is normal.
+func numberIn(name, text string, normal, low, high int) (int, error) {
 	if text == "" {
 		return normal, nil
 	}

@@ -159,8 +159,11 @@ func ErrorDocument(status int, detail string) *Document {
 	return x
 }
 
-// Page is a part of a list: Top entries after the first Skip ones.
-type Page struct{ Skip, Top int }
+// Page is a part of a list: Top entries after the first Skip ones of those that Filter selects.
+type Page struct {
+	Skip, Top int
+	Filter    *Filter
+}
 
 // NewFeed begins a list at a path; AddEntity and AddRule add entries, Close ends it. There are two links when more
 // follows, and otherwise one: Python and JavaScript count them, and the second is the next page.
@@ -173,7 +176,7 @@ func NewFeed(o Origin, path, title string, page Page, more bool) *Document {
 	x.leaf("updated", time.Now().UTC().Format(time.RFC3339))
 	x.leaf("link", "", "rel", "self", "href", self)
 	if more {
-		x.leaf("link", "", "rel", "next", "href", o.link(path, &Page{Skip: page.Skip + page.Top, Top: page.Top}))
+		x.leaf("link", "", "rel", "next", "href", o.link(path, &Page{Skip: page.Skip + page.Top, Top: page.Top, Filter: page.Filter}))
 	}
 	return x
 }
@@ -282,6 +285,9 @@ func (o Origin) link(path string, page *Page) string {
 	if page != nil {
 		query.Set("$skip", strconv.Itoa(page.Skip))
 		query.Set("$top", strconv.Itoa(page.Top))
+		if page.Filter != nil {
+			query.Set("$filter", page.Filter.text)
+		}
 	}
 	link.RawQuery = query.Encode()
 	return link.String()
