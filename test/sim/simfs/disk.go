@@ -42,6 +42,7 @@ type Disk struct {
 	failing  map[Op]error
 	crashIn  int            // operations until the power fails; 0: it does not
 	inFlight []*transaction // of logs, that have not returned
+	read     int64          // bytes
 }
 
 // New returns an empty disk. Only the disk uses random, under a lock of its own.
@@ -116,6 +117,13 @@ func (d *Disk) FailNext(op Op, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failing[op] = err
+}
+
+// BytesRead returns how many bytes were read from files since the disk exists.
+func (d *Disk) BytesRead() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.read
 }
 
 // Space returns the free and the total bytes, for cluster.Config.Free.

@@ -47,6 +47,7 @@ func (f *file) readAt(p []byte, at int64) (int, error) {
 		return 0, err
 	}
 	n := f.node.data.readAt(p, int(at))
+	f.fs.disk.read += int64(n)
 	if n < len(p) {
 		return n, io.EOF
 	}
