@@ -4,8 +4,8 @@ import (
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/filter"
-	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // Filters that a client relies on, and that the gateway cannot apply, are refused: a receiver that gets messages
@@ -93,7 +93,7 @@ func (l *outgoingLink) source() receiver.Source {
 		Work: &c.scanWork, Log: c.log, Recovered: c.recovered,
 	}
 	if l.selector != nil {
-		parsed, err := queue.NewSelector(l.selector.sql)
+		parsed, err := evaluate.NewSelector(l.selector.sql)
 		if err != nil {
 			panic("amqp: selector that was parsed before: " + err.Error())
 		}

@@ -22,6 +22,14 @@ func (t Instant) After(d Millis) Instant {
 	return t + Instant(d)
 }
 
+// Expiry returns the end of a time to live that begins at t (docs/requirements.md#e1); 0 for none.
+func (t Instant) Expiry(life Millis) Instant {
+	if at := t.After(life); at < Instant(Forever) {
+		return at
+	}
+	return 0
+}
+
 // SequenceNumber orders the messages of one entity. It starts at 1, rises without gaps and is never
 // reused; 0 means "not yet assigned".
 type SequenceNumber uint64

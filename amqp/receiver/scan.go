@@ -9,7 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/fsm"
-	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/fsm/evaluate"
 )
 
 // Broker has the methods of amqp.Broker that a search calls; the same rules apply to them.
@@ -22,7 +22,7 @@ type Broker interface {
 type Source struct {
 	Broker   Broker
 	At       fsm.EntityRef
-	Selector *queue.Selector // nil: all messages
+	Selector *evaluate.Selector // nil: all messages
 
 	PeekMessagesMax int // messages of one peek
 	PeekBytesMax    int // bytes of the payloads of one peek

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/fields"
 )
 
@@ -18,9 +19,7 @@ import (
 // Most steps take half a nanosecond, and less than one if they compute. Those of correlation filters that
 // match wait for memory and take 1 to 2 ns (BenchmarkPublishWorstFilters).
 const (
-	// ruleStepsMax is the budget of one rule for one message: its filter, its action and the
-	// copy that the action makes.
-	ruleStepsMax = 12_800
+	ruleStepsMax = evaluate.StepsMax
 	// messageStepsMax is the most that one message takes, apart from patches that it already has
 	// because it was forwarded: ruleStepsMax for each of sqlRulesMax rules, as much for the actions
 	// of all correlation filters, and as much again to find those filters and to make copies, of

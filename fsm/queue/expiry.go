@@ -25,14 +25,8 @@ func (x *entityState) effectiveTimeToLive(given fsm.Millis) fsm.Millis {
 	return min(given, x.settings.DefaultTimeToLive)
 }
 
-// expiry returns the end of a time to live that begins at a time (docs/requirements.md#e1); 0 for
-// none.
-func expiry(from fsm.Instant, life fsm.Millis) fsm.Instant {
-	if at := from.After(life); at < fsm.Instant(fsm.Forever) {
-		return at
-	}
-	return 0
-}
+// expiry returns the end of a time to live that begins at a time; 0 for none.
+func expiry(from fsm.Instant, life fsm.Millis) fsm.Instant { return from.Expiry(life) }
 
 // deadLetterExpirySecond returns the second in which a message that is dead-lettered at a time is
 // deleted, rounded up; 0 for never. A resolution of one second is enough for a setting in days, and

@@ -3,6 +3,7 @@ package queue
 import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/answers"
+	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -31,7 +32,7 @@ type Machine struct {
 	sends       []sentMessage
 	settlements []fsm.Settlement
 	dueMessages []dueMessage // of the current chunk
-	evaluated   evaluatedMessage
+	evaluated   evaluate.Message
 	matched     []*entityState // subscriptions with rules that match
 	correlated  correlatedMatches
 	actionPatch []byte // patches of a copy that an action changed

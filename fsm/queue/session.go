@@ -468,7 +468,7 @@ func (q *Machine) deadLetterSessionless(x *entityState, rec record, patches []by
 // action, else that of the message.
 func (q *Machine) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32, ok bool) {
 	s := &q.evaluated
-	if len(s.changes) == 0 && c.hasSession {
+	if !s.Changed() && c.hasSession {
 		return q.sessionSlot(x, c.session, true)
 	}
 	v := s.System(filter.SessionID)

@@ -6,8 +6,12 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
+
+// errActionBytes is the failure of an action. All replicas make the same text of it.
+var errActionBytes = errors.New("the actions of the topic's rules make too much of one message")
 
 // Limits of publishing.
 const (
@@ -88,8 +92,7 @@ func (q *Machine) enqueue(x *entityState, n fsm.SequenceNumber, m *sentMessage) 
 func (q *Machine) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, enqueued fsm.Instant) (copies int) {
 	life := x.effectiveTimeToLive(m.ttl)
 	s := &q.evaluated
-	s.begin(x.id, n, m.properties)
-	s.enqueued, s.life, s.size = enqueued, life, len(m.payload)
+	s.Begin(evaluate.Arrival{Topic: x.id, Number: n, Enqueued: enqueued, Life: life, Size: len(m.payload)}, m.properties)
 	c := fanOutContext{
 		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: x.topicState.sharedBudget(),
 		rec: record{body: sharedRef(n, len(m.payload)), enqueued: enqueued, state: fsm.Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
@@ -100,7 +103,7 @@ func (q *Machine) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, e
 		copies += q.deliverCopies(subscription, &c)
 		subscription.rules.forgetMatches()
 	}
-	s.begin(0, 0, nil)
+	s.End()
 	q.runner.Begin(nil)
 	return copies
 }
@@ -116,7 +119,7 @@ func (q *Machine) matchRules(h *topicState) []*entityState {
 		q.addMatch(r, nil, 0)
 	}
 	for _, r := range h.sqlRules {
-		s.rule = r.number
+		s.BeginRule(r.number)
 		truth, err := q.runner.Match(r.parsed.SQL, ruleBudget(0))
 		steps := q.runner.Steps()
 		q.spent += steps
@@ -197,12 +200,12 @@ func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 			var patches []byte
 			if patches, err = q.runAction(m, c, &share); err == nil {
 				unchanged := c.rec.expires
-				c.rec.expires = expiry(c.rec.enqueued, min(q.evaluated.timeToLive(), x.settings.DefaultTimeToLive))
+				c.rec.expires = expiry(c.rec.enqueued, min(q.evaluated.TimeToLive(), x.settings.DefaultTimeToLive))
 				q.addCopy(x, c, patches)
 				c.rec.expires = unchanged
 				copies++
 			}
-			q.evaluated.beginAction(0) // other rules evaluate the message as it was sent
+			q.evaluated.BeginAction(0) // other rules evaluate the message as it was sent
 		}
 		if failure == nil {
 			failure = err
@@ -231,7 +234,7 @@ func (q *Machine) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]by
 		return nil, filter.OverBudget()
 	}
 	s, r := &q.evaluated, m.rule
-	s.beginAction(r.number)
+	s.BeginAction(r.number)
 	err := q.runner.Apply(r.parsed.Action, s, budget-min(budget, stepsChangedCopy))
 	steps := min(budget, q.runner.Steps()+stepsChangedCopy)
 	q.spent += steps + stepsActionAttempt
@@ -243,9 +246,7 @@ func (q *Machine) runAction(m *ruleMatch, c *fanOutContext, share *uint64) ([]by
 		return nil, err
 	}
 	name := fsm.Change{Property: filter.Property{Name: ruleNameProperty}, Value: filter.Text(r.Name)}
-	changes := append(s.changes, name)
-	s.changes = changes[:len(s.changes)] // keeps the space
-	q.actionPatch = fsm.AppendPatch(q.actionPatch[:0], c.patches, &fsm.Patch{Changes: changes})
+	q.actionPatch = fsm.AppendPatch(q.actionPatch[:0], c.patches, &fsm.Patch{Changes: s.ChangesAnd(name)})
 	c.actionBytes += len(q.actionPatch)
 	return q.actionPatch, nil
 }

@@ -21,13 +21,14 @@ const (
 // packages under test may import them.
 func packageImports() map[string][]string {
 	return map[string][]string{
-		"fsm/fields":  {},
-		"fsm/filter":  {},
-		"fsm":         {"fsm/fields", "fsm/filter"},
-		"fsm/image":   {"fsm", "fsm/fields"},
-		"fsm/answers": {"fsm", "fsm/image"},
-		"fsm/catalog": {"fsm", "fsm/answers", "fsm/fields", "fsm/image"},
-		"fsm/queue":   {"fsm", "fsm/answers", "fsm/fields", "fsm/filter", "fsm/image"},
+		"fsm/fields":   {},
+		"fsm/filter":   {},
+		"fsm":          {"fsm/fields", "fsm/filter"},
+		"fsm/image":    {"fsm", "fsm/fields"},
+		"fsm/answers":  {"fsm", "fsm/image"},
+		"fsm/catalog":  {"fsm", "fsm/answers", "fsm/fields", "fsm/image"},
+		"fsm/evaluate": {"fsm", "fsm/filter"},
+		"fsm/queue":    {"fsm", "fsm/answers", "fsm/evaluate", "fsm/fields", "fsm/filter", "fsm/image"},
 
 		"topology": {"fsm"},
 
@@ -63,9 +64,9 @@ func packageImports() map[string][]string {
 		"amqp/connlimit":     {},
 		"amqp/work":          {},
 		"amqp/message":       {"fsm", "fsm/filter", "amqp/wire"},
-		"amqp/receiver":      {"fsm", "fsm/queue", "amqp/message", "amqp/work"},
+		"amqp/receiver":      {"fsm", "fsm/evaluate", "amqp/message", "amqp/work"},
 		"amqp/rule":          {"fsm", "fsm/filter", "amqp/wire", "amqp/message"},
-		"amqp":               {"fsm", "fsm/queue", "fsm/filter", "amqp/wire", "amqp/message", "amqp/receiver", "amqp/rule", "amqp/budget", "amqp/connlimit", "amqp/work"},
+		"amqp":               {"fsm", "fsm/evaluate", "fsm/filter", "amqp/wire", "amqp/message", "amqp/receiver", "amqp/rule", "amqp/budget", "amqp/connlimit", "amqp/work"},
 		"admin/auth":         {"fsm", "amqp/connlimit"},
 		"admin/entity":       {"fsm", "fsm/filter", "admin/auth"},
 		"admin/atom":         {"fsm", "fsm/filter", "admin/entity"},

@@ -1,4 +1,4 @@
-package queue
+package evaluate
 
 import (
 	"fmt"
@@ -23,8 +23,8 @@ func TestPropertiesAreFound(t *testing.T) {
 			}
 			list[i] = fsm.Property{Name: name, Value: filter.Int(int64(i))}
 		}
-		var s evaluatedMessage
-		s.begin(1, 1, fsm.AppendProperties(nil, list))
+		var s Message
+		s.Begin(Arrival{Topic: 1, Number: 1}, fsm.AppendProperties(nil, list))
 		for _, name := range []string{"a0", "a7", "a19", "A7", "", filter.Label, filter.To} {
 			for scope := range filter.System + 1 {
 				want, exists := filter.Value{}, false
@@ -52,9 +52,9 @@ func TestPropertyTableAllocatesNothing(t *testing.T) { // not parallel: it count
 		list = append(list, fsm.Property{Name: filter.Property{Name: fmt.Sprint("p", i)}, Value: filter.Int(int64(i))})
 	}
 	raw := fsm.AppendProperties(nil, list)
-	var s evaluatedMessage
+	var s Message
 	if n := testing.AllocsPerRun(100, func() {
-		s.begin(1, 1, raw)
+		s.Begin(Arrival{Topic: 1, Number: 1}, raw)
 		s.find(filter.User, "p50")
 	}); n > 1 {
 		t.Errorf("%v allocations", n)
