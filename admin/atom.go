@@ -132,13 +132,23 @@ func (s *serviceAPI) atomFind(r *http.Request, t atom.Target) (fsm.Entity, fsm.C
 	return found, counts, withEntityName(t.Name, err)
 }
 
-// atomGetEntity is GET /{entity}: settings and runtime properties are one answer.
+// atomGetEntity is GET /{entity}: settings and runtime properties are one answer. The leader of the catalog has been asked
+// where a queue or topic does not exist; the answer is then an empty feed, as in the service.
 func (s *serviceAPI) atomGetEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	found, counts, err := s.atomFind(r, t)
+	if _, _, isSubscription := fsm.SplitSubscriptionPath(t.Name); !isSubscription && errors.Is(err, fsm.EntityNotFound) {
+		listedServices(w, r)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	return s.replyEntity(w, r, http.StatusOK, found, counts)
+}
+
+// listedServices answers with the empty feed of the root, which needs no credential.
+func listedServices(w http.ResponseWriter, _ *http.Request) {
+	writeDocument(w, http.StatusOK, atom.FeedType, atom.ListedServicesDocument())
 }
 
 // atomPutEntity is PUT /{entity}, which creates, and with If-Match updates. Where the path names no
@@ -218,7 +228,7 @@ func (s *serviceAPI) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm
 	if err != nil {
 		return err
 	}
-	o.KeepShownSize(&asked, &old)
+	o.KeepShown(kind, &asked, &old)
 	old.UserMetadata, old.ForwardTo, old.ForwardDeadLettersTo = "", "", ""
 	old.ForwardToBase, old.ForwardDeadLettersToBase = "", ""
 	settings, err := asked.ApplyTo(kind, old, limits)

@@ -30,11 +30,11 @@ func TestSettingsWithoutEffectAreReadBackAsGiven(t *testing.T) {
 		{"/q", "Queue", "EnableExpress", "false", "true"},
 		{"/t", "Topic", "EnableExpress", "false", "true"},
 		{"/t", "Topic", "EnableBatchedOperations", "true", "false"},
-		{"/t", "Topic", "SupportOrdering", "false", "true"},
+		{"/t", "Topic", "SupportOrdering", "true", "false"},
 		{"/t/Subscriptions/s", "Subscription", "EnableBatchedOperations", "true", "false"},
 	} {
 		change := update
-		if status, _ := r.request("GET", c.path, "", nil); status == http.StatusNotFound {
+		if _, body := r.request("GET", c.path, "", nil); !strings.Contains(body, "<entry") {
 			change = nil
 		}
 		for _, given := range []string{"", c.other, "", c.normal} {
@@ -64,7 +64,7 @@ func TestSettingsWithoutEffectAreReadBackAsGiven(t *testing.T) {
 	}
 }
 
-// A destination is read back as the absolute URL that was sent; a name alone becomes a URL of the host of the request.
+// A destination is read back as the absolute URL that was sent, with scheme and host in lower case; a name alone becomes a URL of the host of the request.
 // The control API and routing have the name.
 func TestDestinationsAreReadBackAsGiven(t *testing.T) {
 	t.Parallel()
@@ -76,6 +76,7 @@ func TestDestinationsAreReadBackAsGiven(t *testing.T) {
 		"https://bus.example.com:443/a/b": "https://bus.example.com:443/a/b",
 		"sb://localhost/a/b/":             "sb://localhost/a/b",
 		"a/b":                             "sb://localhost:5300/a/b",
+		"SB://BUS.Example.com/a/b":        "sb://bus.example.com/a/b",
 	} {
 		sent := fmt.Sprintf("<ForwardTo>%[1]s</ForwardTo><ForwardDeadLetteredMessagesTo>%[1]s</ForwardDeadLetteredMessagesTo>", given)
 		r.request("PUT", "/q", entryOf("QueueDescription", sent), update)
@@ -273,5 +274,93 @@ func TestSizeOfAPartitionedEntityIsThatOf16Partitions(t *testing.T) {
 		if _, body := r.request("PUT", "/plain", entryOf("QueueDescription", "<MaxSizeInMegabytes>4096</MaxSizeInMegabytes>"), nil); element(body, "MaxSizeInMegabytes") != "4096" {
 			t.Error(body)
 		}
+	}
+}
+
+// A partitioned entity has no order by default; the choice of a client is kept.
+func TestPartitionedEntitiesSupportNoOrderingByDefault(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	for kind, path := range map[string]string{"Queue": "/q", "Topic": "/t"} {
+		const partitioned = "<EnablePartitioning>true</EnablePartitioning>"
+		if _, body := r.request("PUT", path, entryOf(kind+"Description", partitioned), nil); element(body, "SupportOrdering") != "false" {
+			t.Errorf("%s: %s", kind, body)
+		}
+		sent := partitioned + "<SupportOrdering>true</SupportOrdering>"
+		if _, body := r.request("PUT", path, entryOf(kind+"Description", sent), update); element(body, "SupportOrdering") != "true" {
+			t.Errorf("%s: %s", kind, body)
+		}
+	}
+}
+
+// A subscription that forwards is in use, so AutoDeleteOnIdle is read back as never. The stored value, which a client does
+// not change when it puts back what it read, shows again when forwarding ends.
+func TestForwardingSubscriptionsShowNoAutoDeletion(t *testing.T) {
+	t.Parallel()
+	const never, idle = "P10675199DT2H48M5.4775807S", "<AutoDeleteOnIdle>PT5M</AutoDeleteOnIdle>"
+	const forward = "<ForwardTo>other</ForwardTo>"
+	r := newTestServer(t)
+	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	for i, step := range []struct{ sent, want string }{
+		{idle + forward, never},
+		{forward + "<AutoDeleteOnIdle>" + never + "</AutoDeleteOnIdle>", never},
+		{"<AutoDeleteOnIdle>" + never + "</AutoDeleteOnIdle>", "PT5M"},
+		{"<AutoDeleteOnIdle>" + never + "</AutoDeleteOnIdle>", never},
+		{forward + "<AutoDeleteOnIdle>PT6M</AutoDeleteOnIdle>", never},
+		{"", "PT6M"},
+	} {
+		change := update
+		if i == 0 {
+			change = nil
+		}
+		status, body := r.request("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", step.sent), change)
+		if status >= 300 || element(body, "AutoDeleteOnIdle") != step.want {
+			t.Errorf("step %d: %d %s, want %s", i, status, body, step.want)
+		}
+	}
+	if _, body := r.request("PUT", "/q", entryOf("QueueDescription", idle+forward), nil); element(body, "AutoDeleteOnIdle") != "PT5M" {
+		t.Errorf("a queue: %s", body)
+	}
+}
+
+// Whoever may manage gets an empty feed for a queue or topic that does not exist, and everybody gets it for the root.
+func TestAbsentEntitiesAreAnEmptyFeed(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	for _, path := range []string{"/none", "/a/none?api-version=2017-04", "/", "/?api-version=2021-05"} {
+		w := do(r.server.http.Handler, "GET", path, func(request *http.Request) {
+			if strings.HasPrefix(path, "/?") || path == "/" {
+				request.RemoteAddr = "10.0.0.9:1"
+			}
+		})
+		body := w.Body.String()
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != atom.FeedType || !strings.Contains(body, `<title type="text">Publicly Listed Services</title>`) || strings.Contains(body, "<entry") {
+			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), body)
+		}
+		wellFormed(t, body)
+	}
+	for _, c := range []struct {
+		method, path string
+		change       func(*http.Request)
+		status       int
+	}{
+		{"DELETE", "/none", nil, 404},
+		{"PUT", "/none", update, 404},
+		{"GET", "/none/Subscriptions", nil, 404},
+		{"GET", "/none/Subscriptions/s", nil, 404},
+		{"GET", "/none/Subscriptions/s/Rules", nil, 404},
+		{"GET", "/none/Subscriptions/s/Rules/r", nil, 404},
+		{"GET", "/v1/queues/none", nil, 404},
+		{"GET", "/none", func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }, 401},
+		{"POST", "/", func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }, 401},
+		{"GET", "/$other", nil, 404},
+	} {
+		if status, body := r.request(c.method, c.path, entryOf("QueueDescription", ""), c.change); status != c.status {
+			t.Errorf("%s %s: %d %s", c.method, c.path, status, body)
+		}
+	}
+	r.fails = fsm.ServerBusy // no leader of the catalog
+	if status, body := r.request("GET", "/none", "", nil); status != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", status, body)
 	}
 }

@@ -59,7 +59,7 @@ func TestNamespacesAreCreatedChangedAndDeleted(t *testing.T) {
 		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<MessagingSKU>Standard</MessagingSKU><ModifiedTime>2026-11-20T`},
 		{"PATCH", "/v1/namespaces/orders", `{"maxMessageBytes":262145}`, nil, 200, `"maxMessageBytes":262145`},
 		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<MessagingSKU>Premium</MessagingSKU><MessagingUnits>1</MessagingUnits>`},
-		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<Name>Orders</Name>`},
+		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<Name>orders</Name>`},
 
 		{"DELETE", "/v1/namespaces/orders", "", nil, 412, `"code":"PreconditionFails"`},
 		{"DELETE", "/v1/queues/q?namespace=orders", "", nil, 204, ""},

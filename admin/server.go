@@ -88,11 +88,15 @@ func (s *Server) handler() http.Handler {
 	}
 	mux.Handle("/", s.guard(control.handler()))
 	json, atom := control.rejectUncleanPaths(mux), s.guard(http.HandlerFunc(service.serveATOM))
+	root := s.guard(http.HandlerFunc(listedServices))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isATOM(r) {
+		switch {
+		case r.URL.Path == "/" && r.Method == http.MethodGet:
+			root.ServeHTTP(w, r)
+		case isATOM(r):
 			atom.ServeHTTP(w, r)
-			return
+		default:
+			json.ServeHTTP(w, r)
 		}
-		json.ServeHTTP(w, r)
 	})
 }

@@ -3,6 +3,7 @@ package atom
 import (
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -71,6 +72,8 @@ func (x *Document) description(e *fsm.Entity, c fsm.Counts) {
 			x.destination(element, e.Settings.ForwardToBase, e.Settings.ForwardTo)
 		case element == "ForwardDeadLetteredMessagesTo":
 			x.destination(element, e.Settings.ForwardDeadLettersToBase, e.Settings.ForwardDeadLettersTo)
+		case element == "AutoDeleteOnIdle" && isKeptByForwarding(e.Kind, &e.Settings):
+			x.leaf(element, entity.Duration(entity.Forever).ISO())
 		case element == "MaxSizeInMegabytes":
 			x.number(element, x.origin.megabytesShown(&e.Settings))
 		case s != nil:
@@ -82,15 +85,21 @@ func (x *Document) description(e *fsm.Entity, c fsm.Counts) {
 	x.end(name)
 }
 
-// destination writes where messages are forwarded to, as the client gave it. A name alone becomes a URL: clients parse it
-// as one.
+// isKeptByForwarding reports whether an entity is shown as one that is never deleted, whatever its setting: a subscription
+// that forwards is always in use.
+func isKeptByForwarding(kind fsm.EntityKind, s *fsm.EntitySettings) bool {
+	return kind == fsm.SubscriptionEntity && s.ForwardTo != ""
+}
+
+// destination writes where messages are forwarded to, as the client gave it, with scheme and host in lower case. A name
+// alone becomes a URL: clients parse it as one.
 func (x *Document) destination(element, base, name string) {
 	switch {
 	case name == "":
 	case base == "":
-		x.leaf(element, "sb://"+x.origin.Host+"/"+name)
+		x.leaf(element, "sb://"+strings.ToLower(x.origin.Host)+"/"+name)
 	default:
-		x.leaf(element, base+name)
+		x.leaf(element, strings.ToLower(base)+name)
 	}
 }
 
@@ -100,7 +109,7 @@ func (x *Document) property(name string, e *fsm.Entity, c fsm.Counts) {
 	case "EnableBatchedOperations":
 		x.leaf(name, strconv.FormatBool(e.Settings.BatchedOperations.IsOn(true)))
 	case "SupportOrdering":
-		x.leaf(name, strconv.FormatBool(e.Settings.Ordering.IsOn(entity.SupportsOrdering(e.Kind))))
+		x.leaf(name, strconv.FormatBool(e.Settings.Ordering.IsOn(!e.Settings.EnablePartitioning)))
 	case "EnableExpress":
 		x.leaf(name, strconv.FormatBool(e.Settings.Express))
 	case "SqlFilterCount":

@@ -69,9 +69,13 @@ func (o Origin) megabytesShown(s *fsm.EntitySettings) uint64 {
 	return megabytes
 }
 
-// KeepShownSize removes the size from settings that are put back as they were shown: any other size is that of one
-// partition.
-func (o Origin) KeepShownSize(asked *entity.Settings, stored *fsm.EntitySettings) {
+// KeepShown removes from the settings of a request what is put back as it was shown and is stored otherwise: the size of a
+// partitioned entity, of which any other value is that of one partition, and the AutoDeleteOnIdle of a subscription that
+// forwards.
+func (o Origin) KeepShown(kind fsm.EntityKind, asked *entity.Settings, stored *fsm.EntitySettings) {
+	if idle := asked.AutoDeleteOnIdle; idle != nil && *idle == entity.Duration(entity.Forever) && isKeptByForwarding(kind, stored) {
+		asked.AutoDeleteOnIdle = nil
+	}
 	if size := asked.MaxSizeInMegabytes; size != nil && uint64(*size) == o.megabytesShown(stored) {
 		asked.MaxSizeInMegabytes = nil
 	}
@@ -127,11 +131,12 @@ func RuleDocument(o Origin, subscription fsm.Entity, rule *fsm.Rule) *Document {
 	return x
 }
 
-// NamespaceDocument is an entry with a namespace. The service sells two sizes of messages; a namespace without a
+// NamespaceDocument is an entry with a namespace, which has the name by which the client reaches it. The service sells two sizes of messages; a namespace without a
 // limit is shown as one with the smaller size.
 func NamespaceDocument(o Origin, n fsm.Namespace) *Document {
 	x := newDocument(o)
-	x.entry(item{path: namespaceWord, title: n.Name, author: n.Name, published: n.Created, updated: n.Updated}, true, func() {
+	name := o.namespace()
+	x.entry(item{path: namespaceWord, title: name, author: name, published: n.Created, updated: n.Updated}, true, func() {
 		x.open("NamespaceInfo", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
 		x.time("CreatedTime", n.Created)
 		if IsStandard(n.Settings) {
@@ -141,7 +146,7 @@ func NamespaceDocument(o Origin, n fsm.Namespace) *Document {
 			x.number("MessagingUnits", 1)
 		}
 		x.time("ModifiedTime", n.Updated)
-		x.leaf("Name", n.Name)
+		x.leaf("Name", name)
 		x.leaf("NamespaceType", "Messaging")
 		x.end("NamespaceInfo")
 	})
@@ -156,6 +161,20 @@ func ErrorDocument(status int, detail string) *Document {
 	x.leaf("Code", strconv.Itoa(status))
 	x.leaf("Detail", detail)
 	x.end("Error")
+	return x
+}
+
+// ListedServicesDocument is the empty feed by which the service answers a GET of its root, and of a queue or topic that
+// does not exist. Clients recognize it by having no entry.
+func ListedServicesDocument() *Document {
+	x := newDocument(Origin{})
+	x.open("feed", "xmlns", feedXMLNS)
+	x.leaf("title", "Publicly Listed Services", "type", "text")
+	x.leaf("subtitle", "This is the list of publicly-listed services currently available.", "type", "text")
+	x.leaf("id", "uuid:00000000-0000-0000-0000-000000000000;id=1")
+	x.leaf("updated", time.Now().UTC().Format(time.RFC3339))
+	x.leaf("generator", "Service Bus 1.1")
+	x.Close()
 	return x
 }
 

@@ -48,6 +48,3 @@ func SplitDestination(text string) (base, name string, err error) {
 	host, _, _ := strings.Cut(rest, "/")
 	return scheme + "://" + host + "/", name, nil
 }
-
-// SupportsOrdering is the default of SupportOrdering.
-func SupportsOrdering(kind fsm.EntityKind) bool { return kind != fsm.TopicEntity }
