@@ -12,6 +12,7 @@
 //	clocks      compares the clocks of members, and finds those that are wrong
 //	compare     finds replicas whose state differs from the others
 //	datadir     the data folder: identity, lock, places of log and replicas
+//	entities    creates, changes and deletes entities and namespaces
 //	forwarding  moves messages between entities
 //	gossip      the list of members and their addresses
 //	move        moves partitions, transfers leaderships, drains and removes members, and rebalances

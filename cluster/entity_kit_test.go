@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
@@ -71,8 +72,8 @@ func countMessages(t *testing.T, node *Node, at fsm.EntityRef) fsm.Counts {
 }
 
 // findEntity asks the catalog's leader.
-func findEntity(ctx context.Context, node *Node, q router.EntityQuery) (fsm.Entity, error) {
-	return router.FindEntity.Ask(ctx, node.router.Leader(fsm.CatalogPartition), q)
+func findEntity(ctx context.Context, node *Node, q entities.EntityQuery) (fsm.Entity, error) {
+	return entities.FindEntity.Ask(ctx, node.router.Leader(fsm.CatalogPartition), q)
 }
 
 func (c *testCluster) create(name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
@@ -161,7 +162,7 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 		if _, err := node.Router().In(fsm.DefaultNamespace).Resolve(c.t.Context(), at.Name); !errors.Is(err, fsm.EntityNotFound) {
 			return false
 		}
-		_, err := findEntity(c.t.Context(), node, router.EntityQuery{ID: at.ID})
+		_, err := findEntity(c.t.Context(), node, entities.EntityQuery{ID: at.ID})
 		if !errors.Is(err, fsm.EntityNotFound) {
 			return false
 		}
@@ -227,7 +228,7 @@ func (c *testCluster) half(command fsm.CreateEntity) fsm.EntityRef {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	entity, err := findEntity(c.t.Context(), c.any(), router.EntityQuery{ID: result.Entity})
+	entity, err := findEntity(c.t.Context(), c.any(), entities.EntityQuery{ID: result.Entity})
 	if err != nil {
 		c.t.Fatal(err)
 	}

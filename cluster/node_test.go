@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/topology"
@@ -150,7 +150,7 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	}
 	clock.ahead.Add(int64(time.Minute)) // nobody can still be creating them
 	kit.Eventually(t, "the sweeper forgets the queue", func() bool {
-		_, err := findEntity(t.Context(), c.nodes[1], router.EntityQuery{ID: at.ID})
+		_, err := findEntity(t.Context(), c.nodes[1], entities.EntityQuery{ID: at.ID})
 		return errors.Is(err, fsm.EntityNotFound)
 	})
 	// If a leader does not answer within a second, the status shows what its followers know.

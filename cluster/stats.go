@@ -8,9 +8,9 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/clocks"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -274,7 +274,7 @@ func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace str
 		here[s.i] = r
 	}
 	r.shards = append(r.shards, s.shard)
-	r.Counts = router.AddCounts(r.Counts, counts)
+	r.Counts = entities.AddCounts(r.Counts, counts)
 }
 
 // keepTop keeps the entities with the most messages. Entities with equally many are ordered by name, so that

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -30,7 +30,7 @@ func find(all []Stats, name string) (sum EntityStats, reporting int) {
 			if e.Name == name {
 				reporting++
 				sum.Namespace, sum.Name, sum.Kind, sum.Oldest = e.Namespace, e.Name, e.Kind, max(sum.Oldest, e.Oldest)
-				sum.Counts = router.AddCounts(sum.Counts, e.Counts)
+				sum.Counts = entities.AddCounts(sum.Counts, e.Counts)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/peeklock/peeklock/cluster/router"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -74,7 +74,7 @@ func TestInterruptedDeletionOfATopicIsFinished(t *testing.T) {
 	mustSend(t, c.nodes[0], topic, fsm.Message{Payload: []byte("x")})
 	forgotten := func(at fsm.EntityRef) func() bool {
 		return func() bool {
-			_, err := findEntity(t.Context(), c.nodes[1], router.EntityQuery{ID: at.ID})
+			_, err := findEntity(t.Context(), c.nodes[1], entities.EntityQuery{ID: at.ID})
 			return errors.Is(err, fsm.EntityNotFound)
 		}
 	}
@@ -94,7 +94,7 @@ func TestInterruptedDeletionOfATopicIsFinished(t *testing.T) {
 
 	cut(topic)
 	for _, path := range []string{"t", "t/Subscriptions/s"} {
-		if _, err := findEntity(t.Context(), c.nodes[2], router.EntityQuery{Namespace: fsm.DefaultNamespace, Name: path}); !errors.Is(err, fsm.EntityNotFound) {
+		if _, err := findEntity(t.Context(), c.nodes[2], entities.EntityQuery{Namespace: fsm.DefaultNamespace, Name: path}); !errors.Is(err, fsm.EntityNotFound) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

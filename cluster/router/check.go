@@ -47,7 +47,7 @@ func (r *Router) checkEntity(id fsm.EntityID, done func([]fsm.Code)) {
 		return
 	}
 	r.checkLater(1, done, func(ctx context.Context) ([]fsm.Code, error) {
-		_, err := FindEntity.At(ctx, r, EntityQuery{ID: id})
+		_, err := r.EntityByID(ctx, id)
 		if errors.Is(err, fsm.EntityNotFound) {
 			return []fsm.Code{fsm.EntityNotFound}, nil
 		}

@@ -3,11 +3,12 @@
 //
 //	gateways ─► Router ─► client.Clients ─► the leaders of partitions
 //
-// Package cluster makes one Router per member; the AMQP gateway and the control API use it.
+// Package cluster makes one Router per member; the AMQP gateway and the control API use it. A Router embeds the Manager
+// of package entities, which creates, changes and deletes entities.
 //
 // Invariants:
 //
-//   - A partitioned entity is many entities of the state machines; only this package and the catalog
-//     know that they are one. A key is always in the same shard.
+//   - A partitioned entity is many entities of the state machines; only this package, package
+//     entities and the catalog know that they are one. A key is always in the same shard.
 //   - No lock is held while a replica, a connection or a function of the caller is called.
 package router

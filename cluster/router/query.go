@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
@@ -44,7 +45,7 @@ var (
 	})
 	purgeable = query.OfQueues(rpc.QueryPurgeable, func(queues *queue.Machine, q purgeableQuery) (reply purgeableReply, err error) {
 		var code fsm.Code
-		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, PurgeMessagesMax)))
+		reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, entities.PurgeMessagesMax)))
 		if code != fsm.OK {
 			err = code
 		}

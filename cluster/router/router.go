@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/peeklock/peeklock/cluster/client"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -20,7 +21,7 @@ import (
 // or Timeout (possibly applied). All methods are safe for concurrent use. done functions are called
 // exactly once, possibly before the method returns, and must not block.
 type Router struct {
-	*Manager
+	*entities.Manager
 
 	transport  client.Transport
 	replicas   query.Replicas
@@ -39,7 +40,7 @@ type Config struct {
 // New makes a router. Run must run while it is used.
 func New(c *Config) *Router {
 	return &Router{
-		Manager: NewManager(&c.Config), transport: c.Transport, log: c.Logger,
+		Manager: entities.New(&c.Config), transport: c.Transport, log: c.Logger,
 		replicas: query.Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
 	}
 }

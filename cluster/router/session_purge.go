@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
@@ -50,7 +51,7 @@ func (r *Router) PurgeSession(ctx context.Context, at fsm.EntityRef, session str
 	if len(at.Shards) > 0 {
 		at = shards.Ref(at, shards.Hash(&at.Entity, session))
 	}
-	p := &sessionPurge{router: r, at: at, session: session, before: before, most: min(max, PurgeMessagesMax)}
+	p := &sessionPurge{router: r, at: at, session: session, before: before, most: min(max, entities.PurgeMessagesMax)}
 	if err := p.run(ctx); err != nil && p.removed == 0 {
 		return 0, fmt.Errorf("purge session %q of %q: %w", session, at.Name, err)
 	}

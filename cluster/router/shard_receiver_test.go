@@ -1,49 +1,28 @@
 package router
 
 import (
-	"context"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/client"
-	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakeclients"
 	"github.com/peeklock/peeklock/test/fakegroup"
 )
-
-// shardTransport is the environment of a member that has one group for each partition, numbered from 1.
-type shardTransport struct {
-	testTransport
-
-	ctx    context.Context
-	groups []*fakegroup.Group
-}
-
-func (w shardTransport) LocalReplica(id fsm.PartitionID) rpc.Group { return w.groups[id-1] }
-
-func (w shardTransport) Go(task func(ctx context.Context)) bool {
-	go task(w.ctx)
-	return true
-}
 
 // shardReceiverOf returns a receiver of an entity with a shard in each of two partitions.
 func shardReceiverOf(t *testing.T, groups ...*fakegroup.Group) *Receiver {
 	t.Helper()
-	clients := client.New(&client.Config{
-		Transport: shardTransport{ctx: t.Context(), groups: groups}, Self: "self", Timing: client.Timing{Retry: time.Minute, Suspect: time.Minute},
-		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-	})
-	t.Cleanup(clients.Close)
+	clients := fakeclients.New(t, groups...)
 	go clients.Run(t.Context(), func(fsm.Entity) {})
 	at := fsm.EntityRef{Entity: fsm.Entity{ID: 1, Partition: 1}}
 	for i, group := range groups {
 		group.Lead(true, 1)
 		at.Shards = append(at.Shards, fsm.Shard{Entity: fsm.EntityID(i + 1), Partition: fsm.PartitionID(i + 1)})
 	}
-	return (&Router{Manager: &Manager{Clients: clients}}).Receiver(at, false)
+	return (&Router{Manager: &entities.Manager{Clients: clients}}).Receiver(at, false)
 }
 
 // drainedAfter cancels the Lock that waits and makes one that does not wait from its done function, as a link does that is

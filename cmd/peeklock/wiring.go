@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -29,7 +30,7 @@ func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
 
 // namespaceView adapts the view of a namespace to the control API.
 type namespaceView struct {
-	router.NamespaceView
+	entities.NamespaceView
 
 	router *router.Router
 }

@@ -32,7 +32,7 @@ func clusterFaults() []Fault {
 			},
 		}},
 		// Answers from the catalog of a cluster that is not bootstrapped yet.
-		{Name: "empty-catalog-answers", Package: "cluster/router", Test: "TestStartingClusterIsBusy", Patches: []overlay.Patch{
+		{Name: "empty-catalog-answers", Package: "cluster/entities", Test: "TestStartingClusterIsBusy", Patches: []overlay.Patch{
 			{
 				"cluster/query/replicas.go",
 				`if starting = catalog != nil && catalog.ClusterID() == ""; !starting {`,

@@ -1,4 +1,4 @@
-package router
+package entities
 
 import (
 	"context"
@@ -26,8 +26,8 @@ type Manager struct {
 	closed     bool
 }
 
-// NewManager makes a Manager with clients of its own. Run must run while it is used.
-func NewManager(c *client.Config) *Manager {
+// New makes a Manager with clients of its own. Run must run while it is used.
+func New(c *client.Config) *Manager {
 	return &Manager{
 		Clients: client.New(c), transport: c.Transport, log: c.Logger, now: c.Now,
 		replicas:   query.Replicas{Local: c.Transport.LocalReplica},

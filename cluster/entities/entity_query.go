@@ -1,4 +1,4 @@
-package router
+package entities
 
 import (
 	"github.com/peeklock/peeklock/cluster/query"
