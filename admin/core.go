@@ -46,6 +46,8 @@ type Config struct {
 	// TrustLoopback accepts unsigned requests from this machine as requests of an operator. Every relay of
 	// connections on this machine is then trusted too.
 	TrustLoopback bool
+	// TrustAll accepts unsigned requests from everywhere as requests of an operator, for development.
+	TrustAll bool
 	// RequireTLS is shown to clients: the AMQP addresses of members accept TLS only.
 	RequireTLS bool
 	// ReadinessChecks are the parts of Ready, and further facts for /readyz?verbose; /livez fails while one of

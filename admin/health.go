@@ -10,10 +10,11 @@ import (
 // healthAPI serves health and metrics.
 type healthAPI struct{ *core }
 
-// health answers as the official emulator does, so that scripts which wait for it work.
+// health answers as the official emulator does, in the words that its repository documents, so that scripts which wait for
+// it work.
 func (s *healthAPI) health(w http.ResponseWriter, r *http.Request) {
 	if !s.config.Ready() {
-		s.writeJSON(w, r, http.StatusServiceUnavailable, api.Health{Status: "unhealthy", Message: "Service is starting."})
+		s.writeJSON(w, r, http.StatusServiceUnavailable, api.Health{Status: "unhealthy", Message: "Service not available. Please try after some time."})
 		return
 	}
 	s.writeJSON(w, r, http.StatusOK, api.Health{Status: "healthy", Message: "Service is healthy."})

@@ -312,18 +312,18 @@ func TestHealthNeedsNoKey(t *testing.T) {
 	remote := func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }
 	for _, ready := range []bool{false, true} {
 		r.ready.Store(ready)
-		want := 503
+		want, emulator := 503, `{"status":"unhealthy","message":"Service not available. Please try after some time."}`
 		if ready {
-			want = 200
+			want, emulator = 200, `{"status":"healthy","message":"Service is healthy."}`
+		}
+		if _, body := r.request("GET", "/health", "", remote); body != emulator+"\n" {
+			t.Errorf("not the emulator's answer: %s, want %s", body, emulator)
 		}
 		for path, want := range map[string]int{"/health": want, "/readyz": want, "/livez": 200} {
 			if status, body := r.request("GET", path, "", remote); status != want {
 				t.Errorf("%s: %d %s, want %d", path, status, body, want)
 			}
 		}
-	}
-	if _, body := r.request("GET", "/health", "", remote); body != `{"status":"healthy","message":"Service is healthy."}`+"\n" {
-		t.Errorf("not the emulator's answer: %s", body)
 	}
 }
 

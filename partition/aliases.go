@@ -20,6 +20,8 @@ type (
 	LogKind = raftlog.Kind
 	// FS is the file system of a member's data, see [disk.FS].
 	FS = disk.FS
+	// NoSyncFS is a file system without durability, see [disk.NoSync].
+	NoSyncFS = disk.NoSync
 	// LogStats are statistics of the log, see [raftlog.Stats].
 	LogStats = raftlog.Stats
 	// DiskSpace is the disk space of a member, see [disk.Space].

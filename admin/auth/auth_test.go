@@ -134,6 +134,45 @@ func TestPasswordIsTheSecretOfAKey(t *testing.T) {
 	}
 }
 
+// An open key is accepted with any secret, unless an access rule has its name. Expiry and resource still count.
+func TestOpenKeyIsAcceptedWithAnySecret(t *testing.T) {
+	t.Parallel()
+	k, err := New(Config{Now: noon, OpenKey: DevKeyName, Keys: []Key{
+		{Name: DevKeyName, Primary: DevKey, Rights: fsm.Manage}, {Name: "reader", Primary: "r", Rights: fsm.Listen},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		token string
+		want  fsm.Code
+	}{
+		{Sign(audience, DevKeyName, "dummy", noon().Add(time.Hour)), fsm.OK},
+		{Sign(audience, DevKeyName, DevKey, noon().Add(time.Hour)), fsm.OK},
+		{Sign(audience, DevKeyName, "dummy", noon().Add(-time.Hour)), fsm.Unauthorized},
+		{Sign("sb://localhost/invoices", DevKeyName, "dummy", noon().Add(time.Hour)), fsm.Unauthorized},
+		{Sign(audience, "reader", "dummy", noon().Add(time.Hour)), fsm.Unauthorized},
+		{Sign(audience, "nobody", "dummy", noon().Add(time.Hour)), fsm.Unauthorized},
+	} {
+		_, err := k.Token(t.Context(), somebody, KindSAS, c.token, audience)
+		check(t, err, c.want)
+	}
+	_, err = k.Password(t.Context(), somebody, DevKeyName, "dummy")
+	check(t, err, fsm.OK)
+	k.rules = ruleNamed(DevKeyName)
+	_, err = k.Password(t.Context(), somebody, DevKeyName, "dummy")
+	check(t, err, fsm.Unauthorized)
+}
+
+// ruleNamed are the access rules of a namespace with one rule of that name.
+type ruleNamed string
+
+func (r ruleNamed) Access(fsm.NamespaceID, string) (own, shared []fsm.AccessRule) {
+	return nil, []fsm.AccessRule{{Name: string(r), Primary: "the secret of the rule", Rights: fsm.Manage}}
+}
+func (ruleNamed) NamespaceName(fsm.NamespaceID) string   { return fsm.DefaultNamespaceName }
+func (ruleNamed) NamespaceByHost(string) fsm.NamespaceID { return fsm.DefaultNamespace }
+
 func TestKeysAreValidated(t *testing.T) {
 	t.Parallel()
 	good := Key{Name: "a", Primary: "secret-text", Rights: fsm.Send}

@@ -5,6 +5,7 @@
 //	   comments      │                       2 queues, topics     without forwarding
 //	   unknown ──→ Warnings                  3 subscriptions      with their first rule
 //	   wrong ────→ error with a path         4 settings           forwarding included
+//	   (lenient: left out, a warning)
 //	                                         5 rules
 //
 // Forwarding comes last, so that entities may name each other in any order, or in a circle.

@@ -473,3 +473,45 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The built-in configuration has the entities of the official emulator's sample.
+func TestDefaultIsTheSampleOfTheEmulator(t *testing.T) {
+	t.Parallel()
+	h, file := newFakeCluster(), Default()
+	if err := file.Check(); err != nil || len(file.Warnings) > 0 {
+		t.Error(err, file.Warnings)
+	}
+	apply(t, h, file, Report{Created: 6})
+	for name, want := range map[string]string{
+		"subscription.1": "app-prop-filter-1", "subscription.2": "user-prop-filter-1", "subscription.3": fsm.DefaultRuleName, "subscription.4": "sql-filter-1",
+	} {
+		if diff := cmp.Diff([]string{want}, h.ruleNames("topic.1/Subscriptions/"+name)); diff != "" {
+			t.Error(name, diff)
+		}
+	}
+}
+
+// A lenient reader leaves out the values, entities and rules that have mistakes, each with a warning.
+func TestLenientReaderLeavesOutMistakes(t *testing.T) {
+	t.Parallel()
+	file, err := ParseLenient([]byte(`{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[{"Name":"a","Properties":{"LockDuration":"PT1S","MaxDeliveryCount":7}},{"Name":"b c"},{"Name":"A"}],
+		"Topics":[{"Name":"t","Subscriptions":[{"Name":"s","Rules":[{"Name":"r","Properties":{}},{"Name":"r2","Properties":{"FilterType":"Sql","SqlFilter":{"SqlExpression":"1=1"}}}]}]},
+		{"Name":"t t","Subscriptions":[{"Name":"s"}]}]},{"Name":"-"}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newFakeCluster()
+	apply(t, h, file, Report{Created: 3})
+	if a := h.entities["1/a"].Settings; a.LockDuration != 60_000 || a.MaxDeliveryCount != 7 {
+		t.Errorf("a has a lock of %d and %d deliveries, want 60000 and 7", a.LockDuration, a.MaxDeliveryCount)
+	}
+	if diff := cmp.Diff([]string{"r2"}, h.ruleNames("t/Subscriptions/s")); diff != "" {
+		t.Error(diff)
+	}
+	if len(file.Warnings) != 6 {
+		t.Errorf("warnings: %q, want 6", file.Warnings)
+	}
+	if _, err := ParseLenient([]byte(`{`)); err == nil {
+		t.Error("a text that is not JSON was read")
+	}
+}

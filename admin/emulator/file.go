@@ -2,15 +2,20 @@ package emulator
 
 import (
 	"bytes"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
+
+// FileName is the name of the file in a folder that is given instead of it.
+const FileName = "Config.json"
 
 // Limits of a file. It is written by hand, and its size bounds everything in it.
 const (
@@ -45,16 +50,23 @@ type resource struct {
 	rules    []fsm.Rule      // of a subscription; none: it has the default rule
 }
 
-// Read reads a file of at most 1 MiB.
-func Read(path string) (*File, error) {
-	f, err := os.Open(path) //nolint:gosec // the user names the file
+//go:embed default.json
+var defaultConfig []byte
+
+// Default is the configuration of a start without a file: the entities of the sample that the official emulator comes with.
+func Default() *File {
+	file, err := Parse(defaultConfig)
 	if err != nil {
-		return nil, fmt.Errorf("read the emulator's configuration: %w", err)
+		panic(err) // a test reads it
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
+	return file
+}
+
+// Read reads a file of at most 1 MiB, or the Config.json in a folder.
+func Read(path string) (*File, error) {
+	data, err := readFile(&path)
 	if err != nil {
-		return nil, fmt.Errorf("read the emulator's configuration: %w", err)
+		return nil, err
 	}
 	file, err := Parse(data)
 	if err != nil {
@@ -63,9 +75,59 @@ func Read(path string) (*File, error) {
 	return file, nil
 }
 
+// ReadLenient is Read with ParseLenient.
+func ReadLenient(path string) (*File, error) {
+	data, err := readFile(&path)
+	if err != nil {
+		return nil, err
+	}
+	file, err := ParseLenient(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return file, nil
+}
+
+// readFile reads the file at a path, which it completes if it is that of a folder.
+func readFile(path *string) ([]byte, error) {
+	if info, err := os.Stat(*path); err == nil && info.IsDir() {
+		*path = filepath.Join(*path, FileName)
+	}
+	f, err := os.Open(*path)
+	if err != nil {
+		return nil, fmt.Errorf("read the emulator's configuration: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the emulator's configuration: %w", err)
+	}
+	return data, nil
+}
+
 // Parse reads the text of a Config.json. Like the emulator, it accepts comments and a comma at the end of a list. The
 // error lists up to ten mistakes with their paths; unknown fields are ignored with a warning.
 func Parse(data []byte) (*File, error) {
+	r, err := readText(data, false)
+	if err == nil && len(r.errors) > 0 {
+		err = errors.Join(r.errors...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &r.file, nil
+}
+
+// ParseLenient is Parse, but leaves out what has a mistake, with a warning. A text that is not JSON is still an error.
+func ParseLenient(data []byte) (*File, error) {
+	r, err := readText(data, true)
+	if err != nil {
+		return nil, err
+	}
+	return &r.file, nil
+}
+
+func readText(data []byte, lenient bool) (*reader, error) {
 	if len(data) > fileBytesMax {
 		return nil, errors.New("the file is larger than 1 MiB")
 	}
@@ -74,18 +136,15 @@ func Parse(data []byte) (*File, error) {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return nil, syntaxError(data, err)
 	}
-	r := &reader{}
+	r := &reader{lenient: lenient}
 	r.object("", raw, field{"UserConfig", r.userConfig})
-	if len(r.errors) == 0 && !r.found {
-		r.addError("UserConfig.Namespaces", "is missing: is this a Config.json of the Service Bus emulator?")
-	}
-	if len(r.errors) > 0 {
-		return nil, errors.Join(r.errors...)
+	if r.mistakes == 0 && !r.found {
+		return nil, errors.New("UserConfig.Namespaces: is missing: is this a Config.json of the Service Bus emulator?")
 	}
 	if r.dropped > 0 {
 		r.file.Warnings = append(r.file.Warnings, fmt.Sprintf("and %d more", r.dropped))
 	}
-	return &r.file, nil
+	return r, nil
 }
 
 // syntaxError adds the line to an error of encoding/json.

@@ -14,10 +14,12 @@ import (
 
 // reader reads the JSON and collects its errors.
 type reader struct {
-	file    File
-	found   bool // the file has namespaces
-	errors  []error
-	dropped int // number of warnings beyond warningsMax
+	lenient  bool // mistakes are warnings
+	file     File
+	found    bool // the file has namespaces
+	mistakes int
+	errors   []error // the first of them
+	dropped  int     // number of warnings beyond warningsMax
 }
 
 // field is a field that an object may have.
@@ -27,6 +29,11 @@ type field struct {
 }
 
 func (r *reader) addError(path, format string, args ...any) {
+	r.mistakes++
+	if r.lenient {
+		r.warn(path, "left out: %s", fmt.Errorf(format, args...).Error())
+		return
+	}
 	if len(r.errors) < errorsMax {
 		r.errors = append(r.errors, fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...)))
 	}
@@ -102,13 +109,16 @@ func (r *reader) namespace(path string, raw json.RawMessage) {
 		field{"Name", r.text(&n.name)},
 		field{"Queues", r.list(func(path string, raw json.RawMessage) { r.queue(&n, path, raw) })},
 		field{"Topics", r.list(func(path string, raw json.RawMessage) { r.topic(&n, path, raw) })})
-	first := len(r.file.namespaces) == 0
+	first, before := len(r.file.namespaces) == 0, r.mistakes
 	switch {
 	case first: // its name is not used
 	case !isLabel(n.name):
 		r.addError(path+".Name", "%q: a namespace has 1 to %d letters, digits and inner hyphens", truncate(n.name), namespaceNameBytesMax)
 	case strings.EqualFold(n.name, fsm.DefaultNamespaceName):
 		r.addError(path+".Name", "%q is what the first namespace of the file becomes", n.name)
+	}
+	if r.mistakes > before {
+		return
 	}
 	r.file.namespaces = append(r.file.namespaces, n)
 }
@@ -127,8 +137,9 @@ func isAlphanumeric(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// name checks the name of an entity.
-func (r *reader) name(path, name string, bytesMax int, others string) {
+// name reports whether an entity can have a name.
+func (r *reader) name(path, name string, bytesMax int, others string) bool {
+	before := r.mistakes
 	switch {
 	case name == "":
 		r.addError(path+".Name", "is missing")
@@ -140,13 +151,15 @@ func (r *reader) name(path, name string, bytesMax int, others string) {
 	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return part == "" || strings.EqualFold(part, "Subscriptions") }):
 		r.addError(path+".Name", "%q: a name has no part that is empty or Subscriptions", truncate(name))
 	}
+	return r.mistakes == before
 }
 
 func (r *reader) queue(n *namespace, path string, raw json.RawMessage) {
 	e := &resource{path: path, kind: fsm.QueueEntity}
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)})
-	r.name(path, e.name, nameBytesMax, ".-_/")
-	n.entities = append(n.entities, e)
+	if r.name(path, e.name, nameBytesMax, ".-_/") {
+		n.entities = append(n.entities, e)
+	}
 }
 
 func (r *reader) topic(n *namespace, path string, raw json.RawMessage) {
@@ -155,7 +168,10 @@ func (r *reader) topic(n *namespace, path string, raw json.RawMessage) {
 	first := len(n.entities)
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)},
 		field{"Subscriptions", r.list(func(path string, raw json.RawMessage) { r.subscription(n, path, raw) })})
-	r.name(path, e.name, nameBytesMax, ".-_/")
+	if !r.name(path, e.name, nameBytesMax, ".-_/") {
+		n.entities = n.entities[:first-1]
+		return
+	}
 	for _, s := range n.entities[first:] {
 		s.name = fsm.SubscriptionPath(e.name, s.name)
 	}
@@ -165,33 +181,37 @@ func (r *reader) subscription(n *namespace, path string, raw json.RawMessage) {
 	e := &resource{path: path, kind: fsm.SubscriptionEntity}
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)},
 		field{"Rules", r.list(func(path string, raw json.RawMessage) { r.rule(e, path, raw) })})
-	r.name(path, e.name, subscriptionNameMax, ".-_")
-	n.entities = append(n.entities, e)
+	if r.name(path, e.name, subscriptionNameMax, ".-_") {
+		n.entities = append(n.entities, e)
+	}
 }
 
 // checkUniqueNames refuses names that are given twice, which would overwrite each other.
 func (r *reader) checkUniqueNames() {
 	spaces := make(map[string]string)
+	r.file.namespaces = slices.DeleteFunc(r.file.namespaces, func(n namespace) bool { return !isUnique(r, spaces, n.path, n.name, "the namespace") })
 	for i := range r.file.namespaces {
 		n := &r.file.namespaces[i]
-		checkUnique(r, spaces, n.path, n.name, "the namespace")
 		names := make(map[string]string)
+		n.entities = slices.DeleteFunc(n.entities, func(e *resource) bool { return !isUnique(r, names, e.path, e.name, "an entity") })
 		for _, e := range n.entities {
-			checkUnique(r, names, e.path, e.name, "an entity")
-			rules := make(map[string]string)
-			for j, rule := range e.rules {
-				checkUnique(r, rules, fmt.Sprintf("%s.Rules[%d]", e.path, j), rule.Name, "the rule")
-			}
+			rules, at := make(map[string]string), -1
+			e.rules = slices.DeleteFunc(e.rules, func(rule fsm.Rule) bool {
+				at++
+				return !isUnique(r, rules, fmt.Sprintf("%s.Rules[%d]", e.path, at), rule.Name, "the rule")
+			})
 		}
 	}
 }
 
-func checkUnique(r *reader, seen map[string]string, path, name, what string) {
+func isUnique(r *reader, seen map[string]string, path, name, what string) bool {
 	key := strings.ToLower(name)
 	if other, twice := seen[key]; twice {
 		r.addError(path+".Name", "%s %q is in the file already: %s", what, truncate(name), other)
+		return false
 	}
 	seen[key] = path
+	return true
 }
 
 // properties reads the settings that the kind of entity has.
@@ -208,14 +228,17 @@ func (r *reader) properties(e *resource) func(string, json.RawMessage) {
 
 // setting reads a setting within the limits of the broker, not of the emulator. A namespace may allow less.
 func (r *reader) setting(given *entity.Settings, s *entity.Setting, path string, raw json.RawMessage) {
-	err := s.ParseJSON(raw, given)
+	wanted := *given
+	err := s.ParseJSON(raw, &wanted)
 	if err == nil {
-		r.raiseWindow(given, path)
-		err = s.Check(given, entity.MaxLimits())
+		r.raiseWindow(&wanted, path)
+		err = s.Check(&wanted, entity.MaxLimits())
 	}
 	if err != nil {
 		r.addError(path, "%w", err)
+		return
 	}
+	*given = wanted
 }
 
 // raiseWindow raises a window of duplicate detection that the emulator accepts to the shortest one of the broker: to

@@ -24,11 +24,11 @@ type ruleConfig struct {
 func (r *reader) rule(e *resource, path string, raw json.RawMessage) {
 	var text ruleConfig
 	rule := fsm.Rule{}
-	before := len(r.errors)
+	before := r.mistakes
 	r.object(path, raw,
 		field{"Name", r.text(&rule.Name)},
 		field{"Properties", func(path string, raw json.RawMessage) { r.ruleProperties(&text, path, raw) }})
-	if len(r.errors) > before {
+	if r.mistakes > before {
 		return
 	}
 	switch properties := path + ".Properties"; strings.ToLower(text.kind) {
@@ -44,7 +44,7 @@ func (r *reader) rule(e *resource, path string, raw json.RawMessage) {
 		r.addError(properties+".FilterType", "is Sql or Correlation, not %q", truncate(text.kind))
 	}
 	rule.Action.Text = text.action
-	if len(r.errors) > before {
+	if r.mistakes > before {
 		return
 	}
 	if err := rule.Validate(); err != nil {

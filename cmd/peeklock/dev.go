@@ -23,7 +23,6 @@ import (
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/cli/output"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
-	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -48,6 +47,7 @@ type devOptions struct {
 	tls                 bool
 	memoryLimit         string
 	config              string // the emulator's Config.json, or ""
+	requireKey          bool
 }
 
 // devMember describes one member in the output.
@@ -74,7 +74,8 @@ func newDev(p cli.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a whole cluster in this process, for development",
 		Long: `Run three members in this process, each with its own data directory, with Raft replication between them, on loopback
-addresses. Clients on this machine need no key. The command stays in the foreground until Ctrl-C. A second start with the same
+addresses. Clients on this machine need no key, and RootManageSharedAccessKey is accepted with any secret, unless --require-key
+is given. The command stays in the foreground until Ctrl-C. A second start with the same
 directory finds all messages again.
 
 --config creates the entities that a Config.json of the Service Bus emulator lists. The first namespace of the file becomes
@@ -99,6 +100,7 @@ other rules.`,
 	f.IntVar(&o.members, "members", 3, "number of members: 1, 3 or 5")
 	f.StringVar(&o.dir, "dir", ".peeklock-dev", "data directory")
 	f.StringVar(&o.config, "config", "", "create the entities that this Config.json of the Service Bus emulator lists")
+	f.BoolVar(&o.requireKey, "require-key", false, "refuse requests without a key and wrong secrets of "+auth.DevKeyName)
 	f.BoolVar(&o.tls, "tls", false, "create a development CA and a certificate in the data directory and accept TLS too; also on ports 5671 and 443 if they are free")
 	f.StringVar(&o.memoryLimit, "memory-limit", "", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
 	f.StringVar(&o.level, "log-level", "error", "least severe level that is logged: debug, info, warn or error")
@@ -276,7 +278,7 @@ func (o *devOptions) prepareDir() error {
 // configureMembers sets the configuration of every member. The ports between members are free ports, chosen at
 // each start, because nothing outside needs to know them.
 func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, logger *slog.Logger) error {
-	keys := auth.Config{Keys: []auth.Key{{Name: auth.DevKeyName, Primary: auth.DevKey, Rights: fsm.Manage}}}
+	keys := devKeys(o.requireKey)
 	gossip := make([]string, len(parts))
 	for i := range gossip {
 		var err error
@@ -300,7 +302,7 @@ func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, 
 		parts[i].logger = logger.With("node", c.Name)
 		c.Logger = parts[i].logger.With("component", "cluster")
 		parts[i].audit = parts[i].logger.With("component", "audit")
-		parts[i].cluster, parts[i].auth, parts[i].trustLoopback = c, keys, true
+		parts[i].cluster, parts[i].auth, parts[i].trustLoopback = c, keys, !o.requireKey
 	}
 	return nil
 }
@@ -362,8 +364,10 @@ func (o *devOptions) print(out *output.Output, parts []memberParts, files *devTL
 	if err := out.Note("Peeklock is ready: %d members, data in %s", len(parts), ready.Dir); err != nil {
 		return err
 	}
-	if err := out.Note("Every process on this machine, and every client whose connection is forwarded here, can administer it without a key.\n"); err != nil {
-		return err
+	if !o.requireKey {
+		if err := out.Note("Every process on this machine, and every client whose connection is forwarded here, can administer it without a key.\n"); err != nil {
+			return err
+		}
 	}
 	for _, m := range ready.Members {
 		if err := out.Note("%s  admin %s\n  %s", m.Name, m.Admin, m.ConnectionString); err != nil {

@@ -21,5 +21,6 @@ func TestJSONOutputKeepsItsNames(t *testing.T) {
 	golden.JSON(t, "testdata/printed.golden", []golden.Format{
 		{Name: "config show", Of: []config.Value(nil)},
 		{Name: "dev", Of: devReady{}},
+		{Name: "emulator", Of: emulatorReady{}},
 	})
 }

@@ -28,11 +28,13 @@ import (
 
 // member is one complete member of a cluster: the node that stores messages, with the gateway and the control API.
 type member struct {
+	cluster cluster.Config
 	node    *cluster.Node
 	port    *listen.Port // accepts the connections of both servers
 	gateway *amqp.Server
 	admin   *admin.Server
 	ready   atomic.Bool
+	started chan struct{} // closed once the member is ready for the first time
 	// connectionsMax is the number of client connections that the gateway accepts.
 	connectionsMax int
 	stop           context.CancelFunc // ends the wait for readiness
@@ -51,6 +53,8 @@ type memberParts struct {
 	requireTLS bool
 	// trustLoopback treats callers from loopback as operators, and exempts them from TLS.
 	trustLoopback bool
+	// trustAll treats callers of the control API from everywhere as operators.
+	trustAll bool
 	// socket is the path of the control socket; "": there is none.
 	socket    string
 	proxyFrom []netip.Prefix // networks of proxies that report client addresses
@@ -96,7 +100,7 @@ func (p memberParts) closeListeners() {
 // openMember starts a member. It answers clients at once; until it is ready, it tells them to retry (server-busy).
 // It takes over the listeners, even when it fails.
 func openMember(ctx context.Context, p memberParts) (*member, error) {
-	m := &member{}
+	m := &member{cluster: p.cluster, started: make(chan struct{})}
 	var err error
 	p.cluster.Reread = message.Reread // only the gateway can parse the stored messages that are forwarded
 	if m.node, err = cluster.Open(ctx, p.cluster); err != nil {
@@ -170,6 +174,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		Slow:            p.cluster.Slow,
 		SlowAfter:       p.cluster.SlowAfter,
 		TrustLoopback:   p.trustLoopback,
+		TrustAll:        p.trustAll,
 		RequireTLS:      p.requireTLS,
 	}
 	var err error
@@ -213,6 +218,7 @@ func (m *member) awaitReady(ctx context.Context, gate <-chan struct{}) {
 		}
 	}
 	m.ready.Store(true)
+	close(m.started)
 }
 
 // isReady reports whether the member should receive clients: it has started, and still has everything that clients

@@ -92,6 +92,28 @@ func (OS) Lock(path string) (io.Closer, error) {
 	return f, nil
 }
 
+// NoSync is the file system of the operating system without durability: files survive the end of the process, not that of
+// the machine.
+type NoSync struct{ OS }
+
+// OpenFile implements FS.
+func (NoSync) OpenFile(path string, flag int, mode fs.FileMode) (File, error) {
+	f, err := os.OpenFile(path, flag, mode) //nolint:gosec // a path of our own making
+	if err != nil {
+		return nil, err
+	}
+	return noSyncFile{f}, nil
+}
+
+// SyncFolder implements FS.
+func (NoSync) SyncFolder(string) error { return nil }
+
+// noSyncFile is a file of NoSync.
+type noSyncFile struct{ *os.File }
+
+// Sync implements File.
+func (noSyncFile) Sync() error { return nil }
+
 // Create creates a file, which must not exist, for reading and writing.
 func Create(files FS, path string) (File, error) {
 	return files.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, FileMode)
