@@ -71,7 +71,7 @@ func (c *sendingCredit) endDrain() {
 // deliveries that are received but not yet answered never exceeds linkCreditMax, so a slow log slows its
 // senders down.
 type receivingCredit struct {
-	count    uint32 // delivery-count as the gateway sees it
+	count    uint32 // delivery-count as the gateway sees it; it begins with the sender's initial-delivery-count
 	left     uint32 // deliveries that the sender may still begin
 	unstored uint32 // deliveries received and not yet answered
 }
@@ -87,11 +87,12 @@ func (c *receivingCredit) take() bool {
 	return true
 }
 
-// settle counts an answered delivery. It returns true when enough answers have accumulated for a flow, which
-// then carries the new value of left.
-func (c *receivingCredit) settle() bool {
-	c.unstored--
-	return c.refill(linkCreditMax / 2)
+// advance follows a sender that advances its delivery-count without sending, which uses its credit up (part 2, 2.6.7). It
+// returns false if count is not ahead.
+func (c *receivingCredit) advance(count uint32) bool {
+	used := ahead(count, c.count)
+	c.count, c.left = c.count+used, remaining(c.left, used)
+	return used > 0
 }
 
 // refill raises the credit to the unused part of linkCreditMax if that raises it by at least step.

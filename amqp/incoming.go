@@ -103,8 +103,12 @@ func (l *incomingLink) emitFlow() {
 	l.session.conn.emitFlow(l.session.channel, f)
 }
 
-// flow answers a sender that requests the state of the link (.NET does so every 10 s).
+// flow grants credit again to a sender that has used credit without sending, and answers one that requests the state of
+// the link (.NET does so every 10 s).
 func (l *incomingLink) flow(f *wire.Flow) {
+	if l.state == attached && f.DeliveryCount != nil && l.credit.advance(*f.DeliveryCount) {
+		l.replenishCredit()
+	}
 	if f.Echo && l.state == attached {
 		l.emitFlow()
 	}

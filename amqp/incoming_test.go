@@ -279,6 +279,51 @@ func TestCreditFollowsTheLog(t *testing.T) {
 	}
 }
 
+// The delivery-count of a sender begins anywhere, and the credit that it computes from a flow is the credit that it has. A
+// sender that advances its count without sending gets new credit.
+func TestCreditFollowsTheCountOfTheSender(t *testing.T) {
+	t.Parallel()
+	message := encodedMessage(t, nil)
+	for _, initial := range []uint32{math.MaxUint32 - 2, 0, 1 << 31} {
+		t.Run(fmt.Sprint(initial), func(t *testing.T) {
+			t.Parallel()
+			h := newFakeBroker("orders")
+			h.hold = make(chan struct{})
+			_, p := piped(t, h)
+			p.login()
+			count := initial
+			credit := func(f *wire.Flow) uint32 { return *f.DeliveryCount + *f.LinkCredit - count } // 2.6.7
+			if got := credit(p.sender(0, "orders", func(a *wire.Attach) { a.InitialDeliveryCount = &initial })); got != linkCreditMax {
+				t.Fatalf("credit %d, want %d", got, linkCreditMax)
+			}
+			for i := range uint32(linkCreditMax) {
+				p.transfer(0, i, message)
+				count++
+			}
+			p.send(&wire.Flow{Handle: new(uint32), Echo: true})
+			if f := expect[*wire.Flow](p); credit(f) != 0 || *f.DeliveryCount != count {
+				t.Fatalf("credit %d at %d after all was used, want 0 at %d", credit(f), *f.DeliveryCount, count)
+			}
+			close(h.hold)
+			for granted := false; !granted; {
+				f, ok := p.next().Body.(*wire.Flow)
+				granted = ok && f.LinkCredit != nil && credit(f) == linkCreditMax
+			}
+			count += linkCreditMax
+			p.send(&wire.Flow{Handle: new(uint32), DeliveryCount: &count})
+			for granted := false; !granted; {
+				f, ok := p.next().Body.(*wire.Flow)
+				granted = ok && f.LinkCredit != nil && *f.DeliveryCount == count && credit(f) == linkCreditMax
+			}
+			p.transfer(0, linkCreditMax, message)
+			for answered := false; !answered; {
+				d, ok := p.next().Body.(*wire.Disposition)
+				answered = ok && *d.Last == linkCreditMax
+			}
+		})
+	}
+}
+
 func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")

@@ -217,7 +217,11 @@ func (l *link) isSecondTokenSender() bool {
 // newEndpoint returns a link of the kind that the attach requests.
 func (l *link) newEndpoint(a *wire.Attach) endpoint {
 	if a.Role == wire.RoleSender {
-		return &incomingLink{link: *l, messageBytesMax: nodeMessageBytesMax}
+		in := &incomingLink{link: *l, messageBytesMax: nodeMessageBytesMax}
+		if a.InitialDeliveryCount != nil {
+			in.credit.count = *a.InitialDeliveryCount
+		}
+		return in
 	}
 	o := &outgoingLink{link: *l}
 	o.browses = l.kind == entityNode && browses(a.Source)

@@ -135,10 +135,15 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	}
 }
 
-// returnCredit grants the credit of one delivery again, and sends a flow when enough credit has accumulated.
+// returnCredit grants the credit of one answered delivery again.
 func (l *incomingLink) returnCredit() {
+	l.credit.unstored--
+	l.replenishCredit()
+}
+
+// replenishCredit grants the credit that deliveries in flight do not need, and sends a flow when enough has accumulated.
+func (l *incomingLink) replenishCredit() {
 	if l.kind != entityNode {
-		l.credit.unstored--
 		if free := remaining(requestCreditMax, l.credit.unstored); free > l.credit.left+requestCreditMax/2 {
 			l.credit.left = free
 			l.emitFlow()
@@ -146,11 +151,10 @@ func (l *incomingLink) returnCredit() {
 		return
 	}
 	if l.session.conn.restricted() {
-		l.credit.unstored--
 		l.session.conn.memory.creditWithheld = true // restoreCredit grants it
 		return
 	}
-	if l.credit.settle() {
+	if l.credit.refill(linkCreditMax / 2) {
 		l.emitFlow()
 	}
 }
