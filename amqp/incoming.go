@@ -260,7 +260,7 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c := l.session.conn
 	switch {
 	case l.refused.condition != "":
-	case len(l.partialPayload)+len(t.Payload) > l.messageBytesMax:
+	case len(l.partialPayload)+len(t.Payload) > l.deliveryBytesMax():
 		l.refusePartial(newRefusal(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
 	case t.More && l.kind == entityNode && c.shortOfMemory():
 		c.countMemoryRefusal()
@@ -278,6 +278,14 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c.partialBytes += len(t.Payload)
 	l.partialPayload = append(l.partialPayload, t.Payload...)
 	return l.partialPayload
+}
+
+// deliveryBytesMax returns the size of the largest delivery of the current format.
+func (l *incomingLink) deliveryBytesMax() int {
+	if l.format == batchFormat {
+		return l.messageBytesMax + batchBytesMore
+	}
+	return l.messageBytesMax
 }
 
 // refusePartial refuses a delivery that was received in part, and releases that part.

@@ -455,4 +455,15 @@ func TestLargestMessageIsMeasuredAsSent(t *testing.T) {
 	}
 	p.transfer(0, 1, append(message, 0))
 	p.refused(1, wire.RoleReceiver, wire.ConditionMessageSizeExceeded)
+
+	half := encodedMessage(t, make([]byte, most/2))
+	rest := most + batchBytesMore - len(batch(half, half))
+	largest := batch(half, encodedMessage(t, make([]byte, most/2+rest)))
+	asBatch := func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) }
+	p.transfer(0, 2, largest, asBatch)
+	if d := expect[*wire.Disposition](p); typeName(d.State) != "accepted" || len(largest) != most+batchBytesMore {
+		t.Errorf("a batch of %d bytes: %+v", len(largest), d.State)
+	}
+	p.transfer(0, 3, append(largest, 0), asBatch)
+	p.refused(3, wire.RoleReceiver, wire.ConditionMessageSizeExceeded)
 }

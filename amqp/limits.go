@@ -21,6 +21,7 @@ const (
 	requestOverhead     = 64 << 10 // bytes of a request besides the message that it holds
 	messageBytesMax     = 16 << 20 // largest message accepted, whatever its queue allows
 	batchBytesMax       = 1 << 20  // largest batch that clients are told to send
+	batchBytesMore      = 256      // bytes by which a batch may exceed the largest message: Python's client counts short
 
 	windowFrames     = 5000     // incoming-window of each session
 	inFlightOverhead = 512      // bytes counted for a delivery in addition to its payload

@@ -336,7 +336,7 @@ func TestSDKSchedules(t *testing.T) {
 	}
 	p.broker.advanceClock(time.Hour + time.Second)
 	for i, m := range p.receive(p.receiver, 3) {
-		if want := []string{"a", "c", "d"}[i]; string(m.Body) != want || *m.SequenceNumber <= 4 || m.State != azservicebus.MessageStateActive {
+		if want := []string{"a", "c", "d"}[i]; string(m.Body) != want || *m.SequenceNumber <= 4 || m.State != azservicebus.MessageStateScheduled {
 			t.Errorf("got %q with number %d in state %v, want %q with a new one", m.Body, *m.SequenceNumber, m.State, want)
 		}
 	}

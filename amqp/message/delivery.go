@@ -72,7 +72,7 @@ func ApplicationProperties(payload []byte) (section []byte, err error) {
 }
 
 func openPayload(b []byte) (payloadView, error) {
-	if len(b) < 2 || b[0] != payloadVersion || b[1]&^payloadFlagsKnown != 0 {
+	if len(b) < 2 || b[0] != payloadVersion {
 		return payloadView{}, errPayload
 	}
 	v := payloadView{flags: b[1]}
@@ -151,7 +151,7 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 	dst = v.appendDelivery(dst, &o)
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionMessageAnnotations)
 	dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
-		dst, own := appendBrokerAnnotations(dst, &place, &d, changed, o.Peeked)
+		dst, own := appendBrokerAnnotations(dst, &place, &d, changed, v.messageState(&d), o.Peeked)
 		return append(dst, v.annotations...), own + v.pairs
 	})
 	if len(v.properties) == 0 {
@@ -171,10 +171,17 @@ func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryO
 // (part 3, 3.2.1). Clients add the ttl to the time of enqueueing to compute when the message expires
 // (docs/requirements.md#e1), so the ttl is the one that the queue applies. The dead-letter queue applies none,
 // so there it is the ttl of the sender. first-acquirer is true if the sender set it and nobody has acquired the
-// message before: it was never locked, except by this delivery.
+// message before: it was never locked, except by this delivery. durable and first-acquirer are false only if the sender
+// sent that.
 func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery, peeked bool) []byte {
-	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: d.FailedDeliveries}
-	h.FirstAcquirer = v.flags&payloadFirstAcquirer != 0 && (d.Lock.Epoch == 0 || d.Lock.Epoch == 1 && !peeked)
+	h := wire.Header{DeliveryCount: d.FailedDeliveries}
+	durable, first := v.flags&payloadDurable != 0, v.flags&payloadFirstAcquirer != 0
+	if durable || v.flags&payloadNotDurable != 0 {
+		h.Durable = &durable
+	}
+	if first && (d.Lock.Epoch == 0 || d.Lock.Epoch == 1 && !peeked) || v.flags&payloadNotFirstAcquirer != 0 {
+		h.FirstAcquirer = &first
+	}
 	if v.flags&payloadHasPriority != 0 {
 		h.Priority = &v.priority
 	}
@@ -277,7 +284,7 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 
 // appendBrokerAnnotations appends the annotations of the broker, those of the second half only where they say
 // something. The types are exact and no value is null, because the Go client panics on anything else.
-func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, changed changes, peeked bool) (longer []byte, pairs int) {
+func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, changed changes, state int32, peeked bool) (longer []byte, pairs int) {
 	dst = wire.AppendSymbol(dst, sequenceNumberKey)
 	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
 	dst = wire.AppendSymbol(dst, enqueuedTimeKey)
@@ -288,7 +295,7 @@ func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, 
 		dst = wire.AppendLong(dst, int64(n))
 		pairs++
 	}
-	if state := messageState(d); state != messageStateActive || peeked {
+	if state != messageStateActive || peeked {
 		dst = wire.AppendSymbol(dst, messageStateKey)
 		dst = wire.AppendInt(dst, state)
 		pairs++
@@ -327,12 +334,13 @@ func lockedUntil(d *fsm.Delivery) int64 {
 	return int64(d.LockedUntil)
 }
 
-// messageState returns the state of a message that clients see.
-func messageState(d *fsm.Delivery) int32 {
-	switch d.State { //nolint:exhaustive // the others are active to a client
-	case fsm.Deferred:
+// messageState returns the state of a message that clients see. A message that its sender scheduled remains scheduled when
+// its time has come, and so do its copies; one that was abandoned with a delivery time is scheduled until then.
+func (v *payloadView) messageState(d *fsm.Delivery) int32 {
+	switch {
+	case d.State == fsm.Deferred:
 		return messageStateDeferred
-	case fsm.Scheduled:
+	case d.State == fsm.Scheduled, v.flags&payloadScheduled != 0:
 		return messageStateScheduled
 	}
 	return messageStateActive

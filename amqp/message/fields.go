@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -275,4 +276,54 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		return wire.AppendString(wire.AppendSymbol(dst, name), text), nil
 	}
 	return append(wire.AppendSymbol(dst, name), value...), nil
+}
+
+// footerOf returns the encoded map of a footer with symbols in place of keys that are strings: Java's client reads
+// nothing else, and two clients for JavaScript write strings. It refuses keys that are not ASCII, as symbols are, and keys
+// that occur twice.
+func footerOf(value []byte) ([]byte, error) {
+	pairs, err := wire.IterMap(value)
+	if err != nil {
+		return nil, sectionError(wire.SectionFooter, err)
+	}
+	rewrite, keys := false, make(map[string]struct{}, pairs.Len())
+	for all := pairs; ; {
+		key, _, ok := all.Next()
+		if !ok {
+			break
+		}
+		name, isText := wire.TextOf(key)
+		if !isText {
+			number, isNumber := wire.UlongOf(key)
+			if !isNumber {
+				return nil, NewError(wire.ConditionDecodeError, "footer has a key that is neither symbol nor ulong")
+			}
+			keys["\xff"+strconv.FormatUint(number, 10)] = struct{}{} // not ASCII, so that it equals no symbol
+			continue
+		}
+		if slices.ContainsFunc(name, func(b byte) bool { return b >= utf8.RuneSelf }) {
+			return nil, NewError(wire.ConditionDecodeError, "footer has a key that is not ASCII")
+		}
+		_, isSymbol := wire.SymbolOf(key)
+		keys[string(name)], rewrite = struct{}{}, rewrite || !isSymbol
+	}
+	if len(keys) < pairs.Len() {
+		return nil, NewError(wire.ConditionDecodeError, "footer has a key that occurs twice")
+	}
+	if !rewrite {
+		return value, nil
+	}
+	return wire.AppendMapOf(nil, func(dst []byte) ([]byte, int) {
+		count := pairs.Len()
+		for {
+			key, v, ok := pairs.Next()
+			if !ok {
+				return dst, count
+			}
+			if name, isText := wire.TextOf(key); isText {
+				key = wire.AppendSymbol(nil, name)
+			}
+			dst = append(append(dst, key...), v...)
+		}
+	}), nil
 }

@@ -11,7 +11,7 @@ import (
 
 func TestMessagesWithoutIDGetOne(t *testing.T) {
 	t.Parallel()
-	header := wire.AppendHeader(nil, &wire.Header{Durable: true})
+	header := wire.AppendHeader(nil, &wire.Header{Durable: ptr(true)})
 	body := section(nil, wire.SectionData, []byte("body"))
 	application := section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}})
 	subject := "s"

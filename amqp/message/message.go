@@ -30,14 +30,16 @@ import (
 // (Delivery.Patches) are the application-properties written again.
 const payloadVersion = 0x81
 
-// Flags of a payload.
+// Flags of a payload. All bits are in use.
 const (
 	payloadDurable                = 1 << 0
 	payloadHasPriority            = 1 << 1
 	payloadHasTTL                 = 1 << 2
 	payloadFirstAcquirer          = 1 << 3
 	payloadHasDeliveryAnnotations = 1 << 4
-	payloadFlagsKnown             = 1<<5 - 1
+	payloadNotDurable             = 1 << 5 // the client sent durable=false
+	payloadNotFirstAcquirer       = 1 << 6 // the client sent first-acquirer=false
+	payloadScheduled              = 1 << 7 // the client set a scheduled enqueue time
 )
 
 // Limits of a message in addition to the size that its queue allows. They are the limits of the cloud
@@ -97,25 +99,25 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 }
 
 // ParseBatch parses the messages of a batch: transfer.message-format 0x80013700, sections of an envelope that
-// are only informative, then data sections that each hold one encoded message
+// are only informative, and data sections that each hold one encoded message
 // (docs/service-bus-protocol.md#batches). Errors are *Error and concern the whole batch.
 // ParseBatch does not keep b.
 func ParseBatch(b []byte) ([]fsm.Message, error) {
 	count := 0
-	var before wire.SectionKind
+	var seen seenSections
 	for rest := b; len(rest) > 0; {
 		kind, _, _, behind, err := wire.NextSection(rest)
 		switch {
 		case err != nil:
 			return nil, NewError(wire.ConditionDecodeError, "batch: %s", err)
-		case kind == wire.SectionDeliveryAnnotations:
-			kind = before // the Python client writes them last
-		case !kind.Follows(before) || kind == wire.SectionSequence || kind == wire.SectionValue:
+		case kind == wire.SectionSequence || kind == wire.SectionValue:
 			return nil, NewError(wire.ConditionDecodeError, "batch: %s is out of place", kind)
+		case !seen.add(kind):
+			return nil, NewError(wire.ConditionDecodeError, "batch: second %s", kind)
 		case kind == wire.SectionData:
 			count++
 		}
-		rest, before = behind, kind
+		rest = behind
 	}
 	if count == 0 {
 		return nil, NewError(wire.ConditionArgumentError, "batch holds no message")
@@ -152,8 +154,8 @@ type parsedMessage struct {
 	delivery    []byte // encoded map of delivery annotations, nil when absent
 	properties  []byte // encoded list, nil when absent or empty
 	application []byte // encoded map, nil when absent
-	body        []byte // sections from the body on; a footer among them is the field footer
-	footer      []byte // encoded map, nil when absent
+	body        []byte // from the first body section on; sections of other kinds may be among them
+	footer      []byte // encoded map with keys of the type symbol or ulong, nil when absent
 	id          string
 	session     string // group-id
 	hasSession  bool
@@ -166,20 +168,30 @@ type parsedMessage struct {
 	rewriteReasons bool        // a dead-letter property in application is not a string
 }
 
-// scan finds and checks the sections of b.
+// seenSections holds the kinds of the sections of a message that were read, as bits.
+type seenSections uint16
+
+// add adds a section, and returns false if the message has one of its kind already and may have only one (part 3, 3.2).
+// Data and sequence sections may be repeated.
+func (s *seenSections) add(kind wire.SectionKind) bool {
+	bit := seenSections(1) << (kind - wire.SectionHeader)
+	repeated := *s&bit != 0 && kind != wire.SectionData && kind != wire.SectionSequence
+	*s |= bit
+	return !repeated
+}
+
+// scan finds and checks the sections of b. Their order is free, and so is the combination of body sections: Microsoft.Azure.Amqp
+// reads them so, rhea writes the footer before the body, and the Python client writes delivery annotations last.
 func (p *parsedMessage) scan(b []byte) error {
-	var before wire.SectionKind
+	var seen seenSections
 	counted := 0
 	for rest := b; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
 			return NewError(wire.ConditionDecodeError, "message: %s", err)
 		}
-		// rhea, which the JavaScript client uses, writes the footer before the body. The Python client writes delivery
-		// annotations last: it has them when it sends on a message that it received.
-		anywhere := kind == wire.SectionFooter && p.footer == nil || kind == wire.SectionDeliveryAnnotations && p.delivery == nil
-		if !anywhere && (!kind.Follows(before) || kind == wire.SectionFooter) {
-			return NewError(wire.ConditionDecodeError, "%s is out of place", kind)
+		if !seen.add(kind) {
+			return NewError(wire.ConditionDecodeError, "second %s", kind)
 		}
 		if _, err := wire.CheckValue(value); err != nil {
 			return sectionError(kind, err)
@@ -200,7 +212,7 @@ func (p *parsedMessage) scan(b []byte) error {
 				p.body = rest
 			}
 		case wire.SectionFooter:
-			p.footer = value
+			p.footer, err = footerOf(value)
 		case wire.SectionDeliveryAnnotations:
 			p.delivery = value
 		}
@@ -210,9 +222,7 @@ func (p *parsedMessage) scan(b []byte) error {
 		if counted > propertiesBytesMax {
 			return NewError(wire.ConditionMessageSizeExceeded, "properties take more than %d bytes", propertiesBytesMax)
 		}
-		if rest = behind; !anywhere {
-			before = kind
-		}
+		rest = behind
 	}
 	return nil
 }
@@ -233,10 +243,9 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 		}
 		switch i {
 		case 0:
-			durable, isBool := wire.BoolOf(field)
-			if ok = isBool; durable {
-				p.flags |= payloadDurable
-			}
+			var durable bool
+			durable, ok = wire.BoolOf(field)
+			p.flags |= flagOf(durable, payloadDurable, payloadNotDurable)
 		case 1:
 			var n uint64
 			n, ok = wire.UintOf(field)
@@ -248,14 +257,22 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 			ok = ok && n <= 1<<32-1
 			p.ttl, p.flags = uint32(n), p.flags|payloadHasTTL
 		case 3:
-			if first, _ := wire.BoolOf(field); first {
-				p.flags |= payloadFirstAcquirer
+			if first, isBool := wire.BoolOf(field); isBool {
+				p.flags |= flagOf(first, payloadFirstAcquirer, payloadNotFirstAcquirer)
 			}
 		}
 		if !ok {
 			return NewError(wire.ConditionDecodeError, "header: field %d is of a wrong type", i)
 		}
 	}
+}
+
+// flagOf returns the flag for a bool that the client sent.
+func flagOf(value bool, isTrue, isFalse byte) byte {
+	if value {
+		return isTrue
+	}
+	return isFalse
 }
 
 // timeToLive returns the requested lifetime of the message, 0 if it requests none: the difference between
@@ -286,6 +303,9 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst[:start], err
 	}
+	if p.enqueueAt != 0 {
+		dst[start+1] |= payloadScheduled
+	}
 	if dst, err = p.appendDeliveryAnnotations(dst, start); err != nil {
 		return dst[:start], err
 	}
@@ -305,7 +325,7 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 		if err != nil {
 			return dst[:start], NewError(wire.ConditionDecodeError, "message: %s", err)
 		}
-		if rest = behind; kind != wire.SectionFooter && kind != wire.SectionDeliveryAnnotations {
+		if rest = behind; kind >= wire.SectionData && kind <= wire.SectionValue {
 			dst = appendSection(dst, kind, value)
 		}
 	}

@@ -271,8 +271,12 @@ func TestMalformedMessagesAreRefused(t *testing.T) {
 	}{
 		"no section":                 {[]byte{0x40, 0x40, 0x40}, wire.ConditionDecodeError},
 		"cut short":                  {[]byte{0, 0x53, 0x75, 0xa0, 5, 1}, wire.ConditionDecodeError},
-		"properties behind body":     {append(bytes.Clone(data), field(0, "x")...), wire.ConditionDecodeError},
-		"data and value":             {section(data, wire.SectionValue, true), wire.ConditionDecodeError},
+		"second properties":          {append(field(0, "x"), field(0, "x")...), wire.ConditionDecodeError},
+		"second value":               {section(section(nil, wire.SectionValue, true), wire.SectionValue, true), wire.ConditionDecodeError},
+		"second footer":              {section(section(data, wire.SectionFooter, wire.Map{}), wire.SectionFooter, wire.Map{}), wire.ConditionDecodeError},
+		"footer key of int":          {section(data, wire.SectionFooter, wire.Map{{Key: int32(1), Value: "v"}}), wire.ConditionDecodeError},
+		"footer key not ASCII":       {section(data, wire.SectionFooter, wire.Map{{Key: "é", Value: "v"}}), wire.ConditionDecodeError},
+		"footer key twice":           {section(data, wire.SectionFooter, wire.Map{{Key: "k", Value: "v"}, {Key: wire.Symbol("k"), Value: "w"}}), wire.ConditionDecodeError},
 		"header durable":             {header("yes"), wire.ConditionDecodeError},
 		"header priority":            {header(true, uint32(256)), wire.ConditionDecodeError},
 		"header ttl":                 {header(true, uint8(1), uint64(1)<<32), wire.ConditionDecodeError},
@@ -406,7 +410,7 @@ func TestBatchBecomesMessages(t *testing.T) {
 
 func TestMalformedBatchesAreRefused(t *testing.T) {
 	t.Parallel()
-	many := make([][]byte, BatchMessagesMax+1)
+	many, envelope := make([][]byte, BatchMessagesMax+1), wire.AppendHeader(nil, &wire.Header{})
 	if _, err := ParseBatch(batch(many[1:]...)); err != nil {
 		t.Errorf("%d messages: %v", BatchMessagesMax, err)
 	}
@@ -418,6 +422,7 @@ func TestMalformedBatchesAreRefused(t *testing.T) {
 		"only envelope": {wire.AppendHeader(nil, &wire.Header{}), wire.ConditionArgumentError},
 		"too many":      {batch(many...), wire.ConditionMessageSizeExceeded},
 		"value":         {section(nil, wire.SectionValue, true), wire.ConditionDecodeError},
+		"second header": {append(append(envelope, envelope...), batch(nil)...), wire.ConditionDecodeError},
 		"bad message":   {batch(nil, []byte("no message")), wire.ConditionDecodeError},
 		"cut short":     {batch(make([]byte, 10))[:8], wire.ConditionDecodeError},
 	} {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	goamqp "github.com/Azure/go-amqp"
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ import (
 
 // sentFields returns a message with first-acquirer and with delivery annotations of its sender.
 func sentFields(annotations wire.Map) []byte {
-	b := wire.AppendHeader(nil, &wire.Header{FirstAcquirer: true})
+	b := wire.AppendHeader(nil, &wire.Header{FirstAcquirer: ptr(true)})
 	b = section(b, wire.SectionDeliveryAnnotations, annotations)
 	return section(b, wire.SectionData, []byte("x"))
 }
@@ -86,17 +87,120 @@ func TestDeliveryAnnotationsOfTheSenderAreDelivered(t *testing.T) {
 	}
 }
 
-// Python's live tests compare the size of a delivery: durable and first-acquirer that are false are left out.
-func TestHeaderOfADeliveryLeavesOutWhatIsFalse(t *testing.T) {
+// Python's live tests compare the size of a delivery: durable and first-acquirer that were not sent are left out. A false
+// that was sent is delivered.
+func TestHeaderOfADeliveryHasWhatWasSent(t *testing.T) {
 	t.Parallel()
-	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
+	body := section(nil, wire.SectionData, []byte("x"))
+	sentFalse := append(wire.AppendHeader(nil, &wire.Header{Durable: ptr(false), FirstAcquirer: ptr(false)}), body...)
+	sentTrue := append(wire.AppendHeader(nil, &wire.Header{Durable: ptr(true), FirstAcquirer: ptr(true)}), body...)
+	for name, c := range map[string]struct {
+		encoded []byte
+		locks   uint32
+		want    []byte // durable, priority, ttl, first-acquirer, delivery-count
+	}{
+		"not sent":              {body, 1, []byte{0x40, 0x40, 0x40, 0x40, 0x43}},
+		"false":                 {sentFalse, 1, []byte{0x42, 0x40, 0x40, 0x42, 0x43}},
+		"true":                  {sentTrue, 1, []byte{0x41, 0x40, 0x40, 0x41, 0x43}},
+		"true, second delivery": {sentTrue, 2, []byte{0x41, 0x40, 0x40, 0x40, 0x43}},
+	} {
+		m, err := Parse(c.encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Lock: fsm.LockID{Sequence: 1, Epoch: c.locks}, Payload: m.Payload}, DeliveryOptions{})
+		want := append([]byte{0x00, 0x53, 0x70, 0xc0, 0x06, 0x05}, c.want...)
+		if err != nil || !bytes.HasPrefix(out, want) {
+			t.Errorf("%s: %x (%v), want a header %x", name, out, err, want)
+		}
+	}
+}
+
+// A message that its sender scheduled has the state scheduled in every delivery and peek, in subscriptions and after
+// forwarding too; a deferred one is deferred. One that was abandoned with a delivery time is scheduled until then only.
+func TestStateOfADeliveredMessage(t *testing.T) {
+	t.Parallel()
+	body := section(nil, wire.SectionData, []byte("x"))
+	scheduled := append(section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: time.UnixMilli(5)}}), body...)
+	copied := fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 2, Source: "a"}})
+	for name, c := range map[string]struct {
+		encoded []byte
+		d       fsm.Delivery
+		o       DeliveryOptions
+		want    any // nil: none
+	}{
+		"sent":                      {encoded: body, d: fsm.Delivery{State: fsm.Locked}},
+		"sent, peeked":              {encoded: body, o: DeliveryOptions{Peeked: true}, want: messageStateActive},
+		"scheduled, waiting":        {encoded: scheduled, d: fsm.Delivery{State: fsm.Scheduled}, o: DeliveryOptions{Peeked: true}, want: messageStateScheduled},
+		"scheduled, due and locked": {encoded: scheduled, d: fsm.Delivery{State: fsm.Locked}, want: messageStateScheduled},
+		"scheduled, due and peeked": {encoded: scheduled, o: DeliveryOptions{Peeked: true}, want: messageStateScheduled},
+		"scheduled, then copied":    {encoded: scheduled, d: fsm.Delivery{Topic: 4, Patches: copied}, want: messageStateScheduled},
+		"scheduled, then deferred":  {encoded: scheduled, d: fsm.Delivery{State: fsm.Deferred}, want: messageStateDeferred},
+		"abandoned with a delay":    {encoded: body, d: fsm.Delivery{State: fsm.Scheduled}, o: DeliveryOptions{Peeked: true}, want: messageStateScheduled},
+	} {
+		if got := deliver(t, c.encoded, c.d, c.o).Annotations[messageStateKey]; got != c.want {
+			t.Errorf("%s: state %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// Sections may come in any order, and are stored in that of the specification. A body of two kinds is kept as it was sent.
+func TestSectionsInAnyOrderAreStoredInOne(t *testing.T) {
+	t.Parallel()
+	priority := uint8(3)
+	sections := [][]byte{
+		wire.AppendHeader(nil, &wire.Header{Priority: &priority}),
+		section(nil, wire.SectionDeliveryAnnotations, wire.Map{{Key: wire.Symbol("x-for-you"), Value: "only"}}),
+		section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol("x-opt-custom"), Value: "kept"}}),
+		section(nil, wire.SectionProperties, []any{"id"}),
+		section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}}),
+		section(section(nil, wire.SectionData, []byte("one")), wire.SectionValue, "two"),
+		section(nil, wire.SectionFooter, wire.Map{{Key: wire.Symbol("f"), Value: "g"}}),
+	}
+	want, err := Parse(slices.Concat(sections...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Lock: fsm.LockID{Sequence: 1, Epoch: 1}, Payload: m.Payload}, DeliveryOptions{})
-	want := []byte{0x00, 0x53, 0x70, 0xc0, 0x06, 0x05, 0x40, 0x40, 0x40, 0x40, 0x43} // null, null, null, null, 0
-	if err != nil || !bytes.HasPrefix(out, want) {
-		t.Errorf("%x (%v), want a header %x", out, err, want)
+	for i := range sections {
+		for k := range sections {
+			moved := slices.Insert(slices.Concat(sections[:i], sections[i+1:]), k, sections[i])
+			got, err := Parse(slices.Concat(moved...))
+			if err != nil {
+				t.Errorf("section %d at %d: %v", i, k, err)
+				continue
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("section %d at %d: %s", i, k, diff)
+			}
+		}
+	}
+	both := deliver(t, slices.Concat(sections...), fsm.Delivery{}, DeliveryOptions{})
+	if len(both.Data) != 1 || string(both.Data[0]) != "one" || both.Value != "two" {
+		t.Errorf("delivered data %q and value %v, want both kinds of body", both.Data, both.Value)
+	}
+	if _, err := ParseBatch(slices.Concat(batch(sections[5]), sections[3], sections[0])); err != nil {
+		t.Errorf("a batch whose envelope comes last: %v", err)
+	}
+}
+
+// Java's client reads keys of a footer as symbols only; clients for JavaScript send strings.
+func TestFooterKeysAreDeliveredAsSymbols(t *testing.T) {
+	t.Parallel()
+	body := section(nil, wire.SectionData, []byte("x"))
+	for name, c := range map[string]struct{ sent, want wire.Map }{
+		"symbol": {wire.Map{{Key: wire.Symbol("k"), Value: "v"}}, wire.Map{{Key: wire.Symbol("k"), Value: "v"}}},
+		"string": {wire.Map{{Key: "k", Value: "v"}, {Key: "l", Value: int64(1)}}, wire.Map{{Key: wire.Symbol("k"), Value: "v"}, {Key: wire.Symbol("l"), Value: int64(1)}}},
+		"ulong":  {wire.Map{{Key: uint64(68), Value: "v"}, {Key: "D", Value: "w"}}, wire.Map{{Key: uint64(68), Value: "v"}, {Key: wire.Symbol("D"), Value: "w"}}},
+		"empty":  {wire.Map{}, wire.Map{}},
+	} {
+		m, err := Parse(section(bytes.Clone(body), wire.SectionFooter, c.sent))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if want := section(nil, wire.SectionFooter, c.want); !bytes.HasSuffix(m.Payload, append(bytes.Clone(body), want...)) {
+			t.Errorf("%s: stored %x, want a footer %x", name, m.Payload, want)
+		}
 	}
 }
 

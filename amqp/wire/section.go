@@ -126,39 +126,19 @@ func NextSection(b []byte) (kind SectionKind, value, whole, rest []byte, err err
 	return kind, value[:len(value)-len(rest)], b[:len(b)-len(rest)], rest, nil
 }
 
-// Follows reports whether a section of kind k may follow one of kind before (part 3, 3.2: fixed order, each
-// once; only data and amqp-sequence may be repeated, and a body is of one kind). before is 0 at the start of a
-// message.
-func (k SectionKind) Follows(before SectionKind) bool {
-	body := k >= SectionData && k <= SectionValue
-	if body && before >= SectionData && before <= SectionValue {
-		return k == before && k != SectionValue
-	}
-	return k > before
-}
-
 // AppendSectionDescriptor appends the descriptor of a section; the caller must append its value.
 func AppendSectionDescriptor(dst []byte, kind SectionKind) []byte {
 	return append(dst, codeDescribed, codeSmallUlong, byte(kind))
 }
 
-// AppendHeader appends a whole header section (part 3, 3.2.1). A bool that is false is left out, as by the service:
-// that is its default.
+// AppendHeader appends a whole header section (part 3, 3.2.1).
 func AppendHeader(dst []byte, h *Header) []byte {
 	dst, mark := openComposite(dst, byte(SectionHeader))
-	dst = appendTrue(dst, h.Durable)
+	dst = appendBoolPointer(dst, h.Durable)
 	dst = appendUint8Pointer(dst, h.Priority)
 	dst = appendUint32Pointer(dst, h.TTL)
-	dst = appendTrue(dst, h.FirstAcquirer)
+	dst = appendBoolPointer(dst, h.FirstAcquirer)
 	return closeCompound(appendUint(dst, h.DeliveryCount), mark, 5)
-}
-
-// appendTrue appends true or null.
-func appendTrue(dst []byte, v bool) []byte {
-	if !v {
-		return append(dst, codeNull)
-	}
-	return appendBool(dst, v)
 }
 
 // DecodeHeader decodes the value of a header section as returned by NextSection.
@@ -168,7 +148,7 @@ func DecodeHeader(value []byte) (Header, error) {
 	if err != nil {
 		return Header{}, fmt.Errorf("header: %w", err)
 	}
-	h := Header{Durable: f.bool(), Priority: optionalNumber[uint8](&f), TTL: optionalNumber[uint32](&f), FirstAcquirer: f.bool()}
+	h := Header{Durable: f.boolPointer(), Priority: optionalNumber[uint8](&f), TTL: optionalNumber[uint32](&f), FirstAcquirer: f.boolPointer()}
 	count, _ := f.uint(math.MaxUint32)
 	h.DeliveryCount = uint32(count)
 	if err := f.end(); err != nil {

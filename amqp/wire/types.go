@@ -263,10 +263,10 @@ type SASLOutcome struct {
 
 // Header is part 3, 3.2.1.
 type Header struct {
-	Durable       bool
+	Durable       *bool
 	Priority      *uint8
 	TTL           *uint32 // milliseconds
-	FirstAcquirer bool
+	FirstAcquirer *bool
 	DeliveryCount uint32
 }
 

@@ -329,7 +329,7 @@ func forwardScheduled(s suite) {
 	early.must("cancel", s.sender(2).CancelScheduledMessages(s.ctx, numbers[:1], nil))
 	m := to.gets(3, "2")[0]
 	to.notBefore("it", due, time.Now())
-	if m.State != azservicebus.MessageStateActive || m.ScheduledEnqueueTime != nil && m.ScheduledEnqueueTime.After(time.Now()) {
+	if m.State != azservicebus.MessageStateScheduled || m.ScheduledEnqueueTime != nil && m.ScheduledEnqueueTime.After(time.Now()) {
 		s.Errorf("came in state %v, scheduled for %v", m.State, m.ScheduledEnqueueTime)
 	}
 }

@@ -89,7 +89,7 @@ func schedule(s suite) {
 		if late := m.EnqueuedTime.Sub(due); late < 0 || late > lateMax {
 			s.Errorf("message %s was enqueued %v after its time", m.MessageID, late)
 		}
-		if m.State != azservicebus.MessageStateActive || m.DeliveryCount != 1 {
+		if m.State != azservicebus.MessageStateScheduled || m.DeliveryCount != 1 {
 			s.Errorf("message %s is in state %v, delivered %d times", m.MessageID, m.State, m.DeliveryCount)
 		}
 		s.must("complete", r.CompleteMessage(s.ctx, m, nil))

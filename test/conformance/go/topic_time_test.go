@@ -58,7 +58,7 @@ func scheduleAtTopic(s suite) {
 		seen := time.Now()
 		sub.notBefore("the first", due, seen)
 		for _, m := range got {
-			if m.EnqueuedTime.Before(due) || m.State != azservicebus.MessageStateActive {
+			if m.EnqueuedTime.Before(due) || m.State != azservicebus.MessageStateScheduled {
 				s.Errorf("%s was enqueued at %v, due at %v, state %v", m.MessageID, m.EnqueuedTime, due, m.State)
 			}
 		}

@@ -36,7 +36,7 @@ describe("scheduled messages", time, () => {
     for (const message of got) {
       assert.ok(!numbers.some((n) => n.equals(message.sequenceNumber)), "a new number at activation");
       assert.ok(message.enqueuedTimeUtc.getTime() >= due.getTime());
-      assert.equal(message.state, "active");
+      assert.equal(message.state, "scheduled");
     }
   });
 

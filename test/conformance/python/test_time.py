@@ -25,7 +25,7 @@ async def test_scheduled_messages_come_when_they_are_due(clients):
     assert bodies(got) == up_to(3)
     for message in got:
         assert message.sequence_number not in numbers, "a new number at activation"
-        assert message.state == ServiceBusMessageState.ACTIVE
+        assert message.state == ServiceBusMessageState.SCHEDULED
 
 
 async def test_a_message_is_scheduled_by_its_property_too(clients):

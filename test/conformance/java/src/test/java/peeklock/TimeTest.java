@@ -42,7 +42,7 @@ class TimeTest extends Scenario {
         for (ServiceBusReceivedMessage message : got) {
             assertFalse(numbers.contains(message.getSequenceNumber()), "a new number at activation");
             assertFalse(message.getEnqueuedTime().isBefore(due));
-            assertEquals(ServiceBusMessageState.ACTIVE, message.getState());
+            assertEquals(ServiceBusMessageState.SCHEDULED, message.getState());
         }
     }
 
