@@ -149,7 +149,7 @@ func TestATOMRequestsAreRefused(t *testing.T) {
 		{"PUT", "/t/Subscriptions/x", entryOf("QueueDescription", ""), 400, "does not belong"},
 		{"PUT", "/t/Subscriptions/s/Rules/r", entryOf("QueueDescription", ""), 400, "does not belong"},
 		{"PUT", "/q", entryOf("QueueDescription", "<LockDuration>60</LockDuration>"), 400, "LockDuration"},
-		{"PUT", "/q", entryOf("QueueDescription", "<LockDuration>P1M</LockDuration>"), 400, "LockDuration"},
+		{"PUT", "/q", entryOf("QueueDescription", "<LockDuration>P1S</LockDuration>"), 400, "LockDuration"},
 		{"PUT", "/q", entryOf("QueueDescription", "<LockDuration>P"+strings.Repeat("1", 64)+"D</LockDuration>"), 400, "LockDuration"},
 		{"PUT", "/q", entryOf("QueueDescription", "<RequiresSession>yes</RequiresSession>"), 400, "true or false"},
 		{"PUT", "/q", entryOf("QueueDescription", "<MaxDeliveryCount>-1</MaxDeliveryCount>"), 400, "MaxDeliveryCount"},

@@ -29,6 +29,13 @@ func (f *File) Check() error {
 
 // checkSettings refuses settings that exclude each other.
 func (r *reader) checkSettings(e *resource) {
+	table, limits := entity.Table(), entity.LimitsOf(fsm.NamespaceSettings{})
+	for i := range table {
+		if err := table[i].Check(&e.settings, limits); err != nil {
+			r.addError(e.path+".Properties."+table[i].Element, "%w", err)
+			return
+		}
+	}
 	settings := entity.DefaultSettings(e.kind)
 	e.settings.StoreIn(&settings)
 	switch {

@@ -14,7 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // fakeCluster is a cluster in memory: namespaces, entities and rules by name, ignoring case.
@@ -356,16 +358,16 @@ func TestMistakesHaveTheirPath(t *testing.T) {
 		`/* no end {}`:                        "invalid character",
 		queue(`{}`):                           "Namespaces[0].Queues[1].Name: is missing",
 		queue(`{"Name":7}`):                   "Namespaces[0].Queues[1].Name: is a text in quotes, not 7",
-		queue(`{"Name":"a b"}`):               `Namespaces[0].Queues[1].Name: "a b": a name has letters`,
-		queue(`{"Name":"a//b"}`):              `Name: "a//b": a name has no part`,
-		queue(`{"Name":"t/Subscriptions/s"}`): "no part that is empty or Subscriptions",
-		queue(`{"Name":"-a"}`):                "begins and ends with a letter or digit",
-		queue(`{"Name":"` + strings.Repeat("a", nameBytesMax+1) + `"}`): "at most 260 characters",
+		queue(`{"Name":"a b"}`):               `Namespaces[0].Queues[1].Name: "a b": a name has only letters`,
+		queue(`{"Name":"a//b"}`):              `Name: "a//b": a name begins with a letter or digit and has no empty part`,
+		queue(`{"Name":"t/Subscriptions/s"}`): `Name: "t/Subscriptions/s": "t/Subscriptions/s" names a subscription, not a queue`,
+		queue(`{"Name":"-a"}`):                `"-a": a name begins with a letter or digit`,
+		queue(`{"Name":"` + strings.Repeat("a", entity.NameCharactersMax+1) + `"}`): "at most 260 characters",
 		queue(`{"Name":"OK"}`): `Namespaces[0].Queues[1].Name: an entity "OK" is in the file already: Namespaces[0].Queues[0]`,
 		queue(`{"Name":"a","Properties":{"LockDuration":"PT4S"}}`):                       "Namespaces[0].Queues[1].Properties.LockDuration: is 5s to 24h0m0s, not 4s",
 		queue(`{"Name":"a","Properties":{"LockDuration":"P2D"}}`):                        "Properties.LockDuration: is 5s to 24h0m0s, not 48h0m0s",
-		queue(`{"Name":"a","Properties":{"LockDuration":60}}`):                           "Properties.LockDuration: a duration is text",
-		queue(`{"Name":"a","Properties":{"DefaultMessageTimeToLive":"P1M"}}`):            `Properties.DefaultMessageTimeToLive: "P1M" is not a duration`,
+		queue(`{"Name":"a","Properties":{"LockDuration":60}}`):                           "Properties.LockDuration: is text like \"PT30S\", not 60",
+		queue(`{"Name":"a","Properties":{"DefaultMessageTimeToLive":"P1S"}}`):            `Properties.DefaultMessageTimeToLive: "P1S" is not a duration`,
 		queue(`{"Name":"a","Properties":{"DuplicateDetectionHistoryTimeWindow":"P8D"}}`): "DuplicateDetectionHistoryTimeWindow: is 20s to 168h0m0s",
 		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":0}}`):                        "Properties.MaxDeliveryCount: is 1 to 2147483647, not 0",
 		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":2147483648}}`):               "not 2147483648",
@@ -487,6 +489,64 @@ func TestDefaultIsTheSampleOfTheEmulator(t *testing.T) {
 	} {
 		if diff := cmp.Diff([]string{want}, h.ruleNames("topic.1/Subscriptions/"+name)); diff != "" {
 			t.Error(name, diff)
+		}
+	}
+}
+
+// The file takes what administration takes: its names, its settings, and the durations of templates.
+func TestFileTakesWhatAdministrationTakes(t *testing.T) {
+	t.Parallel()
+	h, file := newFakeCluster(), parse(t, `{"UserConfig":{"Namespaces":[{"Name":"sb-shop-dev","Queues":[{"Name":"MassTransit/Fault--Ns/Msg--"},{"Name":"queue_"},{"Name":"my~queue"},
+		{"Name":"all","Properties":{"DefaultMessageTimeToLive":"P10675199DT2H48M5.477S","AutoDeleteOnIdle":"PT10M","EnablePartitioning":true,"Status":"SendDisabled",
+			"MaxSizeInMegabytes":"2048","MaxMessageSizeInKilobytes":512,"EnableBatchedOperations":false,"SupportOrdering":true,"EnableExpress":"false","UserMetadata":"", "LockDuration":""}},
+		{"Name":"month","Properties":{"DefaultMessageTimeToLive":"P1M"}},{"Name":"year","Properties":{"DefaultMessageTimeToLive":"P1Y"}}],
+		"Topics":[{"Name":"t","Subscriptions":[{"Name":"sub_","Properties":{"AutoDeleteOnIdle":"P7D"}},{"Name":"sub-"}]}]}]}}`)
+	if err := file.Check(); err != nil || len(file.Warnings) > 0 {
+		t.Error(err, file.Warnings)
+	}
+	apply(t, h, file, Report{Created: 9})
+	want := (&task{resource: &resource{kind: fsm.QueueEntity}}).defaults()
+	want.AutoDeleteOnIdle, want.EnablePartitioning, want.Status = 600_000, true, fsm.SendDisabled
+	want.MaxBytes, want.MaxMessageBytes = 2<<30, 512<<10
+	want.BatchedOperations, want.Ordering = fsm.Choose(false), fsm.Choose(true)
+	if diff := cmp.Diff(want, h.entities["1/all"].Settings); diff != "" {
+		t.Error(diff)
+	}
+	for name, days := range map[string]fsm.Millis{"month": 30, "year": 365} {
+		if got, want := h.entities["1/"+name].Settings.DefaultTimeToLive, days*86_400_000; got != want {
+			t.Errorf("%s: time to live %d, want %d", name, got, want)
+		}
+	}
+}
+
+// Objects that were written to a file have an empty text for each of the eight system properties that they do not set.
+func TestEmptySystemConditionsAreAbsent(t *testing.T) {
+	t.Parallel()
+	file := parse(t, `{"UserConfig":{"Namespaces":[{"Topics":[{"Name":"t","Subscriptions":[{"Name":"s","Rules":[{"Name":"r","Properties":{"FilterType":"Correlation",
+		"CorrelationFilter":{"ContentType":"","CorrelationId":"","Label":"order","MessageId":"","ReplyTo":"","ReplyToSessionId":"","SessionId":"","To":"","Properties":{"a":""}}}}]}]}]}]}}`)
+	got := file.namespaces[0].entities[1].rules[0].Filter.Conditions
+	want := []filter.Condition{
+		{Property: filter.Property{Name: filter.Label, Scope: filter.System}, Value: filter.Text("order")},
+		{Property: filter.Property{Name: "a"}, Value: filter.Text("")},
+	}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("conditions %+v, want %+v", got, want)
+	}
+}
+
+// A cluster refuses settings beyond the limits of its namespace, which may be raised, and what excludes each other.
+func TestCheckFindsWhatAnEmptyClusterRefuses(t *testing.T) {
+	t.Parallel()
+	for properties, want := range map[string]string{
+		`"LockDuration":"PT6M"`:                               "Namespaces[0].Queues[0].Properties.LockDuration: is 5s to 5m0s, not 6m0s",
+		`"ForwardTo":"other"`:                                 `Namespaces[0].Queues[0].Properties.ForwardTo: "other" is not a queue or topic of the file`,
+		`"ForwardTo":"a","RequiresSession":true`:              "Namespaces[0].Queues[0].Properties.ForwardTo: an entity that requires sessions cannot forward its messages",
+		`"ForwardDeadLetteredMessagesTo":"a"`:                 "",
+		`"ForwardDeadLetteredMessagesTo":"t/Subscriptions/s"`: `messages can be forwarded to a queue or topic, and "t/Subscriptions/s" is a subscription`,
+	} {
+		err := parse(t, `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"a","Properties":{`+properties+`}}],"Topics":[{"Name":"t","Subscriptions":[{"Name":"s"}]}]}]}}`).Check()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", properties, err, want)
 		}
 	}
 }

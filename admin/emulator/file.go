@@ -23,8 +23,6 @@ const (
 	warningsMax           = 100 // further ones are only counted
 	errorsMax             = 10  // reported at once
 	namespaceNameBytesMax = 50
-	nameBytesMax          = 260
-	subscriptionNameMax   = 50 // bytes
 )
 
 // File is a Config.json that was read, and checked as far as possible without a cluster. Immutable.

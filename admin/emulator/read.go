@@ -2,6 +2,7 @@ package emulator
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -137,27 +138,32 @@ func isAlphanumeric(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// name reports whether an entity can have a name.
-func (r *reader) name(path, name string, bytesMax int, others string) bool {
-	before := r.mistakes
+// name reports whether an entity can have a name, as administration decides. That of a subscription is here without its
+// topic.
+func (r *reader) name(kind fsm.EntityKind, path, name string) bool {
+	var err error
 	switch {
 	case name == "":
-		r.addError(path+".Name", "is missing")
-	case len(name) > bytesMax:
-		r.addError(path+".Name", "is at most %d characters long", bytesMax)
-	case strings.ContainsFunc(name, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune(others, c) }) ||
-		!isAlphanumeric(rune(name[0])) || !isAlphanumeric(rune(name[len(name)-1])):
-		r.addError(path+".Name", "%q: a name has letters, digits and %s, and begins and ends with a letter or digit", truncate(name), others)
-	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return part == "" || strings.EqualFold(part, "Subscriptions") }):
-		r.addError(path+".Name", "%q: a name has no part that is empty or Subscriptions", truncate(name))
+		err = errors.New("is missing")
+	case kind == fsm.SubscriptionEntity:
+		err = entity.CheckName(kind, fsm.SubscriptionPath("t", name))
+	default:
+		err = entity.CheckName(kind, name)
 	}
-	return r.mistakes == before
+	if err != nil {
+		text := strings.TrimPrefix(err.Error(), fsm.InvalidArgument.Error()+": ")
+		if name != "" {
+			text = fmt.Sprintf("%q: %s", truncate(name), text)
+		}
+		r.addError(path+".Name", "%s", text)
+	}
+	return err == nil
 }
 
 func (r *reader) queue(n *namespace, path string, raw json.RawMessage) {
 	e := &resource{path: path, kind: fsm.QueueEntity}
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)})
-	if r.name(path, e.name, nameBytesMax, ".-_/") {
+	if r.name(e.kind, path, e.name) {
 		n.entities = append(n.entities, e)
 	}
 }
@@ -168,7 +174,7 @@ func (r *reader) topic(n *namespace, path string, raw json.RawMessage) {
 	first := len(n.entities)
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)},
 		field{"Subscriptions", r.list(func(path string, raw json.RawMessage) { r.subscription(n, path, raw) })})
-	if !r.name(path, e.name, nameBytesMax, ".-_/") {
+	if !r.name(e.kind, path, e.name) {
 		n.entities = n.entities[:first-1]
 		return
 	}
@@ -181,7 +187,7 @@ func (r *reader) subscription(n *namespace, path string, raw json.RawMessage) {
 	e := &resource{path: path, kind: fsm.SubscriptionEntity}
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)},
 		field{"Rules", r.list(func(path string, raw json.RawMessage) { r.rule(e, path, raw) })})
-	if r.name(path, e.name, subscriptionNameMax, ".-_") {
+	if r.name(e.kind, path, e.name) {
 		n.entities = append(n.entities, e)
 	}
 }
@@ -219,11 +225,28 @@ func (r *reader) properties(e *resource) func(string, json.RawMessage) {
 	var fields []field
 	table := entity.Table()
 	for i := range table {
-		if s := &table[i]; s.InConfig && s.Has(e.kind) {
+		if s := &table[i]; s.Element != "" && s.Has(e.kind) {
 			fields = append(fields, field{s.Element, func(path string, raw json.RawMessage) { r.setting(&e.settings, s, path, raw) }})
 		}
 	}
+	hints := &e.settings.ReadBack
+	fields = append(fields, field{"EnableBatchedOperations", r.bool(&hints.BatchedOperations)})
+	if e.kind != fsm.SubscriptionEntity {
+		fields = append(fields, field{"SupportOrdering", r.bool(&hints.SupportOrdering)}, field{"EnableExpress", r.bool(&hints.Express)})
+	}
 	return func(path string, raw json.RawMessage) { r.object(path, raw, fields...) }
+}
+
+// bool reads a setting without effect.
+func (r *reader) bool(into **bool) func(string, json.RawMessage) {
+	return func(path string, raw json.RawMessage) {
+		on, err := entity.ParseBool(strings.Trim(string(raw), `"`))
+		if err != nil {
+			r.addError(path, "is true or false, not %.40s", raw)
+			return
+		}
+		*into = &on
+	}
 }
 
 // setting reads a setting within the limits of the broker, not of the emulator. A namespace may allow less.

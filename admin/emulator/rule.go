@@ -92,6 +92,9 @@ func (r *reader) correlation(text *ruleConfig, path string, raw json.RawMessage)
 		fields = append(fields, field{name, func(path string, raw json.RawMessage) {
 			var value string
 			r.text(&value)(path, raw)
+			if value == "" { // an unset property of the object that the file was written from
+				return
+			}
 			text.conditions = append(text.conditions, filter.Condition{
 				Property: filter.Property{Name: property, Scope: filter.System}, Value: filter.Text(value),
 			})

@@ -12,10 +12,10 @@ import (
 func TestDocsListEverySetting(t *testing.T) {
 	t.Parallel()
 	var rows strings.Builder
-	rows.WriteString("| setting | of | values | default | flag | ATOM element | in Config.json |\n|---|---|---|---|---|---|---|\n")
+	rows.WriteString("| setting | of | values | default | flag | ATOM element, and in Config.json |\n|---|---|---|---|---|---|\n")
 	for i := range table {
 		s := &table[i]
-		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | `--%s` | %s | %s |\n", s.Name, kindsCell(s), valuesCell(s), defaultCell(s), s.Flag, codeCell(s.Element), yesCell(s.InConfig))
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | `--%s` | %s |\n", s.Name, kindsCell(s), valuesCell(s), defaultCell(s), s.Flag, codeCell(s.Element))
 	}
 	document.Section(t, "../../docs/semantics.md", "settings", rows.String())
 }
@@ -59,11 +59,4 @@ func codeCell(text string) string {
 		return "none"
 	}
 	return "`" + text + "`"
-}
-
-func yesCell(yes bool) string {
-	if yes {
-		return "yes"
-	}
-	return "no"
 }

@@ -22,17 +22,17 @@ const (
 )
 
 // ParseDuration parses a length of time in the form of Go ("1m30s") or of ISO 8601 ("PT1M30S", "P1D"), which the
-// official administration API uses. Years and months are refused, since their length is not fixed, and
-// so are negative lengths. "forever" is Forever.
+// official administration API uses. Negative lengths are refused. "forever" is Forever.
 func ParseDuration(text string) (time.Duration, error) {
 	if len(text) > durationBytesMax {
 		return 0, fmt.Errorf("a duration is at most %d characters long", durationBytesMax)
 	}
-	if text == foreverText || text == timeSpanText {
+	if text == foreverText {
 		return Forever, nil
 	}
 	if strings.HasPrefix(text, "P") {
-		return parseISO(text)
+		d, err := ParseISODuration(text)
+		return time.Duration(d), err
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
@@ -41,25 +41,24 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// parseISO parses ISO 8601 and refuses lengths that do not fit an int64 of nanoseconds.
-func parseISO(text string) (time.Duration, error) {
-	total, err := isoNanoseconds(text)
-	if err == nil && total >= math.MaxInt64 {
-		err = fmt.Errorf("%q is longer than 292 years", text)
-	}
-	return time.Duration(total), err
-}
+// Lengths of the units. A year and a month have those that .NET gives them.
+const (
+	isoDay   = 24 * time.Hour
+	isoWeek  = 7 * isoDay
+	isoMonth = 30 * isoDay
+	isoYear  = 365 * isoDay
+)
 
-// isoNanoseconds parses P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2) into nanoseconds of any number;
+// isoNanoseconds parses P[nY][nM][nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2) into nanoseconds of any number;
 // each part may have a fraction. The text begins with P.
 func isoNanoseconds(text string) (float64, error) {
 	bad := fmt.Errorf("%q is not a duration: write it like 30s or PT30S", text)
 	date, clock, hasClock := strings.Cut(text[1:], "T")
-	days, err := isoParts(date, "WD")
+	days, err := isoParts(date, "YMWD", isoYear, isoMonth, isoWeek, isoDay)
 	if err != nil {
 		return 0, bad
 	}
-	hours, err := isoParts(clock, "HMS")
+	hours, err := isoParts(clock, "HMS", time.Hour, time.Minute, time.Second)
 	if err != nil {
 		return 0, bad
 	}
@@ -69,12 +68,12 @@ func isoNanoseconds(text string) (float64, error) {
 	return days + hours, nil
 }
 
-// isoParts adds up the numbers of text, each followed by one of the units, in their
+// isoParts adds up the numbers of text, each followed by one of the units, which have these lengths, in their
 // order. The sum is in nanoseconds.
-func isoParts(text, units string) (float64, error) {
-	total := 0.0
+func isoParts(text, units string, lengths ...time.Duration) (float64, error) {
+	total, next := 0.0, 0
 	for text != "" {
-		end := strings.IndexAny(text, units)
+		end := strings.IndexAny(text, units[next:])
 		if end < 0 {
 			return 0, strconv.ErrSyntax
 		}
@@ -86,24 +85,9 @@ func isoParts(text, units string) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		total += number * float64(isoUnit(text[end]))
-		units = units[strings.IndexByte(units, text[end])+1:]
-		text = text[end+1:]
+		unit := next + strings.IndexByte(units[next:], text[end])
+		total += number * float64(lengths[unit])
+		next, text = unit+1, text[end+1:]
 	}
 	return total, nil
-}
-
-func isoUnit(letter byte) time.Duration {
-	const day = 24 * time.Hour
-	switch letter {
-	case 'W':
-		return 7 * day
-	case 'D':
-		return day
-	case 'H':
-		return time.Hour
-	case 'M':
-		return time.Minute
-	}
-	return time.Second
 }

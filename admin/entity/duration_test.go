@@ -32,13 +32,13 @@ func TestDurationsAreRead(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"30s": 30 * time.Second, "1m30s": 90 * time.Second, "PT30S": 30 * time.Second, "PT1M30.5S": 90*time.Second + 500*time.Millisecond,
-		"P1D": 24 * time.Hour, "P1DT1H": 25 * time.Hour, "P2W": 14 * 24 * time.Hour, "PT5M": 5 * time.Minute, "0s": 0,
+		"P1D": 24 * time.Hour, "P1M": 30 * 24 * time.Hour, "P1Y": 365 * 24 * time.Hour, "P1Y2M3DT4M": 428*24*time.Hour + 4*time.Minute, "P1DT1H": 25 * time.Hour, "P2W": 14 * 24 * time.Hour, "PT5M": 5 * time.Minute, "0s": 0,
 	} {
 		if got, err := ParseDuration(text); err != nil || got != want {
 			t.Errorf("%s: %s, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "30", "-1s", "P", "PT", "P1", "PS", "PT1S1M", "P1M", "P1Y", "P1DT", "PT-1S", "PT1e9S", "PTinfS", "P99999999999999W", "30 s", strings.Repeat("1", durationBytesMax) + "s"} {
+	for _, text := range []string{"", "30", "-1s", "P", "PT", "P1", "PS", "PT1S1M", "P1D1M", "P1M1Y", "PT1Y", "P1DT", "PT-1S", "PT1e9S", "PTinfS", "30 s", strings.Repeat("1", durationBytesMax) + "s"} {
 		if got, err := ParseDuration(text); err == nil {
 			t.Errorf("%q reads as %s", text, got)
 		}
@@ -48,7 +48,7 @@ func TestDurationsAreRead(t *testing.T) {
 func TestForeverIsKept(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
-		"forever": Forever, "P10675199DT2H48M5.4775807S": Forever, "PT0.5S": time.Second / 2, "0": 0,
+		"forever": Forever, "P10675199DT2H48M5.4775807S": Forever, "P10675199DT2H48M5.477S": Forever, "P99999999999999W": Forever, "PT0.5S": time.Second / 2, "0": 0,
 	} {
 		got, err := ParseDuration(text)
 		if err != nil || got != want {

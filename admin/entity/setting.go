@@ -17,11 +17,9 @@ import (
 // Setting describes one setting of queues, topics and subscriptions. JSON, ATOM, Config.json of the
 // emulator, the command line and the reference in docs/ all read it from [Table]. Immutable.
 type Setting struct {
-	// Name is the field of the JSON, Element the element of an ATOM description ("": the service has no
-	// such setting), Flag the flag of the command line. InConfig says that Config.json of the emulator
-	// has the setting, too, under the name of Element.
+	// Name is the field of the JSON, Element the element of an ATOM description and the field in Config.json of the
+	// emulator ("": the service has no such setting), Flag the flag of the command line.
 	Name, Element, Flag string
-	InConfig            bool
 	Kinds               []fsm.EntityKind // that have it
 	Fixed               bool             // cannot be changed after the creation of the entity
 	Destination         bool             // names the queue or topic that messages are forwarded to
@@ -122,16 +120,28 @@ func (v *typed[T, S]) ParseElement(text string, given *Settings) error {
 	return v.set(given, text, v.parseElement)
 }
 
+// ParseJSON takes what ParseElement takes, as a text or as a bare number or boolean, and durations in both forms.
 func (v *typed[T, S]) ParseJSON(raw []byte, given *Settings) error {
-	parsed := new(T)
-	if err := json.Unmarshal(raw, parsed); err != nil {
-		if v.want != "" {
-			err = fmt.Errorf("is %s, not %.40s", v.want, raw)
-		}
-		return err
+	var text string
+	isText := json.Unmarshal(raw, &text) == nil
+	bare := v.name != "string" && v.name != "duration"
+	switch {
+	case !isText && !bare:
+		return fmt.Errorf("is %s, not %.40s", cmp.Or(v.want, `text like "PT30S"`), raw)
+	case !isText:
+		text = string(raw)
+	case text == "" && v.name != "string": // as if it was omitted
+		return nil
 	}
-	*v.given(given) = parsed
-	return nil
+	parse := v.parseElement
+	if v.name == "duration" {
+		parse = v.parse
+	}
+	err := v.set(given, text, parse)
+	if err != nil && v.want != "" {
+		err = fmt.Errorf("is %s, not %.40s", v.want, raw)
+	}
+	return err
 }
 
 func (v *typed[T, S]) ElementText(stored *fsm.EntitySettings) string {

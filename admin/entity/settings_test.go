@@ -51,7 +51,7 @@ func TestTableHasEverySettingOnce(t *testing.T) {
 			t.Errorf("%s shares its field with another setting", s.Name)
 		}
 		s.show(&stored, &all)
-		if s.Flag == "" || s.InConfig && s.Element == "" || s.Verbatim && s.Element == "" {
+		if s.Flag == "" || s.Verbatim && s.Element == "" {
 			t.Errorf("%s lacks a name", s.Name)
 		}
 	}

@@ -47,34 +47,34 @@ func deliverySettings() []Setting {
 	kinds := []fsm.EntityKind{fsm.QueueEntity, fsm.SubscriptionEntity}
 	return []Setting{
 		{
-			Name: "lockDuration", Element: "LockDuration", Flag: "lock-duration", InConfig: true, Kinds: kinds,
+			Name: "lockDuration", Element: "LockDuration", Flag: "lock-duration", Kinds: kinds,
 			help: "time that a receiver holds the lock of a message",
 			value: durationUpTo(func(g *Settings) **Duration { return &g.LockDuration }, func(s *fsm.EntitySettings) *fsm.Millis { return &s.LockDuration },
 				LockDurationMin, LockDurationMax, func(l Limits) time.Duration { return l.LockDuration }),
 		},
 		{
-			Name: "maxDeliveryCount", Element: "MaxDeliveryCount", Flag: "max-delivery-count", InConfig: true, Kinds: kinds,
+			Name: "maxDeliveryCount", Element: "MaxDeliveryCount", Flag: "max-delivery-count", Kinds: kinds,
 			help: "deliveries after which a message is dead-lettered; above 65535: never",
 			value: number(func(g *Settings) **uint32 { return &g.MaxDeliveryCount }, func(s *fsm.EntitySettings) *uint32 { return &s.MaxDeliveryCount },
 				1, deliveryCountMax, 1),
 		},
 		{
-			Name: "deadLetteringOnMessageExpiration", Element: "DeadLetteringOnMessageExpiration", Flag: "dead-letter-on-expiry", InConfig: true, Kinds: kinds,
+			Name: "deadLetteringOnMessageExpiration", Element: "DeadLetteringOnMessageExpiration", Flag: "dead-letter-on-expiry", Kinds: kinds,
 			help:  "dead-letter expired messages instead of dropping them",
 			value: boolean(func(g *Settings) **bool { return &g.DeadLetteringOnMessageExpiration }, func(s *fsm.EntitySettings) *bool { return &s.DeadLetterOnExpiry }),
 		},
 		{
-			Name: "forwardTo", Element: "ForwardTo", Flag: "forward-to", InConfig: true, Kinds: kinds, Destination: true,
+			Name: "forwardTo", Element: "ForwardTo", Flag: "forward-to", Kinds: kinds, Destination: true,
 			help:  "forward all messages to this queue or topic; '' ends forwarding",
 			value: destination(func(g *Settings) **string { return &g.ForwardTo }, func(s *fsm.EntitySettings) *string { return &s.ForwardTo }),
 		},
 		{
-			Name: "forwardDeadLetteredMessagesTo", Element: "ForwardDeadLetteredMessagesTo", Flag: "forward-dead-letters-to", InConfig: true, Kinds: kinds, Destination: true,
+			Name: "forwardDeadLetteredMessagesTo", Element: "ForwardDeadLetteredMessagesTo", Flag: "forward-dead-letters-to", Kinds: kinds, Destination: true,
 			help:  "forward all dead letters to this queue or topic; '' ends forwarding",
 			value: destination(func(g *Settings) **string { return &g.ForwardDeadLetteredMessagesTo }, func(s *fsm.EntitySettings) *string { return &s.ForwardDeadLettersTo }),
 		},
 		{
-			Name: "requiresSession", Element: "RequiresSession", Flag: "requires-session", InConfig: true, Kinds: kinds, Fixed: true,
+			Name: "requiresSession", Element: "RequiresSession", Flag: "requires-session", Kinds: kinds, Fixed: true,
 			help:  "deliver messages by session",
 			value: boolean(func(g *Settings) **bool { return &g.RequiresSession }, func(s *fsm.EntitySettings) *bool { return &s.RequiresSession }),
 		},
@@ -116,12 +116,12 @@ func sendSettings() []Setting {
 			value: messageBytes(),
 		},
 		{
-			Name: "requiresDuplicateDetection", Element: "RequiresDuplicateDetection", Flag: "duplicate-detection", InConfig: true, Kinds: kinds, Fixed: true,
+			Name: "requiresDuplicateDetection", Element: "RequiresDuplicateDetection", Flag: "duplicate-detection", Kinds: kinds, Fixed: true,
 			help:  "drop messages whose message id was received before",
 			value: boolean(func(g *Settings) **bool { return &g.RequiresDuplicateDetection }, func(s *fsm.EntitySettings) *bool { return &s.RequiresDuplicateDetection }),
 		},
 		{
-			Name: "duplicateDetectionHistoryTimeWindow", Element: "DuplicateDetectionHistoryTimeWindow", Flag: "duplicate-window", InConfig: true, Kinds: kinds,
+			Name: "duplicateDetectionHistoryTimeWindow", Element: "DuplicateDetectionHistoryTimeWindow", Flag: "duplicate-window", Kinds: kinds,
 			help: "time that message ids are remembered",
 			value: duration(func(g *Settings) **Duration { return &g.DuplicateDetectionHistoryTimeWindow }, func(s *fsm.EntitySettings) *fsm.Millis { return &s.DuplicateWindow },
 				DuplicateWindowMin, duplicateWindowMax),
@@ -145,7 +145,7 @@ func commonSettings() []Setting {
 	kinds := []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity, fsm.SubscriptionEntity}
 	return []Setting{
 		{
-			Name: "defaultMessageTimeToLive", Element: "DefaultMessageTimeToLive", Flag: "default-ttl", InConfig: true, Kinds: kinds,
+			Name: "defaultMessageTimeToLive", Element: "DefaultMessageTimeToLive", Flag: "default-ttl", Kinds: kinds,
 			help: "time to live of messages that have none, and the maximum for all others",
 			value: duration(func(g *Settings) **Duration { return &g.DefaultMessageTimeToLive }, func(s *fsm.EntitySettings) *fsm.Millis { return &s.DefaultTimeToLive },
 				timeToLiveMin, Forever),
