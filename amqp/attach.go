@@ -5,19 +5,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
 
 // readAttach reads the request of an attach, or returns the reason why it is refused.
-func (l *link) readAttach(a *wire.Attach) refusal {
+func (l *link) readAttach(a *wire.Attach) refusal.Cause {
 	var address any
 	switch {
 	case len(a.Name) > linkNameBytesMax:
-		return newRefusal(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
+		return refusal.New(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
 	case a.Coordinator != nil && a.Role == wire.RoleSender:
 		l.kind = coordinatorNode
-		return refusal{}
+		return refusal.Cause{}
 	case a.Role == wire.RoleSender && a.Target != nil:
 		address, l.right = a.Target.Address, fsm.Send
 		if a.Target.Dynamic {
@@ -31,11 +32,11 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 	case a.Role == wire.RoleReceiver && a.Name != "":
 		return l.readUnsubscribe(a)
 	default:
-		return newRefusal(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
+		return refusal.New(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
 	}
 	path, ok := reducePath(address)
 	if !ok || path == "" {
-		return newRefusal(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
+		return refusal.New(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
 	}
 	l.path = path
 	if strings.EqualFold(path, cbsPath) {
@@ -55,9 +56,9 @@ func (l *link) readAttach(a *wire.Attach) refusal {
 const destinationKey = wire.Symbol("com.microsoft:transfer-destination-address")
 
 // readTransferDestination reads the destination of a sender whose destination differs from its target.
-func (l *link) readTransferDestination(a *wire.Attach) refusal {
+func (l *link) readTransferDestination(a *wire.Attach) refusal.Cause {
 	if l.kind != entityNode || !l.clientSends {
-		return refusal{}
+		return refusal.Cause{}
 	}
 	for _, pair := range a.Properties {
 		if pair.Key != destinationKey && pair.Key != string(destinationKey) || pair.Value == nil {
@@ -66,11 +67,11 @@ func (l *link) readTransferDestination(a *wire.Attach) refusal {
 		address, _ := wire.AsText(pair.Value)
 		path, ok := reducePath(address)
 		if !ok || path == "" {
-			return newRefusal(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
+			return refusal.New(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
 		}
 		l.path, l.viaPath = path, l.path
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // Sender settle modes (part 2, 2.8.2).
@@ -161,12 +162,12 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 	if l.state != attaching || c.phase >= phaseClosing {
 		return
 	}
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		cause = entitiesNotAllowed(e, &place, via)
 	}
 	o, receives := e.(*outgoingLink)
 	switch {
-	case cause.condition != "":
+	case cause.Condition != "":
 		l.refuseAttaching(ctx, cause)
 	case receives && o.wantedSession != nil:
 		o.acceptSession(place)
@@ -176,7 +177,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint) {
 }
 
 // entitiesOf finds the entity of a link, or creates it if it is temporary, and the entity through which the link sends.
-func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRef, cause refusal) {
+func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRef, cause refusal.Cause) {
 	var err error
 	switch {
 	case l.kind == subscriptionNode:
@@ -199,34 +200,34 @@ func (c *conn) entitiesOf(ctx context.Context, l *link) (place, via fsm.EntityRe
 		place, err = c.resolvePath(ctx, path)
 	}
 	if err != nil {
-		cause = errorReplyOf(codeOf(err)).withEntity(path).refusal
+		cause = refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(path).Cause
 	}
 	return place, via, cause
 }
 
 // entitiesNotAllowed returns the reason why a link cannot be attached to its entity, or send through via, if there is
 // one. mu is held.
-func entitiesNotAllowed(e endpoint, place *fsm.EntityRef, via fsm.EntityRef) refusal {
+func entitiesNotAllowed(e endpoint, place *fsm.EntityRef, via fsm.EntityRef) refusal.Cause {
 	l := e.base()
 	if l.kind == entityNode {
-		if cause := attachNotAllowed(place, l.clientSends); cause.condition != "" {
+		if cause := attachNotAllowed(place, l.clientSends); cause.Condition != "" {
 			return cause
 		}
 		if o, ok := e.(*outgoingLink); ok && !o.browses {
-			if cause := o.sessionMismatch(place); cause.condition != "" {
+			if cause := o.sessionMismatch(place); cause.Condition != "" {
 				return cause
 			}
 		}
 	}
 	if in, ok := e.(*incomingLink); ok && l.viaPath != "" {
-		if cause := in.setVia(via); cause.condition != "" {
+		if cause := in.setVia(via); cause.Condition != "" {
 			return cause
 		}
 	}
 	if l.kind == entityNode && isDisabled(place.Settings.Status, l.clientSends) {
-		return errorReplyOf(fsm.EntityDisabled).withEntity(l.path).refusal
+		return refusal.ReplyOf(fsm.EntityDisabled).WithEntity(l.path).Cause
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // resolvePath asks the broker for an entity, and repeats the question for up to attachBusyMax while the broker is
@@ -235,7 +236,7 @@ func (c *conn) resolvePath(ctx context.Context, path string) (fsm.EntityRef, err
 	until := time.Now().Add(attachBusyMax)
 	for pause := attachPauseMin; ; pause *= 2 {
 		at, err := c.config.Broker.Resolve(ctx, c.namespace, path)
-		if err == nil || codeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {
+		if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {
 			return at, err
 		}
 		select {

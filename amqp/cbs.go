@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -56,7 +57,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	if entity != "" {
 		var code fsm.Code
 		if _, err := c.config.Broker.Resolve(ctx, c.namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
-			return response{errorReply: errorReplyOf(fsm.EntityNotFound).withEntity(entity)}
+			return response{Reply: refusal.ReplyOf(fsm.EntityNotFound).WithEntity(entity)}
 		}
 	}
 	c.mu.Lock()
@@ -65,7 +66,7 @@ func (c *conn) acceptToken(ctx context.Context, r *request) response {
 		return tokenAccepted()
 	}
 	if !c.addGrant(ctx, held, time.Now()) {
-		return response{errorReply: errorReply{refusal{wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections.", retryAfterChange}, http.StatusForbidden}}
+		return response{Reply: refusal.Reply{Cause: refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections."), Status: http.StatusForbidden}}
 	}
 	return tokenAccepted()
 }
@@ -79,24 +80,24 @@ func tokenRefused(err error) response {
 		error
 		ExpiredAt() time.Time
 	}
-	switch code, known := codeOfError(err); {
+	switch code, known := refusal.CodeOfError(err); {
 	case errors.As(err, &expired):
-		resp.text = expired.Error() + " Put a new token."
+		resp.Text = expired.Error() + " Put a new token."
 		return resp
 	case known && code == fsm.InvalidArgument:
 		resp = responseFor(fsm.InvalidArgument)
-		resp.text = "The token cannot be read: " + err.Error() + ". Correct it."
+		resp.Text = "The token cannot be read: " + err.Error() + ". Correct it."
 		return resp
 	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
 		resp = responseFor(fsm.ServerBusy)
-		resp.text = "The token was not accepted: " + err.Error() + "."
+		resp.Text = "The token was not accepted: " + err.Error() + "."
 		return resp
 	}
-	resp.text = "The token was refused: " + err.Error() + ". Use a valid key or token."
+	resp.Text = "The token was refused: " + err.Error() + ". Use a valid key or token."
 	return resp
 }
 
 // tokenAccepted returns the response to a valid token.
 func tokenAccepted() response {
-	return response{errorReply: errorReply{refusal{text: "Accepted"}, http.StatusAccepted}}
+	return response{Reply: refusal.Reply{Cause: refusal.Cause{Text: "Accepted"}, Status: http.StatusAccepted}}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/connlimit"
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/receiver"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
@@ -41,11 +42,11 @@ type conn struct {
 	peer            net.Conn
 	reader          *wire.Reader
 	log             *slog.Logger
-	refusalLog      *logLimiter // of the Server, for refusals
-	missingRightLog *logLimiter // of the Server, for rights that are missing
-	origin          netip.Addr  // the client address that limits and logs use
-	tracer          *tracer     // nil: no messages are traced
-	acknowledge     func()      // of a peer that is an AcknowledgingConn; otherwise nil
+	refusalLog      *refusal.LogLimiter // of the Server, for refusals
+	missingRightLog *refusal.LogLimiter // of the Server, for rights that are missing
+	origin          netip.Addr          // the client address that limits and logs use
+	tracer          *tracer             // nil: no messages are traced
+	acknowledge     func()              // of a peer that is an AcknowledgingConn; otherwise nil
 
 	wake      chan struct{} // there is output; one token suffices
 	written   chan struct{} // closed when the writer has ended
@@ -120,8 +121,8 @@ func newConn(config *Config, peer net.Conn) *conn {
 		scanWork:        receiver.NewWork(),
 		peer:            peer,
 		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
-		refusalLog:      new(logLimiter), // replaced in the same way
-		missingRightLog: new(logLimiter),
+		refusalLog:      new(refusal.LogLimiter), // replaced in the same way
+		missingRightLog: new(refusal.LogLimiter),
 		origin:          connlimit.Source(peer.RemoteAddr()),
 		tracer:          newTracer(config.Tracer),
 		wake:            make(chan struct{}, 1),
@@ -216,9 +217,9 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 		c.unlock()
 		return
 	}
-	cause := refusal{fault.Condition, fault.Description, retryNever}
+	cause := refusal.Cause{Condition: fault.Condition, Text: fault.Description}
 	if fault.Condition == wire.ConditionConnectionForced || fault.Condition == wire.ConditionInternalError {
-		cause.retry = retryLater
+		cause.Retry = refusal.RetryLater
 	}
 	told := c.newError(ctx, cause)
 	if c.phase == phaseOpen {
@@ -233,6 +234,25 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 	}
 	c.stopWaiting()
 	c.unlock()
+}
+
+// newError converts a refusal to the error that a client gets. Every rejected transfer and settlement, every
+// refused or failed link, every failed request, ended session and closed connection uses it, so each has a
+// condition, a text with advice on retries, and a tracking id that is logged with the reason
+// (docs/requirements.md#t1): an operator searches for the id to find the error that a client got.
+func (c *conn) newError(ctx context.Context, r refusal.Cause, about ...any) *wire.Error {
+	c.totals.countRefusal(r.Condition)
+	id, now := refusal.NewTrackingID(), time.Now().UTC()
+	if c.log.Enabled(ctx, slog.LevelInfo) {
+		if ok, before := c.refusalLog.Allow(c.origin, now); ok {
+			c.log.With(about...).LogAttrs(ctx, slog.LevelInfo, "request refused",
+				slog.String("tracking_id", id), slog.String("condition", string(r.Condition)), slog.String("reason", r.Text), slog.Int("not_logged", before))
+		}
+	}
+	return &wire.Error{
+		Condition:   r.Condition,
+		Description: r.Text + " " + r.Retry.Advice() + " TrackingId:" + id + ", Timestamp:" + now.Format(time.RFC3339),
+	}
 }
 
 // abort ends a connection that is broken, or that is closed for another one: the peer gets no close.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -55,7 +56,7 @@ func parseCommand(payload []byte) (any, error) {
 // handleCommand handles one command to the coordinator.
 func (c *conn) handleCommand(ctx context.Context, a *incomingDelivery) {
 	command, err := parseCommand(a.payload)
-	var cause refusal
+	var cause refusal.Cause
 	answered := true
 	switch command := command.(type) {
 	case *wire.Declare:
@@ -63,7 +64,7 @@ func (c *conn) handleCommand(ctx context.Context, a *incomingDelivery) {
 	case *wire.Discharge:
 		cause, answered = c.discharge(ctx, a, command)
 	default:
-		cause = newRefusal(wire.ConditionDecodeError, "The coordinator cannot read the message: %s. Correct it.", err)
+		cause = refusal.New(wire.ConditionDecodeError, "The coordinator cannot read the message: %s. Correct it.", err)
 	}
 	a.payload = nil
 	if answered {
@@ -72,12 +73,12 @@ func (c *conn) handleCommand(ctx context.Context, a *incomingDelivery) {
 }
 
 // declareFor opens a transaction and writes its id to the answer.
-func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
+func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal.Cause {
 	switch {
 	case d.GlobalID != nil:
-		return newRefusal(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id.")
+		return refusal.New(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id.")
 	case a.settled:
-		return newRefusal(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled.")
+		return refusal.New(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled.")
 	}
 	var id txnID
 	_, _ = rand.Read(id[:]) // Read never fails
@@ -94,7 +95,7 @@ func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
 
 // discharge ends a transaction: it rolls the transaction back if the client requests that, otherwise it
 // commits. answered is false if the answer follows later.
-func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Discharge) (cause refusal, answered bool) {
+func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Discharge) (cause refusal.Cause, answered bool) {
 	var id *txnID
 	if known, ok := txnIDOf(d.TxnID); ok {
 		id = &known
@@ -103,11 +104,11 @@ func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Disch
 	defer c.unlock()
 	t, cause := c.transactions.find(id)
 	switch {
-	case cause.condition != "":
+	case cause.Condition != "":
 		return cause, true
 	case t.isPending():
 		c.dischargeLater(ctx, t, a, d.Fail)
-		return refusal{}, false
+		return refusal.Cause{}, false
 	}
 	return c.endTransaction(ctx, t, a, d.Fail)
 }
@@ -125,14 +126,14 @@ func (c *conn) dischargeLater(ctx context.Context, t *transaction, a *incomingDe
 }
 
 // endTransaction rolls a transaction back or commits it. mu is held.
-func (c *conn) endTransaction(ctx context.Context, t *transaction, a *incomingDelivery, fail bool) (cause refusal, answered bool) {
+func (c *conn) endTransaction(ctx context.Context, t *transaction, a *incomingDelivery, fail bool) (cause refusal.Cause, answered bool) {
 	switch {
 	case fail:
-	case t.rollbackReason.condition != "":
+	case t.rollbackReason.Condition != "":
 		cause = t.rollbackOnlyRefusal()
 	case t.sends+t.settlements > 0:
 		c.commit(ctx, t, a)
-		return refusal{}, false
+		return refusal.Cause{}, false
 	}
 	c.transactions.rollback(t)
 	return cause, true
@@ -143,7 +144,7 @@ func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, mess
 	c.mu.Lock()
 	c.countTransactedSend(a.bytes)
 	t, cause := c.enlistSends(a.transaction, a.link.entity, a.link.viaEntity, messages)
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		sent := *a
 		c.check(ctx, t, operationCheck{at: sent.link.entity, done: func(ctx context.Context, codes []fsm.Code) {
 			sent.entityGone = codes[0] == fsm.EntityNotFound
@@ -151,7 +152,7 @@ func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, mess
 		}})
 	}
 	c.unlock()
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		c.finishSend(ctx, a, cause)
 	}
 }
@@ -183,25 +184,25 @@ func (c *conn) manageInTransaction(ctx context.Context, r *request, operation st
 		return false
 	}
 	resp := badRequest("")
-	resp.refusal = notInTransaction(operation)
+	resp.Cause = notInTransaction(operation)
 	c.respond(ctx, r, resp)
 	return true
 }
 
 // causesRollback reports whether a refused operation makes its transaction rollback-only: the operation would
 // have changed something, and a retry is pointless.
-func causesRollback(operation string, cause refusal) bool {
+func causesRollback(operation string, cause refusal.Cause) bool {
 	switch operation {
 	case dispositionOperation, scheduleOperation, cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
-		return cause.condition != "" && cause.retry != retryLater
+		return cause.Condition != "" && cause.Retry != refusal.RetryLater
 	case deferredOperation:
-		return cause.condition == wire.ConditionNotAllowed // receive-and-delete
+		return cause.Condition == wire.ConditionNotAllowed // receive-and-delete
 	}
 	return false
 }
 
-func notInTransaction(operation string) refusal {
-	return newRefusal(wire.ConditionNotAllowed, "The operation '%s' cannot be part of a transaction. Ask for it outside of one.", operation)
+func notInTransaction(operation string) refusal.Cause {
+	return refusal.New(wire.ConditionNotAllowed, "The operation '%s' cannot be part of a transaction. Ask for it outside of one.", operation)
 }
 
 // dispositionInTransaction is updateDisposition in a transaction.
@@ -213,28 +214,28 @@ func (c *conn) dispositionInTransaction(ctx context.Context, r *request, body wi
 	}
 	c.mu.Lock()
 	t, cause := c.enlistSettlements(r.transaction, r.link.entity, settlements)
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		c.check(ctx, t, operationCheck{at: r.link.entity, locks: locksOf(settlements), done: func(ctx context.Context, codes []fsm.Code) {
-			resp := responseFor(worst(codes))
-			resp.refusal = c.refuseChecked(t, codes, r.link.path)
+			resp := responseFor(refusal.Worst(codes))
+			resp.Cause = c.refuseChecked(t, codes, r.link.path)
 			c.respond(ctx, r, resp)
 		}})
 	}
 	c.unlock()
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		c.respond(ctx, r, enlistedResponse(cause))
 	}
 }
 
 // enlistedResponse returns the response to a request that was enlisted or refused.
-func enlistedResponse(cause refusal) response {
-	switch cause.condition {
+func enlistedResponse(cause refusal.Cause) response {
+	switch cause.Condition {
 	case "":
 		return success(nil)
 	case wire.ConditionResourceLimitExceeded:
-		return response{errorReply: errorReply{cause, http.StatusForbidden}}
+		return response{Reply: refusal.Reply{Cause: cause, Status: http.StatusForbidden}}
 	case wire.ConditionMessageLockLost:
-		return response{errorReply: errorReply{cause, http.StatusGone}}
+		return response{Reply: refusal.Reply{Cause: cause, Status: http.StatusGone}}
 	}
-	return response{errorReply: errorReply{cause, http.StatusBadRequest}}
+	return response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}}
 }

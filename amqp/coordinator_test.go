@@ -343,7 +343,7 @@ func TestExpiredTransactionsMax(t *testing.T) {
 	}
 	now := time.Now()
 	for i := range expiredTransactionsMax + 5 {
-		if cause := c.transactions.declare(l, now, txnID{byte(i)}); cause.condition != "" {
+		if cause := c.transactions.declare(l, now, txnID{byte(i)}); cause.Condition != "" {
 			t.Fatal(cause)
 		}
 		c.transactions.expire(now.Add(transactionWithin - 1))
@@ -357,7 +357,7 @@ func TestExpiredTransactionsMax(t *testing.T) {
 	}
 	_, first := c.transactions.find(&txnID{4})
 	_, last := c.transactions.find(&txnID{5})
-	if first.condition != wire.ConditionTransactionUnknownID || last.condition != wire.ConditionTransactionTimeout {
+	if first.Condition != wire.ConditionTransactionUnknownID || last.Condition != wire.ConditionTransactionTimeout {
 		t.Errorf("%v and %v", first, last)
 	}
 }

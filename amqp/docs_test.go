@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/document"
@@ -27,10 +28,10 @@ func TestDocsListEveryError(t *testing.T) {
 		if strings.HasPrefix(code.String(), "code ") {
 			break // behind the last one
 		}
-		v := errorReplyOf(code)
-		fmt.Fprintf(&rows, "| %s | `%s` | %d | %s | %s |\n", code, v.condition, v.status, document.Cell(v.text), v.retry.advice())
-		if !strings.Contains(string(content), "### `"+string(v.condition)+"`\n") {
-			t.Errorf("%s has no section on %s, which clients get for %q", errorsDocument, v.condition, code)
+		v := refusal.ReplyOf(code)
+		fmt.Fprintf(&rows, "| %s | `%s` | %d | %s | %s |\n", code, v.Condition, v.Status, document.Cell(v.Text), v.Retry.Advice())
+		if !strings.Contains(string(content), "### `"+string(v.Condition)+"`\n") {
+			t.Errorf("%s has no section on %s, which clients get for %q", errorsDocument, v.Condition, code)
 		}
 	}
 	for _, condition := range []wire.Symbol{

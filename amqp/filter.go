@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"github.com/peeklock/peeklock/amqp/receiver"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/evaluate"
@@ -40,14 +41,14 @@ type selectorFilter struct {
 
 // readFilters returns the session and the selector that the filters of a source name, nil for none, or the reason why the
 // filters are refused. The selector of a consumer of a topic becomes the rule of its subscription instead.
-func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal) {
-	if wants, cause = sessionFilterOf(source.Filter); cause.condition == "" {
+func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *selectorFilter, cause refusal.Cause) {
+	if wants, cause = sessionFilterOf(source.Filter); cause.Condition == "" {
 		selects, cause = selectorOf(source, wants)
 	}
-	if cause.condition == "" && selects != nil && !browses(source) && l.kind != entityNode {
-		cause = refusal{wire.ConditionNotImplemented, "Only receivers at entities can have a selector. Leave it out.", retryAfterChange}
+	if cause.Condition == "" && selects != nil && !browses(source) && l.kind != entityNode {
+		cause = refusal.AfterChange(wire.ConditionNotImplemented, "Only receivers at entities can have a selector. Leave it out.")
 	}
-	if cause.condition == "" && selects != nil && l.subscription != nil {
+	if cause.Condition == "" && selects != nil && l.subscription != nil {
 		l.setRule(selects)
 		selects = nil
 	}
@@ -56,9 +57,9 @@ func (l *link) readFilters(source *wire.Source) (wants *sessionFilter, selects *
 
 // selectorOf returns the selector that the filters of a source have, nil if they have none, or the reason why the
 // filters are refused. wants is the session that they name.
-func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, refusal) {
+func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, refusal.Cause) {
 	if wants != nil && browses(source) {
-		return nil, refusal{wire.ConditionNotImplemented, "A session cannot be browsed over a link. Browse the entity, or peek at the session.", retryAfterChange}
+		return nil, refusal.AfterChange(wire.ConditionNotImplemented, "A session cannot be browsed over a link. Browse the entity, or peek at the session.")
 	}
 	var found *selectorFilter
 	for _, pair := range source.Filter {
@@ -70,19 +71,19 @@ func selectorOf(source *wire.Source, wants *sessionFilter) (*selectorFilter, ref
 		_, named := wire.AsText(pair.Key)
 		switch {
 		case !ok || !named:
-			return nil, newRefusal(wire.ConditionInvalidField, "The selector is not a string, or its key is not a symbol. Correct it.")
+			return nil, refusal.New(wire.ConditionInvalidField, "The selector is not a string, or its key is not a symbol. Correct it.")
 		case found != nil:
-			return nil, newRefusal(wire.ConditionInvalidField, "The receiver has two selectors. Join them with AND.")
+			return nil, refusal.New(wire.ConditionInvalidField, "The receiver has two selectors. Join them with AND.")
 		case wants != nil:
-			return nil, refusal{wire.ConditionNotImplemented, "A receiver of a session cannot have a selector. Receive all messages of the session.", retryAfterChange}
+			return nil, refusal.AfterChange(wire.ConditionNotImplemented, "A receiver of a session cannot have a selector. Receive all messages of the session.")
 		}
 		sql, err := filter.SelectorSQL(text)
 		if err != nil {
-			return nil, newRefusal(wire.ConditionInvalidField, "The selector cannot be used: %s.", err)
+			return nil, refusal.New(wire.ConditionInvalidField, "The selector cannot be used: %s.", err)
 		}
 		found = &selectorFilter{text: text, sql: sql, reply: wire.Map{pair}}
 	}
-	return found, refusal{}
+	return found, refusal.Cause{}
 }
 
 // source returns what a link that browses or has a selector searches; the selector was parsed before.

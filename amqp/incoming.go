@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -25,14 +26,14 @@ type incomingLink struct {
 	id             uint32
 	format         uint32
 	settled        bool
-	transaction    *txnID  // the transaction that it belongs to; nil for none
-	refused        refusal // the reason why the delivery is refused; its frames are discarded
+	transaction    *txnID        // the transaction that it belongs to; nil for none
+	refused        refusal.Cause // the reason why the delivery is refused; its frames are discarded
 	partialPayload []byte
 
 	// closeReason is the reason why the link cannot be used any longer: its entity was deleted, and another
 	// entity may have the same name now or later. Further deliveries are refused, and the link is detached
 	// when all deliveries are answered.
-	closeReason refusal
+	closeReason refusal.Cause
 }
 
 // incomingDelivery is a complete delivery.
@@ -41,7 +42,7 @@ type incomingDelivery struct {
 	id         uint32
 	format     uint32
 	settled    bool
-	refused    refusal
+	refused    refusal.Cause
 	entityGone bool // the entity no longer exists
 	isRequest  bool // the delivery is a request: its credit is granted again with its response
 	bytes      int  // bytes counted in conn.inFlightBytes
@@ -85,15 +86,15 @@ func (l *incomingLink) setMaxMessageSize(entityMax int) {
 
 // setVia makes the messages of a link go through another entity, or returns the reason why they cannot.
 // Outside of transactions they are sent directly to their destination, and the sender gets any refusal.
-func (l *incomingLink) setVia(via fsm.EntityRef) refusal {
-	if cause := attachNotAllowed(&via, true); cause.condition != "" {
+func (l *incomingLink) setVia(via fsm.EntityRef) refusal.Cause {
+	if cause := attachNotAllowed(&via, true); cause.Condition != "" {
 		return cause
 	}
 	if isDisabled(via.Settings.Status, true) {
-		return errorReplyOf(fsm.EntityDisabled).withEntity(l.viaPath).refusal
+		return refusal.ReplyOf(fsm.EntityDisabled).WithEntity(l.viaPath).Cause
 	}
 	l.viaEntity = &via
-	return refusal{}
+	return refusal.Cause{}
 }
 
 func (l *incomingLink) emitFlow() {
@@ -124,7 +125,7 @@ func (l *incomingLink) drop() {
 // discardPartial discards the delivery that is being received.
 func (l *incomingLink) discardPartial() {
 	l.session.conn.partialBytes -= len(l.partialPayload)
-	l.partial, l.partialPayload, l.refused, l.transaction = false, nil, refusal{}, nil
+	l.partial, l.partialPayload, l.refused, l.transaction = false, nil, refusal.Cause{}, nil
 }
 
 // handleTransfer handles one transfer frame and, if it completes a delivery, stores or answers the delivery.
@@ -134,7 +135,7 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 	switch {
 	case fault != nil || a.link == nil:
 		return fault
-	case a.refused.condition != "":
+	case a.refused.Condition != "":
 		c.finishSend(ctx, &a, a.refused)
 	case a.link.kind == coordinatorNode:
 		c.handleCommand(ctx, &a)
@@ -161,12 +162,12 @@ func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a
 	c.trimKeptBuffers()
 	e := s.links[t.Handle]
 	if e == nil {
-		s.fail(ctx, newRefusal(wire.ConditionUnattachedHandle, "There is no link with handle %d. Attach it first.", t.Handle))
+		s.fail(ctx, refusal.New(wire.ConditionUnattachedHandle, "There is no link with handle %d. Attach it first.", t.Handle))
 		return a, nil
 	}
 	l, ok := e.(*incomingLink)
 	if !ok {
-		s.fail(ctx, newRefusal(wire.ConditionErrantLink, "A transfer came on a link that we send on. Attach one to send on."))
+		s.fail(ctx, refusal.New(wire.ConditionErrantLink, "A transfer came on a link that we send on. Attach one to send on."))
 		return a, nil
 	}
 	if l.state != attached && l.state != attaching {
@@ -183,7 +184,7 @@ func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a incomin
 			return a
 		}
 	} else if t.DeliveryID != nil && *t.DeliveryID != l.id {
-		l.detachWithError(ctx, l, newRefusal(wire.ConditionNotAllowed, "A delivery began before the one before it had ended. Send one after the other on a link."))
+		l.detachWithError(ctx, l, refusal.New(wire.ConditionNotAllowed, "A delivery began before the one before it had ended. Send one after the other on a link."))
 		return a
 	}
 	if t.Settled != nil {
@@ -216,9 +217,9 @@ func (l *incomingLink) joinTransaction(state *wire.TransactionalState) {
 	id, ok := txnIDOf(state.TxnID)
 	l.transaction = &id
 	switch {
-	case l.refused.condition != "":
+	case l.refused.Condition != "":
 	case l.kind == coordinatorNode:
-		l.refused = newRefusal(wire.ConditionNotAllowed, "A command to the coordinator cannot be part of a transaction. Send it without state.")
+		l.refused = refusal.New(wire.ConditionNotAllowed, "A command to the coordinator cannot be part of a transaction. Send it without state.")
 	case !ok:
 		l.refused = unknownTransaction()
 	}
@@ -228,14 +229,14 @@ func (l *incomingLink) joinTransaction(state *wire.TransactionalState) {
 func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	if !l.credit.take() {
 		if l.state == attaching {
-			l.refuseAttaching(ctx, newRefusal(wire.ConditionTransferLimitExceeded, "A transfer came before the link was attached. Wait for credit."))
+			l.refuseAttaching(ctx, refusal.New(wire.ConditionTransferLimitExceeded, "A transfer came before the link was attached. Wait for credit."))
 			return false
 		}
-		l.detachWithError(ctx, l, refusal{wire.ConditionTransferLimitExceeded, "The sender exceeded the credit of the link. Wait for credit.", retryAfterChange})
+		l.detachWithError(ctx, l, refusal.AfterChange(wire.ConditionTransferLimitExceeded, "The sender exceeded the credit of the link. Wait for credit."))
 		return false
 	}
 	if t.DeliveryID == nil {
-		l.detachWithError(ctx, l, newRefusal(wire.ConditionInvalidField, "The first frame of a delivery has no delivery-id. Send one."))
+		l.detachWithError(ctx, l, refusal.New(wire.ConditionInvalidField, "The first frame of a delivery has no delivery-id. Send one."))
 		return false
 	}
 	l.partial, l.id, l.format, l.settled = true, *t.DeliveryID, 0, false
@@ -243,13 +244,13 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 		l.format = *t.MessageFormat
 	}
 	switch {
-	case l.closeReason.condition != "":
+	case l.closeReason.Condition != "":
 		l.refused = l.closeReason
 	case l.kind == entityNode && l.session.conn.shortOfMemory():
 		l.session.conn.countMemoryRefusal()
 		l.refused = l.session.conn.refuseForMemory()
 	case l.format != 0 && l.format != batchFormat:
-		l.refused = newRefusal(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
+		l.refused = refusal.New(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
 	}
 	return true
 }
@@ -259,20 +260,20 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c := l.session.conn
 	switch {
-	case l.refused.condition != "":
+	case l.refused.Condition != "":
 	case len(l.partialPayload)+len(t.Payload) > l.deliveryBytesMax():
-		l.refusePartial(newRefusal(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
+		l.refusePartial(refusal.New(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
 	case t.More && l.kind == entityNode && c.shortOfMemory():
 		c.countMemoryRefusal()
 		l.refusePartial(c.refuseForMemory())
 	}
 	switch {
-	case l.refused.condition != "":
+	case l.refused.Condition != "":
 		return nil
 	case !t.More && len(l.partialPayload) == 0:
 		return t.Payload
 	case c.partialBytes+len(t.Payload) > c.partialBytesMax():
-		l.detachWithError(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many deliveries are unfinished on the connection. Send them one after the other, or over more connections.", retryAfterChange})
+		l.detachWithError(ctx, l, refusal.AfterChange(wire.ConditionResourceLimitExceeded, "Too many deliveries are unfinished on the connection. Send them one after the other, or over more connections."))
 		return nil
 	}
 	c.partialBytes += len(t.Payload)
@@ -289,7 +290,7 @@ func (l *incomingLink) deliveryBytesMax() int {
 }
 
 // refusePartial refuses a delivery that was received in part, and releases that part.
-func (l *incomingLink) refusePartial(cause refusal) {
+func (l *incomingLink) refusePartial(cause refusal.Cause) {
 	l.session.conn.partialBytes -= len(l.partialPayload)
 	l.partialPayload, l.refused = nil, cause
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -187,7 +188,7 @@ func TestSendRefusedByBroker(t *testing.T) {
 		h.sendCode = code
 		h.mu.Unlock()
 		p.transfer(0, uint32(i), encodedMessage(t, nil))
-		p.refused(uint32(i), wire.RoleReceiver, errorReplyOf(code).condition)
+		p.refused(uint32(i), wire.RoleReceiver, refusal.ReplyOf(code).Condition)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -70,26 +71,26 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Handle %d is above the handle-max of %d.", a.Handle, s.handleMax)}
 	}
 	if s.links[a.Handle] != nil {
-		s.fail(ctx, newRefusal(wire.ConditionHandleInUse, "Handle %d has a link already. Use another.", a.Handle))
+		s.fail(ctx, refusal.New(wire.ConditionHandleInUse, "Handle %d has a link already. Use another.", a.Handle))
 		return nil
 	}
 	l := link{session: s, handle: a.Handle, name: a.Name, clientSends: a.Role == wire.RoleSender, reply: attachReply(a)}
 	cause := l.readAttach(a)
 	var wants *sessionFilter
 	var selects *selectorFilter
-	if cause.condition == "" && !l.clientSends && a.Source != nil {
+	if cause.Condition == "" && !l.clientSends && a.Source != nil {
 		wants, selects, cause = l.readFilters(a.Source)
 	}
 	switch {
-	case cause.condition != "":
+	case cause.Condition != "":
 	case c.links >= linksMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax), retryAfterChange}
+		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax)
 	case !c.authenticated && c.links >= unauthenticatedLinksMax:
 		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
 	case l.temporary && c.temporaries >= temporariesMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d temporary queues and topics and consumers of topics; more are not possible. Close some, or open another connection.", temporariesMax), retryAfterChange}
+		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d temporary queues and topics and consumers of topics; more are not possible. Close some, or open another connection.", temporariesMax)
 	case l.isSecondTokenSender():
-		cause = refusal{wire.ConditionNotAllowed, "The connection has a link to $cbs already. Use that, detach it first, or open another connection.", retryAfterChange}
+		cause = refusal.AfterChange(wire.ConditionNotAllowed, "The connection has a link to $cbs already. Use that, detach it first, or open another connection.")
 	default:
 		now := time.Now()
 		path, ok, revoked := l.permitted(now)
@@ -101,7 +102,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 			cause = unauthorized(path, l.right)
 		}
 	}
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		l.refuse(ctx, cause)
 		if c.refusals++; !c.authenticated && c.refusals >= unauthenticatedRefusalsMax {
 			return c.unauthenticatedLimit("refused links", unauthenticatedRefusalsMax)
@@ -157,12 +158,12 @@ func (c *conn) takeOver(ctx context.Context, id linkKey) {
 	if e == nil {
 		return
 	}
-	cause := newRefusal(wire.ConditionStolen, "The link was attached again under the same name. Use the newer one, or another name.")
+	cause := refusal.New(wire.ConditionStolen, "The link was attached again under the same name. Use the newer one, or another name.")
 	e.base().detach(ctx, e, cause)
 }
 
 // detach ends a link, or its attach, regardless of what it waits for.
-func (l *link) detach(ctx context.Context, e endpoint, cause refusal) {
+func (l *link) detach(ctx context.Context, e endpoint, cause refusal.Cause) {
 	switch l.state {
 	case attaching:
 		if o, ok := e.(*outgoingLink); ok && o.cancelAccept != nil {
@@ -238,7 +239,7 @@ func (l *link) newEndpoint(a *wire.Attach) endpoint {
 
 // refuse answers an attach with an attach without our terminus and, in the same write, a closing detach:
 // otherwise go-amqp and rhea would consider the link open.
-func (l *link) refuse(ctx context.Context, cause refusal) {
+func (l *link) refuse(ctx context.Context, cause refusal.Cause) {
 	if l.reply.Role == wire.RoleSender {
 		l.reply.Source = nil
 	} else {
@@ -250,7 +251,7 @@ func (l *link) refuse(ctx context.Context, cause refusal) {
 }
 
 // refuseAttaching refuses a link that already belongs to the session.
-func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
+func (l *link) refuseAttaching(ctx context.Context, cause refusal.Cause) {
 	l.refuse(ctx, cause)
 	l.state = gone
 	delete(l.session.links, l.handle)
@@ -265,7 +266,7 @@ func (l *link) releaseName() { delete(l.session.conn.linksByKey, l.key()) }
 
 // detachWithError detaches a link with an error. The link is kept until the peer's detach is received, so that
 // frames that crossed are recognised.
-func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal) {
+func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal.Cause) {
 	if l.state != attached {
 		return
 	}

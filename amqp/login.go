@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -84,19 +85,13 @@ func (c *conn) sasl(ctx context.Context) error {
 
 // outcomeCode tells the client whether to try again.
 func outcomeCode(err error) uint8 {
-	switch code, known := codeOfError(err); {
+	switch code, known := refusal.CodeOfError(err); {
 	case err == nil:
 		return saslOK
 	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
 		return saslTemp
 	}
 	return saslAuth
-}
-
-// codeOfError returns the code that an error carries, if it has one.
-func codeOfError(err error) (code fsm.Code, known bool) {
-	known = errors.As(err, &code)
-	return code, known
 }
 
 // authenticate checks a sasl-init. PLAIN and a certificate authenticate the client and prove a right in the

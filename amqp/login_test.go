@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -213,7 +214,7 @@ func TestRefusedTokenGetsItsStatus(t *testing.T) {
 		}
 	}
 	resp := tokenRefused(fmt.Errorf("too many failed logins: %w", fsm.ServerBusy))
-	if resp.condition != wire.ConditionServerBusy || resp.retry != retryLater || !strings.Contains(resp.text, "too many failed logins") {
+	if resp.Condition != wire.ConditionServerBusy || resp.Retry != refusal.RetryLater || !strings.Contains(resp.Text, "too many failed logins") {
 		t.Errorf("%+v", resp)
 	}
 }

@@ -2,13 +2,13 @@ package amqp
 
 import (
 	"context"
-	"errors"
 	"math"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -17,8 +17,8 @@ import (
 // (docs/service-bus-protocol.md#management-operations). The response is sent when the broker answers: nothing
 // here blocks the reader.
 func (c *conn) manage(ctx context.Context, r *request, operation string) {
-	if cause := operationNotAllowed(operation, &r.link.entity); cause.condition != "" {
-		c.respond(ctx, r, response{errorReply: errorReply{cause, http.StatusBadRequest}})
+	if cause := operationNotAllowed(operation, &r.link.entity); cause.Condition != "" {
+		c.respond(ctx, r, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
 		return
 	}
 	body, _ := r.body.(wire.Map)
@@ -84,8 +84,8 @@ func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
 	}
 	c.config.Broker.Renew(r.link.entity, ids, func(codes []fsm.Code, untils []fsm.Instant) {
 		c.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
-			resp := responseFor(worst(codes))
-			if resp.condition == "" {
+			resp := responseFor(refusal.Worst(codes))
+			if resp.Condition == "" {
 				ends := make([]time.Time, len(untils))
 				for i, until := range untils {
 					ends[i] = time.UnixMilli(int64(until))
@@ -95,16 +95,6 @@ func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
 			c.respond(ctx, r, resp)
 		})
 	})
-}
-
-// worst returns the first code that is not OK.
-func worst(codes []fsm.Code) fsm.Code {
-	for _, code := range codes {
-		if code != fsm.OK {
-			return code
-		}
-	}
-	return fsm.OK
 }
 
 // updateDisposition settles by lock token: always for deferred messages, for others if their link has ended.
@@ -119,8 +109,8 @@ func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map)
 		c.countSettled(settlements, codes)
 		c.mu.Unlock()
 		c.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
-			resp := responseFor(worst(codes))
-			resp.errorReply = settleReplyOf(worst(codes))
+			resp := responseFor(refusal.Worst(codes))
+			resp.Reply = refusal.SettleReplyOf(refusal.Worst(codes))
 			c.respond(ctx, r, resp)
 		})
 	})
@@ -161,8 +151,8 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 		return what, badRequest("The disposition status '%.64s' is not known.", status), false
 	}
 	properties, _ := body.Get("properties-to-modify").(wire.Map)
-	if cause := setModifications(&what, properties); cause.condition != "" {
-		return what, response{errorReply: errorReply{cause, http.StatusBadRequest}}, false
+	if cause := setModifications(&what, properties); cause.Condition != "" {
+		return what, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}}, false
 	}
 	return what, resp, true
 }
@@ -198,7 +188,7 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 		found, err = c.config.Broker.Peek(ctx, r.link.entity, first, most, peekBytesMax)
 	}
 	if err != nil {
-		c.respond(ctx, r, responseFor(codeOf(err)))
+		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
 		return
 	}
 	messages := make([]any, 0, len(found))
@@ -215,14 +205,6 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 		return
 	}
 	c.respond(ctx, r, success(wire.Map{{Key: "messages", Value: messages}}))
-}
-
-// codeOf returns the code of an error of the broker; ServerBusy for an error without a code, for example when
-// its time is over.
-func codeOf(err error) fsm.Code {
-	code := fsm.ServerBusy
-	_ = errors.As(err, &code)
-	return code
 }
 
 // deferredFetch is a receive-by-sequence-number in progress: deferred messages are fetched a few at a time, so

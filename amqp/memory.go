@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // Estimated sizes of the parts of a connection, in bytes. The estimates are high rather than low.
@@ -83,13 +85,22 @@ func (c *conn) fairPart(most int) int {
 }
 
 // refuseForMemory returns the refusal of a send for lack of memory, and counts it.
-func (c *conn) refuseForMemory() refusal {
+func (c *conn) refuseForMemory() refusal.Cause {
 	c.totals.memoryRefused.Add(1)
-	return refusal{
+	return refusal.Later(
 		wire.ConditionServerBusy,
-		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.",
-		retryLater,
+		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.")
+}
+
+// withBusyReason adds the reason why the member accepts no new messages to a server-busy refusal, if the
+// reason is known.
+func (c *conn) withBusyReason(code fsm.Code, cause refusal.Cause) refusal.Cause {
+	if code == fsm.ServerBusy && c.config.BusyReason != nil {
+		if reason := c.config.BusyReason(); reason != "" {
+			cause.Text = reason
+		}
 	}
+	return cause
 }
 
 // memoryChanged is called by the budget when the level of the connection changes. It must not block: the
@@ -125,7 +136,7 @@ func (c *conn) closeForMemory() {
 	c.mu.Lock()
 	held := c.heldBytes()
 	c.unlock()
-	if ok, before := c.refusalLog.allow(c.origin, time.Now()); ok {
+	if ok, before := c.refusalLog.Allow(c.origin, time.Now()); ok {
 		c.log.WarnContext(ctx, "connection ended to free memory", "bytes", held, "not_logged", before)
 	}
 	c.fail(ctx, &wire.Error{Condition: wire.ConditionConnectionForced, Description: fmt.Sprintf(

@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -97,7 +98,7 @@ func TestMemoryShortageRestrictsInOrder(t *testing.T) {
 	works("while the other is refused")
 	p.transfer(0, sent, small)
 	e := p.refused(sent, wire.RoleReceiver, wire.ConditionServerBusy)
-	if !strings.Contains(e.Description, "short of memory") || !strings.Contains(e.Description, retryLater.advice()) {
+	if !strings.Contains(e.Description, "short of memory") || !strings.Contains(e.Description, refusal.RetryLater.Advice()) {
 		t.Errorf("refused with %q", e.Description)
 	}
 	p.transfer(0, sent+1, small, func(f *wire.Transfer) { f.Settled = new(true) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -48,7 +49,7 @@ type sessionFilter struct {
 }
 
 // sessionFilterOf reads the filter of a source, nil if it requests no session.
-func sessionFilterOf(filter wire.Map) (found *sessionFilter, cause refusal) {
+func sessionFilterOf(filter wire.Map) (found *sessionFilter, cause refusal.Cause) {
 	for _, pair := range filter {
 		var f *sessionFilter
 		switch key, _ := wire.AsText(pair.Key); {
@@ -60,18 +61,18 @@ func sessionFilterOf(filter wire.Map) (found *sessionFilter, cause refusal) {
 			continue
 		}
 		switch {
-		case cause.condition != "":
+		case cause.Condition != "":
 			return nil, cause
 		case found != nil:
-			return nil, newRefusal(wire.ConditionInvalidField, "The receiver has two session filters. Leave one out.")
+			return nil, refusal.New(wire.ConditionInvalidField, "The receiver has two session filters. Leave one out.")
 		}
 		found = f
 	}
-	return found, refusal{}
+	return found, refusal.Cause{}
 }
 
 // exclusiveFilterOf reads the filter for a session that is held exclusively.
-func exclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal) {
+func exclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal.Cause) {
 	f := &sessionFilter{key: sessionFilterKey}
 	value := pair.Value
 	if d, ok := value.(wire.Described); ok {
@@ -79,7 +80,7 @@ func exclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal) {
 		case uint64, wire.Symbol:
 			f.descriptor = d.Descriptor
 		default:
-			return nil, newRefusal(wire.ConditionInvalidField, "The session filter has a descriptor that is neither a number nor a symbol. Correct it.")
+			return nil, refusal.New(wire.ConditionInvalidField, "The session filter has a descriptor that is neither a number nor a symbol. Correct it.")
 		}
 		value = d.Value
 	}
@@ -88,15 +89,15 @@ func exclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal) {
 
 // nonExclusiveFilterOf reads the filter for a session that is not held exclusively: a list of the session id, or null
 // for the next one, and of the token of the lock that is taken over, or null.
-func nonExclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal) {
+func nonExclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal.Cause) {
 	d, _ := pair.Value.(wire.Described)
 	fields, ok := d.Value.([]any)
 	if !ok || d.Descriptor != nonExclusiveCode && d.Descriptor != nonExclusiveDescriptor {
-		return nil, newRefusal(wire.ConditionInvalidField, "The filter for a non-exclusive session is not a described list. Correct it.")
+		return nil, refusal.New(wire.ConditionInvalidField, "The filter for a non-exclusive session is not a described list. Correct it.")
 	}
 	name, token := fieldOf(fields, 0), fieldOf(fields, 1)
 	f := &sessionFilter{key: pair.Key, descriptor: d.Descriptor}
-	if cause := f.setName(name); cause.condition != "" {
+	if cause := f.setName(name); cause.Condition != "" {
 		return nil, cause
 	}
 	switch v := token.(type) {
@@ -106,12 +107,12 @@ func nonExclusiveFilterOf(pair wire.Pair) (*sessionFilter, refusal) {
 	case wire.UUID:
 		f.wants.Token, f.wants.TakeOver = fsm.SessionToken(v), true
 	default:
-		return nil, newRefusal(wire.ConditionInvalidField, "The lock token of the session is neither a uuid nor null. Correct it.")
+		return nil, refusal.New(wire.ConditionInvalidField, "The lock token of the session is neither a uuid nor null. Correct it.")
 	}
 	if f.wants.TakeOver && (!f.wants.Named || f.wants.Token == fsm.SessionToken{}) {
-		return nil, newRefusal(wire.ConditionInvalidField, "A session lock is taken over by the id of the session and the token of the lock. Give both.")
+		return nil, refusal.New(wire.ConditionInvalidField, "A session lock is taken over by the id of the session and the token of the lock. Give both.")
 	}
-	return f, refusal{}
+	return f, refusal.Cause{}
 }
 
 // fieldOf returns a field of a list, nil for one that is left out at its end.
@@ -123,18 +124,18 @@ func fieldOf(fields []any, i int) any {
 }
 
 // setName sets the session that is wanted; nil is the next one available.
-func (f *sessionFilter) setName(value any) refusal {
+func (f *sessionFilter) setName(value any) refusal.Cause {
 	switch v := value.(type) {
 	case nil:
 	case string:
 		if err := message.CheckName("session id", []byte(v)); err != nil {
-			return newRefusal(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
+			return refusal.New(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
 		}
 		f.wants.Named, f.wants.ID = true, v
 	default:
-		return newRefusal(wire.ConditionInvalidField, "The session filter is neither a string nor null. Correct it.")
+		return refusal.New(wire.ConditionInvalidField, "The session filter is neither a string nor null. Correct it.")
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // reply returns the filter that names the accepted session, and the token of its lock if it is not exclusive.
@@ -162,15 +163,15 @@ func openTimeout(properties wire.Map) time.Duration {
 }
 
 // sessionMismatch returns the reason why a receiving link cannot be attached because of sessions.
-func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
+func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal.Cause {
 	has := at.Settings.RequiresSession && at.Sub == fsm.MainQueue
 	switch {
 	case has && l.wantedSession == nil:
-		return newRefusal(wire.ConditionNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. Accept a session of '%s'.", at.Name)
+		return refusal.New(wire.ConditionNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. Accept a session of '%s'.", at.Name)
 	case !has && l.wantedSession != nil:
-		return newRefusal(wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver. Use a receiver without session.")
+		return refusal.New(wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver. Use a receiver without session.")
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // acceptSession requests the session of a link whose entity is known. The attach is answered only after the
@@ -211,9 +212,9 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 		return
 	}
 	if code != fsm.OK {
-		cause := errorReplyOf(code).withEntity(l.path).refusal
+		cause := refusal.ReplyOf(code).WithEntity(l.path).Cause
 		if code == fsm.Timeout {
-			cause = refusal{wire.ConditionTimeout, "There is no session to accept that has messages and is not held by somebody else. Accept again.", retryLater}
+			cause = refusal.Later(wire.ConditionTimeout, "There is no session to accept that has messages and is not held by somebody else. Accept again.")
 		}
 		l.refuseAttaching(ctx, cause)
 		return
@@ -329,7 +330,7 @@ func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
 	defer cancel()
 	state, err := held.State(ctx)
 	if err != nil {
-		c.respond(ctx, r, responseFor(codeOf(err)))
+		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
 		return
 	}
 	var value any
@@ -349,7 +350,7 @@ func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
 	if err := held.SetState(ctx, state); err != nil {
-		c.respond(ctx, r, responseFor(codeOf(err)))
+		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
 		return
 	}
 	c.respond(ctx, r, success(nil))
@@ -390,7 +391,7 @@ func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	names, err := c.config.Broker.Sessions(ctx, r.link.entity, after, int(skip), int(min(top, sessionsAtOnce, sessionBytesMax/bytesPerNameMost)))
 	switch {
 	case err != nil:
-		c.respond(ctx, r, responseFor(codeOf(err)))
+		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
 	case len(names) == 0:
 		c.respond(ctx, r, noContent("No sessions.", nil))
 	default:

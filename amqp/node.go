@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -57,28 +58,28 @@ func (r *request) argument(key string) string { return r.arguments.Text(key) }
 
 // response is the response of a node to one request.
 type response struct {
-	errorReply // its condition is empty on success
-	body       wire.Map
-	entityGone bool // the entity no longer exists
+	refusal.Reply // its condition is empty on success
+	body          wire.Map
+	entityGone    bool // the entity no longer exists
 }
 
 // responseFor returns the response for a code.
 func responseFor(code fsm.Code) response {
-	return response{errorReply: errorReplyOf(code), entityGone: code == fsm.EntityNotFound}
+	return response{Reply: refusal.ReplyOf(code), entityGone: code == fsm.EntityNotFound}
 }
 
 // success returns a response without error.
-func success(body wire.Map) response { return response{errorReply: errorReplyOf(fsm.OK), body: body} }
+func success(body wire.Map) response { return response{Reply: refusal.ReplyOf(fsm.OK), body: body} }
 
 // noContent returns the response for an empty result: 204 with a body works with every client
 // (docs/service-bus-protocol.md#management-responses).
 func noContent(text string, body wire.Map) response {
-	return response{errorReply: errorReply{refusal{text: text}, http.StatusNoContent}, body: body}
+	return response{Reply: refusal.Reply{Cause: refusal.Cause{Text: text}, Status: http.StatusNoContent}, body: body}
 }
 
 // badRequest returns the response to a malformed request.
 func badRequest(format string, args ...any) response {
-	return response{errorReply: errorReply{newRefusal(wire.ConditionArgumentError, format, args...), http.StatusBadRequest}}
+	return response{Reply: refusal.Reply{Cause: refusal.New(wire.ConditionArgumentError, format, args...), Status: http.StatusBadRequest}}
 }
 
 // request handles a delivery to a node: it accepts the delivery at once and answers it by a response. At most
@@ -89,12 +90,12 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r, err := parseRequest(a.link, a.payload)
 	a.payload = nil
 	if err != nil {
-		c.finishSend(ctx, a, newRefusal(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
+		c.finishSend(ctx, a, refusal.New(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
 		return
 	}
 	r.transaction, r.decoded = a.transaction, decodedBytes(r.body)+decodedBytes(r.arguments)
 	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // counted until the response is sent
-	c.finishSend(ctx, a, refusal{})
+	c.finishSend(ctx, a, refusal.Cause{})
 	operation := r.argument("operation")
 	c.mu.Lock()
 	c.memory.decodedBytes += r.decoded
@@ -125,7 +126,7 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 		c.respond(ctx, r, responseFor(fsm.ServerBusy))
 	case !may:
 		resp := responseFor(fsm.Unauthorized)
-		resp.refusal = unauthorized(r.link.path, needs)
+		resp.Cause = unauthorized(r.link.path, needs)
 		c.respond(ctx, r, resp)
 	case r.link.kind == managementNode:
 		c.manage(ctx, r, operation)
@@ -146,7 +147,7 @@ func (l *incomingLink) has(operation string) bool {
 	if l.kind == cbsNode || operation == putTokenOperation {
 		return l.kind == cbsNode && operation == putTokenOperation
 	}
-	return operationNotAllowed(operation, &l.entity).condition == ""
+	return operationNotAllowed(operation, &l.entity).Condition == ""
 }
 
 // discardRequest releases what a request holds that the connection does not live to perform.
@@ -159,7 +160,7 @@ func (c *conn) discardRequest(r *request) {
 
 func unknownOperation(operation string) response {
 	resp := responseFor(fsm.NotImplemented)
-	resp.text = fmt.Sprintf("The operation '%.64s' is not supported. Do without it.", operation)
+	resp.Text = fmt.Sprintf("The operation '%.64s' is not supported. Do without it.", operation)
 	return resp
 }
 
@@ -178,12 +179,12 @@ func (c *conn) logSlow(ctx context.Context, r *request) {
 func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	if resp.entityGone && r.link.kind == managementNode {
 		entity, _ := cutManagement(r.link.path)
-		resp.text = notFoundText(entity)
+		resp.Text = refusal.NotFoundText(entity)
 	}
 	c.logSlow(ctx, r)
-	cause := resp.refusal
-	if resp.condition != "" {
-		resp.text = c.newError(ctx, cause, "operation", r.argument("operation"), "path", r.link.path).Description
+	cause := resp.Cause
+	if resp.Condition != "" {
+		resp.Text = c.newError(ctx, cause, "operation", r.argument("operation"), "path", r.link.path).Description
 	}
 	message := appendResponse(nil, r, resp)
 	c.mu.Lock()
@@ -203,7 +204,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 		r.link.returnCredit()
 	}
 	if resp.entityGone { // another entity may have its name by now
-		r.link.detachWithError(ctx, r.link, cause.forReattach())
+		r.link.detachWithError(ctx, r.link, cause.ForReattach())
 	}
 }
 
@@ -215,9 +216,9 @@ func appendResponse(dst []byte, r *request, resp response) []byte {
 	if r.link.kind == cbsNode {
 		status, text, condition = "status-code", "status-description", "error-condition"
 	}
-	properties := wire.Map{{Key: status, Value: resp.status}, {Key: text, Value: resp.text}}
-	if resp.condition != "" {
-		properties = append(properties, wire.Pair{Key: condition, Value: resp.condition})
+	properties := wire.Map{{Key: status, Value: resp.Status}, {Key: text, Value: resp.Text}}
+	if resp.Condition != "" {
+		properties = append(properties, wire.Pair{Key: condition, Value: resp.Condition})
 	}
 	dst = wire.AppendProperties(dst, &wire.Properties{CorrelationID: r.properties.MessageID})
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties)

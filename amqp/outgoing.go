@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/receiver"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -233,15 +234,15 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 // reported as detach-forced, on which every SDK attaches again: after server-busy, Go would continue to use
 // the ended link.
 func (l *outgoingLink) lockFailed(code fsm.Code) {
-	cause := errorReplyOf(code).withEntity(l.path).refusal
+	cause := refusal.ReplyOf(code).WithEntity(l.path).Cause
 	switch {
 	case code == fsm.SessionLockLost:
 		l.loseSessionSoon()
 		return
 	case code == fsm.NotAllowed:
 		cause = receiveNotAllowed(&l.entity)
-	case cause.retry == retryLater:
-		cause.condition = wire.ConditionDetachForced
+	case cause.Retry == refusal.RetryLater:
+		cause.Condition = wire.ConditionDetachForced
 	}
 	l.detachWithError(context.Background(), l, cause)
 }
@@ -327,7 +328,7 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 		return
 	}
 	if len(l.queue) >= responsesMax || l.session.conn.queuedBytes > queuedBytesMax {
-		l.detachWithError(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many responses wait for credit. Give credit before asking for more.", retryAfterChange})
+		l.detachWithError(ctx, l, refusal.AfterChange(wire.ConditionResourceLimitExceeded, "Too many responses wait for credit. Give credit before asking for more."))
 		return
 	}
 	l.session.conn.flushDispositions() // the request is accepted before it is answered

@@ -131,18 +131,3 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 	closed := expect[*wire.Close](p)
 	book.check(t, "connection", closed.Error.Condition, closed.Error.Description)
 }
-
-// Every text contains advice, in sentences.
-func TestRefusalTextsSayWhatToDo(t *testing.T) {
-	t.Parallel()
-	for code := fsm.OK + 1; code <= fsm.EntityDisabled; code++ {
-		for _, v := range []errorReply{errorReplyOf(code), errorReplyOf(code).withEntity("orders"), settleReplyOf(code)} {
-			if !strings.HasSuffix(v.text, ".") || strings.Count(v.text, ". ") == 0 && v.retry != retryLater {
-				t.Errorf("%v: %q", code, v.text)
-			}
-			if s := v.forSettlement(); s.condition == "" || s.condition == wire.ConditionServerBusy || s.condition == wire.ConditionTimeout || s.condition == wire.ConditionInternalError {
-				t.Errorf("%v: a settlement is refused with %s", code, s.condition)
-			}
-		}
-	}
-}

@@ -3,11 +3,11 @@ package amqp
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -96,7 +96,7 @@ func (c *conn) detachUnauthorized(ctx context.Context, now time.Time, lost lostG
 }
 
 // refusal returns the reason why a link has lost its right. A right of 0 means any right.
-func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
+func (l lostGrants) refusal(path string, right fsm.Rights) refusal.Cause {
 	if right == 0 {
 		right = fsm.Manage
 	}
@@ -112,13 +112,12 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	case was.kind == kindExternal:
 		text = "Unauthorized access to '%s': the client certificate has expired. Connect again with a new one."
 	}
-	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(text, path), retryAfterChange}
+	return refusal.AfterChange(wire.ConditionUnauthorizedAccess, text, path)
 }
 
 // unauthorized returns the refusal for a missing right, in the words of the cloud.
-func unauthorized(path string, right fsm.Rights) refusal {
-	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(
-		"Unauthorized access. %s claim(s) are required to perform this operation. Resource: '%s'. Put a token on $cbs that has them.", claimText(right), path), retryAfterChange}
+func unauthorized(path string, right fsm.Rights) refusal.Cause {
+	return refusal.AfterChange(wire.ConditionUnauthorizedAccess, "Unauthorized access. %s claim(s) are required to perform this operation. Resource: '%s'. Put a token on $cbs that has them.", claimText(right), path)
 }
 
 // claimText returns the name of a right as the messages of the cloud spell it.
@@ -162,7 +161,7 @@ func (c *conn) audit(ctx context.Context, level slog.Level, event string, about 
 // auditMissing records that a right was missing, a few times a second for each client, so that a client that
 // repeats its requests does not fill the log.
 func (c *conn) auditMissing(ctx context.Context, path string, right fsm.Rights, operation string) {
-	ok, before := c.missingRightLog.allow(c.origin, time.Now())
+	ok, before := c.missingRightLog.Allow(c.origin, time.Now())
 	if !ok {
 		return
 	}

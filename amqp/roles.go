@@ -1,8 +1,7 @@
 package amqp
 
 import (
-	"fmt"
-
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -15,20 +14,20 @@ import (
 // attachNotAllowed returns the reason why an entity does not allow a link of a direction
 // (docs/service-bus-protocol.md#refused-links); the zero refusal if it allows one. sends means that the client
 // sends.
-func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal {
+func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal.Cause {
 	switch {
 	case sends && at.Sub != fsm.MainQueue:
-		return newRefusal(wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to. Send to the queue or topic itself.")
+		return refusal.New(wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to. Send to the queue or topic itself.")
 	case sends && at.Kind == fsm.SubscriptionEntity:
-		return newRefusal(wire.ConditionNotAllowed, "The subscription '%s' cannot be sent to. Send to its topic.", at.Name)
+		return refusal.New(wire.ConditionNotAllowed, "The subscription '%s' cannot be sent to. Send to its topic.", at.Name)
 	case sends:
-		return refusal{}
+		return refusal.Cause{}
 	case holdsTransfers(at):
-		return refusal{}
+		return refusal.Cause{}
 	case at.Kind == fsm.TopicEntity && at.Sub != fsm.MainQueue:
-		return newRefusal(wire.ConditionNotAllowed, "The topic '%s' has no dead-letter queue. Receive from that of one of its subscriptions.", at.Name)
+		return refusal.New(wire.ConditionNotAllowed, "The topic '%s' has no dead-letter queue. Receive from that of one of its subscriptions.", at.Name)
 	case at.Kind == fsm.TopicEntity:
-		return newRefusal(wire.ConditionNotAllowed, "The topic '%s' cannot be received from. Receive from one of its subscriptions.", at.Name)
+		return refusal.New(wire.ConditionNotAllowed, "The topic '%s' cannot be received from. Receive from one of its subscriptions.", at.Name)
 	}
 	return receiveForwarded(at)
 }
@@ -40,7 +39,7 @@ func holdsTransfers(at *fsm.EntityRef) bool {
 
 // receiveForwarded returns the refusal for an entity that cannot be received from because its messages are
 // forwarded.
-func receiveForwarded(at *fsm.EntityRef) refusal {
+func receiveForwarded(at *fsm.EntityRef) refusal.Cause {
 	to, setting := "", ""
 	switch at.Sub { //nolint:exhaustive // the others go nowhere
 	case fsm.MainQueue:
@@ -49,15 +48,15 @@ func receiveForwarded(at *fsm.EntityRef) refusal {
 		to, setting = at.Settings.ForwardDeadLettersTo, "ForwardDeadLetteredMessagesTo"
 	}
 	if to == "" {
-		return refusal{}
+		return refusal.Cause{}
 	}
-	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting), retryAfterChange}
+	return refusal.AfterChange(wire.ConditionNotAllowed, "The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting)
 }
 
 // receiveNotAllowed returns the refusal for a receiving link that was attached before the state machine began
 // to refuse it, because the settings have changed since.
-func receiveNotAllowed(at *fsm.EntityRef) refusal {
-	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here because they are forwarded. Receive them at the destination, or disable forwarding.", at.Name), retryAfterChange}
+func receiveNotAllowed(at *fsm.EntityRef) refusal.Cause {
+	return refusal.AfterChange(wire.ConditionNotAllowed, "The messages of '%s' cannot be received here because they are forwarded. Receive them at the destination, or disable forwarding.", at.Name)
 }
 
 // Operations of the management node (docs/service-bus-protocol.md#management-operations).
@@ -90,15 +89,15 @@ func rightFor(operation string) fsm.Rights {
 
 // operationNotAllowed returns the reason why an entity does not allow an operation; the zero refusal if it
 // does, or if the operation is unknown.
-func operationNotAllowed(operation string, at *fsm.EntityRef) refusal {
+func operationNotAllowed(operation string, at *fsm.EntityRef) refusal.Cause {
 	switch operation {
 	case scheduleOperation, cancelOperation:
 		if at.Kind == fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
-			return newRefusal(wire.ConditionNotAllowed, "Nothing can be scheduled in a subscription or a dead-letter queue. Schedule in the queue or topic itself.")
+			return refusal.New(wire.ConditionNotAllowed, "Nothing can be scheduled in a subscription or a dead-letter queue. Schedule in the queue or topic itself.")
 		}
 	case addRuleOperation, removeRuleOperation, enumerateRulesOperation:
 		if at.Kind != fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
-			return newRefusal(wire.ConditionNotAllowed, "The %s '%s' has no rules. Ask a subscription.", at.Kind, at.Name)
+			return refusal.New(wire.ConditionNotAllowed, "The %s '%s' has no rules. Ask a subscription.", at.Kind, at.Name)
 		}
 	case renewSessionOperation, getStateOperation, setStateOperation, listSessionsOperation:
 		if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
@@ -106,15 +105,15 @@ func operationNotAllowed(operation string, at *fsm.EntityRef) refusal {
 		}
 	case renewOperation, peekOperation, dispositionOperation, deferredOperation, batchDeleteOperation:
 		if at.Kind == fsm.TopicEntity && !holdsTransfers(at) {
-			return newRefusal(wire.ConditionNotAllowed, "The topic '%s' holds no messages to receive. Ask one of its subscriptions.", at.Name)
+			return refusal.New(wire.ConditionNotAllowed, "The topic '%s' holds no messages to receive. Ask one of its subscriptions.", at.Name)
 		}
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // noSessions returns the refusal of an operation on sessions of an entity without sessions.
-func noSessions(at *fsm.EntityRef) refusal {
-	return newRefusal(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name)
+func noSessions(at *fsm.EntityRef) refusal.Cause {
+	return refusal.New(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name)
 }
 
 // isDisabled reports whether the status of an entity forbids links of a direction.

@@ -179,7 +179,7 @@ func TestRolesOfOperations(t *testing.T) {
 				want = want || a == name
 			}
 			cause := operationNotAllowed(operation, &place)
-			if (cause.condition == "") != want || !want && (cause.condition != wire.ConditionNotAllowed || !strings.Contains(cause.text, ". ")) {
+			if (cause.Condition == "") != want || !want && (cause.Condition != wire.ConditionNotAllowed || !strings.Contains(cause.Text, ". ")) {
 				t.Errorf("%s at %s: %+v", operation, name, cause)
 			}
 		}

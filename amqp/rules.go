@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/rule"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -45,15 +46,15 @@ func ruleResponse(r *request, name string, err error) response {
 	if err == nil {
 		return success(nil)
 	}
-	resp := responseFor(codeOf(err))
-	switch codeOf(err) { //nolint:exhaustive // the others say what they always say
+	resp := responseFor(refusal.CodeOf(err))
+	switch refusal.CodeOf(err) { //nolint:exhaustive // the others say what they always say
 	case fsm.RuleNotFound: // in the words that the Java and JavaScript clients look for
 		entity, _ := cutManagement(r.link.path)
-		resp.text = notFoundText(fmt.Sprintf("%s/Rules/%.64s", entity, name))
+		resp.Text = refusal.NotFoundText(fmt.Sprintf("%s/Rules/%.64s", entity, name))
 	case fsm.RuleExists:
-		resp.text = fmt.Sprintf("The rule '%.64s' exists already. Choose another name, or remove that rule first.", name)
+		resp.Text = fmt.Sprintf("The rule '%.64s' exists already. Choose another name, or remove that rule first.", name)
 	case fsm.QuotaExceeded:
-		resp.text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
+		resp.Text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
 	}
 	return resp
 }
@@ -73,7 +74,7 @@ func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 	defer cancel()
 	rules, resp := c.listRules(ctx, r, top, int(skip))
 	switch {
-	case resp.condition != "":
+	case resp.Condition != "":
 	case len(rules) == 0:
 		resp = noContent("No rules.", nil)
 	default:

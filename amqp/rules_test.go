@@ -66,7 +66,7 @@ func TestRuleRequestFaults(t *testing.T) {
 
 // badRule returns the text of the refusal without its advice.
 func badRule(name string, err error) string {
-	return badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", name, err).text
+	return badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", name, err).Text
 }
 
 // rulesOf returns the names in an answer to enumerate-rules.
@@ -167,7 +167,7 @@ func TestRuleResultsBecomeStatusAndCondition(t *testing.T) {
 			err = fmt.Errorf("put rule: %w", err)
 		}
 		resp := ruleResponse(r, "r", err)
-		if resp.status != c.status || resp.condition != c.condition || resp.entityGone != c.gone || !strings.Contains(resp.text, c.text) {
+		if resp.Status != c.status || resp.Condition != c.condition || resp.entityGone != c.gone || !strings.Contains(resp.Text, c.text) {
 			t.Errorf("%v: %+v", c.err, resp)
 		}
 	}
@@ -210,7 +210,7 @@ func TestRulesAreBounded(t *testing.T) {
 	h := &many{fakeBroker: newFakeBroker().topic("topic", "sub"), rule: longest}
 	c := &conn{config: &Config{Broker: h}}
 	rules, resp := c.listRules(t.Context(), &request{link: &incomingLink{}}, 1<<31-1, 0)
-	if resp.condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
+	if resp.Condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
 		t.Errorf("%d rules, %+v", len(rules), resp)
 	}
 	if slices.Max(h.asked) > rulesAtOnceMax {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -21,7 +22,7 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 	}
 	c.config.Broker.Schedule(r.link.entity, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
 		resp := responseFor(code)
-		resp.refusal = c.withBusyReason(code, resp.refusal)
+		resp.Cause = c.withBusyReason(code, resp.Cause)
 		if code == fsm.OK {
 			numbers := make([]int64, len(sequences))
 			for i, n := range sequences {
@@ -42,7 +43,7 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 	}
 	if c.shortOfMemory() {
 		resp = responseFor(fsm.ServerBusy)
-		resp.refusal = c.refuseForMemory()
+		resp.Cause = c.refuseForMemory()
 		return nil, resp, false
 	}
 	messages = make([]fsm.Message, len(entries))
@@ -55,7 +56,7 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 		m, err := c.parseOne(encoded)
 		if err != nil {
 			resp = badRequest("")
-			resp.refusal = refusalOf("The message", err)
+			resp.Cause = refusal.Of("The message", err)
 			return nil, resp, false
 		}
 		if m.EnqueueAt == 0 {
@@ -65,13 +66,13 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 	}
 	if err := applySessions(&r.link.entity, messages); err != nil {
 		resp = badRequest("")
-		resp.refusal = refusalOf("The message", err)
+		resp.Cause = refusal.Of("The message", err)
 		return nil, resp, false
 	}
 	if r.link.entity.Kind == fsm.TopicEntity {
 		if err := c.rules.ReadAll(messages); err != nil {
 			resp = badRequest("")
-			resp.refusal = refusalOf("The message", err)
+			resp.Cause = refusal.Of("The message", err)
 			return nil, resp, false
 		}
 	}
@@ -108,8 +109,8 @@ type deletion struct {
 // no more remain.
 func (c *conn) batchDelete(ctx context.Context, r *request) {
 	asked, cause := deletionOf(r)
-	if cause.condition != "" {
-		c.respond(ctx, r, response{errorReply: errorReply{cause, http.StatusBadRequest}})
+	if cause.Condition != "" {
+		c.respond(ctx, r, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
 		return
 	}
 	if asked.session != nil {
@@ -129,7 +130,7 @@ func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) 
 	count, err := c.config.Broker.PurgeSession(ctx, r.link.entity, *asked.session, asked.before, asked.most)
 	code := fsm.OK
 	if err != nil {
-		code = codeOf(err)
+		code = refusal.CodeOf(err)
 	}
 	c.respond(ctx, r, deleted(code, count))
 }
@@ -149,35 +150,35 @@ func deleted(code fsm.Code, count int) response {
 
 // deletionOf reads a batch delete. It refuses entries that it does not know: ignoring a condition would delete
 // messages that should remain.
-func deletionOf(r *request) (asked deletion, cause refusal) {
+func deletionOf(r *request) (asked deletion, cause refusal.Cause) {
 	body, ok := r.body.(wire.Map)
 	if !ok {
-		return asked, newRefusal(wire.ConditionArgumentError, "The body of the request is not a map. Send one with %s.", messageCountKey)
+		return asked, refusal.New(wire.ConditionArgumentError, "The body of the request is not a map. Send one with %s.", messageCountKey)
 	}
-	if cause = checkDeletionKeys(body); cause.condition != "" {
+	if cause = checkDeletionKeys(body); cause.Condition != "" {
 		return asked, cause
 	}
 	count, ok := integerOf(body.Get(messageCountKey))
 	if !ok || count < 1 {
-		return asked, newRefusal(wire.ConditionArgumentError, "The request needs a positive %s. Give one of at most %d.", messageCountKey, purgeMessagesMax)
+		return asked, refusal.New(wire.ConditionArgumentError, "The request needs a positive %s. Give one of at most %d.", messageCountKey, purgeMessagesMax)
 	}
 	asked.most = int(min(count, purgeMessagesMax))
 	if moment := body.Get(enqueuedTimeUTCKey); moment != nil {
 		if asked.before, ok = instantOf(moment); !ok {
-			return asked, newRefusal(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
+			return asked, refusal.New(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
 		}
 		asked.before = max(1, asked.before) // 0 would mean at any time
 	}
 	session := body.Get(sessionIDKey)
 	if session == nil {
-		return asked, refusal{}
+		return asked, refusal.Cause{}
 	}
 	asked.session, cause = sessionToDelete(session, &r.link.entity)
 	return asked, cause
 }
 
 // checkDeletionKeys refuses keys that a batch delete does not have, and duplicate ones.
-func checkDeletionKeys(body wire.Map) refusal {
+func checkDeletionKeys(body wire.Map) refusal.Cause {
 	given := make(map[string]bool, 3)
 	for _, pair := range body {
 		key, ok := pair.Key.(string)
@@ -186,26 +187,26 @@ func checkDeletionKeys(body wire.Map) refusal {
 		}
 		switch {
 		case !ok || key != messageCountKey && key != enqueuedTimeUTCKey && key != sessionIDKey:
-			return newRefusal(wire.ConditionArgumentError, "The request has an unknown entry %.64q. Send only %s, %s and %s.", fmt.Sprint(pair.Key), messageCountKey, enqueuedTimeUTCKey, sessionIDKey)
+			return refusal.New(wire.ConditionArgumentError, "The request has an unknown entry %.64q. Send only %s, %s and %s.", fmt.Sprint(pair.Key), messageCountKey, enqueuedTimeUTCKey, sessionIDKey)
 		case given[key]:
-			return newRefusal(wire.ConditionArgumentError, "The request has %s twice. Send it once.", key)
+			return refusal.New(wire.ConditionArgumentError, "The request has %s twice. Send it once.", key)
 		}
 		given[key] = true
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // sessionToDelete reads the session-id of a batch delete.
-func sessionToDelete(given any, at *fsm.EntityRef) (*string, refusal) {
+func sessionToDelete(given any, at *fsm.EntityRef) (*string, refusal.Cause) {
 	name, ok := given.(string)
 	if !ok {
-		return nil, newRefusal(wire.ConditionArgumentError, "%s is not a string. Give the id of the session as one.", sessionIDKey)
+		return nil, refusal.New(wire.ConditionArgumentError, "%s is not a string. Give the id of the session as one.", sessionIDKey)
 	}
 	if err := message.CheckName("session id", []byte(name)); err != nil {
-		return nil, newRefusal(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
+		return nil, refusal.New(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
 	}
 	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 		return nil, noSessions(at)
 	}
-	return &name, refusal{}
+	return &name, refusal.Cause{}
 }

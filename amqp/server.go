@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/connlimit"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
 )
@@ -24,11 +25,11 @@ type Server struct {
 	totals              *totals
 	budget              *budget.Budget
 	work                *work.Limiter
-	unauthenticatedWork *work.Limiter // of unauthenticated connections
-	scanWork            *work.Limiter // of links with selectors
-	refusalLog          logLimiter    // limits the log lines of connections about refusals
-	missingRightLog     logLimiter    // limits their lines in the audit log
-	consumers           consumers     // of subscriptions with names
+	unauthenticatedWork *work.Limiter      // of unauthenticated connections
+	scanWork            *work.Limiter      // of links with selectors
+	refusalLog          refusal.LogLimiter // limits the log lines of connections about refusals
+	missingRightLog     refusal.LogLimiter // limits their lines in the audit log
+	consumers           consumers          // of subscriptions with names
 
 	limiter *connlimit.Limiter // protects authenticated connections
 

@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -118,7 +119,7 @@ func (c *conn) session(channel uint16) (*session, *wire.Error) {
 }
 
 // fail ends the session with an error; the connection continues (part 2, 2.5.5).
-func (s *session) fail(ctx context.Context, cause refusal) {
+func (s *session) fail(ctx context.Context, cause refusal.Cause) {
 	s.flushDispositions()
 	s.conn.emit(s.channel, &wire.End{Error: s.conn.newError(ctx, cause, "channel", s.channel)})
 	s.drop()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -60,7 +61,7 @@ func (l *outgoingLink) sessionEnd(ctx context.Context) (until fsm.Instant, lost 
 	switch {
 	case err == nil:
 		return until, false
-	case codeOf(err) == fsm.SessionLockLost, codeOf(err) == fsm.EntityNotFound:
+	case refusal.CodeOf(err) == fsm.SessionLockLost, refusal.CodeOf(err) == fsm.EntityNotFound:
 		return 0, true
 	}
 	return 0, false
@@ -83,7 +84,7 @@ func (l *outgoingLink) loseSessionSoon() {
 func (l *outgoingLink) loseSession(ctx context.Context) {
 	if l.state == attached {
 		l.sessionLost = true
-		l.detachWithError(ctx, l, errorReplyOf(fsm.SessionLockLost).refusal)
+		l.detachWithError(ctx, l, refusal.ReplyOf(fsm.SessionLockLost).Cause)
 	}
 }
 
@@ -111,7 +112,7 @@ func (l *outgoingLink) forgetUnsettled() {
 // refuseLost answers settlements of deliveries whose link has lost its session. mu is held.
 func (s *session) refuseLost(ctx context.Context, mine []settledDelivery) {
 	for _, t := range mine {
-		s.reject(s.conn.newError(ctx, errorReplyOf(fsm.SessionLockLost).refusal, "path", t.link.path), t.id, t.id)
+		s.reject(s.conn.newError(ctx, refusal.ReplyOf(fsm.SessionLockLost).Cause, "path", t.link.path), t.id, t.id)
 	}
 }
 
@@ -121,7 +122,7 @@ func (s *session) refuseLost(ctx context.Context, mine []settledDelivery) {
 func sessionCodes(ctx context.Context, held Session, codes []fsm.Code) (as []fsm.Code, lost bool) {
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
-	if _, err := held.Held(ctx); err == nil || codeOf(err) != fsm.SessionLockLost {
+	if _, err := held.Held(ctx); err == nil || refusal.CodeOf(err) != fsm.SessionLockLost {
 		return codes, false
 	}
 	return lostCodes(codes), true
@@ -154,7 +155,7 @@ func (c *conn) withSessionCodes(ctx context.Context, r *request, body wire.Map, 
 			codes, _ := sessionCodes(ctx, held, codes)
 			then(codes)
 		}()
-	case resp.condition == wire.ConditionSessionLockLost:
+	case resp.Condition == wire.ConditionSessionLockLost:
 		then(lostCodes(codes))
 	default: // the request names no session
 		then(codes)

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -17,7 +18,7 @@ type decision struct {
 	settlement  fsm.Settlement // without the lock
 	outcome     outcome        // the answer on success, which is the requested outcome
 	notTerminal bool           // not a terminal state: nothing is settled
-	refused     refusal
+	refused     refusal.Cause
 }
 
 // decide converts a delivery state to a settlement (docs/service-bus-protocol.md#settlement-requests). Only
@@ -47,7 +48,7 @@ func decide(state any, settled bool) decision {
 		}
 		return d
 	case *wire.TransactionalState:
-		return decision{refused: newRefusal(wire.ConditionInvalidField, "The outcome within a transaction is a transaction itself. Give one of the four outcomes.")}
+		return decision{refused: refusal.New(wire.ConditionInvalidField, "The outcome within a transaction is a transaction itself. Give one of the four outcomes.")}
 	case nil:
 		if settled { // the receiver forgets the delivery, which then counts as never sent
 			return decision{settlement: fsm.Settlement{Verb: fsm.Release}, outcome: released}
@@ -67,11 +68,11 @@ const deliveryTimeKey = "x-opt-delivery-time"
 
 // setModifications adds to a settlement the properties that are merged into the message. The delivery time of
 // an abandoned message is not a property: it determines when the message becomes available again.
-func setModifications(s *fsm.Settlement, properties wire.Map) refusal {
+func setModifications(s *fsm.Settlement, properties wire.Map) refusal.Cause {
 	rest := properties
 	for i, p := range properties {
 		if key, _ := wire.AsText(p.Key); key == deliveryTimeKey {
-			if cause := setDeliveryTime(s, p.Value); cause.condition != "" {
+			if cause := setDeliveryTime(s, p.Value); cause.Condition != "" {
 				return cause
 			}
 			rest = slices.Concat(properties[:i], properties[i+1:])
@@ -79,35 +80,25 @@ func setModifications(s *fsm.Settlement, properties wire.Map) refusal {
 	}
 	encoded, err := message.EncodeProperties(rest)
 	if err != nil {
-		return refusalOf("A property to modify", err)
+		return refusal.Of("A property to modify", err)
 	}
 	s.Properties = encoded
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // setDeliveryTime adds the time of the next delivery to a settlement.
-func setDeliveryTime(s *fsm.Settlement, at any) refusal {
+func setDeliveryTime(s *fsm.Settlement, at any) refusal.Cause {
 	until, ok := instantOf(at)
 	switch {
 	case s.Verb != fsm.Abandon:
-		return newRefusal(wire.ConditionArgumentError, "Only a message that is abandoned can have a delivery time. Abandon it, or leave %s out.", deliveryTimeKey)
+		return refusal.New(wire.ConditionArgumentError, "Only a message that is abandoned can have a delivery time. Abandon it, or leave %s out.", deliveryTimeKey)
 	case !ok:
-		return newRefusal(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
+		return refusal.New(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
 	case until > fsm.Instant(time.Now().Add(deliveryTimeMax).UnixMilli()):
-		return newRefusal(wire.ConditionArgumentOutOfRange, "The delivery time is more than %d days ahead. Choose an earlier one.", deliveryTimeMax/(24*time.Hour))
+		return refusal.New(wire.ConditionArgumentOutOfRange, "The delivery time is more than %d days ahead. Choose an earlier one.", deliveryTimeMax/(24*time.Hour))
 	}
 	s.Until = until
-	return refusal{}
-}
-
-// settleReplyOf returns the reply to a settlement. The gateway has checked everything else in the command, so
-// it is invalid for one reason only.
-func settleReplyOf(code fsm.Code) errorReply {
-	v := errorReplyOf(code)
-	if code == fsm.InvalidArgument {
-		v.text = "The changes to the message do not fit: all properties modified so far may together take 64 KiB, a reason and a description 16 KiB each. Change less."
-	}
-	return v
+	return refusal.Cause{}
 }
 
 // instantOf reads a timestamp, or a long of milliseconds since the Unix epoch; times
@@ -156,10 +147,10 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 		taken = s.keepEnlisted(d.First, last, taken)
 	}
 	switch {
-	case what.refused.condition != "":
+	case what.refused.Condition != "":
 		s.refuseAll(ctx, taken, what, d.Settled)
 	case len(taken) == 0 && d.First == last && !d.Settled && d.State != nil:
-		s.reject(s.conn.newError(ctx, errorReplyOf(fsm.MessageLockLost).refusal), d.First, last)
+		s.reject(s.conn.newError(ctx, refusal.ReplyOf(fsm.MessageLockLost).Cause), d.First, last)
 	default:
 		s.settleDeliveries(ctx, taken, what, d.Settled)
 	}
@@ -277,7 +268,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 // answerSettle answers a disposition when its settlements are done or refused.
 func (c *conn) answerSettle(ctx context.Context, g *settleCall, codes []fsm.Code) {
 	if g.spans != nil {
-		endSpans(g.spans, settleReplyOf(worst(codes)).condition)
+		endSpans(g.spans, refusal.SettleReplyOf(refusal.Worst(codes)).Condition)
 	}
 	g.link.messagesReturned(g.settlements)
 	c.mu.Lock()
@@ -294,18 +285,18 @@ func (c *conn) answerSettle(ctx context.Context, g *settleCall, codes []fsm.Code
 		for to < len(codes) && codes[to] == codes[from] && g.deliveries[to].id == g.deliveries[to-1].id+1 {
 			to++
 		}
-		v := settleReplyOf(codes[from]).withEntity(g.link.path)
-		if v.retry == retryLater {
+		v := refusal.SettleReplyOf(codes[from]).WithEntity(g.link.path)
+		if v.Retry == refusal.RetryLater {
 			for _, t := range g.deliveries[from:to] {
 				s.unsettled[t.id] = t.unsettled // the client may settle it again
 			}
 		}
 		switch {
 		case g.clientSettled:
-		case v.condition == "":
+		case v.Condition == "":
 			s.answerRange(g, from, to)
 		default:
-			s.reject(c.newError(ctx, v.forSettlement(), "path", g.link.path), g.deliveries[from].id, g.deliveries[to-1].id)
+			s.reject(c.newError(ctx, v.ForSettlement(), "path", g.link.path), g.deliveries[from].id, g.deliveries[to-1].id)
 		}
 		from = to
 	}
@@ -316,7 +307,7 @@ func (s *session) refuseAll(ctx context.Context, taken []settledDelivery, what d
 	for _, t := range taken {
 		s.unsettled[t.id] = t.unsettled
 		if !settled {
-			s.reject(s.conn.newError(ctx, what.refused.forSettlement(), "path", t.link.path), t.id, t.id)
+			s.reject(s.conn.newError(ctx, what.refused.ForSettlement(), "path", t.link.path), t.id, t.id)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -22,7 +23,7 @@ func (c *conn) store(ctx context.Context, a *incomingDelivery) {
 	messages, err := c.parse(a)
 	a.payload = nil
 	if err != nil {
-		c.finishSend(ctx, a, refusalOf("The message", err))
+		c.finishSend(ctx, a, refusal.Of("The message", err))
 		return
 	}
 	a.messages, a.spans = len(messages), c.tracer.startReceive(a.link.path, messages)
@@ -34,7 +35,7 @@ func (c *conn) store(ctx context.Context, a *incomingDelivery) {
 	sent := *a
 	c.config.Broker.Send(a.link.entity, messages, func(code fsm.Code) {
 		sent.entityGone = code == fsm.EntityNotFound
-		c.finishSend(ctx, &sent, c.withBusyReason(code, errorReplyOf(code).withEntity(sent.link.path).refusal))
+		c.finishSend(ctx, &sent, c.withBusyReason(code, refusal.ReplyOf(code).WithEntity(sent.link.path).Cause))
 	})
 }
 
@@ -91,9 +92,9 @@ func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 
 // finishSend answers a delivery: accepted without a refusal, otherwise rejected. The goroutines of the broker
 // call it as well as the reader.
-func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusal) {
+func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusal.Cause) {
 	if a.spans != nil {
-		endSpans(a.spans, cause.condition)
+		endSpans(a.spans, cause.Condition)
 	}
 	c.mu.Lock()
 	defer c.unlock()
@@ -102,7 +103,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	c.resumeReader()
 	c.countDelivery()
 	c.countSend(a, cause)
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		c.transactions.markRollbackOnlyByID(a.transaction, cause)
 	}
 	l := a.link
@@ -112,10 +113,10 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	}
 	switch {
 	case a.settled: // sent settled: no answer (docs/requirements.md#t3)
-	case cause.condition == "" && a.state != nil:
+	case cause.Condition == "" && a.state != nil:
 		last := a.id
 		c.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})
-	case cause.condition == "":
+	case cause.Condition == "":
 		s.queueDisposition(wire.RoleReceiver, accepted, a.id, a.id)
 	default:
 		last := a.id
@@ -130,8 +131,8 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	if !a.isRequest {
 		l.returnCredit()
 	}
-	if l.closeReason.condition != "" && l.credit.unstored == 0 {
-		l.detachWithError(ctx, l, l.closeReason.forReattach())
+	if l.closeReason.Condition != "" && l.credit.unstored == 0 {
+		l.detachWithError(ctx, l, l.closeReason.ForReattach())
 	}
 }
 
@@ -160,12 +161,12 @@ func (l *incomingLink) replenishCredit() {
 }
 
 // countSend counts the end of a delivery. mu is held.
-func (c *conn) countSend(a *incomingDelivery, cause refusal) {
+func (c *conn) countSend(a *incomingDelivery, cause refusal.Cause) {
 	t := c.countStats()
 	switch {
 	case a.link.kind == cbsNode || a.link.kind == managementNode:
 		t.requests++
-	case cause.condition == "":
+	case cause.Condition == "":
 		t.received += uint64(a.messages)
 	case a.settled:
 		t.presettled++

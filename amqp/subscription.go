@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -55,14 +56,14 @@ type subscription struct {
 
 // readSubscription reads an attach of a receiver at an entity. If that is a consumer of a topic, l.path becomes the
 // path of its subscription.
-func (l *link) readSubscription(a *wire.Attach) refusal {
+func (l *link) readSubscription(a *wire.Attach) refusal.Cause {
 	source := a.Source
 	if fsm.EntityPath(l.path) != l.path || browses(source) || !slices.Contains(source.Capabilities, topicCapability) && !slices.Contains(source.Capabilities, temporaryTopic) {
-		return refusal{}
+		return refusal.Cause{}
 	}
 	for _, pair := range source.Filter {
 		if described, ok := pair.Value.(wire.Described); ok && (described.Descriptor == noLocalDescriptor || described.Descriptor == noLocalCode) {
-			return refusal{wire.ConditionNotImplemented, "A consumer gets the messages of its own connection too. Leave out noLocal, or select by a property that the producer sets.", retryAfterChange}
+			return refusal.AfterChange(wire.ConditionNotImplemented, "A consumer gets the messages of its own connection too. Leave out noLocal, or select by a property that the producer sets.")
 		}
 	}
 	s := &subscription{topic: l.path, durable: source.Durable != nil && *source.Durable != 0, shared: slices.Contains(source.Capabilities, sharedCapability)}
@@ -71,8 +72,8 @@ func (l *link) readSubscription(a *wire.Attach) refusal {
 		l.reply.OfferedCapabilities = []wire.Symbol{sharedSubscriptions} // otherwise the client detaches
 	}
 	if !s.durable && !s.shared {
-		l.temporary, l.path = true, fsm.SubscriptionPath(s.topic, consumerPrefix+newTrackingID())
-		return refusal{}
+		l.temporary, l.path = true, fsm.SubscriptionPath(s.topic, consumerPrefix+refusal.NewTrackingID())
+		return refusal.Cause{}
 	}
 	cause := s.readName(a.Name, s.shared && slices.Contains(source.Capabilities, globalCapability), l.session.conn.clientID)
 	l.path = fsm.SubscriptionPath(s.topic, s.entityName())
@@ -81,18 +82,18 @@ func (l *link) readSubscription(a *wire.Attach) refusal {
 
 // readName sets the name of a subscription and the client to which it belongs. JMS names the subscription by the link:
 // up to the first '|', after which the client makes the name of the link unique.
-func (s *subscription) readName(linkName string, global bool, client string) refusal {
+func (s *subscription) readName(linkName string, global bool, client string) refusal.Cause {
 	s.name, _, _ = strings.Cut(linkName, "|")
 	switch {
 	case s.name == "":
-		return newRefusal(wire.ConditionInvalidField, "The link of a subscription has no name. Name it after the subscription.")
+		return refusal.New(wire.ConditionInvalidField, "The link of a subscription has no name. Name it after the subscription.")
 	case global:
-		return refusal{}
+		return refusal.Cause{}
 	case client == "" || len(client) > clientIDBytesMax:
-		return newRefusal(wire.ConditionInvalidField, "The subscription belongs to a client, and the container id of the connection is empty or longer than %d bytes. Set a client id.", clientIDBytesMax)
+		return refusal.New(wire.ConditionInvalidField, "The subscription belongs to a client, and the container id of the connection is empty or longer than %d bytes. Set a client id.", clientIDBytesMax)
 	}
 	s.client = client
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // code returns a hash that stands for the client id and the name, which have any characters and whose case counts: no
@@ -165,14 +166,14 @@ func (s *subscription) settings() fsm.EntitySettings {
 }
 
 // subscribe finds or creates the subscription of a consumer of a topic. mu is not held.
-func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause refusal) {
+func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause refusal.Cause) {
 	s := l.subscription
 	at, err := c.resolvePath(ctx, s.topic)
 	switch {
 	case err != nil:
-		cause = errorReplyOf(codeOf(err)).withEntity(s.topic).refusal
+		cause = refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(s.topic).Cause
 	case at.Kind != fsm.TopicEntity:
-		cause = newRefusal(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
+		cause = refusal.New(wire.ConditionNotAllowed, "The %s '%s' is not a topic. Receive from it as from a queue.", at.Kind, at.Name)
 	case s.name == "":
 		if at, err = c.createTemporary(ctx, l); err != nil {
 			cause = creationRefusal(err, s.topic)
@@ -190,40 +191,40 @@ func (c *conn) subscribe(ctx context.Context, l *link) (at fsm.EntityRef, cause 
 }
 
 // subscribeByName finds or creates a subscription that has a name. mu is not held.
-func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, refusal) {
+func (c *conn) subscribeByName(ctx context.Context, l *link) (fsm.EntityRef, refusal.Cause) {
 	s := l.subscription
 	if own := fsm.SubscriptionPath(s.topic, s.name); s.durable && s.client == "" && !strings.Contains(s.name, "/") && !hasConsumerPrefix(s.name) {
 		at, err := c.resolvePath(ctx, own) // one that an administrator created
 		switch {
 		case err == nil && s.selector != nil:
-			return at, refusal{wire.ConditionNotAllowed, fmt.Sprintf("An administrator created the subscription '%s', and its rules select its messages. Leave out the selector, or choose another name.", own), retryAfterChange}
+			return at, refusal.AfterChange(wire.ConditionNotAllowed, "An administrator created the subscription '%s', and its rules select its messages. Leave out the selector, or choose another name.", own)
 		case err == nil:
 			c.mu.Lock()
 			defer c.unlock()
 			l.path = own
-			return at, refusal{}
-		case codeOf(err) != fsm.EntityNotFound:
-			return at, errorReplyOf(codeOf(err)).withEntity(own).refusal
+			return at, refusal.Cause{}
+		case refusal.CodeOf(err) != fsm.EntityNotFound:
+			return at, refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(own).Cause
 		}
 	}
 	if s.durable {
-		if cause := c.useSubscription(l, !s.shared); cause.condition != "" {
+		if cause := c.useSubscription(l, !s.shared); cause.Condition != "" {
 			return fsm.EntityRef{}, cause
 		}
 	}
 	at, err := c.resolvePath(ctx, l.path)
 	switch {
 	case err == nil:
-		return at, refusal{}
-	case codeOf(err) != fsm.EntityNotFound:
-		return at, errorReplyOf(codeOf(err)).withEntity(l.path).refusal
+		return at, refusal.Cause{}
+	case refusal.CodeOf(err) != fsm.EntityNotFound:
+		return at, refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(l.path).Cause
 	}
 	cause := c.mayCreate(ctx, l)
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		return fsm.EntityRef{}, cause
 	}
 	at, err = c.createEntity(ctx, l, s.settings())
-	if codeOf(err) == fsm.EntityExists { // another client was faster
+	if refusal.CodeOf(err) == fsm.EntityExists { // another client was faster
 		at, err = c.resolvePath(ctx, l.path)
 	}
 	if err != nil {
@@ -237,35 +238,35 @@ func hasConsumerPrefix(name string) bool {
 }
 
 // mayCreate prepares the creation of the subscription of a link, or returns the reason why it is refused. mu is not held.
-func (c *conn) mayCreate(ctx context.Context, l *link) refusal {
+func (c *conn) mayCreate(ctx context.Context, l *link) refusal.Cause {
 	if l.subscription.durable {
 		return c.replaceFormer(ctx, l)
 	}
 	c.mu.Lock()
 	defer c.unlock()
 	if c.volatiles >= volatilesMax {
-		return refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has created %d shared subscriptions; more are not possible. Use other names again, or open another connection.", volatilesMax), retryAfterChange}
+		return refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has created %d shared subscriptions; more are not possible. Use other names again, or open another connection.", volatilesMax)
 	}
 	c.volatiles++
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // replaceFormer deletes what a durable subscription takes the place of: one of the same name with another topic or
 // selector. A durable subscription stays after its link, so the client needs the right to manage. mu is not held.
-func (c *conn) replaceFormer(ctx context.Context, l *link) refusal {
+func (c *conn) replaceFormer(ctx context.Context, l *link) refusal.Cause {
 	s := l.subscription
-	if cause := c.mayManage(ctx, l.path); cause.condition != "" {
+	if cause := c.mayManage(ctx, l.path); cause.Condition != "" {
 		return cause
 	}
 	former, err := c.findSubscriptions(ctx, s.code())
 	if err != nil {
-		return errorReplyOf(codeOf(err)).refusal
+		return refusal.ReplyOf(refusal.CodeOf(err)).Cause
 	}
 	for _, path := range former {
 		if s.shared { // consumers of other members would lose its messages
-			return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The name '%s' belongs to the shared subscription '%s', which has another topic or selector. Unsubscribe from that first, or choose another name.", s.name, path), retryAfterChange}
+			return refusal.AfterChange(wire.ConditionNotAllowed, "The name '%s' belongs to the shared subscription '%s', which has another topic or selector. Unsubscribe from that first, or choose another name.", s.name, path)
 		}
-		if cause := c.mayManage(ctx, path); cause.condition != "" {
+		if cause := c.mayManage(ctx, path); cause.Condition != "" {
 			return cause
 		}
 	}
@@ -273,13 +274,13 @@ func (c *conn) replaceFormer(ctx context.Context, l *link) refusal {
 }
 
 // deleteSubscriptions deletes subscriptions by their paths. mu is not held.
-func (c *conn) deleteSubscriptions(ctx context.Context, paths []string) refusal {
+func (c *conn) deleteSubscriptions(ctx context.Context, paths []string) refusal.Cause {
 	for _, path := range paths {
-		if err := c.deleteEntity(ctx, fsm.SubscriptionEntity, path); err != nil && codeOf(err) != fsm.EntityNotFound {
-			return errorReplyOf(codeOf(err)).withEntity(path).refusal
+		if err := c.deleteEntity(ctx, fsm.SubscriptionEntity, path); err != nil && refusal.CodeOf(err) != fsm.EntityNotFound {
+			return refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(path).Cause
 		}
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // findSubscriptions returns the paths of the subscriptions that have a code. mu is not held.
@@ -293,28 +294,28 @@ func (c *conn) findSubscriptions(ctx context.Context, code string) ([]string, er
 }
 
 // mayManage returns the reason why a client may not create or delete the subscription at path, if there is one. mu is not held.
-func (c *conn) mayManage(ctx context.Context, path string) refusal {
+func (c *conn) mayManage(ctx context.Context, path string) refusal.Cause {
 	c.mu.Lock()
 	defer c.unlock()
 	if c.hasRight(ctx, path, fsm.Manage, time.Now()) {
-		return refusal{}
+		return refusal.Cause{}
 	}
 	c.auditMissing(ctx, path, fsm.Manage, "")
 	cause := unauthorized(path, fsm.Manage)
-	cause.text = "A durable subscription is created and deleted with the right to manage. " + cause.text
+	cause.Text = "A durable subscription is created and deleted with the right to manage. " + cause.Text
 	return cause
 }
 
 // useSubscription counts a link as a consumer of its durable subscription until it ends. mu is not held.
-func (c *conn) useSubscription(l *link, exclusive bool) refusal {
+func (c *conn) useSubscription(l *link, exclusive bool) refusal.Cause {
 	c.mu.Lock()
 	defer c.unlock()
 	key := consumerKey{c.namespace, l.subscription.code()}
 	if l.state != attaching || !c.consumers.add(key, exclusive) { // resolve ignores the refusal if the link has ended
-		return refusal{wire.ConditionResourceLocked, fmt.Sprintf("The subscription '%s' has an active consumer. Close that first.", l.subscription.name), retryLater}
+		return refusal.Later(wire.ConditionResourceLocked, "The subscription '%s' has an active consumer. Close that first.", l.subscription.name)
 	}
 	l.consumes = key
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // endUse no longer counts a link as a consumer. mu is held.
@@ -327,27 +328,27 @@ func (l *link) endUse() {
 
 // readUnsubscribe reads an attach without source: a client of JMS asks for the durable subscription that the link names,
 // and deletes it by closing the link. The attach names no topic.
-func (l *link) readUnsubscribe(a *wire.Attach) refusal {
+func (l *link) readUnsubscribe(a *wire.Attach) refusal.Cause {
 	l.kind, l.right, l.subscription = subscriptionNode, fsm.Manage, &subscription{durable: true}
 	return l.subscription.readName(a.Name, slices.Contains(a.DesiredCapabilities, globalCapability), l.session.conn.clientID)
 }
 
 // findSubscription finds the subscription that a client wants to delete. mu is not held.
-func (c *conn) findSubscription(ctx context.Context, l *link) refusal {
+func (c *conn) findSubscription(ctx context.Context, l *link) refusal.Cause {
 	s := l.subscription
 	paths, err := c.findSubscriptions(ctx, s.code())
 	switch {
 	case err != nil:
-		return errorReplyOf(codeOf(err)).refusal
+		return refusal.ReplyOf(refusal.CodeOf(err)).Cause
 	case len(paths) == 0:
-		return newRefusal(wire.ConditionNotFound, "The client created no durable subscription '%s'. Check the name and the client id; an administrator deletes what an administrator created.", s.name)
+		return refusal.New(wire.ConditionNotFound, "The client created no durable subscription '%s'. Check the name and the client id; an administrator deletes what an administrator created.", s.name)
 	}
 	for _, path := range paths {
-		if cause := c.mayManage(ctx, path); cause.condition != "" {
+		if cause := c.mayManage(ctx, path); cause.Condition != "" {
 			return cause
 		}
 	}
-	if cause := c.useSubscription(l, true); cause.condition != "" {
+	if cause := c.useSubscription(l, true); cause.Condition != "" {
 		return cause
 	}
 	c.mu.Lock()
@@ -356,7 +357,7 @@ func (c *conn) findSubscription(ctx context.Context, l *link) refusal {
 	topic, _, _ := fsm.SplitSubscriptionPath(l.path)
 	durable, policy := uint32(2), wire.Symbol("never")
 	l.reply.Source = &wire.Source{Address: topic, Durable: &durable, ExpiryPolicy: &policy, Capabilities: []wire.Symbol{topicCapability}}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // unsubscribe deletes the subscription of a link that the client has closed, and then answers with reply. mu is held.
@@ -372,7 +373,7 @@ func (l *outgoingLink) unsubscribe(reply *wire.Detach) {
 			c.consumers.remove(key)
 			c.mu.Lock()
 			defer c.unlock()
-			if cause.condition != "" {
+			if cause.Condition != "" {
 				reply.Error = c.newError(ctx, cause, "link", l.name, "path", l.path)
 			}
 			if !s.ended && c.phase < phaseClosing {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -23,15 +24,15 @@ const temporaryPrefix = "temporary/"
 const temporaryTopic = wire.Symbol("temporary-topic")
 
 // readTemporary reads an attach to a dynamic node.
-func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal {
+func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal.Cause {
 	topic := slices.Contains(capabilities, temporaryTopic)
 	switch {
 	case address != nil && address != "":
-		return newRefusal(wire.ConditionInvalidField, "The attach asks for a dynamic node and names an address. Leave out one of them.")
+		return refusal.New(wire.ConditionInvalidField, "The attach asks for a dynamic node and names an address. Leave out one of them.")
 	case topic && !l.clientSends:
-		return newRefusal(wire.ConditionInvalidField, "A temporary topic is created by a sender. Attach one, and then a receiver at the address that it gets.")
+		return refusal.New(wire.ConditionInvalidField, "A temporary topic is created by a sender. Attach one, and then a receiver at the address that it gets.")
 	}
-	l.temporary, l.creates, l.right, l.path = true, fsm.QueueEntity, fsm.Manage, temporaryPrefix+newTrackingID()
+	l.temporary, l.creates, l.right, l.path = true, fsm.QueueEntity, fsm.Manage, temporaryPrefix+refusal.NewTrackingID()
 	if topic {
 		l.creates = fsm.TopicEntity
 	}
@@ -40,7 +41,7 @@ func (l *link) readTemporary(address any, capabilities []wire.Symbol) refusal {
 	} else {
 		l.reply.Source.Address = l.path
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // createTemporary creates the entity of a link. mu is not held.
@@ -65,11 +66,11 @@ func (c *conn) createEntity(ctx context.Context, l *link, settings fsm.EntitySet
 }
 
 // creationRefusal returns the reason why the entity of a link could not be created.
-func creationRefusal(err error, path string) refusal {
-	if codeOf(err) == fsm.QuotaExceeded {
-		return refusal{wire.ConditionResourceLimitExceeded, "The topic has as many subscriptions or selectors as it may have, or the namespace or the cluster as many entities. Delete some.", retryAfterChange}
+func creationRefusal(err error, path string) refusal.Cause {
+	if refusal.CodeOf(err) == fsm.QuotaExceeded {
+		return refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The topic has as many subscriptions or selectors as it may have, or the namespace or the cluster as many entities. Delete some.")
 	}
-	return errorReplyOf(codeOf(err)).withEntity(path).refusal
+	return refusal.ReplyOf(refusal.CodeOf(err)).WithEntity(path).Cause
 }
 
 // beginEntity counts the entity of a link, and the work of creating and deleting it. mu is held.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -40,7 +41,7 @@ type transaction struct {
 
 	// rollbackReason is the reason why the transaction can only be rolled back: an operation was refused. Java
 	// ignores the outcome of a send in a transaction, and would commit the rest.
-	rollbackReason refusal
+	rollbackReason refusal.Cause
 
 	// home is the entity in which the transaction settles messages, cancels scheduled ones and sets states of sessions, and
 	// homeShard the shard of their sequence numbers; nil before the first.
@@ -81,34 +82,34 @@ func (e *enlistedDelivery) forget() bool {
 	return true
 }
 
-func unknownTransaction() refusal {
-	return refusal{wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.", retryAfterChange}
+func unknownTransaction() refusal.Cause {
+	return refusal.AfterChange(wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.")
 }
 
 // rollbackOnlyRefusal returns the answer to further operations in a transaction that is rollback-only.
-func (t *transaction) rollbackOnlyRefusal() refusal {
-	return refusal{wire.ConditionTransactionRollback, "An operation of the transaction was refused, so nothing of it is done: " + t.rollbackReason.text + " Roll the transaction back, and do all of the work again in another one.", retryAfterChange}
+func (t *transaction) rollbackOnlyRefusal() refusal.Cause {
+	return refusal.AfterChange(wire.ConditionTransactionRollback, "An operation of the transaction was refused, so nothing of it is done: %s Roll the transaction back, and do all of the work again in another one.", t.rollbackReason.Text)
 }
 
 // enlistSends adds messages for the entity of a link. The transaction is nil only if there is none.
-func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) (*transaction, refusal) {
+func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) (*transaction, refusal.Cause) {
 	t, cause := c.transactions.find(id)
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		cause = c.enlistSendsIn(t, at, via, messages)
 	}
 	return t, cause
 }
 
 // enlistSendsIn is enlistSends for a transaction that may wait for its discharge.
-func (c *conn) enlistSendsIn(t *transaction, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) refusal {
+func (c *conn) enlistSendsIn(t *transaction, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) refusal.Cause {
 	bytes := 0
 	for i := range messages {
 		bytes += len(messages[i].Payload) + len(messages[i].Properties)
 	}
-	if cause := c.transactions.enlist(t, len(messages), 0, bytes); cause.condition != "" {
+	if cause := c.transactions.enlist(t, len(messages), 0, bytes); cause.Condition != "" {
 		return cause
 	}
-	if cause := t.secondPartition(&at, messages); cause.condition != "" {
+	if cause := t.secondPartition(&at, messages); cause.Condition != "" {
 		c.transactions.markRollbackOnly(t, cause)
 		return cause
 	}
@@ -116,38 +117,38 @@ func (c *conn) enlistSendsIn(t *transaction, at fsm.EntityRef, via *fsm.EntityRe
 		s := &t.work.Sends[i]
 		if s.At.ID == at.ID && (s.Via == nil) == (via == nil) && (via == nil || s.Via.ID == via.ID) {
 			s.Messages = append(s.Messages, messages...)
-			return refusal{}
+			return refusal.Cause{}
 		}
 	}
 	t.work.Sends = append(t.work.Sends, fsm.SendTo{At: at, Via: via, Messages: messages})
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // enlistSettlements adds settlements at an entity. A lock can be settled once.
-func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.Settlement) (*transaction, refusal) {
+func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.Settlement) (*transaction, refusal.Cause) {
 	bytes := 0
 	for i := range settlements {
 		s := &settlements[i]
 		bytes += len(s.Properties) + len(s.Reason) + len(s.Description)
 	}
 	t, cause := c.transactions.find(id)
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		cause = c.transactions.enlist(t, 0, len(settlements), bytes)
 	}
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		return nil, cause
 	}
-	if cause = t.addSettlements(at, settlements); cause.condition != "" {
+	if cause = t.addSettlements(at, settlements); cause.Condition != "" {
 		c.transactions.markRollbackOnly(t, cause)
 		return nil, cause
 	}
-	return t, refusal{}
+	return t, refusal.Cause{}
 }
 
 // addSettlements adds settlements, of which there is at least one, to the work of a transaction, or returns the reason
 // why they cannot be part of it. It settles messages of one entity, and of one partition of that.
-func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlement) refusal {
-	if cause := t.settleIn(at, settlements[0].Lock.Sequence.Shard()); cause.condition != "" {
+func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlement) refusal.Cause {
+	if cause := t.settleIn(at, settlements[0].Lock.Sequence.Shard()); cause.Condition != "" {
 		return cause
 	}
 	if t.locks == nil {
@@ -156,37 +157,37 @@ func (t *transaction) addSettlements(at fsm.EntityRef, settlements []fsm.Settlem
 	for i := range settlements {
 		lock := settlements[i].Lock
 		if _, twice := t.locks[lock]; twice {
-			return newRefusal(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
+			return refusal.New(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
 		}
-		if cause := t.settleIn(at, lock.Sequence.Shard()); cause.condition != "" {
+		if cause := t.settleIn(at, lock.Sequence.Shard()); cause.Condition != "" {
 			return cause
 		}
 		t.locks[lock] = struct{}{}
 	}
 	g := t.settlementsAt(at)
 	g.Settlements = append(g.Settlements, settlements...)
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // settleIn records the entity and the shard in which the transaction settles and cancels, or returns the reason why it
 // cannot be this one.
-func (t *transaction) settleIn(at fsm.EntityRef, shard int) refusal {
+func (t *transaction) settleIn(at fsm.EntityRef, shard int) refusal.Cause {
 	switch {
 	case t.home == nil:
 		t.home, t.homeShard = &at, shard
 	case t.home.ID != at.ID:
-		return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of '%s', and this is a message of '%s'. Settle messages of one entity in a transaction.", t.home.Name, at.Name)
+		return refusal.New(wire.ConditionNotAllowed, "The transaction settles messages of '%s', and this is a message of '%s'. Settle messages of one entity in a transaction.", t.home.Name, at.Name)
 	case len(at.Shards) > 0 && t.homeShard != shard:
-		return newRefusal(wire.ConditionNotAllowed, "The transaction settles messages of another partition of '%s'. Settle messages of one partition in a transaction.", at.Name)
+		return refusal.New(wire.ConditionNotAllowed, "The transaction settles messages of another partition of '%s'. Settle messages of one partition in a transaction.", at.Name)
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // secondPartition returns the reason why messages cannot be sent with those that the transaction sends to their
 // partitioned entity already: all have one key, or none has a key.
-func (t *transaction) secondPartition(at *fsm.EntityRef, messages []fsm.Message) refusal {
+func (t *transaction) secondPartition(at *fsm.EntityRef, messages []fsm.Message) refusal.Cause {
 	if len(at.Shards) == 0 || len(messages) == 0 {
-		return refusal{}
+		return refusal.Cause{}
 	}
 	first := &messages[0]
 	for i := range t.work.Sends {
@@ -198,10 +199,10 @@ func (t *transaction) secondPartition(at *fsm.EntityRef, messages []fsm.Message)
 	key, bound := at.ShardKey(first)
 	for i := range messages {
 		if other, too := at.ShardKey(&messages[i]); other != key || too != bound {
-			return newRefusal(wire.ConditionNotAllowed, "The transaction sends messages with another partition key to '%s'. Send messages of one partition key to a partitioned entity in a transaction.", at.Name)
+			return refusal.New(wire.ConditionNotAllowed, "The transaction sends messages with another partition key to '%s'. Send messages of one partition key to a partitioned entity in a transaction.", at.Name)
 		}
 	}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // settlementsAt returns the collection of settlements at an entity.
@@ -306,19 +307,19 @@ func (t *transaction) settledByClient(s *session, first, last uint32, taken []se
 }
 
 // commitRefusal returns the reason why a transaction was not committed. Its condition is empty for OK.
-func commitRefusal(code fsm.Code) refusal {
-	v := settleReplyOf(code)
+func commitRefusal(code fsm.Code) refusal.Cause {
+	v := refusal.SettleReplyOf(code)
 	switch code { //nolint:exhaustive // what the others say is true of a transaction too
 	case fsm.OK:
-		return refusal{}
+		return refusal.Cause{}
 	case fsm.Timeout:
-		return refusal{wire.ConditionTransactionTimeout, "It is not known whether the transaction was committed: all of it was done, or nothing. Find out which before you do the work again.", retryLater}
+		return refusal.Later(wire.ConditionTransactionTimeout, "It is not known whether the transaction was committed: all of it was done, or nothing. Find out which before you do the work again.")
 	case fsm.NotAllowed:
-		v.text = "it does what one of its entities does not allow. Send to queues and topics, and settle the messages of one entity."
+		v.Text = "it does what one of its entities does not allow. Send to queues and topics, and settle the messages of one entity."
 	case fsm.InvalidArgument:
-		v.text += " Or more is sent or settled than fits into one transaction; then do less in one."
+		v.Text += " Or more is sent or settled than fits into one transaction; then do less in one."
 	}
-	return refusal{wire.ConditionTransactionRollback, "The transaction was rolled back, and nothing of it was done: " + v.text, v.retry}
+	return refusal.Cause{Condition: wire.ConditionTransactionRollback, Text: "The transaction was rolled back, and nothing of it was done: " + v.Text, Retry: v.Retry}
 }
 
 // settleInTransaction handles a disposition that is part of a transaction: its settlements are enlisted and
@@ -336,17 +337,17 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 	if known, ok := txnIDOf(state.TxnID); ok {
 		id = &known
 	}
-	if t, gone := c.transactions.find(id); d.Settled && gone.condition == "" {
+	if t, gone := c.transactions.find(id); d.Settled && gone.Condition == "" {
 		var again bool
 		if taken, again = t.settledByClient(s, d.First, last, taken); again && len(taken) == 0 {
 			return
 		}
 	}
 	cause := what.refused
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		cause = s.enlistDeliveries(id, taken, what, d.Settled)
 	}
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		c.transactions.markRollbackOnlyByID(id, cause)
 		if !d.Settled {
 			s.refuseInTransaction(c.newError(ctx, cause), d.First, last, len(taken) > 0)
@@ -367,21 +368,21 @@ func decideInTransaction(outcome any) decision {
 	what := decide(outcome, false)
 	switch {
 	case what.notTerminal:
-		what.refused = newRefusal(wire.ConditionInvalidField, "A settlement in a transaction has no outcome. Give it one.")
-	case what.refused.condition == "" && what.settlement.Verb == fsm.Release:
-		what.refused = newRefusal(wire.ConditionNotAllowed, "A message cannot be released in a transaction. Abandon it, or release it outside of one.")
+		what.refused = refusal.New(wire.ConditionInvalidField, "A settlement in a transaction has no outcome. Give it one.")
+	case what.refused.Condition == "" && what.settlement.Verb == fsm.Release:
+		what.refused = refusal.New(wire.ConditionNotAllowed, "A message cannot be released in a transaction. Abandon it, or release it outside of one.")
 	}
 	return what
 }
 
 // enlistDeliveries enlists deliveries, which may belong to several links.
-func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what decision, settled bool) refusal {
+func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what decision, settled bool) refusal.Cause {
 	c := s.conn
-	if _, cause := c.transactions.find(id); cause.condition != "" {
+	if _, cause := c.transactions.find(id); cause.Condition != "" {
 		return cause
 	}
 	if len(taken) == 0 {
-		return errorReplyOf(fsm.MessageLockLost).refusal
+		return refusal.ReplyOf(fsm.MessageLockLost).Cause
 	}
 	for len(taken) > 0 {
 		l, n := taken[0].link, 1
@@ -389,7 +390,7 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 			n++
 		}
 		if l.sessionLost {
-			return errorReplyOf(fsm.SessionLockLost).refusal
+			return refusal.ReplyOf(fsm.SessionLockLost).Cause
 		}
 		if l.kind != entityNode { // responses: the broker has nothing to settle
 			for _, t := range taken[:n] {
@@ -407,7 +408,7 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 			settlements[i].Lock = t.lock
 		}
 		t, cause := c.enlistSettlements(id, l.entity, settlements)
-		if cause.condition != "" {
+		if cause.Condition != "" {
 			return cause
 		}
 		if t.enlisted == nil {
@@ -419,5 +420,5 @@ func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what deci
 		}
 		taken = taken[n:]
 	}
-	return refusal{}
+	return refusal.Cause{}
 }

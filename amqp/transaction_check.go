@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -107,9 +108,9 @@ func (s *session) checkDeliveries(ctx context.Context, t *transaction, taken []s
 }
 
 // refuseChecked returns the reason why an operation is refused, and makes its transaction rollback-only. mu is not held.
-func (c *conn) refuseChecked(t *transaction, codes []fsm.Code, path string) refusal {
-	cause := settleReplyOf(worst(codes)).withEntity(path).refusal
-	if cause.condition != "" {
+func (c *conn) refuseChecked(t *transaction, codes []fsm.Code, path string) refusal.Cause {
+	cause := refusal.SettleReplyOf(refusal.Worst(codes)).WithEntity(path).Cause
+	if cause.Condition != "" {
 		c.mu.Lock()
 		defer c.unlock()
 		c.transactions.markRollbackOnly(t, cause)
@@ -130,8 +131,8 @@ func locksOf(settlements []fsm.Settlement) []fsm.LockID {
 // If one is not, the transaction can only be rolled back; the other deliveries stay open at the client. mu is held.
 func (s *session) answerChecked(ctx context.Context, t *transaction, taken []settledDelivery, outcome outcome, clientSettled bool, codes []fsm.Code) {
 	c := s.conn
-	cause := settleReplyOf(worst(codes)).withEntity(taken[0].link.path).refusal
-	if cause.condition != "" {
+	cause := refusal.SettleReplyOf(refusal.Worst(codes)).WithEntity(taken[0].link.path).Cause
+	if cause.Condition != "" {
 		c.transactions.markRollbackOnly(t, cause)
 	}
 	if s.ended {
@@ -150,7 +151,7 @@ func (s *session) answerChecked(ctx context.Context, t *transaction, taken []set
 		}
 		switch last := taken[i-1].id; {
 		case clientSettled:
-		case cause.condition == "":
+		case cause.Condition == "":
 			s.answerInTransaction(t.id, taken[first].id, last, outcome, false)
 		default:
 			s.conn.emitDisposition(s.channel, &wire.Disposition{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -16,14 +17,14 @@ import (
 func (c *conn) prepare(ctx context.Context, r *request) *transaction {
 	c.mu.Lock()
 	t, cause := c.transactions.find(r.transaction)
-	if cause.condition == "" && t.rollbackReason.condition != "" {
+	if cause.Condition == "" && t.rollbackReason.Condition != "" {
 		cause = t.rollbackOnlyRefusal()
 	}
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		t.preparing++
 	}
 	c.unlock()
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		c.respond(ctx, r, enlistedResponse(cause))
 		return nil
 	}
@@ -31,19 +32,19 @@ func (c *conn) prepare(ctx context.Context, r *request) *transaction {
 }
 
 // prepared enlists a prepared operation unless the broker has refused it, answers it, and then resumes a discharge.
-func (c *conn) prepared(ctx context.Context, t *transaction, r *request, refused response, enlist func() refusal, answer wire.Map) {
+func (c *conn) prepared(ctx context.Context, t *transaction, r *request, refused response, enlist func() refusal.Cause, answer wire.Map) {
 	c.mu.Lock()
-	cause := refused.refusal
+	cause := refused.Cause
 	switch {
-	case cause.condition == "":
-		if cause = enlist(); cause.condition != "" {
+	case cause.Condition == "":
+		if cause = enlist(); cause.Condition != "" {
 			refused = enlistedResponse(cause)
 		}
-	case cause.retry != retryLater:
+	case cause.Retry != refusal.RetryLater:
 		c.transactions.markRollbackOnly(t, cause)
 	}
 	c.unlock()
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		refused = success(answer)
 	}
 	c.respond(ctx, r, refused)
@@ -68,12 +69,12 @@ func (c *conn) scheduleInTransaction(ctx context.Context, r *request, body wire.
 	reserved := func(code fsm.Code, numbers []fsm.SequenceNumber) {
 		defer c.recovered(ctx)
 		refused := responseFor(code)
-		refused.errorReply = refused.withEntity(r.link.path)
+		refused.Reply = refused.WithEntity(r.link.path)
 		answer := make([]int64, len(messages))
 		for i := range numbers {
 			messages[i].Reserved, answer[i] = numbers[i], int64(numbers[i])
 		}
-		c.prepared(ctx, t, r, refused, func() refusal { return c.enlistSendsIn(t, r.link.entity, nil, messages) },
+		c.prepared(ctx, t, r, refused, func() refusal.Cause { return c.enlistSendsIn(t, r.link.entity, nil, messages) },
 			wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: answer}}})
 	}
 	if len(messages) > transactionSendsMax { // too many: enlisting refuses them
@@ -92,7 +93,7 @@ func (c *conn) cancelInTransaction(ctx context.Context, r *request, body wire.Ma
 	}
 	c.mu.Lock()
 	t, cause := c.transactions.find(r.transaction)
-	if cause.condition == "" {
+	if cause.Condition == "" {
 		cause = c.enlistCancellation(t, r.link.entity, t.withdraw(r.link.entity.ID, numbers))
 	}
 	c.unlock()
@@ -126,18 +127,18 @@ func (t *transaction) withdraw(at fsm.EntityID, numbers []fsm.SequenceNumber) (o
 }
 
 // enlistCancellation adds the cancellation of scheduled messages. mu is held.
-func (c *conn) enlistCancellation(t *transaction, at fsm.EntityRef, numbers []fsm.SequenceNumber) refusal {
-	if cause := c.transactions.enlist(t, 0, len(numbers), 0); cause.condition != "" || len(numbers) == 0 {
+func (c *conn) enlistCancellation(t *transaction, at fsm.EntityRef, numbers []fsm.SequenceNumber) refusal.Cause {
+	if cause := c.transactions.enlist(t, 0, len(numbers), 0); cause.Condition != "" || len(numbers) == 0 {
 		return cause
 	}
 	for _, n := range numbers {
-		if cause := t.settleIn(at, n.Shard()); cause.condition != "" {
+		if cause := t.settleIn(at, n.Shard()); cause.Condition != "" {
 			c.transactions.markRollbackOnly(t, cause)
 			return cause
 		}
 	}
 	t.work.Cancels = append(t.work.Cancels, fsm.CancelAt{At: at, Sequences: numbers})
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // setStateInTransaction is setSessionState in a transaction.
@@ -157,21 +158,21 @@ func (c *conn) setStateInTransaction(ctx context.Context, r *request, body wire.
 		defer cancel()
 		refused := response{}
 		_, err := held.Held(ctx) // of other failures the commit decides
-		if code := codeOf(err); err != nil && (code == fsm.SessionLockLost || code == fsm.EntityNotFound) {
+		if code := refusal.CodeOf(err); err != nil && (code == fsm.SessionLockLost || code == fsm.EntityNotFound) {
 			refused = responseFor(code)
 		}
-		c.prepared(ctx, t, r, refused, func() refusal { return c.enlistState(t, r.link.entity, held.StateChange(state)) }, nil)
+		c.prepared(ctx, t, r, refused, func() refusal.Cause { return c.enlistState(t, r.link.entity, held.StateChange(state)) }, nil)
 	}()
 }
 
 // enlistState adds the state of a session, instead of one that the transaction would set before. mu is held.
-func (c *conn) enlistState(t *transaction, at fsm.EntityRef, state fsm.StateAt) refusal {
+func (c *conn) enlistState(t *transaction, at fsm.EntityRef, state fsm.StateAt) refusal.Cause {
 	again := slices.IndexFunc(t.work.States, func(s fsm.StateAt) bool { return s.State.Lock == state.State.Lock })
 	count := 1
 	if again >= 0 {
 		count = 0
 	}
-	if cause := c.transactions.enlist(t, 0, count, len(state.State.State)); cause.condition != "" {
+	if cause := c.transactions.enlist(t, 0, count, len(state.State.State)); cause.Condition != "" {
 		return cause
 	}
 	if t.home != nil && t.home.ID != at.ID {
@@ -184,5 +185,5 @@ func (c *conn) enlistState(t *transaction, at fsm.EntityRef, state fsm.StateAt) 
 	} else {
 		t.work.States = append(t.work.States, state)
 	}
-	return refusal{}
+	return refusal.Cause{}
 }

@@ -666,14 +666,14 @@ func TestOneEntityAndPartitionInATransaction(t *testing.T) {
 			return []fsm.Settlement{{Lock: fsm.LockID{Sequence: shard<<fsm.ShardShift | 1, Epoch: 1}, Verb: fsm.Complete}}
 		}
 		var tx transaction
-		if cause := tx.addSettlements(at, of(1)); cause.condition != "" {
+		if cause := tx.addSettlements(at, of(1)); cause.Condition != "" {
 			t.Error(cause)
 		}
-		if cause := tx.addSettlements(at, of(0)); cause.condition != wire.ConditionNotAllowed {
+		if cause := tx.addSettlements(at, of(0)); cause.Condition != wire.ConditionNotAllowed {
 			t.Errorf("another partition: %+v", cause)
 		}
 		var both transaction
-		if cause := both.addSettlements(at, append(of(0), of(1)...)); cause.condition != wire.ConditionNotAllowed {
+		if cause := both.addSettlements(at, append(of(0), of(1)...)); cause.Condition != wire.ConditionNotAllowed {
 			t.Errorf("two partitions at once: %+v", cause)
 		}
 	})
@@ -681,11 +681,11 @@ func TestOneEntityAndPartitionInATransaction(t *testing.T) {
 		t.Parallel()
 		a, b := []fsm.Message{{PartitionKey: "a"}}, []fsm.Message{{PartitionKey: "b"}}
 		tx := transaction{work: fsm.Transaction{Sends: []fsm.SendTo{{At: at, Messages: a}}}}
-		if cause := tx.secondPartition(&at, a); cause.condition != "" {
+		if cause := tx.secondPartition(&at, a); cause.Condition != "" {
 			t.Error(cause)
 		}
 		for _, other := range [][]fsm.Message{b, {{}}, append(a, b...)} {
-			if cause := tx.secondPartition(&at, other); cause.condition != wire.ConditionNotAllowed {
+			if cause := tx.secondPartition(&at, other); cause.Condition != wire.ConditionNotAllowed {
 				t.Errorf("%v: %+v", other, cause)
 			}
 		}

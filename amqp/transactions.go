@@ -1,9 +1,9 @@
 package amqp
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -18,28 +18,28 @@ type transactions struct {
 }
 
 // declare opens a transaction that ends with the link l.
-func (all *transactions) declare(l *incomingLink, now time.Time, id txnID) refusal {
+func (all *transactions) declare(l *incomingLink, now time.Time, id txnID) refusal.Cause {
 	if len(all.open)+len(all.committing) >= transactionsMax {
-		return refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d open transactions; more are not possible. Discharge one first.", transactionsMax), retryAfterChange}
+		return refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The connection has %d open transactions; more are not possible. Discharge one first.", transactionsMax)
 	}
 	if all.open == nil {
 		all.open = make(map[txnID]*transaction)
 	}
 	all.open[id] = &transaction{id: id, coordinator: l, deadline: now.Add(transactionWithin)}
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // find finds an open transaction by its id, or returns the reason why there is none.
-func (all *transactions) find(id *txnID) (*transaction, refusal) {
+func (all *transactions) find(id *txnID) (*transaction, refusal.Cause) {
 	if id == nil {
 		return nil, unknownTransaction()
 	}
 	if t := all.open[*id]; t != nil {
-		return t, refusal{}
+		return t, refusal.Cause{}
 	}
 	for _, lapsed := range all.expired {
 		if lapsed == *id {
-			return nil, refusal{wire.ConditionTransactionTimeout, fmt.Sprintf("The transaction took longer than %v and was rolled back: nothing of it was done. Declare another one, and do all of the work again in less time.", transactionWithin), retryAfterChange}
+			return nil, refusal.AfterChange(wire.ConditionTransactionTimeout, "The transaction took longer than %v and was rolled back: nothing of it was done. Declare another one, and do all of the work again in less time.", transactionWithin)
 		}
 	}
 	return nil, unknownTransaction()
@@ -47,23 +47,23 @@ func (all *transactions) find(id *txnID) (*transaction, refusal) {
 
 // enlist reserves space in a transaction for operations on messages of a total size; the caller then adds them
 // to its work. A refusal makes the transaction rollback-only. The transaction may wait for its discharge.
-func (all *transactions) enlist(t *transaction, sends, settlements, bytes int) (cause refusal) {
+func (all *transactions) enlist(t *transaction, sends, settlements, bytes int) (cause refusal.Cause) {
 	bytes += (sends + settlements) * operationOverhead
 	switch {
 	case t.ended:
 		return unknownTransaction()
-	case t.rollbackReason.condition != "":
+	case t.rollbackReason.Condition != "":
 		return t.rollbackOnlyRefusal()
 	case t.sends+sends > transactionSendsMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would send more than %d messages; it can only be rolled back now. Send fewer in one transaction.", transactionSendsMax), retryAfterChange}
+		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The transaction would send more than %d messages; it can only be rolled back now. Send fewer in one transaction.", transactionSendsMax)
 	case t.settlements+settlements > transactionSettlementsMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would settle more than %d messages; it can only be rolled back now. Settle fewer in one transaction.", transactionSettlementsMax), retryAfterChange}
+		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The transaction would settle more than %d messages; it can only be rolled back now. Settle fewer in one transaction.", transactionSettlementsMax)
 	case t.bytes+bytes > transactionBytesMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would hold more than %d bytes; it can only be rolled back now. Do less in one transaction.", transactionBytesMax), retryAfterChange}
+		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The transaction would hold more than %d bytes; it can only be rolled back now. Do less in one transaction.", transactionBytesMax)
 	case all.bytes+bytes > transactedTotalMax:
-		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The open transactions of the connection would hold more than %d bytes; this one can only be rolled back now. Discharge some first, or use more connections.", transactedTotalMax), retryAfterChange}
+		cause = refusal.AfterChange(wire.ConditionResourceLimitExceeded, "The open transactions of the connection would hold more than %d bytes; this one can only be rolled back now. Discharge some first, or use more connections.", transactedTotalMax)
 	}
-	if cause.condition != "" {
+	if cause.Condition != "" {
 		all.markRollbackOnly(t, cause)
 		return cause
 	}
@@ -71,13 +71,13 @@ func (all *transactions) enlist(t *transaction, sends, settlements, bytes int) (
 	t.settlements += settlements
 	t.bytes += bytes
 	all.bytes += bytes
-	return refusal{}
+	return refusal.Cause{}
 }
 
 // markRollbackOnly makes a transaction rollback-only and drops its operations. The deliveries that it would have
 // settled remain unsettled, except those that the client has settled: it cannot settle them again over their link.
-func (all *transactions) markRollbackOnly(t *transaction, cause refusal) {
-	if t.rollbackReason.condition == "" {
+func (all *transactions) markRollbackOnly(t *transaction, cause refusal.Cause) {
+	if t.rollbackReason.Condition == "" {
 		t.rollbackReason = cause
 	}
 	for i := range t.deliveries {
@@ -90,7 +90,7 @@ func (all *transactions) markRollbackOnly(t *transaction, cause refusal) {
 }
 
 // markRollbackOnlyByID makes the transaction of a refused operation rollback-only, if it is open.
-func (all *transactions) markRollbackOnlyByID(id *txnID, cause refusal) {
+func (all *transactions) markRollbackOnlyByID(id *txnID, cause refusal.Cause) {
 	if id != nil {
 		if t := all.open[*id]; t != nil {
 			all.markRollbackOnly(t, cause)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/refusal"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -243,15 +244,15 @@ func TestAudiencesAreBounded(t *testing.T) {
 func TestEveryCodeHasItsOwnCondition(t *testing.T) {
 	t.Parallel()
 	for code := fsm.OK; code <= fsm.SessionCannotBeLocked; code++ {
-		v := errorReplyOf(code)
-		if (v.condition == "") != (code == fsm.OK) || v.text == "" || v.status < 200 || v.status > 599 {
+		v := refusal.ReplyOf(code)
+		if (v.Condition == "") != (code == fsm.OK) || v.Text == "" || v.Status < 200 || v.Status > 599 {
 			t.Errorf("%v: %+v", code, v)
 		}
-		if v.condition == errorReplyOf(fsm.Internal).condition && code != fsm.Internal && code != fsm.Stale {
+		if v.Condition == refusal.ReplyOf(fsm.Internal).Condition && code != fsm.Internal && code != fsm.Stale {
 			t.Errorf("%v has no row", code)
 		}
 	}
-	if v := errorReplyOf(200); v.condition == "" {
+	if v := refusal.ReplyOf(200); v.Condition == "" {
 		t.Error("an unknown code is a success")
 	}
 }

@@ -29,8 +29,8 @@ func amqpFaults() []Fault {
 		{Name: "refuse-attach-at-once", Package: "amqp", Test: "TestAttachWaitsWhileTheBrokerIsBusy", Patches: []overlay.Patch{
 			{
 				"amqp/attach.go",
-				"if err == nil || codeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {",
-				"if err == nil || codeOf(err) != fsm.ServerBusy || FAULT || time.Now().Add(pause).After(until) {",
+				"if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || time.Now().Add(pause).After(until) {",
+				"if err == nil || refusal.CodeOf(err) != fsm.ServerBusy || FAULT || time.Now().Add(pause).After(until) {",
 			},
 		}},
 		// Keeps deliveries unsettled that the client settled in a transaction that is rolled back.

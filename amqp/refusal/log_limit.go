@@ -1,4 +1,4 @@
-package amqp
+package refusal
 
 import (
 	"net/netip"
@@ -8,14 +8,14 @@ import (
 
 // Limits of the log lines about refusals.
 const (
-	logLinesMax   = 20          // lines of one client within logEvery
-	logEvery      = time.Second // one window
+	LogLinesMax   = 20          // lines of one client within LogEvery
+	LogEvery      = time.Second // one window
 	logClientsMax = 1024        // clients that are counted separately; all others share one count
 )
 
-// logLimiter allows a few log lines per client and second, so that a client that repeats an error
+// LogLimiter allows a few log lines per client and second, so that a client that repeats an error
 // does not fill the log. Its zero value is ready, and may be used concurrently.
-type logLimiter struct {
+type LogLimiter struct {
 	mu      sync.Mutex
 	clients map[netip.Addr]*logWindow
 	others  logWindow // window of all clients beyond logClientsMax
@@ -28,16 +28,16 @@ type logWindow struct {
 	suppressed int // lines that were suppressed since the last logged one
 }
 
-// allow reports whether a line about a client may be logged now, and how many were suppressed since the last
+// Allow reports whether a line about a client may be logged now, and how many were suppressed since the last
 // logged one.
-func (l *logLimiter) allow(client netip.Addr, now time.Time) (ok bool, before int) {
+func (l *LogLimiter) Allow(client netip.Addr, now time.Time) (ok bool, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.window(client, now)
-	if now.Sub(w.since) >= logEvery {
+	if now.Sub(w.since) >= LogEvery {
 		w.since, w.lines = now, 0
 	}
-	if w.lines >= logLinesMax {
+	if w.lines >= LogLinesMax {
 		w.suppressed++
 		return false, 0
 	}
@@ -47,16 +47,16 @@ func (l *logLimiter) allow(client netip.Addr, now time.Time) (ok bool, before in
 }
 
 // window returns the window of a client.
-func (l *logLimiter) window(client netip.Addr, now time.Time) *logWindow {
+func (l *LogLimiter) window(client netip.Addr, now time.Time) *logWindow {
 	if w := l.clients[client]; w != nil {
 		return w
 	}
 	if len(l.clients) >= logClientsMax {
-		if now.Sub(l.others.since) < logEvery && !l.others.since.IsZero() {
+		if now.Sub(l.others.since) < LogEvery && !l.others.since.IsZero() {
 			return &l.others // a free entry was searched for in this second already
 		}
 		for other, w := range l.clients {
-			if now.Sub(w.since) >= logEvery {
+			if now.Sub(w.since) >= LogEvery {
 				delete(l.clients, other)
 			}
 		}
