@@ -52,7 +52,7 @@ func (m members) Partitions() []fsm.Partition {
 }
 
 // Group returns this member's open replica of a partition, nil when there is none.
-func (m members) Group(id fsm.PartitionID) *partition.Group { return m.node.group(id) }
+func (m members) Group(id fsm.PartitionID) *partition.Group { return m.node.replicas.Group(id) }
 
 // Placement asks the catalog's leader for the placement of partitions and the records of members.
 func (m members) Placement(ctx context.Context, id fsm.PartitionID) (placement.Record, error) {

@@ -35,7 +35,7 @@ func TestMemberWithDataNeverBootstraps(t *testing.T) {
 	if got := lone.clusterID(); got != before {
 		t.Fatalf("cluster %q became %q", before, got)
 	}
-	if group := lone.localReplica(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
+	if group := lone.replicas.Local(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
 		t.Fatal("a member of three leads the catalog alone")
 	}
 }
@@ -69,7 +69,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	if err != nil || len(peeked) != 1 || string(peeked[0].Payload) != "seen" {
 		t.Fatalf("peeked %+v, %v", peeked, err)
 	}
-	for _, voter := range c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters {
+	for _, voter := range c.nodes[0].replicas.Local(fsm.CatalogPartition).Status().Voters {
 		if voter.Member == fourth.self {
 			t.Fatal("the fourth member votes in the catalog")
 		}
@@ -145,7 +145,7 @@ func TestMembersBeyondExpectedJoin(t *testing.T) {
 			t.Fatalf("clusters %q and %q", node.clusterID(), c.nodes[0].clusterID())
 		}
 	}
-	if voters := c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
+	if voters := c.nodes[0].replicas.Local(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
 		t.Fatalf("%d voters, want 3", len(voters))
 	}
 }

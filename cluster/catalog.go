@@ -2,14 +2,11 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
-	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -23,12 +20,12 @@ const openRetryInterval = 5 * time.Second
 func (n *Node) catalogLoop(ctx context.Context) {
 	initial, err := n.catalogInitialMembers(ctx)
 	if err == nil {
-		n.openExisting(ctx)
+		n.replicas.OpenExisting(ctx)
 		voters := make([]partition.Voter, len(initial))
 		for i, member := range initial {
 			voters[i] = partition.Voter{Replica: raftgroup.ReplicaID(member, raftgroup.CatalogReplica), Member: member}
 		}
-		err = n.openCatalog(ctx, voters)
+		err = n.healer.OpenCatalog(ctx, voters)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -46,9 +43,11 @@ func (n *Node) catalogLoop(ctx context.Context) {
 			timer.Reset(min(openRetryInterval, 10*n.config.Timing.Reconcile))
 		case <-n.catalogApplied:
 		}
-		n.healCatalog(ctx)
+		if err := n.healer.HealCatalog(ctx); err != nil {
+			n.failStart(err)
+		}
 		n.followCatalog(ctx)
-		n.healReplicas()
+		n.healer.Heal()
 	}
 }
 
@@ -66,7 +65,7 @@ func (n *Node) catalogInitialMembers(ctx context.Context) ([]fsm.MemberID, error
 
 // followCatalog carries out the current content of the catalog.
 func (n *Node) followCatalog(ctx context.Context) {
-	group := (*n.groups.Load())[fsm.CatalogPartition]
+	group := n.replicas.Group(fsm.CatalogPartition)
 	if group == nil {
 		return
 	}
@@ -103,7 +102,7 @@ func (n *Node) followCatalog(ctx context.Context) {
 	if before == nil || !slices.EqualFunc(*before, placed, samePlacement) || !slices.Equal(*known, members) {
 		notify.WakeUp(n.reconcileNow)
 	}
-	n.openAssigned(ctx, placed)
+	n.replicas.OpenPlaced(ctx, placed, n.newestPlacement)
 	n.retire(placed)
 	if n.memberRecord(n.self).Removed && group.Status().Removed && len(n.retiredReplicas(placed)) == 0 {
 		n.markRemoved(ctx)
@@ -126,191 +125,11 @@ func (n *Node) memberRecord(id fsm.MemberID) fsm.Member {
 	return fsm.Member{ID: id}
 }
 
-// openAssigned opens the replicas that the catalog places on this member and that are not open yet. A group
-// that has never had a leader is formed with the voters of its record. The replica of a move's target opens
-// empty, and its leader fills it.
-func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
-	var opening sync.WaitGroup
-	defer opening.Wait()
-	slots := make(chan struct{}, concurrentOpensMax)
-	newest := func() []fsm.Partition { // called at most once
-		all, err := n.placementFromLeader(ctx, 0)
-		if err != nil {
-			n.log.InfoContext(ctx, "could not confirm new replicas with the leader of the catalog, will retry", "error", err)
-		}
-		return all.Partitions
-	}
-	var confirmed []fsm.Partition
-	for i := range placed {
-		part := &placed[i]
-		own, ours := placement.FindReplica(part, n.self)
-		if !ours || ctx.Err() != nil || !n.mustOpen(ctx, part, own) {
-			continue
-		}
-		if !n.dataDir.HasReplica(part.ID, own.Number) {
-			// An outdated record may name a replica that has been removed since. If that replica were created
-			// again, empty, it could vote against what it knew before its removal.
-			if confirmed == nil {
-				confirmed = newest()
-			}
-			if int(part.ID) > len(confirmed) {
-				continue // retried
-			}
-			if now, still := placement.FindReplica(&confirmed[part.ID-1], n.self); !still || now != own {
-				continue
-			}
-			part = &confirmed[part.ID-1]
-		}
-		var voters []partition.Voter
-		if !part.Formed {
-			for _, r := range part.Replicas {
-				voters = append(voters, partition.Voter{Replica: raftgroup.ReplicaID(r.Member, r.Number), Member: r.Member})
-			}
-		}
-		slots <- struct{}{}
-		opening.Go(func() {
-			defer func() { <-slots }()
-			if err := n.openReplica(ctx, part.ID, own.Number, voters); err != nil && ctx.Err() == nil {
-				n.log.ErrorContext(ctx, "failed to open a replica, will retry", "partition", part.ID, "error", err)
-			}
-		})
-	}
-}
-
-// mustOpen reports whether a replica must be opened. A replica that was opened before the catalog was known,
-// and that turns out to be empty in a group that was never formed, is closed, so that it can be opened again
-// with its voters. While a former replica of the group is open, the new one waits.
-func (n *Node) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replica) bool {
-	group := (*n.groups.Load())[part.ID]
-	if group == nil {
-		return true
-	}
-	if part.Formed || len(group.Status().Voters) > 0 || n.replicaNumber(part.ID) != own.Number {
-		return false
-	}
-	n.setGroup(part.ID, 0, nil)
-	if err := group.Close(ctx); err != nil {
-		n.log.ErrorContext(ctx, "failed to close an empty replica, will retry", "partition", part.ID, "error", err)
-		return false
-	}
-	return true
-}
-
-// openExisting opens the replicas whose folders exist, without waiting for the catalog: after a restart of all
-// members, the groups then elect their leaders at the same time as the catalog.
-func (n *Node) openExisting(ctx context.Context) {
-	all, err := n.dataDir.Replicas()
+// newestPlacement returns the partitions as the catalog's leader knows them, nil when no leader answers.
+func (n *Node) newestPlacement(ctx context.Context) []fsm.Partition {
+	all, err := n.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
-		n.log.ErrorContext(ctx, "failed to list the replicas in the data folder", "error", err)
-		return
+		n.log.InfoContext(ctx, "could not confirm new replicas with the leader of the catalog, will retry", "error", err)
 	}
-	var opening sync.WaitGroup
-	slots := make(chan struct{}, concurrentOpensMax)
-	for len(all) > 0 {
-		same := 1 // replicas of one partition: opened in turn, because a former one may have to be removed first
-		for same < len(all) && all[same].Partition == all[0].Partition {
-			same++
-		}
-		some := all[:same]
-		all = all[same:]
-		slots <- struct{}{}
-		opening.Go(func() {
-			defer func() { <-slots }()
-			for _, r := range some {
-				err := n.openReplica(ctx, r.Partition, r.Number, nil)
-				if err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrDropped) {
-					n.log.ErrorContext(ctx, "failed to open a replica found in the data folder, will retry", "partition", r.Partition, "number", r.Number, "error", err)
-				}
-			}
-		})
-	}
-	opening.Wait()
-}
-
-// openReplica opens one replica and registers it with setGroup.
-func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint32, voters []partition.Voter) error {
-	path := n.dataDir.ReplicaPath(id, number)
-	if (*n.groups.Load())[id] != nil {
-		return fmt.Errorf("open replica %d.%d: another one of the group is open", id, number)
-	}
-	if err := n.raftLog.FS().MkdirAll(path, 0o750); err != nil {
-		return fmt.Errorf("create replica folder: %w", err)
-	}
-	config := partition.Config{
-		ID: id, Replica: raftgroup.ReplicaID(n.self, number), Member: n.self, Dir: path,
-		Log: n.raftLog, Machine: raftgroup.NewMachine(id), Bootstrap: voters,
-		Dial:              n.peers.DialRaft,
-		Liveness:          n.processes,
-		Now:               n.config.Now,
-		Monotonic:         n.config.Monotonic,
-		AgreedTime:        n.clocks.AgreedTime,
-		IsReluctant:       func() bool { return n.clocks.IsOff(n.self) },
-		LeadershipChanged: func(leads bool) { n.leadershipChanged(id, leads) },
-		LeaderFound:       func() { n.router.LeaderChanged(id) },
-		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },
-		Logger:            n.log, SlowLogger: n.config.Slow, SlowAfter: n.config.SlowAfter,
-		Timing:      n.config.Timing.Raft,
-		Sizes:       n.config.Sizes,
-		MeasureDisk: n.config.Free,
-	}
-	if id == fsm.CatalogPartition {
-		config.Applied = func() { notify.WakeUp(n.catalogApplied) }
-	}
-	group, err := partition.Open(ctx, config)
-	if err != nil {
-		if errors.Is(err, partition.ErrLogDamaged) {
-			n.noteDamaged(id, number)
-		}
-		return err
-	}
-	n.setGroup(id, number, group)
-	if id == fsm.CatalogPartition {
-		notify.WakeUp(n.catalogApplied) // its state may come from a snapshot, for which Applied is not called
-	}
-	return nil
-}
-
-// setGroup registers an open replica. With a nil group it unregisters the replica of the partition.
-func (n *Node) setGroup(id fsm.PartitionID, number uint32, group *partition.Group) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	groups := make(map[fsm.PartitionID]*partition.Group)
-	for other, g := range *n.groups.Load() {
-		groups[other] = g
-	}
-	if group == nil {
-		delete(groups, id)
-		delete(n.replicaNumbers, id)
-	} else {
-		groups[id] = group
-		n.replicaNumbers[id] = number
-	}
-	n.groups.Store(&groups)
-	n.changed.Notify()
-}
-
-// replicaNumber returns the number of this member's open replica of a partition, 0 when there is none.
-func (n *Node) replicaNumber(id fsm.PartitionID) uint32 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.replicaNumbers[id]
-}
-
-// replicaName returns the raft name of this member's open replica of a partition, "" when there is none.
-func (n *Node) replicaName(id fsm.PartitionID) string {
-	if number := n.replicaNumber(id); number != 0 {
-		return raftgroup.ReplicaID(n.self, number)
-	}
-	return ""
-}
-
-// leadershipChanged is called by a group that has gained or lost leadership.
-func (n *Node) leadershipChanged(id fsm.PartitionID, leads bool) {
-	n.changed.Notify()
-	n.router.LeaderChanged(id)
-	n.forwarder.LeaderChanged(id, leads)
-	if leads {
-		notify.WakeUp(n.reconcileNow)
-		notify.WakeUp(n.catalogApplied) // the state machine of the group may not have the level of the cluster yet
-	}
+	return all.Partitions
 }

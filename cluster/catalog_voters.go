@@ -47,7 +47,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 	}
 	if self.Removed || self.Drained {
 		err := n.mover.TransferToHolder(ctx, &fsm.Partition{Replicas: n.catalogReplicas(status.Voters)}, group)
-		own := partition.Voter{Replica: n.replicaName(fsm.CatalogPartition), Member: n.self}
+		own := partition.Voter{Replica: n.replicas.Name(fsm.CatalogPartition), Member: n.self}
 		if self.Removed && errors.Is(err, partition.ErrTransferUsed) {
 			n.removeFromCatalog(ctx, group, own)
 		}

@@ -54,7 +54,7 @@ func (n *Node) clockMembers() []fsm.MemberID {
 			add(r.Member)
 		}
 	}
-	for _, group := range *n.groups.Load() {
+	for _, group := range n.replicas.All() {
 		for _, voter := range group.Status().Voters {
 			add(voter.Member)
 		}
@@ -82,7 +82,7 @@ func (n *Node) clockLoop(ctx context.Context) {
 // giveLeadershipsAway transfers the leaderships of this member to members that accept them. A leader tries once
 // in its term.
 func (n *Node) giveLeadershipsAway(ctx context.Context) {
-	for id, group := range *n.groups.Load() {
+	for id, group := range n.replicas.All() {
 		if status := group.Status(); !status.IsLeader || len(status.Voters) < 2 || ctx.Err() != nil {
 			continue
 		}

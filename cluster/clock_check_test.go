@@ -19,7 +19,7 @@ func votersCountAmongTheClocks(t *testing.T) {
 	c.startAll()
 	node := c.nodes[0]
 	kit.Eventually(t, "the member has a replica with three voters", func() bool {
-		for _, group := range *node.groups.Load() {
+		for _, group := range node.replicas.All() {
 			if len(group.Status().Voters) == 3 {
 				return true
 			}
@@ -46,7 +46,7 @@ func memberWithAWrongClockLeadsNothing(t *testing.T) {
 	}
 	c.startAll()
 	leads := func(i int) (n int) {
-		for _, group := range *c.nodes[i].groups.Load() {
+		for _, group := range c.nodes[i].replicas.All() {
 			if group.Status().IsLeader {
 				n++
 			}
@@ -82,7 +82,7 @@ func memberWithAWrongClockLeadsNothing(t *testing.T) {
 		}
 		return true
 	})
-	for id, group := range *other.groups.Load() {
+	for id, group := range other.replicas.All() {
 		var at fsm.Times
 		group.View(func(m partition.Machine) { at = m.Times() })
 		if limit := fsm.Instant(time.Now().Add(time.Minute).UnixMilli()); at.Wall > limit || at.Serving > limit {

@@ -21,7 +21,7 @@ const checkpointAt = 4096
 // concurrently only if the test sends something.
 func diverge(t *testing.T, node *Node, id fsm.PartitionID, purge fsm.PurgeMessages) {
 	t.Helper()
-	group := (*node.groups.Load())[id]
+	group := node.replicas.Group(id)
 	group.View(func(m partition.Machine) {
 		queues := raftgroup.Queues(m)
 		result := queues.Apply(fsm.Env{Index: group.Status().Applied, Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, purge))
@@ -39,7 +39,7 @@ func advanceTo(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 		pushing.Go(func() {
 			at := 0
 			for t.Context().Err() == nil {
-				group := (*c.nodes[at].groups.Load())[id]
+				group := c.nodes[at].replicas.Group(id)
 				done := make(chan partition.Answer, 1)
 				group.Submit(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), func(a partition.Answer) { done <- a })
 				if a := <-done; a.Outcome != partition.Done {
@@ -60,7 +60,7 @@ func awaitSameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
 	kit.Eventually(t, "all have applied the same", func() bool {
 		var at []uint64
 		for _, node := range c.nodes {
-			at = append(at, (*node.groups.Load())[id].Status().Applied)
+			at = append(at, node.replicas.Group(id).Status().Applied)
 		}
 		return slices.Min(at) == slices.Max(at)
 	})
@@ -75,7 +75,7 @@ type divergence struct {
 }
 
 func halted(node *Node, id fsm.PartitionID) error {
-	if group := (*node.groups.Load())[id]; group != nil {
+	if group := node.replicas.Group(id); group != nil {
 		return group.Status().Halted
 	}
 	return nil

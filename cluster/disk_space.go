@@ -98,7 +98,7 @@ func (k *spaceMonitor) checkAll(ctx context.Context, now time.Time) {
 	if len(k.groups) == 0 && !k.node.isLowOnSpace() && !slices.ContainsFunc(k.node.gossip.All(), func(m gossip.Member) bool { return m.ReadOnly }) {
 		return // the usual case: no member is low on space
 	}
-	groups := *k.node.groups.Load()
+	groups := k.node.replicas.All()
 	for id, group := range groups {
 		k.checkGroup(ctx, now, id, group)
 	}

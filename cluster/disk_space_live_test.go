@@ -74,7 +74,7 @@ func sendSteadily(t *testing.T, nodes []*Node, path string) (stop func() int) {
 }
 
 func (c *testCluster) ledBy(i int) (led []fsm.PartitionID) {
-	for id, group := range *c.nodes[i].groups.Load() {
+	for id, group := range c.nodes[i].replicas.All() {
 		if group.Status().IsLeader {
 			led = append(led, id)
 		}

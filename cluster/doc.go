@@ -20,6 +20,7 @@
 //	peer        the peer port: one TCP or TLS stream per purpose
 //	placement   computes which members hold and lead which partitions
 //	raftgroup   names, state machines and status of the raft groups
+//	replicas    opens the replicas of this member, and replaces damaged ones
 //	router      sends requests to the leaders of partitions, and retries
 //	rpc         requests and queries between members
 //	shards      which shard of a partitioned entity a message belongs to

@@ -167,7 +167,7 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 			return false
 		}
 		clean := false
-		node.localReplica(at.Partition).View(func(m partition.Machine) {
+		node.replicas.Local(at.Partition).View(func(m partition.Machine) {
 			_, there := raftgroup.Queues(m).Settings(at.ID)
 			clean = !there && len(raftgroup.Queues(m).Tombstones()) == 0
 		})
@@ -275,7 +275,7 @@ func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
 		}
 		there := 0
 		all := true
-		node.localReplica(id).View(func(m partition.Machine) {
+		node.replicas.Local(id).View(func(m partition.Machine) {
 			queues := raftgroup.Queues(m)
 			there = queues.Entities() + len(queues.Tombstones())
 			for _, entity := range want {

@@ -132,7 +132,7 @@ func (n *Node) isNew(group *partition.Group, members []fsm.MemberID) (isNew bool
 // so a command that is lost is written the next time.
 func (n *Node) raisePartitionLevels(ctx context.Context) {
 	level := min(n.FormatLevel(), n.readableLevel())
-	for id, group := range *n.groups.Load() {
+	for id, group := range n.replicas.All() {
 		if id == fsm.CatalogPartition || !group.Status().IsLeader {
 			continue
 		}

@@ -217,7 +217,7 @@ func oldBinaryCannotJoin(t *testing.T) {
 	if _, err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
 		t.Fatalf("it would be taken in: %v", err)
 	}
-	for _, v := range leader.localReplica(fsm.CatalogPartition).Status().Nonvoters {
+	for _, v := range leader.replicas.Local(fsm.CatalogPartition).Status().Nonvoters {
 		t.Errorf("member %s was taken in", v.Member)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/partition"
@@ -35,7 +36,7 @@ func queryFormats() []golden.Format {
 		{Name: "17 verify, reply", Of: topology.Verification{}},
 		{Name: "18 checkpoints, query", Of: compare.CheckpointsRequest{}},
 		{Name: "18 checkpoints, reply", Of: compare.Checkpoints{}},
-		{Name: "21 replace, query", Of: replaceReplicaQuery{}},
+		{Name: "21 replace, query", Of: replicas.ReplaceQuery{}},
 		{Name: "21 replace, reply", Of: struct{}{}},
 		{Name: "23 campaign, query", Of: partition.Question{}},
 		{Name: "23 campaign, reply", Of: partition.Verdict(0)},

@@ -568,7 +568,7 @@ func TestForwardManyMessages(t *testing.T) {
 	}
 	applied := func() (both uint64) {
 		for _, at := range []fsm.EntityRef{source, sink} {
-			both += c.nodes[c.leader(at.Partition)].localReplica(at.Partition).Status().Applied
+			both += c.nodes[c.leader(at.Partition)].replicas.Local(at.Partition).Status().Applied
 		}
 		return both
 	}
@@ -603,7 +603,7 @@ func TestForwardWhileLeadershipsMove(t *testing.T) {
 		id := []fsm.PartitionID{source.Partition, sink.Partition}[i%2]
 		leader := c.leader(id)
 		to := c.nodes[(leader+1+i%2)%3]
-		if (*c.nodes[leader].groups.Load())[id].Transfer(t.Context(), to.self) == nil {
+		if c.nodes[leader].replicas.Group(id).Transfer(t.Context(), to.self) == nil {
 			moved++
 		}
 		left = total - int(countMessages(t, c.any(), sink).Active)

@@ -57,7 +57,7 @@ func diskIsFullForTenMinutes(t *testing.T) {
 		}
 	}
 	network.SetCuts(cuts)
-	alone := c.nodes[former].localReplica(at.Partition)
+	alone := c.nodes[former].replicas.Local(at.Partition)
 	last := alone.Status().LastIndex
 	go trySend(c.nodes[former], at, "alone")
 	kit.Eventually(t, "it has an entry that no other member has", func() bool { return alone.Status().LastIndex > last })
@@ -66,7 +66,7 @@ func diskIsFullForTenMinutes(t *testing.T) {
 	network.SetCuts(nil)
 	sleep(t.Context(), 10*time.Second)
 
-	leader := rest.localReplica(at.Partition)
+	leader := rest.replicas.Local(at.Partition)
 	read, term := disk.BytesRead(), leader.Status().Term
 	sent := 0
 	for end := time.Now().Add(full); time.Now().Before(end); sent++ {

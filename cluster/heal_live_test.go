@@ -63,9 +63,9 @@ func damagedCluster(t *testing.T) (*testCluster, fsm.PartitionID) {
 func (c *testCluster) waitApplied(id fsm.PartitionID) {
 	c.t.Helper()
 	kit.Eventually(c.t, fmt.Sprintf("all members have applied partition %d", id), func() bool {
-		applied := c.nodes[c.leader(id)].group(id).Status().Applied
+		applied := c.nodes[c.leader(id)].replicas.Group(id).Status().Applied
 		for _, n := range c.nodes {
-			if n != nil && (n.group(id) == nil || n.group(id).Status().Applied < applied) {
+			if n != nil && (n.replicas.Group(id) == nil || n.replicas.Group(id).Status().Applied < applied) {
 				return false
 			}
 		}
@@ -79,18 +79,18 @@ func TestDamagedReplicaComesBackUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	c, id := damagedCluster(t)
 	other := 3 - id // there are partitions 1 and 2
-	before, untouched := c.nodes[2].replicaName(id), c.nodes[2].replicaName(other)
+	before, untouched := c.nodes[2].replicas.Name(id), c.nodes[2].replicas.Name(other)
 	c.stop(2)
 	flipInJournal(t, c.configs[2].Dir, "message 7.")
 	sendMessage(t, c.nodes[0], resolve(t, c.nodes[0], "orders"), "message 20.")
 	c.start(2)
 	kit.Eventually(t, "the replica has another name", func() bool {
-		name := c.nodes[2].replicaName(id)
+		name := c.nodes[2].replicas.Name(id)
 		return name != "" && name != before
 	})
 	c.ready()
 	c.waitApplied(id)
-	if name := c.nodes[2].replicaName(other); name != untouched {
+	if name := c.nodes[2].replicas.Name(other); name != untouched {
 		t.Errorf("a replica without damage was replaced: %s by %s", untouched, name)
 	}
 	c.checkAllThere(id, 21)
@@ -123,14 +123,14 @@ func TestDamagedCatalogComesBackUnderAnotherName(t *testing.T) {
 	flipInJournal(t, c.configs[2].Dir, "orders")
 	c.start(2)
 	c.ready()
-	if name, want := c.nodes[2].replicaName(fsm.CatalogPartition), raftgroup.ReplicaID(c.nodes[2].self, 2); name != want {
+	if name, want := c.nodes[2].replicas.Name(fsm.CatalogPartition), raftgroup.ReplicaID(c.nodes[2].self, 2); name != want {
 		t.Errorf("the replica of the catalog is %s and not %s", name, want)
 	}
 	c.checkAllThere(id, 20)
 	kit.Eventually(t, "the new replica of the catalog votes, and the former is gone", func() bool {
-		status := c.nodes[c.leader(fsm.CatalogPartition)].group(fsm.CatalogPartition).Status()
+		status := c.nodes[c.leader(fsm.CatalogPartition)].replicas.Group(fsm.CatalogPartition).Status()
 		for _, v := range status.Voters {
-			if v.Member == c.nodes[2].self && v.Replica != c.nodes[2].replicaName(fsm.CatalogPartition) {
+			if v.Member == c.nodes[2].self && v.Replica != c.nodes[2].replicas.Name(fsm.CatalogPartition) {
 				return false
 			}
 		}
@@ -149,7 +149,7 @@ func TestDamageOnAQuorumIsNotHealed(t *testing.T) {
 	c, id := damagedCluster(t)
 	names := map[int]string{}
 	for _, i := range []int{1, 2} {
-		names[i] = c.nodes[i].replicaName(id)
+		names[i] = c.nodes[i].replicas.Name(id)
 		c.stop(i)
 		flipInJournal(t, c.configs[i].Dir, fmt.Sprintf("message %d.", 5*i))
 	}
@@ -174,7 +174,7 @@ func TestDamageOnAQuorumIsNotHealed(t *testing.T) {
 	c.waitApplied(id)
 	c.checkAllThere(id, 20)
 	for i, name := range names {
-		if now := c.nodes[i].replicaName(id); now != name {
+		if now := c.nodes[i].replicas.Name(id); now != name {
 			t.Errorf("replica %s of member %d was replaced by %s", name, i, now)
 		}
 	}
@@ -199,7 +199,7 @@ func TestLostPartOfTheJournalIsHealed(t *testing.T) {
 			other := 3 - id
 			before := map[fsm.PartitionID]string{0: "", id: "", other: ""}
 			for part := range before {
-				before[part] = c.nodes[2].replicaName(part)
+				before[part] = c.nodes[2].replicas.Name(part)
 			}
 			c.stop(2)
 			paths, err := filepath.Glob(filepath.Join(c.configs[2].Dir, partition.JournalFolder, "*.seg"))
@@ -211,7 +211,7 @@ func TestLostPartOfTheJournalIsHealed(t *testing.T) {
 				c.start(2)
 				kit.Eventually(t, "all replicas have other names", func() bool {
 					for part, name := range before {
-						if now := c.nodes[2].replicaName(part); now == "" || now == name {
+						if now := c.nodes[2].replicas.Name(part); now == "" || now == name {
 							return false
 						}
 					}
@@ -235,7 +235,7 @@ func TestDamagedVotesAreRestored(t *testing.T) {
 	for i, n := range c.nodes {
 		names[i] = map[fsm.PartitionID]string{}
 		for part := range fsm.PartitionID(3) {
-			names[i][part] = n.replicaName(part)
+			names[i][part] = n.replicas.Name(part)
 		}
 	}
 	for i := range c.nodes {
@@ -256,7 +256,7 @@ func TestDamagedVotesAreRestored(t *testing.T) {
 	c.checkAllThere(id, 20)
 	for i, n := range c.nodes {
 		for part, name := range names[i] {
-			if now := n.replicaName(part); now != name {
+			if now := n.replicas.Name(part); now != name {
 				t.Errorf("replica %s of member %d was replaced by %s", name, i, now)
 			}
 		}

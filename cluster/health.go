@@ -62,7 +62,7 @@ func (n *Node) healthLoop(ctx context.Context) {
 // catalogLeaderSilence returns the time since this member's replica of the catalog has heard its leader, and 0
 // when there is no replica yet.
 func (n *Node) catalogLeaderSilence() time.Duration {
-	group := n.localReplica(fsm.CatalogPartition)
+	group := n.replicas.Local(fsm.CatalogPartition)
 	if group == nil {
 		return 0
 	}
@@ -110,7 +110,7 @@ func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
 func (n *Node) checkRaft() {
 	var worst time.Duration
 	var where fsm.PartitionID
-	groups := *n.groups.Load()
+	groups := n.replicas.All()
 	for _, id := range slices.Sorted(maps.Keys(groups)) {
 		if owed := groups[id].UnansweredFor(); owed > worst {
 			worst, where = owed, id
@@ -172,7 +172,7 @@ func (n *Node) diskCheck() Check {
 }
 
 func (n *Node) replicasCheck() Check {
-	groups := *n.groups.Load()
+	groups := n.replicas.All()
 	halted := 0
 	for _, group := range groups {
 		if group.Status().Halted != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -98,8 +98,7 @@ func TestReadinessOfIsolatedMember(t *testing.T) {
 		n.startError, n.closing, n.isRemoved = nil, false, false
 		n.mu.Unlock()
 	}
-	n := &Node{}
-	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
+	n := &Node{replicas: replicas.New(&replicas.Config{})}
 	if n.catalogCheck().OK {
 		t.Error("ready without a catalog")
 	}

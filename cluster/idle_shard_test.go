@@ -35,7 +35,7 @@ func (c *testCluster) shardsGone(at fsm.EntityRef) bool {
 // fences returns the number of fenced shards of an entity, at this member.
 func fences(node *Node, at fsm.EntityRef) (n int) {
 	for _, shard := range at.Shards {
-		node.localReplica(shard.Partition).View(func(m partition.Machine) {
+		node.replicas.Local(shard.Partition).View(func(m partition.Machine) {
 			for _, f := range raftgroup.Queues(m).FencedShards() {
 				if f.Entity == shard.Entity {
 					n++
@@ -117,7 +117,7 @@ func TestFencesWithoutUseAreLifted(t *testing.T) {
 	c.awaitLevel(fsm.FormatLevel)
 	at := c.make(fsm.QueueEntity, "orders", both(partitioned, shortIdle))
 	isIdle := func(shard fsm.Shard) (idle bool) {
-		c.nodes[c.leader(shard.Partition)].localReplica(shard.Partition).View(func(m partition.Machine) { idle, _ = raftgroup.Queues(m).IsIdle(shard.Entity) })
+		c.nodes[c.leader(shard.Partition)].replicas.Local(shard.Partition).View(func(m partition.Machine) { idle, _ = raftgroup.Queues(m).IsIdle(shard.Entity) })
 		return idle
 	}
 	var stored uint64
@@ -182,7 +182,7 @@ func TestNextLeaderCompletesTheDeletionOfIdleShards(t *testing.T) {
 	survivor := c.nodes[(leader+1)%3]
 	kit.Eventually(t, "the first shard is deleted", func() bool {
 		var deleted bool
-		survivor.localReplica(at.Partition).View(func(m partition.Machine) { deleted = len(raftgroup.Queues(m).Tombstones()) > 0 })
+		survivor.replicas.Local(at.Partition).View(func(m partition.Machine) { deleted = len(raftgroup.Queues(m).Tombstones()) > 0 })
 		return deleted || c.shardsGone(at) // it has completed the deletion
 	})
 	c.kill(leader)

@@ -46,7 +46,7 @@ func (n *Node) deleteIdleShards(ctx context.Context, id fsm.EntityID) {
 // liftOldFences lifts the fences that were first seen fenceMax ago, and returns those that are there now.
 func (n *Node) liftOldFences(ctx context.Context, seen map[fsm.FencedShard]time.Time) map[fsm.FencedShard]time.Time {
 	now, fences := time.Now(), make(map[fsm.FencedShard]time.Time)
-	for _, group := range *n.groups.Load() {
+	for _, group := range n.replicas.All() {
 		if !group.Status().IsLeader {
 			continue
 		}

@@ -119,7 +119,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 	known := func() bool { // so that the reports do not depend on the speed of the catalog
 		found := true
-		node.localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
+		node.replicas.Local(fsm.CatalogPartition).View(func(m partition.Machine) {
 			for _, at := range []fsm.EntityRef{peeked, received, polled} {
 				entity, _ := raftgroup.Catalog(m).ByID(at.ID)
 				found = found && entity.Settings.AutoDeleteOnIdle == settings.AutoDeleteOnIdle

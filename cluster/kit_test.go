@@ -199,7 +199,7 @@ func (n *Node) abandon() {
 	n.mu.Unlock()
 	n.stop()
 	n.peerClient.Close()
-	_ = n.closeGroups(context.Background())
+	_ = n.replicas.Close(context.Background())
 	n.router.Close()
 	n.gossip.Abort()
 	n.tasks.Wait()
@@ -222,7 +222,7 @@ func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 			if node == nil {
 				continue
 			}
-			if group := node.localReplica(id); group != nil {
+			if group := node.replicas.Local(id); group != nil {
 				if status := group.Status(); status.IsLeader && status.Term > term {
 					leader, term = i, status.Term
 				}
@@ -342,7 +342,7 @@ func (c *testCluster) servingTimes() map[fsm.PartitionID]fsm.Instant {
 			continue
 		}
 		for _, part := range *node.partitions.Load() {
-			if group := node.localReplica(part.ID); group != nil {
+			if group := node.replicas.Local(part.ID); group != nil {
 				group.View(func(m partition.Machine) { times[part.ID] = max(times[part.ID], m.Times().Serving) })
 			}
 		}

@@ -13,7 +13,7 @@ import (
 // hasPartitionLevel reports whether the state machines of partition 1 have a level, at every member.
 func (c *testCluster) hasPartitionLevel(level uint32) bool {
 	for _, node := range c.nodes {
-		group := node.localReplica(1)
+		group := node.replicas.Local(1)
 		if group == nil {
 			return false
 		}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
-	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -39,20 +39,6 @@ func (n *Node) address(id fsm.MemberID) (string, error) {
 		return "", fmt.Errorf("member %s is unknown to gossip", id)
 	}
 	return m.PeerAddress(), nil
-}
-
-// acceptRaft passes a stream to a group; with a nil conn it only reports whether the group is open. A backup names no replica.
-func (n *Node) acceptRaft(from fsm.MemberID, id fsm.PartitionID, replica string, conn net.Conn) peer.Reply {
-	group := (*n.groups.Load())[id]
-	switch {
-	case group == nil:
-		return peer.NoReplica
-	case (replica != "" || conn != nil) && !group.Accepts(replica):
-		return peer.OtherReplica
-	case conn != nil:
-		group.Accept(from, conn)
-	}
-	return peer.Accepted
 }
 
 // acceptPeer serves the requests of another member. A second connection of the same member replaces the first,
@@ -85,11 +71,11 @@ func (n *Node) registerQueries() {
 	sayHello.Handle(n.queries, n.hello)
 	askPledge.Handle(n.queries, func(_ context.Context, q bootstrap.PledgeRequest) (bool, error) { return n.bootstrapper.Pledge(q) })
 	replicaRemoved.Handle(n.queries, n.confirmReplicaRemoved)
-	replaceReplica.Handle(n.queries, n.answerReplaceReplica)
+	replicas.Replace.Handle(n.queries, n.answerReplaceReplica)
 	digestOfReplica.Handle(n.queries, n.comparer.AnswerDigest)
 	verifyReplicas.Handle(n.queries, n.comparer.Verify)
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
-	askCampaign.Handle(n.queries, n.answerCampaign)
+	askCampaign.Handle(n.queries, n.replicas.AnswerCampaign)
 }
 
 // The queries between nodes about members, placement and replicas.
@@ -98,20 +84,11 @@ var (
 	askPledge          = rpc.Query[bootstrap.PledgeRequest, bool]{Kind: rpc.QueryPledge}
 	findPlacement      = rpc.Query[placementQuery, placement.Record]{Kind: rpc.QueryPlacement}
 	replicaRemoved     = rpc.Query[replicaRemovedQuery, struct{}]{Kind: rpc.QueryReplicaRemoved}
-	replaceReplica     = rpc.Query[replaceReplicaQuery, struct{}]{Kind: rpc.QueryReplaceReplica}
 	digestOfReplica    = rpc.Query[compare.DigestRequest, uint64]{Kind: rpc.QueryDigest}
 	verifyReplicas     = rpc.Query[compare.VerifyRequest, topology.Verification]{Kind: rpc.QueryVerify}
 	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}
 	askCampaign        = rpc.Query[partition.Question, partition.Verdict]{Kind: rpc.QueryCampaign}
 )
-
-// answerCampaign answers the question of a replica that wants to campaign.
-func (n *Node) answerCampaign(ctx context.Context, q partition.Question) (verdict partition.Verdict, err error) {
-	if group := n.group(q.Partition); group != nil && group.Accepts(q.Replica) {
-		verdict = group.Answer(ctx, q)
-	}
-	return verdict, nil
-}
 
 // ask sends a query to another member.
 func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
@@ -127,20 +104,12 @@ func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.Partit
 	return query.StatusOfReplica.Ask(ctx, n.member(member), query.StatusQuery{Partition: id})
 }
 
-// group is this member's open replica of a partition, nil when there is none.
-func (n *Node) group(id fsm.PartitionID) *partition.Group { return (*n.groups.Load())[id] }
-
 // transport gives the router and the forwarder of a node access to replicas, and serves the requests of other
 // members.
 type transport struct{ node *Node }
 
 // LocalReplica returns this member's replica of a partition, nil when none is open.
-func (t transport) LocalReplica(id fsm.PartitionID) rpc.Group {
-	if group := (*t.node.groups.Load())[id]; group != nil {
-		return group
-	}
-	return nil
-}
+func (t transport) LocalReplica(id fsm.PartitionID) rpc.Group { return t.node.replicas.Local(id) }
 
 // Clock returns the wall clock of this member, for the comparison with others.
 func (t transport) Clock() time.Time { return t.node.config.Now() }
@@ -171,6 +140,3 @@ func (t transport) Go(task func(ctx context.Context)) bool { return t.node.start
 func (t transport) AnswerQuery(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply {
 	return t.node.queries.Answer(ctx, kind, arguments)
 }
-
-// localReplica returns this member's replica of a partition, nil when none is open.
-func (n *Node) localReplica(id fsm.PartitionID) rpc.Group { return transport{n}.LocalReplica(id) }

@@ -473,7 +473,7 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	c.move(1, c.nodes[3].self, c.nodes[others[0]].self, c.nodes[others[1]].self)
 	node := c.nodes[dead]
 	kit.Eventually(t, "the move has begun, or has ended between two looks", func() bool {
-		group := node.localReplica(1)
+		group := node.replicas.Local(1)
 		if group == nil {
 			return true
 		}
@@ -538,8 +538,8 @@ func TestMoveIsCancelled(t *testing.T) {
 	}
 	kit.Eventually(t, "it is paused", func() bool { return state() == topology.Paused })
 	c.startMore(3)
-	kit.Eventually(t, "the replica is open", func() bool { return c.nodes[3].replicaNumber(1) != 0 })
-	if status := c.nodes[c.leader(1)].localReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
+	kit.Eventually(t, "the replica is open", func() bool { return c.nodes[3].replicas.Number(1) != 0 })
+	if status := c.nodes[c.leader(1)].replicas.Local(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
 		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
 	}
 	if err := retryUntilLed(t, func() error { return operator.CancelMove(t.Context(), 1) }); err != nil {
@@ -554,7 +554,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	c.move(1, fresh, members[1], members[2])
 	leader := c.nodes[c.leader(1)]
 	kit.Eventually(t, "it is added, or all has moved between two looks", func() bool {
-		group := leader.localReplica(1)
+		group := leader.replicas.Local(1)
 		if group == nil {
 			return true
 		}
@@ -598,7 +598,7 @@ func drainMovesLeadershipsAway(t *testing.T) {
 	led := func() map[fsm.PartitionID]uint64 { // the partitions that it leads, and the terms
 		terms := make(map[fsm.PartitionID]uint64)
 		for p := range fsm.PartitionID(5) {
-			if s := c.nodes[drained].localReplica(p).Status(); s.IsLeader {
+			if s := c.nodes[drained].replicas.Local(p).Status(); s.IsLeader {
 				terms[p] = s.Term
 			}
 		}
@@ -624,7 +624,7 @@ func drainMovesLeadershipsAway(t *testing.T) {
 	}
 	kit.Eventually(t, "it leads again", func() bool {
 		for p := fsm.PartitionID(1); p < 5; p++ {
-			if c.nodes[drained].localReplica(p).Status().IsLeader {
+			if c.nodes[drained].replicas.Local(p).Status().IsLeader {
 				return true
 			}
 		}

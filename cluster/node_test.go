@@ -225,7 +225,7 @@ func TestRequestsSurviveLeaderDeath(t *testing.T) {
 	c.ready()
 	kit.Eventually(t, "leaders are where they are wanted", func() bool {
 		for _, part := range *client.partitions.Load() {
-			own := client.localReplica(part.ID).Status()
+			own := client.replicas.Local(part.ID).Status()
 			if own.Leader != part.Replicas[0].Member {
 				return false
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -45,7 +46,7 @@ func (n *Node) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all
 }
 
 func (n *Node) readPlacement(ctx context.Context, q placementQuery) (all placement.Record, err error) {
-	catalog := n.localReplica(fsm.CatalogPartition)
+	catalog := n.replicas.Local(fsm.CatalogPartition)
 	if catalog == nil {
 		return all, rpc.ErrNotLeader
 	}
@@ -74,7 +75,7 @@ func (n *Node) confirmReplicaRemoved(ctx context.Context, q replicaRemovedQuery)
 	if q.Partition == fsm.CatalogPartition {
 		return struct{}{}, fsm.InvalidArgument
 	}
-	group := (*n.groups.Load())[q.Partition]
+	group := n.replicas.Group(q.Partition)
 	if group == nil || !group.Status().IsLeader {
 		return struct{}{}, rpc.ErrNotLeader
 	}
@@ -99,4 +100,51 @@ func (n *Node) confirmReplicaRemoved(ctx context.Context, q replicaRemovedQuery)
 // knows of the replica's removal from a record that is older than the replica.
 func isRetired(part *fsm.Partition, replica fsm.Replica) bool {
 	return replica.Number <= part.Last && !slices.Contains(part.Replicas, replica) && !slices.Contains(part.Target, replica)
+}
+
+// answerReplaceReplica answers replicas.ReplaceQuery, as the leader of the partition.
+func (n *Node) answerReplaceReplica(ctx context.Context, q replicas.ReplaceQuery) (struct{}, error) {
+	group := n.replicas.Group(q.Partition)
+	switch {
+	case group == nil || !group.Status().IsLeader:
+		return struct{}{}, rpc.ErrNotLeader
+	case q.Replica.Member == n.self:
+		return struct{}{}, fsm.InvalidArgument
+	case q.Partition == fsm.CatalogPartition:
+		return struct{}{}, n.replaceCatalogReplica(ctx, group, q.Replica.Member)
+	}
+	status := group.Status()
+	replica := partition.Voter{Replica: raftgroup.ReplicaID(q.Replica.Member, q.Replica.Number), Member: q.Replica.Member}
+	if slices.Contains(status.Voters, replica) && !n.mover.HasQuorumWithout(ctx, q.Partition, replica, &status) {
+		return struct{}{}, fsm.PreconditionFails
+	}
+	_, err := n.router.Command(ctx, fsm.CatalogPartition, fsm.ReplaceReplica{Partition: q.Partition, Replica: q.Replica})
+	return struct{}{}, err
+}
+
+// replaceCatalogReplica confirms that the catalog has a quorum without the replica of a member, and removes the replicas
+// of the member that no longer have its name.
+func (n *Node) replaceCatalogReplica(ctx context.Context, group *partition.Group, member fsm.MemberID) error {
+	hello, err := n.askHello(ctx, member)
+	if err != nil {
+		return err
+	}
+	status := group.Status()
+	for _, v := range slices.Concat(status.Nonvoters, status.Voters) {
+		if v.Member != member {
+			continue
+		}
+		if slices.Contains(status.Voters, v) && !n.mover.HasQuorumWithout(ctx, fsm.CatalogPartition, v, &status) {
+			return fsm.PreconditionFails
+		}
+		if v.Replica == hello.CatalogName() {
+			continue
+		}
+		if err := group.RemoveReplica(ctx, v.Replica); err != nil {
+			return err
+		}
+		n.log.InfoContext(ctx, "damaged replica of the catalog was removed", "peer", member, "replica", v.Replica)
+		notify.WakeUp(n.reconcileNow) // adds the one that takes its place
+	}
+	return nil
 }

@@ -32,7 +32,7 @@ func (n *Node) reconcileLoop(ctx context.Context) {
 		case <-ticker.C:
 		case <-n.reconcileNow:
 		}
-		if group := (*n.groups.Load())[fsm.CatalogPartition]; group != nil && group.Status().IsLeader {
+		if group := n.replicas.Group(fsm.CatalogPartition); group != nil && group.Status().IsLeader {
 			n.reconcileCatalog(ctx, group)
 		} else {
 			n.balancer.Reset()
@@ -150,7 +150,7 @@ func (n *Node) askHello(ctx context.Context, member fsm.MemberID) (bootstrap.Hel
 
 // reconcileGroups does the work of the leaders of message partitions.
 func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
-	groups := *n.groups.Load()
+	groups := n.replicas.All()
 	for i := range placed {
 		part := &placed[i]
 		group := groups[part.ID]

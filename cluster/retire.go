@@ -75,7 +75,7 @@ func (n *Node) retiredReplicas(placed []fsm.Partition) (out []datadir.Replica) {
 // retireOne removes one replica, once its group has removed it. Package partition marks the folder before it
 // removes the first file, so that the next start completes a removal that a crash has interrupted.
 func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32) error {
-	group, open := (*n.groups.Load())[id], n.replicaNumber(id) == number
+	group, open := n.replicas.Group(id), n.replicas.Number(id) == number
 	if !open || group == nil || !group.Status().Removed {
 		if err := n.askReplicaRemoved(ctx, id, number); err != nil {
 			return err
@@ -87,7 +87,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 	path := n.dataDir.ReplicaPath(id, number)
 	var err error
 	if open && group != nil {
-		n.setGroup(id, 0, nil)
+		n.replicas.Unregister(id)
 		n.forwarder.LeaderChanged(id, false)
 		err = group.Destroy(ctx)
 	} else {
@@ -147,7 +147,7 @@ func (n *Node) hello(_ context.Context, request bootstrap.HelloRequest) (bootstr
 // hasLeft reports whether a member was removed and a committed configuration of the catalog is without it. Until
 // then the catalog may need its vote, and its process must not end.
 func (n *Node) hasLeft(id fsm.MemberID) bool {
-	group := n.group(fsm.CatalogPartition)
+	group := n.replicas.Group(fsm.CatalogPartition)
 	if group == nil || !n.memberRecord(id).Removed {
 		return false
 	}
@@ -159,7 +159,7 @@ func (n *Node) hasLeft(id fsm.MemberID) bool {
 // a member that was removed while it was away, so it cannot learn of its removal otherwise.
 func (n *Node) askIfRemoved(ctx context.Context) {
 	cluster := n.clusterID()
-	group := (*n.groups.Load())[fsm.CatalogPartition]
+	group := n.replicas.Group(fsm.CatalogPartition)
 	if group == nil || cluster == "" {
 		return
 	}

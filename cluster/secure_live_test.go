@@ -50,7 +50,7 @@ func isKnownTo(t *testing.T, node *Node, other fsm.MemberID) bool {
 			return true
 		}
 	}
-	s := (*node.groups.Load())[fsm.CatalogPartition].Status()
+	s := node.replicas.Group(fsm.CatalogPartition).Status()
 	for _, v := range slices.Concat(s.Voters, s.Nonvoters) {
 		if v.Member == other {
 			return true

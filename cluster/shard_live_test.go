@@ -316,7 +316,7 @@ func TestInterruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
 	for _, shard := range half.Shards {
 		kit.Eventually(t, "the shard is dropped", func() bool {
 			there := true
-			c.nodes[0].localReplica(shard.Partition).View(func(m partition.Machine) { _, there = raftgroup.Queues(m).Settings(shard.Entity) })
+			c.nodes[0].replicas.Local(shard.Partition).View(func(m partition.Machine) { _, there = raftgroup.Queues(m).Settings(shard.Entity) })
 			return !there
 		})
 	}

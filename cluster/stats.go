@@ -114,7 +114,7 @@ func (n *Node) Stats(entities int) Stats {
 	s.Store.LogStats, s.Store.DiskSpace = n.raftLog.Stats(), n.raftLog.DiskSpace()
 	s.Store.FreeBytes, s.Store.DiskBytes, _ = partition.FileSystemSpace(n.config.Dir) // zeros when it fails
 	moving := n.movingPartitions()
-	groups := *n.groups.Load()
+	groups := n.replicas.All()
 	led := make(map[fsm.PartitionID]*partition.Group)
 	for id, group := range groups {
 		p := partitionStats(group)

@@ -21,7 +21,7 @@ func (o *Operator) Status(ctx context.Context) (topology.Status, error) { return
 // Status returns the state of the cluster as Operator.Status does.
 func (n *Node) Status(ctx context.Context) (topology.Status, error) {
 	s := topology.Status{ClusterID: n.clusterID(), FormatLevel: n.FormatLevel()}
-	if catalog := n.localReplica(fsm.CatalogPartition); catalog != nil {
+	if catalog := n.replicas.Local(fsm.CatalogPartition); catalog != nil {
 		s.FormatLevelMax = levelMax(catalog)
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
@@ -70,7 +70,7 @@ func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) topolog
 	for _, r := range part.Replicas {
 		p.Replicas = append(p.Replicas, r.Member)
 	}
-	if own := n.localReplica(part.ID); own != nil {
+	if own := n.replicas.Local(part.ID); own != nil {
 		s := own.Status()
 		p.Leader, p.Term, p.Applied, p.Contact = s.Leader, s.Term, s.Applied, s.LastContact
 		if part.ID == fsm.CatalogPartition {

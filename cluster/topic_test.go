@@ -307,7 +307,7 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 		waiting = append(waiting, answer)
 	}
 	kit.Eventually(t, "they stand in line", func() bool {
-		return c.nodes[c.leader(1)].localReplica(1).Status().Waiting == len(waiting)
+		return c.nodes[c.leader(1)].replicas.Local(1).Status().Waiting == len(waiting)
 	})
 	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
 		t.Fatal(err)
@@ -401,7 +401,7 @@ func TestConcurrentlyRecreatedTopicsLeaveNothingBehind(t *testing.T) {
 	}
 	kit.Eventually(t, "nothing is left", func() bool {
 		left := 0
-		c.nodes[0].localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
+		c.nodes[0].replicas.Local(fsm.CatalogPartition).View(func(m partition.Machine) {
 			left = raftgroup.Catalog(m).Entities() + len(raftgroup.Catalog(m).Dropping())
 		})
 		return left == 0 && c.holds(1)

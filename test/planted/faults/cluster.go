@@ -9,7 +9,7 @@ func clusterFaults() []Fault {
 		// has forgotten everything.
 		{Name: "bootstrap-empty-voter", Package: "test/sim", Test: "TestSimulation", Env: []string{"PEEKLOCK_SIM_SEED=1", "PEEKLOCK_SIM_FAULTS=lose disk"}, Patches: []overlay.Patch{
 			{
-				"cluster/node.go",
+				"cluster/start.go",
 				"n.self = n.dataDir.Identity().Member",
 				`if FAULT && n.dataDir.Identity().Cluster == "" {
 		member := make([]byte, len(rand.Text()))
