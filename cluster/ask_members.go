@@ -14,7 +14,7 @@ import (
 )
 
 // members gives the parts of the node access to its replicas and to single members of the cluster, this one
-// included. It implements bootstrap.Peers, compare.Members and move.Node.
+// included. It implements bootstrap.Peers, compare.Members and reconcile.Node.
 type members struct{ node *Node }
 
 // Alive lists the members that gossip considers alive, this one included.
@@ -38,7 +38,7 @@ func (m members) Processes() []gossip.Member { return m.node.gossip.All() }
 func (m members) MemberRecord(member fsm.MemberID) fsm.Member { return m.node.memberRecord(member) }
 
 // HasSpace reports whether neither the disk nor the memory of a member is nearly full.
-func (m members) HasSpace(member fsm.MemberID) bool { return m.node.hasSpace(member) }
+func (m members) HasSpace(member fsm.MemberID) bool { return m.node.space.Has(member) }
 
 // HasClock reports whether the clock of a member is not known to be wrong.
 func (m members) HasClock(member fsm.MemberID) bool { return !m.node.clocks.IsOff(member) }
@@ -53,6 +53,9 @@ func (m members) Partitions() []fsm.Partition {
 
 // Group returns this member's open replica of a partition, nil when there is none.
 func (m members) Group(id fsm.PartitionID) *partition.Group { return m.node.replicas.Group(id) }
+
+// ClusterID returns the id of the cluster, "" before it is known.
+func (m members) ClusterID() string { return m.node.clusterID() }
 
 // Placement asks the catalog's leader for the placement of partitions and the records of members.
 func (m members) Placement(ctx context.Context, id fsm.PartitionID) (placement.Record, error) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -87,10 +86,10 @@ func (n *Node) followCatalog(ctx context.Context) {
 	if err := n.bootstrapper.RecordCluster(cluster); err != nil {
 		n.log.ErrorContext(ctx, "failed to record the cluster in the data folder", "error", err)
 	}
-	if !n.adoptLevel(ctx, level) {
+	if !n.levels.Adopt(ctx, level) {
 		return
 	}
-	n.raisePartitionLevels(ctx)
+	n.levels.RaisePartitions(ctx)
 	n.gossip.SetCluster(cluster)
 	known := n.members.Swap(&members)
 	// This is last, because a member that is ready must know its cluster, and a member without replicas is
@@ -100,12 +99,12 @@ func (n *Node) followCatalog(ctx context.Context) {
 		n.log.InfoContext(ctx, "catalog was loaded", "cluster", cluster, "partitions", len(placed))
 	}
 	if before == nil || !slices.EqualFunc(*before, placed, samePlacement) || !slices.Equal(*known, members) {
-		notify.WakeUp(n.reconcileNow)
+		n.reconciler.Wake()
 	}
 	n.replicas.OpenPlaced(ctx, placed, n.newestPlacement)
-	n.retire(placed)
-	if n.memberRecord(n.self).Removed && group.Status().Removed && len(n.retiredReplicas(placed)) == 0 {
-		n.markRemoved(ctx)
+	n.retirer.Retire(placed)
+	if n.memberRecord(n.self).Removed && group.Status().Removed && len(n.retirer.Retired(placed)) == 0 {
+		n.removal.mark(ctx)
 	}
 	n.changed.Notify()
 }

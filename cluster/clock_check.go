@@ -86,8 +86,7 @@ func (n *Node) giveLeadershipsAway(ctx context.Context) {
 		if status := group.Status(); !status.IsLeader || len(status.Voters) < 2 || ctx.Err() != nil {
 			continue
 		}
-		part := n.placementOf(id, group)
-		err := n.mover.TransferToEligible(ctx, &part, group, n.mover.AcceptsLeaders)
+		err := n.mover.TransferAway(ctx, id, group)
 		if err != nil && !errors.Is(err, partition.ErrTransferUsed) && !errors.Is(err, partition.ErrNotLeader) {
 			n.log.DebugContext(ctx, "failed to transfer a leadership to a member whose clock is right, will retry", "partition", id, "error", err)
 		}

@@ -185,7 +185,7 @@ func allDisksFullRefusesGrowth(t *testing.T) {
 	free[(leader+1)%3].Store(diskFree)
 	kit.Eventually(t, "sends are taken", func() bool { return trySend(c.nodes[(leader+2)%3], at, "f") == fsm.OK })
 	free[(leader+2)%3].Store(diskFree)
-	kit.Eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, (*Node).isLowOnSpace) })
+	kit.Eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.space.IsLow() }) })
 	sendMessage(t, c.nodes[0], at, "g")
 }
 

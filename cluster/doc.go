@@ -15,20 +15,22 @@
 //	entities    creates, changes and deletes entities and namespaces
 //	forwarding  moves messages between entities
 //	gossip      the list of members and their addresses
+//	levels      keeps the format level of the cluster: what every member can read
 //	move        moves partitions, transfers leaderships, drains and removes members, and rebalances
 //	notify      wakes goroutines that wait for a change
 //	peer        the peer port: one TCP or TLS stream per purpose
 //	placement   computes which members hold and lead which partitions
 //	raftgroup   names, state machines and status of the raft groups
-//	replicas    opens the replicas of this member, and replaces damaged ones
+//	reconcile   does the work of leaders: founds the cluster, adds members, maintains the voters of the catalog
+//	replicas    opens and removes the replicas of this member, and replaces damaged ones
 //	router      sends requests to the leaders of partitions, and retries
 //	rpc         requests and queries between members
 //	shards      which shard of a partitioned entity a message belongs to
+//	space       limits the effect of full disks and memory
 //	throttle    limits how often events that peers can cause are logged
 //
-// The loops of a Node are in this package: catalogLoop opens and retires replicas, reconcileLoop adds
-// members and runs the parts of package move, spaceLoop reacts to full disks, clockLoop to a
-// wrong clock of this member, and healthLoop does the health checks that take time.
+// The loops of a Node are in this package: catalogLoop follows the catalog and has replicas opened and retired, clockLoop
+// reacts to a wrong clock of this member, and healthLoop does the health checks that take time.
 //
 // Package cmd/peeklock opens a Node per member, gives its Router to the gateway and the control API,
 // and its Operator to the operators' commands. The package does not store messages (package partition),

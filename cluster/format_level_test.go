@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -114,31 +113,6 @@ func heldLevelDoesNotRise(t *testing.T) {
 	}
 }
 
-// TestLevelIsRecordedAgain: a level that could not be written to member.json is written the next time that the member
-// follows the catalog.
-func TestLevelIsRecordedAgain(t *testing.T) {
-	t.Parallel()
-	path := kit.MemoryDir(t)
-	dir, err := datadir.Open(nil, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = dir.Close() }()
-	n := &Node{config: Config{readableLevel: 2}, dataDir: dir, log: testLogger()}
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
-	if !n.adoptLevel(t.Context(), 2) || dir.Identity().Level != 0 {
-		t.Fatalf("level %d is recorded in a folder that does not exist, want 0", dir.Identity().Level)
-	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if !n.adoptLevel(t.Context(), 2) || dir.Identity().Level != 2 {
-		t.Errorf("level %d is recorded, want 2", dir.Identity().Level)
-	}
-}
-
 // memberAt returns the id of a member that may be down.
 func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
 	t.Helper()
@@ -214,7 +188,7 @@ func oldBinaryCannotJoin(t *testing.T) {
 		_, err := leader.address(old.self)
 		return err == nil
 	})
-	if _, err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
+	if _, err := leader.reconciler.ConfirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
 		t.Fatalf("it would be taken in: %v", err)
 	}
 	for _, v := range leader.replicas.Local(fsm.CatalogPartition).Status().Nonvoters {

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/bootstrap"
 	"github.com/peeklock/peeklock/cluster/compare"
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm/filter"
@@ -28,7 +29,7 @@ func queryFormats() []golden.Format {
 		{Name: "2 pledge, reply", Of: false},
 		{Name: "14 placement, query", Of: placementQuery{}},
 		{Name: "14 placement, reply", Of: placement.Record{}},
-		{Name: "15 depart, query", Of: replicaRemovedQuery{}},
+		{Name: "15 depart, query", Of: reconcile.RemovedQuery{}},
 		{Name: "15 depart, reply", Of: struct{}{}},
 		{Name: "16 digest, query", Of: compare.DigestRequest{}},
 		{Name: "16 digest, reply", Of: uint64(0)},

@@ -131,7 +131,7 @@ func (n *Node) checkRaft() {
 // must become ready, or a rolling restart would wait for it forever.
 func (n *Node) Readiness() []Check {
 	n.mu.Lock()
-	failed, closing, expelled := n.startError, n.closing, n.isRemoved
+	failed, closing, expelled := n.startError, n.closing, n.removal.is()
 	n.mu.Unlock()
 	membership := Check{Name: "membership", OK: true, Text: "member of the cluster"}
 	switch {

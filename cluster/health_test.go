@@ -83,19 +83,23 @@ func TestReadinessOfIsolatedMember(t *testing.T) {
 	for name, change := range map[string]func(*Node){
 		"failed":  func(n *Node) { n.startError = errors.New("x") },
 		"closing": func(n *Node) { n.closing = true },
-		"removed": func(n *Node) { n.isRemoved = true },
+		"removed": func(n *Node) { n.removal.isRemoved = true },
 	} {
 		c := newTestCluster(t, 1, 1)
 		c.startAll()
 		n := c.nodes[0]
 		n.mu.Lock()
+		n.removal.mu.Lock()
 		change(n)
+		n.removal.mu.Unlock()
 		n.mu.Unlock()
 		if bad := failing(n.Readiness()); len(bad) != 1 || bad[0] != "membership" {
 			t.Errorf("%s: %v", name, bad)
 		}
 		n.mu.Lock()
-		n.startError, n.closing, n.isRemoved = nil, false, false
+		n.removal.mu.Lock()
+		n.startError, n.closing, n.removal.isRemoved = nil, false, false
+		n.removal.mu.Unlock()
 		n.mu.Unlock()
 	}
 	n := &Node{replicas: replicas.New(&replicas.Config{})}

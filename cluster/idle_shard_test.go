@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -139,7 +140,7 @@ func TestFencesWithoutUseAreLifted(t *testing.T) {
 	fence(at.Shards[1], round)
 	for shard := range 2 {
 		switch code := sendCode(c.nodes[1], shards.Ref(at, shard), fsm.Message{Payload: []byte("x")}); {
-		case code == fsm.OK && time.Since(begun) > fenceMax:
+		case code == fsm.OK && time.Since(begun) > reconcile.FenceMax:
 			t.Log("the machine was too slow to send before the fences were lifted")
 			stored++
 		case code != fsm.ServerBusy:

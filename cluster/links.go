@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/query"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -41,37 +39,14 @@ func (n *Node) address(id fsm.MemberID) (string, error) {
 	return m.PeerAddress(), nil
 }
 
-// acceptPeer serves the requests of another member. A second connection of the same member replaces the first,
-// and is served only when no request of the first connection is still waiting: such a request could lock
-// messages that no receiver gets.
-func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn) {
-	now := &peerServerConn{conn: conn, done: make(chan struct{})}
-	defer close(now.done)
-	n.mu.Lock()
-	before := n.servedConns[from]
-	n.servedConns[from] = now
-	n.mu.Unlock()
-	if before != nil {
-		_ = before.conn.Close()
-		<-before.done
-	}
-	rpc.Serve(ctx, transport{n}, n.log, from, conn)
-	n.mu.Lock()
-	if n.servedConns[from] == now {
-		delete(n.servedConns, from)
-	}
-	n.mu.Unlock()
-}
-
 // registerQueries registers the answers to all queries of other members.
 func (n *Node) registerQueries() {
 	n.queries = make(rpc.Handlers)
 	n.router.RegisterQueries(n.queries)
+	n.reconciler.RegisterQueries(n.queries)
 	findPlacement.Handle(n.queries, n.readPlacement)
 	sayHello.Handle(n.queries, n.hello)
 	askPledge.Handle(n.queries, func(_ context.Context, q bootstrap.PledgeRequest) (bool, error) { return n.bootstrapper.Pledge(q) })
-	replicaRemoved.Handle(n.queries, n.confirmReplicaRemoved)
-	replicas.Replace.Handle(n.queries, n.answerReplaceReplica)
 	digestOfReplica.Handle(n.queries, n.comparer.AnswerDigest)
 	verifyReplicas.Handle(n.queries, n.comparer.Verify)
 	compareCheckpoints.Handle(n.queries, n.comparer.AnswerCheckpoints)
@@ -83,12 +58,19 @@ var (
 	sayHello           = rpc.Query[bootstrap.HelloRequest, bootstrap.Hello]{Kind: rpc.QueryHello}
 	askPledge          = rpc.Query[bootstrap.PledgeRequest, bool]{Kind: rpc.QueryPledge}
 	findPlacement      = rpc.Query[placementQuery, placement.Record]{Kind: rpc.QueryPlacement}
-	replicaRemoved     = rpc.Query[replicaRemovedQuery, struct{}]{Kind: rpc.QueryReplicaRemoved}
 	digestOfReplica    = rpc.Query[compare.DigestRequest, uint64]{Kind: rpc.QueryDigest}
 	verifyReplicas     = rpc.Query[compare.VerifyRequest, topology.Verification]{Kind: rpc.QueryVerify}
 	compareCheckpoints = rpc.Query[compare.CheckpointsRequest, compare.Checkpoints]{Kind: rpc.QueryCheckpoints}
 	askCampaign        = rpc.Query[partition.Question, partition.Verdict]{Kind: rpc.QueryCampaign}
 )
+
+// hello answers sayHello, the query for the identity and state of this member.
+func (n *Node) hello(_ context.Context, request bootstrap.HelloRequest) (bootstrap.Hello, error) {
+	hello := n.bootstrapper.Hello()
+	hello.Removed = request.From != "" && n.removal.hasLeft(request.From)
+	hello.ReadableLevel, hello.RequiredLevel = n.levels.Readable, n.levels.Adopted()
+	return hello, nil
+}
 
 // ask sends a query to another member.
 func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {

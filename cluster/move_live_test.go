@@ -15,6 +15,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/topology"
 )
@@ -247,11 +248,16 @@ func (c *testCluster) move(id fsm.PartitionID, to ...fsm.MemberID) {
 	}
 }
 
+// isOn returns a function that reports whether a replica is on a member.
+func isOn(id fsm.MemberID) func(partition.Voter) bool {
+	return func(v partition.Voter) bool { return v.Member == id }
+}
+
 // isReplicaRemoved asks the leader of a partition whether a replica of a member is out of its group, until it answers.
 func isReplicaRemoved(t *testing.T, node *Node, id fsm.PartitionID, number uint32) (is bool) {
 	t.Helper()
 	kit.Eventually(t, "the leader answers about a replica", func() bool {
-		err := node.askReplicaRemoved(t.Context(), id, number)
+		err := node.confirmRemoved(t.Context(), id, number)
 		is = err == nil
 		return is || errors.Is(err, fsm.PreconditionFails)
 	})
@@ -379,27 +385,16 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	node := c.nodes[3]
 	c.move(1, id, c.nodes[0].self, c.nodes[1].self)
 	c.settled()
-	retiring := func(is bool) {
-		node.mu.Lock()
-		node.retiring = is
-		node.mu.Unlock()
-	}
-	kit.Eventually(t, "nothing is removed here now", func() bool {
-		node.mu.Lock()
-		defer node.mu.Unlock()
-		was := node.retiring
-		node.retiring = true // simulates a retirement that takes long
-		return !was
-	})
+	node.retirer.Busy <- struct{}{} // simulates a retirement that takes long
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if err := retryUntilLed(t, func() error { return c.nodes[0].Operator().RemoveMember(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
 	kit.Eventually(t, "the others tell it", func() bool {
-		node.mu.Lock()
-		defer node.mu.Unlock()
-		return !node.removalReported.IsZero()
+		node.removal.mu.Lock()
+		defer node.removal.mu.Unlock()
+		return !node.removal.reported.IsZero()
 	})
 	select {
 	case <-node.Removed():
@@ -407,7 +402,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 		t.Errorf("it says so with %v, %v", have, err)
 	default:
 	}
-	retiring(false)
+	<-node.retirer.Busy
 	select {
 	case <-node.Removed():
 	case <-time.After(60 * time.Second):
@@ -446,7 +441,7 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	sendMessage(t, c.nodes[3], queue, "x")
 	kit.Eventually(t, "the newcomer votes in the catalog", func() bool {
 		status, err := leaderStatus(t.Context(), operator.node, fsm.CatalogPartition)
-		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, matchesMember(fresh))
+		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, isOn(fresh))
 	})
 	node := c.start(2)
 	select {
@@ -559,7 +554,7 @@ func TestMoveIsCancelled(t *testing.T) {
 			return true
 		}
 		status := group.Status()
-		return slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(fresh))
+		return slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), isOn(fresh))
 	})
 	_ = operator.PauseMove(t.Context(), 1) // may be too late
 	c.kill(3)

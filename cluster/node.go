@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,12 +16,15 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/levels"
 	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
+	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/space"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -46,14 +48,18 @@ type Node struct {
 	raftLog      *partition.Log
 	replicas     *replicas.Set
 	healer       *replicas.Healer
+	retirer      *replicas.Retirer
+	levels       *levels.Levels
+	reconciler   *reconcile.Reconciler
+	idleShards   *reconcile.IdleShards
 	gossip       *gossip.Membership
 	peers        *peer.Transport
 	peerClient   *rpc.Client
+	space        *space.Monitor
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router
 	operator     *Operator
 	mover        *move.Mover
-	balancer     *move.Balancer // used by reconcileLoop only
 	forwarder    *forwarding.Forwarder
 	bootstrapper *bootstrap.Bootstrapper
 	comparer     *compare.Comparer
@@ -63,36 +69,22 @@ type Node struct {
 
 	partitions     atomic.Pointer[[]fsm.Partition] // of the catalog, nil before it is loaded
 	members        atomic.Pointer[[]fsm.Member]    // of the catalog, by id; nil before it is loaded
-	formatLevel    atomic.Uint32                   // of the catalog, 0 before it is loaded
 	changed        notify.Broadcast                // leaders, members, replicas, catalog
 	catalogApplied chan struct{}                   // buffer of one: the catalog has applied something
-	reconcileNow   chan struct{}                   // buffer of one: reconcile now
-	idleShards     chan fsm.EntityID               // of partitions that this member leads
 
-	health        health
-	selfRecorded  bool          // zone and weight are recorded in the catalog; used by reconcileLoop only
-	levelProposal levelProposal // used by reconcileLoop only
-	outdated      chan struct{} // closed when the cluster needs a higher level than this binary can read
+	health  health
+	removal removal
+	served  peerServer
 
-	mu                  sync.Mutex // guards the fields below
-	servedConns         map[fsm.MemberID]*peerServerConn
-	retiring, isRemoved bool
-	removalReported     time.Time     // when another member first reported that this one was removed
-	removed             chan struct{} // closed when this member learns that it was removed
-	startError          error         // why this member will never be ready
-	closing             bool
-	tasks               sync.WaitGroup
+	mu         sync.Mutex // guards the fields below
+	startError error      // why this member will never be ready
+	closing    bool
+	tasks      sync.WaitGroup
 	// startTask runs a task that close waits for. It returns false when the node is closing.
 	startTask  func(task func(ctx context.Context)) bool
 	stop       context.CancelFunc
 	closeOnce  sync.Once
 	closeError error
-}
-
-// peerServerConn is a forward connection of another member.
-type peerServerConn struct {
-	conn net.Conn
-	done chan struct{}
 }
 
 // Router returns the router, which sends requests to the leaders of their partitions.
@@ -109,6 +101,36 @@ func (n *Node) GossipAddr() string { return n.gossip.Address() }
 
 // PeerAddr returns the host:port of the peer port.
 func (n *Node) PeerAddr() string { return n.peers.Addr().String() }
+
+// SetLowMemory sets whether queued data has nearly used up the memory of the process. While it is set, this
+// member behaves as when its disk is nearly full: it accepts no new messages and entities, and transfers
+// leaderships to members that have free space.
+func (n *Node) SetLowMemory(on bool) { n.raftLog.SetLowMemory(on) }
+
+// BusyReason returns, for clients, why this member accepts no new messages now and what to do, and "" when it
+// accepts them.
+func (n *Node) BusyReason() string {
+	switch space := n.raftLog.DiskSpace(); {
+	case space.LowMemory:
+		return "The member has no memory for more messages. Receive, purge or delete some that wait, or give it more memory."
+	case space.ReadOnly:
+		return "The disk of the member is nearly full. Receive, purge or delete messages that wait, or make its volume larger."
+	}
+	return ""
+}
+
+// Removed returns a channel that is closed when this member learns that it was removed from its cluster. The
+// process should then call Close and exit. From then on Ready returns datadir.ErrRemoved.
+func (n *Node) Removed() <-chan struct{} { return n.removal.done }
+
+// FormatLevel is the level of the cluster: formats and commands up to it may be written, because every member
+// can read them (see fsm.FormatLevel). It only rises, and may rise a moment before this member learns it. At
+// least 1.
+func (n *Node) FormatLevel() uint32 { return n.levels.Current() }
+
+// Outdated returns a channel that is closed when this member learns that its binary is too old for the cluster.
+// The process should then call Close and exit. From then on Ready returns bootstrap.ErrOutdated.
+func (n *Node) Outdated() <-chan struct{} { return n.levels.Outdated() }
 
 // Ready waits until the catalog is loaded, every replica of this member is open and every partition has a
 // leader. It returns an error early when the member can never become ready.
@@ -154,6 +176,11 @@ func (n *Node) allReplicasOpen() bool {
 // failStart records that this member will never be ready.
 func (n *Node) failStart(err error) {
 	n.log.Error("failed to start the member", "error", err)
+	n.fail(err)
+}
+
+// fail makes Ready return an error.
+func (n *Node) fail(err error) {
 	n.mu.Lock()
 	n.startError = err
 	n.mu.Unlock()

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -18,13 +19,16 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/levels"
 	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/reconcile"
 	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/space"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -53,11 +57,6 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		incarnation:    newIncarnation(),
 		openedAt:       time.Now(),
 		catalogApplied: make(chan struct{}, 1),
-		reconcileNow:   make(chan struct{}, 1),
-		idleShards:     make(chan fsm.EntityID, idleShardsMax),
-		servedConns:    make(map[fsm.MemberID]*peerServerConn),
-		removed:        make(chan struct{}),
-		outdated:       make(chan struct{}),
 	}
 	if n.config.Now == nil {
 		n.config.Now = time.Now
@@ -65,6 +64,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	if n.config.Monotonic == nil {
 		n.config.Monotonic = func() time.Duration { return time.Since(n.openedAt) }
 	}
+	n.removal = removal{node: n, done: make(chan struct{})}
 	var err error
 	if n.dataDir, err = datadir.Open(config.FS, config.Dir); err != nil {
 		return nil, fmt.Errorf("open member: %w", err)
@@ -105,8 +105,12 @@ func shortID(id fsm.MemberID) string { return string(id[:min(8, len(id))]) }
 
 // open starts the parts, each before the parts that use it.
 func (n *Node) open(ctx context.Context) error {
-	if required := n.dataDir.Identity().Level; required > n.readableLevel() {
-		return bootstrap.OutdatedError(required, n.readableLevel())
+	n.levels = levels.New(&levels.Config{
+		Self: n.self, Readable: cmp.Or(n.config.readableLevel, fsm.FormatLevel), Dir: n.dataDir, Members: members{n}, Settle: n.config.Timing.Settle,
+		Command: n.command, Fail: n.failStart, Groups: func() map[fsm.PartitionID]*partition.Group { return n.replicas.All() }, Logger: n.log,
+	})
+	if required := n.dataDir.Identity().Level; required > n.levels.Readable {
+		return bootstrap.OutdatedError(required, n.levels.Readable)
 	}
 	var err error
 	if n.raftLog, err = openLog(n.dataDir, partition.LogConfig{
@@ -128,7 +132,7 @@ func (n *Node) open(ctx context.Context) error {
 	n.peers = peer.New(&peer.Config{
 		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, Dial: n.config.Dial, TLS: n.config.PeerTLS,
 		Cluster: n.clusterID, Address: n.address, Raft: n.replicas.Accept,
-		Forward: func(from fsm.MemberID, conn net.Conn) { n.acceptPeer(ctx, from, conn) },
+		Forward: func(from fsm.MemberID, conn net.Conn) { n.served.serve(ctx, transport{n}, n.log, from, conn) },
 		Backup:  n.backups.Serve, Logger: n.log,
 	})
 	n.peerClient = rpc.NewClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
@@ -146,12 +150,20 @@ func (n *Node) open(ctx context.Context) error {
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	}, ReplicaName: n.replicas.Name})
 	n.healer = &replicas.Healer{Set: n.replicas, Leader: n.router.Leader, Go: n.startTask}
+	n.retirer = &replicas.Retirer{
+		Set: n.replicas, Confirm: n.confirmRemoved, Go: n.startTask, Busy: make(chan struct{}, 1),
+		Closing: func(id fsm.PartitionID) { n.forwarder.LeaderChanged(id, false) },
+		Removed: func() { notify.WakeUp(n.catalogApplied) }, // another replica of the group may wait until this one is closed
+	}
 	n.openParts()
 	n.registerQueries()
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
 	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
 		return err
 	}
+	n.space = space.New(&space.Config{
+		Self: n.self, Log: n.raftLog, Gossip: n.gossip, Mover: n.mover, Groups: n.replicas.All, Go: n.startTask, Changed: n.reconciler.Wake, Logger: n.log,
+	})
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	n.startTask(n.router.Run)
@@ -159,9 +171,9 @@ func (n *Node) open(ctx context.Context) error {
 	n.startTask(n.gossipLoop)
 	n.startTask(n.healthLoop)
 	n.startTask(n.catalogLoop)
-	n.startTask(n.reconcileLoop)
-	n.startTask(n.idleShardsLoop)
-	n.startTask(n.spaceLoop)
+	n.startTask(n.reconciler.Run)
+	n.startTask(n.idleShards.Run)
+	n.startTask(n.space.Run)
 	n.startTask(n.clockLoop)
 	n.startTask(n.comparer.Run)
 	n.startTask(n.forwarder.Run)
@@ -204,16 +216,41 @@ func (n *Node) leadershipChanged(id fsm.PartitionID, leads bool) {
 	n.router.LeaderChanged(id)
 	n.forwarder.LeaderChanged(id, leads)
 	if leads {
-		notify.WakeUp(n.reconcileNow)
+		n.reconciler.Wake()
 		notify.WakeUp(n.catalogApplied) // the state machine of the group may not have the level of the cluster yet
 	}
+}
+
+// handleEffect is called by a group that this member leads. The state machine stores the pending work, also for
+// the next leader; the effect only wakes up this member.
+func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
+	if e.Kind == fsm.EffectIdle {
+		n.reconciler.Wake()
+	}
+	if e.Kind == fsm.EffectIdleShard {
+		n.idleShards.Report(e.Address.Entity)
+	}
+	if e.Kind == fsm.EffectForward {
+		n.forwarder.Wake(fsm.Outbox{Partition: id, Address: e.Address})
+	}
+}
+
+// command submits a command to a partition and waits for its result.
+func (n *Node) command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error) {
+	return n.router.Command(ctx, id, command)
+}
+
+// confirmRemoved asks the leader of a group whether a replica of this member was removed from it for good.
+func (n *Node) confirmRemoved(ctx context.Context, id fsm.PartitionID, number uint32) error {
+	_, err := reconcile.Removed.Ask(ctx, n.router.Leader(id), reconcile.RemovedQuery{Partition: id, Replica: fsm.Replica{Member: n.self, Number: number}})
+	return err
 }
 
 // openParts creates the parts that reach other members through the node.
 func (n *Node) openParts() {
 	identity := n.dataDir.Identity()
 	n.bootstrapper = bootstrap.New(bootstrap.Config{
-		Self: n.self, Expect: n.config.Expect, ReadableLevel: n.readableLevel(), Dir: n.dataDir, Peers: members{n}, Logger: n.log,
+		Self: n.self, Expect: n.config.Expect, ReadableLevel: n.levels.Readable, Dir: n.dataDir, Peers: members{n}, Logger: n.log,
 		HasData: identity.Bootstrapping || identity.Cluster != "" || n.dataDir.HasReplica(fsm.CatalogPartition, raftgroup.CatalogReplica),
 	})
 	n.comparer = compare.New(compare.Config{
@@ -227,7 +264,13 @@ func (n *Node) openParts() {
 	operator := &move.Operator{Config: moving}
 	n.operator = &Operator{Operator: operator, node: n, router: n.router}
 	n.mover = move.NewMover(moving)
-	n.balancer = &move.Balancer{Operator: operator, Rebalance: n.config.Rebalance, ReplaceAfter: n.config.ReplaceAfter, Interval: n.config.Timing.Policy}
+	n.idleShards = reconcile.NewIdleShards(&reconcile.IdleShardsConfig{Router: n.router, Groups: n.replicas.All, Interval: n.config.Timing.Reconcile, Logger: n.log})
+	n.reconciler = reconcile.New(&reconcile.Config{
+		Self: n.self, Node: members{n}, Router: n.router, Replicas: n.replicas, Levels: n.levels, Mover: n.mover,
+		Balancer: &move.Balancer{Operator: operator, Rebalance: n.config.Rebalance, ReplaceAfter: n.config.ReplaceAfter, Interval: n.config.Timing.Policy},
+		Interval: n.config.Timing.Reconcile, Partitions: n.config.Partitions, Replication: n.config.Replication,
+		Name: n.config.Name, Zone: n.config.Zone, Weight: n.config.Weight, AskIfRemoved: n.removal.askIfRemoved, Logger: n.log,
+	})
 }
 
 // gossipConfig returns the part of the configuration that gossip needs.
@@ -252,7 +295,7 @@ func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 	}
 	return gossip.Metadata{
 		Member: n.self, Name: n.config.Name, Cluster: n.dataDir.Identity().Cluster, Peer: peer,
-		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version, Zone: n.config.Zone, Level: n.readableLevel(),
+		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version, Zone: n.config.Zone, Level: n.levels.Readable,
 		Incarnation: n.incarnation, Started: time.Now().UnixMilli(),
 	}
 }

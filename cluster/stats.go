@@ -109,7 +109,7 @@ func (n *Node) Stats(entities int) Stats {
 	streams := n.peers.Stats()
 	s.Streams = StreamStats{
 		Dialled: streams.Dialled, Accepted: streams.Accepted, Failed: streams.Failed, Untrusted: streams.Untrusted,
-		Forward: n.peerConns(),
+		Forward: n.served.count() + n.peerClient.Conns(),
 	}
 	s.Store.LogStats, s.Store.DiskSpace = n.raftLog.Stats(), n.raftLog.DiskSpace()
 	s.Store.FreeBytes, s.Store.DiskBytes, _ = partition.FileSystemSpace(n.config.Dir) // zeros when it fails
@@ -159,14 +159,6 @@ func partitionStats(group *partition.Group) PartitionStats {
 		}
 	})
 	return p
-}
-
-// peerConns counts the connections for requests in both directions.
-func (n *Node) peerConns() int {
-	n.mu.Lock()
-	conns := len(n.servedConns)
-	n.mu.Unlock()
-	return conns + n.peerClient.Conns()
 }
 
 // entityScan searches the catalog for the entities with the most messages, among those that this member leads.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/levels"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -22,7 +23,7 @@ func (o *Operator) Status(ctx context.Context) (topology.Status, error) { return
 func (n *Node) Status(ctx context.Context) (topology.Status, error) {
 	s := topology.Status{ClusterID: n.clusterID(), FormatLevel: n.FormatLevel()}
 	if catalog := n.replicas.Local(fsm.CatalogPartition); catalog != nil {
-		s.FormatLevelMax = levelMax(catalog)
+		s.FormatLevelMax = levels.Max(catalog)
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()

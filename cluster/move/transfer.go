@@ -21,15 +21,43 @@ var errNoSuccessor = errors.New("no other member is alive and caught up")
 // TransferToHolder transfers the leadership to the first replica of the target, or else of the present
 // placement, that is alive and has caught up. It prefers members that have free disk space.
 func (m *Mover) TransferToHolder(ctx context.Context, part *fsm.Partition, group *partition.Group) error {
-	err := m.TransferToEligible(ctx, part, group, m.AcceptsLeaders)
+	err := m.transferToEligible(ctx, part, group, m.AcceptsLeaders)
 	if errors.Is(err, errNoSuccessor) {
-		err = m.TransferToEligible(ctx, part, group, m.IsStaying)
+		err = m.transferToEligible(ctx, part, group, m.IsStaying)
 	}
 	return err
 }
 
-// TransferToEligible transfers the leadership to the first such replica whose member is eligible.
-func (m *Mover) TransferToEligible(ctx context.Context, part *fsm.Partition, group *partition.Group, eligible func(fsm.MemberID) bool) error {
+// TransferAway transfers the leadership of a group to a member that accepts leaders. A leader tries once in its term
+// (partition.ErrTransferUsed).
+func (m *Mover) TransferAway(ctx context.Context, id fsm.PartitionID, group *partition.Group) error {
+	part := m.recordOf(id, group)
+	return m.transferToEligible(ctx, &part, group, m.AcceptsLeaders)
+}
+
+// recordOf returns the record of a partition in this member's replica of the catalog. For the catalog itself
+// it returns the voters of its group.
+func (m *Mover) recordOf(id fsm.PartitionID, group *partition.Group) fsm.Partition {
+	if id == fsm.CatalogPartition {
+		return fsm.Partition{ID: id, Replicas: ReplicasOf(group.Status().Voters)}
+	}
+	if placed := m.Node.Partitions(); int(id) <= len(placed) {
+		return placed[id-1]
+	}
+	return fsm.Partition{ID: id}
+}
+
+// ReplicasOf returns the replicas that vote in a group.
+func ReplicasOf(voters []partition.Voter) []fsm.Replica {
+	all := make([]fsm.Replica, len(voters))
+	for i, v := range voters {
+		all[i] = fsm.Replica{Member: v.Member, Number: raftgroup.ReplicaNumber(v.Replica)}
+	}
+	return all
+}
+
+// transferToEligible transfers the leadership to the first such replica whose member is eligible.
+func (m *Mover) transferToEligible(ctx context.Context, part *fsm.Partition, group *partition.Group, eligible func(fsm.MemberID) bool) error {
 	voters := group.Status().Voters
 	for _, replica := range slices.Concat(part.Target, part.Replicas) {
 		isThis := func(v partition.Voter) bool { return v.Replica == raftgroup.ReplicaID(replica.Member, replica.Number) }

@@ -36,3 +36,9 @@ func (r *Record) Member(id fsm.MemberID) fsm.Member {
 	}
 	return fsm.Member{ID: id}
 }
+
+// IsRetired reports whether a replica no longer belongs to a partition. The number distinguishes a record that
+// knows of the replica's removal from a record that is older than the replica.
+func IsRetired(part *fsm.Partition, replica fsm.Replica) bool {
+	return replica.Number <= part.Last && !slices.Contains(part.Replicas, replica) && !slices.Contains(part.Target, replica)
+}

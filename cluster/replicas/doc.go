@@ -1,5 +1,5 @@
-// Package replicas opens and closes the replicas of raft groups that a member holds ([Set]), and replaces those whose log is
-// damaged ([Healer]). Package cluster makes one of each per member, and decides which replicas are opened and removed.
+// Package replicas opens and closes the replicas of raft groups that a member holds ([Set]), replaces those whose log is
+// damaged ([Healer]), and removes those that the catalog has retired ([Retirer]). Package cluster makes one of each per member.
 //
 // The package does not know the catalog's record of its own: the caller passes it. It may not import package cluster or the
 // packages that use its replicas.

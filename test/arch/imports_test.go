@@ -40,7 +40,7 @@ func packageImports() map[string][]string {
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
 		"partition/transport": {"fsm", "fsm/fields"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/throttle", "topology"},
+		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/space", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup", "topology"},
@@ -48,6 +48,9 @@ func packageImports() map[string][]string {
 		"cluster/datadir":    {"fsm", "cluster/gossip", "partition/disk"},
 		"cluster/peer":       {"fsm", "fsm/fields", "cluster/throttle"},
 		"cluster/placement":  {"fsm"},
+		"cluster/reconcile":  {"fsm", "partition", "cluster/bootstrap", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/replicas", "cluster/rpc"},
+		"cluster/levels":     {"fsm", "partition", "cluster/bootstrap", "cluster/datadir", "cluster/gossip", "cluster/raftgroup", "cluster/rpc"},
+		"cluster/space":      {"fsm", "partition", "cluster/gossip", "cluster/move"},
 		"cluster/replicas":   {"fsm", "partition", "cluster/datadir", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/raftgroup":  {"fsm", "fsm/catalog", "fsm/queue", "partition"},
 		"cluster/rpc":        {"fsm", "fsm/fields", "partition", "cluster/notify"},

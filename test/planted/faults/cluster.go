@@ -92,8 +92,8 @@ func clusterFaults() []Fault {
 		{Name: "removed-voter-stops", Package: "cluster", Test: "TestRemovedMemberServesWhileItIsNeeded", Patches: []overlay.Patch{
 			{
 				"cluster/catalog.go",
-				"if n.memberRecord(n.self).Removed && group.Status().Removed && len(n.retiredReplicas(placed)) == 0 {",
-				"if n.memberRecord(n.self).Removed && (group.Status().Removed || FAULT) && len(n.retiredReplicas(placed)) == 0 {",
+				"if n.memberRecord(n.self).Removed && group.Status().Removed && len(n.retirer.Retired(placed)) == 0 {",
+				"if n.memberRecord(n.self).Removed && (group.Status().Removed || FAULT) && len(n.retirer.Retired(placed)) == 0 {",
 			},
 		}},
 		// Lets a restored cluster have the id of the cluster that was backed up.

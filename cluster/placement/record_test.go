@@ -1,4 +1,4 @@
-package cluster
+package placement
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestRetiredReplicaIsRecognized(t *testing.T) {
 		{Member: "A", Number: 1}: false, {Member: "B", Number: 4}: false, {Member: "A", Number: 5}: false,
 		{Member: "A", Number: 3}: true, {Member: "C", Number: 1}: true,
 	} {
-		if got := isRetired(&part, replica); got != want {
+		if got := IsRetired(&part, replica); got != want {
 			t.Errorf("%v: %v", replica, got)
 		}
 	}

@@ -1,9 +1,8 @@
-package cluster
+package reconcile
 
 import (
 	"context"
 
-	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -12,29 +11,12 @@ import (
 // removeIdleMax is how many entities one step removes; the next step follows at once.
 const removeIdleMax = 256
 
-// handleEffect is called by a group that this member leads. The state machine stores the pending work, also for
-// the next leader; the effect only wakes up this member.
-func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
-	if e.Kind == fsm.EffectIdle {
-		notify.WakeUp(n.reconcileNow)
-	}
-	if e.Kind == fsm.EffectIdleShard {
-		select {
-		case n.idleShards <- e.Address.Entity:
-		default: // it reports itself again
-		}
-	}
-	if e.Kind == fsm.EffectForward {
-		n.forwarder.Wake(fsm.Outbox{Partition: id, Address: e.Address})
-	}
-}
-
 // removeIdleEntities removes entities that deleted themselves from the catalog, a topic with its
 // subscriptions. Their partition has dropped the messages and keeps a tombstone; the leader of the
 // partition does the rest. Each step may be repeated, also by another leader.
 //
 //	idle for too long: tombstone -> name freed -> tombstone removed -> removed from the catalog
-func (n *Node) removeIdleEntities(ctx context.Context, group *partition.Group) {
+func (r *Reconciler) removeIdleEntities(ctx context.Context, group *partition.Group) {
 	var gone []fsm.EntityID
 	group.View(func(m partition.Machine) {
 		if queues := raftgroup.Queues(m); queues != nil {
@@ -46,14 +28,14 @@ func (n *Node) removeIdleEntities(ctx context.Context, group *partition.Group) {
 	}
 	if len(gone) > removeIdleMax {
 		gone = gone[:removeIdleMax]
-		notify.WakeUp(n.reconcileNow)
+		r.Wake()
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	id := group.Status().ID
 	for _, entity := range gone {
-		if err := n.router.RemoveIdleEntity(ctx, id, entity); err != nil {
-			n.log.WarnContext(ctx, "failed to remove an idle entity, will retry", "entity_id", uint64(entity), "partition", id, "error", err)
+		if err := r.Router.RemoveIdleEntity(ctx, id, entity); err != nil {
+			r.Logger.WarnContext(ctx, "failed to remove an idle entity, will retry", "entity_id", uint64(entity), "partition", id, "error", err)
 			return // the next round retries
 		}
 	}
