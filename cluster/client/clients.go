@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,16 @@ import (
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
+
+func newClient(id fsm.PartitionID, c *Config) *Client {
+	return &Client{
+		id: id, incarnation: c.Incarnation, self: c.Self, transport: c.Transport, timing: c.Timing, log: c.Logger, now: c.Now,
+		slow:   slowLogger{c.Slow, c.SlowAfter},
+		window: make([]*request, windowMin),
+		low:    1, next: 1, cursor: 1,
+		receivers: make(map[*Receiver]struct{}),
+	}
+}
 
 // The intervals of a Clients.
 const (
@@ -29,26 +38,6 @@ type Clients struct {
 	mu      sync.Mutex
 	clients map[fsm.PartitionID]*Client
 	closed  bool
-}
-
-// Config configures a Clients. All fields but Slow and SlowAfter are required.
-type Config struct {
-	Transport   Transport
-	Incarnation uint64 // of this member's process; identifies its requests
-	Self        fsm.MemberID
-	Timing      Timing
-	// AnswerLocal answers the queries that are sent to this member.
-	AnswerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply
-	Now         func() time.Time // the clock of messages
-	Slow        *slog.Logger     // for slow operations; nil: none is logged
-	SlowAfter   time.Duration    // 0: none is slow
-	Logger      *slog.Logger
-}
-
-// Timing holds the time limits of requests.
-type Timing struct {
-	Retry   time.Duration // after which a request ends unanswered
-	Suspect time.Duration // after which a leader that does not answer is verified
 }
 
 // New makes the clients. Run must run while they are used.
@@ -220,3 +209,21 @@ func (c *Clients) Outstanding(id fsm.PartitionID) int {
 
 // HasNoLeader reports whether requests to a partition wait because no leader is known.
 func (c *Clients) HasNoLeader(id fsm.PartitionID) bool { return c.Client(id).hasNoLeader() }
+
+// Stats sums the counts of all partition clients.
+func (c *Clients) Stats() Stats {
+	var f Stats
+	for _, client := range c.all() {
+		f.Requests += client.counts.requests.Load()
+		f.Retries += client.counts.retries.Load()
+		f.Busy += client.counts.busy.Load()
+		f.Timeouts += client.counts.timeouts.Load()
+		took := client.counts.took.Durations()
+		for i := range took.Within {
+			f.Took.Within[i] += took.Within[i]
+		}
+		f.Took.Count += took.Count
+		f.Took.Sum += took.Sum
+	}
+	return f
+}

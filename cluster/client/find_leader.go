@@ -101,16 +101,6 @@ func (p *Client) untilLeaderChanges(ctx context.Context, leader fsm.MemberID) (c
 	return ctx, cancel
 }
 
-// hasOutstanding reports whether any request or lock call waits for a leader or its answer; mu is held.
-func (p *Client) hasOutstanding() bool { return p.low < p.next || len(p.receivers) > 0 }
-
-// hasNoLeader reports whether requests wait because no leader is known.
-func (p *Client) hasNoLeader() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.leader == "" && p.low < p.next
-}
-
 // waitForChange waits for a pause, or until leaders or members have changed, or leaderChanged is called.
 func (p *Client) waitForChange(ctx context.Context, changed, news <-chan struct{}, pause time.Duration) {
 	timer := time.NewTimer(pause)

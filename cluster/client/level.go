@@ -7,24 +7,24 @@ import (
 )
 
 // canWrite reports whether every member can read a command of a format level, as far as this member's catalog knows.
-func (p *Client) canWrite(level uint32) bool {
+func canWrite(transport Transport, level uint32) bool {
 	if level <= 1 {
 		return true
 	}
 	known := uint32(0)
-	p.replicas().ViewCatalog(func(c *catalog.Machine) { known = c.FormatLevel() })
+	replicasOf(transport).ViewCatalog(func(c *catalog.Machine) { known = c.FormatLevel() })
 	return level <= known
 }
 
 // belowLevel returns the answer to a command that the cluster cannot write: ServerBusy while this member does not know
 // the level.
-func (p *Client) belowLevel() fsm.Code {
-	if !p.replicas().CatalogLoaded() {
+func belowLevel(transport Transport) fsm.Code {
+	if !replicasOf(transport).CatalogLoaded() {
 		return fsm.ServerBusy
 	}
 	return fsm.InvalidArgument
 }
 
-func (p *Client) replicas() query.Replicas {
-	return query.Replicas{Local: p.transport.LocalReplica}
+func replicasOf(transport Transport) query.Replicas {
+	return query.Replicas{Local: transport.LocalReplica}
 }

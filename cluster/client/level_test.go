@@ -16,11 +16,10 @@ func (noReplicas) LocalReplica(fsm.PartitionID) rpc.Group { return nil }
 // command of a higher one: InvalidArgument would be final.
 func TestStartingMemberIsBusyAboveItsLevel(t *testing.T) {
 	t.Parallel()
-	p := &Client{transport: noReplicas{}}
-	if p.canWrite(fsm.FormatLevel+1) || !p.canWrite(1) {
-		t.Errorf("writes level %d: %v, and level 1: %v; want false, true", fsm.FormatLevel+1, p.canWrite(fsm.FormatLevel+1), p.canWrite(1))
+	if canWrite(noReplicas{}, fsm.FormatLevel+1) || !canWrite(noReplicas{}, 1) {
+		t.Errorf("writes level %d: %v, and level 1: %v; want false, true", fsm.FormatLevel+1, canWrite(noReplicas{}, fsm.FormatLevel+1), canWrite(noReplicas{}, 1))
 	}
-	if code := p.belowLevel(); code != fsm.ServerBusy {
+	if code := belowLevel(noReplicas{}); code != fsm.ServerBusy {
 		t.Errorf("got %v, want %v", code, fsm.ServerBusy)
 	}
 }

@@ -150,15 +150,6 @@ func (r *Receiver) HasLeader() bool {
 	return r.client.leader != ""
 }
 
-// enqueue makes the next sendQueued send the call; the mutex of the client is held.
-func (c *lockCall) enqueue() {
-	c.state, c.stop = requestQueued, nil
-	if !c.inQueue {
-		c.inQueue = true
-		c.receiver.client.queuedReceivers = append(c.receiver.client.queuedReceivers, c.receiver)
-	}
-}
-
 // finish ends the call, unless it has ended; the mutex of the client is not held.
 func (c *lockCall) finish(result fsm.Result) {
 	r := c.receiver
@@ -227,91 +218,6 @@ func (c *lockCall) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.Me
 	client.sendQueued()
 }
 
-// collectReceivers adds the queued lock calls to the batch; it reports whether the batch has
-// submissions. mu is held.
-func (p *Client) collectReceivers() bool {
-	for len(p.queuedReceivers) > 0 && len(p.batch) < sendBatchMax {
-		receiver := p.queuedReceivers[0]
-		p.queuedReceivers[0] = nil
-		p.queuedReceivers = p.queuedReceivers[1:]
-		call := receiver.call
-		if call == nil {
-			continue // ended while it was queued
-		}
-		call.inQueue = false
-		if call.state != requestQueued {
-			continue
-		}
-		call.state, call.target, call.probe = requestSent, p.leader, call.unknown
-		call.submissions++
-		p.batch = append(p.batch, submission{lock: call, tag: call.submissions, bytes: call.bytes, probe: call.probe})
-	}
-	if len(p.queuedReceivers) == 0 {
-		p.queuedReceivers = nil
-	}
-	return len(p.batch) > 0
-}
-
-// sendLock starts one submission; mu is not held. After an unknown outcome the command is
-// submitted like any other and does not wait at the leader: messages may be locked for it
-// already, and only the answer of the state machine says so.
-func (p *Client) sendLock(target fsm.MemberID, a *submission) {
-	call, tag := a.lock, a.tag
-	if a.probe {
-		p.submitTo(target, a.bytes, call, tag)
-		return
-	}
-	var stop func()
-	if target != p.self {
-		conn := p.transport.Conn(target)
-		if conn == nil {
-			call.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
-			return
-		}
-		id := conn.Lock(p.id, time.Until(call.until), a.bytes, call, tag)
-		stop = func() { conn.Cancel(id) }
-	} else {
-		group := p.transport.LocalReplica(p.id)
-		if group == nil {
-			call.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
-			return
-		}
-		stop = group.Lock(partition.LockRequest{
-			Header: call.header, Lock: call.lock, Accept: call.accept, Until: call.until,
-			Done: func(answer partition.Answer) {
-				call.HandleAnswer(tag, answer, leaderHint(group, answer))
-			},
-		})
-	}
-	p.mu.Lock()
-	waits := call.state == requestSent && call.submissions == tag
-	if waits {
-		call.stop = stop
-	}
-	cancelled := call.cancelled
-	p.mu.Unlock()
-	if !waits || cancelled {
-		stop() // ended, sent elsewhere or cancelled meanwhile
-	}
-}
-
-// expireReceivers returns the overdue calls, and whether a call has waited for so long that its
-// leader must be verified; mu is held.
-func (p *Client) expireReceivers(now time.Time) (givenUp []*lockCall, slow bool) {
-	for receiver := range p.receivers {
-		call := receiver.call
-		late := now.Sub(call.until)
-		switch {
-		case late <= 0:
-		case call.state == requestQueued && !call.unknown, late > p.timing.Retry:
-			givenUp = append(givenUp, call)
-		case late > lockGrace:
-			slow = true
-		}
-	}
-	return givenUp, slow
-}
-
 // giveUp ends an overdue call whose outcome may be unknown.
 func (c *lockCall) giveUp() {
 	client := c.receiver.client
@@ -323,4 +229,14 @@ func (c *lockCall) giveUp() {
 		result.Code = fsm.ServerBusy
 	}
 	c.finish(result)
+}
+
+// markTouched records the activity of a receiver for the next tick, at most once per
+// ActivityEvery: the Lock may have ended by then. mu is held.
+func (p *Client) markTouched(r *Receiver, now time.Time) {
+	if now.Sub(r.lastTouched) < ActivityEvery || len(p.touched) >= ActivityEntitiesMax {
+		return
+	}
+	r.lastTouched = now
+	p.touched = append(p.touched, r.at.Entity)
 }

@@ -25,9 +25,8 @@ type clientCounts struct {
 	took                              partition.Histogram
 }
 
-// count records the end of a request and returns how long it took.
-func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) time.Duration {
-	took := time.Since(q.deadline.Add(-retry))
+// count records the end of a request that took some time, and returns that time.
+func (c *clientCounts) count(took time.Duration, code fsm.Code) time.Duration {
 	c.took.Observe(took)
 	switch code { //nolint:exhaustive // the others are answers
 	case fsm.ServerBusy:
@@ -36,22 +35,4 @@ func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) tim
 		c.timeouts.Add(1)
 	}
 	return took
-}
-
-// Stats sums the counts of all partition clients.
-func (c *Clients) Stats() Stats {
-	var f Stats
-	for _, client := range c.all() {
-		f.Requests += client.counts.requests.Load()
-		f.Retries += client.counts.retries.Load()
-		f.Busy += client.counts.busy.Load()
-		f.Timeouts += client.counts.timeouts.Load()
-		took := client.counts.took.Durations()
-		for i := range took.Within {
-			f.Took.Within[i] += took.Within[i]
-		}
-		f.Took.Count += took.Count
-		f.Took.Sum += took.Sum
-	}
-	return f
 }

@@ -104,8 +104,8 @@ func (c *SendMessages) MarkedFields(x *fields.Codec) {
 
 		// The client marks what it sends once every member can read it.
 		{
-			"cluster/client/client.go", "\tq := &request{client: p,",
-			"\tif c, isSend := command.(fsm.SendMessages); isSend && p.canWrite(fsm.FormatLevel) {\n\t\tc.Mark = uint64(len(c.Messages))\n\t\tcommand = c\n\t}\n\tq := &request{client: p,",
+			"cluster/client/submit.go", "\tq := &request{client: p,",
+			"\tif c, isSend := command.(fsm.SendMessages); isSend && canWrite(p.transport, fsm.FormatLevel) {\n\t\tc.Mark = uint64(len(c.Messages))\n\t\tcommand = c\n\t}\n\tq := &request{client: p,",
 		},
 	}
 }

@@ -42,7 +42,7 @@ func clusterFaults() []Fault {
 		// Reports a request with an unknown outcome as failed instead of sending it again.
 		{Name: "give-up-unknown", Package: "cluster/client", Test: "TestPartitionClientRetriesWithTheSameBytes", Patches: []overlay.Patch{
 			{
-				"cluster/client/client.go",
+				"cluster/client/submit.go",
 				"q.state = requestQueued",
 				"if FAULT && q.unknown { p.finish(q, fsm.Result{Code: fsm.ServerBusy}); return }; q.state = requestQueued",
 			},
