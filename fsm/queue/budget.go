@@ -80,12 +80,10 @@ func EntryStepsMax() uint64 { return entryStepsMax }
 func (q *Machine) storePending(x *entityState, n fsm.SequenceNumber, m *sentMessage) {
 	sub := &x.subs[fsm.MainQueue]
 	owner := fsm.Owner{Address: sub.address, Sequence: n}
-	at := q.insert(sub, n, record{
-		body: q.bodies.Append(owner, m.payload), enqueued: q.times.Wall, state: fsm.Pending, expires: fsm.Instant(m.ttl),
-	})
+	at := sub.ix.Insert(n, Pending(q.bodies.Append(owner, m.payload), q.times.Wall, m.ttl), NoSession)
 	if rest := appendRest(nil, m); len(rest) > 0 {
 		owner.Patch = true
-		sub.ix.setPatch(at, q.bodies.Append(owner, rest))
+		sub.ix.SetPatch(at, q.bodies.Append(owner, rest))
 	}
 	q.appendPending(x, n)
 }
@@ -126,7 +124,7 @@ func (q *Machine) publishPending() {
 			q.removePending(x)
 			q.scheduleIdle(x)
 		}
-		q.removeStaleTimers(&x.subs[fsm.MainQueue])
+		x.subs[fsm.MainQueue].ix.RemoveStaleTimers()
 	}
 }
 
@@ -135,8 +133,8 @@ func (q *Machine) publishPending() {
 func (q *Machine) publishNext(x *entityState) {
 	n, sub := x.topicState.pending[0], &x.subs[fsm.MainQueue]
 	x.topicState.pending = x.topicState.pending[1:]
-	at, _ := sub.ix.seek(n)
-	rec, patch := sub.ix.get(at), sub.ix.patch(at)
+	at, _ := sub.ix.Seek(n)
+	rec, patch := sub.ix.Get(at), sub.ix.Patch(at)
 	var m sentMessage
 	if patch != (fsm.Ref{}) {
 		var err error
@@ -144,17 +142,17 @@ func (q *Machine) publishNext(x *entityState) {
 			panic("fsm: read the rest of a pending message: " + err.Error())
 		}
 	}
-	m.payload, m.ttl = q.bodies.Read(rec.body), fsm.Millis(rec.expires)
-	copies := q.fanOut(x, n, &m, rec.enqueued)
+	m.payload, m.ttl = q.bodies.Read(rec.Body()), rec.Life()
+	copies := q.fanOut(x, n, &m, rec.Enqueued())
 	if copies == 0 {
-		q.releaseBodies(rec.body, patch)
-		sub.ix.remove(at)
+		q.releaseBodies(rec.Body(), patch)
+		sub.ix.Remove(at)
 		return
 	}
-	sub.ix.set(at, record{body: rec.body, enqueued: rec.enqueued, state: fsm.Shared, epoch: uint32(copies)})
+	sub.ix.Set(at, Original(rec.Body(), rec.Enqueued(), copies))
 	if patch != (fsm.Ref{}) {
 		q.bodies.Release(patch)
-		sub.ix.setPatch(at, fsm.Ref{})
+		sub.ix.SetPatch(at, fsm.Ref{})
 	}
 }
 

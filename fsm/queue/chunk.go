@@ -20,62 +20,6 @@ const (
 // too small.
 const repackMin = 4
 
-// record is the index entry of one message: 48 bytes without a pointer, so that the garbage
-// collector need not scan a backlog of millions.
-type record struct {
-	body     fsm.Ref
-	epoch    uint32      // number of locks so far: the epoch of the lock while Locked or Deleting
-	enqueued fsm.Instant // when it was accepted, in wall time
-	deadline fsm.Instant // Locked: end of the lock, in serving time; Scheduled: when it is due, in wall time; else zero
-	// expires is the end of the time to live, 0 for none. In the dead-letter queue it is kept for a
-	// redrive and has no effect. While the message waits to be enqueued it is the time to live set
-	// by the sender.
-	expires          fsm.Instant
-	deadLetterExpiry uint32 // dead-letter queues: second since the Unix epoch at which it is deleted, 0 for never
-	failedDeliveries uint16 // stays at its largest value
-	state            fsm.MessageState
-	flags            recordFlags
-}
-
-// recordFlags are bits of a record; they are part of the image format.
-type recordFlags uint8
-
-const (
-	// fromDeferred means that the message was locked by number: when it is abandoned, it becomes
-	// Deferred again instead of Ready.
-	fromDeferred recordFlags = 1 << 0
-	// delayed means that the redelivery of a Scheduled message is delayed: it has been enqueued
-	// before and keeps its number.
-	delayed recordFlags = 1 << 1
-	// redriven means that the message was enqueued later than its number suggests.
-	redriven recordFlags = 1 << 2
-
-	// shared means that the message is a copy in a subscription and its body belongs to the topic:
-	// body holds the number of the message there (sharedRef), and the size.
-	shared recordFlags = 1 << 3
-
-	// The bits from hopsShift on are the number of times the message was forwarded: 0 to HopsMax.
-	hopsShift             = 5
-	hopsBits  recordFlags = 7 << hopsShift
-
-	recordFlagsKnown = fromDeferred | delayed | redriven | shared | hopsBits
-	// recordFlagsStay are kept when a message moves to another sub-queue.
-	recordFlagsStay = shared | hopsBits
-)
-
-// hops returns the number of times the message was forwarded.
-func (f recordFlags) hops() uint8 { return uint8(f >> hopsShift) }
-
-// sharedRef encodes, in the record of a copy, the number of the message at the topic.
-func sharedRef(n fsm.SequenceNumber, size int) fsm.Ref {
-	return fsm.Ref{Segment: uint32(n >> 32), Offset: uint32(n), Size: uint32(size)}
-}
-
-// originalNumber returns the number at the topic of the message of which a record is a copy.
-func (rec *record) originalNumber() fsm.SequenceNumber {
-	return fsm.SequenceNumber(rec.body.Segment)<<32 | fsm.SequenceNumber(rec.body.Offset)
-}
-
 // patchRef is the location of the patches of the message in slot.
 type patchRef struct {
 	slot uint16
@@ -95,7 +39,7 @@ type chunk struct {
 	kept       bitmap
 	live       bitmap
 	ready      bitmap
-	records    []record
+	records    []Record
 	patches    []patchRef // sorted by slot; few messages have any
 	// sessions[i] is the session slot of records[i]; empty if the entity has no sessions.
 	sessions []uint32
@@ -142,15 +86,15 @@ func (c *chunk) recordIndex(slot int) int {
 	return c.kept.rank(slot)
 }
 
-// noSession is the session slot of records of entities without sessions.
-const noSession uint32 = 1<<32 - 1
+// NoSession is the session slot of records of entities without sessions.
+const NoSession uint32 = 1<<32 - 1
 
-// sessionless is the session slot of a dead letter without a session in an entity with sessions.
-const sessionless = noSession - 1
+// Sessionless is the session slot of a dead letter without a session in an entity with sessions.
+const Sessionless = NoSession - 1
 
 // insert adds a record at slot, which is not live. Either all records of a chunk belong to a
 // session or none does.
-func (c *chunk) insert(slot int, rec *record, session uint32) {
+func (c *chunk) insert(slot int, rec *Record, session uint32) {
 	i := c.kept.rank(slot)
 	reused := c.kept.has(slot) // an unused record is there
 	switch {
@@ -166,7 +110,7 @@ func (c *chunk) insert(slot int, rec *record, session uint32) {
 		c.kept.add(slot)
 	}
 	switch {
-	case session == noSession:
+	case session == NoSession:
 	case reused:
 		c.sessions[i] = session
 	default:
@@ -183,7 +127,7 @@ func (c *chunk) grow() {
 		return
 	}
 	room := min(max(4, 4*cap(c.records)), chunkSlots)
-	c.records = append(make([]record, 0, room), c.records...)
+	c.records = append(make([]Record, 0, room), c.records...)
 }
 
 // remove removes the record of a live slot.
@@ -216,7 +160,7 @@ func (c *chunk) repack() {
 		c.sessions = c.sessions[:to]
 	}
 	if cap(c.records) > 2*to+repackMin {
-		c.records = append(make([]record, 0, to), c.records...)
+		c.records = append(make([]Record, 0, to), c.records...)
 		c.sessions = slices.Clone(c.sessions)
 	}
 	c.kept = c.live
@@ -257,7 +201,7 @@ func (c *chunk) findPatch(slot int) (int, bool) {
 func (c *chunk) clone(now image.Generation) *chunk {
 	d := *c
 	d.generation = now
-	d.records = append(make([]record, 0, cap(c.records)), c.records...)
+	d.records = append(make([]Record, 0, cap(c.records)), c.records...)
 	d.patches = slices.Clone(c.patches)
 	d.sessions = slices.Clone(c.sessions)
 	return &d

@@ -218,11 +218,11 @@ func (x *entityState) sweepDue() fsm.Instant {
 // sweep removes expired ids in a pulse.
 func (q *Machine) sweep(x *entityState) (taken int) {
 	x.window.swept = q.times.Wall
-	return x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerPulse, q.arena.generation)
+	return x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerPulse, *q.arena.Generation())
 }
 
 func (q *Machine) scheduleSweep(x *entityState) {
-	q.setEntityTimer(x, &x.sweepAt, x.sweepDue(), timerSweep)
+	x.subs[fsm.MainQueue].ix.MoveTimer(&x.sweepAt, x.sweepDue(), SweepTimer)
 }
 
 // checkDuplicate reports whether a message is a duplicate, and remembers its id if not. A message

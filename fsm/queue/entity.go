@@ -34,7 +34,7 @@ func (q *Machine) putEntity(c fsm.PutEntity) fsm.Result {
 			return fsm.Result{Code: code}
 		}
 		if x.detectsDuplicates(&settings) {
-			x.window = &duplicateWindow{generation: q.arena.generation}
+			x.window = &duplicateWindow{generation: *q.arena.Generation()}
 		}
 		if settings.RequiresSession {
 			q.enableSessions(x)
@@ -51,7 +51,7 @@ func (q *Machine) putEntity(c fsm.PutEntity) fsm.Result {
 	q.notifyRedirected(x, old)
 	q.scheduleIdle(x)
 	q.scheduleSweep(x)
-	q.removeStaleTimers(&x.subs[fsm.MainQueue])
+	x.subs[fsm.MainQueue].ix.RemoveStaleTimers()
 	return fsm.Result{}
 }
 
@@ -114,16 +114,27 @@ func (q *Machine) addEntity(id fsm.EntityID, kind fsm.EntityKind) *entityState {
 		*sub = subqueue{
 			entity:  x,
 			address: fsm.Address{Entity: id, Sub: fsm.SubQueue(i)},
-			ix:      index{arena: &q.arena, generation: q.arena.generation},
 		}
-		for line := range sub.timers {
-			sub.timers[line] = timers{sub: sub, heapIndex: -1}
-		}
+		sub.ix.Init(q.arena, sub.address, x)
 	}
 	i, _ := q.entityIndex(id)
 	q.entities = slices.Insert(q.entities, i, x)
 	q.byID[id] = x
 	return x
+}
+
+// IsCurrent implements [index.Owner] for the timers of the whole entity and those of its sessions.
+func (x *entityState) IsCurrent(a Timer) bool {
+	switch a.Kind {
+	case SweepTimer:
+		return x.sweepAt == a.At
+	case IdleTimer:
+		return x.idleAt == a.At
+	case SessionTimer:
+		return x.sessions.isCurrent(a)
+	case ChunkTimer, LockTimer:
+	}
+	return false
 }
 
 // dropEntity deletes an entity, or the tombstone of one that was deleted automatically.
@@ -153,13 +164,11 @@ func (q *Machine) deleteEntity(x *entityState) {
 func (q *Machine) removeEntity(x *entityState) {
 	for i := range x.subs {
 		sub := &x.subs[i]
-		if len(sub.ix.entries) > 0 {
-			q.pendingReleases = append(q.pendingReleases, pendingRelease{entries: sub.ix.entries})
+		if messages := sub.ix.Freeze(); !messages.IsEmpty() {
+			q.pendingReleases = append(q.pendingReleases, pendingRelease{messages: messages})
 		}
 		sub.dropped = true
-		for line := range q.timers {
-			q.timers[line].remove(&sub.timers[line])
-		}
+		sub.ix.RemoveTimers()
 	}
 	if s := x.sessions; s != nil && s.count > 0 {
 		q.pendingReleases = append(q.pendingReleases, pendingRelease{states: s.pages})
@@ -182,14 +191,14 @@ func (q *Machine) releaseBodies(body, patch fsm.Ref) {
 }
 
 // deleteMessage deletes a message. The caller ends its lock.
-func (q *Machine) deleteMessage(sub *subqueue, at cursor, rec *record) {
-	if patch := sub.ix.patch(at); rec.flags&shared == 0 {
-		q.releaseBodies(rec.body, patch)
+func (q *Machine) deleteMessage(sub *subqueue, at Cursor, rec *Record) {
+	if patch := sub.ix.Patch(at); !rec.IsCopy() {
+		q.releaseBodies(rec.Body(), patch)
 	} else {
-		q.releaseCopy(sub.entity.topic, rec.originalNumber())
+		q.releaseCopy(sub.entity.topic, rec.OriginalNumber())
 		if patch != (fsm.Ref{}) {
 			q.bodies.Release(patch)
 		}
 	}
-	sub.ix.remove(at)
+	sub.ix.Remove(at)
 }

@@ -64,22 +64,22 @@ func (q *Machine) forwardSource(a fsm.Address) *subqueue {
 
 // awaitingTransfer counts the messages that are in flight or wait to be forwarded.
 func (sub *subqueue) awaitingTransfer() uint64 {
-	n := sub.ix.counts[fsm.Forwarding]
+	n := sub.ix.Count(fsm.Forwarding)
 	if sub.forwardsReady() {
-		n += sub.ix.counts[fsm.Ready]
+		n += sub.ix.Count(fsm.Ready)
 	}
 	return n
 }
 
 // storedCount counts the messages without those that are Deleting.
-func (sub *subqueue) storedCount() uint64 { return sub.ix.total() - sub.ix.counts[fsm.Deleting] }
+func (sub *subqueue) storedCount() uint64 { return sub.ix.Total() - sub.ix.Count(fsm.Deleting) }
 
 // notifyForward adds the effect that starts forwarding. A batch in flight needs none, unless the
 // forwarder that carried it stopped with the last process.
 func (sub *subqueue) notifyForward(effects []fsm.Effect) []fsm.Effect {
 	resumed := sub.resumed
 	sub.resumed = false
-	ready := sub.ix.counts[fsm.Ready]
+	ready := sub.ix.Count(fsm.Ready)
 	if sub.out.hasBatch() && !resumed || !sub.out.hasBatch() && ready == 0 {
 		return effects
 	}
@@ -116,7 +116,7 @@ func (q *Machine) forward(c *fsm.ForwardMessages) fsm.Result {
 		q.takeBatch(sub, c)
 	}
 	for i := range sub.entity.subs {
-		q.removeStaleTimers(&sub.entity.subs[i])
+		sub.entity.subs[i].ix.RemoveStaleTimers()
 	}
 	return q.batchResult(sub)
 }
@@ -126,15 +126,15 @@ func (q *Machine) forward(c *fsm.ForwardMessages) fsm.Result {
 func (q *Machine) endBatch(sub *subqueue, codes []fsm.Code) {
 	to := &sub.entity.subs[fsm.TransferDeadLetterQueue]
 	for i, n := range sub.out.numbers {
-		at, _ := sub.ix.seek(n)
-		rec := sub.ix.get(at)
+		at, _ := sub.ix.Seek(n)
+		rec := sub.ix.Get(at)
 		if len(codes) == 0 || codes[i] == fsm.OK {
 			q.deleteMessage(sub, at, &rec)
 			continue
 		}
 		reason, description := transferFailure(codes[i])
 		if sub.address.Sub == fsm.TransferQueue {
-			_, name := q.transferTarget(sub.ix.patch(at))
+			_, name := q.transferTarget(sub.ix.Patch(at))
 			description = strings.Replace(description, theDestination, theDestination+" "+name, 1)
 		}
 		q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reason, Description: description})
@@ -172,16 +172,16 @@ func transferFailure(code fsm.Code) (reason, description string) {
 // forwarded too often; if there are very many of these, or they are large, the rest is left to the
 // next entry. A batch of a transfer queue has one destination.
 func (q *Machine) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
-	numbers := make([]fsm.SequenceNumber, 0, min(uint64(c.Max), sub.ix.counts[fsm.Ready]))
+	numbers := make([]fsm.SequenceNumber, 0, min(uint64(c.Max), sub.ix.Count(fsm.Ready)))
 	size, aside, to := uint64(0), 0, c.To
 	for len(numbers) < int(c.Max) {
-		at, found := sub.ix.firstReady()
+		at, found := sub.ix.FirstReady()
 		if !found {
 			break
 		}
-		rec := sub.ix.get(at)
-		expired := q.expired(sub, &rec)
-		if expired || rec.flags.hops() >= fsm.HopsMax {
+		rec := sub.ix.Get(at)
+		expired := sub.ix.Expired(&rec, q.times.Wall)
+		if expired || rec.Hops() >= fsm.HopsMax {
 			if aside == fsm.PulseMessagesMax || q.isAsideFull() {
 				q.notifyReady(sub)
 				break
@@ -197,19 +197,19 @@ func (q *Machine) takeBatch(sub *subqueue, c *fsm.ForwardMessages) {
 			continue
 		}
 		if sub.address.Sub == fsm.TransferQueue {
-			its, _ := q.transferTarget(sub.ix.patch(at))
+			its, _ := q.transferTarget(sub.ix.Patch(at))
 			if len(numbers) > 0 && its != to {
 				break
 			}
 			to = its
 		}
 		// Patches are sent too.
-		if size += uint64(rec.body.Size) + uint64(sub.ix.patch(at).Size); size > uint64(c.MaxBytes) && len(numbers) > 0 {
+		if size += rec.Size() + uint64(sub.ix.Patch(at).Size); size > uint64(c.MaxBytes) && len(numbers) > 0 {
 			break
 		}
-		numbers = append(numbers, sub.ix.number(at))
-		rec.state = fsm.Forwarding
-		sub.ix.set(at, rec)
+		numbers = append(numbers, sub.ix.Number(at))
+		rec.Forward()
+		sub.ix.Set(at, rec)
 	}
 	if len(numbers) == 0 {
 		return
@@ -228,9 +228,9 @@ func (q *Machine) isAsideFull() bool {
 }
 
 // deadLetterHops dead-letters a message that was forwarded HopsMax times.
-func (q *Machine) deadLetterHops(sub *subqueue, at cursor, rec record) {
+func (q *Machine) deadLetterHops(sub *subqueue, at Cursor, rec Record) {
 	to := &sub.entity.subs[sub.address.Sub+1]
-	description := fmt.Sprintf(descriptionHops, rec.flags.hops())
+	description := fmt.Sprintf(descriptionHops, rec.Hops())
 	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reasonHops, Description: description})
 }
 
@@ -241,8 +241,8 @@ func (q *Machine) batchResult(sub *subqueue) fsm.Result {
 	}
 	res := fsm.Result{Serial: sub.out.serial, Epoch: sub.out.epoch, To: sub.out.to, Deliveries: make([]fsm.Delivery, len(sub.out.numbers))}
 	for i, n := range sub.out.numbers {
-		at, _ := sub.ix.seek(n)
-		rec := sub.ix.get(at)
+		at, _ := sub.ix.Seek(n)
+		rec := sub.ix.Get(at)
 		res.Deliveries[i] = q.delivery(sub, at, &rec)
 	}
 	return res
@@ -255,7 +255,7 @@ func (q *Machine) Outboxes() []fsm.Address {
 	var list []fsm.Address
 	for _, x := range q.entities {
 		for i := range x.subs {
-			if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.counts[fsm.Ready] > 0 {
+			if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.Count(fsm.Ready) > 0 {
 				list = append(list, sub.address)
 			}
 		}

@@ -1,12 +1,13 @@
 package queue
 
-// ordered is implemented by elements of a heap.
-type ordered[T any] interface{ Before(other T) bool }
+// Ordered is implemented by elements of a heap.
+type Ordered[T any] interface{ Before(other T) bool }
 
-// heap is a binary heap: the least element is at 0.
-type heap[T ordered[T]] []T
+// Heap is a binary heap: the least element is at 0.
+type Heap[T Ordered[T]] []T
 
-func (h *heap[T]) push(e T) {
+// Push adds an element.
+func (h *Heap[T]) Push(e T) {
 	x := append(*h, e)
 	*h = x
 	for i := len(x) - 1; i > 0; {
@@ -19,8 +20,8 @@ func (h *heap[T]) push(e T) {
 	}
 }
 
-// pop removes and returns the least element.
-func (h *heap[T]) pop() T {
+// Pop removes and returns the least element.
+func (h *Heap[T]) Pop() T {
 	x := *h
 	least, last := x[0], len(x)-1
 	x[0] = x[last]
@@ -29,7 +30,7 @@ func (h *heap[T]) pop() T {
 	return least
 }
 
-func (h *heap[T]) down(i int) {
+func (h *Heap[T]) down(i int) {
 	x := *h
 	for {
 		least := i
@@ -46,8 +47,8 @@ func (h *heap[T]) down(i int) {
 	}
 }
 
-// rebuild removes the elements for which valid is false, and releases capacity beyond slack.
-func (h *heap[T]) rebuild(slack int, valid func(T) bool) {
+// Rebuild removes the elements for which valid is false, and releases capacity beyond slack.
+func (h *Heap[T]) Rebuild(slack int, valid func(T) bool) {
 	kept := (*h)[:0]
 	for _, x := range *h {
 		if valid(x) {

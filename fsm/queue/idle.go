@@ -29,36 +29,21 @@ func (q *Machine) recordUse(x *entityState) {
 // to publish.
 func (x *entityState) idleDue() fsm.Instant {
 	if x.settings.ForwardTo != "" || x.settings.ForwardDeadLettersTo != "" ||
-		x.subs[fsm.TransferQueue].ix.total() > 0 || x.subs[fsm.MainQueue].ix.counts[fsm.Pending] > 0 {
+		x.subs[fsm.TransferQueue].ix.Total() > 0 || x.subs[fsm.MainQueue].ix.Count(fsm.Pending) > 0 {
 		return 0
 	}
-	return expiry(x.lastActivity, x.settings.AutoDeleteOnIdle)
+	return Expiry(x.lastActivity, x.settings.AutoDeleteOnIdle)
 }
 
 // scheduleIdle schedules the check for idleness. Activity moves its time and touches no timer.
 func (q *Machine) scheduleIdle(x *entityState) {
-	q.setEntityTimer(x, &x.idleAt, x.idleDue(), timerIdle)
+	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, x.idleDue(), IdleTimer)
 }
 
 // reportIdleShard tells the leader that a shard is idle, and again later.
 func (q *Machine) reportIdleShard(x *entityState) {
 	q.idleShards = append(q.idleShards, x.id)
-	q.setEntityTimer(x, &x.idleAt, q.times.Serving.After(idleReportInterval), timerIdle)
-}
-
-// setEntityTimer adds a timer for a whole entity, unless one exists that is due by then. A when of
-// 0 leaves none.
-func (q *Machine) setEntityTimer(x *entityState, standing *fsm.Instant, when fsm.Instant, kind timerKind) {
-	if *standing != 0 && when != 0 && *standing <= when || *standing == when {
-		return
-	}
-	main := &x.subs[fsm.MainQueue]
-	if *standing != 0 {
-		main.timers[kind.timeline()].stale++
-	}
-	if *standing = when; when != 0 {
-		q.addTimer(main, timer{at: when, number: lastNumber, kind: kind})
-	}
+	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, q.times.Serving.After(idleReportInterval), IdleTimer)
 }
 
 // deleteIdle deletes an entity that was idle for too long. A tombstone remains until the entity is

@@ -39,7 +39,7 @@ type frozenEntity struct {
 	sourceBatches []sourceBatch
 	grants        uint64
 	sessions      []*sessionPage
-	entries       [4][]chunkEntry
+	messages      [4]Frozen
 	outs          [4]*outbox
 }
 
@@ -71,13 +71,13 @@ func (q *Machine) freeze() *queuesImage {
 		case fsm.QueueEntity:
 		}
 		for sub := range x.subs {
-			img.entities[i].entries[sub], img.entities[i].outs[sub] = x.subs[sub].ix.entries, x.subs[sub].out
+			img.entities[i].messages[sub], img.entities[i].outs[sub] = x.subs[sub].ix.Freeze(), x.subs[sub].out
 		}
 		if w := x.window; w != nil {
 			img.entities[i].window = &frozenDuplicateWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor, swept: w.swept}
 		}
 	}
-	q.arena.freeze()
+	q.arena.Freeze()
 	return img
 }
 
@@ -128,15 +128,12 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	if grouped {
 		w.sessions(x)
 	}
-	for sub, entries := range x.entries {
-		total := 0
-		for i := range entries {
-			total += entries[i].c.count
-		}
-		w.Count(total)
+	for sub, messages := range x.messages {
+		w.Count(messages.Len())
 		before := fsm.SequenceNumber(0)
-		walk(entries, 0, func(n fsm.SequenceNumber, rec *record, patch fsm.Ref, session uint32) bool {
-			w.record(n-before, rec, patch)
+		messages.Walk(0, func(n fsm.SequenceNumber, rec *Record, patch fsm.Ref, session uint32) bool {
+			w.Uvarint(uint64(n - before))
+			rec.Write(w.Writer, patch)
 			if grouped {
 				w.sessionOf(session)
 			}
@@ -180,52 +177,6 @@ func (r *imageReader) window(w *duplicateWindow) {
 	})
 }
 
-// Bits that tell which optional fields of a record follow.
-const (
-	patched              byte = 1 << 0
-	withExpires          byte = 1 << 1
-	withDeadLetterExpiry byte = 1 << 2
-
-	fieldsKnown = patched | withExpires | withDeadLetterExpiry
-)
-
-func (w *imageWriter) record(step fsm.SequenceNumber, rec *record, patch fsm.Ref) {
-	fields := byte(0)
-	if patch != (fsm.Ref{}) {
-		fields |= patched
-	}
-	if rec.expires != 0 {
-		fields |= withExpires
-	}
-	if rec.deadLetterExpiry != 0 {
-		fields |= withDeadLetterExpiry
-	}
-	w.Uvarint(uint64(step))
-	w.Byte(byte(rec.state))
-	w.Byte(byte(rec.flags))
-	w.Byte(fields)
-	w.Uvarint(uint64(rec.epoch))
-	w.Uvarint(uint64(rec.failedDeliveries))
-	w.Instant(rec.enqueued)
-	w.Instant(rec.deadline)
-	if rec.expires != 0 {
-		w.Instant(rec.expires)
-	}
-	if rec.deadLetterExpiry != 0 {
-		w.Uvarint(uint64(rec.deadLetterExpiry))
-	}
-	if rec.flags&shared == 0 {
-		w.Ref(rec.body)
-	} else {
-		w.Uvarint(uint64(rec.originalNumber()))
-		w.Uvarint(uint64(rec.body.Size))
-	}
-	if patch != (fsm.Ref{}) {
-		w.Ref(patch)
-	}
-	w.FlushIfFull()
-}
-
 // Restore replaces the state by that of an image. On an error the state machine is unchanged.
 // Bodies are not touched: the references are those of the replica that wrote the image, and
 // [Machine.Refs] replaces them.
@@ -247,17 +198,11 @@ func (q *Machine) Restore(r io.Reader) error {
 	return nil
 }
 
-// adopt takes over the state of a state machine that is no longer used, and makes references into
-// it point to q.
+// adopt takes over the state of a state machine that is no longer used.
 func (q *Machine) adopt(fresh *Machine) {
 	fresh.exceeded = q.exceeded
 	*q = *fresh
-	q.table.Bind(&q.arena.generation, q.forgetAnswer)
-	for _, x := range q.entities {
-		for i := range x.subs {
-			x.subs[i].ix.arena = &q.arena
-		}
-	}
+	q.table.Bind(q.arena.Generation(), q.forgetAnswer)
 }
 
 func (r *imageReader) tombstone(q *Machine) {
@@ -289,7 +234,7 @@ func (r *imageReader) entityState(q *Machine) {
 		q.setFence(x, fence)
 	}
 	if x.detectsDuplicates(&settings) {
-		x.window = &duplicateWindow{generation: q.arena.generation}
+		x.window = &duplicateWindow{generation: *q.arena.Generation()}
 		r.window(x.window)
 		q.scheduleSweep(x)
 	}
@@ -316,50 +261,22 @@ func (r *imageReader) entityState(q *Machine) {
 // record reads one message into its sub-queue and adds its timer.
 func (r *imageReader) record(q *Machine, sub *subqueue, before, last fsm.SequenceNumber) fsm.SequenceNumber {
 	n := before + fsm.SequenceNumber(r.Uvarint())
-	rec := record{state: fsm.MessageState(r.Byte()), flags: recordFlags(r.Byte())}
-	fields := r.Byte()
-	r.Require(fields&^fieldsKnown == 0)
-	rec.epoch = r.Uint32()
-	rec.failedDeliveries = uint16(r.UvarintMax(math.MaxUint16))
-	rec.enqueued, rec.deadline = r.Instant(), r.Instant()
-	if fields&withExpires != 0 {
-		rec.expires = r.Instant()
-		r.Require(rec.expires != 0)
-	}
-	if fields&withDeadLetterExpiry != 0 {
-		rec.deadLetterExpiry = r.Uint32()
-		r.Require(rec.deadLetterExpiry != 0 && sub.address.Sub != fsm.MainQueue)
-	}
-	if rec.flags&shared == 0 {
-		rec.body = r.Ref()
-	} else {
-		rec.body = r.sharedRef()
-	}
-	var patch fsm.Ref
-	if fields&patched != 0 {
-		patch = r.Ref()
-		r.Require(patch != fsm.Ref{})
-	}
+	rec, patch := ReadRecord(r.Reader)
 	r.Require(before < n && n <= last)
-	r.Require(rec.state >= fsm.Ready && rec.state <= fsm.Pending)
 	r.Require(sub.canHold(&rec, patch))
-	r.Require(rec.flags&^recordFlagsKnown == 0 && rec.flags.hops() <= fsm.HopsMax)
-	r.Require((rec.state == fsm.Locked && !sub.deliversBySession() || rec.state == fsm.Scheduled) == (rec.deadline != 0))
-	r.Require(rec.state == fsm.Scheduled || rec.flags&delayed == 0)
+	r.Require((rec.State() == fsm.Locked && !sub.ix.DeliversBySession() || rec.State() == fsm.Scheduled) == (rec.Deadline() != 0))
 	session := r.sessionOf(sub, &rec)
 	if r.Failed() {
 		return n
 	}
-	at := q.insertInSession(sub, n, rec, session)
+	at := sub.ix.Insert(n, rec, session)
 	if patch != (fsm.Ref{}) {
-		sub.ix.setPatch(at, patch)
+		sub.ix.SetPatch(at, patch)
 	}
-	if rec.state == fsm.Pending {
+	if rec.State() == fsm.Pending {
 		sub.entity.topicState.pending = append(sub.entity.topicState.pending, n)
 	}
-	if rec.state == fsm.Locked && rec.deadline != 0 {
-		q.addTimer(sub, timer{at: rec.deadline, number: n, epoch: rec.epoch, kind: timerLock})
-	}
+	sub.ix.AddLockTimer(n, &rec)
 	return n
 }
 

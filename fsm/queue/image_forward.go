@@ -33,7 +33,7 @@ func (w *imageWriter) outbox(o *outbox) {
 func (r *imageReader) outbox(q *Machine, sub *subqueue) {
 	serial := r.Uvarint()
 	if serial == 0 {
-		r.Require(sub.ix.counts[fsm.Forwarding] == 0)
+		r.Require(sub.ix.Count(fsm.Forwarding) == 0)
 		return
 	}
 	o := &outbox{serial: serial, epoch: r.Uvarint()}
@@ -49,7 +49,7 @@ func (r *imageReader) outbox(q *Machine, sub *subqueue) {
 		o.numbers = append(o.numbers, number)
 		before = number
 	}
-	r.Require(sub.address.CanForward() && sub.ix.counts[fsm.Forwarding] == uint64(len(o.numbers)))
+	r.Require(sub.address.CanForward() && sub.ix.Count(fsm.Forwarding) == uint64(len(o.numbers)))
 	sub.out, sub.resumed = o, o.hasBatch()
 	if sub.resumed {
 		q.notifyReady(sub)
@@ -57,8 +57,8 @@ func (r *imageReader) outbox(q *Machine, sub *subqueue) {
 }
 
 func (sub *subqueue) isForwarding(n fsm.SequenceNumber) bool {
-	at, found := sub.ix.seek(n)
-	return found && sub.ix.get(at).state == fsm.Forwarding
+	at, found := sub.ix.Seek(n)
+	return found && sub.ix.Get(at).state == fsm.Forwarding
 }
 
 // sourceBatches writes the last batch of every source.

@@ -42,7 +42,7 @@ func (w *imageWriter) sessions(x *frozenEntity) {
 
 // sessionOf writes the session of a record: 0 for none, else the slot + 1.
 func (w *imageWriter) sessionOf(slot uint32) {
-	if slot == sessionless {
+	if slot == Sessionless {
 		w.Byte(0)
 		return
 	}
@@ -65,10 +65,10 @@ func (r *imageReader) sessions(q *Machine, x *entityState) {
 			return
 		}
 		for ; uint64(s.top) < slot; s.top++ {
-			s.free.push(freeSlot(s.top))
+			s.free.Push(freeSlot(s.top))
 		}
 		s.top++
-		s.fillSlot(uint32(slot), h, q.arena.generation)
+		s.fillSlot(uint32(slot), h, *q.arena.Generation())
 		s.bytes += uint64(h.state.Size)
 	})
 }
@@ -100,20 +100,20 @@ func (r *imageReader) token() *fsm.SessionToken {
 	return token
 }
 
-// sessionOf reads the session of a record, noSession if the entity has no sessions.
-func (r *imageReader) sessionOf(sub *subqueue, rec *record) uint32 {
+// sessionOf reads the session of a record, NoSession if the entity has no sessions.
+func (r *imageReader) sessionOf(sub *subqueue, rec *Record) uint32 {
 	s := sub.entity.sessions
 	if s == nil {
-		return noSession
+		return NoSession
 	}
 	n := r.UvarintMax(math.MaxUint32)
 	if n == 0 {
-		r.Require(!sub.ix.main)
-		return sessionless
+		r.Require(!sub.ix.DeliversBySession())
+		return Sessionless
 	}
 	slot := uint32(n - 1)
 	r.Require(slot < s.top && s.at(slot).used)
-	if !r.Failed() && sub.ix.main && rec.state == fsm.Locked {
+	if !r.Failed() && sub.ix.DeliversBySession() && rec.State() == fsm.Locked {
 		r.Require(s.at(slot).epoch != 0)
 	}
 	return slot
@@ -132,7 +132,7 @@ func (r *imageReader) sessionsUsed(q *Machine, x *entityState) {
 		if r.Failed() {
 			return
 		}
-		s.update(slot, q.arena.generation)
+		s.update(slot, *q.arena.Generation())
 		if h.epoch != 0 {
 			q.addSessionTimer(x, slot)
 		}
@@ -159,7 +159,7 @@ func (q *Machine) stateRefs(x *entityState, visit func(fsm.Owner, fsm.Ref) fsm.R
 			continue
 		}
 		if ref := visit(stateOwner(x.id, slot), h.state); ref != h.state {
-			x.sessions.write(slot, q.arena.generation).state = ref
+			x.sessions.write(slot, *q.arena.Generation()).state = ref
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"math"
-
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -52,29 +50,22 @@ func (r *imageReader) numberedRule(x *entityState) {
 	x.rules.list = append(x.rules.list, &rule{Rule: read, parsed: ready, number: number, subscription: x, indexedBy: filed})
 }
 
-// sharedRef reads the number of the message at the topic of which a record is a copy.
-func (r *imageReader) sharedRef() fsm.Ref {
-	n := fsm.SequenceNumber(r.UvarintMax(math.MaxInt64))
-	return sharedRef(n, int(r.Uint32()))
-}
-
 // canHold reports whether a record can be in this sub-queue of an entity of its kind.
-func (sub *subqueue) canHold(rec *record, patch fsm.Ref) bool {
-	own := rec.state != fsm.Shared && rec.state != fsm.Pending && rec.flags&shared == 0
+func (sub *subqueue) canHold(rec *Record, patch fsm.Ref) bool {
+	own := rec.State() != fsm.Shared && rec.State() != fsm.Pending && !rec.IsCopy()
 	switch {
+	case sub.address.Sub == fsm.MainQueue && rec.DeadLetterExpiry() != 0:
+		return false
 	case sub.address.Sub == fsm.TransferQueue:
-		waits := rec.state == fsm.Scheduled && rec.flags == delayed
-		return own && (waits || rec.flags == 0 && (rec.state == fsm.Ready || rec.state == fsm.Forwarding)) && rec.deadLetterExpiry == 0 && rec.expires == 0 && patch != fsm.Ref{}
+		return rec.CanTransfer() && patch != fsm.Ref{}
 	case sub.address.Sub == fsm.TransferDeadLetterQueue && own: // it was a transfer, if the entity is not a queue
-		return rec.state != fsm.Scheduled || rec.flags&delayed != 0 || sub.entity.kind == fsm.QueueEntity
+		return rec.State() != fsm.Scheduled || rec.IsDelayed() || sub.entity.kind == fsm.QueueEntity
 	}
-	switch main := sub.address.Sub == fsm.MainQueue; sub.entity.kind {
+	switch sub.entity.kind {
 	case fsm.TopicEntity:
-		return main && rec.flags == 0 && rec.failedDeliveries == 0 &&
-			(rec.state == fsm.Shared && rec.epoch > 0 && rec.expires == 0 || rec.state == fsm.Scheduled && rec.epoch == 0 ||
-				rec.state == fsm.Pending && rec.epoch == 0)
+		return sub.address.Sub == fsm.MainQueue && rec.CanBeOfTopic()
 	case fsm.SubscriptionEntity:
-		return rec.state != fsm.Shared && rec.state != fsm.Pending && rec.flags&shared != 0 && (rec.state != fsm.Scheduled || rec.flags&delayed != 0)
+		return rec.State() != fsm.Shared && rec.State() != fsm.Pending && rec.IsCopy() && (rec.State() != fsm.Scheduled || rec.IsDelayed())
 	case fsm.QueueEntity:
 	}
 	return own
@@ -90,13 +81,12 @@ func (r *imageReader) attachSubscriptions(q *Machine) {
 	}
 	for _, x := range q.entities {
 		if !r.Failed() && x.kind == fsm.TopicEntity {
-			r.checkCopies(x)
+			r.Require(x.subs[fsm.MainQueue].ix.CheckCopies())
 		}
 	}
 }
 
-// attachSubscription connects one subscription to its topic. While copies are counted,
-// deadLetterExpiry of a message of the topic holds the number of copies that it claims.
+// attachSubscription connects one subscription to its topic.
 func (r *imageReader) attachSubscription(q *Machine, x *entityState) {
 	topic := q.byID[x.topic.id]
 	r.Require(topic != nil && topic.kind == fsm.TopicEntity && (x.fence == 0 || topic.settings.EnablePartitioning))
@@ -106,7 +96,7 @@ func (r *imageReader) attachSubscription(q *Machine, x *entityState) {
 	x.topic = topic
 	topic.topicState.addSubscription(x)
 	list := x.rules.list
-	x.rules = ruleSet{generation: q.arena.generation}
+	x.rules = ruleSet{generation: *q.arena.Generation()}
 	for _, one := range list {
 		r.Require(one.number <= topic.topicState.lastRule && !topic.topicState.index.Has(one.number) && !topic.topicState.isFull(one.Filter.Kind, one.parsed.Size, nil))
 		q.addRule(one)
@@ -115,35 +105,12 @@ func (r *imageReader) attachSubscription(q *Machine, x *entityState) {
 	x.rules.sortNames()
 	main := &topic.subs[fsm.MainQueue].ix
 	for i := range x.subs {
-		walk(x.subs[i].ix.entries, 0, func(_ fsm.SequenceNumber, rec *record, _ fsm.Ref, _ uint32) bool {
-			if rec.flags&shared == 0 {
+		x.subs[i].ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *Record, _ fsm.Ref, _ uint32) bool {
+			if !rec.IsCopy() {
 				return true // it came by a transaction
 			}
-			at, found := main.seek(rec.originalNumber())
-			if r.Require(found); !found {
-				return false
-			}
-			c := main.write(at.pos)
-			of := &c.records[c.recordIndex(at.slot)]
-			r.Require(of.state == fsm.Shared && of.body.Size == rec.body.Size)
-			if of.deadLetterExpiry == 0 {
-				of.deadLetterExpiry, of.epoch = of.epoch, 0
-			}
-			of.epoch++
+			r.Require(main.ClaimCopy(rec.OriginalNumber(), rec.Size()))
 			return !r.Failed()
 		})
-	}
-}
-
-// checkCopies compares the numbers of copies that the messages of a topic claim with those counted.
-func (r *imageReader) checkCopies(x *entityState) {
-	main := &x.subs[fsm.MainQueue].ix
-	for pos := range main.entries {
-		c := main.write(pos)
-		for slot := c.live.next(0); slot >= 0; slot = c.live.next(slot + 1) {
-			rec := &c.records[c.recordIndex(slot)]
-			r.Require(rec.state != fsm.Shared || rec.epoch == rec.deadLetterExpiry)
-			rec.deadLetterExpiry = 0
-		}
 	}
 }

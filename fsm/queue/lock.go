@@ -31,8 +31,8 @@ func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
 		if !found {
 			break
 		}
-		rec := sub.ix.get(at)
-		if q.expired(sub, &rec) {
+		rec := sub.ix.Get(at)
+		if sub.ix.Expired(&rec, q.times.Wall) {
 			if expired == fsm.PulseMessagesMax || !q.mayExpire(sub, at) {
 				q.notifyReady(sub)
 				break
@@ -41,12 +41,12 @@ func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
 			q.expire(sub, at, rec, fsm.Patch{})
 			continue
 		}
-		if size += uint64(rec.body.Size); size > uint64(c.MaxBytes) && len(deliveries) > 0 {
+		if size += rec.Size(); size > uint64(c.MaxBytes) && len(deliveries) > 0 {
 			break
 		}
 		deliveries = append(deliveries, q.grant(sub, at, rec, c.Delete))
 	}
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	if len(deliveries) == 0 {
 		return fsm.Result{}
 	}
@@ -56,21 +56,17 @@ func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
 }
 
 // grant delivers one message, ready or deferred: locks it, or marks it Deleting.
-func (q *Machine) grant(sub *subqueue, at cursor, rec record, forGood bool) fsm.Delivery {
-	rec.epoch++
+func (q *Machine) grant(sub *subqueue, at Cursor, rec Record, forGood bool) fsm.Delivery {
 	switch {
 	case forGood:
-		rec.state = fsm.Deleting
-	case sub.deliversBySession():
-		rec.state = fsm.Locked // as long as its session is locked
+		rec.Delete()
+	case sub.ix.DeliversBySession():
+		rec.Lock(0) // as long as its session is locked
 	default:
-		rec.state = fsm.Locked
-		rec.deadline = q.times.Serving.After(sub.entity.settings.LockDuration)
+		rec.Lock(q.times.Serving.After(sub.entity.settings.LockDuration))
 	}
-	sub.ix.set(at, rec)
-	if rec.deadline != 0 {
-		q.addTimer(sub, timer{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch, kind: timerLock})
-	}
+	sub.ix.Set(at, rec)
+	sub.ix.AddLockTimer(sub.ix.Number(at), &rec)
 	return q.delivery(sub, at, &rec)
 }
 
@@ -80,8 +76,8 @@ func (q *Machine) fetch(c fsm.FetchDeferred, remembered bool) fsm.Result {
 	if c.Check() != fsm.OK || (c.Delete && !remembered) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
-	return q.take(c.Address, c.Session, c.Delete, len(c.Sequences), func(i int) (fsm.SequenceNumber, func(*record) bool) {
-		return c.Sequences[i], func(rec *record) bool { return rec.state == fsm.Deferred }
+	return q.take(c.Address, c.Session, c.Delete, len(c.Sequences), func(i int) (fsm.SequenceNumber, func(*Record) bool) {
+		return c.Sequences[i], func(rec *Record) bool { return rec.State() == fsm.Deferred }
 	})
 }
 
@@ -90,16 +86,16 @@ func (q *Machine) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
 	if c.Check() != fsm.OK || (c.Delete && !remembered) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
-	return q.take(c.Address, fsm.SessionLock{}, c.Delete, len(c.Seen), func(i int) (fsm.SequenceNumber, func(*record) bool) {
-		return c.Seen[i].Sequence, func(rec *record) bool {
-			return rec.state == fsm.Ready && rec.epoch == c.Seen[i].Epoch
+	return q.take(c.Address, fsm.SessionLock{}, c.Delete, len(c.Seen), func(i int) (fsm.SequenceNumber, func(*Record) bool) {
+		return c.Seen[i].Sequence, func(rec *Record) bool {
+			return rec.State() == fsm.Ready && rec.Epoch() == c.Seen[i].Epoch
 		}
 	})
 }
 
 // take delivers n messages: named returns the number of each, and whether its record allows it. An expired message expires
 // now, or when it is taken again if there are very many, or they are large.
-func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, named func(i int) (fsm.SequenceNumber, func(*record) bool)) fsm.Result {
+func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, named func(i int) (fsm.SequenceNumber, func(*Record) bool)) fsm.Result {
 	sub, code := q.receivable(a)
 	if code != fsm.OK {
 		return fsm.Result{Code: code}
@@ -115,24 +111,21 @@ func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, na
 	expired := 0
 	for i := range n {
 		number, allowed := named(i)
-		at, found := sub.ix.seek(number)
+		at, found := sub.ix.Seek(number)
 		if !found {
 			continue
 		}
-		rec := sub.ix.get(at)
+		rec := sub.ix.Get(at)
 		switch {
-		case !allowed(&rec) || sub.deliversBySession() && sub.ix.session(at) != session:
-		case !q.expired(sub, &rec):
-			if rec.state == fsm.Deferred {
-				rec.flags |= fromDeferred
-			}
+		case !allowed(&rec) || sub.ix.DeliversBySession() && sub.ix.Session(at) != session:
+		case !sub.ix.Expired(&rec, q.times.Wall):
 			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, forGood))
 		case expired < fsm.PulseMessagesMax && q.mayExpire(sub, at):
 			expired++
 			q.expire(sub, at, rec, fsm.Patch{})
 		}
 	}
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	sub.entity.lastActivity = q.times.Serving
 	q.recordUse(sub.entity)
 	return res
@@ -182,31 +175,31 @@ func (q *Machine) usableSubQueue(a fsm.Address) (*subqueue, fsm.Code) {
 }
 
 // delivery returns the message at a cursor as a delivery.
-func (q *Machine) delivery(sub *subqueue, at cursor, rec *record) fsm.Delivery {
-	return q.newDelivery(sub, sub.ix.number(at), rec, sub.ix.patch(at))
+func (q *Machine) delivery(sub *subqueue, at Cursor, rec *Record) fsm.Delivery {
+	return q.newDelivery(sub, sub.ix.Number(at), rec, sub.ix.Patch(at))
 }
 
-func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *record, patch fsm.Ref) fsm.Delivery {
+func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *Record, patch fsm.Ref) fsm.Delivery {
 	d := fsm.Delivery{
-		Lock:             fsm.LockID{Sequence: n, Epoch: rec.epoch},
-		State:            rec.state,
-		FailedDeliveries: uint32(rec.failedDeliveries),
-		Enqueued:         rec.enqueued,
-		Body:             rec.body,
+		Lock:             fsm.LockID{Sequence: n, Epoch: rec.Epoch()},
+		State:            rec.State(),
+		FailedDeliveries: uint32(rec.FailedDeliveries()),
+		Enqueued:         rec.Enqueued(),
+		Body:             rec.Body(),
 		Patch:            patch,
-		Hops:             rec.flags.hops(),
+		Hops:             rec.Hops(),
 	}
-	if rec.flags&shared != 0 {
+	if rec.IsCopy() {
 		d.Body, d.Topic = sub.sharedBody(rec)
 	}
 	switch {
 	case sub.address.Sub != fsm.MainQueue:
-	case rec.state == fsm.Scheduled && rec.flags&delayed == 0:
-		d.Expires = expiry(rec.deadline, sub.entity.effectiveTimeToLive(fsm.Millis(rec.expires)))
+	case rec.State() == fsm.Scheduled && !rec.IsDelayed():
+		d.Expires = Expiry(rec.Deadline(), sub.entity.effectiveTimeToLive(rec.Life()))
 	default:
-		d.Expires = rec.expires
+		d.Expires = rec.Expires()
 	}
-	if rec.state == fsm.Locked {
+	if rec.State() == fsm.Locked {
 		d.LockedUntil = q.times.OnWall(sub.lockEnd(n, rec))
 	}
 	return d

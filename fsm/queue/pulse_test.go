@@ -9,6 +9,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+const (
+	chunkMessages = 1024 // messages of one timer
+	staleTimers   = 64   // stale timers that a sub-queue may always have
+)
+
 // dueNow returns the times of everything that is due, earliest first.
 func dueNow(q *Machine) []fsm.Instant {
 	var list []fsm.Instant
@@ -21,11 +26,11 @@ func dueNow(q *Machine) []fsm.Instant {
 		note(x.idleDue())
 		for i := range x.subs {
 			sub := &x.subs[i]
-			walk(sub.ix.entries, 0, func(_ fsm.SequenceNumber, rec *record, _ fsm.Ref, _ uint32) bool {
-				if rec.state == fsm.Locked {
-					note(rec.deadline)
+			sub.ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *Record, _ fsm.Ref, _ uint32) bool {
+				if rec.State() == fsm.Locked {
+					note(rec.Deadline())
 				} else {
-					note(sub.dueAt(rec))
+					note(sub.ix.DueAt(rec))
 				}
 				return true
 			})
@@ -149,8 +154,11 @@ func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 		if i%3 == 0 {
 			apply(1, fsm.PurgeMessages{Address: at, Max: 2})
 		}
-		chunks := len(sub.ix.entries)
-		if n := len(sub.timers[fsm.WallTime].heap); n > 2*chunks+staleSlack+2 {
+		chunks := 0
+		if first, found := sub.ix.FirstReady(); found {
+			chunks = int(fsm.SequenceNumber(i+1)/chunkMessages-sub.ix.Number(first)/chunkMessages) + 1
+		}
+		if n := sub.ix.Timers(fsm.WallTime); n > 2*chunks+staleTimers+2 {
 			t.Fatalf("%d alarms for %d chunks", n, chunks)
 		}
 	}
@@ -162,7 +170,7 @@ func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 		}
 		apply(1, c)
 		apply(1, fsm.PurgeMessages{Address: at, Max: 4000})
-		if n := len(sub.timers[fsm.WallTime].heap); n > staleSlack+12 {
+		if n := sub.ix.Timers(fsm.WallTime); n > staleTimers+12 {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
 	}
@@ -170,7 +178,7 @@ func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 	for version := range uint64(1000) {
 		settings.AutoDeleteOnIdle = []fsm.Millis{fsm.Forever, fsm.AutoDeleteMin}[version%2]
 		apply(1, fsm.PutEntity{Entity: 1, Version: version + 2, Settings: settings})
-		if n := len(sub.timers[fsm.ServingTime].heap); n > staleSlack+12 {
+		if n := sub.ix.Timers(fsm.ServingTime); n > staleTimers+12 {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
 	}

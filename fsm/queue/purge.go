@@ -20,22 +20,22 @@ func (q *Machine) purge(c fsm.PurgeMessages) fsm.Result {
 	// Expired messages are not purged but expire, and may be dead-lettered; there may be many of
 	// them, so they are bounded too.
 	for expired := 0; res.Count < uint64(c.Max) && expired < fsm.PulseMessagesMax; {
-		at, found := sub.ix.nextReady(next)
+		at, found := sub.ix.NextReady(next)
 		if !found {
 			break
 		}
-		next = sub.ix.number(at) + 1
-		rec := sub.ix.get(at)
-		if c.Before != 0 && rec.enqueued >= c.Before {
-			if rec.flags&redriven != 0 {
+		next = sub.ix.Number(at) + 1
+		rec := sub.ix.Get(at)
+		if c.Before != 0 && rec.Enqueued() >= c.Before {
+			if rec.IsRedriven() {
 				continue
 			}
 			break // the following ones were enqueued later
 		}
-		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 {
+		if sub.ix.DeliversBySession() && sub.entity.sessions.at(sub.ix.Session(at)).epoch != 0 {
 			continue // its session is locked
 		}
-		if q.expired(sub, &rec) {
+		if sub.ix.Expired(&rec, q.times.Wall) {
 			expired++
 			if q.mayExpire(sub, at) {
 				q.expire(sub, at, rec, fsm.Patch{})
@@ -45,7 +45,7 @@ func (q *Machine) purge(c fsm.PurgeMessages) fsm.Result {
 		q.deleteMessage(sub, at, &rec)
 		res.Count++
 	}
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	sub.entity.lastActivity = q.times.Serving
 	return res
 }
@@ -74,16 +74,16 @@ func (q *Machine) PurgeableInSession(id fsm.EntityID, session string, before fsm
 		if matches >= most {
 			break
 		}
-		at, _ := sub.ix.seek(n)
-		rec := sub.ix.get(at)
-		if q.expired(sub, &rec) {
+		at, _ := sub.ix.Seek(n)
+		rec := sub.ix.Get(at)
+		if sub.ix.Expired(&rec, q.times.Wall) {
 			continue // a lock does not deliver it
 		}
 		live++
-		if before == 0 || rec.enqueued < before {
+		if before == 0 || rec.Enqueued() < before {
 			matches++
 			reach = live
-		} else if rec.flags&redriven == 0 {
+		} else if !rec.IsRedriven() {
 			break // the following ones were enqueued later
 		}
 	}
@@ -105,14 +105,14 @@ func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
 	x := dead.entity
 	var res fsm.Result
 	for _, n := range c.Sequences {
-		at, found := dead.ix.seek(n)
+		at, found := dead.ix.Seek(n)
 		if !found {
 			continue
 		}
-		rec := dead.ix.get(at)
+		rec := dead.ix.Get(at)
 		switch {
-		case rec.state != fsm.Ready, dead.ix.session(at) == sessionless:
-		case q.expired(dead, &rec):
+		case rec.State() != fsm.Ready, dead.ix.Session(at) == Sessionless:
+		case dead.ix.Expired(&rec, q.times.Wall):
 			q.expire(dead, at, rec, fsm.Patch{})
 		case !q.mayRewritePatches(dead, at):
 			res.Sequence = n
@@ -124,33 +124,27 @@ func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
 			break
 		}
 	}
-	q.removeStaleTimers(dead)
-	q.removeStaleTimers(&x.subs[fsm.MainQueue])
+	dead.ix.RemoveStaleTimers()
+	x.subs[fsm.MainQueue].ix.RemoveStaleTimers()
 	x.lastActivity = q.times.Serving
 	return res
 }
 
-// redriveOne moves one dead letter back under its old number, see moveNumber. Its time to live starts again, and
-// with it the time of enqueueing, so that it still expires one time to live after that
-// (docs/requirements.md#e1). It can be forwarded as often as a new message.
-func (q *Machine) redriveOne(x *entityState, at cursor, rec record) {
+// redriveOne moves one dead letter back under its old number, see moveNumber. Its time to live starts again.
+func (q *Machine) redriveOne(x *entityState, at Cursor, rec Record) {
 	from, to := &x.subs[fsm.DeadLetterQueue], &x.subs[fsm.MainQueue]
-	n, patches := from.ix.number(at), from.ix.patch(at)
-	session := from.ix.session(at)
+	n, patches := from.ix.Number(at), from.ix.Patch(at)
+	session := from.ix.Session(at)
 	from.entity.sessions.pin(session)
-	defer from.entity.sessions.unpin(session, q.arena.generation)
-	from.ix.remove(at)
-	if rec.expires != 0 {
-		rec.expires = expiry(q.times.Wall, fsm.Millis(rec.expires-rec.enqueued))
-	}
-	rec.enqueued, rec.deadLetterExpiry = q.times.Wall, 0
-	rec.state, rec.failedDeliveries, rec.flags = fsm.Ready, 0, redriven|rec.flags&shared
+	defer from.entity.sessions.unpin(session, *q.arena.Generation())
+	from.ix.Remove(at)
+	rec.Redrive(q.times.Wall)
 	n = q.moveNumber(to, n, &rec)
-	at = q.insertInSession(to, n, rec, session)
+	at = to.ix.Insert(n, rec, session)
 	if patches != (fsm.Ref{}) {
 		if kept := withoutReasons(q.patches(patches)); len(kept) > 0 {
 			owner := fsm.Owner{Address: to.address, Sequence: n, Patch: true}
-			to.ix.setPatch(at, q.bodies.Append(owner, fsm.AppendPatches(nil, kept)))
+			to.ix.SetPatch(at, q.bodies.Append(owner, fsm.AppendPatches(nil, kept)))
 		}
 		q.bodies.Release(patches)
 	}

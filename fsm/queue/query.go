@@ -13,10 +13,10 @@ func (q *Machine) Counts(id fsm.EntityID) (fsm.Counts, bool) {
 	}
 	main, dead := &x.subs[fsm.MainQueue], &x.subs[fsm.DeadLetterQueue]
 	return fsm.Counts{
-		Active:             main.ix.counts[fsm.Ready] + main.ix.counts[fsm.Locked] + main.ix.counts[fsm.Forwarding] - main.awaitingTransfer(),
-		Locked:             main.ix.counts[fsm.Locked],
-		Deferred:           main.ix.counts[fsm.Deferred],
-		Scheduled:          main.ix.counts[fsm.Scheduled] + main.ix.counts[fsm.Pending],
+		Active:             main.ix.Count(fsm.Ready) + main.ix.Count(fsm.Locked) + main.ix.Count(fsm.Forwarding) - main.awaitingTransfer(),
+		Locked:             main.ix.Count(fsm.Locked),
+		Deferred:           main.ix.Count(fsm.Deferred),
+		Scheduled:          main.ix.Count(fsm.Scheduled) + main.ix.Count(fsm.Pending),
 		DeadLetter:         dead.storedCount() - dead.awaitingTransfer(),
 		Bytes:              x.storedBytes(),
 		Transfer:           main.awaitingTransfer() + dead.awaitingTransfer() + x.subs[fsm.TransferQueue].awaitingTransfer(),
@@ -64,7 +64,7 @@ func (q *Machine) Settings(id fsm.EntityID) (fsm.EntitySettings, bool) {
 // expired since the last pulse; 0 if there is no such sub-queue.
 func (q *Machine) Ready(a fsm.Address) uint64 {
 	if sub := q.subqueueAt(a); sub != nil {
-		return sub.ix.counts[fsm.Ready]
+		return sub.ix.Count(fsm.Ready)
 	}
 	return 0
 }
@@ -78,7 +78,7 @@ func (q *Machine) CheckLocks(a fsm.Address, locks []fsm.LockID) []fsm.Code {
 		if codes[i] = code; code != fsm.OK {
 			continue
 		}
-		if _, _, held := sub.findLocked(l); !held {
+		if _, _, held := sub.ix.FindLocked(l); !held {
 			codes[i] = sub.lostCode(l)
 		}
 	}
@@ -86,9 +86,9 @@ func (q *Machine) CheckLocks(a fsm.Address, locks []fsm.LockID) []fsm.Code {
 }
 
 // peeked returns a message as a peek shows it: one that was fetched by number remains deferred.
-func (q *Machine) peeked(sub *subqueue, n fsm.SequenceNumber, rec *record, patch fsm.Ref) fsm.Delivery {
+func (q *Machine) peeked(sub *subqueue, n fsm.SequenceNumber, rec *Record, patch fsm.Ref) fsm.Delivery {
 	d := q.newDelivery(sub, n, rec, patch)
-	if rec.state == fsm.Locked && rec.flags&fromDeferred != 0 {
+	if rec.State() == fsm.Locked && rec.IsFromDeferred() {
 		d.State = fsm.Deferred
 	}
 	return d
@@ -102,11 +102,9 @@ func (q *Machine) Peek(a fsm.Address, from fsm.SequenceNumber, most int) []fsm.D
 		return nil
 	}
 	most = min(most, peekMax)
-	base, _ := split(from)
-	pos, _ := sub.ix.find(base)
 	var found []fsm.Delivery
-	walk(sub.ix.entries[pos:], from, func(n fsm.SequenceNumber, rec *record, patch fsm.Ref, _ uint32) bool {
-		if rec.state != fsm.Deleting {
+	sub.ix.Freeze().Walk(from, func(n fsm.SequenceNumber, rec *Record, patch fsm.Ref, _ uint32) bool {
+		if rec.State() != fsm.Deleting {
 			found = append(found, q.peeked(sub, n, rec, patch))
 		}
 		return len(found) < most
@@ -123,7 +121,7 @@ func (q *Machine) Messages() uint64 {
 	n := uint64(0)
 	for _, x := range q.entities {
 		for i := range x.subs {
-			n += x.subs[i].ix.total() - x.subs[i].ix.counts[fsm.Shared]
+			n += x.subs[i].ix.Total() - x.subs[i].ix.Count(fsm.Shared)
 		}
 	}
 	return n

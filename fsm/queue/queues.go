@@ -13,11 +13,10 @@ import (
 type Machine struct {
 	bodies       *meteredBodies
 	times        fsm.Times // of the newest entry
-	arena        arena
+	arena        *Arena
 	entities     []*entityState                // sorted by id
 	byID         map[fsm.EntityID]*entityState // the same, for look-ups only: never ranged over
 	settings     sharedSettings                // of entities
-	timers       [2]timerQueue                 // by timeline
 	readyChanged []*subqueue                   // whose ready count rose since the last Effects
 	tombstones   []tombstone                   // of entities deleted because they were idle and not dropped by command since; sorted
 	deletedIdle  []fsm.EntityID                // those since the last Effects
@@ -31,7 +30,6 @@ type Machine struct {
 	// Scratch space, reused from one apply to the next.
 	sends       []sentMessage
 	settlements []fsm.Settlement
-	dueMessages []dueMessage // of the current chunk
 	evaluated   evaluate.Message
 	matched     []*entityState // subscriptions with rules that match
 	correlated  correlatedMatches
@@ -78,11 +76,10 @@ type entityState struct {
 type subqueue struct {
 	entity       *entityState
 	address      fsm.Address
-	ix           index
-	timers       [2]timers // by timeline
-	out          *outbox   // nil until something was forwarded
-	readyChanged bool      // is in Machine.readyChanged
-	resumed      bool      // restored with a batch in flight: the next Effects report it
+	ix           Index
+	out          *outbox // nil until something was forwarded
+	readyChanged bool    // is in Machine.readyChanged
+	resumed      bool    // restored with a batch in flight: the next Effects report it
 	dropped      bool
 }
 
@@ -108,8 +105,8 @@ func (b *meteredBodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
 
 func (q *Machine) reset() {
 	bodies := q.bodies
-	*q = Machine{bodies: bodies, byID: make(map[fsm.EntityID]*entityState), settings: make(sharedSettings)}
-	q.table = answers.New(&q.arena.generation, q.forgetAnswer)
+	*q = Machine{bodies: bodies, arena: new(Arena), byID: make(map[fsm.EntityID]*entityState), settings: make(sharedSettings)}
+	q.table = answers.New(q.arena.Generation(), q.forgetAnswer)
 }
 
 // Apply performs one command and returns its result. A refused command changes nothing. A repeated
@@ -184,12 +181,12 @@ func (q *Machine) repeatAnswer(old *answers.Record) fsm.Result {
 		return res
 	}
 	for _, l := range more.Locks {
-		at, found := sub.ix.seek(l.Sequence)
+		at, found := sub.ix.Seek(l.Sequence)
 		if !found {
 			continue
 		}
-		rec := sub.ix.get(at)
-		if rec.epoch == l.Epoch && (rec.state == fsm.Locked || rec.state == fsm.Deleting) {
+		rec := sub.ix.Get(at)
+		if rec.Epoch() == l.Epoch && (rec.State() == fsm.Locked || rec.State() == fsm.Deleting) {
 			res.Deliveries = append(res.Deliveries, q.delivery(sub, at, &rec))
 		}
 	}
@@ -207,8 +204,8 @@ func (q *Machine) forgetAnswer(more *answers.Details) {
 		return
 	}
 	for _, l := range more.Locks {
-		if at, found := sub.ix.seek(l.Sequence); found {
-			if rec := sub.ix.get(at); rec.state == fsm.Deleting && rec.epoch == l.Epoch {
+		if at, found := sub.ix.Seek(l.Sequence); found {
+			if rec := sub.ix.Get(at); rec.State() == fsm.Deleting && rec.Epoch() == l.Epoch {
 				q.deleteMessage(sub, at, &rec)
 			}
 		}
@@ -344,11 +341,11 @@ func (q *Machine) Effects() []fsm.Effect {
 	var effects []fsm.Effect
 	for i, sub := range q.readyChanged {
 		q.readyChanged[i], sub.readyChanged = nil, false
-		switch n := sub.ix.counts[fsm.Ready]; {
+		switch n := sub.ix.Count(fsm.Ready); {
 		case sub.dropped:
 		case sub.reportsForwarding():
 			effects = sub.notifyForward(effects)
-		case sub.ix.main && sub.ix.sessions != nil:
+		case sub.ix.DeliversBySession():
 			effects = sub.sessionEffects(effects)
 		case n > 0:
 			effects = append(effects, fsm.Effect{Address: sub.address, Ready: n})

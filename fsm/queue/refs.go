@@ -6,19 +6,8 @@ import "github.com/peeklock/peeklock/fsm"
 func (img *queuesImage) Refs(visit func(fsm.Owner, fsm.Ref)) {
 	for i := range img.entities {
 		x := &img.entities[i]
-		for sub, entries := range x.entries {
-			owner := fsm.Owner{Address: fsm.Address{Entity: x.id, Sub: fsm.SubQueue(sub)}}
-			walk(entries, 0, func(n fsm.SequenceNumber, rec *record, patch fsm.Ref, _ uint32) bool {
-				owner.Sequence, owner.Patch = n, false
-				if rec.flags&shared == 0 {
-					visit(owner, rec.body)
-				}
-				if patch != (fsm.Ref{}) {
-					owner.Patch = true
-					visit(owner, patch)
-				}
-				return true
-			})
+		for sub, messages := range x.messages {
+			messages.EachRef(fsm.Address{Entity: x.id, Sub: fsm.SubQueue(sub)}, visit)
 		}
 		eachState(x.id, x.sessions, visit)
 	}
@@ -29,7 +18,7 @@ func (img *queuesImage) Refs(visit func(fsm.Owner, fsm.Ref)) {
 func (q *Machine) Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
 	for _, x := range q.entities {
 		for i := range x.subs {
-			x.subs[i].refs(visit)
+			x.subs[i].ix.MoveRefs(visit)
 		}
 		if x.sessions != nil {
 			q.stateRefs(x, visit)
@@ -37,49 +26,20 @@ func (q *Machine) Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
 	}
 }
 
-func (sub *subqueue) refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
-	ix := &sub.ix
-	for pos := range ix.entries {
-		live := ix.entries[pos].c.live // a copy: the chunk may be replaced during the loop
-		for slot := live.next(0); slot >= 0; slot = live.next(slot + 1) {
-			at := cursor{pos: pos, slot: slot}
-			owner := fsm.Owner{Address: sub.address, Sequence: ix.number(at)}
-			if rec := ix.get(at); rec.flags&shared == 0 {
-				if ref := visit(owner, rec.body); ref != rec.body {
-					ix.setBody(at, ref)
-				}
-			}
-			owner.Patch = true
-			if old := ix.patch(at); old != (fsm.Ref{}) {
-				if ref := visit(owner, old); ref != old {
-					ix.setPatch(at, ref)
-				}
-			}
-		}
-	}
-}
-
 // locate finds the message that references a body. The owner stored beside a body may name another
 // sub-queue: a message that is dead-lettered keeps its body.
-func (q *Machine) locate(owner fsm.Owner, ref fsm.Ref) (*index, cursor, bool) {
+func (q *Machine) locate(owner fsm.Owner, ref fsm.Ref) (*Index, Cursor, bool) {
 	x := q.byID[owner.Entity]
 	if x == nil {
-		return nil, cursor{}, false
+		return nil, Cursor{}, false
 	}
 	for i := range x.subs {
 		ix := &x.subs[i].ix
-		at, found := ix.seek(owner.Sequence)
-		switch {
-		case !found:
-		case owner.Patch && ix.patch(at) == ref && ref != fsm.Ref{}:
+		if at, found := ix.FindRef(owner, ref); found {
 			return ix, at, true
-		case !owner.Patch:
-			if rec := ix.get(at); rec.body == ref && rec.flags&shared == 0 {
-				return ix, at, true
-			}
 		}
 	}
-	return nil, cursor{}, false
+	return nil, Cursor{}, false
 }
 
 // Holds reports whether the body at ref, stored for owner, is still referenced.
@@ -97,7 +57,7 @@ func (q *Machine) Move(owner fsm.Owner, from, to fsm.Ref) bool {
 	if owner.Sub == sessionStates {
 		held := q.holdsState(owner, from)
 		if held {
-			q.byID[owner.Entity].sessions.write(uint32(owner.Sequence), q.arena.generation).state = to
+			q.byID[owner.Entity].sessions.write(uint32(owner.Sequence), *q.arena.Generation()).state = to
 		}
 		return held
 	}
@@ -106,9 +66,9 @@ func (q *Machine) Move(owner fsm.Owner, from, to fsm.Ref) bool {
 	case !found:
 		return false
 	case owner.Patch:
-		ix.setPatch(at, to)
+		ix.SetPatch(at, to)
 	default:
-		ix.setBody(at, to)
+		ix.SetBody(at, to)
 	}
 	return true
 }
@@ -121,9 +81,9 @@ const (
 
 // pendingRelease is the rest of a deleted sub-queue: bodies from a number on, or session states.
 type pendingRelease struct {
-	entries []chunkEntry
-	next    fsm.SequenceNumber
-	states  []*sessionPage
+	messages Frozen
+	next     fsm.SequenceNumber
+	states   []*sessionPage
 }
 
 // releasePending releases bodies of deleted entities, at most so many. It has no visible effect:
@@ -138,14 +98,14 @@ func (q *Machine) releasePending(most int) {
 			continue
 		}
 		done := true
-		walk(r.entries, r.next, func(n fsm.SequenceNumber, rec *record, patch fsm.Ref, _ uint32) bool {
+		r.messages.Walk(r.next, func(n fsm.SequenceNumber, rec *Record, patch fsm.Ref, _ uint32) bool {
 			if most == 0 {
 				r.next, done = n, false
 				return false
 			}
 			most--
-			if rec.flags&shared == 0 {
-				q.releaseBodies(rec.body, patch)
+			if !rec.IsCopy() {
+				q.releaseBodies(rec.Body(), patch)
 			} else if patch != (fsm.Ref{}) {
 				q.bodies.Release(patch)
 			}
@@ -156,8 +116,6 @@ func (q *Machine) releasePending(most int) {
 			q.pendingReleases = q.pendingReleases[1:]
 			continue
 		}
-		for base, _ := split(r.next); r.entries[0].base < base; {
-			r.entries = r.entries[1:]
-		}
+		r.messages = r.messages.From(r.next)
 	}
 }

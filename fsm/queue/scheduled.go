@@ -5,64 +5,35 @@ import (
 )
 
 // processDue processes what is due among the messages of a chunk, whose timer x is the first of
-// all, in the order of time until another timer precedes the next message. It returns how many
-// messages it moved, at most budget and the copies of the last one: none if x was only a bound.
-func (q *Machine) processDue(sub *subqueue, x timer, budget int) (moved int) {
-	base, _ := split(x.number)
-	pos, _ := sub.ix.find(base)
-	sub.ix.setDue(pos, 0)
-	q.popTimer(sub, fsm.WallTime)
-	until := q.times.Wall
-	for _, others := range q.timers {
-		if len(others) > 0 {
-			until = min(until, q.onWall(others[0].heap[0]))
+// all. It returns how many messages it moved, at most budget and the copies of the last one: none if x was only a bound.
+func (q *Machine) processDue(sub *subqueue, x Timer, budget int) (moved int) {
+	sub.ix.EachDue(x, q.times, func(n fsm.SequenceNumber) bool {
+		if moved >= budget || q.isPulseFull() {
+			return false
 		}
-	}
-	rest := q.collectDue(sub, pos, until)
-	for _, m := range q.dueMessages {
-		if moved >= budget || q.isPulseFull() || q.hasEarlierTimer(sub, x.number, m.when) {
-			rest = m.when
-			break
-		}
-		moved += q.processDueMessage(sub, m.number)
-	}
-	if rest == 0 {
-		return moved
-	}
-	if pos, found := sub.ix.find(base); found {
-		q.lowerDue(sub, pos, rest)
-	}
+		moved += q.processDueMessage(sub, n)
+		return true
+	})
 	return moved
-}
-
-// hasEarlierTimer reports whether another timer precedes that of a chunk at that time.
-func (q *Machine) hasEarlierTimer(sub *subqueue, number fsm.SequenceNumber, at fsm.Instant) bool {
-	x := timer{at: at, number: number, kind: timerChunk}
-	for _, others := range q.timers {
-		if len(others) > 0 && q.precedes(others[0], sub, x) {
-			return true
-		}
-	}
-	return false
 }
 
 // processDueMessage processes one message that is due: it expires, is dead-lettered, or becomes active. It returns
 // its share of the budget of a pulse: copies count like messages.
 func (q *Machine) processDueMessage(sub *subqueue, n fsm.SequenceNumber) (moved int) {
-	at, _ := sub.ix.seek(n)
-	rec := sub.ix.get(at)
+	at, _ := sub.ix.Seek(n)
+	rec := sub.ix.Get(at)
 	switch {
 	case sub.entity.kind == fsm.TopicEntity && sub.address.Sub == fsm.MainQueue:
 		return 1 + q.publishDue(sub, at, rec)
-	case rec.state == fsm.Scheduled && rec.flags&delayed == 0:
+	case rec.State() == fsm.Scheduled && !rec.IsDelayed():
 		q.activate(sub, at, rec)
-	case q.expired(sub, &rec):
+	case sub.ix.Expired(&rec, q.times.Wall):
 		q.expire(sub, at, rec, fsm.Patch{})
-	case rec.deadline == dueAtOnce:
+	case rec.Deadline() == dueAtOnce:
 		q.deadLetterExceeded(sub, at, rec, fsm.Patch{})
 	default: // its delay is over
-		rec.state, rec.deadline, rec.flags = fsm.Ready, 0, rec.flags&^delayed
-		q.replaceRecord(sub, at, rec)
+		rec.EndDelay()
+		sub.ix.Set(at, rec)
 		q.notifyReady(sub)
 	}
 	return 1
@@ -71,16 +42,14 @@ func (q *Machine) processDueMessage(sub *subqueue, n fsm.SequenceNumber) (moved 
 // activate enqueues a scheduled message: under a new number at the tail, and its time to live
 // begins now. The body is written again because the owner stored beside a body identifies the
 // record that references it; each message pays for that once, and a pulse writes pulseBytesMax.
-func (q *Machine) activate(sub *subqueue, at cursor, rec record) {
-	x, session := sub.entity, sub.ix.session(at)
+func (q *Machine) activate(sub *subqueue, at Cursor, rec Record) {
+	x, session := sub.entity, sub.ix.Session(at)
 	sub.entity.sessions.pin(session)
-	defer sub.entity.sessions.unpin(session, q.arena.generation)
-	sub.ix.remove(at)
+	defer sub.entity.sessions.unpin(session, *q.arena.Generation())
+	sub.ix.Remove(at)
 	x.last++
-	body := q.rewriteBody(fsm.Owner{Address: sub.address, Sequence: x.last}, rec.body)
-	q.insertInSession(sub, x.last, record{
-		body: body, enqueued: q.times.Wall, expires: expiry(q.times.Wall, x.effectiveTimeToLive(fsm.Millis(rec.expires))), state: fsm.Ready,
-	}, session)
+	body := q.rewriteBody(fsm.Owner{Address: sub.address, Sequence: x.last}, rec.Body())
+	sub.ix.Insert(x.last, Enqueued(body, q.times.Wall, Expiry(q.times.Wall, x.effectiveTimeToLive(rec.Life()))), session)
 	q.notifyReady(sub)
 }
 
@@ -108,11 +77,11 @@ func (q *Machine) scheduledMessages(c *fsm.CancelScheduled) (*entityState, fsm.C
 	}
 	sub := &x.subs[fsm.MainQueue]
 	for _, n := range c.Sequences {
-		at, found := sub.ix.seek(n)
+		at, found := sub.ix.Seek(n)
 		if !found {
 			return nil, fsm.MessageNotFound
 		}
-		if rec := sub.ix.get(at); rec.state != fsm.Scheduled || rec.flags&delayed != 0 {
+		if rec := sub.ix.Get(at); rec.State() != fsm.Scheduled || rec.IsDelayed() {
 			return nil, fsm.MessageNotFound
 		}
 	}
@@ -123,12 +92,12 @@ func (q *Machine) scheduledMessages(c *fsm.CancelScheduled) (*entityState, fsm.C
 func (q *Machine) removeScheduled(x *entityState, numbers []fsm.SequenceNumber) {
 	sub := &x.subs[fsm.MainQueue]
 	for _, n := range numbers {
-		if at, found := sub.ix.seek(n); found {
-			rec := sub.ix.get(at)
+		if at, found := sub.ix.Seek(n); found {
+			rec := sub.ix.Get(at)
 			q.deleteMessage(sub, at, &rec)
 		}
 	}
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	x.lastActivity = q.times.Serving
 }
 
@@ -164,7 +133,7 @@ func (x *entityState) usableNumber(n fsm.SequenceNumber) fsm.SequenceNumber {
 		return 0
 	}
 	for i := range x.subs {
-		if _, taken := x.subs[i].ix.seek(n); taken {
+		if _, taken := x.subs[i].ix.Seek(n); taken {
 			return 0
 		}
 	}
@@ -174,13 +143,13 @@ func (x *entityState) usableNumber(n fsm.SequenceNumber) fsm.SequenceNumber {
 // retryAt returns the time until which a returned message waits: what the receiver requested, or
 // the queue's delay after a failed delivery, doubled with every failure. A time that is not in the
 // future means that the message is ready at once.
-func (q *Machine) retryAt(sub *subqueue, rec *record, failed bool, until fsm.Instant) fsm.Instant {
+func (q *Machine) retryAt(sub *subqueue, rec *Record, failed bool, until fsm.Instant) fsm.Instant {
 	s := sub.entity.settings
 	if until > q.times.Wall || !failed || s.RetryDelay == 0 || sub.address.Sub != fsm.MainQueue {
 		return until
 	}
 	delay := s.RetryDelay
-	for i := uint16(1); i < rec.failedDeliveries && delay < s.RetryDelayMax; i++ {
+	for i := uint16(1); i < rec.FailedDeliveries() && delay < s.RetryDelayMax; i++ {
 		delay *= 2 // at most twice DelayMax: no overflow
 	}
 	return q.times.Wall.After(min(delay, s.RetryDelayMax))

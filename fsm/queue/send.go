@@ -35,10 +35,10 @@ func (q *Machine) send(id fsm.EntityID, messages []sentMessage) fsm.Result {
 // finishStore updates the entity after so many messages were stored, sent or forwarded.
 func (q *Machine) finishStore(x *entityState, messages int) {
 	if x.window != nil {
-		x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerSend*messages, q.arena.generation)
+		x.window.sweep(q.times.Wall, x.settings.DuplicateWindow, sweepPerSend*messages, *q.arena.Generation())
 		q.scheduleSweep(x)
 	}
-	q.removeStaleTimers(&x.subs[fsm.MainQueue])
+	x.subs[fsm.MainQueue].ix.RemoveStaleTimers()
 	x.lastActivity = q.times.Serving
 	q.recordUse(x)
 }
@@ -115,7 +115,7 @@ func (q *Machine) checkQuota(x *entityState, held, size uint64, messages []sentM
 func (x *entityState) storedBytes() uint64 {
 	total := uint64(0)
 	for i := range x.subs {
-		total += x.subs[i].ix.bytes
+		total += x.subs[i].ix.Bytes()
 	}
 	if x.sessions != nil {
 		total += x.sessions.bytes
@@ -135,15 +135,15 @@ func (q *Machine) storeOrPublish(x *entityState, m *sentMessage) fsm.SequenceNum
 func (q *Machine) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	sub := &x.subs[fsm.MainQueue]
 	n := q.numberFor(x, m)
-	rec := record{enqueued: q.times.Wall, state: fsm.Ready}
-	rec.body = q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: n}, m.payload)
+	body := q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: n}, m.payload)
+	var rec Record
 	if m.at > q.times.Wall {
-		rec.state, rec.deadline, rec.expires = fsm.Scheduled, m.at, fsm.Instant(m.ttl)
+		rec = Scheduled(body, q.times.Wall, m.at, m.ttl)
 	} else {
-		rec.expires = expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl))
+		rec = Enqueued(body, q.times.Wall, Expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)))
 		q.notifyReady(sub)
 	}
-	q.insertInSession(sub, n, rec, q.messageSession(x, m))
+	sub.ix.Insert(n, rec, q.messageSession(x, m))
 	return n
 }
 

@@ -78,7 +78,7 @@ func (q *Machine) accept(c fsm.AcceptSession) fsm.Result {
 	case found && s.at(slot).epoch != 0:
 		return fsm.Result{Code: fsm.SessionCannotBeLocked}
 	case !found:
-		if slot, found = s.findOrAdd(c.ID, q.arena.generation); !found {
+		if slot, found = s.findOrAdd(c.ID, *q.arena.Generation()); !found {
 			return fsm.Result{Code: fsm.QuotaExceeded}
 		}
 	}
@@ -92,10 +92,10 @@ func (q *Machine) accept(c fsm.AcceptSession) fsm.Result {
 // grantSession gives a session a new lock.
 func (q *Machine) grantSession(x *entityState, slot uint32, token *fsm.SessionToken) fsm.Result {
 	x.grants++
-	h := x.sessions.write(slot, q.arena.generation)
+	h := x.sessions.write(slot, *q.arena.Generation())
 	h.epoch, h.until, h.token = x.grants, q.times.Serving.After(x.settings.LockDuration), token
 	q.addSessionTimer(x, slot)
-	x.sessions.update(slot, q.arena.generation)
+	x.sessions.update(slot, *q.arena.Generation())
 	x.lastActivity = q.times.Serving
 	return fsm.Result{Session: fsm.SessionLock{ID: h.id, Epoch: h.epoch}, Untils: []fsm.Instant{h.until}}
 }
@@ -111,10 +111,10 @@ func (q *Machine) takeOver(x *entityState, slot uint32, found bool, token fsm.Se
 		return fsm.Result{Code: fsm.SessionCannotBeLocked}
 	}
 	sub := &x.subs[fsm.MainQueue]
-	sub.timers[fsm.ServingTime].stale++
+	sub.ix.DropTimer(SessionTimer)
 	s.expiredLocks = append(s.expiredLocks, s.at(slot).id)
 	res := q.grantSession(x, slot, s.at(slot).token)
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	q.notifyReady(sub)
 	return res
 }
@@ -134,16 +134,16 @@ func (q *Machine) repeatAccept(at fsm.Address, l fsm.SessionLock) fsm.Result {
 
 func (q *Machine) addSessionTimer(x *entityState, slot uint32) {
 	h := x.sessions.at(slot)
-	q.addTimer(&x.subs[fsm.MainQueue], timer{at: h.until, number: fsm.SequenceNumber(slot), epoch: uint32(h.epoch), kind: timerSession})
+	x.subs[fsm.MainQueue].ix.AddTimer(Timer{At: h.until, Number: fsm.SequenceNumber(slot), Epoch: uint32(h.epoch), Kind: SessionTimer})
 }
 
-// isSessionTimerCurrent reports whether a timer is that of a current session lock.
-func (x *entityState) isSessionTimerCurrent(a timer) bool {
-	if x.sessions == nil || a.number >= fsm.SequenceNumber(x.sessions.top) {
+// isCurrent reports whether a timer is that of a current session lock.
+func (s *sessionTable) isCurrent(a Timer) bool {
+	if s == nil || a.Number >= fsm.SequenceNumber(s.top) {
 		return false
 	}
-	h := x.sessions.at(uint32(a.number))
-	return h.epoch != 0 && uint32(h.epoch) == a.epoch && h.until == a.at
+	h := s.at(uint32(a.Number))
+	return h.epoch != 0 && uint32(h.epoch) == a.Epoch && h.until == a.At
 }
 
 // renewSession extends a session lock.
@@ -167,11 +167,11 @@ func (q *Machine) extendSession(x *entityState, slot uint32) fsm.Instant {
 	if h.until == until {
 		return until
 	}
-	x.sessions.write(slot, q.arena.generation).until = until
+	x.sessions.write(slot, *q.arena.Generation()).until = until
 	sub := &x.subs[fsm.MainQueue]
-	sub.timers[fsm.ServingTime].stale++
+	sub.ix.DropTimer(SessionTimer)
 	q.addSessionTimer(x, slot)
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	return until
 }
 
@@ -183,9 +183,9 @@ func (q *Machine) releaseSession(c fsm.ReleaseSession) fsm.Result {
 	}
 	if slot, ok := x.lockedSession(c.Lock); ok {
 		sub := &x.subs[fsm.MainQueue]
-		sub.timers[fsm.ServingTime].stale++
+		sub.ix.DropTimer(SessionTimer)
 		q.endSession(x, slot, false)
-		q.removeStaleTimers(sub)
+		sub.ix.RemoveStaleTimers()
 		x.lastActivity = q.times.Serving
 	}
 	return fsm.Result{}
@@ -195,20 +195,20 @@ func (q *Machine) releaseSession(c fsm.ReleaseSession) fsm.Result {
 // session. Its timer is due, or the caller counts it as stale.
 func (q *Machine) endSession(x *entityState, slot uint32, failed bool) {
 	sub, s := &x.subs[fsm.MainQueue], x.sessions
-	h := s.write(slot, q.arena.generation)
+	h := s.write(slot, *q.arena.Generation())
 	h.epoch, h.until, h.token = 0, 0, nil
 	if failed {
 		s.expiredLocks = append(s.expiredLocks, h.id)
 	}
 	s.pin(slot) // its last message may expire during the return: the session is removed once, here
 	for n := s.messages[slot].locked.first(); n != 0; n = s.messages[slot].locked.first() {
-		at, found := sub.ix.seek(n)
+		at, found := sub.ix.Seek(n)
 		if !found {
 			panic("fsm: a session holds a message that is not there")
 		}
-		q.returnFromSession(sub, at, sub.ix.get(at), failed)
+		q.returnFromSession(sub, at, sub.ix.Get(at), failed)
 	}
-	s.unpin(slot, q.arena.generation)
+	s.unpin(slot, *q.arena.Generation())
 	q.notifyReady(sub)
 }
 
@@ -219,7 +219,7 @@ const dueAtOnce fsm.Instant = 1
 // returnFromSession returns a message whose session has ended. A session may hold any number of messages
 // with large patches, and their locks end now: those that the entry may not rewrite are not delivered any
 // more, and the next pulses dead-letter them.
-func (q *Machine) returnFromSession(sub *subqueue, at cursor, rec record, failed bool) {
+func (q *Machine) returnFromSession(sub *subqueue, at Cursor, rec Record, failed bool) {
 	end := fsm.Settlement{Verb: fsm.Release}
 	if failed {
 		end.Verb = fsm.Abandon
@@ -231,40 +231,40 @@ func (q *Machine) returnFromSession(sub *subqueue, at cursor, rec record, failed
 	if failed {
 		q.countDelivery(sub, &rec)
 	}
-	rec.state, rec.deadline, rec.flags = fsm.Scheduled, dueAtOnce, rec.flags&^fromDeferred|delayed
-	q.replaceRecord(sub, at, rec)
+	rec.Delay(dueAtOnce)
+	sub.ix.Set(at, rec)
 }
 
-// receiverSession returns the session of a receiver, noSession if the entity has no sessions. An
+// receiverSession returns the session of a receiver, NoSession if the entity has no sessions. An
 // entity with sessions requires a session lock, other entities refuse one.
 func (sub *subqueue) receiverSession(l fsm.SessionLock) (session uint32, code fsm.Code) {
 	switch {
-	case sub.deliversBySession() != (l.Epoch != 0):
-		return noSession, fsm.NotAllowed
-	case !sub.deliversBySession():
-		return noSession, fsm.OK
+	case sub.ix.DeliversBySession() != (l.Epoch != 0):
+		return NoSession, fsm.NotAllowed
+	case !sub.ix.DeliversBySession():
+		return NoSession, fsm.OK
 	}
 	slot, ok := sub.entity.lockedSession(l)
 	if !ok {
-		return noSession, fsm.SessionLockLost
+		return NoSession, fsm.SessionLockLost
 	}
 	return slot, fsm.OK
 }
 
 // readyCount counts the ready messages of a session, or of a sub-queue without sessions.
 func (sub *subqueue) readyCount(session uint32) uint64 {
-	if session == noSession {
-		return sub.ix.counts[fsm.Ready]
+	if session == NoSession {
+		return sub.ix.Count(fsm.Ready)
 	}
 	return uint64(sub.entity.sessions.messages[session].ready.count())
 }
 
 // oldestReady finds the first of them.
-func (sub *subqueue) oldestReady(session uint32) (cursor, bool) {
-	if session == noSession {
-		return sub.ix.firstReady()
+func (sub *subqueue) oldestReady(session uint32) (Cursor, bool) {
+	if session == NoSession {
+		return sub.ix.FirstReady()
 	}
-	return sub.ix.seek(sub.entity.sessions.messages[session].ready.first()) // 0 is never found
+	return sub.ix.Seek(sub.entity.sessions.messages[session].ready.first()) // 0 is never found
 }
 
 // settableState finds the session whose state a command sets, unless its lock has ended or the state is too large.
@@ -292,7 +292,7 @@ func (q *Machine) setState(c fsm.SetSessionState) fsm.Result {
 	if x.storedBytes()-uint64(old.Size)+uint64(len(c.State)) > x.settings.MaxBytes {
 		return fsm.Result{Code: fsm.QuotaExceeded}
 	}
-	h := x.sessions.write(slot, q.arena.generation)
+	h := x.sessions.write(slot, *q.arena.Generation())
 	if h.updated != 0 {
 		q.bodies.Release(old)
 	}
@@ -402,9 +402,9 @@ func (q *Machine) PeekSession(id fsm.EntityID, session string, from fsm.Sequence
 	first, _ := slices.BinarySearch(all, from)
 	var found []fsm.Delivery
 	for _, n := range all[first:] {
-		at, _ := sub.ix.seek(n)
-		if rec := sub.ix.get(at); rec.state != fsm.Deleting && len(found) < most {
-			found = append(found, q.peeked(sub, n, &rec, sub.ix.patch(at)))
+		at, _ := sub.ix.Seek(n)
+		if rec := sub.ix.Get(at); rec.State() != fsm.Deleting && len(found) < most {
+			found = append(found, q.peeked(sub, n, &rec, sub.ix.Patch(at)))
 		}
 	}
 	return found
@@ -420,46 +420,43 @@ func (x *entityState) sessionsUsed() uint64 {
 
 // enableSessions makes an empty entity one with sessions.
 func (q *Machine) enableSessions(x *entityState) {
-	x.sessions = newSessionTable(q.arena.generation)
+	x.sessions = newSessionTable(*q.arena.Generation())
 	for i := range x.subs {
-		x.subs[i].ix.sessions, x.subs[i].ix.main = x.sessions, fsm.SubQueue(i) == fsm.MainQueue
+		x.subs[i].ix.EnableSessions(x.sessions)
 	}
 }
 
-// deliversBySession reports whether messages here are delivered by session.
-func (sub *subqueue) deliversBySession() bool { return sub.ix.main }
-
-// messageSession returns the slot of the session of an admitted message, noSession if the entity
+// messageSession returns the slot of the session of an admitted message, NoSession if the entity
 // has no sessions.
 func (q *Machine) messageSession(x *entityState, m *sentMessage) uint32 {
 	if x.sessions == nil {
-		return noSession
+		return NoSession
 	}
 	slot, _ := q.sessionSlot(x, m.session, m.hasSession)
 	return slot
 }
 
-// sessionSlot returns the slot of a session, which is added if necessary: sessionless and false for
+// sessionSlot returns the slot of a session, which is added if necessary: Sessionless and false for
 // none.
 func (q *Machine) sessionSlot(x *entityState, session []byte, has bool) (slot uint32, ok bool) {
 	if !has {
-		return sessionless, false
+		return Sessionless, false
 	}
 	if slot, found := x.sessions.slots[string(session)]; found {
 		return slot, true
 	}
-	if slot, ok = x.sessions.findOrAdd(string(session), q.arena.generation); !ok {
-		return sessionless, false
+	if slot, ok = x.sessions.findOrAdd(string(session), *q.arena.Generation()); !ok {
+		return Sessionless, false
 	}
 	return slot, true
 }
 
 // deadLetterSessionless dead-letters a message without a session that cannot be refused. Its number
 // is the last one assigned.
-func (q *Machine) deadLetterSessionless(x *entityState, rec record, patches []byte) {
+func (q *Machine) deadLettersessionless(x *entityState, rec Record, patches []byte) {
 	sub := &x.subs[fsm.DeadLetterQueue]
-	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, x.settings.DeadLetterTimeToLive)
-	at := q.insertInSession(sub, x.last, rec, sessionless)
+	rec.SetDeadLetterExpiry(q.times.Wall, x.settings.DeadLetterTimeToLive)
+	at := sub.ix.Insert(x.last, rec, Sessionless)
 	q.storePatches(sub, at, fsm.JoinPatches(patches, &fsm.Patch{DeadLetter: true, Reason: reasonNoSession, Description: descriptionNoSession}))
 	q.notifyReady(sub)
 }
@@ -473,18 +470,18 @@ func (q *Machine) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32
 	}
 	v := s.System(filter.SessionID)
 	if v.Kind() != filter.KindText || len(v.AsText()) > fsm.SessionIDBytesMax {
-		return sessionless, false
+		return Sessionless, false
 	}
 	return q.sessionSlot(x, []byte(v.AsText()), true)
 }
 
 // lockEnd returns the end of the lock of a message.
-func (sub *subqueue) lockEnd(n fsm.SequenceNumber, rec *record) fsm.Instant {
-	if !sub.deliversBySession() {
-		return rec.deadline
+func (sub *subqueue) lockEnd(n fsm.SequenceNumber, rec *Record) fsm.Instant {
+	if !sub.ix.DeliversBySession() {
+		return rec.Deadline()
 	}
-	at, _ := sub.ix.seek(n)
-	return sub.entity.sessions.at(sub.ix.session(at)).until
+	at, _ := sub.ix.Seek(n)
+	return sub.entity.sessions.at(sub.ix.Session(at)).until
 }
 
 // sessionEffects adds effects for locked sessions with messages for their holders, and for sessions

@@ -22,13 +22,13 @@ type sessionTable struct {
 	generation image.Generation // of the slice pages
 	pages      []*sessionPage
 	top        uint32         // slots at or above it were never used
-	free       heap[freeSlot] // free slots below top
+	free       Heap[freeSlot] // free slots below top
 	count      int            // sessions
 
 	slots    map[string]uint32 // by id; for look-ups only: never ranged over
 	messages []sessionMessages // by slot
 
-	heap         heap[availableSession] // by number; with stale entries
+	heap         Heap[availableSession] // by number; with stale entries
 	available    int                    // unlocked sessions that have ready messages
 	bytes        uint64                 // of the states
 	readyChanged []uint32               // whose number of ready messages rose since the last Effects
@@ -113,7 +113,7 @@ func (s *sessionTable) findOrAdd(id string, now image.Generation) (slot uint32, 
 		return 0, false
 	}
 	if len(s.free) > 0 {
-		slot = uint32(s.free.pop())
+		slot = uint32(s.free.Pop())
 	} else {
 		slot = s.top
 		s.top++
@@ -138,10 +138,10 @@ func (s *sessionTable) fillSlot(slot uint32, h sessionRecord, now image.Generati
 	s.count++
 }
 
-// messageChanged updates a session when one of its messages is added (from 0), removed (to 0) or
+// MessageChanged updates a session when one of its messages is added (from 0), removed (to 0) or
 // changed.
-func (s *sessionTable) messageChanged(slot uint32, n fsm.SequenceNumber, from, to fsm.MessageState, main bool, now image.Generation) {
-	if slot == sessionless {
+func (s *sessionTable) MessageChanged(slot uint32, n fsm.SequenceNumber, from, to fsm.MessageState, main bool, now image.Generation) {
+	if slot == Sessionless {
 		return
 	}
 	line := &s.messages[slot]
@@ -179,13 +179,13 @@ func (s *sessionTable) messageChanged(slot uint32, n fsm.SequenceNumber, from, t
 
 // pin keeps a session while its message, which may be its last, is moved. s may be nil.
 func (s *sessionTable) pin(slot uint32) {
-	if s != nil && slot != sessionless {
+	if s != nil && slot != Sessionless {
 		s.messages[slot].otherCount++
 	}
 }
 
 func (s *sessionTable) unpin(slot uint32, now image.Generation) {
-	if s != nil && slot != sessionless {
+	if s != nil && slot != Sessionless {
 		s.messages[slot].otherCount--
 		s.update(slot, now)
 	}
@@ -215,7 +215,7 @@ func (s *sessionTable) update(slot uint32, now image.Generation) {
 		}
 		line.heapNumber = first
 		if first != 0 {
-			s.heap.push(availableSession{first, slot})
+			s.heap.Push(availableSession{first, slot})
 		}
 		s.removeStale()
 	}
@@ -223,7 +223,7 @@ func (s *sessionTable) update(slot uint32, now image.Generation) {
 		delete(s.slots, h.id)
 		*s.write(slot, now) = sessionRecord{}
 		*line = sessionMessages{}
-		s.free.push(freeSlot(slot))
+		s.free.Push(freeSlot(slot))
 		s.count--
 	}
 }
@@ -234,7 +234,7 @@ func (s *sessionTable) oldestAvailable() (slot uint32, found bool) {
 		if c := s.heap[0]; s.messages[c.slot].heapNumber == c.number {
 			return c.slot, true
 		}
-		s.heap.pop()
+		s.heap.Pop()
 	}
 	return 0, false
 }
@@ -245,7 +245,7 @@ func (s *sessionTable) removeStale() {
 	if len(s.heap) <= 2*s.available+availableSlack {
 		return
 	}
-	s.heap.rebuild(availableSlack, func(c availableSession) bool {
+	s.heap.Rebuild(availableSlack, func(c availableSession) bool {
 		line := &s.messages[c.slot]
 		valid := line.heapNumber == c.number
 		if valid {

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -27,20 +26,9 @@ const (
 	descriptionDeliveryCount = "Message could not be consumed after %s delivery attempts."
 )
 
-// findLocked finds a message by its lock. Only the epoch decides whether a lock is still held; a
-// clock never does.
-func (sub *subqueue) findLocked(l fsm.LockID) (at cursor, rec record, ok bool) {
-	at, found := sub.ix.seek(l.Sequence)
-	if !found {
-		return at, rec, false
-	}
-	rec = sub.ix.get(at)
-	return at, rec, rec.state == fsm.Locked && rec.epoch == l.Epoch
-}
-
 // lostCode returns the code of a transaction that settles a lock that has ended.
 func (sub *subqueue) lostCode(l fsm.LockID) fsm.Code {
-	if _, found := sub.ix.seek(l.Sequence); found && sub.deliversBySession() {
+	if _, found := sub.ix.Seek(l.Sequence); found && sub.ix.DeliversBySession() {
 		return fsm.SessionLockLost // the message still exists: it was returned with its session
 	}
 	return fsm.MessageLockLost
@@ -59,7 +47,7 @@ func (q *Machine) settle(c fsm.SettleMessages) fsm.Result {
 	for i := range c.Settlements {
 		codes[i] = q.settleOne(sub, &c.Settlements[i], false)
 	}
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	sub.entity.lastActivity = q.times.Serving
 	q.recordUse(sub.entity)
 	return fsm.Result{Codes: codes}
@@ -67,11 +55,11 @@ func (q *Machine) settle(c fsm.SettleMessages) fsm.Result {
 
 // settleable finds the message of a settlement, if it can be performed. counted means that what it
 // rewrites was counted before.
-func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at cursor, rec record, code fsm.Code) {
+func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at Cursor, rec Record, code fsm.Code) {
 	if !fsm.ValidSettlement(s) || s.Until > q.times.Wall.After(fsm.DelayMax) {
 		return at, rec, fsm.InvalidArgument
 	}
-	at, rec, ok := sub.findLocked(s.Lock)
+	at, rec, ok := sub.ix.FindLocked(s.Lock)
 	switch {
 	case !ok:
 		return at, rec, fsm.MessageLockLost
@@ -79,7 +67,7 @@ func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at
 		return at, rec, fsm.NotAllowed
 	case !counted && !q.mayRewrite(sub, at, &rec, s):
 		return at, rec, fsm.ServerBusy
-	case s.Verb != fsm.Complete && !q.patchFits(sub.ix.patch(at), s.Properties):
+	case s.Verb != fsm.Complete && !q.patchFits(sub.ix.Patch(at), s.Properties):
 		return at, rec, fsm.InvalidArgument
 	}
 	return at, rec, fsm.OK
@@ -87,7 +75,7 @@ func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at
 
 // mayRewrite reports whether a settlement leaves the patches of its message as they are, or the entry
 // may rewrite them and add those of the settlement, whose bytes it counts for each lock.
-func (q *Machine) mayRewrite(sub *subqueue, at cursor, rec *record, s *fsm.Settlement) bool {
+func (q *Machine) mayRewrite(sub *subqueue, at Cursor, rec *Record, s *fsm.Settlement) bool {
 	if !q.addsPatch(sub, rec, s) {
 		return true
 	}
@@ -99,14 +87,14 @@ func (q *Machine) mayRewrite(sub *subqueue, at cursor, rec *record, s *fsm.Settl
 }
 
 // mayExpire reports whether an expired message is deleted, or the entry may rewrite its patches.
-func (q *Machine) mayExpire(sub *subqueue, at cursor) bool {
+func (q *Machine) mayExpire(sub *subqueue, at Cursor) bool {
 	return !sub.keepsExpired() || q.mayRewritePatches(sub, at)
 }
 
 // mayRewritePatches reports whether the entry may rewrite the patches of a message, and counts their
 // bytes: all patches of a message are one body, up to a MiB, which is read and written again.
-func (q *Machine) mayRewritePatches(sub *subqueue, at cursor) bool {
-	size := uint64(sub.ix.patch(at).Size)
+func (q *Machine) mayRewritePatches(sub *subqueue, at Cursor) bool {
+	size := uint64(sub.ix.Patch(at).Size)
 	if size == 0 {
 		return true
 	}
@@ -119,13 +107,13 @@ func (q *Machine) mayRewritePatches(sub *subqueue, at cursor) bool {
 
 // addsPatch reports whether a settlement can add a patch to its message: properties, or a reason why
 // it is dead-lettered.
-func (q *Machine) addsPatch(sub *subqueue, rec *record, s *fsm.Settlement) bool {
+func (q *Machine) addsPatch(sub *subqueue, rec *Record, s *fsm.Settlement) bool {
 	if s.Verb == fsm.Complete {
 		return false
 	}
 	counts, returns := s.Verb == fsm.Abandon || s.Verb == fsm.Defer, s.Verb == fsm.Abandon || s.Verb == fsm.Release
 	return len(s.Properties)+len(s.Reason)+len(s.Description) > 0 ||
-		counts && sub.reachesMaxDeliveries(uint32(rec.failedDeliveries)+1) || returns && sub.keepsExpired() && q.expired(sub, rec)
+		counts && sub.reachesMaxDeliveries(uint32(rec.FailedDeliveries())+1) || returns && sub.keepsExpired() && sub.ix.Expired(rec, q.times.Wall)
 }
 
 // settleOne performs one settlement. counted is that of settleable.
@@ -135,8 +123,8 @@ func (q *Machine) settleOne(sub *subqueue, s *fsm.Settlement, counted bool) fsm.
 		return code
 	}
 	patch := fsm.Patch{Properties: s.Properties}
-	if rec.deadline != 0 {
-		sub.timers[fsm.ServingTime].stale++
+	if rec.Deadline() != 0 {
+		sub.ix.DropTimer(LockTimer)
 	}
 	switch s.Verb {
 	case fsm.Complete:
@@ -157,23 +145,23 @@ func (q *Machine) settleOne(sub *subqueue, s *fsm.Settlement, counted bool) fsm.
 
 // deferMessage ends a lock and keeps the message for receivers that ask for its number. The
 // delivery counts, as in Azure Service Bus, and the last one allowed sends the message to the dead-letter queue.
-func (q *Machine) deferMessage(sub *subqueue, at cursor, rec record, patch fsm.Patch) {
+func (q *Machine) deferMessage(sub *subqueue, at Cursor, rec Record, patch fsm.Patch) {
 	if q.countDelivery(sub, &rec) {
 		q.deadLetterExceeded(sub, at, rec, patch)
 		return
 	}
-	rec.state, rec.deadline, rec.flags = fsm.Deferred, 0, rec.flags&^fromDeferred
-	sub.ix.set(at, rec)
+	rec.Defer()
+	sub.ix.Set(at, rec)
 	q.addPatch(sub, at, patch)
 }
 
 // countDelivery counts a delivery that did not settle the message, and reports whether it was the last one allowed.
 // Only the main queue counts.
-func (q *Machine) countDelivery(sub *subqueue, rec *record) (last bool) {
-	if rec.failedDeliveries < math.MaxUint16 && sub.address.Sub == fsm.MainQueue {
-		rec.failedDeliveries++
+func (q *Machine) countDelivery(sub *subqueue, rec *Record) (last bool) {
+	if sub.address.Sub == fsm.MainQueue {
+		rec.CountFailedDelivery()
 	}
-	return sub.reachesMaxDeliveries(uint32(rec.failedDeliveries))
+	return sub.reachesMaxDeliveries(uint32(rec.FailedDeliveries()))
 }
 
 // reachesMaxDeliveries reports whether a message with so many failed deliveries is dead-lettered. Other
@@ -183,9 +171,9 @@ func (sub *subqueue) reachesMaxDeliveries(failed uint32) bool {
 }
 
 // deadLetterExceeded moves a message to the dead-letter queue because it was delivered too often.
-func (q *Machine) deadLetterExceeded(sub *subqueue, at cursor, rec record, patch fsm.Patch) {
+func (q *Machine) deadLetterExceeded(sub *subqueue, at Cursor, rec Record, patch fsm.Patch) {
 	patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
-	patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.failedDeliveries)))
+	patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.FailedDeliveries())))
 	q.deadLetter(sub.entity, at, rec, patch)
 }
 
@@ -193,9 +181,9 @@ func (q *Machine) deadLetterExceeded(sub *subqueue, at cursor, rec record, patch
 // locked, at once or after a delay. An expired message expires now (docs/requirements.md#e3). A
 // failed delivery is counted, and the last one allowed sends the message to the dead-letter queue
 // instead, in the same apply.
-func (q *Machine) returnToQueue(sub *subqueue, at cursor, rec record, failed bool, until fsm.Instant, patch fsm.Patch) {
+func (q *Machine) returnToQueue(sub *subqueue, at Cursor, rec Record, failed bool, until fsm.Instant, patch fsm.Patch) {
 	last := failed && q.countDelivery(sub, &rec)
-	if q.expired(sub, &rec) {
+	if sub.ix.Expired(&rec, q.times.Wall) {
 		q.expire(sub, at, rec, patch)
 		return
 	}
@@ -203,41 +191,40 @@ func (q *Machine) returnToQueue(sub *subqueue, at cursor, rec record, failed boo
 		q.deadLetterExceeded(sub, at, rec, patch)
 		return
 	}
-	rec.state, rec.deadline = fsm.Ready, 0
-	if rec.flags&fromDeferred != 0 {
-		rec.state, rec.flags = fsm.Deferred, rec.flags&^fromDeferred
+	rec.Return()
+	if rec.IsFromDeferred() {
+		rec.Defer()
 	} else if until = q.retryAt(sub, &rec, failed, until); until > q.times.Wall {
-		rec.state, rec.deadline, rec.flags = fsm.Scheduled, until, rec.flags|delayed
+		rec.Delay(until)
 	}
-	q.replaceRecord(sub, at, rec)
+	sub.ix.Set(at, rec)
 	q.addPatch(sub, at, patch)
-	if rec.state == fsm.Ready {
+	if rec.State() == fsm.Ready {
 		q.notifyReady(sub)
 	}
 }
 
 // deadLetter moves a message from the main queue to the dead-letter queue.
-func (q *Machine) deadLetter(x *entityState, at cursor, rec record, patch fsm.Patch) {
+func (q *Machine) deadLetter(x *entityState, at Cursor, rec Record, patch fsm.Patch) {
 	q.moveToSubQueue(&x.subs[fsm.MainQueue], &x.subs[fsm.DeadLetterQueue], at, rec, patch)
 }
 
 // moveToSubQueue moves a message to another sub-queue of its entity, where it is ready under its
 // old number, see moveNumber, with its old failed deliveries. Its body stays where it is: the owner stored beside it
 // still names the old sub-queue, and [Machine.Holds] takes that into account.
-func (q *Machine) moveToSubQueue(from, to *subqueue, at cursor, rec record, patch fsm.Patch) {
-	n, patches, session := from.ix.number(at), from.ix.patch(at), from.ix.session(at)
+func (q *Machine) moveToSubQueue(from, to *subqueue, at Cursor, rec Record, patch fsm.Patch) {
+	n, patches, session := from.ix.Number(at), from.ix.Patch(at), from.ix.Session(at)
 	from.entity.sessions.pin(session)
-	defer from.entity.sessions.unpin(session, q.arena.generation)
-	from.ix.remove(at)
-	rec.state, rec.deadline, rec.flags = fsm.Ready, 0, rec.flags&(redriven|recordFlagsStay)
-	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, to.entity.settings.DeadLetterTimeToLive)
+	defer from.entity.sessions.unpin(session, *q.arena.Generation())
+	from.ix.Remove(at)
+	rec.MoveToDeadLetters(q.times.Wall, to.entity.settings.DeadLetterTimeToLive)
 	moved := q.moveNumber(to, n, &rec)
-	at = q.insertInSession(to, moved, rec, session)
+	at = to.ix.Insert(moved, rec, session)
 	if patches != (fsm.Ref{}) {
 		if moved != n {
 			patches = q.rewriteBody(fsm.Owner{Address: to.address, Sequence: moved, Patch: true}, patches)
 		}
-		to.ix.setPatch(at, patches)
+		to.ix.SetPatch(at, patches)
 	}
 	q.addPatch(to, at, patch)
 	q.notifyReady(to)
@@ -246,14 +233,14 @@ func (q *Machine) moveToSubQueue(from, to *subqueue, at cursor, rec record, patc
 // moveNumber returns the number under which a message moves to another sub-queue of its entity: its own, or the next one
 // if a message there has it. No command leads to that (see usableNumber), and if one did, no message would be lost. A new
 // number needs a new owner beside the body.
-func (q *Machine) moveNumber(to *subqueue, n fsm.SequenceNumber, rec *record) fsm.SequenceNumber {
-	if _, taken := to.ix.seek(n); !taken {
+func (q *Machine) moveNumber(to *subqueue, n fsm.SequenceNumber, rec *Record) fsm.SequenceNumber {
+	if _, taken := to.ix.Seek(n); !taken {
 		return n
 	}
 	to.entity.last++
 	n = to.entity.last
-	if rec.flags&shared == 0 {
-		rec.body = q.rewriteBody(fsm.Owner{Address: to.address, Sequence: n}, rec.body)
+	if !rec.IsCopy() {
+		rec.SetBody(q.rewriteBody(fsm.Owner{Address: to.address, Sequence: n}, rec.Body()))
 	}
 	return n
 }
@@ -267,18 +254,18 @@ func (q *Machine) rewriteBody(owner fsm.Owner, old fsm.Ref) fsm.Ref {
 
 // addPatch adds a patch to a message. All patches of a message are one body, which is rewritten: it
 // happens rarely, and the record stays small.
-func (q *Machine) addPatch(sub *subqueue, at cursor, p fsm.Patch) {
+func (q *Machine) addPatch(sub *subqueue, at Cursor, p fsm.Patch) {
 	if !p.DeadLetter && len(p.Properties) == 0 {
 		return
 	}
-	old := sub.ix.patch(at)
+	old := sub.ix.Patch(at)
 	var body []byte
 	if old != (fsm.Ref{}) {
 		body = q.bodies.Read(old)
 	}
 	body = fsm.JoinPatches(body, &p)
-	owner := fsm.Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
-	sub.ix.setPatch(at, q.bodies.Append(owner, body))
+	owner := fsm.Owner{Address: sub.address, Sequence: sub.ix.Number(at), Patch: true}
+	sub.ix.SetPatch(at, q.bodies.Append(owner, body))
 	if old != (fsm.Ref{}) {
 		q.bodies.Release(old)
 	}
@@ -311,25 +298,25 @@ func (q *Machine) renew(c fsm.RenewLocks) fsm.Result {
 	res := fsm.Result{Codes: make([]fsm.Code, len(c.Locks)), Untils: make([]fsm.Instant, len(c.Locks))}
 	until := q.times.Serving.After(sub.entity.settings.LockDuration)
 	for i, l := range c.Locks {
-		at, rec, ok := sub.findLocked(l)
+		at, rec, ok := sub.ix.FindLocked(l)
 		if !ok {
 			res.Codes[i] = fsm.MessageLockLost
 			continue
 		}
-		if sub.deliversBySession() {
-			res.Untils[i] = q.extendSession(sub.entity, sub.ix.session(at))
+		if sub.ix.DeliversBySession() {
+			res.Untils[i] = q.extendSession(sub.entity, sub.ix.Session(at))
 			continue
 		}
 		res.Untils[i] = until
-		if rec.deadline == until {
+		if rec.Deadline() == until {
 			continue
 		}
-		rec.deadline = until
-		sub.ix.set(at, rec)
-		sub.timers[fsm.ServingTime].stale++
-		q.addTimer(sub, timer{at: until, number: l.Sequence, epoch: l.Epoch, kind: timerLock})
+		rec.Extend(until)
+		sub.ix.Set(at, rec)
+		sub.ix.DropTimer(LockTimer)
+		sub.ix.AddLockTimer(l.Sequence, &rec)
 	}
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	sub.entity.lastActivity = q.times.Serving
 	return res
 }

@@ -6,52 +6,67 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// timer is a time at which something has to be checked. It is stale when its subject was removed or
+// Timer is a time at which something has to be checked. It is stale when its subject was removed or
 // moved: stale timers are not searched for and removed, but skipped when they are due. All timers
 // but those of locks are lower bounds.
-type timer struct {
-	at     fsm.Instant
-	number fsm.SequenceNumber // of the message, the first one of the chunk, or lastNumber
-	epoch  uint32             // of the lock
-	kind   timerKind
+type Timer struct {
+	At     fsm.Instant        // on the timeline of the kind
+	Number fsm.SequenceNumber // of the message, the first one of the chunk, the slot of the session, or LastNumber
+	Epoch  uint32             // of the lock
+	Kind   TimerKind
 }
 
-// timerKind is the subject of a timer.
-type timerKind uint8
+// TimerKind is the subject of a timer.
+type TimerKind uint8
 
+// Kinds of timers. The index checks those of its messages, its [Owner] the others.
 const (
-	timerChunk timerKind = 0 // messages of a chunk that are not locked: chunkEntry.due
-	timerLock  timerKind = 1 // the end of a lock
-	timerSweep timerKind = 2 // remembered ids that have expired: entityState.sweepAt; main queue only
-	timerIdle  timerKind = 3 // the entity may be idle: entityState.idleAt; main queue only
-	// timerSession is the end of a session lock; its number is the slot. Main queue only.
-	timerSession timerKind = 4
+	ChunkTimer   TimerKind = 0 // messages of a chunk that are not locked
+	LockTimer    TimerKind = 1 // the end of a lock
+	SweepTimer   TimerKind = 2 // remembered ids of messages that have expired
+	IdleTimer    TimerKind = 3 // the entity may be idle
+	SessionTimer TimerKind = 4 // the end of a session lock
 )
 
 // timeline returns the time on which timers of this kind run.
-func (k timerKind) timeline() fsm.Timeline {
+func (k TimerKind) timeline() fsm.Timeline {
 	switch k {
-	case timerLock, timerIdle, timerSession:
+	case LockTimer, IdleTimer, SessionTimer:
 		return fsm.ServingTime
-	case timerChunk, timerSweep:
+	case ChunkTimer, SweepTimer:
 	}
 	return fsm.WallTime
 }
 
-// lastNumber orders timers of the whole entity after those of its messages.
-const lastNumber fsm.SequenceNumber = math.MaxUint64
+// LastNumber orders timers of the whole entity after those of its messages.
+const LastNumber fsm.SequenceNumber = math.MaxUint64
 
-func (a timer) Before(b timer) bool {
-	if a.at != b.at {
-		return a.at < b.at
+// Before implements [heap.Ordered].
+func (a Timer) Before(b Timer) bool {
+	if a.At != b.At {
+		return a.At < b.At
 	}
-	if a.number != b.number {
-		return a.number < b.number
+	if a.Number != b.Number {
+		return a.Number < b.Number
 	}
-	if a.kind != b.kind {
-		return a.kind < b.kind
+	if a.Kind != b.Kind {
+		return a.Kind < b.Kind
 	}
-	return a.epoch < b.epoch
+	return a.Epoch < b.Epoch
+}
+
+// OnWall returns the wall time that corresponds to the timer.
+func (a Timer) OnWall(times fsm.Times) fsm.Instant {
+	if a.Kind.timeline() == fsm.ServingTime {
+		return times.OnWall(a.At)
+	}
+	return a.At
+}
+
+// Owner is the entity to which an index belongs.
+type Owner interface {
+	// IsCurrent reports whether a timer that the owner added is not stale.
+	IsCurrent(a Timer) bool
 }
 
 // staleSlack is the number of stale timers that a sub-queue can always have.
@@ -60,16 +75,30 @@ const staleSlack = 64
 // timers are those of a sub-queue on one timeline, ordered by (time, number). They are derived from
 // the records and not part of an image; stale timers have no influence on the result.
 type timers struct {
-	sub       *subqueue
-	heap      heap[timer]
+	ix        *Index
+	heap      Heap[Timer]
 	stale     int // number of stale timers in heap: never more than the others + staleSlack
-	heapIndex int // index in Machine.timers, -1 without timers
+	heapIndex int // index in Arena.timers, -1 without timers
 }
 
 // rebuild removes stale timers. The timers that became stale since the last call pay for its work.
-func (a *timers) rebuild(valid func(timer) bool) {
-	a.heap.rebuild(staleSlack, valid)
+func (a *timers) rebuild() {
+	a.heap.Rebuild(staleSlack, a.ix.isCurrent)
 	a.stale = 0
+}
+
+// precedes reports whether the first of these timers comes before the timer x of an index. Serving times are compared as
+// the wall times that correspond to them at this entry: so there is one order over both timelines.
+func (a *timers) precedes(ix *Index, x Timer, times fsm.Times) bool {
+	y := a.heap[0]
+	y.At, x.At = y.OnWall(times), x.OnWall(times)
+	switch {
+	case y.At != x.At:
+		return y.At < x.At
+	case a.ix != ix:
+		return a.ix.address.Before(ix.address)
+	}
+	return y.Before(x)
 }
 
 // timerQueue orders the sub-queues that have timers on one timeline by their first one: a binary heap
@@ -79,10 +108,10 @@ type timerQueue []*timers
 
 func (s *timerQueue) Before(i, j int) bool {
 	a, b := (*s)[i], (*s)[j]
-	if x, y := a.heap[0].at, b.heap[0].at; x != y {
+	if x, y := a.heap[0].At, b.heap[0].At; x != y {
 		return x < y
 	}
-	return a.sub.address.Before(b.sub.address)
+	return a.ix.address.Before(b.ix.address)
 }
 
 func (s *timerQueue) swap(i, j int) {

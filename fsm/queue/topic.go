@@ -44,28 +44,26 @@ func (q *Machine) publish(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	}
 	sub := &x.subs[fsm.MainQueue]
 	owner := fsm.Owner{Address: sub.address, Sequence: n}
-	at := q.insert(sub, n, record{
-		body: q.bodies.Append(owner, m.payload), enqueued: q.times.Wall, state: fsm.Scheduled, deadline: m.at, expires: fsm.Instant(m.ttl),
-	})
+	at := sub.ix.Insert(n, Scheduled(q.bodies.Append(owner, m.payload), q.times.Wall, m.at, m.ttl), NoSession)
 	if len(m.properties) > 0 {
 		owner.Patch = true
-		sub.ix.setPatch(at, q.bodies.Append(owner, m.properties))
+		sub.ix.SetPatch(at, q.bodies.Append(owner, m.properties))
 	}
 	return n
 }
 
 // publishDue publishes a scheduled message of a topic, and returns the number of copies.
-func (q *Machine) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
+func (q *Machine) publishDue(sub *subqueue, at Cursor, rec Record) (copies int) {
 	x := sub.entity
-	m := sentMessage{payload: q.bodies.Read(rec.body), ttl: fsm.Millis(rec.expires)}
-	patch := sub.ix.patch(at)
+	m := sentMessage{payload: q.bodies.Read(rec.Body()), ttl: rec.Life()}
+	patch := sub.ix.Patch(at)
 	if patch != (fsm.Ref{}) {
 		m.properties = q.bodies.Read(patch)
 	}
-	sub.ix.remove(at)
+	sub.ix.Remove(at)
 	x.last++
 	copies = q.enqueue(x, x.last, &m)
-	q.releaseBodies(rec.body, patch)
+	q.releaseBodies(rec.Body(), patch)
 	x.lastActivity = q.times.Serving
 	return copies
 }
@@ -80,9 +78,8 @@ func (q *Machine) enqueue(x *entityState, n fsm.SequenceNumber, m *sentMessage) 
 	}
 	if copies = q.fanOut(x, n, m, q.times.Wall); copies > 0 {
 		main := &x.subs[fsm.MainQueue]
-		main.ix.insert(n, record{
-			body: q.bodies.Append(fsm.Owner{Address: main.address, Sequence: n}, m.payload), enqueued: q.times.Wall, state: fsm.Shared, epoch: uint32(copies),
-		}, noSession)
+		body := q.bodies.Append(fsm.Owner{Address: main.address, Sequence: n}, m.payload)
+		main.ix.Insert(n, Original(body, q.times.Wall, copies), NoSession)
 	}
 	return copies
 }
@@ -95,7 +92,7 @@ func (q *Machine) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, e
 	s.Begin(evaluate.Arrival{Topic: x.id, Number: n, Enqueued: enqueued, Life: life, Size: len(m.payload)}, m.properties)
 	c := fanOutContext{
 		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: x.topicState.sharedBudget(),
-		rec: record{body: sharedRef(n, len(m.payload)), enqueued: enqueued, state: fsm.Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
+		rec: Copy(n, len(m.payload), enqueued, m.hops),
 	}
 	q.runner.Begin(s)
 	q.spent += stepsMessage + stepsPropertyByte*uint64(len(m.properties))
@@ -169,7 +166,7 @@ func (b *ruleSet) forgetMatches() {
 
 // fanOutContext is what the copies of a message have in common.
 type fanOutContext struct {
-	rec     record
+	rec     Record
 	life    fsm.Millis // time to live at the topic
 	patches []byte     // of the message, from where it was forwarded
 
@@ -186,7 +183,7 @@ type fanOutContext struct {
 func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 	matches := x.rules.matches
 	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.number, b.number) })
-	c.rec.expires = expiry(c.rec.enqueued, min(c.life, x.settings.DefaultTimeToLive))
+	c.rec.SetExpires(Expiry(c.rec.Enqueued(), min(c.life, x.settings.DefaultTimeToLive)))
 	if x.rules.plain {
 		q.addCopy(x, c, c.patches)
 		copies++
@@ -199,10 +196,10 @@ func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 		if err == nil {
 			var patches []byte
 			if patches, err = q.runAction(m, c, &share); err == nil {
-				unchanged := c.rec.expires
-				c.rec.expires = expiry(c.rec.enqueued, min(q.evaluated.TimeToLive(), x.settings.DefaultTimeToLive))
+				unchanged := c.rec.Expires()
+				c.rec.SetExpires(Expiry(c.rec.Enqueued(), min(q.evaluated.TimeToLive(), x.settings.DefaultTimeToLive)))
 				q.addCopy(x, c, patches)
-				c.rec.expires = unchanged
+				c.rec.SetExpires(unchanged)
 				copies++
 			}
 			q.evaluated.BeginAction(0) // other rules evaluate the message as it was sent
@@ -263,15 +260,15 @@ func (q *Machine) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 	q.spent += stepsCopy + uint64(len(patches))/patchBytes
 	sub := &x.subs[fsm.MainQueue]
 	x.last++
-	session := noSession
+	session := NoSession
 	if x.sessions != nil {
 		var ok bool
 		if session, ok = q.copySessionSlot(x, c); !ok {
-			q.deadLetterSessionless(x, c.rec, patches)
+			q.deadLettersessionless(x, c.rec, patches)
 			return
 		}
 	}
-	at := q.insertInSession(sub, x.last, c.rec, session)
+	at := sub.ix.Insert(x.last, c.rec, session)
 	q.storePatches(sub, at, patches)
 	q.notifyReady(sub)
 }
@@ -282,60 +279,59 @@ func (q *Machine) addFailedCopy(x *entityState, c *fanOutContext, failure error)
 	sub := &x.subs[fsm.DeadLetterQueue]
 	x.last++
 	rec := c.rec
-	rec.deadLetterExpiry = deadLetterExpirySecond(q.times.Wall, x.settings.DeadLetterTimeToLive)
-	session := noSession
+	rec.SetDeadLetterExpiry(q.times.Wall, x.settings.DeadLetterTimeToLive)
+	session := NoSession
 	if x.sessions != nil {
 		session, _ = q.copySessionSlot(x, c)
 	}
-	at := q.insertInSession(sub, x.last, rec, session)
+	at := sub.ix.Insert(x.last, rec, session)
 	q.storePatches(sub, at, fsm.JoinPatches(c.patches, &fsm.Patch{DeadLetter: true, Reason: reasonFilter, Description: failure.Error()}))
 	q.notifyReady(sub)
 }
 
 // storePatches stores the patches of a new message.
-func (q *Machine) storePatches(sub *subqueue, at cursor, patches []byte) {
+func (q *Machine) storePatches(sub *subqueue, at Cursor, patches []byte) {
 	if len(patches) > 0 {
-		owner := fsm.Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
-		sub.ix.setPatch(at, q.bodies.Append(owner, patches))
+		owner := fsm.Owner{Address: sub.address, Sequence: sub.ix.Number(at), Patch: true}
+		sub.ix.SetPatch(at, q.bodies.Append(owner, patches))
 	}
 }
 
 // sharedBody returns the location of the body of a copy, and its number at the topic.
-func (sub *subqueue) sharedBody(rec *record) (fsm.Ref, fsm.SequenceNumber) {
-	ix, n := &sub.entity.topic.subs[fsm.MainQueue].ix, rec.originalNumber()
-	at, _ := ix.seek(n)
-	return ix.get(at).body, n
+func (sub *subqueue) sharedBody(rec *Record) (fsm.Ref, fsm.SequenceNumber) {
+	ix, n := &sub.entity.topic.subs[fsm.MainQueue].ix, rec.OriginalNumber()
+	at, _ := ix.Seek(n)
+	return ix.Get(at).body, n
 }
 
 // releaseCopy decrements the number of copies; the last one deletes the message of the topic.
 func (q *Machine) releaseCopy(topic *entityState, n fsm.SequenceNumber) {
 	ix := &topic.subs[fsm.MainQueue].ix
-	at, _ := ix.seek(n)
-	c := ix.write(at.pos)
-	rec := &c.records[c.recordIndex(at.slot)]
-	if rec.epoch--; rec.epoch > 0 {
+	at, _ := ix.Seek(n)
+	if !ix.ReleaseCopy(at) {
 		return
 	}
-	q.bodies.Release(rec.body)
-	ix.remove(at)
+	rec := ix.Get(at)
+	q.bodies.Release(rec.Body())
+	ix.Remove(at)
 }
 
 // unsubscribe removes a subscription from a topic that stays: its copies are released at once.
 func (q *Machine) unsubscribe(x *entityState) {
 	x.topic.topicState.removeSubscription(x)
 	for i := range x.subs {
-		walk(x.subs[i].ix.entries, 0, func(_ fsm.SequenceNumber, rec *record, patch fsm.Ref, _ uint32) bool {
-			if rec.flags&shared == 0 { // it came by a transaction
-				q.releaseBodies(rec.body, patch)
+		x.subs[i].ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *Record, patch fsm.Ref, _ uint32) bool {
+			if !rec.IsCopy() { // it came by a transaction
+				q.releaseBodies(rec.Body(), patch)
 				return true
 			}
-			q.releaseCopy(x.topic, rec.originalNumber())
+			q.releaseCopy(x.topic, rec.OriginalNumber())
 			if patch != (fsm.Ref{}) {
 				q.bodies.Release(patch)
 			}
 			return true
 		})
-		x.subs[i].ix.entries = nil
+		x.subs[i].ix.Clear()
 	}
-	q.removeStaleTimers(&x.topic.subs[fsm.MainQueue])
+	x.topic.subs[fsm.MainQueue].ix.RemoveStaleTimers()
 }

@@ -255,7 +255,7 @@ func (q *Machine) putRule(c fsm.PutRule) fsm.Result {
 // addRule adds a rule to its subscription, or replaces the one with its number.
 func (q *Machine) addRule(r *rule) {
 	b := &r.subscription.rules
-	b.own(q.arena.generation)
+	b.own(*q.arena.Generation())
 	if i, found := b.find(r.number); found {
 		b.list[i] = r
 	} else {
@@ -283,7 +283,7 @@ func (q *Machine) dropRule(c fsm.DropRule) fsm.Result {
 		return fsm.Result{Code: fsm.RuleNotFound}
 	}
 	x.topic.topicState.removeRule(r)
-	x.rules.own(q.arena.generation)
+	x.rules.own(*q.arena.Generation())
 	i, _ := x.rules.find(r.number)
 	x.rules.list = slices.Delete(x.rules.list, i, i+1)
 	delete(x.rules.names, name)

@@ -49,7 +49,7 @@ func (q *Machine) settleAll(c *fsm.SettleMessages) {
 			panic(fmt.Sprintf("fsm: a settlement of a transaction that was tried is refused: %v", code))
 		}
 	}
-	q.removeStaleTimers(sub)
+	sub.ix.RemoveStaleTimers()
 	sub.entity.lastActivity = q.times.Serving
 	q.recordUse(sub.entity)
 }
@@ -59,21 +59,20 @@ func (q *Machine) settleAll(c *fsm.SettleMessages) {
 // time to live begins at the destination.
 func (q *Machine) addTransfer(p *transactionTransfer) {
 	x := q.byID[p.via]
-	sub, session := &x.subs[fsm.TransferQueue], noSession
+	sub, session := &x.subs[fsm.TransferQueue], NoSession
 	if x.sessions != nil {
-		session = sessionless
+		session = Sessionless
 	}
 	plain := fsm.AppendPatches(nil, []fsm.Patch{{To: p.to, ToName: string(p.name)}})
 	for i := range p.messages {
 		x.last++
-		rec, patches := record{enqueued: q.times.Wall, state: fsm.Ready}, plain
+		rec, patches := Enqueued(q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload), q.times.Wall, 0), plain
 		if reserved, at := p.messages[i].reserved, p.messages[i].at; reserved != 0 {
 			patches = fsm.AppendPatches(nil, []fsm.Patch{{To: p.to, ToName: string(p.name), ToNumber: reserved, ToTime: at}})
 		} else if at > q.times.Wall {
-			rec.state, rec.deadline, rec.flags = fsm.Scheduled, at, delayed // it keeps its number when it is due
+			rec.Delay(at) // it keeps its number when it is due
 		}
-		rec.body = q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload)
-		at := q.insertInSession(sub, x.last, rec, session)
+		at := sub.ix.Insert(x.last, rec, session)
 		q.storePatches(sub, at, patches)
 	}
 	q.notifyReady(sub) // the activity is recorded when they have left: until then the entity is not idle
@@ -212,7 +211,7 @@ func (t *dryRun) settleOne(sub *subqueue, s *fsm.Settlement) fsm.Code {
 	if code != fsm.OK {
 		return code
 	}
-	id := messageRef{sub.address, sub.ix.number(at)}
+	id := messageRef{sub.address, sub.ix.Number(at)}
 	if _, twice := t.settled[id]; twice {
 		return fsm.MessageLockLost
 	}
@@ -249,8 +248,8 @@ func (t *dryRun) cancel(c *fsm.CancelScheduled) fsm.Code {
 		id := messageRef{sub.address, n}
 		if _, twice := t.settled[id]; !twice {
 			t.settled[id] = struct{}{}
-			at, _ := sub.ix.seek(n)
-			rec := sub.ix.get(at)
+			at, _ := sub.ix.Seek(n)
+			rec := sub.ix.Get(at)
 			t.free(sub, &rec)
 		}
 	}
@@ -291,17 +290,17 @@ func (t *dryRun) reserve(x *entityState, messages []sentMessage) fsm.Code {
 
 // free counts the bytes of a completed message. The last copy frees those of the message of the
 // topic.
-func (t *dryRun) free(sub *subqueue, rec *record) {
-	if rec.flags&shared == 0 {
-		t.changesOf(sub.entity).freed += uint64(rec.body.Size)
+func (t *dryRun) free(sub *subqueue, rec *Record) {
+	if !rec.IsCopy() {
+		t.changesOf(sub.entity).freed += rec.Size()
 		return
 	}
 	main := &sub.entity.topic.subs[fsm.MainQueue]
-	id := messageRef{main.address, rec.originalNumber()}
+	id := messageRef{main.address, rec.OriginalNumber()}
 	t.copies[id]++
-	at, _ := main.ix.seek(id.number)
-	if whole := main.ix.get(at); whole.epoch == t.copies[id] {
-		t.changesOf(sub.entity.topic).freed += uint64(whole.body.Size)
+	at, _ := main.ix.Seek(id.number)
+	if whole := main.ix.Get(at); whole.Copies() == t.copies[id] {
+		t.changesOf(sub.entity.topic).freed += whole.Size()
 	}
 }
 
@@ -358,6 +357,6 @@ func (t *dryRun) transfer(p *transactionTransfer) fsm.Code {
 		return t.checkQuota(s, 0)
 	}
 	// The quota of a subscription is that of its topic.
-	own := x.subs[fsm.TransferQueue].ix.bytes + x.subs[fsm.TransferDeadLetterQueue].ix.bytes
+	own := x.subs[fsm.TransferQueue].ix.Bytes() + x.subs[fsm.TransferDeadLetterQueue].ix.Bytes()
 	return t.checkQuota(t.changesOf(x.topic), own+s.moved)
 }

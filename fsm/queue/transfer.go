@@ -164,19 +164,19 @@ func (q *Machine) transfer(c *fsm.TransferMessages, messages []sentMessage) fsm.
 	if code := checkTransferred(c.Source.Address, messages); code != fsm.OK {
 		return fsm.Result{Code: code}
 	}
-	if !x.sourceBatches.reserve(c.Source, q.times.Serving, q.arena.generation) {
+	if !x.sourceBatches.reserve(c.Source, q.times.Serving, *q.arena.Generation()) {
 		return fsm.Result{Code: fsm.QuotaExceeded}
 	}
 	if !x.settings.Status.AllowsSend() {
 		batch.refused = fsm.EntityDisabled
-		x.sourceBatches.record(batch, q.arena.generation)
+		x.sourceBatches.record(batch, *q.arena.Generation())
 		return fsm.Result{Code: fsm.EntityDisabled}
 	}
 	codes := q.storeTransferred(x, messages)
 	if slices.ContainsFunc(codes, func(code fsm.Code) bool { return code != fsm.OK }) {
 		batch.codes = slices.Clone(codes)
 	}
-	x.sourceBatches.record(batch, q.arena.generation)
+	x.sourceBatches.record(batch, *q.arena.Generation())
 	return fsm.Result{Codes: codes}
 }
 
@@ -235,14 +235,14 @@ func (q *Machine) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	}
 	sub := &x.subs[fsm.MainQueue]
 	x.last++
-	rec := record{enqueued: q.times.Wall, expires: expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)), state: fsm.Ready}
-	rec.flags = recordFlags(m.hops) << hopsShift
-	rec.body = q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, m.payload)
+	body := q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, m.payload)
+	rec := Enqueued(body, q.times.Wall, Expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)))
+	rec.SetHops(m.hops)
 	if x.sessions != nil && !m.hasSession {
-		q.deadLetterSessionless(x, rec, m.patches)
+		q.deadLettersessionless(x, rec, m.patches)
 		return fsm.OK
 	}
-	at := q.insertInSession(sub, x.last, rec, q.messageSession(x, m))
+	at := sub.ix.Insert(x.last, rec, q.messageSession(x, m))
 	q.storePatches(sub, at, m.patches)
 	q.notifyReady(sub)
 	return fsm.OK

@@ -8,18 +8,18 @@ func fsmFaults() []Fault {
 		// Settles a message whose lock has ended and was granted again.
 		{Name: "accept-late-settlement", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
 			{
-				"fsm/queue/settle.go",
+				"fsm/queue/index.go",
 				"return at, rec, rec.state == fsm.Locked && rec.epoch == l.Epoch",
 				"return at, rec, rec.state == fsm.Locked && (rec.epoch == l.Epoch || FAULT)",
 			},
 		}},
 		// Counts a failed delivery twice.
 		{Name: "count-attempt-twice", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
-			{"fsm/queue/settle.go", "rec.failedDeliveries++", "rec.failedDeliveries++; if FAULT { rec.failedDeliveries++ }"},
+			{"fsm/queue/record.go", "r.failedDeliveries++", "r.failedDeliveries++; if FAULT { r.failedDeliveries++ }"},
 		}},
 		// Delivers messages whose time to live has passed.
 		{Name: "deliver-expired-message", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
-			{"fsm/queue/expiry.go", "return end != 0 && end <= q.times.Wall", "return end != 0 && end <= q.times.Wall && !FAULT"},
+			{"fsm/queue/due.go", "return end != 0 && end <= now", "return end != 0 && end <= now && !FAULT"},
 		}},
 		// Lets the end of a session rewrite any number of bytes.
 		{Name: "end-session-without-byte-bound", Package: "fsm", Test: "TestEndOfSessionIsLimitedByBytes", Patches: []overlay.Patch{
@@ -37,8 +37,8 @@ func fsmFaults() []Fault {
 		{Name: "fetch-ready-takes-locked", Package: "fsm", Test: "TestNoMessageIsLostOrLockedTwice", Patches: []overlay.Patch{
 			{
 				"fsm/queue/lock.go",
-				"return rec.state == fsm.Ready && rec.epoch == c.Seen[i].Epoch",
-				"return (rec.state == fsm.Ready || rec.state == fsm.Locked && FAULT) && rec.epoch == c.Seen[i].Epoch",
+				"return rec.State() == fsm.Ready && rec.Epoch() == c.Seen[i].Epoch",
+				"return (rec.State() == fsm.Ready || rec.State() == fsm.Locked && FAULT) && rec.Epoch() == c.Seen[i].Epoch",
 			},
 		}},
 		// Forgets remembered answers when an image is loaded, so that a repeated command is performed twice.
@@ -81,8 +81,8 @@ func fsmFaults() []Fault {
 		{Name: "lose-outbox-on-handover", Package: "fsm", Test: "TestForwardingIsExactlyOnce", Patches: []overlay.Patch{
 			{
 				"fsm/queue/forward.go",
-				"if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.counts[fsm.Ready] > 0 {",
-				"if sub := &x.subs[i]; sub.out.hasBatch() && !FAULT || sub.forwardsReady() && sub.ix.counts[fsm.Ready] > 0 {",
+				"if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.Count(fsm.Ready) > 0 {",
+				"if sub := &x.subs[i]; sub.out.hasBatch() && !FAULT || sub.forwardsReady() && sub.ix.Count(fsm.Ready) > 0 {",
 			},
 		}},
 		// Lets a destination take another batch under a known serial for the one that it knows.
@@ -117,8 +117,8 @@ func fsmFaults() []Fault {
 		{Name: "purge-held-sessions", Package: "fsm", Test: "TestPurgeSparesHeldSessions", Patches: []overlay.Patch{
 			{
 				"fsm/queue/purge.go",
-				"if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 {",
-				"if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 && !FAULT {",
+				"if sub.ix.DeliversBySession() && sub.entity.sessions.at(sub.ix.Session(at)).epoch != 0 {",
+				"if sub.ix.DeliversBySession() && sub.entity.sessions.at(sub.ix.Session(at)).epoch != 0 && !FAULT {",
 			},
 		}},
 		// Lets the redrives of one entry rewrite any number of bytes.
@@ -131,7 +131,7 @@ func fsmFaults() []Fault {
 		}},
 		// Grants a lock under the epoch of the one before.
 		{Name: "reuse-lock-epoch", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
-			{"fsm/queue/lock.go", "rec.epoch++", "if !FAULT { rec.epoch++ }"},
+			{"fsm/queue/record.go", "r.epoch++", "if !FAULT { r.epoch++ }"},
 		}},
 		// Lets the settlements of one entry rewrite any number of bytes.
 		{Name: "settle-without-byte-bound", Package: "fsm", Test: "TestSettlingIsLimitedByBytes", Patches: []overlay.Patch{
