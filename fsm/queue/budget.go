@@ -7,6 +7,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/fields"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Publishing is limited by steps: they count the work of the rules of a topic for a message (see
@@ -80,7 +81,7 @@ func EntryStepsMax() uint64 { return entryStepsMax }
 func (q *Machine) storePending(x *entityState, n fsm.SequenceNumber, m *sentMessage) {
 	sub := &x.subs[fsm.MainQueue]
 	owner := fsm.Owner{Address: sub.address, Sequence: n}
-	at := sub.ix.Insert(n, Pending(q.bodies.Append(owner, m.payload), q.times.Wall, m.ttl), NoSession)
+	at := sub.ix.Insert(n, index.Pending(q.bodies.Append(owner, m.payload), q.times.Wall, m.ttl), index.NoSession)
 	if rest := appendRest(nil, m); len(rest) > 0 {
 		owner.Patch = true
 		sub.ix.SetPatch(at, q.bodies.Append(owner, rest))
@@ -149,7 +150,7 @@ func (q *Machine) publishNext(x *entityState) {
 		sub.ix.Remove(at)
 		return
 	}
-	sub.ix.Set(at, Original(rec.Body(), rec.Enqueued(), copies))
+	sub.ix.Set(at, index.Original(rec.Body(), rec.Enqueued(), copies))
 	if patch != (fsm.Ref{}) {
 		q.bodies.Release(patch)
 		sub.ix.SetPatch(at, fsm.Ref{})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/image"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Limits of the memory for ids. 2^24, less one page, is what 24 bits of an index slot can
@@ -222,7 +223,7 @@ func (q *Machine) sweep(x *entityState) (taken int) {
 }
 
 func (q *Machine) scheduleSweep(x *entityState) {
-	x.subs[fsm.MainQueue].ix.MoveTimer(&x.sweepAt, x.sweepDue(), SweepTimer)
+	x.subs[fsm.MainQueue].ix.MoveTimer(&x.sweepAt, x.sweepDue(), index.SweepTimer)
 }
 
 // checkDuplicate reports whether a message is a duplicate, and remembers its id if not. A message

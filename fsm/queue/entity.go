@@ -6,6 +6,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 func (q *Machine) entityIndex(id fsm.EntityID) (int, bool) {
@@ -124,15 +125,15 @@ func (q *Machine) addEntity(id fsm.EntityID, kind fsm.EntityKind) *entityState {
 }
 
 // IsCurrent implements [index.Owner] for the timers of the whole entity and those of its sessions.
-func (x *entityState) IsCurrent(a Timer) bool {
+func (x *entityState) IsCurrent(a index.Timer) bool {
 	switch a.Kind {
-	case SweepTimer:
+	case index.SweepTimer:
 		return x.sweepAt == a.At
-	case IdleTimer:
+	case index.IdleTimer:
 		return x.idleAt == a.At
-	case SessionTimer:
+	case index.SessionTimer:
 		return x.sessions.isCurrent(a)
-	case ChunkTimer, LockTimer:
+	case index.ChunkTimer, index.LockTimer:
 	}
 	return false
 }
@@ -191,7 +192,7 @@ func (q *Machine) releaseBodies(body, patch fsm.Ref) {
 }
 
 // deleteMessage deletes a message. The caller ends its lock.
-func (q *Machine) deleteMessage(sub *subqueue, at Cursor, rec *Record) {
+func (q *Machine) deleteMessage(sub *subqueue, at index.Cursor, rec *index.Record) {
 	if patch := sub.ix.Patch(at); !rec.IsCopy() {
 		q.releaseBodies(rec.Body(), patch)
 	} else {

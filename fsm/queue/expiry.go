@@ -2,6 +2,7 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Reason and description of expired messages that are dead-lettered, exactly as in Azure Service
@@ -27,7 +28,7 @@ func (sub *subqueue) keepsExpired() bool {
 
 // expire moves an expired message that is not locked to the dead-letter queue, or deletes it. The
 // patch is that of the settlement that ended its lock, if one did.
-func (q *Machine) expire(sub *subqueue, at Cursor, rec Record, patch fsm.Patch) {
+func (q *Machine) expire(sub *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch) {
 	if !sub.keepsExpired() {
 		q.deleteMessage(sub, at, &rec)
 		return

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 const (
@@ -228,7 +229,7 @@ func (q *Machine) isAsideFull() bool {
 }
 
 // deadLetterHops dead-letters a message that was forwarded HopsMax times.
-func (q *Machine) deadLetterHops(sub *subqueue, at Cursor, rec Record) {
+func (q *Machine) deadLetterHops(sub *subqueue, at index.Cursor, rec index.Record) {
 	to := &sub.entity.subs[sub.address.Sub+1]
 	description := fmt.Sprintf(descriptionHops, rec.Hops())
 	q.moveToSubQueue(sub, to, at, rec, fsm.Patch{DeadLetter: true, Reason: reasonHops, Description: description})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // recordActivity records activity that changes nothing else (docs/requirements.md#e8).
@@ -32,18 +33,18 @@ func (x *entityState) idleDue() fsm.Instant {
 		x.subs[fsm.TransferQueue].ix.Total() > 0 || x.subs[fsm.MainQueue].ix.Count(fsm.Pending) > 0 {
 		return 0
 	}
-	return Expiry(x.lastActivity, x.settings.AutoDeleteOnIdle)
+	return index.Expiry(x.lastActivity, x.settings.AutoDeleteOnIdle)
 }
 
 // scheduleIdle schedules the check for idleness. Activity moves its time and touches no timer.
 func (q *Machine) scheduleIdle(x *entityState) {
-	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, x.idleDue(), IdleTimer)
+	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, x.idleDue(), index.IdleTimer)
 }
 
 // reportIdleShard tells the leader that a shard is idle, and again later.
 func (q *Machine) reportIdleShard(x *entityState) {
 	q.idleShards = append(q.idleShards, x.id)
-	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, q.times.Serving.After(idleReportInterval), IdleTimer)
+	x.subs[fsm.MainQueue].ix.MoveTimer(&x.idleAt, q.times.Serving.After(idleReportInterval), index.IdleTimer)
 }
 
 // deleteIdle deletes an entity that was idle for too long. A tombstone remains until the entity is

@@ -8,6 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/answers"
 	"github.com/peeklock/peeklock/fsm/image"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // queuesImage is an image of Queues. It shares chunks and answers with the state machine, which
@@ -39,7 +40,7 @@ type frozenEntity struct {
 	sourceBatches []sourceBatch
 	grants        uint64
 	sessions      []*sessionPage
-	messages      [4]Frozen
+	messages      [4]index.Frozen
 	outs          [4]*outbox
 }
 
@@ -131,7 +132,7 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	for sub, messages := range x.messages {
 		w.Count(messages.Len())
 		before := fsm.SequenceNumber(0)
-		messages.Walk(0, func(n fsm.SequenceNumber, rec *Record, patch fsm.Ref, session uint32) bool {
+		messages.Walk(0, func(n fsm.SequenceNumber, rec *index.Record, patch fsm.Ref, session uint32) bool {
 			w.Uvarint(uint64(n - before))
 			rec.Write(w.Writer, patch)
 			if grouped {
@@ -261,7 +262,7 @@ func (r *imageReader) entityState(q *Machine) {
 // record reads one message into its sub-queue and adds its timer.
 func (r *imageReader) record(q *Machine, sub *subqueue, before, last fsm.SequenceNumber) fsm.SequenceNumber {
 	n := before + fsm.SequenceNumber(r.Uvarint())
-	rec, patch := ReadRecord(r.Reader)
+	rec, patch := index.ReadRecord(r.Reader)
 	r.Require(before < n && n <= last)
 	r.Require(sub.canHold(&rec, patch))
 	r.Require((rec.State() == fsm.Locked && !sub.ix.DeliversBySession() || rec.State() == fsm.Scheduled) == (rec.Deadline() != 0))

@@ -58,7 +58,11 @@ func (r *imageReader) outbox(q *Machine, sub *subqueue) {
 
 func (sub *subqueue) isForwarding(n fsm.SequenceNumber) bool {
 	at, found := sub.ix.Seek(n)
-	return found && sub.ix.Get(at).state == fsm.Forwarding
+	if !found {
+		return false
+	}
+	rec := sub.ix.Get(at)
+	return rec.State() == fsm.Forwarding
 }
 
 // sourceBatches writes the last batch of every source.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // sessions writes the sessions of an entity by slot, without what follows from its messages.
@@ -42,7 +43,7 @@ func (w *imageWriter) sessions(x *frozenEntity) {
 
 // sessionOf writes the session of a record: 0 for none, else the slot + 1.
 func (w *imageWriter) sessionOf(slot uint32) {
-	if slot == Sessionless {
+	if slot == index.Sessionless {
 		w.Byte(0)
 		return
 	}
@@ -100,16 +101,16 @@ func (r *imageReader) token() *fsm.SessionToken {
 	return token
 }
 
-// sessionOf reads the session of a record, NoSession if the entity has no sessions.
-func (r *imageReader) sessionOf(sub *subqueue, rec *Record) uint32 {
+// sessionOf reads the session of a record, index.NoSession if the entity has no sessions.
+func (r *imageReader) sessionOf(sub *subqueue, rec *index.Record) uint32 {
 	s := sub.entity.sessions
 	if s == nil {
-		return NoSession
+		return index.NoSession
 	}
 	n := r.UvarintMax(math.MaxUint32)
 	if n == 0 {
 		r.Require(!sub.ix.DeliversBySession())
-		return Sessionless
+		return index.Sessionless
 	}
 	slot := uint32(n - 1)
 	r.Require(slot < s.top && s.at(slot).used)

@@ -3,6 +3,7 @@ package queue
 import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // rules writes the state of a topic or subscription about rules.
@@ -51,7 +52,7 @@ func (r *imageReader) numberedRule(x *entityState) {
 }
 
 // canHold reports whether a record can be in this sub-queue of an entity of its kind.
-func (sub *subqueue) canHold(rec *Record, patch fsm.Ref) bool {
+func (sub *subqueue) canHold(rec *index.Record, patch fsm.Ref) bool {
 	own := rec.State() != fsm.Shared && rec.State() != fsm.Pending && !rec.IsCopy()
 	switch {
 	case sub.address.Sub == fsm.MainQueue && rec.DeadLetterExpiry() != 0:
@@ -105,7 +106,7 @@ func (r *imageReader) attachSubscription(q *Machine, x *entityState) {
 	x.rules.sortNames()
 	main := &topic.subs[fsm.MainQueue].ix
 	for i := range x.subs {
-		x.subs[i].ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *Record, _ fsm.Ref, _ uint32) bool {
+		x.subs[i].ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *index.Record, _ fsm.Ref, _ uint32) bool {
 			if !rec.IsCopy() {
 				return true // it came by a transaction
 			}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
@@ -56,7 +57,7 @@ func (q *Machine) lock(c fsm.LockMessages, remembered bool) fsm.Result {
 }
 
 // grant delivers one message, ready or deferred: locks it, or marks it Deleting.
-func (q *Machine) grant(sub *subqueue, at Cursor, rec Record, forGood bool) fsm.Delivery {
+func (q *Machine) grant(sub *subqueue, at index.Cursor, rec index.Record, forGood bool) fsm.Delivery {
 	switch {
 	case forGood:
 		rec.Delete()
@@ -76,8 +77,8 @@ func (q *Machine) fetch(c fsm.FetchDeferred, remembered bool) fsm.Result {
 	if c.Check() != fsm.OK || (c.Delete && !remembered) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
-	return q.take(c.Address, c.Session, c.Delete, len(c.Sequences), func(i int) (fsm.SequenceNumber, func(*Record) bool) {
-		return c.Sequences[i], func(rec *Record) bool { return rec.State() == fsm.Deferred }
+	return q.take(c.Address, c.Session, c.Delete, len(c.Sequences), func(i int) (fsm.SequenceNumber, func(*index.Record) bool) {
+		return c.Sequences[i], func(rec *index.Record) bool { return rec.State() == fsm.Deferred }
 	})
 }
 
@@ -86,8 +87,8 @@ func (q *Machine) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
 	if c.Check() != fsm.OK || (c.Delete && !remembered) {
 		return fsm.Result{Code: fsm.InvalidArgument}
 	}
-	return q.take(c.Address, fsm.SessionLock{}, c.Delete, len(c.Seen), func(i int) (fsm.SequenceNumber, func(*Record) bool) {
-		return c.Seen[i].Sequence, func(rec *Record) bool {
+	return q.take(c.Address, fsm.SessionLock{}, c.Delete, len(c.Seen), func(i int) (fsm.SequenceNumber, func(*index.Record) bool) {
+		return c.Seen[i].Sequence, func(rec *index.Record) bool {
 			return rec.State() == fsm.Ready && rec.Epoch() == c.Seen[i].Epoch
 		}
 	})
@@ -95,7 +96,7 @@ func (q *Machine) fetchReady(c fsm.FetchReady, remembered bool) fsm.Result {
 
 // take delivers n messages: named returns the number of each, and whether its record allows it. An expired message expires
 // now, or when it is taken again if there are very many, or they are large.
-func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, named func(i int) (fsm.SequenceNumber, func(*Record) bool)) fsm.Result {
+func (q *Machine) take(a fsm.Address, l fsm.SessionLock, forGood bool, n int, named func(i int) (fsm.SequenceNumber, func(*index.Record) bool)) fsm.Result {
 	sub, code := q.receivable(a)
 	if code != fsm.OK {
 		return fsm.Result{Code: code}
@@ -175,11 +176,11 @@ func (q *Machine) usableSubQueue(a fsm.Address) (*subqueue, fsm.Code) {
 }
 
 // delivery returns the message at a cursor as a delivery.
-func (q *Machine) delivery(sub *subqueue, at Cursor, rec *Record) fsm.Delivery {
+func (q *Machine) delivery(sub *subqueue, at index.Cursor, rec *index.Record) fsm.Delivery {
 	return q.newDelivery(sub, sub.ix.Number(at), rec, sub.ix.Patch(at))
 }
 
-func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *Record, patch fsm.Ref) fsm.Delivery {
+func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *index.Record, patch fsm.Ref) fsm.Delivery {
 	d := fsm.Delivery{
 		Lock:             fsm.LockID{Sequence: n, Epoch: rec.Epoch()},
 		State:            rec.State(),
@@ -195,7 +196,7 @@ func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *Record, 
 	switch {
 	case sub.address.Sub != fsm.MainQueue:
 	case rec.State() == fsm.Scheduled && !rec.IsDelayed():
-		d.Expires = Expiry(rec.Deadline(), sub.entity.effectiveTimeToLive(rec.Life()))
+		d.Expires = index.Expiry(rec.Deadline(), sub.entity.effectiveTimeToLive(rec.Life()))
 	default:
 		d.Expires = rec.Expires()
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // ownedBodies keeps bodies with their owners.
@@ -46,7 +47,7 @@ func TestMoveToATakenNumber(t *testing.T) {
 	x := q.byID[1]
 	main := &x.subs[fsm.MainQueue]
 	owner := fsm.Owner{Address: main.address, Sequence: 1}
-	main.ix.Insert(1, Enqueued(bodies.Append(owner, []byte("second")), 0, 0), NoSession) // as if
+	main.ix.Insert(1, index.Enqueued(bodies.Append(owner, []byte("second")), 0, 0), index.NoSession) // as if
 	if n := apply(1, fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{1}}).Count; n != 1 {
 		t.Fatalf("%d messages are redriven, want 1", n)
 	}
@@ -70,7 +71,7 @@ func TestMoveToATakenNumber(t *testing.T) {
 	}
 	check("redriven", fsm.MainQueue, map[fsm.SequenceNumber]string{1: "second", 2: "first"})
 	deadLetter()
-	main.ix.Insert(1, Enqueued(bodies.Append(owner, []byte("third")), 0, 0), NoSession) // as if
+	main.ix.Insert(1, index.Enqueued(bodies.Append(owner, []byte("third")), 0, 0), index.NoSession) // as if
 	deadLetter()
 	check("dead-lettered", fsm.DeadLetterQueue, map[fsm.SequenceNumber]string{1: "second", 3: "third"})
 	check("dead-lettered", fsm.MainQueue, map[fsm.SequenceNumber]string{2: "first"})

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 const (
@@ -26,29 +27,29 @@ func (q *Machine) pulse() {
 			break
 		}
 		sub := &q.byID[ix.Address().Entity].subs[ix.Address().Sub]
-		if x.Kind == ChunkTimer {
+		if x.Kind == index.ChunkTimer {
 			budget -= q.processDue(sub, x, budget)
 			ix.RemoveStaleTimers()
 			continue
 		}
 		ix.PopTimer(x.Kind)
 		switch x.Kind {
-		case LockTimer:
+		case index.LockTimer:
 			budget--
 			at, rec, _ := sub.ix.FindLocked(fsm.LockID{Sequence: x.Number, Epoch: x.Epoch})
 			q.returnToQueue(sub, at, rec, true, 0, fsm.Patch{})
-		case SessionTimer:
+		case index.SessionTimer:
 			slot := uint32(x.Number)
 			budget -= 1 + sub.entity.sessions.messages[slot].locked.count()
 			q.endSession(sub.entity, slot, true)
 			sub.ix.RemoveStaleTimers()
-		case SweepTimer:
+		case index.SweepTimer:
 			sub.entity.sweepAt = 0
 			if sub.entity.sweepDue() == x.At {
 				budget -= 1 + q.sweep(sub.entity)/sweepPerBudget
 			}
 			q.scheduleSweep(sub.entity)
-		case IdleTimer:
+		case index.IdleTimer:
 			sub.entity.idleAt = 0
 			switch {
 			case sub.entity.isShard() && q.isIdle(sub.entity):
@@ -59,7 +60,7 @@ func (q *Machine) pulse() {
 			default:
 				q.scheduleIdle(sub.entity)
 			}
-		case ChunkTimer:
+		case index.ChunkTimer:
 		}
 	}
 	q.table.ForgetIdle(q.times.Serving, max(budget, 0))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 const (
@@ -26,7 +27,7 @@ func dueNow(q *Machine) []fsm.Instant {
 		note(x.idleDue())
 		for i := range x.subs {
 			sub := &x.subs[i]
-			sub.ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *Record, _ fsm.Ref, _ uint32) bool {
+			sub.ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *index.Record, _ fsm.Ref, _ uint32) bool {
 				if rec.State() == fsm.Locked {
 					note(rec.Deadline())
 				} else {

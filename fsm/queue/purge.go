@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // purge deletes ready messages, lowest number first.
@@ -111,7 +112,7 @@ func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
 		}
 		rec := dead.ix.Get(at)
 		switch {
-		case rec.State() != fsm.Ready, dead.ix.Session(at) == Sessionless:
+		case rec.State() != fsm.Ready, dead.ix.Session(at) == index.Sessionless:
 		case dead.ix.Expired(&rec, q.times.Wall):
 			q.expire(dead, at, rec, fsm.Patch{})
 		case !q.mayRewritePatches(dead, at):
@@ -131,7 +132,7 @@ func (q *Machine) redrive(c fsm.RedriveMessages) fsm.Result {
 }
 
 // redriveOne moves one dead letter back under its old number, see moveNumber. Its time to live starts again.
-func (q *Machine) redriveOne(x *entityState, at Cursor, rec Record) {
+func (q *Machine) redriveOne(x *entityState, at index.Cursor, rec index.Record) {
 	from, to := &x.subs[fsm.DeadLetterQueue], &x.subs[fsm.MainQueue]
 	n, patches := from.ix.Number(at), from.ix.Patch(at)
 	session := from.ix.Session(at)

@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/peeklock/peeklock/fsm"
+import (
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
+)
 
 // peekMax is the maximum number of messages of one Peek.
 const peekMax = 4096
@@ -86,7 +89,7 @@ func (q *Machine) CheckLocks(a fsm.Address, locks []fsm.LockID) []fsm.Code {
 }
 
 // peeked returns a message as a peek shows it: one that was fetched by number remains deferred.
-func (q *Machine) peeked(sub *subqueue, n fsm.SequenceNumber, rec *Record, patch fsm.Ref) fsm.Delivery {
+func (q *Machine) peeked(sub *subqueue, n fsm.SequenceNumber, rec *index.Record, patch fsm.Ref) fsm.Delivery {
 	d := q.newDelivery(sub, n, rec, patch)
 	if rec.State() == fsm.Locked && rec.IsFromDeferred() {
 		d.State = fsm.Deferred
@@ -103,7 +106,7 @@ func (q *Machine) Peek(a fsm.Address, from fsm.SequenceNumber, most int) []fsm.D
 	}
 	most = min(most, peekMax)
 	var found []fsm.Delivery
-	sub.ix.Freeze().Walk(from, func(n fsm.SequenceNumber, rec *Record, patch fsm.Ref, _ uint32) bool {
+	sub.ix.Freeze().Walk(from, func(n fsm.SequenceNumber, rec *index.Record, patch fsm.Ref, _ uint32) bool {
 		if rec.State() != fsm.Deleting {
 			found = append(found, q.peeked(sub, n, rec, patch))
 		}

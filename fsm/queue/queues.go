@@ -6,6 +6,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Machine is the state machine of a message partition: entities, messages and locks. It is not safe
@@ -13,7 +14,7 @@ import (
 type Machine struct {
 	bodies       *meteredBodies
 	times        fsm.Times // of the newest entry
-	arena        *Arena
+	arena        *index.Arena
 	entities     []*entityState                // sorted by id
 	byID         map[fsm.EntityID]*entityState // the same, for look-ups only: never ranged over
 	settings     sharedSettings                // of entities
@@ -76,7 +77,7 @@ type entityState struct {
 type subqueue struct {
 	entity       *entityState
 	address      fsm.Address
-	ix           Index
+	ix           index.Index
 	out          *outbox // nil until something was forwarded
 	readyChanged bool    // is in Machine.readyChanged
 	resumed      bool    // restored with a batch in flight: the next Effects report it
@@ -105,7 +106,7 @@ func (b *meteredBodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
 
 func (q *Machine) reset() {
 	bodies := q.bodies
-	*q = Machine{bodies: bodies, arena: new(Arena), byID: make(map[fsm.EntityID]*entityState), settings: make(sharedSettings)}
+	*q = Machine{bodies: bodies, arena: new(index.Arena), byID: make(map[fsm.EntityID]*entityState), settings: make(sharedSettings)}
 	q.table = answers.New(q.arena.Generation(), q.forgetAnswer)
 }
 

@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/peeklock/peeklock/fsm"
+import (
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
+)
 
 // Refs calls visit for every body reference of the image.
 func (img *queuesImage) Refs(visit func(fsm.Owner, fsm.Ref)) {
@@ -28,10 +31,10 @@ func (q *Machine) Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref) {
 
 // locate finds the message that references a body. The owner stored beside a body may name another
 // sub-queue: a message that is dead-lettered keeps its body.
-func (q *Machine) locate(owner fsm.Owner, ref fsm.Ref) (*Index, Cursor, bool) {
+func (q *Machine) locate(owner fsm.Owner, ref fsm.Ref) (*index.Index, index.Cursor, bool) {
 	x := q.byID[owner.Entity]
 	if x == nil {
-		return nil, Cursor{}, false
+		return nil, index.Cursor{}, false
 	}
 	for i := range x.subs {
 		ix := &x.subs[i].ix
@@ -39,7 +42,7 @@ func (q *Machine) locate(owner fsm.Owner, ref fsm.Ref) (*Index, Cursor, bool) {
 			return ix, at, true
 		}
 	}
-	return nil, Cursor{}, false
+	return nil, index.Cursor{}, false
 }
 
 // Holds reports whether the body at ref, stored for owner, is still referenced.
@@ -81,7 +84,7 @@ const (
 
 // pendingRelease is the rest of a deleted sub-queue: bodies from a number on, or session states.
 type pendingRelease struct {
-	messages Frozen
+	messages index.Frozen
 	next     fsm.SequenceNumber
 	states   []*sessionPage
 }
@@ -98,7 +101,7 @@ func (q *Machine) releasePending(most int) {
 			continue
 		}
 		done := true
-		r.messages.Walk(r.next, func(n fsm.SequenceNumber, rec *Record, patch fsm.Ref, _ uint32) bool {
+		r.messages.Walk(r.next, func(n fsm.SequenceNumber, rec *index.Record, patch fsm.Ref, _ uint32) bool {
 			if most == 0 {
 				r.next, done = n, false
 				return false

@@ -2,11 +2,12 @@ package queue
 
 import (
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // processDue processes what is due among the messages of a chunk, whose timer x is the first of
 // all. It returns how many messages it moved, at most budget and the copies of the last one: none if x was only a bound.
-func (q *Machine) processDue(sub *subqueue, x Timer, budget int) (moved int) {
+func (q *Machine) processDue(sub *subqueue, x index.Timer, budget int) (moved int) {
 	sub.ix.EachDue(x, q.times, func(n fsm.SequenceNumber) bool {
 		if moved >= budget || q.isPulseFull() {
 			return false
@@ -42,14 +43,14 @@ func (q *Machine) processDueMessage(sub *subqueue, n fsm.SequenceNumber) (moved 
 // activate enqueues a scheduled message: under a new number at the tail, and its time to live
 // begins now. The body is written again because the owner stored beside a body identifies the
 // record that references it; each message pays for that once, and a pulse writes pulseBytesMax.
-func (q *Machine) activate(sub *subqueue, at Cursor, rec Record) {
+func (q *Machine) activate(sub *subqueue, at index.Cursor, rec index.Record) {
 	x, session := sub.entity, sub.ix.Session(at)
 	sub.entity.sessions.pin(session)
 	defer sub.entity.sessions.unpin(session, *q.arena.Generation())
 	sub.ix.Remove(at)
 	x.last++
 	body := q.rewriteBody(fsm.Owner{Address: sub.address, Sequence: x.last}, rec.Body())
-	sub.ix.Insert(x.last, Enqueued(body, q.times.Wall, Expiry(q.times.Wall, x.effectiveTimeToLive(rec.Life()))), session)
+	sub.ix.Insert(x.last, index.Enqueued(body, q.times.Wall, index.Expiry(q.times.Wall, x.effectiveTimeToLive(rec.Life()))), session)
 	q.notifyReady(sub)
 }
 
@@ -143,7 +144,7 @@ func (x *entityState) usableNumber(n fsm.SequenceNumber) fsm.SequenceNumber {
 // retryAt returns the time until which a returned message waits: what the receiver requested, or
 // the queue's delay after a failed delivery, doubled with every failure. A time that is not in the
 // future means that the message is ready at once.
-func (q *Machine) retryAt(sub *subqueue, rec *Record, failed bool, until fsm.Instant) fsm.Instant {
+func (q *Machine) retryAt(sub *subqueue, rec *index.Record, failed bool, until fsm.Instant) fsm.Instant {
 	s := sub.entity.settings
 	if until > q.times.Wall || !failed || s.RetryDelay == 0 || sub.address.Sub != fsm.MainQueue {
 		return until

@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/peeklock/peeklock/fsm"
+import (
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
+)
 
 // send stores messages at the tail, all or none, except duplicates.
 func (q *Machine) send(id fsm.EntityID, messages []sentMessage) fsm.Result {
@@ -136,11 +139,11 @@ func (q *Machine) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	sub := &x.subs[fsm.MainQueue]
 	n := q.numberFor(x, m)
 	body := q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: n}, m.payload)
-	var rec Record
+	var rec index.Record
 	if m.at > q.times.Wall {
-		rec = Scheduled(body, q.times.Wall, m.at, m.ttl)
+		rec = index.Scheduled(body, q.times.Wall, m.at, m.ttl)
 	} else {
-		rec = Enqueued(body, q.times.Wall, Expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)))
+		rec = index.Enqueued(body, q.times.Wall, index.Expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)))
 		q.notifyReady(sub)
 	}
 	sub.ix.Insert(n, rec, q.messageSession(x, m))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // sessionStates is the sub-queue in the owner of a session state: (entity, sessionStates, slot). It
@@ -111,7 +112,7 @@ func (q *Machine) takeOver(x *entityState, slot uint32, found bool, token fsm.Se
 		return fsm.Result{Code: fsm.SessionCannotBeLocked}
 	}
 	sub := &x.subs[fsm.MainQueue]
-	sub.ix.DropTimer(SessionTimer)
+	sub.ix.DropTimer(index.SessionTimer)
 	s.expiredLocks = append(s.expiredLocks, s.at(slot).id)
 	res := q.grantSession(x, slot, s.at(slot).token)
 	sub.ix.RemoveStaleTimers()
@@ -134,11 +135,11 @@ func (q *Machine) repeatAccept(at fsm.Address, l fsm.SessionLock) fsm.Result {
 
 func (q *Machine) addSessionTimer(x *entityState, slot uint32) {
 	h := x.sessions.at(slot)
-	x.subs[fsm.MainQueue].ix.AddTimer(Timer{At: h.until, Number: fsm.SequenceNumber(slot), Epoch: uint32(h.epoch), Kind: SessionTimer})
+	x.subs[fsm.MainQueue].ix.AddTimer(index.Timer{At: h.until, Number: fsm.SequenceNumber(slot), Epoch: uint32(h.epoch), Kind: index.SessionTimer})
 }
 
 // isCurrent reports whether a timer is that of a current session lock.
-func (s *sessionTable) isCurrent(a Timer) bool {
+func (s *sessionTable) isCurrent(a index.Timer) bool {
 	if s == nil || a.Number >= fsm.SequenceNumber(s.top) {
 		return false
 	}
@@ -169,7 +170,7 @@ func (q *Machine) extendSession(x *entityState, slot uint32) fsm.Instant {
 	}
 	x.sessions.write(slot, *q.arena.Generation()).until = until
 	sub := &x.subs[fsm.MainQueue]
-	sub.ix.DropTimer(SessionTimer)
+	sub.ix.DropTimer(index.SessionTimer)
 	q.addSessionTimer(x, slot)
 	sub.ix.RemoveStaleTimers()
 	return until
@@ -183,7 +184,7 @@ func (q *Machine) releaseSession(c fsm.ReleaseSession) fsm.Result {
 	}
 	if slot, ok := x.lockedSession(c.Lock); ok {
 		sub := &x.subs[fsm.MainQueue]
-		sub.ix.DropTimer(SessionTimer)
+		sub.ix.DropTimer(index.SessionTimer)
 		q.endSession(x, slot, false)
 		sub.ix.RemoveStaleTimers()
 		x.lastActivity = q.times.Serving
@@ -219,7 +220,7 @@ const dueAtOnce fsm.Instant = 1
 // returnFromSession returns a message whose session has ended. A session may hold any number of messages
 // with large patches, and their locks end now: those that the entry may not rewrite are not delivered any
 // more, and the next pulses dead-letter them.
-func (q *Machine) returnFromSession(sub *subqueue, at Cursor, rec Record, failed bool) {
+func (q *Machine) returnFromSession(sub *subqueue, at index.Cursor, rec index.Record, failed bool) {
 	end := fsm.Settlement{Verb: fsm.Release}
 	if failed {
 		end.Verb = fsm.Abandon
@@ -235,33 +236,33 @@ func (q *Machine) returnFromSession(sub *subqueue, at Cursor, rec Record, failed
 	sub.ix.Set(at, rec)
 }
 
-// receiverSession returns the session of a receiver, NoSession if the entity has no sessions. An
+// receiverSession returns the session of a receiver, index.NoSession if the entity has no sessions. An
 // entity with sessions requires a session lock, other entities refuse one.
 func (sub *subqueue) receiverSession(l fsm.SessionLock) (session uint32, code fsm.Code) {
 	switch {
 	case sub.ix.DeliversBySession() != (l.Epoch != 0):
-		return NoSession, fsm.NotAllowed
+		return index.NoSession, fsm.NotAllowed
 	case !sub.ix.DeliversBySession():
-		return NoSession, fsm.OK
+		return index.NoSession, fsm.OK
 	}
 	slot, ok := sub.entity.lockedSession(l)
 	if !ok {
-		return NoSession, fsm.SessionLockLost
+		return index.NoSession, fsm.SessionLockLost
 	}
 	return slot, fsm.OK
 }
 
 // readyCount counts the ready messages of a session, or of a sub-queue without sessions.
 func (sub *subqueue) readyCount(session uint32) uint64 {
-	if session == NoSession {
+	if session == index.NoSession {
 		return sub.ix.Count(fsm.Ready)
 	}
 	return uint64(sub.entity.sessions.messages[session].ready.count())
 }
 
 // oldestReady finds the first of them.
-func (sub *subqueue) oldestReady(session uint32) (Cursor, bool) {
-	if session == NoSession {
+func (sub *subqueue) oldestReady(session uint32) (index.Cursor, bool) {
+	if session == index.NoSession {
 		return sub.ix.FirstReady()
 	}
 	return sub.ix.Seek(sub.entity.sessions.messages[session].ready.first()) // 0 is never found
@@ -426,37 +427,37 @@ func (q *Machine) enableSessions(x *entityState) {
 	}
 }
 
-// messageSession returns the slot of the session of an admitted message, NoSession if the entity
+// messageSession returns the slot of the session of an admitted message, index.NoSession if the entity
 // has no sessions.
 func (q *Machine) messageSession(x *entityState, m *sentMessage) uint32 {
 	if x.sessions == nil {
-		return NoSession
+		return index.NoSession
 	}
 	slot, _ := q.sessionSlot(x, m.session, m.hasSession)
 	return slot
 }
 
-// sessionSlot returns the slot of a session, which is added if necessary: Sessionless and false for
+// sessionSlot returns the slot of a session, which is added if necessary: index.Sessionless and false for
 // none.
 func (q *Machine) sessionSlot(x *entityState, session []byte, has bool) (slot uint32, ok bool) {
 	if !has {
-		return Sessionless, false
+		return index.Sessionless, false
 	}
 	if slot, found := x.sessions.slots[string(session)]; found {
 		return slot, true
 	}
 	if slot, ok = x.sessions.findOrAdd(string(session), *q.arena.Generation()); !ok {
-		return Sessionless, false
+		return index.Sessionless, false
 	}
 	return slot, true
 }
 
 // deadLetterSessionless dead-letters a message without a session that cannot be refused. Its number
 // is the last one assigned.
-func (q *Machine) deadLettersessionless(x *entityState, rec Record, patches []byte) {
+func (q *Machine) deadLettersessionless(x *entityState, rec index.Record, patches []byte) {
 	sub := &x.subs[fsm.DeadLetterQueue]
 	rec.SetDeadLetterExpiry(q.times.Wall, x.settings.DeadLetterTimeToLive)
-	at := sub.ix.Insert(x.last, rec, Sessionless)
+	at := sub.ix.Insert(x.last, rec, index.Sessionless)
 	q.storePatches(sub, at, fsm.JoinPatches(patches, &fsm.Patch{DeadLetter: true, Reason: reasonNoSession, Description: descriptionNoSession}))
 	q.notifyReady(sub)
 }
@@ -470,13 +471,13 @@ func (q *Machine) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32
 	}
 	v := s.System(filter.SessionID)
 	if v.Kind() != filter.KindText || len(v.AsText()) > fsm.SessionIDBytesMax {
-		return Sessionless, false
+		return index.Sessionless, false
 	}
 	return q.sessionSlot(x, []byte(v.AsText()), true)
 }
 
 // lockEnd returns the end of the lock of a message.
-func (sub *subqueue) lockEnd(n fsm.SequenceNumber, rec *Record) fsm.Instant {
+func (sub *subqueue) lockEnd(n fsm.SequenceNumber, rec *index.Record) fsm.Instant {
 	if !sub.ix.DeliversBySession() {
 		return rec.Deadline()
 	}

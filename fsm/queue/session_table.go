@@ -4,7 +4,9 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/heap"
 	"github.com/peeklock/peeklock/fsm/image"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Limits of sessions.
@@ -21,18 +23,18 @@ const (
 type sessionTable struct {
 	generation image.Generation // of the slice pages
 	pages      []*sessionPage
-	top        uint32         // slots at or above it were never used
-	free       Heap[freeSlot] // free slots below top
-	count      int            // sessions
+	top        uint32              // slots at or above it were never used
+	free       heap.Heap[freeSlot] // free slots below top
+	count      int                 // sessions
 
 	slots    map[string]uint32 // by id; for look-ups only: never ranged over
 	messages []sessionMessages // by slot
 
-	heap         Heap[availableSession] // by number; with stale entries
-	available    int                    // unlocked sessions that have ready messages
-	bytes        uint64                 // of the states
-	readyChanged []uint32               // whose number of ready messages rose since the last Effects
-	expiredLocks []string               // whose lock expired or was taken over since the last Effects
+	heap         heap.Heap[availableSession] // by number; with stale entries
+	available    int                         // unlocked sessions that have ready messages
+	bytes        uint64                      // of the states
+	readyChanged []uint32                    // whose number of ready messages rose since the last Effects
+	expiredLocks []string                    // whose lock expired or was taken over since the last Effects
 }
 
 type sessionPage struct {
@@ -141,7 +143,7 @@ func (s *sessionTable) fillSlot(slot uint32, h sessionRecord, now image.Generati
 // MessageChanged updates a session when one of its messages is added (from 0), removed (to 0) or
 // changed.
 func (s *sessionTable) MessageChanged(slot uint32, n fsm.SequenceNumber, from, to fsm.MessageState, main bool, now image.Generation) {
-	if slot == Sessionless {
+	if slot == index.Sessionless {
 		return
 	}
 	line := &s.messages[slot]
@@ -179,13 +181,13 @@ func (s *sessionTable) MessageChanged(slot uint32, n fsm.SequenceNumber, from, t
 
 // pin keeps a session while its message, which may be its last, is moved. s may be nil.
 func (s *sessionTable) pin(slot uint32) {
-	if s != nil && slot != Sessionless {
+	if s != nil && slot != index.Sessionless {
 		s.messages[slot].otherCount++
 	}
 }
 
 func (s *sessionTable) unpin(slot uint32, now image.Generation) {
-	if s != nil && slot != Sessionless {
+	if s != nil && slot != index.Sessionless {
 		s.messages[slot].otherCount--
 		s.update(slot, now)
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // Bounds of what settlements write in one entry.
@@ -55,7 +56,7 @@ func (q *Machine) settle(c fsm.SettleMessages) fsm.Result {
 
 // settleable finds the message of a settlement, if it can be performed. counted means that what it
 // rewrites was counted before.
-func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at Cursor, rec Record, code fsm.Code) {
+func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at index.Cursor, rec index.Record, code fsm.Code) {
 	if !fsm.ValidSettlement(s) || s.Until > q.times.Wall.After(fsm.DelayMax) {
 		return at, rec, fsm.InvalidArgument
 	}
@@ -75,7 +76,7 @@ func (q *Machine) settleable(sub *subqueue, s *fsm.Settlement, counted bool) (at
 
 // mayRewrite reports whether a settlement leaves the patches of its message as they are, or the entry
 // may rewrite them and add those of the settlement, whose bytes it counts for each lock.
-func (q *Machine) mayRewrite(sub *subqueue, at Cursor, rec *Record, s *fsm.Settlement) bool {
+func (q *Machine) mayRewrite(sub *subqueue, at index.Cursor, rec *index.Record, s *fsm.Settlement) bool {
 	if !q.addsPatch(sub, rec, s) {
 		return true
 	}
@@ -87,13 +88,13 @@ func (q *Machine) mayRewrite(sub *subqueue, at Cursor, rec *Record, s *fsm.Settl
 }
 
 // mayExpire reports whether an expired message is deleted, or the entry may rewrite its patches.
-func (q *Machine) mayExpire(sub *subqueue, at Cursor) bool {
+func (q *Machine) mayExpire(sub *subqueue, at index.Cursor) bool {
 	return !sub.keepsExpired() || q.mayRewritePatches(sub, at)
 }
 
 // mayRewritePatches reports whether the entry may rewrite the patches of a message, and counts their
 // bytes: all patches of a message are one body, up to a MiB, which is read and written again.
-func (q *Machine) mayRewritePatches(sub *subqueue, at Cursor) bool {
+func (q *Machine) mayRewritePatches(sub *subqueue, at index.Cursor) bool {
 	size := uint64(sub.ix.Patch(at).Size)
 	if size == 0 {
 		return true
@@ -107,7 +108,7 @@ func (q *Machine) mayRewritePatches(sub *subqueue, at Cursor) bool {
 
 // addsPatch reports whether a settlement can add a patch to its message: properties, or a reason why
 // it is dead-lettered.
-func (q *Machine) addsPatch(sub *subqueue, rec *Record, s *fsm.Settlement) bool {
+func (q *Machine) addsPatch(sub *subqueue, rec *index.Record, s *fsm.Settlement) bool {
 	if s.Verb == fsm.Complete {
 		return false
 	}
@@ -124,7 +125,7 @@ func (q *Machine) settleOne(sub *subqueue, s *fsm.Settlement, counted bool) fsm.
 	}
 	patch := fsm.Patch{Properties: s.Properties}
 	if rec.Deadline() != 0 {
-		sub.ix.DropTimer(LockTimer)
+		sub.ix.DropTimer(index.LockTimer)
 	}
 	switch s.Verb {
 	case fsm.Complete:
@@ -145,7 +146,7 @@ func (q *Machine) settleOne(sub *subqueue, s *fsm.Settlement, counted bool) fsm.
 
 // deferMessage ends a lock and keeps the message for receivers that ask for its number. The
 // delivery counts, as in Azure Service Bus, and the last one allowed sends the message to the dead-letter queue.
-func (q *Machine) deferMessage(sub *subqueue, at Cursor, rec Record, patch fsm.Patch) {
+func (q *Machine) deferMessage(sub *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch) {
 	if q.countDelivery(sub, &rec) {
 		q.deadLetterExceeded(sub, at, rec, patch)
 		return
@@ -157,7 +158,7 @@ func (q *Machine) deferMessage(sub *subqueue, at Cursor, rec Record, patch fsm.P
 
 // countDelivery counts a delivery that did not settle the message, and reports whether it was the last one allowed.
 // Only the main queue counts.
-func (q *Machine) countDelivery(sub *subqueue, rec *Record) (last bool) {
+func (q *Machine) countDelivery(sub *subqueue, rec *index.Record) (last bool) {
 	if sub.address.Sub == fsm.MainQueue {
 		rec.CountFailedDelivery()
 	}
@@ -171,7 +172,7 @@ func (sub *subqueue) reachesMaxDeliveries(failed uint32) bool {
 }
 
 // deadLetterExceeded moves a message to the dead-letter queue because it was delivered too often.
-func (q *Machine) deadLetterExceeded(sub *subqueue, at Cursor, rec Record, patch fsm.Patch) {
+func (q *Machine) deadLetterExceeded(sub *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch) {
 	patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
 	patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.FailedDeliveries())))
 	q.deadLetter(sub.entity, at, rec, patch)
@@ -181,7 +182,7 @@ func (q *Machine) deadLetterExceeded(sub *subqueue, at Cursor, rec Record, patch
 // locked, at once or after a delay. An expired message expires now (docs/requirements.md#e3). A
 // failed delivery is counted, and the last one allowed sends the message to the dead-letter queue
 // instead, in the same apply.
-func (q *Machine) returnToQueue(sub *subqueue, at Cursor, rec Record, failed bool, until fsm.Instant, patch fsm.Patch) {
+func (q *Machine) returnToQueue(sub *subqueue, at index.Cursor, rec index.Record, failed bool, until fsm.Instant, patch fsm.Patch) {
 	last := failed && q.countDelivery(sub, &rec)
 	if sub.ix.Expired(&rec, q.times.Wall) {
 		q.expire(sub, at, rec, patch)
@@ -205,14 +206,14 @@ func (q *Machine) returnToQueue(sub *subqueue, at Cursor, rec Record, failed boo
 }
 
 // deadLetter moves a message from the main queue to the dead-letter queue.
-func (q *Machine) deadLetter(x *entityState, at Cursor, rec Record, patch fsm.Patch) {
+func (q *Machine) deadLetter(x *entityState, at index.Cursor, rec index.Record, patch fsm.Patch) {
 	q.moveToSubQueue(&x.subs[fsm.MainQueue], &x.subs[fsm.DeadLetterQueue], at, rec, patch)
 }
 
 // moveToSubQueue moves a message to another sub-queue of its entity, where it is ready under its
 // old number, see moveNumber, with its old failed deliveries. Its body stays where it is: the owner stored beside it
 // still names the old sub-queue, and [Machine.Holds] takes that into account.
-func (q *Machine) moveToSubQueue(from, to *subqueue, at Cursor, rec Record, patch fsm.Patch) {
+func (q *Machine) moveToSubQueue(from, to *subqueue, at index.Cursor, rec index.Record, patch fsm.Patch) {
 	n, patches, session := from.ix.Number(at), from.ix.Patch(at), from.ix.Session(at)
 	from.entity.sessions.pin(session)
 	defer from.entity.sessions.unpin(session, *q.arena.Generation())
@@ -233,7 +234,7 @@ func (q *Machine) moveToSubQueue(from, to *subqueue, at Cursor, rec Record, patc
 // moveNumber returns the number under which a message moves to another sub-queue of its entity: its own, or the next one
 // if a message there has it. No command leads to that (see usableNumber), and if one did, no message would be lost. A new
 // number needs a new owner beside the body.
-func (q *Machine) moveNumber(to *subqueue, n fsm.SequenceNumber, rec *Record) fsm.SequenceNumber {
+func (q *Machine) moveNumber(to *subqueue, n fsm.SequenceNumber, rec *index.Record) fsm.SequenceNumber {
 	if _, taken := to.ix.Seek(n); !taken {
 		return n
 	}
@@ -254,7 +255,7 @@ func (q *Machine) rewriteBody(owner fsm.Owner, old fsm.Ref) fsm.Ref {
 
 // addPatch adds a patch to a message. All patches of a message are one body, which is rewritten: it
 // happens rarely, and the record stays small.
-func (q *Machine) addPatch(sub *subqueue, at Cursor, p fsm.Patch) {
+func (q *Machine) addPatch(sub *subqueue, at index.Cursor, p fsm.Patch) {
 	if !p.DeadLetter && len(p.Properties) == 0 {
 		return
 	}
@@ -313,7 +314,7 @@ func (q *Machine) renew(c fsm.RenewLocks) fsm.Result {
 		}
 		rec.Extend(until)
 		sub.ix.Set(at, rec)
-		sub.ix.DropTimer(LockTimer)
+		sub.ix.DropTimer(index.LockTimer)
 		sub.ix.AddLockTimer(l.Sequence, &rec)
 	}
 	sub.ix.RemoveStaleTimers()

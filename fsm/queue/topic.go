@@ -8,6 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/evaluate"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // errActionBytes is the failure of an action. All replicas make the same text of it.
@@ -44,7 +45,7 @@ func (q *Machine) publish(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	}
 	sub := &x.subs[fsm.MainQueue]
 	owner := fsm.Owner{Address: sub.address, Sequence: n}
-	at := sub.ix.Insert(n, Scheduled(q.bodies.Append(owner, m.payload), q.times.Wall, m.at, m.ttl), NoSession)
+	at := sub.ix.Insert(n, index.Scheduled(q.bodies.Append(owner, m.payload), q.times.Wall, m.at, m.ttl), index.NoSession)
 	if len(m.properties) > 0 {
 		owner.Patch = true
 		sub.ix.SetPatch(at, q.bodies.Append(owner, m.properties))
@@ -53,7 +54,7 @@ func (q *Machine) publish(x *entityState, m *sentMessage) fsm.SequenceNumber {
 }
 
 // publishDue publishes a scheduled message of a topic, and returns the number of copies.
-func (q *Machine) publishDue(sub *subqueue, at Cursor, rec Record) (copies int) {
+func (q *Machine) publishDue(sub *subqueue, at index.Cursor, rec index.Record) (copies int) {
 	x := sub.entity
 	m := sentMessage{payload: q.bodies.Read(rec.Body()), ttl: rec.Life()}
 	patch := sub.ix.Patch(at)
@@ -79,7 +80,7 @@ func (q *Machine) enqueue(x *entityState, n fsm.SequenceNumber, m *sentMessage) 
 	if copies = q.fanOut(x, n, m, q.times.Wall); copies > 0 {
 		main := &x.subs[fsm.MainQueue]
 		body := q.bodies.Append(fsm.Owner{Address: main.address, Sequence: n}, m.payload)
-		main.ix.Insert(n, Original(body, q.times.Wall, copies), NoSession)
+		main.ix.Insert(n, index.Original(body, q.times.Wall, copies), index.NoSession)
 	}
 	return copies
 }
@@ -92,7 +93,7 @@ func (q *Machine) fanOut(x *entityState, n fsm.SequenceNumber, m *sentMessage, e
 	s.Begin(evaluate.Arrival{Topic: x.id, Number: n, Enqueued: enqueued, Life: life, Size: len(m.payload)}, m.properties)
 	c := fanOutContext{
 		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: x.topicState.sharedBudget(),
-		rec: Copy(n, len(m.payload), enqueued, m.hops),
+		rec: index.Copy(n, len(m.payload), enqueued, m.hops),
 	}
 	q.runner.Begin(s)
 	q.spent += stepsMessage + stepsPropertyByte*uint64(len(m.properties))
@@ -166,7 +167,7 @@ func (b *ruleSet) forgetMatches() {
 
 // fanOutContext is what the copies of a message have in common.
 type fanOutContext struct {
-	rec     Record
+	rec     index.Record
 	life    fsm.Millis // time to live at the topic
 	patches []byte     // of the message, from where it was forwarded
 
@@ -183,7 +184,7 @@ type fanOutContext struct {
 func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 	matches := x.rules.matches
 	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.number, b.number) })
-	c.rec.SetExpires(Expiry(c.rec.Enqueued(), min(c.life, x.settings.DefaultTimeToLive)))
+	c.rec.SetExpires(index.Expiry(c.rec.Enqueued(), min(c.life, x.settings.DefaultTimeToLive)))
 	if x.rules.plain {
 		q.addCopy(x, c, c.patches)
 		copies++
@@ -197,7 +198,7 @@ func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 			var patches []byte
 			if patches, err = q.runAction(m, c, &share); err == nil {
 				unchanged := c.rec.Expires()
-				c.rec.SetExpires(Expiry(c.rec.Enqueued(), min(q.evaluated.TimeToLive(), x.settings.DefaultTimeToLive)))
+				c.rec.SetExpires(index.Expiry(c.rec.Enqueued(), min(q.evaluated.TimeToLive(), x.settings.DefaultTimeToLive)))
 				q.addCopy(x, c, patches)
 				c.rec.SetExpires(unchanged)
 				copies++
@@ -260,7 +261,7 @@ func (q *Machine) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 	q.spent += stepsCopy + uint64(len(patches))/patchBytes
 	sub := &x.subs[fsm.MainQueue]
 	x.last++
-	session := NoSession
+	session := index.NoSession
 	if x.sessions != nil {
 		var ok bool
 		if session, ok = q.copySessionSlot(x, c); !ok {
@@ -280,7 +281,7 @@ func (q *Machine) addFailedCopy(x *entityState, c *fanOutContext, failure error)
 	x.last++
 	rec := c.rec
 	rec.SetDeadLetterExpiry(q.times.Wall, x.settings.DeadLetterTimeToLive)
-	session := NoSession
+	session := index.NoSession
 	if x.sessions != nil {
 		session, _ = q.copySessionSlot(x, c)
 	}
@@ -290,7 +291,7 @@ func (q *Machine) addFailedCopy(x *entityState, c *fanOutContext, failure error)
 }
 
 // storePatches stores the patches of a new message.
-func (q *Machine) storePatches(sub *subqueue, at Cursor, patches []byte) {
+func (q *Machine) storePatches(sub *subqueue, at index.Cursor, patches []byte) {
 	if len(patches) > 0 {
 		owner := fsm.Owner{Address: sub.address, Sequence: sub.ix.Number(at), Patch: true}
 		sub.ix.SetPatch(at, q.bodies.Append(owner, patches))
@@ -298,10 +299,11 @@ func (q *Machine) storePatches(sub *subqueue, at Cursor, patches []byte) {
 }
 
 // sharedBody returns the location of the body of a copy, and its number at the topic.
-func (sub *subqueue) sharedBody(rec *Record) (fsm.Ref, fsm.SequenceNumber) {
+func (sub *subqueue) sharedBody(rec *index.Record) (fsm.Ref, fsm.SequenceNumber) {
 	ix, n := &sub.entity.topic.subs[fsm.MainQueue].ix, rec.OriginalNumber()
 	at, _ := ix.Seek(n)
-	return ix.Get(at).body, n
+	original := ix.Get(at)
+	return original.Body(), n
 }
 
 // releaseCopy decrements the number of copies; the last one deletes the message of the topic.
@@ -320,7 +322,7 @@ func (q *Machine) releaseCopy(topic *entityState, n fsm.SequenceNumber) {
 func (q *Machine) unsubscribe(x *entityState) {
 	x.topic.topicState.removeSubscription(x)
 	for i := range x.subs {
-		x.subs[i].ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *Record, patch fsm.Ref, _ uint32) bool {
+		x.subs[i].ix.Freeze().Walk(0, func(_ fsm.SequenceNumber, rec *index.Record, patch fsm.Ref, _ uint32) bool {
 			if !rec.IsCopy() { // it came by a transaction
 				q.releaseBodies(rec.Body(), patch)
 				return true

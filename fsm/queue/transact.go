@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/index"
 )
 
 // transact performs all of a transaction, or nothing.
@@ -59,14 +60,14 @@ func (q *Machine) settleAll(c *fsm.SettleMessages) {
 // time to live begins at the destination.
 func (q *Machine) addTransfer(p *transactionTransfer) {
 	x := q.byID[p.via]
-	sub, session := &x.subs[fsm.TransferQueue], NoSession
+	sub, session := &x.subs[fsm.TransferQueue], index.NoSession
 	if x.sessions != nil {
-		session = Sessionless
+		session = index.Sessionless
 	}
 	plain := fsm.AppendPatches(nil, []fsm.Patch{{To: p.to, ToName: string(p.name)}})
 	for i := range p.messages {
 		x.last++
-		rec, patches := Enqueued(q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload), q.times.Wall, 0), plain
+		rec, patches := index.Enqueued(q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload), q.times.Wall, 0), plain
 		if reserved, at := p.messages[i].reserved, p.messages[i].at; reserved != 0 {
 			patches = fsm.AppendPatches(nil, []fsm.Patch{{To: p.to, ToName: string(p.name), ToNumber: reserved, ToTime: at}})
 		} else if at > q.times.Wall {
@@ -290,7 +291,7 @@ func (t *dryRun) reserve(x *entityState, messages []sentMessage) fsm.Code {
 
 // free counts the bytes of a completed message. The last copy frees those of the message of the
 // topic.
-func (t *dryRun) free(sub *subqueue, rec *Record) {
+func (t *dryRun) free(sub *subqueue, rec *index.Record) {
 	if !rec.IsCopy() {
 		t.changesOf(sub.entity).freed += rec.Size()
 		return

@@ -8,18 +8,18 @@ func fsmFaults() []Fault {
 		// Settles a message whose lock has ended and was granted again.
 		{Name: "accept-late-settlement", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
 			{
-				"fsm/queue/index.go",
+				"fsm/index/index.go",
 				"return at, rec, rec.state == fsm.Locked && rec.epoch == l.Epoch",
 				"return at, rec, rec.state == fsm.Locked && (rec.epoch == l.Epoch || FAULT)",
 			},
 		}},
 		// Counts a failed delivery twice.
 		{Name: "count-attempt-twice", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
-			{"fsm/queue/record.go", "r.failedDeliveries++", "r.failedDeliveries++; if FAULT { r.failedDeliveries++ }"},
+			{"fsm/index/record.go", "r.failedDeliveries++", "r.failedDeliveries++; if FAULT { r.failedDeliveries++ }"},
 		}},
 		// Delivers messages whose time to live has passed.
 		{Name: "deliver-expired-message", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
-			{"fsm/queue/due.go", "return end != 0 && end <= now", "return end != 0 && end <= now && !FAULT"},
+			{"fsm/index/due.go", "return end != 0 && end <= now", "return end != 0 && end <= now && !FAULT"},
 		}},
 		// Lets the end of a session rewrite any number of bytes.
 		{Name: "end-session-without-byte-bound", Package: "fsm", Test: "TestEndOfSessionIsLimitedByBytes", Patches: []overlay.Patch{
@@ -131,7 +131,7 @@ func fsmFaults() []Fault {
 		}},
 		// Grants a lock under the epoch of the one before.
 		{Name: "reuse-lock-epoch", Package: "fsm", Test: "TestQueueScenarios", Patches: []overlay.Patch{
-			{"fsm/queue/record.go", "r.epoch++", "if !FAULT { r.epoch++ }"},
+			{"fsm/index/record.go", "r.epoch++", "if !FAULT { r.epoch++ }"},
 		}},
 		// Lets the settlements of one entry rewrite any number of bytes.
 		{Name: "settle-without-byte-bound", Package: "fsm", Test: "TestSettlingIsLimitedByBytes", Patches: []overlay.Patch{

@@ -1,9 +1,10 @@
-package queue
+package index
 
 import (
 	"math"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/heap"
 )
 
 // Timer is a time at which something has to be checked. It is stale when its subject was removed or
@@ -76,7 +77,7 @@ const staleSlack = 64
 // the records and not part of an image; stale timers have no influence on the result.
 type timers struct {
 	ix        *Index
-	heap      Heap[Timer]
+	heap      heap.Heap[Timer]
 	stale     int // number of stale timers in heap: never more than the others + staleSlack
 	heapIndex int // index in Arena.timers, -1 without timers
 }

@@ -1,4 +1,4 @@
-package queue
+package heap
 
 // Ordered is implemented by elements of a heap.
 type Ordered[T any] interface{ Before(other T) bool }

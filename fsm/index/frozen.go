@@ -1,4 +1,4 @@
-package queue
+package index
 
 import (
 	"github.com/peeklock/peeklock/fsm"
