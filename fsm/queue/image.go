@@ -248,7 +248,7 @@ func (r *imageReader) entityState(q *Machine) {
 	for i := range x.subs {
 		sub := &x.subs[i]
 		before := fsm.SequenceNumber(0)
-		r.Repeat(math.MaxUint64, func() { before = r.record(q, sub, before, x.last) })
+		r.Repeat(math.MaxUint64, func() { before = r.record(sub, before, x.last) })
 		r.outbox(q, sub)
 	}
 	if x.topicState != nil && len(x.topicState.pending) > 0 && !r.Failed() {
@@ -260,7 +260,7 @@ func (r *imageReader) entityState(q *Machine) {
 }
 
 // record reads one message into its sub-queue and adds its timer.
-func (r *imageReader) record(q *Machine, sub *subqueue, before, last fsm.SequenceNumber) fsm.SequenceNumber {
+func (r *imageReader) record(sub *subqueue, before, last fsm.SequenceNumber) fsm.SequenceNumber {
 	n := before + fsm.SequenceNumber(r.Uvarint())
 	rec, patch := index.ReadRecord(r.Reader)
 	r.Require(before < n && n <= last)
