@@ -205,7 +205,7 @@ func (r *Record) MoveToDeadLetters(now fsm.Instant, life fsm.Millis) {
 func (r *Record) SetDeadLetterExpiry(now fsm.Instant, life fsm.Millis) {
 	const second = 1000
 	r.deadLetterExpiry = 0
-	if at := Expiry(now, life); at <= math.MaxUint32*second {
+	if at := now.Expiry(life); at <= math.MaxUint32*second {
 		r.deadLetterExpiry = uint32((at + second - 1) / second)
 	}
 }
@@ -215,17 +215,8 @@ func (r *Record) SetDeadLetterExpiry(now fsm.Instant, life fsm.Millis) {
 // often as a new message.
 func (r *Record) Redrive(now fsm.Instant) {
 	if r.expires != 0 {
-		r.expires = Expiry(now, fsm.Millis(r.expires-r.enqueued))
+		r.expires = now.Expiry(fsm.Millis(r.expires - r.enqueued))
 	}
 	r.enqueued, r.deadLetterExpiry = now, 0
 	r.state, r.failedDeliveries, r.flags = fsm.Ready, 0, redriven|r.flags&shared
-}
-
-// Expiry returns the end of a time to live that begins at a time (docs/requirements.md#e1); 0 for
-// none.
-func Expiry(from fsm.Instant, life fsm.Millis) fsm.Instant {
-	if at := from.After(life); at < fsm.Instant(fsm.Forever) {
-		return at
-	}
-	return 0
 }

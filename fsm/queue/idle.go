@@ -33,7 +33,7 @@ func (x *entityState) idleDue() fsm.Instant {
 		x.subs[fsm.TransferQueue].ix.Total() > 0 || x.subs[fsm.MainQueue].ix.Count(fsm.Pending) > 0 {
 		return 0
 	}
-	return index.Expiry(x.lastActivity, x.settings.AutoDeleteOnIdle)
+	return x.lastActivity.Expiry(x.settings.AutoDeleteOnIdle)
 }
 
 // scheduleIdle schedules the check for idleness. Activity moves its time and touches no timer.

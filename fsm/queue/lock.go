@@ -196,7 +196,7 @@ func (q *Machine) newDelivery(sub *subqueue, n fsm.SequenceNumber, rec *index.Re
 	switch {
 	case sub.address.Sub != fsm.MainQueue:
 	case rec.State() == fsm.Scheduled && !rec.IsDelayed():
-		d.Expires = index.Expiry(rec.Deadline(), sub.entity.effectiveTimeToLive(rec.Life()))
+		d.Expires = rec.Deadline().Expiry(sub.entity.effectiveTimeToLive(rec.Life()))
 	default:
 		d.Expires = rec.Expires()
 	}

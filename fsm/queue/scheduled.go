@@ -50,7 +50,7 @@ func (q *Machine) activate(sub *subqueue, at index.Cursor, rec index.Record) {
 	sub.ix.Remove(at)
 	x.last++
 	body := q.rewriteBody(fsm.Owner{Address: sub.address, Sequence: x.last}, rec.Body())
-	sub.ix.Insert(x.last, index.Enqueued(body, q.times.Wall, index.Expiry(q.times.Wall, x.effectiveTimeToLive(rec.Life()))), session)
+	sub.ix.Insert(x.last, index.Enqueued(body, q.times.Wall, q.times.Wall.Expiry(x.effectiveTimeToLive(rec.Life()))), session)
 	q.notifyReady(sub)
 }
 

@@ -143,7 +143,7 @@ func (q *Machine) store(x *entityState, m *sentMessage) fsm.SequenceNumber {
 	if m.at > q.times.Wall {
 		rec = index.Scheduled(body, q.times.Wall, m.at, m.ttl)
 	} else {
-		rec = index.Enqueued(body, q.times.Wall, index.Expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)))
+		rec = index.Enqueued(body, q.times.Wall, q.times.Wall.Expiry(x.effectiveTimeToLive(m.ttl)))
 		q.notifyReady(sub)
 	}
 	sub.ix.Insert(n, rec, q.messageSession(x, m))

@@ -184,7 +184,7 @@ type fanOutContext struct {
 func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 	matches := x.rules.matches
 	slices.SortFunc(matches, func(a, b ruleMatch) int { return cmp.Compare(a.number, b.number) })
-	c.rec.SetExpires(index.Expiry(c.rec.Enqueued(), min(c.life, x.settings.DefaultTimeToLive)))
+	c.rec.SetExpires(c.rec.Enqueued().Expiry(min(c.life, x.settings.DefaultTimeToLive)))
 	if x.rules.plain {
 		q.addCopy(x, c, c.patches)
 		copies++
@@ -198,7 +198,7 @@ func (q *Machine) deliverCopies(x *entityState, c *fanOutContext) (copies int) {
 			var patches []byte
 			if patches, err = q.runAction(m, c, &share); err == nil {
 				unchanged := c.rec.Expires()
-				c.rec.SetExpires(index.Expiry(c.rec.Enqueued(), min(q.evaluated.TimeToLive(), x.settings.DefaultTimeToLive)))
+				c.rec.SetExpires(c.rec.Enqueued().Expiry(min(q.evaluated.TimeToLive(), x.settings.DefaultTimeToLive)))
 				q.addCopy(x, c, patches)
 				c.rec.SetExpires(unchanged)
 				copies++

@@ -237,7 +237,7 @@ func (q *Machine) storeTransferredMessage(x *entityState, m *sentMessage) fsm.Co
 	sub := &x.subs[fsm.MainQueue]
 	x.last++
 	body := q.bodies.Append(fsm.Owner{Address: sub.address, Sequence: x.last}, m.payload)
-	rec := index.Enqueued(body, q.times.Wall, index.Expiry(q.times.Wall, x.effectiveTimeToLive(m.ttl)))
+	rec := index.Enqueued(body, q.times.Wall, q.times.Wall.Expiry(x.effectiveTimeToLive(m.ttl)))
 	rec.SetHops(m.hops)
 	if x.sessions != nil && !m.hasSession {
 		q.deadLettersessionless(x, rec, m.patches)
