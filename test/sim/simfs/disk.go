@@ -40,9 +40,11 @@ type Disk struct {
 	full     bool
 	delay    time.Duration
 	failing  map[Op]error
-	crashIn  int            // operations until the power fails; 0: it does not
-	inFlight []*transaction // of logs, that have not returned
-	read     int64          // bytes
+	decide   func(call, path string) Failure // see Intercept
+	hung     chan struct{}                   // closed when the disk goes on; nil: it does not hang
+	crashIn  int                             // operations until the power fails; 0: it does not
+	inFlight []*transaction                  // of logs, that have not returned
+	read     int64                           // bytes
 }
 
 // New returns an empty disk. Only the disk uses random, under a lock of its own.
@@ -110,6 +112,19 @@ func (d *Disk) SetDelay(delay time.Duration) {
 	d.delay = delay
 }
 
+// SetHung makes every sync of a file and every transaction of the log wait until that is ended.
+func (d *Disk) SetHung(hung bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case hung && d.hung == nil:
+		d.hung = make(chan struct{})
+	case !hung && d.hung != nil:
+		close(d.hung)
+		d.hung = nil
+	}
+}
+
 // FailNext makes the next operation of a kind fail with the error; nil takes that back. A transaction of the
 // log that fails with a full disk's *fs.PathError of a write can be tried again, after any other error the log
 // accepts no more.
@@ -134,6 +149,25 @@ func (d *Disk) Space(string) (free, total uint64, err error) {
 		free = spaceBytes
 	}
 	return free, spaceBytes, nil
+}
+
+// Durable returns the content of a file as a loss of power may leave it; nil if the file may be gone.
+func (d *Disk) Durable(path string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.root
+	for _, name := range split(path) {
+		if n == nil || !n.isFolder() {
+			return nil
+		}
+		n = n.onDisk[name]
+	}
+	if n == nil || n.isFolder() {
+		return nil
+	}
+	content := make([]byte, n.synced.size)
+	n.synced.readAt(content, 0)
+	return content
 }
 
 // Files returns the paths of all files, in order.
@@ -211,10 +245,10 @@ func (d *Disk) check(mount uint64, op Op, path string) error {
 // noSpace is the error of a write on a full disk.
 func noSpace(path string) error { return &fs.PathError{Op: "write", Path: path, Err: syscall.ENOSPC} }
 
-// wait sleeps as long as the disk takes. Called without mu.
+// wait waits as long as the disk takes. Called without mu.
 func (d *Disk) wait(path string) {
 	d.mu.Lock()
-	delay := d.delay
+	delay, hung := d.delay, d.hung
 	if delay > 0 {
 		delay = time.Duration(d.rand.Int64N(2 * int64(delay)))
 	}
@@ -225,5 +259,8 @@ func (d *Disk) wait(path string) {
 	}
 	if delay > 0 {
 		<-time.After(delay)
+	}
+	if hung != nil {
+		<-hung
 	}
 }

@@ -1,6 +1,7 @@
 package simfs
 
 import (
+	"cmp"
 	"io"
 	"io/fs"
 	"sync/atomic"
@@ -24,6 +25,9 @@ func (f *file) check(op Op) error {
 }
 
 func (f *file) Read(p []byte) (int, error) {
+	if err := f.fs.failure(CallRead, f.path); err != nil {
+		return 0, err
+	}
 	d := f.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -36,6 +40,9 @@ func (f *file) Read(p []byte) (int, error) {
 }
 
 func (f *file) ReadAt(p []byte, at int64) (int, error) {
+	if err := f.fs.failure(CallRead, f.path); err != nil {
+		return 0, err
+	}
 	d := f.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,24 +62,34 @@ func (f *file) readAt(p []byte, at int64) (int, error) {
 }
 
 func (f *file) Write(p []byte) (int, error) {
+	failure := f.fs.intercept(CallWrite, f.path)
 	d := f.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n, err := f.writeAt(p, f.at)
+	n, err := f.writeAt(p, f.at, failure)
 	f.at += int64(n)
 	return n, err
 }
 
 func (f *file) WriteAt(p []byte, at int64) (int, error) {
+	failure := f.fs.intercept(CallWrite, f.path)
 	d := f.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return f.writeAt(p, at)
+	return f.writeAt(p, at, failure)
 }
 
-func (f *file) writeAt(p []byte, at int64) (int, error) {
+func (f *file) writeAt(p []byte, at int64, failure Failure) (int, error) {
 	if err := f.check(Write); err != nil {
 		return 0, err
+	}
+	if failure.Err != nil {
+		written := 0
+		if failure.Short {
+			written = len(p) / 2
+			f.node.writeAt(p[:written], int(at))
+		}
+		return written, failure.Err
 	}
 	if f.fs.disk.full && at+int64(len(p)) > int64(f.node.data.size) {
 		return 0, noSpace(f.path)
@@ -82,6 +99,9 @@ func (f *file) writeAt(p []byte, at int64) (int, error) {
 }
 
 func (f *file) Truncate(size int64) error {
+	if err := f.fs.failure(CallTruncate, f.path); err != nil {
+		return err
+	}
 	d := f.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,11 +114,12 @@ func (f *file) Truncate(size int64) error {
 
 // Sync makes the content durable. After a failed one the writes are lost, although they can still be read.
 func (f *file) Sync() error {
+	failed := f.fs.failure(CallSync, f.path)
 	d := f.fs.disk
 	d.wait(f.path)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := f.check(Sync); err != nil {
+	if err := cmp.Or(f.check(Sync), failed); err != nil {
 		if f.fs.mount == d.mount {
 			f.node.writes = nil
 		}
@@ -109,6 +130,9 @@ func (f *file) Sync() error {
 }
 
 func (f *file) Stat() (fs.FileInfo, error) {
+	if err := f.fs.failure(CallStat, f.path); err != nil {
+		return nil, err
+	}
 	d := f.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,10 +143,11 @@ func (f *file) Stat() (fs.FileInfo, error) {
 }
 
 func (f *file) Close() error {
+	failed := f.fs.failure(CallClose, f.path)
 	if f.closed.Swap(true) {
 		return &fs.PathError{Op: "close", Path: f.path, Err: fs.ErrClosed}
 	}
-	return nil
+	return failed
 }
 
 // info describes a node. Called with the lock of the disk.

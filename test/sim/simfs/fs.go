@@ -40,6 +40,13 @@ func (f *FS) folder(op Op, path string) (*node, string, error) {
 
 // OpenFile implements disk.FS.
 func (f *FS) OpenFile(path string, flag int, _ fs.FileMode) (disk.File, error) {
+	call := CallOpen
+	if flag&os.O_CREATE != 0 {
+		call = CallCreate
+	}
+	if err := f.failure(call, path); err != nil {
+		return nil, err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,6 +88,9 @@ func (f *FS) ReadFile(path string) ([]byte, error) {
 
 // ReadDir implements disk.FS.
 func (f *FS) ReadDir(path string) ([]fs.DirEntry, error) {
+	if err := f.failure(CallList, path); err != nil {
+		return nil, err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,6 +110,9 @@ func (f *FS) ReadDir(path string) ([]fs.DirEntry, error) {
 
 // Stat implements disk.FS.
 func (f *FS) Stat(path string) (fs.FileInfo, error) {
+	if err := f.failure(CallStat, path); err != nil {
+		return nil, err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,6 +128,9 @@ func (f *FS) Stat(path string) (fs.FileInfo, error) {
 
 // Mkdir implements disk.FS.
 func (f *FS) Mkdir(path string, _ fs.FileMode) error {
+	if err := f.failure(CallMkdir, path); err != nil {
+		return err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,6 +172,9 @@ func (f *FS) MkdirAll(path string, mode fs.FileMode) error {
 
 // Rename implements disk.FS, within one folder: it is on disk as a whole or not at all.
 func (f *FS) Rename(from, to string) error {
+	if err := f.failure(CallRename, from); err != nil {
+		return err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,6 +204,9 @@ func (f *FS) Rename(from, to string) error {
 
 // Remove implements disk.FS.
 func (f *FS) Remove(path string) error {
+	if err := f.failure(CallRemove, path); err != nil {
+		return err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -231,6 +253,9 @@ func (f *FS) RemoveAll(path string) error {
 
 // SyncFolder implements disk.FS.
 func (f *FS) SyncFolder(path string) error {
+	if err := f.failure(CallSyncFolder, path); err != nil {
+		return err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()

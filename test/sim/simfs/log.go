@@ -21,6 +21,9 @@ type logData struct {
 
 // OpenLog opens the store of a log. It is a raftlog.OpenStore. Removing its file removes the store.
 func (f *FS) OpenLog(path string) (raftlog.Store, map[fsm.PartitionID]raftlog.IndexRange, error) {
+	if err := f.failure(CallLogOpen, path); err != nil {
+		return nil, nil, err
+	}
 	d := f.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,6 +53,9 @@ type logStore struct {
 }
 
 func (s *logStore) GetLog(index uint64, out *raft.Log) error {
+	if err := s.fs.failure(CallLogRead, s.path); err != nil {
+		return err
+	}
 	d := s.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +71,7 @@ func (s *logStore) GetLog(index uint64, out *raft.Log) error {
 }
 
 func (s *logStore) StoreLogs(entries []*raft.Log) error {
-	return s.transact(true, func() {
+	return s.transact(CallLogStore, func() {
 		for _, e := range entries {
 			kept := *e
 			kept.Data, kept.Extensions = slices.Clone(e.Data), slices.Clone(e.Extensions)
@@ -75,7 +81,7 @@ func (s *logStore) StoreLogs(entries []*raft.Log) error {
 }
 
 func (s *logStore) DeleteRange(low, high uint64) error {
-	return s.transact(false, func() {
+	return s.transact(CallLogDelete, func() {
 		for index := low; index <= high; index++ {
 			delete(s.log.entries, index)
 		}
@@ -84,10 +90,13 @@ func (s *logStore) DeleteRange(low, high uint64) error {
 
 func (s *logStore) Set(key, value []byte) error {
 	name, kept := string(key), slices.Clone(value)
-	return s.transact(true, func() { s.log.values[name] = kept })
+	return s.transact(CallLogSet, func() { s.log.values[name] = kept })
 }
 
 func (s *logStore) Get(key []byte) ([]byte, error) {
+	if err := s.fs.failure(CallLogGet, s.path); err != nil {
+		return nil, err
+	}
 	d := s.fs.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,11 +115,14 @@ type transaction struct {
 }
 
 // transact runs a transaction. A crash before it returns keeps all or nothing of it.
-func (s *logStore) transact(grows bool, run func()) error {
+func (s *logStore) transact(call string, run func()) error {
+	if err := s.fs.failure(call, s.path); err != nil {
+		return err
+	}
 	d, t := s.fs.disk, &transaction{s.log, run}
 	d.mu.Lock()
 	err := d.check(s.fs.mount, Log, s.path)
-	if err == nil && grows && d.full {
+	if err == nil && call != CallLogDelete && d.full {
 		err = noSpace(s.path)
 	}
 	if err != nil {
