@@ -38,6 +38,8 @@ func patches() []overlay.Patch {
 		{"proc.go", "\tlockOSThread()\n\n\tif mp != &m0 {", "\tif mp != &m0 {"},
 		{"proc.go", "needUnlock := true", "needUnlock := false"},
 		{"proc.go", "\tneedUnlock = false\n\tunlockOSThread()\n", "\tneedUnlock = false\n"},
+		// Time passes while goroutines wait for a mutex whose owner waits for time to pass.
+		{"runtime2.go", "waitReasonSynctestSelect:        true,\n", "waitReasonSynctestSelect:        true,\n\twaitReasonSyncMutexLock: true, waitReasonSyncRWMutexRLock: true, waitReasonSyncRWMutexLock: true,\n"},
 		// The queue of the processor has the goroutines of the bubble alone; the others wait in the global queue.
 		{"proc.go", "\tif !haveSysmon && next {\n", "\tif simulating && gp.bubble == nil {\n\t\tlock(&sched.lock)\n\t\tglobrunqput(gp)\n\t\tunlock(&sched.lock)\n\t\treturn\n\t}\n\tif simulating && next && simulationDelays(gp) {\n\t\tnext = false\n\t}\n\tif !haveSysmon && next {\n"},
 		{"proc.go", "\t\trunqput(pp, gp, true)\n\t} else {\n\t\tlock(&sched.lock)\n\t\tglobrunqput(gp)", "\t\trunqput(pp, gp, true)\n\t} else if simulating && gp.bubble != nil {\n\t\trunqput(pp, gp, false)\n\t} else {\n\t\tlock(&sched.lock)\n\t\tglobrunqput(gp)"},
