@@ -4,9 +4,13 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 HOURS  ?= 0.5
+MATRIX ?= bin/matrix
+PART   ?= 1
+OF     ?= 1
+CALLS  ?= 400
 PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay rounds soak abuse planted chart kubernetes image docs site nightly
+.PHONY: help check test long race lint fuzz bench storm flood topics rebalance latency scale peers recipes dev golden conformance fault sim sim-replay matrix matrix-table rounds soak abuse planted chart kubernetes image docs site nightly
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +101,16 @@ sim-replay: ## run SEED=7, or PLAN=/tmp/peeklock-sim-7/plan, of the simulation a
 	$(SIMULATION) \
 	PEEKLOCK_SIM_SEED=$(SEED) PEEKLOCK_SIM_PLAN=$(abspath $(PLAN)) \
 	$$folder/sim.test -test.v -test.timeout 0 -test.count $(or $(TIMES),1) -test.run '^TestSimulation$$'
+
+matrix: ## make calls of the storage fail, one in each simulation: PART=1 OF=1, with results in MATRIX=bin/matrix, where it goes on
+	$(SIMULATION) \
+	export PEEKLOCK_MATRIX=$(abspath $(MATRIX)) PEEKLOCK_MATRIX_PART=$(PART)/$(OF) PEEKLOCK_MATRIX_TIME=$(TIME); \
+	export PEEKLOCK_MATRIX_EVERY=$(CALLS) PEEKLOCK_MATRIX_ONLY="$(ONLY)" PEEKLOCK_MATRIX_PLANS=$(PLANS); \
+	$$folder/sim.test -test.v -test.timeout 0 -test.run '^TestMatrix$$'
+
+matrix-table: ## the results of `make matrix` as a table
+	@PEEKLOCK_MATRIX=$(abspath $(MATRIX)) go test -count=1 -run '^TestMatrixTable$$' ./test/sim >&2
+	@cat $(MATRIX)/table.md
 
 fault: ## every fault test: three processes under load, killed, paused and isolated
 	PEEKLOCK_LONG=1 go test -count=1 -timeout 20m -v ./test/fault/...

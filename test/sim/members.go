@@ -43,7 +43,13 @@ func (m *member) replaceDisk(seed uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.disk = simfs.New(rand.New(rand.NewPCG(seed, uint64(m.number)+0x6469736b)))
+	if m.world.calls != nil {
+		m.disk.Intercept(m.world.calls.intercept(m))
+	}
 }
+
+// observe counts the calls of the member's disk.
+func (m *member) observe() { m.store().Intercept(m.world.calls.intercept(m)) }
 
 // anyOther returns a process that runs, of another member if there is one; nil while none runs.
 func (w *world) anyOther(m *member) (found *process) {
@@ -97,6 +103,9 @@ func (m *member) followStart(p *process) {
 	case err := <-failed:
 		if err != nil && !isRemoved(err) && m.running() == p {
 			m.world.log.Warn("process of a member ends", "number", m.number, "error", err)
+			if m.world.calls != nil {
+				m.world.calls.addNote("ended: " + err.Error())
+			}
 			_ = m.stop()
 			m.ensureRunning()
 		}

@@ -70,6 +70,7 @@ type Plan struct {
 	Members, Partitions int
 	Length              time.Duration // of the load with faults
 	Faults              []Fault
+	Call                *FailedCall // of the storage-error matrix; nil: none
 }
 
 // String is the plan as lines of a report.

@@ -6,10 +6,16 @@ import (
 	"time"
 )
 
+// callPrefix begins the line of the call that fails.
+const callPrefix = "call "
+
 // Text is the plan as lines that ParsePlan reads.
 func (p *Plan) Text() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%d %d %d %v\n", p.Seed, p.Members, p.Partitions, p.Length)
+	if p.Call != nil { // of one length: what a process does before the simulation must not depend on the call
+		fmt.Fprintf(&s, "%s%016x %08d %-16s\n", callPrefix, p.Call.Stack, p.Call.Number, p.Call.Class)
+	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&s, "%v %v %d %d %v %s\n", f.At, f.Length, f.Member, f.Other, f.Amount, f.Kind)
 	}
@@ -27,6 +33,17 @@ func ParsePlan(text string) (p Plan, err error) {
 		return p, fmt.Errorf("parse plan: %w", err)
 	}
 	for _, line := range lines[1:] {
+		if call, is := strings.CutPrefix(line, callPrefix); is {
+			fields := strings.SplitN(call, " ", 3)
+			if len(fields) != 3 {
+				return p, fmt.Errorf("parse plan: the call %q has %d fields", call, len(fields))
+			}
+			p.Call = &FailedCall{Class: Class(strings.TrimSpace(fields[2]))}
+			if _, err := fmt.Sscanf(fields[0]+" "+fields[1], "%x %d", &p.Call.Stack, &p.Call.Number); err != nil {
+				return p, fmt.Errorf("parse plan: %w", err)
+			}
+			continue
+		}
 		fields := strings.SplitN(line, " ", 6)
 		if len(fields) != 6 {
 			return p, fmt.Errorf("parse plan: the fault %q has %d fields", line, len(fields))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -33,18 +34,26 @@ type Report struct {
 
 	streams   []*stream
 	recorders []*recorder
+	calls     *calls // nil: they were not counted
 }
 
 // Simulate carries out a plan. It must be called in a synctest bubble. The members write to the log.
 func Simulate(plan Plan, lines io.Writer, log *slog.Logger) *Report {
 	report, begun, events := &Report{Plan: plan}, time.Now(), &digest{lines: lines}
 	w := newWorld(plan.Seed, plan.Members, plan.Partitions, events, log)
+	if plan.Call != nil {
+		w.calls = newCalls(w, *plan.Call)
+		for _, m := range w.members {
+			m.observe()
+		}
+	}
 	defer collectGarbage()()
 	if err := simulate(report, w); err != nil {
 		report.find("%v", err)
 	}
 	report.Virtual = time.Since(begun)
 	report.recorders = []*recorder{w.entries}
+	report.calls = w.calls
 	if w.former != nil {
 		report.recorders = []*recorder{w.former, w.entries}
 	}
@@ -72,6 +81,9 @@ func simulate(report *Report, w *world) error {
 	defer cancel()
 	boot, cancelBoot := context.WithTimeout(ctx, bootWithin)
 	defer cancelBoot()
+	if report.Plan.Length == 0 {
+		return w.bootOnly(boot)
+	}
 	if err := w.startAll(boot); err != nil {
 		return fmt.Errorf("start the cluster: %w", err)
 	}
@@ -93,6 +105,11 @@ func simulate(report *Report, w *world) error {
 		for _, s := range l.streams {
 			s.forgetHolders()
 		}
+	}
+	if w.calls != nil {
+		l.unused = nil // they would be waited for
+		l.streams = slices.DeleteFunc(l.streams, func(s *stream) bool { return !slices.Contains(matrixStreams, s.name) })
+		w.calls.start()
 	}
 	l.start()
 	watched, endWatch := context.WithCancel(ctx)

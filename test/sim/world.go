@@ -22,8 +22,9 @@ const (
 )
 
 const (
-	dataFolder = "/data"
-	startRetry = time.Second // between two attempts to start a member
+	dataFolder    = "/data"
+	startRetry    = time.Second // between two attempts to start a member
+	startTriesMax = 600
 )
 
 // world is a cluster of the simulation: members, their network, clocks and disks.
@@ -37,6 +38,7 @@ type world struct {
 	log        *slog.Logger
 	entries    *recorder // of the logs of the cluster
 	events     *digest
+	calls      *calls         // nil: they are not counted
 	former     *recorder      // of the cluster before the restore, nil before
 	repairs    sync.WaitGroup // operations after which the cluster is whole again
 	forget     func()         // called when the cluster is lost, before it is restored
@@ -182,10 +184,17 @@ func (m *member) start() error {
 
 // ensureRunning starts the member if it is down, and tries again while that fails.
 func (m *member) ensureRunning() {
-	for {
+	for tries := 1; ; tries++ {
 		err := m.start()
 		if err == nil {
 			return
+		}
+		if tries == startTriesMax {
+			m.world.find("member %d does not start: %v", m.number, err)
+			return
+		}
+		if m.world.calls != nil {
+			m.world.calls.addNote("did not start: " + err.Error())
 		}
 		m.world.log.Warn("failed to start a member", "error", err)
 		if isRemoved(err) {

@@ -47,6 +47,10 @@ func clusterFaults() []Fault {
 				"if FAULT && q.unknown { p.finish(q, fsm.Result{Code: fsm.ServerBusy}); return }; q.state = requestQueued",
 			},
 		}},
+		// Keeps a change of the identity that could not be saved.
+		{Name: "keep-unsaved-identity", Package: "cluster/bootstrap", Test: "TestPledgeThatIsNotOnDiskIsNotGranted", Patches: []overlay.Patch{
+			{"cluster/datadir/dir.go", "return d.save(changed)", "if FAULT { d.identity = changed }; return d.save(changed)"},
+		}},
 		// Promises two members to bootstrap different clusters with them.
 		{Name: "pledge-twice", Package: "cluster/bootstrap", Test: "TestPledgeBindsUntilReleased", Patches: []overlay.Patch{
 			{

@@ -1,0 +1,308 @@
+package sim
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/sim/simfs"
+)
+
+// Class is a way in which a call of the file system or of the log store fails.
+type Class string
+
+// The classes.
+const (
+	NoSpace    Class = "ENOSPC"
+	NoQuota    Class = "EDQUOT"
+	NoFiles    Class = "EMFILE"
+	IOError    Class = "EIO"
+	ShortWrite Class = "short write"
+	Hang1      Class = "hang 1 s"
+	Hang5      Class = "hang 5 s"
+	// LastingShortage fails every call of the member with the same stack for shortageLength.
+	LastingShortage Class = "shortage 20 s"
+)
+
+const (
+	shortageLength = 20 * time.Second
+	stackDepthMax  = 64
+	// repairAfter is when an operator looks at the member after a call has failed, and restarts it if that is needed.
+	repairAfter = 25 * time.Second
+)
+
+// matrixStreams are the streams that have clients: a fraction of the usual ones, because there are thousands of simulations.
+var matrixStreams = []string{"queue-0", "queue-1", "duplicates", "sessions", "topic", "relay"} //nolint:gochecknoglobals // read only
+
+// classes lists the classes of each call, those that find most first.
+var classes = map[string][]Class{ //nolint:gochecknoglobals // read only
+	simfs.CallOpen:       {IOError, NoFiles, Hang5, LastingShortage, Hang1},
+	simfs.CallCreate:     {NoSpace, IOError, LastingShortage, NoFiles, Hang5, NoQuota, Hang1},
+	simfs.CallList:       {IOError, NoFiles, Hang5, Hang1},
+	simfs.CallStat:       {IOError, Hang5, Hang1},
+	simfs.CallMkdir:      {NoSpace, IOError, NoQuota, LastingShortage, Hang5, Hang1},
+	simfs.CallRename:     {NoSpace, IOError, NoQuota, LastingShortage, Hang5, Hang1},
+	simfs.CallRemove:     {IOError, Hang5, Hang1},
+	simfs.CallSyncFolder: {IOError, NoFiles, NoSpace, Hang5, Hang1},
+	simfs.CallRead:       {IOError, Hang5, Hang1},
+	simfs.CallWrite:      {NoSpace, ShortWrite, IOError, LastingShortage, NoQuota, Hang5, Hang1},
+	simfs.CallTruncate:   {IOError, Hang5, Hang1},
+	simfs.CallSync:       {IOError, NoSpace, NoQuota, Hang5, Hang1},
+	simfs.CallClose:      {IOError, Hang5, Hang1},
+	simfs.CallLogOpen:    {IOError, NoFiles, NoSpace, Hang5, Hang1},
+	simfs.CallLogRead:    {IOError, Hang5, Hang1},
+	simfs.CallLogStore:   {NoSpace, IOError, LastingShortage, Hang5, NoQuota, Hang1},
+	simfs.CallLogDelete:  {NoSpace, IOError, LastingShortage, Hang5, NoQuota, Hang1},
+	simfs.CallLogSet:     {NoSpace, IOError, LastingShortage, Hang5, NoQuota, Hang1},
+	simfs.CallLogGet:     {IOError, Hang5, Hang1},
+}
+
+// failure is what happens to a call.
+func (c Class) failure(call, path string) simfs.Failure {
+	var number syscall.Errno
+	switch c {
+	case Hang1:
+		return simfs.Failure{Hang: time.Second}
+	case Hang5:
+		return simfs.Failure{Hang: 5 * time.Second}
+	case NoSpace, ShortWrite:
+		number = syscall.ENOSPC
+	case NoQuota:
+		number = syscall.EDQUOT
+	case NoFiles:
+		number = syscall.EMFILE
+	case IOError:
+		number = syscall.EIO
+	case LastingShortage:
+		number = syscall.ENOSPC
+		if call == simfs.CallOpen {
+			number = syscall.EMFILE
+		}
+	}
+	return simfs.Failure{Err: simfs.PathError(call, path, number), Short: c == ShortWrite}
+}
+
+// FailedCall says which call of a simulation fails, and how. Number 0: none, the calls are only counted.
+type FailedCall struct {
+	Stack  uint64 // see Call
+	Number int    // of the call among those with this stack, over all members, from 1 on
+	Class  Class
+}
+
+// Call is one call of a simulation.
+type Call struct {
+	At     time.Duration // after the first one
+	Member int
+	Name   string // see package simfs
+	Path   string // without numbers, below the data folder
+	Stack  uint64 // checksum of the callers with their lines
+	Number int    // among the calls with this stack
+	// Pair is the stack together with that of the last change that the same goroutine made.
+	Pair uint64
+}
+
+// calls counts the calls of all members, and makes one of them fail.
+type calls struct {
+	world *world
+	fail  FailedCall
+
+	mu     sync.Mutex
+	active bool
+	begun  time.Time
+	made   []Call
+	stacks map[uint64]string
+	known  map[uint64]uint64 // the stacks by their program counters
+	counts map[uint64]int    // by stack
+	last   map[uint64]uint64 // by goroutine: the stack of its last change
+	failed *Call
+	until  time.Time
+	note   string // what became of the member
+}
+
+func newCalls(w *world, fail FailedCall) *calls {
+	return &calls{world: w, fail: fail, stacks: make(map[uint64]string), known: make(map[uint64]uint64), counts: make(map[uint64]int), last: make(map[uint64]uint64)}
+}
+
+// start begins to count.
+func (c *calls) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active, c.begun = true, time.Now()
+}
+
+func (c *calls) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active = false
+}
+
+// intercept counts the calls of one member.
+func (c *calls) intercept(m *member) func(call, path string) simfs.Failure {
+	return func(call, path string) simfs.Failure {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.active {
+			return simfs.Failure{}
+		}
+		var frames [stackDepthMax]uintptr
+		n := runtime.Callers(3, frames[:])
+		stack := c.stackOf(call, frames[:n])
+		c.counts[stack]++
+		made := Call{At: time.Since(c.begun), Member: m.number, Name: call, Path: placeOf(path), Stack: stack, Number: c.counts[stack]}
+		by := bubbleState[7]
+		made.Pair = made.Stack*31 + c.last[by]
+		if !isRead(call) {
+			c.last[by] = made.Stack
+		}
+		c.made = append(c.made, made)
+		switch {
+		case stack == c.fail.Stack && made.Number == c.fail.Number:
+			c.failed, c.until = &made, time.Now().Add(shortageLength)
+			c.world.log.Info("call fails", "member", m.name, "call", call, "path", path, "class", c.fail.Class)
+			go c.repair(m)
+			return c.fail.Class.failure(call, path)
+		case c.fail.Class == LastingShortage && c.failed != nil && m.number == c.failed.Member &&
+			stack == c.failed.Stack && time.Now().Before(c.until):
+			return c.fail.Class.failure(call, path)
+		}
+		return simfs.Failure{}
+	}
+}
+
+// isRead reports whether a call changes nothing.
+func isRead(call string) bool {
+	switch call {
+	case simfs.CallOpen, simfs.CallList, simfs.CallStat, simfs.CallRead, simfs.CallClose, simfs.CallLogOpen, simfs.CallLogRead, simfs.CallLogGet:
+		return true
+	}
+	return false
+}
+
+// repair restarts the member of the failed call as an operator does, if its process needs that.
+func (c *calls) repair(m *member) {
+	before := m.running()
+	sleep(repairAfter)
+	p := m.running()
+	if p == nil || p != before {
+		return // the plan has ended the process
+	}
+	reason := p.fault()
+	if reason == "" {
+		return
+	}
+	c.addNote(restarted + reason)
+	m.kill(false)
+	m.ensureRunning()
+}
+
+// fault returns why the process needs a restart, "" if it does not.
+func (p *process) fault() string {
+	for _, check := range slices.Concat(p.node.Liveness(), p.node.Readiness()) {
+		if !check.OK || strings.Contains(check.Text, "stopped for good") {
+			return check.Name + ": " + check.Text
+		}
+	}
+	return ""
+}
+
+// restarted begins the note of a member that did not end by itself.
+const restarted = "restarted: "
+
+func (c *calls) addNote(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.note == "" {
+		c.note = text
+	}
+}
+
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// placeOf is a path below the data folder, without numbers.
+func placeOf(path string) string {
+	path = strings.TrimPrefix(strings.TrimPrefix(path, dataFolder), "/")
+	return numbers.ReplaceAllString(filepath.ToSlash(path), "N")
+}
+
+// stackOf returns the checksum of a stack.
+func (c *calls) stackOf(call string, frames []uintptr) uint64 {
+	counters := uint64(14695981039346656037) // FNV-1a
+	for _, pc := range frames {
+		counters = (counters ^ uint64(pc)) * 1099511628211
+	}
+	stack, known := c.known[counters]
+	if !known {
+		text := stackText(frames)
+		h := fnv.New64a()
+		_, _ = io.WriteString(h, call+"\n"+text)
+		stack = h.Sum64()
+		c.known[counters], c.stacks[stack] = stack, text
+	}
+	return stack
+}
+
+// stackText lists the functions of a stack, from the call outwards.
+func stackText(frames []uintptr) string {
+	var s strings.Builder
+	for more, of := true, runtime.CallersFrames(frames); more; {
+		var f runtime.Frame
+		f, more = of.Next()
+		fmt.Fprintf(&s, "%s:%d\n", strings.TrimPrefix(f.Function, "github.com/peeklock/peeklock/"), f.Line)
+	}
+	return s.String()
+}
+
+// Outcome is what became of a simulation in which a call failed.
+type Outcome struct {
+	Reached  bool // there were so many calls
+	Call     Call
+	Text     string // the stack of the call
+	Note     string // why the member was restarted, "" if it was not
+	Findings []string
+	Gaps     []float64 // see gaps
+	Calls    int       // that were counted
+}
+
+// outcome judges a simulation.
+func (c *calls) outcome(report *Report) Outcome {
+	o := Outcome{Note: c.note, Findings: report.Findings, Calls: len(c.made), Gaps: gaps(report.streams, c.begun)}
+	if c.failed != nil {
+		o.Reached, o.Call, o.Text = true, *c.failed, c.stacks[c.failed.Stack]
+	}
+	isAvoidable := c.fail.Class != IOError || isRead(o.Call.Name) && o.Call.Name != simfs.CallClose
+	if strings.HasPrefix(o.Note, restarted) && isAvoidable {
+		o.Findings = append(o.Findings, "the member needed a restart: "+o.Note)
+	}
+	return o
+}
+
+// gaps returns for each second of the load the longest time, in seconds, for which a stream that includes it has accepted no message.
+func gaps(streams []*stream, begun time.Time) []float64 {
+	var longest []float64
+	for _, s := range streams {
+		last := begun
+		for _, e := range s.Events() {
+			if e.Kind != history.SendAccepted || e.At.Before(begun) {
+				continue
+			}
+			gap := e.At.Sub(last).Seconds()
+			for second := int(last.Sub(begun).Seconds()); second <= int(e.At.Sub(begun).Seconds()); second++ {
+				for second >= len(longest) {
+					longest = append(longest, 0)
+				}
+				longest[second] = max(longest[second], gap)
+			}
+			last = e.At
+		}
+	}
+	return longest
+}

@@ -1,0 +1,416 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/cryptotest"
+	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// The variables of the storage-error matrix; `make matrix` sets them.
+const (
+	matrixVariable     = "PEEKLOCK_MATRIX"       // folder of the results; the matrix goes on where it was interrupted
+	matrixPartVariable = "PEEKLOCK_MATRIX_PART"  // such as 2/5: the second of five parts
+	matrixTimeVariable = "PEEKLOCK_MATRIX_TIME"  // real time after which no simulation begins, such as 3m
+	matrixOnlyVariable = "PEEKLOCK_MATRIX_ONLY"  // a text that the key of a job or its stack must have
+	matrixPlanVariable = "PEEKLOCK_MATRIX_PLANS" // workloads, separated by commas, instead of all
+	strideVariable     = "PEEKLOCK_MATRIX_EVERY" // calls between two that fail, after all stacks; 0: stacks only
+	matrixApart        = "PEEKLOCK_MATRIX_APART" // set in the process of one simulation
+)
+
+const (
+	outcomeFile = "outcome"
+	callsFile   = "calls"
+	stallMax    = 8.0             // seconds for which sends may pause longer than without the failed call
+	stallWindow = 30              // seconds after the call
+	matrixRun   = 5 * time.Minute // real time of one simulation
+	missed      = "the simulation has not made the call"
+	tailBytes   = 4 << 10 // of the output of a process that failed
+)
+
+// matrixPlans are the workloads in which calls fail.
+var matrixPlans = map[string]string{
+	"boot":  "1 3 2 0s\n",
+	"three": "5 3 3 1m10s\n5s 5s 0 0 0s isolate\n12s 5s 1 1 0s isolate\n19s 5s 2 2 0s isolate\n26s 3s 1 1 0s restart\n31s 3s 0 0 0s power loss\n37s 4s 2 2 0s flip journal\n48s 10s 1 2 0s scale\n1m8s 1s 0 1 0s reset\n",
+	"five":  "6 5 3 1m10s\n5s 5s 0 0 0s isolate\n12s 5s 1 1 0s isolate\n18s 1s 0 1 0s move\n22s 5s 2 3 0s drain\n29s 1s 2 2 0s move\n33s 3s 3 3 0s power loss\n38s 4s 1 1 0s flip journal\n50s 10s 2 3 0s scale\n1m8s 1s 0 1 0s reset\n",
+}
+
+// matrixJob is one simulation of the matrix.
+type matrixJob struct {
+	Plan string
+	FailedCall
+
+	Why string // stack, pair or stride
+}
+
+func (j matrixJob) key() string {
+	return fmt.Sprintf("%s %016x %d %s", j.Plan, j.Stack, j.Number, j.Class)
+}
+
+// matrixResult is a line of the results.
+type matrixResult struct {
+	matrixJob
+
+	Key     string
+	Outcome Outcome
+	Seconds float64
+}
+
+// matrixBase is a workload without a failed call.
+type matrixBase struct {
+	Outcome Outcome
+	Calls   []Call
+	Stacks  map[uint64]string
+}
+
+// TestMatrix makes calls of the storage fail, one in each simulation: first each call stack, then each pair of stacks that follow each other
+// on a goroutine, then every so many calls.
+func TestMatrix(t *testing.T) {
+	folder := os.Getenv(matrixVariable)
+	if folder == "" || !repeats {
+		t.Skipf("%s, the folder of the results, is not set; `make matrix` sets it", matrixVariable)
+	}
+	part, of := 1, 1
+	if text := os.Getenv(matrixPartVariable); text != "" {
+		if _, err := fmt.Sscanf(text, "%d/%d", &part, &of); err != nil || part < 1 || part > of {
+			t.Fatalf("%s: %q", matrixPartVariable, text)
+		}
+	}
+	var until time.Time
+	if text := os.Getenv(matrixTimeVariable); text != "" {
+		length, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until = time.Now().Add(length)
+	}
+	m := openMatrix(t, folder)
+	var jobs []matrixJob
+	for name := range strings.SplitSeq(cmp.Or(os.Getenv(matrixPlanVariable), "boot,three,five"), ",") {
+		jobs = append(jobs, m.jobs(name)...)
+	}
+	slices.SortStableFunc(jobs, func(a, b matrixJob) int { return cmp.Compare(whyOrder[a.Why], whyOrder[b.Why]) })
+	var mine []matrixJob
+	for i, j := range jobs {
+		if i%of == part-1 && m.done[j.key()] == nil && strings.Contains(j.key()+m.stackOf(j), os.Getenv(matrixOnlyVariable)) {
+			mine = append(mine, j)
+		}
+	}
+	t.Logf("%d simulations in all, %d to do in part %d of %d", len(jobs), len(mine), part, of)
+	next := make(chan matrixJob)
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			for j := range next {
+				m.run(j)
+			}
+		})
+	}
+	for _, j := range mine {
+		if !until.IsZero() && time.Now().After(until) {
+			break
+		}
+		next <- j
+	}
+	close(next)
+	workers.Wait()
+	t.Logf("%d simulations in this run, %d failed; %d did not make the call again", m.ran, m.failed, m.missed)
+}
+
+var whyOrder = map[string]int{"stack": 0, "pair": 1, "stride": 2}
+
+// matrix runs jobs and keeps their results.
+type matrix struct {
+	t       *testing.T
+	folder  string
+	program [4]byte // checksum of the program: another one makes other calls
+	bases   map[string]*matrixBase
+
+	mu          sync.Mutex
+	done        map[string]*matrixResult
+	results     *os.File
+	ran, failed int
+	missed      int
+}
+
+// openMatrix reads the results so far.
+func openMatrix(t *testing.T, folder string) *matrix {
+	t.Helper()
+	m := &matrix{t: t, folder: folder, bases: make(map[string]*matrixBase), done: make(map[string]*matrixResult)}
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	itself, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(itself)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(program)
+	copy(m.program[:], sum[:])
+	for _, r := range readResults(t, folder) {
+		m.done[r.Key] = r
+	}
+	name := "results-" + strings.ReplaceAll(cmp.Or(os.Getenv(matrixPartVariable), "1/1"), "/", "-of-")
+	file, err := os.OpenFile(filepath.Join(folder, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	m.results = file
+	return m
+}
+
+func readResults(t *testing.T, folder string) (list []*matrixResult) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "results-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			r := new(matrixResult)
+			if err := json.Unmarshal(line, r); err == nil { // the last line may be torn
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
+// jobs lists the simulations of a workload, in the order in which they are worth running.
+func (m *matrix) jobs(name string) (jobs []matrixJob) {
+	base := m.base(name)
+	seen := make(map[uint64]bool)
+	add := func(i int, why string) {
+		for _, class := range classes[base.Calls[i].Name] {
+			c := &base.Calls[i]
+			jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, class}, why})
+		}
+	}
+	for i, c := range base.Calls {
+		if !seen[c.Stack] {
+			seen[c.Stack], seen[c.Pair] = true, true
+			add(i, "stack")
+		}
+	}
+	for i, c := range base.Calls {
+		if !seen[c.Pair] {
+			seen[c.Pair] = true
+			add(i, "pair")
+		}
+	}
+	every, _ := strconv.Atoi(os.Getenv(strideVariable)) // without it there are none
+	for i := every; every > 0 && i < len(base.Calls); i += every {
+		c := &base.Calls[i]
+		all := classes[c.Name]
+		jobs = append(jobs, matrixJob{name, FailedCall{c.Stack, c.Number, all[i/every%len(all)]}, "stride"})
+	}
+	return jobs
+}
+
+func (m *matrix) stackOf(j matrixJob) string { return m.bases[j.Plan].Stacks[j.Stack] }
+
+// call returns the call of a job as it is without a failure.
+func (b *matrixBase) call(j matrixJob) *Call {
+	i := slices.IndexFunc(b.Calls, func(c Call) bool { return c.Stack == j.Stack && c.Number == j.Number })
+	return &b.Calls[i]
+}
+
+// base returns a workload without a failed call: its calls are the numbers of the others.
+func (m *matrix) base(name string) *matrixBase {
+	m.t.Helper()
+	if m.bases[name] != nil {
+		return m.bases[name]
+	}
+	base := new(matrixBase)
+	kept := filepath.Join(m.folder, fmt.Sprintf("base-%s-%x", name, m.program))
+	if readJSON(kept, base) == nil {
+		m.bases[name] = base
+		return base
+	}
+	dir, output, err := m.apart(matrixJob{Plan: name, FailedCall: FailedCall{Class: "none"}})
+	defer os.RemoveAll(dir)
+	if err == nil {
+		err = readJSON(filepath.Join(dir, callsFile), base)
+	}
+	if err != nil {
+		m.t.Fatalf("workload %s: %v\n%s", name, err, output)
+	}
+	if len(base.Outcome.Findings) > 0 {
+		m.t.Fatalf("workload %s fails without a failed call: %q", name, base.Outcome.Findings)
+	}
+	writeJSON(m.t, kept, base)
+	m.t.Logf("workload %s: %d calls of %d stacks", name, len(base.Calls), len(base.Stacks))
+	m.bases[name] = base
+	return base
+}
+
+func readJSON(path string, to any) error {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, to)
+	}
+	return err
+}
+
+// run does one job and keeps its result.
+func (m *matrix) run(j matrixJob) {
+	begun := time.Now()
+	dir, output, err := m.apart(j)
+	defer os.RemoveAll(dir)
+	r := &matrixResult{matrixJob: j, Key: j.key()}
+	if err == nil {
+		err = readJSON(filepath.Join(dir, outcomeFile), &r.Outcome)
+	}
+	if err != nil {
+		r.Outcome.Findings = append(r.Outcome.Findings, fmt.Sprintf("the simulation ended: %v: %s", err, output))
+	}
+	base := m.bases[j.Plan]
+	want := base.call(j)
+	switch {
+	case err != nil:
+		r.Outcome.Call, r.Outcome.Text = *want, base.Stacks[want.Stack]
+	case !r.Outcome.Reached:
+		r.Outcome.Note = missed
+	case j.Class != IOError:
+		if stall := r.Outcome.stall() - base.Outcome.stallFrom(want.At); stall > stallMax {
+			r.Outcome.Findings = append(r.Outcome.Findings, fmt.Sprintf("sends paused %.1f s longer than without the failed call", stall))
+		}
+	}
+	r.Seconds = time.Since(begun).Seconds()
+	line, err := json.Marshal(r)
+	if err != nil {
+		m.t.Error(err)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ran++
+	if r.Outcome.Note == missed {
+		m.missed++
+	}
+	m.done[r.Key] = r
+	if _, err := m.results.Write(append(line, '\n')); err != nil {
+		m.t.Error(err)
+	}
+	if len(r.Outcome.Findings) > 0 {
+		m.failed++
+		m.t.Errorf("%s: %s of %s: %q\n%s", r.Key, r.Outcome.Call.Name, r.Outcome.Call.Path, r.Outcome.Findings[:min(findingsMax, len(r.Outcome.Findings))], r.Outcome.Text)
+	}
+}
+
+// stall returns the longest pause of sends after the call.
+func (o *Outcome) stall() float64 { return o.stallFrom(o.Call.At) }
+
+func (o *Outcome) stallFrom(at time.Duration) (longest float64) {
+	from := int(at.Seconds())
+	for second := from; second < min(from+stallWindow, len(o.Gaps)); second++ {
+		longest = max(longest, o.Gaps[second])
+	}
+	return longest
+}
+
+// apart runs a job in a process of its own, see simulateApart. The caller removes the folder.
+func (m *matrix) apart(j matrixJob) (dir, output string, err error) {
+	plan, err := ParsePlan(matrixPlans[j.Plan])
+	if err != nil {
+		return "", "", err
+	}
+	plan.Call = &j.FailedCall
+	if dir, err = os.MkdirTemp(kit.MemoryDir(m.t), "matrix-"); err != nil {
+		return "", "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, planFile), []byte(plan.Text()), 0o600); err != nil {
+		return dir, "", err
+	}
+	itself, err := os.Executable()
+	if err != nil {
+		return dir, "", err
+	}
+	ctx, cancel := context.WithTimeout(m.t.Context(), matrixRun)
+	defer cancel()
+	child := exec.CommandContext(ctx, itself, "-test.timeout", "0", "-test.run", "^TestMatrixApart$")
+	child.Dir = dir
+	child.Env = []string{matrixApart + "=1", "GOMAXPROCS=1", "GOGC=off", "TMPDIR=" + os.TempDir(), "PEEKLOCK_PLANTED=" + os.Getenv("PEEKLOCK_PLANTED")}
+	out, err := child.CombinedOutput()
+	return dir, string(out[max(0, len(out)-tailBytes):]), err
+}
+
+// TestMatrixApart runs the plan in the current folder, for TestMatrix.
+func TestMatrixApart(t *testing.T) {
+	if os.Getenv(matrixApart) == "" {
+		t.Skip("another test runs this one in a process of its own")
+	}
+	text, err := os.ReadFile(planFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := ParsePlan(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	logFile, err := os.Create("log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logFile.Close()
+	lines := bufio.NewWriterSize(logFile, 1<<20)
+	defer tune(plan.Seed)()
+	cryptotest.SetGlobalRandom(t, plan.Seed)
+	bubbleSeed = scheduleOf(plan.Seed)
+	dog := startWatchdog(plan.Seed)
+	defer close(dog.stop)
+	var report *Report
+	inBubble(t, func() {
+		dog.run(func() { report = Simulate(plan, nil, slog.New(slog.NewTextHandler(lines, nil))) })
+	})
+	if err := lines.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	outcome := report.calls.outcome(report)
+	if plan.Call.Number == 0 {
+		writeJSON(t, callsFile, matrixBase{outcome, report.calls.made, report.calls.stacks})
+	}
+	writeJSON(t, outcomeFile, outcome)
+	if len(outcome.Findings) > 0 {
+		saved := filepath.Join(os.TempDir(), fmt.Sprintf("peeklock-matrix-%d-%x-%d-%s", plan.Seed, plan.Call.Stack, plan.Call.Number, strings.ReplaceAll(string(plan.Call.Class), " ", "-")))
+		if err := (&result{report: report}).save(saved, logFile.Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func writeJSON(t *testing.T, path string, from any) {
+	t.Helper()
+	text, err := json.Marshal(from)
+	if err == nil {
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
