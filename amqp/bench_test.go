@@ -20,7 +20,9 @@ type noopBroker struct {
 	payload []byte
 }
 
-func (*noopBroker) Namespace(string) fsm.NamespaceID { return fsm.DefaultNamespace }
+func (*noopBroker) Namespace(string) fsm.NamespaceID      { return fsm.DefaultNamespace }
+func (*noopBroker) Changes() <-chan struct{}              { return nil }
+func (*noopBroker) Deleted([]fsm.EntityID) []fsm.EntityID { return nil }
 
 func (n *noopBroker) CreateEntity(ctx context.Context, in fsm.NamespaceID, _ fsm.EntityKind, name string, _ fsm.EntitySettings, _ *fsm.Rule) (fsm.EntityRef, error) {
 	return n.Resolve(ctx, in, name)

@@ -33,6 +33,13 @@ type Broker interface {
 	// ServerBusy or Timeout.
 	DeleteEntity(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, name string) error
 
+	// Changes returns a channel that is closed when entities may have been created or deleted.
+	Changes() <-chan struct{}
+
+	// Deleted returns those of the entities that have been deleted, as far as this member knows; another entity may have
+	// the name of one by now. It does not block.
+	Deleted(ids []fsm.EntityID) []fsm.EntityID
+
 	// FindSubscriptions returns the paths of the subscriptions of all topics whose names begin and end with given texts,
 	// regardless of case, as of the call or later. Errors wrap ServerBusy or Timeout.
 	FindSubscriptions(ctx context.Context, namespace fsm.NamespaceID, prefix, suffix string) ([]string, error)

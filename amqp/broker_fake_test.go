@@ -44,6 +44,7 @@ type fakeBroker struct {
 	ruleErr  error          // answers operations on rules
 	cancels  int
 
+	changed   chan struct{} // closed when entities change; nil: nobody waits
 	checks    int           // calls of Check
 	checkHold chan struct{} // if set, answers of Check wait until it is closed
 }
@@ -106,6 +107,7 @@ func (h *fakeBroker) createWith(e fsm.Entity) fsm.EntityID {
 	h.entities++
 	e.ID, e.Partition, e.Version = h.entities, 1, 1
 	h.names[inNamespace(e.Namespace, e.Name)] = e
+	h.notify()
 	h.mu.Unlock()
 	h.do(fsm.PutEntity{Entity: e.ID, Version: 1, Settings: e.Settings, Kind: e.Kind, Topic: e.Topic, Rule: e.Rule})
 	return e.ID
@@ -256,7 +258,37 @@ func (h *fakeBroker) DeleteEntity(ctx context.Context, in fsm.NamespaceID, kind 
 	}
 	h.mu.Unlock()
 	h.do(fsm.DropEntity{Entity: at.ID})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notify()
 	return nil
+}
+
+// notify reports a change of entities; mu is held.
+func (h *fakeBroker) notify() {
+	if h.changed != nil {
+		close(h.changed)
+		h.changed = nil
+	}
+}
+
+func (h *fakeBroker) Changes() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
+	}
+	return h.changed
+}
+
+func (h *fakeBroker) Deleted(ids []fsm.EntityID) []fsm.EntityID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := make(map[fsm.EntityID]bool)
+	for _, e := range h.names {
+		known[e.ID] = true
+	}
+	return slices.DeleteFunc(ids, func(id fsm.EntityID) bool { return known[id] })
 }
 
 func (h *fakeBroker) FindSubscriptions(_ context.Context, in fsm.NamespaceID, prefix, suffix string) (paths []string, err error) {

@@ -213,9 +213,9 @@ func (c *conn) dispositionInTransaction(ctx context.Context, r *request, body wi
 		return
 	}
 	c.mu.Lock()
-	t, cause := c.enlistSettlements(r.transaction, r.link.entity, settlements)
+	t, cause := c.enlistSettlements(r.transaction, r.at, settlements)
 	if cause.Condition == "" {
-		c.check(ctx, t, operationCheck{at: r.link.entity, locks: locksOf(settlements), done: func(ctx context.Context, codes []fsm.Code) {
+		c.check(ctx, t, operationCheck{at: r.at, locks: locksOf(settlements), done: func(ctx context.Context, codes []fsm.Code) {
 			resp := responseFor(refusal.Worst(codes))
 			resp.Cause = c.refuseChecked(t, codes, r.link.path)
 			c.respond(ctx, r, resp)

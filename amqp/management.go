@@ -17,7 +17,7 @@ import (
 // (docs/service-bus-protocol.md#management-operations). The response is sent when the broker answers: nothing
 // here blocks the reader.
 func (c *conn) manage(ctx context.Context, r *request, operation string) {
-	if cause := operationNotAllowed(operation, &r.link.entity); cause.Condition != "" {
+	if cause := operationNotAllowed(operation, &r.at); cause.Condition != "" {
 		c.respond(ctx, r, response{Reply: refusal.Reply{Cause: cause, Status: http.StatusBadRequest}})
 		return
 	}
@@ -68,7 +68,7 @@ func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp respon
 	}
 	ids = make([]fsm.LockID, len(tokens))
 	for i, token := range tokens {
-		if ids[i], ok = c.config.Broker.ParseLockToken(r.link.entity, message.TokenFromUUID(token)); !ok {
+		if ids[i], ok = c.config.Broker.ParseLockToken(r.at, message.TokenFromUUID(token)); !ok {
 			return nil, responseFor(fsm.MessageLockLost), false
 		}
 	}
@@ -82,7 +82,7 @@ func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
 		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.Renew(r.link.entity, ids, func(codes []fsm.Code, untils []fsm.Instant) {
+	c.config.Broker.Renew(r.at, ids, func(codes []fsm.Code, untils []fsm.Instant) {
 		c.withSessionCodes(ctx, r, body, codes, func(codes []fsm.Code) {
 			resp := responseFor(refusal.Worst(codes))
 			if resp.Condition == "" {
@@ -104,7 +104,7 @@ func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map)
 		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.Settle(r.link.entity, settlements, func(codes []fsm.Code) {
+	c.config.Broker.Settle(r.at, settlements, func(codes []fsm.Code) {
 		c.mu.Lock()
 		c.countSettled(settlements, codes)
 		c.mu.Unlock()
@@ -164,7 +164,7 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 func largestPeek(r *request) int {
 	body, _ := r.body.(wire.Map)
 	count, _ := integerOf(body.Get("message-count"))
-	largest := int64(r.link.entity.Settings.MaxMessageBytes)
+	largest := int64(r.at.Settings.MaxMessageBytes)
 	return int(min(max(0, min(count, peekMessagesMax))*largest, peekBytesMax))
 }
 
@@ -183,9 +183,9 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	var found []fsm.Delivery
 	var err error
 	if session, one := c.requestedSession(r, body); one {
-		found, err = c.config.Broker.PeekSession(ctx, r.link.entity, session, first, most, peekBytesMax)
+		found, err = c.config.Broker.PeekSession(ctx, r.at, session, first, most, peekBytesMax)
 	} else {
-		found, err = c.config.Broker.Peek(ctx, r.link.entity, first, most, peekBytesMax)
+		found, err = c.config.Broker.Peek(ctx, r.at, first, most, peekBytesMax)
 	}
 	if err != nil {
 		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
@@ -193,7 +193,7 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	}
 	messages := make([]any, 0, len(found))
 	for _, d := range found {
-		encoded, err := message.AppendDelivery(nil, r.link.entity, d, message.DeliveryOptions{Peeked: true})
+		encoded, err := message.AppendDelivery(nil, r.at, d, message.DeliveryOptions{Peeked: true})
 		if err != nil {
 			c.log.ErrorContext(ctx, "failed to encode stored message", "path", r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 			continue
@@ -250,9 +250,9 @@ func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wir
 	mode, given := integerOf(body.Get("receiver-settle-mode"))
 	f.receiveAndDelete = given && mode == 0
 	f.fetch = func(some []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-		c.config.Broker.Fetch(r.link.entity, some, receiveAndDelete, done)
+		c.config.Broker.Fetch(r.at, some, receiveAndDelete, done)
 	}
-	if r.link.entity.Settings.RequiresSession && r.link.entity.Sub == fsm.MainQueue {
+	if r.at.Settings.RequiresSession && r.at.Sub == fsm.MainQueue {
 		held, resp, ok := c.heldSession(r, body)
 		if !ok {
 			c.respond(ctx, r, resp)
@@ -296,10 +296,10 @@ func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	var options message.DeliveryOptions
 	var token fsm.LockToken
 	if !f.receiveAndDelete {
-		token = f.c.config.Broker.LockToken(f.r.link.entity, d.Lock)
+		token = f.c.config.Broker.LockToken(f.r.at, d.Lock)
 		options.LockToken = &token
 	}
-	encoded, err := message.AppendDelivery(nil, f.r.link.entity, d, options)
+	encoded, err := message.AppendDelivery(nil, f.r.at, d, options)
 	if err != nil {
 		f.c.log.ErrorContext(ctx, "failed to encode stored message", "path", f.r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 		return

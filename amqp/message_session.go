@@ -250,7 +250,7 @@ func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp respon
 	for _, s := range c.sessions {
 		for _, e := range s.links {
 			l, receives := e.(*outgoingLink)
-			if !receives || l.messageSession == nil || l.state != attached || l.entity.ID != r.link.entity.ID || named && l.messageSession.Name() != name {
+			if !receives || l.messageSession == nil || l.state != attached || l.entity.ID != r.at.ID || named && l.messageSession.Name() != name {
 				continue
 			}
 			if l.name == link {
@@ -270,7 +270,7 @@ func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp respon
 // requestedSession returns the name of the session of a request, whether or not a link holds it; false if the
 // request concerns the whole entity.
 func (c *conn) requestedSession(r *request, body wire.Map) (name string, one bool) {
-	if at := &r.link.entity; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
+	if at := &r.at; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 		return "", false
 	}
 	if name, one = body.Get("session-id").(string); one {
@@ -388,7 +388,7 @@ func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
-	names, err := c.config.Broker.Sessions(ctx, r.link.entity, after, int(skip), int(min(top, sessionsAtOnce, sessionBytesMax/bytesPerNameMost)))
+	names, err := c.config.Broker.Sessions(ctx, r.at, after, int(skip), int(min(top, sessionsAtOnce, sessionBytesMax/bytesPerNameMost)))
 	switch {
 	case err != nil:
 		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))

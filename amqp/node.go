@@ -19,6 +19,8 @@ import (
 // request is one request to a node. Its values are slices of a copy that was made for it.
 type request struct {
 	link        *incomingLink
+	at          fsm.EntityRef // of a management node: its entity
+	again       bool          // at is what the name of a deleted entity stands for now
 	bytes       int       // bytes counted in conn.inFlightBytes
 	decoded     int       // bytes counted in conn.memory
 	paidBytes   int       // bytes of its response that were charged as work in advance
@@ -99,9 +101,10 @@ func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	operation := r.argument("operation")
 	c.mu.Lock()
 	c.memory.decodedBytes += r.decoded
+	r.at = r.link.entity
 	may := c.mayRequest(ctx, r, operation)
 	c.unlock()
-	permitted := may && r.link.has(operation)
+	permitted := may && r.has(operation)
 	if permitted && operation == peekOperation {
 		r.paidBytes = largestPeek(r)
 	}
@@ -142,12 +145,12 @@ func (c *conn) mayRequest(ctx context.Context, r *request, operation string) boo
 	return r.link.kind == cbsNode || c.hasRight(ctx, r.link.path, rightFor(operation), time.Now())
 }
 
-// has reports whether the node of the link performs an operation, if there is such an operation.
-func (l *incomingLink) has(operation string) bool {
-	if l.kind == cbsNode || operation == putTokenOperation {
-		return l.kind == cbsNode && operation == putTokenOperation
+// has reports whether the node of the request performs an operation, if there is such an operation.
+func (r *request) has(operation string) bool {
+	if r.link.kind == cbsNode || operation == putTokenOperation {
+		return r.link.kind == cbsNode && operation == putTokenOperation
 	}
-	return operationNotAllowed(operation, &l.entity).Condition == ""
+	return operationNotAllowed(operation, &r.at).Condition == ""
 }
 
 // discardRequest releases what a request holds that the connection does not live to perform.
@@ -175,8 +178,48 @@ func (c *conn) logSlow(ctx context.Context, r *request) {
 	}
 }
 
+// manageAgain repeats a request whose entity has been deleted at the entity that has its name now: a management link
+// outlives its entity.
+func (c *conn) manageAgain(ctx context.Context, r *request) {
+	defer c.recovered(ctx)
+	r.again = true
+	path, _ := cutManagement(r.link.path)
+	at, err := c.resolveSuccessor(ctx, path, r.at.ID)
+	if err != nil {
+		c.respond(ctx, r, responseFor(refusal.CodeOf(err)))
+		return
+	}
+	c.mu.Lock()
+	r.at, r.link.entity = at, at
+	c.mu.Unlock()
+	c.manage(ctx, r, r.argument("operation"))
+}
+
+// resolveSuccessor finds the entity that has the name of a deleted one. It waits a moment while this member knows only
+// the deleted one.
+func (c *conn) resolveSuccessor(ctx context.Context, path string, deleted fsm.EntityID) (fsm.EntityRef, error) {
+	ctx, cancel := context.WithTimeout(ctx, successorWithin)
+	defer cancel()
+	for {
+		changed := c.config.Broker.Changes()
+		at, err := c.resolvePath(ctx, path)
+		if err != nil || at.ID != deleted {
+			return at, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return at, fsm.EntityNotFound
+		}
+	}
+}
+
 // respond answers a request.
 func (c *conn) respond(ctx context.Context, r *request, resp response) {
+	if resp.entityGone && r.link.kind == managementNode && r.transaction == nil && !r.again {
+		go c.manageAgain(ctx, r)
+		return
+	}
 	if resp.entityGone && r.link.kind == managementNode {
 		entity, _ := cutManagement(r.link.path)
 		resp.Text = refusal.NotFoundText(entity)

@@ -25,7 +25,7 @@ func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, ruleResponse(r, added.Name, c.config.Broker.AddRule(ctx, r.link.entity, added)))
+	c.respond(ctx, r, ruleResponse(r, added.Name, c.config.Broker.AddRule(ctx, r.at, added)))
 }
 
 // removeRule removes a rule by name: 404 if it does not exist.
@@ -38,7 +38,7 @@ func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.link.entity, name)))
+	c.respond(ctx, r, ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.at, name)))
 }
 
 // ruleResponse returns the response for the broker's result of an operation on one rule.
@@ -87,7 +87,7 @@ func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (rules []any, resp response) {
 	for size := 0; int64(len(rules)) < top && size < rulesBytesMax; {
 		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
-		some, err := c.config.Broker.ListRules(ctx, r.link.entity, skip+len(rules), most)
+		some, err := c.config.Broker.ListRules(ctx, r.at, skip+len(rules), most)
 		if err != nil {
 			return nil, ruleResponse(r, "", err)
 		}

@@ -20,7 +20,7 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.Schedule(r.link.entity, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
+	c.config.Broker.Schedule(r.at, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
 		resp := responseFor(code)
 		resp.Cause = c.withBusyReason(code, resp.Cause)
 		if code == fsm.OK {
@@ -47,13 +47,14 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 		return nil, resp, false
 	}
 	messages = make([]fsm.Message, len(entries))
+	var buffer []byte
 	for i, entry := range entries {
 		entry, _ := entry.(wire.Map)
 		encoded, _ := entry.Get("message").([]byte)
-		if len(encoded) > int(min(r.link.entity.Settings.MaxMessageBytes, messageBytesMax)) {
+		if len(encoded) > int(min(r.at.Settings.MaxMessageBytes, messageBytesMax)) {
 			return nil, responseFor(fsm.MessageTooLarge), false
 		}
-		m, err := c.parseOne(encoded)
+		m, err := parseOne(&buffer, encoded)
 		if err != nil {
 			resp = badRequest("")
 			resp.Cause = refusal.Of("The message", err)
@@ -64,13 +65,14 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 		}
 		messages[i] = m
 	}
-	if err := applySessions(&r.link.entity, messages); err != nil {
+	if err := applySessions(&r.at, messages); err != nil {
 		resp = badRequest("")
 		resp.Cause = refusal.Of("The message", err)
 		return nil, resp, false
 	}
-	if r.link.entity.Kind == fsm.TopicEntity {
-		if err := c.rules.ReadAll(messages); err != nil {
+	if r.at.Kind == fsm.TopicEntity {
+		var rules message.RuleReader
+		if err := rules.ReadAll(messages); err != nil {
 			resp = badRequest("")
 			resp.Cause = refusal.Of("The message", err)
 			return nil, resp, false
@@ -86,7 +88,7 @@ func (c *conn) cancelScheduled(ctx context.Context, r *request, body wire.Map) {
 		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.CancelScheduled(r.link.entity, numbers, func(code fsm.Code) {
+	c.config.Broker.CancelScheduled(r.at, numbers, func(code fsm.Code) {
 		c.respond(ctx, r, responseFor(code))
 	})
 }
@@ -117,7 +119,7 @@ func (c *conn) batchDelete(ctx context.Context, r *request) {
 		go c.deleteInSession(ctx, r, asked)
 		return
 	}
-	c.config.Broker.Purge(r.link.entity, asked.before, asked.most, func(code fsm.Code, count int) {
+	c.config.Broker.Purge(r.at, asked.before, asked.most, func(code fsm.Code, count int) {
 		c.respond(ctx, r, deleted(code, count))
 	})
 }
@@ -127,7 +129,7 @@ func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) 
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
-	count, err := c.config.Broker.PurgeSession(ctx, r.link.entity, *asked.session, asked.before, asked.most)
+	count, err := c.config.Broker.PurgeSession(ctx, r.at, *asked.session, asked.before, asked.most)
 	code := fsm.OK
 	if err != nil {
 		code = refusal.CodeOf(err)
@@ -173,7 +175,7 @@ func deletionOf(r *request) (asked deletion, cause refusal.Cause) {
 	if session == nil {
 		return asked, refusal.Cause{}
 	}
-	asked.session, cause = sessionToDelete(session, &r.link.entity)
+	asked.session, cause = sessionToDelete(session, &r.at)
 	return asked, cause
 }
 

@@ -21,7 +21,7 @@ import (
 type Server struct {
 	config              Config
 	stop                context.CancelFunc // ends the waits of every connection
-	group               sync.WaitGroup     // the accept loop and the connections
+	group               sync.WaitGroup     // the accept loop, watchEntities and the connections
 	totals              *totals
 	budget              *budget.Budget
 	work                *work.Limiter
@@ -55,6 +55,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		scanWork:            work.NewLimiter(scanMax, scanMax/workBurstsPerSecond),
 	}
 	s.limiter, s.conns = connlimit.New(config.ConnectionsMax, config.ConnectionsPerPeerMax), make(map[*conn]struct{})
+	s.group.Go(func() { s.watchEntities(ctx) })
 	if config.Listener != nil {
 		s.group.Go(func() { s.accept(ctx) })
 	}

@@ -142,7 +142,7 @@ func lostCodes(codes []fsm.Code) []fsm.Code {
 // withSessionCodes passes then the codes of a request that settled or renewed messages by their tokens, as
 // sessionCodes does for a link. It may call then later, from another goroutine. mu is not held.
 func (c *conn) withSessionCodes(ctx context.Context, r *request, body wire.Map, codes []fsm.Code, then func([]fsm.Code)) {
-	at := &r.link.entity
+	at := &r.at
 	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue || !slices.Contains(codes, fsm.MessageLockLost) {
 		then(codes)
 		return

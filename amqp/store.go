@@ -70,7 +70,7 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 		messages, err = message.ParseBatch(payload)
 	} else {
 		messages = make([]fsm.Message, 1)
-		messages[0], err = c.parseOne(payload)
+		messages[0], err = parseOne(&c.idBuffer, payload)
 	}
 	if err == nil {
 		err = applySessions(&a.link.entity, messages)
@@ -81,11 +81,11 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 	return messages, err
 }
 
-// parseOne converts one encoded message to its stored form. Only the reader calls it.
-func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
+// parseOne converts one encoded message to its stored form; the message gets its id in the buffer.
+func parseOne(buffer *[]byte, encoded []byte) (fsm.Message, error) {
 	var ok bool
-	if c.idBuffer, ok = message.AppendWithID(c.idBuffer[:0], encoded); ok {
-		encoded = c.idBuffer
+	if *buffer, ok = message.AppendWithID((*buffer)[:0], encoded); ok {
+		encoded = *buffer
 	}
 	return message.Parse(encoded)
 }
@@ -131,9 +131,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	if !a.isRequest {
 		l.returnCredit()
 	}
-	if l.closeReason.Condition != "" && l.credit.unstored == 0 {
-		l.detachWithError(ctx, l, l.closeReason.ForReattach())
-	}
+	l.endClosed(ctx)
 }
 
 // returnCredit grants the credit of one answered delivery again.

@@ -74,14 +74,14 @@ func (c *conn) scheduleInTransaction(ctx context.Context, r *request, body wire.
 		for i := range numbers {
 			messages[i].Reserved, answer[i] = numbers[i], int64(numbers[i])
 		}
-		c.prepared(ctx, t, r, refused, func() refusal.Cause { return c.enlistSendsIn(t, r.link.entity, nil, messages) },
+		c.prepared(ctx, t, r, refused, func() refusal.Cause { return c.enlistSendsIn(t, r.at, nil, messages) },
 			wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: answer}}})
 	}
 	if len(messages) > transactionSendsMax { // too many: enlisting refuses them
 		reserved(fsm.OK, nil)
 		return
 	}
-	c.config.Broker.Reserve(r.link.entity, messages, reserved)
+	c.config.Broker.Reserve(r.at, messages, reserved)
 }
 
 // cancelInTransaction is cancelScheduled in a transaction.
@@ -94,7 +94,7 @@ func (c *conn) cancelInTransaction(ctx context.Context, r *request, body wire.Ma
 	c.mu.Lock()
 	t, cause := c.transactions.find(r.transaction)
 	if cause.Condition == "" {
-		cause = c.enlistCancellation(t, r.link.entity, t.withdraw(r.link.entity.ID, numbers))
+		cause = c.enlistCancellation(t, r.at, t.withdraw(r.at.ID, numbers))
 	}
 	c.unlock()
 	c.respond(ctx, r, enlistedResponse(cause))
@@ -161,7 +161,7 @@ func (c *conn) setStateInTransaction(ctx context.Context, r *request, body wire.
 		if code := refusal.CodeOf(err); err != nil && (code == fsm.SessionLockLost || code == fsm.EntityNotFound) {
 			refused = responseFor(code)
 		}
-		c.prepared(ctx, t, r, refused, func() refusal.Cause { return c.enlistState(t, r.link.entity, held.StateChange(state)) }, nil)
+		c.prepared(ctx, t, r, refused, func() refusal.Cause { return c.enlistState(t, r.at, held.StateChange(state)) }, nil)
 	}()
 }
 

@@ -1,10 +1,43 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 )
+
+// TestDeletedEntitiesAreKnownAtEveryMember checks that each member learns within a second that an entity was deleted, although
+// another one has its name, and considers none deleted that it does not know yet.
+func TestDeletedEntitiesAreKnownAtEveryMember(t *testing.T) {
+	inBubble(t, deletedEntitiesAreKnownAtEveryMember)
+}
+
+func deletedEntitiesAreKnownAtEveryMember(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
+	c.startAll()
+	old := c.make(fsm.QueueEntity, "orders", nil)
+	deleted := func(node *Node) []fsm.EntityID {
+		return node.Router().Deleted([]fsm.EntityID{old.ID, old.ID + 1, old.ID + 2})
+	}
+	for i, node := range c.nodes {
+		if got := deleted(node); len(got) != 0 {
+			t.Fatalf("member %d: %v are deleted, want none", i, got)
+		}
+	}
+	c.remove(old)
+	recreated := c.make(fsm.QueueEntity, "orders", nil)
+	start := time.Now()
+	for i, node := range c.nodes {
+		for changed := node.Router().Changes(); len(deleted(node)) == 0; changed = node.Router().Changes() {
+			<-changed
+		}
+		if got, took := deleted(node), time.Since(start); !slices.Equal(got, []fsm.EntityID{old.ID}) || recreated.ID == old.ID || took > time.Second {
+			t.Errorf("member %d: %v are deleted after %v, want %d", i, got, took, old.ID)
+		}
+	}
+}
 
 // TestResolveRefusesByTheNewestSettings checks that once a change was answered, no member considers an entity
 // forwarding or disabled that no longer is: a receiver that is refused for such a reason does not retry.

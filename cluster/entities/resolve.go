@@ -9,6 +9,22 @@ import (
 	"github.com/peeklock/peeklock/fsm/catalog"
 )
 
+// Changes returns a channel that is closed when the catalog may have changed.
+func (r *Manager) Changes() <-chan struct{} { return r.transport.Changes() }
+
+// Deleted returns those of the entities that have been deleted, as far as this member's replica of the catalog knows. It
+// does not block.
+func (r *Manager) Deleted(ids []fsm.EntityID) (deleted []fsm.EntityID) {
+	r.replicas.ViewCatalog(func(c *catalog.Machine) {
+		for _, id := range ids {
+			if c.Deleted(id) {
+				deleted = append(deleted, id)
+			}
+		}
+	})
+	return deleted
+}
+
 // Resolve finds the entity that path names, regardless of case; a subscription is
 // topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in
 // /$Transfer/$DeadLetterQueue, names that sub-queue; a topic has the second only. Errors wrap an

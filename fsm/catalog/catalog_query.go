@@ -26,6 +26,13 @@ func (c *Machine) ByID(id fsm.EntityID) (fsm.Entity, bool) {
 	return fsm.Entity{}, false
 }
 
+// Deleted reports whether an entity has been deleted, or is being deleted. It is false for an id that was not given yet,
+// which a replica that is behind does not know.
+func (c *Machine) Deleted(id fsm.EntityID) bool {
+	i, found := c.idIndex(id)
+	return id <= c.lastEntity && (!found || c.byID[i].Dropping)
+}
+
 // List returns up to most entities of a kind in a namespace in the order of their names,
 // case-insensitively, beginning after the name after ("" begins at the start): subscriptions of one
 // topic, or of all if topic is 0. Entities that are being deleted are left out.
