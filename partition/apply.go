@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -320,7 +319,15 @@ func (p *proposer) abandon(done []appliedEntry) {
 
 // Snapshot implements raft.FSM: it freezes the state.
 func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
-	g := (*Group)(f)
+	frozen, err := (*Group)(f).freeze()
+	if err != nil {
+		return nil, err // not a nil *frozenState
+	}
+	return frozen, nil
+}
+
+// freeze freezes the state. The caller releases it.
+func (g *Group) freeze() (*frozenState, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list, err := g.freezeBodies()
@@ -328,10 +335,9 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 		return nil, err
 	}
 	written := g.snapshotter.mark()
-	sum, version := g.rolling.export()
 	return &frozenState{
 		bodies:   g.bodies,
-		digest:   digestState{sum, version, g.rolling.term},
+		digest:   g.rolling.state(),
 		image:    g.machine.Image(),
 		applied:  g.applied.Load(),
 		clock:    g.machine.Times().Wall,
@@ -361,31 +367,26 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 	if err := g.halted(); err != nil {
 		return err
 	}
-	for {
-		switch x := r.(type) {
-		case *snapshotStream:
-			g.mu.Lock()
-			err := g.load(x.snap)
-			for disk.IsOutOfFiles(err) && g.bodies.WaitForSpace() { // with mu: nobody must read a machine that is loaded in part
-				g.cfg.Log.Disk().Relieve(err)
-				err = g.load(x.snap)
-			}
-			g.mu.Unlock()
-			if err != nil {
-				g.halt(err)
-				return err
-			}
-			g.appliedWaiters.notify(g.applied.Load())
-			if g.cfg.Applied != nil {
-				g.cfg.Applied()
-			}
-			return nil
-		case raft.ReadCloserWrapper:
-			r = x.WrappedReadCloser()
-		default:
-			return errors.New("restore: the reader is not a snapshot of this group")
-		}
+	snapshot, err := sentSnapshot(r)
+	if err != nil {
+		return err
 	}
+	g.mu.Lock()
+	err = g.load(snapshot)
+	for disk.IsOutOfFiles(err) && g.bodies.WaitForSpace() { // with mu: nobody must read a machine that is loaded in part
+		g.cfg.Log.Disk().Relieve(err)
+		err = g.load(snapshot)
+	}
+	g.mu.Unlock()
+	if err != nil {
+		g.halt(err)
+		return err
+	}
+	g.appliedWaiters.notify(g.applied.Load())
+	if g.cfg.Applied != nil {
+		g.cfg.Applied()
+	}
+	return nil
 }
 
 // appliedWaiters holds the readers that wait until an index is applied.

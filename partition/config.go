@@ -39,6 +39,9 @@ type Machine interface {
 	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
 }
 
+// snapshotMachine returns a machine that a snapshot is loaded into.
+func (c *Config) snapshotMachine(bodies fsm.Bodies) snapshotMachine { return c.Machine(bodies) }
+
 // Image is a frozen copy of the state of a machine.
 type Image = fsm.Image
 

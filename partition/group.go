@@ -203,14 +203,13 @@ func (g *Group) openStorage() error {
 	g.bodies.OnFullDisk(cfg.Log.Disk(), g.closing)
 	g.bodies.Retain(listed)
 	g.machine = cfg.Machine(g.bodies)
-	g.snapshots = &snapshotStore{
-		files: files, dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, received: g.noteSnapshotInstalled,
-		logBytes: g.snapshotter.total.Load, newest: newest, serial: serial,
-	}
+	g.snapshots = newSnapshotStore(snapshotConfig{
+		files: files, dir: snapDir, bodies: g.bodies, machine: cfg.snapshotMachine, fail: g.halt, received: g.noteSnapshotInstalled,
+		logBytes: g.snapshotter.total.Load,
+	}, newest, serial)
 	g.log.KeepFrom(g.logKeptFrom)
 	g.log.SnapshotEnd(g.snapshots.end)
 	if newest != nil {
-		g.snapshots.imageBytes.Store(newest.ImageBytes)
 		if err := g.load(newest); err != nil {
 			return errors.Join(err, g.bodies.Close())
 		}
@@ -238,7 +237,7 @@ func (g *Group) load(s *storedSnapshot) (err error) {
 	}
 	g.applied.Store(s.Applied)
 	g.appliedAt.Store(int64(g.cfg.Monotonic()))
-	g.rolling.restore(s.Digest, s.DigestVersion, s.DigestTerm)
+	g.rolling.restore(s.digestState)
 	g.failPassedWaits()
 	g.applyConfiguration(s.ConfigurationIndex, raft.DecodeConfiguration(s.Configuration).Servers)
 	g.publishTimes()

@@ -9,16 +9,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// receiveSnapshot reads a snapshot that a leader sends, before raft knows of it. The reader that it returns hands the
+// receive reads a snapshot that a leader sends, before raft knows of it. The reader that it returns hands the
 // snapshot over to the sink into which raft copies it; done discards a snapshot that raft has not taken.
-func (g *Group) receiveSnapshot(request *raft.InstallSnapshotRequest, from io.Reader) (whole io.Reader, done func(), err error) {
-	created, err := g.snapshots.Create(raft.SnapshotVersionMax, request.LastLogIndex, request.LastLogTerm, raft.Configuration{}, 0, nil)
+func (s *snapshotStore) receive(request *raft.InstallSnapshotRequest, from io.Reader) (whole io.Reader, done func(), err error) {
+	sink, err := s.create(request.LastLogIndex, request.LastLogTerm, raft.Configuration{}, 0)
 	if err != nil {
 		return nil, nil, err
-	}
-	sink, is := created.(*snapshotSink)
-	if !is {
-		return nil, nil, fmt.Errorf("receive snapshot: sink is a %T", created)
 	}
 	size, err := io.Copy(sink, from)
 	if err == nil && size != request.Size {
@@ -28,7 +24,7 @@ func (g *Group) receiveSnapshot(request *raft.InstallSnapshotRequest, from io.Re
 		err = sink.complete()
 	}
 	if err == nil {
-		err = g.snapshots.beginInstall(sink.end())
+		err = s.beginInstall(sink.end())
 		sink.ordered = err == nil
 	}
 	if err != nil {
@@ -37,7 +33,7 @@ func (g *Group) receiveSnapshot(request *raft.InstallSnapshotRequest, from io.Re
 	r := &receivedSnapshot{sink: sink, size: size}
 	return r, func() {
 		r.discard()
-		g.snapshots.endInstall()
+		s.endInstall()
 	}, nil
 }
 

@@ -49,13 +49,9 @@ func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
 	if backup == nil {
 		return r, nil
 	}
-	info, err := ReadBackupInfo(backup)
+	info, h, err := openBackup(backup)
 	if err != nil {
 		return nil, err
-	}
-	h, err := readStreamHeader(backup)
-	if err != nil {
-		return nil, fmt.Errorf("read backup: %w", err)
 	}
 	defer func() {
 		if failed := recover(); failed != nil {
@@ -66,7 +62,7 @@ func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
 		return nil, fmt.Errorf("read backup: %w", err)
 	}
 	r.applied = info.Index
-	r.rolling.restore(h.Digest, h.DigestVersion, info.Term)
+	r.rolling.restore(h.digestState)
 	return r, nil
 }
 
@@ -92,7 +88,7 @@ func (r *Replay) Apply(e *SavedEntry) (got ReplayedEntry, err error) {
 		}
 	}
 	r.rolling.endEntry()
-	r.applied, got.Digest = e.Index, r.rolling.sum
+	r.applied, got.Digest = e.Index, r.rolling.current()
 	return got, nil
 }
 

@@ -95,10 +95,8 @@ func compactLogs(t *testing.T, ms []*member) {
 
 // newestSerial returns the serial number of the newest snapshot that a member has written or received.
 func newestSerial(m *member) uint64 {
-	s := m.group(1).snapshots
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.serial
+	_, serial := m.group(1).snapshots.current()
+	return serial
 }
 
 // A replica that was down for longer than the log reaches back receives a snapshot with its bodies, and can
@@ -127,10 +125,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	compactLogs(t, rest)
 	away.start(1)
 	waitCaughtUp(t, rest, away)
-	away.group(1).snapshots.mu.Lock()
-	remapped := away.group(1).snapshots.newest != nil && away.group(1).snapshots.newest.Remapped
-	away.group(1).snapshots.mu.Unlock()
-	if !remapped {
+	if newest, _ := away.group(1).snapshots.current(); newest == nil || !newest.Remapped {
 		t.Error("it came without a snapshot")
 	}
 	sameEverywhere(t, ms)
@@ -178,12 +173,11 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 			if err := g.Snapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			g.snapshots.mu.Lock()
+			newest, _ := g.snapshots.current()
 			listed := make(map[string]int64)
-			for _, s := range g.snapshots.newest.Segments {
+			for _, s := range newest.Segments {
 				listed[filepath.Base(bodystore.Path("", s.Number))] = s.Size
 			}
-			g.snapshots.mu.Unlock()
 			work(100)
 			want := image(t, g)
 			second := &member{t: t, net: m.net, id: m.id, dir: kit.MemoryDir(t), tune: m.tune, voters: m.voters}
@@ -286,7 +280,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 
 func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{manifestFile, imageFile} {
+	for _, file := range []string{"manifest", "image"} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			m, g, a := openSingle(t, nil)

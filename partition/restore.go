@@ -1,17 +1,12 @@
 package partition
 
 import (
-	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"path/filepath"
-
-	"github.com/cespare/xxhash/v2"
-	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
@@ -116,79 +111,29 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 		return info, err
 	}
 	defer func() { err = errors.Join(err, failed, b.Close()) }()
-	store := &snapshotStore{files: files, dir: snapDir, bodies: b, machine: cfg.Machine, fail: fail, received: func() {}}
-
-	whole := xxhash.New()
-	in := io.TeeReader(contextReader(ctx, r), whole)
-	if info, err = ReadBackupInfo(in); err != nil {
-		return info, err
-	}
-	if info.Index == 0 || info.Index > raftlog.IndexMax || info.StreamBytes < streamHeaderBytes {
-		return info, fmt.Errorf("backup of index %d, %d bytes: %w", info.Index, info.StreamBytes, disk.ErrDamaged)
-	}
-	s, err := newGroupSink(store, cfg, info.Index)
+	store := newSnapshotStore(snapshotConfig{
+		files: files, dir: snapDir, bodies: b, machine: cfg.snapshotMachine, fail: fail, received: func() {},
+	}, nil, 0)
+	restored, info, err := store.receiveBackup(contextReader(ctx, r), cfg.firstConfiguration())
 	if err != nil {
 		return info, err
 	}
-	if err := s.receiveBackup(in, info); err != nil {
-		return info, err
-	}
-	want := whole.Sum64()
-	var trailer [backupTrailerBytes]byte
-	if _, err := io.ReadFull(in, trailer[:]); err != nil {
-		return info, fmt.Errorf("end of the backup: %w (%w)", err, disk.ErrDamaged)
-	}
-	if binary.LittleEndian.Uint64(trailer[:]) != want {
-		return info, fmt.Errorf("backup: checksum of the whole: %w", disk.ErrDamaged)
-	}
-	if n, err := io.ReadFull(in, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
-		return info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", disk.ErrDamaged), err)
-	}
-	return info, finishRestore(cfg, log, s)
-}
-
-// newGroupSink creates the sink of the snapshot with which the group begins.
-func newGroupSink(store *snapshotStore, cfg *Config, index uint64) (*snapshotSink, error) {
-	made, err := store.Create(raft.SnapshotVersionMax, index, backupFirstTerm, cfg.firstConfiguration(), index, nil)
-	if err != nil {
-		return nil, err
-	}
-	s, ok := made.(*snapshotSink)
-	if !ok {
-		return nil, fmt.Errorf("sink is a %T", made)
-	}
-	return s, nil
-}
-
-// receiveBackup reads the snapshot from a backup, and nothing behind it.
-func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
-	limited := &io.LimitedReader{R: in, N: info.StreamBytes}
-	if err := s.receive(bufio.NewReaderSize(limited, copyBufferBytes)); err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w (%w)", err, disk.ErrDamaged)
-		}
-		return err
-	}
-	if limited.N != 0 || s.Applied != info.Index {
-		return fmt.Errorf("backup says %d and its snapshot %d: %w", info.Index, s.Applied, disk.ErrDamaged)
-	}
-	return nil
+	return info, finishRestore(cfg, log, b, restored)
 }
 
 // finishRestore makes the received snapshot valid: it loads the snapshot once, to verify it, writes the first
 // term and the snapshot, and then removes the mark of the restore.
-func finishRestore(cfg *Config, log *raftlog.Group, s *snapshotSink) (err error) {
+func finishRestore(cfg *Config, log *raftlog.Group, bodies *bodystore.Store, s *restoredBackup) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("load backup: %v: %w", r, disk.ErrDamaged)
 		}
 	}()
-	machine := cfg.Machine(s.store.bodies)
-	trial := &storedSnapshot{manifest: s.manifest, files: s.store.files, id: s.id, dir: s.dir}
-	if err := trial.load(machine); err != nil {
+	machine := cfg.Machine(bodies)
+	if err := s.load(machine); err != nil {
 		return err
 	}
-	if err := s.store.bodies.Recount(machine); err != nil {
+	if err := bodies.Recount(machine); err != nil {
 		return err
 	}
 	if err := log.SetTerm(backupFirstTerm); err != nil {
@@ -197,10 +142,10 @@ func finishRestore(cfg *Config, log *raftlog.Group, s *snapshotSink) (err error)
 	if err := s.publish(); err != nil {
 		return err
 	}
-	if err := s.store.files.Remove(filepath.Join(cfg.Dir, restoringFile)); err != nil {
+	if err := cfg.Log.FS().Remove(filepath.Join(cfg.Dir, restoringFile)); err != nil {
 		return fmt.Errorf("finish restoring: %w", err)
 	}
-	return s.store.files.SyncFolder(cfg.Dir)
+	return cfg.Log.FS().SyncFolder(cfg.Dir)
 }
 
 // readerFunc is a function that implements io.Reader.

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"encoding/binary"
-	"errors"
 	"slices"
 	"sync"
 
@@ -23,10 +22,6 @@ const (
 	digestEpochEntries = 16 * checkpointEntries
 	checkpointsMax     = 64 // the newest are kept
 )
-
-// ErrDiverged means that a replica has applied other entries than the majority, or that the same entries had
-// other results.
-var ErrDiverged = errors.New("replica differs from the majority")
 
 // Checkpoint is the rolling digest of a replica at an index that is the same for all replicas: a hash over
 // the bytes of every entry and the result of every command up to there. If two checkpoints differ, the
@@ -114,20 +109,30 @@ func (c *rollingDigest) addResult(r *fsm.Result) {
 	c.buf = b
 }
 
+// current returns the digest of all entries up to the newest one, also where its beginning is not known.
+func (c *rollingDigest) current() uint64 { return c.sum }
+
 // endEntry ends an entry.
 func (c *rollingDigest) endEntry() { c.sum = xxhash.Sum64(c.buf) }
 
-// restore sets the digest from a snapshot; version 0 means that the snapshot has none.
-func (c *rollingDigest) restore(sum uint64, version uint8, term uint64) {
-	c.sum, c.known, c.term = sum, version == digestVersion, term
+// restore sets the digest to that of a snapshot.
+func (c *rollingDigest) restore(s digestState) {
+	c.sum, c.known, c.term = s.Digest, s.DigestVersion == digestVersion, s.DigestTerm
 }
 
-// export returns the digest and its version for a snapshot.
-func (c *rollingDigest) export() (sum uint64, version uint8) {
+// state returns the digest for a snapshot.
+func (c *rollingDigest) state() digestState {
 	if !c.known {
-		return 0, 0
+		return digestState{DigestTerm: c.term}
 	}
-	return c.sum, digestVersion
+	return digestState{c.sum, digestVersion, c.term}
+}
+
+// digestState is a rolling digest as snapshots store it. Version 0: the digest is not known.
+type digestState struct {
+	Digest        uint64 `json:"Digest"`
+	DigestVersion uint8  `json:"DigestVersion"`
+	DigestTerm    uint64 `json:"DigestTerm"` // of the newest entry
 }
 
 // newest returns the newest checkpoints, oldest first. It may be called without the machine.

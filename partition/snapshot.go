@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -58,13 +59,6 @@ type manifest struct {
 	digestState
 }
 
-// digestState is the rolling digest at Applied (rolling_digest.go). Version 0: unknown.
-type digestState struct {
-	Digest        uint64 `json:"Digest"`
-	DigestVersion uint8  `json:"DigestVersion"`
-	DigestTerm    uint64 `json:"DigestTerm"`
-}
-
 // storedSnapshot is a snapshot on disk. The store guards it.
 type storedSnapshot struct {
 	manifest
@@ -88,6 +82,14 @@ func (s *storedSnapshot) meta() *raft.SnapshotMeta {
 	}
 }
 
+// writtenAt returns the time at which the snapshot was written; it is zero when a newer one has replaced it.
+func (s *storedSnapshot) writtenAt() (at time.Time) {
+	if info, err := s.files.Stat(s.dir); err == nil {
+		at = info.ModTime()
+	}
+	return at
+}
+
 // ends returns the index and term at which the snapshot ends, zeros without a snapshot.
 func (s *storedSnapshot) ends() (index, term uint64) {
 	if s == nil {
@@ -96,19 +98,33 @@ func (s *storedSnapshot) ends() (index, term uint64) {
 	return s.Index, s.Term
 }
 
-// snapshotStore is the raft.SnapshotStore of a group.
-type snapshotStore struct {
+// snapshotConfig configures a snapshotStore. Its functions may be called concurrently.
+type snapshotConfig struct {
 	files   disk.FS
 	dir     string
 	bodies  *bodystore.Store
-	machine func(fsm.Bodies) Machine
-	fail    func(error)
+	machine func(fsm.Bodies) snapshotMachine
+	// fail is told of a failure after which neither the disk nor what is on it can be trusted.
+	fail func(error)
 	// received is called after every snapshot that a leader has sent.
 	received func()
 	logBytes func() uint64 // bytes of log applied since open
+}
 
-	imageBytes atomic.Int64 // of the newest snapshot
-	sends      snapshotSends
+// snapshotMachine is a machine that a snapshot can be loaded into.
+type snapshotMachine interface {
+	// Restore replaces the state with an image.
+	Restore(r io.Reader) error
+	// Refs calls visit for every body reference, in a fixed order, and stores the reference that visit returns.
+	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
+}
+
+// snapshotStore is the raft.SnapshotStore of a group.
+type snapshotStore struct {
+	snapshotConfig
+
+	newestImageBytes atomic.Int64
+	sends            snapshotSends
 
 	mu         sync.Mutex
 	newest     *storedSnapshot
@@ -116,6 +132,25 @@ type snapshotStore struct {
 	own        *ownSnapshot // nil while raft takes none
 	installing position     // of the snapshot of the leader that is being installed, zero for none
 }
+
+// newSnapshotStore returns the store of the snapshots in a folder, with what findSnapshot has found there.
+func newSnapshotStore(cfg snapshotConfig, newest *storedSnapshot, serial uint64) *snapshotStore {
+	s := &snapshotStore{snapshotConfig: cfg, newest: newest, serial: serial}
+	if newest != nil {
+		s.newestImageBytes.Store(newest.ImageBytes)
+	}
+	return s
+}
+
+// current returns the newest snapshot, nil without one, and the highest serial number that was used.
+func (s *snapshotStore) current() (newest *storedSnapshot, serial uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest, s.serial
+}
+
+// imageBytes returns the size of the newest image, 0 without one.
+func (s *snapshotStore) imageBytes() int64 { return s.newestImageBytes.Load() }
 
 // findSnapshot reads the newest manifest under dir, nil when there is none. It removes unfinished snapshots
 // and changes nothing else.
@@ -260,7 +295,7 @@ func (f *checksumFile) finish(err error) error {
 }
 
 // load restores machine from the snapshot. Any mismatch is disk.ErrDamaged.
-func (s *storedSnapshot) load(machine Machine) error {
+func (s *storedSnapshot) load(machine snapshotMachine) error {
 	f, err := disk.Open(s.files, filepath.Join(s.dir, imageFile))
 	if err != nil {
 		return fmt.Errorf("load snapshot: %w", disk.AsDamage(err))
@@ -375,6 +410,14 @@ func (s *snapshotStore) end() uint64 {
 func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
 	confIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {
+	sink, err := s.create(index, term, conf, confIndex)
+	if err != nil {
+		return nil, err // not a nil *snapshotSink
+	}
+	return sink, nil
+}
+
+func (s *snapshotStore) create(index, term uint64, conf raft.Configuration, confIndex uint64) (*snapshotSink, error) {
 	s.mu.Lock()
 	s.serial++
 	id := fmt.Sprintf("%d-%d-%d", term, index, s.serial)
@@ -395,13 +438,13 @@ type frozenState struct {
 	applied   uint64
 	clock     fsm.Instant
 	digest    digestState
-	config    uint64 // index of the configuration that was applied last
-	segments  []bodystore.SegmentSize
-	published bool // a snapshot on disk now retains the segments
-	saved     func()
+	config    uint64                  // index of the configuration that was applied last
+	segments  []bodystore.SegmentSize // retained until Release
+	saved     func()                  // called when a snapshot is on disk
+	published bool                    // a snapshot on disk now retains the segments
 }
 
-// Persist implements raft.FSMSnapshot. It runs beside apply. Group.Snapshot calls endOwn when raft has finished.
+// Persist implements raft.FSMSnapshot. It runs beside apply. The caller of raft calls endOwn when raft has finished.
 func (f *frozenState) Persist(to raft.SnapshotSink) error {
 	s, ok := to.(*snapshotSink)
 	if !ok {
@@ -495,7 +538,7 @@ func (s *snapshotSink) publish() error {
 	if err := s.syncFolder(s.store.dir); err != nil {
 		return err
 	}
-	s.store.imageBytes.Store(s.ImageBytes)
+	s.store.newestImageBytes.Store(s.ImageBytes)
 	s.store.mu.Lock()
 	old := s.store.newest
 	s.store.newest = &storedSnapshot{manifest: s.manifest, files: s.store.files, id: s.id, dir: dir}

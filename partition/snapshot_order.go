@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 )
 
@@ -18,11 +19,17 @@ import (
 // that is older than the newest one is refused, by term and index. And one that arrives stops the one that is
 // being written, and waits until raft has finished with it, that is, until the future of Raft.Snapshot is
 // complete: raft calls setLastSnapshot before. Until raft has installed it, no other one begins. The wait ends before raft
-// hears of the snapshot (receiveSnapshot): raft would wait on its main goroutine, for a sync of all segments if the
+// hears of the snapshot (Receive): raft would wait on its main goroutine, for a sync of all segments if the
 // disk is slow, and answer neither heartbeats nor votes.
 
 // errOlderSnapshot refuses a snapshot that a newer one has replaced.
 var errOlderSnapshot = errors.New("a newer snapshot exists")
+
+// isOlderSnapshot reports whether an error of raft means that a newer snapshot exists. Raft returns only the text of an
+// error of the snapshot store.
+func isOlderSnapshot(err error) bool {
+	return err != nil && strings.Contains(err.Error(), errOlderSnapshot.Error())
+}
 
 // position is where a snapshot ends.
 type position struct{ term, index uint64 }
@@ -96,6 +103,13 @@ func (s *snapshotStore) beginInstall(p position) error {
 		}
 	}
 	return nil
+}
+
+// delaysInstall reports whether a received snapshot waits until raft has finished with one of this replica.
+func (s *snapshotStore) delaysInstall() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.own != nil && s.own.stopped.Load()
 }
 
 func (s *snapshotStore) endInstall() {

@@ -2,186 +2,20 @@ package partition
 
 import (
 	"errors"
-	"io/fs"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 
-	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
-	"github.com/peeklock/peeklock/partition/raftlog"
-	"github.com/peeklock/peeklock/test/kit"
 )
-
-// gate holds the first call that passes it while it is closed.
-type gate struct {
-	closed  atomic.Bool
-	reached chan struct{}
-	open    chan struct{}
-}
-
-func newGate() *gate { return &gate{reached: make(chan struct{}), open: make(chan struct{})} }
-
-func (g *gate) pass() {
-	if g.closed.CompareAndSwap(true, false) {
-		close(g.reached)
-		<-g.open
-	}
-}
-
-// gatedFiles holds the creation of the image of a snapshot, or the sync of the folder that makes it valid.
-type gatedFiles struct {
-	disk.OS
-
-	gate *gate
-	sync bool
-}
-
-func (f gatedFiles) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
-	if !f.sync && filepath.Base(path) == imageFile {
-		f.gate.pass()
-	}
-	return f.OS.OpenFile(path, flag, mode)
-}
-
-func (f gatedFiles) SyncFolder(path string) error {
-	if f.sync && filepath.Base(path) == "snap" {
-		f.gate.pass()
-	}
-	return f.OS.SyncFolder(path)
-}
-
-// gatedStore holds a deletion, with which raft compacts the log behind a snapshot.
-type gatedStore struct {
-	raftlog.Store
-
-	gate *gate
-}
-
-func (s gatedStore) DeleteRange(low, high uint64) error {
-	s.gate.pass()
-	return s.Store.DeleteRange(low, high)
-}
-
-// While a follower writes a snapshot of its own, the leader sends it a newer one. The newer one stays the newest, on disk
-// and in the index with which the replica votes. Until the own one has ended, the follower answers votes.
-func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
-	t.Parallel()
-	for name, published := range map[string]bool{"while it is written": false, "while it is published": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			hold := newGate()
-			ms := newMembers(t, 3, nil)
-			f := ms[2]
-			f.files = gatedFiles{gate: hold, sync: published}
-			a := startThree(t, ms)
-			fill := func(ms []*member) {
-				for i := range 2 * trailingEntriesUnknown {
-					mustEventually(t, ms, a.next(), send(1, body(i)))
-				}
-			}
-			transferTo(t, ms, ms[0])
-			fill(ms)
-			waitCaughtUp(t, ms, f)
-			hold.closed.Store(true)
-			written := make(chan error, 1)
-			go func() { written <- f.group(1).Snapshot(t.Context()) }()
-			<-hold.reached
-			f.net.isolate(f.id, true)
-			rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == f })
-			fill(rest)
-			for _, m := range rest {
-				waitCaughtUp(t, rest, m)
-				if err := m.group(1).Snapshot(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			f.net.isolate(f.id, false)
-			snapshots := f.group(1).snapshots
-			var stopped bool
-			kit.Eventually(t, "the leader's snapshot arrives", func() bool {
-				snapshots.mu.Lock()
-				defer snapshots.mu.Unlock()
-				stopped = snapshots.own != nil && snapshots.own.stopped.Load()
-				return stopped || snapshots.newest != nil && snapshots.newest.Remapped && f.group(1).applied.Load() >= snapshots.newest.Index
-			})
-			if !stopped {
-				t.Error("the snapshot was installed while raft was taking another")
-			}
-			votesInTime(t, rest[0], f)
-			close(hold.open)
-			if err := <-written; err != nil {
-				t.Error(err)
-			}
-			waitCaughtUp(t, ms, f)
-			snapshots.mu.Lock()
-			newest := snapshots.newest.manifest
-			snapshots.mu.Unlock()
-			if !newest.Remapped {
-				t.Errorf("the newest snapshot, up to %d, is the follower's own", newest.Index)
-			}
-			kit.Eventually(t, "raft votes by the newest snapshot", func() bool {
-				last, err := strconv.ParseUint(f.group(1).instance.Load().raft.Stats()["last_snapshot_index"], 10, 64)
-				return err == nil && last == newest.Index
-			})
-			f.stop()
-			if err := f.tryStart(1); err != nil {
-				t.Fatal(err)
-			}
-			sameEverywhere(t, ms)
-		})
-	}
-}
-
-// A snapshot that arrives waits until raft has finished with the replica's own: not only until that is written, but
-// until raft has noted its index, which would be the last one otherwise.
-func TestAnInstallWaitsUntilRaftHasFinishedItsOwnSnapshot(t *testing.T) {
-	t.Parallel()
-	hold := newGate()
-	_, g, a := openSingle(t, func(c *Config) {
-		c.Log.WrapStore(func(s raftlog.Store) raftlog.Store { return gatedStore{s, hold} })
-	})
-	for i := range 2 * trailingEntriesUnknown {
-		must(t, g, a.next(), send(1, body(i)))
-	}
-	hold.closed.Store(true)
-	written := make(chan error, 1)
-	go func() { written <- g.Snapshot(t.Context()) }()
-	<-hold.reached // raft compacts the log
-	s := g.snapshots
-	s.mu.Lock()
-	own, end := s.own, s.newest.end()
-	s.mu.Unlock()
-	begun := make(chan error, 1)
-	go func() { begun <- s.beginInstall(position{end.term, end.index + 1}) }()
-	kit.Eventually(t, "the install has begun", own.stopped.Load)
-	select {
-	case err := <-begun:
-		t.Error("the install did not wait", err)
-	default:
-	}
-	close(hold.open)
-	if err := errors.Join(<-written, <-begun); err != nil {
-		t.Error(err)
-	}
-	s.endInstall()
-}
 
 // An older snapshot that a leader sends is refused, and the newest one is found again whatever the order in
 // which the folders were made.
 func TestSnapshotsAreOrderedByTermAndIndex(t *testing.T) {
 	t.Parallel()
-	m, g, a := openSingle(t, nil)
-	must(t, g, a.next(), send(1, body(1)))
-	if err := g.Snapshot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s := g.snapshots
-	end := s.newest.end()
+	dir := t.TempDir()
+	newest := manifest{Term: 2, Index: 500}
+	end := newest.end()
+	s := newSnapshotStore(snapshotConfig{files: disk.OS{}, dir: dir}, &storedSnapshot{manifest: newest}, 1)
 	for _, p := range []position{{end.term, end.index - 1}, {end.term - 1, end.index + 1}} {
 		if err := s.beginInstall(p); !errors.Is(err, errOlderSnapshot) {
 			t.Errorf("%+v after %+v: %v", p, end, err)
@@ -190,109 +24,16 @@ func TestSnapshotsAreOrderedByTermAndIndex(t *testing.T) {
 			t.Errorf("%+v after %+v: %v", p, end, err)
 		}
 	}
-	m.stop()
-	for _, name := range []string{"1-1-7000", "0-900-8000"} { // older, with higher serials
-		if err := (disk.OS{}).MkdirAll(filepath.Join(s.dir, name), disk.FolderMode); err != nil {
+	for _, name := range []string{"2-500-1", "2-1-7000", "1-900-8000"} { // the others are older, with higher serials
+		if err := (disk.OS{}).MkdirAll(filepath.Join(dir, name), disk.FolderMode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	found, serial, err := findSnapshot(disk.OS{}, s.dir)
-	if err != nil || found.end() != end || serial != 8000 {
-		t.Error(found, serial, err)
-	}
-}
-
-// failingFolder fails the sync of the folder of snapshots.
-type failingFolder struct {
-	disk.OS
-
-	fails  *atomic.Bool
-	before func() // called before a sync fails
-}
-
-func (f failingFolder) SyncFolder(path string) error {
-	if f.fails.Load() && strings.HasSuffix(path, "snap") {
-		f.before()
-		return syscall.EIO
-	}
-	return f.OS.SyncFolder(path)
-}
-
-// It is not known whether a snapshot is on disk whose folder could not be synced: the replica stops, and opens
-// again with all it has confirmed, whichever snapshot it finds. The segments of that snapshot stay, also those without a
-// message that is still there.
-func TestAFailedFolderSyncStopsTheReplica(t *testing.T) {
-	t.Parallel()
-	var fails atomic.Bool
-	ms := newMembers(t, 1, func(c *Config) { c.Sizes.Segment = 4 << 10 })
-	before := func() {}
-	ms[0].files = failingFolder{fails: &fails, before: func() { before() }}
-	m, g, a := startSingle(t, ms)
-	must(t, g, a.next(), send(1, body(1)))
-	if err := g.Snapshot(t.Context()); err != nil {
+	if err := writeManifest(disk.OS{}, filepath.Join(dir, "2-500-1"), newest); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // more than a segment, in segments that no earlier snapshot has
-		must(t, g, a.next(), send(1, make([]byte, 3<<10)))
-	}
-	before = func() { // after the snapshot was frozen
-		for _, c := range []fsm.Command{fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 100}, send(1, body(2))} {
-			if got := ask(t, g, a.next(), c); got.Outcome != Done {
-				t.Errorf("%T: %+v", c, got)
-			}
-		}
-	}
-	const want = 1
-	fails.Store(true)
-	if err := g.Snapshot(t.Context()); err == nil {
-		t.Error("the snapshot was written")
-	}
-	if !errors.Is(g.Status().Halted, syscall.EIO) {
-		t.Errorf("halted: %v", g.Status().Halted)
-	}
-	fails.Store(false)
-	m.stop()
-	m.start(1)
-	kit.Eventually(t, "it has the message", func() bool { return len(image(t, m.group(1))) == want })
-}
-
-// shortFolder has no file descriptor for some syncs of a folder.
-type shortFolder struct {
-	disk.OS
-
-	folder string
-	syncs  *atomic.Int32 // that will fail
-}
-
-func (f shortFolder) SyncFolder(path string) error {
-	if strings.HasPrefix(filepath.Base(path), f.folder) && f.syncs.Add(-1) >= 0 {
-		return syscall.EMFILE
-	}
-	return f.OS.SyncFolder(path)
-}
-
-// A snapshot for which there is no file descriptor fails, and is written later. Once it may be on disk, it waits for one.
-func TestAShortageOfFilesStopsNoReplicaThatWritesASnapshot(t *testing.T) {
-	t.Parallel()
-	for folder, isWritten := range map[string]bool{"seg": false, snapshotTemporary: false, "snap": true} {
-		t.Run(folder, func(t *testing.T) {
-			t.Parallel()
-			var syncs atomic.Int32
-			ms := newMembers(t, 1, nil)
-			ms[0].files = shortFolder{folder: folder, syncs: &syncs}
-			_, g, a := startSingle(t, ms)
-			must(t, g, a.next(), send(1, body(1)))
-			syncs.Store(1)
-			if err := g.Snapshot(t.Context()); (err == nil) != isWritten {
-				t.Errorf("the snapshot: %v", err)
-			}
-			if syncs.Load() > 0 {
-				t.Error("the folder was not synced")
-			}
-			must(t, g, a.next(), send(1, body(2)))
-			if err := errors.Join(g.Snapshot(t.Context()), g.Status().Halted); err != nil {
-				t.Error(err)
-			}
-		})
+	found, serial, err := findSnapshot(disk.OS{}, dir)
+	if err != nil || found.end() != end || serial != 8000 {
+		t.Error(found, serial, err)
 	}
 }

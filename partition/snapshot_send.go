@@ -54,8 +54,12 @@ func (s *snapshotSends) end(send *snapshotSend) {
 	send.ended = time.Now()
 }
 
-// logKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, logKeptNone for none. total
-// bytes of log were applied.
+// logKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, logKeptNone for none.
+func (s *snapshotStore) logKeptFrom(now time.Time) uint64 {
+	return s.sends.logKeptFrom(now, s.logBytes())
+}
+
+// logKeptFrom returns the index from which on the log is kept. total bytes of log were applied.
 func (s *snapshotSends) logKeptFrom(now time.Time, total uint64) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

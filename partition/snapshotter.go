@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,12 +62,16 @@ func (k *snapshotter) countEntry(index uint64, size int) {
 	}
 }
 
-// dueAfter returns the bytes of log after which a snapshot is due: Sizes.Snapshot, or as many as the newest image
-// has, so that images are not written much faster than the log, but at most snapshotLogFactorMax times
-// Sizes.Snapshot, because a restart replays them.
+// dueAfter returns the bytes of log after which a snapshot is due.
 func (k *snapshotter) dueAfter() uint64 {
-	least := k.g.cfg.Sizes.Snapshot
-	return uint64(min(max(least, k.g.snapshots.imageBytes.Load()), snapshotLogFactorMax*least))
+	return snapshotDueAfter(k.g.cfg.Sizes.Snapshot, k.g.snapshots.imageBytes())
+}
+
+// snapshotDueAfter returns the bytes of log after which a snapshot is due: least (Sizes.Snapshot), or as many as the newest
+// image has, so that images are not written much faster than the log, but at most snapshotLogFactorMax times least, because a
+// restart replays them.
+func snapshotDueAfter(least, image int64) uint64 {
+	return uint64(min(max(least, image), snapshotLogFactorMax*least))
 }
 
 // mark returns the argument for saved.
@@ -167,8 +170,7 @@ func (g *Group) Snapshot(ctx context.Context) error {
 	}
 	err = r.Snapshot().Error()
 	g.snapshots.endOwn()
-	// Raft returns only the text of an error of the snapshot store.
-	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) || strings.Contains(err.Error(), errOlderSnapshot.Error()) {
+	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) || isOlderSnapshot(err) {
 		return nil
 	}
 	return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, mapRaftError(err))
@@ -180,5 +182,5 @@ func (g *Group) logKeptFrom() uint64 {
 	if g.cfg.Log.Disk().IsReadOnly() {
 		return logKeptNone
 	}
-	return g.snapshots.sends.logKeptFrom(time.Now(), g.snapshotter.total.Load())
+	return g.snapshots.logKeptFrom(time.Now())
 }

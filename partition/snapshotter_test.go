@@ -12,9 +12,7 @@ func TestSnapshotsOfALargeImageAreWrittenLessOften(t *testing.T) {
 		4 * least:    4 * least,
 		1000 * least: 4 * least,
 	} {
-		k := snapshotter{g: &Group{cfg: Config{Sizes: Sizes{Snapshot: least}}, snapshots: &snapshotStore{}}}
-		k.g.snapshots.imageBytes.Store(image)
-		if got := k.dueAfter(); got != want {
+		if got := snapshotDueAfter(least, image); got != want {
 			t.Errorf("image of %d bytes: due after %d, want %d", image, got, want)
 		}
 	}

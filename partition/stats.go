@@ -51,15 +51,10 @@ func (g *Group) Stats() Stats {
 		LogBytes: g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
 	f.Segments, f.Ahead = g.bodies.SegmentCount(), g.timeAhead()
-	g.snapshots.mu.Lock()
-	f.Snapshots = g.snapshots.serial
-	newest := g.snapshots.newest
-	g.snapshots.mu.Unlock()
+	newest, serial := g.snapshots.current()
+	f.Snapshots = serial
 	if newest != nil {
-		f.SnapshotBytes = newest.ImageBytes
-		if info, err := newest.files.Stat(newest.dir); err == nil { // it may have been replaced meanwhile
-			f.SnapshotAt = info.ModTime()
-		}
+		f.SnapshotBytes, f.SnapshotAt = newest.ImageBytes, newest.writtenAt()
 	}
 	return f
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/fields"
 	"github.com/peeklock/peeklock/partition/bodystore"
@@ -56,6 +58,20 @@ type snapshotStream struct {
 	pipe   *io.PipeReader
 	done   chan struct{}
 	closed bool
+}
+
+// sentSnapshot returns the snapshot that a reader of snapshotStore.Open reads, which may be wrapped by raft.
+func sentSnapshot(r io.ReadCloser) (*storedSnapshot, error) {
+	for {
+		switch x := r.(type) {
+		case *snapshotStream:
+			return x.snap, nil
+		case raft.ReadCloserWrapper:
+			r = x.WrappedReadCloser()
+		default:
+			return nil, errors.New("restore: the reader is not a snapshot of this group")
+		}
+	}
 }
 
 func (s *snapshotStream) Read(p []byte) (int, error) {

@@ -20,11 +20,12 @@ const (
 	verifyHeadStart = 20 * time.Millisecond
 )
 
+// ErrDiverged means that a replica has applied other entries than the majority, or that the same entries had
+// other results.
+var ErrDiverged = errors.New("replica differs from the majority")
+
 // ErrPassed means that a replica has already applied entries behind the requested index.
 var ErrPassed = errors.New("index is passed already")
-
-// digestible is implemented by images that have a digest, as those of package fsm.
-type digestible interface{ Digest() uint64 }
 
 // digestWait is one call of DigestAt; its channel gets the image, or is closed when a snapshot skipped the
 // index.
@@ -80,7 +81,7 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 	var err error
 	select {
 	case img := <-w.image:
-		d, ok := img.(digestible)
+		d, ok := img.(interface{ Digest() uint64 })
 		if ok {
 			return d.Digest(), nil
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,24 +52,42 @@ func (s *stalledSnapshot) Read(b []byte) (int, error) {
 func TestFollowerVotesWhileASnapshotStalls(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
-	mustEventually(t, ms, a.next(), send(1, body(1)))
+	for range 3 { // more than a sender gathers
+		mustEventually(t, ms, a.next(), send(1, make([]byte, 512<<10)))
+	}
 	lm, lg := leader(t, ms, 1)
 	others := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
 	follower, candidate := others[0], others[1]
-	const imageBytes = 1 << 29
-	stall := &stalledSnapshot{released: make(chan struct{})}
-	stall.begin = bytes.NewReader(append(appendStreamHeader(nil, &manifest{Index: 1000, Applied: 1000, ImageBytes: imageBytes}), make([]byte, 1<<20)...))
+	if err := lg.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	metas, err := lg.snapshots.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, whole, err := lg.snapshots.Open(metas[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sentBytes := make([]byte, meta.Size-1)
+	if _, err := io.ReadFull(whole, sentBytes); err != nil {
+		t.Fatal(err)
+	}
+	if err := whole.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stall := &stalledSnapshot{begin: bytes.NewReader(sentBytes), released: make(chan struct{})}
 	status := lg.Status()
 	sent := make(chan error, 1)
 	go func() {
 		sent <- lg.instance.Load().transport.InstallSnapshot(raft.ServerID(follower.config(1).Replica), raft.ServerAddress(follower.id), &raft.InstallSnapshotRequest{
 			RPCHeader:       raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(lg.cfg.Replica), Addr: []byte(lm.id)},
 			SnapshotVersion: raft.SnapshotVersionMax, Term: status.Term, LastLogIndex: 1000, LastLogTerm: status.Term,
-			Size: streamHeaderBytes + imageBytes + 4, Configuration: raft.EncodeConfiguration(lg.cfg.firstConfiguration()), ConfigurationIndex: 1,
+			Size: meta.Size, Configuration: raft.EncodeConfiguration(lg.cfg.firstConfiguration()), ConfigurationIndex: 1,
 		}, new(raft.InstallSnapshotResponse), stall)
 	}()
 	kit.Eventually(t, "the follower receives", func() bool {
-		images, err := filepath.Glob(filepath.Join(replicaDir(follower), "snap", snapshotTemporary+"-*", imageFile))
+		images, err := filepath.Glob(filepath.Join(replicaDir(follower), "snap", "tmp-*", "image"))
 		return err == nil && len(images) > 0
 	})
 	votesInTime(t, candidate, follower)

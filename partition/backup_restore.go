@@ -1,0 +1,75 @@
+package partition
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
+)
+
+// restoredBackup is the snapshot of a backup, received in whole and not valid yet.
+type restoredBackup struct{ sink *snapshotSink }
+
+// receiveBackup reads a backup, verifies its checksums and that nothing follows it, and writes its bodies and image. The
+// snapshot is valid after publish only. The group begins with the configuration servers, in term backupFirstTerm.
+func (s *snapshotStore) receiveBackup(r io.Reader, servers raft.Configuration) (*restoredBackup, BackupInfo, error) {
+	whole := xxhash.New()
+	in := io.TeeReader(r, whole)
+	info, err := ReadBackupInfo(in)
+	if err != nil {
+		return nil, info, err
+	}
+	if info.Index == 0 || info.Index > raftlog.IndexMax || info.StreamBytes < streamHeaderBytes {
+		return nil, info, fmt.Errorf("backup of index %d, %d bytes: %w", info.Index, info.StreamBytes, disk.ErrDamaged)
+	}
+	sink, err := s.create(info.Index, backupFirstTerm, servers, info.Index)
+	if err != nil {
+		return nil, info, err
+	}
+	if err := sink.receiveBackup(in, info); err != nil {
+		return nil, info, err
+	}
+	want := whole.Sum64()
+	var trailer [backupTrailerBytes]byte
+	if _, err := io.ReadFull(in, trailer[:]); err != nil {
+		return nil, info, fmt.Errorf("end of the backup: %w (%w)", err, disk.ErrDamaged)
+	}
+	if binary.LittleEndian.Uint64(trailer[:]) != want {
+		return nil, info, fmt.Errorf("backup: checksum of the whole: %w", disk.ErrDamaged)
+	}
+	if n, err := io.ReadFull(in, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
+		return nil, info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", disk.ErrDamaged), err)
+	}
+	return &restoredBackup{sink}, info, nil
+}
+
+// load loads the snapshot into a machine. It panics where the machine does not know its bytes.
+func (b *restoredBackup) load(machine snapshotMachine) error {
+	trial := &storedSnapshot{manifest: b.sink.manifest, files: b.sink.store.files, id: b.sink.id, dir: b.sink.dir}
+	return trial.load(machine)
+}
+
+// publish makes the snapshot valid.
+func (b *restoredBackup) publish() error { return b.sink.publish() }
+
+// receiveBackup reads the snapshot from a backup, and nothing behind it.
+func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
+	limited := &io.LimitedReader{R: in, N: info.StreamBytes}
+	if err := s.receive(bufio.NewReaderSize(limited, copyBufferBytes)); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%w (%w)", err, disk.ErrDamaged)
+		}
+		return err
+	}
+	if limited.N != 0 || s.Applied != info.Index {
+		return fmt.Errorf("backup says %d and its snapshot %d: %w", info.Index, s.Applied, disk.ErrDamaged)
+	}
+	return nil
+}
