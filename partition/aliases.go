@@ -3,6 +3,7 @@ package partition
 import (
 	"time"
 
+	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/histogram"
 	"github.com/peeklock/peeklock/partition/raftlog"
@@ -26,6 +27,10 @@ type (
 	LogStats = raftlog.Stats
 	// DiskSpace is the disk space of a member, see [disk.Space].
 	DiskSpace = disk.Space
+	// Checkpoint is the digest of a replica at an index, see [digest.Checkpoint].
+	Checkpoint = digest.Checkpoint
+	// Difference is the result of CompareCheckpoints, see [digest.Difference].
+	Difference = digest.Difference
 	// Histogram counts durations, see [histogram.Histogram].
 	Histogram = histogram.Histogram
 	// Durations is a snapshot of a histogram, see [histogram.Durations].
@@ -43,6 +48,11 @@ var ErrLogDamaged = raftlog.ErrDamaged
 
 // JournalFolder is the name of the folder of the journal, see [raftlog.JournalFolder].
 const JournalFolder = raftlog.JournalFolder
+
+// CompareCheckpoints returns the first index at which replicas differ, see [digest.Compare].
+func CompareCheckpoints(of map[string][]Checkpoint, voters int) Difference {
+	return digest.Compare(of, voters)
+}
 
 // Bound returns the upper end of bucket i of a histogram.
 func Bound(i int) time.Duration { return histogram.Bound(i) }

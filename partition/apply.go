@@ -95,8 +95,8 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 		if len(g.digestWaits) > 0 {
 			g.captureDigests(e.Index)
 		}
-		g.rolling.checkpoint(g.applied.Load(), e.Index)
-		g.rolling.beginEntry(e)
+		g.rolling.Checkpoint(g.applied.Load(), e.Index)
+		g.rolling.BeginEntry(e)
 		switch e.Type {
 		case raft.LogConfiguration:
 			g.applyConfiguration(e.Index, raft.DecodeConfiguration(e.Data).Servers)
@@ -112,7 +112,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 				steps += counts.Steps()
 			}
 		}
-		g.rolling.endEntry()
+		g.rolling.EndEntry()
 		g.applied.Store(e.Index)
 		g.snapshotter.countEntry(e.Index, len(e.Data))
 	}
@@ -184,7 +184,7 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 			return a, err
 		}
 		result := g.machine.Apply(env, command)
-		g.rolling.addResult(&result)
+		g.rolling.AddResult(&result)
 		if a.batch != nil {
 			a.results = append(a.results, result)
 		}
@@ -337,7 +337,7 @@ func (g *Group) freeze() (*frozenState, error) {
 	written := g.snapshotter.mark()
 	return &frozenState{
 		bodies:   g.bodies,
-		digest:   g.rolling.state(),
+		digest:   g.rolling.State(),
 		image:    g.machine.Image(),
 		applied:  g.applied.Load(),
 		clock:    g.machine.Times().Wall,

@@ -60,7 +60,7 @@ type BackupInfo struct {
 // the replica; measureBackup fills in the rest.
 func (f *frozenState) measureBackup(info BackupInfo) (*measuredBackup, error) {
 	b := &measuredBackup{info: info, image: f.image, bodies: f.bodies}
-	b.Applied, b.Clock, b.Segments, b.digestState = f.applied, f.clock, f.segments, f.digest
+	b.Applied, b.Clock, b.Segments, b.State = f.applied, f.clock, f.segments, f.digest
 	b.info.Draft, b.info.Index, b.info.Term, b.info.Clock = fsm.FormatDraft, f.applied, f.digest.DigestTerm, f.clock
 	if err := b.measure(); err != nil {
 		return nil, err

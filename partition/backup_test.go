@@ -20,6 +20,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/partition/bodystore"
+	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -171,12 +172,12 @@ func TestBackupIsRestoredAtThreeMembers(t *testing.T) {
 	if n := len(image(t, g)); n != len(want)+1 {
 		t.Errorf("%d bodies of %d", n, len(want)+1)
 	}
-	of := make(map[digestState]bool)
+	of := make(map[digest.State]bool)
 	for _, m := range all {
 		r := m.group(1)
 		kit.Eventually(t, "it has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
 		r.mu.Lock()
-		state := r.rolling.state()
+		state := r.rolling.State()
 		r.mu.Unlock()
 		state.DigestTerm = 0
 		of[state] = true

@@ -268,7 +268,7 @@ func TestDamagedLogEntryChangesTheDigest(t *testing.T) {
 		g := m.group(1)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return g.rolling.current()
+		return g.rolling.Current()
 	}
 	waitCaughtUp(t, ms, ms[0])
 	waitCaughtUp(t, ms, ms[1])

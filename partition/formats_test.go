@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/partition/bodystore"
+	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/golden"
 )
@@ -33,7 +34,7 @@ func exampleManifest() manifest {
 		Index: 1 << 60, Term: 7, Configuration: raft.EncodeConfiguration(servers), ConfigurationIndex: 3,
 		Applied: 1<<60 - 1, Clock: 1_763_640_000_000, ImageBytes: 5 << 30, ImageSum: 0xfedcba98, Remapped: true,
 		Bodies: 70_000, BodyBytes: 6 << 30, Segments: []bodystore.SegmentSize{{Number: 4, Size: 64 << 20}, {Number: 5, Size: 1}},
-		digestState: digestState{Digest: 0xfedcba9876543210, DigestVersion: 2, DigestTerm: 6},
+		State: digest.State{Digest: 0xfedcba9876543210, DigestVersion: 2, DigestTerm: 6},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
+	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
@@ -70,7 +71,7 @@ type Group struct {
 	// mu guards the machine: apply, restore and compaction write, View reads.
 	mu          sync.RWMutex
 	machine     Machine
-	rolling     rollingDigest
+	rolling     digest.Rolling
 	digestWaits []digestWait
 
 	applied       atomic.Uint64                 // index of the last command or configuration applied
@@ -237,7 +238,7 @@ func (g *Group) load(s *storedSnapshot) (err error) {
 	}
 	g.applied.Store(s.Applied)
 	g.appliedAt.Store(int64(g.cfg.Monotonic()))
-	g.rolling.restore(s.digestState)
+	g.rolling.Restore(s.State)
 	g.failPassedWaits()
 	g.applyConfiguration(s.ConfigurationIndex, raft.DecodeConfiguration(s.Configuration).Servers)
 	g.publishTimes()

@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/queue"
+	"github.com/peeklock/peeklock/partition/digest"
 )
 
 // Replay feeds the entries of one group, in their order, to a state machine of its own, without raft, a disk or
@@ -16,7 +17,7 @@ import (
 // concurrently.
 type Replay struct {
 	machine Machine
-	rolling rollingDigest
+	rolling digest.Rolling
 	applied uint64
 }
 
@@ -62,7 +63,7 @@ func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
 		return nil, fmt.Errorf("read backup: %w", err)
 	}
 	r.applied = info.Index
-	r.rolling.restore(h.digestState)
+	r.rolling.Restore(h.State)
 	return r, nil
 }
 
@@ -80,15 +81,15 @@ func (r *Replay) Apply(e *SavedEntry) (got ReplayedEntry, err error) {
 	if stored.Type != raft.LogCommand && stored.Type != raft.LogConfiguration {
 		return got, nil // raft's own: no replica applies it
 	}
-	r.rolling.checkpoint(r.applied, e.Index)
-	r.rolling.beginEntry(&stored)
+	r.rolling.Checkpoint(r.applied, e.Index)
+	r.rolling.BeginEntry(&stored)
 	if stored.Type == raft.LogCommand {
 		if err := r.perform(&stored, &got); err != nil {
 			return got, fmt.Errorf("apply entry %d: %w", e.Index, err)
 		}
 	}
-	r.rolling.endEntry()
-	r.applied, got.Digest = e.Index, r.rolling.current()
+	r.rolling.EndEntry()
+	r.applied, got.Digest = e.Index, r.rolling.Current()
 	return got, nil
 }
 
@@ -109,7 +110,7 @@ func (r *Replay) perform(e *raft.Log, got *ReplayedEntry) error {
 			return err
 		}
 		c.Result = r.machine.Apply(fsm.Env{Index: e.Index, Now: head.times.Wall, Serving: head.times.Serving}, command)
-		r.rolling.addResult(&c.Result)
+		r.rolling.AddResult(&c.Result)
 		got.Commands = append(got.Commands, c)
 	}
 	got.Effects = r.machine.Effects()

@@ -53,7 +53,7 @@ func TestReplayRepeatsWhatReplicasDid(t *testing.T) {
 		t.Fatalf("read back %d entries of partition %d: %v", len(entries), id, err)
 	}
 	g.mu.Lock()
-	want := g.rolling.current()
+	want := g.rolling.Current()
 	g.mu.Unlock()
 	for name, start := range map[string]*bytes.Buffer{"from the first entry": nil, "from a backup": &backup} {
 		var replay *Replay

@@ -19,6 +19,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
+	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -56,7 +57,7 @@ type manifest struct {
 	Bodies             uint64                  `json:"Bodies"`
 	BodyBytes          int64                   `json:"BodyBytes"` // of the records of all bodies
 	Segments           []bodystore.SegmentSize `json:"Segments"`
-	digestState
+	digest.State
 }
 
 // storedSnapshot is a snapshot on disk. The store guards it.
@@ -437,7 +438,7 @@ type frozenState struct {
 	image     fsm.Image
 	applied   uint64
 	clock     fsm.Instant
-	digest    digestState
+	digest    digest.State
 	config    uint64                  // index of the configuration that was applied last
 	segments  []bodystore.SegmentSize // retained until Release
 	saved     func()                  // called when a snapshot is on disk
@@ -509,7 +510,7 @@ func (s *snapshotSink) writeLocal(f *frozenState, own *ownSnapshot) error {
 		return err
 	}
 	s.ImageBytes, s.ImageSum = out.size, out.sum.Sum32()
-	s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest
+	s.Applied, s.Clock, s.Segments, s.State = f.applied, f.clock, f.segments, f.digest
 	f.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment != 0 {
 			s.Bodies++

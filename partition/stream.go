@@ -201,7 +201,7 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.Applied, s.Clock, s.ImageBytes, s.Bodies, s.digestState = h.Applied, h.Clock, h.ImageBytes, h.Bodies, h.digestState
+	s.Applied, s.Clock, s.ImageBytes, s.Bodies, s.State = h.Applied, h.Clock, h.ImageBytes, h.Bodies, h.State
 	s.Remapped = true
 	if err := s.receiveImage(r); err != nil {
 		return err

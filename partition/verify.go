@@ -110,7 +110,7 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 // Checkpoints returns the newest checkpoints of this replica, oldest first: one every 4096 entries, at most
 // 64. After an upgrade from a release with another digest version there are none for a while.
 func (g *Group) Checkpoints() []Checkpoint {
-	return g.rolling.newest()
+	return g.rolling.Newest()
 }
 
 // HaltDiverged stops this replica because a majority has another checkpoint. It returns an error and does

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/digest"
 )
 
 // Checkpoints are at the same indexes on every replica, whatever entries raft adds between them, and equal;
@@ -21,7 +22,7 @@ func TestCheckpointsAgree(t *testing.T) {
 	for i := range 30 {
 		mustEventually(t, ms, a.next(), send(1, body(i)))
 	}
-	sums := func() (all []digestState) {
+	sums := func() (all []digest.State) {
 		t.Helper()
 		waitCaughtUp(t, ms, ms[0])
 		waitCaughtUp(t, ms, ms[1])
@@ -29,12 +30,12 @@ func TestCheckpointsAgree(t *testing.T) {
 		for _, m := range ms {
 			g := m.group(1)
 			g.mu.Lock()
-			all = append(all, g.rolling.state())
+			all = append(all, g.rolling.State())
 			g.mu.Unlock()
 		}
 		return all
 	}
-	same := func(all []digestState) {
+	same := func(all []digest.State) {
 		t.Helper()
 		if all[0] != all[1] || all[1] != all[2] || all[0].DigestVersion == 0 {
 			t.Errorf("digests %+v", all)
@@ -77,7 +78,7 @@ func TestDivergedReplicaStops(t *testing.T) {
 		waitCaughtUp(t, ms, m)
 		r := m.group(1)
 		r.mu.Lock()
-		r.rolling.checkpoint(r.applied.Load(), checkpointEntries+1) // as if so many had been applied
+		r.rolling.Checkpoint(r.applied.Load(), digest.CheckpointEntries+1) // as if so many had been applied
 		r.mu.Unlock()
 	}
 	of := make(map[string][]Checkpoint)

@@ -1,4 +1,4 @@
-package partition
+package digest
 
 import (
 	"fmt"
@@ -14,13 +14,13 @@ import (
 // one of raft's own entries. An unknown digest becomes known again at the next epoch.
 func TestCheckpointIsMadeOnceBehindItsIndex(t *testing.T) {
 	t.Parallel()
-	var c rollingDigest
+	var c Rolling
 	at := func(indexes ...uint64) (made []uint64) {
 		previous := indexes[0]
 		for _, i := range indexes[1:] {
-			c.checkpoint(previous, i)
-			c.beginEntry(&raft.Log{Index: i, Term: 3})
-			c.endEntry()
+			c.Checkpoint(previous, i)
+			c.BeginEntry(&raft.Log{Index: i, Term: 3})
+			c.EndEntry()
 			previous = i
 		}
 		for _, p := range c.checkpoints {
@@ -43,7 +43,7 @@ func TestCheckpointIsMadeOnceBehindItsIndex(t *testing.T) {
 			t.Errorf("%v: %s", x.applied, diff)
 		}
 	}
-	c.restore(digestState{Digest: 7, DigestTerm: 1})
+	c.Restore(State{Digest: 7, DigestTerm: 1})
 	if got := at(12292, 16385, 65536, 65537, 69633); !slices.Equal(got, []uint64{69632}) {
 		t.Errorf("after an upgrade: %v", got)
 	}
@@ -59,7 +59,7 @@ func TestComparisonNamesOutliersOfAMajority(t *testing.T) {
 	t.Parallel()
 	list := func(sums ...uint64) (l []Checkpoint) {
 		for i, s := range sums {
-			l = append(l, Checkpoint{Index: uint64(i+1) * checkpointEntries, Term: 1, Digest: s, Version: digestVersion})
+			l = append(l, Checkpoint{Index: uint64(i+1) * CheckpointEntries, Term: 1, Digest: s, Version: digestVersion})
 		}
 		return l
 	}
@@ -83,7 +83,7 @@ func TestComparisonNamesOutliersOfAMajority(t *testing.T) {
 		"three of five agree, two are alone":   {map[string][]Checkpoint{"a": list(1), "b": list(1), "c": list(2), "d": list(1), "e": list(3)}, 5, Difference{Index: 4096, Majority: list(1)[0], Outliers: []string{"c", "e"}}},
 		"the first difference is what is told": {map[string][]Checkpoint{"a": list(1, 7), "b": list(2, 7), "c": list(2, 8)}, 3, Difference{Index: 4096, Majority: list(2)[0], Outliers: []string{"a"}}},
 	} {
-		if diff := cmp.Diff(x.want, CompareCheckpoints(x.of, x.voters)); diff != "" {
+		if diff := cmp.Diff(x.want, Compare(x.of, x.voters)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -93,17 +93,17 @@ func TestComparisonNamesOutliersOfAMajority(t *testing.T) {
 func BenchmarkDigest(b *testing.B) {
 	for _, commands := range []int{1, 200} {
 		b.Run(fmt.Sprintf("commands=%d", commands), func(b *testing.B) {
-			var c rollingDigest
+			var c Rolling
 			e := &raft.Log{Index: 1, Term: 1, Data: make([]byte, commands*1100)}
 			r := fsm.Result{Sequence: 12345}
 			b.ReportAllocs()
 			for i := range b.N {
-				c.checkpoint(uint64(i), uint64(i)+1)
-				c.beginEntry(e)
+				c.Checkpoint(uint64(i), uint64(i)+1)
+				c.BeginEntry(e)
 				for range commands {
-					c.addResult(&r)
+					c.AddResult(&r)
 				}
-				c.endEntry()
+				c.EndEntry()
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-package partition
+package digest
 
 import (
 	"encoding/binary"
@@ -15,11 +15,11 @@ const (
 	// digestVersion identifies the way in which digests are computed. Digests of different versions cannot be
 	// compared.
 	digestVersion = 1
-	// checkpointEntries is the distance between two checkpoints, in indexes.
-	checkpointEntries = 4096
+	// CheckpointEntries is the distance between two checkpoints, in indexes.
+	CheckpointEntries = 4096
 	// digestEpochEntries is the distance, in indexes, after which a digest restarts: a replica that does not
 	// know its digest, after an upgrade, can be compared again from there.
-	digestEpochEntries = 16 * checkpointEntries
+	digestEpochEntries = 16 * CheckpointEntries
 	checkpointsMax     = 64 // the newest are kept
 )
 
@@ -33,11 +33,12 @@ type Checkpoint struct {
 	Version uint8  `json:"Version"` // only digests of one version can be compared
 }
 
-// rollingDigest is the rolling digest of a replica. Its caller holds the machine.
+// Rolling is the rolling digest of a replica. The caller holds the lock of the machine; only Newest may be called without. The
+// zero value is the digest of a replica that has applied nothing.
 //
 // Entries that no machine sees (raft's own) are left out: the checkpoint at 4096 is made when the first entry
 // behind 4096 is applied.
-type rollingDigest struct {
+type Rolling struct {
 	sum   uint64
 	known bool // from its beginning, or from a snapshot
 	term  uint64
@@ -47,18 +48,18 @@ type rollingDigest struct {
 	checkpoints []Checkpoint // oldest first
 }
 
-// checkpoint is called before the entry at index is applied; previous is the index applied last.
-func (c *rollingDigest) checkpoint(previous, index uint64) {
+// Checkpoint is called before the entry at index is applied; previous is the index applied last.
+func (c *Rolling) Checkpoint(previous, index uint64) {
 	stage := func(i, every uint64) uint64 { return (max(i, 1) - 1) / every }
-	if at := stage(index, checkpointEntries); at > stage(previous, checkpointEntries) && c.known {
-		c.addCheckpoint(Checkpoint{Index: at * checkpointEntries, Term: c.term, Digest: c.sum, Version: digestVersion})
+	if at := stage(index, CheckpointEntries); at > stage(previous, CheckpointEntries) && c.known {
+		c.addCheckpoint(Checkpoint{Index: at * CheckpointEntries, Term: c.term, Digest: c.sum, Version: digestVersion})
 	}
 	if epoch := stage(index, digestEpochEntries); previous == 0 || epoch > stage(previous, digestEpochEntries) {
 		c.sum, c.known = epoch, true
 	}
 }
 
-func (c *rollingDigest) addCheckpoint(p Checkpoint) {
+func (c *Rolling) addCheckpoint(p Checkpoint) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.checkpoints) >= checkpointsMax {
@@ -67,8 +68,8 @@ func (c *rollingDigest) addCheckpoint(p Checkpoint) {
 	c.checkpoints = append(c.checkpoints, p)
 }
 
-// beginEntry starts an entry.
-func (c *rollingDigest) beginEntry(e *raft.Log) {
+// BeginEntry starts an entry: AddResult follows for each of its commands, then EndEntry.
+func (c *Rolling) BeginEntry(e *raft.Log) {
 	b := binary.LittleEndian.AppendUint64(c.buf[:0], c.sum)
 	b = binary.LittleEndian.AppendUint64(b, e.Index)
 	b = binary.LittleEndian.AppendUint64(b, e.Term)
@@ -76,9 +77,9 @@ func (c *rollingDigest) beginEntry(e *raft.Log) {
 	c.term = e.Term
 }
 
-// addResult adds the result of a command. It leaves out the places of bodies, which differ between replicas;
+// AddResult adds the result of a command. It leaves out the places of bodies, which differ between replicas;
 // their content is in the entry that brought them.
-func (c *rollingDigest) addResult(r *fsm.Result) {
+func (c *Rolling) AddResult(r *fsm.Result) {
 	b := append(c.buf, byte(len(r.Deliveries)), byte(len(r.Codes)), byte(len(r.Untils)), byte(len(r.Sequences)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Code))
 	for _, v := range [...]uint64{
@@ -109,40 +110,40 @@ func (c *rollingDigest) addResult(r *fsm.Result) {
 	c.buf = b
 }
 
-// current returns the digest of all entries up to the newest one, also where its beginning is not known.
-func (c *rollingDigest) current() uint64 { return c.sum }
+// Current returns the digest of all entries up to the newest one, also where its beginning is not known.
+func (c *Rolling) Current() uint64 { return c.sum }
 
-// endEntry ends an entry.
-func (c *rollingDigest) endEntry() { c.sum = xxhash.Sum64(c.buf) }
+// EndEntry ends an entry.
+func (c *Rolling) EndEntry() { c.sum = xxhash.Sum64(c.buf) }
 
-// restore sets the digest to that of a snapshot.
-func (c *rollingDigest) restore(s digestState) {
+// Restore sets the digest to that of a snapshot.
+func (c *Rolling) Restore(s State) {
 	c.sum, c.known, c.term = s.Digest, s.DigestVersion == digestVersion, s.DigestTerm
 }
 
-// state returns the digest for a snapshot.
-func (c *rollingDigest) state() digestState {
+// State returns the digest for a snapshot.
+func (c *Rolling) State() State {
 	if !c.known {
-		return digestState{DigestTerm: c.term}
+		return State{DigestTerm: c.term}
 	}
-	return digestState{c.sum, digestVersion, c.term}
+	return State{c.sum, digestVersion, c.term}
 }
 
-// digestState is a rolling digest as snapshots store it. Version 0: the digest is not known.
-type digestState struct {
+// State is a rolling digest as snapshots store it. Version 0: the digest is not known.
+type State struct {
 	Digest        uint64 `json:"Digest"`
 	DigestVersion uint8  `json:"DigestVersion"`
 	DigestTerm    uint64 `json:"DigestTerm"` // of the newest entry
 }
 
-// newest returns the newest checkpoints, oldest first. It may be called without the machine.
-func (c *rollingDigest) newest() []Checkpoint {
+// Newest returns the newest checkpoints, at most 64, oldest first. It may be called concurrently.
+func (c *Rolling) Newest() []Checkpoint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.checkpoints)
 }
 
-// Difference is the result of CompareCheckpoints. The zero value means that there is none.
+// Difference is the result of Compare. The zero value means that there is none.
 type Difference struct {
 	Index uint64 // of the first checkpoint that differs
 	// Majority is the checkpoint of more than half of all voters; its Index is 0 when no value has a
@@ -151,9 +152,9 @@ type Difference struct {
 	Outliers []string // replicas whose checkpoint differs from Majority, sorted
 }
 
-// CompareCheckpoints returns the first index at which replicas differ. of holds the checkpoints of each voter
+// Compare returns the first index at which replicas differ. of holds the checkpoints of each voter
 // that answered, by the name of its replica; voters is the number of all voters.
-func CompareCheckpoints(of map[string][]Checkpoint, voters int) Difference {
+func Compare(of map[string][]Checkpoint, voters int) Difference {
 	at := make(map[uint64]map[string]Checkpoint)
 	for replica, list := range of {
 		for _, p := range list {
