@@ -1,12 +1,14 @@
 package partition
 
 import (
+	"io"
 	"time"
 
 	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/histogram"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
 // Types of the subpackages that callers of this package use, so that they need not import them.
@@ -31,6 +33,8 @@ type (
 	Checkpoint = digest.Checkpoint
 	// Difference is the result of CompareCheckpoints, see [digest.Difference].
 	Difference = digest.Difference
+	// BackupInfo describes a backup, see [snapshots.BackupInfo].
+	BackupInfo = snapshots.BackupInfo
 	// Histogram counts durations, see [histogram.Histogram].
 	Histogram = histogram.Histogram
 	// Durations is a snapshot of a histogram, see [histogram.Durations].
@@ -53,6 +57,12 @@ const JournalFolder = raftlog.JournalFolder
 func CompareCheckpoints(of map[string][]Checkpoint, voters int) Difference {
 	return digest.Compare(of, voters)
 }
+
+// ReadBackupInfo reads the description at the beginning of a backup, see [snapshots.ReadBackupInfo].
+func ReadBackupInfo(r io.Reader) (BackupInfo, error) { return snapshots.ReadBackupInfo(r) }
+
+// CheckBackup reads a backup to its end and verifies its checksum, see [snapshots.CheckBackup].
+func CheckBackup(r io.Reader) (BackupInfo, error) { return snapshots.CheckBackup(r) }
 
 // Bound returns the upper end of bucket i of a histogram.
 func Bound(i int) time.Duration { return histogram.Bound(i) }

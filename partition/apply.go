@@ -13,6 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
 // machineFSM is the group as raft sees it. It implements raft.BatchingFSM but not raft.ConfigurationStore, so
@@ -327,7 +328,7 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 }
 
 // freeze freezes the state. The caller releases it.
-func (g *Group) freeze() (*frozenState, error) {
+func (g *Group) freeze() (*snapshots.Frozen, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list, err := g.freezeBodies()
@@ -335,15 +336,15 @@ func (g *Group) freeze() (*frozenState, error) {
 		return nil, err
 	}
 	written := g.snapshotter.mark()
-	return &frozenState{
-		bodies:   g.bodies,
-		digest:   g.rolling.State(),
-		image:    g.machine.Image(),
-		applied:  g.applied.Load(),
-		clock:    g.machine.Times().Wall,
-		config:   g.configIndex.Load(),
-		segments: list,
-		saved:    func() { g.snapshotter.saved(written) },
+	return &snapshots.Frozen{
+		Bodies:   g.bodies,
+		Digest:   g.rolling.State(),
+		Image:    g.machine.Image(),
+		Applied:  g.applied.Load(),
+		Clock:    g.machine.Times().Wall,
+		Config:   g.configIndex.Load(),
+		Segments: list,
+		Saved:    func() { g.snapshotter.saved(written) },
 	}, nil
 }
 
@@ -367,7 +368,7 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 	if err := g.halted(); err != nil {
 		return err
 	}
-	snapshot, err := sentSnapshot(r)
+	snapshot, err := snapshots.Sent(r)
 	if err != nil {
 		return err
 	}

@@ -20,9 +20,9 @@ func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 		return BackupInfo{}, fmt.Errorf("back up group %d: %w", g.cfg.ID, err)
 	}
 	defer frozen.Release()
-	backup, err := frozen.measureBackup(BackupInfo{Partition: g.cfg.ID, Replica: g.cfg.Replica})
+	backup, err := frozen.MeasureBackup(BackupInfo{Partition: g.cfg.ID, Replica: g.cfg.Replica})
 	if err == nil {
-		err = backup.write(ctx, w)
+		err = backup.Write(ctx, w)
 	}
 	if errors.Is(err, disk.ErrDamaged) {
 		g.halt(err)
@@ -30,5 +30,5 @@ func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	if err != nil {
 		return BackupInfo{}, fmt.Errorf("back up group %d: %w", g.cfg.ID, err)
 	}
-	return backup.info, nil
+	return backup.Info, nil
 }

@@ -3,15 +3,12 @@ package partition
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -233,20 +230,6 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 	}
 }
 
-// A backup with another draft of the formats is refused, with words, before anything of it is read.
-func TestBackupOfAnotherDraftIsRefused(t *testing.T) {
-	t.Parallel()
-	for draft, refused := range map[uint32]bool{0: true, fsm.FormatDraft: false, fsm.FormatDraft + 1: true} {
-		text := fmt.Appendf(nil, `{"draft":%d,"partition":1}`, draft)
-		h := append(slices.Clone(backupMagic[:]), backupVersion, 0, 0, 0, byte(len(text)), 0, 0, 0)
-		h = binary.LittleEndian.AppendUint32(h, crc32.Update(crc32.Checksum(h, disk.Castagnoli), disk.Castagnoli, text))
-		_, err := ReadBackupInfo(bytes.NewReader(append(h, text...)))
-		if !refused && err != nil || refused && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("it has draft %d of the formats", draft))) {
-			t.Errorf("a backup with draft %d: %v, want it refused: %v", draft, err, refused)
-		}
-	}
-}
-
 // A replica whose restore was interrupted is not opened, and can be restored again.
 func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 	t.Parallel()
@@ -320,7 +303,7 @@ func TestBodiesStayUntilTheBackupIsWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	backup, err := frozen.measureBackup(BackupInfo{})
+	backup, err := frozen.MeasureBackup(BackupInfo{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +313,7 @@ func TestBodiesStayUntilTheBackupIsWritten(t *testing.T) {
 	if err := g.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := backup.write(t.Context(), io.Discard); err != nil {
+	if err := backup.Write(t.Context(), io.Discard); err != nil {
 		t.Error(err)
 	}
 	before, _ := g.bodies.Usage()

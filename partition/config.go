@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
 // Machine is the replicated state machine of a group: that of fsm/queue or of fsm/catalog. The group calls it from
@@ -40,7 +41,7 @@ type Machine interface {
 }
 
 // snapshotMachine returns a machine that a snapshot is loaded into.
-func (c *Config) snapshotMachine(bodies fsm.Bodies) snapshotMachine { return c.Machine(bodies) }
+func (c *Config) snapshotMachine(bodies fsm.Bodies) snapshots.Machine { return c.Machine(bodies) }
 
 // Image is a frozen copy of the state of a machine.
 type Image = fsm.Image
@@ -142,7 +143,7 @@ type Sizes struct {
 }
 
 // DefaultSizes keeps the log of a group under about 100 MiB, or under 300 MiB when its image has 256 MiB or more, except
-// while a snapshot is being sent (snapshot_send.go).
+// while a snapshot is being sent (snapshots/sends.go).
 func DefaultSizes() Sizes {
 	return Sizes{Segment: bodystore.SegmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
 }

@@ -18,7 +18,7 @@
 //	log       one raft-boltdb file of the member, shared by all its groups   package raftlog
 //	bodies    append-only segment files of the replica                       package bodystore
 //	index     in memory, in the machine                                      package fsm
-//	snapshot  image of the index, sizes of the segments, raft's metadata     snapshot.go, stream.go
+//	snapshot  image of the index, sizes of the segments, raft's metadata     package snapshots
 //	backup    image and live bodies, written to the caller's stream          backup.go, restore.go
 //
 // Invariants:

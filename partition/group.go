@@ -18,6 +18,7 @@ import (
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/digest"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
 // Status is the state of a group as this replica sees it.
@@ -66,7 +67,7 @@ type Group struct {
 	cfg       Config
 	log       *raftlog.Group
 	bodies    *bodystore.Store
-	snapshots *snapshotStore
+	snapshots *snapshots.Store
 
 	// mu guards the machine: apply, restore and compaction write, View reads.
 	mu          sync.RWMutex
@@ -186,11 +187,11 @@ func (g *Group) openStorage() error {
 		return err
 	}
 	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
-	newest, serial, err := findSnapshot(files, snapDir)
+	newest, serial, err := snapshots.Find(files, snapDir)
 	if err != nil {
 		return err
 	}
-	if err := g.log.Reconcile(newest.ends()); err != nil {
+	if err := g.log.Reconcile(newest.Ends()); err != nil {
 		return err
 	}
 	var listed []bodystore.SegmentSize
@@ -204,19 +205,19 @@ func (g *Group) openStorage() error {
 	g.bodies.OnFullDisk(cfg.Log.Disk(), g.closing)
 	g.bodies.Retain(listed)
 	g.machine = cfg.Machine(g.bodies)
-	g.snapshots = newSnapshotStore(snapshotConfig{
-		files: files, dir: snapDir, bodies: g.bodies, machine: cfg.snapshotMachine, fail: g.halt, received: g.noteSnapshotInstalled,
-		logBytes: g.snapshotter.total.Load,
+	g.snapshots = snapshots.New(snapshots.Config{
+		Files: files, Dir: snapDir, Bodies: g.bodies, Machine: cfg.snapshotMachine, Fail: g.halt, Received: g.noteSnapshotInstalled,
+		LogBytes: g.snapshotter.total.Load,
 	}, newest, serial)
 	g.log.KeepFrom(g.logKeptFrom)
-	g.log.SnapshotEnd(g.snapshots.end)
+	g.log.SnapshotEnd(g.snapshots.End)
 	if newest != nil {
 		if err := g.load(newest); err != nil {
 			return errors.Join(err, g.bodies.Close())
 		}
 	}
 	// Everything is read and sound: only now is anything cut or removed.
-	err = errors.Join(g.bodies.TruncateToSnapshot(listed), g.snapshots.dropOlder(), files.SyncFolder(cfg.Dir), files.SyncFolder(filepath.Dir(cfg.Dir)))
+	err = errors.Join(g.bodies.TruncateToSnapshot(listed), g.snapshots.DropOlder(), files.SyncFolder(cfg.Dir), files.SyncFolder(filepath.Dir(cfg.Dir)))
 	if err != nil {
 		return errors.Join(err, g.bodies.Close())
 	}
@@ -224,13 +225,13 @@ func (g *Group) openStorage() error {
 }
 
 // load puts the machine into the state of a snapshot. The caller holds mu, or is Open.
-func (g *Group) load(s *storedSnapshot) (err error) {
+func (g *Group) load(s *snapshots.Snapshot) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("load snapshot %s: %v", s.dir, r)
+			err = fmt.Errorf("load snapshot %s: %v", s.Dir, r)
 		}
 	}()
-	if err := s.load(g.machine); err != nil {
+	if err := s.Load(g.machine); err != nil {
 		return err
 	}
 	if err := g.bodies.Recount(g.machine); err != nil {

@@ -22,7 +22,7 @@ func (g *Group) openRaft() error {
 	inst := &instance{streams: s, leaders: make(chan raft.Observation, 1), closed: make(chan struct{}), givenUp: make(chan struct{}), log: g.log}
 	inst.transport = transport.New(transport.Config{
 		Streams: s, Logger: logger, Closed: inst.closed,
-		OnRefusedVote: g.candidacy.noteRefusedVote, Receive: g.snapshots.receive, HoldsBack: g.candidacy.isReluctant,
+		OnRefusedVote: g.candidacy.noteRefusedVote, Receive: g.snapshots.Receive, HoldsBack: g.candidacy.isReluctant,
 		BeatInterval: cfg.Timing.Heartbeat / beatsPerHeartbeat, Stored: g.log.Stored, FailedAppends: g.log.FailedAppends,
 	})
 	conf := cfg.raft()
@@ -198,8 +198,8 @@ func (g *Group) reopenRaft(reason string) {
 	if err := g.instance.Load().close(); err != nil {
 		g.cfg.Logger.Warn("failed to stop raft", "error", err)
 	}
-	newest, _ := g.snapshots.current()
-	err := g.log.Reconcile(newest.ends())
+	newest, _ := g.snapshots.Newest()
+	err := g.log.Reconcile(newest.Ends())
 	if err == nil {
 		err = g.openRaft()
 	}

@@ -105,8 +105,8 @@ func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
 			snapshots := f.group(1).snapshots
 			var stopped bool
 			kit.Eventually(t, "the leader's snapshot arrives", func() bool {
-				stopped = snapshots.delaysInstall()
-				newest, _ := snapshots.current()
+				stopped = snapshots.DelaysInstall()
+				newest, _ := snapshots.Newest()
 				return stopped || newest != nil && newest.Remapped && f.group(1).applied.Load() >= newest.Index
 			})
 			if !stopped {
@@ -118,7 +118,7 @@ func TestAnOlderSnapshotNeverReplacesAnInstalledOne(t *testing.T) {
 				t.Error(err)
 			}
 			waitCaughtUp(t, ms, f)
-			newest, _ := snapshots.current()
+			newest, _ := snapshots.Newest()
 			if !newest.Remapped {
 				t.Errorf("the newest snapshot, up to %d, is the follower's own", newest.Index)
 			}
@@ -162,13 +162,13 @@ func TestAnInstallWaitsUntilRaftHasFinishedItsOwnSnapshot(t *testing.T) {
 	defer sent.Close()
 	begun := make(chan error, 1)
 	go func() {
-		_, done, err := s.receive(&raft.InstallSnapshotRequest{LastLogTerm: meta.Term, LastLogIndex: meta.Index + 1, Size: meta.Size}, sent)
+		_, done, err := s.Receive(&raft.InstallSnapshotRequest{LastLogTerm: meta.Term, LastLogIndex: meta.Index + 1, Size: meta.Size}, sent)
 		if err == nil {
 			done()
 		}
 		begun <- err
 	}()
-	kit.Eventually(t, "the install has begun", s.delaysInstall)
+	kit.Eventually(t, "the install has begun", s.DelaysInstall)
 	select {
 	case err := <-begun:
 		t.Error("the install did not wait", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/catalog"
 	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition/digest"
+	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
 // Replay feeds the entries of one group, in their order, to a state machine of its own, without raft, a disk or
@@ -50,7 +51,7 @@ func NewReplay(id fsm.PartitionID, backup io.Reader) (r *Replay, err error) {
 	if backup == nil {
 		return r, nil
 	}
-	info, h, err := openBackup(backup)
+	info, h, err := snapshots.OpenBackup(backup)
 	if err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func compactLogs(t *testing.T, ms []*member) {
 
 // newestSerial returns the serial number of the newest snapshot that a member has written or received.
 func newestSerial(m *member) uint64 {
-	_, serial := m.group(1).snapshots.current()
+	_, serial := m.group(1).snapshots.Newest()
 	return serial
 }
 
@@ -125,7 +125,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	compactLogs(t, rest)
 	away.start(1)
 	waitCaughtUp(t, rest, away)
-	if newest, _ := away.group(1).snapshots.current(); newest == nil || !newest.Remapped {
+	if newest, _ := away.group(1).snapshots.Newest(); newest == nil || !newest.Remapped {
 		t.Error("it came without a snapshot")
 	}
 	sameEverywhere(t, ms)
@@ -173,7 +173,7 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 			if err := g.Snapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			newest, _ := g.snapshots.current()
+			newest, _ := g.snapshots.Newest()
 			listed := make(map[string]int64)
 			for _, s := range newest.Segments {
 				listed[filepath.Base(bodystore.Path("", s.Number))] = s.Size

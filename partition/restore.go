@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
 // restoringFile marks the folder of a replica into which a backup is being restored.
@@ -101,7 +102,7 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 		return info, err
 	}
 	files, snapDir := cfg.Log.FS(), filepath.Join(cfg.Dir, "snap")
-	if _, _, err := findSnapshot(files, snapDir); err != nil { // creates the folder
+	if _, _, err := snapshots.Find(files, snapDir); err != nil { // creates the folder
 		return info, err
 	}
 	var failed error
@@ -111,10 +112,10 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 		return info, err
 	}
 	defer func() { err = errors.Join(err, failed, b.Close()) }()
-	store := newSnapshotStore(snapshotConfig{
-		files: files, dir: snapDir, bodies: b, machine: cfg.snapshotMachine, fail: fail, received: func() {},
+	store := snapshots.New(snapshots.Config{
+		Files: files, Dir: snapDir, Bodies: b, Machine: cfg.snapshotMachine, Fail: fail, Received: func() {},
 	}, nil, 0)
-	restored, info, err := store.receiveBackup(contextReader(ctx, r), cfg.firstConfiguration())
+	restored, info, err := store.ReceiveBackup(contextReader(ctx, r), cfg.firstConfiguration())
 	if err != nil {
 		return info, err
 	}
@@ -123,23 +124,23 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 
 // finishRestore makes the received snapshot valid: it loads the snapshot once, to verify it, writes the first
 // term and the snapshot, and then removes the mark of the restore.
-func finishRestore(cfg *Config, log *raftlog.Group, bodies *bodystore.Store, s *restoredBackup) (err error) {
+func finishRestore(cfg *Config, log *raftlog.Group, bodies *bodystore.Store, s *snapshots.RestoredBackup) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("load backup: %v: %w", r, disk.ErrDamaged)
 		}
 	}()
 	machine := cfg.Machine(bodies)
-	if err := s.load(machine); err != nil {
+	if err := s.Load(machine); err != nil {
 		return err
 	}
 	if err := bodies.Recount(machine); err != nil {
 		return err
 	}
-	if err := log.SetTerm(backupFirstTerm); err != nil {
+	if err := log.SetTerm(snapshots.BackupFirstTerm); err != nil {
 		return fmt.Errorf("write first term: %w", err)
 	}
-	if err := s.publish(); err != nil {
+	if err := s.Publish(); err != nil {
 		return err
 	}
 	if err := cfg.Log.FS().Remove(filepath.Join(cfg.Dir, restoringFile)); err != nil {

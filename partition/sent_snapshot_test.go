@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/snapshots"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
@@ -120,17 +121,17 @@ func TestLogBehindASentSnapshotIsDeletedAtLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	if from := store.logKeptFrom(now); from != index {
+	if from := store.LogKeptFrom(now); from != index {
 		t.Errorf("kept from %d after the send, want %d", from, index)
 	}
-	if from := store.logKeptFrom(now.Add(time.Minute + time.Second)); from != logKeptNone {
+	if from := store.LogKeptFrom(now.Add(time.Minute + time.Second)); from != snapshots.LogKeptNone {
 		t.Errorf("kept from %d for ever", from)
 	}
 	kit.Eventually(t, "what was kept is deleted", func() bool { return g.Status().LogFirst > index })
 
 	index, r = begin()
 	write(200)
-	if from := store.logKeptFrom(time.Now()); from != logKeptNone {
+	if from := store.LogKeptFrom(time.Now()); from != snapshots.LogKeptNone {
 		t.Errorf("the log from %d on is kept, and more than the snapshot has", from)
 	}
 	snapshot()

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/partition/snapshots"
 )
 
 const (
@@ -64,7 +65,7 @@ func (k *snapshotter) countEntry(index uint64, size int) {
 
 // dueAfter returns the bytes of log after which a snapshot is due.
 func (k *snapshotter) dueAfter() uint64 {
-	return snapshotDueAfter(k.g.cfg.Sizes.Snapshot, k.g.snapshots.imageBytes())
+	return snapshotDueAfter(k.g.cfg.Sizes.Snapshot, k.g.snapshots.ImageBytes())
 }
 
 // snapshotDueAfter returns the bytes of log after which a snapshot is due: least (Sizes.Snapshot), or as many as the newest
@@ -169,18 +170,18 @@ func (g *Group) Snapshot(ctx context.Context) error {
 		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
 	}
 	err = r.Snapshot().Error()
-	g.snapshots.endOwn()
-	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) || isOlderSnapshot(err) {
+	g.snapshots.EndOwn()
+	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) || snapshots.IsOlder(err) {
 		return nil
 	}
 	return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, mapRaftError(err))
 }
 
-// logKeptFrom returns the index from which on the log must not be deleted yet, logKeptNone for none. A member that is
+// logKeptFrom returns the index from which on the log must not be deleted yet, snapshots.LogKeptNone for none. A member that is
 // short of disk space keeps nothing.
 func (g *Group) logKeptFrom() uint64 {
 	if g.cfg.Log.Disk().IsReadOnly() {
-		return logKeptNone
+		return snapshots.LogKeptNone
 	}
-	return g.snapshots.logKeptFrom(time.Now())
+	return g.snapshots.LogKeptFrom(time.Now())
 }

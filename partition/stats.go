@@ -51,10 +51,10 @@ func (g *Group) Stats() Stats {
 		LogBytes: g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
 	f.Segments, f.Ahead = g.bodies.SegmentCount(), g.timeAhead()
-	newest, serial := g.snapshots.current()
+	newest, serial := g.snapshots.Newest()
 	f.Snapshots = serial
 	if newest != nil {
-		f.SnapshotBytes, f.SnapshotAt = newest.ImageBytes, newest.writtenAt()
+		f.SnapshotBytes, f.SnapshotAt = newest.ImageBytes, newest.WrittenAt()
 	}
 	return f
 }

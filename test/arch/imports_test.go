@@ -34,12 +34,14 @@ func packageImports() map[string][]string {
 
 		"topology": {"fsm"},
 
-		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog", "partition/transport"},
+		"partition":           {"fsm", "fsm/catalog", "fsm/queue", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/histogram", "partition/raftlog", "partition/snapshots", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
+		"partition/digest":    {"fsm"},
 		"partition/disk":      {},
 		"partition/histogram": {},
 		"partition/journal":   {"partition/disk"},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram", "partition/journal"},
+		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields"},
 
 		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/space", "cluster/throttle", "topology"},
@@ -108,7 +110,7 @@ func packageImports() map[string][]string {
 // that replacing a module changes few packages. "test" is everything below test.
 func libraryImporters() map[string][]string {
 	return map[string][]string{
-		"github.com/hashicorp/raft":             {"partition", "partition/raftlog", "partition/transport", "test"},
+		"github.com/hashicorp/raft":             {"partition", "partition/digest", "partition/raftlog", "partition/snapshots", "partition/transport", "test"},
 		"github.com/hashicorp/raft-boltdb":      {"partition/raftlog"},
 		"go.etcd.io/bbolt":                      {"partition/raftlog"},
 		"github.com/hashicorp/go-hclog":         {"partition", "partition/transport"},
@@ -135,7 +137,7 @@ func libraryImporters() map[string][]string {
 		"go.opentelemetry.io/otel":              {"amqp", "cmd/peeklock"},
 		"go.opentelemetry.io/otel/sdk":          {"cmd/peeklock"},
 		"go.opentelemetry.io/otel/exporters":    {"cmd/peeklock"},
-		"github.com/cespare/xxhash":             {"fsm", "fsm/image", "fsm/queue", "partition", "cluster"},
+		"github.com/cespare/xxhash":             {"fsm", "fsm/image", "fsm/queue", "partition", "partition/digest", "partition/snapshots", "cluster"},
 		"golang.org/x/sys":                      {"partition", "cmd/peeklock"},
 		"golang.org/x/sync":                     {"partition", "cluster", "amqp", "admin", "cmd/peeklock", "test"},
 		"golang.org/x/tools":                    {"test"},

@@ -83,6 +83,7 @@ type jsonStructs struct {
 }
 
 func (c *jsonStructs) add(t types.Type) {
+	t = types.Unalias(t)
 	if c.seen[t] || encodesItself(t) {
 		return
 	}

@@ -73,7 +73,7 @@ func partitionFaults() []Fault {
 		}},
 		// Lets a replica run on when the folder of a new snapshot could not be synced.
 		{Name: "continue-after-failed-sync", Package: "partition", Test: "TestAFailedFolderSyncStopsTheReplica", Patches: []overlay.Patch{
-			{"partition/snapshot.go", "if err != nil {\n\t\ts.store.fail(err)", "if err != nil {\n\t\tif !FAULT { s.store.fail(err) }"},
+			{"partition/snapshots/sink.go", "if err != nil {\n\t\ts.store.Fail(err)", "if err != nil {\n\t\tif !FAULT { s.store.Fail(err) }"},
 		}},
 		// Counts the pieces of a request that a follower has taken when it answers again.
 		{Name: "count-pieces-late", Package: "partition/transport", Test: "TestTakenEntriesAreCountedWhenTheFollowerFails", Patches: []overlay.Patch{
@@ -128,9 +128,9 @@ func partitionFaults() []Fault {
 		// Lets raft wait on its main goroutine for the end of a snapshot of the replica itself.
 		{Name: "install-waits-in-raft", Package: "partition", Test: "TestAnOlderSnapshotNeverReplacesAnInstalledOne", Patches: []overlay.Patch{
 			{
-				"partition/receive.go",
-				"err = g.snapshots.beginInstall(sink.end())\n\t\tsink.ordered = err == nil",
-				"if !FAULT { err = g.snapshots.beginInstall(sink.end()); sink.ordered = err == nil }",
+				"partition/snapshots/receive.go",
+				"err = s.beginInstall(sink.end())\n\t\tsink.ordered = err == nil",
+				"if !FAULT { err = s.beginInstall(sink.end()); sink.ordered = err == nil }",
 			},
 		}},
 		// Lets raft read a snapshot from the stream on its main goroutine.
@@ -164,14 +164,14 @@ func partitionFaults() []Fault {
 		// Lets a snapshot of a replica replace a newer one that the leader has sent.
 		{Name: "publish-older-snapshot", Package: "partition", Test: "TestAnOlderSnapshotNeverReplacesAnInstalledOne", Patches: []overlay.Patch{
 			{
-				"partition/snapshot_order.go",
-				"func (s *snapshotStore) checkOrder(p position) error {",
-				"func (s *snapshotStore) checkOrder(p position) error { if FAULT { return nil }",
+				"partition/snapshots/order.go",
+				"func (s *Store) checkOrder(p position) error {",
+				"func (s *Store) checkOrder(p position) error { if FAULT { return nil }",
 			},
 			{
-				"partition/snapshot_order.go",
-				"func (s *snapshotStore) beginInstall(p position) error {",
-				"func (s *snapshotStore) beginInstall(p position) error { if FAULT { return nil }",
+				"partition/snapshots/order.go",
+				"func (s *Store) beginInstall(p position) error {",
+				"func (s *Store) beginInstall(p position) error { if FAULT { return nil }",
 			},
 		}},
 		// Lets a replica serve raft streams that name another one.
@@ -230,15 +230,15 @@ func partitionFaults() []Fault {
 		// Exchanges two pages of each snapshot after its checksum was computed.
 		{Name: "swap-snapshot-pages", Package: "partition", Test: "TestCompactionKeepsLiveBodies", Patches: []overlay.Patch{
 			{
-				"partition/snapshot.go",
-				"s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest",
+				"partition/snapshots/sink.go",
+				"s.Applied, s.Clock, s.Segments, s.State = f.Applied, f.Clock, f.Segments, f.Digest",
 				`if FAULT {
-		content, _ := s.store.files.ReadFile(out.path)
+		content, _ := s.store.Files.ReadFile(out.path)
 		page := len(content) / 4
 		swapped := append(append(content[:page:page], content[2*page:3*page]...), content[page:2*page]...)
-		_ = disk.WriteSynced(s.store.files, out.path, append(swapped, content[3*page:]...))
+		_ = disk.WriteSynced(s.store.Files, out.path, append(swapped, content[3*page:]...))
 	}
-	s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest`,
+	s.Applied, s.Clock, s.Segments, s.State = f.Applied, f.Clock, f.Segments, f.Digest`,
 			},
 		}},
 		// Lets the head of a batch in a journal claim that the batch itself was synced.

@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 func TestSnapshotsAreOrderedByTermAndIndex(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	newest := manifest{Term: 2, Index: 500}
+	newest := Manifest{Term: 2, Index: 500}
 	end := newest.end()
-	s := newSnapshotStore(snapshotConfig{files: disk.OS{}, dir: dir}, &storedSnapshot{manifest: newest}, 1)
+	s := New(Config{Files: disk.OS{}, Dir: dir}, &Snapshot{Manifest: newest}, 1)
 	for _, p := range []position{{end.term, end.index - 1}, {end.term - 1, end.index + 1}} {
 		if err := s.beginInstall(p); !errors.Is(err, errOlderSnapshot) {
 			t.Errorf("%+v after %+v: %v", p, end, err)
@@ -32,7 +32,7 @@ func TestSnapshotsAreOrderedByTermAndIndex(t *testing.T) {
 	if err := writeManifest(disk.OS{}, filepath.Join(dir, "2-500-1"), newest); err != nil {
 		t.Fatal(err)
 	}
-	found, serial, err := findSnapshot(disk.OS{}, dir)
+	found, serial, err := Find(disk.OS{}, dir)
 	if err != nil || found.end() != end || serial != 8000 {
 		t.Error(found, serial, err)
 	}

@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"encoding/binary"

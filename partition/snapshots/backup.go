@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"bufio"
@@ -36,8 +36,10 @@ const (
 	backupInfoBytesMax      = 64 << 10
 	backupTrailerBytes      = 8
 	backupRefsPerRead       = 4096 // bodies listed before they are copied
-	backupFirstTerm         = 1    // first term of a restored group
 )
+
+// BackupFirstTerm is the first term of a restored group.
+const BackupFirstTerm = 1
 
 var backupMagic = [4]byte{'P', 'K', 'B', 'K'} //nolint:gochecknoglobals // a constant in all but name
 
@@ -56,12 +58,12 @@ type BackupInfo struct {
 	State uint64 `json:"state"`
 }
 
-// measureBackup returns a backup of f, which must not be released before the backup is written. info names the partition and
-// the replica; measureBackup fills in the rest.
-func (f *frozenState) measureBackup(info BackupInfo) (*measuredBackup, error) {
-	b := &measuredBackup{info: info, image: f.image, bodies: f.bodies}
-	b.Applied, b.Clock, b.Segments, b.State = f.applied, f.clock, f.segments, f.digest
-	b.info.Draft, b.info.Index, b.info.Term, b.info.Clock = fsm.FormatDraft, f.applied, f.digest.DigestTerm, f.clock
+// MeasureBackup returns a backup of f, which must not be released before the backup is written. info names the partition and
+// the replica; MeasureBackup fills in the rest.
+func (f *Frozen) MeasureBackup(info BackupInfo) (*MeasuredBackup, error) {
+	b := &MeasuredBackup{Info: info, image: f.Image, bodies: f.Bodies}
+	b.Applied, b.Clock, b.Segments, b.State = f.Applied, f.Clock, f.Segments, f.Digest
+	b.Info.Draft, b.Info.Index, b.Info.Term, b.Info.Clock = fsm.FormatDraft, f.Applied, f.Digest.DigestTerm, f.Clock
 	if err := b.measure(); err != nil {
 		return nil, err
 	}
@@ -71,17 +73,17 @@ func (f *frozenState) measureBackup(info BackupInfo) (*measuredBackup, error) {
 // digestible is implemented by images that have a digest, as those of package fsm.
 type digestible interface{ Digest() uint64 }
 
-// measuredBackup is a backup whose sizes and checksums are known and that is written next.
-type measuredBackup struct {
-	manifest
+// MeasuredBackup is a backup whose sizes and checksums are known and that is written next.
+type MeasuredBackup struct {
+	Manifest
 
-	info   BackupInfo
+	Info   BackupInfo
 	image  fsm.Image
 	bodies *bodystore.Store
 }
 
 // measure computes the sizes and checksums that are written before the data.
-func (b *measuredBackup) measure() error {
+func (b *MeasuredBackup) measure() error {
 	sum := &checksumWriter{sum: crc32.New(disk.Castagnoli)}
 	if _, err := b.image.WriteTo(sum); err != nil {
 		return err
@@ -94,9 +96,9 @@ func (b *measuredBackup) measure() error {
 		}
 	})
 	if d, ok := b.image.(digestible); ok {
-		b.info.State = d.Digest()
+		b.Info.State = d.Digest()
 	}
-	b.info.Bodies, b.info.StreamBytes = b.Bodies, streamHeaderBytes+b.ImageBytes+4+b.BodyBytes
+	b.Info.Bodies, b.Info.StreamBytes = b.Bodies, streamHeaderBytes+b.ImageBytes+4+b.BodyBytes
 	return nil
 }
 
@@ -111,9 +113,9 @@ func (w *checksumWriter) Write(p []byte) (int, error) {
 	return w.sum.Write(p)
 }
 
-// write writes the whole backup. It verifies the checksums of the bodies: damaged ones are disk.ErrDamaged.
-func (b *measuredBackup) write(ctx context.Context, to io.Writer) error {
-	text, err := json.Marshal(b.info)
+// Write writes the whole backup. It verifies the checksums of the bodies: damaged ones are disk.ErrDamaged.
+func (b *MeasuredBackup) Write(ctx context.Context, to io.Writer) error {
+	text, err := json.Marshal(b.Info)
 	if err != nil {
 		return err
 	}
@@ -123,7 +125,7 @@ func (b *measuredBackup) write(ctx context.Context, to io.Writer) error {
 	h = append(h, backupVersion, 0, 0, 0)
 	h = binary.LittleEndian.AppendUint32(h, uint32(len(text)))
 	h = binary.LittleEndian.AppendUint32(h, crc32.Update(crc32.Checksum(h, disk.Castagnoli), disk.Castagnoli, text))
-	h = appendStreamHeader(append(h, text...), &b.manifest)
+	h = appendStreamHeader(append(h, text...), &b.Manifest)
 	if _, err := w.Write(h); err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (b *measuredBackup) write(ctx context.Context, to io.Writer) error {
 }
 
 // writeBodies copies the records, some thousand at a time.
-func (b *measuredBackup) writeBodies(ctx context.Context, w io.Writer) error {
+func (b *MeasuredBackup) writeBodies(ctx context.Context, w io.Writer) error {
 	var err error
 	var scratch []byte
 	refs := make([]fsm.Ref, 0, backupRefsPerRead)
@@ -202,11 +204,11 @@ func ReadBackupInfo(r io.Reader) (BackupInfo, error) {
 	return info, nil
 }
 
-// openBackup reads a backup up to the image of the machine, which follows in r with ImageBytes bytes.
-func openBackup(r io.Reader) (BackupInfo, manifest, error) {
+// OpenBackup reads a backup up to the image of the machine, which follows in r with ImageBytes bytes.
+func OpenBackup(r io.Reader) (BackupInfo, Manifest, error) {
 	info, err := ReadBackupInfo(r)
 	if err != nil {
-		return info, manifest{}, err
+		return info, Manifest{}, err
 	}
 	m, err := readStreamHeader(r)
 	if err != nil {

@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"errors"
@@ -38,19 +38,19 @@ func (d *fewFiles) ReadFile(path string) ([]byte, error) {
 // Files of a snapshot that cannot be opened for lack of file descriptors are not damaged; files that are gone are.
 func TestShortageOfFilesIsNoDamageOfASnapshot(t *testing.T) {
 	t.Parallel()
-	for name, read := range map[string]func(*storedSnapshot) error{
-		imageFile: func(s *storedSnapshot) error { return s.load(nil) },
-		refsFile: func(s *storedSnapshot) error {
+	for name, read := range map[string]func(*Snapshot) error{
+		imageFile: func(s *Snapshot) error { return s.Load(nil) },
+		refsFile: func(s *Snapshot) error {
 			_, err := s.readRefs()
 			return err
 		},
-		manifestFile: func(s *storedSnapshot) error {
-			_, err := readManifest(s.files, s.dir)
+		manifestFile: func(s *Snapshot) error {
+			_, err := readManifest(s.files, s.Dir)
 			return err
 		},
 	} {
 		d := &fewFiles{FS: disk.OS{}}
-		s := &storedSnapshot{files: d, dir: t.TempDir()}
+		s := &Snapshot{files: d, Dir: t.TempDir()}
 		if err := read(s); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("%s is gone: %v", name, err)
 		}

@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"bufio"
@@ -14,12 +14,12 @@ import (
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
-// restoredBackup is the snapshot of a backup, received in whole and not valid yet.
-type restoredBackup struct{ sink *snapshotSink }
+// RestoredBackup is the snapshot of a backup, received in whole and not valid yet.
+type RestoredBackup struct{ sink *snapshotSink }
 
-// receiveBackup reads a backup, verifies its checksums and that nothing follows it, and writes its bodies and image. The
-// snapshot is valid after publish only. The group begins with the configuration servers, in term backupFirstTerm.
-func (s *snapshotStore) receiveBackup(r io.Reader, servers raft.Configuration) (*restoredBackup, BackupInfo, error) {
+// ReceiveBackup reads a backup, verifies its checksums and that nothing follows it, and writes its bodies and image. The
+// snapshot is valid after Publish only. The group begins with the configuration servers, in term BackupFirstTerm.
+func (s *Store) ReceiveBackup(r io.Reader, servers raft.Configuration) (*RestoredBackup, BackupInfo, error) {
 	whole := xxhash.New()
 	in := io.TeeReader(r, whole)
 	info, err := ReadBackupInfo(in)
@@ -29,7 +29,7 @@ func (s *snapshotStore) receiveBackup(r io.Reader, servers raft.Configuration) (
 	if info.Index == 0 || info.Index > raftlog.IndexMax || info.StreamBytes < streamHeaderBytes {
 		return nil, info, fmt.Errorf("backup of index %d, %d bytes: %w", info.Index, info.StreamBytes, disk.ErrDamaged)
 	}
-	sink, err := s.create(info.Index, backupFirstTerm, servers, info.Index)
+	sink, err := s.create(info.Index, BackupFirstTerm, servers, info.Index)
 	if err != nil {
 		return nil, info, err
 	}
@@ -47,17 +47,17 @@ func (s *snapshotStore) receiveBackup(r io.Reader, servers raft.Configuration) (
 	if n, err := io.ReadFull(in, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
 		return nil, info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", disk.ErrDamaged), err)
 	}
-	return &restoredBackup{sink}, info, nil
+	return &RestoredBackup{sink}, info, nil
 }
 
-// load loads the snapshot into a machine. It panics where the machine does not know its bytes.
-func (b *restoredBackup) load(machine snapshotMachine) error {
-	trial := &storedSnapshot{manifest: b.sink.manifest, files: b.sink.store.files, id: b.sink.id, dir: b.sink.dir}
-	return trial.load(machine)
+// Load loads the snapshot into a machine. It panics where the machine does not know its bytes.
+func (b *RestoredBackup) Load(machine Machine) error {
+	trial := &Snapshot{Manifest: b.sink.Manifest, files: b.sink.store.Files, id: b.sink.id, Dir: b.sink.dir}
+	return trial.Load(machine)
 }
 
-// publish makes the snapshot valid.
-func (b *restoredBackup) publish() error { return b.sink.publish() }
+// Publish makes the snapshot valid.
+func (b *RestoredBackup) Publish() error { return b.sink.publish() }
 
 // receiveBackup reads the snapshot from a backup, and nothing behind it.
 func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {

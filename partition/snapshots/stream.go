@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"bufio"
@@ -42,26 +42,26 @@ const (
 type noBodies struct{}
 
 func (noBodies) Append(fsm.Owner, []byte) fsm.Ref {
-	panic("partition: append to a machine that is only read")
+	panic("snapshots: append to a machine that is only read")
 }
 
-func (noBodies) Read(fsm.Ref) []byte { panic("partition: body read from a machine that is only read") }
+func (noBodies) Read(fsm.Ref) []byte { panic("snapshots: body read from a machine that is only read") }
 
-func (noBodies) Release(fsm.Ref) { panic("partition: release in a machine that is only read") }
+func (noBodies) Release(fsm.Ref) { panic("snapshots: release in a machine that is only read") }
 
 // snapshotStream reads a snapshot for sending. It does nothing before the first Read, because raft also opens
 // snapshots for its own replica, which loads them from the folder.
 type snapshotStream struct {
-	store  *snapshotStore
-	snap   *storedSnapshot
+	store  *Store
+	snap   *Snapshot
 	send   *snapshotSend // nil before the first Read
 	pipe   *io.PipeReader
 	done   chan struct{}
 	closed bool
 }
 
-// sentSnapshot returns the snapshot that a reader of snapshotStore.Open reads, which may be wrapped by raft.
-func sentSnapshot(r io.ReadCloser) (*storedSnapshot, error) {
+// Sent returns the snapshot that a reader of Store.Open reads, which may be wrapped by raft.
+func Sent(r io.ReadCloser) (*Snapshot, error) {
 	for {
 		switch x := r.(type) {
 		case *snapshotStream:
@@ -78,7 +78,7 @@ func (s *snapshotStream) Read(p []byte) (int, error) {
 	if s.pipe == nil {
 		r, w := io.Pipe()
 		s.pipe, s.done = r, make(chan struct{})
-		s.send = s.store.sends.begin(s.snap.Index, s.store.logBytes(), s.snap.meta().Size)
+		s.send = s.store.sends.begin(s.snap.Index, s.store.LogBytes(), s.snap.meta().Size)
 		go func() {
 			defer close(s.done)
 			buf := bufio.NewWriterSize(w, copyBufferBytes)
@@ -87,7 +87,7 @@ func (s *snapshotStream) Read(p []byte) (int, error) {
 				err = buf.Flush()
 			}
 			if errors.Is(err, disk.ErrDamaged) {
-				s.store.fail(err)
+				s.store.Fail(err)
 			}
 			w.CloseWithError(err)
 		}()
@@ -111,7 +111,7 @@ func (s *snapshotStream) Close() error {
 
 // write writes the stream.
 func (s *snapshotStream) write(w io.Writer) error {
-	if _, err := w.Write(appendStreamHeader(nil, &s.snap.manifest)); err != nil {
+	if _, err := w.Write(appendStreamHeader(nil, &s.snap.Manifest)); err != nil {
 		return err
 	}
 	if err := s.sendImage(w); err != nil {
@@ -121,7 +121,7 @@ func (s *snapshotStream) write(w io.Writer) error {
 }
 
 // headerFields lists the fields of the header of a stream between its magic and its checksum.
-func (m *manifest) headerFields(x *fields.Codec) {
+func (m *Manifest) headerFields(x *fields.Codec) {
 	fields.Version(x, streamVersion)
 	fields.Uint8(x, &m.DigestVersion)
 	fields.Fixed64(x, &m.Applied)
@@ -133,14 +133,14 @@ func (m *manifest) headerFields(x *fields.Codec) {
 }
 
 // appendStreamHeader appends the header of the stream of a snapshot.
-func appendStreamHeader(h []byte, m *manifest) []byte {
+func appendStreamHeader(h []byte, m *Manifest) []byte {
 	x := fields.Encoder(append(h, streamMagic...))
 	m.headerFields(&x)
 	return binary.LittleEndian.AppendUint32(x.Buf, crc32.Checksum(x.Buf[len(h):], disk.Castagnoli))
 }
 
 // readStreamHeader reads what appendStreamHeader appends.
-func readStreamHeader(r io.Reader) (m manifest, err error) {
+func readStreamHeader(r io.Reader) (m Manifest, err error) {
 	var h [streamHeaderBytes]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return m, err
@@ -157,7 +157,7 @@ func readStreamHeader(r io.Reader) (m manifest, err error) {
 }
 
 func (s *snapshotStream) sendImage(w io.Writer) error {
-	f, err := disk.Open(s.snap.files, filepath.Join(s.snap.dir, imageFile))
+	f, err := disk.Open(s.snap.files, filepath.Join(s.snap.Dir, imageFile))
 	if err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
@@ -167,7 +167,7 @@ func (s *snapshotStream) sendImage(w io.Writer) error {
 		return err
 	}
 	if n != s.snap.ImageBytes || sum.Sum32() != s.snap.ImageSum {
-		return fmt.Errorf("send snapshot %s: image: checksum: %w", s.snap.dir, disk.ErrDamaged)
+		return fmt.Errorf("send snapshot %s: image: checksum: %w", s.snap.Dir, disk.ErrDamaged)
 	}
 	_, err = w.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
 	return err
@@ -176,8 +176,8 @@ func (s *snapshotStream) sendImage(w io.Writer) error {
 // sendBodies loads the image once more to find the bodies that belong to it: this costs the memory of the
 // image while a snapshot is sent, and saves writing a list with every snapshot.
 func (s *snapshotStream) sendBodies(w io.Writer) error {
-	machine := s.store.machine(noBodies{})
-	if err := s.snap.load(machine); err != nil {
+	machine := s.store.Machine(noBodies{})
+	if err := s.snap.Load(machine); err != nil {
 		return err
 	}
 	refs := make([]fsm.Ref, 0, s.snap.Bodies)
@@ -189,9 +189,9 @@ func (s *snapshotStream) sendBodies(w io.Writer) error {
 	})
 	if uint64(len(refs)) != s.snap.Bodies {
 		return fmt.Errorf("send snapshot %s: %d bodies where the manifest has %d: %w",
-			s.snap.dir, len(refs), s.snap.Bodies, disk.ErrDamaged)
+			s.snap.Dir, len(refs), s.snap.Bodies, disk.ErrDamaged)
 	}
-	_, err := s.store.bodies.SendRecords(w, refs, nil)
+	_, err := s.store.Bodies.SendRecords(w, refs, nil)
 	return err
 }
 
@@ -212,15 +212,15 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
 	}
-	err = s.store.bodies.Sync(s.Segments)
+	err = s.store.Bodies.Sync(s.Segments)
 	if err != nil && !disk.IsShortage(err) {
-		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
+		s.store.Fail(err) // a disk that cannot sync may have lost earlier writes
 	}
 	return err
 }
 
 func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
-	out, err := createFile(s.store.files, filepath.Join(s.dir, imageFile))
+	out, err := createFile(s.store.Files, filepath.Join(s.dir, imageFile))
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
 
 // receiveBodies copies the records into new segments and writes the reference of each to the file refs.
 func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
-	out, err := createFile(s.store.files, filepath.Join(s.dir, refsFile))
+	out, err := createFile(s.store.Files, filepath.Join(s.dir, refsFile))
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
 }
 
 func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
-	w := s.store.bodies.NewImport()
+	w := s.store.Bodies.NewImport()
 	defer func() {
 		s.Segments, err = w.Finish(err)
 	}()

@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"encoding/hex"
@@ -20,17 +20,17 @@ import (
 func TestJSONFormats(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/formats.golden", []golden.Format{
-		{Name: "manifest of a snapshot", Of: manifest{}},
+		{Name: "manifest of a snapshot", Of: Manifest{}},
 		{Name: "description of a backup", Of: BackupInfo{}},
 	})
 }
 
 // exampleManifest has every field set.
-func exampleManifest() manifest {
+func exampleManifest() Manifest {
 	servers := raft.Configuration{Servers: []raft.Server{
 		{Suffrage: raft.Voter, ID: "A.1", Address: "A"}, {Suffrage: raft.Nonvoter, ID: "B.2", Address: "B"},
 	}}
-	return manifest{
+	return Manifest{
 		Index: 1 << 60, Term: 7, Configuration: raft.EncodeConfiguration(servers), ConfigurationIndex: 3,
 		Applied: 1<<60 - 1, Clock: 1_763_640_000_000, ImageBytes: 5 << 30, ImageSum: 0xfedcba98, Remapped: true,
 		Bodies: 70_000, BodyBytes: 6 << 30, Segments: []bodystore.SegmentSize{{Number: 4, Size: 64 << 20}, {Number: 5, Size: 1}},

@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"math"
@@ -12,11 +12,13 @@ import (
 // replica of a large partition would never catch up. So the log behind a snapshot is kept while it is sent, and
 // for as long again while the replica catches up, as long as this is less to send than the snapshot.
 const (
-	logKeptMin              = time.Minute // after a send
-	snapshotSendsMax        = 64          // that are remembered; more are sent by failing again and again
-	logKeptBytesMax         = 4 << 30     // however large the snapshot is: each entry takes 12 bytes of memory, and is read at a start
-	logKeptNone      uint64 = math.MaxUint64
+	logKeptMin       = time.Minute // after a send
+	snapshotSendsMax = 64          // that are remembered; more are sent by failing again and again
+	logKeptBytesMax  = 4 << 30     // however large the snapshot is: each entry takes 12 bytes of memory, and is read at a start
 )
+
+// LogKeptNone is the index from which on the log is kept when none is.
+const LogKeptNone uint64 = math.MaxUint64
 
 // snapshotSend is a snapshot that is being sent, or was.
 type snapshotSend struct {
@@ -54,9 +56,9 @@ func (s *snapshotSends) end(send *snapshotSend) {
 	send.ended = time.Now()
 }
 
-// logKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, logKeptNone for none.
-func (s *snapshotStore) logKeptFrom(now time.Time) uint64 {
-	return s.sends.logKeptFrom(now, s.logBytes())
+// LogKeptFrom returns the index from which on the log is kept for replicas that get a snapshot, LogKeptNone for none.
+func (s *Store) LogKeptFrom(now time.Time) uint64 {
+	return s.sends.logKeptFrom(now, s.LogBytes())
 }
 
 // logKeptFrom returns the index from which on the log is kept. total bytes of log were applied.
@@ -66,7 +68,7 @@ func (s *snapshotSends) logKeptFrom(now time.Time, total uint64) uint64 {
 	s.list = slices.DeleteFunc(s.list, func(send *snapshotSend) bool {
 		return total > send.mostLog || !send.ended.IsZero() && now.Sub(send.ended) > max(logKeptMin, send.ended.Sub(send.begun))
 	})
-	from := logKeptNone
+	from := LogKeptNone
 	for _, send := range s.list {
 		from = min(from, send.index) // raft asks for the term of the entry before those that it sends
 	}

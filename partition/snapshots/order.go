@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"cmp"
@@ -25,9 +25,9 @@ import (
 // errOlderSnapshot refuses a snapshot that a newer one has replaced.
 var errOlderSnapshot = errors.New("a newer snapshot exists")
 
-// isOlderSnapshot reports whether an error of raft means that a newer snapshot exists. Raft returns only the text of an
+// IsOlder reports whether an error of raft means that a newer snapshot exists. Raft returns only the text of an
 // error of the snapshot store.
-func isOlderSnapshot(err error) bool {
+func IsOlder(err error) bool {
 	return err != nil && strings.Contains(err.Error(), errOlderSnapshot.Error())
 }
 
@@ -35,7 +35,7 @@ func isOlderSnapshot(err error) bool {
 type position struct{ term, index uint64 }
 
 // end returns the position at which the snapshot ends.
-func (m *manifest) end() position { return position{m.Term, m.Index} }
+func (m *Manifest) end() position { return position{m.Term, m.Index} }
 
 // compare orders snapshots. What snapshots hold is committed, so their terms and indexes rise together.
 func (p position) compare(q position) int {
@@ -50,7 +50,7 @@ type ownSnapshot struct {
 
 // checkOrder refuses a snapshot that is older than the newest one, or than one that is being installed. Called
 // with mu held.
-func (s *snapshotStore) checkOrder(p position) error {
+func (s *Store) checkOrder(p position) error {
 	if s.newest != nil && p.compare(s.newest.end()) < 0 || p.compare(s.installing) < 0 {
 		return fmt.Errorf("snapshot up to %d: %w", p.index, errOlderSnapshot)
 	}
@@ -59,7 +59,7 @@ func (s *snapshotStore) checkOrder(p position) error {
 
 // beginOwn notes that a snapshot of this replica is being written. endOwn ends it. It is refused while another one is
 // being installed.
-func (s *snapshotStore) beginOwn(p position) (*ownSnapshot, error) {
+func (s *Store) beginOwn(p position) (*ownSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkOrder(p); err != nil {
@@ -72,9 +72,9 @@ func (s *snapshotStore) beginOwn(p position) (*ownSnapshot, error) {
 	return s.own, nil
 }
 
-// endOwn notes that raft has finished with a snapshot of this replica, whether it was written or not. It can be
+// EndOwn notes that raft has finished with a snapshot of this replica, whether it was written or not. It can be
 // repeated.
-func (s *snapshotStore) endOwn() {
+func (s *Store) EndOwn() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.own != nil {
@@ -85,7 +85,7 @@ func (s *snapshotStore) endOwn() {
 
 // beginInstall stops a snapshot of this replica that is being written, waits until raft has finished with it,
 // and refuses the received one if it is the older. endInstall ends it.
-func (s *snapshotStore) beginInstall(p position) error {
+func (s *Store) beginInstall(p position) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.checkOrder(p); err != nil {
@@ -105,14 +105,14 @@ func (s *snapshotStore) beginInstall(p position) error {
 	return nil
 }
 
-// delaysInstall reports whether a received snapshot waits until raft has finished with one of this replica.
-func (s *snapshotStore) delaysInstall() bool {
+// DelaysInstall reports whether a received snapshot waits until raft has finished with one of this replica.
+func (s *Store) DelaysInstall() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.own != nil && s.own.stopped.Load()
 }
 
-func (s *snapshotStore) endInstall() {
+func (s *Store) endInstall() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.installing = position{}

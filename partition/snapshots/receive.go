@@ -1,4 +1,4 @@
-package partition
+package snapshots
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// receive reads a snapshot that a leader sends, before raft knows of it. The reader that it returns hands the
+// Receive reads a snapshot that a leader sends, before raft knows of it. The reader that it returns hands the
 // snapshot over to the sink into which raft copies it; done discards a snapshot that raft has not taken.
-func (s *snapshotStore) receive(request *raft.InstallSnapshotRequest, from io.Reader) (whole io.Reader, done func(), err error) {
+func (s *Store) Receive(request *raft.InstallSnapshotRequest, from io.Reader) (whole io.Reader, done func(), err error) {
 	sink, err := s.create(request.LastLogIndex, request.LastLogTerm, raft.Configuration{}, 0)
 	if err != nil {
 		return nil, nil, err
@@ -98,11 +98,11 @@ func (s *snapshotSink) adopt(other *snapshotSink) error {
 	if other == nil || other.Index != s.Index || other.Term != s.Term {
 		return fmt.Errorf("receive snapshot %s: what was received is gone", s.id)
 	}
-	if err := s.store.files.RemoveAll(s.dir); err != nil {
+	if err := s.store.Files.RemoveAll(s.dir); err != nil {
 		return errors.Join(fmt.Errorf("receive snapshot %s: %w", s.id, err), other.Cancel())
 	}
-	received := other.manifest
+	received := other.Manifest
 	received.Configuration, received.ConfigurationIndex = s.Configuration, s.ConfigurationIndex
-	s.manifest, s.dir, s.whole, s.ordered = received, other.dir, true, other.ordered
+	s.Manifest, s.dir, s.whole, s.ordered = received, other.dir, true, other.ordered
 	return nil
 }
