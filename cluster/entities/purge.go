@@ -99,13 +99,14 @@ func (r NamespaceView) RedriveEntity(ctx context.Context, name string, sequences
 
 // redrive moves dead letters of all shards back. It returns the count of the shards that answered, also with an error.
 func (r *Manager) redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
-	groups := shards.Positions(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+	parts := shards.Parts(at, sequences, shards.NumberOf)
 	var total atomic.Int64
 	err := shards.Each(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
-		if len(groups[shard]) == 0 {
+		place := slices.IndexFunc(parts, func(p shards.Part[fsm.SequenceNumber]) bool { return p.Shard == shard })
+		if place < 0 {
 			return nil
 		}
-		n, err := r.redriveShard(ctx, part, shards.Inside(sequences, groups[shard]))
+		n, err := r.redriveShard(ctx, part, parts[place].Items)
 		total.Add(int64(n))
 		return err
 	})

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -24,30 +24,17 @@ type locksQuery struct {
 	Locks     []fsm.LockID    `json:"Locks"`
 }
 
-// Check asks whether operations of a transaction at an entity can succeed: settlements under some locks (1000), or,
-// without locks, sends. done receives one code per lock, or one: OK, MessageLockLost, SessionLockLost or
-// EntityNotFound. They are OK too when no leader, or one of an older release, answers within two seconds: Transact
-// decides. Check does not block. It calls done before it returns when this member can answer: it leads the partition
-// of the locks, or its catalog has the entity. A refusal is as of a leader that a quorum has confirmed.
-func (r *Router) Check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
-	switch {
-	case len(locks) == 0:
-		r.checkEntity(at.ID, done)
-	case len(at.Shards) > 0:
-		r.checkShards(at, locks, done)
-	default:
-		r.checkLocks(at, locks, done)
-	}
-}
+// locksHeld asks which locks of a sub-queue are held.
+var locksHeld = rpc.Query[locksQuery, []fsm.Code]{Kind: rpc.QueryLocks}
 
-// checkEntity is Check for sends. The catalog of this member may lack an entity that was just created.
-func (r *Router) checkEntity(id fsm.EntityID, done func([]fsm.Code)) {
-	if _, found := r.KnownEntity(id); found {
+// checkEntity checks that an entity exists. The catalog of this member may lack an entity that was just created.
+func (s *single) checkEntity(id fsm.EntityID, done func([]fsm.Code)) {
+	if _, found := s.KnownEntity(id); found {
 		done([]fsm.Code{fsm.OK})
 		return
 	}
-	r.checkLater(1, done, func(ctx context.Context) ([]fsm.Code, error) {
-		_, err := r.EntityByID(ctx, id)
+	s.checkLater(1, done, func(ctx context.Context) ([]fsm.Code, error) {
+		_, err := s.EntityByID(ctx, id)
 		if errors.Is(err, fsm.EntityNotFound) {
 			return []fsm.Code{fsm.EntityNotFound}, nil
 		}
@@ -55,22 +42,22 @@ func (r *Router) checkEntity(id fsm.EntityID, done func([]fsm.Code)) {
 	})
 }
 
-// checkLocks is Check for settlements at an entity that is not partitioned, or at one shard.
-func (r *Router) checkLocks(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
+// check checks that locks are held.
+func (s *single) check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
 	q := locksQuery{Partition: at.Partition, Address: at.Address(), Locks: locks}
-	if codes, ok := (queryHandler{r.replicas}).allHeld(q); ok {
+	if codes, ok := s.allHeld(q); ok {
 		done(codes)
 		return
 	}
-	r.checkLater(len(locks), done, func(ctx context.Context) ([]fsm.Code, error) {
-		return locksHeld.Ask(ctx, r.Leader(at.Partition), q)
+	s.checkLater(len(locks), done, func(ctx context.Context) ([]fsm.Code, error) {
+		return locksHeld.Ask(ctx, s.Leader(at.Partition), q)
 	})
 }
 
 // checkLater calls ask in a goroutine, and done with its n codes. A failure refuses nothing.
-func (r *Router) checkLater(n int, done func([]fsm.Code), ask func(context.Context) ([]fsm.Code, error)) {
+func (s *single) checkLater(n int, done func([]fsm.Code), ask func(context.Context) ([]fsm.Code, error)) {
 	unknown := make([]fsm.Code, n)
-	if !r.transport.Go(func(ctx context.Context) {
+	if !s.transport.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, checkWithin)
 		defer cancel()
 		codes, err := ask(ctx)
@@ -83,30 +70,10 @@ func (r *Router) checkLater(n int, done func([]fsm.Code), ask func(context.Conte
 	}
 }
 
-// checkShards is Check for settlements at a partitioned entity: done is called when all shards have answered.
-func (r *Router) checkShards(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
-	codes := lockLostCodes(len(locks))
-	groups := shards.Positions(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
-	remaining := newCountdown(len(groups), func() { done(codes) })
-	for shard, positions := range groups {
-		some := make([]fsm.LockID, len(positions))
-		for i, position := range positions {
-			some[i] = locks[position]
-			_, some[i].Sequence = shards.Split(some[i].Sequence)
-		}
-		r.checkLocks(shards.Ref(at, shard), some, func(got []fsm.Code) {
-			for i, position := range positions {
-				codes[position] = got[i]
-			}
-			remaining.partDone()
-		})
-	}
-}
-
 // allHeld reports whether this member leads a partition and all locks are held there. No quorum confirms that: a lock
 // that is held here and has ended under a newer leader is refused by Transact.
-func (d queryHandler) allHeld(q locksQuery) (codes []fsm.Code, ok bool) {
-	group := d.Local(q.Partition)
+func (s *single) allHeld(q locksQuery) (codes []fsm.Code, ok bool) {
+	group := s.replicas.Local(q.Partition)
 	if group == nil || !group.Status().IsLeader {
 		return nil, false
 	}
@@ -114,15 +81,15 @@ func (d queryHandler) allHeld(q locksQuery) (codes []fsm.Code, ok bool) {
 	return codes, !slices.ContainsFunc(codes, func(code fsm.Code) bool { return code != fsm.OK })
 }
 
-// locks answers which locks are held.
-func (d queryHandler) locks(ctx context.Context, q locksQuery) ([]fsm.Code, error) {
+// answerLocks answers which locks are held.
+func (s *single) answerLocks(ctx context.Context, q locksQuery) ([]fsm.Code, error) {
 	if q.Partition == fsm.CatalogPartition || len(q.Locks) > checkLocksMax {
 		return nil, fsm.InvalidArgument
 	}
-	codes, ok := d.allHeld(q)
+	codes, ok := s.allHeld(q)
 	if ok {
 		return codes, nil
 	}
-	err := d.Read(ctx, q.Partition, func(m partition.Machine) { codes = raftgroup.Queues(m).CheckLocks(q.Address, q.Locks) })
+	err := s.replicas.Read(ctx, q.Partition, func(m partition.Machine) { codes = raftgroup.Queues(m).CheckLocks(q.Address, q.Locks) })
 	return codes, err
 }

@@ -38,7 +38,7 @@ func TestQueryFormats(t *testing.T) {
 	t.Parallel()
 	formats, handlers := queryFormats(), make(rpc.Handlers)
 	entityHandlers := make(rpc.Handlers)
-	(&Router{Manager: &entities.Manager{}}).RegisterQueries(handlers)
+	newRouter(&entities.Manager{}).RegisterQueries(handlers)
 	(&entities.Manager{}).Register(entityHandlers)
 	for kind := range handlers {
 		isFor := func(f golden.Format) bool { return strings.HasPrefix(f.Name, fmt.Sprintf("%d ", kind)) }

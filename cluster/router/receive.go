@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/client"
+	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
@@ -11,26 +12,29 @@ import (
 
 // Receiver gets messages for one receiving link, from one sub-queue. Its methods are safe for concurrent use; none blocks.
 type Receiver struct {
-	shards *shardReceiver // of a partitioned entity; then the other fields are not set
+	shards locker // of a partitioned entity; then the other fields are not set
 
-	router    *Router
+	entities  *entities.Manager
 	receiver  *client.Receiver
 	at        fsm.EntityRef
 	shardBits fsm.SequenceNumber // added to the shard's sequence numbers for clients
 }
 
-// Receiver opens a receiver for one receiving link. With receiveAndDelete, messages are deleted as
-// they are received and not locked.
-func (r *Router) Receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
-	if len(at.Shards) > 0 {
-		return &Receiver{shards: newShardReceiver(r, at, receiveAndDelete)}
-	}
-	return r.receiver(at, receiveAndDelete, 0)
+// locker locks messages of all shards of an entity, as a Receiver does.
+type locker interface {
+	lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery))
+	cancel()
+	close()
 }
 
-// receiver is Receiver of an entity that is not partitioned, or of one shard.
-func (r *Router) receiver(at fsm.EntityRef, receiveAndDelete bool, shard int) *Receiver {
-	return &Receiver{router: r, receiver: r.Clients.Receiver(at, receiveAndDelete), at: at, shardBits: shards.Bits(shard)}
+// receiver is Router.Receiver.
+func (s *single) receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
+	return s.receiverOf(at, receiveAndDelete, 0)
+}
+
+// receiverOf opens a receiver of a shard, or of an entity that is not partitioned, as shard 0.
+func (s *single) receiverOf(at fsm.EntityRef, receiveAndDelete bool, shard int) *Receiver {
+	return &Receiver{entities: s.Manager, receiver: s.Clients.Receiver(at, receiveAndDelete), at: at, shardBits: shards.Bits(shard)}
 }
 
 // Lock locks up to max messages (1 to 4096) with payloads of at most maxBytes (8 MiB) in total, and
@@ -51,7 +55,7 @@ func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Cod
 		}
 		// The catalog may know the queue although its creation was interrupted before the
 		// partition knew it.
-		r.router.Recreate(r.at.Entity, func(recreated bool) {
+		r.entities.Recreate(r.at.Entity, func(recreated bool) {
 			if !recreated {
 				done(fsm.EntityNotFound, nil)
 				return

@@ -2,16 +2,16 @@ package router
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
-	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/peeklock/peeklock/cluster/client"
 	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/query"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
+	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/catalog"
 )
@@ -23,11 +23,10 @@ import (
 type Router struct {
 	*entities.Manager
 
-	transport  client.Transport
-	replicas   query.Replicas
-	log        *slog.Logger
-	shardTurns atomic.Uint64 // selects the next shard of partitioned entities
-	tokens     atomic.Pointer[tokenCipher]
+	single  *single
+	sharded *sharded
+	log     *slog.Logger
+	tokens  atomic.Pointer[tokenCipher]
 }
 
 // Config configures a Router.
@@ -39,10 +38,38 @@ type Config struct {
 
 // New makes a router. Run must run while it is used.
 func New(c *Config) *Router {
-	return &Router{
-		Manager: entities.New(&c.Config), transport: c.Transport, log: c.Logger,
-		replicas: query.Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName},
+	r := newRouter(entities.New(&c.Config))
+	r.log, r.single.transport = c.Logger, c.Transport
+	r.single.replicas = query.Replicas{Local: c.Transport.LocalReplica, Name: c.ReplicaName}
+	return r
+}
+
+func newRouter(manager *entities.Manager) *Router {
+	one := &single{Manager: manager}
+	return &Router{Manager: manager, single: one, sharded: &sharded{single: one}}
+}
+
+// operations are the operations that a partitioned entity performs in its shards.
+type operations interface {
+	send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Result))
+	settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code))
+	renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant))
+	check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code))
+	fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
+	fetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery))
+	cancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code))
+	peek(ctx context.Context, at fsm.EntityRef, session *string, from fsm.SequenceNumber, most, maxBytes int) ([]fsm.Delivery, error)
+	sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) ([]fsm.Session, error)
+	receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver
+	accept(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func())
+}
+
+// at returns the operations of an entity.
+func (r *Router) at(entity *fsm.EntityRef) operations {
+	if len(entity.Shards) > 0 {
+		return r.sharded
 	}
+	return r.single
 }
 
 // Send stores the messages, all or none, and calls done exactly once, possibly before it returns.
@@ -52,127 +79,78 @@ func (r *Router) Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Co
 	r.sendMessages(at, messages, func(result fsm.Result) { done(result.Code) })
 }
 
-// sendMessages is Send with the whole result. It completes an interrupted creation of the entity.
-// Only a topic puts messages into its subscriptions.
+// sendMessages is Send with the whole result. Only a topic puts messages into its subscriptions.
 func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Result)) {
 	if at.Sub != fsm.MainQueue || at.Kind == fsm.SubscriptionEntity {
 		done(fsm.Result{Code: fsm.NotAllowed})
 		return
 	}
-	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
-	if len(at.Shards) > 0 {
-		r.sendShard(at, messages, done)
-		return
-	}
-	client := r.Client(at.Partition)
-	client.Submit(command, func(result fsm.Result) {
-		if result.Code != fsm.EntityNotFound {
-			done(result)
+	r.at(&at).send(at, messages, done)
+}
+
+// Schedule stores messages, all or none, of which some or all have an EnqueueAt. done gets one
+// sequence number per message, in order, for CancelScheduled; 0 for a duplicate that was dropped. As
+// with Send, the caller must not change the messages afterwards.
+func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+	n := len(messages)
+	r.sendMessages(at, messages, func(result fsm.Result) {
+		if result.Code != fsm.OK {
+			done(result.Code, nil)
 			return
 		}
-		r.Recreate(at.Entity, func(recreated bool) {
-			if !recreated {
-				done(result)
-				return
+		numbers := result.Sequences
+		if len(numbers) != n { // no duplicate: the numbers are consecutive
+			numbers = make([]fsm.SequenceNumber, n)
+			for i := range numbers {
+				numbers[i] = result.Sequence + fsm.SequenceNumber(i)
 			}
-			client.Submit(command, done)
-		})
+		}
+		done(fsm.OK, numbers)
 	})
+}
+
+// CancelScheduled removes scheduled messages (1 to 4096), all or none: MessageNotFound when one of
+// the numbers is not a scheduled message.
+func (r *Router) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
+	if at.Sub != fsm.MainQueue {
+		done(fsm.MessageNotFound) // nothing is scheduled there
+		return
+	}
+	r.at(&at).cancelScheduled(at, sequences, done)
 }
 
 // Settle ends locks. done gets one Code per settlement, in order.
 func (r *Router) Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
-	if len(at.Shards) > 0 {
-		r.settleShards(at, settlements, done)
-		return
-	}
-	command := fsm.SettleMessages{Address: at.Address(), Settlements: settlements}
-	r.Client(at.Partition).Submit(command, func(result fsm.Result) {
-		codes := CodesOf(result, len(settlements))
-		if result.Code != fsm.OK || !r.settleRest(at, settlements, codes, done) {
-			done(codes)
-		}
-	})
-}
-
-// settleRest submits the settlements again that the entry could not take, and returns false if there are
-// none, or if it took none of them: then others fill the entries, and the client tries again later.
-func (r *Router) settleRest(at fsm.EntityRef, settlements []fsm.Settlement, codes []fsm.Code, done func([]fsm.Code)) bool {
-	var rest []fsm.Settlement
-	for i, code := range codes {
-		if code == fsm.ServerBusy {
-			rest = append(rest, settlements[i])
-		}
-	}
-	if len(rest) == 0 || len(rest) == len(settlements) {
-		return false
-	}
-	r.Settle(at, rest, func(later []fsm.Code) {
-		codes, next := slices.Clone(codes), 0
-		for i := range codes {
-			if codes[i] == fsm.ServerBusy {
-				codes[i] = later[next]
-				next++
-			}
-		}
-		done(codes)
-	})
-	return true
+	r.at(&at).settle(at, settlements, done)
 }
 
 // Renew extends locks. done gets one Code and one lock end per lock, in order.
 func (r *Router) Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
-	if len(at.Shards) > 0 {
-		r.renewShards(at, locks, done)
-		return
-	}
-	n := len(locks)
-	command := fsm.RenewLocks{Address: at.Address(), Locks: locks}
-	r.Client(at.Partition).Submit(command, func(result fsm.Result) {
-		untils := result.Untils
-		if len(untils) != n {
-			untils = make([]fsm.Instant, n)
-		}
-		done(CodesOf(result, n), untils)
-	})
+	r.at(&at).renew(at, locks, done)
 }
 
-// CodesOf returns one Code for each of n items: a command that was refused as a whole
-// refuses each of them.
-func CodesOf(result fsm.Result, n int) []fsm.Code {
-	if result.Code == fsm.OK && len(result.Codes) == n {
-		return result.Codes
+// Check asks whether operations of a transaction at an entity can succeed: settlements under some locks (1000), or,
+// without locks, sends. done receives one code per lock, or one: OK, MessageLockLost, SessionLockLost or
+// EntityNotFound. They are OK too when no leader, or one of an older release, answers within two seconds: Transact
+// decides. Check does not block. It calls done before it returns when this member can answer: it leads the partition
+// of the locks, or its catalog has the entity. A refusal is as of a leader that a quorum has confirmed.
+func (r *Router) Check(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code)) {
+	if len(locks) == 0 {
+		r.single.checkEntity(at.ID, done)
+		return
 	}
-	code := result.Code
-	if code == fsm.OK {
-		code = fsm.Internal
-	}
-	codes := make([]fsm.Code, n)
-	for i := range codes {
-		codes[i] = code
-	}
-	return codes
+	r.at(&at).check(at, locks, done)
 }
 
 // Fetch locks deferred messages by number, or deletes them as they are received.
 func (r *Router) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-	if len(at.Shards) > 0 {
-		r.fetchShards(at, sequences, receiveAndDelete, done)
-		return
-	}
-	command := fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: receiveAndDelete}
-	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
+	r.at(&at).fetch(at, sequences, receiveAndDelete, done)
 }
 
 // FetchReady locks ready messages that a peek has shown, or deletes them as they are received. It leaves out those that are
 // not ready any more, or were locked since the peek.
 func (r *Router) FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-	if len(at.Shards) > 0 {
-		r.fetchReadyShards(at, seen, receiveAndDelete, done)
-		return
-	}
-	command := fsm.FetchReady{Address: at.Address(), Seen: seen, Delete: receiveAndDelete}
-	r.Client(at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
+	r.at(&at).fetchReady(at, seen, receiveAndDelete, done)
 }
 
 // Peek reads up to max messages (at most 1024) from the number on, in order, without
@@ -180,30 +158,55 @@ func (r *Router) FetchReady(at fsm.EntityRef, seen []fsm.LockID, receiveAndDelet
 // always returned. Of a topic only the transfer dead-letter queue can be peeked: NotAllowed
 // otherwise. Other errors wrap EntityNotFound, ServerBusy or Timeout.
 func (r *Router) Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
-	if len(at.Shards) > 0 {
-		return r.peekShards(ctx, at, from, max, maxBytes)
-	}
-	return r.peek(ctx, at, peekQuery{Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes})
+	return r.at(&at).peek(ctx, at, nil, from, max, maxBytes)
 }
 
-func (r *Router) peek(ctx context.Context, at fsm.EntityRef, q peekQuery) ([]fsm.Delivery, error) {
-	if at.Kind == fsm.TopicEntity && at.Sub != fsm.TransferDeadLetterQueue {
-		return nil, fmt.Errorf("peek at topic %q: %w", at.Name, fsm.NotAllowed)
+// Receiver opens a receiver for one receiving link. With receiveAndDelete, messages are deleted as
+// they are received and not locked.
+func (r *Router) Receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
+	return r.at(&at).receiver(at, receiveAndDelete)
+}
+
+// AcceptSession locks a session for one receiving link: the one that wants names, or else the unlocked
+// session with the oldest message, for which it waits up to wait (10 minutes). The entity of wants is ignored. done is called once:
+// with the session, or with Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
+// SessionLockLost (nothing to take over), EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session that is
+// locked after cancel is released. It does not block.
+func (r *Router) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	return r.at(&at).accept(at, wants, receiveAndDelete, wait, done)
+}
+
+// PeekSession is Peek restricted to the messages of one session.
+func (r *Router) PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+	return r.at(&at).peek(ctx, at, &session, from, max, maxBytes)
+}
+
+// Sessions lists up to max sessions (1000) after the first skip: those that have messages
+// or a state, or, when updatedAfter is set, those whose state was set after it. Errors wrap
+// NotAllowed for an entity without sessions, EntityNotFound, ServerBusy or Timeout.
+func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
+	return r.at(&at).sessions(ctx, at, updatedAfter, skip, max)
+}
+
+// PurgeSession is Purge for the messages of one session, also while it is held: it removes at most max (1 to
+// 4000; larger values are reduced), oldest first, and returns how many. Locked messages stay.
+// Errors wrap InvalidArgument, NotAllowed (no sessions there), EntityNotFound, EntityDisabled,
+// ServerBusy or Timeout, and are returned only when no message is known to have been removed.
+//
+// PurgeSession locks the messages under the lock of the session, that of its holder or its own, and
+// completes them, because no command removes ready messages of one session. Messages that are locked and
+// not completed when this member fails return with the end of the session lock.
+func (r *Router) PurgeSession(ctx context.Context, at fsm.EntityRef, session string, before fsm.Instant, max int) (int, error) {
+	if max < 1 {
+		return 0, fsm.InvalidArgument
 	}
-	r.ReportActivity(at.Entity)
-	arguments, err := json.Marshal(q)
-	if err != nil {
-		return nil, fmt.Errorf("encode query: %w", err)
+	if at.Sub != fsm.MainQueue {
+		return 0, fsm.NotAllowed // only the main queue is divided into sessions
 	}
-	reply, err := r.Leader(at.Partition)(ctx, rpc.QueryPeek, arguments)
-	if err != nil {
-		return nil, err
+	if len(at.Shards) > 0 {
+		at = shards.Ref(at, shards.Hash(&at.Entity, session))
 	}
-	result, err := fsm.DecodeResult(reply.Body)
-	if err != nil {
-		return nil, fmt.Errorf("peek: %w", err)
-	}
-	return result.Deliveries, nil
+	return r.single.purgeSession(ctx, at, session, before, min(max, entities.PurgeMessagesMax))
 }
 
 // LockToken encrypts a lock id into the token that clients see. Before the catalog is loaded
@@ -234,7 +237,7 @@ func (r *Router) tokenCipher() *tokenCipher {
 	}
 	var key [16]byte
 	loaded := false
-	r.replicas.ViewCatalog(func(c *catalog.Machine) { key, loaded = c.TokenKey(), c.ClusterID() != "" })
+	r.single.replicas.ViewCatalog(func(c *catalog.Machine) { key, loaded = c.TokenKey(), c.ClusterID() != "" })
 	if !loaded {
 		return nil
 	}
@@ -245,4 +248,22 @@ func (r *Router) tokenCipher() *tokenCipher {
 	}
 	r.tokens.Store(s)
 	return s
+}
+
+// RegisterQueries registers the handlers of all queries about replicas and their content.
+func (r *Router) RegisterQueries(h rpc.Handlers) {
+	replicas := r.single.replicas
+	replicas.Register(h)
+	r.Register(h)
+	stateOfSession.Handle(h, r.single.sessionState)
+	locksHeld.Handle(h, r.single.answerLocks)
+	listSessions.Register(h, replicas)
+	purgeable.Register(h, replicas)
+	h[rpc.QueryPeek] = r.single.answerPeek
+}
+
+// ReplicaStatus returns the status of this member's replica of a partition, leader or not; EntityNotFound
+// when none is open.
+func (r *Router) ReplicaStatus(id fsm.PartitionID) (raftgroup.Status, error) {
+	return r.single.replicas.Status(id)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -27,30 +28,16 @@ type SessionReceiver struct {
 	until atomic.Int64 // fsm.Instant
 }
 
-// AcceptSession locks a session for one receiving link: the one that wants names, or else the unlocked
-// session with the oldest message, for which it waits up to wait (10 minutes). The entity of wants is ignored. done is called once:
-// with the session, or with Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
-// SessionLockLost (nothing to take over), EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session that is
-// locked after cancel is released. It does not block.
-func (r *Router) AcceptSession(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
-	switch {
-	case len(at.Shards) == 0:
-		return r.accept(at, 0, wants, receiveAndDelete, wait, done)
-	case !wants.Named && at.Sub == fsm.MainQueue:
-		return r.acceptAny(at, wants, receiveAndDelete, wait, done)
-	}
-	shard := 0
-	if wants.Named {
-		shard = shards.Hash(&at.Entity, wants.ID)
-	}
-	return r.accept(shards.Ref(at, shard), shard, wants, receiveAndDelete, wait, done)
+// accept is Router.AcceptSession.
+func (s *single) accept(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	return s.acceptAt(at, 0, wants, receiveAndDelete, wait, done)
 }
 
-// accept is AcceptSession at an entity that is not partitioned, or at one shard.
-func (r *Router) accept(at fsm.EntityRef, shard int, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+// acceptAt accepts a session at a shard, or at an entity that is not partitioned, as shard 0.
+func (s *single) acceptAt(at fsm.EntityRef, shard int, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	wants.Entity = at.ID
 	a := &sessionAccept{
-		router: r, receiver: r.receiver(at, receiveAndDelete, shard), done: done, command: wants,
+		receiver: s.receiverOf(at, receiveAndDelete, shard), done: done, command: wants,
 		until: time.Now().Add(min(wait, rpc.LockWaitMax)),
 	}
 	if at.Sub != fsm.MainQueue {
@@ -63,7 +50,6 @@ func (r *Router) accept(at fsm.EntityRef, shard int, wants fsm.AcceptSession, re
 
 // sessionAccept is one outstanding AcceptSession.
 type sessionAccept struct {
-	router    *Router
 	receiver  *Receiver
 	command   fsm.AcceptSession
 	until     time.Time
@@ -74,7 +60,7 @@ type sessionAccept struct {
 
 func (a *sessionAccept) submit() {
 	if a.command.Named {
-		a.router.Client(a.receiver.at.Partition).Submit(a.command, a.handleResult)
+		a.receiver.entities.Client(a.receiver.at.Partition).Submit(a.command, a.handleResult)
 		return
 	}
 	a.receiver.receiver.Accept(&a.command, a.until, a.handleResult)
@@ -92,7 +78,7 @@ func (a *sessionAccept) handleResult(result fsm.Result) {
 	case code == fsm.EntityNotFound && !a.recreated:
 		a.recreated = true
 		// The catalog may know the entity although its creation was interrupted.
-		a.router.Recreate(a.receiver.at.Entity, func(recreated bool) {
+		a.receiver.entities.Recreate(a.receiver.at.Entity, func(recreated bool) {
 			if !recreated {
 				a.refuse(fsm.EntityNotFound)
 				return
@@ -134,7 +120,7 @@ func (s *SessionReceiver) Until() fsm.Instant { return fsm.Instant(s.until.Load(
 // Renew extends the lock of the session, and with it the locks of all messages locked under it.
 // done gets the new end.
 func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
-	s.router.Client(s.at.Partition).Submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.lock}, func(result fsm.Result) {
+	s.entities.Client(s.at.Partition).Submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.lock}, func(result fsm.Result) {
 		if result.Code != fsm.OK || len(result.Untils) == 0 {
 			done(result.Code, 0)
 			return
@@ -147,7 +133,7 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 // Held returns the end of the session lock as its leader knows it, 0 if the leader is of a release that
 // does not tell. Errors wrap SessionLockLost, EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
-	reply, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{
+	reply, err := stateOfSession.Ask(ctx, s.entities.Leader(s.at.Partition), sessionStateQuery{
 		EntityIn: query.Entity(s.at), Lock: s.lock, LockOnly: true,
 	})
 	if err != nil {
@@ -159,7 +145,7 @@ func (s *SessionReceiver) Held(ctx context.Context) (fsm.Instant, error) {
 // State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
-	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{EntityIn: query.Entity(s.at), Lock: s.lock})
+	state, err := stateOfSession.Ask(ctx, s.entities.Leader(s.at.Partition), sessionStateQuery{EntityIn: query.Entity(s.at), Lock: s.lock})
 	if err != nil {
 		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
 	}
@@ -173,7 +159,7 @@ func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
 // those of State, MessageTooLarge and QuotaExceeded.
 func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
 	command := fsm.SetSessionState{Entity: s.at.ID, Lock: s.lock, State: state, Clear: state == nil}
-	if _, err := s.router.Command(ctx, s.at.Partition, command); err != nil {
+	if _, err := s.entities.Command(ctx, s.at.Partition, command); err != nil {
 		return fmt.Errorf("set state of session %q: %w", s.lock.ID, err)
 	}
 	return nil
@@ -197,7 +183,7 @@ func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete
 		return
 	}
 	command := fsm.FetchDeferred{Address: s.at.Address(), Sequences: inside, Delete: receiveAndDelete, Session: s.lock}
-	s.router.Client(s.at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, shards.ToClient(s.shardBits, result.Deliveries)) })
+	s.entities.Client(s.at.Partition).Submit(command, func(result fsm.Result) { done(result.Code, shards.ToClient(s.shardBits, result.Deliveries)) })
 }
 
 // Close is Release without a callback.
@@ -211,28 +197,12 @@ func (s *SessionReceiver) Release(done func()) {
 		done()
 		return
 	}
-	s.router.Client(s.at.Partition).Submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.lock}, func(fsm.Result) { done() })
+	s.entities.Client(s.at.Partition).Submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.lock}, func(fsm.Result) { done() })
 }
 
-// PeekSession is Peek restricted to the messages of one session.
-func (r *Router) PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
-	if len(at.Shards) > 0 {
-		shard := shards.Hash(&at.Entity, session)
-		return r.peekShard(ctx, at, shard, from, max, maxBytes, &session)
-	}
-	return r.peek(ctx, at, peekQuery{
-		Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes, Session: &session,
-	})
-}
-
-// Sessions lists up to max sessions (1000) after the first skip: those that have messages
-// or a state, or, when updatedAfter is set, those whose state was set after it. Errors wrap
-// NotAllowed for an entity without sessions, EntityNotFound, ServerBusy or Timeout.
-func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
-	if len(at.Shards) > 0 {
-		return r.shardSessions(ctx, at, updatedAfter, skip, max)
-	}
-	sessions, err := listSessions.At(ctx, r, sessionsQuery{
+// sessions is Router.Sessions.
+func (s *single) sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
+	sessions, err := listSessions.At(ctx, s, sessionsQuery{
 		EntityIn: query.Entity(at), UpdatedAfter: updatedAfter, Skip: skip, Max: max,
 	})
 	if err != nil {
@@ -264,14 +234,27 @@ type (
 	}
 )
 
+// The queries about sessions.
+var (
+	stateOfSession = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
+
+	listSessions = query.OfQueues(rpc.QuerySessions, func(queues *queue.Machine, q sessionsQuery) ([]fsm.Session, error) {
+		list, found := queues.Sessions(q.Entity, q.UpdatedAfter, q.Skip, max(0, min(q.Max, sessionsListMax)))
+		if !found {
+			return nil, fsm.NotAllowed
+		}
+		return list, nil
+	})
+)
+
 // sessionState reads the state of a session. Its body is read while the state machine is not locked.
-func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (reply sessionStateReply, err error) {
+func (s *single) sessionState(ctx context.Context, q sessionStateQuery) (reply sessionStateReply, err error) {
 	if q.Partition == fsm.CatalogPartition {
 		return reply, fsm.InvalidArgument
 	}
 	var at fsm.Ref
 	var code fsm.Code
-	err = d.Read(ctx, q.Partition, func(m partition.Machine) {
+	err = s.replicas.Read(ctx, q.Partition, func(m partition.Machine) {
 		at, reply.Set, code = raftgroup.Queues(m).SessionState(q.Entity, q.Lock)
 		reply.Until = raftgroup.Queues(m).SessionLockEnd(q.Entity, q.Lock)
 	})
@@ -283,7 +266,7 @@ func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (re
 	case !reply.Set || at.Size == 0 || q.LockOnly:
 		return reply, nil
 	}
-	read, err := d.Local(q.Partition).ReadBodies([]fsm.Delivery{{Body: at}})
+	read, err := s.replicas.Local(q.Partition).ReadBodies([]fsm.Delivery{{Body: at}})
 	if err != nil {
 		return reply, err
 	}

@@ -7,8 +7,9 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/entities"
 	"github.com/peeklock/peeklock/cluster/query"
-	"github.com/peeklock/peeklock/cluster/shards"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/queue"
 )
 
 // The limits of a PurgeSession.
@@ -33,25 +34,19 @@ type (
 	}
 )
 
-// PurgeSession is Purge for the messages of one session, also while it is held: it removes at most max (1 to
-// 4000; larger values are reduced), oldest first, and returns how many. Locked messages stay.
-// Errors wrap InvalidArgument, NotAllowed (no sessions there), EntityNotFound, EntityDisabled,
-// ServerBusy or Timeout, and are returned only when no message is known to have been removed.
-//
-// PurgeSession locks the messages under the lock of the session, that of its holder or its own, and
-// completes them, because no command removes ready messages of one session. Messages that are locked and
-// not completed when this member fails return with the end of the session lock.
-func (r *Router) PurgeSession(ctx context.Context, at fsm.EntityRef, session string, before fsm.Instant, max int) (int, error) {
-	if max < 1 {
-		return 0, fsm.InvalidArgument
+// purgeable asks for the lock under which a session is held, and how many of its messages a purge has to lock.
+var purgeable = query.OfQueues(rpc.QueryPurgeable, func(queues *queue.Machine, q purgeableQuery) (reply purgeableReply, err error) {
+	var code fsm.Code
+	reply.Lock, reply.Reach, code = queues.PurgeableInSession(q.Entity, q.Session, q.Before, max(0, min(q.Max, entities.PurgeMessagesMax)))
+	if code != fsm.OK {
+		err = code
 	}
-	if at.Sub != fsm.MainQueue {
-		return 0, fsm.NotAllowed // only the main queue is divided into sessions
-	}
-	if len(at.Shards) > 0 {
-		at = shards.Ref(at, shards.Hash(&at.Entity, session))
-	}
-	p := &sessionPurge{router: r, at: at, session: session, before: before, most: min(max, entities.PurgeMessagesMax)}
+	return reply, err
+})
+
+// purgeSession is Router.PurgeSession at one shard, or at an entity that is not partitioned.
+func (s *single) purgeSession(ctx context.Context, at fsm.EntityRef, session string, before fsm.Instant, most int) (int, error) {
+	p := &sessionPurge{single: s, at: at, session: session, before: before, most: most}
 	if err := p.run(ctx); err != nil && p.removed == 0 {
 		return 0, fmt.Errorf("purge session %q of %q: %w", session, at.Name, err)
 	}
@@ -60,7 +55,7 @@ func (r *Router) PurgeSession(ctx context.Context, at fsm.EntityRef, session str
 
 // sessionPurge is one running PurgeSession.
 type sessionPurge struct {
-	router  *Router
+	single  *single
 	at      fsm.EntityRef // a shard of a partitioned entity
 	session string
 	before  fsm.Instant
@@ -81,7 +76,7 @@ func (p *sessionPurge) run(ctx context.Context) error {
 
 // purgeOnce removes messages under one lock of the session.
 func (p *sessionPurge) purgeOnce(ctx context.Context) error {
-	found, err := purgeable.At(ctx, p.router, purgeableQuery{
+	found, err := purgeable.At(ctx, p.single, purgeableQuery{
 		EntityIn: query.Entity(p.at), Session: p.session, Before: p.before, Max: p.most - p.removed,
 	})
 	if err != nil || found.Reach == 0 {
@@ -89,7 +84,7 @@ func (p *sessionPurge) purgeOnce(ctx context.Context) error {
 	}
 	lock := found.Lock
 	if lock.Epoch == 0 {
-		result, err := p.router.Command(ctx, p.at.Partition, fsm.AcceptSession{Entity: p.at.ID, Named: true, ID: p.session})
+		result, err := p.single.Command(ctx, p.at.Partition, fsm.AcceptSession{Entity: p.at.ID, Named: true, ID: p.session})
 		if err != nil {
 			return err
 		}
@@ -111,7 +106,7 @@ func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock,
 	// Locked messages must be settled, so a client that disconnects ends the purge only between batches.
 	uncancelled := context.WithoutCancel(ctx)
 	for reach > 0 && p.removed < p.most && ctx.Err() == nil {
-		result, err := p.router.Command(uncancelled, p.at.Partition, fsm.LockMessages{
+		result, err := p.single.Command(uncancelled, p.at.Partition, fsm.LockMessages{
 			Address: p.at.Address(), Session: lock, Max: uint32(min(reach, purgeLockMessagesMax)), MaxBytes: purgeLockBytesMax,
 		})
 		if err != nil || len(result.Deliveries) == 0 {
@@ -136,7 +131,7 @@ func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock,
 // submitAlways submits a command that releases locks, also when ctx has ended, and waits for it: the
 // caller's next request may need them. When it fails, the locks end with that of the session.
 func (p *sessionPurge) submitAlways(ctx context.Context, command fsm.Command) {
-	_, _ = p.router.Command(context.WithoutCancel(ctx), p.at.Partition, command)
+	_, _ = p.single.Command(context.WithoutCancel(ctx), p.at.Partition, command)
 }
 
 // complete removes locked messages and counts them.
@@ -144,7 +139,7 @@ func (p *sessionPurge) complete(ctx context.Context, toRemove []fsm.Settlement) 
 	if len(toRemove) == 0 {
 		return nil
 	}
-	result, err := p.router.Command(ctx, p.at.Partition, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRemove})
+	result, err := p.single.Command(ctx, p.at.Partition, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRemove})
 	if err != nil {
 		return err
 	}

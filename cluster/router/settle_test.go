@@ -17,7 +17,7 @@ func TestSettlementsOverTheLimitAreSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	group := &fakegroup.Group{}
 	group.Lead(true, 1)
-	r := &Router{Manager: &entities.Manager{Clients: fakeclients.New(t, group)}}
+	r := newRouter(&entities.Manager{Clients: fakeclients.New(t, group)})
 	settlements := make([]fsm.Settlement, 4)
 	for i := range settlements {
 		settlements[i] = fsm.Settlement{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(i + 1), Epoch: 1}, Verb: fsm.Defer}

@@ -11,16 +11,19 @@ import (
 // shardPeekMax is how long a peek waits for one shard before it skips it.
 const shardPeekMax = 3 * time.Second
 
-// peekShards is Peek for a partitioned entity: shard by shard, in the order of the client sequence
-// numbers. It skips a shard that does not answer, unless none does.
-func (r *Router) peekShards(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, most, maxBytes int) ([]fsm.Delivery, error) {
+// peek reads shard by shard, in the order of the client sequence numbers. It skips a shard that does not answer, unless none
+// does. A session is in one shard.
+func (s *sharded) peek(ctx context.Context, at fsm.EntityRef, session *string, from fsm.SequenceNumber, most, maxBytes int) ([]fsm.Delivery, error) {
+	if session != nil {
+		return s.peekShard(ctx, at, shards.Hash(&at.Entity, *session), from, most, maxBytes, session)
+	}
 	var found []fsm.Delivery
 	var failed error
 	answered := false
 	first, inside := shards.Split(from)
 	most = max(0, min(most, peekCountMax))
 	for shard := first; shard < len(at.Shards) && len(found) < most; shard++ {
-		got, full, err := r.peekShardAll(ctx, at, shard, inside, most-len(found), maxBytes, len(found) == 0)
+		got, full, err := s.peekShardAll(ctx, at, shard, inside, most-len(found), maxBytes, len(found) == 0)
 		found = append(found, got...)
 		if err != nil {
 			failed = err
@@ -42,11 +45,11 @@ func (r *Router) peekShards(ctx context.Context, at fsm.EntityRef, from fsm.Sequ
 
 // peekShardAll reads one shard to its end, or until a limit is reached (full). With giveFirst the
 // first message is returned whatever its size.
-func (r *Router) peekShardAll(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, giveFirst bool) (found []fsm.Delivery, full bool, err error) {
+func (s *sharded) peekShardAll(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, giveFirst bool) (found []fsm.Delivery, full bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shardPeekMax)
 	defer cancel()
 	for most > 0 {
-		got, err := r.peekShard(ctx, at, shard, shards.Bits(shard)|from, most, max(0, maxBytes), nil)
+		got, err := s.peekShard(ctx, at, shard, shards.Bits(shard)|from, most, max(0, maxBytes), nil)
 		if err != nil || len(got) == 0 {
 			return found, false, err
 		}
@@ -66,8 +69,8 @@ func (r *Router) peekShardAll(ctx context.Context, at fsm.EntityRef, shard int, 
 	return found, true, nil
 }
 
-// peekShard is Peek, or PeekSession, for one shard.
-func (r *Router) peekShard(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, session *string) ([]fsm.Delivery, error) {
+// peekShard reads one shard.
+func (s *sharded) peekShard(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, session *string) ([]fsm.Delivery, error) {
 	first, inside := shards.Split(from)
 	switch {
 	case first > shard:
@@ -75,18 +78,15 @@ func (r *Router) peekShard(ctx context.Context, at fsm.EntityRef, shard int, fro
 	case first < shard:
 		inside = 0
 	}
-	part := shards.Ref(at, shard)
-	got, err := r.peek(ctx, part, peekQuery{
-		Partition: part.Partition, Address: part.Address(), From: inside, Max: most, MaxBytes: maxBytes, Session: session,
-	})
+	got, err := s.single.peek(ctx, shards.Ref(at, shard), session, inside, most, maxBytes)
 	return shards.ToClient(shards.Bits(shard), got), err
 }
 
-// shardSessions is Sessions for a partitioned entity, one shard after the other.
-func (r *Router) shardSessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) (all []fsm.Session, err error) {
+// sessions lists one shard after the other.
+func (s *sharded) sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) (all []fsm.Session, err error) {
 	for shard := range at.Shards {
 		for seen := 0; len(all) < most; {
-			some, err := r.Sessions(ctx, shards.Ref(at, shard), updatedAfter, seen, sessionsListMax)
+			some, err := s.single.sessions(ctx, shards.Ref(at, shard), updatedAfter, seen, sessionsListMax)
 			if err != nil {
 				return nil, err
 			}

@@ -35,7 +35,7 @@ const (
 // With receiveAndDelete messages are locked, and completed before they are returned: kept ones can
 // be released, and no message is lost when a link ends.
 type shardReceiver struct {
-	router           *Router
+	sharded          *sharded
 	at               fsm.EntityRef
 	receiveAndDelete bool
 
@@ -64,13 +64,14 @@ type shardLock struct {
 	settling      bool // waits only for its messages to be completed
 }
 
-func newShardReceiver(r *Router, at fsm.EntityRef, receiveAndDelete bool) *shardReceiver {
-	f := &shardReceiver{router: r, at: at, receiveAndDelete: receiveAndDelete, parts: make([]shardPart, len(at.Shards))}
-	f.nextShard = int(r.shardTurns.Add(1) % uint64(len(at.Shards))) // links start at different shards
+// receiver opens a receiver that asks all shards.
+func (s *sharded) receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
+	f := &shardReceiver{sharded: s, at: at, receiveAndDelete: receiveAndDelete, parts: make([]shardPart, len(at.Shards))}
+	f.nextShard = int(s.turns.Add(1) % uint64(len(at.Shards))) // links start at different shards
 	for shard := range f.parts {
-		f.parts[shard].receiver = r.receiver(shards.Ref(at, shard), false, shard)
+		f.parts[shard].receiver = s.single.receiverOf(shards.Ref(at, shard), false, shard)
 	}
-	return f
+	return &Receiver{shards: f}
 }
 
 func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
@@ -204,7 +205,7 @@ func (f *shardReceiver) finish(call *shardLock, code fsm.Code, got []fsm.Deliver
 		call.settling = true
 		f.mu.Unlock()
 		settlements := fsm.SettleAll(got, fsm.Complete)
-		f.router.Settle(f.at, settlements, func(codes []fsm.Code) {
+		f.sharded.settle(f.at, settlements, func(codes []fsm.Code) {
 			taken := got[:0]
 			for i := range got {
 				if codes[i] == fsm.OK {
@@ -282,7 +283,7 @@ func (f *shardReceiver) takeKept() (kept []fsm.Delivery) {
 func (f *shardReceiver) release(kept []fsm.Delivery) {
 	f.mu.Unlock()
 	if len(kept) > 0 {
-		f.router.Settle(f.at, fsm.SettleAll(kept, fsm.Release), func([]fsm.Code) {})
+		f.sharded.settle(f.at, fsm.SettleAll(kept, fsm.Release), func([]fsm.Code) {})
 	}
 }
 

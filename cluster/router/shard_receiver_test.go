@@ -22,7 +22,7 @@ func shardReceiverOf(t *testing.T, groups ...*fakegroup.Group) *Receiver {
 		group.Lead(true, 1)
 		at.Shards = append(at.Shards, fsm.Shard{Entity: fsm.EntityID(i + 1), Partition: fsm.PartitionID(i + 1)})
 	}
-	return (&Router{Manager: &entities.Manager{Clients: clients}}).Receiver(at, false)
+	return newRouter(&entities.Manager{Clients: clients}).Receiver(at, false)
 }
 
 // drainedAfter cancels the Lock that waits and makes one that does not wait from its done function, as a link does that is

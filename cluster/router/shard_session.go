@@ -27,14 +27,26 @@ type acceptAny struct {
 	busy    bool // some shard answered ServerBusy
 }
 
-func (r *Router) acceptAny(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+// accept accepts a named session in its shard, and any session in the first shard that has one.
+func (s *sharded) accept(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	if !wants.Named && at.Sub == fsm.MainQueue {
+		return s.acceptAny(at, wants, receiveAndDelete, wait, done)
+	}
+	shard := 0
+	if wants.Named {
+		shard = shards.Hash(&at.Entity, wants.ID)
+	}
+	return s.single.acceptAt(shards.Ref(at, shard), shard, wants, receiveAndDelete, wait, done)
+}
+
+func (s *sharded) acceptAny(at fsm.EntityRef, wants fsm.AcceptSession, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	a := &acceptAny{done: done, left: len(at.Shards)}
 	wait = min(wait, rpc.LockWaitMax)
 	a.timer = time.AfterFunc(wait-min(wait/8, acceptEarly), a.expire)
-	first := int(r.shardTurns.Add(1) % uint64(len(at.Shards)))
+	first := int(s.turns.Add(1) % uint64(len(at.Shards)))
 	for i := range at.Shards {
 		shard := (first + i) % len(at.Shards)
-		cancel := r.accept(shards.Ref(at, shard), shard, wants, receiveAndDelete, wait, a.handleAccept)
+		cancel := s.single.acceptAt(shards.Ref(at, shard), shard, wants, receiveAndDelete, wait, a.handleAccept)
 		a.mu.Lock()
 		a.cancels = append(a.cancels, cancel)
 		ended := a.ended

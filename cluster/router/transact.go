@@ -54,19 +54,14 @@ func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 			out.Settles = append(out.Settles, *s)
 			continue
 		}
-		groups := shards.Positions(s.At, len(s.Settlements), func(i int) fsm.SequenceNumber { return s.Settlements[i].Lock.Sequence })
+		parts := shards.Parts(s.At, s.Settlements, shards.NumberOfSettlement)
 		switch {
-		case len(groups) > 1:
+		case len(parts) > 1:
 			return out, fsm.NotAllowed // two partitions
-		case len(groups) == 0:
+		case len(parts) == 0, len(parts[0].Items) < len(s.Settlements):
 			return out, fsm.MessageLockLost
 		}
-		for shard, positions := range groups {
-			if len(positions) < len(s.Settlements) {
-				return out, fsm.MessageLockLost
-			}
-			out.Settles = append(out.Settles, fsm.SettleAt{At: shards.Ref(s.At, shard), Settlements: toShardSettlements(s.Settlements, positions)})
-		}
+		out.Settles = append(out.Settles, fsm.SettleAt{At: parts[0].At, Settlements: parts[0].Items})
 	}
 	var code fsm.Code
 	if out.Cancels, code = resolveCancels(tx.Cancels); code != fsm.OK {
@@ -112,14 +107,14 @@ func resolveCancels(cancels []fsm.CancelAt) (out []fsm.CancelAt, code fsm.Code) 
 			out = append(out, *c)
 			continue
 		}
-		groups := shards.Positions(c.At, len(c.Sequences), func(i int) fsm.SequenceNumber { return c.Sequences[i] })
+		parts := shards.Parts(c.At, c.Sequences, shards.NumberOf)
 		found := 0
-		for shard, positions := range groups {
-			found += len(positions)
-			out = append(out, fsm.CancelAt{At: shards.Ref(c.At, shard), Sequences: shards.Inside(c.Sequences, positions)})
+		for j := range parts {
+			found += len(parts[j].Items)
+			out = append(out, fsm.CancelAt{At: parts[j].At, Sequences: parts[j].Items})
 		}
 		switch {
-		case len(groups) > 1:
+		case len(parts) > 1:
 			return nil, fsm.NotAllowed // two partitions
 		case found < len(c.Sequences):
 			return nil, fsm.MessageNotFound
@@ -179,7 +174,7 @@ func (r *Router) Reserve(at fsm.EntityRef, messages []fsm.Message, done func(fsm
 	}
 	bits := fsm.SequenceNumber(0)
 	if len(at.Shards) > 0 {
-		shard, code := r.chooseShard(&at.Entity, messages)
+		shard, code := r.sharded.choose(&at.Entity, messages)
 		if code != fsm.OK {
 			done(code, nil)
 			return
@@ -225,7 +220,7 @@ func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm
 		}
 		return shards.Ref(at, shard), fsm.OK
 	}
-	shard, code := r.chooseShard(&at.Entity, messages)
+	shard, code := r.sharded.choose(&at.Entity, messages)
 	if code != fsm.OK {
 		return at, code
 	}

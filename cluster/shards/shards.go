@@ -3,6 +3,7 @@ package shards
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -59,26 +60,43 @@ func Hash(e *fsm.Entity, key string) int {
 	return int(hash % uint64(len(e.Shards)))
 }
 
-// Positions groups the positions of n client sequence numbers by their shards, in order. It leaves
-// out numbers of shards that do not exist.
-func Positions(at fsm.EntityRef, n int, number func(int) fsm.SequenceNumber) map[int][]int {
-	groups := make(map[int][]int)
-	for i := range n {
-		if shard, _ := Split(number(i)); shard < Count(at) {
-			groups[shard] = append(groups[shard], i)
-		}
-	}
-	return groups
+// Part is what of a request belongs to one shard of an entity.
+type Part[T any] struct {
+	At        fsm.EntityRef // the shard
+	Shard     int           // its number
+	Items     []T           // with the sequence numbers within the shard
+	Positions []int         // of the items in the request
 }
 
-// Inside returns the client sequence numbers at some positions as numbers within their shard.
-func Inside(sequences []fsm.SequenceNumber, positions []int) []fsm.SequenceNumber {
-	some := make([]fsm.SequenceNumber, len(positions))
-	for i, position := range positions {
-		_, some[i] = Split(sequences[position])
+// Parts divides the items of a request by the shards in their sequence numbers. number returns the place of the number in an
+// item. Items of shards that do not exist are left out.
+func Parts[T any](at fsm.EntityRef, items []T, number func(*T) *fsm.SequenceNumber) (parts []Part[T]) {
+	for i, item := range items {
+		n := number(&item)
+		shard, inside := Split(*n)
+		if shard >= Count(at) {
+			continue
+		}
+		*n = inside
+		place := slices.IndexFunc(parts, func(p Part[T]) bool { return p.Shard == shard })
+		if place < 0 {
+			place = len(parts)
+			parts = append(parts, Part[T]{At: Ref(at, shard), Shard: shard})
+		}
+		parts[place].Items = append(parts[place].Items, item)
+		parts[place].Positions = append(parts[place].Positions, i)
 	}
-	return some
+	return parts
 }
+
+// NumberOf is the number of a sequence number, for Parts.
+func NumberOf(n *fsm.SequenceNumber) *fsm.SequenceNumber { return n }
+
+// NumberOfLock is the sequence number of a lock, for Parts.
+func NumberOfLock(l *fsm.LockID) *fsm.SequenceNumber { return &l.Sequence }
+
+// NumberOfSettlement is the sequence number of a settlement, for Parts.
+func NumberOfSettlement(s *fsm.Settlement) *fsm.SequenceNumber { return &s.Lock.Sequence }
 
 // Each calls a function for every shard of an entity concurrently. Errors are joined.
 func Each(ctx context.Context, at fsm.EntityRef, do func(ctx context.Context, part fsm.EntityRef, shard int) error) error {
