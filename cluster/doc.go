@@ -15,6 +15,7 @@
 //	entities    creates, changes and deletes entities and namespaces
 //	forwarding  moves messages between entities
 //	gossip      the list of members and their addresses
+//	health      checks whether this member is ready and alive
 //	levels      keeps the format level of the cluster: what every member can read
 //	move        moves partitions, transfers leaderships, drains and removes members, and rebalances
 //	notify      wakes goroutines that wait for a change
@@ -29,8 +30,8 @@
 //	space       limits the effect of full disks and memory
 //	throttle    limits how often events that peers can cause are logged
 //
-// The loops of a Node are in this package: catalogLoop follows the catalog and has replicas opened and retired, clockLoop
-// reacts to a wrong clock of this member, and healthLoop does the health checks that take time.
+// The loops of a Node are in this package: catalogLoop follows the catalog and has replicas opened and retired, and clockLoop
+// reacts to a wrong clock of this member.
 //
 // Package cmd/peeklock opens a Node per member, gives its Router to the gateway and the control API,
 // and its Operator to the operators' commands. The package does not store messages (package partition),

@@ -5,15 +5,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/peeklock/peeklock/cluster/replicas"
-	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/cluster/health"
 	"github.com/peeklock/peeklock/test/kit"
 )
 
 // failing returns the names of the checks that are not OK.
-func failing(checks []Check) (names []string) {
+func failing(checks []health.Check) (names []string) {
 	for _, c := range checks {
 		if !c.OK {
 			names = append(names, c.Name)
@@ -22,7 +20,7 @@ func failing(checks []Check) (names []string) {
 	return names
 }
 
-func textOf(checks []Check, name string) string {
+func textOf(checks []health.Check, name string) string {
 	for _, c := range checks {
 		if c.Name == name {
 			return c.Text
@@ -45,13 +43,7 @@ func memberThatHearsNoCatalogLeaderIsNotReady(t *testing.T) {
 	if bad := failing(n.Liveness()); bad != nil {
 		t.Fatalf("not alive: %v", bad)
 	}
-	kit.Eventually(t, "two members hear the catalog's leader", func() bool { return n.askOthersAboutCatalog(t.Context()) })
-	kit.Eventually(t, "not ready while others hear a leader", func() bool {
-		n.health.othersHearLeader.Store(true) // the loop clears it: the leader was not silent
-		bad := failing(n.Readiness())
-		return len(bad) == 1 && bad[0] == "catalog"
-	})
-	kit.Eventually(t, "ready again", func() bool { return failing(n.Readiness()) == nil })
+	kit.Eventually(t, "two members hear the catalog's leader", func() bool { return n.health.OthersHearLeader(t.Context()) })
 
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
@@ -64,8 +56,8 @@ func memberThatHearsNoCatalogLeaderIsNotReady(t *testing.T) {
 
 	c.kill(1)
 	c.kill(2)
-	kit.Eventually(t, "the catalog is silent for long", func() bool { return n.catalogLeaderSilence() > n.catalogLeaderSilenceMax() })
-	if n.askOthersAboutCatalog(t.Context()) {
+	kit.Eventually(t, "the catalog is silent for long", func() bool { return n.health.LeaderSilence() > n.health.LeaderSilenceMax() })
+	if n.health.OthersHearLeader(t.Context()) {
 		t.Error("somebody who is dead hears the catalog's leader")
 	}
 	kit.Eventually(t, "silence that is nobody's fault", func() bool {
@@ -101,33 +93,5 @@ func TestReadinessOfIsolatedMember(t *testing.T) {
 		n.startError, n.closing, n.removal.isRemoved = nil, false, false
 		n.removal.mu.Unlock()
 		n.mu.Unlock()
-	}
-	n := &Node{replicas: replicas.New(&replicas.Config{})}
-	if n.catalogCheck().OK {
-		t.Error("ready without a catalog")
-	}
-}
-
-// TestStuckMemberIsNotLive checks that something that has not returned for 30 s calls for a restart, unless it waits for
-// disk space.
-func TestStuckMemberIsNotLive(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		stalled, owed time.Duration
-		full          bool
-		want          string
-	}{
-		{0, 0, false, ""},
-		{stuckTimeout, stuckTimeout, false, ""},
-		{stuckTimeout + time.Second, 0, false, "log"},
-		{0, stuckTimeout + time.Second, false, "raft"},
-		{stuckTimeout + time.Second, stuckTimeout + time.Second, true, ""},
-	} {
-		n := &Node{}
-		n.health.unanswered.Store(int64(c.owed))
-		bad := failing(n.liveness(partition.LogStats{Stalled: c.stalled}, partition.DiskSpace{ReadOnly: c.full}))
-		if strings.Join(bad, ",") != c.want {
-			t.Errorf("stalled %s, owed %s, full %v: %v", c.stalled, c.owed, c.full, bad)
-		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/health"
 	"github.com/peeklock/peeklock/cluster/levels"
 	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/notify"
@@ -56,6 +57,7 @@ type Node struct {
 	peers        *peer.Transport
 	peerClient   *rpc.Client
 	space        *space.Monitor
+	health       *health.Monitor
 	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *router.Router
 	operator     *Operator
@@ -72,7 +74,6 @@ type Node struct {
 	changed        notify.Broadcast                // leaders, members, replicas, catalog
 	catalogApplied chan struct{}                   // buffer of one: the catalog has applied something
 
-	health  health
 	removal removal
 	served  peerServer
 
@@ -117,6 +118,22 @@ func (n *Node) BusyReason() string {
 		return "The disk of the member is nearly full. Receive, purge or delete messages that wait, or make its volume larger."
 	}
 	return ""
+}
+
+// Readiness reports, check by check, whether clients should be sent to this member now. See package health.
+func (n *Node) Readiness() []health.Check { return n.health.Readiness() }
+
+// Liveness reports, check by check, whether a restart would help. See package health.
+func (n *Node) Liveness() []health.Check { return n.health.Liveness() }
+
+// healthState returns what the checks of package health need to know.
+func (n *Node) healthState() health.State {
+	n.mu.Lock()
+	state := health.State{Failed: n.startError != nil, Closing: n.closing}
+	n.mu.Unlock()
+	state.Removed, state.Loaded = n.removal.is(), n.partitions.Load() != nil
+	state.Drained = state.Loaded && n.memberRecord(n.self).Drained
+	return state
 }
 
 // Removed returns a channel that is closed when this member learns that it was removed from its cluster. The

@@ -19,6 +19,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/datadir"
 	"github.com/peeklock/peeklock/cluster/forwarding"
 	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/health"
 	"github.com/peeklock/peeklock/cluster/levels"
 	"github.com/peeklock/peeklock/cluster/move"
 	"github.com/peeklock/peeklock/cluster/notify"
@@ -164,12 +165,16 @@ func (n *Node) open(ctx context.Context) error {
 	n.space = space.New(&space.Config{
 		Self: n.self, Log: n.raftLog, Gossip: n.gossip, Mover: n.mover, Groups: n.replicas.All, Go: n.startTask, Changed: n.reconciler.Wake, Logger: n.log,
 	})
+	n.health = health.New(&health.Config{
+		Self: n.self, Replicas: n.replicas, State: n.healthState, Alive: n.gossip.Alive, Status: n.askStatus,
+		Heartbeat: cmp.Or(n.config.Timing.Raft, partition.DefaultTiming()).Heartbeat, DiskSpace: n.raftLog.DiskSpace, LogStats: n.raftLog.Stats,
+	})
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	n.startTask(n.router.Run)
 	n.startTask(n.pingLoop)
 	n.startTask(n.gossipLoop)
-	n.startTask(n.healthLoop)
+	n.startTask(n.health.Run)
 	n.startTask(n.catalogLoop)
 	n.startTask(n.reconciler.Run)
 	n.startTask(n.idleShards.Run)

@@ -22,6 +22,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cluster/client"
+	"github.com/peeklock/peeklock/cluster/health"
 	"github.com/peeklock/peeklock/cmd/broker"
 	"github.com/peeklock/peeklock/cmd/listen"
 )
@@ -224,7 +225,7 @@ func (m *member) awaitReady(ctx context.Context, gate <-chan struct{}) {
 // isReady reports whether the member should receive clients: it has started, and still has everything that clients
 // need.
 func (m *member) isReady() bool {
-	return m.ready.Load() && !slices.ContainsFunc(m.node.Readiness(), func(c cluster.Check) bool { return !c.OK })
+	return m.ready.Load() && !slices.ContainsFunc(m.node.Readiness(), func(c health.Check) bool { return !c.OK })
 }
 
 // readiness returns the readiness checks, one for each part.
@@ -238,7 +239,7 @@ func (m *member) readiness() []api.Check {
 
 func (m *member) liveness() []api.Check { return toChecks(m.node.Liveness()) }
 
-func toChecks(from []cluster.Check) []api.Check {
+func toChecks(from []health.Check) []api.Check {
 	out := make([]api.Check, len(from))
 	for i, c := range from {
 		out[i] = api.Check(c)

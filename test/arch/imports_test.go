@@ -44,7 +44,7 @@ func packageImports() map[string][]string {
 		"partition/snapshots": {"fsm", "fsm/fields", "partition/bodystore", "partition/digest", "partition/disk", "partition/raftlog"},
 		"partition/transport": {"fsm", "fsm/fields"},
 
-		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/space", "cluster/throttle", "topology"},
+		"cluster":            {"fsm", "partition", "cluster/backup", "cluster/bootstrap", "cluster/client", "cluster/clocks", "cluster/compare", "cluster/datadir", "cluster/gossip", "cluster/health", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/query", "cluster/raftgroup", "cluster/reconcile", "cluster/replicas", "cluster/rpc", "cluster/entities", "cluster/forwarding", "cluster/router", "cluster/shards", "cluster/space", "cluster/throttle", "topology"},
 		"cluster/backup":     {"fsm", "partition", "cluster/datadir", "cluster/raftgroup"},
 		"cluster/bootstrap":  {"fsm", "cluster/datadir", "cluster/notify", "cluster/raftgroup"},
 		"cluster/compare":    {"fsm", "partition", "cluster/raftgroup", "topology"},
@@ -53,6 +53,7 @@ func packageImports() map[string][]string {
 		"cluster/peer":       {"fsm", "fsm/fields", "cluster/throttle"},
 		"cluster/placement":  {"fsm"},
 		"cluster/reconcile":  {"fsm", "partition", "cluster/bootstrap", "cluster/levels", "cluster/move", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/replicas", "cluster/rpc"},
+		"cluster/health":     {"fsm", "partition", "cluster/raftgroup", "cluster/replicas"},
 		"cluster/levels":     {"fsm", "partition", "cluster/bootstrap", "cluster/datadir", "cluster/gossip", "cluster/raftgroup", "cluster/rpc"},
 		"cluster/space":      {"fsm", "partition", "cluster/gossip", "cluster/move"},
 		"cluster/replicas":   {"fsm", "partition", "cluster/datadir", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc"},
@@ -101,7 +102,7 @@ func packageImports() map[string][]string {
 		"cmd/peeklock/internal/cli/kubernetes": {"cluster/datadir", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/command", "admin/api"},
 		"cmd/peeklock/internal/cli/offline":    {"cluster", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/config", "fsm", "partition"},
 		"cmd/peeklock/internal/bench":          {"admin/entity", "cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/client", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/gateway", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/output", "fsm", "admin/api"},
-		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api"},
+		"cmd/peeklock":                         {"cmd/peeklock/internal/cli", "cmd/peeklock/internal/cli/backups", "cmd/peeklock/internal/cli/command", "cmd/peeklock/internal/cli/entities", "cmd/peeklock/internal/cli/kubernetes", "cmd/peeklock/internal/cli/messages", "cmd/peeklock/internal/cli/offline", "cmd/peeklock/internal/cli/operate", "cmd/peeklock/internal/cli/output", "cmd/peeklock/internal/bench", "cmd/peeklock/internal/config", "cmd/broker", "cmd/listen", "cmd/metrics", "admin/emulator", "fsm", "partition", "cluster", "cluster/client", "cluster/datadir", "cluster/entities", "cluster/health", "cluster/router", "amqp", "amqp/message", "amqp/budget", "amqp/connlimit", "admin", "admin/auth", "admin/api"},
 		"deploy/cluster":                       {}, // no code: what is built elsewhere
 	}
 }

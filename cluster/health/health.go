@@ -1,4 +1,4 @@
-package cluster
+package health
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/replicas"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -19,7 +21,7 @@ const (
 	healthQueryTimeout  = time.Second // for other members to answer
 	healthQueriesMax    = 5           // other members asked at a time
 	silentHeartbeatsMax = 15          // raft heartbeats (15 s) that the catalog may miss before others are asked
-	raftCheckRounds     = 10          // rounds of healthLoop between two checks of raft
+	raftCheckRounds     = 10          // rounds of Run between two checks of raft
 	// stuckTimeout is how long the disk or a raft goroutine may be silent before a restart is the better
 	// choice. Elections, snapshots and slow syncs take a tenth of it.
 	stuckTimeout = 30 * time.Second
@@ -32,8 +34,32 @@ type Check struct {
 	Text string // state for people, without names of entities and addresses
 }
 
-// health holds the results of healthLoop.
-type health struct {
+// State is what the checks need to know about the start and the end of a member.
+type State struct {
+	Failed  bool // it will never be ready
+	Closing bool
+	Removed bool // from the cluster
+	Loaded  bool // the catalog is loaded
+	Drained bool
+}
+
+// Config is what a Monitor needs.
+type Config struct {
+	Self     fsm.MemberID
+	Replicas *replicas.Set
+	State    func() State
+	Alive    func() []fsm.MemberID // members that gossip considers alive
+	// Status asks another member for the status of its replica of a partition.
+	Status    func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error)
+	Heartbeat time.Duration // of raft
+	DiskSpace func() partition.DiskSpace
+	LogStats  func() partition.LogStats
+}
+
+// Monitor checks the health of a member. Its methods may be called concurrently, except Run.
+type Monitor struct {
+	Config
+
 	othersHearLeader atomic.Bool // another member hears the catalog's leader, and this one does not
 	// unanswered is the time, as a time.Duration, for which the slowest raft goroutine has not answered;
 	// partition is the partition of that goroutine.
@@ -41,8 +67,11 @@ type health struct {
 	partition  atomic.Uint32
 }
 
-// healthLoop does the checks that take time.
-func (n *Node) healthLoop(ctx context.Context) {
+// New returns a Monitor. Run runs it.
+func New(config *Config) *Monitor { return &Monitor{Config: *config} }
+
+// Run does the checks that take time, until ctx ends.
+func (m *Monitor) Run(ctx context.Context) {
 	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
 	for round := 0; ; round++ {
@@ -51,18 +80,18 @@ func (n *Node) healthLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		silent := n.catalogLeaderSilence()
-		n.health.othersHearLeader.Store(silent > n.catalogLeaderSilenceMax() && n.askOthersAboutCatalog(ctx))
-		if round%raftCheckRounds == 0 || n.health.unanswered.Load() > 0 {
-			n.checkRaft()
+		silent := m.LeaderSilence()
+		m.othersHearLeader.Store(silent > m.LeaderSilenceMax() && m.OthersHearLeader(ctx))
+		if round%raftCheckRounds == 0 || m.unanswered.Load() > 0 {
+			m.checkRaft()
 		}
 	}
 }
 
-// catalogLeaderSilence returns the time since this member's replica of the catalog has heard its leader, and 0
+// LeaderSilence returns the time since this member's replica of the catalog has heard its leader, and 0
 // when there is no replica yet.
-func (n *Node) catalogLeaderSilence() time.Duration {
-	group := n.replicas.Local(fsm.CatalogPartition)
+func (m *Monitor) LeaderSilence() time.Duration {
+	group := m.Replicas.Local(fsm.CatalogPartition)
 	if group == nil {
 		return 0
 	}
@@ -73,20 +102,14 @@ func (n *Node) catalogLeaderSilence() time.Duration {
 	return status.LastContact
 }
 
-// catalogLeaderSilenceMax is the silence that is too long to be an election.
-func (n *Node) catalogLeaderSilenceMax() time.Duration {
-	timing := n.config.Timing.Raft
-	if timing == (partition.Timing{}) {
-		timing = partition.DefaultTiming()
-	}
-	return silentHeartbeatsMax * timing.Heartbeat
-}
+// LeaderSilenceMax is the silence of the catalog's leader that is too long to be an election.
+func (m *Monitor) LeaderSilenceMax() time.Duration { return silentHeartbeatsMax * m.Heartbeat }
 
-// askOthersAboutCatalog asks up to five living members whether they lead the catalog or hear its leader.
-func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
+// OthersHearLeader asks up to five living members whether they lead the catalog or hear its leader.
+func (m *Monitor) OthersHearLeader(ctx context.Context) bool {
 	var others []fsm.MemberID
-	for _, id := range n.gossip.Alive() {
-		if id != n.self {
+	for _, id := range m.Alive() {
+		if id != m.Self {
 			others = append(others, id)
 		}
 	}
@@ -96,7 +119,7 @@ func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
 	var heard atomic.Bool
 	for _, id := range others[:min(len(others), healthQueriesMax)] {
 		asking.Go(func() {
-			reply, err := n.askStatus(ctx, id, fsm.CatalogPartition)
+			reply, err := m.Status(ctx, id, fsm.CatalogPartition)
 			if err == nil && !reply.Halted && (reply.IsLeader || reply.Leader != "") {
 				heard.Store(true)
 			}
@@ -107,17 +130,17 @@ func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
 }
 
 // checkRaft finds the raft goroutine that has not answered for the longest time.
-func (n *Node) checkRaft() {
+func (m *Monitor) checkRaft() {
 	var worst time.Duration
 	var where fsm.PartitionID
-	groups := n.replicas.All()
+	groups := m.Replicas.All()
 	for _, id := range slices.Sorted(maps.Keys(groups)) {
 		if owed := groups[id].UnansweredFor(); owed > worst {
 			worst, where = owed, id
 		}
 	}
-	n.health.partition.Store(uint32(where))
-	n.health.unanswered.Store(int64(worst))
+	m.partition.Store(uint32(where))
+	m.unanswered.Store(int64(worst))
 }
 
 // Readiness reports, check by check, whether clients should be sent to this member now. It does not wait. Ready
@@ -129,39 +152,37 @@ func (n *Node) checkRaft() {
 // catalog's leader counts only when another member hears that leader, and a full disk and a drain do not count:
 // such a member routes requests to leaders on other members. A member that was drained, stopped and started
 // must become ready, or a rolling restart would wait for it forever.
-func (n *Node) Readiness() []Check {
-	n.mu.Lock()
-	failed, closing, expelled := n.startError, n.closing, n.removal.is()
-	n.mu.Unlock()
+func (m *Monitor) Readiness() []Check {
+	state := m.State()
 	membership := Check{Name: "membership", OK: true, Text: "member of the cluster"}
 	switch {
-	case failed != nil:
+	case state.Failed:
 		membership.OK, membership.Text = false, "the member cannot start: its log says why"
-	case closing:
+	case state.Closing:
 		membership.OK, membership.Text = false, "the member is leaving"
-	case expelled:
+	case state.Removed:
 		membership.OK, membership.Text = false, "the member was removed from the cluster"
-	case n.partitions.Load() != nil && n.memberRecord(n.self).Drained:
+	case state.Drained:
 		membership.Text = "drained: it leads no partition, and still serves clients"
 	}
-	return []Check{membership, n.catalogCheck(), n.diskCheck(), n.replicasCheck()}
+	return []Check{membership, m.catalogCheck(), m.diskCheck(), m.replicasCheck()}
 }
 
-func (n *Node) catalogCheck() Check {
-	silent := n.catalogLeaderSilence()
+func (m *Monitor) catalogCheck() Check {
+	silent := m.LeaderSilence()
 	switch {
-	case n.partitions.Load() == nil:
+	case !m.State().Loaded:
 		return Check{"catalog", false, "not loaded"}
-	case n.health.othersHearLeader.Load():
+	case m.othersHearLeader.Load():
 		return Check{"catalog", false, fmt.Sprintf("its leader was not heard for %s, and another member hears it", silent.Round(time.Second))}
-	case silent > n.catalogLeaderSilenceMax():
+	case silent > m.LeaderSilenceMax():
 		return Check{"catalog", true, fmt.Sprintf("its leader was not heard for %s, nor by others", silent.Round(time.Second))}
 	}
 	return Check{"catalog", true, "up to date"}
 }
 
-func (n *Node) diskCheck() Check {
-	space := n.raftLog.DiskSpace()
+func (m *Monitor) diskCheck() Check {
+	space := m.DiskSpace()
 	switch {
 	case space.ReadOnly:
 		return Check{"disk", true, "nearly full: read-only, and still serves clients"}
@@ -171,8 +192,8 @@ func (n *Node) diskCheck() Check {
 	return Check{"disk", true, "has free space"}
 }
 
-func (n *Node) replicasCheck() Check {
-	groups := n.replicas.All()
+func (m *Monitor) replicasCheck() Check {
+	groups := m.Replicas.All()
 	halted := 0
 	for _, group := range groups {
 		if group.Status().Halted != nil {
@@ -188,16 +209,16 @@ func (n *Node) replicasCheck() Check {
 // Liveness reports, check by check, whether a restart would help: a write or a raft goroutine has not returned
 // for 30 s. Nothing that other members cause counts. A full disk does not count either: raft may have to wait
 // for space, and would have to wait again after a restart. It does not wait.
-func (n *Node) Liveness() []Check { return n.liveness(n.raftLog.Stats(), n.raftLog.DiskSpace()) }
+func (m *Monitor) Liveness() []Check { return m.liveness(m.LogStats(), m.DiskSpace()) }
 
-func (n *Node) liveness(store partition.LogStats, space partition.DiskSpace) []Check {
+func (m *Monitor) liveness(store partition.LogStats, space partition.DiskSpace) []Check {
 	log := Check{"log", true, "writes"}
 	if store.Stalled > time.Second {
 		log = Check{"log", store.Stalled <= stuckTimeout || space.ReadOnly, fmt.Sprintf("a write has taken %s", store.Stalled.Round(time.Second))}
 	}
 	raft := Check{"raft", true, "answers"}
-	if owed := time.Duration(n.health.unanswered.Load()); owed > time.Second {
-		raft = Check{"raft", owed <= stuckTimeout || space.ReadOnly, fmt.Sprintf("partition %d has not answered for %s", n.health.partition.Load(), owed.Round(time.Second))}
+	if owed := time.Duration(m.unanswered.Load()); owed > time.Second {
+		raft = Check{"raft", owed <= stuckTimeout || space.ReadOnly, fmt.Sprintf("partition %d has not answered for %s", m.partition.Load(), owed.Round(time.Second))}
 	}
 	return []Check{log, raft}
 }
