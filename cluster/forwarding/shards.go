@@ -3,11 +3,23 @@ package forwarding
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/peeklock/peeklock/cluster/router"
 	"github.com/peeklock/peeklock/cluster/shards"
 	"github.com/peeklock/peeklock/fsm"
 )
+
+// mayPass reports whether a destination may answer differently later: it has no leader, or another
+// member has already transferred the batch (Stale). Unknown codes of later releases count too, because
+// waiting loses nothing.
+func mayPass(code fsm.Code) bool {
+	final := []fsm.Code{
+		fsm.OK, fsm.EntityNotFound, fsm.EntityDisabled, fsm.InvalidArgument,
+		fsm.QuotaExceeded, fsm.MessageTooLarge, fsm.NotAllowed,
+	}
+	return !slices.Contains(final, code)
+}
 
 // sendBatch sends messages to an entity, or to the shards of one: each message with a key to the shard of
 // the key, all others to one shard, which the serial selects. A repeated batch is distributed in the

@@ -18,6 +18,8 @@ const (
 	streamFieldsMax   = 1 + 5 + 2*(1+memberIDBytesMax) + 1 + clusterIDBytesMax + 1 + replicaBytesMax
 	streamMagic       = "PLKP"
 	streamVersion     = 1
+	tlsHelloRecord    = 0x16 // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
+	tlsHelloMajor     = 0x03 // second byte of a handshake record
 )
 
 // Kind is the purpose of a stream.
@@ -137,4 +139,14 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 		return h, RefusedError{Unreadable}
 	}
 	return h, nil
+}
+
+// isPeerMagic reports whether a stream begins with a plain stream header.
+func isPeerMagic(first []byte) bool {
+	return len(first) > len(streamMagic) && string(first[:len(streamMagic)]) == streamMagic && first[len(streamMagic)] == streamVersion
+}
+
+// isTLSHello reports whether a stream begins with a TLS ClientHello.
+func isTLSHello(first []byte) bool {
+	return len(first) > 1 && first[0] == tlsHelloRecord && first[1] == tlsHelloMajor
 }

@@ -15,11 +15,10 @@ import (
 
 // The limits of encryption between members.
 const (
-	drainBytesMax      = 64 << 10       // read from an untrusted peer before its stream is closed
-	drainTimeout       = time.Second    // for that peer to close its end
-	tlsHelloRecord     = 0x16           // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
-	tlsHelloMajor      = 0x03           // second byte of a handshake record
-	opAlert            = "remote error" // how crypto/tls marks an alert from the other end
+	drainBytesMax      = 64 << 10        // read from an untrusted peer before its stream is closed
+	drainTimeout       = time.Second     // for that peer to close its end
+	handshakeTimeout   = 5 * time.Second // for TLS and the header of one stream
+	opAlert            = "remote error"  // how crypto/tls marks an alert from the other end
 	msgDialUntrusted   = "failed to open a stream to a member: no mutual trust"
 	msgAcceptUntrusted = "stream refused: the peer is not trusted"
 )
@@ -122,16 +121,6 @@ func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 		closeUntrusted(conn, nil) // TLS has already sent the reason
 	}
 	return nil, err
-}
-
-// isPeerMagic reports whether a stream begins with a plain stream header.
-func isPeerMagic(first []byte) bool {
-	return len(first) > len(streamMagic) && string(first[:len(streamMagic)]) == streamMagic && first[len(streamMagic)] == streamVersion
-}
-
-// isTLSHello reports whether a stream begins with a TLS ClientHello.
-func isTLSHello(first []byte) bool {
-	return len(first) > 1 && first[0] == tlsHelloRecord && first[1] == tlsHelloMajor
 }
 
 // closeUntrusted sends the last bytes, if any, to a peer that is not trusted, and waits until the peer could

@@ -18,12 +18,11 @@ import (
 
 // The limits of the peer port.
 const (
-	handshakeTimeout = 5 * time.Second // for TLS and the header of one stream
-	handshakesMax    = 128             // at a time
-	streamsMax       = 8192            // streams that are accepted and open, without those that groups have taken over
-	raftStreamsMax   = 65536           // streams that groups have taken over and that are open
-	acceptPauseMin   = 5 * time.Millisecond
-	acceptPauseMax   = time.Second
+	handshakesMax  = 128   // at a time
+	streamsMax     = 8192  // streams that are accepted and open, without those that groups have taken over
+	raftStreamsMax = 65536 // streams that groups have taken over and that are open
+	acceptPauseMin = 5 * time.Millisecond
+	acceptPauseMax = time.Second
 )
 
 // Config configures the peer port of one member. Accepting needs Listener, Self, Cluster, Address, Raft,

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -61,27 +60,6 @@ func ReplicaCounts(placed []fsm.Partition) map[fsm.MemberID]int {
 		}
 	}
 	return count
-}
-
-// Underloaded returns the candidates that hold fewer replicas than their share of total by more
-// than one. A share is proportional to the weight, and at most one replica of each partition.
-func Underloaded(candidates []Candidate, placed []fsm.Partition, total int) (list []fsm.MemberID) {
-	held, weights := ReplicaCounts(placed), int64(0)
-	for i := range candidates {
-		weights += int64(cmp.Or(candidates[i].Weight, defaultWeight))
-	}
-	for i := range candidates {
-		have := int64(held[candidates[i].ID]) + 1
-		if have < int64(len(placed)) && have*weights < int64(total)*int64(cmp.Or(candidates[i].Weight, defaultWeight)) {
-			list = append(list, candidates[i].ID)
-		}
-	}
-	return list
-}
-
-// Among keeps the candidates that are in members. It reuses the candidates slice.
-func Among(members []fsm.MemberID, candidates []Candidate) []Candidate {
-	return slices.DeleteFunc(candidates, func(s Candidate) bool { return !slices.Contains(members, s.ID) })
 }
 
 // Replacements returns the partitions of wanted that replace a replica of the member gone and whose move can

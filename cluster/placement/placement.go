@@ -7,19 +7,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// defaultWeight is the weight of a member for which none is configured.
-const defaultWeight = 10
-
-// Candidate is a member that may hold replicas.
-type Candidate struct {
-	ID     fsm.MemberID
-	Zone   string
-	Weight uint32 // its share of replicas relative to other members; 0 means defaultWeight
-	// AcceptsReplicas allows new replicas on the member. Replicas that it holds stay in any case.
-	AcceptsReplicas bool
-	AcceptsLeaders  bool // may be a preferred leader
-}
-
 // Spec is the input of a placement.
 type Spec struct {
 	// Candidates are the members that may hold replicas, each once. A replica on any other member
@@ -32,15 +19,6 @@ type Spec struct {
 	// Rebalance evens out zones, replicas and leaders. Without it only gaps are filled: a partition
 	// that lacks no replica stays as it is, even with a different number of replicas.
 	Rebalance bool
-}
-
-// Uniform returns candidates that differ in nothing but their id.
-func Uniform(members []fsm.MemberID) []Candidate {
-	candidates := make([]Candidate, len(members))
-	for i, member := range members {
-		candidates[i] = Candidate{ID: member, AcceptsReplicas: true, AcceptsLeaders: true}
-	}
-	return candidates
 }
 
 // Compute decides which members hold which partitions. It is a pure function: equal arguments give

@@ -36,6 +36,14 @@ func (h *answerHead) fields(x *fields.Codec) {
 	fields.Text(x, &h.leader)
 }
 
+// Reply is the result of a query; err is set when no reply came.
+type Reply struct {
+	Status ReplyStatus
+	Code   fsm.Code
+	Body   []byte
+	err    error
+}
+
 // fields of a reply, which precede its body.
 func (r *Reply) fields(x *fields.Codec) {
 	fields.Uint8(x, &r.Status)

@@ -159,14 +159,6 @@ type pendingCall struct {
 	reply   chan<- Reply
 }
 
-// Reply is the result of a query; err is set when no reply came.
-type Reply struct {
-	Status ReplyStatus
-	Code   fsm.Code
-	Body   []byte
-	err    error
-}
-
 // Conn is a connection to another member, in the direction of this member's requests.
 // Invariant: every id in calls was written or is about to be, and is answered exactly once.
 type Conn struct {
