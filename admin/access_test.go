@@ -235,7 +235,7 @@ func TestATOMDescriptionsReplaceAccessRules(t *testing.T) {
 	}
 	// A refused request changes no key.
 	put(given, 200, update)
-	put(given+"<LockDuration>PT1S</LockDuration>", 400, update)
+	put(given+"<LockDuration>PT0S</LockDuration>", 400, update)
 	if _, body := r.request("GET", "/q", "", nil); len(readATOMRules(t, body)) != 2 {
 		t.Error("a refused update took rules away")
 	}

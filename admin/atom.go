@@ -188,13 +188,20 @@ func (s *serviceAPI) atomPutEntity(w http.ResponseWriter, r *http.Request, t ato
 }
 
 func (s *serviceAPI) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, rules []fsm.AccessRule, description *atom.Element) error {
-	limits, err := s.namespaceLimits(r)
+	namespace, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
 		return err
 	}
-	normal := entity.DefaultSettings(kind)
+	limits, normal := entity.LimitsOf(namespace.Settings), entity.DefaultSettings(kind)
 	normal.LockDuration = fsm.DefaultSettings().LockDuration // PT1M, the default of the service
-	settings, err := asked.ApplyTo(kind, limits.Clamp(normal), limits)
+	if !atom.IsStandard(namespace.Settings) {
+		normal.MaxMessageBytes = premiumMessageBytes
+	}
+	normal = limits.Clamp(normal)
+	if err := checkMessageSize(atomOrigin(r), namespace.Settings, asked, normal.MaxMessageBytes); err != nil {
+		return err
+	}
+	settings, err := asked.ApplyTo(kind, normal, limits)
 	if err != nil {
 		return err
 	}
@@ -215,7 +222,7 @@ func (s *serviceAPI) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm
 // settings that the API of the service does not have (retryDelay) stay. The access rules are written last: when the
 // settings are refused, no key has changed.
 func (s *serviceAPI) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, access []entity.AccessRuleRequest) error {
-	limits, err := s.namespaceLimits(r)
+	namespace, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
 		return err
 	}
@@ -224,14 +231,15 @@ func (s *serviceAPI) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm
 		return withEntityName(name, err)
 	}
 	old := found.Settings.WithDefaults()
-	o, err := s.entityOrigin(r, found)
-	if err != nil {
+	o := atomOrigin(r)
+	o.Standard = atom.IsStandard(namespace.Settings)
+	o.KeepShown(kind, &asked, &old)
+	if err := checkMessageSize(o, namespace.Settings, asked, 0); err != nil {
 		return err
 	}
-	o.KeepShown(kind, &asked, &old)
 	old.UserMetadata, old.ForwardTo, old.ForwardDeadLettersTo = "", "", ""
 	old.ForwardToBase, old.ForwardDeadLettersToBase = "", ""
-	settings, err := asked.ApplyTo(kind, old, limits)
+	settings, err := asked.ApplyTo(kind, old, entity.LimitsOf(namespace.Settings))
 	if err == nil {
 		err = checkFixed(kind, old, settings)
 	}

@@ -76,6 +76,34 @@ func subscriptionOperation(t atom.Target, method string) string {
 	return ""
 }
 
+// premiumMessageBytes is the default of MaxMessageSizeInKilobytes in a Premium namespace, and the smallest value that a
+// client may set there.
+const premiumMessageBytes = 1024 * 1024
+
+// checkMessageSize refuses values of MaxMessageSizeInKilobytes that the service refuses. own is the default of a new entity; a value
+// that the entity has is not among the settings.
+func checkMessageSize(o atom.Origin, namespace fsm.NamespaceSettings, asked entity.Settings, own uint32) error {
+	const element = "MaxMessageSizeInKilobytes"
+	size := asked.MaxMessageBytes
+	if size == nil {
+		return nil
+	}
+	limit := entity.LimitsOf(namespace).MessageBytes
+	least := min(premiumMessageBytes, limit)
+	switch {
+	case !o.HasMessageSize():
+		return &serviceError{fsm.InvalidArgument, fmt.Sprintf("%s is not supported in api-version %s", element, o.Version)}
+	case *size == own:
+	case atom.IsStandard(namespace):
+		return &serviceError{fsm.InvalidArgument, fmt.Sprintf("Bad Request. To know more visit https://aka.ms/sbResourceMgrExceptions. %s %d: this property can only be set in a Premium namespace, "+
+			"which is one whose maxMessageBytes is above %d", element, *size/1024, standardMessageBytes)}
+	case *size < least || *size > limit:
+		return &serviceError{fsm.InvalidArgument, fmt.Sprintf("The value for '%s' must be between %d and %d, not %d; maxMessageBytes of the namespace sets the upper limit",
+			element, least/1024, limit/1024, *size/1024)}
+	}
+	return nil
+}
+
 // checkFixed refuses changes of settings that cannot change after creation.
 func checkFixed(kind fsm.EntityKind, old, settings fsm.EntitySettings) error {
 	table := entity.Table()

@@ -323,6 +323,95 @@ func TestForwardingSubscriptionsShowNoAutoDeletion(t *testing.T) {
 	}
 }
 
+// In a Standard namespace an entity keeps its MaxMessageSizeInKilobytes; in a Premium one a new value is from 1024 to the
+// limit of the namespace. What was read can always be put back. Only ATOM has these rules.
+func TestMessageSizesDependOnTheTier(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	size := func(kilobytes string) string {
+		return entryOf("QueueDescription", "<MaxMessageSizeInKilobytes>"+kilobytes+"</MaxMessageSizeInKilobytes>")
+	}
+	r.request("PUT", "/v1/namespaces/premium", `{"maxMessageBytes":104857600}`, nil)
+	r.request("PUT", "/v1/namespaces/small", `{"maxMessageBytes":524288}`, nil)
+	r.request("PUT", "/v1/queues/odd", `{"maxMessageBytes":1500}`, nil)
+	r.request("PUT", "/v1/queues/odd?namespace=premium", `{"maxMessageBytes":1500}`, nil)
+	const standard = "this property can only be set in a Premium namespace, which is one whose maxMessageBytes is above 262144"
+	for _, c := range []struct {
+		host, path, body string
+		change           func(*http.Request)
+		status           int
+		want             string // MaxMessageSizeInKilobytes, or the error
+	}{
+		{"localhost", "/a", size("256"), nil, 201, "256"},
+		{"localhost", "/b", size("512"), nil, 400, "SubCode=40000. Bad Request. To know more visit https://aka.ms/sbResourceMgrExceptions. MaxMessageSizeInKilobytes 512: " + standard},
+		{"localhost", "/b", size("1"), nil, 400, standard},
+		{"localhost", "/a", size("256"), update, 200, "256"},
+		{"localhost", "/a", size("1024"), update, 400, standard},
+		{"localhost", "/odd", size("1"), update, 200, "1"},
+		{"localhost", "/odd", size("2"), update, 400, standard},
+		{"localhost", "/b?api-version=2017-04", size("256"), nil, 400, "MaxMessageSizeInKilobytes is not supported in api-version 2017-04"},
+		{"localhost", "/a?api-version=2017-04", entryOf("QueueDescription", ""), update, 200, ""},
+		{"premium.localhost", "/a", entryOf("QueueDescription", ""), nil, 201, "1024"},
+		{"premium.localhost", "/b", size("50000"), nil, 201, "50000"},
+		{"premium.localhost", "/c", size("500"), nil, 400, "SubCode=40000. The value for 'MaxMessageSizeInKilobytes' must be between 1024 and 102400, not 500"},
+		{"premium.localhost", "/c", size("102401"), nil, 400, "must be between 1024 and 102400, not 102401"},
+		{"premium.localhost", "/odd", size("1"), update, 200, "1"},
+		{"premium.localhost", "/odd", size("3"), update, 400, "must be between 1024 and 102400, not 3"},
+		{"premium.localhost", "/odd", size("102400"), update, 200, "102400"},
+		{"small.localhost", "/a", entryOf("QueueDescription", ""), nil, 201, "512"},
+		{"small.localhost", "/a", size("256"), update, 400, "must be between 512 and 512, not 256; maxMessageBytes of the namespace sets the upper limit"},
+	} {
+		status, body := r.request("PUT", c.path, c.body, func(request *http.Request) {
+			request.Host = c.host + ":5300"
+			if c.change != nil {
+				c.change(request)
+			}
+		})
+		got := element(body, "MaxMessageSizeInKilobytes")
+		if status != c.status || status < 300 && got != c.want || status >= 300 && !strings.Contains(body, c.want) {
+			t.Errorf("%s%s %s: %d %s, want %d %s", c.host, c.path, c.body, status, body, c.status, c.want)
+		}
+	}
+	if got := r.entities["odd"].Settings.MaxMessageBytes; got != 1500 {
+		t.Errorf("what was read and put back is now %d", got)
+	}
+	for _, body := range []string{`{"maxMessageBytes":1024}`, `{"maxMessageBytes":1048576}`} {
+		if status, answer := r.request("PATCH", "/v1/queues/a", body, nil); status != http.StatusOK {
+			t.Errorf("%s: %d %s", body, status, answer)
+		}
+	}
+}
+
+// A refused size or time names the setting as the client wrote it, in its unit, and what raises the limit. Locks of 1 s are
+// accepted.
+func TestRefusedSettingsSpeakAsTheClient(t *testing.T) {
+	t.Parallel()
+	r := newTestServer(t)
+	const raise = "; maxLockDuration of the namespace (peeklock namespace update --max-lock-duration) raises the limit, up to 24h"
+	for sent, want := range map[string]string{
+		"<LockDuration>PT6M</LockDuration>":                              "LockDuration is PT1S to PT5M, not PT6M" + raise,
+		"<LockDuration>PT0S</LockDuration>":                              "LockDuration is PT1S to PT5M, not PT0S. ",
+		"<AutoDeleteOnIdle>PT1M</AutoDeleteOnIdle>":                      "AutoDeleteOnIdle is PT5M to P10675199DT2H48M5.4775807S, not PT1M",
+		"<MaxSizeInMegabytes>0</MaxSizeInMegabytes>":                     "MaxSizeInMegabytes is 1 to 81920, not 0",
+		"<MaxMessageSizeInKilobytes>4194304</MaxMessageSizeInKilobytes>": "MaxMessageSizeInKilobytes: 4194304 is more than 102400",
+	} {
+		if status, body := r.request("PUT", "/q", entryOf("QueueDescription", sent), nil); status != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", sent, status, body)
+		}
+	}
+	for sent, want := range map[string]string{
+		`{"lockDuration":"6m"}`:       "lockDuration is 1s to 5m0s, not 6m0s" + raise,
+		`{"maxMessageBytes":3072000}`: "maxMessageBytes is 1024 to 1048576, not 3072000; maxMessageBytes of the namespace (peeklock namespace update --max-message-bytes) raises the limit, up to 104857600 bytes",
+	} {
+		if status, body := r.request("PUT", "/v1/queues/q", sent, nil); status != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", sent, status, body)
+		}
+	}
+	if status, body := r.request("PUT", "/short", entryOf("QueueDescription", "<LockDuration>PT1S</LockDuration>"), nil); status != http.StatusCreated || r.entities["short"].Settings.Validate() != nil {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
 // Whoever may manage gets an empty feed for a queue or topic that does not exist, and everybody gets it for the root.
 func TestAbsentEntitiesAreAnEmptyFeed(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ func TestATOMClientsManageEntities(t *testing.T) {
 		{"PUT", "/spread", entryOf("QueueDescription", "<EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress>"), nil, 201, `<EnablePartitioning>true</EnablePartitioning><EntityAvailabilityStatus>Available</EntityAvailabilityStatus><EnableExpress>true</EnableExpress>`},
 		{"GET", "/$resources/queues", "", nil, 200, `<title type="text">Queues</title>`},
 		{"PUT", "/shop/orders", entryOf("TopicDescription", ""), nil, 201, `<TopicDescription xmlns="` + serviceXMLNS},
-		{"PUT", "/shop/orders", entryOf("TopicDescription", "<LockDuration>PT5S</LockDuration>"), update, 400, "lockDuration is a setting of subscriptions"},
+		{"PUT", "/shop/orders", entryOf("TopicDescription", "<LockDuration>PT5S</LockDuration>"), update, 400, "LockDuration is a setting of subscriptions"},
 		{"GET", "/shop/orders", "", nil, 200, `<SubscriptionCount>6</SubscriptionCount>`},
 		{"PUT", "/shop/orders/subscriptions/audit", entryOf("SubscriptionDescription", ""), nil, 201, `<id>http://localhost:5300/shop/orders/Subscriptions/audit?api-version=2021-05</id><title type="text">audit</title>`},
 		{"PUT", "/shop/orders/subscriptions/spread", entryOf("SubscriptionDescription", "<EnablePartitioning>true</EnablePartitioning>"), nil, 201, `<title type="text">spread</title>`},

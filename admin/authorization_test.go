@@ -286,7 +286,7 @@ func TestAuditLogHasEveryChangeAndNoSecret(t *testing.T) {
 	}{
 		{"PUT", "/v1/queues/a", "", nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "queue", Name: "a", Outcome: "OK"}}},
 		{"PUT", "/v1/queues/a", "", manager, []auditLine{{Who: "manager", Operation: "create", Kind: "queue", Name: "a", Outcome: "EntityExists"}}},
-		{"PATCH", "/v1/queues/a", `{"lockDuration":"1s"}`, nil, []auditLine{{Who: "loopback", Operation: "update", Kind: "queue", Name: "a", Outcome: "InvalidArgument"}}},
+		{"PATCH", "/v1/queues/a", `{"lockDuration":"0s"}`, nil, []auditLine{{Who: "loopback", Operation: "update", Kind: "queue", Name: "a", Outcome: "InvalidArgument"}}},
 		{"GET", "/v1/queues/a", "", nil, nil},
 		{"PUT", "/v1/access/a?rule=r", `{"rights":["Send"],"primaryKey":"secret-text-for-r"}`, nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
 		{"PUT", "/v1/access/a?rule=r&replace=true", `{"rights":["Send"]}`, nil, []auditLine{{Who: "loopback", Operation: "update", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},

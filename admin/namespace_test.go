@@ -46,14 +46,14 @@ func TestNamespacesAreCreatedChangedAndDeleted(t *testing.T) {
 		{"GET", "/v1/queues?namespace=none", "", nil, 404, `there is no namespace 'none'`},
 		{"GET", "/v1/queues?namespace=", "", nil, 400, `the name of a namespace`},
 		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h"}`, nil, 200, `"lockDuration":"2h0m0s"`},
-		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h1s"}`, nil, 400, `lockDuration is 5s to 2h0m0s`},
+		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h1s"}`, nil, 400, `lockDuration is 1s to 2h0m0s`},
 		{"PATCH", "/v1/queues/q?namespace=orders", `{"maxMessageBytes":65537}`, nil, 400, `maxMessageBytes is 1024 to 65536`},
-		{"PUT", "/big", entryOf("QueueDescription", "<MaxMessageSizeInKilobytes>65</MaxMessageSizeInKilobytes>"), host("orders.localhost"), 400, "maxMessageBytes is 1024 to 65536"},
+		{"PUT", "/big", entryOf("QueueDescription", "<MaxMessageSizeInKilobytes>65</MaxMessageSizeInKilobytes>"), host("orders.localhost"), 400, "MaxMessageSizeInKilobytes 65: this property can only be set in a Premium namespace"},
 
 		// A setting above a limit that was lowered later may remain.
 		{"PATCH", "/v1/namespaces/orders", `{"maxLockDuration":"0s","maxMessageBytes":1024}`, nil, 200, `"maxLockDuration":"5m0s"`},
 		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h","maxMessageBytes":65536,"maxDeliveryCount":3}`, nil, 200, `"maxDeliveryCount":3`},
-		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h1s"}`, nil, 400, `lockDuration is 5s to 2h0m0s`},
+		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h1s"}`, nil, 400, `lockDuration is 1s to 2h0m0s`},
 
 		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<CreatedTime>2026-11-20T`},
 		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<MessagingSKU>Standard</MessagingSKU><ModifiedTime>2026-11-20T`},
@@ -103,8 +103,8 @@ func TestWrongNamespacesAreRefused(t *testing.T) {
 		{"n", `{"hosts":["a.b","A.B."]}`, "given twice"},
 		{"n", `{"maxMessageBytes":1023}`, "1024 to 104857600"},
 		{"n", `{"maxMessageBytes":104857601}`, "1024 to 104857600"},
-		{"n", `{"maxLockDuration":"4s"}`, "5s to 24h0m0s"},
-		{"n", `{"maxLockDuration":"24h1s"}`, "5s to 24h0m0s"},
+		{"n", `{"maxLockDuration":"999ms"}`, "1s to 24h0m0s"},
+		{"n", `{"maxLockDuration":"24h1s"}`, "1s to 24h0m0s"},
 		{"n", `{"userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax+1) + `"}`, "1024 bytes"},
 		{"n", `{"maxEntitys":1}`, "possible are hosts"},
 		{"n", `{"accessRules":[{"name":"a"}]}`, "it has no rights"},

@@ -134,8 +134,8 @@ func TestRequestsAreRefused(t *testing.T) {
 	}{
 		{"PUT", "/v1/queues/q", `{"lockDuratoin":"30s"}`, 400, "lockDuratoin"},
 		{"PUT", "/v1/queues/q", `{"lockDuration":30}`, 400, "a duration is text"},
-		{"PUT", "/v1/queues/q", `{"lockDuration":"4s"}`, 400, "5s to 5m0s"},
-		{"PUT", "/v1/queues/q", `{"lockDuration":"5m1s"}`, 400, "5s to 5m0s"},
+		{"PUT", "/v1/queues/q", `{"lockDuration":"999ms"}`, 400, "1s to 5m0s, not 999ms"},
+		{"PUT", "/v1/queues/q", `{"lockDuration":"5m1s"}`, 400, "1s to 5m0s, not 5m1s; maxLockDuration of the namespace"},
 		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":0}`, 400, "1 to 2147483647"},
 		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":2147483648}`, 400, "1 to 2147483647"},
 		{"PUT", "/v1/queues/q", `{"maxMessageBytes":1023}`, 400, "1024 to"},

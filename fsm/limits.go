@@ -2,7 +2,7 @@ package fsm
 
 // Limits of settings and of the catalog.
 const (
-	lockDurationMin       = Millis(5 * 1000)
+	lockDurationMin       = Millis(1000)
 	lockDurationMax       = Millis(24 * 60 * 60 * 1000) // if the namespace allows it
 	deliveryCountMax      = 1<<31 - 1                   // as a signed number of 32 bits, which clients have
 	messageBytesFloor     = 1

@@ -14,7 +14,7 @@ import (
 // of duplicate detection, which are those of its topic. A zero value that is not valid stands for
 // the default, so settings that name few fields are complete.
 type EntitySettings struct {
-	LockDuration Millis `json:"LockDuration"` // 5 s to 24 h; above 5 min only if the namespace allows it
+	LockDuration Millis `json:"LockDuration"` // 1 s to 24 h; above 5 min only if the namespace allows it
 	// MaxDeliveryCount is the number of failed deliveries after which a message is dead-lettered: 1
 	// to 2^31-1. Failed deliveries are counted up to 65,535, so a
 	// larger number stands for never.

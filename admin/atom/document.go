@@ -69,12 +69,15 @@ func (o Origin) megabytesShown(s *fsm.EntitySettings) uint64 {
 	return megabytes
 }
 
-// KeepShown removes from the settings of a request what is put back as it was shown and is stored otherwise: the size of a
-// partitioned entity, of which any other value is that of one partition, and the AutoDeleteOnIdle of a subscription that
-// forwards.
+// KeepShown removes from the settings of a request what is put back as it was shown and may be stored otherwise: the size of
+// a partitioned entity, of which any other value is that of one partition, the size of messages in KiB, and the
+// AutoDeleteOnIdle of a subscription that forwards.
 func (o Origin) KeepShown(kind fsm.EntityKind, asked *entity.Settings, stored *fsm.EntitySettings) {
 	if idle := asked.AutoDeleteOnIdle; idle != nil && *idle == entity.Duration(entity.Forever) && isKeptByForwarding(kind, stored) {
 		asked.AutoDeleteOnIdle = nil
+	}
+	if size := asked.MaxMessageBytes; size != nil && *size/1024 == stored.MaxMessageBytes/1024 {
+		asked.MaxMessageBytes = nil
 	}
 	if size := asked.MaxSizeInMegabytes; size != nil && uint64(*size) == o.megabytesShown(stored) {
 		asked.MaxSizeInMegabytes = nil
@@ -93,6 +96,9 @@ func (o Origin) namespace() string {
 	name, _, _ := strings.Cut(host, ".")
 	return name
 }
+
+// HasMessageSize reports whether the version of the API that the client names has MaxMessageSizeInKilobytes.
+func (o Origin) HasMessageSize() bool { return !o.isBefore(firstVersion("MaxMessageSizeInKilobytes")) }
 
 // isBefore reports whether the client asks for an older version of the API than the given one. Versions are dates; ""
 // stands for the default one.

@@ -38,7 +38,7 @@ func (n *Element) EntityKind(t Target) (fsm.EntityKind, error) {
 // EnableSubscriptionPartitioning, elements that are only read, and AuthorizationRules, which AccessRules reads. Access
 // without a key is refused: it would look as if it worked.
 func (n *Element) Settings() (entity.Settings, error) {
-	var a entity.Settings
+	a := entity.Settings{InElements: true}
 	seen := make(map[string]bool, len(n.children))
 	for i := range n.children {
 		c := &n.children[i]

@@ -84,12 +84,12 @@ func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
 type task struct {
 	*resource
 
-	namespace       Entities
-	messageBytesMax uint32 // limit of the namespace; 0: none
-	created         bool
-	updated         bool
-	problem         string // why it failed, or what stays different
-	failed          bool   // no further step is tried
+	namespace Entities
+	limits    entity.Limits // of the namespace
+	created   bool
+	updated   bool
+	problem   string // why it failed, or what stays different
+	failed    bool   // no further step is tried
 }
 
 func report(works []*task) Report {
@@ -137,7 +137,7 @@ func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*
 		return all, nil
 	}
 	for _, e := range n.entities {
-		all = append(all, &task{resource: e, namespace: cluster.In(space), messageBytesMax: space.Settings.MessageBytesMax})
+		all = append(all, &task{resource: e, namespace: cluster.In(space), limits: entity.LimitsOf(space.Settings)})
 	}
 	if first {
 		return all[1:], nil // the file does not list the default namespace
@@ -213,9 +213,7 @@ func (w *task) defaults() fsm.EntitySettings {
 	s.MaxDeliveryCount = defaultDeliveryCount
 	s.DuplicateWindow = fsm.Millis(entity.DuplicateWindowMin.Milliseconds())
 	s.MaxMessageBytes = defaultMessageBytes
-	if w.messageBytesMax > 0 {
-		s.MaxMessageBytes = min(s.MaxMessageBytes, w.messageBytesMax)
-	}
+	s.MaxMessageBytes = min(s.MaxMessageBytes, w.limits.MessageBytes)
 	s.DeadLetterOnFilterErrors = w.kind == fsm.SubscriptionEntity
 	return s
 }
@@ -238,7 +236,7 @@ func (w *task) create(ctx context.Context, kinds ...fsm.EntityKind) error {
 			return nil
 		}
 		w.created = err == nil
-		return err
+		return w.explain(err)
 	})
 	return err
 }
@@ -266,8 +264,19 @@ func (w *task) applySettings(ctx context.Context) error {
 	_, err = w.attempt(ctx, func() error {
 		_, err := w.namespace.UpdateEntity(ctx, w.kind, w.name, wanted)
 		w.updated = w.updated || err == nil
-		return err
+		return w.explain(err)
 	})
+	return err
+}
+
+// explain names the setting that a namespace refused because it exceeds its limit.
+func (w *task) explain(err error) error {
+	if !errors.Is(err, fsm.InvalidArgument) {
+		return err
+	}
+	if refused := w.settings.Check(w.limits); refused != nil {
+		return fmt.Errorf("%w: Properties.%w", fsm.InvalidArgument, refused)
+	}
 	return err
 }
 

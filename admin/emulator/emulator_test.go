@@ -94,6 +94,9 @@ func (s fakeNamespace) CreateEntity(_ context.Context, kind fsm.EntityKind, name
 	if err := s.destinations(settings); err != nil {
 		return fsm.Entity{}, err
 	}
+	if limits := entity.LimitsOf(fsm.NamespaceSettings{}); settings.LockDuration > entity.ToMillis(entity.Duration(limits.LockDuration)) {
+		return fsm.Entity{}, fmt.Errorf("create: %w", fsm.InvalidArgument)
+	}
 	s.cluster.calls++
 	s.cluster.order = append(s.cluster.order, name)
 	s.cluster.entities[s.key(name)] = &fsm.Entity{Kind: kind, Name: name, Settings: settings}
@@ -326,6 +329,14 @@ func TestNamespaceLimitsBoundNewEntities(t *testing.T) {
 	}
 }
 
+// A time above the limit of the namespace is reported as the file writes it, with the way out.
+func TestValuesAboveALimitOfTheNamespaceAreNamed(t *testing.T) {
+	t.Parallel()
+	apply(t, newFakeCluster(), parse(t, `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"a","Properties":{"LockDuration":"PT1H"}}]}]}}`), Report{Problems: []string{
+		"Namespaces[0].Queues[0] (a): invalid argument: Properties.LockDuration is PT1S to PT5M, not PT1H; maxLockDuration of the namespace (peeklock namespace update --max-lock-duration) raises the limit, up to 24h",
+	}})
+}
+
 // A cluster that remains busy is retried until the time is up, which is an error.
 func TestApplyEndsWithItsContext(t *testing.T) {
 	t.Parallel()
@@ -364,11 +375,11 @@ func TestMistakesHaveTheirPath(t *testing.T) {
 		queue(`{"Name":"-a"}`):                `"-a": a name begins with a letter or digit`,
 		queue(`{"Name":"` + strings.Repeat("a", entity.NameCharactersMax+1) + `"}`): "at most 260 characters",
 		queue(`{"Name":"OK"}`): `Namespaces[0].Queues[1].Name: an entity "OK" is in the file already: Namespaces[0].Queues[0]`,
-		queue(`{"Name":"a","Properties":{"LockDuration":"PT4S"}}`):                       "Namespaces[0].Queues[1].Properties.LockDuration: is 5s to 24h0m0s, not 4s",
-		queue(`{"Name":"a","Properties":{"LockDuration":"P2D"}}`):                        "Properties.LockDuration: is 5s to 24h0m0s, not 48h0m0s",
+		queue(`{"Name":"a","Properties":{"LockDuration":"PT0.5S"}}`):                     "Namespaces[0].Queues[1].Properties.LockDuration: is PT1S to P1D, not PT0.5S",
+		queue(`{"Name":"a","Properties":{"LockDuration":"P2D"}}`):                        "Properties.LockDuration: is PT1S to P1D, not P2D",
 		queue(`{"Name":"a","Properties":{"LockDuration":60}}`):                           "Properties.LockDuration: is text like \"PT30S\", not 60",
 		queue(`{"Name":"a","Properties":{"DefaultMessageTimeToLive":"P1S"}}`):            `Properties.DefaultMessageTimeToLive: "P1S" is not a duration`,
-		queue(`{"Name":"a","Properties":{"DuplicateDetectionHistoryTimeWindow":"P8D"}}`): "DuplicateDetectionHistoryTimeWindow: is 20s to 168h0m0s",
+		queue(`{"Name":"a","Properties":{"DuplicateDetectionHistoryTimeWindow":"P8D"}}`): "DuplicateDetectionHistoryTimeWindow: is PT20S to P7D",
 		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":0}}`):                        "Properties.MaxDeliveryCount: is 1 to 2147483647, not 0",
 		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":2147483648}}`):               "not 2147483648",
 		queue(`{"Name":"a","Properties":{"RequiresSession":"yes"}}`):                     `Properties.RequiresSession: is true or false, not "yes"`,
@@ -538,7 +549,7 @@ func TestEmptySystemConditionsAreAbsent(t *testing.T) {
 func TestCheckFindsWhatAnEmptyClusterRefuses(t *testing.T) {
 	t.Parallel()
 	for properties, want := range map[string]string{
-		`"LockDuration":"PT6M"`:                               "Namespaces[0].Queues[0].Properties.LockDuration: is 5s to 5m0s, not 6m0s",
+		`"LockDuration":"PT6M"`:                               "Namespaces[0].Queues[0].Properties.LockDuration: is PT1S to PT5M, not PT6M",
 		`"ForwardTo":"other"`:                                 `Namespaces[0].Queues[0].Properties.ForwardTo: "other" is not a queue or topic of the file`,
 		`"ForwardTo":"a","RequiresSession":true`:              "Namespaces[0].Queues[0].Properties.ForwardTo: an entity that requires sessions cannot forward its messages",
 		`"ForwardDeadLetteredMessagesTo":"a"`:                 "",
@@ -554,7 +565,7 @@ func TestCheckFindsWhatAnEmptyClusterRefuses(t *testing.T) {
 // A lenient reader leaves out the values, entities and rules that have mistakes, each with a warning.
 func TestLenientReaderLeavesOutMistakes(t *testing.T) {
 	t.Parallel()
-	file, err := ParseLenient([]byte(`{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[{"Name":"a","Properties":{"LockDuration":"PT1S","MaxDeliveryCount":7}},{"Name":"b c"},{"Name":"A"}],
+	file, err := ParseLenient([]byte(`{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[{"Name":"a","Properties":{"LockDuration":"PT0S","MaxDeliveryCount":7}},{"Name":"b c"},{"Name":"A"}],
 		"Topics":[{"Name":"t","Subscriptions":[{"Name":"s","Rules":[{"Name":"r","Properties":{}},{"Name":"r2","Properties":{"FilterType":"Sql","SqlFilter":{"SqlExpression":"1=1"}}}]}]},
 		{"Name":"t t","Subscriptions":[{"Name":"s"}]}]},{"Name":"-"}]}}`))
 	if err != nil {

@@ -222,6 +222,7 @@ func isUnique(r *reader, seen map[string]string, path, name, what string) bool {
 
 // properties reads the settings that the kind of entity has.
 func (r *reader) properties(e *resource) func(string, json.RawMessage) {
+	e.settings.InElements = true
 	var fields []field
 	table := entity.Table()
 	for i := range table {

@@ -34,6 +34,14 @@ type Setting struct {
 // Has reports whether entities of a kind have the setting.
 func (s *Setting) Has(kind fsm.EntityKind) bool { return slices.Contains(s.Kinds, kind) }
 
+// nameFor returns the name that the client uses which gave the settings.
+func (s *Setting) nameFor(given *Settings) string {
+	if given.InElements {
+		return cmp.Or(s.Element, s.Name)
+	}
+	return s.Name
+}
+
 // Default is the value of a new entity, as text.
 func (s *Setting) Default(kind fsm.EntityKind) string {
 	settings := DefaultSettings(kind)
@@ -75,7 +83,8 @@ type value interface {
 	// ElementText is the text of the ATOM element.
 	ElementText(stored *fsm.EntitySettings) string
 
-	// Check returns an error, "is ..., not ...", for a given value that limits do not allow.
+	// Check returns an error, "is ..., not ...", for a given value that limits do not allow. Its values are in the
+	// unit in which the client gives them.
 	Check(given *Settings, limits Limits) error
 
 	// Copy sets the setting of to to that of from, and Differs reports whether the two differ.
@@ -94,7 +103,7 @@ type typed[T any, S comparable] struct {
 	stored   func(*fsm.EntitySettings) *S
 	toStored func(T) S
 	toGiven  func(S) T
-	isValid  func(T, Limits) error // nil: every value is valid
+	isValid  func(T, Limits, func(T) string) error // nil: every value is valid; the function formats values for the error
 	values   string
 	want     string // what a value of Config.json has to be; "": errors of parsing say it
 
@@ -149,10 +158,14 @@ func (v *typed[T, S]) ElementText(stored *fsm.EntitySettings) string {
 }
 
 func (v *typed[T, S]) Check(given *Settings, limits Limits) error {
-	if at := *v.given(given); at != nil && v.isValid != nil {
-		return v.isValid(*at, limits)
+	at := *v.given(given)
+	switch {
+	case at == nil || v.isValid == nil:
+		return nil
+	case given.InElements:
+		return v.isValid(*at, limits, v.formatElement)
 	}
-	return nil
+	return v.isValid(*at, limits, func(value T) string { return fmt.Sprint(value) })
 }
 
 func (v *typed[T, S]) store(given *Settings, stored *fsm.EntitySettings) {
@@ -176,19 +189,17 @@ func (v *typed[T, S]) text(stored *fsm.EntitySettings) string {
 
 // duration is a setting from least to most.
 func duration(given func(*Settings) **Duration, stored func(*fsm.EntitySettings) *fsm.Millis, least, most time.Duration) *typed[Duration, fsm.Millis] {
-	return durationUpTo(given, stored, least, most, func(Limits) time.Duration { return most })
+	return durationUpTo(given, stored, least, most, func(Limits) time.Duration { return most }, "")
 }
 
-// durationUpTo is a duration whose maximum a namespace may set; most holds where it does not.
-func durationUpTo(given func(*Settings) **Duration, stored func(*fsm.EntitySettings) *fsm.Millis, least, most time.Duration, limit func(Limits) time.Duration) *typed[Duration, fsm.Millis] {
+// durationUpTo is a duration whose maximum a namespace may set; most holds where it does not. wayOut says how to raise the
+// maximum.
+func durationUpTo(given func(*Settings) **Duration, stored func(*fsm.EntitySettings) *fsm.Millis, least, most time.Duration, limit func(Limits) time.Duration, wayOut string) *typed[Duration, fsm.Millis] {
 	return &typed[Duration, fsm.Millis]{
 		name: "duration", given: given, stored: stored, toStored: ToMillis, toGiven: FromMillis,
 		values: shortDuration(least) + " to " + shortDuration(most),
-		isValid: func(d Duration, l Limits) error {
-			if t, most := time.Duration(d), limit(l); t < least || t > most {
-				return fmt.Errorf("is %s to %s, not %s", least, Duration(most), d)
-			}
-			return nil
+		isValid: func(d Duration, l Limits, show func(Duration) string) error {
+			return checkRange(d, Duration(least), Duration(limit(l)), Duration(TierLockDurationMax), show, wayOut)
 		},
 		parse: func(text string) (Duration, error) {
 			d, err := ParseDuration(text)
@@ -200,24 +211,34 @@ func durationUpTo(given func(*Settings) **Duration, stored func(*fsm.EntitySetti
 	}
 }
 
-// number is a setting from least to most, stored as a multiple of unit.
-func number[S uint32 | uint64](given func(*Settings) **uint32, stored func(*fsm.EntitySettings) *S, least, most uint32, unit S) *typed[uint32, S] {
-	return numberUpTo(given, stored, least, most, unit, func(Limits) uint32 { return most })
+// checkRange returns an error for a value that is not from least to most. That of a value which is too large ends with the
+// way out, unless no namespace allows more than most.
+func checkRange[T uint32 | Duration](value, least, most, tierMax T, show func(T) string, wayOut string) error {
+	switch {
+	case value >= least && value <= most:
+		return nil
+	case value < least || most >= tierMax:
+		wayOut = ""
+	}
+	return fmt.Errorf("is %s to %s, not %s%s", show(least), show(most), show(value), wayOut)
 }
 
-// numberUpTo is a number whose maximum a namespace may set; most holds where it does not.
-func numberUpTo[S uint32 | uint64](given func(*Settings) **uint32, stored func(*fsm.EntitySettings) *S, least, most uint32, unit S, limit func(Limits) uint32) *typed[uint32, S] {
+// number is a setting from least to most, stored as a multiple of unit.
+func number[S uint32 | uint64](given func(*Settings) **uint32, stored func(*fsm.EntitySettings) *S, least, most uint32, unit S) *typed[uint32, S] {
+	return numberUpTo(given, stored, least, most, unit, func(Limits) uint32 { return most }, "")
+}
+
+// numberUpTo is a number whose maximum a namespace may set; most holds where it does not. wayOut says how to raise the
+// maximum.
+func numberUpTo[S uint32 | uint64](given func(*Settings) **uint32, stored func(*fsm.EntitySettings) *S, least, most uint32, unit S, limit func(Limits) uint32, wayOut string) *typed[uint32, S] {
 	format := func(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 	return &typed[uint32, S]{
 		name: "uint32", given: given, stored: stored,
 		toStored: func(n uint32) S { return S(n) * unit },
 		toGiven:  func(n S) uint32 { return uint32(n / unit) },
 		values:   fmt.Sprintf("%d to %d", least, most), want: fmt.Sprintf("a number from %d to %d", least, most),
-		isValid: func(n uint32, l Limits) error {
-			if most := limit(l); n < least || n > most {
-				return fmt.Errorf("is %d to %d, not %d", least, most, n)
-			}
-			return nil
+		isValid: func(n uint32, l Limits, show func(uint32) string) error {
+			return checkRange(n, least, limit(l), TierMessageBytesMax, show, wayOut)
 		},
 		parse: parseUint32, parseElement: parseUint32, format: format, formatElement: format,
 	}
@@ -234,7 +255,7 @@ func boolean(given func(*Settings) **bool, stored func(*fsm.EntitySettings) *boo
 func text(given func(*Settings) **string, stored func(*fsm.EntitySettings) *string, bytesMax int, is string) *typed[string, string] {
 	return &typed[string, string]{
 		name: "string", given: given, stored: stored, toStored: same[string], toGiven: same[string], want: is,
-		isValid: func(text string, _ Limits) error {
+		isValid: func(text string, _ Limits, _ func(string) string) error {
 			if len(text) > bytesMax {
 				return fmt.Errorf("is %s", is)
 			}
@@ -261,7 +282,7 @@ func status(given func(*Settings) **string, stored func(*fsm.EntitySettings) *fs
 		toStored: func(text string) fsm.EntityStatus { return fsm.EntityStatus(number(text)) },
 		toGiven:  fsm.EntityStatus.String,
 		values:   strings.Join(statusNames(), ", "),
-		isValid: func(text string, _ Limits) error {
+		isValid: func(text string, _ Limits, _ func(string) string) error {
 			if number(text) < 0 {
 				return fmt.Errorf("is one of %s, not %.40q", strings.Join(statusNames(), ", "), text)
 			}
@@ -300,7 +321,7 @@ func parseUint32(text string) (uint32, error) {
 // parseKilobytes parses a size in KiB and returns it in bytes.
 func parseKilobytes(text string) (uint32, error) {
 	n, err := parseUint32(text)
-	if err == nil && n > TierMessageBytesMax/1024 {
+	if err == nil && n > math.MaxUint32/1024 {
 		return 0, fmt.Errorf("%d is more than %d", n, TierMessageBytesMax/1024)
 	}
 	return n * 1024, err

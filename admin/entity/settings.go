@@ -49,6 +49,9 @@ type Settings struct {
 	RetryDelayMax *Duration `json:"retryDelayMax,omitempty"`
 
 	ReadBack ReadBack `json:"-"`
+
+	// InElements says that the client wrote ATOM elements or Config.json: errors name these, in their units.
+	InElements bool `json:"-"`
 }
 
 // DefaultSettings are the settings of an entity that is created without any.
@@ -78,10 +81,8 @@ func (s *Settings) ApplyTo(kind fsm.EntityKind, old fsm.EntitySettings, l Limits
 	l.LockDuration = max(l.LockDuration, time.Duration(FromMillis(old.LockDuration)))
 	l.MessageBytes = max(l.MessageBytes, old.MaxMessageBytes)
 	err := s.checkKind(kind)
-	for i := range table {
-		if err == nil {
-			err = withName(table[i].Name, table[i].Check(s, l))
-		}
+	if err == nil {
+		err = s.Check(l)
 	}
 	if err == nil {
 		s.StoreIn(&old)
@@ -91,6 +92,16 @@ func (s *Settings) ApplyTo(kind fsm.EntityKind, old fsm.EntitySettings, l Limits
 		return old, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
 	}
 	return old, nil
+}
+
+// Check returns an error that names the setting for the first given value that limits do not allow.
+func (s *Settings) Check(l Limits) error {
+	for i := range table {
+		if err := table[i].Check(s, l); err != nil {
+			return fmt.Errorf("%s %w", table[i].nameFor(s), err)
+		}
+	}
+	return nil
 }
 
 // StoreIn stores the settings that are given. It does not check them.
@@ -104,7 +115,7 @@ func (s *Settings) StoreIn(stored *fsm.EntitySettings) {
 // checkKind refuses settings that the kind does not have: they must not look as if they worked.
 func (s *Settings) checkKind(kind fsm.EntityKind) error {
 	for i := range table {
-		name := table[i].Name
+		name := table[i].nameFor(s)
 		if !table[i].IsGiven(s) || table[i].Has(kind) {
 			continue
 		}
@@ -145,13 +156,6 @@ func DescribeSettings(kind fsm.EntityKind, settings fsm.EntitySettings) Settings
 		}
 	}
 	return s
-}
-
-func withName(name string, err error) error {
-	if err != nil {
-		return fmt.Errorf("%s %w", name, err)
-	}
-	return nil
 }
 
 // SettingByElement returns the setting of an ATOM element, nil when there is none.

@@ -105,7 +105,7 @@ func TestEveryFormOfASettingIsReadAsTheSameValue(t *testing.T) {
 func TestUsageNamesRangeAndDefault(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]string{
-		"lock-duration":       "5s to 5m (server default 30s)",
+		"lock-duration":       "1s to 5m (server default 30s)",
 		"max-delivery-count":  "above 65535: never, 1 to 2147483647 (server default 10)",
 		"auto-delete-on-idle": "delete the queue after this time without use, 5m to forever (server default forever)",
 		"requires-session":    "; cannot be changed later",

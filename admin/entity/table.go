@@ -11,7 +11,7 @@ import (
 
 // Limits and defaults of settings. The state machine checks again; the texts of errors are here.
 const (
-	LockDurationMin      = 5 * time.Second
+	LockDurationMin      = time.Second     // the service's API takes it, though its portal says 5 s
 	LockDurationMax      = 5 * time.Minute // unless the namespace sets another maximum
 	lockDurationDefault  = 30 * time.Second
 	deliveryCountMax     = math.MaxInt32 // failed deliveries are counted up to 65,535
@@ -33,6 +33,12 @@ const (
 	TierLockDurationMax = 24 * time.Hour    // the same
 )
 
+// How an operator raises a maximum that the namespace sets.
+const (
+	lockWayOut = "; maxLockDuration of the namespace (peeklock namespace update --max-lock-duration) raises the limit, up to 24h"
+	sizeWayOut = "; maxMessageBytes of the namespace (peeklock namespace update --max-message-bytes) raises the limit, up to 104857600 bytes"
+)
+
 // Table returns all settings of entities, in the order in which errors list them. Callers must not change it.
 func Table() []Setting { return table }
 
@@ -50,7 +56,7 @@ func deliverySettings() []Setting {
 			Name: "lockDuration", Element: "LockDuration", Flag: "lock-duration", Kinds: kinds,
 			help: "time that a receiver holds the lock of a message",
 			value: durationUpTo(func(g *Settings) **Duration { return &g.LockDuration }, func(s *fsm.EntitySettings) *fsm.Millis { return &s.LockDuration },
-				LockDurationMin, LockDurationMax, func(l Limits) time.Duration { return l.LockDuration }),
+				LockDurationMin, LockDurationMax, func(l Limits) time.Duration { return l.LockDuration }, lockWayOut),
 		},
 		{
 			Name: "maxDeliveryCount", Element: "MaxDeliveryCount", Flag: "max-delivery-count", Kinds: kinds,
@@ -178,7 +184,7 @@ func commonSettings() []Setting {
 // messageBytes is the size in bytes; the service's API has KiB.
 func messageBytes() value {
 	v := numberUpTo(func(g *Settings) **uint32 { return &g.MaxMessageBytes }, func(s *fsm.EntitySettings) *uint32 { return &s.MaxMessageBytes },
-		MessageBytesMin, messageBytesMax, 1, func(l Limits) uint32 { return l.MessageBytes })
+		MessageBytesMin, messageBytesMax, 1, func(l Limits) uint32 { return l.MessageBytes }, sizeWayOut)
 	v.parseElement = parseKilobytes
 	v.formatElement = func(n uint32) string { return v.format(n / 1024) }
 	return v

@@ -120,7 +120,7 @@ func TestDevRefusesInvalidConfigJSON(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "Config.json")
-	text := `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"q","Properties":{"LockDuration":"PT1S"}}]}]}}`
+	text := `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"q","Properties":{"LockDuration":"PT0S"}}]}]}}`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestDevRefusesInvalidConfigJSON(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), cli.Process{Args: args, Out: &out, Err: &errs})
-		if text := errs.String(); code != cli.ExitUsage || strings.Count(text, "\n") != 1 || !strings.Contains(text, path+": Namespaces[0].Queues[0].Properties.LockDuration: is 5s to 24h0m0s, not 1s") {
+		if text := errs.String(); code != cli.ExitUsage || strings.Count(text, "\n") != 1 || !strings.Contains(text, path+": Namespaces[0].Queues[0].Properties.LockDuration: is PT1S to P1D, not PT0S") {
 			t.Errorf("%d %s", code, text)
 		}
 	}

@@ -205,12 +205,12 @@ func TestEmulatorKeepsDataOnlyIfAsked(t *testing.T) {
 // What administration would refuse is found before a port is bound.
 func TestEmulatorRefusesWhatCannotBeCreated(t *testing.T) {
 	t.Parallel()
-	const bad = `{"UserConfig":{"Namespaces":[{"Name":"a","Queues":[{"Name":"q","Properties":{"LockDuration":"PT1S"}},{"Name":"to nobody"},
+	const bad = `{"UserConfig":{"Namespaces":[{"Name":"a","Queues":[{"Name":"q","Properties":{"LockDuration":"PT0S"}},{"Name":"to nobody"},
 		{"Name":"good","Properties":{"MaxDeliveryCount":4}}]}]}}`
 	const forwards = `{"UserConfig":{"Namespaces":[{"Name":"a","Queues":[{"Name":"q","Properties":{"ForwardTo":"missing"}},
 		{"Name":"s","Properties":{"ForwardTo":"q","RequiresSession":true}}]}]}}`
 	for text, want := range map[string][]string{
-		bad:      {"Namespaces[0].Queues[0].Properties.LockDuration: is 5s to", "Namespaces[0].Queues[1].Name: "},
+		bad:      {"Namespaces[0].Queues[0].Properties.LockDuration: is PT1S to", "Namespaces[0].Queues[1].Name: "},
 		forwards: {`Namespaces[0].Queues[0].Properties.ForwardTo: "missing" is not a queue`, "Namespaces[0].Queues[1].Properties.ForwardTo: an entity that requires sessions"},
 		`{`:      {"line 1"},
 	} {

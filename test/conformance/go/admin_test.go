@@ -163,7 +163,7 @@ func adminTopics(s suite) {
 	want := admin.TopicProperties{
 		MaxSizeInMegabytes: ptr(int32(2048)), RequiresDuplicateDetection: ptr(true), DefaultMessageTimeToLive: ptr("PT1H"),
 		DuplicateDetectionHistoryTimeWindow: ptr("PT30S"), EnableBatchedOperations: ptr(true), Status: &active, UserMetadata: ptr("mine"),
-		AutoDeleteOnIdle: ptr(everAfter), EnablePartitioning: ptr(false), SupportOrdering: ptr(true), MaxMessageSizeInKilobytes: ptr(int64(1024)),
+		AutoDeleteOnIdle: ptr(everAfter), EnablePartitioning: ptr(false), SupportOrdering: ptr(true), MaxMessageSizeInKilobytes: ptr(int64(256)),
 	}
 	created, err := s.admin(1).CreateTopic(s.ctx, name, &admin.CreateTopicOptions{Properties: &want})
 	s.must("create", err)
@@ -427,13 +427,13 @@ func adminNamespace(s suite) {
 
 func adminRefused(s suite) {
 	for text, props := range map[string]admin.QueueProperties{
-		"lockDuration is 5s to 5m0s":     {LockDuration: ptr("PT6M")},
-		"maxDeliveryCount is 1 to 21474": {MaxDeliveryCount: ptr(int32(0))},
+		"LockDuration is PT1S to PT5M":   {LockDuration: ptr("PT6M")},
+		"MaxDeliveryCount is 1 to 21474": {MaxDeliveryCount: ptr(int32(0))},
 		"LockDuration: \"soon\"":         {LockDuration: ptr("soon")},
-		"maxMessageBytes is 1024 to 10":  {MaxMessageSizeInKilobytes: ptr(int64(100 * 1024))},
-		"autoDeleteOnIdle is 5m0s":       {AutoDeleteOnIdle: ptr("PT1M")},
-		"status is one of Active":        {Status: ptr(admin.EntityStatus("Renaming"))},
-		"userMetadata is at most 1024 b": {UserMetadata: ptr(strings.Repeat("x", 1025))},
+		"in a Premium namespace":         {MaxMessageSizeInKilobytes: ptr(int64(100 * 1024))},
+		"AutoDeleteOnIdle is PT5M":       {AutoDeleteOnIdle: ptr("PT1M")},
+		"Status is one of Active":        {Status: ptr(admin.EntityStatus("Renaming"))},
+		"UserMetadata is at most 1024 b": {UserMetadata: ptr(strings.Repeat("x", 1025))},
 	} {
 		_, err := s.admin(1).CreateQueue(s.ctx, s.queue+"-refused", &admin.CreateQueueOptions{Properties: &props})
 		s.refusedAs(text, err, http.StatusBadRequest, text)

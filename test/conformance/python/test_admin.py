@@ -69,7 +69,7 @@ async def test_queues_are_made_shown_changed_and_deleted(clients):
         await c.delete_queue(name)
     with pytest.raises(HttpResponseError) as caught:
         await c.create_queue(name, lock_duration="PT6M")
-    assert caught.value.status_code == 400 and "lockDuration is 5s to 5m0s" in str(caught.value)
+    assert caught.value.status_code == 400 and "LockDuration is PT1S to PT5M" in str(caught.value)
 
 
 async def test_access_rules_come_back_and_stay(clients):

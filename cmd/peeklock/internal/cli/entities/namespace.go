@@ -62,7 +62,7 @@ func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
 		f := cmd.Flags()
 		f.StringSliceVar(&hosts, "host", nil, "host name that selects the namespace, in addition to NAME.anything; separated by commas or repeated; '' removes all")
 		f.Var(command.Uint32Flag(&s.MaxMessageBytes), "max-message-bytes", "upper limit of --max-message-bytes of its entities, 1 KiB to 100 MiB, of which AMQP accepts 16 MiB; 0: the limit of the cluster (server default)")
-		f.Var(command.DurationFlag(&s.MaxLockDuration), "max-lock-duration", "upper limit of --lock-duration of its entities, 5s to 24h; 0s: 5m (server default)")
+		f.Var(command.DurationFlag(&s.MaxLockDuration), "max-lock-duration", "upper limit of --lock-duration of its entities, 1s to 24h; 0s: 5m (server default)")
 		f.Var(command.Uint32Flag(&s.MaxEntities), "max-entities", "number of queues and topics that it may have; 0: no limit (server default)")
 		f.Var(command.StringFlag(&s.UserMetadata), "user-metadata", "text of your own, up to 1024 bytes")
 	}
