@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -110,7 +111,7 @@ func attachReply(a *wire.Attach) *wire.Attach {
 		dst.Address = echoAddress(dst.Address)
 		r.Target = &dst
 	} else if a.Coordinator != nil {
-		r.Coordinator = coordinatorReply()
+		r.Coordinator = transaction.Coordinator()
 	} else {
 		r.Target = &wire.Target{}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/receiver"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/amqp/work"
 	"github.com/peeklock/peeklock/fsm"
@@ -82,7 +83,7 @@ type conn struct {
 	grants           grants
 	timer            *time.Timer
 
-	transactions transactions
+	transactions transaction.Set
 
 	started         time.Time
 	authenticated   bool      // a credential was accepted
@@ -142,6 +143,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		c.acknowledge = peer.AcknowledgeAtOnce
 	}
 	c.readAllowed = sync.NewCond(&c.mu)
+	c.transactions = transaction.NewSet((*owner)(c), config.Broker)
 	c.linksChanged = c.started
 	c.lastRead.Store(c.started.UnixNano())
 	c.lastWrite.Store(c.started.UnixNano())
@@ -202,12 +204,17 @@ func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error)
 // connection and no other.
 func (c *conn) recovered(ctx context.Context) {
 	if p := recover(); p != nil {
-		c.log.ErrorContext(ctx, "connection panicked", "panic", p, "stack", string(debug.Stack()))
-		c.mu.Lock()
-		c.memory.panicked = true
-		c.unlock()
-		c.fail(ctx, &wire.Error{Condition: wire.ConditionInternalError, Description: "The connection met an internal error."})
+		c.panicked(ctx, p)
 	}
+}
+
+// panicked ends the connection after a panic.
+func (c *conn) panicked(ctx context.Context, p any) {
+	c.log.ErrorContext(ctx, "connection panicked", "panic", p, "stack", string(debug.Stack()))
+	c.mu.Lock()
+	c.memory.panicked = true
+	c.unlock()
+	c.fail(ctx, &wire.Error{Condition: wire.ConditionInternalError, Description: "The connection met an internal error."})
 }
 
 // fail sends a close with an error, once, and gives the peer closeWithin to answer it.

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -269,8 +270,8 @@ func (c *conn) nothingHeld(t testing.TB) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.transactions.open) != 0 || c.transactions.bytes != 0 || len(c.transactions.committing) != 0 {
-		t.Errorf("%d transactions, %d bytes, %d committing", len(c.transactions.open), c.transactions.bytes, len(c.transactions.committing))
+	if c.transactions.Len() != 0 || c.transactions.Bytes() != 0 {
+		t.Errorf("%d transactions, %d bytes", c.transactions.Len(), c.transactions.Bytes())
 	}
 }
 
@@ -293,7 +294,7 @@ func TestConnectionEndsDuringCommit(t *testing.T) {
 	_ = p.net.Close()
 	<-p.ended
 	close(b.wait)
-	eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.transactions.committing) == 0 })
+	eventually(t, func() bool { c.mu.Lock(); defer c.mu.Unlock(); return c.transactions.Len() == 0 })
 	c.nothingHeld(t)
 	if b.counts("orders").Active != 1 {
 		t.Error("the broker was asked, and has done it")
@@ -312,7 +313,7 @@ func TestTransactionIsRolledBackAfterItsTime(t *testing.T) {
 		txn := p.declare(0)
 		p.transfer(0, 1, encodedMessage(t, nil), in(txn))
 		p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
-		p.idle(transactionWithin - time.Second)
+		p.idle(transaction.Within - time.Second)
 		p.transfer(0, 2, encodedMessage(t, nil), in(txn))
 		p.within(txn, wire.RoleReceiver, 2, 2, "accepted")
 		p.idle(time.Second + time.Millisecond)
@@ -327,39 +328,6 @@ func TestTransactionIsRolledBackAfterItsTime(t *testing.T) {
 			t.Error("it was committed")
 		}
 	})
-}
-
-func TestExpiredTransactionsMax(t *testing.T) {
-	t.Parallel()
-	s, p := piped(t, newTransactionLog())
-	p.login()
-	p.coordinator(coordinatorHandle)
-	c := onlyConn(t, s)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var l *incomingLink
-	for _, session := range c.sessions {
-		l, _ = session.links[coordinatorHandle].(*incomingLink)
-	}
-	now := time.Now()
-	for i := range expiredTransactionsMax + 5 {
-		if cause := c.transactions.declare(l, now, txnID{byte(i)}); cause.Condition != "" {
-			t.Fatal(cause)
-		}
-		c.transactions.expire(now.Add(transactionWithin - 1))
-		if len(c.transactions.open) != 1 {
-			t.Fatal("too early")
-		}
-		c.transactions.expire(now.Add(transactionWithin))
-	}
-	if len(c.transactions.expired) != expiredTransactionsMax || len(c.transactions.open) != 0 {
-		t.Errorf("%d remembered, %d open", len(c.transactions.expired), len(c.transactions.open))
-	}
-	_, first := c.transactions.find(&txnID{4})
-	_, last := c.transactions.find(&txnID{5})
-	if first.Condition != wire.ConditionTransactionUnknownID || last.Condition != wire.ConditionTransactionTimeout {
-		t.Errorf("%v and %v", first, last)
-	}
 }
 
 // A link whose messages go through another entity needs both entities, and rights on both.
@@ -439,25 +407,4 @@ func TestRightsOfSendVia(t *testing.T) {
 	p.putToken("amqp://h/orders", 202)
 	attach(11)
 	expect[*wire.Flow](p)
-}
-
-func FuzzCoordinatorCommand(f *testing.F) {
-	f.Add(section(nil, wire.SectionValue, &wire.Declare{}))
-	f.Add(section(nil, wire.SectionValue, &wire.Discharge{TxnID: make([]byte, 16), Fail: true}))
-	f.Add([]byte{0, 0x53, 0x77, 0, 0x53, 0x31, 0x45})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		command, err := parseCommand(b)
-		if err != nil {
-			return
-		}
-		again, err := parseCommand(section(nil, wire.SectionValue, command))
-		if err != nil {
-			t.Fatalf("%+v is written so that it cannot be read: %v", command, err)
-		}
-		one, isDischarge := command.(*wire.Discharge)
-		other, still := again.(*wire.Discharge)
-		if isDischarge != still || isDischarge && (one.Fail != other.Fail || !bytes.Equal(one.TxnID, other.TxnID)) {
-			t.Fatalf("%+v became %+v", command, again)
-		}
-	})
 }

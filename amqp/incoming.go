@@ -6,6 +6,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -26,8 +27,8 @@ type incomingLink struct {
 	id             uint32
 	format         uint32
 	settled        bool
-	transaction    *txnID        // the transaction that it belongs to; nil for none
-	refused        refusal.Cause // the reason why the delivery is refused; its frames are discarded
+	transaction    *transaction.ID // the transaction that it belongs to; nil for none
+	refused        refusal.Cause   // the reason why the delivery is refused; its frames are discarded
 	partialPayload []byte
 
 	// closeReason is the reason why the link cannot be used any longer: its entity was deleted, and another
@@ -49,8 +50,8 @@ type incomingDelivery struct {
 	decoded    int  // bytes counted in conn.memory
 	// messages is the number of messages in the delivery, set when it is parsed.
 	messages    int
-	transaction *txnID // the transaction that it belongs to; nil for none
-	state       any    // the delivery state that answers it on success; nil: accepted
+	transaction *transaction.ID // the transaction that it belongs to; nil for none
+	state       any             // the delivery state that answers it on success; nil: accepted
 	spans       []trace.Span
 	payload     []byte // part of the reader's buffer or of link.partialPayload: valid until the next frame
 }
@@ -118,7 +119,7 @@ func (l *incomingLink) flow(f *wire.Flow) {
 func (l *incomingLink) drop() {
 	l.discardPartial()
 	if l.end() && l.kind == coordinatorNode {
-		l.session.conn.transactions.rollbackOf(l)
+		l.session.conn.transactions.RollbackOf(l)
 	}
 }
 
@@ -214,14 +215,17 @@ func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a incomin
 
 // joinTransaction makes a delivery part of a transaction.
 func (l *incomingLink) joinTransaction(state *wire.TransactionalState) {
-	id, ok := txnIDOf(state.TxnID)
-	l.transaction = &id
+	l.transaction = transaction.IDOf(state.TxnID)
+	ok := l.transaction != nil
+	if !ok {
+		l.transaction = new(transaction.ID)
+	}
 	switch {
 	case l.refused.Condition != "":
 	case l.kind == coordinatorNode:
 		l.refused = refusal.New(wire.ConditionNotAllowed, "A command to the coordinator cannot be part of a transaction. Send it without state.")
 	case !ok:
-		l.refused = unknownTransaction()
+		l.refused = transaction.Unknown()
 	}
 }
 

@@ -84,15 +84,5 @@ const (
 	putTokenWithin   = 20 * time.Second
 )
 
-// Limits of the transactions of a connection.
-const (
-	transactionsMax           = 16              // of one connection, including those being committed
-	transactionSendsMax       = 100             // messages sent in one transaction: the maximum of the cloud
-	transactionSettlementsMax = 1000            // messages settled in one transaction
-	transactionBytesMax       = 16 << 20        // one transaction: payloads, and the properties of settlements
-	transactedTotalMax        = 32 << 20        // all transactions of a connection together
-	transactionWithin         = 2 * time.Minute // from declare to discharge
-	expiredTransactionsMax    = 64              // remembered ids of transactions that took too long
-	operationOverhead         = 256             // bytes counted for an operation in addition to its payload
-	coordinatorBytesMax       = 4096            // largest command to a coordinator; a discharge has 28 bytes
-)
+// coordinatorBytesMax limits a command to a coordinator; a discharge has 28 bytes.
+const coordinatorBytesMax = 4096

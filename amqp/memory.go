@@ -47,7 +47,7 @@ func (c *conn) heldBytes() int64 {
 		fixed = len(c.grants) * grantBytes
 	}
 	return int64(c.partialBytes+c.partialBytes/4+ // append grows by up to a quarter
-		c.inFlightBytes+c.transactions.bytes+c.queuedBytes+cap(c.out)+cap(c.scratch)+
+		c.inFlightBytes+c.transactions.Bytes()+c.queuedBytes+cap(c.out)+cap(c.scratch)+
 		m.decodedBytes+m.responseBytes+m.partlySentBytes+m.writeBufferBytes+m.readerBufferBytes) +
 		int64(m.settlements*settlementBytes+m.unsettled*unsettledBytes+c.links*linkBytes+len(c.sessions)*sessionBytes+fixed)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -19,13 +20,13 @@ import (
 // request is one request to a node. Its values are slices of a copy that was made for it.
 type request struct {
 	link        *incomingLink
-	at          fsm.EntityRef // of a management node: its entity
-	again       bool          // at is what the name of a deleted entity stands for now
-	bytes       int       // bytes counted in conn.inFlightBytes
-	decoded     int       // bytes counted in conn.memory
-	paidBytes   int       // bytes of its response that were charged as work in advance
-	began       time.Time // when it did not wait any longer
-	transaction *txnID    // the transaction that it belongs to; nil for none
+	at          fsm.EntityRef   // of a management node: its entity
+	again       bool            // at is what the name of a deleted entity stands for now
+	bytes       int             // bytes counted in conn.inFlightBytes
+	decoded     int             // bytes counted in conn.memory
+	paidBytes   int             // bytes of its response that were charged as work in advance
+	began       time.Time       // when it did not wait any longer
+	transaction *transaction.ID // the transaction that it belongs to; nil for none
 	properties  wire.Properties
 	arguments   wire.Map // application-properties
 	body        any      // of the amqp-value section
@@ -234,7 +235,7 @@ func (c *conn) respond(ctx context.Context, r *request, resp response) {
 	defer c.unlock()
 	c.requests--
 	if causesRollback(r.argument("operation"), cause) {
-		c.transactions.markRollbackOnlyByID(r.transaction, cause)
+		c.transactions.MarkRollbackOnly(r.transaction, cause)
 	}
 	c.inFlightBytes -= r.bytes
 	c.memory.decodedBytes -= r.decoded

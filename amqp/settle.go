@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/refusal"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -161,11 +162,9 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 // returns the others: a disposition that only settles says of them that the client has forgotten them, not that they
 // are released.
 func (s *session) keepEnlisted(first, last uint32, taken []settledDelivery) []settledDelivery {
-	for _, transactions := range []map[txnID]*transaction{s.conn.transactions.open, s.conn.transactions.committing} {
-		for _, t := range transactions {
-			taken, _ = t.settledByClient(s, first, last, taken)
-		}
-	}
+	s.conn.transactions.Each(func(t *transaction.Transaction) {
+		taken, _ = enlistedOf(t).settledByClient(s, first, last, taken)
+	})
 	return taken
 }
 

@@ -138,10 +138,8 @@ func (c *conn) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
 	}
 }
 
-// countCommitted counts the settlements of a transaction.
+// countCommitted counts the settlements of a transaction. mu is held.
 func (c *conn) countCommitted(work *fsm.Transaction) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	t := c.countStats()
 	for i := range work.Settles {
 		for j := range work.Settles[i].Settlements {

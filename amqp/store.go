@@ -104,7 +104,7 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	c.countDelivery()
 	c.countSend(a, cause)
 	if cause.Condition != "" {
-		c.transactions.markRollbackOnlyByID(a.transaction, cause)
+		c.transactions.MarkRollbackOnly(a.transaction, cause)
 	}
 	l := a.link
 	s := l.session

@@ -39,7 +39,7 @@ func (c *conn) tick(ctx context.Context) {
 		return
 	}
 	c.checkGrants(ctx, now, now.Sub(c.grantsChecked) >= grantCheckEvery)
-	c.transactions.expire(now)
+	c.transactions.Expire(now)
 	c.flushStats()
 	for _, s := range c.sessions {
 		if s.unsettledMaxReached { // locks may have expired
@@ -92,7 +92,7 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 	if revocable {
 		soonest(c.grantsChecked.Add(grantCheckEvery))
 	}
-	if at, ok := c.transactions.firstDeadline(); ok {
+	if at, ok := c.transactions.FirstDeadline(); ok {
 		soonest(at)
 	}
 	return max(next.Sub(now), time.Millisecond)

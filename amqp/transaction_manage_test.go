@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/amqp/message"
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -95,7 +96,7 @@ func TestRefusedManagementOperationMakesRollbackOnly(t *testing.T) {
 		"status":   {dispositionOperation, settlesBy("eaten", wire.UUID{}), 400, wire.ConditionArgumentError},
 		"token":    {dispositionOperation, settlesBy("completed", wire.UUID{}), 410, wire.ConditionMessageLockLost},
 		"schedule": {scheduleOperation, nil, 400, wire.ConditionArgumentError},
-		"many":     {scheduleOperation, entries(manyScheduled(transactionSendsMax + 1)...), 403, wire.ConditionResourceLimitExceeded},
+		"many":     {scheduleOperation, entries(manyScheduled(transaction.SendsMax + 1)...), 403, wire.ConditionResourceLimitExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/transaction"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -407,8 +408,8 @@ func TestRefusedOperationMakesRollbackOnly(t *testing.T) {
 			}
 			conn := onlyConn(t, s)
 			conn.mu.Lock()
-			if conn.transactions.bytes != 0 {
-				t.Errorf("it still holds %d bytes", conn.transactions.bytes)
+			if conn.transactions.Bytes() != 0 {
+				t.Errorf("it still holds %d bytes", conn.transactions.Bytes())
 			}
 			conn.mu.Unlock()
 			p.transfer(0, 4, encodedMessage(t, nil), in(txn))
@@ -506,7 +507,7 @@ func TestOpenTransactionsAreBounded(t *testing.T) {
 	p.sender(0, "orders")
 	id := uint32(0)
 	var txn []byte
-	for range transactionsMax {
+	for range transaction.OpenMax {
 		txn = p.declare(id)
 		id++
 	}
@@ -523,17 +524,17 @@ func TestOpenTransactionsAreBounded(t *testing.T) {
 // A transaction has limits of its own for sends and for settlements: a hundred sends and one settlement fit.
 func TestTransactionOperationsMax(t *testing.T) {
 	t.Parallel()
-	const many = transactionSettlementsMax + 1
+	const many = transaction.SettlementsMax + 1
 	b := newTransactionLog("orders")
 	p := receivingPeer(t, b, many)
 	p.sender(0, "orders")
 	data := wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), encodedMessage(t, nil))
 	batch := func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) }
 	txn := p.declare(0)
-	p.transfer(0, 1, bytes.Repeat(data, transactionSendsMax), in(txn), batch)
+	p.transfer(0, 1, bytes.Repeat(data, transaction.SendsMax), in(txn), batch)
 	p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
-	p.settleIn(txn, 0, transactionSettlementsMax-1, &wire.Accepted{})
-	p.within(txn, wire.RoleSender, 0, transactionSettlementsMax-1, "accepted")
+	p.settleIn(txn, 0, transaction.SettlementsMax-1, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, transaction.SettlementsMax-1, "accepted")
 	p.transfer(0, 2, encodedMessage(t, nil), in(txn))
 	p.refused(2, wire.RoleReceiver, wire.ConditionResourceLimitExceeded)
 	p.command(3, &wire.Discharge{TxnID: txn})
@@ -629,67 +630,32 @@ func TestSettledDispositionDuringACommitReleasesNothing(t *testing.T) {
 	}
 }
 
-// Messages of a second entity, of a second partition of an entity, and of a second partition key are refused
-// when they come, and the deliveries stay open.
-func TestOneEntityAndPartitionInATransaction(t *testing.T) {
+// Messages of a second entity are refused when they come, and the deliveries stay open.
+func TestOneEntityInATransaction(t *testing.T) {
 	t.Parallel()
-	t.Run("entities", func(t *testing.T) {
-		t.Parallel()
-		b := newTransactionLog("orders", "bills")
-		b.messages(t, "orders", 1)
-		b.messages(t, "bills", 1)
-		p := transactionPeer(t, b)
-		for handle, queue := range []string{"orders", "bills"} {
-			p.receiver(uint32(handle), queue)
-			p.credit(uint32(handle), 0, 1)
-			p.deliveries(1)
+	b := newTransactionLog("orders", "bills")
+	b.messages(t, "orders", 1)
+	b.messages(t, "bills", 1)
+	p := transactionPeer(t, b)
+	for handle, queue := range []string{"orders", "bills"} {
+		p.receiver(uint32(handle), queue)
+		p.credit(uint32(handle), 0, 1)
+		p.deliveries(1)
+	}
+	txn := p.declare(0)
+	p.settleIn(txn, 0, 0, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, 0, "accepted")
+	p.settleIn(txn, 1, 1, &wire.Accepted{})
+	p.rejected(1, wire.RoleSender, wire.ConditionNotAllowed, false)
+	p.rollback(1, txn)
+	p.send(dispose(0, 1, false, &wire.Accepted{}))
+	for done := uint32(0); done < 2; {
+		d := expect[*wire.Disposition](p)
+		if typeName(d.State) != "accepted" || !d.Settled {
+			t.Fatalf("disposition %+v state %+v", d, d.State)
 		}
-		txn := p.declare(0)
-		p.settleIn(txn, 0, 0, &wire.Accepted{})
-		p.within(txn, wire.RoleSender, 0, 0, "accepted")
-		p.settleIn(txn, 1, 1, &wire.Accepted{})
-		p.rejected(1, wire.RoleSender, wire.ConditionNotAllowed, false)
-		p.rollback(1, txn)
-		p.send(dispose(0, 1, false, &wire.Accepted{}))
-		for done := uint32(0); done < 2; {
-			d := expect[*wire.Disposition](p)
-			if typeName(d.State) != "accepted" || !d.Settled {
-				t.Fatalf("disposition %+v state %+v", d, d.State)
-			}
-			done += *d.Last - d.First + 1
-		}
-	})
-	at := fsm.EntityRef{Entity: fsm.Entity{ID: 1, Name: "orders", Shards: make([]fsm.Shard, 2)}}
-	t.Run("partitions", func(t *testing.T) {
-		t.Parallel()
-		of := func(shard fsm.SequenceNumber) []fsm.Settlement {
-			return []fsm.Settlement{{Lock: fsm.LockID{Sequence: shard<<fsm.ShardShift | 1, Epoch: 1}, Verb: fsm.Complete}}
-		}
-		var tx transaction
-		if cause := tx.addSettlements(at, of(1)); cause.Condition != "" {
-			t.Error(cause)
-		}
-		if cause := tx.addSettlements(at, of(0)); cause.Condition != wire.ConditionNotAllowed {
-			t.Errorf("another partition: %+v", cause)
-		}
-		var both transaction
-		if cause := both.addSettlements(at, append(of(0), of(1)...)); cause.Condition != wire.ConditionNotAllowed {
-			t.Errorf("two partitions at once: %+v", cause)
-		}
-	})
-	t.Run("keys", func(t *testing.T) {
-		t.Parallel()
-		a, b := []fsm.Message{{PartitionKey: "a"}}, []fsm.Message{{PartitionKey: "b"}}
-		tx := transaction{work: fsm.Transaction{Sends: []fsm.SendTo{{At: at, Messages: a}}}}
-		if cause := tx.secondPartition(&at, a); cause.Condition != "" {
-			t.Error(cause)
-		}
-		for _, other := range [][]fsm.Message{b, {{}}, append(a, b...)} {
-			if cause := tx.secondPartition(&at, other); cause.Condition != wire.ConditionNotAllowed {
-				t.Errorf("%v: %+v", other, cause)
-			}
-		}
-	})
+		done += *d.Last - d.First + 1
+	}
 }
 
 // One transaction, and all transactions of a connection together, have a limit in bytes.
@@ -704,7 +670,7 @@ func TestTransactionBytesMax(t *testing.T) {
 	const size = 4<<20 - 1024
 	id := uint32(0)
 	var full []byte
-	for range transactedTotalMax / transactionBytesMax {
+	for range transaction.TotalBytesMax / transaction.BytesMax {
 		full = p.declare(id)
 		for i := range uint32(4) {
 			p.sendLarge(0, id+i+1, size, in(full))
@@ -725,7 +691,7 @@ func TestTransactionBytesMax(t *testing.T) {
 	c := onlyConn(t, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.transactions.bytes > transactionBytesMax || c.transactions.bytes < 4*size || c.inFlightBytes != 0 {
-		t.Errorf("%d bytes held, %d in flight", c.transactions.bytes, c.inFlightBytes)
+	if c.transactions.Bytes() > transaction.BytesMax || c.transactions.Bytes() < 4*size || c.inFlightBytes != 0 {
+		t.Errorf("%d bytes held, %d in flight", c.transactions.Bytes(), c.inFlightBytes)
 	}
 }

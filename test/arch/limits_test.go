@@ -75,9 +75,9 @@ func messageLimits() []limit {
 		{"wait for a session", "amqp.acceptWithinMax", "ns", "longer waits are shortened to it"},
 		{"sends of one transaction", "fsm.transactionSendsMax", "messages", "`amqp:resource-limit-exceeded`"},
 		{"settlements of one transaction", "fsm.transactionSettlementsMax", "messages", "`amqp:resource-limit-exceeded`"},
-		{"payloads of one transaction", "amqp.transactionBytesMax", "bytes", "`amqp:resource-limit-exceeded`"},
-		{"duration of a transaction", "amqp.transactionWithin", "ns", "`amqp:transaction:timeout`"},
-		{"transactions of a connection at a time", "amqp.transactionsMax", "", "`amqp:resource-limit-exceeded`"},
+		{"payloads of one transaction", "amqp/transaction.BytesMax", "bytes", "`amqp:resource-limit-exceeded`"},
+		{"duration of a transaction", "amqp/transaction.Within", "ns", "`amqp:transaction:timeout`"},
+		{"transactions of a connection at a time", "amqp/transaction.OpenMax", "", "`amqp:resource-limit-exceeded`"},
 	}
 }
 

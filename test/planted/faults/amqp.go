@@ -20,9 +20,9 @@ func amqpFaults() []Fault {
 		// Accepts every settlement and send in a transaction, and lets the commit refuse them.
 		{Name: "refuse-at-commit-only", Package: "amqp", Test: "TestLostLockIsRefusedInItsTransaction", Patches: []overlay.Patch{
 			{
-				"amqp/transaction_check.go",
-				"func (c *conn) check(ctx context.Context, t *transaction, o operationCheck) {",
-				"func (c *conn) check(ctx context.Context, t *transaction, o operationCheck) { if FAULT { c.brokerCalls = append(c.brokerCalls, func() { o.done(ctx, make([]fsm.Code, max(1, len(o.locks)))) }); return }",
+				"amqp/transaction/check.go",
+				"	t.unchecked = append(t.unchecked, check{at, locks, done})",
+				"	if FAULT { t.set.conn.Later(func() { done(ctx, make([]fsm.Code, max(1, len(locks)))) }); return }\n	t.unchecked = append(t.unchecked, check{at, locks, done})",
 			},
 		}},
 		// Refuses an attach when the broker is busy, instead of asking it again.
@@ -35,7 +35,7 @@ func amqpFaults() []Fault {
 		}},
 		// Keeps deliveries unsettled that the client settled in a transaction that is rolled back.
 		{Name: "rollback-keeps-settled", Package: "amqp", Test: "TestRollbackForgetsWhatTheClientSettled", Patches: []overlay.Patch{
-			{"amqp/transactions.go", "if e := &t.deliveries[i]; e.clientSettled {", "if e := &t.deliveries[i]; e.clientSettled && !FAULT {"},
+			{"amqp/transaction_settle.go", "if e := &all.list[i]; e.clientSettled {", "if e := &all.list[i]; e.clientSettled && !FAULT {"},
 		}},
 		// Accepts a second sender to $cbs on a connection.
 		{Name: "second-token-sender", Package: "amqp", Test: "TestSecondTokenSenderIsRefused", Patches: []overlay.Patch{
