@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
@@ -34,7 +35,7 @@ func (r *Reconciler) removeIdleEntities(ctx context.Context, group *partition.Gr
 	defer cancel()
 	id := group.Status().ID
 	for _, entity := range gone {
-		if err := r.Router.RemoveIdleEntity(ctx, id, entity); err != nil {
+		if err := r.Router.RemoveIdleEntity(ctx, id, entity); err != nil && !errors.Is(err, fsm.EntityNotFound) {
 			r.Logger.WarnContext(ctx, "failed to remove an idle entity, will retry", "entity_id", uint64(entity), "partition", id, "error", err)
 			return // the next round retries
 		}

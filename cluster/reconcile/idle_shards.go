@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -73,7 +74,8 @@ func (s *IdleShards) Run(ctx context.Context) {
 func (s *IdleShards) deleteShards(ctx context.Context, id fsm.EntityID) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	if err := s.Router.DeleteIdleShards(ctx, id); err != nil {
+	// Several members find the same entity idle: what another one has deleted is no failure.
+	if err := s.Router.DeleteIdleShards(ctx, id); err != nil && !errors.Is(err, fsm.EntityNotFound) {
 		s.Logger.WarnContext(ctx, "failed to delete an idle partitioned entity, will retry", "entity_id", uint64(id), "error", err)
 	}
 }
@@ -103,7 +105,7 @@ func (s *IdleShards) liftOldFences(ctx context.Context, seen map[fsm.FencedShard
 			continue
 		}
 		lifting, cancel := context.WithTimeout(ctx, stepTimeout)
-		if err := s.Router.LiftFences(lifting, shard); err != nil {
+		if err := s.Router.LiftFences(lifting, shard); err != nil && !errors.Is(err, fsm.EntityNotFound) {
 			s.Logger.WarnContext(ctx, "failed to lift the fence of an idle shard, will retry", "entity_id", uint64(shard.Entity), "error", err)
 		}
 		cancel()

@@ -167,7 +167,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 		"example.com": func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = []string{"example.com"}, nil },
 		"192.0.2.1":   func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = nil, []net.IP{net.IPv4(192, 0, 2, 1)} },
 	} {
-		forged := loopback(time.Now())
+		forged := loopback(time.Now(), root)
 		change(forged)
 		dir := t.TempDir()
 		forged, _, err = issue(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), forged, root, rootKey)
@@ -186,7 +186,7 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 	if _, err := Development(filepath.Dir(files.CA)); err != nil || bytes.Equal(read(files.Cert), cert) || !bytes.Equal(read(files.CA), ca) {
 		t.Error("not created again:", err)
 	}
-	old := loopback(time.Now().Add(renewBefore - certificateLife))
+	old := loopback(time.Now().Add(renewBefore-certificateLife), root)
 	if _, _, err := issue(files.Cert, files.Key, old, root, rootKey); err != nil {
 		t.Fatal(err)
 	}
@@ -199,5 +199,77 @@ func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 	}
 	if _, err := Development(filepath.Dir(files.CA)); err == nil {
 		t.Error("an authority that people trust was thrown away")
+	}
+}
+
+// A certificate or authority that somebody else put into the folder is used, and never replaced.
+func TestForeignCertificatesAreNeverReplaced(t *testing.T) {
+	t.Parallel()
+	foreign := func(template *x509.Certificate, life time.Duration) *x509.Certificate {
+		template.Subject.Organization = []string{"somebody"}
+		template.NotAfter = time.Now().Add(life)
+		return template
+	}
+	now := time.Now()
+	for name, c := range map[string]struct {
+		authority, certificate bool // made by somebody
+		life                   time.Duration
+		without                string // file that is removed
+		want                   string // part of the error
+	}{
+		"certificate":               {certificate: true, life: time.Hour},
+		"certificate without ca":    {certificate: true, life: time.Hour, without: "ca.pem"},
+		"certificate without key":   {certificate: true, life: time.Hour, without: "key.pem", want: "cannot be used"},
+		"expired certificate":       {certificate: true, life: -time.Minute, want: "expired at"},
+		"authority":                 {authority: true, life: time.Hour, without: "cert.pem"},
+		"authority without its key": {authority: true, life: time.Hour, without: "ca-key.pem", want: "cannot be used"},
+		"expired authority":         {authority: true, life: -time.Minute, want: "expired at"},
+	} {
+		dir := t.TempDir()
+		path := func(file string) string { return filepath.Join(dir, file) }
+		root := authority(now)
+		if c.authority {
+			root = foreign(root, c.life)
+		}
+		root, key, err := issue(path("ca.pem"), path("ca-key.pem"), root, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf := loopback(now, root)
+		if c.certificate {
+			leaf = foreign(leaf, c.life)
+		}
+		if _, _, err = issue(path("cert.pem"), path("key.pem"), leaf, root, key); err != nil {
+			t.Fatal(err)
+		}
+		if c.without != "" {
+			if err := os.Remove(path(c.without)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := map[string][]byte{}
+		for file, isForeign := range map[string]bool{"ca.pem": c.authority, "ca-key.pem": c.authority, "cert.pem": c.certificate, "key.pem": c.certificate} {
+			if isForeign {
+				kept[file], _ = os.ReadFile(path(file))
+			}
+		}
+		files, err := Development(dir)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for file, before := range kept {
+			if after, _ := os.ReadFile(path(file)); !bytes.Equal(before, after) {
+				t.Errorf("%s: %s was replaced", name, file)
+			}
+		}
+		if err != nil {
+			continue
+		}
+		if _, err := LoadCertificate(files.Cert, files.Key, slog.New(slog.DiscardHandler)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.without == "ca.pem" && files.CA != files.Cert {
+			t.Errorf("%s: clients are told to trust %s", name, files.CA)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -15,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -33,9 +35,13 @@ type DevelopmentFiles struct {
 	Key  string `json:"key"`
 }
 
+// madeBy is the organization in the certificates that Development creates. No other file is ever replaced.
+const madeBy = "peeklock dev"
+
 // Development creates an authority and a certificate for the loopback names of this machine in the directory, or
 // loads existing ones. A certificate that expires soon is replaced. The authority stays, so that clients that
-// trust it need no change.
+// trust it need no change. Files that Development did not create are used and never replaced: a certificate as it is,
+// an authority to sign with. It is an error if they cannot be used.
 //
 // The authority can sign for loopback names only (name constraints, RFC 5280, 4.2.1.10): its key is stored
 // unencrypted in a development directory, and a developer may have configured a browser to trust it.
@@ -44,12 +50,21 @@ func Development(dir string) (DevelopmentFiles, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("create the folder of certificates: %w", err)
 	}
-	caKeyFile := filepath.Join(dir, "ca-key.pem")
 	now := time.Now()
-	ca, caKey, err := readPair(f.CA, caKeyFile)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Add(certificateLife).After(ca.NotAfter) {
-		ca, caKey, err = issue(f.CA, caKeyFile, authority(now), nil, nil)
+	isForeign, err := readForeign(f.Cert)
+	if err == nil && isForeign {
+		_, err = loadForeign(f.Cert, f.Key, now)
+		if _, statErr := os.Stat(f.CA); errors.Is(statErr, fs.ErrNotExist) {
+			f.CA = f.Cert
+		}
+		if err == nil {
+			return f, nil
+		}
 	}
+	if err != nil {
+		return DevelopmentFiles{}, fmt.Errorf("development certificate: %w", err)
+	}
+	ca, caKey, err := developmentAuthority(f.CA, filepath.Join(dir, "ca-key.pem"), now)
 	if err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("development authority: %w", err)
 	}
@@ -57,17 +72,74 @@ func Development(dir string) (DevelopmentFiles, error) {
 	if err == nil && now.Add(renewBefore).Before(cert.NotAfter) && cert.CheckSignatureFrom(ca) == nil {
 		return f, nil
 	}
-	// Missing, old, signed by another authority, or written incompletely: replace it.
-	if _, _, err := issue(f.Cert, f.Key, loopback(now), ca, caKey); err != nil {
+	// Missing, old, signed by another authority, or without its key: replace it.
+	if _, _, err := issue(f.Cert, f.Key, loopback(now, ca), ca, caKey); err != nil {
 		return DevelopmentFiles{}, fmt.Errorf("development certificate: %w", err)
 	}
 	return f, nil
 }
 
+// developmentAuthority reads the authority, or creates it. One that somebody else made is used as long as it is valid.
+func developmentAuthority(certFile, keyFile string, now time.Time) (*x509.Certificate, crypto.Signer, error) {
+	isForeign, err := readForeign(certFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	if isForeign {
+		pair, err := loadForeign(certFile, keyFile, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		signer, isSigner := pair.PrivateKey.(crypto.Signer)
+		if !isSigner || !pair.Leaf.IsCA {
+			return nil, nil, fmt.Errorf("%s is not the certificate of an authority", certFile)
+		}
+		return pair.Leaf, signer, nil
+	}
+	ca, caKey, err := readPair(certFile, keyFile)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Add(certificateLife).After(ca.NotAfter) {
+		ca, caKey, err = issue(certFile, keyFile, authority(now), nil, nil)
+	}
+	return ca, caKey, err
+}
+
+// readForeign reports whether a file is a certificate that Development did not create. A missing file is none, and one
+// that cannot be read is an error.
+func readForeign(certFile string) (bool, error) {
+	text, err := readPEM(certFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return false, fmt.Errorf("%s is not a PEM file: correct or remove it", certFile)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w: correct or remove it", certFile, err)
+	}
+	return !slices.Contains(cert.Subject.Organization, madeBy), nil
+}
+
+// loadForeign loads a certificate that Development did not create, with its key.
+func loadForeign(certFile, keyFile string, now time.Time) (tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err == nil && now.After(pair.Leaf.NotAfter) {
+		err = fmt.Errorf("expired at %s", pair.Leaf.NotAfter.Format(time.RFC3339))
+	}
+	if err != nil {
+		return pair, fmt.Errorf("%s was not made by %s, which leaves it as it is, and cannot be used: %w: correct it, or remove it and %s", certFile, madeBy, err, keyFile)
+	}
+	return pair, nil
+}
+
 // authority returns the template of the authority certificate.
 func authority(now time.Time) *x509.Certificate {
 	return &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "Peeklock development CA", Organization: []string{"peeklock dev"}},
+		Subject:   pkix.Name{CommonName: "Peeklock development CA", Organization: []string{madeBy}},
 		NotBefore: now.Add(-backdate), NotAfter: now.Add(authorityLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage:                    x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
@@ -80,11 +152,15 @@ func authority(now time.Time) *x509.Certificate {
 	}
 }
 
-// loopback returns the template of the server certificate.
-func loopback(now time.Time) *x509.Certificate {
+// loopback returns the template of the server certificate, which ends before its authority does.
+func loopback(now time.Time, ca *x509.Certificate) *x509.Certificate {
+	end := now.Add(certificateLife)
+	if end.After(ca.NotAfter) {
+		end = ca.NotAfter
+	}
 	return &x509.Certificate{
-		Subject:   pkix.Name{CommonName: "localhost", Organization: []string{"peeklock dev"}},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(certificateLife),
+		Subject:   pkix.Name{CommonName: "localhost", Organization: []string{madeBy}},
+		NotBefore: now.Add(-backdate), NotAfter: end,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
