@@ -59,7 +59,7 @@ func diskIsFullForTenMinutes(t *testing.T) {
 	network.SetCuts(cuts)
 	alone := c.nodes[former].replicas.Local(at.Partition)
 	last := alone.Status().LastIndex
-	go trySend(c.nodes[former], at, "alone")
+	go func() { _ = trySend(c.nodes[former], at, "alone") }()
 	kit.Eventually(t, "it has an entry that no other member has", func() bool { return alone.Status().LastIndex > last })
 	sendMessage(t, rest, at, "behind")
 	disk.SetFull(true)

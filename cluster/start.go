@@ -150,12 +150,6 @@ func (n *Node) open(ctx context.Context) error {
 		AnswerLocal: reach.AnswerQuery, Now: n.config.Now,
 		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
 	}, ReplicaName: n.replicas.Name})
-	n.healer = &replicas.Healer{Set: n.replicas, Leader: n.router.Leader, Go: n.startTask}
-	n.retirer = &replicas.Retirer{
-		Set: n.replicas, Confirm: n.confirmRemoved, Go: n.startTask, Busy: make(chan struct{}, 1),
-		Closing: func(id fsm.PartitionID) { n.forwarder.LeaderChanged(id, false) },
-		Removed: func() { notify.WakeUp(n.catalogApplied) }, // another replica of the group may wait until this one is closed
-	}
 	n.openParts()
 	n.registerQueries()
 	n.forwarder = forwarding.New(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
@@ -171,17 +165,12 @@ func (n *Node) open(ctx context.Context) error {
 	})
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member was started", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
-	n.startTask(n.router.Run)
-	n.startTask(n.pingLoop)
-	n.startTask(n.gossipLoop)
-	n.startTask(n.health.Run)
-	n.startTask(n.catalogLoop)
-	n.startTask(n.reconciler.Run)
-	n.startTask(n.idleShards.Run)
-	n.startTask(n.space.Run)
-	n.startTask(n.clockLoop)
-	n.startTask(n.comparer.Run)
-	n.startTask(n.forwarder.Run)
+	for _, task := range []func(context.Context){
+		n.router.Run, n.pingLoop, n.gossipLoop, n.health.Run, n.catalogLoop, n.reconciler.Run, n.idleShards.Run, n.space.Run, n.clockLoop,
+		n.comparer.Run, n.forwarder.Run,
+	} {
+		n.startTask(task)
+	}
 	return nil
 }
 
@@ -253,6 +242,12 @@ func (n *Node) confirmRemoved(ctx context.Context, id fsm.PartitionID, number ui
 
 // openParts creates the parts that reach other members through the node.
 func (n *Node) openParts() {
+	n.healer = &replicas.Healer{Set: n.replicas, Leader: n.router.Leader, Go: n.startTask}
+	n.retirer = &replicas.Retirer{
+		Set: n.replicas, Confirm: n.confirmRemoved, Go: n.startTask, Busy: make(chan struct{}, 1),
+		Closing: func(id fsm.PartitionID) { n.forwarder.LeaderChanged(id, false) },
+		Removed: func() { notify.WakeUp(n.catalogApplied) }, // another replica of the group may wait until this one is closed
+	}
 	identity := n.dataDir.Identity()
 	n.bootstrapper = bootstrap.New(bootstrap.Config{
 		Self: n.self, Expect: n.config.Expect, ReadableLevel: n.levels.Readable, Dir: n.dataDir, Peers: members{n}, Logger: n.log,

@@ -34,7 +34,7 @@ func (s *single) receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
 
 // receiverOf opens a receiver of a shard, or of an entity that is not partitioned, as shard 0.
 func (s *single) receiverOf(at fsm.EntityRef, receiveAndDelete bool, shard int) *Receiver {
-	return &Receiver{entities: s.Manager, receiver: s.Clients.Receiver(at, receiveAndDelete), at: at, shardBits: shards.Bits(shard)}
+	return &Receiver{entities: s.Manager, receiver: s.Receiver(at, receiveAndDelete), at: at, shardBits: shards.Bits(shard)}
 }
 
 // Lock locks up to max messages (1 to 4096) with payloads of at most maxBytes (8 MiB) in total, and
