@@ -350,8 +350,11 @@ func TestRestoreRefusesIncompleteOrWrongCopies(t *testing.T) {
 // TestBackupsAreLimitedAndEndWithTheirReader checks that backups beyond the limit are refused before anything is written, and that a
 // backup ends when its reader stops reading.
 func TestBackupsAreLimitedAndEndWithTheirReader(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, backupsAreLimitedAndEndWithTheirReader)
+}
+
+func backupsAreLimitedAndEndWithTheirReader(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	node := c.nodes[0]
 	ctx, cancel := context.WithCancel(t.Context())
@@ -386,8 +389,11 @@ func TestBackupsAreLimitedAndEndWithTheirReader(t *testing.T) {
 // TestVerifyReportsAMemberThatDoesNotAnswer checks that Verify soon reports a member that is away as one that did not
 // answer.
 func TestVerifyReportsAMemberThatDoesNotAnswer(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, verifyReportsAMemberThatDoesNotAnswer)
+}
+
+func verifyReportsAMemberThatDoesNotAnswer(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	for i := range c.nodes {
 		kit.Eventually(t, "all three answer, and are equal", func() bool {

@@ -16,9 +16,10 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-func TestMemberWithDataNeverBootstraps(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestMemberWithDataNeverBootstraps(t *testing.T) { inBubble(t, memberWithDataNeverBootstraps) }
+
+func memberWithDataNeverBootstraps(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	before := c.nodes[0].clusterID()
 	for i := range c.nodes {

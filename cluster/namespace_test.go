@@ -112,9 +112,10 @@ func TestNamespacesDoNotSeeEachOther(t *testing.T) {
 
 // TestNamespaceIsDeletedWhenEmpty checks that a namespace with entities cannot be deleted, and that nothing is
 // created in a deleted one.
-func TestNamespaceIsDeletedWhenEmpty(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+func TestNamespaceIsDeletedWhenEmpty(t *testing.T) { inBubble(t, namespaceIsDeletedWhenEmpty) }
+
+func namespaceIsDeletedWhenEmpty(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	router := c.any().Router()
 	shop := c.makeNamespace("shop", fsm.NamespaceSettings{})
@@ -145,8 +146,11 @@ func TestNamespaceIsDeletedWhenEmpty(t *testing.T) {
 
 // TestRequestsBeyondANamespaceLimitAreRefused checks that a request beyond a limit is refused with the limit in the text.
 func TestRequestsBeyondANamespaceLimitAreRefused(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, requestsBeyondANamespaceLimitAreRefused)
+}
+
+func requestsBeyondANamespaceLimitAreRefused(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	router := c.any().Router()
 	shop := c.makeNamespace("shop", fsm.NamespaceSettings{MessageBytesMax: 256 << 10, LockDurationMax: 60_000, EntitiesMax: 2, Hosts: []string{"a.example"}})
@@ -215,8 +219,11 @@ func TestRequestsBeyondANamespaceLimitAreRefused(t *testing.T) {
 // TestChangedAccessRulesTakeEffectAtAllMembers checks that changed rules take effect at once at the member that changed them and soon at the
 // others, and that a change based on an outdated version is refused.
 func TestChangedAccessRulesTakeEffectAtAllMembers(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, changedAccessRulesTakeEffectAtAllMembers)
+}
+
+func changedAccessRulesTakeEffectAtAllMembers(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	router := c.nodes[1].Router()
 	shop, err := router.CreateNamespace(t.Context(), "shop", fsm.NamespaceSettings{}, []fsm.AccessRule{testRule("root", "s1", fsm.Manage)})

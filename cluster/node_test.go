@@ -14,9 +14,10 @@ import (
 	"github.com/peeklock/peeklock/topology"
 )
 
-func TestThreeMembersServeOneQueue(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+func TestThreeMembersServeOneQueue(t *testing.T) { inBubble(t, threeMembersServeOneQueue) }
+
+func threeMembersServeOneQueue(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 
 	createQueue(t, c.nodes[0], "Orders")
@@ -50,8 +51,11 @@ func TestThreeMembersServeOneQueue(t *testing.T) {
 }
 
 func TestEntityIsCreatedListedUpdatedAndDeleted(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+	inBubble(t, entityIsCreatedListedUpdatedAndDeleted)
+}
+
+func entityIsCreatedListedUpdatedAndDeleted(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	for i := range 8 {
 		createQueue(t, c.nodes[i%3], fmt.Sprintf("q%d", i))
@@ -112,9 +116,10 @@ func TestEntityIsCreatedListedUpdatedAndDeleted(t *testing.T) {
 	}
 }
 
-func TestInterruptedCreationIsFinished(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+func TestInterruptedCreationIsFinished(t *testing.T) { inBubble(t, interruptedCreationIsFinished) }
+
+func interruptedCreationIsFinished(t *testing.T) {
+	c := newBubbleCluster(t, 3, 2)
 	c.startAll()
 	router := c.nodes[0].Router()
 	// These queues are half created: the catalog has them, their partitions do not.
@@ -165,9 +170,10 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 
 // TestRequestsSurviveLeaderDeath kills the leader of a queue while others send through another member:
 // every send ends OK, and each message is there once.
-func TestRequestsSurviveLeaderDeath(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+func TestRequestsSurviveLeaderDeath(t *testing.T) { inBubble(t, requestsSurviveLeaderDeath) }
+
+func requestsSurviveLeaderDeath(t *testing.T) {
+	c := newBubbleCluster(t, 3, 2)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	leader := c.leader(at.Partition)
@@ -238,9 +244,10 @@ func TestRequestsSurviveLeaderDeath(t *testing.T) {
 }
 
 // TestGracefulLeaveFailsNothing closes the leader while a client sends through another member.
-func TestGracefulLeaveFailsNothing(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestGracefulLeaveFailsNothing(t *testing.T) { inBubble(t, gracefulLeaveFailsNothing) }
+
+func gracefulLeaveFailsNothing(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	leader := c.leader(at.Partition)
@@ -272,9 +279,10 @@ func TestGracefulLeaveFailsNothing(t *testing.T) {
 	}
 }
 
-func TestRestartOfAllKeepsEverything(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+func TestRestartOfAllKeepsEverything(t *testing.T) { inBubble(t, restartOfAllKeepsEverything) }
+
+func restartOfAllKeepsEverything(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	for i := range 20 {
@@ -309,9 +317,10 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	}
 }
 
-func TestRouterBeforeTheCatalogIsLoaded(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestRouterBeforeTheCatalogIsLoaded(t *testing.T) { inBubble(t, routerBeforeTheCatalogIsLoaded) }
+
+func routerBeforeTheCatalogIsLoaded(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	lone := c.start(0)
 	if _, err := lone.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "orders"); !errors.Is(err, fsm.ServerBusy) {
 		t.Errorf("resolve: %v", err)
@@ -324,9 +333,10 @@ func TestRouterBeforeTheCatalogIsLoaded(t *testing.T) {
 	}
 }
 
-func TestCancelledReceiverStopsWaiting(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestCancelledReceiverStopsWaiting(t *testing.T) { inBubble(t, cancelledReceiverStopsWaiting) }
+
+func cancelledReceiverStopsWaiting(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	for i, node := range c.nodes { // at the leader and at the others

@@ -12,9 +12,10 @@ import (
 
 // TestBootstrapSpreadsOverZones checks that the first placement uses the zones, and that the catalog then has
 // them.
-func TestBootstrapSpreadsOverZones(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 4, 6)
+func TestBootstrapSpreadsOverZones(t *testing.T) { inBubble(t, bootstrapSpreadsOverZones) }
+
+func bootstrapSpreadsOverZones(t *testing.T) {
+	c := newBubbleCluster(t, 4, 6)
 	for i := range c.configs {
 		c.configs[i].Zone = []string{"east", "east", "east", "west"}[i]
 		c.configs[i].Replication = 2

@@ -75,8 +75,11 @@ func TestDeadLettersArePurgedAndRedriven(t *testing.T) {
 }
 
 func TestPurgeAndRedriveRefuseInvalidRequests(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, purgeAndRedriveRefuseInvalidRequests)
+}
+
+func purgeAndRedriveRefuseInvalidRequests(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	router, ctx := c.nodes[0].Router(), t.Context()
 	at := createQueue(t, c.nodes[0], "orders")
@@ -159,9 +162,10 @@ func TestPurgeOfASessionLeavesTheOthers(t *testing.T) {
 }
 
 // TestPurgeSessionInBatches purges more messages than are locked at a time.
-func TestPurgeSessionInBatches(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+func TestPurgeSessionInBatches(t *testing.T) { inBubble(t, purgeSessionInBatches) }
+
+func purgeSessionInBatches(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	at := c.create("orders", withSessions)
 	var all []string
@@ -178,8 +182,11 @@ func TestPurgeSessionInBatches(t *testing.T) {
 }
 
 func TestPurgeOfASessionRefusesInvalidRequests(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, purgeOfASessionRefusesInvalidRequests)
+}
+
+func purgeOfASessionRefusesInvalidRequests(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	router := c.nodes[0].Router()
 	plain, at := createQueue(t, c.nodes[0], "plain"), c.create("orders", withSessions)

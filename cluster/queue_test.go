@@ -14,9 +14,10 @@ import (
 
 // TestLocksSurviveUpdates changes settings while the queue is in use, which loses no locks
 // (docs/requirements.md#t14).
-func TestLocksSurviveUpdates(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestLocksSurviveUpdates(t *testing.T) { inBubble(t, locksSurviveUpdates) }
+
+func locksSurviveUpdates(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	node := c.other(at.Partition)
@@ -56,8 +57,11 @@ func TestLocksSurviveUpdates(t *testing.T) {
 // TestReceiversLearnTheStatusOfTheirQueue checks that receivers that wait at a queue learn of its status at once,
 // and that everything continues when it is active again.
 func TestReceiversLearnTheStatusOfTheirQueue(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, receiversLearnTheStatusOfTheirQueue)
+}
+
+func receiversLearnTheStatusOfTheirQueue(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	node := c.other(at.Partition)
@@ -117,9 +121,10 @@ func TestReceiversLearnTheStatusOfTheirQueue(t *testing.T) {
 
 // TestWaitingReceiversHearOfDeletion checks that the deletion of a queue ends the requests of its waiting
 // receivers.
-func TestWaitingReceiversHearOfDeletion(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestWaitingReceiversHearOfDeletion(t *testing.T) { inBubble(t, waitingReceiversHearOfDeletion) }
+
+func waitingReceiversHearOfDeletion(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	var waiting []chan lockedMessages
@@ -142,9 +147,10 @@ func TestWaitingReceiversHearOfDeletion(t *testing.T) {
 }
 
 // TestQuotaRefusesSends checks that a full queue refuses messages until one has left it.
-func TestQuotaRefusesSends(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestQuotaRefusesSends(t *testing.T) { inBubble(t, quotaRefusesSends) }
+
+func quotaRefusesSends(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("small", func(s *fsm.EntitySettings) { s.MaxBytes = 1 << 20 })
 	node := c.other(at.Partition)

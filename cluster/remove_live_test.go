@@ -199,8 +199,11 @@ func TestInterruptedRemovalIsShownAndDoesNotStopRebalancing(t *testing.T) {
 
 // A member that lost its disk can be removed although the others have restarted since and gossip does not know it.
 func TestLostMemberIsRemovedAfterTheOthersRestarted(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+	inBubble(t, lostMemberIsRemovedAfterTheOthersRestarted)
+}
+
+func lostMemberIsRemovedAfterTheOthersRestarted(t *testing.T) {
+	c := newBubbleCluster(t, 3, 2)
 	c.startAll()
 	lost := c.nodes[2].self
 	for i := range c.nodes {

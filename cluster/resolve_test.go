@@ -42,9 +42,12 @@ func deletedEntitiesAreKnownAtEveryMember(t *testing.T) {
 // TestResolveRefusesByTheNewestSettings checks that once a change was answered, no member considers an entity
 // forwarding or disabled that no longer is: a receiver that is refused for such a reason does not retry.
 func TestResolveRefusesByTheNewestSettings(t *testing.T) {
-	t.Parallel()
+	inBubble(t, resolveRefusesByTheNewestSettings)
+}
+
+func resolveRefusesByTheNewestSettings(t *testing.T) {
 	const rounds = 30
-	c := newTestCluster(t, 3, 1)
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	c.make(fsm.QueueEntity, "to", nil)
 	c.make(fsm.QueueEntity, "from", nil)

@@ -63,8 +63,11 @@ func TestScheduleAndCancelOverALeaderChange(t *testing.T) {
 // TestCancelInAPartitionedQueueIsAllOrNoneInEachShard: a number says which shard has the message. A shard that does not know one of
 // its numbers cancels none, another one cancels all of its own, and the answer is that of the first.
 func TestCancelInAPartitionedQueueIsAllOrNoneInEachShard(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+	inBubble(t, cancelInAPartitionedQueueIsAllOrNoneInEachShard)
+}
+
+func cancelInAPartitionedQueueIsAllOrNoneInEachShard(t *testing.T) {
+	c := newBubbleCluster(t, 3, 2)
 	c.startAll()
 	at, node := c.create("orders", partitioned), c.nodes[0]
 	due := fsm.Instant(time.Now().Add(time.Hour).UnixMilli())

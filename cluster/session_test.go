@@ -14,9 +14,10 @@ import (
 // TestSessionSurvivesItsLeader checks that a session that is locked through one member survives the death of
 // its leader: its holder continues, in order, with its state, and no other receiver gets it
 // (docs/requirements.md#c5).
-func TestSessionSurvivesItsLeader(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+func TestSessionSurvivesItsLeader(t *testing.T) { inBubble(t, sessionSurvivesItsLeader) }
+
+func sessionSurvivesItsLeader(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("orders", withSessions)
 	leader := c.leader(at.Partition)
@@ -69,8 +70,11 @@ func TestSessionSurvivesItsLeader(t *testing.T) {
 // TestReceiverOfAnySessionGetsTheOldest checks that a receiver that waits for any session gets the one with the oldest message,
 // through any member, and that a wait that times out or is cancelled takes no session.
 func TestReceiverOfAnySessionGetsTheOldest(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, receiverOfAnySessionGetsTheOldest)
+}
+
+func receiverOfAnySessionGetsTheOldest(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("orders", withSessions)
 	leader := c.leader(at.Partition)

@@ -22,8 +22,11 @@ import (
 // TestSessionsOfAPartitionedQueueAreFoundAtAnyMember: sessions of a partitioned queue are found by name through any member, in
 // order; a receiver that accepts any session waits at all shards and takes only one.
 func TestSessionsOfAPartitionedQueueAreFoundAtAnyMember(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+	inBubble(t, sessionsOfAPartitionedQueueAreFoundAtAnyMember)
+}
+
+func sessionsOfAPartitionedQueueAreFoundAtAnyMember(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", both(partitioned, withSessions))
 	const sessions = 6
@@ -105,8 +108,11 @@ func TestSessionsOfAPartitionedQueueAreFoundAtAnyMember(t *testing.T) {
 // TestShardsOfAPartitionedTopicServeAllSubscriptions: each shard of a partitioned topic copies its messages to its subscriptions; their
 // rules are the same in all shards, even after an interrupted change.
 func TestShardsOfAPartitionedTopicServeAllSubscriptions(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 3)
+	inBubble(t, shardsOfAPartitionedTopicServeAllSubscriptions)
+}
+
+func shardsOfAPartitionedTopicServeAllSubscriptions(t *testing.T) {
+	c := newBubbleCluster(t, 3, 3)
 	c.startAll()
 	topic := c.make(fsm.TopicEntity, "events", partitioned)
 	all := c.make(fsm.SubscriptionEntity, "events/subscriptions/all", nil)
@@ -325,8 +331,11 @@ func TestInterruptedChangesOfAPartitionedEntityAreCompleted(t *testing.T) {
 // TestPartitionedQueueSurvivesFailuresOfMembers sends to and receives from a partitioned queue while members die and
 // return: accepted messages are received, and none is delivered twice unless its lock was lost.
 func TestPartitionedQueueSurvivesFailuresOfMembers(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+	inBubble(t, partitionedQueueSurvivesFailuresOfMembers)
+}
+
+func partitionedQueueSurvivesFailuresOfMembers(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	const rounds, perRound = 3, 200

@@ -75,8 +75,11 @@ func TestShardOfAKeyNeverChanges(t *testing.T) {
 
 // TestPartitionedQueueBehavesAsOneQueue: a partitioned queue behaves as one queue through any member.
 func TestPartitionedQueueBehavesAsOneQueue(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+	inBubble(t, partitionedQueueBehavesAsOneQueue)
+}
+
+func partitionedQueueBehavesAsOneQueue(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	if len(at.Shards) != 4 {
@@ -160,9 +163,10 @@ func TestPartitionedQueueBehavesAsOneQueue(t *testing.T) {
 }
 
 // TestMessagesWithOneKeyStayInOrder: messages with one key are in one shard and in order, and a batch goes to one shard.
-func TestMessagesWithOneKeyStayInOrder(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+func TestMessagesWithOneKeyStayInOrder(t *testing.T) { inBubble(t, messagesWithOneKeyStayInOrder) }
+
+func messagesWithOneKeyStayInOrder(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	for i := range 20 {
@@ -199,8 +203,11 @@ func TestMessagesWithOneKeyStayInOrder(t *testing.T) {
 // TestReceiverGetsMessagesFromAllShards: a link gets messages from all shards in turn, waits at all of them, and returns
 // messages locked in excess: they are available to other links immediately, with no attempt counted.
 func TestReceiverGetsMessagesFromAllShards(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+	inBubble(t, receiverGetsMessagesFromAllShards)
+}
+
+func receiverGetsMessagesFromAllShards(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	receiver := c.nodes[0].Router().Receiver(at, false)
@@ -296,9 +303,10 @@ func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
 
 // TestPartitionedWithoutALeader: a partition without a leader delays only the operations that need it;
 // they continue when it has a leader again.
-func TestPartitionedWithoutALeader(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+func TestPartitionedWithoutALeader(t *testing.T) { inBubble(t, partitionedWithoutALeader) }
+
+func partitionedWithoutALeader(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	want := map[string]int{}
@@ -398,8 +406,11 @@ func TestShardWithoutALeaderDelaysNoOther(t *testing.T) {
 
 // TestPartitionedEntitiesRefuseWhatTheyCannotHave: unsupported settings are refused on request, with an explanation.
 func TestPartitionedEntitiesRefuseWhatTheyCannotHave(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 2)
+	inBubble(t, partitionedEntitiesRefuseWhatTheyCannotHave)
+}
+
+func partitionedEntitiesRefuseWhatTheyCannotHave(t *testing.T) {
+	c := newBubbleCluster(t, 1, 2)
 	c.startAll()
 	router := c.nodes[0].Router()
 	topic := c.make(fsm.TopicEntity, "events", partitioned)

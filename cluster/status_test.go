@@ -9,9 +9,10 @@ import (
 
 // TestStatusShowsNewestPlacement checks that partitions are listed where the catalog's leader has them, also at
 // a member that does not have the last change yet.
-func TestStatusShowsNewestPlacement(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+func TestStatusShowsNewestPlacement(t *testing.T) { inBubble(t, statusShowsNewestPlacement) }
+
+func statusShowsNewestPlacement(t *testing.T) {
+	c := newBubbleCluster(t, 3, 2)
 	c.startAll()
 	n := c.nodes[(c.leader(fsm.CatalogPartition)+1)%3]
 	kit.Eventually(t, "the status has the placement of the catalog's leader", func() bool { // there may be none for a moment

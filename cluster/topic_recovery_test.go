@@ -16,8 +16,11 @@ import (
 
 // TestInterruptedCreationOfATopicIsFinished checks that the first use of a half created entity completes its creation.
 func TestInterruptedCreationOfATopicIsFinished(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, interruptedCreationOfATopicIsFinished)
+}
+
+func interruptedCreationOfATopicIsFinished(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	halves := func(name string) (topic, sub fsm.EntityRef) {
 		t.Helper()
@@ -125,9 +128,10 @@ func TestInterruptedDeletionOfATopicIsFinished(t *testing.T) {
 
 // TestTopicSurvivesItsLeader kills the leader while others send to a topic: every send ends OK, and each
 // subscription has each message once.
-func TestTopicSurvivesItsLeader(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+func TestTopicSurvivesItsLeader(t *testing.T) { inBubble(t, topicSurvivesItsLeader) }
+
+func topicSurvivesItsLeader(t *testing.T) {
+	c := newBubbleCluster(t, 3, 2)
 	c.startAll()
 	topic := c.make(fsm.TopicEntity, "t", nil)
 	var subs []fsm.EntityRef

@@ -19,9 +19,10 @@ import (
 
 // TestThreeMembersServeOneTopic sends to a topic through one member and receives from its subscriptions through
 // others, by rules that were created through any of them.
-func TestThreeMembersServeOneTopic(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
+func TestThreeMembersServeOneTopic(t *testing.T) { inBubble(t, threeMembersServeOneTopic) }
+
+func threeMembersServeOneTopic(t *testing.T) {
+	c := newBubbleCluster(t, 3, 4)
 	c.startAll()
 	topic := c.make(fsm.TopicEntity, "Events", nil)
 	all := c.make(fsm.SubscriptionEntity, "events/subscriptions/All", nil)
@@ -76,8 +77,11 @@ func TestThreeMembersServeOneTopic(t *testing.T) {
 // TestRulesAreReturnedAsTheyWereCreated checks that a rule is returned as it was created: with its subscription or by itself,
 // and through a member that does not lead.
 func TestRulesAreReturnedAsTheyWereCreated(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, rulesAreReturnedAsTheyWereCreated)
+}
+
+func rulesAreReturnedAsTheyWereCreated(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	c.make(fsm.TopicEntity, "t", nil)
 	user := func(name string) filter.Property { return filter.Property{Name: name} }
@@ -124,9 +128,10 @@ func TestRulesAreReturnedAsTheyWereCreated(t *testing.T) {
 	}
 }
 
-func TestEntitiesAreListedByKind(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 2)
+func TestEntitiesAreListedByKind(t *testing.T) { inBubble(t, entitiesAreListedByKind) }
+
+func entitiesAreListedByKind(t *testing.T) {
+	c := newBubbleCluster(t, 1, 2)
 	c.startAll()
 	c.make(fsm.QueueEntity, "b", nil)
 	for _, topic := range []string{"a", "c"} {
@@ -174,9 +179,10 @@ func TestEntitiesAreListedByKind(t *testing.T) {
 	}
 }
 
-func TestPathsOfSubQueuesAreResolved(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+func TestPathsOfSubQueuesAreResolved(t *testing.T) { inBubble(t, pathsOfSubQueuesAreResolved) }
+
+func pathsOfSubQueuesAreResolved(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	queue, topic := c.make(fsm.QueueEntity, "q", nil), c.make(fsm.TopicEntity, "a/b", nil)
 	sub := c.make(fsm.SubscriptionEntity, "a/b/Subscriptions/s", nil)
@@ -206,8 +212,11 @@ func TestPathsOfSubQueuesAreResolved(t *testing.T) {
 
 // TestRefusalsOfTopicsHaveHelpfulTexts checks that refusals have helpful texts.
 func TestRefusalsOfTopicsHaveHelpfulTexts(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, refusalsOfTopicsHaveHelpfulTexts)
+}
+
+func refusalsOfTopicsHaveHelpfulTexts(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	c.make(fsm.QueueEntity, "q", nil)
 	topic := c.make(fsm.TopicEntity, "t", nil)
@@ -292,8 +301,11 @@ func TestRefusalsOfTopicsHaveHelpfulTexts(t *testing.T) {
 // TestWaitingReceiversHearThatTheTopicIsDeleted checks that the deletion of a topic ends the requests of
 // receivers that wait at its subscriptions.
 func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, waitingReceiversHearThatTheTopicIsDeleted)
+}
+
+func waitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	c.make(fsm.TopicEntity, "t", nil)
 	sub := c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil)
@@ -322,8 +334,11 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 // TestChangedSettingsReachTopicAndSubscription checks that changed settings of a subscription and of its topic reach their
 // users, and that each has its own: messages that are sent while a subscription is disabled wait there.
 func TestChangedSettingsReachTopicAndSubscription(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, changedSettingsReachTopicAndSubscription)
+}
+
+func changedSettingsReachTopicAndSubscription(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	topic := c.make(fsm.TopicEntity, "t", nil)
 	sub := c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil)
@@ -360,8 +375,11 @@ func TestChangedSettingsReachTopicAndSubscription(t *testing.T) {
 // TestConcurrentlyRecreatedTopicsLeaveNothingBehind creates, uses and deletes topics concurrently under one name: in the end no entity is
 // left that has no name.
 func TestConcurrentlyRecreatedTopicsLeaveNothingBehind(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	inBubble(t, concurrentlyRecreatedTopicsLeaveNothingBehind)
+}
+
+func concurrentlyRecreatedTopicsLeaveNothingBehind(t *testing.T) {
+	c := newBubbleCluster(t, 3, 1)
 	c.startAll()
 	expected := func(err error) bool {
 		return err == nil || errors.Is(err, fsm.EntityExists) || errors.Is(err, fsm.EntityNotFound)

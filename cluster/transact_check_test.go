@@ -19,8 +19,11 @@ func checked(node *Node, at fsm.EntityRef, locks ...fsm.LockID) []fsm.Code {
 // TestEveryMemberKnowsWhichLocksAreHeld: whether a lock is held, and an entity exists, is told by any member, also of a
 // partitioned queue; a partition without a leader refuses nothing.
 func TestEveryMemberKnowsWhichLocksAreHeld(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+	inBubble(t, everyMemberKnowsWhichLocksAreHeld)
+}
+
+func everyMemberKnowsWhichLocksAreHeld(t *testing.T) {
+	c := newBubbleCluster(t, 3, 2)
 	c.startAll()
 	for name, at := range map[string]fsm.EntityRef{"whole": c.make(fsm.QueueEntity, "whole", nil), "divided": c.make(fsm.QueueEntity, "divided", partitioned)} {
 		sendMessage(t, c.nodes[0], at, "a")

@@ -14,8 +14,11 @@ import (
 // topic has its maximum number of rules, does not exist afterwards. Without undoCreate it would stay in the
 // catalog, with a name that nothing else could use.
 func TestSubscriptionIsUndoneWhenItsRuleIsRefused(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 1, 1)
+	inBubble(t, subscriptionIsUndoneWhenItsRuleIsRefused)
+}
+
+func subscriptionIsUndoneWhenItsRuleIsRefused(t *testing.T) {
+	c := newBubbleCluster(t, 1, 1)
 	c.startAll()
 	c.ready()
 	topic := c.make(fsm.TopicEntity, "full", nil)
