@@ -129,7 +129,8 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 }
 
 // openSegment creates the first segment for the bodies of new messages. On a full disk, or without a file descriptor, it waits,
-// without mu: whoever reads the machine would wait with it. Other commands that store something then, such as patches, are rare and wait in Append.
+// without mu: whoever reads the machine would wait with it. What other commands store then, such as patches and session states, is
+// little and stays in memory.
 func (g *Group) openSegment(entries []*raft.Log) error {
 	if g.bodies.HasSegment() || !slices.ContainsFunc(entries, bringsMessages) {
 		return nil
@@ -349,13 +350,13 @@ func (g *Group) freeze() (*snapshots.Frozen, error) {
 }
 
 // freezeBodies retains the segments of a state that is to be written; the caller holds mu. A failed write of
-// bodies stops the replica, unless the disk is full.
+// bodies stops the replica, unless space or a file descriptor is short.
 func (g *Group) freezeBodies() ([]bodystore.SegmentSize, error) {
 	if err := g.halted(); err != nil {
 		return nil, err
 	}
 	list, err := g.bodies.Freeze()
-	if err != nil && !disk.IsNoSpace(err) {
+	if err != nil && !disk.IsShortage(err) {
 		g.halt(err)
 	}
 	return list, err
@@ -372,13 +373,16 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	err = g.load(snapshot)
-	for disk.IsOutOfFiles(err) && g.bodies.WaitForSpace() { // with mu: nobody must read a machine that is loaded in part
+	opened, err := snapshot.OpenImage()
+	for disk.IsOutOfFiles(err) && g.bodies.WaitForSpace() { // without mu: whoever reads the machine would wait too
 		g.cfg.Log.Disk().Relieve(err)
-		err = g.load(snapshot)
+		opened, err = snapshot.OpenImage()
 	}
-	g.mu.Unlock()
+	if err == nil {
+		g.mu.Lock()
+		err = g.load(opened)
+		g.mu.Unlock()
+	}
 	if err != nil {
 		g.halt(err)
 		return err

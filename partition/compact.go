@@ -7,6 +7,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // bodyMover is implemented by machines whose bodies can be moved.
@@ -19,7 +20,8 @@ type bodyMover interface {
 
 // compact moves the live records of sparse segments to the active one, in small steps between which apply
 // continues. The emptied segments are deleted when the next snapshot no longer refers to them; until then a
-// crash finds them unchanged.
+// crash finds them unchanged. Without space or a file descriptor for the active segment, compaction ends, and begins again after
+// the next snapshot.
 func (g *Group) compact(ctx context.Context) {
 	if _, ok := g.machine.(bodyMover); !ok {
 		return
@@ -27,7 +29,11 @@ func (g *Group) compact(ctx context.Context) {
 	for _, s := range g.bodies.Sparse() {
 		moved, err := g.bodies.Compact(ctx, s, g.moveRecords)
 		if err != nil {
-			if ctx.Err() == nil {
+			switch {
+			case ctx.Err() != nil:
+			case disk.IsShortage(err):
+				g.cfg.Logger.WarnContext(ctx, "compaction given up until the next snapshot", "error", err)
+			default:
 				g.halt(fmt.Errorf("compact: %w", err))
 			}
 			return
@@ -40,6 +46,9 @@ func (g *Group) compact(ctx context.Context) {
 func (g *Group) moveRecords(records []bodystore.Record) (moved int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err := g.bodies.OpenSegment(); err != nil {
+		return 0, err
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("move bodies: %v", r)
@@ -61,5 +70,5 @@ func (g *Group) moveRecords(records []bodystore.Record) (moved int, err error) {
 		moved++
 	}
 	g.snapshotter.total.Add(uint64(moved)) // makes the next snapshot due
-	return moved, g.bodies.Flush()
+	return moved, g.bodies.WriteOut()
 }

@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -55,12 +57,24 @@ func testGroupIsReadWhileItWaits(t *testing.T, shortage error) {
 	h := a.next()
 	mustEventually(t, ms, h, send(1, body(1)))
 	kit.Eventually(t, "the follower has no space", func() bool { return d.refused.Load() > 0 })
+	isRead(t, ms[1].group(1))
+	if !d.full.Load() || ms[1].group(1).Status().Applied == ms[0].group(1).Status().Applied {
+		t.Error("the follower did not wait")
+	}
+	d.full.Store(false)
+	waitCaughtUp(t, ms[:1], ms[1])
+	sameEverywhere(t, ms)
+}
+
+// isRead checks that a reader of the machine does not wait.
+func isRead(t *testing.T, g *Group) {
+	t.Helper()
 	read := make(chan struct{})
 	go func() {
-		ms[1].group(1).View(func(Machine) {})
+		g.View(func(Machine) {})
 		close(read)
 	}()
-	kit.Eventually(t, "the follower is read", func() bool {
+	kit.Eventually(t, "the machine is read", func() bool {
 		select {
 		case <-read:
 			return true
@@ -68,12 +82,82 @@ func testGroupIsReadWhileItWaits(t *testing.T, shortage error) {
 			return false
 		}
 	})
-	if !d.full.Load() || ms[1].group(1).Status().Applied == ms[0].group(1).Status().Applied {
-		t.Error("the follower did not wait")
+}
+
+// While neither space nor a file descriptor is left for a segment, compaction is given up, and commands are performed that
+// store no message: some need no segment, and what the others store, such as the state of a session, stays in memory until
+// there is one. Nobody waits with the lock of the machine.
+func TestNoCommandWaitsForASegmentWithTheLock(t *testing.T) {
+	t.Parallel()
+	for _, shortage := range []error{syscall.ENOSPC, syscall.EMFILE} {
+		t.Run(shortage.Error(), func(t *testing.T) {
+			t.Parallel()
+			const segmentBytes = 8 << 10
+			ms := newMembers(t, 1, func(c *Config) { c.Sizes.Segment = segmentBytes })
+			d := &fullDisk{FS: disk.OS{}, err: shortage}
+			ms[0].files = d
+			m, g, a := startSingle(t, ms)
+			for range 24 {
+				must(t, g, a.next(), send(1, bytes.Repeat([]byte("x"), 1000)))
+			}
+			r := &asker{origin: 7, receiver: 1}
+			got := lock(t, g, r.next(), lockOf(1, 24), time.Minute)
+			var settle []fsm.Settlement
+			for i, x := range got.Result.Deliveries {
+				if i%7 != 3 { // one of each segment stays
+					settle = append(settle, fsm.Settlement{Lock: x.Lock, Verb: fsm.Complete})
+				}
+			}
+			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: settle})
+			if err := g.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			m.stop()
+			m.start(1)
+			_, g = leader(t, ms, 1)
+			sparse := len(g.bodies.Sparse())
+			if sparse == 0 || g.bodies.HasSegment() {
+				t.Fatalf("%d sparse segments, an active one: %v", sparse, g.bodies.HasSegment())
+			}
+			d.full.Store(true)
+			compacted := make(chan struct{})
+			go func() {
+				g.compact(t.Context()) // as after each snapshot
+				close(compacted)
+			}()
+			kit.Eventually(t, "compaction is given up", func() bool {
+				select {
+				case <-compacted:
+					return d.refused.Load() > 0
+				default:
+					return false
+				}
+			})
+			isRead(t, g)
+			stays := got.Result.Deliveries[3].Lock
+			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: stays, Verb: fsm.DeadLetter, Reason: "kept in memory"}}})
+			isRead(t, g)
+			if err := g.Snapshot(t.Context()); err == nil {
+				t.Error("a snapshot was written without the body that is in memory")
+			}
+			must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
+			d.full.Store(false)
+			if err := g.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			g.compact(t.Context())
+			if n := len(g.bodies.Sparse()); n != 0 {
+				t.Errorf("%d segments are still sparse", n)
+			}
+			if err := g.Status().Halted; err != nil {
+				t.Error(err)
+			}
+			want := image(t, g)
+			m.stop()
+			m.start(1)
+			kit.Eventually(t, "it has the same messages", func() bool { return len(image(t, m.group(1))) == len(want) })
+		})
 	}
-	d.full.Store(false)
-	waitCaughtUp(t, ms[:1], ms[1])
-	sameEverywhere(t, ms)
 }
 
 // A replica that has no file descriptor for the next segment of bodies goes on with the one it has, and creates the next one later.
@@ -150,6 +234,7 @@ func TestSnapshotIsLoadedAfterAShortageOfFiles(t *testing.T) {
 			d.short.Store(true)
 			away.start(1)
 			kit.Eventually(t, "it tries to load the snapshot twice", func() bool { return d.refused.Load() > 1 })
+			isRead(t, away.group(1))
 			d.short.Store(false)
 			waitCaughtUp(t, ms, away)
 			if err := away.group(1).Status().Halted; err != nil {

@@ -212,7 +212,11 @@ func (g *Group) openStorage() error {
 	g.log.KeepFrom(g.logKeptFrom)
 	g.log.SnapshotEnd(g.snapshots.End)
 	if newest != nil {
-		if err := g.load(newest); err != nil {
+		image, err := newest.OpenImage()
+		if err == nil {
+			err = g.load(image)
+		}
+		if err != nil {
 			return errors.Join(err, g.bodies.Close())
 		}
 	}
@@ -225,7 +229,7 @@ func (g *Group) openStorage() error {
 }
 
 // load puts the machine into the state of a snapshot. The caller holds mu, or is Open.
-func (g *Group) load(s *snapshots.Snapshot) (err error) {
+func (g *Group) load(s *snapshots.Image) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("load snapshot %s: %v", s.Dir, r)

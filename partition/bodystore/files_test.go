@@ -44,13 +44,23 @@ func TestBodiesSurviveAShortageOfFiles(t *testing.T) {
 	if err := b.OpenSegment(); !disk.IsShortage(err) || disk.IsNoSpace(err) || b.HasSegment() {
 		t.Fatalf("the first segment: %v", err)
 	}
-	files.short.Store(false)
-	if err := b.OpenSegment(); err != nil {
-		t.Fatal(err)
-	}
 	var refs []fsm.Ref
 	add := func() {
 		refs = append(refs, b.Append(owner(len(refs)), bytes.Repeat([]byte{byte(len(refs))}, segmentBytes/3)))
+	}
+	add() // in memory
+	if err := errors.Join(b.Flush(), b.FlushFull()); err != nil || b.HasSegment() || len(b.Read(refs[0])) != segmentBytes/3 {
+		t.Fatalf("a body in memory: %v", err)
+	}
+	if err := b.WriteOut(); !disk.IsOutOfFiles(err) {
+		t.Fatalf("it was written: %v", err)
+	}
+	if _, err := b.Freeze(); !disk.IsOutOfFiles(err) {
+		t.Fatalf("it is listed: %v", err)
+	}
+	files.short.Store(false)
+	if err := b.OpenSegment(); err != nil || !b.HasSegment() {
+		t.Fatal(err)
 	}
 	files.short.Store(true)
 	for range 10 {

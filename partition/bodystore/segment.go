@@ -49,9 +49,9 @@ var errSegmentDeleted = errors.New("segment is deleted")
 type Segment struct {
 	Number uint32
 	path   string
-	file   disk.File
-	size   int64 // bytes written to the file
-	synced int64 // the part known to be on disk
+	file   disk.File // nil while the active segment could not be created for lack of space or a file descriptor
+	size   int64     // bytes written to the file
+	synced int64     // the part known to be on disk
 	// closed: no more records are appended.
 	closed bool
 	// live counts the records that the machine refers to, liveBytes their bytes.

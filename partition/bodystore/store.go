@@ -155,7 +155,9 @@ func (b *Store) Close() error {
 	b.closed = true
 	var errs []error
 	for _, s := range b.segments {
-		errs = append(errs, s.file.Close())
+		if s.file != nil {
+			errs = append(errs, s.file.Close())
+		}
 	}
 	for _, d := range b.deleting {
 		errs = append(errs, d.segment.file.Close(), b.files.Remove(d.segment.path))
@@ -168,9 +170,14 @@ func (b *Store) Close() error {
 func (b *Store) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	size := int64(RecordHeaderBytes + len(body))
 	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > HeaderBytes) {
-		if err := b.rotate(true); err != nil && (b.active == nil || !disk.IsShortage(err)) {
-			// Apply cannot return an error; the panic unwinds to the group, which stops.
-			panic(Failure{err})
+		if err := b.rotate(); err != nil {
+			if !disk.IsShortage(err) {
+				// Apply cannot return an error; the panic unwinds to the group, which stops.
+				panic(Failure{err})
+			}
+			if b.active == nil {
+				b.beginInMemory()
+			}
 		}
 	}
 	at := b.end()
@@ -186,19 +193,23 @@ func (b *Store) Append(owner fsm.Owner, body []byte) fsm.Ref {
 // end returns the offset of the next record in the active segment.
 func (b *Store) end() int64 { return b.tailStart + int64(len(b.tail)) }
 
-// HasSegment reports whether Append has a segment, so that it does not wait for space or a file descriptor.
+// HasSegment reports whether there is a file for the records of the next Append.
 func (b *Store) HasSegment() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.active != nil
+	return b.active != nil && b.active.file != nil
 }
 
-// OpenSegment creates the segment for the next Append unless there is one. It does not wait when there is a shortage (disk.IsShortage), but fails.
+// OpenSegment creates the file for the next Append unless there is one. It does not wait when there is a shortage
+// (disk.IsShortage), but fails. The caller holds the machine.
 func (b *Store) OpenSegment() error {
-	if b.active != nil {
-		return nil
+	switch {
+	case b.active == nil:
+		return b.rotate()
+	case b.active.file == nil:
+		return b.createActive()
 	}
-	return b.rotate(false)
+	return nil
 }
 
 // WaitForSpace waits a short time during a shortage of space or file descriptors; it returns false when the replica is closing.
@@ -209,17 +220,14 @@ func (b *Store) WaitForSpace() bool {
 }
 
 // rotate flushes and closes the active segment and creates the next one. Without space or a file descriptor for it the
-// active segment stays open and grows beyond its size; if there is none, rotate waits if waits is set.
-func (b *Store) rotate(waits bool) error {
+// active segment, if there is one, stays open and grows beyond its size.
+func (b *Store) rotate() error {
 	if err := b.flushAll(); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, err := createSegment(b.files, b.dir, b.next)
-	for disk.IsShortage(err) && (b.disk.Relieve(err) || waits && b.active == nil && b.waitForSpace()) {
-		s, err = createSegment(b.files, b.dir, b.next)
-	}
+	s, err := b.create(b.next)
 	if err != nil {
 		return err
 	}
@@ -229,11 +237,47 @@ func (b *Store) rotate(waits bool) error {
 		b.collectDead()
 	}
 	b.next++
-	b.created++
+	b.begin(s)
+	return nil
+}
+
+// create creates the file of a segment. During a shortage it tries again after each relief, and does not wait. Called with mu held.
+func (b *Store) create(number uint32) (*Segment, error) {
+	s, err := createSegment(b.files, b.dir, number)
+	for disk.IsShortage(err) && b.disk.Relieve(err) {
+		s, err = createSegment(b.files, b.dir, number)
+	}
+	if err == nil {
+		b.created++
+	}
+	return s, err
+}
+
+// begin makes an empty segment the active one. Called with mu held.
+func (b *Store) begin(s *Segment) {
 	b.segments[s.Number] = s
 	b.active = s
 	b.tail, b.tailStart = b.tail[:0], HeaderBytes
-	return nil
+}
+
+// beginInMemory makes a segment the active one whose file cannot be created yet. Its records stay in the tail until a flush has
+// created the file: nobody waits for the file with the lock of the machine.
+func (b *Store) beginInMemory() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begin(&Segment{Number: b.next, path: Path(b.dir, b.next), size: HeaderBytes})
+	b.next++
+}
+
+// createActive creates the file of a segment that was begun in memory.
+func (b *Store) createActive() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, err := b.create(b.active.Number)
+	if err == nil {
+		b.active.file = s.file
+	}
+	return err
 }
 
 // waitForSpace releases mu and waits a short time during a shortage; it returns false when the replica
@@ -262,20 +306,27 @@ func (b *Store) FlushFull() error {
 	return b.Flush()
 }
 
-// Flush writes the records appended since the last flush, in one write. On a full disk they stay in the tail
-// until the next flush, which is no error: the log has them.
+// Flush writes the records appended since the last flush, in one write. During a shortage of space or file descriptors they
+// stay in the tail until the next flush, which is no error: the log has them.
 func (b *Store) Flush() error {
 	err := b.flushAll()
-	if disk.IsNoSpace(err) && b.end()-b.active.size <= unflushedBytesMax {
+	if disk.IsShortage(err) && b.end()-b.active.size <= unflushedBytesMax {
 		return nil
 	}
 	return err
 }
 
-// flushAll is flush for callers that need the bytes in the file.
+// WriteOut is Flush for callers that need the bytes in the file: during a shortage it fails.
+func (b *Store) WriteOut() error { return b.flushAll() }
+
 func (b *Store) flushAll() error {
 	if b.active == nil || b.end() == b.active.size {
 		return nil
+	}
+	if b.active.file == nil {
+		if err := b.createActive(); err != nil {
+			return err
+		}
 	}
 	from := b.active.size
 	_, err := b.active.file.WriteAt(b.tail[from-b.tailStart:], from)

@@ -226,13 +226,43 @@ func (f *checksumFile) finish(err error) error {
 
 // Load restores machine from the snapshot. Any mismatch is disk.ErrDamaged.
 func (s *Snapshot) Load(machine Machine) error {
+	image, err := s.OpenImage()
+	if err != nil {
+		return err
+	}
+	return image.Load(machine)
+}
+
+// Image is a snapshot that is loaded next, without opening another file.
+type Image struct {
+	*Snapshot
+
+	file disk.File
+	refs []fsm.Ref // only of a snapshot that a leader has sent
+}
+
+// OpenImage opens the files of the snapshot. Load must follow, which closes them.
+func (s *Snapshot) OpenImage() (*Image, error) {
+	var refs []fsm.Ref
+	if s.Remapped {
+		var err error
+		if refs, err = s.readRefs(); err != nil {
+			return nil, err
+		}
+	}
 	f, err := disk.Open(s.files, filepath.Join(s.Dir, imageFile))
 	if err != nil {
-		return fmt.Errorf("load snapshot: %w", disk.AsDamage(err))
+		return nil, fmt.Errorf("load snapshot: %w", disk.AsDamage(err))
 	}
+	return &Image{s, f, refs}, nil
+}
+
+// Load restores machine from the snapshot and closes its files. Any mismatch is disk.ErrDamaged.
+func (s *Image) Load(machine Machine) error {
+	f, refs := s.file, s.refs
 	sum := crc32.New(disk.Castagnoli)
 	r := bufio.NewReaderSize(io.TeeReader(f, sum), copyBufferBytes)
-	err = machine.Restore(r)
+	err := machine.Restore(r)
 	if err == nil {
 		if _, err = r.ReadByte(); errors.Is(err, io.EOF) {
 			err = nil
@@ -248,10 +278,6 @@ func (s *Snapshot) Load(machine Machine) error {
 	}
 	if !s.Remapped {
 		return nil
-	}
-	refs, err := s.readRefs()
-	if err != nil {
-		return err
 	}
 	visited := 0
 	machine.Refs(func(_ fsm.Owner, ref fsm.Ref) fsm.Ref {
