@@ -52,6 +52,10 @@ type Config struct {
 	RequireTLS bool
 	// ReadinessChecks are the parts of Ready, and further facts for /readyz?verbose; /livez fails while one of
 	// LivenessChecks is not OK. Neither function may block. nil: no checks.
+	// In connection strings ClientPort replaces ControlPort: every port speaks AMQP, but applications are given the one
+	// that is meant for them. "": the port of the request stays.
+	ControlPort, ClientPort string
+
 	ReadinessChecks, LivenessChecks func() []api.Check
 	Logger                          *slog.Logger
 	// Slow logs requests that took SlowAfter or longer, except backups; nil or 0: none.

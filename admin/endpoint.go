@@ -15,6 +15,9 @@ const emulatorFlag = ";UseDevelopmentEmulator=true"
 // host is that of the request, because every port of a member except Config.Local speaks AMQP too.
 func (s *core) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	host, secure := r.Host, isSecure(r)
+	if name, port, err := net.SplitHostPort(host); err == nil && port == s.config.ControlPort && s.config.ClientPort != "" {
+		host = net.JoinHostPort(name, s.config.ClientPort)
+	}
 	if isLocal(r) {
 		host, secure = s.config.Local.Endpoint, s.config.RequireTLS
 	}

@@ -157,6 +157,14 @@ func TestNamespaceIsCreatedWithKeys(t *testing.T) {
 	if want := "Endpoint=sb://a.localhost:5300;SharedAccessKeyName=" + rootRuleName + ";SharedAccessKey=" + root.PrimaryKey + ";UseDevelopmentEmulator=true"; root.PrimaryConnectionString != want {
 		t.Errorf("%s\nwant %s", root.PrimaryConnectionString, want)
 	}
+	r.server.config.ControlPort, r.server.config.ClientPort = "5300", "5672" // applications get the port for clients
+	if got := make("p", "", nil).AccessRules[0].PrimaryConnectionString; !strings.HasPrefix(got, "Endpoint=sb://p.localhost:5672;") {
+		t.Error(got)
+	}
+	if got := make("mapped", "", func(q *http.Request) { q.Host = "localhost:15300" }).AccessRules[0].PrimaryConnectionString; !strings.HasPrefix(got, "Endpoint=sb://mapped.localhost:15300;") {
+		t.Error(got)
+	}
+	r.server.config.ControlPort = ""
 	if _, shown := r.request("GET", "/v1/namespaces/a", "", nil); strings.Contains(shown, root.PrimaryKey) {
 		t.Error("the key is told again")
 	}

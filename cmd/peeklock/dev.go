@@ -79,7 +79,8 @@ is given. The command stays in the foreground until Ctrl-C. A second start with 
 directory finds all messages again.
 
 --config creates the entities that a Config.json of the Service Bus emulator lists. The first namespace of the file becomes
-the default namespace, whatever its name; each further one is created under its name and reached as sb://NAME.localhost.
+the default namespace, whatever its name; each further one is created under its name and reached as
+sb://NAME.localhost, which takes an entry in the hosts file on most systems.
 Entities that exist get the settings of the file; nothing is deleted, except the rule $Default where the file lists
 other rules.`,
 		Example: `  peeklock dev

@@ -178,6 +178,8 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		TrustAll:        p.trustAll,
 		RequireTLS:      p.requireTLS,
 	}
+	_, api.ControlPort, _ = net.SplitHostPort(p.cluster.HTTPAddr)
+	_, api.ClientPort, _ = net.SplitHostPort(p.cluster.AMQPAddr)
 	var err error
 	if api.Metrics, api.PublicMetrics, err = p.handlers(m); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package entities
 import (
 	"cmp"
 	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -34,6 +35,24 @@ func keyPath(args []string) string {
 // keyText returns a key as text: the connection string that an application needs, if it is known.
 func keyText(k *api.AccessRule) string {
 	return output.Printable(cmp.Or(k.PrimaryConnectionString, k.Name+"  "+k.PrimaryKey), output.FieldCharactersMax)
+}
+
+// noteUnresolved says what clients need whose resolver does not know a name below localhost.
+func noteUnresolved(out *output.Output, k *api.AccessRule) error {
+	_, rest, _ := strings.Cut(k.PrimaryConnectionString, "Endpoint=sb://")
+	address, _, _ := strings.Cut(rest, ";")
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address
+	}
+	if !strings.HasSuffix(host, ".localhost") {
+		return nil
+	}
+	custom := "localhost"
+	if port != "" {
+		custom += ":" + port
+	}
+	return out.Note("  %[1]s does not resolve for every client: add '127.0.0.1 %[1]s' to the hosts file, or set the client's custom endpoint address to %[2]s", host, custom)
 }
 
 // completeKey offers the keys of the namespace, and then queues and topics: the shell completes the key before it
@@ -178,7 +197,10 @@ func regenerateKeyVerb(v command.Verb) command.Verb {
 // printKey prints a key after it was created or changed.
 func printKey(out *output.Output, k *api.AccessRule, done string) error {
 	if out.IsTable() {
-		return out.Note("key %s %s\n  %s", k.Name, done, keyText(k))
+		if err := out.Note("key %s %s\n  %s", k.Name, done, keyText(k)); err != nil {
+			return err
+		}
+		return noteUnresolved(out, k)
 	}
 	return out.Fields(k)
 }

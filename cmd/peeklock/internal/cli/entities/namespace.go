@@ -24,7 +24,7 @@ func namespaces(ctx context.Context, c *client.Client) ([]api.Namespace, error) 
 func namespaceNoun() command.Noun {
 	path := func(args []string) string { return namespacePath(args[0]) }
 	return command.Noun{Name: "namespace", Short: "Create, list, show, update and delete namespaces", Long: `Create, list, show, update and delete namespaces. A namespace has its own entities, keys and limits. Clients select it
-by the host name that they connect to: NAME.anything, such as orders.localhost or orders.sb.example.com, or one of
+by the host name that they connect to: NAME.anything, such as orders.sb.example.com (which must resolve, as must orders.localhost), or one of
 its hosts. Any other host name selects the namespace "default". All commands accept --namespace NAME.`, Verbs: []command.Verb{
 		putNamespaceVerb(command.Verb{
 			Use: "create NAME", Short: "Create a namespace",
@@ -84,6 +84,9 @@ func putNamespaceVerb(v command.Verb, method, done string) command.Verb {
 			if err := i.Out.Note("  %s", keyText(&made.AccessRules[k])); err != nil {
 				return err
 			}
+		}
+		if len(made.AccessRules) > 0 {
+			return noteUnresolved(i.Out, &made.AccessRules[0])
 		}
 		return nil
 	}
